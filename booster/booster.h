@@ -1,0 +1,60 @@
+// The user's entry: boosts a model, an optimizer, a criterion and a loader by a plugin, and runs their steps.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "gantry/plugins/plugin.h"
+
+namespace gantry {
+
+class Booster {
+ public:
+  explicit Booster(std::unique_ptr<Plugin> plugin) : plugin_(std::move(plugin)) {}
+
+  // Splits the model as the plugin's configuration says. `model` is a shared_ptr to a module, or a module holder
+  // (TORCH_MODULE); optimizer, criterion, loader and lr_schedule may be left out. Collective over the world.
+  template <class Model>
+  Boosted boost(const Model& model, std::shared_ptr<torch::optim::Optimizer> optimizer = nullptr, Criterion criterion = {},
+                std::shared_ptr<DataLoader> loader = nullptr, std::optional<LrSchedule> lr_schedule = std::nullopt) {
+    return plugin_->boost({module_of(model), std::move(optimizer), std::move(criterion), std::move(loader), std::move(lr_schedule)});
+  }
+
+  // One forward and backward of this replica's batch through the pipeline. Collective over the world.
+  StepResult execute_pipeline(const Batch& batch, Boosted& boosted, const ExecuteOptions& options = {}) {
+    return plugin_->execute_pipeline(batch, boosted, options);
+  }
+
+  // While the guard lives, execute_pipeline adds to unreduced gradients. The last call outside it, or sync_gradients, reduces.
+  class NoSync {
+   public:
+    explicit NoSync(Plugin& plugin) : plugin_(plugin) { plugin_.set_no_sync(true); }
+    ~NoSync() { plugin_.set_no_sync(false); }
+    NoSync(const NoSync&) = delete;
+    NoSync& operator=(const NoSync&) = delete;
+
+   private:
+    Plugin& plugin_;
+  };
+  [[nodiscard]] NoSync no_sync() { return NoSync(*plugin_); }
+  void sync_gradients(Boosted& boosted) { plugin_->sync_gradients(boosted); }
+
+  Plugin& plugin() { return *plugin_; }
+
+ private:
+  static std::shared_ptr<torch::nn::Module> module_of(const std::shared_ptr<torch::nn::Module>& model) { return model; }
+  template <class Holder>
+    requires requires(const Holder& holder) { holder.ptr(); }
+  static std::shared_ptr<torch::nn::Module> module_of(const Holder& holder) {
+    return holder.ptr();
+  }
+  template <class Derived>
+    requires std::is_base_of_v<torch::nn::Module, Derived>
+  static std::shared_ptr<torch::nn::Module> module_of(const std::shared_ptr<Derived>& model) {
+    return model;
+  }
+
+  std::unique_ptr<Plugin> plugin_;
+};
+
+}  // namespace gantry

@@ -1,0 +1,111 @@
+#include "gantry/booster/recipe.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <nlohmann/json.hpp>
+
+#include "gantry/checkpoint/hugging_face.h"
+#include "gantry/models/model_family.h"
+#include "gantry/plugins/fused_adamw.h"
+#include "gantry/tensors/deferred_init.h"
+
+namespace gantry {
+namespace {
+
+nlohmann::json model_json(const Config& config) { return nlohmann::json::parse(config.model.config_json.empty() ? "{}" : config.model.config_json); }
+
+// "*" stands for any run of characters.
+bool matches(const std::string& pattern, const std::string& name, std::size_t p = 0, std::size_t n = 0) {
+  for (; p < pattern.size() && pattern[p] != '*'; ++p, ++n)
+    if (n == name.size() || pattern[p] != name[n]) return false;
+  if (p == pattern.size()) return n == name.size();
+  for (; n <= name.size(); ++n)
+    if (matches(pattern, name, p + 1, n)) return true;
+  return false;
+}
+
+std::string family_of(const nlohmann::json& config, const std::string& directory) {
+  const std::string type = config.value("model_type", "");
+  for (const auto& name : models::families().names())
+    if (models::families().at(name).model_type == type) return name;
+  throw InputError({directory + "/config.json", "model_type '" + type + "' is not one that Gantry has",
+                    "one of " + fmt::format("{}", fmt::join(models::families().names(), ", ")), "register a model family for it"});
+}
+
+}  // namespace
+
+void load_libraries(const Config& config) {
+  for (const auto& path : config.libraries)
+    if (!dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL)) throw ConfigError({"libraries: " + path, dlerror(), "a shared library that registers policies", ""});
+}
+
+Config resolve_model(Config config) {
+  if (!config.model.path.empty()) {
+    nlohmann::json keys = read_model_config(config.model.path);
+    if (config.model.policy.empty()) config.model.policy = family_of(keys, config.model.path);
+    const nlohmann::json overrides = model_json(config);
+    keys.update(overrides);
+    config.model.config_json = keys.dump();
+  }
+  policies().at(config.model.policy);
+  models::families().at(config.model.policy);
+  return config;
+}
+
+std::shared_ptr<torch::nn::Module> build_model(const Config& config) {
+  const auto& family = models::families().at(config.model.policy);
+  const DeferredInit deferred;
+  auto model = family.build(model_json(config));
+  set_dtype(*model, dtype_of(config.precision));
+  return model;
+}
+
+std::shared_ptr<torch::optim::Optimizer> build_optimizer(const Config& config, const torch::nn::Module& model) {
+  const auto& settings = config.optimizer;
+  std::vector<torch::Tensor> decayed, exempt;
+  std::vector<bool> used(settings.no_decay.size());
+  for (const auto& item : model.named_parameters()) {
+    bool is_exempt = false;
+    for (std::size_t i = 0; i < used.size(); ++i)
+      if (matches(settings.no_decay[i], item.key())) used[i] = is_exempt = true;
+    (is_exempt ? exempt : decayed).push_back(item.value());
+  }
+  for (std::size_t i = 0; i < used.size(); ++i)
+    if (!used[i]) throw ConfigError({"optimizer.no_decay", "'" + settings.no_decay[i] + "' matches no parameter", "", "see `gantry checkpoint inspect` or the model's names"});
+
+  auto options = [&](double decay) {
+    auto made = std::make_unique<torch::optim::AdamWOptions>(settings.lr);
+    made->betas({settings.beta1, settings.beta2}).eps(settings.eps).weight_decay(decay);
+    return made;
+  };
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  if (!decayed.empty()) groups.emplace_back(decayed, options(settings.weight_decay));
+  if (!exempt.empty()) groups.emplace_back(exempt, options(0));
+  return std::make_shared<FusedAdamW>(groups, *options(settings.weight_decay));
+}
+
+std::shared_ptr<DataLoader> build_loader(const Config& config) {
+  const auto& family = models::families().at(config.model.policy);
+  const auto keys = model_json(config);
+  if (const auto context = family.context_length(keys); config.data.sequence_length > context) {
+    throw ConfigError({"data.sequence_length", fmt::format("{} is longer than the model's {} positions", config.data.sequence_length, context),
+                       fmt::format("at most {}", context), "shorten it, or give the model more positions"});
+  }
+  std::shared_ptr<const Dataset> dataset = open_dataset(config.data, family.vocabulary_size(keys));
+  return std::make_shared<DataLoader>(std::move(dataset), DataLoaderOptions{.global_batch = config.data.batch_size,
+                                                                            .shuffle = config.data.shuffle,
+                                                                            .seed = config.train.seed});
+}
+
+LrSchedule build_lr_schedule(const Config& config) { return {config.lr_schedule, config.optimizer.lr, config.train.steps}; }
+
+void load_weights(const Config& config, Boosted& boosted, const ProcessGroupMesh& mesh) {
+  if (config.model.path.empty()) return;
+  const auto& family = models::families().at(config.model.policy);
+  load_hugging_face(config.model.path, family.tensor_names(model_json(config)), boosted.model->stage_module().parameters,
+                    {{"tp", mesh.coordinate("tp")}});
+}
+
+}  // namespace gantry

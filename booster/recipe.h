@@ -1,0 +1,31 @@
+// From a configuration to the parts of a training program: what `gantry train` does, for a user's own main too.
+#pragma once
+
+#include <memory>
+
+#include "gantry/booster/booster.h"
+#include "gantry/plugins/hybrid_parallel_plugin.h"
+
+namespace gantry {
+
+// Loads the shared libraries that the configuration names. Before ranks start. ConfigError with the loader's words.
+void load_libraries(const Config& config);
+
+// The configuration with what model.path says filled in: the policy and the model's own keys. ConfigError or InputError.
+Config resolve_model(Config config);
+
+// A model of the policy's family in the configured precision, with deferred first values. The configuration is resolved.
+std::shared_ptr<torch::nn::Module> build_model(const Config& config);
+
+// FusedAdamW with the configured groups: parameters that no_decay names have no weight decay.
+std::shared_ptr<torch::optim::Optimizer> build_optimizer(const Config& config, const torch::nn::Module& model);
+
+// The global batches of the configured data, as one device would see them. InputError.
+std::shared_ptr<DataLoader> build_loader(const Config& config);
+
+LrSchedule build_lr_schedule(const Config& config);
+
+// Fills the boosted model's parameters from model.path, each rank reading what it holds; nothing without a path.
+void load_weights(const Config& config, Boosted& boosted, const ProcessGroupMesh& mesh);
+
+}  // namespace gantry

@@ -1,0 +1,14 @@
+// `gantry config CONFIG`: the resolved configuration and what follows from it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace gantry::cli {
+
+// Prints to stdout. ConfigError for a configuration that is wrong or does not fit its own mesh.
+void show_config(const std::string& path, const std::vector<std::string>& sets);
+// `gantry doctor`: what this build and machine can do.
+void show_doctor();
+
+}  // namespace gantry::cli

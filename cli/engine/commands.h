@@ -1,0 +1,12 @@
+// The commands that need LibTorch, one function each. They throw gantry::Error or return the exit code.
+#pragma once
+
+#include "gantry/cli/commands.h"
+
+namespace gantry::cli {
+
+int run_train(const TrainArguments& arguments);
+int run_forward(const ForwardArguments& arguments);
+int run_checkpoint_export(const CheckpointExportArguments& arguments);
+
+}  // namespace gantry::cli

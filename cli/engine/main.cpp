@@ -1,0 +1,31 @@
+// The engine: what bin/gantry hands on because it needs LibTorch. Parses the same flags by the same code.
+#include <cstdio>
+#include <exception>
+
+#include <CLI/CLI.hpp>
+
+#include "gantry/cli/engine/commands.h"
+#include "gantry/comm/backends.h"
+
+int main(int argc, char** argv) {
+  using namespace gantry;
+  CLI::App app("Gantry's engine; run it by `gantry`", "gantry");
+  app.require_subcommand(1);
+  int exit_code = 0;
+  cli::TrainArguments train;
+  cli::ForwardArguments forward;
+  cli::CheckpointExportArguments checkpoint_export;
+  cli::add_train_command(app, train)->callback([&] { exit_code = cli::run_train(train); });
+  cli::add_forward_command(app, forward)->callback([&] { exit_code = cli::run_forward(forward); });
+  cli::add_checkpoint_command(app, checkpoint_export, [&] { exit_code = cli::run_checkpoint_export(checkpoint_export); });
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error);
+  } catch (...) {
+    const Failure failure = describe_exception(std::current_exception());
+    std::fprintf(stderr, "error: %s\n", failure.line.c_str());
+    return failure.exit_code;
+  }
+  return exit_code;
+}

@@ -1,0 +1,91 @@
+#include "gantry/cli/engine/metrics.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "gantry/core/error.h"
+
+namespace gantry::cli {
+namespace {
+
+// The lines of an earlier run up to its checkpoint's step.
+std::vector<std::string> lines_until(const std::string& path, std::int64_t last_step) {
+  std::vector<std::string> kept;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    const auto parsed = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (parsed.is_object() && parsed.value("step", std::int64_t{0}) <= last_step) kept.push_back(line);
+  }
+  return kept;
+}
+
+std::string duration(double seconds) {
+  const auto whole = static_cast<std::int64_t>(seconds + 0.5);
+  if (whole >= 3600) return fmt::format("{}h{:02}m", whole / 3600, whole / 60 % 60);
+  return whole >= 60 ? fmt::format("{}m{:02}s", whole / 60, whole % 60) : fmt::format("{}s", whole);
+}
+
+}  // namespace
+
+MetricsFile::MetricsFile(const std::string& output, bool append, std::int64_t last_step) {
+  if (output.empty()) return;
+  path_ = output + "/metrics.jsonl";
+  const auto kept = append ? lines_until(path_, last_step) : std::vector<std::string>();
+  file_ = std::fopen(path_.c_str(), "w");
+  if (!file_) throw ResourceError({path_, std::strerror(errno), "a file that can be written", "choose another `output`"});
+  for (const auto& line : kept) std::fprintf(file_, "%s\n", line.c_str());
+}
+
+MetricsFile::~MetricsFile() {
+  if (file_) std::fclose(file_);
+}
+
+void MetricsFile::write(const StepMetrics& metrics) {
+  if (!file_) return;
+  const nlohmann::ordered_json line = {{"step", metrics.step},
+                                       {"loss", metrics.loss},
+                                       {"grad_norm", metrics.grad_norm},
+                                       {"lr", metrics.lr},
+                                       {"tokens", metrics.tokens},
+                                       {"tokens_per_second", static_cast<double>(metrics.tokens) / metrics.step_seconds},
+                                       {"step_seconds", metrics.step_seconds}};
+  const std::string text = line.dump() + "\n";
+  if (std::fputs(text.c_str(), file_) < 0 || std::fflush(file_) != 0)
+    throw ResourceError({path_, std::strerror(errno), "room for one more line", "free some space"});
+}
+
+Progress::Progress(std::int64_t first_step, std::int64_t steps, int log_every)
+    : first_step_(first_step), steps_(steps), log_every_(log_every), terminal_(isatty(STDOUT_FILENO) != 0) {}
+
+void Progress::show(const StepMetrics& metrics) {
+  seconds_ += metrics.step_seconds;
+  const bool last = metrics.step == steps_;
+  if (!terminal_ && !last && metrics.step % log_every_ != 0) return;
+  const double per_step = seconds_ / static_cast<double>(metrics.step - first_step_ + 1);
+  std::string line = fmt::format("step {:>{}}/{}  loss {:.4f}  grad_norm {:.3f}  lr {:.2e}  {:.0f} tokens/s  {} left", metrics.step,
+                                 std::to_string(steps_).size(), steps_, metrics.loss, metrics.grad_norm, metrics.lr,
+                                 static_cast<double>(metrics.tokens) / metrics.step_seconds, duration(per_step * static_cast<double>(steps_ - metrics.step)));
+  if (terminal_) {
+    winsize size{};
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 && line.size() > size.ws_col) line.resize(size.ws_col);
+    fmt::print("\r{}\033[K{}", line, metrics.step % log_every_ == 0 || last ? "\n" : "");
+  } else {
+    fmt::print("{}\n", line);
+  }
+  std::fflush(stdout);
+}
+
+void Progress::finish() {
+  if (terminal_) fmt::print("\033[K");
+  std::fflush(stdout);
+}
+
+}  // namespace gantry::cli

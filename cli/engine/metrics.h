@@ -1,0 +1,49 @@
+// metrics.jsonl and the progress on the terminal.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <string>
+
+namespace gantry::cli {
+
+// One training step, as a line of metrics.jsonl has it.
+struct StepMetrics {
+  std::int64_t step = 0;  // from 1
+  double loss = 0;
+  double grad_norm = 0;  // before clipping
+  double lr = 0;
+  std::int64_t tokens = 0;  // counted in this step
+  double step_seconds = 0;
+};
+
+// Writes OUTPUT/metrics.jsonl, flushed after each line. ResourceError if it can't.
+class MetricsFile {
+ public:
+  // `append` for a run that goes on; lines of steps after `last_step` are dropped then. An empty output writes nothing.
+  MetricsFile(const std::string& output, bool append, std::int64_t last_step);
+  ~MetricsFile();
+  MetricsFile(const MetricsFile&) = delete;
+  MetricsFile& operator=(const MetricsFile&) = delete;
+  void write(const StepMetrics& metrics);
+
+ private:
+  std::FILE* file_ = nullptr;
+  std::string path_;
+};
+
+// One line that renews itself on a terminal, plain lines elsewhere.
+class Progress {
+ public:
+  Progress(std::int64_t first_step, std::int64_t steps, int log_every);
+  void show(const StepMetrics& metrics);
+  void finish();
+
+ private:
+  std::int64_t first_step_, steps_;
+  int log_every_;
+  bool terminal_;
+  double seconds_ = 0;
+};
+
+}  // namespace gantry::cli

@@ -1,0 +1,154 @@
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include <fmt/format.h>
+
+#include "gantry/booster/recipe.h"
+#include "gantry/checkpoint/checkpoint.h"
+#include "gantry/cli/engine/commands.h"
+#include "gantry/cli/engine/metrics.h"
+#include "gantry/cli/engine/sample.h"
+#include "gantry/comm/backends.h"
+#include "gantry/comm/launch.h"
+#include "gantry/core/error.h"
+
+namespace gantry::cli {
+namespace {
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+void make_output(const Config& config) {
+  if (config.output.empty()) return;
+  std::error_code failure;
+  std::filesystem::create_directories(config.output, failure);
+  std::ofstream file(config.output + "/config.yaml");
+  file << config.to_yaml();
+  file.close();
+  if (failure || !file) throw ResourceError({config.output, failure ? failure.message() : "config.yaml can't be written", "a folder that can be written", "choose another `output`"});
+}
+
+// One training run on one rank.
+class TrainingRun {
+ public:
+  TrainingRun(World& world, const Config& config)
+      : world_(world), config_(config), plugin_(new HybridParallelPlugin(world, config)), booster_(std::unique_ptr<Plugin>(plugin_)) {}
+
+  void run(const std::string& prompt) {
+    boost();
+    const std::int64_t done = resume();
+    if (world_.is_main()) make_output(config_);
+    plugin_->mesh().world_group().barrier().wait();
+    MetricsFile metrics(world_.is_main() ? config_.output : "", done > 0, done);
+    Progress progress(done + 1, config_.train.steps, config_.train.log_every);
+    for (std::int64_t step = done + 1; step <= config_.train.steps; ++step) {
+      const StepMetrics result = train_step(step);
+      metrics.write(result);
+      if (world_.is_main()) progress.show(result);
+      if (saves_at(step)) save(step);
+    }
+    if (world_.is_main()) progress.finish();
+    if (!prompt.empty()) show_sample(prompt);
+    report_end();
+  }
+
+ private:
+  void boost() {
+    auto model = build_model(config_);
+    auto optimizer = build_optimizer(config_, *model);
+    auto loader = build_loader(config_);
+    boosted_ = booster_.boost(model, optimizer, cross_entropy(), loader, build_lr_schedule(config_));
+    load_weights(config_, boosted_, plugin_->mesh());
+    if (!world_.is_main()) return;
+    fmt::print("{} ranks ({}) over {}: {} stages, {} microbatches of {}\n", world_.size(), world_.mesh().describe(), world_.backend().name(),
+               plugin_->stages().num_stages(),
+               microbatch_count(config_.schedule, plugin_->stages().num_stages(), config_.data.batch_size / plugin_->mesh().size("dp")),
+               config_.schedule.name);
+    std::fflush(stdout);
+  }
+
+  // The steps that were done before this run.
+  std::int64_t resume() {
+    const auto& settings = config_.checkpoint;
+    if (settings.resume == "none") return 0;
+    const bool automatic = settings.resume == "auto";
+    const auto found = find_checkpoint(automatic ? settings.path : settings.resume);
+    if (!found) {
+      if (automatic) return 0;
+      throw CheckpointError({"checkpoint.resume", "'" + settings.resume + "' has no complete checkpoint", "a step folder or its parent", ""});
+    }
+    const auto info = read_checkpoint_info(*found);
+    load_checkpoint(*found, plugin_->state(boosted_), plugin_->mesh());
+    if (world_.is_main()) {
+      fmt::print("resuming from {} at step {}\n", *found, info.step);
+      if (info.threads_per_rank != at::get_num_threads())
+        fmt::print(stderr, "warning: the checkpoint was made with {} threads a rank, this run has {}: numbers may differ in their last bits\n",
+                   info.threads_per_rank, at::get_num_threads());
+    }
+    return info.step;
+  }
+
+  StepMetrics train_step(std::int64_t step) {
+    const double start = now();
+    const double lr = boosted_.lr_schedule->at(step);
+    boosted_.optimizer->set_lr(lr);
+    const Batch batch = boosted_.loader->batch(step - 1);
+    const StepResult result = booster_.execute_pipeline(batch, boosted_, {.return_loss = true, .broadcast_loss = true});
+    const double norm = boosted_.optimizer->grad_norm();
+    if (!std::isfinite(*result.loss) || !std::isfinite(norm)) {
+      throw NumericalError({fmt::format("step {}", step), fmt::format("loss {}, gradient norm {}", *result.loss, norm), "finite numbers",
+                            "lower the learning rate, or clip with optimizer.clip_grad_norm"});
+    }
+    boosted_.optimizer->step();
+    boosted_.optimizer->zero_grad();
+    return {step, *result.loss, norm, lr, result.tokens, now() - start};
+  }
+
+  bool saves_at(std::int64_t step) const {
+    const auto& settings = config_.checkpoint;
+    return !settings.path.empty() && (step == config_.train.steps || (settings.every > 0 && step % settings.every == 0));
+  }
+
+  void save(std::int64_t step) {
+    const SaveRequest request{.directory = config_.checkpoint.path,
+                              .step = step,
+                              .config_text = config_.to_yaml(),
+                              .model_config = nlohmann::json::parse(config_.model.config_json.empty() ? "{}" : config_.model.config_json),
+                              .policy = config_.model.policy,
+                              .keep = config_.checkpoint.keep,
+                              .threads_per_rank = at::get_num_threads()};
+    last_checkpoint_ = save_checkpoint(request, plugin_->state(boosted_), plugin_->mesh());
+  }
+
+  void show_sample(const std::string& prompt) {
+    const std::string text = sample_bytes(booster_, boosted_, *plugin_, prompt, config_.data.sequence_length);
+    if (world_.is_main()) fmt::print("sample (greedy):\n{}\n", text);
+  }
+
+  void report_end() {
+    if (!world_.is_main()) return;
+    if (!config_.output.empty()) fmt::print("metrics: {}/metrics.jsonl\n", config_.output);
+    if (!last_checkpoint_.empty()) fmt::print("checkpoint: {}\n", last_checkpoint_);
+    std::fflush(stdout);
+  }
+
+  World& world_;
+  const Config& config_;
+  HybridParallelPlugin* plugin_;  // owned by booster_
+  Booster booster_;
+  Boosted boosted_;
+  std::string last_checkpoint_;
+};
+
+}  // namespace
+
+int run_train(const TrainArguments& arguments) {
+  Config config = Config::load(arguments.config, arguments.sets);
+  config.require_training();
+  load_libraries(config);
+  config = resolve_model(std::move(config));
+  return launch(config, [&](World& world) { TrainingRun(world, config).run(arguments.sample); });
+}
+
+}  // namespace gantry::cli

@@ -1,0 +1,12 @@
+// Hands a command on to the engine.
+#pragma once
+
+#include <string>
+
+namespace gantry::cli {
+
+std::string engine_path();  // beside this program, in the build and in the install
+// Becomes the engine, with the same arguments. Returns only by throwing InternalError.
+[[noreturn]] void run_engine(char** argv);
+
+}  // namespace gantry::cli

@@ -1,0 +1,258 @@
+#include "gantry/cli/schedule_command.h"
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <fmt/format.h>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "gantry/core/error.h"
+#include "gantry/schedule/simulate.h"
+#include "gantry/schedule/validate.h"
+
+namespace gantry::cli {
+namespace {
+
+using schedule::Schedule;
+
+// Sums of more than this would lose the digits of the smaller ones.
+constexpr double kMaxTime = 1e15;
+
+struct Options {
+  std::string source;  // a schedule's name, or a .csv file
+  std::optional<int> ranks;
+  std::optional<int> microbatches;
+  std::optional<int> chunks;
+  std::optional<double> memory_limit;
+  std::string times = "1,1,1,0";
+  bool csv = false;
+  bool lowered = false;
+  bool json = false;
+  std::string format = "text";
+  std::string output;
+};
+
+void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
+bool is_file(const std::string& source) { return source.ends_with(".csv") || source.find('/') != std::string::npos; }
+
+// A size given beside a file must be the file's own.
+void require_same(const std::string& flag, const std::optional<int>& given, int in_file, const std::string& path) {
+  if (given && *given != in_file)
+    throw UsageError(
+        {flag + " " + std::to_string(*given), path + " has " + std::to_string(in_file), "", "leave " + flag + " out"});
+}
+
+Schedule read_file(const Options& options) {
+  Schedule read = schedule::load_csv(options.source);
+  require_same("-p", options.ranks, read.ranks(), options.source);
+  require_same("-m", options.microbatches, read.microbatches, options.source);
+  const auto chunks = static_cast<int>(read.stages_of_rank.front().size());
+  require_same("-v", options.chunks, chunks, options.source);
+  if (options.memory_limit)
+    throw UsageError({"--memory-limit", "it is set for the file " + options.source, "", "leave it out"});
+  return read;
+}
+
+int required_size(const std::string& flag, const std::optional<int>& given, const std::string& meaning) {
+  if (!given)
+    throw UsageError({"gantry schedule", flag + " is missing", "the number of " + meaning, "add " + flag + " 4"});
+  return *given;
+}
+
+Schedule obtain(const Options& options) {
+  if (is_file(options.source)) return read_file(options);
+  const int ranks = required_size("-p", options.ranks, "pipeline ranks");
+  const int microbatches = required_size("-m", options.microbatches, "microbatches");
+  if (options.chunks && *options.chunks < 1)
+    throw UsageError({"-v " + std::to_string(*options.chunks), "the number of chunks a rank", "at least 1", ""});
+  return schedule::generate(options.source, ranks, microbatches, options.chunks.value_or(0),
+                            {.memory_limit = options.memory_limit.value_or(0)});
+}
+
+Schedule obtain_valid(const Options& options) {
+  Schedule obtained = obtain(options);
+  schedule::validate(obtained);
+  return obtained;
+}
+
+double parse_time(std::string_view text, const std::string& times) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !(value >= 0 && value <= kMaxTime))
+    throw UsageError({"--times " + times, "'" + std::string(text) + "' is not a time", "a number from 0 to 1e15", ""});
+  return value;
+}
+
+schedule::Costs parse_times(const std::string& times) {
+  std::vector<double> values;
+  std::size_t begin = 0;
+  for (std::size_t end = 0; end != std::string::npos; begin = end + 1) {
+    end = times.find(',', begin);
+    values.push_back(parse_time(std::string_view(times).substr(begin, end - begin), times));
+    if (end == std::string::npos) break;
+  }
+  if (values.size() != 4)
+    throw UsageError({"--times " + times, std::to_string(values.size()) + " numbers", "four: F,I,W,COMM", ""});
+  if (values[0] + values[1] + values[2] <= 0)
+    throw UsageError({"--times " + times, "the computations take no time", "one of F, I, W above 0", ""});
+  return {values[0], values[1], values[2], values[3]};
+}
+
+schedule::Simulation simulate(const Options& options) {
+  const schedule::Costs costs = parse_times(options.times);
+  return schedule::simulate(schedule::compute_only(obtain_valid(options)), costs);
+}
+
+std::string describe_sizes(const Schedule& of) {
+  return fmt::format("{}: {} ranks, {} stages, {} microbatches", of.name, of.ranks(), of.stages(), of.microbatches);
+}
+
+std::string list(const std::vector<int>& numbers) {
+  std::string text;
+  for (const int number : numbers) text += (text.empty() ? "" : " ") + std::to_string(number);
+  return text;
+}
+
+void run_show(const Options& options) {
+  Schedule shown = obtain_valid(options);
+  shown = options.lowered ? schedule::lower(shown) : shown;
+  // PyTorch's compute-only form has no messages, which --lowered asks for.
+  if (options.csv && !options.lowered) shown = schedule::compute_only(shown);
+  if (options.csv) return print(schedule::to_csv(shown));
+  std::string text = describe_sizes(shown) + "\n";
+  for (int rank = 0; rank < shown.ranks(); ++rank) {
+    text += fmt::format("rank {} (stage {}):", rank, list(shown.stages_of_rank[rank]));
+    for (const auto& action : shown.actions[rank])
+      text += " " + schedule::to_string(action) + (action.overlaps_next ? " +" : "");
+    text += "\n";
+  }
+  print(text);
+}
+
+std::size_t count_messages(const Schedule& of) {
+  std::size_t messages = 0;
+  for (const auto& row : of.actions)
+    for (const auto& action : row) messages += action.is_compute() ? 0 : 1;
+  return messages / 2;  // each has two sides
+}
+
+std::size_t count_computations(const Schedule& of) {
+  std::size_t computations = 0;
+  for (const auto& row : of.actions)
+    for (const auto& action : row) computations += action.is_compute() ? 1 : 0;
+  return computations;
+}
+
+// A file's faults are the schedule's own; a name's (unknown, sizes it is not defined for) are configuration.
+Schedule read_or_generate(const Options& options) {
+  if (!is_file(options.source)) return obtain(options);
+  try {
+    return obtain(options);
+  } catch (const ConfigError& error) {
+    throw InputError(error.what());
+  }
+}
+
+void run_check(const Options& options) {
+  const Schedule checked = read_or_generate(options);
+  try {
+    const Schedule lowered = schedule::lower(checked);  // validates what it is given
+    schedule::validate(lowered);
+    print(
+        fmt::format("{}: {} computations, each once and after the data it needs; {} messages, each sent and received; "
+                    "no deadlock, even if every send waits for its receive\n",
+                    describe_sizes(lowered), count_computations(lowered), count_messages(lowered)));
+  } catch (const ConfigError& error) {
+    throw InputError(error.what());
+  }
+}
+
+void run_simulate(const Options& options) {
+  const schedule::Simulation simulation = simulate(options);
+  if (options.json) {
+    const nlohmann::ordered_json result = {{"makespan_global", simulation.makespan_global},
+                                           {"makespan_max_rank", simulation.makespan_max_rank},
+                                           {"bubble_rate", simulation.bubble_rate},
+                                           {"peak_activations", simulation.peak_activations}};
+    return print(result.dump() + "\n");
+  }
+  print(
+      fmt::format("makespan, first start to last end     {:.6g}\n"
+                  "makespan of the longest rank          {:.6g}\n"
+                  "bubble                                {:.2f}%\n"
+                  "peak of activations held, by rank     {}\n",
+                  simulation.makespan_global, simulation.makespan_max_rank, 100 * simulation.bubble_rate,
+                  list(simulation.peak_activations)));
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file) throw ResourceError({path, "the drawing can't be written", "a folder that can be written to", ""});
+}
+
+void run_draw(const Options& options) {
+  const schedule::Simulation simulation = simulate(options);
+  std::string drawing;
+  if (options.format == "text") drawing = schedule::draw_text(simulation);
+  if (options.format == "svg") drawing = schedule::draw_svg(simulation, "Pipeline schedule " + options.source);
+  if (options.format == "trace") drawing = schedule::draw_chrome_trace(simulation);
+  if (options.output.empty()) return print(drawing);
+  write_file(options.output, drawing);
+}
+
+void add_source(CLI::App& command, Options& options) {
+  std::string names;
+  for (const auto& name : schedule::generator_names()) names += (names.empty() ? "" : ", ") + name;
+  command.add_option("schedule", options.source, "One of " + names + ", or a file.csv in PyTorch's form")->required();
+  command.add_option("-p,--ranks", options.ranks, "Pipeline ranks (a file says it itself)");
+  command.add_option("-m,--microbatches", options.microbatches, "Microbatches (a file says it itself)");
+  command.add_option("-v,--chunks", options.chunks, "Stages a rank; the schedule's own default if left out");
+  command.add_option("--memory-limit", options.memory_limit, "In activations, for schedules that take one");
+}
+
+void add_times(CLI::App& command, Options& options) {
+  command
+      .add_option(
+          "--times", options.times,
+          "F,I,W,COMM: times of a rank's share of a microbatch (forward, input and weight gradient), and of one hop")
+      ->capture_default_str();
+}
+
+// The options live in the callback, and so as long as the command does.
+std::pair<CLI::App*, Options*> add_subcommand(CLI::App& group, const std::string& name, const std::string& help,
+                                              void (*run)(const Options&)) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* command = group.add_subcommand(name, help);
+  add_source(*command, *options);
+  command->callback([options, run] { run(*options); });
+  return {command, options.get()};
+}
+
+}  // namespace
+
+void add_schedule_command(CLI::App& app) {
+  CLI::App* group =
+      app.add_subcommand("schedule", "Show, check, simulate and draw pipeline schedules, without a model");
+  group->require_subcommand(1);
+  const auto [show, show_options] = add_subcommand(*group, "show", "Print the actions of every rank", run_show);
+  show->add_flag("--csv", show_options->csv, "In PyTorch's CSV form");
+  show->add_flag("--lowered", show_options->lowered, "With sends and receives");
+  add_subcommand(*group, "check", "Prove that it can run; exit code 4 if it can't", run_check);
+  const auto [simulate, simulate_options] =
+      add_subcommand(*group, "simulate", "Makespan, bubble and peak memory", run_simulate);
+  add_times(*simulate, *simulate_options);
+  simulate->add_flag("--json", simulate_options->json, "As JSON");
+  const auto [draw, draw_options] = add_subcommand(*group, "draw", "Draw what runs when", run_draw);
+  add_times(*draw, *draw_options);
+  draw->add_option("--format", draw_options->format, "text, svg or trace (Chrome)")
+      ->check(CLI::IsMember({"text", "svg", "trace"}))
+      ->capture_default_str();
+  draw->add_option("--output", draw_options->output, "The file to write; stdout if left out");
+}
+
+}  // namespace gantry::cli

@@ -1,0 +1,75 @@
+#include "gantry/comm/backends.h"
+
+#include <cstdlib>
+#include <new>
+#include <thread>
+
+#include "gantry/core/error.h"
+
+namespace gantry {
+namespace {
+
+const char* launcher_size() {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"})
+    if (const char* value = std::getenv(name)) return value;
+  // srun sets SLURM_* for every command; only with PMIx are its tasks one MPI job.
+  return std::getenv("PMIX_RANK") ? std::getenv("SLURM_STEP_NUM_TASKS") : nullptr;
+}
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+}  // namespace
+
+bool under_launcher() { return launcher_size() != nullptr; }
+
+int launched_ranks() {
+  const char* size = launcher_size();
+  return size ? std::max(1, std::atoi(size)) : 1;
+}
+
+std::vector<std::string> available_backends() {
+#ifdef GANTRY_WITH_MPI
+  return {"local", "mpi"};
+#else
+  return {"local"};
+#endif
+}
+
+std::string choose_backend(const std::string& configured) {
+  const std::string wanted = configured == "auto" ? (under_launcher() ? "mpi" : "local") : configured;
+  const auto available = available_backends();
+  for (const auto& name : available)
+    if (name == wanted) return wanted;
+  throw ConfigError({"comm.backend", "'" + wanted + "' is not in this build", "one of those that `gantry doctor` lists", "rebuild with it, or use local"});
+}
+
+#ifndef GANTRY_WITH_MPI
+int launch_mpi(const Config&, const Mesh&, const std::function<void(World&)>&) { throw InternalError({"launch", "this build has no MPI", "", ""}); }
+#endif
+
+Failure describe_exception(std::exception_ptr exception) {
+  try {
+    std::rethrow_exception(exception);
+  } catch (const Error& error) {
+    return {error.exit_code(), error.what()};
+  } catch (const c10::Error& error) {
+    return {InternalError::kExitCode, first_line(error.what_without_backtrace())};
+  } catch (const std::bad_alloc&) {
+    return {ResourceError::kExitCode, "memory: an allocation failed; use more tensor or pipeline ranks, or smaller microbatches"};
+  } catch (const std::exception& error) {
+    return {InternalError::kExitCode, first_line(error.what())};
+  } catch (...) {
+    return {InternalError::kExitCode, "an exception that is no std::exception"};
+  }
+}
+
+void set_rank_threads(const CommConfig& config, int ranks_on_host) {
+  if (config.threads_per_rank > 0) {
+    at::set_num_threads(config.threads_per_rank);
+  } else if (!std::getenv("OMP_NUM_THREADS")) {
+    const int cores = static_cast<int>(std::thread::hardware_concurrency());
+    at::set_num_threads(std::max(1, cores / ranks_on_host));
+  }
+}
+
+}  // namespace gantry

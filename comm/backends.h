@@ -1,0 +1,36 @@
+// Which backend a job runs on, and the one place that knows which of them this build has.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "gantry/comm/world.h"
+
+namespace gantry {
+
+// True where a launcher (mpirun, srun with PMI) started this process as one of several or alone.
+bool under_launcher();
+// The launcher's count of ranks; 1 without a launcher.
+int launched_ranks();
+
+std::vector<std::string> available_backends();  // "local", "mpi"
+
+// "local" or "mpi" for a configured "auto | local | mpi | nccl"; ConfigError for one that this build has not.
+std::string choose_backend(const std::string& configured);
+
+// What launch() does on each. `describe_rank` names ranks in messages.
+int launch_local(const Config& config, const Mesh& mesh, const std::function<void(World&)>& body);
+int launch_mpi(const Config& config, const Mesh& mesh, const std::function<void(World&)>& body);
+
+// An exception as an error's line and exit code.
+struct Failure {
+  int exit_code = 1;
+  std::string line;
+};
+Failure describe_exception(std::exception_ptr exception);
+
+// Sets this thread's intra-op threads: comm.threads_per_rank, or cores / ranks of this host unless OMP_NUM_THREADS is set.
+void set_rank_threads(const CommConfig& config, int ranks_on_host);
+
+}  // namespace gantry

@@ -1,0 +1,90 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <numeric>
+
+#include "gantry/comm/group_calls.h"
+#include "gantry/comm/process_group.h"
+#include "gantry/core/error.h"
+#include "gantry/tensors/tensor_dict.h"
+
+namespace gantry {
+
+std::string describe(const Tag& tag) {
+  static constexpr const char* kNames[] = {"message", "forward", "backward", "metadata"};
+  return fmt::format("{} of stage {}, microbatch {}, entry {}", kNames[static_cast<int>(tag.kind)], tag.stage, tag.microbatch, tag.entry);
+}
+
+const char* collective_name(CollectiveKind kind) {
+  static constexpr const char* kNames[] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "barrier"};
+  return kNames[static_cast<int>(kind)];
+}
+
+std::int64_t row_elements(const torch::Tensor& tensor) {
+  std::int64_t elements = 1;
+  for (std::int64_t dim = 1; dim < tensor.dim(); ++dim) elements *= tensor.size(dim);
+  return elements;
+}
+
+void check_gather(const torch::Tensor& whole, const torch::Tensor& part, const Sizes& sizes, int rank, int size, const char* call) {
+  const std::int64_t total = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+  if (static_cast<int>(sizes.size()) == size && whole.dim() > 0 && part.dim() == whole.dim() && whole.size(0) == total &&
+      part.size(0) == sizes[rank] && row_elements(whole) == row_elements(part) && whole.scalar_type() == part.scalar_type())
+    return;
+  throw UsageError({call, fmt::format("whole {} and part {} don't fit the sizes {} of {} ranks at rank {}", describe(whole), describe(part),
+                                      fmt::join(sizes, ", "), size, rank),
+                    "a whole of their sum and a part of this rank's size along dim 0", ""});
+}
+
+void check_rank(int rank, int size, const char* call) {
+  if (rank < 0 || rank >= size) throw UsageError({call, fmt::format("rank {} in a group of {}", rank, size), fmt::format("0 to {}", size - 1), ""});
+}
+
+namespace {
+
+std::int64_t positive(std::int64_t dim, const torch::Tensor& tensor) { return dim < 0 ? dim + tensor.dim() : dim; }
+
+}  // namespace
+
+torch::Tensor all_gather_along(ProcessGroup& group, const torch::Tensor& in, int dim, const Sizes& sizes) {
+  const std::int64_t along = positive(dim, in);
+  const torch::Tensor rows = in.movedim(along, 0).contiguous();
+  std::vector<std::int64_t> shape = rows.sizes().vec();
+  shape[0] = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+  torch::Tensor out = torch::empty(shape, rows.options());
+  group.all_gather(out, rows, sizes).wait();
+  return along == 0 ? out : out.movedim(0, along).contiguous();
+}
+
+torch::Tensor reduce_scatter_along(ProcessGroup& group, const torch::Tensor& in, int dim, const Sizes& sizes) {
+  const std::int64_t along = positive(dim, in);
+  const torch::Tensor rows = in.movedim(along, 0).contiguous();
+  std::vector<std::int64_t> shape = rows.sizes().vec();
+  shape[0] = sizes[group.rank()];
+  torch::Tensor out = torch::empty(shape, rows.options());
+  group.reduce_scatter(out, rows, sizes).wait();
+  return along == 0 ? out : out.movedim(0, along).contiguous();
+}
+
+std::vector<std::int64_t> all_gather_numbers(ProcessGroup& group, std::int64_t value) {
+  torch::Tensor out = torch::empty({group.size()}, torch::kInt64);
+  group.all_gather(out, torch::tensor({value}, torch::kInt64), Sizes(group.size(), 1)).wait();
+  return {out.data_ptr<std::int64_t>(), out.data_ptr<std::int64_t>() + group.size()};
+}
+
+double all_reduce_number(ProcessGroup& group, double value, ReduceOp op) {
+  torch::Tensor number = torch::tensor({value}, torch::kFloat64);
+  group.all_reduce(number, op).wait();
+  return number.item<double>();
+}
+
+std::string broadcast_text(ProcessGroup& group, const std::string& text, int root) {
+  torch::Tensor length = torch::tensor({static_cast<std::int64_t>(text.size())}, torch::kInt64);
+  group.broadcast(length, root).wait();
+  torch::Tensor bytes = torch::empty({length.item<std::int64_t>()}, torch::kUInt8);
+  if (group.rank() == root) std::copy(text.begin(), text.end(), reinterpret_cast<char*>(bytes.data_ptr()));
+  group.broadcast(bytes, root).wait();
+  return {static_cast<const char*>(bytes.data_ptr()), static_cast<std::size_t>(bytes.numel())};
+}
+
+}  // namespace gantry

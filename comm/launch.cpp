@@ -1,0 +1,41 @@
+#include "gantry/comm/launch.h"
+
+#include <cstdio>
+
+#include "gantry/comm/backends.h"
+#include "gantry/core/error.h"
+
+namespace gantry {
+namespace {
+
+thread_local bool inside_rank = false;
+
+// A rank's body, within which a further launch is refused.
+std::function<void(World&)> guarded(const std::function<void(World&)>& body) {
+  return [&body](World& world) {
+    struct Inside {
+      Inside() { inside_rank = true; }
+      ~Inside() { inside_rank = false; }
+    } inside;
+    body(world);
+  };
+}
+
+}  // namespace
+
+int launch(const Config& config, const std::function<void(World&)>& body) {
+  if (inside_rank) throw UsageError({"launch", "was called within a rank of another launch", "", "call it once, from main"});
+  try {
+    const bool mpi = choose_backend(config.comm.backend) == "mpi";
+    const int ranks = mpi ? launched_ranks() : config.ranks();
+    const Mesh mesh = Mesh::hybrid(ranks, config.parallel.pipeline, config.parallel.data, config.parallel.tensor, config.parallel.order);
+    return mpi ? launch_mpi(config, mesh, guarded(body)) : launch_local(config, mesh, guarded(body));
+  } catch (...) {
+    const Failure failure = describe_exception(std::current_exception());
+    const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+    if (!rank || std::string(rank) == "0") std::fprintf(stderr, "error: %s\n", failure.line.c_str());
+    return failure.exit_code;
+  }
+}
+
+}  // namespace gantry

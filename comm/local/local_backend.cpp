@@ -1,0 +1,153 @@
+#include "gantry/comm/local/local_backend.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "gantry/comm/local/local_group_state.h"
+#include "gantry/tensors/tensor_dict.h"
+
+namespace gantry {
+namespace {
+
+class LocalRecv final : public Work::State {
+ public:
+  LocalRecv(std::shared_ptr<LocalGroupState> group, int rank, int from, const Tag& tag, TensorSpec spec)
+      : group_(std::move(group)), rank_(rank), from_(from), tag_(tag), spec_(std::move(spec)) {}
+
+  bool done() override {
+    if (!taken_) {
+      group_->job().throw_if_failed();
+      if (group_->take(from_, rank_, tag_, &tensor_)) check();
+    }
+    return taken_;
+  }
+  void wait() override {
+    if (taken_) return;
+    group_->wait(rank_, [&] { return done(); }, [&] { return describe(tag_) + " from " + group_->describe_member(from_); });
+  }
+  torch::Tensor result() override { return tensor_; }
+
+ private:
+  void check() {
+    taken_ = true;
+    if (!tensor_.defined() || (tensor_.sizes().vec() == spec_.shape && tensor_.scalar_type() == spec_.dtype)) return;
+    throw PeerError({group_->describe_member(rank_),
+                     fmt::format("received {} from {} as {}", describe(tag_), group_->describe_member(from_), describe(tensor_)),
+                     fmt::format("{} [{}]", dtype_name(spec_.dtype), fmt::join(spec_.shape, ", ")), "make both sides agree on the shape"});
+  }
+
+  std::shared_ptr<LocalGroupState> group_;
+  int rank_, from_;
+  Tag tag_;
+  TensorSpec spec_;
+  torch::Tensor tensor_;
+  bool taken_ = false;
+};
+
+class LocalCollective final : public Work::State {
+ public:
+  // `copy_back` gets `temporary`'s values at the end, where a non-contiguous tensor had to be worked on elsewhere.
+  LocalCollective(std::shared_ptr<LocalGroupState> group, int rank, std::uint64_t sequence, torch::Tensor copy_back, torch::Tensor temporary)
+      : group_(std::move(group)), rank_(rank), sequence_(sequence), copy_back_(std::move(copy_back)), temporary_(std::move(temporary)) {}
+
+  bool done() override {
+    if (!done_) {
+      group_->job().throw_if_failed();
+      if (group_->progress(sequence_)) finish();
+    }
+    return done_;
+  }
+  void wait() override {
+    if (done_) return;
+    group_->wait(rank_, [&] { return done(); }, [&] { return group_->describe_pending(sequence_, rank_); });
+  }
+
+ private:
+  void finish() {
+    if (temporary_.defined()) {
+      const torch::NoGradGuard no_grad;
+      copy_back_.copy_(temporary_);
+    }
+    done_ = true;
+    group_->leave(sequence_);
+  }
+
+  std::shared_ptr<LocalGroupState> group_;
+  int rank_;
+  std::uint64_t sequence_;
+  torch::Tensor copy_back_, temporary_;
+  bool done_ = false;
+};
+
+class LocalGroup final : public ProcessGroup {
+ public:
+  LocalGroup(std::shared_ptr<LocalGroupState> state, int rank) : state_(std::move(state)), rank_(rank) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return state_->size(); }
+
+  Work send(const torch::Tensor& tensor, int to, const Tag& tag) override {
+    check_rank(to, size(), "send");
+    state_->job().throw_if_failed();
+    state_->push(rank_, to, tag, tensor.defined() ? tensor.detach() : tensor);
+    return {};
+  }
+  Work recv(const TensorSpec& spec, int from, const Tag& tag) override {
+    check_rank(from, size(), "recv");
+    return Work(std::make_shared<LocalRecv>(state_, rank_, from, tag, spec));
+  }
+  Work all_reduce(torch::Tensor& tensor, ReduceOp op) override {
+    return post({.kind = CollectiveKind::kAllReduce, .op = op, .in = tensor}, tensor, /*in_place=*/true);
+  }
+  Work all_gather(torch::Tensor& out, const torch::Tensor& in, const Sizes& sizes) override {
+    check_gather(out, in, sizes, rank_, size(), "all_gather");
+    return post({.kind = CollectiveKind::kAllGather, .in = in.contiguous(), .out = out, .sizes = sizes}, out, false);
+  }
+  Work reduce_scatter(torch::Tensor& out, const torch::Tensor& in, const Sizes& sizes, ReduceOp op) override {
+    check_gather(in, out, sizes, rank_, size(), "reduce_scatter");
+    return post({.kind = CollectiveKind::kReduceScatter, .op = op, .in = in.contiguous(), .out = out, .sizes = sizes}, out, false);
+  }
+  Work broadcast(torch::Tensor& tensor, int root) override {
+    check_rank(root, size(), "broadcast");
+    return post({.kind = CollectiveKind::kBroadcast, .root = root, .in = tensor}, tensor, true);
+  }
+  Work all_to_all(torch::Tensor& out, const torch::Tensor& in, const Sizes& out_sizes, const Sizes& in_sizes) override {
+    return post({.kind = CollectiveKind::kAllToAll, .in = in.contiguous(), .out = out, .sizes = in_sizes, .out_sizes = out_sizes}, out, false);
+  }
+  Work barrier() override {
+    torch::Tensor none;
+    return post({.kind = CollectiveKind::kBarrier}, none, false);
+  }
+  void abort(const std::string& reason) override { state_->job().fail(PeerError::kExitCode, reason); }
+
+ private:
+  // `target` is what the caller gets the result in: entry.in where the call is in place, else entry.out.
+  Work post(LocalEntry entry, torch::Tensor& target, bool in_place) {
+    state_->job().throw_if_failed();
+    torch::Tensor temporary;
+    if (target.defined() && !target.is_contiguous()) {
+      temporary = target.contiguous();
+      (in_place ? entry.in : entry.out) = temporary;
+    }
+    const std::uint64_t sequence = sequence_++;
+    state_->post(sequence, rank_, std::move(entry));
+    return Work(std::make_shared<LocalCollective>(state_, rank_, sequence, target, temporary));
+  }
+
+  std::shared_ptr<LocalGroupState> state_;
+  int rank_;
+  std::uint64_t sequence_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<ProcessGroup> LocalBackend::make_group(const std::string& label, const std::vector<int>& ranks) {
+  const auto place = std::find(ranks.begin(), ranks.end(), rank_);
+  auto state = job_.group_state(label, ranks, made_[ranks]++);
+  return std::make_unique<LocalGroup>(std::move(state), static_cast<int>(place - ranks.begin()));
+}
+
+void LocalBackend::abort(const std::string& reason) { job_.fail(PeerError::kExitCode, reason); }
+
+}  // namespace gantry

@@ -1,0 +1,213 @@
+#include "gantry/comm/local/local_group_state.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "gantry/comm/reduce_kernels.h"
+#include "gantry/tensors/tensor_dict.h"
+
+namespace gantry {
+namespace {
+
+// Small enough to balance work and stay in the second-level cache, large enough that claiming one costs nothing.
+constexpr std::int64_t kSliceBytes = 128 << 10;
+// A reduced piece is copied to the other members while it is still in the first-level cache.
+constexpr std::int64_t kPieceBytes = 8 << 10;
+
+char* bytes_of(const torch::Tensor& tensor) { return static_cast<char*>(tensor.data_ptr()); }
+
+std::int64_t first_row(const Sizes& sizes, int rank) { return std::accumulate(sizes.begin(), sizes.begin() + rank, std::int64_t{0}); }
+
+std::string describe_call(const LocalEntry& entry) {
+  return fmt::format("{} of {}", collective_name(entry.kind), describe(entry.in.defined() ? entry.in : entry.out));
+}
+
+}  // namespace
+
+LocalGroupState::LocalGroupState(LocalJob& job, std::string label, std::vector<int> ranks)
+    : job_(job), label_(std::move(label)), ranks_(std::move(ranks)) {
+  for (int i = 0; i < kSlots; ++i) {
+    slots_.push_back(std::make_unique<Slot>(size()));
+    slots_.back()->sequence = i;
+  }
+}
+
+void LocalGroupState::wake_all() {
+  epoch_.fetch_add(1, std::memory_order_seq_cst);
+  if (sleepers_.load(std::memory_order_seq_cst) == 0) return;
+  { const std::lock_guard lock(mutex_); }
+  changed_.notify_all();
+}
+
+void LocalGroupState::push(int from, int to, const Tag& tag, const torch::Tensor& tensor) {
+  {
+    const std::lock_guard lock(mutex_);
+    boxes_[{from, to, tag.kind, tag.stage, tag.microbatch, tag.entry}].push_back(tensor);
+  }
+  wake_all();
+}
+
+bool LocalGroupState::take(int from, int to, const Tag& tag, torch::Tensor* tensor) {
+  const std::lock_guard lock(mutex_);
+  const auto box = boxes_.find({from, to, tag.kind, tag.stage, tag.microbatch, tag.entry});
+  if (box == boxes_.end() || box->second.empty()) return false;
+  *tensor = std::move(box->second.front());
+  box->second.pop_front();
+  return true;
+}
+
+void LocalGroupState::post(std::uint64_t sequence, int rank, LocalEntry entry) {
+  Slot& place = slot(sequence);
+  // A slot is free again when every member has left its former collective.
+  wait(
+      rank, [&] { return place.sequence.load(std::memory_order_acquire) == sequence; },
+      [&] { return fmt::format("a free slot in group '{}' ({} collectives under way)", label_, kSlots); });
+  place.entries[rank] = std::move(entry);
+  place.joined[rank].store(true, std::memory_order_release);
+  if (place.posted.fetch_add(1, std::memory_order_acq_rel) + 1 < size()) return;
+  prepare(place);
+  place.ready.store(true, std::memory_order_release);
+  wake_all();
+}
+
+std::string LocalGroupState::find_mismatch(const Slot& slot) const {
+  const LocalEntry& first = slot.entries[0];
+  for (int rank = 1; rank < size(); ++rank) {
+    const LocalEntry& other = slot.entries[rank];
+    bool same = first.kind == other.kind && first.op == other.op && first.root == other.root;
+    if (same && first.in.defined() && first.kind != CollectiveKind::kBarrier) same = first.in.scalar_type() == other.in.scalar_type();
+    if (same && (first.kind == CollectiveKind::kAllReduce || first.kind == CollectiveKind::kBroadcast)) same = first.in.numel() == other.in.numel();
+    if (same && first.kind != CollectiveKind::kAllToAll) same = first.sizes == other.sizes;
+    if (same && first.kind == CollectiveKind::kAllToAll)
+      for (int peer = 0; peer < size(); ++peer) same = same && slot.entries[peer].sizes[rank] == other.out_sizes[peer];
+    if (!same) {
+      return fmt::format("group '{}': {} called {} while {} called {}; all members must make the same calls in the same order", label_,
+                         describe_member(0), describe_call(first), describe_member(rank), describe_call(other));
+    }
+  }
+  return "";
+}
+
+void LocalGroupState::add_slices(Slot& slot, int source, int target, std::int64_t elements, std::int64_t element_size) {
+  const std::int64_t step = std::max<std::int64_t>(1, kSliceBytes / element_size);
+  for (std::int64_t begin = 0; begin < elements; begin += step) slot.slices.push_back({source, target, begin, std::min(elements, begin + step)});
+}
+
+void LocalGroupState::prepare(Slot& slot) {
+  slot.slices.clear();
+  slot.mismatch = find_mismatch(slot);
+  if (!slot.mismatch.empty()) {
+    job_.fail(PeerError::kExitCode, slot.mismatch);
+    return;
+  }
+  const LocalEntry& first = slot.entries[0];
+  const std::int64_t item = first.in.defined() ? static_cast<std::int64_t>(first.in.element_size()) : 1;
+  switch (first.kind) {
+    case CollectiveKind::kAllReduce: return add_slices(slot, 0, 0, first.in.numel(), item);
+    case CollectiveKind::kBroadcast: return add_slices(slot, first.root, 0, first.in.numel(), item);
+    case CollectiveKind::kAllGather:
+    case CollectiveKind::kReduceScatter:
+      for (int rank = 0; rank < size(); ++rank) {
+        const auto& part = first.kind == CollectiveKind::kAllGather ? slot.entries[rank].in : slot.entries[rank].out;
+        add_slices(slot, rank, 0, part.numel(), item);
+      }
+      return;
+    case CollectiveKind::kAllToAll:
+      for (int source = 0; source < size(); ++source)
+        for (int target = 0; target < size(); ++target) {
+          const LocalEntry& from = slot.entries[source];
+          add_slices(slot, source, target, from.sizes[target] * row_elements(from.in), item);
+        }
+      return;
+    case CollectiveKind::kBarrier: return;
+  }
+}
+
+void LocalGroupState::work_on(Slot& slot, const Slice& slice) {
+  const LocalEntry& first = slot.entries[0];
+  const std::int64_t item = static_cast<std::int64_t>(first.in.element_size());
+  const std::int64_t bytes = (slice.end - slice.begin) * item;
+  switch (first.kind) {
+    case CollectiveKind::kAllReduce: {
+      std::vector<const void*> inputs(size());
+      const std::int64_t piece = std::max<std::int64_t>(1, kPieceBytes / item);
+      for (std::int64_t begin = slice.begin; begin < slice.end; begin += piece) {
+        const std::int64_t n = std::min(piece, slice.end - begin);
+        for (int rank = 0; rank < size(); ++rank) inputs[rank] = bytes_of(slot.entries[rank].in) + begin * item;
+        char* sum = bytes_of(first.in) + begin * item;
+        reduce_span(sum, inputs.data(), size(), n, first.in.scalar_type(), first.op);
+        for (int rank = 1; rank < size(); ++rank) std::memcpy(bytes_of(slot.entries[rank].in) + begin * item, sum, n * item);
+      }
+      return;
+    }
+    case CollectiveKind::kReduceScatter: {
+      const LocalEntry& owner = slot.entries[slice.source];
+      const std::int64_t offset = (first_row(first.sizes, slice.source) * row_elements(first.in) + slice.begin) * item;
+      std::vector<const void*> inputs(size());
+      for (int rank = 0; rank < size(); ++rank) inputs[rank] = bytes_of(slot.entries[rank].in) + offset;
+      reduce_span(bytes_of(owner.out) + slice.begin * item, inputs.data(), size(), slice.end - slice.begin, first.in.scalar_type(), first.op);
+      return;
+    }
+    case CollectiveKind::kAllGather: {
+      const std::int64_t offset = (first_row(first.sizes, slice.source) * row_elements(first.in) + slice.begin) * item;
+      const char* part = bytes_of(slot.entries[slice.source].in) + slice.begin * item;
+      for (const LocalEntry& entry : slot.entries) std::memcpy(bytes_of(entry.out) + offset, part, bytes);
+      return;
+    }
+    case CollectiveKind::kBroadcast: {
+      const char* source = bytes_of(slot.entries[slice.source].in) + slice.begin * item;
+      for (int rank = 0; rank < size(); ++rank)
+        if (rank != slice.source) std::memcpy(bytes_of(slot.entries[rank].in) + slice.begin * item, source, bytes);
+      return;
+    }
+    case CollectiveKind::kAllToAll: {
+      const LocalEntry& from = slot.entries[slice.source];
+      const LocalEntry& to = slot.entries[slice.target];
+      const std::int64_t row = row_elements(from.in);
+      std::memcpy(bytes_of(to.out) + (first_row(to.out_sizes, slice.source) * row + slice.begin) * item,
+                  bytes_of(from.in) + (first_row(from.sizes, slice.target) * row + slice.begin) * item, bytes);
+      return;
+    }
+    case CollectiveKind::kBarrier: return;
+  }
+}
+
+bool LocalGroupState::progress(std::uint64_t sequence) {
+  Slot& place = slot(sequence);
+  if (!place.ready.load(std::memory_order_acquire)) return false;
+  if (!place.mismatch.empty()) throw PeerError(place.mismatch);
+  const int total = static_cast<int>(place.slices.size());
+  while (place.next.load(std::memory_order_relaxed) < total) {
+    const int mine = place.next.fetch_add(1, std::memory_order_relaxed);
+    if (mine >= total) break;
+    work_on(place, place.slices[mine]);
+    if (place.finished.fetch_add(1, std::memory_order_acq_rel) + 1 == total) wake_all();
+  }
+  return place.finished.load(std::memory_order_acquire) == total;
+}
+
+void LocalGroupState::leave(std::uint64_t sequence) {
+  Slot& place = slot(sequence);
+  if (place.left.fetch_add(1, std::memory_order_acq_rel) + 1 < size()) return;
+  for (auto& entry : place.entries) entry = {};
+  for (auto& joined : place.joined) joined.store(false, std::memory_order_relaxed);
+  place.posted.store(0, std::memory_order_relaxed);
+  place.ready.store(false, std::memory_order_relaxed);
+  place.next.store(0, std::memory_order_relaxed);
+  place.finished.store(0, std::memory_order_relaxed);
+  place.left.store(0, std::memory_order_relaxed);
+  place.sequence.store(sequence + kSlots, std::memory_order_release);
+  wake_all();
+}
+
+std::string LocalGroupState::describe_pending(std::uint64_t sequence, int rank) {
+  Slot& place = slot(sequence);
+  std::string missing;
+  for (int member = 0; member < size(); ++member)
+    if (!place.joined[member].load(std::memory_order_acquire)) missing += (missing.empty() ? "" : ", ") + describe_member(member);
+  return fmt::format("{}, number {} of group '{}', which {} has not joined", describe_call(place.entries[rank]), sequence, label_,
+                     missing.empty() ? "nobody" : missing);
+}
+
+}  // namespace gantry

@@ -1,0 +1,132 @@
+// The shared half of a group of rank threads: mailboxes for messages, and slots in which collectives meet.
+//
+// A collective is a slot that every member posts its tensors into. The last to post cuts the work into slices; from then on
+// whoever posts or waits claims slices by an atomic counter and works on the members' memory directly. Which thread does a
+// slice does not matter to the bits: every element is summed in rank order.
+//
+// Shared between threads, and guarded: `boxes_` by `mutex_`. A slot's entry is written by its own rank before `posted` rises;
+// the slices by the last poster before `ready` is set; `next`, `finished` and `left` are atomic. Sleeping is by `changed_`
+// under `mutex_`: who changes something raises `epoch_` and wakes sleepers if `sleepers_` says there are any.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "gantry/comm/group_calls.h"
+#include "gantry/comm/local/local_job.h"
+#include "gantry/core/error.h"
+
+namespace gantry {
+
+// What one member brings to a collective. Tensors are contiguous and kept alive here until every member has left the slot.
+struct LocalEntry {
+  CollectiveKind kind = CollectiveKind::kBarrier;
+  ReduceOp op = ReduceOp::kSum;
+  int root = 0;
+  torch::Tensor in, out;
+  Sizes sizes;      // all_gather, reduce_scatter; all_to_all: rows sent to each
+  Sizes out_sizes;  // all_to_all: rows received from each
+};
+
+class LocalGroupState {
+ public:
+  LocalGroupState(LocalJob& job, std::string label, std::vector<int> ranks);
+
+  int size() const { return static_cast<int>(ranks_.size()); }
+  LocalJob& job() { return job_; }
+  std::string describe_member(int rank) const { return job_.describe_rank(ranks_[rank]); }
+
+  void push(int from, int to, const Tag& tag, const torch::Tensor& tensor);
+  // Takes the oldest message of that tag if there is one.
+  bool take(int from, int to, const Tag& tag, torch::Tensor* tensor);
+  // Member `rank` joins its `sequence`-th collective.
+  void post(std::uint64_t sequence, int rank, LocalEntry entry);
+  // Works on slices that are there; true when the collective is done. PeerError when members called different things.
+  bool progress(std::uint64_t sequence);
+  // Member `rank` has seen that it is done.
+  void leave(std::uint64_t sequence);
+  // "all_reduce 17 of group 'tp'; not there: rank 3 (...)" for a deadline's message.
+  std::string describe_pending(std::uint64_t sequence, int rank);
+
+  // Blocks until `ready` returns true; checked again after every change. PeerError with `what` at the deadline, which ends
+  // the whole job, or if the job failed.
+  template <class Ready, class What>
+  void wait(int rank, Ready ready, What what);
+  void wake_all();
+
+ private:
+  struct Slice {
+    int source;          // the rank whose part it is, or the sender
+    int target;          // of all_to_all
+    std::int64_t begin;  // in elements of the part
+    std::int64_t end;
+  };
+  struct Slot {
+    std::atomic<std::uint64_t> sequence{0};  // whose turn it is
+    std::vector<LocalEntry> entries;
+    std::vector<std::atomic<bool>> joined;
+    std::atomic<int> posted{0};
+    std::atomic<bool> ready{false};
+    std::atomic<int> next{0}, finished{0}, left{0};
+    std::vector<Slice> slices;
+    std::string mismatch;  // set before ready
+    Slot(int size) : entries(size), joined(size) {}
+  };
+  static constexpr int kSlots = 64;
+
+  Slot& slot(std::uint64_t sequence) { return *slots_[sequence % kSlots]; }
+  void prepare(Slot& slot);
+  std::string find_mismatch(const Slot& slot) const;
+  void add_slices(Slot& slot, int source, int target, std::int64_t elements, std::int64_t element_size);
+  void work_on(Slot& slot, const Slice& slice);
+
+  LocalJob& job_;
+  const std::string label_;
+  const std::vector<int> ranks_;
+  std::vector<std::unique_ptr<Slot>> slots_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::atomic<int> sleepers_{0};
+  std::atomic<std::uint64_t> epoch_{0};  // rises with every change that a sleeper may wait for
+  std::map<std::tuple<int, int, Tag::Kind, int, int, int>, std::deque<torch::Tensor>> boxes_;
+};
+
+template <class Ready, class What>
+void LocalGroupState::wait(int rank, Ready ready, What what) {
+  using Clock = std::chrono::steady_clock;
+  const int spins = job_.crowded() ? 20 : 4000;
+  for (int i = 0; i < spins; ++i) {
+    if (ready()) return;
+    job_.throw_if_failed();
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+  }
+  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(job_.timeout_seconds()));
+  while (true) {
+    const std::uint64_t seen = epoch_.load(std::memory_order_seq_cst);
+    if (ready()) return;
+    job_.throw_if_failed();
+    if (Clock::now() >= deadline) {
+      job_.fail(PeerError::kExitCode, fmt::format("{} waited {} s for {}", describe_member(rank), job_.timeout_seconds(), what()));
+      job_.throw_if_failed();
+    }
+    sleepers_.fetch_add(1, std::memory_order_seq_cst);
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait_until(lock, deadline, [&] { return epoch_.load(std::memory_order_seq_cst) != seen; });
+    }
+    sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+  }
+}
+
+}  // namespace gantry

@@ -1,0 +1,50 @@
+#include "gantry/comm/local/local_job.h"
+
+#include <thread>
+
+#include "gantry/comm/local/local_group_state.h"
+#include "gantry/core/error.h"
+
+namespace gantry {
+
+LocalJob::LocalJob(int ranks, double timeout_seconds, std::function<std::string(int)> describe_rank)
+    : ranks_(ranks),
+      timeout_seconds_(timeout_seconds),
+      describe_rank_(std::move(describe_rank)),
+      crowded_(ranks > static_cast<int>(std::thread::hardware_concurrency())) {}
+
+void LocalJob::fail(int exit_code, const std::string& cause) {
+  std::vector<std::shared_ptr<LocalGroupState>> groups;
+  {
+    const std::lock_guard lock(mutex_);
+    if (failed_.load(std::memory_order_relaxed)) return;
+    cause_ = cause;
+    exit_code_ = exit_code;
+    failed_.store(true, std::memory_order_release);
+    for (const auto& [key, group] : groups_) groups.push_back(group);
+  }
+  for (const auto& group : groups) group->wake_all();
+}
+
+void LocalJob::throw_if_failed() const {
+  if (failed()) throw PeerError(cause());
+}
+
+std::string LocalJob::cause() const {
+  const std::lock_guard lock(mutex_);
+  return cause_;
+}
+
+int LocalJob::exit_code() const {
+  const std::lock_guard lock(mutex_);
+  return exit_code_;
+}
+
+std::shared_ptr<LocalGroupState> LocalJob::group_state(const std::string& label, const std::vector<int>& ranks, int n) {
+  const std::lock_guard lock(mutex_);
+  auto& state = groups_[{ranks, n}];
+  if (!state) state = std::make_shared<LocalGroupState>(*this, label, ranks);
+  return state;
+}
+
+}  // namespace gantry

@@ -1,0 +1,50 @@
+// What the rank threads of one job share: the first failure, and the shared halves of their groups.
+//
+// Shared between threads, and guarded: `cause_`, `exit_code_`, `groups_` by `mutex_`; `failed_` is atomic and set last.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace gantry {
+
+class LocalGroupState;
+
+class LocalJob {
+ public:
+  LocalJob(int ranks, double timeout_seconds, std::function<std::string(int)> describe_rank);
+
+  int ranks() const { return ranks_; }
+  double timeout_seconds() const { return timeout_seconds_; }
+  std::string describe_rank(int rank) const { return describe_rank_(rank); }
+  bool crowded() const { return crowded_; }  // more ranks than cores: waiting must not spin
+
+  // Ends every rank's pending and later operations. The first cause stands; later ones are dropped.
+  void fail(int exit_code, const std::string& cause);
+  bool failed() const { return failed_.load(std::memory_order_acquire); }
+  void throw_if_failed() const;  // PeerError with the first cause
+  std::string cause() const;
+  int exit_code() const;
+
+  // The shared half of the group that `rank` makes as its n-th of these ranks.
+  std::shared_ptr<LocalGroupState> group_state(const std::string& label, const std::vector<int>& ranks, int n);
+
+ private:
+  const int ranks_;
+  const double timeout_seconds_;
+  const std::function<std::string(int)> describe_rank_;
+  const bool crowded_;
+  mutable std::mutex mutex_;
+  std::atomic<bool> failed_{false};
+  std::string cause_;
+  int exit_code_ = 0;
+  std::map<std::pair<std::vector<int>, int>, std::shared_ptr<LocalGroupState>> groups_;
+};
+
+}  // namespace gantry

@@ -1,0 +1,78 @@
+// The ranks that share all mesh coordinates but some axes', and this rank's endpoint to them.
+//
+// Every operation returns a Work at once and is finished by its wait(). All members call the collectives of a group in the
+// same order. Reductions sum by rank, 0 first, so the same layout gives the same bits on every backend, run after run.
+// A group of size 1 is a real group. Operations of one group are called from one thread at a time.
+// After a member's failure every pending and later operation throws PeerError that names it.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gantry/comm/work.h"
+
+namespace gantry {
+
+enum class ReduceOp { kSum, kMax, kMin };
+
+// Matches a send with its recv. `entry` numbers the tensors of one message.
+struct Tag {
+  enum class Kind : std::uint8_t { kUser, kForward, kBackward, kMetadata };
+  Kind kind = Kind::kUser;
+  int stage = 0;
+  int microbatch = 0;
+  int entry = 0;
+  bool operator==(const Tag&) const = default;
+};
+std::string describe(const Tag& tag);  // "forward of stage 1, microbatch 3, entry 0"
+
+struct TensorSpec {
+  std::vector<std::int64_t> shape;
+  torch::ScalarType dtype = torch::kFloat32;
+  torch::Device device = torch::kCPU;
+};
+
+using Sizes = std::vector<std::int64_t>;  // a size along dim 0 for each rank
+
+class ProcessGroup {
+ public:
+  virtual ~ProcessGroup() = default;
+
+  virtual int rank() const = 0;  // in the group, by ascending world rank
+  virtual int size() const = 0;
+
+  // `tensor` must stay unchanged until the message is received. An undefined one is sent as absent.
+  virtual Work send(const torch::Tensor& tensor, int to, const Tag& tag) = 0;
+  // result() is the tensor, of that spec. PeerError if what was sent has another shape or dtype, naming both.
+  virtual Work recv(const TensorSpec& spec, int from, const Tag& tag) = 0;
+
+  // In place. Non-contiguous tensors are allowed everywhere.
+  virtual Work all_reduce(torch::Tensor& tensor, ReduceOp op = ReduceOp::kSum) = 0;
+  // out [sum of sizes, ...] gets in [sizes[rank], ...] of every rank, in rank order. `out` is the caller's, of that shape.
+  virtual Work all_gather(torch::Tensor& out, const torch::Tensor& in, const Sizes& sizes) = 0;
+  // out [sizes[rank], ...] gets this rank's rows of the sum of every rank's in [sum of sizes, ...].
+  virtual Work reduce_scatter(torch::Tensor& out, const torch::Tensor& in, const Sizes& sizes, ReduceOp op = ReduceOp::kSum) = 0;
+  virtual Work broadcast(torch::Tensor& tensor, int root) = 0;
+  // Rows of `in` dealt by in_sizes to each rank; rows of `out` come from each rank by out_sizes.
+  virtual Work all_to_all(torch::Tensor& out, const torch::Tensor& in, const Sizes& out_sizes, const Sizes& in_sizes) = 0;
+  virtual Work barrier() = 0;
+
+  // Ends every member's pending and later operations with PeerError saying `reason`. Never blocks.
+  virtual void abort(const std::string& reason) = 0;
+};
+
+// --- Composites: free functions over any group. ---
+
+// Concatenation of every rank's `in` along `dim`, whose extents are `sizes`.
+torch::Tensor all_gather_along(ProcessGroup& group, const torch::Tensor& in, int dim, const Sizes& sizes);
+torch::Tensor reduce_scatter_along(ProcessGroup& group, const torch::Tensor& in, int dim, const Sizes& sizes);
+// Every rank's number, in rank order.
+std::vector<std::int64_t> all_gather_numbers(ProcessGroup& group, std::int64_t value);
+double all_reduce_number(ProcessGroup& group, double value, ReduceOp op = ReduceOp::kSum);
+// Root's text on every rank.
+std::string broadcast_text(ProcessGroup& group, const std::string& text, int root);
+
+}  // namespace gantry

@@ -1,0 +1,46 @@
+// One rank's view of the job: who it is, the mesh, and the backend that makes process groups.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gantry/comm/process_group.h"
+#include "gantry/core/config.h"
+#include "gantry/core/mesh.h"
+
+namespace gantry {
+
+// One rank's endpoint of a backend (local, mpi). A folder each under comm/.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual const char* name() const = 0;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  // Collective over `ranks` (ascending world ranks, this one among them); every member makes its groups in the same order.
+  // `label` names the group in messages ("tp").
+  virtual std::unique_ptr<ProcessGroup> make_group(const std::string& label, const std::vector<int>& ranks) = 0;
+  // Spreads a failure to all ranks of the job. Never blocks.
+  virtual void abort(const std::string& reason) = 0;
+};
+
+class World {
+ public:
+  World(Backend& backend, Config config, Mesh mesh);
+
+  int rank() const { return backend_.rank(); }
+  int size() const { return backend_.size(); }
+  bool is_main() const { return rank() == 0; }
+  const Config& config() const { return config_; }
+  const Mesh& mesh() const { return mesh_; }
+  Backend& backend() { return backend_; }
+  std::string describe() const { return mesh_.describe_rank(rank()); }
+
+ private:
+  Backend& backend_;
+  Config config_;
+  Mesh mesh_;
+};
+
+}  // namespace gantry

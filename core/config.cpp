@@ -1,0 +1,247 @@
+#include "gantry/core/config.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "gantry/core/config_available.h"
+#include "gantry/core/config_reader.h"
+#include "gantry/core/error.h"
+#include "gantry/core/yaml_document.h"
+
+namespace gantry {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr long long kMostRanks = 1'000'000;
+
+// A model's own keys, with their types: quoted scalars stay text.
+nlohmann::json to_json(const YAML::Node& node) {
+  if (node.IsMap()) {
+    nlohmann::json object = nlohmann::json::object();
+    for (const auto& item : node) object[item.first.Scalar()] = to_json(item.second);
+    return object;
+  }
+  if (node.IsSequence()) {
+    nlohmann::json array = nlohmann::json::array();
+    for (const auto& item : node) array.push_back(to_json(item));
+    return array;
+  }
+  if (!node.IsScalar()) return nullptr;
+  const std::string& text = node.Scalar();
+  if (node.Tag() == "!") return text;
+  if (text == "true" || text == "false") return text == "true";
+  if (text == "null" || text == "~") return nullptr;
+  if (const auto whole = parse_whole_number(text)) return *whole;
+  if (const auto number = parse_number(text)) return *number;
+  return text;
+}
+
+void read_model(ConfigSection section, ConfigFaults& faults, ModelConfig& model) {
+  section.text("policy", model.policy);
+  section.text("path", model.path);
+  const YAML::Node keys = section.node("config");
+  if (keys.IsDefined() && !keys.IsMap()) {
+    section.fault("config", "is no mapping", "the model's own keys, as in its config.json");
+  } else if (keys.IsDefined()) {
+    for (const auto& item : keys)
+      if (item.second.IsScalar() && item.second.Tag() != "!" && (item.second.Scalar().find("inf") != std::string::npos || item.second.Scalar().find("nan") != std::string::npos) &&
+          item.second.Scalar().starts_with("."))
+        faults.add("model.config." + item.first.Scalar(), item.second.Mark(), "is not finite", "a finite number");
+    model.config_json = to_json(keys).dump();
+  }
+  if (model.policy.empty() && model.path.empty() && !section.has("policy") && !section.has("path"))
+    section.fault("model", "has neither policy nor path", "model: {policy: gpt2, config: {...}} or model: {path: DIRECTORY}");
+  section.finish();
+}
+
+void read_parallel(ConfigSection section, ParallelConfig& parallel) {
+  section.integer("tensor", parallel.tensor, 1, kMostRanks);
+  section.integer("pipeline", parallel.pipeline, 1, kMostRanks);
+  const YAML::Node data = section.node("data");
+  if (!(data.IsScalar() && data.Scalar() == "auto")) section.integer("data", parallel.data, 1, kMostRanks);
+  section.flag("sequence_parallel", parallel.sequence_parallel);
+  section.integer("zero", parallel.zero, 0, 2);
+  section.texts("order", parallel.order);
+  auto sorted = parallel.order;
+  std::sort(sorted.begin(), sorted.end());
+  if (sorted != std::vector<std::string>{"dp", "pp", "tp"}) section.fault("order", fmt::format("[{}]", fmt::join(parallel.order, ", ")), "a permutation of [pp, dp, tp]");
+  section.finish();
+}
+
+void read_schedule(ConfigSection section, ScheduleConfig& schedule) {
+  section.text("name", schedule.name);
+  if (section.has("microbatches") && section.has("microbatch_size")) section.fault("microbatch_size", "is there beside microbatches", "one of them", "take one out");
+  int count = 0;
+  if (section.integer("microbatches", count, 1); count > 0) schedule.microbatches = count;
+  count = 0;
+  if (section.integer("microbatch_size", count, 1); count > 0) schedule.microbatch_size = count;
+  section.integer("chunks", schedule.chunks, 1, 1000);
+  if (const YAML::Node layers = section.node("layers"); layers.IsSequence()) {
+    if (auto list = section.integers("layers", 0)) schedule.layers = *list;
+  } else {
+    std::string name = std::get<std::string>(schedule.layers);
+    section.text("layers", name);
+    schedule.layers = name;
+  }
+  section.text("recompute", schedule.recompute, {"none", "selective", "full"});
+  section.finish();
+}
+
+void read_data(ConfigSection section, DataConfig& data) {
+  section.text("format", data.format, {"text", "tokens", "megatron"});
+  section.text("path", data.path);
+  section.integer("sequence_length", data.sequence_length, 1, 1 << 24);
+  section.integer("batch_size", data.batch_size, 1, 1 << 24);
+  section.flag("shuffle", data.shuffle);
+  if (!section.has("format")) section.fault("format", "is missing", "text or tokens");
+  if (!section.has("path")) section.fault("path", "is missing", "a file, folder or glob");
+  section.finish();
+}
+
+void read_betas(ConfigSection& section, OptimizerConfig& optimizer) {
+  const YAML::Node betas = section.node("betas");
+  if (!betas.IsDefined()) return;
+  std::vector<double> read;
+  if (betas.IsSequence())
+    for (const auto& item : betas)
+      if (const auto value = item.IsScalar() ? parse_number(item.Scalar()) : std::nullopt; value && *value >= 0 && *value < 1) read.push_back(*value);
+  if (!betas.IsSequence() || betas.size() != 2 || read.size() != 2) return section.fault("betas", "are not two numbers from 0 to below 1", "such as [0.9, 0.95]");
+  optimizer.beta1 = read[0];
+  optimizer.beta2 = read[1];
+}
+
+void read_optimizer(ConfigSection section, OptimizerConfig& optimizer) {
+  section.text("name", optimizer.name);
+  section.number("lr", optimizer.lr, 0, kInfinity, /*open_below=*/true);
+  read_betas(section, optimizer);
+  section.number("eps", optimizer.eps, 0, kInfinity, /*open_below=*/true);
+  section.number("weight_decay", optimizer.weight_decay, 0, kInfinity);
+  double clip = 0;
+  if (section.number("clip_grad_norm", clip, 0, kInfinity, /*open_below=*/true); clip > 0) optimizer.clip_grad_norm = clip;
+  section.texts("no_decay", optimizer.no_decay);
+  section.finish();
+}
+
+void read_lr_schedule(ConfigSection section, LrScheduleConfig& schedule, double lr) {
+  section.text("name", schedule.name);
+  section.integer("warmup_steps", schedule.warmup_steps, 0);
+  section.number("min_lr", schedule.min_lr, 0, kInfinity);
+  if (schedule.min_lr > lr) section.fault("min_lr", fmt::format("{} is above optimizer.lr {}", schedule.min_lr, lr), "at most the learning rate");
+  section.finish();
+}
+
+void read_rest(ConfigFaults& faults, ConfigSection& root, Config& config) {
+  if (ConfigSection train(faults, "train", root.node("train")); true) {
+    train.integer("steps", config.train.steps, 1);
+    train.integer("seed", config.train.seed, 0, std::numeric_limits<long long>::max());
+    train.integer("log_every", config.train.log_every, 1);
+    train.finish();
+  }
+  if (ConfigSection checkpoint(faults, "checkpoint", root.node("checkpoint")); true) {
+    checkpoint.text("path", config.checkpoint.path);
+    checkpoint.integer("every", config.checkpoint.every, 1);
+    checkpoint.integer("keep", config.checkpoint.keep, 1);
+    checkpoint.flag("async", config.checkpoint.async);
+    checkpoint.text("resume", config.checkpoint.resume);
+    if (config.checkpoint.resume == "auto" && config.checkpoint.path.empty()) checkpoint.fault("resume", "is auto, and there is no path", "checkpoint.path", "say where checkpoints are");
+    checkpoint.finish();
+  }
+  if (ConfigSection comm(faults, "comm", root.node("comm")); true) {
+    comm.text("backend", config.comm.backend, {"auto", "local", "mpi", "nccl"});
+    comm.number("timeout_seconds", config.comm.timeout_seconds, 0, 1e6, /*open_below=*/true);
+    const YAML::Node threads = comm.node("threads_per_rank");
+    if (!(threads.IsScalar() && threads.Scalar() == "auto")) comm.integer("threads_per_rank", config.comm.threads_per_rank, 1, 4096);
+    comm.finish();
+  }
+}
+
+void check_layers(ConfigFaults& faults, const YAML::Node& root, const Config& config) {
+  const auto* list = std::get_if<std::vector<int>>(&config.schedule.layers);
+  const int stages = config.parallel.pipeline * config.schedule.chunks;
+  if (list && static_cast<int>(list->size()) != stages) {
+    faults.add("schedule.layers", root["schedule"]["layers"].Mark(),
+               fmt::format("{} entries, but pipeline {} * chunks {} = {} stages", list->size(), config.parallel.pipeline, config.schedule.chunks, stages),
+               fmt::format("{} entries", stages), "state the layers of every stage");
+  }
+}
+
+Config read_all(const YAML::Node& document, ConfigFaults& faults) {
+  Config config;
+  ConfigSection root(faults, "", document);
+  if (!root.has("model")) root.fault("model", "is missing", "the model to train", "add model: {policy: gpt2, config: {...}}");
+  if (const YAML::Node model = root.node("model"); model.IsDefined()) read_model({faults, "model", model}, faults, config.model);
+  read_parallel({faults, "parallel", root.node("parallel")}, config.parallel);
+  read_schedule({faults, "schedule", root.node("schedule")}, config.schedule);
+  if (const YAML::Node data = root.node("data"); data.IsDefined()) read_data({faults, "data", data}, config.data);
+  read_optimizer({faults, "optimizer", root.node("optimizer")}, config.optimizer);
+  read_lr_schedule({faults, "lr_schedule", root.node("lr_schedule")}, config.lr_schedule, config.optimizer.lr);
+  root.text("precision", config.precision, {"float64", "float32", "bfloat16", "float16"});
+  read_rest(faults, root, config);
+  root.text("output", config.output);
+  root.texts("libraries", config.libraries);
+  root.finish();
+  check_layers(faults, document, config);
+  return config;
+}
+
+// Puts a value at a dotted path, making the mappings on the way.
+void set_path(YAML::Node root, const std::string& path, const YAML::Node& value) {
+  const auto dot = path.find('.');
+  const std::string key = path.substr(0, dot);
+  if (dot == std::string::npos) {
+    root[key] = value;
+  } else {
+    if (!root[key].IsMap()) root[key] = YAML::Node(YAML::NodeType::Map);
+    set_path(root[key], path.substr(dot + 1), value);
+  }
+}
+
+void apply_overrides(YAML::Node& document, const std::vector<std::string>& overrides, ConfigFaults& faults) {
+  for (const auto& text : overrides) {
+    const auto equals = text.find('=');
+    if (equals == std::string::npos || equals == 0) throw UsageError({"--set " + text, "has no value", "--set key=value", "such as --set parallel.tensor=2"});
+    const std::string path = text.substr(0, equals);
+    set_path(document, path, parse_yaml(text.substr(equals + 1), "--set " + path));
+    faults.overridden.insert(path);
+  }
+}
+
+}  // namespace
+
+Config Config::parse(const std::string& text, const std::string& name, const std::vector<std::string>& overrides) {
+  ConfigFaults faults{.file = name, .overridden = {}, .lines = {}};
+  YAML::Node document = parse_yaml(text, name);
+  if (document.IsNull()) document = YAML::Node(YAML::NodeType::Map);
+  if (document.IsMap()) apply_overrides(document, overrides, faults);
+  Config config = read_all(document, faults);
+  report_unavailable(config, document, faults);
+  if (!faults.lines.empty()) throw ConfigError(fmt::format("{}", fmt::join(faults.lines, "; ")));
+  return config;
+}
+
+Config Config::load(const std::string& path, const std::vector<std::string>& overrides) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (!file) throw ConfigError({path, "can't be read", "a configuration file", "check the path"});
+  return parse(text, path, overrides);
+}
+
+void Config::require_training() const {
+  std::vector<std::string> missing;
+  if (data.format.empty()) missing.push_back("data (format, path, ...)");
+  if (train.steps == 0) missing.push_back("train.steps");
+  if (!missing.empty()) throw ConfigError({"configuration", fmt::format("{} is missing", fmt::join(missing, " and ")), "what training needs", "add it"});
+  const int replicas = parallel.data == 0 ? 1 : parallel.data;
+  if (data.batch_size < replicas)
+    throw ConfigError({"data.batch_size", fmt::format("{} samples over data {} replicas leave {} without one", data.batch_size, replicas, replicas - data.batch_size),
+                       fmt::format("at least {}", replicas), "raise it, or lower parallel.data"});
+}
+
+int Config::ranks() const { return parallel.tensor * parallel.pipeline * std::max(1, parallel.data); }
+
+}  // namespace gantry

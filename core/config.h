@@ -1,0 +1,109 @@
+// The configuration: a YAML file, checked strictly, as plain values. docs/configuration.md describes every key.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace gantry {
+
+struct ModelConfig {
+  std::string policy;       // gpt2 | llama | bert | a registered name; may be empty when `path` says it
+  std::string path;         // a Hugging Face directory, or empty
+  std::string config_json;  // the model's own keys as a JSON object, or empty
+};
+
+struct ParallelConfig {
+  int tensor = 1;
+  int pipeline = 1;
+  int data = 0;  // 0: auto
+  bool sequence_parallel = false;
+  int zero = 0;
+  std::vector<std::string> order = {"pp", "dp", "tp"};
+};
+
+struct ScheduleConfig {
+  std::string name = "1f1b";
+  std::optional<int> microbatches;
+  std::optional<int> microbatch_size;
+  int chunks = 1;
+  std::variant<std::string, std::vector<int>> layers = std::string("default");  // default | balanced | layout string | list
+  std::string recompute = "none";
+};
+
+struct DataConfig {
+  std::string format;  // text | tokens; empty when there is no data section
+  std::string path;
+  int sequence_length = 128;
+  int batch_size = 32;  // global
+  bool shuffle = true;
+};
+
+struct OptimizerConfig {
+  std::string name = "adamw";
+  double lr = 3e-4;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0.01;
+  std::optional<double> clip_grad_norm;
+  std::vector<std::string> no_decay;  // patterns of parameter names
+};
+
+struct LrScheduleConfig {
+  std::string name = "constant";  // constant | cosine
+  int warmup_steps = 0;
+  double min_lr = 0;
+};
+
+struct TrainConfig {
+  int steps = 0;
+  std::uint64_t seed = 1;
+  int log_every = 1;
+};
+
+struct CheckpointConfig {
+  std::string path;  // empty: no checkpoints
+  int every = 0;     // 0: at the end only
+  int keep = 0;      // 0: all
+  bool async = false;
+  std::string resume = "none";  // auto | none | a step folder or its parent
+};
+
+struct CommConfig {
+  std::string backend = "auto";  // auto | local | mpi | nccl
+  double timeout_seconds = 60;
+  int threads_per_rank = 0;  // 0: auto
+};
+
+struct Config {
+  ModelConfig model;
+  ParallelConfig parallel;
+  ScheduleConfig schedule;
+  DataConfig data;
+  OptimizerConfig optimizer;
+  LrScheduleConfig lr_schedule;
+  std::string precision = "float32";
+  TrainConfig train;
+  CheckpointConfig checkpoint;
+  std::string output;
+  CommConfig comm;
+  std::vector<std::string> libraries;
+
+  // Reads and checks a file; `overrides` are "a.b=c" as of --set. All faults are reported in one ConfigError, a line each
+  // joined by "; ", with file:line:column. InputError-free: an unreadable file is a ConfigError too.
+  static Config load(const std::string& path, const std::vector<std::string>& overrides = {});
+  // The same from text; `name` stands for the file in messages.
+  static Config parse(const std::string& text, const std::string& name = "config", const std::vector<std::string>& overrides = {});
+
+  // What `gantry train` needs beyond a valid file: data, train.steps. ConfigError naming the missing keys.
+  void require_training() const;
+  // The ranks that Gantry starts itself when no launcher did: tensor * pipeline * (data or 1).
+  int ranks() const;
+  // The resolved whole as YAML that load() accepts again.
+  std::string to_yaml() const;
+};
+
+}  // namespace gantry

@@ -1,0 +1,40 @@
+#include "gantry/core/config_available.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "gantry/core/error.h"
+
+namespace gantry {
+namespace {
+
+YAML::Mark mark_of(const YAML::Node& document, const std::string& section, const std::string& key) {
+  const YAML::Node inner = key.empty() ? document[section] : document[section][key];
+  return inner.IsDefined() ? inner.Mark() : YAML::Mark();
+}
+
+}  // namespace
+
+void report_unavailable(const Config& config, const YAML::Node& document, ConfigFaults& faults) {
+  if (!document.IsMap()) return;
+  auto require = [&](const std::string& section, const std::string& key, const std::string& value, const std::vector<std::string>& available) {
+    if (std::find(available.begin(), available.end(), value) != available.end()) return;
+    const std::string near = nearest_name(value, available);
+    faults.add(key.empty() ? section : section + "." + key, mark_of(document, section, key), "'" + value + "' is not in this version",
+               fmt::format("one of {}", fmt::join(available, ", ")), near.empty() ? "" : "did you mean '" + near + "'?");
+  };
+  require("parallel", "sequence_parallel", config.parallel.sequence_parallel ? "true" : "false", {"false"});
+  require("parallel", "zero", std::to_string(config.parallel.zero), {"0"});
+  require("schedule", "name", config.schedule.name, {"gpipe", "1f1b"});
+  require("schedule", "chunks", std::to_string(config.schedule.chunks), {"1"});
+  require("schedule", "recompute", config.schedule.recompute, {"none"});
+  if (!config.data.format.empty()) require("data", "format", config.data.format, {"text", "tokens"});
+  require("optimizer", "name", config.optimizer.name, {"adamw"});
+  require("lr_schedule", "name", config.lr_schedule.name, {"constant", "cosine"});
+  require("precision", "", config.precision, {"float32", "float64"});
+  require("checkpoint", "async", config.checkpoint.async ? "true" : "false", {"false"});
+}
+
+}  // namespace gantry

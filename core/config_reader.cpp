@@ -1,0 +1,148 @@
+#include "gantry/core/config_reader.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "gantry/core/error.h"
+
+namespace gantry {
+
+void ConfigFaults::add(const std::string& path, const YAML::Mark& mark, const std::string& what, const std::string& expected, const std::string& remedy) {
+  const bool from_flag = std::any_of(overridden.begin(), overridden.end(), [&](const std::string& key) { return path == key || path.starts_with(key + "."); });
+  const std::string where = from_flag ? "--set " + path : fmt::format("{}:{}:{}: {}", file, mark.line + 1, mark.column + 1, path);
+  lines.push_back(format_error({where, what, expected, remedy}));
+}
+
+std::optional<long long> parse_whole_number(const std::string& text) {
+  long long value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+std::optional<double> parse_number(const std::string& text) {
+  if (text.empty() || text.find_first_not_of("+-.0123456789eE") != std::string::npos) return std::nullopt;
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
+  return value;
+}
+
+ConfigSection::ConfigSection(ConfigFaults& faults, std::string path, const YAML::Node& node) : faults_(faults), path_(std::move(path)), node_(node) {
+  if (node_.IsDefined() && !node_.IsNull() && !node_.IsMap()) {
+    faults_.add(path_.empty() ? "the configuration" : path_, node_.Mark(), "is no mapping", "keys with values");
+    node_.reset(YAML::Node());
+  }
+}
+
+void ConfigSection::finish() {
+  if (!node_.IsMap()) return;
+  std::set<std::string> seen;
+  for (const auto& item : node_) {
+    const std::string key = item.first.IsScalar() ? item.first.Scalar() : "(a key that is no text)";
+    if (!seen.insert(key).second) faults_.add(path_of(key), item.first.Mark(), "is there twice", "each key once");
+    if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
+    const std::string near = nearest_name(key, known_);
+    faults_.add(path_of(key), item.first.Mark(), "is no key", fmt::format("one of {}", fmt::join(known_, ", ")), near.empty() ? "" : "did you mean '" + near + "'?");
+  }
+}
+
+YAML::Node ConfigSection::node(const std::string& key) {
+  known_.push_back(key);
+  const YAML::Node& section = node_;  // a const look-up adds nothing
+  return section.IsMap() ? section[key] : YAML::Node(YAML::NodeType::Undefined);
+}
+
+bool ConfigSection::has(const std::string& key) {
+  const YAML::Node& section = node_;
+  return section.IsMap() && section[key].IsDefined();
+}
+
+void ConfigSection::fault(const std::string& key, const std::string& what, const std::string& expected, const std::string& remedy) {
+  const YAML::Node& section = node_;
+  YAML::Mark mark = node_.IsDefined() ? node_.Mark() : YAML::Mark();
+  if (section.IsMap())
+    for (const auto& item : section)
+      if (item.first.IsScalar() && item.first.Scalar() == key) mark = item.first.Mark();
+  faults_.add(path_of(key), mark, what, expected, remedy);
+}
+
+std::optional<std::string> ConfigSection::scalar(const std::string& key, const std::string& expected) {
+  const YAML::Node value = node(key);
+  if (!value.IsDefined()) return std::nullopt;
+  if (!value.IsScalar()) {
+    fault(key, value.IsNull() ? "has no value" : value.IsMap() ? "is a mapping" : "is a list", expected);
+    return std::nullopt;
+  }
+  return value.Scalar();
+}
+
+void ConfigSection::text(const std::string& key, std::string& value, const std::vector<std::string>& allowed) {
+  const std::string expected = allowed.empty() ? "text" : fmt::format("{}", fmt::join(allowed, ", "));
+  const auto read = scalar(key, expected);
+  if (!read) return;
+  if (!allowed.empty() && std::find(allowed.begin(), allowed.end(), *read) == allowed.end()) {
+    const std::string near = nearest_name(*read, allowed);
+    return fault(key, "'" + *read + "'", "one of " + expected, near.empty() ? "" : "did you mean '" + near + "'?");
+  }
+  value = *read;
+}
+
+void ConfigSection::flag(const std::string& key, bool& value) {
+  const auto read = scalar(key, "true or false");
+  if (!read) return;
+  if (*read != "true" && *read != "false") return fault(key, "'" + *read + "'", "true or false");
+  value = *read == "true";
+}
+
+std::optional<long long> ConfigSection::whole_number(const std::string& key, long long least, long long most) {
+  const std::string expected = fmt::format("a whole number from {} to {}", least, most);
+  const auto read = scalar(key, expected);
+  if (!read) return std::nullopt;
+  const auto value = parse_whole_number(*read);
+  if (value && *value >= least && *value <= most) return value;
+  fault(key, "'" + *read + "'", expected);
+  return std::nullopt;
+}
+
+void ConfigSection::number(const std::string& key, double& value, double least, double below, bool open_below) {
+  const std::string expected = below == std::numeric_limits<double>::infinity() ? fmt::format("a number {} {}", open_below ? "above" : "of at least", least)
+                                                                                : fmt::format("a number from {} to below {}", least, below);
+  const auto read = scalar(key, expected);
+  if (!read) return;
+  const auto parsed = parse_number(*read);
+  if (!parsed || *parsed < least || (open_below && *parsed == least) || *parsed >= below) return fault(key, "'" + *read + "'", expected);
+  value = *parsed;
+}
+
+void ConfigSection::texts(const std::string& key, std::vector<std::string>& value) {
+  const YAML::Node list = node(key);
+  if (!list.IsDefined()) return;
+  if (!list.IsSequence()) return fault(key, "is no list", "a list of texts");
+  std::vector<std::string> read;
+  for (const auto& item : list) {
+    if (!item.IsScalar()) return fault(key, "has an entry that is no text", "a list of texts");
+    read.push_back(item.Scalar());
+  }
+  value = read;
+}
+
+std::optional<std::vector<int>> ConfigSection::integers(const std::string& key, long long least) {
+  const YAML::Node list = node(key);
+  std::vector<int> read;
+  for (const auto& item : list) {
+    const auto value = item.IsScalar() ? parse_whole_number(item.Scalar()) : std::nullopt;
+    if (!value || *value < least || *value > 1'000'000) {
+      fault(key, "has the entry " + (item.IsScalar() ? "'" + item.Scalar() + "'" : std::string("that is no number")), fmt::format("whole numbers of at least {}", least));
+      return std::nullopt;
+    }
+    read.push_back(static_cast<int>(*value));
+  }
+  return read;
+}
+
+}  // namespace gantry

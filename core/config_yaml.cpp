@@ -1,0 +1,72 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "gantry/core/config.h"
+
+namespace gantry {
+namespace {
+
+// As JSON writes it, which YAML reads as the same text.
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    if (static_cast<unsigned char>(c) < 32) {
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+std::string quoted(const std::vector<std::string>& texts) {
+  std::vector<std::string> all;
+  for (const auto& text : texts) all.push_back(quoted(text));
+  return fmt::format("[{}]", fmt::join(all, ", "));
+}
+
+std::string layers_text(const ScheduleConfig& schedule) {
+  if (const auto* list = std::get_if<std::vector<int>>(&schedule.layers)) return fmt::format("[{}]", fmt::join(*list, ", "));
+  return quoted(std::get<std::string>(schedule.layers));
+}
+
+std::string size_text(int value) { return value == 0 ? "auto" : std::to_string(value); }
+
+}  // namespace
+
+std::string Config::to_yaml() const {
+  std::string out = "model:\n";
+  if (!model.policy.empty()) out += fmt::format("  policy: {}\n", quoted(model.policy));
+  if (!model.path.empty()) out += fmt::format("  path: {}\n", quoted(model.path));
+  if (!model.config_json.empty()) out += fmt::format("  config: {}\n", model.config_json);
+  out += fmt::format("parallel: {{tensor: {}, pipeline: {}, data: {}, sequence_parallel: {}, zero: {}, order: [{}]}}\n", parallel.tensor, parallel.pipeline,
+                     size_text(parallel.data), parallel.sequence_parallel, parallel.zero, fmt::join(parallel.order, ", "));
+  out += fmt::format("schedule: {{name: {}, ", schedule.name);
+  if (schedule.microbatches) out += fmt::format("microbatches: {}, ", *schedule.microbatches);
+  if (schedule.microbatch_size) out += fmt::format("microbatch_size: {}, ", *schedule.microbatch_size);
+  out += fmt::format("chunks: {}, layers: {}, recompute: {}}}\n", schedule.chunks, layers_text(schedule), schedule.recompute);
+  if (!data.format.empty()) {
+    out += fmt::format("data: {{format: {}, path: {}, sequence_length: {}, batch_size: {}, shuffle: {}}}\n", data.format, quoted(data.path),
+                       data.sequence_length, data.batch_size, data.shuffle);
+  }
+  out += fmt::format("optimizer: {{name: {}, lr: {}, betas: [{}, {}], eps: {}, weight_decay: {}", optimizer.name, optimizer.lr, optimizer.beta1,
+                     optimizer.beta2, optimizer.eps, optimizer.weight_decay);
+  if (optimizer.clip_grad_norm) out += fmt::format(", clip_grad_norm: {}", *optimizer.clip_grad_norm);
+  if (!optimizer.no_decay.empty()) out += ", no_decay: " + quoted(optimizer.no_decay);
+  out += fmt::format("}}\nlr_schedule: {{name: {}, warmup_steps: {}, min_lr: {}}}\n", lr_schedule.name, lr_schedule.warmup_steps, lr_schedule.min_lr);
+  out += fmt::format("precision: {}\ntrain: {{", precision);
+  if (train.steps > 0) out += fmt::format("steps: {}, ", train.steps);
+  out += fmt::format("seed: {}, log_every: {}}}\n", train.seed, train.log_every);
+  out += "checkpoint: {";
+  if (!checkpoint.path.empty()) out += fmt::format("path: {}, ", quoted(checkpoint.path));
+  if (checkpoint.every > 0) out += fmt::format("every: {}, ", checkpoint.every);
+  if (checkpoint.keep > 0) out += fmt::format("keep: {}, ", checkpoint.keep);
+  out += fmt::format("async: {}, resume: {}}}\n", checkpoint.async, quoted(checkpoint.resume));
+  if (!output.empty()) out += fmt::format("output: {}\n", quoted(output));
+  out += fmt::format("comm: {{backend: {}, timeout_seconds: {}, threads_per_rank: {}}}\nlibraries: {}\n", comm.backend, comm.timeout_seconds,
+                     size_text(comm.threads_per_rank), quoted(libraries));
+  return out;
+}
+
+}  // namespace gantry

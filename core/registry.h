@@ -1,0 +1,57 @@
+// A registry of named factories; the only kind of singleton in Gantry. Additions are expected before ranks start, or from
+// one thread at a time while libraries load; look-ups may come from any thread.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gantry/core/error.h"
+
+namespace gantry {
+
+template <class Value>
+class Registry {
+ public:
+  explicit Registry(std::string kind) : kind_(std::move(kind)) {}
+
+  // ConfigError if the name is taken.
+  void add(const std::string& name, Value value) {
+    const std::lock_guard lock(mutex_);
+    if (!values_.emplace(name, std::move(value)).second)
+      throw ConfigError({kind_ + " '" + name + "'", "is registered twice", "", "choose another name"});
+  }
+
+  // ConfigError naming the known and the nearest ones.
+  const Value& at(const std::string& name) const {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = values_.find(name); found != values_.end()) return found->second;
+    std::string known;
+    std::vector<std::string> all;
+    for (const auto& [key, value] : values_) known += (known.empty() ? "" : ", ") + key, all.push_back(key);
+    const std::string near = nearest_name(name, all);
+    throw ConfigError({kind_, "'" + name + "' is not registered", "one of " + known,
+                       near.empty() ? "register it, or name its shared library under libraries" : "did you mean '" + near + "'?"});
+  }
+
+  bool contains(const std::string& name) const {
+    const std::lock_guard lock(mutex_);
+    return values_.contains(name);
+  }
+
+  std::vector<std::string> names() const {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::string> all;
+    for (const auto& [key, value] : values_) all.push_back(key);
+    return all;
+  }
+
+ private:
+  std::string kind_;
+  mutable std::mutex mutex_;
+  std::map<std::string, Value> values_;  // node-based: references stay valid
+};
+
+}  // namespace gantry

@@ -1,0 +1,37 @@
+// Cross entropy over logits that are whole or split over tp along the vocabulary, without gathering them.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <functional>
+
+#include "gantry/comm/process_group.h"
+#include "gantry/core/placement.h"
+#include "gantry/tensors/batch.h"
+
+namespace gantry {
+
+// What a criterion returns: the sum over counted tokens, and how many were counted. A plain scalar mean converts: it then
+// counts as one token per sample of the microbatch.
+struct Loss {
+  torch::Tensor sum;    // [] with a graph
+  torch::Tensor count;  // [] int64; undefined: `sum` is a mean over the microbatch
+  Loss(torch::Tensor sum, torch::Tensor count) : sum(std::move(sum)), count(std::move(count)) {}
+  Loss(torch::Tensor mean) : sum(std::move(mean)) {}  // NOLINT: a plain scalar is a loss
+};
+
+namespace nn {
+
+struct CrossEntropyOptions {
+  std::int64_t ignore_index = -100;
+  double label_smoothing = 0;
+};
+
+// logits [..., V local], labels int64 [...] -> sum and count. `vocabulary`: how the last dim lies over `group` (replicate()
+// and any group of size 1 for whole logits). InputError for a label outside the vocabulary that is not ignore_index.
+// Collective over the group, forward only.
+Loss cross_entropy(const torch::Tensor& logits, const torch::Tensor& labels, ProcessGroup& group, const AxisPlacement& vocabulary,
+                   const CrossEntropyOptions& options = {});
+
+}  // namespace nn
+}  // namespace gantry

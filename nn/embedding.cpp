@@ -1,0 +1,85 @@
+#include "gantry/nn/embedding.h"
+
+#include <fmt/format.h>
+
+#include "gantry/comm/autograd_collectives.h"
+#include "gantry/core/error.h"
+#include "gantry/nn/weight_gradient.h"
+#include "gantry/tensors/deferred_init.h"
+
+namespace gantry::nn {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::Variable;
+using torch::autograd::variable_list;
+
+// Rows of `weight` by flat index, zero where `index` is outside it. The gradient is added into weight.grad row by row in the
+// order of the tokens, the same for every layout.
+struct LookUp : torch::autograd::Function<LookUp> {
+  static Variable forward(AutogradContext* context, const Variable& weight, const torch::Tensor& index, const torch::Tensor& outside) {
+    context->save_for_backward({weight, index, outside});
+    torch::Tensor rows = weight.index_select(0, index);
+    if (outside.defined()) rows.masked_fill_(outside.unsqueeze(-1), 0);
+    return rows;
+  }
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    torch::Tensor gradient = gradients[0];
+    if (saved[2].defined()) gradient = gradient.masked_fill(saved[2].unsqueeze(-1), 0);
+    gradient_of(saved[0]).index_add_(0, saved[1], gradient);
+    return {{}, {}, {}};
+  }
+};
+
+void check_indices(const torch::Tensor& indices, std::int64_t count) {
+  if (indices.numel() == 0) return;
+  const auto [least, most] = indices.aminmax();
+  if (least.item<std::int64_t>() >= 0 && most.item<std::int64_t>() < count) return;
+  const torch::Tensor wrong = ((indices < 0) | (indices >= count)).nonzero()[0];
+  const torch::Tensor place = wrong.contiguous();
+  std::string position;
+  torch::Tensor value = indices;
+  for (std::int64_t dim = 0; dim < place.numel(); ++dim) {
+    const auto at = place[dim].item<std::int64_t>();
+    position += (dim ? ", " : "") + std::to_string(at);
+    value = value[at];
+  }
+  throw InputError({"tokens", fmt::format("{} at [{}] is outside the vocabulary of {}", value.item<std::int64_t>(), position, count),
+                    fmt::format("0 to {}", count - 1), "check that the data and the model use the same tokenizer"});
+}
+
+}  // namespace
+
+EmbeddingImpl::EmbeddingImpl(const torch::nn::EmbeddingOptions& options) : options(options) {
+  weight = register_parameter("weight", torch::empty({options.num_embeddings(), options.embedding_dim()}));
+  reset_parameters();
+}
+
+void EmbeddingImpl::reset_parameters() { torch::nn::init::normal_(weight); }
+
+torch::Tensor EmbeddingImpl::forward(const torch::Tensor& indices) {
+  check_indices(indices, options.num_embeddings());
+  torch::Tensor index = indices.reshape({-1}), outside;
+  if (placement_.sharded()) {
+    const Range own = placement_.ranges(group_->rank()).front();
+    index = index - own.begin;
+    outside = (index < 0) | (index >= own.size());
+    index = index.masked_fill(outside, 0);
+  }
+  torch::Tensor rows = LookUp::apply(weight, index, outside);
+  if (placement_.sharded() && group_->size() > 1) rows = reduce_from_group(rows, *group_);
+  std::vector<std::int64_t> shape = indices.sizes().vec();
+  shape.push_back(weight.size(1));
+  return rows.view(shape);
+}
+
+Placements EmbeddingImpl::shard(const ShardStyle& style, ProcessGroup& group) {
+  if (!std::holds_alternative<Vocab>(style)) throw ConfigError({"", "an Embedding can't be split as " + describe(style), "Vocab{}", ""});
+  placement_ = gantry::shard(0, options.num_embeddings(), group.size());
+  group_ = &group;
+  shard_tensor(weight, placement_, group.rank());
+  return {{"weight", placement_}};
+}
+
+}  // namespace gantry::nn

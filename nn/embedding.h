@@ -1,0 +1,30 @@
+// Embedding, drop-in for torch::nn::Embedding, that can be split over tp by rows of its table (Vocab).
+#pragma once
+
+#include <torch/torch.h>
+
+#include "gantry/nn/shard_style.h"
+
+namespace gantry::nn {
+
+// forward: int64 [...] -> [..., dim]; InputError for an index outside the vocabulary. After shard(Vocab) each rank looks up its
+// own rows and the results are summed over tp.
+class EmbeddingImpl : public torch::nn::Module, public Shardable {
+ public:
+  EmbeddingImpl(std::int64_t count, std::int64_t dim) : EmbeddingImpl(torch::nn::EmbeddingOptions(count, dim)) {}
+  explicit EmbeddingImpl(const torch::nn::EmbeddingOptions& options);
+
+  torch::Tensor forward(const torch::Tensor& indices);
+  void reset_parameters();  // as torch::nn::Embedding's
+  Placements shard(const ShardStyle& style, ProcessGroup& group) override;
+
+  const torch::nn::EmbeddingOptions options;
+  torch::Tensor weight;  // [count, dim]
+
+ private:
+  ProcessGroup* group_ = nullptr;
+  AxisPlacement placement_;
+};
+TORCH_MODULE(Embedding);
+
+}  // namespace gantry::nn

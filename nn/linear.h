@@ -1,0 +1,45 @@
+// Linear, drop-in for torch::nn::Linear (same options, same parameter names), that can be sharded over tp in place.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <optional>
+
+#include "gantry/nn/shard_style.h"
+
+namespace gantry::nn {
+
+// forward: [..., in] -> [..., out]. After shard(Column): [..., in] -> [..., out local] (or out, gathered), the input's gradient
+// is summed over tp; after shard(Row): [..., in local] -> [..., out], the output is summed over tp. The backward starts the
+// input gradient's collective before it computes the weight gradient, and adds the weight gradient straight into
+// weight.mutable_grad(), so hooks on the weight see an undefined gradient.
+class LinearImpl : public torch::nn::Module, public Shardable {
+ public:
+  LinearImpl(std::int64_t in_features, std::int64_t out_features) : LinearImpl(torch::nn::LinearOptions(in_features, out_features)) {}
+  explicit LinearImpl(const torch::nn::LinearOptions& options);
+
+  torch::Tensor forward(const torch::Tensor& input);
+  void reset_parameters();  // as torch::nn::Linear's
+  Placements shard(const ShardStyle& style, ProcessGroup& group) override;
+  // Makes the weight the same parameter as another module's (a tied embedding), before sharding.
+  void tie_weight(const torch::Tensor& other);
+  void set_gather_output(bool gather);  // of a column-sharded layer
+
+  const torch::nn::LinearOptions options;  // the global sizes
+  torch::Tensor weight;                    // [out, in]
+  torch::Tensor bias;                      // [out], undefined without
+
+  // What is held along tp: replicated before shard().
+  const AxisPlacement& weight_placement() const { return weight_placement_; }
+  ProcessGroup* group() const { return group_; }  // null before shard()
+
+ private:
+  torch::Tensor gather_columns(const torch::Tensor& output) const;
+
+  ProcessGroup* group_ = nullptr;
+  std::optional<ShardStyle> style_;
+  AxisPlacement weight_placement_;
+};
+TORCH_MODULE(Linear);
+
+}  // namespace gantry::nn

@@ -1,0 +1,93 @@
+// What boosting makes: the model, optimizer and loader of one rank, for the user's own loop.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <memory>
+#include <optional>
+
+#include "gantry/data/data_loader.h"
+#include "gantry/plugins/criterion.h"
+#include "gantry/plugins/gradient_buffers.h"
+#include "gantry/plugins/lr_schedule.h"
+#include "gantry/policies/sharder.h"
+
+namespace gantry {
+
+// The model as this rank holds it. It runs through execute_pipeline only.
+class BoostedModel {
+ public:
+  explicit BoostedModel(StageModule module) : module_(std::move(module)) {}
+
+  StageModule& stage_module() { return module_; }
+  const StageModule& stage_module() const { return module_; }
+  torch::nn::Module& module() { return module_.module(); }
+  void train(bool on = true) { module_.module().train(on); }
+  void eval() { train(false); }
+
+  // UsageError: a pipeline's model has no forward or backward of its own; execute_pipeline runs both.
+  template <class... Inputs>
+  TensorDict forward(Inputs&&...) const {
+    refuse_call("forward");
+  }
+  template <class... Inputs>
+  void backward(Inputs&&...) const {
+    refuse_call("backward");
+  }
+
+ private:
+  [[noreturn]] static void refuse_call(const char* name);
+  StageModule module_;
+};
+
+// The optimizer over the parameters that this rank holds. step() clips with the true global norm when asked to.
+class BoostedOptimizer {
+ public:
+  BoostedOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer, std::shared_ptr<GradientBuffers> gradients,
+                   const ProcessGroupMesh& mesh, std::vector<int> held_stages, std::optional<double> clip_grad_norm);
+
+  // Gradients must be synced (UsageError otherwise, naming sync_gradients). Collective over the world where it clips or the
+  // norm was asked for. NumericalError, before anything changes, when the norm is not finite.
+  void step();
+  void zero_grad();
+  // The global norm of the reduced gradients before clipping: computed when asked, or by step(). Collective over the world.
+  double grad_norm(double p = 2);
+  // Scales every rank's gradients to that norm and returns what it was. Collective over the world.
+  double clip_grad_norm(double max_norm, double p = 2);
+
+  void set_lr(double lr);
+  torch::optim::Optimizer& inner() { return *optimizer_; }
+  GradientBuffers& gradients() { return *gradients_; }
+  std::int64_t steps() const { return steps_; }
+  void set_steps(std::int64_t steps) { steps_ = steps; }
+  void set_synced(bool synced) { synced_ = synced; norm_.reset(); }
+
+ private:
+  std::shared_ptr<torch::optim::Optimizer> optimizer_;
+  std::shared_ptr<GradientBuffers> gradients_;
+  const ProcessGroupMesh& mesh_;
+  std::vector<int> held_stages_;
+  std::optional<double> clip_grad_norm_;
+  std::optional<double> norm_;  // of the gradients as they stand, 2-norm
+  std::int64_t steps_ = 0;
+  bool synced_ = true;
+};
+
+// What a user passes to boost; `optimizer`, `loader` and `lr_schedule` may be absent.
+struct BoostRequest {
+  std::shared_ptr<torch::nn::Module> model;
+  std::shared_ptr<torch::optim::Optimizer> optimizer;
+  Criterion criterion;
+  std::shared_ptr<DataLoader> loader;
+  std::optional<LrSchedule> lr_schedule;
+};
+
+struct Boosted {
+  std::shared_ptr<BoostedModel> model;
+  std::shared_ptr<BoostedOptimizer> optimizer;
+  Criterion criterion;
+  std::shared_ptr<DataLoader> loader;
+  std::optional<LrSchedule> lr_schedule;
+};
+
+}  // namespace gantry

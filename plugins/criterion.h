@@ -1,0 +1,52 @@
+// How a loss is computed from the last stage's outputs and the microbatch.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+
+#include "gantry/nn/cross_entropy.h"
+
+namespace gantry {
+
+// Outputs whose last dim is split over tp: over which group and how.
+struct SplitDim {
+  ProcessGroup* group = nullptr;
+  AxisPlacement placement;
+};
+using SplitOutputs = std::map<std::string, SplitDim>;
+
+class Criterion {
+ public:
+  using Function = std::function<Loss(const TensorDict& outputs, const TensorDict& batch)>;
+  using SplitFunction = std::function<Loss(const TensorDict& outputs, const TensorDict& batch, const SplitOutputs& split)>;
+
+  Criterion() = default;  // none: forwards only
+
+  // Any callable of (outputs, batch) that returns a Loss or a scalar mean. It sees whole outputs.
+  template <class F>
+    requires std::is_invocable_r_v<Loss, F, const TensorDict&, const TensorDict&>
+  Criterion(F function) : whole_(std::move(function)) {}  // NOLINT: a callable is a criterion
+
+  // One that can work on outputs that are split over tp.
+  static Criterion on_split_outputs(SplitFunction function) {
+    Criterion criterion;
+    criterion.split_ = std::move(function);
+    return criterion;
+  }
+
+  explicit operator bool() const { return whole_ || split_; }
+  bool accepts_split_outputs() const { return static_cast<bool>(split_); }
+  Loss operator()(const TensorDict& outputs, const TensorDict& batch, const SplitOutputs& split) const {
+    return split_ ? split_(outputs, batch, split) : whole_(outputs, batch);
+  }
+
+ private:
+  Function whole_;
+  SplitFunction split_;
+};
+
+// Cross entropy of outputs[logits] [..., V] against batch[labels] [...], aligned with the logits; vocabulary-parallel.
+Criterion cross_entropy(const nn::CrossEntropyOptions& options = {}, const std::string& logits = "logits", const std::string& labels = "labels");
+
+}  // namespace gantry

@@ -1,0 +1,15 @@
+// torch::optim::AdamW with the same options and state, stepped by LibTorch's fused kernel.
+#pragma once
+
+#include <torch/torch.h>
+
+namespace gantry {
+
+class FusedAdamW : public torch::optim::AdamW {
+ public:
+  using torch::optim::AdamW::AdamW;
+  // Parameters without a gradient are skipped, as LibTorch's optimizers do.
+  torch::Tensor step(LossClosure closure = nullptr) override;
+};
+
+}  // namespace gantry

@@ -1,0 +1,61 @@
+#include "gantry/plugins/gradient_norm.h"
+
+#include <cmath>
+#include <map>
+
+namespace gantry {
+namespace {
+
+std::map<std::string, int> coordinates_of(const ProcessGroupMesh& mesh) {
+  std::map<std::string, int> coordinates;
+  for (const auto& axis : mesh.mesh().axes()) coordinates[axis.name] = mesh.coordinate(axis.name);
+  return coordinates;
+}
+
+// The elements of a local gradient that this rank owns, as slices along the sharded dims: all of it unless ranges overlap.
+std::vector<torch::Tensor> owned_parts(const torch::Tensor& gradient, const Placement& placement, const std::map<std::string, int>& coordinates) {
+  std::vector<torch::Tensor> parts{gradient};
+  for (const auto& [axis, along] : placement.axes) {
+    if (!along.sharded() || !along.overlaps()) continue;
+    const int rank = coordinates.at(axis);
+    const auto held = along.ranges(rank);
+    const auto owned = along.owned(rank);
+    std::vector<torch::Tensor> narrowed;
+    for (const auto& part : parts) {
+      std::int64_t offset = 0;
+      for (std::size_t segment = 0; segment < held.size(); ++segment) {
+        const Range& own = owned[segment];
+        if (own.size() > 0) narrowed.push_back(part.narrow(along.dim, offset + own.begin - held[segment].begin, own.size()));
+        offset += held[segment].size();
+      }
+    }
+    parts = std::move(narrowed);
+  }
+  return parts;
+}
+
+}  // namespace
+
+double gradient_norm(const GradientBuffers& gradients, const ProcessGroupMesh& mesh, const std::vector<int>& held_stages, double p) {
+  const bool infinite = std::isinf(p);
+  const auto coordinates = coordinates_of(mesh);
+  double total = 0;
+  for (std::size_t i = 0; i < gradients.parameters().size(); ++i) {
+    const auto& [placement, tensor] = gradients.parameters()[i];
+    if (!gradients.gradient(i).defined() || tensor.numel() == 0 || !placement.counted_by(coordinates, held_stages)) continue;
+    for (const auto& part : owned_parts(gradients.gradient(i), placement, coordinates)) {
+      const double norm = at::linalg_vector_norm(part, p).item<double>();
+      // max() would drop a NaN.
+      total = infinite ? (std::isnan(norm) || norm > total ? norm : total) : total + std::pow(norm, p);
+    }
+  }
+  total = all_reduce_number(mesh.world_group(), total, infinite ? ReduceOp::kMax : ReduceOp::kSum);
+  return infinite ? total : std::pow(total, 1 / p);
+}
+
+void clip_gradients(GradientBuffers& gradients, double norm, double max_norm) {
+  const double factor = max_norm / (norm + 1e-6);
+  if (factor < 1) gradients.scale(factor);
+}
+
+}  // namespace gantry

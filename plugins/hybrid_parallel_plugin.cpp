@@ -1,0 +1,191 @@
+#include "gantry/plugins/hybrid_parallel_plugin.h"
+
+#include <fmt/format.h>
+
+#include "gantry/nn/linear.h"
+#include "gantry/plugins/model_setup.h"
+#include "gantry/plugins/optimizer_state.h"
+#include "gantry/schedule/validate.h"
+
+namespace gantry {
+
+// What the plugin keeps of one boosted model.
+struct HybridParallelPlugin::ModelState {
+  std::shared_ptr<BoostedModel> model;
+  SplitOutputs split;
+  std::vector<std::unique_ptr<ProcessGroup>> shared_groups;
+  std::shared_ptr<GradientBuffers> gradients;  // null without an optimizer
+  std::unique_ptr<OptimizerState> state;
+
+  // Of the accumulation under way, from the first execute_pipeline after a step to the sync.
+  double expected_tokens = 0;       // what the loss's gradient is seeded with
+  std::int64_t counted_tokens = 0;  // of this rank's last stage
+  bool accumulating = false;
+  std::int64_t samples_of_step = 0;  // global samples seen since the optimizer's last step
+  std::int64_t step = 0;
+};
+
+HybridParallelPlugin::HybridParallelPlugin(World& world, Config config)
+    : world_(world),
+      config_(std::move(config)),
+      mesh_(world),
+      stages_(mesh_.coordinate("pp"), mesh_.size("pp"), config_.schedule.chunks),
+      link_(mesh_["pp"]) {}
+
+HybridParallelPlugin::~HybridParallelPlugin() = default;
+
+Boosted HybridParallelPlugin::boost(BoostRequest request) {
+  if (!request.model) throw UsageError({"boost", "no model was given", "", "pass a model"});
+  refuse_used_optimizer(request.optimizer.get());
+  synchronise_first_values(*request.model, mesh_);
+
+  const auto policy = policies().at(config_.model.policy)();
+  ShardConfig shard{.stages = &stages_, .tensor_group = &mesh_["tp"], .seed = config_.train.seed};
+  shard.layers_of_stage = chosen_layers(config_.schedule, *policy, *request.model, stages_.num_stages());
+  auto state = std::make_unique<ModelState>();
+  const auto split_outputs = policy->split_outputs(*request.model);
+  state->model = std::make_shared<BoostedModel>(shard_model(request.model, policy, shard));
+  state->split = bind_split_outputs(*request.model, split_outputs, request.criterion.accepts_split_outputs(), mesh_["tp"]);
+
+  Boosted boosted{.model = state->model, .optimizer = nullptr, .criterion = request.criterion, .loader = request.loader,
+                  .lr_schedule = request.lr_schedule};
+  const auto& module = state->model->stage_module();
+  auto shared = make_shared_groups(module, stages_, mesh_, state->shared_groups);
+  if (request.optimizer) {
+    keep_held_parameters(*request.optimizer, module);
+    state->gradients = std::make_shared<GradientBuffers>(module.parameters, std::move(shared));
+    boosted.optimizer = std::make_shared<BoostedOptimizer>(request.optimizer, state->gradients, mesh_, stages_.stages(),
+                                                           config_.optimizer.clip_grad_norm);
+  }
+  if (boosted.loader) boosted.loader->distribute(mesh_.size("dp"), mesh_.coordinate("dp"));
+  state->state = std::make_unique<OptimizerState>(*state->model, boosted.optimizer, stages_);
+  models_.push_back(std::move(state));
+  return boosted;
+}
+
+HybridParallelPlugin::ModelState& HybridParallelPlugin::state_of(const Boosted& boosted) {
+  for (auto& state : models_)
+    if (state->model == boosted.model) return *state;
+  throw UsageError({"execute_pipeline", "the model was not boosted by this plugin", "", "pass what booster.boost returned"});
+}
+
+StateSource& HybridParallelPlugin::state(Boosted& boosted) { return *state_of(boosted).state; }
+
+schedule::Schedule HybridParallelPlugin::schedule_for(std::int64_t replica_samples, bool forward_only) const {
+  const int microbatches = microbatch_count(config_.schedule, stages_.num_stages(), replica_samples);
+  auto made = schedule::generate(config_.schedule.name, stages_.pipeline_size(), microbatches, config_.schedule.chunks);
+  return forward_only ? schedule::forward_only(made) : made;
+}
+
+schedule::Executor& HybridParallelPlugin::executor_for(int microbatches, bool forward_only) {
+  const std::pair key{microbatches, forward_only};
+  if (const auto found = executors_.find(key); found != executors_.end()) return found->second;
+  auto made = schedule::generate(config_.schedule.name, stages_.pipeline_size(), microbatches, config_.schedule.chunks);
+  if (forward_only) made = schedule::forward_only(made);
+  auto lowered = schedule::lower(made);
+  schedule::validate(lowered);
+  return executors_.emplace(key, schedule::Executor(std::move(lowered), stages_.pipeline_rank(), link_)).first->second;
+}
+
+// Replicas may not know of each other's samples: ask once, where the batch does not say.
+void HybridParallelPlugin::agree_on_counts(Batch& batch) {
+  if (batch.tokens_per_sample == 0) {
+    const torch::Tensor ids = batch.tensors.get("input_ids");
+    batch.tokens_per_sample = ids.defined() && ids.dim() > 1 ? ids.size(1) : 1;
+  }
+  if (batch.global_samples != 0) return;
+  const auto samples = all_gather_numbers(mesh_["dp"], batch.samples);
+  batch.first_sample = 0;
+  for (int replica = 0; replica < mesh_.coordinate("dp"); ++replica) batch.first_sample += samples[replica];
+  for (const std::int64_t count : samples) batch.global_samples += count;
+}
+
+void HybridParallelPlugin::check_batch(const Batch& batch) const {
+  for (const auto& [name, tensor] : batch.tensors) {
+    if (!tensor.defined() || tensor.dim() == 0 || tensor.size(0) != batch.samples) {
+      throw InputError({"batch entry '" + name + "'", "has shape " + describe(tensor),
+                        fmt::format("{} samples along dim 0, as the batch says", batch.samples), "give every entry the same number of samples"});
+    }
+  }
+  if (batch.global_samples < batch.first_sample + batch.samples) {
+    throw InputError({"batch", fmt::format("samples {} to {} of a global batch of {}", batch.first_sample, batch.first_sample + batch.samples,
+                                           batch.global_samples),
+                      "a place inside the global batch", "leave global_samples 0 to have it found out"});
+  }
+}
+
+StepResult HybridParallelPlugin::execute_pipeline(const Batch& given, Boosted& boosted, const ExecuteOptions& options) {
+  ModelState& state = state_of(boosted);
+  Batch batch = given;
+  agree_on_counts(batch);
+  check_batch(batch);
+  const bool train = boosted.optimizer && !options.forward_only;
+  if (train && !boosted.criterion) throw UsageError({"execute_pipeline", "training needs a criterion", "", "pass one to boost"});
+
+  if (train && boosted.optimizer->steps() != state.step) {
+    state.step = boosted.optimizer->steps();
+    state.samples_of_step = 0;
+  }
+  if (train && !state.accumulating) {
+    state.gradients->begin_accumulation();
+    state.expected_tokens = std::max<double>(1, static_cast<double>(batch.global_samples * batch.tokens_per_sample));
+    state.counted_tokens = 0;
+    state.accumulating = true;
+    boosted.optimizer->set_synced(false);
+  }
+
+  const int count = microbatch_count(config_.schedule, stages_.num_stages(), batch.samples);
+  std::vector<Batch> microbatches;
+  for (const auto& [begin, end] : split_evenly(batch.samples, count)) microbatches.push_back(slice(batch, begin, end));
+  const RandomContext random{.seed = config_.train.seed,
+                             .step = static_cast<std::uint64_t>(state.step),
+                             .first_sample = state.samples_of_step + batch.first_sample,
+                             .first_token = 0,
+                             .sequence_length = 0};
+  PipelineStep step(state.model->stage_module(), boosted.criterion, state.split, std::move(microbatches),
+                    {.seed_gradient = train ? 1 / state.expected_tokens : 1, .random = random, .needs_gradients = train,
+                     .keep_outputs = options.return_outputs && stages_.holds_last()});
+  {
+    const EvaluationGuard evaluation(state.model->module(), !train);
+    if (count > 0) executor_for(count, !train).run(step, observer_);
+  }
+  if (train) {
+    state.samples_of_step += batch.global_samples;
+    state.counted_tokens += step.loss_count();
+  }
+
+  StepResult result;
+  if (options.return_loss && boosted.criterion) {
+    torch::Tensor totals = torch::tensor({step.loss_sum(), static_cast<double>(step.loss_count())}, torch::kFloat64);
+    mesh_.group(std::vector<std::string>{"dp", "pp"}).all_reduce(totals).wait();
+    const double counted = totals[1].item<double>();
+    if (options.broadcast_loss || stages_.holds_last()) {
+      result.tokens = static_cast<std::int64_t>(counted);
+      result.loss = counted > 0 ? totals[0].item<double>() / counted : 0.0;
+    }
+  }
+  if (options.return_outputs) result.outputs = step.outputs();
+  if (train && !no_sync_) sync_gradients(boosted);
+  return result;
+}
+
+void HybridParallelPlugin::sync_gradients(Boosted& boosted) {
+  ModelState& state = state_of(boosted);
+  if (!boosted.optimizer || !state.accumulating) return;
+  const double counted = all_reduce_number(mesh_.group(std::vector<std::string>{"dp", "pp"}), static_cast<double>(state.counted_tokens));
+  state.gradients->sync(mesh_, counted > 0 ? state.expected_tokens / counted : 1);
+  state.accumulating = false;
+  boosted.optimizer->set_synced(true);
+}
+
+Registry<PluginFactory>& plugins() {
+  static Registry<PluginFactory> registry("plugin");
+  static const bool filled = [] {
+    registry.add("hybrid_parallel", [](World& world, const Config& config) { return std::make_unique<HybridParallelPlugin>(world, config); });
+    return true;
+  }();
+  (void)filled;
+  return registry;
+}
+
+}  // namespace gantry

@@ -1,0 +1,48 @@
+// Tensor, pipeline and data parallelism together, as the configuration says.
+#pragma once
+
+#include <memory>
+
+#include "gantry/plugins/pipeline_step.h"
+#include "gantry/plugins/plugin.h"
+
+namespace gantry {
+
+class HybridParallelPlugin final : public Plugin {
+ public:
+  // Collective over the world: makes the process groups.
+  HybridParallelPlugin(World& world, Config config);
+  ~HybridParallelPlugin() override;
+
+  Boosted boost(BoostRequest request) override;
+  StepResult execute_pipeline(const Batch& batch, Boosted& boosted, const ExecuteOptions& options) override;
+  void set_no_sync(bool no_sync) override { no_sync_ = no_sync; }
+  void sync_gradients(Boosted& boosted) override;
+  StateSource& state(Boosted& boosted) override;
+
+  ProcessGroupMesh& mesh() { return mesh_; }
+  const PipelineStageManager& stages() const { return stages_; }
+  // Called for each action of a step with its times, until replaced. For timelines.
+  void set_observer(schedule::Executor::Observer observer) { observer_ = std::move(observer); }
+  // The schedule of a step of so many samples a replica, before lowering.
+  schedule::Schedule schedule_for(std::int64_t replica_samples, bool forward_only) const;
+
+ private:
+  struct ModelState;
+  ModelState& state_of(const Boosted& boosted);
+  void agree_on_counts(Batch& batch);
+  schedule::Executor& executor_for(int microbatches, bool forward_only);
+  void check_batch(const Batch& batch) const;
+
+  World& world_;
+  Config config_;
+  ProcessGroupMesh mesh_;
+  PipelineStageManager stages_;
+  StageLink link_;
+  std::map<std::pair<int, bool>, schedule::Executor> executors_;  // by microbatches and forward_only
+  std::vector<std::unique_ptr<ModelState>> models_;
+  schedule::Executor::Observer observer_;
+  bool no_sync_ = false;
+};
+
+}  // namespace gantry

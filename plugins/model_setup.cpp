@@ -1,0 +1,121 @@
+#include "gantry/plugins/model_setup.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "gantry/nn/linear.h"
+#include "gantry/tensors/deferred_init.h"
+
+namespace gantry {
+namespace {
+
+int layer_count(const Policy& policy, const torch::nn::Module& model) {
+  const std::string path = policy.stage_layout(model).repeated;
+  for (const auto& item : model.named_modules("", /*include_self=*/false))
+    if (item.key() == path) return static_cast<int>(item.value()->children().size());
+  return 0;
+}
+
+// The pipeline ranks that hold a parameter of these stages, ascending.
+std::vector<int> pipeline_ranks(const std::vector<int>& held, const PipelineStageManager& stages) {
+  std::set<int> ranks;
+  for (const int stage : held) ranks.insert(stages.rank_of(stage));
+  return {ranks.begin(), ranks.end()};
+}
+
+}  // namespace
+
+void refuse_used_optimizer(torch::optim::Optimizer* optimizer) {
+  if (optimizer && !optimizer->state().empty()) {
+    throw UsageError({"boost", fmt::format("the optimizer has state of {} parameters already", optimizer->state().size()),
+                      "an optimizer that has not stepped", "boost before the first step; load a checkpoint after boosting"});
+  }
+}
+
+void synchronise_first_values(torch::nn::Module& model, const ProcessGroupMesh& mesh) {
+  const torch::NoGradGuard no_grad;
+  ProcessGroup& world = mesh.world_group();
+  auto share = [&](torch::Tensor tensor) {
+    if (!tensor.defined() || is_deferred(tensor)) return;
+    torch::Tensor data = tensor.detach();
+    world.broadcast(data, 0).wait();
+  };
+  for (auto& parameter : model.parameters()) share(parameter);
+  for (auto& buffer : model.buffers()) share(buffer);
+}
+
+std::vector<int> chosen_layers(const ScheduleConfig& config, const Policy& policy, const torch::nn::Module& model, int stages) {
+  if (const auto* list = std::get_if<std::vector<int>>(&config.layers)) return *list;
+  const auto& name = std::get<std::string>(config.layers);
+  if (name == "default") return {};
+  // The head's matrix product and the embedding's look-up, in layers, as measured on GPT-2's usual shapes.
+  constexpr double kEmbeddingCost = 0.1, kHeadCost = 1.0;
+  if (name == "balanced") return distribute_layers_balanced(layer_count(policy, model), stages, kEmbeddingCost, kHeadCost);
+  return parse_layout_string(name);
+}
+
+SplitOutputs bind_split_outputs(torch::nn::Module& model, const std::vector<SplitOutput>& outputs, bool keep_split, ProcessGroup& tensor_group) {
+  SplitOutputs split;
+  const auto modules = model.named_modules("", /*include_self=*/false);
+  for (const auto& [output, path] : outputs) {
+    const auto* found = modules.find(path);
+    auto* linear = found ? dynamic_cast<nn::LinearImpl*>(found->get()) : nullptr;
+    if (!linear) {
+      throw ConfigError({path, "is no gantry::nn::Linear, but the policy says that output '" + output + "' comes split from it", "", 
+                         "name the output layer in split_outputs"});
+    }
+    if (keep_split) {
+      split.emplace(output, SplitDim{&tensor_group, linear->weight_placement()});
+    } else {
+      linear->set_gather_output(true);
+      split.emplace(output, SplitDim{&tensor_group, replicate()});
+    }
+  }
+  return split;
+}
+
+std::vector<SharedGradient> make_shared_groups(const StageModule& module, const PipelineStageManager& stages, const ProcessGroupMesh& mesh,
+                                               std::vector<std::unique_ptr<ProcessGroup>>& groups) {
+  std::set<std::vector<int>> distinct;
+  for (const auto& placement : module.all_placements)
+    if (auto ranks = pipeline_ranks(placement.stages, stages); ranks.size() > 1) distinct.insert(ranks);
+
+  std::vector<SharedGradient> shared;
+  for (const auto& ranks : distinct) {
+    std::vector<std::vector<int>> rank_sets;
+    for (const auto& pipeline : mesh.mesh().groups({"pp"})) {
+      std::vector<int> members;
+      for (const int rank : ranks) members.push_back(pipeline[rank]);
+      std::sort(members.begin(), members.end());
+      rank_sets.push_back(members);
+    }
+    for (auto& group : mesh.make_groups("shared parameter", rank_sets)) {
+      if (!group) continue;
+      for (std::size_t i = 0; i < module.parameters.size(); ++i)
+        if (pipeline_ranks(module.parameters[i].placement.stages, stages) == ranks) shared.push_back({i, group.get()});
+      groups.push_back(std::move(group));
+    }
+  }
+  return shared;
+}
+
+void keep_held_parameters(torch::optim::Optimizer& optimizer, const StageModule& module) {
+  std::set<void*> held;
+  for (const auto& parameter : module.parameters) held.insert(parameter.tensor.unsafeGetTensorImpl());
+  std::set<void*> seen;  // a tied parameter comes once for each of its names
+  for (auto& group : optimizer.param_groups()) {
+    auto& parameters = group.params();
+    std::erase_if(parameters, [&](const torch::Tensor& parameter) {
+      if (held.contains(parameter.unsafeGetTensorImpl())) return !seen.insert(parameter.unsafeGetTensorImpl()).second;
+      if (parameter.numel() > 0) {
+        throw ConfigError({"boost", "the optimizer has a parameter of shape " + describe(parameter) + " that the model does not have", "",
+                           "build the optimizer from this model's parameters()"});
+      }
+      return true;
+    });
+  }
+}
+
+}  // namespace gantry

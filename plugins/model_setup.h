@@ -1,0 +1,53 @@
+// The steps of boosting a model, one function each.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "gantry/comm/process_group_mesh.h"
+#include "gantry/plugins/criterion.h"
+#include "gantry/plugins/gradient_buffers.h"
+#include "gantry/policies/sharder.h"
+
+namespace gantry {
+
+// UsageError if the optimizer has stepped already: its state has the shapes of whole parameters.
+void refuse_used_optimizer(torch::optim::Optimizer* optimizer);
+
+// Ranks that built the model with values drew them from generators of their own: rank 0's become everybody's. Deferred
+// parameters need nothing. Collective over the world.
+void synchronise_first_values(torch::nn::Module& model, const ProcessGroupMesh& mesh);
+
+// Layers per stage as schedule.layers says; empty for the policy's own rule.
+std::vector<int> chosen_layers(const ScheduleConfig& config, const Policy& policy, const torch::nn::Module& model, int stages);
+
+// Keeps the policy's split outputs split where the criterion can work on them; else has their layers gather them.
+SplitOutputs bind_split_outputs(torch::nn::Module& model, const std::vector<SplitOutput>& outputs, bool keep_split, ProcessGroup& tensor_group);
+
+// The groups over which shared parameters' gradients are summed: one for each distinct set of pipeline ranks, in sorted order.
+// Collective over the world.
+std::vector<SharedGradient> make_shared_groups(const StageModule& module, const PipelineStageManager& stages, const ProcessGroupMesh& mesh,
+                                               std::vector<std::unique_ptr<ProcessGroup>>& groups);
+
+// Parameters that this rank does not hold leave the optimizer's groups. ConfigError if it holds trainable ones of another model.
+void keep_held_parameters(torch::optim::Optimizer& optimizer, const StageModule& module);
+
+// Evaluation mode for its lifetime, where `on`.
+class EvaluationGuard {
+ public:
+  EvaluationGuard(torch::nn::Module& module, bool on) : module_(module), was_training_(module.is_training()), on_(on) {
+    if (on_) module_.eval();
+  }
+  ~EvaluationGuard() {
+    if (on_) module_.train(was_training_);
+  }
+  EvaluationGuard(const EvaluationGuard&) = delete;
+  EvaluationGuard& operator=(const EvaluationGuard&) = delete;
+
+ private:
+  torch::nn::Module& module_;
+  bool was_training_;
+  bool on_;
+};
+
+}  // namespace gantry

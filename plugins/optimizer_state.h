@@ -1,0 +1,28 @@
+// The parameters and the optimizer's state of one rank, for checkpoints.
+#pragma once
+
+#include "gantry/plugins/boosted.h"
+#include "gantry/tensors/state_source.h"
+
+namespace gantry {
+
+class OptimizerState final : public StateSource {
+ public:
+  // `optimizer` may be null: then there are the parameters alone.
+  OptimizerState(BoostedModel& model, std::shared_ptr<BoostedOptimizer> optimizer, const PipelineStageManager& stages)
+      : model_(model), optimizer_(std::move(optimizer)), stages_(stages) {}
+
+  // AdamW's moments are made (zero) if the optimizer has not stepped yet, so that there is something to load into. UsageError
+  // for an optimizer whose state is not known here.
+  std::vector<StateEntry> state_entries() override;
+  int first_holder(const Placement& placement) const override { return stages_.rank_of(placement.stages.front()); }
+  nlohmann::json state_numbers() const override;
+  void load_state_numbers(const nlohmann::json& numbers) override;
+
+ private:
+  BoostedModel& model_;
+  std::shared_ptr<BoostedOptimizer> optimizer_;
+  const PipelineStageManager& stages_;
+};
+
+}  // namespace gantry

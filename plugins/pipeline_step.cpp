@@ -1,0 +1,118 @@
+#include "gantry/plugins/pipeline_step.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace gantry {
+namespace {
+
+std::string shape_key_of(const Batch& batch, bool needs_gradients) {
+  std::string key = needs_gradients ? "train" : "evaluate";
+  for (const auto& [name, tensor] : batch.tensors) {
+    key += ' ' + name;
+    for (const std::int64_t size : tensor.sizes()) key += fmt::format(":{}", size);
+  }
+  return key;
+}
+
+}  // namespace
+
+int microbatch_count(const ScheduleConfig& config, int stages, std::int64_t replica_samples) {
+  std::int64_t count = stages > 1 ? 2 * static_cast<std::int64_t>(stages) : 1;
+  if (config.microbatches) count = *config.microbatches;
+  if (config.microbatch_size) count = (replica_samples + *config.microbatch_size - 1) / *config.microbatch_size;
+  return static_cast<int>(std::clamp<std::int64_t>(count, 0, replica_samples));
+}
+
+PipelineStep::PipelineStep(const StageModule& model, const Criterion& criterion, const SplitOutputs& split, std::vector<Batch> microbatches,
+                           Options options)
+    : model_(model),
+      criterion_(criterion),
+      split_(split),
+      microbatches_(std::move(microbatches)),
+      options_(options),
+      sums_(microbatches_.size()),
+      counts_(microbatches_.size()),
+      outputs_(microbatches_.size()) {
+  for (const Batch& microbatch : microbatches_) shape_keys_.push_back(shape_key_of(microbatch, options_.needs_gradients));
+}
+
+StageOutput PipelineStep::forward(int stage, int microbatch, TensorDict input) {
+  const Batch& batch = microbatches_[microbatch];
+  RandomContext random = options_.random;
+  random.first_sample += batch.first_sample - microbatches_.front().first_sample;
+  const RandomContextGuard guard(random);
+
+  torch::Tensor added;
+  TensorDict result = model_.forward(stage, stage == 0 ? batch.tensors : std::move(input), batch.tensors, &added);
+  StageOutput output;
+  if (stage == model_.num_stages() - 1) {
+    if (criterion_) output.root = record_loss(microbatch, result);
+    if (options_.keep_outputs)
+      for (const auto& [name, tensor] : result) outputs_[microbatch].set(name, tensor.detach());
+  } else {
+    output.boundary = std::move(result);
+  }
+  if (added.defined()) {
+    added_.push_back(added.detach());
+    const torch::Tensor seeded = added * options_.seed_gradient;
+    output.root = output.root.defined() ? output.root + seeded : seeded;
+  }
+  return output;
+}
+
+torch::Tensor PipelineStep::record_loss(int microbatch, const TensorDict& outputs) {
+  const Batch& batch = microbatches_[microbatch];
+  Loss loss = criterion_(outputs, batch.tensors, split_);
+  if (!loss.sum.defined() || loss.sum.dim() != 0) {
+    throw UsageError({"criterion", "returned " + describe(loss.sum), "a scalar, or Loss{sum, count} of scalars",
+                      "reduce the loss over its tokens"});
+  }
+  if (!loss.count.defined()) {  // a mean: microbatches weigh by their samples
+    loss.count = torch::tensor(batch.samples);
+    loss.sum = loss.sum * static_cast<double>(batch.samples);
+  }
+  sums_[microbatch] = loss.sum.detach();
+  counts_[microbatch] = loss.count;
+  return loss.sum * options_.seed_gradient;
+}
+
+TensorDict PipelineStep::backward(int, int, const TensorDict& input, const StageOutput& output, const TensorDict& gradients) {
+  return run_backward(input, output, gradients);
+}
+
+double PipelineStep::loss_sum() const {
+  double sum = 0;
+  for (const auto& part : sums_)
+    if (part.defined()) sum += part.item<double>();
+  for (const auto& part : added_) sum += part.item<double>();
+  return sum;
+}
+
+std::int64_t PipelineStep::loss_count() const {
+  std::int64_t count = 0;
+  for (const auto& part : counts_)
+    if (part.defined()) count += part.item<std::int64_t>();
+  return count;
+}
+
+TensorDict PipelineStep::outputs() const {
+  TensorDict whole;
+  if (outputs_.empty()) return whole;
+  for (const auto& [name, first] : outputs_.front()) {
+    std::vector<torch::Tensor> parts;
+    for (const auto& outputs : outputs_) parts.push_back(outputs.at(name));
+    torch::Tensor joined = first.dim() == 0 ? torch::stack(parts) : torch::cat(parts);
+    if (const auto split = split_.find(name); split != split_.end() && split->second.placement.sharded()) {
+      ProcessGroup& group = *split->second.group;
+      Sizes sizes;
+      for (int rank = 0; rank < group.size(); ++rank) sizes.push_back(split->second.placement.local_size(rank));
+      joined = all_gather_along(group, joined, -1, sizes);
+    }
+    whole.set(name, joined);
+  }
+  return whole;
+}
+
+}  // namespace gantry

@@ -1,0 +1,56 @@
+// One step's work on one rank: the microbatches, the loss and the outputs. What the executor runs.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "gantry/core/config.h"
+#include "gantry/plugins/criterion.h"
+#include "gantry/policies/sharder.h"
+#include "gantry/schedule/executor.h"
+#include "gantry/tensors/batch.h"
+#include "gantry/tensors/random_context.h"
+
+namespace gantry {
+
+// How the samples of one replica become microbatches: as even as possible, each at least one sample.
+int microbatch_count(const ScheduleConfig& config, int stages, std::int64_t replica_samples);
+
+class PipelineStep final : public StageRuntime {
+ public:
+  struct Options {
+    double seed_gradient = 1;  // of the loss's sum
+    RandomContext random;      // first_sample is that of the batch
+    bool needs_gradients = true;
+    bool keep_outputs = false;
+  };
+
+  PipelineStep(const StageModule& model, const Criterion& criterion, const SplitOutputs& split, std::vector<Batch> microbatches,
+               Options options);
+
+  StageOutput forward(int stage, int microbatch, TensorDict input) override;
+  TensorDict backward(int stage, int microbatch, const TensorDict& input, const StageOutput& output, const TensorDict& gradients) override;
+  std::string shape_key(int microbatch) const override { return shape_keys_[microbatch]; }
+  bool needs_gradients() const override { return options_.needs_gradients; }
+
+  // Of the microbatches that this rank's last stage ran, in order of microbatch; zero elsewhere.
+  double loss_sum() const;
+  std::int64_t loss_count() const;
+  // The kept outputs, concatenated along dim 0 and gathered over tp. Collective over tp on the ranks of the last stage.
+  TensorDict outputs() const;
+
+ private:
+  torch::Tensor record_loss(int microbatch, const TensorDict& outputs);
+
+  const StageModule& model_;
+  const Criterion& criterion_;
+  const SplitOutputs& split_;
+  std::vector<Batch> microbatches_;
+  std::vector<std::string> shape_keys_;
+  Options options_;
+  std::vector<torch::Tensor> sums_, counts_;  // by microbatch
+  std::vector<torch::Tensor> added_;          // losses that stages added
+  std::vector<TensorDict> outputs_;
+};
+
+}  // namespace gantry

@@ -1,0 +1,52 @@
+// A plugin turns an ordinary model and optimizer into boosted ones and runs their steps.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <functional>
+#include <limits>
+#include <memory>
+#include <optional>
+
+#include "gantry/core/registry.h"
+#include "gantry/plugins/boosted.h"
+#include "gantry/plugins/criterion.h"
+#include "gantry/tensors/state_source.h"
+
+namespace gantry {
+
+struct ExecuteOptions {
+  bool return_loss = true;
+  bool return_outputs = false;
+  bool broadcast_loss = false;  // the loss on all ranks, not only on those of the last stage
+  bool forward_only = false;    // evaluation: no gradients, no dropout; so too when nothing was boosted to optimize
+};
+
+struct StepResult {
+  std::optional<double> loss;  // mean over every counted token of the global batch
+  std::int64_t tokens = 0;     // counted in the global batch; known where the loss is
+  TensorDict outputs;          // of this replica's samples, whole, on the ranks of the last stage
+};
+
+class Plugin {
+ public:
+  virtual ~Plugin() = default;
+
+  // Splits the model, and fits the optimizer, criterion, loader and learning-rate schedule to it. Collective over the world.
+  virtual Boosted boost(BoostRequest request) = 0;
+  // One forward and backward of a batch through the pipeline; syncs gradients unless within no_sync. Collective over the
+  // world.
+  virtual StepResult execute_pipeline(const Batch& batch, Boosted& boosted, const ExecuteOptions& options) = 0;
+  // While true, execute_pipeline adds to unreduced sums and leaves them.
+  virtual void set_no_sync(bool no_sync) = 0;
+  // Reduces what no_sync left. Collective over the world.
+  virtual void sync_gradients(Boosted& boosted) = 0;
+  // What a checkpoint has to hold.
+  virtual StateSource& state(Boosted& boosted) = 0;
+};
+
+using PluginFactory = std::function<std::unique_ptr<Plugin>(World&, const Config&)>;
+// The registry; "hybrid_parallel" is in it from the start.
+Registry<PluginFactory>& plugins();
+
+}  // namespace gantry

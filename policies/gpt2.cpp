@@ -1,0 +1,33 @@
+#include "gantry/policies/gpt2.h"
+
+namespace gantry {
+
+ShardPlan Gpt2Policy::shard_plan(const models::Gpt2Impl& model) const {
+  const std::int64_t head_size = model.config.n_embd / model.config.n_head;
+  return {{"h.*.attn.qkv", Column{.segments = 3, .unit = head_size}},
+          {"h.*.attn.proj", Row{.unit = head_size}},
+          {"h.*.mlp.up", Column{}},
+          {"h.*.mlp.down", Row{}},
+          {"wte", Vocab{}},
+          {"lm_head", Column{}}};
+}
+
+StageLayout Gpt2Policy::stage_layout(const models::Gpt2Impl&) const {
+  return {.first = {"wte", "wpe", "drop"}, .repeated = "h", .last = {"ln_f", "lm_head"}};
+}
+
+SharedParameters Gpt2Policy::shared_parameters(const models::Gpt2Impl& model) const {
+  if (!model.config.tie_word_embeddings) return {};
+  return {{"wte.weight", "lm_head.weight"}};
+}
+
+std::vector<SplitOutput> Gpt2Policy::split_outputs(const models::Gpt2Impl&) const { return {{"logits", "lm_head"}}; }
+
+TensorDict Gpt2Policy::forward(models::Gpt2Impl& model, const StageContext& stage, TensorDict input) const {
+  torch::Tensor hidden = stage.is_first() ? model.embed(input.at("input_ids")) : input.at("hidden");
+  for (const int layer : stage.layers()) hidden = model.block(layer, hidden);
+  if (!stage.is_last()) return {{"hidden", hidden}};
+  return {{"logits", model.head(hidden)}};
+}
+
+}  // namespace gantry

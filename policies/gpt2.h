@@ -1,0 +1,19 @@
+// The policy of models::Gpt2. Stages exchange {hidden [B, S, H]}.
+#pragma once
+
+#include "gantry/models/gpt2.h"
+#include "gantry/policies/policy.h"
+
+namespace gantry {
+
+class Gpt2Policy final : public PolicyFor<models::Gpt2Impl> {
+ public:
+  std::string name() const override { return "Gpt2Policy"; }
+  ShardPlan shard_plan(const models::Gpt2Impl& model) const override;
+  StageLayout stage_layout(const models::Gpt2Impl& model) const override;
+  SharedParameters shared_parameters(const models::Gpt2Impl& model) const override;
+  std::vector<SplitOutput> split_outputs(const models::Gpt2Impl& model) const override;
+  TensorDict forward(models::Gpt2Impl& model, const StageContext& stage, TensorDict input) const override;
+};
+
+}  // namespace gantry

@@ -1,0 +1,32 @@
+// Where every module and parameter of a model is: by path, and which paths are one tensor.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace gantry {
+
+// A parameter or buffer with all the paths that lead to it; the first is its global name.
+struct NamedTensor {
+  torch::Tensor tensor;
+  std::vector<std::string> names;
+};
+
+struct ModelMap {
+  explicit ModelMap(torch::nn::Module& model);
+
+  std::vector<std::pair<std::string, std::shared_ptr<torch::nn::Module>>> modules;  // in registration order
+  std::vector<NamedTensor> parameters, buffers;                                     // each tensor once
+
+  std::vector<std::string> module_names() const;
+};
+
+// True if `path` is `ancestor` or lies below it.
+bool is_within(const std::string& path, const std::string& ancestor);
+// "*" in `pattern` stands for one part of a path.
+bool matches_path(const std::string& pattern, const std::string& path);
+
+}  // namespace gantry

@@ -1,0 +1,35 @@
+#include "gantry/policies/policy.h"
+
+#include <fmt/format.h>
+
+namespace gantry {
+
+std::vector<int> StageContext::layers() const {
+  std::vector<int> indices;
+  for (int layer = layers_.begin; layer < layers_.end; ++layer) indices.push_back(layer);
+  return indices;
+}
+
+const TensorDict& StageContext::batch() const {
+  static const TensorDict kNone;
+  return batch_ ? *batch_ : kNone;
+}
+
+void Policy::validate(const torch::nn::Module&) const {}
+void Policy::preprocess(torch::nn::Module&) const {}
+void Policy::postprocess(torch::nn::Module&) const {}
+SharedParameters Policy::shared_parameters(const torch::nn::Module&) const { return {}; }
+std::vector<SplitOutput> Policy::split_outputs(const torch::nn::Module&) const { return {}; }
+
+std::vector<int> Policy::distribute_layers(int layers, int stages) const { return gantry::distribute_layers(layers, stages); }
+
+std::vector<std::string> Policy::held_layers(const torch::nn::Module& model, int stage, int num_stages, LayerRange layers) const {
+  const StageLayout layout = stage_layout(model);
+  std::vector<std::string> held;
+  if (stage == 0) held = layout.first;
+  for (int layer = layers.begin; layer < layers.end; ++layer) held.push_back(fmt::format("{}.{}", layout.repeated, layer));
+  if (stage == num_stages - 1) held.insert(held.end(), layout.last.begin(), layout.last.end());
+  return held;
+}
+
+}  // namespace gantry

@@ -1,0 +1,142 @@
+// A policy says how one kind of model is split: what each stage holds, how modules are sharded over tp, which parameters are
+// shared, and the stage-aware forward. It declares and never communicates, so it is tested without ranks. ColossalAI's
+// contract, each part by name.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <string>
+#include <vector>
+
+#include "gantry/core/error.h"
+#include "gantry/core/pipeline_stage_manager.h"
+#include "gantry/core/registry.h"
+#include "gantry/nn/shard_style.h"
+#include "gantry/tensors/batch.h"
+
+namespace gantry {
+
+// Which module (a path; "*" stands for one part of it) is split how.
+struct ShardRule {
+  std::string pattern;
+  ShardStyle style;
+};
+using ShardPlan = std::vector<ShardRule>;
+
+// Module paths: held by the first stage, the list whose layers are dealt over stages, held by the last stage.
+struct StageLayout {
+  std::vector<std::string> first;
+  std::string repeated;
+  std::vector<std::string> last;
+};
+
+// Sets of parameter names that are one parameter.
+using SharedParameters = std::vector<std::vector<std::string>>;
+
+// An output of the last stage whose last dim is split over tp as the output of a column-sharded Linear.
+struct SplitOutput {
+  std::string output;  // "logits"
+  std::string module;  // "lm_head"
+};
+
+// What a forward knows of its stage.
+class StageContext {
+ public:
+  StageContext(int stage, int num_stages, LayerRange layers, const TensorDict* batch = nullptr)
+      : stage_(stage), num_stages_(num_stages), layers_(layers), batch_(batch) {}
+
+  int stage() const { return stage_; }
+  int num_stages() const { return num_stages_; }
+  bool is_first() const { return stage_ == 0; }
+  bool is_last() const { return stage_ == num_stages_ - 1; }
+  LayerRange layer_range() const { return layers_; }
+  std::vector<int> layers() const;  // the indices of this stage's layers
+
+  // The microbatch's own tensors, where this rank has them (attention masks, ...).
+  const TensorDict& batch() const;
+  // Adds a scalar sum to the loss, with this stage as its owner.
+  void add_loss(const torch::Tensor& loss) const { added_loss_ = added_loss_.defined() ? added_loss_ + loss : loss; }
+  const torch::Tensor& added_loss() const { return added_loss_; }
+
+ private:
+  int stage_;
+  int num_stages_;
+  LayerRange layers_;
+  const TensorDict* batch_;
+  mutable torch::Tensor added_loss_;
+};
+
+class Policy {
+ public:
+  virtual ~Policy() = default;
+  virtual std::string name() const = 0;  // of the class, for messages
+
+  // Refuses what this policy can't split, before anything changes. ConfigError.
+  virtual void validate(const torch::nn::Module& model) const;
+  virtual void preprocess(torch::nn::Module& model) const;
+  virtual ShardPlan shard_plan(const torch::nn::Module& model) const = 0;
+  virtual StageLayout stage_layout(const torch::nn::Module& model) const = 0;
+  // Layers per stage; the default is gantry::distribute_layers.
+  virtual std::vector<int> distribute_layers(int layers, int stages) const;
+  // The module paths that `stage` holds; the default follows stage_layout.
+  virtual std::vector<std::string> held_layers(const torch::nn::Module& model, int stage, int num_stages, LayerRange layers) const;
+  virtual SharedParameters shared_parameters(const torch::nn::Module& model) const;
+  virtual std::vector<SplitOutput> split_outputs(const torch::nn::Module& model) const;
+  // The model's forward for one stage. Loops over stage.layers() only. `input` is the microbatch on the first stage, else
+  // what the previous stage returned.
+  virtual TensorDict forward(torch::nn::Module& model, const StageContext& stage, TensorDict input) const = 0;
+  virtual void postprocess(torch::nn::Module& model) const;
+};
+
+// A policy for one model class (the Impl class of TORCH_MODULE): each part takes the model by its type.
+template <class Model>
+class PolicyFor : public Policy {
+ public:
+  virtual ShardPlan shard_plan(const Model& model) const = 0;
+  virtual StageLayout stage_layout(const Model& model) const = 0;
+  virtual SharedParameters shared_parameters(const Model&) const { return {}; }
+  virtual std::vector<SplitOutput> split_outputs(const Model&) const { return {}; }
+  virtual TensorDict forward(Model& model, const StageContext& stage, TensorDict input) const = 0;
+  virtual void validate_model(const Model&) const {}
+  virtual void preprocess_model(Model&) const {}
+  virtual void postprocess_model(Model&) const {}
+
+  void validate(const torch::nn::Module& model) const final { validate_model(typed(model)); }
+  void preprocess(torch::nn::Module& model) const final { preprocess_model(typed(model)); }
+  ShardPlan shard_plan(const torch::nn::Module& model) const final { return shard_plan(typed(model)); }
+  StageLayout stage_layout(const torch::nn::Module& model) const final { return stage_layout(typed(model)); }
+  SharedParameters shared_parameters(const torch::nn::Module& model) const final { return shared_parameters(typed(model)); }
+  std::vector<SplitOutput> split_outputs(const torch::nn::Module& model) const final { return split_outputs(typed(model)); }
+  TensorDict forward(torch::nn::Module& model, const StageContext& stage, TensorDict input) const final {
+    return forward(typed(model), stage, std::move(input));
+  }
+  void postprocess(torch::nn::Module& model) const final { postprocess_model(typed(model)); }
+
+ private:
+  template <class M>
+  auto& typed(M& model) const {
+    using Typed = std::conditional_t<std::is_const_v<M>, const Model, Model>;
+    auto* found = dynamic_cast<Typed*>(&model);
+    if (!found) {
+      throw ConfigError({name(), "is not a policy for a model of class " + model.name(),
+                         "the whole model, not a module inside it", "register a policy for this class, or pass the top-level model"});
+    }
+    return *found;
+  }
+};
+
+using PolicyFactory = std::function<std::shared_ptr<const Policy>()>;
+
+class PolicyRegistry : public Registry<PolicyFactory> {
+ public:
+  PolicyRegistry() : Registry("policy") {}
+  template <class P>
+  void add(const std::string& name) {
+    Registry::add(name, [] { return std::make_shared<const P>(); });
+  }
+};
+
+// The registry; Gantry's own policies are in it from the start.
+PolicyRegistry& policies();
+
+}  // namespace gantry

@@ -1,0 +1,55 @@
+// Splits a model by its policy, in place, on one rank. Order: validate, preprocess, resolve shared parameters, release what is
+// not held, apply the shard plan, materialise deferred parameters, postprocess, coverage check. Parameters keep their
+// identity and their global names. Not collective.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gantry/policies/policy.h"
+#include "gantry/tensors/state_source.h"
+
+namespace gantry {
+
+struct ShardConfig {
+  const PipelineStageManager* stages = nullptr;  // not owned; null: one stage
+  ProcessGroup* tensor_group = nullptr;          // not owned; null: no tensor parallelism
+  std::vector<int> layers_of_stage;              // empty: the policy's distribute_layers
+  std::uint64_t seed = 1;                        // of first values
+};
+
+// The sharded model of one rank.
+class StageModule {
+ public:
+  StageModule(std::shared_ptr<torch::nn::Module> model, std::shared_ptr<const Policy> policy, std::vector<LayerRange> ranges)
+      : model_(std::move(model)), policy_(std::move(policy)), ranges_(std::move(ranges)) {}
+
+  // The forward of one stage that this rank holds.
+  TensorDict forward(int stage, TensorDict input, const TensorDict& batch, torch::Tensor* added_loss = nullptr) const;
+
+  torch::nn::Module& module() const { return *model_; }
+  const std::shared_ptr<torch::nn::Module>& shared_module() const { return model_; }
+  const Policy& policy() const { return *policy_; }
+  int num_stages() const { return static_cast<int>(ranges_.size()); }
+  const std::vector<LayerRange>& layer_ranges() const { return ranges_; }  // by stage
+
+  std::vector<HeldTensor> parameters;       // what this rank holds, each once, in the model's order
+  std::vector<Placement> all_placements;       // every parameter of the model, held here or not (shapes are global)
+  std::vector<HeldTensor> buffers;          // held buffers (replicated)
+
+ private:
+  std::shared_ptr<torch::nn::Module> model_;
+  std::shared_ptr<const Policy> policy_;
+  std::vector<LayerRange> ranges_;
+};
+
+// Splits `model`. ConfigError that names the path, the numbers and the remedy for: a rule that matches nothing, a module that
+// can't be sharded, sizes that don't fit, a module matched twice, a parameter that no stage holds, one that two stages hold
+// without being shared, shared parameters that are two tensors, a model that was sharded before.
+StageModule shard_model(std::shared_ptr<torch::nn::Module> model, std::shared_ptr<const Policy> policy, const ShardConfig& config);
+
+// Tensor parallelism alone: shards the named modules of an ordinary model in place and leaves the rest. The same errors.
+std::vector<Placement> parallelize_module(torch::nn::Module& model, ProcessGroup& group, const ShardPlan& plan);
+
+}  // namespace gantry

@@ -1,0 +1,149 @@
+#include "gantry/schedule/executor.h"
+
+#include <chrono>
+
+namespace gantry::schedule {
+namespace {
+
+// Receives posted ahead of their use: enough to hide a message's latency, few enough to bound memory.
+constexpr std::size_t kReceivesAhead = 4;
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+StageMessage message(StageMessage::Direction direction, int sending_stage, int microbatch,
+                     const StageRuntime& runtime) {
+  return {direction, sending_stage, microbatch, runtime.shape_key(microbatch)};
+}
+
+StageMessage forward_message(int sending_stage, int microbatch, const StageRuntime& runtime) {
+  return message(StageMessage::Direction::kForward, sending_stage, microbatch, runtime);
+}
+
+StageMessage backward_message(int sending_stage, int microbatch, const StageRuntime& runtime) {
+  return message(StageMessage::Direction::kBackward, sending_stage, microbatch, runtime);
+}
+
+// Leaves that stand for another stage's output on this rank, as a message's receiver would see them.
+TensorDict as_received(const TensorDict& sent) {
+  TensorDict received;
+  for (const auto& [name, tensor] : sent) {
+    torch::Tensor leaf = tensor.defined() ? tensor.detach() : tensor;
+    if (tensor.defined() && tensor.requires_grad()) leaf.requires_grad_();
+    received.set(name, leaf);
+  }
+  return received;
+}
+
+// True if nothing but this tensor holds its memory: neither the graph nor a view, so a backward can do without it.
+bool is_sole_owner(const torch::Tensor& tensor) {
+  return tensor.defined() && tensor.has_storage() && !tensor.is_view() && tensor.storage().use_count() == 1;
+}
+
+}  // namespace
+
+Executor::Executor(Schedule lowered, int rank, StageLink& link)
+    : schedule_(std::move(lowered)), rank_(rank), link_(link) {}
+
+void Executor::run(StageRuntime& runtime, const Observer& observer) {
+  activations_.clear();
+  const auto& row = schedule_.actions[rank_];
+  const torch::AutoGradMode gradients(runtime.needs_gradients());
+  for (std::size_t position = 0; position < row.size(); ++position) {
+    post_receives(position, runtime);
+    const double start = observer ? now() : 0;
+    execute(row[position], runtime);
+    if (observer) observer(row[position], start, now());
+    link_.collect();
+  }
+  link_.flush();
+  activations_.clear();
+}
+
+void Executor::post_receives(std::size_t position, const StageRuntime& runtime) {
+  const auto& row = schedule_.actions[rank_];
+  const std::size_t end = std::min(row.size(), position + kReceivesAhead);
+  for (std::size_t i = position; i < end; ++i) {
+    const Action& action = row[i];
+    if (action.kind == ActionKind::kRecvForward)
+      link_.post(forward_message(action.stage - 1, action.microbatch, runtime), schedule_.rank_of(action.stage - 1));
+    if (action.kind == ActionKind::kRecvBackward)
+      link_.post(backward_message(action.stage + 1, action.microbatch, runtime), schedule_.rank_of(action.stage + 1));
+  }
+}
+
+void Executor::execute(const Action& action, StageRuntime& runtime) {
+  const auto [stage, microbatch] = std::pair(action.stage, action.microbatch);
+  switch (action.kind) {
+    case ActionKind::kForward:
+      return forward(action, runtime);
+    case ActionKind::kBackward:
+      return backward(action, runtime);
+    case ActionKind::kSendForward:
+      return send_forward(action, runtime);
+    case ActionKind::kSendBackward:
+      return send_backward(action, runtime);
+    case ActionKind::kRecvForward:
+      activation(stage, microbatch).input =
+          link_.receive(forward_message(stage - 1, microbatch, runtime), schedule_.rank_of(stage - 1));
+      return;
+    case ActionKind::kRecvBackward:
+      activation(stage, microbatch).output_gradients =
+          link_.receive(backward_message(stage + 1, microbatch, runtime), schedule_.rank_of(stage + 1));
+      return;
+    case ActionKind::kInputGradient:
+    case ActionKind::kWeightGradient:
+      break;
+  }
+  throw ConfigError({"schedule " + schedule_.name, "action " + to_string(action) + " splits the backward",
+                     "F and B actions", "use a schedule with full backwards"});
+}
+
+void Executor::forward(const Action& action, StageRuntime& runtime) {
+  auto& mine = activation(action.stage, action.microbatch);
+  StageOutput output = runtime.forward(action.stage, action.microbatch, mine.input);
+  const int next = action.stage + 1;
+  if (next < schedule_.stages() && holds(next))
+    activation(next, action.microbatch).input = as_received(output.boundary);
+  if (!runtime.needs_gradients()) mine.input = {};
+  mine.output = std::move(output);
+}
+
+void Executor::send_forward(const Action& action, const StageRuntime& runtime) {
+  auto& boundary = activation(action.stage, action.microbatch).output.boundary;
+  std::vector<torch::Tensor> freed;
+  for (auto& [name, tensor] : boundary)
+    if (is_sole_owner(tensor)) freed.push_back(tensor);
+  // Aliases travel, so that the outputs can let go of the memory while it is under way.
+  TensorDict sent = as_received(boundary);
+  link_.send(forward_message(action.stage, action.microbatch, runtime), schedule_.rank_of(action.stage + 1), sent);
+  if (!runtime.needs_gradients()) {
+    boundary = {};
+    return;
+  }
+  for (auto& tensor : freed) tensor.set_data(torch::empty({0}, tensor.options().requires_grad(false)));
+}
+
+void Executor::backward(const Action& action, StageRuntime& runtime) {
+  const std::pair key{action.stage, action.microbatch};
+  Activation mine = std::move(activations_[key]);
+  TensorDict gradients =
+      runtime.backward(action.stage, action.microbatch, mine.input, mine.output, mine.output_gradients);
+  const int previous = action.stage - 1;
+  if (previous < 0) {
+    activations_.erase(key);
+  } else if (holds(previous)) {
+    activations_.erase(key);
+    activation(previous, action.microbatch).output_gradients = std::move(gradients);
+  } else {
+    activations_[key].input_gradients = std::move(gradients);
+  }
+}
+
+void Executor::send_backward(const Action& action, const StageRuntime& runtime) {
+  const std::pair key{action.stage, action.microbatch};
+  link_.send(backward_message(action.stage, action.microbatch, runtime), schedule_.rank_of(action.stage - 1),
+             activations_[key].input_gradients);
+  activations_.erase(key);
+}
+
+}  // namespace gantry::schedule

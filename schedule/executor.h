@@ -1,0 +1,50 @@
+// Runs a proved schedule on one pipeline rank. Knows nothing of models: it moves activations between the StageRuntime that
+// computes and the StageLink that communicates, as the list of actions says.
+#pragma once
+
+#include <functional>
+#include <map>
+
+#include "gantry/comm/stage_link.h"
+#include "gantry/core/error.h"
+#include "gantry/schedule/schedule.h"
+#include "gantry/tensors/stage_runtime.h"
+
+namespace gantry::schedule {
+
+class Executor {
+ public:
+  // Called after each action with its start and end in seconds on a steady clock.
+  using Observer = std::function<void(const Action&, double start, double end)>;
+
+  // `lowered` is valid and has sends and receives; `rank` is this rank's place along pp. The link is not owned.
+  Executor(Schedule lowered, int rank, StageLink& link);
+
+  // One step. Collective over pp: each rank runs its own row. On return nothing of the step is held.
+  void run(StageRuntime& runtime, const Observer& observer = {});
+
+ private:
+  // All that a (stage, microbatch) holds, from its forward to its backward. The only owner of these tensors.
+  struct Activation {
+    TensorDict input;
+    StageOutput output;
+    TensorDict output_gradients;  // received, or handed over by the next stage when this rank holds it
+    TensorDict input_gradients;   // made by the backward, until they are sent
+  };
+
+  void execute(const Action& action, StageRuntime& runtime);
+  void forward(const Action& action, StageRuntime& runtime);
+  void backward(const Action& action, StageRuntime& runtime);
+  void send_forward(const Action& action, const StageRuntime& runtime);
+  void send_backward(const Action& action, const StageRuntime& runtime);
+  void post_receives(std::size_t position, const StageRuntime& runtime);
+  Activation& activation(int stage, int microbatch) { return activations_[{stage, microbatch}]; }
+  bool holds(int stage) const { return schedule_.rank_of(stage) == rank_; }
+
+  Schedule schedule_;
+  int rank_;
+  StageLink& link_;
+  std::map<std::pair<int, int>, Activation> activations_;
+};
+
+}  // namespace gantry::schedule

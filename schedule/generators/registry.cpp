@@ -1,0 +1,98 @@
+#include <algorithm>
+#include <cstdint>
+
+#include "gantry/core/error.h"
+#include "gantry/schedule/generators/generator.h"
+
+// Every schedule that Gantry makes: a line here and a file beside this one, which defines the function.
+#define GANTRY_FOR_EACH_GENERATOR(apply) apply(gpipe) apply(one_f_one_b)
+
+namespace gantry::schedule {
+
+#define GANTRY_DECLARE(function) Generator function();
+GANTRY_FOR_EACH_GENERATOR(GANTRY_DECLARE)
+#undef GANTRY_DECLARE
+
+namespace {
+
+// A schedule of more actions than this is a mistake in a size, not a pipeline.
+constexpr std::int64_t kMaxForwards = 10'000'000;
+
+const Generator& find_generator(const std::string& name) {
+  const auto found = std::ranges::find(generators(), name, &Generator::name);
+  if (found != generators().end()) return *found;
+  std::string known;
+  for (const auto& each : generator_names()) known += (known.empty() ? "" : ", ") + each;
+  const std::string near = nearest_name(name, generator_names());
+  throw ConfigError({"schedule", "'" + name + "' is not known", "one of " + known + ", or a .csv file",
+                     near.empty() ? "" : "did you mean '" + near + "'?"});
+}
+
+// The names of the schedules that are defined for this many chunks.
+std::string schedules_with_chunks(int chunks) {
+  std::string names;
+  for (const auto& each : generators())
+    if (each.max_chunks >= chunks) names += (names.empty() ? "" : ", ") + each.name;
+  return names;
+}
+
+void require_at_least_one(const Generator& generator, const std::string& what, int value) {
+  if (value < 1)
+    throw ConfigError({"schedule " + generator.name, what + " is " + std::to_string(value), "at least 1", ""});
+}
+
+void check_sizes(const Generator& generator, const PipelineSizes& sizes) {
+  require_at_least_one(generator, "the number of ranks", sizes.ranks);
+  require_at_least_one(generator, "the number of microbatches", sizes.microbatches);
+  require_at_least_one(generator, "the number of chunks", sizes.chunks);
+  if (sizes.chunks > generator.max_chunks) {
+    const std::string others = schedules_with_chunks(sizes.chunks);
+    throw ConfigError({"schedule " + generator.name,
+                       std::to_string(sizes.chunks) + " chunks a rank are not defined for it",
+                       "at most " + std::to_string(generator.max_chunks),
+                       others.empty() ? "use chunks " + std::to_string(generator.max_chunks) : "use " + others});
+  }
+  // Checked factor by factor: the product of three ints may not fit in 64 bits.
+  const std::int64_t stages = std::int64_t{sizes.ranks} * sizes.chunks;
+  if (stages > kMaxForwards || stages * sizes.microbatches > kMaxForwards)
+    throw ConfigError({"schedule " + generator.name,
+                       std::to_string(stages) + " stages times " + std::to_string(sizes.microbatches) + " microbatches",
+                       "at most " + std::to_string(kMaxForwards) + " forwards", ""});
+}
+
+}  // namespace
+
+const std::vector<Generator>& generators() {
+#define GANTRY_CALL(function) function(),
+  static const std::vector<Generator> all = {GANTRY_FOR_EACH_GENERATOR(GANTRY_CALL)};
+#undef GANTRY_CALL
+  return all;
+}
+
+Schedule empty_schedule(const std::string& name, const PipelineSizes& sizes) {
+  Schedule schedule;
+  schedule.name = name;
+  schedule.microbatches = sizes.microbatches;
+  schedule.stages_of_rank.resize(sizes.ranks);
+  schedule.actions.resize(sizes.ranks);
+  for (int chunk = 0; chunk < sizes.chunks; ++chunk)
+    for (int rank = 0; rank < sizes.ranks; ++rank) schedule.stages_of_rank[rank].push_back(chunk * sizes.ranks + rank);
+  return schedule;
+}
+
+Schedule generate(const std::string& name, int ranks, int microbatches, int chunks, const GeneratorOptions& options) {
+  const Generator& generator = find_generator(name);
+  const PipelineSizes sizes{ranks, microbatches, chunks == 0 ? generator.default_chunks : chunks};
+  check_sizes(generator, sizes);
+  if (options.memory_limit != 0 && !generator.takes_memory_limit)
+    throw ConfigError({"schedule " + name, "it has no memory limit to set", "", "leave the memory limit out"});
+  return generator.make(sizes, options);
+}
+
+std::vector<std::string> generator_names() {
+  std::vector<std::string> names;
+  for (const auto& generator : generators()) names.push_back(generator.name);
+  return names;
+}
+
+}  // namespace gantry::schedule

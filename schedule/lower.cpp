@@ -1,0 +1,155 @@
+#include <algorithm>
+
+#include "gantry/core/error.h"
+#include "gantry/schedule/action_table.h"
+#include "gantry/schedule/validate.h"
+
+namespace gantry::schedule {
+namespace {
+
+// Rough times of one action, which only decide between receives that could move.
+double usual_cost(ActionKind kind) { return kind == ActionKind::kBackward ? 2 : 1; }
+
+// A row with its messages next to the computations that make and need them.
+std::vector<Action> with_messages(const std::vector<Action>& row, const std::vector<int>& rank_of_stage) {
+  std::vector<Action> all;
+  all.reserve(3 * row.size());
+  for (int start = 0; start < static_cast<int>(row.size()); start += width_at(row, start)) {
+    const int end = start + width_at(row, start);
+    for (int i = start; i < end; ++i)
+      if (const auto receive = receive_before(row[i], rank_of_stage)) all.push_back(*receive);
+    all.insert(all.end(), row.begin() + start, row.begin() + end);
+    for (int i = start; i < end; ++i)
+      if (const auto send = send_after(row[i], rank_of_stage)) all.push_back(*send);
+  }
+  return all;
+}
+
+// Runs the rows with messages that block on both sides. When no rank can go on, one of the sends in the circle of
+// waiting ranks is taken out of turn: its receive moves to where the receiving rank stands. What comes out has thus run
+// once under rendezvous, in the order in which it is written down.
+class Lowering {
+ public:
+  explicit Lowering(const Schedule& schedule)
+      : rank_of_stage_(ranks_by_stage(schedule)),
+        result_(schedule),
+        next_(schedule.ranks(), 0),
+        clock_(schedule.ranks(), 0),
+        received_forward_(schedule.stages(), schedule.microbatches, 0),
+        received_backward_(schedule.stages(), schedule.microbatches, 0) {
+    for (auto& row : result_.actions) {
+      rows_.push_back(with_messages(row, rank_of_stage_));
+      row.clear();
+      row.reserve(rows_.back().size());
+    }
+  }
+
+  Schedule run() {
+    for (int rank = 0; rank < result_.ranks(); ++rank) to_try_.push_back(rank);
+    do {
+      while (!to_try_.empty()) {
+        const int rank = to_try_.back();
+        to_try_.pop_back();
+        advance(rank);
+      }
+    } while (resolve_circle());
+    return std::move(result_);
+  }
+
+ private:
+  bool finished(int rank) const { return next_[rank] == static_cast<int>(rows_[rank].size()); }
+  const Action& current(int rank) const { return rows_[rank][next_[rank]]; }
+  int peer_of(const Action& message) const { return rank_of_stage_[matching_message(message).stage]; }
+  char& received(const Action& receive) {
+    auto& grid = receive.kind == ActionKind::kRecvForward ? received_forward_ : received_backward_;
+    return grid.at(receive.stage, receive.microbatch);
+  }
+
+  void skip_received(int rank);
+  void advance(int rank);
+  void transfer(const Action& send, int sender, int receiver);
+  bool resolve_circle();
+  int earliest_blocked_send(int blocked_rank) const;
+
+  std::vector<int> rank_of_stage_;
+  Schedule result_;
+  std::vector<std::vector<Action>> rows_;
+  std::vector<int> next_;
+  std::vector<double> clock_;
+  StageGrid<char> received_forward_;
+  StageGrid<char> received_backward_;
+  std::vector<int> to_try_;
+};
+
+// Receives that have moved up are passed by where they stood.
+void Lowering::skip_received(int rank) {
+  while (!finished(rank) && !current(rank).is_compute() && !is_send(current(rank).kind) && received(current(rank)))
+    ++next_[rank];
+}
+
+void Lowering::advance(int rank) {
+  for (skip_received(rank); !finished(rank); skip_received(rank)) {
+    const Action action = current(rank);
+    if (action.is_compute()) {
+      result_.actions[rank].push_back(action);
+      clock_[rank] += usual_cost(action.kind);
+      ++next_[rank];
+      continue;
+    }
+    const int peer = peer_of(action);
+    skip_received(peer);
+    if (finished(peer) || current(peer) != matching_message(action)) return;
+    const bool sends = is_send(action.kind);
+    transfer(sends ? action : current(peer), sends ? rank : peer, sends ? peer : rank);
+    to_try_.push_back(peer);
+  }
+}
+
+// The receive goes to where the receiver stands, whether it has come to that receive or not.
+void Lowering::transfer(const Action& send, int sender, int receiver) {
+  const Action receive = matching_message(send);
+  result_.actions[sender].push_back(send);
+  result_.actions[receiver].push_back(receive);
+  received(receive) = 1;
+  clock_[receiver] = std::max(clock_[receiver], clock_[sender]);
+  ++next_[sender];
+}
+
+// True if some rank was blocked and one of its circle can go on now; false when all have finished.
+bool Lowering::resolve_circle() {
+  for (int rank = 0; rank < result_.ranks(); ++rank) {
+    if (finished(rank)) continue;
+    const int sender = earliest_blocked_send(rank);
+    const Action send = current(sender);
+    const int receiver = peer_of(send);
+    transfer(send, sender, receiver);
+    to_try_ = {receiver, sender};
+    return true;
+  }
+  return false;
+}
+
+// Among the circle that `blocked_rank` waits for. A circle of receives alone would be one of data, which validate()
+// refuses. The send that has been ready for longest is the one whose receive costs the receiver the least waiting.
+int Lowering::earliest_blocked_send(int blocked_rank) const {
+  std::vector<int> chain;
+  int rank = blocked_rank;
+  while (std::ranges::find(chain, rank) == chain.end()) {
+    chain.push_back(rank);
+    rank = peer_of(current(rank));
+  }
+  int best = -1;
+  for (auto each = std::ranges::find(chain, rank); each != chain.end(); ++each)
+    if (is_send(current(*each).kind) && (best < 0 || clock_[*each] < clock_[best])) best = *each;
+  if (best < 0) throw InternalError({"schedule " + result_.name, "lowering found a circle without a send", "", ""});
+  return best;
+}
+
+}  // namespace
+
+Schedule lower(const Schedule& schedule) {
+  validate(schedule);
+  return is_lowered(schedule) ? schedule : Lowering(schedule).run();
+}
+
+}  // namespace gantry::schedule

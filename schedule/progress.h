@@ -1,0 +1,16 @@
+// The part of validate() that looks at all ranks together: can they finish?
+#pragma once
+
+#include <vector>
+
+#include "gantry/schedule/action_table.h"
+
+namespace gantry::schedule {
+
+// Steps every rank through its row until all have finished, which proves that they always do: an action only ever waits
+// for one fixed other action, so the order of the steps can't change the outcome. A message takes both ranks at once,
+// as under rendezvous. ConfigError with the cycle of who waits for whom where they can't finish. Everything else of
+// validate() must hold already.
+void prove_progress(const Schedule& schedule, const ActionTable& table, const std::vector<int>& rank_of_stage);
+
+}  // namespace gantry::schedule

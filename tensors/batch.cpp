@@ -1,0 +1,48 @@
+#include "gantry/tensors/batch.h"
+
+#include <algorithm>
+
+#include "gantry/core/error.h"
+
+namespace gantry {
+
+Batch make_batch(TensorDict tensors) {
+  Batch batch;
+  std::string first;
+  for (const auto& [name, tensor] : tensors) {
+    if (!tensor.defined() || tensor.dim() == 0)
+      throw InputError({"batch entry '" + name + "'", "is " + describe(tensor), "a tensor whose dim 0 is samples", ""});
+    if (first.empty()) {
+      first = name;
+      batch.samples = tensor.size(0);
+    } else if (tensor.size(0) != batch.samples) {
+      throw InputError({"batch", "entries '" + first + "' and '" + name + "' have " + std::to_string(batch.samples) + " and " +
+                                     std::to_string(tensor.size(0)) + " samples along dim 0",
+                        "the same number", "check how the batch was put together"});
+    }
+  }
+  batch.tensors = std::move(tensors);
+  return batch;
+}
+
+std::vector<std::pair<std::int64_t, std::int64_t>> split_evenly(std::int64_t samples, std::int64_t parts) {
+  parts = std::min(parts, samples);
+  std::vector<std::pair<std::int64_t, std::int64_t>> pieces;
+  std::int64_t begin = 0;
+  for (std::int64_t part = 0; part < parts; ++part) {
+    const std::int64_t end = begin + samples / parts + (part < samples % parts ? 1 : 0);
+    pieces.emplace_back(begin, end);
+    begin = end;
+  }
+  return pieces;
+}
+
+Batch slice(const Batch& batch, std::int64_t begin, std::int64_t end) {
+  Batch part = batch;
+  part.samples = end - begin;
+  part.first_sample += begin;
+  for (auto& [name, tensor] : part.tensors) tensor = tensor.narrow(0, begin, end - begin);
+  return part;
+}
+
+}  // namespace gantry

@@ -1,0 +1,197 @@
+#include "gantry/tensors/deferred_init.h"
+
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/library.h>
+
+#include <fmt/format.h>
+
+#include <set>
+
+#include "gantry/core/error.h"
+#include "gantry/tensors/deferred_record.h"
+#include "gantry/tensors/tensor_dict.h"
+
+namespace gantry {
+namespace {
+
+using deferred::Argument;
+using deferred::Step;
+
+constexpr auto kKey = c10::DispatchKey::DeferredInit;
+
+bool makes_untouched_memory(const std::string& op) {
+  static const std::set<std::string> kNames = {"aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty", "aten::new_empty_strided"};
+  return kNames.contains(op);
+}
+
+// In-place random operations and random factories draw from the shared generator, which would differ from layout to layout.
+bool draws_random_numbers(const c10::OperatorHandle& op) {
+  static const std::set<std::string> kFactories = {"aten::rand",     "aten::rand_like", "aten::randn",         "aten::randn_like",
+                                                   "aten::randint",  "aten::randperm",  "aten::randint_like",  "aten::bernoulli",
+                                                   "aten::dropout",  "aten::normal",    "aten::multinomial",   "aten::poisson"};
+  static const std::set<std::string> kInPlace = {"aten::random_",    "aten::cauchy_",    "aten::exponential_", "aten::geometric_",
+                                                 "aten::log_normal_"};
+  const std::string& name = op.schema().name();
+  return kFactories.contains(name) || kInPlace.contains(name);
+}
+
+// Operations that look at a tensor but not at its values.
+bool reads_no_values(const c10::OperatorHandle& op) {
+  static const std::set<std::string> kNames = {"aten::requires_grad_", "aten::retain_grad", "aten::set_data", "aten::is_leaf", "aten::output_nr",
+                                               "aten::_version", "aten::is_same_size", "aten::detach_", "aten::size", "aten::stride",
+                                               "aten::zeros_like", "aten::ones_like", "aten::full_like", "aten::new_zeros", "aten::new_ones",
+                                               "aten::new_full", "aten::is_pinned", "aten::sym_size", "aten::sym_numel"};
+  return kNames.contains(op.schema().name());
+}
+
+bool is_view(const c10::OperatorHandle& op) {
+  for (const auto& result : op.schema().returns())
+    if (result.alias_info() && !result.alias_info()->isWrite()) return true;
+  return false;
+}
+
+[[noreturn]] void refuse(const c10::OperatorHandle& op, const std::string& why) {
+  throw UsageError({"deferred initialisation", op.schema().name() + " " + why, "in-place initialisation such as uniform_, normal_, fill_",
+                    "make the tensor with empty and fill it in place, or build the model without DeferredInit"});
+}
+
+// The arguments of a step; tensors of the written storage become places in it.
+std::vector<Argument> recorded_arguments(const c10::OperatorHandle& op, const torch::jit::Stack& stack, const torch::Tensor& written) {
+  const std::size_t count = op.schema().arguments().size();
+  std::vector<Argument> arguments;
+  for (std::size_t i = stack.size() - count; i < stack.size(); ++i) {
+    const c10::IValue& value = stack[i];
+    if (!value.isTensor() || !value.toTensor().defined()) {
+      arguments.emplace_back(value);
+    } else if (value.toTensor().has_storage() && value.toTensor().is_alias_of(written)) {
+      arguments.emplace_back(deferred::geometry_of(value.toTensor()));
+    } else if (deferred::is_recorded(value.toTensor())) {
+      refuse(op, "reads another tensor whose values are deferred");
+    } else {
+      arguments.emplace_back(c10::IValue(value.toTensor().detach().clone()));
+    }
+  }
+  return arguments;
+}
+
+// The first tensor that the call writes, or an undefined one.
+torch::Tensor written_tensor(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  const auto& arguments = op.schema().arguments();
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const auto& value = stack[stack.size() - arguments.size() + i];
+    if (arguments[i].alias_info() && arguments[i].alias_info()->isWrite() && value.isTensor()) return value.toTensor();
+  }
+  return {};
+}
+
+bool reads_deferred(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  for (std::size_t i = stack.size() - op.schema().arguments().size(); i < stack.size(); ++i) {
+    if (stack[i].isTensor() && deferred::is_recorded(stack[i].toTensor())) return true;
+    if (stack[i].isTensorList())
+      for (const torch::Tensor& tensor : stack[i].toTensorVector())
+        if (deferred::is_recorded(tensor)) return true;
+  }
+  return false;
+}
+
+void record_write(const c10::OperatorHandle& op, torch::jit::Stack* stack, const torch::Tensor& written) {
+  deferred::add_step(written, {op, recorded_arguments(op, *stack, written)});
+  torch::jit::drop(*stack, op.schema().arguments().size());
+  for (std::size_t i = 0; i < op.schema().returns().size(); ++i) stack->emplace_back(written);
+}
+
+void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const c10::impl::ExcludeDispatchKeyGuard exclude(kKey);
+  const std::string& name = op.schema().name();
+  if (draws_random_numbers(op)) refuse(op, "draws from the shared generator");
+
+  const torch::Tensor written = written_tensor(op, *stack);
+  if (written.defined() && written.has_storage() && !reads_no_values(op)) {
+    const bool random = deferred::is_random(name);
+    if (random && !deferred::is_recorded(written)) deferred::start_record(written, written.detach().clone());
+    if (deferred::is_recorded(written)) return record_write(op, stack, written);
+  } else if (reads_deferred(op, *stack) && !is_view(op) && !reads_no_values(op) && !makes_untouched_memory(name)) {
+    refuse(op, "reads a tensor whose values are deferred");
+  }
+  op.callBoxed(stack);
+  if (makes_untouched_memory(name) && stack->back().toTensor().is_floating_point()) deferred::start_record(stack->back().toTensor());
+}
+
+void require_size(const torch::Tensor& tensor, const AxisPlacement& placement, std::int64_t expected) {
+  throw ConfigError({"", fmt::format("{} has {} elements along dim {}", describe(tensor), tensor.size(placement.dim), placement.dim),
+                     fmt::format("{}", expected), "the module's parameters don't have the sizes of its options"});
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(_, DeferredInit, library) { library.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>()); }
+
+DeferredInit::DeferredInit() : former_(c10::impl::tls_is_dispatch_key_included(kKey)) { c10::impl::tls_set_dispatch_key_included(kKey, true); }
+
+DeferredInit::~DeferredInit() { c10::impl::tls_set_dispatch_key_included(kKey, former_); }
+
+bool is_deferred(const torch::Tensor& tensor) { return deferred::is_recorded(tensor); }
+
+void shard_tensor(torch::Tensor& tensor, const AxisPlacement& placement, int axis_rank) {
+  if (!placement.sharded() || !tensor.defined() || tensor.numel() == 0) return;
+  const c10::impl::ExcludeDispatchKeyGuard exclude(kKey);
+  const torch::NoGradGuard no_grad;
+  const std::int64_t whole = placement.segments.back().extent.end, local = placement.local_size(axis_rank);
+  if (tensor.size(placement.dim) == local) return;  // whole and one rank, or a tied parameter that was cut already
+  if (tensor.size(placement.dim) != whole) require_size(tensor, placement, whole);
+
+  std::vector<std::int64_t> shape = tensor.sizes().vec();
+  shape[placement.dim] = local;
+  torch::Tensor part = torch::empty(shape, tensor.options().requires_grad(false));
+  if (auto record = deferred::take_record(tensor)) {
+    record->cut = placement;
+    record->axis_rank = axis_rank;
+    deferred::put_record(part, std::move(*record));
+  } else {
+    std::int64_t offset = 0;
+    for (const Range& range : placement.ranges(axis_rank)) {
+      part.narrow(placement.dim, offset, range.size()).copy_(tensor.detach().narrow(placement.dim, range.begin, range.size()));
+      offset += range.size();
+    }
+  }
+  tensor.set_data(part);
+}
+
+void release_tensor(torch::Tensor& tensor) {
+  if (!tensor.defined()) return;
+  const c10::impl::ExcludeDispatchKeyGuard exclude(kKey);
+  deferred::take_record(tensor);
+  tensor.set_data(torch::empty({0}, tensor.options().requires_grad(false)));
+}
+
+void materialize(torch::Tensor& tensor, const std::string& global_name, std::uint64_t seed) {
+  const c10::impl::ExcludeDispatchKeyGuard exclude(kKey);
+  auto record = deferred::take_record(tensor);
+  if (!record) return;
+  torch::Tensor target = tensor.detach();
+  deferred::replay(*record, target, global_name, seed);
+}
+
+void materialize(torch::nn::Module& module, std::uint64_t seed) {
+  for (auto& item : module.named_parameters()) materialize(item.value(), item.key(), seed);
+  for (auto& item : module.named_buffers()) materialize(item.value(), item.key(), seed);
+}
+
+void set_dtype(torch::nn::Module& module, torch::ScalarType type) {
+  const c10::impl::ExcludeDispatchKeyGuard exclude(kKey);
+  const torch::NoGradGuard no_grad;
+  auto convert = [&](torch::Tensor& tensor) {
+    if (!tensor.defined() || !tensor.is_floating_point() || tensor.scalar_type() == type) return;
+    if (auto record = deferred::take_record(tensor)) {
+      torch::Tensor fresh = torch::empty(tensor.sizes(), tensor.options().dtype(type).requires_grad(false));
+      deferred::put_record(fresh, std::move(*record));
+      tensor.set_data(fresh);
+    } else {
+      tensor.set_data(tensor.detach().to(type));
+    }
+  };
+  for (auto& parameter : module.parameters()) convert(parameter);
+  for (auto& buffer : module.buffers()) convert(buffer);
+}
+
+}  // namespace gantry

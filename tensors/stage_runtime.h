@@ -1,0 +1,36 @@
+// What the executor asks of one rank's model. Implemented by plugins, by tests and by benchmarks with empty stages.
+#pragma once
+
+#include "gantry/tensors/tensor_dict.h"
+
+namespace gantry {
+
+// What a forward of (stage, microbatch) made. `boundary` goes to the next stage; `root` is a scalar whose backward starts
+// with a gradient of one (the seeded loss on the last stage, or a loss that a middle stage adds); it may be undefined.
+struct StageOutput {
+  TensorDict boundary;
+  torch::Tensor root;
+};
+
+class StageRuntime {
+ public:
+  virtual ~StageRuntime() = default;
+
+  // `input` is empty on stage 0, else what stage - 1 sent: leaves that require a gradient where the sender's did.
+  virtual StageOutput forward(int stage, int microbatch, TensorDict input) = 0;
+
+  // The full backward: accumulates the gradients of the stage's parameters, and returns those of `input` by the same
+  // names (undefined ones are allowed). `gradients` are those of output.boundary; absent or undefined ones are zero.
+  virtual TensorDict backward(int stage, int microbatch, const TensorDict& input, const StageOutput& output, const TensorDict& gradients) = 0;
+
+  // What the microbatch shapes agree on: messages of microbatches with equal keys have equal shapes.
+  virtual std::string shape_key(int microbatch) const = 0;
+
+  // False for evaluation: forwards then run without a graph and keep nothing.
+  virtual bool needs_gradients() const = 0;
+};
+
+// Runs autograd from an output to its input: what most runtimes' backward is.
+TensorDict run_backward(const TensorDict& input, const StageOutput& output, const TensorDict& gradients);
+
+}  // namespace gantry

@@ -1,0 +1,21 @@
+// The main of tests that use LibTorch. Under mpirun every rank runs all tests; only rank 0 prints what passed.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  if (rank && std::string(rank) != "0") {
+    auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
+    class FailuresOnly : public ::testing::EmptyTestEventListener {
+      void OnTestPartResult(const ::testing::TestPartResult& result) override {
+        if (result.failed()) std::fprintf(stderr, "%s:%d: %s\n", result.file_name(), result.line_number(), result.message());
+      }
+    };
+    delete listeners.Release(listeners.default_result_printer());
+    listeners.Append(new FailuresOnly);
+  }
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,25 @@
+// Runs a test body on several ranks: threads by default, or the ranks of this MPI job under mpirun.
+#pragma once
+
+#include <functional>
+
+#include "gantry/comm/process_group_mesh.h"
+
+namespace gantry::testing {
+
+struct Layout {
+  int pipeline = 1;
+  int data = 1;
+  int tensor = 1;
+  int ranks() const { return pipeline * data * tensor; }
+};
+
+// The configuration of that layout, with a deadline of 30 s a wait.
+Config layout_config(const Layout& layout);
+
+// Runs `body` on every rank of the layout with a deadline (30 s a wait). An exception on any rank, or a gtest failure, fails
+// the calling test with the first cause. Under mpirun the layout's ranks must be at most the job's; the rest stand by.
+void run_ranks(const Layout& layout, const std::function<void(World&, ProcessGroupMesh&)>& body);
+void run_ranks(int ranks, const std::function<void(World&, ProcessGroupMesh&)>& body);  // along tp
+
+}  // namespace gantry::testing
