@@ -1,0 +1,99 @@
+#include "conformance.h"
+
+#include <chrono>
+#include <thread>
+
+#include "gantry/comm/launch.h"
+
+namespace gantry::testing {
+namespace {
+
+TEST(LocalBackend, ConformsAtEverySize) {
+  for (const int size : {1, 2, 3, 4, 8})
+    run_ranks(size, [&](World&, ProcessGroupMesh& mesh) { check_conformance(mesh.world_group()); });
+}
+
+// Runs `body` on `ranks` threads and gives the exit code and what was printed.
+std::pair<int, std::string> outcome(int ranks, double timeout, const std::function<void(World&, ProcessGroup&)>& body) {
+  Config config = layout_config({.tensor = ranks});
+  config.comm.timeout_seconds = timeout;
+  ::testing::internal::CaptureStderr();
+  const int code = launch(config, [&](World& world) {
+    ProcessGroupMesh mesh(world);
+    body(world, mesh.world_group());
+  });
+  return {code, ::testing::internal::GetCapturedStderr()};
+}
+
+TEST(LocalBackend, ARankThatThrowsEndsTheOthersWithItsCause) {
+  const auto [code, printed] = outcome(4, 30, [](World& world, ProcessGroup& group) {
+    if (world.rank() == 2) throw InputError("data: broken");
+    torch::Tensor tensor = torch::ones({10});
+    group.all_reduce(tensor).wait();
+  });
+  EXPECT_EQ(code, 4);
+  EXPECT_EQ(printed, "error: rank 2 (pp 0, dp 0, tp 2): data: broken\n");
+}
+
+TEST(LocalBackend, ADeadlineSaysWhoWaitedForWhat) {
+  const auto [code, printed] = outcome(2, 0.2, [](World& world, ProcessGroup& group) {
+    if (world.rank() == 0) group.recv({{3}}, 1, {Tag::Kind::kForward, 0, 3, 0}).wait();
+  });
+  EXPECT_EQ(code, 7);
+  EXPECT_EQ(printed, "error: rank 0 (pp 0, dp 0, tp 0) waited 0.2 s for forward of stage 0, microbatch 3, entry 0 from rank 1 (pp 0, dp 0, tp 1)\n");
+}
+
+TEST(LocalBackend, ADeadlineNamesWhoHasNotJoinedACollective) {
+  const auto [code, printed] = outcome(3, 0.2, [](World& world, ProcessGroup& group) {
+    torch::Tensor tensor = torch::ones({4});
+    if (world.rank() != 1) group.all_reduce(tensor).wait();
+  });
+  EXPECT_EQ(code, 7);
+  EXPECT_NE(printed.find("all_reduce of float32 [4]"), std::string::npos) << printed;
+  EXPECT_NE(printed.find("which rank 1 (pp 0, dp 0, tp 1) has not joined"), std::string::npos) << printed;
+}
+
+TEST(LocalBackend, DifferentCallsAreRefusedByName) {
+  const auto [code, printed] = outcome(2, 30, [](World& world, ProcessGroup& group) {
+    torch::Tensor tensor = torch::ones({world.rank() == 0 ? 4 : 5});
+    group.all_reduce(tensor).wait();
+  });
+  EXPECT_EQ(code, 7);
+  EXPECT_NE(printed.find("called all_reduce of float32 [4] while"), std::string::npos) << printed;
+}
+
+TEST(LocalBackend, AMessageOfAnotherShapeIsRefused) {
+  const auto [code, printed] = outcome(2, 30, [](World& world, ProcessGroup& group) {
+    if (world.rank() == 0) group.send(torch::ones({2, 3}), 1, {});
+    if (world.rank() == 1) group.recv({{3, 2}}, 0, {}).wait();
+  });
+  EXPECT_EQ(code, 7);
+  EXPECT_NE(printed.find("float32 [2, 3]"), std::string::npos) << printed;
+  EXPECT_NE(printed.find("float32 [3, 2]"), std::string::npos) << printed;
+}
+
+TEST(LocalBackend, SlowRanksInTurnChangeNothing) {
+  run_ranks(3, [&](World& world, ProcessGroupMesh& mesh) {
+    for (int slow = 0; slow < 3; ++slow)
+      for (int i = 0; i < 5; ++i) {
+        if (world.rank() == slow) std::this_thread::sleep_for(std::chrono::milliseconds(3));
+        EXPECT_EQ(all_reduce_number(mesh.world_group(), world.rank()), 3);
+      }
+  });
+}
+
+TEST(Launch, ALaunchWithinALaunchIsRefused) {
+  const auto [code, printed] = outcome(1, 30, [](World&, ProcessGroup&) { launch(Config(), [](World&) {}); });
+  EXPECT_EQ(code, 2) << printed;
+}
+
+TEST(Launch, MeshArithmeticIsRefusedBeforeRanksStart) {
+  Config config;
+  config.parallel.order = {"pp", "tp"};
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(launch(config, [](World&) { FAIL(); }), 3);
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("parallel.order"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace gantry::testing

@@ -1,0 +1,143 @@
+#include "gantry/core/config.h"
+
+#include <gtest/gtest.h>
+
+#include "gantry/core/error.h"
+
+namespace gantry {
+namespace {
+
+std::string fault_of(const std::string& text, const std::vector<std::string>& sets = {}) {
+  try {
+    Config::parse(text, "c.yaml", sets);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+constexpr const char* kModel = "model: {policy: gpt2}\n";
+
+struct BadCase {
+  const char* text;  // after kModel, unless it begins with "!"
+  const char* said;  // what the message must have
+};
+
+// Line and column are those of the key.
+const BadCase kBadCases[] = {
+    {"paralel: {tensor: 2}", "c.yaml:2:1: paralel: is no key"},
+    {"paralel: {tensor: 2}", "did you mean 'parallel'?"},
+    {"parallel: {tensr: 2}", "c.yaml:2:12: parallel.tensr: is no key"},
+    {"parallel: {tensor: 2, tensor: 3}", "parallel.tensor: is there twice"},
+    {"parallel: {tensor: two}", "parallel.tensor: 'two'; expected a whole number from 1"},
+    {"parallel: {tensor: 0}", "parallel.tensor: '0'"},
+    {"parallel: {tensor: -1}", "'-1'"},
+    {"parallel: {tensor: 1.5}", "'1.5'"},
+    {"parallel: {tensor: 0x10}", "'0x10'"},
+    {"parallel: {tensor: 99999999999999999999}", "'99999999999999999999'"},
+    {"parallel: {tensor: [2]}", "is a list"},
+    {"parallel: {tensor: }", "has no value"},
+    {"parallel: 3", "parallel: is no mapping"},
+    {"parallel: {order: [pp, tp]}", "a permutation of [pp, dp, tp]"},
+    {"parallel: {order: pp}", "is no list"},
+    {"parallel: {zero: 3}", "from 0 to 2"},
+    {"parallel: {zero: 1}", "'1' is not in this version"},
+    {"parallel: {sequence_parallel: yes}", "true or false"},
+    {"parallel: {sequence_parallel: true}", "is not in this version"},
+    {"schedule: {name: 1f2b}", "did you mean '1f1b'?"},
+    {"schedule: {name: zb_h1}", "'zb_h1' is not in this version; expected one of gpipe, 1f1b"},
+    {"schedule: {microbatches: 0}", "schedule.microbatches: '0'"},
+    {"schedule: {microbatches: 2, microbatch_size: 2}", "is there beside microbatches"},
+    {"schedule: {layers: [1, -2]}", "has the entry '-2'"},
+    {"parallel: {pipeline: 2}\nschedule: {layers: [1, 2, 3]}", "3 entries, but pipeline 2 * chunks 1 = 2 stages"},
+    {"schedule: {recompute: some}", "one of none, selective, full"},
+    {"data: {format: text}", "data.path: is missing"},
+    {"data: {path: x}", "data.format: is missing"},
+    {"data: {format: txt, path: x}", "did you mean 'text'?"},
+    {"data: {format: text, path: x, batch_size: 0}", "data.batch_size: '0'"},
+    {"data: {format: text, path: x, shuffle: maybe}", "true or false"},
+    {"optimizer: {lr: 0}", "optimizer.lr: '0'; expected a number above 0"},
+    {"optimizer: {lr: .nan}", "'.nan'"},
+    {"optimizer: {lr: .inf}", "'.inf'"},
+    {"optimizer: {lr: nan}", "'nan'"},
+    {"optimizer: {betas: [0.9]}", "betas"},
+    {"optimizer: {betas: [0.9, 1.0]}", "from 0 to below 1"},
+    {"optimizer: {name: adam}", "did you mean 'adamw'?"},
+    {"lr_schedule: {min_lr: 1}", "is above optimizer.lr"},
+    {"lr_schedule: {name: linear}", "one of constant, cosine"},
+    {"precision: float16", "'float16' is not in this version"},
+    {"precision: int8", "one of float64, float32, bfloat16, float16"},
+    {"train: {steps: 0}", "train.steps: '0'"},
+    {"checkpoint: {resume: auto}", "checkpoint.path"},
+    {"comm: {timeout_seconds: 0}", "comm.timeout_seconds: '0'"},
+    {"comm: {backend: gloo}", "one of auto, local, mpi, nccl"},
+    {"libraries: lib.so", "is no list"},
+    {"model: {policy: gpt2}", "model: is there twice"},
+    {"!parallel: {tensor: 2}", "model: is missing"},
+    {"!model: {config: {n_layer: 2}}", "has neither policy nor path"},
+    {"!model: {policy: gpt2, config: 3}", "model.config: is no mapping"},
+    {"!model: {policy: gpt2, config: {initializer_range: .inf}}", "is not finite"},
+    {"!model: &a {policy: gpt2}", "an anchor"},
+    {"!model: {policy: gpt2}\nparallel: *a", "c.yaml:2"},
+    {"!model: !!map {policy: gpt2}", "the tag"},
+    {"!model: {policy: gpt2}\n---\nmodel: {policy: gpt2}", "several documents"},
+    {"!model: {policy: gpt2", "c.yaml:"},
+    {"!// a comment\nmodel: {policy: gpt2}", "c.yaml:1:1: a comment that begins with //"},
+    {"!,", "c.yaml"},
+    {"![1, 2]", "is no mapping"},
+};
+
+TEST(ConfigErrors, EachSaysWhereAndWhat) {
+  for (const auto& [text, said] : kBadCases) {
+    const std::string whole = text[0] == '!' ? text + 1 : std::string(kModel) + text;
+    EXPECT_NE(fault_of(whole).find(said), std::string::npos) << whole << "\n  said: " << fault_of(whole) << "\n  not:  " << said;
+    EXPECT_EQ(fault_of(whole).find('\n'), std::string::npos);
+  }
+}
+
+TEST(ConfigErrors, AllAreReportedAtOnce) {
+  const std::string said = fault_of(std::string(kModel) + "parallel: {tensor: 0}\nschedule: {microbatches: x}\ntrain: {stepz: 3}");
+  for (const char* part : {"parallel.tensor", "schedule.microbatches", "train.stepz"}) EXPECT_NE(said.find(part), std::string::npos) << said;
+}
+
+TEST(ConfigErrors, HostileTextIsRefusedQuickly) {
+  EXPECT_NE(fault_of(std::string(100000, '[')).find("nested deeper"), std::string::npos);
+  EXPECT_NE(fault_of(std::string(2 << 20, ' ')).find("bytes"), std::string::npos);
+  EXPECT_NE(fault_of(std::string("model: \0{}", 10)).find("zero byte"), std::string::npos);
+  std::string deep = "model:\n";
+  for (int i = 1; i < 60; ++i) deep += std::string(i, ' ') + "a:\n";
+  EXPECT_NE(fault_of(deep).find("nested deeper"), std::string::npos);
+}
+
+TEST(Config, OverridesWinAndAreNamedInErrors) {
+  EXPECT_EQ(Config::parse(kModel, "c", {"parallel.tensor=2", "train.steps=7"}).parallel.tensor, 2);
+  EXPECT_EQ(fault_of(kModel, {"parallel.tensr=2"}).find("--set parallel.tensr"), 0u);
+  EXPECT_THROW(Config::parse(kModel, "c", {"parallel.tensor"}), UsageError);
+}
+
+TEST(Config, DefaultsAreThoseOfTheDesign) {
+  const Config config = Config::parse(kModel);
+  EXPECT_EQ(config.ranks(), 1);
+  EXPECT_EQ(config.schedule.name, "1f1b");
+  EXPECT_EQ(config.train.seed, 1u);
+  EXPECT_TRUE(config.data.shuffle);
+  EXPECT_FALSE(config.optimizer.clip_grad_norm.has_value());
+  EXPECT_EQ(config.checkpoint.resume, "none");
+  EXPECT_THROW(config.require_training(), ConfigError);
+}
+
+TEST(Config, TheResolvedWholeReadsBackAsItself) {
+  const Config config = Config::parse(
+      "model: {policy: gpt2, config: {n_embd: 256, note: \"a \\\"quoted\\\" one\", resid_pdrop: 0.0, tie: true}}\n"
+      "parallel: {tensor: 2, pipeline: 2, data: auto}\nschedule: {microbatches: 8, layers: [2, 3]}\n"
+      "data: {format: text, path: \"a b.txt\", batch_size: 4}\noptimizer: {lr: 3.0e-4, betas: [0.9, 0.95], clip_grad_norm: 1.0, no_decay: [\"*.bias\"]}\n"
+      "train: {steps: 3}\ncheckpoint: {path: x, every: 2, keep: 1, resume: auto}\noutput: runs\n");
+  const std::string text = config.to_yaml();
+  EXPECT_EQ(Config::parse(text).to_yaml(), text);
+  EXPECT_NE(config.model.config_json.find("\"tie\":true"), std::string::npos);
+}
+
+TEST(Config, JsonIsReadToo) { EXPECT_EQ(Config::parse("{\"model\": {\"policy\": \"gpt2\"}, \"parallel\": {\"pipeline\": 3}}").parallel.pipeline, 3); }
+
+}  // namespace
+}  // namespace gantry

@@ -1,0 +1,57 @@
+// The arrows between folders run one way.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+
+namespace {
+
+namespace fs = std::filesystem;
+using Folders = std::set<std::string>;
+
+const Folders kAll = {"core", "tensors", "comm", "nn", "models", "policies", "schedule", "checkpoint", "data", "plugins", "booster", "cli"};
+
+Folders without(Folders folders, const Folders& taken) {
+  for (const auto& name : taken) folders.erase(name);
+  return folders;
+}
+
+const std::map<std::string, Folders> kAllowed = {
+    {"core", {"core"}},
+    {"tensors", {"core", "tensors"}},
+    {"comm", {"core", "tensors", "comm"}},
+    {"nn", {"core", "tensors", "comm", "nn"}},
+    {"models", {"core", "tensors", "comm", "nn", "models"}},
+    {"data", {"core", "tensors", "comm", "data"}},
+    {"checkpoint", {"core", "tensors", "comm", "models", "checkpoint"}},
+    {"policies", {"core", "tensors", "comm", "nn", "models", "policies"}},
+    {"schedule", {"core", "schedule"}},
+    {"plugins", without(kAll, {"booster", "cli"})},
+    {"booster", without(kAll, {"cli"})},
+    {"cli", kAll},
+};
+
+TEST(IncludeArrows, RunOneWay) {
+  const std::regex include("#include\\s+[\"<]gantry/([a-z_]+)/");
+  int files = 0;
+  for (const auto& [folder, allowed] : kAllowed)
+    for (const auto& entry : fs::recursive_directory_iterator(fs::path(GANTRY_SOURCE_DIR) / folder)) {
+      if (entry.path().extension() != ".h" && entry.path().extension() != ".cpp") continue;
+      ++files;
+      Folders here = allowed;
+      if (folder == "schedule" && entry.path().filename().string().starts_with("executor")) here.insert({"comm", "tensors"});
+      std::ifstream file(entry.path());
+      for (std::string line; std::getline(file, line);) {
+        std::smatch match;
+        if (std::regex_search(line, match, include)) EXPECT_TRUE(here.contains(match[1])) << entry.path() << " -> " << match[1];
+        const bool plain = folder == "core" || (folder == "schedule" && !here.contains("tensors"));
+        if (plain) EXPECT_EQ(line.find("#include <torch"), std::string::npos) << entry.path();
+      }
+    }
+  EXPECT_GT(files, 100);
+}
+
+}  // namespace

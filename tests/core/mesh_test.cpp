@@ -1,0 +1,57 @@
+#include "gantry/core/mesh.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "gantry/core/error.h"
+
+namespace gantry {
+namespace {
+
+using Groups = std::vector<std::vector<int>>;
+
+std::string message_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Acceptance, A1MeshGroups) {
+  const Mesh mesh = Mesh::hybrid(8, 1, 0, 2);
+  EXPECT_EQ(mesh.axis_size("dp"), 4);
+  EXPECT_EQ(mesh.groups({"tp"}), (Groups{{0, 1}, {2, 3}, {4, 5}, {6, 7}}));
+  EXPECT_EQ(mesh.groups({"dp"}), (Groups{{0, 2, 4, 6}, {1, 3, 5, 7}}));
+}
+
+TEST(Acceptance, A2MeshErrorsNameNumbersAndRemedy) {
+  EXPECT_EQ(message_of([] { Mesh::hybrid(4, 3, 0, 2); }), "parallel: pipeline 3 * tensor 2 = 6 does not divide the 4 ranks of this job; use pipeline 2");
+  EXPECT_EQ(message_of([] { Mesh::hybrid(8, 2, 3, 2); }), "parallel: pipeline 2 * data 3 * tensor 2 = 12 is not the 8 ranks of this job; use data 2");
+  EXPECT_NE(message_of([] { Mesh::hybrid(8, 0, 1, 1); }).find("at least 1"), std::string::npos);
+  EXPECT_NE(message_of([] { Mesh::hybrid(2, 16, 0, 1); }).find("does not divide"), std::string::npos);
+  EXPECT_NE(message_of([] { Mesh::hybrid(1, 1, 1, 1, {"pp", "pp", "tp"}); }).find("twice"), std::string::npos);
+  EXPECT_NE(message_of([] { Mesh::hybrid(2, 1, 0, 1).axis_size("ep"); }).find("one of pp, dp, tp"), std::string::npos);
+}
+
+TEST(Acceptance, A3GroupsSizesAndNeighbours) {
+  const Mesh mesh = Mesh::hybrid(12, 3, 2, 2);
+  for (int rank = 0; rank < 12; ++rank) {
+    EXPECT_EQ(mesh.rank_at(mesh.coordinates(rank)), rank);
+    EXPECT_EQ(mesh.ranks_along(rank, {"pp"}).size(), 3u);
+    EXPECT_EQ(mesh.ranks_along(rank, {"dp", "tp"}).size(), 4u);
+    EXPECT_EQ(mesh.coordinate(mesh.neighbour(rank, "pp", 1), "pp"), (mesh.coordinate(rank, "pp") + 1) % 3);
+    EXPECT_EQ(mesh.neighbour(mesh.neighbour(rank, "pp", 1), "pp", -1), rank);
+  }
+  EXPECT_EQ(mesh.groups({"pp", "dp", "tp"}).size(), 1u);
+  EXPECT_EQ(Mesh::hybrid(4, 2, 0, 2).describe_rank(2), "rank 2 (pp 1, dp 0, tp 0)");
+}
+
+TEST(Mesh, OrderChangesWhichRanksAreAdjacent) {
+  EXPECT_EQ(Mesh::hybrid(4, 2, 1, 2, {"tp", "dp", "pp"}).groups({"pp"}), (Groups{{0, 1}, {2, 3}}));
+}
+
+}  // namespace
+}  // namespace gantry

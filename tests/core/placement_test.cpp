@@ -1,0 +1,57 @@
+#include "gantry/core/placement.h"
+
+#include <gtest/gtest.h>
+
+#include "gantry/core/error.h"
+
+namespace gantry {
+namespace {
+
+std::vector<std::int64_t> sizes(const std::vector<Range>& ranges) {
+  std::vector<std::int64_t> all;
+  for (const auto& range : ranges) all.push_back(range.size());
+  return all;
+}
+
+TEST(Deal, FirstRanksTakeTheRemainder) {
+  EXPECT_EQ(sizes(deal(32, 1, 3)), (std::vector<std::int64_t>{11, 11, 10}));
+  EXPECT_EQ(sizes(deal(10, 1, 4)), (std::vector<std::int64_t>{3, 3, 2, 2}));
+  EXPECT_EQ(sizes(deal(48, 12, 3)), (std::vector<std::int64_t>{24, 12, 12}));
+  EXPECT_EQ(sizes(deal(1, 1, 2, /*allow_empty=*/true)), (std::vector<std::int64_t>{1, 0}));
+}
+
+TEST(Deal, RefusesMoreRanksThanUnitsAndUnitsThatDoNotDivide) {
+  EXPECT_THROW(deal(48, 24, 3), ConfigError);
+  EXPECT_THROW(deal(50, 24, 2), ConfigError);
+}
+
+TEST(AxisPlacement, FusedSegmentsAreDealtOneByOne) {
+  const AxisPlacement placement = shard(0, 3 * 8, 3, 3, 2);  // heads of 2: 2, 1, 1
+  EXPECT_EQ(placement.ranges(0), (std::vector<Range>{{0, 4}, {8, 12}, {16, 20}}));
+  EXPECT_EQ(placement.ranges(2), (std::vector<Range>{{6, 8}, {14, 16}, {22, 24}}));
+  EXPECT_EQ(placement.local_size(1), 6);
+  EXPECT_FALSE(placement.overlaps());
+}
+
+TEST(AxisPlacement, TheLowestRankOwnsWhatRanksShare) {
+  const AxisPlacement placement{.dim = 0, .segments = {{{0, 4}, {{0, 2}, {0, 2}, {2, 4}}}}};
+  EXPECT_TRUE(placement.overlaps());
+  EXPECT_EQ(sizes(placement.owned(0)), (std::vector<std::int64_t>{2}));
+  EXPECT_EQ(sizes(placement.owned(1)), (std::vector<std::int64_t>{0}));
+  EXPECT_EQ(sizes(placement.owned(2)), (std::vector<std::int64_t>{2}));
+}
+
+TEST(Placement, CountsReplicasOnce) {
+  Placement placement{.name = "w", .global_shape = {8, 3}, .axes = {{"tp", shard(0, 8, 2)}}, .stages = {1, 3}, .aliases = {}};
+  EXPECT_TRUE(placement.counted_by({{"pp", 1}, {"dp", 0}, {"tp", 1}}, {1}));
+  EXPECT_FALSE(placement.counted_by({{"pp", 1}, {"dp", 1}, {"tp", 1}}, {1}));
+  EXPECT_FALSE(placement.counted_by({{"pp", 3}, {"dp", 0}, {"tp", 0}}, {3}));
+  placement.axes.clear();
+  EXPECT_FALSE(placement.counted_by({{"pp", 1}, {"dp", 0}, {"tp", 1}}, {1}));
+  EXPECT_EQ(placement.gradient_axes(), (std::vector<std::string>{"dp"}));
+  placement.axes["tp"].partial_gradient = true;
+  EXPECT_EQ(placement.gradient_axes(), (std::vector<std::string>{"dp", "tp"}));
+}
+
+}  // namespace
+}  // namespace gantry
