@@ -35,6 +35,13 @@ void add_commands(CLI::App& app, Arguments& arguments, char** argv) {
   app.add_subcommand("doctor", "Show what this build and machine can do")->callback([] { cli::show_doctor(); });
 }
 
+// `gantry help COMMAND`, or the whole program's help.
+int show_help(const CLI::App& app, const std::string& command) {
+  const auto commands = app.get_subcommands([&](const CLI::App* known) { return known->get_name() == command; });
+  std::fputs((commands.empty() ? &app : commands.front())->help().c_str(), stdout);
+  return 0;
+}
+
 // CLI11's message as one line; an unknown command gets the nearest one.
 std::string usage_line(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
   std::vector<std::string> names;
@@ -57,10 +64,7 @@ int main(int argc, char** argv) {
   Arguments arguments;
   add_commands(app, arguments, argv);
   try {
-    if (argc > 1 && std::string(argv[1]) == "help") {
-      const auto* command = argc > 2 ? app.get_subcommand_no_throw(argv[2]) : &app;
-      return std::printf("%s", (command ? command : &app)->help().c_str()), 0;
-    }
+    if (argc > 1 && std::string(argv[1]) == "help") return show_help(app, argc > 2 ? argv[2] : "");
     app.parse(argc, argv);
   } catch (const CLI::Success& answered) {
     return app.exit(answered);

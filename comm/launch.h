@@ -16,8 +16,4 @@ namespace gantry {
 // the right code. Under MPI a failure flushes, then MPI_Abort(code). A launch within a rank of a launch is a UsageError.
 int launch(const Config& config, const std::function<void(World&)>& body);
 
-
-
-
-
 }  // namespace gantry

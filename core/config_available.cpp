@@ -11,8 +11,10 @@ namespace gantry {
 namespace {
 
 YAML::Mark mark_of(const YAML::Node& document, const std::string& section, const std::string& key) {
-  const YAML::Node inner = key.empty() ? document[section] : document[section][key];
-  return inner.IsDefined() ? inner.Mark() : YAML::Mark();
+  YAML::Node inner = document[section];
+  if (!inner.IsDefined()) return {};
+  if (!key.empty() && inner.IsMap() && inner[key].IsDefined()) inner = inner[key];
+  return inner.Mark();
 }
 
 }  // namespace

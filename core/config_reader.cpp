@@ -32,8 +32,9 @@ std::optional<double> parse_number(const std::string& text) {
   return value;
 }
 
-ConfigSection::ConfigSection(ConfigFaults& faults, std::string path, const YAML::Node& node) : faults_(faults), path_(std::move(path)), node_(node) {
-  if (node_.IsDefined() && !node_.IsNull() && !node_.IsMap()) {
+ConfigSection::ConfigSection(ConfigFaults& faults, std::string path, const YAML::Node& node)
+    : faults_(faults), path_(std::move(path)), node_(node.IsDefined() ? node : YAML::Node()) {
+  if (!node_.IsNull() && !node_.IsMap()) {
     faults_.add(path_.empty() ? "the configuration" : path_, node_.Mark(), "is no mapping", "keys with values");
     node_.reset(YAML::Node());
   }
@@ -53,8 +54,8 @@ void ConfigSection::finish() {
 
 YAML::Node ConfigSection::node(const std::string& key) {
   known_.push_back(key);
-  const YAML::Node& section = node_;  // a const look-up adds nothing
-  return section.IsMap() ? section[key] : YAML::Node(YAML::NodeType::Undefined);
+  const YAML::Node& section = node_;  // a const look-up adds nothing; what it gives for a missing key can't be asked anything
+  return has(key) ? section[key] : YAML::Node(YAML::NodeType::Undefined);
 }
 
 bool ConfigSection::has(const std::string& key) {

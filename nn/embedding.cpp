@@ -17,10 +17,10 @@ using torch::autograd::variable_list;
 // Rows of `weight` by flat index, zero where `index` is outside it. The gradient is added into weight.grad row by row in the
 // order of the tokens, the same for every layout.
 struct LookUp : torch::autograd::Function<LookUp> {
-  static Variable forward(AutogradContext* context, const Variable& weight, const torch::Tensor& index, const torch::Tensor& outside) {
-    context->save_for_backward({weight, index, outside});
+  static Variable forward(AutogradContext* context, const Variable& weight, const torch::Tensor& index, const std::optional<torch::Tensor>& outside) {
+    context->save_for_backward({weight, index, outside.value_or(torch::Tensor())});
     torch::Tensor rows = weight.index_select(0, index);
-    if (outside.defined()) rows.masked_fill_(outside.unsqueeze(-1), 0);
+    if (outside) rows.masked_fill_(outside->unsqueeze(-1), 0);
     return rows;
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -60,12 +60,13 @@ void EmbeddingImpl::reset_parameters() { torch::nn::init::normal_(weight); }
 
 torch::Tensor EmbeddingImpl::forward(const torch::Tensor& indices) {
   check_indices(indices, options.num_embeddings());
-  torch::Tensor index = indices.reshape({-1}), outside;
+  torch::Tensor index = indices.reshape({-1});
+  std::optional<torch::Tensor> outside;
   if (placement_.sharded()) {
     const Range own = placement_.ranges(group_->rank()).front();
     index = index - own.begin;
     outside = (index < 0) | (index >= own.size());
-    index = index.masked_fill(outside, 0);
+    index = index.masked_fill(*outside, 0);
   }
   torch::Tensor rows = LookUp::apply(weight, index, outside);
   if (placement_.sharded() && group_->size() > 1) rows = reduce_from_group(rows, *group_);

@@ -17,12 +17,13 @@ using torch::autograd::variable_list;
 
 // y = x W^T + b over rows. `input_sum` is the group over which the input's gradient is summed, or null.
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
-  static Variable forward(AutogradContext* context, const Variable& input, const Variable& weight, const Variable& bias, ProcessGroup* input_sum) {
+  static Variable forward(AutogradContext* context, const Variable& input, const Variable& weight, const std::optional<torch::Tensor>& bias,
+                          ProcessGroup* input_sum) {
     const torch::Tensor rows = input.reshape({-1, weight.size(1)});
-    context->save_for_backward({rows, weight, bias});
+    context->save_for_backward({rows, weight, bias.value_or(torch::Tensor())});
     context->saved_data["shape"] = input.sizes().vec();
     context->saved_data["group"] = reinterpret_cast<std::int64_t>(input_sum);
-    torch::Tensor output = bias.defined() ? at::addmm(bias, rows, weight.t()) : at::mm(rows, weight.t());
+    torch::Tensor output = bias ? at::addmm(*bias, rows, weight.t()) : at::mm(rows, weight.t());
     std::vector<std::int64_t> shape = input.sizes().vec();
     shape.back() = weight.size(0);
     return output.view(shape);
@@ -78,16 +79,18 @@ torch::Tensor LinearImpl::forward(const torch::Tensor& input) {
   const Row* row = style_ ? std::get_if<Row>(&*style_) : nullptr;
   if (!row) {
     ProcessGroup* input_sum = group_ && group_->size() > 1 ? group_ : nullptr;
-    const torch::Tensor output = LinearFunction::apply(input, weight, bias, input_sum);
+    const torch::Tensor output = LinearFunction::apply(input, weight, optional_bias(), input_sum);
     const bool gather = style_ && std::get<Column>(*style_).gather_output;
     return gather ? gather_columns(output) : output;
   }
   const torch::Tensor part = row->input_is_parallel ? input : split_to_group(input, *group_, -1, sizes_along(weight_placement_, *group_));
-  const torch::Tensor sum = LinearFunction::apply(part, weight, torch::Tensor(), nullptr);
+  const torch::Tensor sum = LinearFunction::apply(part, weight, std::optional<torch::Tensor>(), nullptr);
   if (!row->reduce_output) return sum;
   const torch::Tensor output = reduce_from_group(sum, *group_);
   return bias.defined() && !row->skip_bias_add ? output + bias : output;
 }
+
+std::optional<torch::Tensor> LinearImpl::optional_bias() const { return bias.defined() ? std::optional(bias) : std::nullopt; }
 
 // Ranks' columns come rank by rank; a fused projection's segments are put back in their order.
 torch::Tensor LinearImpl::gather_columns(const torch::Tensor& output) const {

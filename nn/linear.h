@@ -34,6 +34,7 @@ class LinearImpl : public torch::nn::Module, public Shardable {
   ProcessGroup* group() const { return group_; }  // null before shard()
 
  private:
+  std::optional<torch::Tensor> optional_bias() const;
   torch::Tensor gather_columns(const torch::Tensor& output) const;
 
   ProcessGroup* group_ = nullptr;

@@ -96,8 +96,10 @@ std::string describe(const Parallelism& how) {
          std::to_string(how.layout.data) + " m " + std::to_string(how.microbatches);
 }
 
-CaseResult run_case(const GptCase& what, const Parallelism& how) {
-  const Config config = config_of(what, how);
+CaseResult run_case(const GptCase& what, const Parallelism& how, const std::string& backend) {
+  Config config = config_of(what, how);
+  config.comm.backend = backend;
+  config.comm.threads_per_rank = 1;
   CaseResult result;
   const int code = launch(config, [&](World& world) {
     auto* plugin = new HybridParallelPlugin(world, config);

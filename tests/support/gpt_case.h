@@ -39,7 +39,7 @@ struct CaseResult {
 };
 
 // Runs the case on threads (or this MPI job's ranks) and gives rank 0's view; collective, so every rank has it.
-CaseResult run_case(const GptCase& what, const Parallelism& how);
+CaseResult run_case(const GptCase& what, const Parallelism& how, const std::string& backend = "auto");
 
 // gtest-checks two results against each other: relative to the larger of a tensor's largest entry and a thousandth of the
 // model's largest gradient. Key biases are left out of the weights: their exact gradient is zero, so AdamW follows rounding.

@@ -1,0 +1,114 @@
+"""Gantry and PyTorch side by side in one run: seconds a training step for one rank, pp 2, tp 2 and dp 2, and seconds a
+communication. Prints one table; --json FILE keeps the figures, --quick takes fewer steps.
+"""
+import argparse, json, pathlib, statistics, struct, subprocess, sys, tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build/release"
+SEQUENCE = 128
+SIZES = {
+    "hidden 256": dict(hidden=256, layers=8, heads=8, batch=16, microbatches=8),
+    "hidden 768": dict(hidden=768, layers=4, heads=12, batch=8, microbatches=4),
+}
+# row: mode, tensor, pipeline, data, threads a rank
+ROWS = {"one rank, 1 thread": ("one", 1, 1, 1, 1), "one rank, 2 threads": ("one", 1, 1, 1, 2), "pp 2": ("pp", 1, 2, 1, 1),
+        "tp 2": ("tp", 2, 1, 1, 1), "dp 2": ("dp", 1, 1, 2, 1)}
+
+
+def gantry_seconds(size, row, steps, folder):
+    mode, tensor, pipeline, data, threads = row
+    microbatches = size["microbatches"] if pipeline > 1 else 1
+    tokens = folder / "tokens.bin"
+    if not tokens.exists():
+        tokens.write_bytes(b"".join(struct.pack("<H", i * i % 251) for i in range(64 * SEQUENCE + 1)))
+    config = folder / "config.yaml"
+    config.write_text(json.dumps({
+        "model": {"policy": "gpt2", "config": {"n_embd": size["hidden"], "n_layer": size["layers"], "n_head": size["heads"], "vocab_size": 256,
+                                               "n_positions": SEQUENCE, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}},
+        "parallel": {"tensor": tensor, "pipeline": pipeline, "data": data},
+        "schedule": {"name": "1f1b", "microbatches": microbatches},
+        "data": {"format": "tokens", "path": str(tokens), "sequence_length": SEQUENCE, "batch_size": size["batch"], "shuffle": False},
+        "optimizer": {"name": "adamw", "lr": 0.001, "clip_grad_norm": 1.0},
+        "train": {"steps": steps}, "comm": {"threads_per_rank": threads}, "output": str(folder / "out")}))
+    subprocess.run([BUILD / "bin/gantry", "train", config], check=True, stdout=subprocess.DEVNULL)
+    return [json.loads(line)["step_seconds"] for line in (folder / "out/metrics.jsonl").read_text().splitlines()]
+
+
+def pytorch_seconds(size, row, steps):
+    flags = [f"--{key}={value}" for key, value in size.items()]
+    out = subprocess.run([sys.executable, ROOT / "bench/pytorch_peer.py", row[0], *flags, f"--steps={steps}", f"--threads={row[4]}"],
+                         check=True, stdout=subprocess.PIPE, text=True).stdout
+    return json.loads(out.splitlines()[-1])
+
+
+def settled(seconds):
+    return seconds[2:]  # the first two steps warm up
+
+
+def training_rows(steps, rounds, folder):
+    figures = []
+    for size_name, size in SIZES.items():
+        one = None
+        for row_name, row in ROWS.items():
+            ours, theirs = [], []
+            for _ in range(rounds):  # in turn, so that a machine whose speed drifts is fair to both
+                ours += settled(gantry_seconds(size, row, steps, folder))
+                theirs += settled(pytorch_seconds(size, row, steps))
+            gantry, pytorch = statistics.median(ours), statistics.median(theirs)
+            if row_name == "one rank, 1 thread":
+                one = gantry
+            m = size["microbatches"]
+            ideal = {"pp": one / 2 * (m + 1) / m, "tp": one / 2, "dp": one / 2, "one": None}[row[0]]
+            figures.append(dict(model=size_name, row=row_name, gantry=gantry, pytorch=pytorch, ratio=pytorch / gantry,
+                                ideal=ideal, share=ideal / gantry if ideal else None))
+            print_training(figures[-1])
+    return figures
+
+
+def print_training(f):
+    ideal = f"{f['ideal']:8.3f} {100 * f['share']:6.0f}%" if f["ideal"] else f"{'':8} {'':7}"
+    print(f"{f['model']:11} {f['row']:20} {f['gantry']:9.3f} {f['pytorch']:9.3f} {f['ratio']:8.2f} {ideal}", flush=True)
+
+
+def communication_rows():
+    program = BUILD / "bench/comm_bench"
+    lines = subprocess.run([program], check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    mpi = subprocess.run(["mpirun", "--oversubscribe", "--allow-run-as-root", "-n", "2", program], stdout=subprocess.PIPE, text=True)
+    lines += mpi.stdout.splitlines()
+    gloo = subprocess.run([sys.executable, ROOT / "bench/pytorch_peer.py", "comm"], check=True, stdout=subprocess.PIPE, text=True).stdout
+    figures = [json.loads(line) for line in lines] + json.loads(gloo.splitlines()[-1])
+    return {(f["op"], f["bytes"], f["backend"]): f["seconds"] for f in figures}
+
+
+def print_communication(figures):
+    backends = ["local", "mpi", "openmpi", "gloo"]
+    print(f"\n{'operation':11} {'bytes':>9} " + " ".join(f"{b + ' us':>11}" for b in backends) + f" {'gloo/local':>11} {'openmpi/mpi':>12}")
+    for op in ("send", "all_reduce", "all_gather"):
+        for size in (4 << 10, 1 << 20, 16 << 20):
+            row = [figures.get((op, size, b)) for b in backends]
+            cells = " ".join(f"{1e6 * s:11.1f}" if s else f"{'not built':>11}" for s in row)
+            ratios = [f"{row[3] / row[0]:11.1f}" if row[3] and row[0] else "", f"{row[2] / row[1]:12.2f}" if row[2] and row[1] else ""]
+            print(f"{op:11} {size:9} {cells} " + " ".join(ratios), flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", choices=["training", "communication"])
+    args = parser.parse_args()
+    figures = {}
+    with tempfile.TemporaryDirectory() as folder:
+        if args.only != "communication":
+            print(f"{'model':11} {'row':20} {'Gantry s':>9} {'PyTorch s':>9} {'ratio':>8} {'ideal s':>8} {'of it':>7}")
+            figures["training"] = training_rows(4 if args.quick else 7, 1 if args.quick else 2, pathlib.Path(folder))
+        if args.only != "training":
+            rows = communication_rows()
+            print_communication(rows)
+            figures["communication"] = [dict(op=o, bytes=b, backend=k, seconds=s) for (o, b, k), s in rows.items()]
+    if args.json:
+        args.json.write_text(json.dumps(figures, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+// A model of one's own, its policy, and its training over tp 2 x pp 2: all that Gantry has to know of a model.
+#include <cstdio>
+
+#include "gantry/booster/gantry.h"
+#include "gantry/policies/policy.h"
+
+namespace {
+
+// A stack of residual blocks that learns to copy the sign of its inputs' sum: any model of layers will do.
+struct BlockImpl : torch::nn::Module {
+  explicit BlockImpl(int width) {
+    up = register_module("up", gantry::nn::Linear(width, 4 * width));
+    down = register_module("down", gantry::nn::Linear(4 * width, width));
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return x + down(torch::relu(up(x))); }
+  gantry::nn::Linear up{nullptr}, down{nullptr};
+};
+TORCH_MODULE(Block);
+
+struct StackImpl : torch::nn::Module {
+  StackImpl(int width, int depth) {
+    stem = register_module("stem", gantry::nn::Linear(width, width));
+    blocks = register_module("blocks", torch::nn::ModuleList());
+    for (int i = 0; i < depth; ++i) blocks->push_back(Block(width));
+    head = register_module("head", gantry::nn::Linear(width, 2));
+  }
+  gantry::nn::Linear stem{nullptr}, head{nullptr};
+  torch::nn::ModuleList blocks;
+};
+TORCH_MODULE(Stack);
+
+// What is split how, what each stage holds, and the forward of a stage.
+class StackPolicy final : public gantry::PolicyFor<StackImpl> {
+ public:
+  std::string name() const override { return "StackPolicy"; }
+  gantry::ShardPlan shard_plan(const StackImpl&) const override {
+    return {{"blocks.*.up", gantry::Column{}}, {"blocks.*.down", gantry::Row{}}};
+  }
+  gantry::StageLayout stage_layout(const StackImpl&) const override { return {.first = {"stem"}, .repeated = "blocks", .last = {"head"}}; }
+  gantry::TensorDict forward(StackImpl& model, const gantry::StageContext& stage, gantry::TensorDict in) const override {
+    torch::Tensor hidden = stage.is_first() ? model.stem(in.at("x")) : in.at("hidden");
+    for (const int layer : stage.layers()) hidden = model.blocks->at<BlockImpl>(layer).forward(hidden);
+    if (!stage.is_last()) return {{"hidden", hidden}};
+    return {{"scores", model.head(hidden)}};
+  }
+};
+
+gantry::Batch batch_of(std::int64_t step) {
+  torch::Tensor x = torch::sin(torch::arange(16 * 8).view({16, 8}) * (1.7 + 0.3 * static_cast<double>(step % 7)));
+  return gantry::make_batch({{"x", x}, {"y", (x.sum(1) > 0).to(torch::kInt64)}});
+}
+
+}  // namespace
+
+int main() {
+  gantry::policies().add<StackPolicy>("stack");
+  const auto config = gantry::Config::parse("model: {policy: stack}\nparallel: {tensor: 2, pipeline: 2}\nschedule: {microbatches: 4}\n");
+  return gantry::launch(config, [&](gantry::World& world) {
+    gantry::Booster booster(std::make_unique<gantry::HybridParallelPlugin>(world, config));
+    Stack model(8, 4);
+    auto optimizer = std::make_shared<torch::optim::Adam>(model->parameters(), torch::optim::AdamOptions(1e-2));
+    const auto criterion = [](const gantry::TensorDict& outputs, const gantry::TensorDict& batch) {
+      return torch::nn::functional::cross_entropy(outputs.at("scores"), batch.at("y"));
+    };
+    auto boosted = booster.boost(model, optimizer, criterion);
+    double loss = 0;
+    for (std::int64_t step = 0; step < 60; ++step) {
+      loss = *booster.execute_pipeline(batch_of(step), boosted, {.broadcast_loss = true}).loss;
+      boosted.optimizer->step();
+      boosted.optimizer->zero_grad();
+      if (world.is_main() && step % 20 == 0) std::printf("step %2d: loss %.4f\n", static_cast<int>(step), loss);
+    }
+    if (world.is_main()) std::printf("end:     loss %.4f\n", loss);
+    if (loss > 0.2) throw gantry::NumericalError("custom_policy: the model did not learn");
+  });
+}

@@ -1,0 +1,50 @@
+#include "program.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+namespace gantry::testing {
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+Outcome run_program(const std::string& command, int seconds) {
+  const ScratchFolder scratch;
+  const std::string out = scratch / "out", err = scratch / "err";
+  const std::string script = scratch.write("command", command + "\n");
+  const std::string line = fmt::format("timeout -k 5 {} sh {} >{} 2>{} </dev/null", seconds, script, out, err);
+  const int status = std::system(line.c_str());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(out), read_file(err)};
+}
+
+std::string gantry_program() {
+  const char* path = std::getenv("GANTRY_BIN");
+  return path ? path : std::string(GANTRY_BUILD_DIR) + "/bin/gantry";
+}
+
+ScratchFolder::ScratchFolder() {
+  std::string name = std::filesystem::temp_directory_path().string();
+  name.append("/gantry_test_XXXXXX");
+  if (!mkdtemp(name.data())) std::abort();
+  path_ = name;
+}
+
+ScratchFolder::~ScratchFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+std::string ScratchFolder::write(const std::string& name, const std::string& bytes) const {
+  std::ofstream(path_ + "/" + name, std::ios::binary) << bytes;
+  return path_ + "/" + name;
+}
+
+}  // namespace gantry::testing
