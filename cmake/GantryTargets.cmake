@@ -13,7 +13,7 @@ endif()
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER
-      ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      ${CMAKE_COMMAND} -E env CCACHE_DEPEND=1 CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
       ${CCACHE_PROGRAM})
   add_compile_options(-fpch-preprocess)
 endif()
@@ -47,7 +47,10 @@ endfunction()
 function(gantry_use_torch target)
   target_link_libraries(${target} PUBLIC LibTorch::LibTorch fmt::fmt-header-only nlohmann_json::nlohmann_json Threads::Threads)
   if(NOT TARGET gantry_pch)
-    file(WRITE ${CMAKE_BINARY_DIR}/pch/gantry_pch.cpp "// Holds the precompiled header.\n")
+    # Written once: a newer file would make everything be built again.
+    if(NOT EXISTS ${CMAKE_BINARY_DIR}/pch/gantry_pch.cpp)
+      file(WRITE ${CMAKE_BINARY_DIR}/pch/gantry_pch.cpp "// Holds the precompiled header.\n")
+    endif()
     add_library(gantry_pch OBJECT ${CMAKE_BINARY_DIR}/pch/gantry_pch.cpp)
     target_link_libraries(gantry_pch PUBLIC LibTorch::LibTorch fmt::fmt-header-only nlohmann_json::nlohmann_json Threads::Threads)
     target_precompile_headers(gantry_pch PRIVATE <torch/torch.h> <fmt/format.h> <map> <memory> <string> <vector> <functional>)

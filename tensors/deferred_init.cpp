@@ -65,7 +65,7 @@ std::vector<Argument> recorded_arguments(const c10::OperatorHandle& op, const to
       arguments.emplace_back(value);
     } else if (value.toTensor().has_storage() && value.toTensor().is_alias_of(written)) {
       arguments.emplace_back(deferred::geometry_of(value.toTensor()));
-    } else if (deferred::is_recorded(value.toTensor())) {
+    } else if (deferred::has_steps(value.toTensor())) {
       refuse(op, "reads another tensor whose values are deferred");
     } else {
       arguments.emplace_back(c10::IValue(value.toTensor().detach().clone()));
@@ -86,10 +86,10 @@ torch::Tensor written_tensor(const c10::OperatorHandle& op, const torch::jit::St
 
 bool reads_deferred(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   for (std::size_t i = stack.size() - op.schema().arguments().size(); i < stack.size(); ++i) {
-    if (stack[i].isTensor() && deferred::is_recorded(stack[i].toTensor())) return true;
+    if (stack[i].isTensor() && deferred::has_steps(stack[i].toTensor())) return true;
     if (stack[i].isTensorList())
       for (const torch::Tensor& tensor : stack[i].toTensorVector())
-        if (deferred::is_recorded(tensor)) return true;
+        if (deferred::has_steps(tensor)) return true;
   }
   return false;
 }
@@ -108,6 +108,10 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const torch::Tensor written = written_tensor(op, *stack);
   if (written.defined() && written.has_storage() && !reads_no_values(op)) {
     const bool random = deferred::is_random(name);
+    // Memory that nothing was done to yet may have been filled by pointer (torch::tensor does so): unless the step overwrites
+    // it whole, its values count, and it is concrete.
+    const bool untouched = deferred::is_recorded(written) && !deferred::has_steps(written);
+    if (untouched && !(deferred::is_whole(written) && (random || deferred::overwrites_everything(name)))) deferred::take_record(written);
     if (random && !deferred::is_recorded(written)) deferred::start_record(written, written.detach().clone());
     if (deferred::is_recorded(written)) return record_write(op, stack, written);
   } else if (reads_deferred(op, *stack) && !is_view(op) && !reads_no_values(op) && !makes_untouched_memory(name)) {

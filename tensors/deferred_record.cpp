@@ -39,6 +39,19 @@ bool is_recorded(const torch::Tensor& tensor) {
   return table().contains(key_of(tensor));
 }
 
+bool has_steps(const torch::Tensor& tensor) {
+  if (!tensor.defined()) return false;
+  const std::lock_guard lock(table_mutex);
+  const auto found = table().find(key_of(tensor));
+  return found != table().end() && (!found->second.record.steps.empty() || found->second.record.base.defined());
+}
+
+bool is_whole(const torch::Tensor& tensor) {
+  const std::lock_guard lock(table_mutex);
+  const Geometry& whole = table().at(key_of(tensor)).record.whole;
+  return tensor.sizes() == whole.sizes && tensor.strides() == whole.strides && tensor.storage_offset() == whole.offset;
+}
+
 void start_record(const torch::Tensor& tensor, torch::Tensor base) { put_record(tensor, {.whole = geometry_of(tensor), .base = std::move(base)}); }
 
 void add_step(const torch::Tensor& written, Step step) {

@@ -40,6 +40,8 @@ struct Record {
 
 Geometry geometry_of(const torch::Tensor& tensor);
 bool is_recorded(const torch::Tensor& tensor);
+bool has_steps(const torch::Tensor& tensor);  // recorded, and something was done to it
+bool is_whole(const torch::Tensor& tensor);   // it is the recorded tensor itself, not a view of a part
 void start_record(const torch::Tensor& tensor, torch::Tensor base = {});
 void add_step(const torch::Tensor& written, Step step);
 std::optional<Record> take_record(const torch::Tensor& tensor);

@@ -41,7 +41,7 @@ inline Sizes uneven_sizes(int ranks) {  // 0, 1, 2, ... rows
 inline std::int64_t rows_before(const Sizes& sizes, int rank) { return std::accumulate(sizes.begin(), sizes.begin() + rank, std::int64_t{0}); }
 
 inline void check_all_reduce(ProcessGroup& group, torch::ScalarType type) {
-  for (const std::vector<std::int64_t> shape : {std::vector<std::int64_t>{0}, {1}, {7, 3}, {40000}, {300, 1000}}) {
+  for (const std::vector<std::int64_t>& shape : {std::vector<std::int64_t>{0}, {1}, {7, 3}, {40000}, {300, 1000}}) {
     torch::Tensor tensor = values(group.rank(), shape, type);
     group.all_reduce(tensor).wait();
     EXPECT_TRUE(torch::equal(tensor, summed(group.size(), shape, type))) << shape;

@@ -15,7 +15,7 @@ constexpr double kTolerance = 1e-10;
 
 // A layer whose values depend on its name alone, so that every rank builds the same.
 nn::Linear linear(std::int64_t in, std::int64_t out, const std::string& name) {
-  const auto layer = [&] {
+  auto layer = [&] {
     const DeferredInit deferred;
     nn::Linear made(in, out);
     set_dtype(*made, torch::kFloat64);
@@ -66,7 +66,7 @@ TEST(Acceptance, A6ColumnParallelLinearEqualsDense) {
     run_ranks(ranks, [](World&, ProcessGroupMesh& mesh) {
       ProcessGroup& group = mesh["tp"];
       for (const bool gather : {false, true})
-        for (const std::vector<std::int64_t> shape : {std::vector<std::int64_t>{6}, {3, 6}, {2, 3, 6}, {2, 1, 3, 6}}) {
+        for (const std::vector<std::int64_t>& shape : {std::vector<std::int64_t>{6}, {3, 6}, {2, 3, 6}, {2, 1, 3, 6}}) {
           nn::Linear dense = linear(6, 10, "l"), split = linear(6, 10, "l");
           split->shard(Column{.gather_output = gather}, group);
           const AxisPlacement& placement = split->weight_placement();

@@ -8,6 +8,7 @@
 #include "gantry/booster/recipe.h"
 #include "gantry/comm/launch.h"
 #include "gantry/core/error.h"
+#include "gantry/models/gpt2.h"
 #include "gantry/plugins/gather.h"
 #include "gantry/plugins/gradient_norm.h"
 #include "gpt_case.h"
@@ -111,7 +112,7 @@ TEST(Acceptance, A11GradientNormsAndClippingEqualDense) {
   const auto dense = norms({});
   EXPECT_NEAR(dense[4], 0.1 * dense[0] / (dense[0] + 1e-6), 1e-12);
   EXPECT_EQ(dense[5], dense[6]);
-  for (const Layout layout : {Layout{.tensor = 2}, Layout{.pipeline = 3}, Layout{.data = 2}, Layout{.pipeline = 2, .data = 2, .tensor = 2}}) {
+  for (const Layout& layout : {Layout{.tensor = 2}, Layout{.pipeline = 3}, Layout{.data = 2}, Layout{.pipeline = 2, .data = 2, .tensor = 2}}) {
     const auto split = norms(layout);
     for (std::size_t i = 0; i < dense.size(); ++i) EXPECT_NEAR(split[i], dense[i], kTolerance * dense[i]) << i;
   }
@@ -284,7 +285,7 @@ TEST(Acceptance, D18NoSyncCallsAddUpToOneBigBatch) {
     });
   };
   const TensorDict expected = whole({});
-  for (const Layout layout : {Layout{}, Layout{.data = 2}, Layout{.pipeline = 2, .tensor = 2}}) {
+  for (const Layout& layout : {Layout{}, Layout{.data = 2}, Layout{.pipeline = 2, .tensor = 2}}) {
     const Config config = tiny(layout);
     EXPECT_EQ(launch(config, [&](World& world) {
                 Rig rig(world, config);

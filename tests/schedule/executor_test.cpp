@@ -1,0 +1,129 @@
+#include "gantry/schedule/executor.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <random>
+#include <thread>
+
+#include "gantry/schedule/validate.h"
+#include "ranks.h"
+
+namespace gantry::testing {
+namespace {
+
+using schedule::Action;
+using schedule::Executor;
+
+// Stage s multiplies by its weight s + 2; the last one sums. Everything has a closed form.
+class ProductRuntime final : public StageRuntime {
+ public:
+  ProductRuntime(int stages, std::vector<int> held, bool train, int delay_seed = 0) : stages_(stages), train_(train), random_(delay_seed), delays_(delay_seed > 0) {
+    for (const int stage : held) weights_[stage] = torch::full({1}, stage + 2.0, torch::kFloat64).requires_grad_();
+  }
+  StageOutput forward(int stage, int microbatch, TensorDict input) override {
+    delay();
+    const torch::Tensor x = stage == 0 ? torch::full({3 + microbatch % 2}, microbatch + 1.0, torch::kFloat64) : input.at("x");
+    if (stage > 0) EXPECT_EQ(x[0].item<double>(), (microbatch + 1.0) * product(0, stage));
+    const torch::Tensor y = x * weights_.at(stage);
+    if (stage + 1 < stages_) return {{{"x", y}, {"note", torch::tensor({stage, microbatch})}}, {}};
+    last_ += y.sum().item<double>();
+    return {{}, y.sum()};
+  }
+  TensorDict backward(int stage, int, const TensorDict& input, const StageOutput& output, const TensorDict& gradients) override {
+    delay();
+    (void)stage;
+    return run_backward(input, output, gradients);
+  }
+  std::string shape_key(int microbatch) const override { return std::to_string(microbatch % 2) + (train_ ? "t" : "e"); }
+  bool needs_gradients() const override { return train_; }
+
+  double product(int begin, int end, int without = -1) const {
+    double all = 1;
+    for (int stage = begin; stage < end; ++stage) all *= stage == without ? 1 : stage + 2.0;
+    return all;
+  }
+  void expect_gradients(int microbatches) const {
+    double inputs = 0;
+    for (int m = 0; m < microbatches; ++m) inputs += (m + 1.0) * (3 + m % 2);
+    for (const auto& [stage, weight] : weights_) EXPECT_DOUBLE_EQ(weight.grad().item<double>(), inputs * product(0, stages_, stage));
+  }
+  std::map<int, torch::Tensor> weights_;
+  double last_ = 0;
+
+ private:
+  void delay() {
+    if (delays_) std::this_thread::sleep_for(std::chrono::microseconds(random_() % 300));
+  }
+  int stages_;
+  bool train_;
+  std::mt19937 random_;
+  bool delays_;
+};
+
+TEST(Executor, EveryScheduleGivesTheClosedForm) {
+  for (const int ranks : {1, 2, 3, 4})
+    for (const char* name : {"gpipe", "1f1b"})
+      for (const int microbatches : {1, 2, 3, 7})
+        run_ranks({.pipeline = ranks}, [&](World&, ProcessGroupMesh& mesh) {
+          StageLink link(mesh["pp"]);
+          const auto made = schedule::generate(name, ranks, microbatches);
+          Executor executor(schedule::lower(made), mesh["pp"].rank(), link);
+          for (int step = 0; step < 2; ++step) {
+            ProductRuntime runtime(ranks, made.stages_of_rank[mesh["pp"].rank()], true);
+            executor.run(runtime);
+            runtime.expect_gradients(microbatches);
+          }
+          Executor forwards(schedule::lower(schedule::forward_only(made)), mesh["pp"].rank(), link);
+          ProductRuntime evaluation(ranks, made.stages_of_rank[mesh["pp"].rank()], false);
+          forwards.run(evaluation);
+          for (const auto& [stage, weight] : evaluation.weights_) EXPECT_FALSE(weight.grad().defined());
+        });
+}
+
+TEST(Executor, StagesOfOneRankHandOverWithoutMessages) {
+  // Rank 0 has stages 0, 1 and 3; rank 1 has stage 2.
+  const auto made = schedule::from_csv("0F0,1F0,0F1,1F1,3F0,3B0,3F1,3B1,1B0,0B0,1B1,0B1\n2F0,2F1,2B0,2B1\n", "by hand");
+  schedule::validate(made);
+  run_ranks({.pipeline = 2}, [&](World&, ProcessGroupMesh& mesh) {
+    StageLink link(mesh["pp"]);
+    Executor executor(schedule::lower(made), mesh["pp"].rank(), link);
+    ProductRuntime runtime(4, made.stages_of_rank[mesh["pp"].rank()], true);
+    executor.run(runtime);
+    runtime.expect_gradients(2);
+  });
+}
+
+TEST(Executor, RandomDelaysOnEveryRankChangeNothing) {
+  run_ranks({.pipeline = 4}, [&](World& world, ProcessGroupMesh& mesh) {
+    StageLink link(mesh["pp"]);
+    const auto made = schedule::generate("1f1b", 4, 6);
+    Executor executor(schedule::lower(made), mesh["pp"].rank(), link);
+    for (int step = 0; step < 100; ++step) {
+      ProductRuntime runtime(4, made.stages_of_rank[mesh["pp"].rank()], true, 1 + step * 4 + world.rank());
+      executor.run(runtime);
+      runtime.expect_gradients(6);
+    }
+  });
+}
+
+TEST(Executor, TheObserverSeesEveryActionInOrder) {
+  run_ranks({.pipeline = 2}, [&](World&, ProcessGroupMesh& mesh) {
+    StageLink link(mesh["pp"]);
+    const auto lowered = schedule::lower(schedule::generate("1f1b", 2, 3));
+    Executor executor(lowered, mesh["pp"].rank(), link);
+    ProductRuntime runtime(2, lowered.stages_of_rank[mesh["pp"].rank()], true);
+    std::vector<Action> seen;
+    double last = 0;
+    executor.run(runtime, [&](const Action& action, double start, double end) {
+      EXPECT_LE(last, start);
+      EXPECT_LE(start, end);
+      last = end;
+      seen.push_back(action);
+    });
+    EXPECT_EQ(seen, lowered.actions[mesh["pp"].rank()]);
+  });
+}
+
+}  // namespace
+}  // namespace gantry::testing
