@@ -1,5 +1,5 @@
-// Seconds of one send, all_reduce and all_gather between two ranks, a JSON line each. Run alone it measures threads, under
-// `mpirun -n 2` processes, with plain Open MPI beside them.
+// Seconds of one send, all_reduce and all_gather between two ranks, a JSON line each. Run alone it measures threads,
+// under `mpirun -n 2` processes, with plain Open MPI beside them.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -33,7 +33,8 @@ double seconds_of(std::int64_t bytes, const std::function<void()>& call) {
 
 void report(bool speak, const char* backend, const char* operation, std::int64_t bytes, double seconds) {
   if (!speak) return;
-  std::printf("{\"backend\": \"%s\", \"op\": \"%s\", \"bytes\": %lld, \"seconds\": %.3e}\n", backend, operation, static_cast<long long>(bytes), seconds);
+  std::printf("{\"backend\": \"%s\", \"op\": \"%s\", \"bytes\": %lld, \"seconds\": %.3e}\n", backend, operation,
+              static_cast<long long>(bytes), seconds);
   std::fflush(stdout);
 }
 
@@ -55,15 +56,19 @@ void measure(World& world) {
   for (const std::int64_t bytes : kBytes) {
     torch::Tensor tensor = torch::zeros({bytes / 4});
     torch::Tensor gathered = torch::zeros({bytes / 4}), part = torch::zeros({bytes / 8});
-    report(world.is_main(), world.backend().name(), "send", bytes, seconds_of(bytes, [&] { ping_pong(group, tensor); }) / 2);
-    report(world.is_main(), world.backend().name(), "all_reduce", bytes, seconds_of(bytes, [&] { group.all_reduce(tensor).wait(); }));
-    report(world.is_main(), world.backend().name(), "all_gather", bytes,
-           seconds_of(bytes, [&] { group.all_gather(gathered, part, {bytes / 8, bytes / 8}).wait(); }));
+    report(world.is_main(), world.backend().name(), "send", bytes,
+           seconds_of(bytes, [&] { ping_pong(group, tensor); }) / 2);
+    report(world.is_main(), world.backend().name(), "all_reduce", bytes,
+           seconds_of(bytes, [&] { group.all_reduce(tensor).wait(); }));
+    report(world.is_main(), world.backend().name(), "all_gather", bytes, seconds_of(bytes, [&] {
+             group.all_gather(gathered, part, {bytes / 8, bytes / 8}).wait();
+           }));
 #ifdef GANTRY_WITH_MPI
     if (std::string(world.backend().name()) != "mpi") continue;
     float* data = tensor.data_ptr<float>();
     const int count = static_cast<int>(bytes / 4);
-    report(world.is_main(), "openmpi", "send", bytes, seconds_of(bytes, [&] {
+    report(world.is_main(), "openmpi", "send", bytes,
+           seconds_of(bytes, [&] {
              if (world.rank() == 0) {
                MPI_Send(data, count, MPI_FLOAT, 1, 0, MPI_COMM_WORLD);
                MPI_Recv(data, count, MPI_FLOAT, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
@@ -75,7 +80,8 @@ void measure(World& world) {
     report(world.is_main(), "openmpi", "all_reduce", bytes,
            seconds_of(bytes, [&] { MPI_Allreduce(MPI_IN_PLACE, data, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); }));
     report(world.is_main(), "openmpi", "all_gather", bytes, seconds_of(bytes, [&] {
-             MPI_Allgather(part.data_ptr<float>(), count / 2, MPI_FLOAT, gathered.data_ptr<float>(), count / 2, MPI_FLOAT, MPI_COMM_WORLD);
+             MPI_Allgather(part.data_ptr<float>(), count / 2, MPI_FLOAT, gathered.data_ptr<float>(), count / 2,
+                           MPI_FLOAT, MPI_COMM_WORLD);
            }));
 #endif
   }

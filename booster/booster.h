@@ -15,9 +15,11 @@ class Booster {
   // Splits the model as the plugin's configuration says. `model` is a shared_ptr to a module, or a module holder
   // (TORCH_MODULE); optimizer, criterion, loader and lr_schedule may be left out. Collective over the world.
   template <class Model>
-  Boosted boost(const Model& model, std::shared_ptr<torch::optim::Optimizer> optimizer = nullptr, Criterion criterion = {},
-                std::shared_ptr<DataLoader> loader = nullptr, std::optional<LrSchedule> lr_schedule = std::nullopt) {
-    return plugin_->boost({module_of(model), std::move(optimizer), std::move(criterion), std::move(loader), std::move(lr_schedule)});
+  Boosted boost(const Model& model, std::shared_ptr<torch::optim::Optimizer> optimizer = nullptr,
+                Criterion criterion = {}, std::shared_ptr<DataLoader> loader = nullptr,
+                std::optional<LrSchedule> lr_schedule = std::nullopt) {
+    return plugin_->boost(
+        {module_of(model), std::move(optimizer), std::move(criterion), std::move(loader), std::move(lr_schedule)});
   }
 
   // One forward and backward of this replica's batch through the pipeline. Collective over the world.
@@ -25,7 +27,8 @@ class Booster {
     return plugin_->execute_pipeline(batch, boosted, options);
   }
 
-  // While the guard lives, execute_pipeline adds to unreduced gradients. The last call outside it, or sync_gradients, reduces.
+  // While the guard lives, execute_pipeline adds to unreduced gradients. The last call outside it, or sync_gradients,
+  // reduces.
   class NoSync {
    public:
     explicit NoSync(Plugin& plugin) : plugin_(plugin) { plugin_.set_no_sync(true); }
@@ -44,15 +47,11 @@ class Booster {
  private:
   static std::shared_ptr<torch::nn::Module> module_of(const std::shared_ptr<torch::nn::Module>& model) { return model; }
   template <class Holder>
-    requires requires(const Holder& holder) { holder.ptr(); }
-  static std::shared_ptr<torch::nn::Module> module_of(const Holder& holder) {
-    return holder.ptr();
-  }
+  requires requires(const Holder& holder) { holder.ptr(); }
+  static std::shared_ptr<torch::nn::Module> module_of(const Holder& holder) { return holder.ptr(); }
   template <class Derived>
-    requires std::is_base_of_v<torch::nn::Module, Derived>
-  static std::shared_ptr<torch::nn::Module> module_of(const std::shared_ptr<Derived>& model) {
-    return model;
-  }
+  requires std::is_base_of_v<torch::nn::Module, Derived>
+  static std::shared_ptr<torch::nn::Module> module_of(const std::shared_ptr<Derived>& model) { return model; }
 
   std::unique_ptr<Plugin> plugin_;
 };

@@ -3,7 +3,6 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-
 #include <nlohmann/json.hpp>
 
 #include "gantry/checkpoint/hugging_face.h"
@@ -14,7 +13,9 @@
 namespace gantry {
 namespace {
 
-nlohmann::json model_json(const Config& config) { return nlohmann::json::parse(config.model.config_json.empty() ? "{}" : config.model.config_json); }
+nlohmann::json model_json(const Config& config) {
+  return nlohmann::json::parse(config.model.config_json.empty() ? "{}" : config.model.config_json);
+}
 
 // "*" stands for any run of characters.
 bool matches(const std::string& pattern, const std::string& name, std::size_t p = 0, std::size_t n = 0) {
@@ -31,14 +32,16 @@ std::string family_of(const nlohmann::json& config, const std::string& directory
   for (const auto& name : models::families().names())
     if (models::families().at(name).model_type == type) return name;
   throw InputError({directory + "/config.json", "model_type '" + type + "' is not one that Gantry has",
-                    "one of " + fmt::format("{}", fmt::join(models::families().names(), ", ")), "register a model family for it"});
+                    "one of " + fmt::format("{}", fmt::join(models::families().names(), ", ")),
+                    "register a model family for it"});
 }
 
 }  // namespace
 
 void load_libraries(const Config& config) {
   for (const auto& path : config.libraries)
-    if (!dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL)) throw ConfigError({"libraries: " + path, dlerror(), "a shared library that registers policies", ""});
+    if (!dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL))
+      throw ConfigError({"libraries: " + path, dlerror(), "a shared library that registers policies", ""});
 }
 
 Config resolve_model(Config config) {
@@ -73,7 +76,9 @@ std::shared_ptr<torch::optim::Optimizer> build_optimizer(const Config& config, c
     (is_exempt ? exempt : decayed).push_back(item.value());
   }
   for (std::size_t i = 0; i < used.size(); ++i)
-    if (!used[i]) throw ConfigError({"optimizer.no_decay", "'" + settings.no_decay[i] + "' matches no parameter", "", "see `gantry checkpoint inspect` or the model's names"});
+    if (!used[i])
+      throw ConfigError({"optimizer.no_decay", "'" + settings.no_decay[i] + "' matches no parameter", "",
+                         "see `gantry checkpoint inspect` or the model's names"});
 
   auto options = [&](double decay) {
     auto made = std::make_unique<torch::optim::AdamWOptions>(settings.lr);
@@ -90,7 +95,8 @@ std::shared_ptr<DataLoader> build_loader(const Config& config) {
   const auto& family = models::families().at(config.model.policy);
   const auto keys = model_json(config);
   if (const auto context = family.context_length(keys); config.data.sequence_length > context) {
-    throw ConfigError({"data.sequence_length", fmt::format("{} is longer than the model's {} positions", config.data.sequence_length, context),
+    throw ConfigError({"data.sequence_length",
+                       fmt::format("{} is longer than the model's {} positions", config.data.sequence_length, context),
                        fmt::format("at most {}", context), "shorten it, or give the model more positions"});
   }
   std::shared_ptr<const Dataset> dataset = open_dataset(config.data, family.vocabulary_size(keys));
@@ -99,13 +105,15 @@ std::shared_ptr<DataLoader> build_loader(const Config& config) {
                                                                             .seed = config.train.seed});
 }
 
-LrSchedule build_lr_schedule(const Config& config) { return {config.lr_schedule, config.optimizer.lr, config.train.steps}; }
+LrSchedule build_lr_schedule(const Config& config) {
+  return {config.lr_schedule, config.optimizer.lr, config.train.steps};
+}
 
 void load_weights(const Config& config, Boosted& boosted, const ProcessGroupMesh& mesh) {
   if (config.model.path.empty()) return;
   const auto& family = models::families().at(config.model.policy);
-  load_hugging_face(config.model.path, family.tensor_names(model_json(config)), boosted.model->stage_module().parameters,
-                    {{"tp", mesh.coordinate("tp")}});
+  load_hugging_face(config.model.path, family.tensor_names(model_json(config)),
+                    boosted.model->stage_module().parameters, {{"tp", mesh.coordinate("tp")}});
 }
 
 }  // namespace gantry

@@ -11,10 +11,12 @@ namespace gantry {
 // Loads the shared libraries that the configuration names. Before ranks start. ConfigError with the loader's words.
 void load_libraries(const Config& config);
 
-// The configuration with what model.path says filled in: the policy and the model's own keys. ConfigError or InputError.
+// The configuration with what model.path says filled in: the policy and the model's own keys. ConfigError or
+// InputError.
 Config resolve_model(Config config);
 
-// A model of the policy's family in the configured precision, with deferred first values. The configuration is resolved.
+// A model of the policy's family in the configured precision, with deferred first values. The configuration is
+// resolved.
 std::shared_ptr<torch::nn::Module> build_model(const Config& config);
 
 // FusedAdamW with the configured groups: parameters that no_decay names have no weight decay.

@@ -1,8 +1,9 @@
 // Checkpoints: a folder `step-000012` with one safetensors file a writing rank and a manifest.
 //
-// Global tensors under global names: each rank writes the slices it owns, once (of replicas the first, of stages that share a
-// parameter the lowest), and the manifest says where every slice lies, so any layout can read them. The manifest is written
-// last, then the folder gets its name by one rename; a folder with a manifest is complete. docs/checkpoints.md has the format.
+// Global tensors under global names: each rank writes the slices it owns, once (of replicas the first, of stages that
+// share a parameter the lowest), and the manifest says where every slice lies, so any layout can read them. The
+// manifest is written last, then the folder gets its name by one rename; a folder with a manifest is complete.
+// docs/checkpoints.md has the format.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -25,8 +26,8 @@ struct SaveRequest {
   int threads_per_rank = 1;
 };
 
-// Writes the checkpoint and returns its folder. Collective over the world. ResourceError if it can't be written: then the
-// former checkpoints stand.
+// Writes the checkpoint and returns its folder. Collective over the world. ResourceError if it can't be written: then
+// the former checkpoints stand.
 std::string save_checkpoint(const SaveRequest& request, StateSource& state, const ProcessGroupMesh& mesh);
 
 struct CheckpointInfo {

@@ -1,16 +1,15 @@
 #include "gantry/checkpoint/files.h"
 
-#include <fcntl.h>
-#include <fmt/format.h>
-#include <unistd.h>
-#include <xxhash.h>
-
 #include <cerrno>
 #include <cstring>
+#include <fcntl.h>
 #include <filesystem>
+#include <fmt/format.h>
 #include <fstream>
 #include <memory>
+#include <unistd.h>
 #include <vector>
+#include <xxhash.h>
 
 #include "gantry/core/error.h"
 
@@ -28,7 +27,8 @@ DurableFile::~DurableFile() {
 }
 
 void DurableFile::fail() const {
-  throw ResourceError({path_, std::string("can't be written: ") + std::strerror(errno), "", "free some space, or choose another folder"});
+  throw ResourceError({path_, std::string("can't be written: ") + std::strerror(errno), "",
+                       "free some space, or choose another folder"});
 }
 
 void DurableFile::write(const void* data, std::size_t bytes) {

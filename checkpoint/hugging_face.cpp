@@ -1,9 +1,8 @@
 #include "gantry/checkpoint/hugging_face.h"
 
+#include <filesystem>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-
-#include <filesystem>
 #include <fstream>
 #include <set>
 
@@ -26,7 +25,8 @@ json read_json(const std::string& path) {
 
 // A file's name in an index: a plain name, that does not leave the directory.
 std::string shard_path(const std::string& directory, const json& name) {
-  if (!name.is_string() || name.get<std::string>().find('/') != std::string::npos || name.get<std::string>().starts_with(".."))
+  if (!name.is_string() || name.get<std::string>().find('/') != std::string::npos ||
+      name.get<std::string>().starts_with(".."))
     throw InputError({directory, "its index names the file " + name.dump(), "a file of the directory", ""});
   return directory + "/" + name.get<std::string>();
 }
@@ -41,15 +41,18 @@ class TensorSource {
       paths.insert(directory + "/model.safetensors");
     } else if (fs::exists(index)) {
       const json parsed = read_json(index);
-      if (!parsed.contains("weight_map") || !parsed["weight_map"].is_object()) throw InputError({index, "has no weight_map", "", "fetch it again"});
+      if (!parsed.contains("weight_map") || !parsed["weight_map"].is_object())
+        throw InputError({index, "has no weight_map", "", "fetch it again"});
       for (const auto& [name, file] : parsed["weight_map"].items()) paths.insert(shard_path(directory, file));
     } else {
-      throw InputError({directory, "has neither model.safetensors nor model.safetensors.index.json", "a Hugging Face model directory", "convert .bin files to safetensors"});
+      throw InputError({directory, "has neither model.safetensors nor model.safetensors.index.json",
+                        "a Hugging Face model directory", "convert .bin files to safetensors"});
     }
     for (const auto& path : paths) {
       files_.push_back(std::make_unique<SafetensorsFile>(path));
       for (const auto& name : files_.back()->names())
-        if (const std::string known = models::normalise_name(model_type, name); !known.empty()) places_[known] = {files_.back().get(), name};
+        if (const std::string known = models::normalise_name(model_type, name); !known.empty())
+          places_[known] = {files_.back().get(), name};
     }
   }
 
@@ -67,7 +70,8 @@ class TensorSource {
   std::map<std::string, std::pair<const SafetensorsFile*, std::string>> places_;
 };
 
-void check_names(const TensorSource& source, const std::vector<models::TensorName>& names, const std::string& directory) {
+void check_names(const TensorSource& source, const std::vector<models::TensorName>& names,
+                 const std::string& directory) {
   std::set<std::string> expected;
   std::vector<std::string> missing, unexpected;
   for (const auto& name : names) {
@@ -78,22 +82,26 @@ void check_names(const TensorSource& source, const std::vector<models::TensorNam
   for (const auto& name : source.names())
     if (!expected.contains(name) && name != "lm_head.weight") unexpected.push_back(name);
   if (missing.empty() && unexpected.empty()) return;
-  throw InputError({directory, fmt::format("{} tensors are missing ({}) and {} unexpected ({})", missing.size(), fmt::join(missing, ", "), unexpected.size(),
-                                           fmt::join(unexpected, ", ")),
+  throw InputError({directory,
+                    fmt::format("{} tensors are missing ({}) and {} unexpected ({})", missing.size(),
+                                fmt::join(missing, ", "), unexpected.size(), fmt::join(unexpected, ", ")),
                     "the tensors that config.json describes", "check that config.json belongs to these weights"});
 }
 
-void load_one(const TensorSource& source, const models::TensorName& name, const HeldTensor& held, const std::map<std::string, int>& coordinates) {
+void load_one(const TensorSource& source, const models::TensorName& name, const HeldTensor& held,
+              const std::map<std::string, int>& coordinates) {
   const auto [file, stored] = source.at(name.hugging_face);
   std::vector<std::int64_t> expected = held.placement.global_shape;
   if (name.transposed) std::reverse(expected.begin(), expected.end());
   if (file->shape(stored) != expected) {
-    throw InputError({name.hugging_face, fmt::format("has the shape [{}]", fmt::join(file->shape(stored), ", ")), fmt::format("[{}]", fmt::join(expected, ", ")),
+    throw InputError({name.hugging_face, fmt::format("has the shape [{}]", fmt::join(file->shape(stored), ", ")),
+                      fmt::format("[{}]", fmt::join(expected, ", ")),
                       "check that config.json belongs to these weights"});
   }
   const AxisPlacement& along = held.placement.along("tp");
   const int dims = static_cast<int>(expected.size());
-  torch::Tensor part = along.sharded() ? file->read_slice(stored, name.transposed ? dims - 1 - along.dim : along.dim, along.ranges(coordinates.at("tp")))
+  torch::Tensor part = along.sharded() ? file->read_slice(stored, name.transposed ? dims - 1 - along.dim : along.dim,
+                                                          along.ranges(coordinates.at("tp")))
                                        : file->read(stored);
   if (name.transposed) part = part.t();
   const torch::NoGradGuard no_grad;
@@ -105,15 +113,16 @@ void load_one(const TensorSource& source, const models::TensorName& name, const 
 
 json read_model_config(const std::string& directory) { return read_json(directory + "/config.json"); }
 
-void load_hugging_face(const std::string& directory, const std::vector<models::TensorName>& names, const std::vector<HeldTensor>& held,
-                       const std::map<std::string, int>& coordinates) {
+void load_hugging_face(const std::string& directory, const std::vector<models::TensorName>& names,
+                       const std::vector<HeldTensor>& held, const std::map<std::string, int>& coordinates) {
   const TensorSource source(directory, read_model_config(directory).value("model_type", ""));
   check_names(source, names, directory);
   std::map<std::string, const models::TensorName*> by_name;
   for (const auto& name : names) by_name[name.name] = &name;
   for (const auto& tensor : held) {
     const auto found = by_name.find(tensor.placement.name);
-    if (found == by_name.end()) throw InternalError({tensor.placement.name, "has no name in Hugging Face's files", "", ""});
+    if (found == by_name.end())
+      throw InternalError({tensor.placement.name, "has no name in Hugging Face's files", "", ""});
     load_one(source, *found->second, tensor, coordinates);
   }
 }

@@ -1,8 +1,7 @@
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <filesystem>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "gantry/checkpoint/checkpoint.h"
 #include "gantry/checkpoint/files.h"
@@ -29,7 +28,8 @@ class CheckpointFiles {
     const std::string path = folder_ + "/" + name;
     const auto hash = manifest_.hashes.find(name);
     if (hash == manifest_.hashes.end() || hash_file(path) != hash->second)
-      throw CheckpointError({path, "does not have the hash that the manifest states", "", "the checkpoint is damaged; use another"});
+      throw CheckpointError(
+          {path, "does not have the hash that the manifest states", "", "the checkpoint is damaged; use another"});
     try {
       file = std::make_unique<SafetensorsFile>(path);
     } catch (const InputError& error) {
@@ -45,14 +45,16 @@ class CheckpointFiles {
 };
 
 // Copies what `slice` has of `wanted` (ranges along dim of the global tensor, laid one after the other in `target`).
-void copy_overlap(const torch::Tensor& slice, const std::vector<Range>& stored, torch::Tensor& target, const std::vector<Range>& wanted, int dim) {
+void copy_overlap(const torch::Tensor& slice, const std::vector<Range>& stored, torch::Tensor& target,
+                  const std::vector<Range>& wanted, int dim) {
   std::int64_t target_offset = 0;
   for (const Range& want : wanted) {
     std::int64_t slice_offset = 0;
     for (const Range& have : stored) {
       const std::int64_t begin = std::max(want.begin, have.begin), end = std::min(want.end, have.end);
       if (begin < end)
-        target.narrow(dim, target_offset + begin - want.begin, end - begin).copy_(slice.narrow(dim, slice_offset + begin - have.begin, end - begin));
+        target.narrow(dim, target_offset + begin - want.begin, end - begin)
+            .copy_(slice.narrow(dim, slice_offset + begin - have.begin, end - begin));
       slice_offset += have.size();
     }
     target_offset += want.size();
@@ -60,7 +62,8 @@ void copy_overlap(const torch::Tensor& slice, const std::vector<Range>& stored, 
 }
 
 // Fills `target`, which is the ranges `wanted` along `wanted_dim` of the tensor (all of it for -1).
-void read_into(CheckpointFiles& files, const ManifestTensor& tensor, torch::Tensor target, int wanted_dim, const std::vector<Range>& wanted) {
+void read_into(CheckpointFiles& files, const ManifestTensor& tensor, torch::Tensor target, int wanted_dim,
+               const std::vector<Range>& wanted) {
   const torch::NoGradGuard no_grad;
   for (const auto& slice : tensor.slices) {
     const torch::Tensor stored = files.open(slice.file).read(tensor.key());
@@ -70,7 +73,9 @@ void read_into(CheckpointFiles& files, const ManifestTensor& tensor, torch::Tens
       copy_overlap(stored, {{0, tensor.shape[wanted_dim]}}, target, wanted, wanted_dim);
     } else {
       const std::vector<Range> all{{0, tensor.shape[slice.dim]}};
-      if (wanted_dim >= 0 && wanted_dim != slice.dim) throw CheckpointError({tensor.key(), "is split along another dim than the model splits it", "", "export and import it"});
+      if (wanted_dim >= 0 && wanted_dim != slice.dim)
+        throw CheckpointError(
+            {tensor.key(), "is split along another dim than the model splits it", "", "export and import it"});
       copy_overlap(stored, slice.ranges, target, wanted_dim < 0 ? all : wanted, slice.dim);
     }
   }
@@ -83,7 +88,8 @@ std::optional<std::string> find_checkpoint(const std::string& path) {
   if (is_complete(path)) return path;
   std::vector<std::string> folders;
   for (const auto& entry : fs::directory_iterator(path))
-    if (entry.is_directory() && entry.path().filename().string().starts_with("step-") && is_complete(entry.path())) folders.push_back(entry.path());
+    if (entry.is_directory() && entry.path().filename().string().starts_with("step-") && is_complete(entry.path()))
+      folders.push_back(entry.path());
   if (folders.empty()) return std::nullopt;
   return *std::max_element(folders.begin(), folders.end());
 }
@@ -92,7 +98,12 @@ CheckpointInfo read_checkpoint_info(const std::string& folder) {
   const Manifest manifest = read_manifest(folder);
   try {
     const auto& header = manifest.header;
-    return {folder, header.at("step"), header.at("config"), header.at("model_config"), header.at("policy"), header.at("threads_per_rank")};
+    return {folder,
+            header.at("step"),
+            header.at("config"),
+            header.at("model_config"),
+            header.at("policy"),
+            header.at("threads_per_rank")};
   } catch (const nlohmann::json::exception& error) {
     throw CheckpointError({folder, error.what(), "a manifest", "the checkpoint is damaged; use another"});
   }
@@ -103,13 +114,18 @@ void load_checkpoint(const std::string& folder, StateSource& state, const Proces
   CheckpointFiles files(folder, manifest);
   for (const auto& [kind, held] : state.state_entries()) {
     const auto found = manifest.tensors.find(kind + "/" + held.placement.name);
-    if (found == manifest.tensors.end()) throw CheckpointError({folder, "has no " + kind + " of '" + held.placement.name + "'", "a checkpoint of this model", "check model and checkpoint.resume"});
+    if (found == manifest.tensors.end())
+      throw CheckpointError({folder, "has no " + kind + " of '" + held.placement.name + "'",
+                             "a checkpoint of this model", "check model and checkpoint.resume"});
     if (found->second.shape != held.placement.global_shape) {
-      throw CheckpointError({held.placement.name, fmt::format("has the shape [{}] in {}", fmt::join(found->second.shape, ", "), folder),
-                             fmt::format("[{}]", fmt::join(held.placement.global_shape, ", ")), "a resumed run may change anything but the model"});
+      throw CheckpointError({held.placement.name,
+                             fmt::format("has the shape [{}] in {}", fmt::join(found->second.shape, ", "), folder),
+                             fmt::format("[{}]", fmt::join(held.placement.global_shape, ", ")),
+                             "a resumed run may change anything but the model"});
     }
     const AxisPlacement& along = held.placement.along("tp");
-    read_into(files, found->second, held.tensor.detach(), along.dim, along.sharded() ? along.ranges(mesh.coordinate("tp")) : std::vector<Range>());
+    read_into(files, found->second, held.tensor.detach(), along.dim,
+              along.sharded() ? along.ranges(mesh.coordinate("tp")) : std::vector<Range>());
   }
   state.load_state_numbers(manifest.header.at("numbers"));
 }

@@ -1,8 +1,7 @@
 #include "gantry/checkpoint/manifest.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <fmt/format.h>
 
 #include "gantry/checkpoint/files.h"
 #include "gantry/core/error.h"
@@ -18,7 +17,8 @@ void check_tiling(const ManifestTensor& tensor) {
   for (const auto& slice : tensor.slices) {
     if (slice.dim < 0 && tensor.slices.size() == 1) return;
     if (slice.dim < 0 || slice.dim != tensor.slices.front().dim || slice.dim >= static_cast<int>(tensor.shape.size()))
-      throw CheckpointError({tensor.key(), "its slices are along different dims", "slices that tile it", "the manifest is damaged"});
+      throw CheckpointError(
+          {tensor.key(), "its slices are along different dims", "slices that tile it", "the manifest is damaged"});
     ranges.insert(ranges.end(), slice.ranges.begin(), slice.ranges.end());
   }
   std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
@@ -29,13 +29,16 @@ void check_tiling(const ManifestTensor& tensor) {
     covered = range.end;
   }
   if (ranges.empty() || covered != tensor.shape[tensor.slices.front().dim])
-    throw CheckpointError({tensor.key(), fmt::format("its slices cover {} of {} along their dim", covered, ranges.empty() ? 0 : tensor.shape[tensor.slices.front().dim]),
+    throw CheckpointError({tensor.key(),
+                           fmt::format("its slices cover {} of {} along their dim", covered,
+                                       ranges.empty() ? 0 : tensor.shape[tensor.slices.front().dim]),
                            "slices that tile it", "the manifest is damaged"});
 }
 
 std::string safe_file_name(const json& value) {
   const std::string name = value.get<std::string>();
-  if (name.empty() || name.find('/') != std::string::npos || name.starts_with(".")) throw CheckpointError({"manifest", "names the file '" + name + "'", "a file of its folder", ""});
+  if (name.empty() || name.find('/') != std::string::npos || name.starts_with("."))
+    throw CheckpointError({"manifest", "names the file '" + name + "'", "a file of its folder", ""});
   return name;
 }
 
@@ -48,7 +51,11 @@ json to_json(const ManifestTensor& tensor) {
     for (const Range& range : slice.ranges) ranges.push_back({range.begin, range.end});
     slices.push_back({{"file", slice.file}, {"dim", slice.dim}, {"ranges", ranges}});
   }
-  return {{"kind", tensor.kind}, {"name", tensor.name}, {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"slices", slices}};
+  return {{"kind", tensor.kind},
+          {"name", tensor.name},
+          {"dtype", tensor.dtype},
+          {"shape", tensor.shape},
+          {"slices", slices}};
 }
 
 ManifestTensor tensor_from_json(const json& value) {
@@ -73,11 +80,14 @@ Manifest read_manifest(const std::string& folder) {
   const std::string path = folder + "/" + kManifestName;
   json all = json::parse(read_text(path), nullptr, /*allow_exceptions=*/false);
   try {
-    if (!all.is_object()) throw CheckpointError({path, "is no JSON object", "a manifest", "the checkpoint is damaged; use another"});
+    if (!all.is_object())
+      throw CheckpointError({path, "is no JSON object", "a manifest", "the checkpoint is damaged; use another"});
     if (all.at("format_version") != kManifestVersion)
-      throw CheckpointError({path, "has the format version " + all.at("format_version").dump(), std::to_string(kManifestVersion), "read it with the Gantry that wrote it"});
+      throw CheckpointError({path, "has the format version " + all.at("format_version").dump(),
+                             std::to_string(kManifestVersion), "read it with the Gantry that wrote it"});
     Manifest manifest;
-    for (const auto& [file, hash] : all.at("files").items()) manifest.hashes[safe_file_name(file)] = hash.get<std::string>();
+    for (const auto& [file, hash] : all.at("files").items())
+      manifest.hashes[safe_file_name(file)] = hash.get<std::string>();
     for (const auto& value : all.at("tensors")) {
       ManifestTensor tensor = tensor_from_json(value);
       check_tiling(tensor);

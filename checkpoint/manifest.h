@@ -29,7 +29,7 @@ struct ManifestTensor {
 
 struct Manifest {
   nlohmann::json header;  // format version, step, policy, model_config, config, numbers, layout, threads_per_rank
-  std::map<std::string, std::string> hashes;  // by file
+  std::map<std::string, std::string> hashes;      // by file
   std::map<std::string, ManifestTensor> tensors;  // by key
 };
 
@@ -37,7 +37,8 @@ nlohmann::json to_json(const ManifestTensor& tensor);
 nlohmann::json to_json(const Manifest& manifest);
 ManifestTensor tensor_from_json(const nlohmann::json& value);
 
-// CheckpointError for a manifest that is missing, damaged, of another version, or whose slices do not tile their tensors.
+// CheckpointError for a manifest that is missing, damaged, of another version, or whose slices do not tile their
+// tensors.
 Manifest read_manifest(const std::string& folder);
 
 }  // namespace gantry

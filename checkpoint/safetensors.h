@@ -11,8 +11,8 @@
 
 namespace gantry {
 
-// A file that is mapped into memory and read tensor by tensor. InputError for anything that is not a sound file, with what
-// it looks like (a Git LFS pointer, a pickle, a page of HTML, ...).
+// A file that is mapped into memory and read tensor by tensor. InputError for anything that is not a sound file, with
+// what it looks like (a Git LFS pointer, a pickle, a page of HTML, ...).
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::string& path);
@@ -51,6 +51,7 @@ class SafetensorsFile {
 TensorDict read_safetensors(const std::string& path);
 
 // Written to a neighbour and renamed, synced first. ResourceError if it can't be.
-void write_safetensors(const std::string& path, const TensorDict& tensors, const std::map<std::string, std::string>& metadata = {});
+void write_safetensors(const std::string& path, const TensorDict& tensors,
+                       const std::map<std::string, std::string>& metadata = {});
 
 }  // namespace gantry

@@ -1,15 +1,14 @@
+#include <cerrno>
+#include <cstring>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/core/error.h"
@@ -21,20 +20,30 @@ constexpr std::uint64_t kMostHeaderBytes = 100'000'000;  // the format's own lim
 constexpr std::uint64_t kLengthBytes = 8;
 
 const std::map<std::string, torch::ScalarType>& dtypes() {
-  static const std::map<std::string, torch::ScalarType> kTypes = {
-      {"F64", torch::kFloat64}, {"F32", torch::kFloat32}, {"F16", torch::kFloat16}, {"BF16", torch::kBFloat16}, {"I64", torch::kInt64},
-      {"I32", torch::kInt32},   {"I16", torch::kInt16},   {"I8", torch::kInt8},     {"U8", torch::kUInt8},      {"BOOL", torch::kBool},
-      {"F8_E4M3", torch::kFloat8_e4m3fn}, {"F8_E5M2", torch::kFloat8_e5m2}};
+  static const std::map<std::string, torch::ScalarType> kTypes = {{"F64", torch::kFloat64},
+                                                                  {"F32", torch::kFloat32},
+                                                                  {"F16", torch::kFloat16},
+                                                                  {"BF16", torch::kBFloat16},
+                                                                  {"I64", torch::kInt64},
+                                                                  {"I32", torch::kInt32},
+                                                                  {"I16", torch::kInt16},
+                                                                  {"I8", torch::kInt8},
+                                                                  {"U8", torch::kUInt8},
+                                                                  {"BOOL", torch::kBool},
+                                                                  {"F8_E4M3", torch::kFloat8_e4m3fn},
+                                                                  {"F8_E5M2", torch::kFloat8_e5m2}};
   return kTypes;
 }
 
 // What a file that is no safetensors file looks like.
 std::string looks_like(const unsigned char* data, std::uint64_t size) {
   const std::string start(reinterpret_cast<const char*>(data), std::min<std::uint64_t>(size, 64));
-  if (start.starts_with("version https://git-lfs")) return "a Git LFS pointer; fetch the file itself with `git lfs pull`";
+  if (start.starts_with("version https://git-lfs"))
+    return "a Git LFS pointer; fetch the file itself with `git lfs pull`";
   if (start.starts_with("PK")) return "a zip archive, as torch.save writes; convert it to safetensors";
   if (start.starts_with("\x80")) return "a pickle; convert it to safetensors";
-  if (start.starts_with("<!DOCTYPE") || start.starts_with("<html") || start.starts_with("<HTML")) return "an HTML page; download the file itself";
+  if (start.starts_with("<!DOCTYPE") || start.starts_with("<html") || start.starts_with("<HTML"))
+    return "an HTML page; download the file itself";
   return "";
 }
 
@@ -45,14 +54,17 @@ bool has_duplicate_keys(const char* begin, const char* end) {
   const auto callback = [&](int, nlohmann::json::parse_event_t event, nlohmann::json& parsed) {
     if (event == nlohmann::json::parse_event_t::object_start) seen.emplace_back();
     if (event == nlohmann::json::parse_event_t::object_end) seen.pop_back();
-    if (event == nlohmann::json::parse_event_t::key) duplicate = duplicate || !seen.back().insert(parsed.get<std::string>()).second;
+    if (event == nlohmann::json::parse_event_t::key)
+      duplicate = duplicate || !seen.back().insert(parsed.get<std::string>()).second;
     return true;
   };
   const auto ignored = nlohmann::json::parse(begin, end, callback, /*allow_exceptions=*/false);
   return duplicate;
 }
 
-bool is_count(const nlohmann::json& value) { return value.is_number_unsigned() && value.get<std::uint64_t>() <= (std::uint64_t{1} << 62); }
+bool is_count(const nlohmann::json& value) {
+  return value.is_number_unsigned() && value.get<std::uint64_t>() <= (std::uint64_t{1} << 62);
+}
 
 }  // namespace
 
@@ -80,14 +92,16 @@ SafetensorsFile::~SafetensorsFile() { ::munmap(const_cast<unsigned char*>(data_)
 
 void SafetensorsFile::refuse(const std::string& what) const {
   const std::string likeness = looks_like(data_, size_);
-  throw InputError({path_, what, "a sound safetensors file", likeness.empty() ? "fetch or write it again" : "it looks like " + likeness});
+  throw InputError({path_, what, "a sound safetensors file",
+                    likeness.empty() ? "fetch or write it again" : "it looks like " + likeness});
 }
 
 void SafetensorsFile::parse() {
   if (size_ < kLengthBytes) refuse(fmt::format("has {} bytes, less than the 8 of a header's length", size_));
   std::uint64_t header = 0;
   std::memcpy(&header, data_, kLengthBytes);
-  if (header > kMostHeaderBytes || header > size_ - kLengthBytes) refuse(fmt::format("says its header has {} bytes, and the file has {}", header, size_));
+  if (header > kMostHeaderBytes || header > size_ - kLengthBytes)
+    refuse(fmt::format("says its header has {} bytes, and the file has {}", header, size_));
   const char* text = reinterpret_cast<const char*>(data_) + kLengthBytes;
   if (header == 0 || *text != '{') refuse("its header does not begin with '{'");
   const auto parsed = nlohmann::json::parse(text, text + header, nullptr, /*allow_exceptions=*/false);
@@ -106,22 +120,28 @@ void SafetensorsFile::parse() {
       }
       continue;
     }
-    if (!value.is_object() || value.size() != 3 || !value.contains("dtype") || !value.contains("shape") || !value.contains("data_offsets"))
+    if (!value.is_object() || value.size() != 3 || !value.contains("dtype") || !value.contains("shape") ||
+        !value.contains("data_offsets"))
       refuse("tensor '" + name + "' does not have dtype, shape and data_offsets alone");
     const auto& dtype = value["dtype"];
     const auto type = dtype.is_string() ? dtypes().find(dtype.get<std::string>()) : dtypes().end();
     if (type == dtypes().end()) refuse("tensor '" + name + "' has the unknown dtype " + dtype.dump());
     const auto& offsets = value["data_offsets"];
-    if (!offsets.is_array() || offsets.size() != 2 || !is_count(offsets[0]) || !is_count(offsets[1])) refuse("tensor '" + name + "' has data_offsets that are not two counts");
+    if (!offsets.is_array() || offsets.size() != 2 || !is_count(offsets[0]) || !is_count(offsets[1]))
+      refuse("tensor '" + name + "' has data_offsets that are not two counts");
     Entry entry{type->second, {}, offsets[0], offsets[1]};
-    if (entry.begin > entry.end || entry.end > bytes) refuse(fmt::format("tensor '{}' lies at {} to {} of {} bytes", name, entry.begin, entry.end, bytes));
+    if (entry.begin > entry.end || entry.end > bytes)
+      refuse(fmt::format("tensor '{}' lies at {} to {} of {} bytes", name, entry.begin, entry.end, bytes));
     if (!value["shape"].is_array()) refuse("tensor '" + name + "' has a shape that is no list");
     std::uint64_t needed = c10::elementSize(entry.dtype);
     for (const auto& extent : value["shape"]) {
-      if (!is_count(extent) || __builtin_mul_overflow(needed, extent.get<std::uint64_t>(), &needed)) refuse("tensor '" + name + "' has a shape whose size overflows");
+      if (!is_count(extent) || __builtin_mul_overflow(needed, extent.get<std::uint64_t>(), &needed))
+        refuse("tensor '" + name + "' has a shape whose size overflows");
       entry.shape.push_back(extent.get<std::int64_t>());
     }
-    if (needed != entry.end - entry.begin) refuse(fmt::format("tensor '{}' needs {} bytes for [{}] and has {}", name, needed, fmt::join(entry.shape, ", "), entry.end - entry.begin));
+    if (needed != entry.end - entry.begin)
+      refuse(fmt::format("tensor '{}' needs {} bytes for [{}] and has {}", name, needed, fmt::join(entry.shape, ", "),
+                         entry.end - entry.begin));
     parts.emplace_back(entry.begin, entry.end);
     entries_.emplace(name, std::move(entry));
   }

@@ -1,7 +1,6 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <filesystem>
+#include <fmt/format.h>
 
 #include "gantry/checkpoint/checkpoint.h"
 #include "gantry/checkpoint/files.h"
@@ -18,7 +17,8 @@ using nlohmann::json;
 std::string folder_name(std::int64_t step) { return fmt::format("step-{:06}", step); }
 
 // What of a held tensor this rank writes: the part it owns, or nothing.
-std::optional<std::pair<ManifestSlice, torch::Tensor>> owned_slice(const HeldTensor& held, const std::map<std::string, int>& coordinates,
+std::optional<std::pair<ManifestSlice, torch::Tensor>> owned_slice(const HeldTensor& held,
+                                                                   const std::map<std::string, int>& coordinates,
                                                                    int lowest_pipeline_rank, const std::string& file) {
   if (coordinates.at("pp") != lowest_pipeline_rank || coordinates.at("dp") != 0) return std::nullopt;
   const AxisPlacement& along = held.placement.along("tp");
@@ -33,7 +33,8 @@ std::optional<std::pair<ManifestSlice, torch::Tensor>> owned_slice(const HeldTen
   std::int64_t offset = 0;
   const auto held_ranges = along.ranges(rank);
   for (std::size_t i = 0; i < held_ranges.size(); ++i) {
-    parts.push_back(held.tensor.detach().narrow(along.dim, offset + slice.ranges[i].begin - held_ranges[i].begin, slice.ranges[i].size()));
+    parts.push_back(held.tensor.detach().narrow(along.dim, offset + slice.ranges[i].begin - held_ranges[i].begin,
+                                                slice.ranges[i].size()));
     offset += held_ranges[i].size();
   }
   return std::pair(slice, torch::cat(parts, along.dim));
@@ -54,7 +55,8 @@ void write_rank(const std::string& folder, StateSource& state, const ProcessGrou
   for (const auto& [kind, held] : state.state_entries()) {
     const auto slice = owned_slice(held, coordinates, state.first_holder(held.placement), file);
     if (!slice) continue;
-    ManifestTensor entry{kind, held.placement.name, dtype_name(held.tensor.scalar_type()), held.placement.global_shape, {slice->first}};
+    ManifestTensor entry{
+        kind, held.placement.name, dtype_name(held.tensor.scalar_type()), held.placement.global_shape, {slice->first}};
     tensors.set(entry.key(), slice->second);
     entries.push_back(to_json(entry));
   }
@@ -63,13 +65,19 @@ void write_rank(const std::string& folder, StateSource& state, const ProcessGrou
   write_text_durably(folder + "/" + file + ".part", part.dump());
 }
 
-Manifest assemble(const std::string& folder, const SaveRequest& request, StateSource& state, const ProcessGroupMesh& mesh) {
+Manifest assemble(const std::string& folder, const SaveRequest& request, StateSource& state,
+                  const ProcessGroupMesh& mesh) {
   Manifest manifest;
   json layout;
   for (const auto& axis : mesh.mesh().axes()) layout[axis.name] = axis.size;
-  manifest.header = {{"format_version", kManifestVersion}, {"step", request.step},         {"policy", request.policy},
-                     {"model_config", request.model_config}, {"config", request.config_text}, {"numbers", state.state_numbers()},
-                     {"layout", layout},                     {"threads_per_rank", request.threads_per_rank}};
+  manifest.header = {{"format_version", kManifestVersion},
+                     {"step", request.step},
+                     {"policy", request.policy},
+                     {"model_config", request.model_config},
+                     {"config", request.config_text},
+                     {"numbers", state.state_numbers()},
+                     {"layout", layout},
+                     {"threads_per_rank", request.threads_per_rank}};
   for (int rank = 0; rank < mesh.mesh().size(); ++rank) {
     const std::string part_path = fmt::format("{}/rank-{:05}.safetensors.part", folder, rank);
     const json part = json::parse(read_text(part_path));
@@ -88,7 +96,8 @@ void remove_old(const std::string& directory, int keep, const std::string& newes
   if (keep <= 0) return;
   std::vector<std::string> folders;
   for (const auto& entry : fs::directory_iterator(directory))
-    if (entry.path().filename().string().starts_with("step-") && fs::exists(entry.path() / kManifestName)) folders.push_back(entry.path().filename());
+    if (entry.path().filename().string().starts_with("step-") && fs::exists(entry.path() / kManifestName))
+      folders.push_back(entry.path().filename());
   std::sort(folders.begin(), folders.end());
   for (std::size_t i = 0; i + keep < folders.size(); ++i)
     if (folders[i] != newest) fs::remove_all(fs::path(directory) / folders[i]);
@@ -119,7 +128,8 @@ std::string save_checkpoint(const SaveRequest& request, StateSource& state, cons
       remove_old(request.directory, request.keep, name);
     }
   } catch (const fs::filesystem_error& error) {
-    throw ResourceError({"checkpoint.path " + request.directory, error.code().message(), "a folder that can be written", "free some space, or choose another folder"});
+    throw ResourceError({"checkpoint.path " + request.directory, error.code().message(), "a folder that can be written",
+                         "free some space, or choose another folder"});
   }
   world.barrier().wait();
   return final_path;

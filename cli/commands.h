@@ -25,7 +25,8 @@ struct CheckpointExportArguments {
 
 CLI::App* add_train_command(CLI::App& app, TrainArguments& arguments);
 CLI::App* add_forward_command(CLI::App& app, ForwardArguments& arguments);
-CLI::App* add_checkpoint_command(CLI::App& app, CheckpointExportArguments& export_arguments, std::function<void()> run_export);
+CLI::App* add_checkpoint_command(CLI::App& app, CheckpointExportArguments& export_arguments,
+                                 std::function<void()> run_export);
 
 void add_sets(CLI::App& command, std::vector<std::string>& sets);
 

@@ -1,13 +1,12 @@
 #include "gantry/cli/config_command.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
-
-#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
+#include <unistd.h>
 
 #include "gantry/cli/engine_exec.h"
 #include "gantry/core/config.h"
@@ -22,7 +21,8 @@ namespace {
 // Of the model's own keys, or of config.json in its directory; 0 if neither says.
 int layers_of(const ModelConfig& model) {
   nlohmann::json keys = nlohmann::json::object();
-  if (std::ifstream file(model.path + "/config.json"); !model.path.empty() && file) keys = nlohmann::json::parse(file, nullptr, false);
+  if (std::ifstream file(model.path + "/config.json"); !model.path.empty() && file)
+    keys = nlohmann::json::parse(file, nullptr, false);
   if (!model.config_json.empty() && keys.is_object()) keys.update(nlohmann::json::parse(model.config_json));
   for (const char* name : {"n_layer", "num_hidden_layers"})
     if (keys.is_object() && keys.contains(name) && keys[name].is_number_integer()) return keys[name].get<int>();
@@ -48,7 +48,8 @@ void show_stages(const Config& config) {
   fmt::print("\nstages of {} layers:\n", layers);
   const auto ranges = layer_ranges(layers_per_stage(config.schedule, layers, stages), layers, stages);
   for (std::size_t stage = 0; stage < ranges.size(); ++stage)
-    fmt::print("  stage {}: layers {} to {} ({})\n", stage, ranges[stage].begin, ranges[stage].end - 1, ranges[stage].size());
+    fmt::print("  stage {}: layers {} to {} ({})\n", stage, ranges[stage].begin, ranges[stage].end - 1,
+               ranges[stage].size());
 }
 
 void show_step(const Config& config, const Mesh& mesh) {
@@ -56,11 +57,14 @@ void show_step(const Config& config, const Mesh& mesh) {
   const int samples = config.data.batch_size / mesh.axis_size("dp"), pipeline = config.parallel.pipeline;
   int microbatches = pipeline > 1 ? 2 * pipeline : 1;
   if (config.schedule.microbatches) microbatches = *config.schedule.microbatches;
-  if (config.schedule.microbatch_size) microbatches = (samples + *config.schedule.microbatch_size - 1) / *config.schedule.microbatch_size;
+  if (config.schedule.microbatch_size)
+    microbatches = (samples + *config.schedule.microbatch_size - 1) / *config.schedule.microbatch_size;
   microbatches = std::clamp(microbatches, 1, samples);
-  const auto simulation = schedule::simulate(schedule::generate(config.schedule.name, pipeline, microbatches, config.schedule.chunks));
+  const auto simulation =
+      schedule::simulate(schedule::generate(config.schedule.name, pipeline, microbatches, config.schedule.chunks));
   fmt::print("\na step: {} samples ({} tokens), {} a replica, {} microbatches of up to {}\n", config.data.batch_size,
-             static_cast<long long>(config.data.batch_size) * config.data.sequence_length, samples, microbatches, (samples + microbatches - 1) / microbatches);
+             static_cast<long long>(config.data.batch_size) * config.data.sequence_length, samples, microbatches,
+             (samples + microbatches - 1) / microbatches);
   fmt::print("predicted bubble: {:.1f}% with equal stages\n", 100 * simulation.bubble_rate);
 }
 
@@ -68,7 +72,8 @@ void show_step(const Config& config, const Mesh& mesh) {
 
 void show_config(const std::string& path, const std::vector<std::string>& sets) {
   const Config config = Config::load(path, sets);
-  const Mesh mesh = Mesh::hybrid(config.ranks(), config.parallel.pipeline, config.parallel.data, config.parallel.tensor, config.parallel.order);
+  const Mesh mesh = Mesh::hybrid(config.ranks(), config.parallel.pipeline, config.parallel.data, config.parallel.tensor,
+                                 config.parallel.order);
   fmt::print("{}", config.to_yaml());
   show_mesh(mesh);
   show_stages(config);
@@ -78,7 +83,8 @@ void show_config(const std::string& path, const std::vector<std::string>& sets) 
 void show_doctor() {
   fmt::print("gantry {}\n", GANTRY_VERSION);
   fmt::print("cores: {}\n", std::thread::hardware_concurrency());
-  const double gigabytes = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE)) / 1e9;
+  const double gigabytes =
+      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE)) / 1e9;
   fmt::print("memory: {:.1f} GB\n", gigabytes);
   fmt::print("engine: {}\n", engine_path());
   fmt::print("backends: {}\n", GANTRY_BACKENDS);

@@ -1,23 +1,24 @@
 #include "gantry/cli/engine_exec.h"
 
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <unistd.h>
 
 #include "gantry/core/error.h"
 
 namespace gantry::cli {
 
 std::string engine_path() {
-  return (std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() / "libexec/gantry/gantry-engine").string();
+  return (std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() / "libexec/gantry/gantry-engine")
+      .string();
 }
 
 void run_engine(char** argv) {
   const std::string path = engine_path();
   ::execv(path.c_str(), argv);
-  throw InternalError({path, std::string("can't be run: ") + std::strerror(errno), "Gantry's engine beside this program", "build or install Gantry again"});
+  throw InternalError({path, std::string("can't be run: ") + std::strerror(errno),
+                       "Gantry's engine beside this program", "build or install Gantry again"});
 }
 
 }  // namespace gantry::cli

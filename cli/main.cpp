@@ -1,4 +1,5 @@
-// The program `gantry`: answers what needs no LibTorch itself, so that help comes at once, and hands the rest to the engine.
+// The program `gantry`: answers what needs no LibTorch itself, so that help comes at once, and hands the rest to the
+// engine.
 #include <algorithm>
 #include <cstdio>
 #include <exception>
@@ -45,12 +46,14 @@ int show_help(const CLI::App& app, const std::string& command) {
 // CLI11's message as one line; an unknown command gets the nearest one.
 std::string usage_line(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
   std::vector<std::string> names;
-  for (const auto* command : app.get_subcommands([](const CLI::App*) { return true; })) names.push_back(command->get_name());
+  for (const auto* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(command->get_name());
   if (argc > 1 && argv[1][0] != '-' && std::find(names.begin(), names.end(), argv[1]) == names.end()) {
     const std::string near = nearest_name(std::string(argv[1]), names);
     std::string known;
     for (const auto& name : names) known += (known.empty() ? "" : ", ") + name;
-    return format_error({"gantry", "'" + std::string(argv[1]) + "' is no command", "one of " + known, near.empty() ? "see gantry --help" : "did you mean '" + near + "'?"});
+    return format_error({"gantry", "'" + std::string(argv[1]) + "' is no command", "one of " + known,
+                         near.empty() ? "see gantry --help" : "did you mean '" + near + "'?"});
   }
   return format_error({argc > 1 ? "gantry " + std::string(argv[1]) : "gantry", error.what(), "", "see gantry --help"});
 }

@@ -10,8 +10,12 @@ using torch::autograd::Variable;
 using torch::autograd::variable_list;
 
 // Functions keep the group as an integer: it outlives the graph, and a backward reads nothing else.
-ProcessGroup& saved_group(AutogradContext* context) { return *reinterpret_cast<ProcessGroup*>(context->saved_data["group"].toInt()); }
-void save_group(AutogradContext* context, ProcessGroup* group) { context->saved_data["group"] = reinterpret_cast<std::int64_t>(group); }
+ProcessGroup& saved_group(AutogradContext* context) {
+  return *reinterpret_cast<ProcessGroup*>(context->saved_data["group"].toInt());
+}
+void save_group(AutogradContext* context, ProcessGroup* group) {
+  context->saved_data["group"] = reinterpret_cast<std::int64_t>(group);
+}
 
 torch::Tensor summed(const torch::Tensor& tensor, ProcessGroup& group) {
   torch::Tensor sum = tensor.clone(at::MemoryFormat::Contiguous);
@@ -35,24 +39,32 @@ struct CopyToGroup : torch::autograd::Function<CopyToGroup> {
 };
 
 struct ReduceFromGroup : torch::autograd::Function<ReduceFromGroup> {
-  static Variable forward(AutogradContext*, const Variable& input, ProcessGroup* group) { return summed(input, *group); }
+  static Variable forward(AutogradContext*, const Variable& input, ProcessGroup* group) {
+    return summed(input, *group);
+  }
   static variable_list backward(AutogradContext*, variable_list gradients) { return {gradients[0], {}}; }
 };
 
 struct GatherFromGroup : torch::autograd::Function<GatherFromGroup> {
-  static Variable forward(AutogradContext* context, const Variable& input, ProcessGroup* group, std::int64_t dim, const Sizes& sizes) {
+  static Variable forward(AutogradContext* context, const Variable& input, ProcessGroup* group, std::int64_t dim,
+                          const Sizes& sizes) {
     save_group(context, group);
     context->saved_data["dim"] = dim;
     context->saved_data["sizes"] = sizes;
     return all_gather_along(*group, input, static_cast<int>(dim), sizes);
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    return {own_part(gradients[0], saved_group(context), context->saved_data["dim"].toInt(), context->saved_data["sizes"].toIntVector()), {}, {}, {}};
+    return {own_part(gradients[0], saved_group(context), context->saved_data["dim"].toInt(),
+                     context->saved_data["sizes"].toIntVector()),
+            {},
+            {},
+            {}};
   }
 };
 
 struct SplitToGroup : torch::autograd::Function<SplitToGroup> {
-  static Variable forward(AutogradContext* context, const Variable& input, ProcessGroup* group, std::int64_t dim, const Sizes& sizes) {
+  static Variable forward(AutogradContext* context, const Variable& input, ProcessGroup* group, std::int64_t dim,
+                          const Sizes& sizes) {
     save_group(context, group);
     context->saved_data["dim"] = dim;
     context->saved_data["sizes"] = sizes;
@@ -61,7 +73,9 @@ struct SplitToGroup : torch::autograd::Function<SplitToGroup> {
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     return {all_gather_along(saved_group(context), gradients[0], static_cast<int>(context->saved_data["dim"].toInt()),
                              context->saved_data["sizes"].toIntVector()),
-            {}, {}, {}};
+            {},
+            {},
+            {}};
   }
 };
 
@@ -69,8 +83,12 @@ std::int64_t positive(std::int64_t dim, const torch::Tensor& tensor) { return di
 
 }  // namespace
 
-torch::Tensor copy_to_group(const torch::Tensor& input, ProcessGroup& group) { return CopyToGroup::apply(input, &group); }
-torch::Tensor reduce_from_group(const torch::Tensor& input, ProcessGroup& group) { return ReduceFromGroup::apply(input, &group); }
+torch::Tensor copy_to_group(const torch::Tensor& input, ProcessGroup& group) {
+  return CopyToGroup::apply(input, &group);
+}
+torch::Tensor reduce_from_group(const torch::Tensor& input, ProcessGroup& group) {
+  return ReduceFromGroup::apply(input, &group);
+}
 torch::Tensor gather_from_group(const torch::Tensor& input, ProcessGroup& group, int dim, const Sizes& sizes) {
   return GatherFromGroup::apply(input, &group, positive(dim, input), sizes);
 }

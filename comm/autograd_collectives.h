@@ -1,5 +1,5 @@
-// Collectives that autograd differentiates. All are collective over the group, forward and backward; a backward uses only
-// what its forward captured.
+// Collectives that autograd differentiates. All are collective over the group, forward and backward; a backward uses
+// only what its forward captured.
 #pragma once
 
 #include <torch/torch.h>

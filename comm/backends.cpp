@@ -40,11 +40,14 @@ std::string choose_backend(const std::string& configured) {
   const auto available = available_backends();
   for (const auto& name : available)
     if (name == wanted) return wanted;
-  throw ConfigError({"comm.backend", "'" + wanted + "' is not in this build", "one of those that `gantry doctor` lists", "rebuild with it, or use local"});
+  throw ConfigError({"comm.backend", "'" + wanted + "' is not in this build", "one of those that `gantry doctor` lists",
+                     "rebuild with it, or use local"});
 }
 
 #ifndef GANTRY_WITH_MPI
-int launch_mpi(const Config&, const Mesh&, const std::function<void(World&)>&) { throw InternalError({"launch", "this build has no MPI", "", ""}); }
+int launch_mpi(const Config&, const Mesh&, const std::function<void(World&)>&) {
+  throw InternalError({"launch", "this build has no MPI", "", ""});
+}
 #endif
 
 Failure describe_exception(std::exception_ptr exception) {
@@ -55,7 +58,8 @@ Failure describe_exception(std::exception_ptr exception) {
   } catch (const c10::Error& error) {
     return {InternalError::kExitCode, first_line(error.what_without_backtrace())};
   } catch (const std::bad_alloc&) {
-    return {ResourceError::kExitCode, "memory: an allocation failed; use more tensor or pipeline ranks, or smaller microbatches"};
+    return {ResourceError::kExitCode,
+            "memory: an allocation failed; use more tensor or pipeline ranks, or smaller microbatches"};
   } catch (const std::exception& error) {
     return {InternalError::kExitCode, first_line(error.what())};
   } catch (...) {

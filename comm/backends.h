@@ -30,7 +30,8 @@ struct Failure {
 };
 Failure describe_exception(std::exception_ptr exception);
 
-// Sets this thread's intra-op threads: comm.threads_per_rank, or cores / ranks of this host unless OMP_NUM_THREADS is set.
+// Sets this thread's intra-op threads: comm.threads_per_rank, or cores / ranks of this host unless OMP_NUM_THREADS is
+// set.
 void set_rank_threads(const CommConfig& config, int ranks_on_host);
 
 }  // namespace gantry

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-
 #include <numeric>
 
 #include "gantry/comm/group_calls.h"
@@ -12,11 +11,13 @@ namespace gantry {
 
 std::string describe(const Tag& tag) {
   static constexpr const char* kNames[] = {"message", "forward", "backward", "metadata"};
-  return fmt::format("{} of stage {}, microbatch {}, entry {}", kNames[static_cast<int>(tag.kind)], tag.stage, tag.microbatch, tag.entry);
+  return fmt::format("{} of stage {}, microbatch {}, entry {}", kNames[static_cast<int>(tag.kind)], tag.stage,
+                     tag.microbatch, tag.entry);
 }
 
 const char* collective_name(CollectiveKind kind) {
-  static constexpr const char* kNames[] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "barrier"};
+  static constexpr const char* kNames[] = {"all_reduce", "all_gather", "reduce_scatter",
+                                           "broadcast",  "all_to_all", "barrier"};
   return kNames[static_cast<int>(kind)];
 }
 
@@ -26,18 +27,22 @@ std::int64_t row_elements(const torch::Tensor& tensor) {
   return elements;
 }
 
-void check_gather(const torch::Tensor& whole, const torch::Tensor& part, const Sizes& sizes, int rank, int size, const char* call) {
+void check_gather(const torch::Tensor& whole, const torch::Tensor& part, const Sizes& sizes, int rank, int size,
+                  const char* call) {
   const std::int64_t total = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
-  if (static_cast<int>(sizes.size()) == size && whole.dim() > 0 && part.dim() == whole.dim() && whole.size(0) == total &&
-      part.size(0) == sizes[rank] && row_elements(whole) == row_elements(part) && whole.scalar_type() == part.scalar_type())
+  if (static_cast<int>(sizes.size()) == size && whole.dim() > 0 && part.dim() == whole.dim() &&
+      whole.size(0) == total && part.size(0) == sizes[rank] && row_elements(whole) == row_elements(part) &&
+      whole.scalar_type() == part.scalar_type())
     return;
-  throw UsageError({call, fmt::format("whole {} and part {} don't fit the sizes {} of {} ranks at rank {}", describe(whole), describe(part),
-                                      fmt::join(sizes, ", "), size, rank),
+  throw UsageError({call,
+                    fmt::format("whole {} and part {} don't fit the sizes {} of {} ranks at rank {}", describe(whole),
+                                describe(part), fmt::join(sizes, ", "), size, rank),
                     "a whole of their sum and a part of this rank's size along dim 0", ""});
 }
 
 void check_rank(int rank, int size, const char* call) {
-  if (rank < 0 || rank >= size) throw UsageError({call, fmt::format("rank {} in a group of {}", rank, size), fmt::format("0 to {}", size - 1), ""});
+  if (rank < 0 || rank >= size)
+    throw UsageError({call, fmt::format("rank {} in a group of {}", rank, size), fmt::format("0 to {}", size - 1), ""});
 }
 
 namespace {

@@ -1,4 +1,5 @@
-// What every backend checks of a collective's arguments before it starts, so that all refuse the same calls in the same words.
+// What every backend checks of a collective's arguments before it starts, so that all refuse the same calls in the same
+// words.
 #pragma once
 
 #include "gantry/comm/process_group.h"
@@ -12,7 +13,8 @@ const char* collective_name(CollectiveKind kind);
 std::int64_t row_elements(const torch::Tensor& tensor);
 
 // InternalError-free: UsageError when sizes don't fit the tensors or the group.
-void check_gather(const torch::Tensor& whole, const torch::Tensor& part, const Sizes& sizes, int rank, int size, const char* call);
+void check_gather(const torch::Tensor& whole, const torch::Tensor& part, const Sizes& sizes, int rank, int size,
+                  const char* call);
 void check_rank(int rank, int size, const char* call);
 
 }  // namespace gantry

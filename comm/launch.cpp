@@ -24,11 +24,13 @@ std::function<void(World&)> guarded(const std::function<void(World&)>& body) {
 }  // namespace
 
 int launch(const Config& config, const std::function<void(World&)>& body) {
-  if (inside_rank) throw UsageError({"launch", "was called within a rank of another launch", "", "call it once, from main"});
+  if (inside_rank)
+    throw UsageError({"launch", "was called within a rank of another launch", "", "call it once, from main"});
   try {
     const bool mpi = choose_backend(config.comm.backend) == "mpi";
     const int ranks = mpi ? launched_ranks() : config.ranks();
-    const Mesh mesh = Mesh::hybrid(ranks, config.parallel.pipeline, config.parallel.data, config.parallel.tensor, config.parallel.order);
+    const Mesh mesh = Mesh::hybrid(ranks, config.parallel.pipeline, config.parallel.data, config.parallel.tensor,
+                                   config.parallel.order);
     return mpi ? launch_mpi(config, mesh, guarded(body)) : launch_local(config, mesh, guarded(body));
   } catch (...) {
     const Failure failure = describe_exception(std::current_exception());

@@ -1,16 +1,16 @@
 // The ranks that share all mesh coordinates but some axes', and this rank's endpoint to them.
 //
-// Every operation returns a Work at once and is finished by its wait(). All members call the collectives of a group in the
-// same order. Reductions sum by rank, 0 first, so the same layout gives the same bits on every backend, run after run.
-// A group of size 1 is a real group. Operations of one group are called from one thread at a time.
-// After a member's failure every pending and later operation throws PeerError that names it.
+// Every operation returns a Work at once and is finished by its wait(). All members call the collectives of a group in
+// the same order. Reductions sum by rank, 0 first, so the same layout gives the same bits on every backend, run after
+// run. A group of size 1 is a real group. Operations of one group are called from one thread at a time. After a
+// member's failure every pending and later operation throws PeerError that names it.
 #pragma once
-
-#include <torch/torch.h>
 
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include <torch/torch.h>
 
 #include "gantry/comm/work.h"
 
@@ -51,13 +51,16 @@ class ProcessGroup {
 
   // In place. Non-contiguous tensors are allowed everywhere.
   virtual Work all_reduce(torch::Tensor& tensor, ReduceOp op = ReduceOp::kSum) = 0;
-  // out [sum of sizes, ...] gets in [sizes[rank], ...] of every rank, in rank order. `out` is the caller's, of that shape.
+  // out [sum of sizes, ...] gets in [sizes[rank], ...] of every rank, in rank order. `out` is the caller's, of that
+  // shape.
   virtual Work all_gather(torch::Tensor& out, const torch::Tensor& in, const Sizes& sizes) = 0;
   // out [sizes[rank], ...] gets this rank's rows of the sum of every rank's in [sum of sizes, ...].
-  virtual Work reduce_scatter(torch::Tensor& out, const torch::Tensor& in, const Sizes& sizes, ReduceOp op = ReduceOp::kSum) = 0;
+  virtual Work reduce_scatter(torch::Tensor& out, const torch::Tensor& in, const Sizes& sizes,
+                              ReduceOp op = ReduceOp::kSum) = 0;
   virtual Work broadcast(torch::Tensor& tensor, int root) = 0;
   // Rows of `in` dealt by in_sizes to each rank; rows of `out` come from each rank by out_sizes.
-  virtual Work all_to_all(torch::Tensor& out, const torch::Tensor& in, const Sizes& out_sizes, const Sizes& in_sizes) = 0;
+  virtual Work all_to_all(torch::Tensor& out, const torch::Tensor& in, const Sizes& out_sizes,
+                          const Sizes& in_sizes) = 0;
   virtual Work barrier() = 0;
 
   // Ends every member's pending and later operations with PeerError saying `reason`. Never blocks.

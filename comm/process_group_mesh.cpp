@@ -1,9 +1,8 @@
 #include "gantry/comm/process_group_mesh.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-
-#include <algorithm>
 
 #include "gantry/core/error.h"
 
@@ -30,7 +29,8 @@ ProcessGroup& ProcessGroupMesh::group(const std::string& axis) const {
 ProcessGroup& ProcessGroupMesh::group(std::vector<std::string> axes) const {
   std::sort(axes.begin(), axes.end());
   if (const auto found = groups_.find(axes); found != groups_.end()) return *found->second;
-  throw ConfigError({"mesh", fmt::format("there is no group along {{{}}}", fmt::join(axes, ", ")), "a set of distinct axes of " + mesh_.describe(), ""});
+  throw ConfigError({"mesh", fmt::format("there is no group along {{{}}}", fmt::join(axes, ", ")),
+                     "a set of distinct axes of " + mesh_.describe(), ""});
 }
 
 ProcessGroup& ProcessGroupMesh::world_group() const {
@@ -39,8 +39,8 @@ ProcessGroup& ProcessGroupMesh::world_group() const {
   return group(all);
 }
 
-std::vector<std::unique_ptr<ProcessGroup>> ProcessGroupMesh::make_groups(const std::string& label,
-                                                                         const std::vector<std::vector<int>>& rank_sets) const {
+std::vector<std::unique_ptr<ProcessGroup>> ProcessGroupMesh::make_groups(
+    const std::string& label, const std::vector<std::vector<int>>& rank_sets) const {
   std::vector<std::unique_ptr<ProcessGroup>> groups;
   for (const auto& ranks : rank_sets) {
     const bool member = std::find(ranks.begin(), ranks.end(), rank_) != ranks.end();

@@ -27,9 +27,10 @@ class ProcessGroupMesh {
   ProcessGroup& group(std::vector<std::string> axes) const;
   ProcessGroup& world_group() const;
 
-  // A further group, for any set of world ranks. Collective over the world: every rank passes the same list of sets and gets
-  // the group of the set it is in, nullptr where it is in none; sets may overlap.
-  std::vector<std::unique_ptr<ProcessGroup>> make_groups(const std::string& label, const std::vector<std::vector<int>>& rank_sets) const;
+  // A further group, for any set of world ranks. Collective over the world: every rank passes the same list of sets and
+  // gets the group of the set it is in, nullptr where it is in none; sets may overlap.
+  std::vector<std::unique_ptr<ProcessGroup>> make_groups(const std::string& label,
+                                                         const std::vector<std::vector<int>>& rank_sets) const;
 
  private:
   Backend& backend_;

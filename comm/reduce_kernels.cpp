@@ -46,24 +46,37 @@ template <class T, class A = T>
 void reduce_by(void* out, const void* const* inputs, int count, std::int64_t elements, ReduceOp op) {
   T* typed = static_cast<T*>(out);
   switch (op) {
-    case ReduceOp::kSum: return reduce_typed<T, A, ReduceOp::kSum>(typed, inputs, count, elements);
-    case ReduceOp::kMax: return reduce_typed<T, A, ReduceOp::kMax>(typed, inputs, count, elements);
-    case ReduceOp::kMin: return reduce_typed<T, A, ReduceOp::kMin>(typed, inputs, count, elements);
+    case ReduceOp::kSum:
+      return reduce_typed<T, A, ReduceOp::kSum>(typed, inputs, count, elements);
+    case ReduceOp::kMax:
+      return reduce_typed<T, A, ReduceOp::kMax>(typed, inputs, count, elements);
+    case ReduceOp::kMin:
+      return reduce_typed<T, A, ReduceOp::kMin>(typed, inputs, count, elements);
   }
 }
 
 }  // namespace
 
-void reduce_span(void* out, const void* const* inputs, int count, std::int64_t elements, torch::ScalarType type, ReduceOp op) {
+void reduce_span(void* out, const void* const* inputs, int count, std::int64_t elements, torch::ScalarType type,
+                 ReduceOp op) {
   switch (type) {
-    case torch::kFloat32: return reduce_by<float>(out, inputs, count, elements, op);
-    case torch::kFloat64: return reduce_by<double>(out, inputs, count, elements, op);
-    case torch::kBFloat16: return reduce_by<c10::BFloat16, float>(out, inputs, count, elements, op);
-    case torch::kFloat16: return reduce_by<c10::Half, float>(out, inputs, count, elements, op);
-    case torch::kInt64: return reduce_by<std::int64_t>(out, inputs, count, elements, op);
-    case torch::kInt32: return reduce_by<std::int32_t>(out, inputs, count, elements, op);
-    case torch::kUInt8: return reduce_by<std::uint8_t>(out, inputs, count, elements, op);
-    default: throw UsageError({"reduction", "of " + dtype_name(type) + " tensors", "a floating or integer type", "convert it first"});
+    case torch::kFloat32:
+      return reduce_by<float>(out, inputs, count, elements, op);
+    case torch::kFloat64:
+      return reduce_by<double>(out, inputs, count, elements, op);
+    case torch::kBFloat16:
+      return reduce_by<c10::BFloat16, float>(out, inputs, count, elements, op);
+    case torch::kFloat16:
+      return reduce_by<c10::Half, float>(out, inputs, count, elements, op);
+    case torch::kInt64:
+      return reduce_by<std::int64_t>(out, inputs, count, elements, op);
+    case torch::kInt32:
+      return reduce_by<std::int32_t>(out, inputs, count, elements, op);
+    case torch::kUInt8:
+      return reduce_by<std::uint8_t>(out, inputs, count, elements, op);
+    default:
+      throw UsageError(
+          {"reduction", "of " + dtype_name(type) + " tensors", "a floating or integer type", "convert it first"});
   }
 }
 

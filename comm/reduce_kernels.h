@@ -1,5 +1,5 @@
-// Sums over ranks on plain memory, shared by the backends so that they give the same bits: element by element, in rank order,
-// half precisions in float32 rounded once.
+// Sums over ranks on plain memory, shared by the backends so that they give the same bits: element by element, in rank
+// order, half precisions in float32 rounded once.
 #pragma once
 
 #include <torch/torch.h>
@@ -8,8 +8,9 @@
 
 namespace gantry {
 
-// out[i] = inputs[0][i] op inputs[1][i] op ...; out may be one of the inputs. ConfigError-free: types without an order or sum
-// (bool, complex) throw UsageError.
-void reduce_span(void* out, const void* const* inputs, int count, std::int64_t elements, torch::ScalarType type, ReduceOp op);
+// out[i] = inputs[0][i] op inputs[1][i] op ...; out may be one of the inputs. ConfigError-free: types without an order
+// or sum (bool, complex) throw UsageError.
+void reduce_span(void* out, const void* const* inputs, int count, std::int64_t elements, torch::ScalarType type,
+                 ReduceOp op);
 
 }  // namespace gantry

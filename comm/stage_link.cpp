@@ -8,7 +8,9 @@ namespace gantry {
 namespace {
 
 // Metadata goes before everything else of its message, on the message's own stage and microbatch.
-Tag metadata_tag(const StageMessage& message, int entry) { return {Tag::Kind::kMetadata, message.stage, message.microbatch, entry}; }
+Tag metadata_tag(const StageMessage& message, int entry) {
+  return {Tag::Kind::kMetadata, message.stage, message.microbatch, entry};
+}
 
 Tag entry_tag(const StageMessage& message, int entry) {
   const bool forward = message.direction == StageMessage::Direction::kForward;
@@ -49,14 +51,16 @@ StageLink::Format StageLink::gradient_format(const Format& forward) {
 void StageLink::send_format(const StageMessage& message, int to, const Format& format) {
   nlohmann::json description = nlohmann::json::array();
   for (const auto& entry : format)
-    description.push_back({entry.name, entry.spec.shape, static_cast<int>(entry.spec.dtype), entry.requires_grad, entry.absent});
+    description.push_back(
+        {entry.name, entry.spec.shape, static_cast<int>(entry.spec.dtype), entry.requires_grad, entry.absent});
   const torch::Tensor bytes = to_bytes(description.dump());
   sends_.push_back(pipeline_.send(torch::tensor({bytes.numel()}, torch::kInt64), to, metadata_tag(message, 0)));
   sends_.push_back(pipeline_.send(bytes, to, metadata_tag(message, 1)));
 }
 
 StageLink::Format StageLink::receive_format(const StageMessage& message, int from) {
-  const auto length = pipeline_.recv({{1}, torch::kInt64}, from, metadata_tag(message, 0)).result().item<std::int64_t>();
+  const auto length =
+      pipeline_.recv({{1}, torch::kInt64}, from, metadata_tag(message, 0)).result().item<std::int64_t>();
   const torch::Tensor bytes = pipeline_.recv({{length}, torch::kUInt8}, from, metadata_tag(message, 1)).result();
   const char* text = static_cast<const char*>(bytes.data_ptr());
   Format format;
@@ -79,7 +83,9 @@ void StageLink::post(const StageMessage& message, int from) {
   auto& works = posted_[{message.direction, message.stage, message.microbatch}];
   if (!works.empty() || format->empty()) return;
   for (std::size_t i = 0; i < format->size(); ++i)
-    works.push_back((*format)[i].absent ? Work() : pipeline_.recv((*format)[i].spec, from, entry_tag(message, static_cast<int>(i))));
+    works.push_back((*format)[i].absent
+                        ? Work()
+                        : pipeline_.recv((*format)[i].spec, from, entry_tag(message, static_cast<int>(i))));
 }
 
 void StageLink::send(const StageMessage& message, int to, const TensorDict& tensors) {
@@ -94,7 +100,8 @@ void StageLink::send(const StageMessage& message, int to, const TensorDict& tens
     send_entries(message, to, sent_formats_[key], tensors);
   } else {
     const auto found = received_gradients_.find({message.stage - 1, message.shape_key});
-    if (found == received_gradients_.end()) throw InternalError({"stage link", "a backward is sent before its forward came", "", ""});
+    if (found == received_gradients_.end())
+      throw InternalError({"stage link", "a backward is sent before its forward came", "", ""});
     send_entries(message, to, found->second, tensors);
   }
 }
@@ -103,7 +110,8 @@ void StageLink::send_entries(const StageMessage& message, int to, const Format& 
   for (std::size_t i = 0; i < format.size(); ++i) {
     if (format[i].absent) continue;
     const torch::Tensor tensor = tensors.get(format[i].name);
-    sends_.push_back(pipeline_.send(tensor.defined() ? tensor.detach().contiguous() : tensor, to, entry_tag(message, static_cast<int>(i))));
+    sends_.push_back(pipeline_.send(tensor.defined() ? tensor.detach().contiguous() : tensor, to,
+                                    entry_tag(message, static_cast<int>(i))));
   }
 }
 

@@ -64,8 +64,9 @@ class StageLink {
   void send_entries(const StageMessage& message, int to, const Format& format, const TensorDict& tensors);
 
   ProcessGroup& pipeline_;
-  std::map<Key, Format> sent_formats_, sent_gradients_;          // of forwards sent, and of the gradients that come back
-  std::map<Key, Format> received_formats_, received_gradients_;  // of forwards received, and of the gradients that go back
+  std::map<Key, Format> sent_formats_, sent_gradients_;  // of forwards sent, and of the gradients that come back
+  std::map<Key, Format> received_formats_,
+      received_gradients_;  // of forwards received, and of the gradients that go back
   std::map<std::tuple<StageMessage::Direction, int, int>, std::vector<Work>> posted_;
   std::vector<Work> sends_;
 };

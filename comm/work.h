@@ -1,10 +1,10 @@
-// A pending communication. Copies share it; dropping the last handle of an unfinished one is an error of the caller's that
-// is caught by finishing it first.
+// A pending communication. Copies share it; dropping the last handle of an unfinished one is an error of the caller's
+// that is caught by finishing it first.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <memory>
+
+#include <torch/torch.h>
 
 namespace gantry {
 
@@ -14,8 +14,9 @@ class Work {
   class State {
    public:
     virtual ~State() = default;
-    virtual bool done() = 0;   // makes progress, does not block; rethrows a failure
-    virtual void wait() = 0;   // blocks until done, at most the group's deadline; PeerError that says who waited for what
+    virtual bool done() = 0;  // makes progress, does not block; rethrows a failure
+    virtual void
+    wait() = 0;  // blocks until done, at most the group's deadline; PeerError that says who waited for what
     virtual torch::Tensor result() { return {}; }
   };
 
@@ -26,7 +27,8 @@ class Work {
   void wait() {
     if (state_) state_->wait();
   }
-  // Waits; of a recv the tensor received (read-only: its storage may be the sender's; undefined if an absent one was sent).
+  // Waits; of a recv the tensor received (read-only: its storage may be the sender's; undefined if an absent one was
+  // sent).
   torch::Tensor result() {
     wait();
     return state_ ? state_->result() : torch::Tensor();

@@ -18,8 +18,8 @@ class Backend {
   virtual const char* name() const = 0;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // Collective over `ranks` (ascending world ranks, this one among them); every member makes its groups in the same order.
-  // `label` names the group in messages ("tp").
+  // Collective over `ranks` (ascending world ranks, this one among them); every member makes its groups in the same
+  // order. `label` names the group in messages ("tp").
   virtual std::unique_ptr<ProcessGroup> make_group(const std::string& label, const std::vector<int>& ranks) = 0;
   // Spreads a failure to all ranks of the job. Never blocks.
   virtual void abort(const std::string& reason) = 0;

@@ -1,10 +1,9 @@
 #include "gantry/core/config.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <cmath>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -49,13 +48,16 @@ void read_model(ConfigSection section, ConfigFaults& faults, ModelConfig& model)
     section.fault("config", "is no mapping", "the model's own keys, as in its config.json");
   } else if (keys.IsDefined()) {
     for (const auto& item : keys)
-      if (item.second.IsScalar() && item.second.Tag() != "!" && (item.second.Scalar().find("inf") != std::string::npos || item.second.Scalar().find("nan") != std::string::npos) &&
+      if (item.second.IsScalar() && item.second.Tag() != "!" &&
+          (item.second.Scalar().find("inf") != std::string::npos ||
+           item.second.Scalar().find("nan") != std::string::npos) &&
           item.second.Scalar().starts_with("."))
         faults.add("model.config." + item.first.Scalar(), item.second.Mark(), "is not finite", "a finite number");
     model.config_json = to_json(keys).dump();
   }
   if (model.policy.empty() && model.path.empty() && !section.has("policy") && !section.has("path"))
-    section.fault("model", "has neither policy nor path", "model: {policy: gpt2, config: {...}} or model: {path: DIRECTORY}");
+    section.fault("model", "has neither policy nor path",
+                  "model: {policy: gpt2, config: {...}} or model: {path: DIRECTORY}");
   section.finish();
 }
 
@@ -69,13 +71,15 @@ void read_parallel(ConfigSection section, ParallelConfig& parallel) {
   section.texts("order", parallel.order);
   auto sorted = parallel.order;
   std::sort(sorted.begin(), sorted.end());
-  if (sorted != std::vector<std::string>{"dp", "pp", "tp"}) section.fault("order", fmt::format("[{}]", fmt::join(parallel.order, ", ")), "a permutation of [pp, dp, tp]");
+  if (sorted != std::vector<std::string>{"dp", "pp", "tp"})
+    section.fault("order", fmt::format("[{}]", fmt::join(parallel.order, ", ")), "a permutation of [pp, dp, tp]");
   section.finish();
 }
 
 void read_schedule(ConfigSection section, ScheduleConfig& schedule) {
   section.text("name", schedule.name);
-  if (section.has("microbatches") && section.has("microbatch_size")) section.fault("microbatch_size", "is there beside microbatches", "one of them", "take one out");
+  if (section.has("microbatches") && section.has("microbatch_size"))
+    section.fault("microbatch_size", "is there beside microbatches", "one of them", "take one out");
   int count = 0;
   if (section.integer("microbatches", count, 1); count > 0) schedule.microbatches = count;
   count = 0;
@@ -109,8 +113,11 @@ void read_betas(ConfigSection& section, OptimizerConfig& optimizer) {
   std::vector<double> read;
   if (betas.IsSequence())
     for (const auto& item : betas)
-      if (const auto value = item.IsScalar() ? parse_number(item.Scalar()) : std::nullopt; value && *value >= 0 && *value < 1) read.push_back(*value);
-  if (!betas.IsSequence() || betas.size() != 2 || read.size() != 2) return section.fault("betas", "are not two numbers from 0 to below 1", "such as [0.9, 0.95]");
+      if (const auto value = item.IsScalar() ? parse_number(item.Scalar()) : std::nullopt;
+          value && *value >= 0 && *value < 1)
+        read.push_back(*value);
+  if (!betas.IsSequence() || betas.size() != 2 || read.size() != 2)
+    return section.fault("betas", "are not two numbers from 0 to below 1", "such as [0.9, 0.95]");
   optimizer.beta1 = read[0];
   optimizer.beta2 = read[1];
 }
@@ -122,7 +129,8 @@ void read_optimizer(ConfigSection section, OptimizerConfig& optimizer) {
   section.number("eps", optimizer.eps, 0, kInfinity, /*open_below=*/true);
   section.number("weight_decay", optimizer.weight_decay, 0, kInfinity);
   double clip = 0;
-  if (section.number("clip_grad_norm", clip, 0, kInfinity, /*open_below=*/true); clip > 0) optimizer.clip_grad_norm = clip;
+  if (section.number("clip_grad_norm", clip, 0, kInfinity, /*open_below=*/true); clip > 0)
+    optimizer.clip_grad_norm = clip;
   section.texts("no_decay", optimizer.no_decay);
   section.finish();
 }
@@ -131,7 +139,9 @@ void read_lr_schedule(ConfigSection section, LrScheduleConfig& schedule, double 
   section.text("name", schedule.name);
   section.integer("warmup_steps", schedule.warmup_steps, 0);
   section.number("min_lr", schedule.min_lr, 0, kInfinity);
-  if (schedule.min_lr > lr) section.fault("min_lr", fmt::format("{} is above optimizer.lr {}", schedule.min_lr, lr), "at most the learning rate");
+  if (schedule.min_lr > lr)
+    section.fault("min_lr", fmt::format("{} is above optimizer.lr {}", schedule.min_lr, lr),
+                  "at most the learning rate");
   section.finish();
 }
 
@@ -148,14 +158,16 @@ void read_rest(ConfigFaults& faults, ConfigSection& root, Config& config) {
     checkpoint.integer("keep", config.checkpoint.keep, 1);
     checkpoint.flag("async", config.checkpoint.async);
     checkpoint.text("resume", config.checkpoint.resume);
-    if (config.checkpoint.resume == "auto" && config.checkpoint.path.empty()) checkpoint.fault("resume", "is auto, and there is no path", "checkpoint.path", "say where checkpoints are");
+    if (config.checkpoint.resume == "auto" && config.checkpoint.path.empty())
+      checkpoint.fault("resume", "is auto, and there is no path", "checkpoint.path", "say where checkpoints are");
     checkpoint.finish();
   }
   if (ConfigSection comm(faults, "comm", root.node("comm")); true) {
     comm.text("backend", config.comm.backend, {"auto", "local", "mpi", "nccl"});
     comm.number("timeout_seconds", config.comm.timeout_seconds, 0, 1e6, /*open_below=*/true);
     const YAML::Node threads = comm.node("threads_per_rank");
-    if (!(threads.IsScalar() && threads.Scalar() == "auto")) comm.integer("threads_per_rank", config.comm.threads_per_rank, 1, 4096);
+    if (!(threads.IsScalar() && threads.Scalar() == "auto"))
+      comm.integer("threads_per_rank", config.comm.threads_per_rank, 1, 4096);
     comm.finish();
   }
 }
@@ -165,7 +177,8 @@ void check_layers(ConfigFaults& faults, const YAML::Node& root, const Config& co
   const int stages = config.parallel.pipeline * config.schedule.chunks;
   if (list && static_cast<int>(list->size()) != stages) {
     faults.add("schedule.layers", root["schedule"]["layers"].Mark(),
-               fmt::format("{} entries, but pipeline {} * chunks {} = {} stages", list->size(), config.parallel.pipeline, config.schedule.chunks, stages),
+               fmt::format("{} entries, but pipeline {} * chunks {} = {} stages", list->size(),
+                           config.parallel.pipeline, config.schedule.chunks, stages),
                fmt::format("{} entries", stages), "state the layers of every stage");
   }
 }
@@ -173,8 +186,10 @@ void check_layers(ConfigFaults& faults, const YAML::Node& root, const Config& co
 Config read_all(const YAML::Node& document, ConfigFaults& faults) {
   Config config;
   ConfigSection root(faults, "", document);
-  if (!root.has("model")) root.fault("model", "is missing", "the model to train", "add model: {policy: gpt2, config: {...}}");
-  if (const YAML::Node model = root.node("model"); model.IsDefined()) read_model({faults, "model", model}, faults, config.model);
+  if (!root.has("model"))
+    root.fault("model", "is missing", "the model to train", "add model: {policy: gpt2, config: {...}}");
+  if (const YAML::Node model = root.node("model"); model.IsDefined())
+    read_model({faults, "model", model}, faults, config.model);
   read_parallel({faults, "parallel", root.node("parallel")}, config.parallel);
   read_schedule({faults, "schedule", root.node("schedule")}, config.schedule);
   if (const YAML::Node data = root.node("data"); data.IsDefined()) read_data({faults, "data", data}, config.data);
@@ -204,7 +219,8 @@ void set_path(YAML::Node root, const std::string& path, const YAML::Node& value)
 void apply_overrides(YAML::Node& document, const std::vector<std::string>& overrides, ConfigFaults& faults) {
   for (const auto& text : overrides) {
     const auto equals = text.find('=');
-    if (equals == std::string::npos || equals == 0) throw UsageError({"--set " + text, "has no value", "--set key=value", "such as --set parallel.tensor=2"});
+    if (equals == std::string::npos || equals == 0)
+      throw UsageError({"--set " + text, "has no value", "--set key=value", "such as --set parallel.tensor=2"});
     const std::string path = text.substr(0, equals);
     set_path(document, path, parse_yaml(text.substr(equals + 1), "--set " + path));
     faults.overridden.insert(path);
@@ -235,10 +251,14 @@ void Config::require_training() const {
   std::vector<std::string> missing;
   if (data.format.empty()) missing.push_back("data (format, path, ...)");
   if (train.steps == 0) missing.push_back("train.steps");
-  if (!missing.empty()) throw ConfigError({"configuration", fmt::format("{} is missing", fmt::join(missing, " and ")), "what training needs", "add it"});
+  if (!missing.empty())
+    throw ConfigError(
+        {"configuration", fmt::format("{} is missing", fmt::join(missing, " and ")), "what training needs", "add it"});
   const int replicas = parallel.data == 0 ? 1 : parallel.data;
   if (data.batch_size < replicas)
-    throw ConfigError({"data.batch_size", fmt::format("{} samples over data {} replicas leave {} without one", data.batch_size, replicas, replicas - data.batch_size),
+    throw ConfigError({"data.batch_size",
+                       fmt::format("{} samples over data {} replicas leave {} without one", data.batch_size, replicas,
+                                   replicas - data.batch_size),
                        fmt::format("at least {}", replicas), "raise it, or lower parallel.data"});
 }
 

@@ -29,7 +29,8 @@ struct ScheduleConfig {
   std::optional<int> microbatches;
   std::optional<int> microbatch_size;
   int chunks = 1;
-  std::variant<std::string, std::vector<int>> layers = std::string("default");  // default | balanced | layout string | list
+  std::variant<std::string, std::vector<int>> layers =
+      std::string("default");  // default | balanced | layout string | list
   std::string recompute = "none";
 };
 
@@ -92,11 +93,12 @@ struct Config {
   CommConfig comm;
   std::vector<std::string> libraries;
 
-  // Reads and checks a file; `overrides` are "a.b=c" as of --set. All faults are reported in one ConfigError, a line each
-  // joined by "; ", with file:line:column. InputError-free: an unreadable file is a ConfigError too.
+  // Reads and checks a file; `overrides` are "a.b=c" as of --set. All faults are reported in one ConfigError, a line
+  // each joined by "; ", with file:line:column. InputError-free: an unreadable file is a ConfigError too.
   static Config load(const std::string& path, const std::vector<std::string>& overrides = {});
   // The same from text; `name` stands for the file in messages.
-  static Config parse(const std::string& text, const std::string& name = "config", const std::vector<std::string>& overrides = {});
+  static Config parse(const std::string& text, const std::string& name = "config",
+                      const std::vector<std::string>& overrides = {});
 
   // What `gantry train` needs beyond a valid file: data, train.steps. ConfigError naming the missing keys.
   void require_training() const;

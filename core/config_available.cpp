@@ -1,9 +1,8 @@
 #include "gantry/core/config_available.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-
-#include <algorithm>
 
 #include "gantry/core/error.h"
 
@@ -21,11 +20,13 @@ YAML::Mark mark_of(const YAML::Node& document, const std::string& section, const
 
 void report_unavailable(const Config& config, const YAML::Node& document, ConfigFaults& faults) {
   if (!document.IsMap()) return;
-  auto require = [&](const std::string& section, const std::string& key, const std::string& value, const std::vector<std::string>& available) {
+  auto require = [&](const std::string& section, const std::string& key, const std::string& value,
+                     const std::vector<std::string>& available) {
     if (std::find(available.begin(), available.end(), value) != available.end()) return;
     const std::string near = nearest_name(value, available);
-    faults.add(key.empty() ? section : section + "." + key, mark_of(document, section, key), "'" + value + "' is not in this version",
-               fmt::format("one of {}", fmt::join(available, ", ")), near.empty() ? "" : "did you mean '" + near + "'?");
+    faults.add(key.empty() ? section : section + "." + key, mark_of(document, section, key),
+               "'" + value + "' is not in this version", fmt::format("one of {}", fmt::join(available, ", ")),
+               near.empty() ? "" : "did you mean '" + near + "'?");
   };
   require("parallel", "sequence_parallel", config.parallel.sequence_parallel ? "true" : "false", {"false"});
   require("parallel", "zero", std::to_string(config.parallel.zero), {"0"});

@@ -1,19 +1,22 @@
 #include "gantry/core/config_reader.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "gantry/core/error.h"
 
 namespace gantry {
 
-void ConfigFaults::add(const std::string& path, const YAML::Mark& mark, const std::string& what, const std::string& expected, const std::string& remedy) {
-  const bool from_flag = std::any_of(overridden.begin(), overridden.end(), [&](const std::string& key) { return path == key || path.starts_with(key + "."); });
-  const std::string where = from_flag ? "--set " + path : fmt::format("{}:{}:{}: {}", file, mark.line + 1, mark.column + 1, path);
+void ConfigFaults::add(const std::string& path, const YAML::Mark& mark, const std::string& what,
+                       const std::string& expected, const std::string& remedy) {
+  const bool from_flag = std::any_of(overridden.begin(), overridden.end(), [&](const std::string& key) {
+    return path == key || path.starts_with(key + ".");
+  });
+  const std::string where =
+      from_flag ? "--set " + path : fmt::format("{}:{}:{}: {}", file, mark.line + 1, mark.column + 1, path);
   lines.push_back(format_error({where, what, expected, remedy}));
 }
 
@@ -48,13 +51,15 @@ void ConfigSection::finish() {
     if (!seen.insert(key).second) faults_.add(path_of(key), item.first.Mark(), "is there twice", "each key once");
     if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
     const std::string near = nearest_name(key, known_);
-    faults_.add(path_of(key), item.first.Mark(), "is no key", fmt::format("one of {}", fmt::join(known_, ", ")), near.empty() ? "" : "did you mean '" + near + "'?");
+    faults_.add(path_of(key), item.first.Mark(), "is no key", fmt::format("one of {}", fmt::join(known_, ", ")),
+                near.empty() ? "" : "did you mean '" + near + "'?");
   }
 }
 
 YAML::Node ConfigSection::node(const std::string& key) {
   known_.push_back(key);
-  const YAML::Node& section = node_;  // a const look-up adds nothing; what it gives for a missing key can't be asked anything
+  const YAML::Node& section =
+      node_;  // a const look-up adds nothing; what it gives for a missing key can't be asked anything
   return has(key) ? section[key] : YAML::Node(YAML::NodeType::Undefined);
 }
 
@@ -63,7 +68,8 @@ bool ConfigSection::has(const std::string& key) {
   return section.IsMap() && section[key].IsDefined();
 }
 
-void ConfigSection::fault(const std::string& key, const std::string& what, const std::string& expected, const std::string& remedy) {
+void ConfigSection::fault(const std::string& key, const std::string& what, const std::string& expected,
+                          const std::string& remedy) {
   const YAML::Node& section = node_;
   YAML::Mark mark = node_.IsDefined() ? node_.Mark() : YAML::Mark();
   if (section.IsMap())
@@ -111,12 +117,14 @@ std::optional<long long> ConfigSection::whole_number(const std::string& key, lon
 }
 
 void ConfigSection::number(const std::string& key, double& value, double least, double below, bool open_below) {
-  const std::string expected = below == std::numeric_limits<double>::infinity() ? fmt::format("a number {} {}", open_below ? "above" : "of at least", least)
-                                                                                : fmt::format("a number from {} to below {}", least, below);
+  const std::string expected = below == std::numeric_limits<double>::infinity()
+                                   ? fmt::format("a number {} {}", open_below ? "above" : "of at least", least)
+                                   : fmt::format("a number from {} to below {}", least, below);
   const auto read = scalar(key, expected);
   if (!read) return;
   const auto parsed = parse_number(*read);
-  if (!parsed || *parsed < least || (open_below && *parsed == least) || *parsed >= below) return fault(key, "'" + *read + "'", expected);
+  if (!parsed || *parsed < least || (open_below && *parsed == least) || *parsed >= below)
+    return fault(key, "'" + *read + "'", expected);
   value = *parsed;
 }
 
@@ -138,7 +146,8 @@ std::optional<std::vector<int>> ConfigSection::integers(const std::string& key, 
   for (const auto& item : list) {
     const auto value = item.IsScalar() ? parse_whole_number(item.Scalar()) : std::nullopt;
     if (!value || *value < least || *value > 1'000'000) {
-      fault(key, "has the entry " + (item.IsScalar() ? "'" + item.Scalar() + "'" : std::string("that is no number")), fmt::format("whole numbers of at least {}", least));
+      fault(key, "has the entry " + (item.IsScalar() ? "'" + item.Scalar() + "'" : std::string("that is no number")),
+            fmt::format("whole numbers of at least {}", least));
       return std::nullopt;
     }
     read.push_back(static_cast<int>(*value));

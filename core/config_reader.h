@@ -1,13 +1,12 @@
 // Reads one section of a configuration strictly, collecting every fault. Internal to core/.
 #pragma once
 
-#include <yaml-cpp/yaml.h>
-
 #include <limits>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
+#include <yaml-cpp/yaml.h>
 
 namespace gantry {
 
@@ -17,7 +16,8 @@ struct ConfigFaults {
   std::set<std::string> overridden;  // paths that --set gave
   std::vector<std::string> lines;
 
-  void add(const std::string& path, const YAML::Mark& mark, const std::string& what, const std::string& expected, const std::string& remedy = "");
+  void add(const std::string& path, const YAML::Mark& mark, const std::string& what, const std::string& expected,
+           const std::string& remedy = "");
 };
 
 class ConfigSection {
@@ -36,7 +36,8 @@ class ConfigSection {
   void number(const std::string& key, double& value, double least, double below, bool open_below = false);
   void texts(const std::string& key, std::vector<std::string>& value);
   std::optional<std::vector<int>> integers(const std::string& key, long long least);
-  void fault(const std::string& key, const std::string& what, const std::string& expected, const std::string& remedy = "");
+  void fault(const std::string& key, const std::string& what, const std::string& expected,
+             const std::string& remedy = "");
 
  private:
   std::string path_of(const std::string& key) const { return path_.empty() ? key : path_ + "." + key; }

@@ -27,7 +27,8 @@ std::string quoted(const std::vector<std::string>& texts) {
 }
 
 std::string layers_text(const ScheduleConfig& schedule) {
-  if (const auto* list = std::get_if<std::vector<int>>(&schedule.layers)) return fmt::format("[{}]", fmt::join(*list, ", "));
+  if (const auto* list = std::get_if<std::vector<int>>(&schedule.layers))
+    return fmt::format("[{}]", fmt::join(*list, ", "));
   return quoted(std::get<std::string>(schedule.layers));
 }
 
@@ -40,21 +41,24 @@ std::string Config::to_yaml() const {
   if (!model.policy.empty()) out += fmt::format("  policy: {}\n", quoted(model.policy));
   if (!model.path.empty()) out += fmt::format("  path: {}\n", quoted(model.path));
   if (!model.config_json.empty()) out += fmt::format("  config: {}\n", model.config_json);
-  out += fmt::format("parallel: {{tensor: {}, pipeline: {}, data: {}, sequence_parallel: {}, zero: {}, order: [{}]}}\n", parallel.tensor, parallel.pipeline,
-                     size_text(parallel.data), parallel.sequence_parallel, parallel.zero, fmt::join(parallel.order, ", "));
+  out += fmt::format("parallel: {{tensor: {}, pipeline: {}, data: {}, sequence_parallel: {}, zero: {}, order: [{}]}}\n",
+                     parallel.tensor, parallel.pipeline, size_text(parallel.data), parallel.sequence_parallel,
+                     parallel.zero, fmt::join(parallel.order, ", "));
   out += fmt::format("schedule: {{name: {}, ", schedule.name);
   if (schedule.microbatches) out += fmt::format("microbatches: {}, ", *schedule.microbatches);
   if (schedule.microbatch_size) out += fmt::format("microbatch_size: {}, ", *schedule.microbatch_size);
-  out += fmt::format("chunks: {}, layers: {}, recompute: {}}}\n", schedule.chunks, layers_text(schedule), schedule.recompute);
+  out += fmt::format("chunks: {}, layers: {}, recompute: {}}}\n", schedule.chunks, layers_text(schedule),
+                     schedule.recompute);
   if (!data.format.empty()) {
-    out += fmt::format("data: {{format: {}, path: {}, sequence_length: {}, batch_size: {}, shuffle: {}}}\n", data.format, quoted(data.path),
-                       data.sequence_length, data.batch_size, data.shuffle);
+    out += fmt::format("data: {{format: {}, path: {}, sequence_length: {}, batch_size: {}, shuffle: {}}}\n",
+                       data.format, quoted(data.path), data.sequence_length, data.batch_size, data.shuffle);
   }
-  out += fmt::format("optimizer: {{name: {}, lr: {}, betas: [{}, {}], eps: {}, weight_decay: {}", optimizer.name, optimizer.lr, optimizer.beta1,
-                     optimizer.beta2, optimizer.eps, optimizer.weight_decay);
+  out += fmt::format("optimizer: {{name: {}, lr: {}, betas: [{}, {}], eps: {}, weight_decay: {}", optimizer.name,
+                     optimizer.lr, optimizer.beta1, optimizer.beta2, optimizer.eps, optimizer.weight_decay);
   if (optimizer.clip_grad_norm) out += fmt::format(", clip_grad_norm: {}", *optimizer.clip_grad_norm);
   if (!optimizer.no_decay.empty()) out += ", no_decay: " + quoted(optimizer.no_decay);
-  out += fmt::format("}}\nlr_schedule: {{name: {}, warmup_steps: {}, min_lr: {}}}\n", lr_schedule.name, lr_schedule.warmup_steps, lr_schedule.min_lr);
+  out += fmt::format("}}\nlr_schedule: {{name: {}, warmup_steps: {}, min_lr: {}}}\n", lr_schedule.name,
+                     lr_schedule.warmup_steps, lr_schedule.min_lr);
   out += fmt::format("precision: {}\ntrain: {{", precision);
   if (train.steps > 0) out += fmt::format("steps: {}, ", train.steps);
   out += fmt::format("seed: {}, log_every: {}}}\n", train.seed, train.log_every);
@@ -64,8 +68,8 @@ std::string Config::to_yaml() const {
   if (checkpoint.keep > 0) out += fmt::format("keep: {}, ", checkpoint.keep);
   out += fmt::format("async: {}, resume: {}}}\n", checkpoint.async, quoted(checkpoint.resume));
   if (!output.empty()) out += fmt::format("output: {}\n", quoted(output));
-  out += fmt::format("comm: {{backend: {}, timeout_seconds: {}, threads_per_rank: {}}}\nlibraries: {}\n", comm.backend, comm.timeout_seconds,
-                     size_text(comm.threads_per_rank), quoted(libraries));
+  out += fmt::format("comm: {{backend: {}, timeout_seconds: {}, threads_per_rank: {}}}\nlibraries: {}\n", comm.backend,
+                     comm.timeout_seconds, size_text(comm.threads_per_rank), quoted(libraries));
   return out;
 }
 

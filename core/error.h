@@ -1,6 +1,7 @@
 // The one tree of errors that Gantry throws, and the exit code of each kind.
 //
-// An error is one line: "where: what; expected; remedy". Empty parts are left out. Programs print it as "error: <line>".
+// An error is one line: "where: what; expected; remedy". Empty parts are left out. Programs print it as "error:
+// <line>".
 #pragma once
 
 #include <stdexcept>
@@ -38,15 +39,33 @@ class ErrorOf : public Error {
 };
 }  // namespace detail
 
-struct InternalError : detail::ErrorOf<1> { using ErrorOf::ErrorOf; };    // a bug of Gantry's
-struct UsageError : detail::ErrorOf<2> { using ErrorOf::ErrorOf; };       // wrong command line or call
-struct ConfigError : detail::ErrorOf<3> { using ErrorOf::ErrorOf; };      // YAML, mesh, shard plan
-struct InputError : detail::ErrorOf<4> { using ErrorOf::ErrorOf; };       // data or model file
-struct CheckpointError : detail::ErrorOf<5> { using ErrorOf::ErrorOf; };
-struct ResourceError : detail::ErrorOf<6> { using ErrorOf::ErrorOf; };    // memory, disk
-struct PeerError : detail::ErrorOf<7> { using ErrorOf::ErrorOf; };        // a peer lost, or a wait timed out
-struct NumericalError : detail::ErrorOf<8> { using ErrorOf::ErrorOf; };   // non-finite values, replicas that differ
-struct StopRequested : detail::ErrorOf<75> { using ErrorOf::ErrorOf; };   // stopped on request, checkpoint saved
+struct InternalError : detail::ErrorOf<1> {
+  using ErrorOf::ErrorOf;
+};  // a bug of Gantry's
+struct UsageError : detail::ErrorOf<2> {
+  using ErrorOf::ErrorOf;
+};  // wrong command line or call
+struct ConfigError : detail::ErrorOf<3> {
+  using ErrorOf::ErrorOf;
+};  // YAML, mesh, shard plan
+struct InputError : detail::ErrorOf<4> {
+  using ErrorOf::ErrorOf;
+};  // data or model file
+struct CheckpointError : detail::ErrorOf<5> {
+  using ErrorOf::ErrorOf;
+};
+struct ResourceError : detail::ErrorOf<6> {
+  using ErrorOf::ErrorOf;
+};  // memory, disk
+struct PeerError : detail::ErrorOf<7> {
+  using ErrorOf::ErrorOf;
+};  // a peer lost, or a wait timed out
+struct NumericalError : detail::ErrorOf<8> {
+  using ErrorOf::ErrorOf;
+};  // non-finite values, replicas that differ
+struct StopRequested : detail::ErrorOf<75> {
+  using ErrorOf::ErrorOf;
+};  // stopped on request, checkpoint saved
 
 // The name of `names` nearest to `name` by edit distance, or "" if none is near enough to be meant.
 template <class Names>

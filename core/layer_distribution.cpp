@@ -1,6 +1,5 @@
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <fmt/format.h>
 #include <numeric>
 
 #include "gantry/core/error.h"
@@ -11,8 +10,10 @@ namespace {
 
 void require_enough_layers(int layers, int stages) {
   if (stages > layers) {
-    throw ConfigError({"schedule.layers", fmt::format("{} layers over {} stages leaves {} stages empty", layers, stages, stages - layers),
-                       "at least one layer a stage", fmt::format("use at most {} stages, or state empty stages by a list", layers)});
+    throw ConfigError({"schedule.layers",
+                       fmt::format("{} layers over {} stages leaves {} stages empty", layers, stages, stages - layers),
+                       "at least one layer a stage",
+                       fmt::format("use at most {} stages, or state empty stages by a list", layers)});
   }
 }
 
@@ -45,7 +46,8 @@ class LayoutParser {
       if (c == '|') layers.push_back(0);
       if (c == 't') ++layers.back();
       if (c == 'E') {
-        if (embedding || layers.size() > 1 || layers.back() > 0) fail("the embedding 'E' is not at the start, or there twice");
+        if (embedding || layers.size() > 1 || layers.back() > 0)
+          fail("the embedding 'E' is not at the start, or there twice");
         embedding = true;
       }
       if (c == 'L') loss = true;
@@ -91,7 +93,8 @@ class LayoutParser {
     if (position_ >= text_.size() || text_[position_] != '*') return 1;
     ++position_;
     std::size_t count = 0, digits = 0;
-    for (; position_ < text_.size() && std::isdigit(static_cast<unsigned char>(text_[position_])) && digits < 6; ++position_, ++digits)
+    for (; position_ < text_.size() && std::isdigit(static_cast<unsigned char>(text_[position_])) && digits < 6;
+         ++position_, ++digits)
       count = count * 10 + (text_[position_] - '0');
     if (digits == 0) fail("'*' without a count");
     return count;
@@ -99,7 +102,8 @@ class LayoutParser {
 
   [[noreturn]] void fail(const std::string& what) const {
     throw ConfigError({"schedule.layers", fmt::format("'{}' at position {}: {}", text_, position_ + 1, what),
-                       "a layout such as \"Et*3|(tt|)*2t|L\"", "E embedding, t layer, L loss, | next stage, (..)*n repeats"});
+                       "a layout such as \"Et*3|(tt|)*2t|L\"",
+                       "E embedding, t layer, L loss, | next stage, (..)*n repeats"});
   }
 
   const std::string& text_;
@@ -135,8 +139,9 @@ std::vector<int> parse_layout_string(const std::string& text) { return LayoutPar
 std::vector<LayerRange> layer_ranges(const std::vector<int>& layers_of_stage, int layers, int stages) {
   const int total = std::accumulate(layers_of_stage.begin(), layers_of_stage.end(), 0);
   if (static_cast<int>(layers_of_stage.size()) != stages || total != layers) {
-    throw ConfigError({"schedule.layers", fmt::format("{} stages with {} layers in all ({})", layers_of_stage.size(), total,
-                                                      fmt::join(layers_of_stage, " + ")),
+    throw ConfigError({"schedule.layers",
+                       fmt::format("{} stages with {} layers in all ({})", layers_of_stage.size(), total,
+                                   fmt::join(layers_of_stage, " + ")),
                        fmt::format("{} stages with {} layers", stages, layers), "every layer in exactly one stage"});
   }
   std::vector<LayerRange> ranges;

@@ -1,8 +1,7 @@
 #include "gantry/core/mesh.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <fmt/format.h>
 #include <map>
 #include <set>
 
@@ -14,14 +13,16 @@ Mesh::Mesh(std::vector<Axis> axes) : axes_(std::move(axes)), size_(1) {
   std::set<std::string> names;
   for (const auto& [name, size] : axes_) {
     if (size < 1) throw ConfigError({"mesh", fmt::format("axis {} has size {}", name, size), "at least 1", ""});
-    if (!names.insert(name).second) throw ConfigError({"mesh", "axis " + name + " is there twice", "distinct names", ""});
+    if (!names.insert(name).second)
+      throw ConfigError({"mesh", "axis " + name + " is there twice", "distinct names", ""});
     size_ *= size;
   }
 }
 
 Mesh Mesh::hybrid(int ranks, int pipeline, int data, int tensor, const std::vector<std::string>& order) {
   if (pipeline < 1 || tensor < 1 || data < 0) {
-    throw ConfigError({"parallel", fmt::format("pipeline {}, data {}, tensor {}", pipeline, data, tensor), "sizes of at least 1", ""});
+    throw ConfigError({"parallel", fmt::format("pipeline {}, data {}, tensor {}", pipeline, data, tensor),
+                       "sizes of at least 1", ""});
   }
   const int model = pipeline * tensor;
   if (ranks % model != 0) {
@@ -31,22 +32,25 @@ Mesh Mesh::hybrid(int ranks, int pipeline, int data, int tensor, const std::vect
       while ((ranks / tensor) % fitting != 0) --fitting;
       remedy = fmt::format("use pipeline {}", fitting);
     }
-    throw ConfigError(fmt::format("parallel: pipeline {} * tensor {} = {} does not divide the {} ranks of this job; {}", pipeline, tensor,
-                                  model, ranks, remedy));
+    throw ConfigError(fmt::format("parallel: pipeline {} * tensor {} = {} does not divide the {} ranks of this job; {}",
+                                  pipeline, tensor, model, ranks, remedy));
   }
   if (data == 0) data = ranks / model;
   if (model * data != ranks) {
-    throw ConfigError(fmt::format("parallel: pipeline {} * data {} * tensor {} = {} is not the {} ranks of this job; use data {}", pipeline, data,
-                                  tensor, model * data, ranks, ranks / model));
+    throw ConfigError(
+        fmt::format("parallel: pipeline {} * data {} * tensor {} = {} is not the {} ranks of this job; use data {}",
+                    pipeline, data, tensor, model * data, ranks, ranks / model));
   }
   const std::map<std::string, int> sizes = {{"pp", pipeline}, {"dp", data}, {"tp", tensor}};
   std::vector<Axis> axes;
   for (const auto& name : order) {
     const auto found = sizes.find(name);
-    if (found == sizes.end()) throw ConfigError({"parallel.order", "axis '" + name + "'", "a permutation of pp, dp, tp", ""});
+    if (found == sizes.end())
+      throw ConfigError({"parallel.order", "axis '" + name + "'", "a permutation of pp, dp, tp", ""});
     axes.push_back({name, found->second});
   }
-  if (axes.size() != sizes.size()) throw ConfigError({"parallel.order", fmt::format("{} axes", axes.size()), "a permutation of pp, dp, tp", ""});
+  if (axes.size() != sizes.size())
+    throw ConfigError({"parallel.order", fmt::format("{} axes", axes.size()), "a permutation of pp, dp, tp", ""});
   return Mesh(std::move(axes));
 }
 
@@ -62,7 +66,8 @@ int Mesh::index_of(const std::string& axis) const {
 int Mesh::axis_size(const std::string& axis) const { return axes_[index_of(axis)].size; }
 
 std::vector<int> Mesh::coordinates(int rank) const {
-  if (rank < 0 || rank >= size_) throw ConfigError({"mesh", fmt::format("rank {}", rank), fmt::format("0 to {}", size_ - 1), ""});
+  if (rank < 0 || rank >= size_)
+    throw ConfigError({"mesh", fmt::format("rank {}", rank), fmt::format("0 to {}", size_ - 1), ""});
   std::vector<int> result(axes_.size());
   for (std::size_t i = axes_.size(); i-- > 0; rank /= axes_[i].size) result[i] = rank % axes_[i].size;
   return result;
@@ -84,7 +89,8 @@ std::vector<int> Mesh::ranks_along(int rank, const std::vector<std::string>& axe
   for (int other = 0; other < size_; ++other) {
     const auto theirs = coordinates(other);
     bool together = true;
-    for (std::size_t i = 0; i < axes_.size(); ++i) together = together && (mine[i] == theirs[i] || along.contains(static_cast<int>(i)));
+    for (std::size_t i = 0; i < axes_.size(); ++i)
+      together = together && (mine[i] == theirs[i] || along.contains(static_cast<int>(i)));
     if (together) ranks.push_back(other);
   }
   return ranks;

@@ -17,9 +17,10 @@ class Mesh {
   // else ConfigError.
   explicit Mesh(std::vector<Axis> axes);
 
-  // The mesh of a job of `ranks` ranks; data 0 means ranks / (tensor * pipeline). `order` is a permutation of pp, dp, tp.
-  // ConfigError with the arithmetic where the sizes don't multiply to `ranks`.
-  static Mesh hybrid(int ranks, int pipeline, int data, int tensor, const std::vector<std::string>& order = {"pp", "dp", "tp"});
+  // The mesh of a job of `ranks` ranks; data 0 means ranks / (tensor * pipeline). `order` is a permutation of pp, dp,
+  // tp. ConfigError with the arithmetic where the sizes don't multiply to `ranks`.
+  static Mesh hybrid(int ranks, int pipeline, int data, int tensor,
+                     const std::vector<std::string>& order = {"pp", "dp", "tp"});
 
   int size() const { return size_; }
   const std::vector<Axis>& axes() const { return axes_; }

@@ -20,8 +20,10 @@ struct LayerRange {
 
 class PipelineStageManager {
  public:
-  PipelineStageManager(int pipeline_rank, int pipeline_size, int chunks = 1, StagePlacement placement = StagePlacement::kLoop);
-  // A placement stated by hand: stages_of_rank[r] lists the stages of rank r. Every stage exactly once; else ConfigError.
+  PipelineStageManager(int pipeline_rank, int pipeline_size, int chunks = 1,
+                       StagePlacement placement = StagePlacement::kLoop);
+  // A placement stated by hand: stages_of_rank[r] lists the stages of rank r. Every stage exactly once; else
+  // ConfigError.
   PipelineStageManager(int pipeline_rank, const std::vector<std::vector<int>>& stages_of_rank);
 
   int pipeline_rank() const { return rank_; }
@@ -46,8 +48,8 @@ class PipelineStageManager {
 // ConfigError when there are more stages than layers. ColossalAI's rule.
 std::vector<int> distribute_layers(int layers, int stages);
 
-// Layers per stage so that the heaviest stage is as light as possible: the first stage carries `first_cost` more and the
-// last one `last_cost` more, in units of one layer. Every stage has at least one layer. ConfigError as above.
+// Layers per stage so that the heaviest stage is as light as possible: the first stage carries `first_cost` more and
+// the last one `last_cost` more, in units of one layer. Every stage has at least one layer. ConfigError as above.
 std::vector<int> distribute_layers_balanced(int layers, int stages, double first_cost, double last_cost);
 
 // Megatron's layout string: stages separated by '|', E embedding, t layer, m multi-token head (refused), L loss; "t*3",

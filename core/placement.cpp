@@ -1,8 +1,7 @@
 #include "gantry/core/placement.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <fmt/format.h>
 
 #include "gantry/core/error.h"
 
@@ -50,11 +49,14 @@ AxisPlacement replicate() { return {}; }
 
 std::vector<Range> deal(std::int64_t size, std::int64_t unit, int ranks, bool allow_empty) {
   if (unit < 1 || size % unit != 0)
-    throw ConfigError({"", fmt::format("{} elements are not a whole number of units of {}", size, unit), "", "choose a unit that divides the size"});
+    throw ConfigError({"", fmt::format("{} elements are not a whole number of units of {}", size, unit), "",
+                       "choose a unit that divides the size"});
   const std::int64_t units = size / unit;
   if (!allow_empty && units < ranks)
-    throw ConfigError({"", fmt::format("{} units (of {} elements) over {} ranks leave {} ranks empty", units, unit, ranks, ranks - units),
-                       fmt::format("at most {} ranks", units), fmt::format("use tensor {}", units)});
+    throw ConfigError(
+        {"",
+         fmt::format("{} units (of {} elements) over {} ranks leave {} ranks empty", units, unit, ranks, ranks - units),
+         fmt::format("at most {} ranks", units), fmt::format("use tensor {}", units)});
   std::vector<Range> ranges;
   std::int64_t begin = 0;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -67,7 +69,8 @@ std::vector<Range> deal(std::int64_t size, std::int64_t unit, int ranks, bool al
 
 AxisPlacement shard(int dim, std::int64_t size, int ranks, int segments, std::int64_t unit) {
   if (segments < 1 || size % segments != 0)
-    throw ConfigError({"", fmt::format("{} elements are not {} equal segments", size, segments), "", "state the segments that the projection has"});
+    throw ConfigError({"", fmt::format("{} elements are not {} equal segments", size, segments), "",
+                       "state the segments that the projection has"});
   AxisPlacement placement{.dim = dim, .segments = {}};
   const std::int64_t extent = size / segments;
   for (int i = 0; i < segments; ++i) {
@@ -100,7 +103,8 @@ std::vector<std::string> Placement::gradient_axes() const {
 }
 
 bool Placement::counted_by(const std::map<std::string, int>& coordinates, const std::vector<int>& held_stages) const {
-  if (!stages.empty() && std::find(held_stages.begin(), held_stages.end(), stages.front()) == held_stages.end()) return false;
+  if (!stages.empty() && std::find(held_stages.begin(), held_stages.end(), stages.front()) == held_stages.end())
+    return false;
   for (const auto& [axis, coordinate] : coordinates)
     if (axis != "pp" && coordinate != 0 && !along(axis).sharded()) return false;
   return true;

@@ -1,5 +1,5 @@
-// How one parameter lies on the mesh. Stated once by who shards it; slices, gradient sums, the gradient norm, checkpoints
-// and first values are all derived from it.
+// How one parameter lies on the mesh. Stated once by who shards it; slices, gradient sums, the gradient norm,
+// checkpoints and first values are all derived from it.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-// A contiguous part of the sharded dim (query, key or value of a fused projection; the whole dim when there is one), with
-// each rank's half-open range in it, in elements of the global dim. Ranges of several ranks may overlap (a key head that
-// ranks share): the lowest rank owns the common elements.
+// A contiguous part of the sharded dim (query, key or value of a fused projection; the whole dim when there is one),
+// with each rank's half-open range in it, in elements of the global dim. Ranges of several ranks may overlap (a key
+// head that ranks share): the lowest rank owns the common elements.
 struct Segment {
   Range extent;
   std::vector<Range> range_of_rank;
@@ -33,9 +33,10 @@ struct AxisPlacement {
   bool partial_gradient = false;
 
   bool sharded() const { return dim >= 0; }
-  std::vector<Range> ranges(int axis_rank) const;  // what this rank holds of dim, segment by segment; empty if replicated
-  std::vector<Range> owned(int axis_rank) const;   // `ranges` without what a lower rank has
-  std::int64_t local_size(int axis_rank) const;    // the local extent of dim
+  std::vector<Range> ranges(
+      int axis_rank) const;  // what this rank holds of dim, segment by segment; empty if replicated
+  std::vector<Range> owned(int axis_rank) const;  // `ranges` without what a lower rank has
+  std::int64_t local_size(int axis_rank) const;   // the local extent of dim
   bool overlaps() const;
   bool operator==(const AxisPlacement&) const = default;
 };
@@ -43,26 +44,26 @@ struct AxisPlacement {
 AxisPlacement replicate();
 
 // Deals `size` elements in units of `unit` over `ranks` as evenly as possible, the first ranks taking the remainder:
-// deal(32, 1, 3) -> 11, 11, 10. ConfigError (with the arithmetic) if unit does not divide size, or a rank would be empty
-// while `allow_empty` is false.
+// deal(32, 1, 3) -> 11, 11, 10. ConfigError (with the arithmetic) if unit does not divide size, or a rank would be
+// empty while `allow_empty` is false.
 std::vector<Range> deal(std::int64_t size, std::int64_t unit, int ranks, bool allow_empty = false);
 
 // A shard of `dim`, which is `segments` parts of equal extent, each dealt in units.
 AxisPlacement shard(int dim, std::int64_t size, int ranks, int segments = 1, std::int64_t unit = 1);
 
 struct Placement {
-  std::string name;                            // global name: "h.7.mlp.up.weight"
+  std::string name;  // global name: "h.7.mlp.up.weight"
   std::vector<std::int64_t> global_shape;
-  std::map<std::string, AxisPlacement> axes;   // by axis name; an axis that is absent replicates
-  std::vector<int> stages;                     // the stages that hold it, ascending; several when shared
-  std::vector<std::string> aliases;            // other global names of the same shared parameter
+  std::map<std::string, AxisPlacement> axes;  // by axis name; an axis that is absent replicates
+  std::vector<int> stages;                    // the stages that hold it, ascending; several when shared
+  std::vector<std::string> aliases;           // other global names of the same shared parameter
 
   const AxisPlacement& along(const std::string& axis) const;
   std::vector<std::int64_t> local_shape(const std::map<std::string, int>& coordinates) const;
   // The axes over which the gradient of a replica must be summed: dp always, others where they hold partial sums.
   std::vector<std::string> gradient_axes() const;
-  // True on the one rank among replicas (pp of a shared parameter, dp, tp) that counts it: lowest stage, coordinate 0 of
-  // every axis that replicates it.
+  // True on the one rank among replicas (pp of a shared parameter, dp, tp) that counts it: lowest stage, coordinate 0
+  // of every axis that replicates it.
   bool counted_by(const std::map<std::string, int>& coordinates, const std::vector<int>& held_stages) const;
 };
 

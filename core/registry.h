@@ -1,5 +1,5 @@
-// A registry of named factories; the only kind of singleton in Gantry. Additions are expected before ranks start, or from
-// one thread at a time while libraries load; look-ups may come from any thread.
+// A registry of named factories; the only kind of singleton in Gantry. Additions are expected before ranks start, or
+// from one thread at a time while libraries load; look-ups may come from any thread.
 #pragma once
 
 #include <map>
@@ -32,8 +32,9 @@ class Registry {
     std::vector<std::string> all;
     for (const auto& [key, value] : values_) known += (known.empty() ? "" : ", ") + key, all.push_back(key);
     const std::string near = nearest_name(name, all);
-    throw ConfigError({kind_, "'" + name + "' is not registered", "one of " + known,
-                       near.empty() ? "register it, or name its shared library under libraries" : "did you mean '" + near + "'?"});
+    throw ConfigError(
+        {kind_, "'" + name + "' is not registered", "one of " + known,
+         near.empty() ? "register it, or name its shared library under libraries" : "did you mean '" + near + "'?"});
   }
 
   bool contains(const std::string& name) const {

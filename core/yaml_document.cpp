@@ -1,9 +1,8 @@
 #include "gantry/core/yaml_document.h"
 
 #include <fmt/format.h>
-#include <yaml-cpp/eventhandler.h>
-
 #include <sstream>
+#include <yaml-cpp/eventhandler.h>
 
 #include "gantry/core/error.h"
 
@@ -13,7 +12,8 @@ namespace {
 constexpr std::size_t kMostBytes = 1 << 20;
 constexpr int kMostDepth = 32;
 
-[[noreturn]] void refuse(const std::string& name, const YAML::Mark& mark, const std::string& what, const std::string& remedy) {
+[[noreturn]] void refuse(const std::string& name, const YAML::Mark& mark, const std::string& what,
+                         const std::string& remedy) {
   throw ConfigError({fmt::format("{}:{}:{}", name, mark.line + 1, mark.column + 1), what, "", remedy});
 }
 
@@ -24,17 +24,28 @@ class Checker : public YAML::EventHandler {
   void OnDocumentStart(const YAML::Mark& mark) override { mark_ = mark; }
   void OnDocumentEnd() override {}
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override { check(mark, "", anchor); }
-  void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override { refuse(name_, mark, "an alias", "write the value out"); }
-  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, const std::string&) override { check(mark, tag, anchor); }
-  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, YAML::EmitterStyle::value) override { enter(mark, tag, anchor); }
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
+    refuse(name_, mark, "an alias", "write the value out");
+  }
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, const std::string&) override {
+    check(mark, tag, anchor);
+  }
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value) override {
+    enter(mark, tag, anchor);
+  }
   void OnSequenceEnd() override { --depth_; }
-  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, YAML::EmitterStyle::value) override { enter(mark, tag, anchor); }
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                  YAML::EmitterStyle::value) override {
+    enter(mark, tag, anchor);
+  }
   void OnMapEnd() override { --depth_; }
 
  private:
   void enter(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor) {
     check(mark, tag, anchor);
-    if (++depth_ > kMostDepth) refuse(name_, mark, fmt::format("nested deeper than {} levels", kMostDepth), "flatten it");
+    if (++depth_ > kMostDepth)
+      refuse(name_, mark, fmt::format("nested deeper than {} levels", kMostDepth), "flatten it");
   }
   void check(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor) {
     if (anchor != 0) refuse(name_, mark, "an anchor", "write the value out where it is needed");
@@ -52,17 +63,22 @@ void check_brackets(const std::string& text, const std::string& name) {
   for (const char c : text) {
     if (c == '[' || c == '{') ++depth;
     if (c == ']' || c == '}') depth = std::max(0, depth - 1);
-    if (depth > 2 * kMostDepth) throw ConfigError({name, fmt::format("nested deeper than {} levels", kMostDepth), "", "flatten it"});
+    if (depth > 2 * kMostDepth)
+      throw ConfigError({name, fmt::format("nested deeper than {} levels", kMostDepth), "", "flatten it"});
   }
 }
 
 }  // namespace
 
 YAML::Node parse_yaml(const std::string& text, const std::string& name) {
-  if (text.size() > kMostBytes) throw ConfigError({name, fmt::format("has {} bytes", text.size()), fmt::format("at most {}", kMostBytes), "is this a configuration?"});
-  if (text.find('\0') != std::string::npos) throw ConfigError({name, "has a zero byte", "text", "is this a configuration?"});
+  if (text.size() > kMostBytes)
+    throw ConfigError({name, fmt::format("has {} bytes", text.size()), fmt::format("at most {}", kMostBytes),
+                       "is this a configuration?"});
+  if (text.find('\0') != std::string::npos)
+    throw ConfigError({name, "has a zero byte", "text", "is this a configuration?"});
   check_brackets(text, name);
-  if (const auto start = text.find_first_not_of(" \t\r\n"); start != std::string::npos && text.compare(start, 2, "//") == 0)
+  if (const auto start = text.find_first_not_of(" \t\r\n");
+      start != std::string::npos && text.compare(start, 2, "//") == 0)
     throw ConfigError({name + ":1:1", "a comment that begins with //", "YAML or JSON", "begin comments with #"});
   try {
     std::istringstream stream(text);
@@ -70,7 +86,8 @@ YAML::Node parse_yaml(const std::string& text, const std::string& name) {
     Checker checker(name);
     if (!parser.HandleNextDocument(checker)) return YAML::Node(YAML::NodeType::Map);
     Checker second(name);
-    if (parser.HandleNextDocument(second)) throw ConfigError({name, "has several documents", "one", "take out what follows '---'"});
+    if (parser.HandleNextDocument(second))
+      throw ConfigError({name, "has several documents", "one", "take out what follows '---'"});
     return YAML::Load(text);
   } catch (const YAML::Exception& error) {
     refuse(name, error.mark, error.msg, "check the YAML there");

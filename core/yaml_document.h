@@ -1,9 +1,8 @@
 // YAML from outside, checked before it is built into nodes: size, depth, anchors, tags, several documents.
 #pragma once
 
-#include <yaml-cpp/yaml.h>
-
 #include <string>
+#include <yaml-cpp/yaml.h>
 
 namespace gantry {
 

@@ -4,7 +4,11 @@ namespace gantry {
 namespace {
 
 LoaderOptions loader_options(const DataLoaderOptions& options, int replicas, int replica) {
-  return {.global_batch = options.global_batch, .replicas = replicas, .replica = replica, .shuffle = options.shuffle, .seed = options.seed};
+  return {.global_batch = options.global_batch,
+          .replicas = replicas,
+          .replica = replica,
+          .shuffle = options.shuffle,
+          .seed = options.seed};
 }
 
 }  // namespace
@@ -15,6 +19,8 @@ DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, const DataLoaderO
       loader_(dataset_, loader_options(options, 1, 0)),
       steps_(options.steps > 0 ? options.steps : std::max<std::int64_t>(1, dataset_->size() / options.global_batch)) {}
 
-void DataLoader::distribute(int replicas, int replica) { loader_ = Loader(dataset_, loader_options(options_, replicas, replica)); }
+void DataLoader::distribute(int replicas, int replica) {
+  loader_ = Loader(dataset_, loader_options(options_, replicas, replica));
+}
 
 }  // namespace gantry

@@ -1,13 +1,12 @@
 #include "gantry/data/dataset.h"
 
-#include <fmt/format.h>
-#include <glob.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fmt/format.h>
 #include <fstream>
+#include <glob.h>
 #include <vector>
 
 #include "gantry/core/error.h"
@@ -21,7 +20,8 @@ namespace fs = std::filesystem;
 template <class Token>
 class TokenDataset final : public Dataset {
  public:
-  TokenDataset(std::vector<Token> tokens, std::int64_t sequence_length) : tokens_(std::move(tokens)), length_(sequence_length) {}
+  TokenDataset(std::vector<Token> tokens, std::int64_t sequence_length)
+      : tokens_(std::move(tokens)), length_(sequence_length) {}
   std::int64_t size() const override { return (static_cast<std::int64_t>(tokens_.size()) - 1) / length_; }
   std::int64_t sequence_length() const override { return length_; }
   void read(std::int64_t index, std::int64_t* tokens) const override {
@@ -52,14 +52,17 @@ std::vector<fs::path> files_of(const std::string& path) {
     for (std::size_t i = 0; i < found.gl_pathc; ++i)
       if (fs::is_regular_file(found.gl_pathv[i])) files.emplace_back(found.gl_pathv[i]);
   ::globfree(&found);
-  if (files.empty()) throw InputError({"data.path", "'" + path + "' is no file or folder and matches no file", "text or tokens to train on", "check the path; it is relative to the working directory"});
+  if (files.empty())
+    throw InputError({"data.path", "'" + path + "' is no file or folder and matches no file",
+                      "text or tokens to train on", "check the path; it is relative to the working directory"});
   return files;
 }
 
 std::string read_file(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (!file.good() && !file.eof()) throw InputError({path.string(), std::strerror(errno), "a file that can be read", ""});
+  if (!file.good() && !file.eof())
+    throw InputError({path.string(), std::strerror(errno), "a file that can be read", ""});
   return bytes;
 }
 
@@ -71,30 +74,38 @@ std::string read_all(const std::string& path) {
 
 void require_length(const DataConfig& config, std::size_t tokens) {
   if (static_cast<std::int64_t>(tokens) >= static_cast<std::int64_t>(config.sequence_length) + 1) return;
-  throw InputError({"data.path " + config.path, fmt::format("has {} tokens", tokens),
-                    fmt::format("at least sequence_length {} + 1 = {}", config.sequence_length, config.sequence_length + 1),
-                    "give more text or a shorter data.sequence_length"});
+  throw InputError(
+      {"data.path " + config.path, fmt::format("has {} tokens", tokens),
+       fmt::format("at least sequence_length {} + 1 = {}", config.sequence_length, config.sequence_length + 1),
+       "give more text or a shorter data.sequence_length"});
 }
 
 std::unique_ptr<Dataset> open_text(const DataConfig& config, std::int64_t vocabulary) {
   constexpr std::int64_t kBytes = 256;
   if (vocabulary < kBytes)
-    throw InputError({"data.format text", fmt::format("bytes are tokens 0 to 255, and the model's vocabulary is {}", vocabulary), "a vocabulary of at least 256", "set model.config.vocab_size"});
+    throw InputError({"data.format text",
+                      fmt::format("bytes are tokens 0 to 255, and the model's vocabulary is {}", vocabulary),
+                      "a vocabulary of at least 256", "set model.config.vocab_size"});
   const std::string bytes = read_all(config.path);
   require_length(config, bytes.size());
-  return std::make_unique<TokenDataset<std::uint8_t>>(std::vector<std::uint8_t>(bytes.begin(), bytes.end()), config.sequence_length);
+  return std::make_unique<TokenDataset<std::uint8_t>>(std::vector<std::uint8_t>(bytes.begin(), bytes.end()),
+                                                      config.sequence_length);
 }
 
 std::unique_ptr<Dataset> open_tokens(const DataConfig& config, std::int64_t vocabulary) {
   const std::string bytes = read_all(config.path);
   if (bytes.size() % 2 != 0)
-    throw InputError({"data.path " + config.path, fmt::format("has {} bytes", bytes.size()), "an even number, two for each token", "data.format tokens is raw little-endian uint16"});
+    throw InputError({"data.path " + config.path, fmt::format("has {} bytes", bytes.size()),
+                      "an even number, two for each token", "data.format tokens is raw little-endian uint16"});
   std::vector<std::uint16_t> tokens(bytes.size() / 2);
   for (std::size_t i = 0; i < tokens.size(); ++i) {
-    tokens[i] = static_cast<std::uint16_t>(static_cast<unsigned char>(bytes[2 * i]) | static_cast<unsigned char>(bytes[2 * i + 1]) << 8);
+    tokens[i] = static_cast<std::uint16_t>(static_cast<unsigned char>(bytes[2 * i]) |
+                                           static_cast<unsigned char>(bytes[2 * i + 1]) << 8);
     if (tokens[i] >= vocabulary)
-      throw InputError({"data.path " + config.path, fmt::format("token {} at place {} is outside the model's vocabulary of {}", tokens[i], i, vocabulary),
-                        fmt::format("0 to {}", vocabulary - 1), "check that the data and the model use the same tokenizer"});
+      throw InputError(
+          {"data.path " + config.path,
+           fmt::format("token {} at place {} is outside the model's vocabulary of {}", tokens[i], i, vocabulary),
+           fmt::format("0 to {}", vocabulary - 1), "check that the data and the model use the same tokenizer"});
   }
   require_length(config, tokens.size());
   return std::make_unique<TokenDataset<std::uint16_t>>(std::move(tokens), config.sequence_length);

@@ -21,8 +21,8 @@ class Loader {
  public:
   Loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options);
 
-  // {input_ids, labels}, int64 [samples, sequence], of `step` from 0. The global batch is dealt to replicas as evenly as
-  // possible, in order.
+  // {input_ids, labels}, int64 [samples, sequence], of `step` from 0. The global batch is dealt to replicas as evenly
+  // as possible, in order.
   Batch batch(std::int64_t step) const;
 
  private:

@@ -1,5 +1,5 @@
-// The order of samples: by arithmetic on the position, without a list, so that it depends on the seed alone and not on the
-// layout, and so that a run resumes anywhere.
+// The order of samples: by arithmetic on the position, without a list, so that it depends on the seed alone and not on
+// the layout, and so that a run resumes anywhere.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace gantry {
 
-// A permutation of 0 .. size - 1: a four-round Feistel network on Philox over the next even number of bits, walked until it
-// falls inside (Black and Rogaway, Ciphers with arbitrary finite domains, CT-RSA 2002).
+// A permutation of 0 .. size - 1: a four-round Feistel network on Philox over the next even number of bits, walked
+// until it falls inside (Black and Rogaway, Ciphers with arbitrary finite domains, CT-RSA 2002).
 class Permutation {
  public:
   Permutation(std::int64_t size, std::uint64_t seed, std::uint64_t epoch);
@@ -19,11 +19,12 @@ class Permutation {
   int half_bits_;
 };
 
-// Which dataset sample stands at a global position. Without shuffling position k is sample k, starting over at the end; with it
-// each pass through the dataset is a fresh permutation.
+// Which dataset sample stands at a global position. Without shuffling position k is sample k, starting over at the end;
+// with it each pass through the dataset is a fresh permutation.
 class Sampler {
  public:
-  Sampler(std::int64_t dataset_size, bool shuffle, std::uint64_t seed) : size_(dataset_size), shuffle_(shuffle), seed_(seed) {}
+  Sampler(std::int64_t dataset_size, bool shuffle, std::uint64_t seed)
+      : size_(dataset_size), shuffle_(shuffle), seed_(seed) {}
   std::int64_t sample(std::int64_t position) const;
 
  private:
@@ -38,7 +39,8 @@ struct DistributedSamplerOptions {
   int replica = 0;   // this rank's coordinate along dp: tp and pp ranks of a replica get the same
   bool shuffle = true;
   std::uint64_t seed = 1;
-  bool drop_last = false;  // true: drop what does not divide by the replicas; false: fill up from the start of the order
+  bool drop_last =
+      false;  // true: drop what does not divide by the replicas; false: fill up from the start of the order
 };
 
 // An epoch's indices for one replica, for users' own loops. The same count on every replica.

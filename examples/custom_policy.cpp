@@ -36,8 +36,11 @@ class StackPolicy final : public gantry::PolicyFor<StackImpl> {
   gantry::ShardPlan shard_plan(const StackImpl&) const override {
     return {{"blocks.*.up", gantry::Column{}}, {"blocks.*.down", gantry::Row{}}};
   }
-  gantry::StageLayout stage_layout(const StackImpl&) const override { return {.first = {"stem"}, .repeated = "blocks", .last = {"head"}}; }
-  gantry::TensorDict forward(StackImpl& model, const gantry::StageContext& stage, gantry::TensorDict in) const override {
+  gantry::StageLayout stage_layout(const StackImpl&) const override {
+    return {.first = {"stem"}, .repeated = "blocks", .last = {"head"}};
+  }
+  gantry::TensorDict forward(StackImpl& model, const gantry::StageContext& stage,
+                             gantry::TensorDict in) const override {
     torch::Tensor hidden = stage.is_first() ? model.stem(in.at("x")) : in.at("hidden");
     for (const int layer : stage.layers()) hidden = model.blocks->at<BlockImpl>(layer).forward(hidden);
     if (!stage.is_last()) return {{"hidden", hidden}};
@@ -54,7 +57,8 @@ gantry::Batch batch_of(std::int64_t step) {
 
 int main() {
   gantry::policies().add<StackPolicy>("stack");
-  const auto config = gantry::Config::parse("model: {policy: stack}\nparallel: {tensor: 2, pipeline: 2}\nschedule: {microbatches: 4}\n");
+  const auto config = gantry::Config::parse(
+      "model: {policy: stack}\nparallel: {tensor: 2, pipeline: 2}\nschedule: {microbatches: 4}\n");
   return gantry::launch(config, [&](gantry::World& world) {
     gantry::Booster booster(std::make_unique<gantry::HybridParallelPlugin>(world, config));
     Stack model(8, 4);

@@ -1,8 +1,7 @@
 #include "gantry/models/gpt2.h"
 
-#include <fmt/format.h>
-
 #include <cmath>
+#include <fmt/format.h>
 
 #include "gantry/core/error.h"
 
@@ -21,7 +20,8 @@ void initialise(Gpt2Impl& model) {
   for (const auto& item : model.named_modules("", /*include_self=*/false)) {
     if (auto* linear = dynamic_cast<nn::LinearImpl*>(item.value().get())) {
       const bool residual = item.key().ends_with("attn.proj") || item.key().ends_with("mlp.down");
-      torch::nn::init::normal_(linear->weight, 0, residual ? range / std::sqrt(2.0 * static_cast<double>(model.config.n_layer)) : range);
+      torch::nn::init::normal_(linear->weight, 0,
+                               residual ? range / std::sqrt(2.0 * static_cast<double>(model.config.n_layer)) : range);
       if (linear->bias.defined()) torch::nn::init::zeros_(linear->bias);
     } else if (auto* embedding = dynamic_cast<nn::EmbeddingImpl*>(item.value().get())) {
       torch::nn::init::normal_(embedding->weight, 0, range);
@@ -31,7 +31,8 @@ void initialise(Gpt2Impl& model) {
 
 }  // namespace
 
-Gpt2AttentionImpl::Gpt2AttentionImpl(const Gpt2Config& config) : heads_(config.n_head), head_size_(config.n_embd / config.n_head) {
+Gpt2AttentionImpl::Gpt2AttentionImpl(const Gpt2Config& config)
+    : heads_(config.n_head), head_size_(config.n_embd / config.n_head) {
   qkv = register_module("qkv", nn::Linear(config.n_embd, 3 * config.n_embd));
   proj = register_module("proj", nn::Linear(config.n_embd, config.n_embd));
   attn_dropout = register_module("attn_dropout", nn::Dropout(config.attn_pdrop));
@@ -57,7 +58,9 @@ Gpt2MlpImpl::Gpt2MlpImpl(const Gpt2Config& config) : activation_(config.activati
   dropout = register_module("dropout", nn::Dropout(config.resid_pdrop));
 }
 
-torch::Tensor Gpt2MlpImpl::forward(const torch::Tensor& hidden) { return dropout(down(activate(up(hidden), activation_))); }
+torch::Tensor Gpt2MlpImpl::forward(const torch::Tensor& hidden) {
+  return dropout(down(activate(up(hidden), activation_)));
+}
 
 Gpt2BlockImpl::Gpt2BlockImpl(const Gpt2Config& config) {
   ln_1 = register_module("ln_1", nn::LayerNorm(config.n_embd, config.layer_norm_epsilon));
@@ -78,7 +81,8 @@ Gpt2Impl::Gpt2Impl(const Gpt2Config& config) : config(config) {
   h = register_module("h", torch::nn::ModuleList());
   for (std::int64_t layer = 0; layer < config.n_layer; ++layer) h->push_back(Gpt2Block(config));
   ln_f = register_module("ln_f", nn::LayerNorm(config.n_embd, config.layer_norm_epsilon));
-  lm_head = register_module("lm_head", nn::Linear(torch::nn::LinearOptions(config.n_embd, config.vocab_size).bias(false)));
+  lm_head =
+      register_module("lm_head", nn::Linear(torch::nn::LinearOptions(config.n_embd, config.vocab_size).bias(false)));
   initialise(*this);
   if (config.tie_word_embeddings) lm_head->tie_weight(wte->weight);
 }
@@ -86,13 +90,15 @@ Gpt2Impl::Gpt2Impl(const Gpt2Config& config) : config(config) {
 torch::Tensor Gpt2Impl::embed(const torch::Tensor& input_ids) {
   const std::int64_t tokens = input_ids.size(1);
   if (tokens > config.n_positions) {
-    throw InputError({"input_ids", fmt::format("{} tokens a sample", tokens), fmt::format("at most the model's {} positions", config.n_positions),
-                      "shorten the samples"});
+    throw InputError({"input_ids", fmt::format("{} tokens a sample", tokens),
+                      fmt::format("at most the model's {} positions", config.n_positions), "shorten the samples"});
   }
   return drop(wte(input_ids) + wpe(torch::arange(tokens, input_ids.options())));
 }
 
-torch::Tensor Gpt2Impl::block(int layer, const torch::Tensor& hidden) { return h->at<Gpt2BlockImpl>(layer).forward(hidden); }
+torch::Tensor Gpt2Impl::block(int layer, const torch::Tensor& hidden) {
+  return h->at<Gpt2BlockImpl>(layer).forward(hidden);
+}
 
 torch::Tensor Gpt2Impl::head(const torch::Tensor& hidden) { return lm_head(ln_f(hidden)); }
 

@@ -1,5 +1,5 @@
-// GPT-2 for one device, on layers that a policy can shard. Parameter names: wte, wpe, h.N.{ln_1, attn.qkv, attn.proj, ln_2,
-// mlp.up, mlp.down}, ln_f, lm_head (without bias; tied to wte or not).
+// GPT-2 for one device, on layers that a policy can shard. Parameter names: wte, wpe, h.N.{ln_1, attn.qkv, attn.proj,
+// ln_2, mlp.up, mlp.down}, ln_f, lm_head (without bias; tied to wte or not).
 #pragma once
 
 #include <torch/torch.h>
@@ -17,7 +17,7 @@ struct Gpt2Config {  // Hugging Face's keys
   std::int64_t n_embd = 768;
   std::int64_t n_layer = 12;
   std::int64_t n_head = 12;
-  std::int64_t n_inner = 0;  // 0: 4 * n_embd
+  std::int64_t n_inner = 0;                      // 0: 4 * n_embd
   std::string activation_function = "gelu_new";  // gelu_new | gelu | relu
   double resid_pdrop = 0.1;
   double embd_pdrop = 0.1;
@@ -68,9 +68,9 @@ class Gpt2Impl : public torch::nn::Module {
   // The whole model: {input_ids int64 [B, S]} -> {logits [B, S, V]}.
   TensorDict forward(const TensorDict& inputs);
   // Its parts, for a pipeline: embedding, one block, head.
-  torch::Tensor embed(const torch::Tensor& input_ids);     // [B, S] -> [B, S, H]; InputError if S > n_positions
+  torch::Tensor embed(const torch::Tensor& input_ids);  // [B, S] -> [B, S, H]; InputError if S > n_positions
   torch::Tensor block(int layer, const torch::Tensor& hidden);
-  torch::Tensor head(const torch::Tensor& hidden);          // [B, S, H] -> [B, S, V]
+  torch::Tensor head(const torch::Tensor& hidden);  // [B, S, H] -> [B, S, V]
 
   const Gpt2Config config;
   nn::Embedding wte{nullptr}, wpe{nullptr};

@@ -17,7 +17,8 @@ std::int64_t size_of(const json& config, const std::string& key, std::int64_t mi
   if (!config.contains(key) || config[key].is_null()) return missing;
   const json& value = config[key];
   constexpr std::int64_t kMost = std::int64_t{1} << 31;
-  if (!value.is_number_integer() || value.get<double>() < static_cast<double>(least) || value.get<double>() > static_cast<double>(kMost))
+  if (!value.is_number_integer() || value.get<double>() < static_cast<double>(least) ||
+      value.get<double>() > static_cast<double>(kMost))
     refuse(key, value, fmt::format("a whole number from {}", least));
   return value.get<std::int64_t>();
 }
@@ -37,10 +38,12 @@ bool flag_of(const json& config, const std::string& key, bool missing) {
 }
 
 void refuse_other_mathematics(const json& config) {
-  if (flag_of(config, "scale_attn_by_inverse_layer_idx", false)) refuse("scale_attn_by_inverse_layer_idx", true, "false");
+  if (flag_of(config, "scale_attn_by_inverse_layer_idx", false))
+    refuse("scale_attn_by_inverse_layer_idx", true, "false");
   if (flag_of(config, "add_cross_attention", false)) refuse("add_cross_attention", true, "false");
   if (!flag_of(config, "scale_attn_weights", true)) refuse("scale_attn_weights", false, "true");
-  if (config.contains("model_type") && config["model_type"] != "gpt2") refuse("model_type", config["model_type"], "\"gpt2\"");
+  if (config.contains("model_type") && config["model_type"] != "gpt2")
+    refuse("model_type", config["model_type"], "\"gpt2\"");
 }
 
 std::vector<TensorName> tensor_names(const json& keys) {
@@ -88,7 +91,8 @@ json hugging_face_config(const json& keys) {
 }  // namespace
 
 Gpt2Config gpt2_config(const json& keys) {
-  if (!keys.is_object()) throw ConfigError({"model.config", "is " + keys.dump(), "a mapping of Hugging Face's GPT-2 keys", ""});
+  if (!keys.is_object())
+    throw ConfigError({"model.config", "is " + keys.dump(), "a mapping of Hugging Face's GPT-2 keys", ""});
   refuse_other_mathematics(keys);
   Gpt2Config config;
   config.vocab_size = size_of(keys, "vocab_size", config.vocab_size);
@@ -105,7 +109,8 @@ Gpt2Config gpt2_config(const json& keys) {
   config.tie_word_embeddings = flag_of(keys, "tie_word_embeddings", config.tie_word_embeddings);
   if (keys.contains("activation_function")) {
     const json& name = keys["activation_function"];
-    if (name != "gelu_new" && name != "gelu" && name != "relu") refuse("activation_function", name, "gelu_new, gelu or relu");
+    if (name != "gelu_new" && name != "gelu" && name != "relu")
+      refuse("activation_function", name, "gelu_new, gelu or relu");
     config.activation_function = name;
   }
   if (config.n_embd % config.n_head != 0)
@@ -114,7 +119,9 @@ Gpt2Config gpt2_config(const json& keys) {
 }
 
 ModelFamily gpt2_family() {
-  return {.build = [](const json& keys) -> std::shared_ptr<torch::nn::Module> { return std::make_shared<Gpt2Impl>(gpt2_config(keys)); },
+  return {.build = [](const json& keys) -> std::shared_ptr<torch::nn::Module> {
+            return std::make_shared<Gpt2Impl>(gpt2_config(keys));
+          },
           .tensor_names = tensor_names,
           .hugging_face_config = hugging_face_config,
           .model_type = "gpt2",

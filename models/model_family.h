@@ -1,14 +1,14 @@
-// What Gantry knows of a model by its name: how to build it from Hugging Face's config.json, and the names and orientation of
-// its tensors in Hugging Face's files.
+// What Gantry knows of a model by its name: how to build it from Hugging Face's config.json, and the names and
+// orientation of its tensors in Hugging Face's files.
 #pragma once
-
-#include <torch/torch.h>
 
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+
+#include <torch/torch.h>
 
 #include "gantry/core/registry.h"
 
@@ -22,8 +22,8 @@ struct TensorName {
 };
 
 struct ModelFamily {
-  // From config.json's keys (a subset is fine: defaults are Hugging Face's). ConfigError for unknown keys of ours, wrong types
-  // or values this family can't do, naming the key.
+  // From config.json's keys (a subset is fine: defaults are Hugging Face's). ConfigError for unknown keys of ours,
+  // wrong types or values this family can't do, naming the key.
   std::function<std::shared_ptr<torch::nn::Module>(const nlohmann::json& config)> build;
   // Every parameter of that model; a tied one once, under the input embedding's name.
   std::function<std::vector<TensorName>(const nlohmann::json& config)> tensor_names;

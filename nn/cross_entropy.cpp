@@ -15,19 +15,24 @@ void check_labels(const torch::Tensor& labels, std::int64_t vocabulary, std::int
   const torch::Tensor wrong = ((labels < 0) | (labels >= vocabulary)) & (labels != ignored);
   if (!wrong.any().item<bool>()) return;
   const auto place = wrong.nonzero()[0][0].item<std::int64_t>();
-  throw InputError({"labels", fmt::format("{} at place {} is outside the vocabulary of {}", labels[place].item<std::int64_t>(), place, vocabulary),
-                    fmt::format("0 to {}, or {} to ignore it", vocabulary - 1, ignored), "check that the data and the model use the same tokenizer"});
+  throw InputError({"labels",
+                    fmt::format("{} at place {} is outside the vocabulary of {}", labels[place].item<std::int64_t>(),
+                                place, vocabulary),
+                    fmt::format("0 to {}, or {} to ignore it", vocabulary - 1, ignored),
+                    "check that the data and the model use the same tokenizer"});
 }
 
-// The sum over counted rows of -log softmax(logits)[label], smoothed. One maximum and one sum travel over the group, for all
-// three of: sum of exponentials, label's logit, sum of logits. Megatron-LM's vocabulary-parallel loss, with the smoothing
-// over the whole vocabulary. The backward communicates nothing.
+// The sum over counted rows of -log softmax(logits)[label], smoothed. One maximum and one sum travel over the group,
+// for all three of: sum of exponentials, label's logit, sum of logits. Megatron-LM's vocabulary-parallel loss, with the
+// smoothing over the whole vocabulary. The backward communicates nothing.
 struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
-  static Variable forward(AutogradContext* context, const Variable& logits, const torch::Tensor& labels, ProcessGroup* group, std::int64_t first,
-                          std::int64_t vocabulary, std::int64_t ignored, double smoothing) {
+  static Variable forward(AutogradContext* context, const Variable& logits, const torch::Tensor& labels,
+                          ProcessGroup* group, std::int64_t first, std::int64_t vocabulary, std::int64_t ignored,
+                          double smoothing) {
     const std::int64_t rows = logits.size(0), width = logits.size(1);
     const torch::Tensor counted = labels != ignored;
-    torch::Tensor largest = width > 0 ? std::get<0>(logits.max(1)) : logits.new_full({rows}, -std::numeric_limits<double>::infinity());
+    torch::Tensor largest =
+        width > 0 ? std::get<0>(logits.max(1)) : logits.new_full({rows}, -std::numeric_limits<double>::infinity());
     if (group) group->all_reduce(largest, ReduceOp::kMax).wait();
 
     const torch::Tensor local = labels - first;
@@ -57,7 +62,8 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
     const double smoothing = context->saved_data["smoothing"].toDouble();
     torch::Tensor gradient = probabilities.clone();
     if (smoothing > 0) gradient.sub_(smoothing / static_cast<double>(context->saved_data["vocabulary"].toInt()));
-    if (gradient.size(1) > 0) gradient.scatter_add_(1, index, (here.to(gradient.scalar_type()) * -(1 - smoothing)).unsqueeze(1));
+    if (gradient.size(1) > 0)
+      gradient.scatter_add_(1, index, (here.to(gradient.scalar_type()) * -(1 - smoothing)).unsqueeze(1));
     gradient.mul_((counted.to(gradient.scalar_type()) * gradients[0]).unsqueeze(1));
     return {gradient, {}, {}, {}, {}, {}, {}};
   }
@@ -65,23 +71,27 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
 
 }  // namespace
 
-Loss cross_entropy(const torch::Tensor& logits, const torch::Tensor& labels, ProcessGroup& group, const AxisPlacement& vocabulary,
-                   const CrossEntropyOptions& options) {
+Loss cross_entropy(const torch::Tensor& logits, const torch::Tensor& labels, ProcessGroup& group,
+                   const AxisPlacement& vocabulary, const CrossEntropyOptions& options) {
   std::int64_t first = 0, whole = logits.size(-1);
   if (vocabulary.sharded()) {
     const Range own = vocabulary.ranges(group.rank()).front();
     first = own.begin;
     whole = vocabulary.segments.front().extent.end;
     if (logits.size(-1) != own.size()) {
-      throw UsageError({"cross entropy", fmt::format("{} logits a token, where this rank's part of the vocabulary is {}", logits.size(-1), own.size()),
-                        "logits split over tp as the output layer leaves them", "don't gather the logits, or pass replicate() for whole ones"});
+      throw UsageError({"cross entropy",
+                        fmt::format("{} logits a token, where this rank's part of the vocabulary is {}",
+                                    logits.size(-1), own.size()),
+                        "logits split over tp as the output layer leaves them",
+                        "don't gather the logits, or pass replicate() for whole ones"});
     }
   }
   const torch::Tensor flat = labels.reshape({-1});
   check_labels(flat, whole, options.ignore_index);
   // Whole logits are the same on every rank: each sums its own, without a group.
   ProcessGroup* over = vocabulary.sharded() ? &group : nullptr;
-  const torch::Tensor sum = CrossEntropy::apply(logits.reshape({-1, logits.size(-1)}), flat, over, first, whole, options.ignore_index, options.label_smoothing);
+  const torch::Tensor sum = CrossEntropy::apply(logits.reshape({-1, logits.size(-1)}), flat, over, first, whole,
+                                                options.ignore_index, options.label_smoothing);
   return Loss(sum, (flat != options.ignore_index).sum());
 }
 

@@ -1,9 +1,9 @@
 // Cross entropy over logits that are whole or split over tp along the vocabulary, without gathering them.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <functional>
+
+#include <torch/torch.h>
 
 #include "gantry/comm/process_group.h"
 #include "gantry/core/placement.h"
@@ -11,8 +11,8 @@
 
 namespace gantry {
 
-// What a criterion returns: the sum over counted tokens, and how many were counted. A plain scalar mean converts: it then
-// counts as one token per sample of the microbatch.
+// What a criterion returns: the sum over counted tokens, and how many were counted. A plain scalar mean converts: it
+// then counts as one token per sample of the microbatch.
 struct Loss {
   torch::Tensor sum;    // [] with a graph
   torch::Tensor count;  // [] int64; undefined: `sum` is a mean over the microbatch
@@ -27,11 +27,11 @@ struct CrossEntropyOptions {
   double label_smoothing = 0;
 };
 
-// logits [..., V local], labels int64 [...] -> sum and count. `vocabulary`: how the last dim lies over `group` (replicate()
-// and any group of size 1 for whole logits). InputError for a label outside the vocabulary that is not ignore_index.
-// Collective over the group, forward only.
-Loss cross_entropy(const torch::Tensor& logits, const torch::Tensor& labels, ProcessGroup& group, const AxisPlacement& vocabulary,
-                   const CrossEntropyOptions& options = {});
+// logits [..., V local], labels int64 [...] -> sum and count. `vocabulary`: how the last dim lies over `group`
+// (replicate() and any group of size 1 for whole logits). InputError for a label outside the vocabulary that is not
+// ignore_index. Collective over the group, forward only.
+Loss cross_entropy(const torch::Tensor& logits, const torch::Tensor& labels, ProcessGroup& group,
+                   const AxisPlacement& vocabulary, const CrossEntropyOptions& options = {});
 
 }  // namespace nn
 }  // namespace gantry

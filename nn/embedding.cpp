@@ -14,10 +14,11 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Variable;
 using torch::autograd::variable_list;
 
-// Rows of `weight` by flat index, zero where `index` is outside it. The gradient is added into weight.grad row by row in the
-// order of the tokens, the same for every layout.
+// Rows of `weight` by flat index, zero where `index` is outside it. The gradient is added into weight.grad row by row
+// in the order of the tokens, the same for every layout.
 struct LookUp : torch::autograd::Function<LookUp> {
-  static Variable forward(AutogradContext* context, const Variable& weight, const torch::Tensor& index, const std::optional<torch::Tensor>& outside) {
+  static Variable forward(AutogradContext* context, const Variable& weight, const torch::Tensor& index,
+                          const std::optional<torch::Tensor>& outside) {
     context->save_for_backward({weight, index, outside.value_or(torch::Tensor())});
     torch::Tensor rows = weight.index_select(0, index);
     if (outside) rows.masked_fill_(outside->unsqueeze(-1), 0);
@@ -45,8 +46,9 @@ void check_indices(const torch::Tensor& indices, std::int64_t count) {
     position += (dim ? ", " : "") + std::to_string(at);
     value = value[at];
   }
-  throw InputError({"tokens", fmt::format("{} at [{}] is outside the vocabulary of {}", value.item<std::int64_t>(), position, count),
-                    fmt::format("0 to {}", count - 1), "check that the data and the model use the same tokenizer"});
+  throw InputError(
+      {"tokens", fmt::format("{} at [{}] is outside the vocabulary of {}", value.item<std::int64_t>(), position, count),
+       fmt::format("0 to {}", count - 1), "check that the data and the model use the same tokenizer"});
 }
 
 }  // namespace
@@ -76,7 +78,8 @@ torch::Tensor EmbeddingImpl::forward(const torch::Tensor& indices) {
 }
 
 Placements EmbeddingImpl::shard(const ShardStyle& style, ProcessGroup& group) {
-  if (!std::holds_alternative<Vocab>(style)) throw ConfigError({"", "an Embedding can't be split as " + describe(style), "Vocab{}", ""});
+  if (!std::holds_alternative<Vocab>(style))
+    throw ConfigError({"", "an Embedding can't be split as " + describe(style), "Vocab{}", ""});
   placement_ = gantry::shard(0, options.num_embeddings(), group.size());
   group_ = &group;
   shard_tensor(weight, placement_, group.rank());

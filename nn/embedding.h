@@ -7,8 +7,8 @@
 
 namespace gantry::nn {
 
-// forward: int64 [...] -> [..., dim]; InputError for an index outside the vocabulary. After shard(Vocab) each rank looks up its
-// own rows and the results are summed over tp.
+// forward: int64 [...] -> [..., dim]; InputError for an index outside the vocabulary. After shard(Vocab) each rank
+// looks up its own rows and the results are summed over tp.
 class EmbeddingImpl : public torch::nn::Module, public Shardable {
  public:
   EmbeddingImpl(std::int64_t count, std::int64_t dim) : EmbeddingImpl(torch::nn::EmbeddingOptions(count, dim)) {}

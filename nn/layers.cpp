@@ -14,10 +14,13 @@ LayerNormImpl::LayerNormImpl(std::int64_t size, double eps) : size_(size), eps_(
   torch::nn::init::zeros_(bias);
 }
 
-torch::Tensor LayerNormImpl::forward(const torch::Tensor& input) { return torch::layer_norm(input, {size_}, weight, bias, eps_); }
+torch::Tensor LayerNormImpl::forward(const torch::Tensor& input) {
+  return torch::layer_norm(input, {size_}, weight, bias, eps_);
+}
 
 DropoutImpl::DropoutImpl(double p) : p_(p) {
-  if (!(p >= 0 && p < 1)) throw ConfigError({"dropout", fmt::format("probability {}", p), "at least 0 and below 1", ""});
+  if (!(p >= 0 && p < 1))
+    throw ConfigError({"dropout", fmt::format("probability {}", p), "at least 0 and below 1", ""});
 }
 
 torch::Tensor DropoutImpl::forward(const torch::Tensor& input) {
@@ -30,19 +33,22 @@ torch::Tensor DropoutImpl::forward(const torch::Tensor& input) {
   return input * dropout_mask(input, p_, name_in_model_, context, offset, global);
 }
 
-torch::Tensor attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value, bool causal, const DropoutImpl& dropout,
-                        const HeadRange& heads) {
-  if (!dropout.is_training() || dropout.p() == 0) return at::scaled_dot_product_attention(query, key, value, {}, 0.0, causal);
+torch::Tensor attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value, bool causal,
+                        const DropoutImpl& dropout, const HeadRange& heads) {
+  if (!dropout.is_training() || dropout.p() == 0)
+    return at::scaled_dot_product_attention(query, key, value, {}, 0.0, causal);
   const std::int64_t tokens = query.size(2);
   torch::Tensor scores = at::matmul(query * (1 / std::sqrt(static_cast<double>(query.size(3)))), key.transpose(-2, -1));
   if (causal) {
-    const torch::Tensor later = torch::ones({tokens, tokens}, torch::TensorOptions(torch::kBool).device(query.device())).triu(1);
+    const torch::Tensor later =
+        torch::ones({tokens, tokens}, torch::TensorOptions(torch::kBool).device(query.device())).triu(1);
     scores = scores.masked_fill(later, -std::numeric_limits<double>::infinity());
   }
   const torch::Tensor weights = scores.softmax(-1);
   const RandomContext context = random_context();
-  const torch::Tensor mask = dropout_mask(weights, dropout.p(), dropout.global_name(), context, {context.first_sample, heads.first, 0, 0},
-                                          {0, heads.total, weights.size(2), weights.size(3)});
+  const torch::Tensor mask =
+      dropout_mask(weights, dropout.p(), dropout.global_name(), context, {context.first_sample, heads.first, 0, 0},
+                   {0, heads.total, weights.size(2), weights.size(3)});
   return at::matmul(weights * mask, value);
 }
 

@@ -20,8 +20,8 @@ class LayerNormImpl : public torch::nn::Module {
 };
 TORCH_MODULE(LayerNorm);
 
-// Zeroes elements with probability p in training and scales the rest by 1 / (1 - p). The mask depends on (seed, step, global
-// name, place in the global tensor) alone. Input [samples, tokens, features...], replicated over tp.
+// Zeroes elements with probability p in training and scales the rest by 1 / (1 - p). The mask depends on (seed, step,
+// global name, place in the global tensor) alone. Input [samples, tokens, features...], replicated over tp.
 class DropoutImpl : public torch::nn::Module, public Named {
  public:
   explicit DropoutImpl(double p);
@@ -38,13 +38,14 @@ TORCH_MODULE(Dropout);
 
 // What attention needs to know of the heads that this rank holds.
 struct HeadRange {
-  std::int64_t first = 0;   // of the global heads
-  std::int64_t count = 0;   // held here
+  std::int64_t first = 0;  // of the global heads
+  std::int64_t count = 0;  // held here
   std::int64_t total = 0;
 };
 
-// query, key, value [samples, heads, tokens, head size] -> the same shape; softmax(q k^T / sqrt(head size)) v, causal if asked.
-// scaled_dot_product_attention's fused kernel without dropout; with it the mask comes from `dropout`'s name by global head.
+// query, key, value [samples, heads, tokens, head size] -> the same shape; softmax(q k^T / sqrt(head size)) v, causal
+// if asked. scaled_dot_product_attention's fused kernel without dropout; with it the mask comes from `dropout`'s name
+// by global head.
 torch::Tensor attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value, bool causal,
                         const DropoutImpl& dropout, const HeadRange& heads);
 

@@ -17,8 +17,8 @@ using torch::autograd::variable_list;
 
 // y = x W^T + b over rows. `input_sum` is the group over which the input's gradient is summed, or null.
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
-  static Variable forward(AutogradContext* context, const Variable& input, const Variable& weight, const std::optional<torch::Tensor>& bias,
-                          ProcessGroup* input_sum) {
+  static Variable forward(AutogradContext* context, const Variable& input, const Variable& weight,
+                          const std::optional<torch::Tensor>& bias, ProcessGroup* input_sum) {
     const torch::Tensor rows = input.reshape({-1, weight.size(1)});
     context->save_for_backward({rows, weight, bias.value_or(torch::Tensor())});
     context->saved_data["shape"] = input.sizes().vec();
@@ -71,7 +71,8 @@ void LinearImpl::reset_parameters() {
 }
 
 void LinearImpl::tie_weight(const torch::Tensor& other) {
-  if (other.sizes() != weight.sizes()) throw ConfigError({"tied weight", describe(other) + " is not " + describe(weight), "equal shapes", ""});
+  if (other.sizes() != weight.sizes())
+    throw ConfigError({"tied weight", describe(other) + " is not " + describe(weight), "equal shapes", ""});
   weight = parameters_["weight"] = other;
 }
 
@@ -83,14 +84,17 @@ torch::Tensor LinearImpl::forward(const torch::Tensor& input) {
     const bool gather = style_ && std::get<Column>(*style_).gather_output;
     return gather ? gather_columns(output) : output;
   }
-  const torch::Tensor part = row->input_is_parallel ? input : split_to_group(input, *group_, -1, sizes_along(weight_placement_, *group_));
+  const torch::Tensor part =
+      row->input_is_parallel ? input : split_to_group(input, *group_, -1, sizes_along(weight_placement_, *group_));
   const torch::Tensor sum = LinearFunction::apply(part, weight, std::optional<torch::Tensor>(), nullptr);
   if (!row->reduce_output) return sum;
   const torch::Tensor output = reduce_from_group(sum, *group_);
   return bias.defined() && !row->skip_bias_add ? output + bias : output;
 }
 
-std::optional<torch::Tensor> LinearImpl::optional_bias() const { return bias.defined() ? std::optional(bias) : std::nullopt; }
+std::optional<torch::Tensor> LinearImpl::optional_bias() const {
+  return bias.defined() ? std::optional(bias) : std::nullopt;
+}
 
 // Ranks' columns come rank by rank; a fused projection's segments are put back in their order.
 torch::Tensor LinearImpl::gather_columns(const torch::Tensor& output) const {
@@ -111,7 +115,8 @@ torch::Tensor LinearImpl::gather_columns(const torch::Tensor& output) const {
 }
 
 Placements LinearImpl::shard(const ShardStyle& style, ProcessGroup& group) {
-  if (std::holds_alternative<Vocab>(style)) throw ConfigError({"", "a Linear can't be split as Vocab{}", "Column{} or Row{}", ""});
+  if (std::holds_alternative<Vocab>(style))
+    throw ConfigError({"", "a Linear can't be split as Vocab{}", "Column{} or Row{}", ""});
   Placements placements;
   if (const auto* column = std::get_if<Column>(&style)) {
     weight_placement_ = gantry::shard(0, options.out_features(), group.size(), column->segments, column->unit);

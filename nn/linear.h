@@ -1,21 +1,22 @@
 // Linear, drop-in for torch::nn::Linear (same options, same parameter names), that can be sharded over tp in place.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <optional>
+
+#include <torch/torch.h>
 
 #include "gantry/nn/shard_style.h"
 
 namespace gantry::nn {
 
-// forward: [..., in] -> [..., out]. After shard(Column): [..., in] -> [..., out local] (or out, gathered), the input's gradient
-// is summed over tp; after shard(Row): [..., in local] -> [..., out], the output is summed over tp. The backward starts the
-// input gradient's collective before it computes the weight gradient, and adds the weight gradient straight into
-// weight.mutable_grad(), so hooks on the weight see an undefined gradient.
+// forward: [..., in] -> [..., out]. After shard(Column): [..., in] -> [..., out local] (or out, gathered), the input's
+// gradient is summed over tp; after shard(Row): [..., in local] -> [..., out], the output is summed over tp. The
+// backward starts the input gradient's collective before it computes the weight gradient, and adds the weight gradient
+// straight into weight.mutable_grad(), so hooks on the weight see an undefined gradient.
 class LinearImpl : public torch::nn::Module, public Shardable {
  public:
-  LinearImpl(std::int64_t in_features, std::int64_t out_features) : LinearImpl(torch::nn::LinearOptions(in_features, out_features)) {}
+  LinearImpl(std::int64_t in_features, std::int64_t out_features)
+      : LinearImpl(torch::nn::LinearOptions(in_features, out_features)) {}
   explicit LinearImpl(const torch::nn::LinearOptions& options);
 
   torch::Tensor forward(const torch::Tensor& input);

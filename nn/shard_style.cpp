@@ -5,7 +5,8 @@
 namespace gantry {
 
 std::string describe(const ShardStyle& style) {
-  if (const auto* column = std::get_if<Column>(&style)) return fmt::format("Column{{segments {}, unit {}}}", column->segments, column->unit);
+  if (const auto* column = std::get_if<Column>(&style))
+    return fmt::format("Column{{segments {}, unit {}}}", column->segments, column->unit);
   if (const auto* row = std::get_if<Row>(&style)) return fmt::format("Row{{unit {}}}", row->unit);
   return "Vocab{}";
 }

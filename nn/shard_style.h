@@ -1,12 +1,12 @@
 // How a rule says a module is split over tp, and the interface by which a module is split.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <map>
 #include <string>
 #include <variant>
+
+#include <torch/torch.h>
 
 #include "gantry/comm/process_group.h"
 #include "gantry/core/placement.h"
@@ -41,9 +41,9 @@ class Shardable {
  public:
   virtual ~Shardable() = default;
 
-  // Keeps this rank's part of the parameters, by shard_tensor(), and from now on communicates over `group`, which outlives
-  // the module. Called once. Not collective. ConfigError (with sizes, without the path: the caller adds it) if the style does
-  // not fit the module or the sizes.
+  // Keeps this rank's part of the parameters, by shard_tensor(), and from now on communicates over `group`, which
+  // outlives the module. Called once. Not collective. ConfigError (with sizes, without the path: the caller adds it) if
+  // the style does not fit the module or the sizes.
   virtual Placements shard(const ShardStyle& style, ProcessGroup& group) = 0;
 };
 

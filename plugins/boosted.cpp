@@ -11,8 +11,9 @@ void BoostedModel::refuse_call(const char* name) {
                     "call booster.execute_pipeline(batch, boosted), which runs forward and backward over all stages"});
 }
 
-BoostedOptimizer::BoostedOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer, std::shared_ptr<GradientBuffers> gradients,
-                                   const ProcessGroupMesh& mesh, std::vector<int> held_stages, std::optional<double> clip_grad_norm)
+BoostedOptimizer::BoostedOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
+                                   std::shared_ptr<GradientBuffers> gradients, const ProcessGroupMesh& mesh,
+                                   std::vector<int> held_stages, std::optional<double> clip_grad_norm)
     : optimizer_(std::move(optimizer)),
       gradients_(std::move(gradients)),
       mesh_(mesh),
@@ -27,7 +28,8 @@ void BoostedOptimizer::step() {
   if (clip_grad_norm_) {
     const double norm = grad_norm();
     if (!std::isfinite(norm)) {
-      throw NumericalError({"optimizer step " + std::to_string(steps_ + 1), "the gradient norm is " + std::to_string(norm), "a finite norm",
+      throw NumericalError({"optimizer step " + std::to_string(steps_ + 1),
+                            "the gradient norm is " + std::to_string(norm), "a finite norm",
                             "lower the learning rate, or check the data of this step"});
     }
     clip_gradients(*gradients_, norm, *clip_grad_norm_);

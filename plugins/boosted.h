@@ -1,10 +1,10 @@
 // What boosting makes: the model, optimizer and loader of one rank, for the user's own loop.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <memory>
 #include <optional>
+
+#include <torch/torch.h>
 
 #include "gantry/data/data_loader.h"
 #include "gantry/plugins/criterion.h"
@@ -46,11 +46,12 @@ class BoostedOptimizer {
   BoostedOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer, std::shared_ptr<GradientBuffers> gradients,
                    const ProcessGroupMesh& mesh, std::vector<int> held_stages, std::optional<double> clip_grad_norm);
 
-  // Gradients must be synced (UsageError otherwise, naming sync_gradients). Collective over the world where it clips or the
-  // norm was asked for. NumericalError, before anything changes, when the norm is not finite.
+  // Gradients must be synced (UsageError otherwise, naming sync_gradients). Collective over the world where it clips or
+  // the norm was asked for. NumericalError, before anything changes, when the norm is not finite.
   void step();
   void zero_grad();
-  // The global norm of the reduced gradients before clipping: computed when asked, or by step(). Collective over the world.
+  // The global norm of the reduced gradients before clipping: computed when asked, or by step(). Collective over the
+  // world.
   double grad_norm(double p = 2);
   // Scales every rank's gradients to that norm and returns what it was. Collective over the world.
   double clip_grad_norm(double max_norm, double p = 2);
@@ -60,7 +61,10 @@ class BoostedOptimizer {
   GradientBuffers& gradients() { return *gradients_; }
   std::int64_t steps() const { return steps_; }
   void set_steps(std::int64_t steps) { steps_ = steps; }
-  void set_synced(bool synced) { synced_ = synced; norm_.reset(); }
+  void set_synced(bool synced) {
+    synced_ = synced;
+    norm_.reset();
+  }
 
  private:
   std::shared_ptr<torch::optim::Optimizer> optimizer_;

@@ -19,14 +19,15 @@ using SplitOutputs = std::map<std::string, SplitDim>;
 class Criterion {
  public:
   using Function = std::function<Loss(const TensorDict& outputs, const TensorDict& batch)>;
-  using SplitFunction = std::function<Loss(const TensorDict& outputs, const TensorDict& batch, const SplitOutputs& split)>;
+  using SplitFunction =
+      std::function<Loss(const TensorDict& outputs, const TensorDict& batch, const SplitOutputs& split)>;
 
   Criterion() = default;  // none: forwards only
 
   // Any callable of (outputs, batch) that returns a Loss or a scalar mean. It sees whole outputs.
   template <class F>
-    requires std::is_invocable_r_v<Loss, F, const TensorDict&, const TensorDict&>
-  Criterion(F function) : whole_(std::move(function)) {}  // NOLINT: a callable is a criterion
+  requires std::is_invocable_r_v<Loss, F, const TensorDict&, const TensorDict&> Criterion(F function)
+      : whole_(std::move(function)) {}  // NOLINT: a callable is a criterion
 
   // One that can work on outputs that are split over tp.
   static Criterion on_split_outputs(SplitFunction function) {
@@ -47,6 +48,7 @@ class Criterion {
 };
 
 // Cross entropy of outputs[logits] [..., V] against batch[labels] [...], aligned with the logits; vocabulary-parallel.
-Criterion cross_entropy(const nn::CrossEntropyOptions& options = {}, const std::string& logits = "logits", const std::string& labels = "labels");
+Criterion cross_entropy(const nn::CrossEntropyOptions& options = {}, const std::string& logits = "logits",
+                        const std::string& labels = "labels");
 
 }  // namespace gantry

@@ -43,8 +43,8 @@ torch::Tensor FusedAdamW::step(LossClosure closure) {
     }
     if (parameters.empty()) continue;
     const auto [beta1, beta2] = options.betas();
-    at::_fused_adamw_(parameters, gradients, averages, squares, /*max_exp_avg_sqs=*/{}, steps, options.lr(), beta1, beta2,
-                      options.weight_decay(), options.eps(), options.amsgrad(), /*maximize=*/false);
+    at::_fused_adamw_(parameters, gradients, averages, squares, /*max_exp_avg_sqs=*/{}, steps, options.lr(), beta1,
+                      beta2, options.weight_decay(), options.eps(), options.amsgrad(), /*maximize=*/false);
   }
   return loss;
 }

@@ -40,10 +40,12 @@ TensorDict gather_tensors(const StageModule& module, const PipelineStageManager&
       if (const auto& along = placement.along("tp"); along.sharded()) {
         Sizes sizes;
         for (int rank = 0; rank < tensor_group.size(); ++rank) sizes.push_back(along.local_size(rank));
-        tensor = assemble(all_gather_along(tensor_group, tensor, along.dim, sizes), along, tensor_group.size(), placement.global_shape);
+        tensor = assemble(all_gather_along(tensor_group, tensor, along.dim, sizes), along, tensor_group.size(),
+                          placement.global_shape);
       }
     }
-    if (stages.pipeline_rank() != owner) tensor = torch::empty(placement.global_shape, module.parameters.front().tensor.options());
+    if (stages.pipeline_rank() != owner)
+      tensor = torch::empty(placement.global_shape, module.parameters.front().tensor.options());
     tensor = tensor.detach().clone(at::MemoryFormat::Contiguous);
     mesh["pp"].broadcast(tensor, owner).wait();
     whole.set(placement.name, tensor);

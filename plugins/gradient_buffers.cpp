@@ -15,7 +15,8 @@ GradientBuffers::GradientBuffers(std::vector<HeldTensor> parameters, std::vector
   for (const auto& [key, indices] : members) {
     std::int64_t elements = 0;
     for (const std::size_t i : indices) elements += parameters_[i].tensor.numel();
-    Buffer buffer{key.first, torch::zeros({elements}, parameters_[indices.front()].tensor.options().requires_grad(false)), {}};
+    Buffer buffer{
+        key.first, torch::zeros({elements}, parameters_[indices.front()].tensor.options().requires_grad(false)), {}};
     std::int64_t offset = 0;
     for (const std::size_t i : indices) {
       const auto& tensor = parameters_[i].tensor;

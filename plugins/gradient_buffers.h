@@ -1,14 +1,14 @@
-// Where gradients live: flat buffers, one for each dtype and set of axes over which they are summed. Every held parameter's
-// gradient is a view into one, so the sync is one collective a buffer and nothing is copied.
+// Where gradients live: flat buffers, one for each dtype and set of axes over which they are summed. Every held
+// parameter's gradient is a view into one, so the sync is one collective a buffer and nothing is copied.
 //
-// Between syncs the buffers hold unreduced sums. After a sync without zero_grad the reduced sums are put aside, so that the
-// next sync never reduces them twice.
+// Between syncs the buffers hold unreduced sums. After a sync without zero_grad the reduced sums are put aside, so that
+// the next sync never reduces them twice.
 #pragma once
-
-#include <torch/torch.h>
 
 #include <string>
 #include <vector>
+
+#include <torch/torch.h>
 
 #include "gantry/comm/process_group_mesh.h"
 #include "gantry/tensors/state_source.h"
@@ -26,12 +26,12 @@ class GradientBuffers {
   // Parameters keep their order. Attaches at once.
   GradientBuffers(std::vector<HeldTensor> parameters, std::vector<SharedGradient> shared);
 
-  // Makes every parameter's gradient a view into its buffer again (a zero_grad of the user's may have removed it). Called
-  // before a step's first backward; puts reduced sums aside if there are any.
+  // Makes every parameter's gradient a view into its buffer again (a zero_grad of the user's may have removed it).
+  // Called before a step's first backward; puts reduced sums aside if there are any.
   void begin_accumulation();
 
-  // Sums over shared stages, then over each parameter's gradient axes, then multiplies by `factor`, then adds what was put
-  // aside. Collective over those axes. Once for each accumulation.
+  // Sums over shared stages, then over each parameter's gradient axes, then multiplies by `factor`, then adds what was
+  // put aside. Collective over those axes. Once for each accumulation.
   void sync(const ProcessGroupMesh& mesh, double factor);
 
   void zero();

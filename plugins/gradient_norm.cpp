@@ -12,8 +12,10 @@ std::map<std::string, int> coordinates_of(const ProcessGroupMesh& mesh) {
   return coordinates;
 }
 
-// The elements of a local gradient that this rank owns, as slices along the sharded dims: all of it unless ranges overlap.
-std::vector<torch::Tensor> owned_parts(const torch::Tensor& gradient, const Placement& placement, const std::map<std::string, int>& coordinates) {
+// The elements of a local gradient that this rank owns, as slices along the sharded dims: all of it unless ranges
+// overlap.
+std::vector<torch::Tensor> owned_parts(const torch::Tensor& gradient, const Placement& placement,
+                                       const std::map<std::string, int>& coordinates) {
   std::vector<torch::Tensor> parts{gradient};
   for (const auto& [axis, along] : placement.axes) {
     if (!along.sharded() || !along.overlaps()) continue;
@@ -25,7 +27,8 @@ std::vector<torch::Tensor> owned_parts(const torch::Tensor& gradient, const Plac
       std::int64_t offset = 0;
       for (std::size_t segment = 0; segment < held.size(); ++segment) {
         const Range& own = owned[segment];
-        if (own.size() > 0) narrowed.push_back(part.narrow(along.dim, offset + own.begin - held[segment].begin, own.size()));
+        if (own.size() > 0)
+          narrowed.push_back(part.narrow(along.dim, offset + own.begin - held[segment].begin, own.size()));
         offset += held[segment].size();
       }
     }
@@ -36,13 +39,15 @@ std::vector<torch::Tensor> owned_parts(const torch::Tensor& gradient, const Plac
 
 }  // namespace
 
-double gradient_norm(const GradientBuffers& gradients, const ProcessGroupMesh& mesh, const std::vector<int>& held_stages, double p) {
+double gradient_norm(const GradientBuffers& gradients, const ProcessGroupMesh& mesh,
+                     const std::vector<int>& held_stages, double p) {
   const bool infinite = std::isinf(p);
   const auto coordinates = coordinates_of(mesh);
   double total = 0;
   for (std::size_t i = 0; i < gradients.parameters().size(); ++i) {
     const auto& [placement, tensor] = gradients.parameters()[i];
-    if (!gradients.gradient(i).defined() || tensor.numel() == 0 || !placement.counted_by(coordinates, held_stages)) continue;
+    if (!gradients.gradient(i).defined() || tensor.numel() == 0 || !placement.counted_by(coordinates, held_stages))
+      continue;
     for (const auto& part : owned_parts(gradients.gradient(i), placement, coordinates)) {
       const double norm = at::linalg_vector_norm(part, p).item<double>();
       // max() would drop a NaN.

@@ -7,7 +7,8 @@ namespace gantry {
 
 // The p-norm (2, infinity or any p > 0) of reduced gradients; the same on every rank. Collective over the world.
 // `held_stages`: the stages of this rank.
-double gradient_norm(const GradientBuffers& gradients, const ProcessGroupMesh& mesh, const std::vector<int>& held_stages, double p = 2);
+double gradient_norm(const GradientBuffers& gradients, const ProcessGroupMesh& mesh,
+                     const std::vector<int>& held_stages, double p = 2);
 
 // Scales the gradients so that their norm is at most max_norm, by max_norm / (norm + 1e-6) where that is below 1.
 void clip_gradients(GradientBuffers& gradients, double norm, double max_norm);

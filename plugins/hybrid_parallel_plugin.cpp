@@ -45,9 +45,13 @@ Boosted HybridParallelPlugin::boost(BoostRequest request) {
   auto state = std::make_unique<ModelState>();
   const auto split_outputs = policy->split_outputs(*request.model);
   state->model = std::make_shared<BoostedModel>(shard_model(request.model, policy, shard));
-  state->split = bind_split_outputs(*request.model, split_outputs, request.criterion.accepts_split_outputs(), mesh_["tp"]);
+  state->split =
+      bind_split_outputs(*request.model, split_outputs, request.criterion.accepts_split_outputs(), mesh_["tp"]);
 
-  Boosted boosted{.model = state->model, .optimizer = nullptr, .criterion = request.criterion, .loader = request.loader,
+  Boosted boosted{.model = state->model,
+                  .optimizer = nullptr,
+                  .criterion = request.criterion,
+                  .loader = request.loader,
                   .lr_schedule = request.lr_schedule};
   const auto& module = state->model->stage_module();
   auto shared = make_shared_groups(module, stages_, mesh_, state->shared_groups);
@@ -66,7 +70,8 @@ Boosted HybridParallelPlugin::boost(BoostRequest request) {
 HybridParallelPlugin::ModelState& HybridParallelPlugin::state_of(const Boosted& boosted) {
   for (auto& state : models_)
     if (state->model == boosted.model) return *state;
-  throw UsageError({"execute_pipeline", "the model was not boosted by this plugin", "", "pass what booster.boost returned"});
+  throw UsageError(
+      {"execute_pipeline", "the model was not boosted by this plugin", "", "pass what booster.boost returned"});
 }
 
 StateSource& HybridParallelPlugin::state(Boosted& boosted) { return *state_of(boosted).state; }
@@ -104,12 +109,14 @@ void HybridParallelPlugin::check_batch(const Batch& batch) const {
   for (const auto& [name, tensor] : batch.tensors) {
     if (!tensor.defined() || tensor.dim() == 0 || tensor.size(0) != batch.samples) {
       throw InputError({"batch entry '" + name + "'", "has shape " + describe(tensor),
-                        fmt::format("{} samples along dim 0, as the batch says", batch.samples), "give every entry the same number of samples"});
+                        fmt::format("{} samples along dim 0, as the batch says", batch.samples),
+                        "give every entry the same number of samples"});
     }
   }
   if (batch.global_samples < batch.first_sample + batch.samples) {
-    throw InputError({"batch", fmt::format("samples {} to {} of a global batch of {}", batch.first_sample, batch.first_sample + batch.samples,
-                                           batch.global_samples),
+    throw InputError({"batch",
+                      fmt::format("samples {} to {} of a global batch of {}", batch.first_sample,
+                                  batch.first_sample + batch.samples, batch.global_samples),
                       "a place inside the global batch", "leave global_samples 0 to have it found out"});
   }
 }
@@ -120,7 +127,8 @@ StepResult HybridParallelPlugin::execute_pipeline(const Batch& given, Boosted& b
   agree_on_counts(batch);
   check_batch(batch);
   const bool train = boosted.optimizer && !options.forward_only;
-  if (train && !boosted.criterion) throw UsageError({"execute_pipeline", "training needs a criterion", "", "pass one to boost"});
+  if (train && !boosted.criterion)
+    throw UsageError({"execute_pipeline", "training needs a criterion", "", "pass one to boost"});
 
   if (train && boosted.optimizer->steps() != state.step) {
     state.step = boosted.optimizer->steps();
@@ -143,7 +151,9 @@ StepResult HybridParallelPlugin::execute_pipeline(const Batch& given, Boosted& b
                              .first_token = 0,
                              .sequence_length = 0};
   PipelineStep step(state.model->stage_module(), boosted.criterion, state.split, std::move(microbatches),
-                    {.seed_gradient = train ? 1 / state.expected_tokens : 1, .random = random, .needs_gradients = train,
+                    {.seed_gradient = train ? 1 / state.expected_tokens : 1,
+                     .random = random,
+                     .needs_gradients = train,
                      .keep_outputs = options.return_outputs && stages_.holds_last()});
   {
     const EvaluationGuard evaluation(state.model->module(), !train);
@@ -172,7 +182,8 @@ StepResult HybridParallelPlugin::execute_pipeline(const Batch& given, Boosted& b
 void HybridParallelPlugin::sync_gradients(Boosted& boosted) {
   ModelState& state = state_of(boosted);
   if (!boosted.optimizer || !state.accumulating) return;
-  const double counted = all_reduce_number(mesh_.group(std::vector<std::string>{"dp", "pp"}), static_cast<double>(state.counted_tokens));
+  const double counted =
+      all_reduce_number(mesh_.group(std::vector<std::string>{"dp", "pp"}), static_cast<double>(state.counted_tokens));
   state.gradients->sync(mesh_, counted > 0 ? state.expected_tokens / counted : 1);
   state.accumulating = false;
   boosted.optimizer->set_synced(true);
@@ -181,7 +192,9 @@ void HybridParallelPlugin::sync_gradients(Boosted& boosted) {
 Registry<PluginFactory>& plugins() {
   static Registry<PluginFactory> registry("plugin");
   static const bool filled = [] {
-    registry.add("hybrid_parallel", [](World& world, const Config& config) { return std::make_unique<HybridParallelPlugin>(world, config); });
+    registry.add("hybrid_parallel", [](World& world, const Config& config) {
+      return std::make_unique<HybridParallelPlugin>(world, config);
+    });
     return true;
   }();
   (void)filled;

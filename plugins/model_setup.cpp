@@ -1,8 +1,7 @@
 #include "gantry/plugins/model_setup.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <fmt/format.h>
 #include <set>
 
 #include "gantry/nn/linear.h"
@@ -29,8 +28,9 @@ std::vector<int> pipeline_ranks(const std::vector<int>& held, const PipelineStag
 
 void refuse_used_optimizer(torch::optim::Optimizer* optimizer) {
   if (optimizer && !optimizer->state().empty()) {
-    throw UsageError({"boost", fmt::format("the optimizer has state of {} parameters already", optimizer->state().size()),
-                      "an optimizer that has not stepped", "boost before the first step; load a checkpoint after boosting"});
+    throw UsageError(
+        {"boost", fmt::format("the optimizer has state of {} parameters already", optimizer->state().size()),
+         "an optimizer that has not stepped", "boost before the first step; load a checkpoint after boosting"});
   }
 }
 
@@ -46,25 +46,29 @@ void synchronise_first_values(torch::nn::Module& model, const ProcessGroupMesh& 
   for (auto& buffer : model.buffers()) share(buffer);
 }
 
-std::vector<int> chosen_layers(const ScheduleConfig& config, const Policy& policy, const torch::nn::Module& model, int stages) {
+std::vector<int> chosen_layers(const ScheduleConfig& config, const Policy& policy, const torch::nn::Module& model,
+                               int stages) {
   if (const auto* list = std::get_if<std::vector<int>>(&config.layers)) return *list;
   const auto& name = std::get<std::string>(config.layers);
   if (name == "default") return {};
   // The head's matrix product and the embedding's look-up, in layers, as measured on GPT-2's usual shapes.
   constexpr double kEmbeddingCost = 0.1, kHeadCost = 1.0;
-  if (name == "balanced") return distribute_layers_balanced(layer_count(policy, model), stages, kEmbeddingCost, kHeadCost);
+  if (name == "balanced")
+    return distribute_layers_balanced(layer_count(policy, model), stages, kEmbeddingCost, kHeadCost);
   return parse_layout_string(name);
 }
 
-SplitOutputs bind_split_outputs(torch::nn::Module& model, const std::vector<SplitOutput>& outputs, bool keep_split, ProcessGroup& tensor_group) {
+SplitOutputs bind_split_outputs(torch::nn::Module& model, const std::vector<SplitOutput>& outputs, bool keep_split,
+                                ProcessGroup& tensor_group) {
   SplitOutputs split;
   const auto modules = model.named_modules("", /*include_self=*/false);
   for (const auto& [output, path] : outputs) {
     const auto* found = modules.find(path);
     auto* linear = found ? dynamic_cast<nn::LinearImpl*>(found->get()) : nullptr;
     if (!linear) {
-      throw ConfigError({path, "is no gantry::nn::Linear, but the policy says that output '" + output + "' comes split from it", "", 
-                         "name the output layer in split_outputs"});
+      throw ConfigError(
+          {path, "is no gantry::nn::Linear, but the policy says that output '" + output + "' comes split from it", "",
+           "name the output layer in split_outputs"});
     }
     if (keep_split) {
       split.emplace(output, SplitDim{&tensor_group, linear->weight_placement()});
@@ -76,7 +80,8 @@ SplitOutputs bind_split_outputs(torch::nn::Module& model, const std::vector<Spli
   return split;
 }
 
-std::vector<SharedGradient> make_shared_groups(const StageModule& module, const PipelineStageManager& stages, const ProcessGroupMesh& mesh,
+std::vector<SharedGradient> make_shared_groups(const StageModule& module, const PipelineStageManager& stages,
+                                               const ProcessGroupMesh& mesh,
                                                std::vector<std::unique_ptr<ProcessGroup>>& groups) {
   std::set<std::vector<int>> distinct;
   for (const auto& placement : module.all_placements)
@@ -110,8 +115,9 @@ void keep_held_parameters(torch::optim::Optimizer& optimizer, const StageModule&
     std::erase_if(parameters, [&](const torch::Tensor& parameter) {
       if (held.contains(parameter.unsafeGetTensorImpl())) return !seen.insert(parameter.unsafeGetTensorImpl()).second;
       if (parameter.numel() > 0) {
-        throw ConfigError({"boost", "the optimizer has a parameter of shape " + describe(parameter) + " that the model does not have", "",
-                           "build the optimizer from this model's parameters()"});
+        throw ConfigError(
+            {"boost", "the optimizer has a parameter of shape " + describe(parameter) + " that the model does not have",
+             "", "build the optimizer from this model's parameters()"});
       }
       return true;
     });

@@ -19,17 +19,21 @@ void refuse_used_optimizer(torch::optim::Optimizer* optimizer);
 void synchronise_first_values(torch::nn::Module& model, const ProcessGroupMesh& mesh);
 
 // Layers per stage as schedule.layers says; empty for the policy's own rule.
-std::vector<int> chosen_layers(const ScheduleConfig& config, const Policy& policy, const torch::nn::Module& model, int stages);
+std::vector<int> chosen_layers(const ScheduleConfig& config, const Policy& policy, const torch::nn::Module& model,
+                               int stages);
 
 // Keeps the policy's split outputs split where the criterion can work on them; else has their layers gather them.
-SplitOutputs bind_split_outputs(torch::nn::Module& model, const std::vector<SplitOutput>& outputs, bool keep_split, ProcessGroup& tensor_group);
+SplitOutputs bind_split_outputs(torch::nn::Module& model, const std::vector<SplitOutput>& outputs, bool keep_split,
+                                ProcessGroup& tensor_group);
 
-// The groups over which shared parameters' gradients are summed: one for each distinct set of pipeline ranks, in sorted order.
-// Collective over the world.
-std::vector<SharedGradient> make_shared_groups(const StageModule& module, const PipelineStageManager& stages, const ProcessGroupMesh& mesh,
+// The groups over which shared parameters' gradients are summed: one for each distinct set of pipeline ranks, in sorted
+// order. Collective over the world.
+std::vector<SharedGradient> make_shared_groups(const StageModule& module, const PipelineStageManager& stages,
+                                               const ProcessGroupMesh& mesh,
                                                std::vector<std::unique_ptr<ProcessGroup>>& groups);
 
-// Parameters that this rank does not hold leave the optimizer's groups. ConfigError if it holds trainable ones of another model.
+// Parameters that this rank does not hold leave the optimizer's groups. ConfigError if it holds trainable ones of
+// another model.
 void keep_held_parameters(torch::optim::Optimizer& optimizer, const StageModule& module);
 
 // Evaluation mode for its lifetime, where `on`.

@@ -17,7 +17,8 @@ torch::optim::AdamWParamState& adamw_state(torch::optim::Optimizer& optimizer, c
 
 void require_adamw(torch::optim::Optimizer& optimizer) {
   if (!dynamic_cast<torch::optim::AdamW*>(&optimizer)) {
-    throw UsageError({"checkpoint", "the optimizer is not an AdamW, so its state can't be saved", "", "use gantry::FusedAdamW or torch::optim::AdamW"});
+    throw UsageError({"checkpoint", "the optimizer is not an AdamW, so its state can't be saved", "",
+                      "use gantry::FusedAdamW or torch::optim::AdamW"});
   }
 }
 
@@ -46,7 +47,8 @@ void OptimizerState::load_state_numbers(const nlohmann::json& numbers) {
   const auto steps = numbers.at("optimizer_steps").get<std::int64_t>();
   optimizer_->set_steps(steps);
   require_adamw(optimizer_->inner());
-  for (const auto& parameter : model_.stage_module().parameters) adamw_state(optimizer_->inner(), parameter.tensor).step(steps);
+  for (const auto& parameter : model_.stage_module().parameters)
+    adamw_state(optimizer_->inner(), parameter.tensor).step(steps);
 }
 
 }  // namespace gantry

@@ -12,8 +12,8 @@ class OptimizerState final : public StateSource {
   OptimizerState(BoostedModel& model, std::shared_ptr<BoostedOptimizer> optimizer, const PipelineStageManager& stages)
       : model_(model), optimizer_(std::move(optimizer)), stages_(stages) {}
 
-  // AdamW's moments are made (zero) if the optimizer has not stepped yet, so that there is something to load into. UsageError
-  // for an optimizer whose state is not known here.
+  // AdamW's moments are made (zero) if the optimizer has not stepped yet, so that there is something to load into.
+  // UsageError for an optimizer whose state is not known here.
   std::vector<StateEntry> state_entries() override;
   int first_holder(const Placement& placement) const override { return stages_.rank_of(placement.stages.front()); }
   nlohmann::json state_numbers() const override;

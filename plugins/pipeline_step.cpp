@@ -1,7 +1,6 @@
 #include "gantry/plugins/pipeline_step.h"
 
 #include <algorithm>
-
 #include <fmt/format.h>
 
 namespace gantry {
@@ -25,8 +24,8 @@ int microbatch_count(const ScheduleConfig& config, int stages, std::int64_t repl
   return static_cast<int>(std::clamp<std::int64_t>(count, 0, replica_samples));
 }
 
-PipelineStep::PipelineStep(const StageModule& model, const Criterion& criterion, const SplitOutputs& split, std::vector<Batch> microbatches,
-                           Options options)
+PipelineStep::PipelineStep(const StageModule& model, const Criterion& criterion, const SplitOutputs& split,
+                           std::vector<Batch> microbatches, Options options)
     : model_(model),
       criterion_(criterion),
       split_(split),
@@ -35,7 +34,8 @@ PipelineStep::PipelineStep(const StageModule& model, const Criterion& criterion,
       sums_(microbatches_.size()),
       counts_(microbatches_.size()),
       outputs_(microbatches_.size()) {
-  for (const Batch& microbatch : microbatches_) shape_keys_.push_back(shape_key_of(microbatch, options_.needs_gradients));
+  for (const Batch& microbatch : microbatches_)
+    shape_keys_.push_back(shape_key_of(microbatch, options_.needs_gradients));
 }
 
 StageOutput PipelineStep::forward(int stage, int microbatch, TensorDict input) {
@@ -78,7 +78,8 @@ torch::Tensor PipelineStep::record_loss(int microbatch, const TensorDict& output
   return loss.sum * options_.seed_gradient;
 }
 
-TensorDict PipelineStep::backward(int, int, const TensorDict& input, const StageOutput& output, const TensorDict& gradients) {
+TensorDict PipelineStep::backward(int, int, const TensorDict& input, const StageOutput& output,
+                                  const TensorDict& gradients) {
   return run_backward(input, output, gradients);
 }
 

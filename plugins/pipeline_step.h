@@ -25,11 +25,12 @@ class PipelineStep final : public StageRuntime {
     bool keep_outputs = false;
   };
 
-  PipelineStep(const StageModule& model, const Criterion& criterion, const SplitOutputs& split, std::vector<Batch> microbatches,
-               Options options);
+  PipelineStep(const StageModule& model, const Criterion& criterion, const SplitOutputs& split,
+               std::vector<Batch> microbatches, Options options);
 
   StageOutput forward(int stage, int microbatch, TensorDict input) override;
-  TensorDict backward(int stage, int microbatch, const TensorDict& input, const StageOutput& output, const TensorDict& gradients) override;
+  TensorDict backward(int stage, int microbatch, const TensorDict& input, const StageOutput& output,
+                      const TensorDict& gradients) override;
   std::string shape_key(int microbatch) const override { return shape_keys_[microbatch]; }
   bool needs_gradients() const override { return options_.needs_gradients; }
 

@@ -1,12 +1,12 @@
 // A plugin turns an ordinary model and optimizer into boosted ones and runs their steps.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
+
+#include <torch/torch.h>
 
 #include "gantry/core/registry.h"
 #include "gantry/plugins/boosted.h"
@@ -32,10 +32,11 @@ class Plugin {
  public:
   virtual ~Plugin() = default;
 
-  // Splits the model, and fits the optimizer, criterion, loader and learning-rate schedule to it. Collective over the world.
-  virtual Boosted boost(BoostRequest request) = 0;
-  // One forward and backward of a batch through the pipeline; syncs gradients unless within no_sync. Collective over the
+  // Splits the model, and fits the optimizer, criterion, loader and learning-rate schedule to it. Collective over the
   // world.
+  virtual Boosted boost(BoostRequest request) = 0;
+  // One forward and backward of a batch through the pipeline; syncs gradients unless within no_sync. Collective over
+  // the world.
   virtual StepResult execute_pipeline(const Batch& batch, Boosted& boosted, const ExecuteOptions& options) = 0;
   // While true, execute_pipeline adds to unreduced sums and leaves them.
   virtual void set_no_sync(bool no_sync) = 0;

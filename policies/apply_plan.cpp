@@ -8,13 +8,16 @@ namespace {
 Placements shard_one(const std::string& path, torch::nn::Module& module, const ShardStyle& style, ProcessGroup& group) {
   auto* shardable = dynamic_cast<Shardable*>(&module);
   if (!shardable) {
-    throw ConfigError({path, "is a " + module.name() + ", which can't be split as " + describe(style), "a Shardable module",
-                       "use gantry::nn::Linear or gantry::nn::Embedding there, or derive your module from gantry::Shardable"});
+    throw ConfigError(
+        {path, "is a " + module.name() + ", which can't be split as " + describe(style), "a Shardable module",
+         "use gantry::nn::Linear or gantry::nn::Embedding there, or derive your module from gantry::Shardable"});
   }
   try {
     return shardable->shard(style, group);
   } catch (const ConfigError& error) {
-    throw ConfigError({path, fmt::format("can't be split as {} over {} ranks: {}", describe(style), group.size(), error.what()), "", ""});
+    throw ConfigError(
+        {path, fmt::format("can't be split as {} over {} ranks: {}", describe(style), group.size(), error.what()), "",
+         ""});
   }
 }
 
@@ -27,13 +30,14 @@ std::map<std::string, const ShardRule*> match_rules(const ModelMap& map, const S
       if (!matches_path(rule.pattern, path)) continue;
       used = true;
       if (!rule_of.emplace(path, &rule).second) {
-        throw ConfigError({path, "is named by two rules, '" + rule_of[path]->pattern + "' and '" + rule.pattern + "'", "one rule for a module",
-                           "take one of them out of the shard plan"});
+        throw ConfigError({path, "is named by two rules, '" + rule_of[path]->pattern + "' and '" + rule.pattern + "'",
+                           "one rule for a module", "take one of them out of the shard plan"});
       }
     }
     if (!used) {
       const std::string near = nearest_name(rule.pattern, map.module_names());
-      throw ConfigError({"shard plan", "the rule '" + rule.pattern + "' matches no module", "a module's path, * for one part of it",
+      throw ConfigError({"shard plan", "the rule '" + rule.pattern + "' matches no module",
+                         "a module's path, * for one part of it",
                          near.empty() ? "check the names of the model's modules" : "did you mean '" + near + "'?"});
     }
   }
@@ -48,7 +52,8 @@ std::map<std::string, AxisPlacement> apply_plan(const ModelMap& map, const Shard
   for (const auto& [path, module] : map.modules) {
     const auto rule = rule_of.find(path);
     if (rule == rule_of.end()) continue;
-    for (const auto& [name, placement] : shard_one(path, *module, rule->second->style, group)) placements[path + "." + name] = placement;
+    for (const auto& [name, placement] : shard_one(path, *module, rule->second->style, group))
+      placements[path + "." + name] = placement;
   }
   return placements;
 }

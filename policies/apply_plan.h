@@ -9,8 +9,8 @@
 
 namespace gantry {
 
-// Shards every module that a rule names, and gives the placements of their parameters by path. ConfigError, naming rule and
-// path, as sharder.h says.
+// Shards every module that a rule names, and gives the placements of their parameters by path. ConfigError, naming rule
+// and path, as sharder.h says.
 std::map<std::string, AxisPlacement> apply_plan(const ModelMap& map, const ShardPlan& plan, ProcessGroup& group);
 
 }  // namespace gantry

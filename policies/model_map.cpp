@@ -19,7 +19,8 @@ std::vector<NamedTensor> group_by_tensor(const torch::OrderedDict<std::string, t
 
 ModelMap::ModelMap(torch::nn::Module& model)
     : parameters(group_by_tensor(model.named_parameters())), buffers(group_by_tensor(model.named_buffers())) {
-  for (const auto& item : model.named_modules("", /*include_self=*/false)) modules.emplace_back(item.key(), item.value());
+  for (const auto& item : model.named_modules("", /*include_self=*/false))
+    modules.emplace_back(item.key(), item.value());
 }
 
 std::vector<std::string> ModelMap::module_names() const {

@@ -1,11 +1,11 @@
 // Where every module and parameter of a model is: by path, and which paths are one tensor.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <map>
 #include <string>
 #include <vector>
+
+#include <torch/torch.h>
 
 namespace gantry {
 

@@ -21,13 +21,17 @@ void Policy::postprocess(torch::nn::Module&) const {}
 SharedParameters Policy::shared_parameters(const torch::nn::Module&) const { return {}; }
 std::vector<SplitOutput> Policy::split_outputs(const torch::nn::Module&) const { return {}; }
 
-std::vector<int> Policy::distribute_layers(int layers, int stages) const { return gantry::distribute_layers(layers, stages); }
+std::vector<int> Policy::distribute_layers(int layers, int stages) const {
+  return gantry::distribute_layers(layers, stages);
+}
 
-std::vector<std::string> Policy::held_layers(const torch::nn::Module& model, int stage, int num_stages, LayerRange layers) const {
+std::vector<std::string> Policy::held_layers(const torch::nn::Module& model, int stage, int num_stages,
+                                             LayerRange layers) const {
   const StageLayout layout = stage_layout(model);
   std::vector<std::string> held;
   if (stage == 0) held = layout.first;
-  for (int layer = layers.begin; layer < layers.end; ++layer) held.push_back(fmt::format("{}.{}", layout.repeated, layer));
+  for (int layer = layers.begin; layer < layers.end; ++layer)
+    held.push_back(fmt::format("{}.{}", layout.repeated, layer));
   if (stage == num_stages - 1) held.insert(held.end(), layout.last.begin(), layout.last.end());
   return held;
 }

@@ -1,12 +1,12 @@
-// A policy says how one kind of model is split: what each stage holds, how modules are sharded over tp, which parameters are
-// shared, and the stage-aware forward. It declares and never communicates, so it is tested without ranks. ColossalAI's
-// contract, each part by name.
+// A policy says how one kind of model is split: what each stage holds, how modules are sharded over tp, which
+// parameters are shared, and the stage-aware forward. It declares and never communicates, so it is tested without
+// ranks. ColossalAI's contract, each part by name.
 #pragma once
-
-#include <torch/torch.h>
 
 #include <string>
 #include <vector>
+
+#include <torch/torch.h>
 
 #include "gantry/core/error.h"
 #include "gantry/core/pipeline_stage_manager.h"
@@ -79,11 +79,12 @@ class Policy {
   // Layers per stage; the default is gantry::distribute_layers.
   virtual std::vector<int> distribute_layers(int layers, int stages) const;
   // The module paths that `stage` holds; the default follows stage_layout.
-  virtual std::vector<std::string> held_layers(const torch::nn::Module& model, int stage, int num_stages, LayerRange layers) const;
+  virtual std::vector<std::string> held_layers(const torch::nn::Module& model, int stage, int num_stages,
+                                               LayerRange layers) const;
   virtual SharedParameters shared_parameters(const torch::nn::Module& model) const;
   virtual std::vector<SplitOutput> split_outputs(const torch::nn::Module& model) const;
-  // The model's forward for one stage. Loops over stage.layers() only. `input` is the microbatch on the first stage, else
-  // what the previous stage returned.
+  // The model's forward for one stage. Loops over stage.layers() only. `input` is the microbatch on the first stage,
+  // else what the previous stage returned.
   virtual TensorDict forward(torch::nn::Module& model, const StageContext& stage, TensorDict input) const = 0;
   virtual void postprocess(torch::nn::Module& model) const;
 };
@@ -105,8 +106,12 @@ class PolicyFor : public Policy {
   void preprocess(torch::nn::Module& model) const final { preprocess_model(typed(model)); }
   ShardPlan shard_plan(const torch::nn::Module& model) const final { return shard_plan(typed(model)); }
   StageLayout stage_layout(const torch::nn::Module& model) const final { return stage_layout(typed(model)); }
-  SharedParameters shared_parameters(const torch::nn::Module& model) const final { return shared_parameters(typed(model)); }
-  std::vector<SplitOutput> split_outputs(const torch::nn::Module& model) const final { return split_outputs(typed(model)); }
+  SharedParameters shared_parameters(const torch::nn::Module& model) const final {
+    return shared_parameters(typed(model));
+  }
+  std::vector<SplitOutput> split_outputs(const torch::nn::Module& model) const final {
+    return split_outputs(typed(model));
+  }
   TensorDict forward(torch::nn::Module& model, const StageContext& stage, TensorDict input) const final {
     return forward(typed(model), stage, std::move(input));
   }
@@ -119,7 +124,8 @@ class PolicyFor : public Policy {
     auto* found = dynamic_cast<Typed*>(&model);
     if (!found) {
       throw ConfigError({name(), "is not a policy for a model of class " + model.name(),
-                         "the whole model, not a module inside it", "register a policy for this class, or pass the top-level model"});
+                         "the whole model, not a module inside it",
+                         "register a policy for this class, or pass the top-level model"});
     }
     return *found;
   }

@@ -1,9 +1,8 @@
 #include "gantry/policies/sharder.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-
-#include <algorithm>
 #include <mutex>
 #include <set>
 
@@ -21,7 +20,8 @@ class SplitModels {
     const std::lock_guard lock(mutex_);
     std::erase_if(models_, [](const auto& known) { return known.expired(); });
     for (const auto& known : models_)
-      if (known.lock() == model) throw ConfigError({model->name(), "was split already", "a whole model", "build a new one for each boost"});
+      if (known.lock() == model)
+        throw ConfigError({model->name(), "was split already", "a whole model", "build a new one for each boost"});
     models_.push_back(model);
   }
 
@@ -38,12 +38,14 @@ SplitModels& split_models() {
 int layer_count(const ModelMap& map, const StageLayout& layout, const Policy& policy) {
   for (const auto& [path, module] : map.modules)
     if (path == layout.repeated) return static_cast<int>(module->children().size());
-  throw ConfigError({policy.name() + "::stage_layout", "the model has no module '" + layout.repeated + "'", "the path of its list of layers",
+  throw ConfigError({policy.name() + "::stage_layout", "the model has no module '" + layout.repeated + "'",
+                     "the path of its list of layers",
                      "did you mean '" + nearest_name(layout.repeated, map.module_names()) + "'?"});
 }
 
 // The module paths of every stage, checked against the model.
-std::vector<std::vector<std::string>> held_paths(const ModelMap& map, const Policy& policy, const torch::nn::Module& model,
+std::vector<std::vector<std::string>> held_paths(const ModelMap& map, const Policy& policy,
+                                                 const torch::nn::Module& model,
                                                  const std::vector<LayerRange>& ranges) {
   std::set<std::string> known;
   for (const auto& name : map.module_names()) known.insert(name);
@@ -53,19 +55,22 @@ std::vector<std::vector<std::string>> held_paths(const ModelMap& map, const Poli
     paths.push_back(policy.held_layers(model, stage, stages, ranges[stage]));
     for (const auto& path : paths.back()) {
       if (!known.contains(path)) {
-        throw ConfigError({policy.name(), fmt::format("stage {} holds '{}', which the model does not have", stage, path), "a module's path",
-                           "did you mean '" + nearest_name(path, map.module_names()) + "'?"});
+        throw ConfigError({policy.name(),
+                           fmt::format("stage {} holds '{}', which the model does not have", stage, path),
+                           "a module's path", "did you mean '" + nearest_name(path, map.module_names()) + "'?"});
       }
     }
   }
   return paths;
 }
 
-std::vector<int> stages_holding(const std::vector<std::string>& names, const std::vector<std::vector<std::string>>& paths) {
+std::vector<int> stages_holding(const std::vector<std::string>& names,
+                                const std::vector<std::vector<std::string>>& paths) {
   std::vector<int> stages;
   for (std::size_t stage = 0; stage < paths.size(); ++stage) {
     const bool held = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-      return std::any_of(paths[stage].begin(), paths[stage].end(), [&](const std::string& path) { return is_within(name, path); });
+      return std::any_of(paths[stage].begin(), paths[stage].end(),
+                         [&](const std::string& path) { return is_within(name, path); });
     });
     if (held) stages.push_back(static_cast<int>(stage));
   }
@@ -80,11 +85,13 @@ void check_declared_ties(const ModelMap& map, const SharedParameters& shared, co
         return std::find(parameter.names.begin(), parameter.names.end(), name) != parameter.names.end();
       });
       if (found == map.parameters.end())
-        throw ConfigError({policy.name() + "::shared_parameters", "the model has no parameter '" + name + "'", "a parameter's path", ""});
+        throw ConfigError({policy.name() + "::shared_parameters", "the model has no parameter '" + name + "'",
+                           "a parameter's path", ""});
       tensors.insert(found->tensor.unsafeGetTensorImpl());
     }
     if (tensors.size() > 1) {
-      throw ConfigError({policy.name() + "::shared_parameters", fmt::format("{} are {} tensors", fmt::join(names, " and "), tensors.size()), "one tensor",
+      throw ConfigError({policy.name() + "::shared_parameters",
+                         fmt::format("{} are {} tensors", fmt::join(names, " and "), tensors.size()), "one tensor",
                          "tie them in the model (gantry::nn::Linear::tie_weight), or don't share them"});
     }
   }
@@ -97,13 +104,17 @@ bool is_declared(const std::vector<std::string>& names, const SharedParameters& 
 }
 
 // The stages of every parameter; each is held by one stage, or shared.
-void check_coverage(const NamedTensor& parameter, const std::vector<int>& stages, const SharedParameters& shared, const Policy& policy) {
+void check_coverage(const NamedTensor& parameter, const std::vector<int>& stages, const SharedParameters& shared,
+                    const Policy& policy) {
   if (stages.empty()) {
-    throw ConfigError({parameter.names.front(), "no stage holds it", "a stage for every parameter", "name its module in " + policy.name() + "::stage_layout"});
+    throw ConfigError({parameter.names.front(), "no stage holds it", "a stage for every parameter",
+                       "name its module in " + policy.name() + "::stage_layout"});
   }
   if (stages.size() > 1 && !is_declared(parameter.names, shared)) {
-    throw ConfigError({parameter.names.front(), fmt::format("stages {} hold it without sharing it", fmt::join(stages, " and ")),
-                       "one stage for a parameter that is not shared", "name it in " + policy.name() + "::shared_parameters, or in one stage only"});
+    throw ConfigError({parameter.names.front(),
+                       fmt::format("stages {} hold it without sharing it", fmt::join(stages, " and ")),
+                       "one stage for a parameter that is not shared",
+                       "name it in " + policy.name() + "::shared_parameters, or in one stage only"});
   }
 }
 
@@ -118,12 +129,15 @@ AxisPlacement tensor_placement(const NamedTensor& parameter, const std::map<std:
     const auto place = placements.find(name);
     if (place == placements.end()) continue;
     if (found && !(*found == place->second))
-      throw ConfigError({name, "is split in two ways, by the rules for it and for " + parameter.names.front(), "one way for a shared parameter", ""});
+      throw ConfigError({name, "is split in two ways, by the rules for it and for " + parameter.names.front(),
+                         "one way for a shared parameter", ""});
     found = &place->second;
   }
   if (found && parameter.names.size() > 1 &&
-      std::any_of(parameter.names.begin(), parameter.names.end(), [&](const std::string& name) { return !placements.contains(name); })) {
-    throw ConfigError({parameter.names.front(), "is shared, and only one of its modules is split", "a rule for each of them", "add one to the shard plan"});
+      std::any_of(parameter.names.begin(), parameter.names.end(),
+                  [&](const std::string& name) { return !placements.contains(name); })) {
+    throw ConfigError({parameter.names.front(), "is shared, and only one of its modules is split",
+                       "a rule for each of them", "add one to the shard plan"});
   }
   return found ? *found : replicate();
 }
@@ -137,7 +151,8 @@ TensorDict StageModule::forward(int stage, TensorDict input, const TensorDict& b
   return output;
 }
 
-StageModule shard_model(std::shared_ptr<torch::nn::Module> model, std::shared_ptr<const Policy> policy, const ShardConfig& config) {
+StageModule shard_model(std::shared_ptr<torch::nn::Module> model, std::shared_ptr<const Policy> policy,
+                        const ShardConfig& config) {
   static const PipelineStageManager kOneStage(0, 1);
   const PipelineStageManager& manager = config.stages ? *config.stages : kOneStage;
   policy->validate(*model);
@@ -148,7 +163,8 @@ StageModule shard_model(std::shared_ptr<torch::nn::Module> model, std::shared_pt
   const ModelMap map(*model);
   const StageLayout layout = policy->stage_layout(*model);
   const int layers = layer_count(map, layout, *policy);
-  const auto counts = config.layers_of_stage.empty() ? policy->distribute_layers(layers, manager.num_stages()) : config.layers_of_stage;
+  const auto counts =
+      config.layers_of_stage.empty() ? policy->distribute_layers(layers, manager.num_stages()) : config.layers_of_stage;
   const auto ranges = layer_ranges(counts, layers, manager.num_stages());
   const auto paths = held_paths(map, *policy, *model, ranges);
   const auto shared = policy->shared_parameters(*model);
@@ -159,7 +175,10 @@ StageModule shard_model(std::shared_ptr<torch::nn::Module> model, std::shared_pt
   for (const auto& parameter : map.parameters) {
     const auto stages = stages_holding(parameter.names, paths);
     check_coverage(parameter, stages, shared, *policy);
-    module.all_placements.push_back({.name = parameter.names.front(), .global_shape = parameter.tensor.sizes().vec(), .axes = {}, .stages = stages,
+    module.all_placements.push_back({.name = parameter.names.front(),
+                                     .global_shape = parameter.tensor.sizes().vec(),
+                                     .axes = {},
+                                     .stages = stages,
                                      .aliases = {parameter.names.begin() + 1, parameter.names.end()}});
   }
   auto release = [&](const std::vector<NamedTensor>& tensors) {
@@ -171,7 +190,8 @@ StageModule shard_model(std::shared_ptr<torch::nn::Module> model, std::shared_pt
 
   if (config.tensor_group) {
     const auto placements = apply_plan(map, policy->shard_plan(*model), *config.tensor_group);
-    for (std::size_t i = 0; i < map.parameters.size(); ++i) module.all_placements[i].axes["tp"] = tensor_placement(map.parameters[i], placements);
+    for (std::size_t i = 0; i < map.parameters.size(); ++i)
+      module.all_placements[i].axes["tp"] = tensor_placement(map.parameters[i], placements);
   }
   for (std::size_t i = 0; i < map.parameters.size(); ++i) {
     if (!holds_any(manager, module.all_placements[i].stages)) continue;
@@ -184,7 +204,9 @@ StageModule shard_model(std::shared_ptr<torch::nn::Module> model, std::shared_pt
     if (!holds_any(manager, stages)) continue;
     torch::Tensor buffer = tensor;
     materialize(buffer, names.front(), config.seed);
-    module.buffers.push_back({{.name = names.front(), .global_shape = buffer.sizes().vec(), .axes = {}, .stages = stages, .aliases = {}}, buffer});
+    module.buffers.push_back(
+        {{.name = names.front(), .global_shape = buffer.sizes().vec(), .axes = {}, .stages = stages, .aliases = {}},
+         buffer});
   }
   policy->postprocess(*model);
   return module;
@@ -194,7 +216,10 @@ std::vector<Placement> parallelize_module(torch::nn::Module& model, ProcessGroup
   const ModelMap map(model);
   std::vector<Placement> all;
   for (const auto& parameter : map.parameters)
-    all.push_back({.name = parameter.names.front(), .global_shape = parameter.tensor.sizes().vec(), .axes = {}, .stages = {0},
+    all.push_back({.name = parameter.names.front(),
+                   .global_shape = parameter.tensor.sizes().vec(),
+                   .axes = {},
+                   .stages = {0},
                    .aliases = {parameter.names.begin() + 1, parameter.names.end()}});
   const auto placements = apply_plan(map, plan, group);
   for (std::size_t i = 0; i < all.size(); ++i) all[i].axes["tp"] = tensor_placement(map.parameters[i], placements);

@@ -1,6 +1,6 @@
-// Splits a model by its policy, in place, on one rank. Order: validate, preprocess, resolve shared parameters, release what is
-// not held, apply the shard plan, materialise deferred parameters, postprocess, coverage check. Parameters keep their
-// identity and their global names. Not collective.
+// Splits a model by its policy, in place, on one rank. Order: validate, preprocess, resolve shared parameters, release
+// what is not held, apply the shard plan, materialise deferred parameters, postprocess, coverage check. Parameters keep
+// their identity and their global names. Not collective.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,8 @@ struct ShardConfig {
 // The sharded model of one rank.
 class StageModule {
  public:
-  StageModule(std::shared_ptr<torch::nn::Module> model, std::shared_ptr<const Policy> policy, std::vector<LayerRange> ranges)
+  StageModule(std::shared_ptr<torch::nn::Module> model, std::shared_ptr<const Policy> policy,
+              std::vector<LayerRange> ranges)
       : model_(std::move(model)), policy_(std::move(policy)), ranges_(std::move(ranges)) {}
 
   // The forward of one stage that this rank holds.
@@ -34,9 +35,9 @@ class StageModule {
   int num_stages() const { return static_cast<int>(ranges_.size()); }
   const std::vector<LayerRange>& layer_ranges() const { return ranges_; }  // by stage
 
-  std::vector<HeldTensor> parameters;       // what this rank holds, each once, in the model's order
-  std::vector<Placement> all_placements;       // every parameter of the model, held here or not (shapes are global)
-  std::vector<HeldTensor> buffers;          // held buffers (replicated)
+  std::vector<HeldTensor> parameters;     // what this rank holds, each once, in the model's order
+  std::vector<Placement> all_placements;  // every parameter of the model, held here or not (shapes are global)
+  std::vector<HeldTensor> buffers;        // held buffers (replicated)
 
  private:
   std::shared_ptr<torch::nn::Module> model_;
@@ -44,12 +45,14 @@ class StageModule {
   std::vector<LayerRange> ranges_;
 };
 
-// Splits `model`. ConfigError that names the path, the numbers and the remedy for: a rule that matches nothing, a module that
-// can't be sharded, sizes that don't fit, a module matched twice, a parameter that no stage holds, one that two stages hold
-// without being shared, shared parameters that are two tensors, a model that was sharded before.
-StageModule shard_model(std::shared_ptr<torch::nn::Module> model, std::shared_ptr<const Policy> policy, const ShardConfig& config);
+// Splits `model`. ConfigError that names the path, the numbers and the remedy for: a rule that matches nothing, a
+// module that can't be sharded, sizes that don't fit, a module matched twice, a parameter that no stage holds, one that
+// two stages hold without being shared, shared parameters that are two tensors, a model that was sharded before.
+StageModule shard_model(std::shared_ptr<torch::nn::Module> model, std::shared_ptr<const Policy> policy,
+                        const ShardConfig& config);
 
-// Tensor parallelism alone: shards the named modules of an ordinary model in place and leaves the rest. The same errors.
+// Tensor parallelism alone: shards the named modules of an ordinary model in place and leaves the rest. The same
+// errors.
 std::vector<Placement> parallelize_module(torch::nn::Module& model, ProcessGroup& group, const ShardPlan& plan);
 
 }  // namespace gantry

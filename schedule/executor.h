@@ -1,5 +1,5 @@
-// Runs a proved schedule on one pipeline rank. Knows nothing of models: it moves activations between the StageRuntime that
-// computes and the StageLink that communicates, as the list of actions says.
+// Runs a proved schedule on one pipeline rank. Knows nothing of models: it moves activations between the StageRuntime
+// that computes and the StageLink that communicates, as the list of actions says.
 #pragma once
 
 #include <functional>

@@ -16,8 +16,9 @@ Batch make_batch(TensorDict tensors) {
       first = name;
       batch.samples = tensor.size(0);
     } else if (tensor.size(0) != batch.samples) {
-      throw InputError({"batch", "entries '" + first + "' and '" + name + "' have " + std::to_string(batch.samples) + " and " +
-                                     std::to_string(tensor.size(0)) + " samples along dim 0",
+      throw InputError({"batch",
+                        "entries '" + first + "' and '" + name + "' have " + std::to_string(batch.samples) + " and " +
+                            std::to_string(tensor.size(0)) + " samples along dim 0",
                         "the same number", "check how the batch was put together"});
     }
   }

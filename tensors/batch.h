@@ -9,10 +9,10 @@
 namespace gantry {
 
 struct Batch {
-  TensorDict tensors;               // dim 0 is samples; [samples, ...] each
-  std::int64_t samples = 0;         // of this replica; 0 is legal (a last batch shorter than dp)
-  std::int64_t first_sample = 0;    // place of the first one in the global batch
-  std::int64_t global_samples = 0;  // of the global batch; 0: not known, execute_pipeline then asks the dp ranks
+  TensorDict tensors;                  // dim 0 is samples; [samples, ...] each
+  std::int64_t samples = 0;            // of this replica; 0 is legal (a last batch shorter than dp)
+  std::int64_t first_sample = 0;       // place of the first one in the global batch
+  std::int64_t global_samples = 0;     // of the global batch; 0: not known, execute_pipeline then asks the dp ranks
   std::int64_t tokens_per_sample = 0;  // 0: taken from input_ids' dim 1, or 1 where there is none
 };
 
@@ -20,7 +20,8 @@ struct Batch {
 // InputError when tensors differ in dim 0, naming them.
 Batch make_batch(TensorDict tensors);
 
-// Splits 0..samples into `parts` half-open pieces as evenly as possible, the first ones larger; never more parts than samples.
+// Splits 0..samples into `parts` half-open pieces as evenly as possible, the first ones larger; never more parts than
+// samples.
 std::vector<std::pair<std::int64_t, std::int64_t>> split_evenly(std::int64_t samples, std::int64_t parts);
 
 // The samples [begin, end) of a batch, as views; first_sample moves along.

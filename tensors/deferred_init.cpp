@@ -1,11 +1,10 @@
 #include "gantry/tensors/deferred_init.h"
 
+#include <fmt/format.h>
+#include <set>
+
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
-
-#include <fmt/format.h>
-
-#include <set>
 
 #include "gantry/core/error.h"
 #include "gantry/tensors/deferred_record.h"
@@ -20,27 +19,31 @@ using deferred::Step;
 constexpr auto kKey = c10::DispatchKey::DeferredInit;
 
 bool makes_untouched_memory(const std::string& op) {
-  static const std::set<std::string> kNames = {"aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty", "aten::new_empty_strided"};
+  static const std::set<std::string> kNames = {"aten::empty", "aten::empty_like", "aten::empty_strided",
+                                               "aten::new_empty", "aten::new_empty_strided"};
   return kNames.contains(op);
 }
 
-// In-place random operations and random factories draw from the shared generator, which would differ from layout to layout.
+// In-place random operations and random factories draw from the shared generator, which would differ from layout to
+// layout.
 bool draws_random_numbers(const c10::OperatorHandle& op) {
-  static const std::set<std::string> kFactories = {"aten::rand",     "aten::rand_like", "aten::randn",         "aten::randn_like",
-                                                   "aten::randint",  "aten::randperm",  "aten::randint_like",  "aten::bernoulli",
-                                                   "aten::dropout",  "aten::normal",    "aten::multinomial",   "aten::poisson"};
-  static const std::set<std::string> kInPlace = {"aten::random_",    "aten::cauchy_",    "aten::exponential_", "aten::geometric_",
-                                                 "aten::log_normal_"};
+  static const std::set<std::string> kFactories = {"aten::rand",         "aten::rand_like",   "aten::randn",
+                                                   "aten::randn_like",   "aten::randint",     "aten::randperm",
+                                                   "aten::randint_like", "aten::bernoulli",   "aten::dropout",
+                                                   "aten::normal",       "aten::multinomial", "aten::poisson"};
+  static const std::set<std::string> kInPlace = {"aten::random_", "aten::cauchy_", "aten::exponential_",
+                                                 "aten::geometric_", "aten::log_normal_"};
   const std::string& name = op.schema().name();
   return kFactories.contains(name) || kInPlace.contains(name);
 }
 
 // Operations that look at a tensor but not at its values.
 bool reads_no_values(const c10::OperatorHandle& op) {
-  static const std::set<std::string> kNames = {"aten::requires_grad_", "aten::retain_grad", "aten::set_data", "aten::is_leaf", "aten::output_nr",
-                                               "aten::_version", "aten::is_same_size", "aten::detach_", "aten::size", "aten::stride",
-                                               "aten::zeros_like", "aten::ones_like", "aten::full_like", "aten::new_zeros", "aten::new_ones",
-                                               "aten::new_full", "aten::is_pinned", "aten::sym_size", "aten::sym_numel"};
+  static const std::set<std::string> kNames = {
+      "aten::requires_grad_", "aten::retain_grad",  "aten::set_data",  "aten::is_leaf",   "aten::output_nr",
+      "aten::_version",       "aten::is_same_size", "aten::detach_",   "aten::size",      "aten::stride",
+      "aten::zeros_like",     "aten::ones_like",    "aten::full_like", "aten::new_zeros", "aten::new_ones",
+      "aten::new_full",       "aten::is_pinned",    "aten::sym_size",  "aten::sym_numel"};
   return kNames.contains(op.schema().name());
 }
 
@@ -51,12 +54,14 @@ bool is_view(const c10::OperatorHandle& op) {
 }
 
 [[noreturn]] void refuse(const c10::OperatorHandle& op, const std::string& why) {
-  throw UsageError({"deferred initialisation", op.schema().name() + " " + why, "in-place initialisation such as uniform_, normal_, fill_",
+  throw UsageError({"deferred initialisation", op.schema().name() + " " + why,
+                    "in-place initialisation such as uniform_, normal_, fill_",
                     "make the tensor with empty and fill it in place, or build the model without DeferredInit"});
 }
 
 // The arguments of a step; tensors of the written storage become places in it.
-std::vector<Argument> recorded_arguments(const c10::OperatorHandle& op, const torch::jit::Stack& stack, const torch::Tensor& written) {
+std::vector<Argument> recorded_arguments(const c10::OperatorHandle& op, const torch::jit::Stack& stack,
+                                         const torch::Tensor& written) {
   const std::size_t count = op.schema().arguments().size();
   std::vector<Argument> arguments;
   for (std::size_t i = stack.size() - count; i < stack.size(); ++i) {
@@ -108,29 +113,36 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const torch::Tensor written = written_tensor(op, *stack);
   if (written.defined() && written.has_storage() && !reads_no_values(op)) {
     const bool random = deferred::is_random(name);
-    // Memory that nothing was done to yet may have been filled by pointer (torch::tensor does so): unless the step overwrites
-    // it whole, its values count, and it is concrete.
+    // Memory that nothing was done to yet may have been filled by pointer (torch::tensor does so): unless the step
+    // overwrites it whole, its values count, and it is concrete.
     const bool untouched = deferred::is_recorded(written) && !deferred::has_steps(written);
-    if (untouched && !(deferred::is_whole(written) && (random || deferred::overwrites_everything(name)))) deferred::take_record(written);
+    if (untouched && !(deferred::is_whole(written) && (random || deferred::overwrites_everything(name))))
+      deferred::take_record(written);
     if (random && !deferred::is_recorded(written)) deferred::start_record(written, written.detach().clone());
     if (deferred::is_recorded(written)) return record_write(op, stack, written);
   } else if (reads_deferred(op, *stack) && !is_view(op) && !reads_no_values(op) && !makes_untouched_memory(name)) {
     refuse(op, "reads a tensor whose values are deferred");
   }
   op.callBoxed(stack);
-  if (makes_untouched_memory(name) && stack->back().toTensor().is_floating_point()) deferred::start_record(stack->back().toTensor());
+  if (makes_untouched_memory(name) && stack->back().toTensor().is_floating_point())
+    deferred::start_record(stack->back().toTensor());
 }
 
 void require_size(const torch::Tensor& tensor, const AxisPlacement& placement, std::int64_t expected) {
-  throw ConfigError({"", fmt::format("{} has {} elements along dim {}", describe(tensor), tensor.size(placement.dim), placement.dim),
-                     fmt::format("{}", expected), "the module's parameters don't have the sizes of its options"});
+  throw ConfigError(
+      {"", fmt::format("{} has {} elements along dim {}", describe(tensor), tensor.size(placement.dim), placement.dim),
+       fmt::format("{}", expected), "the module's parameters don't have the sizes of its options"});
 }
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(_, DeferredInit, library) { library.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>()); }
+TORCH_LIBRARY_IMPL(_, DeferredInit, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+}
 
-DeferredInit::DeferredInit() : former_(c10::impl::tls_is_dispatch_key_included(kKey)) { c10::impl::tls_set_dispatch_key_included(kKey, true); }
+DeferredInit::DeferredInit() : former_(c10::impl::tls_is_dispatch_key_included(kKey)) {
+  c10::impl::tls_set_dispatch_key_included(kKey, true);
+}
 
 DeferredInit::~DeferredInit() { c10::impl::tls_set_dispatch_key_included(kKey, former_); }
 
@@ -154,7 +166,8 @@ void shard_tensor(torch::Tensor& tensor, const AxisPlacement& placement, int axi
   } else {
     std::int64_t offset = 0;
     for (const Range& range : placement.ranges(axis_rank)) {
-      part.narrow(placement.dim, offset, range.size()).copy_(tensor.detach().narrow(placement.dim, range.begin, range.size()));
+      part.narrow(placement.dim, offset, range.size())
+          .copy_(tensor.detach().narrow(placement.dim, range.begin, range.size()));
       offset += range.size();
     }
   }

@@ -1,18 +1,19 @@
 // Building a model without its memory: under DeferredInit the in-place initialisation of unmodified modules (uniform_,
-// normal_, fill_, mul_, copy_, through views too) is recorded instead of run. The untouched memory of `empty` costs nothing.
-// Later each rank replays only what it holds, straight into its slice, by counter-based Philox on (seed, global name,
-// element): first values are the same in every layout, however a tensor is cut.
+// normal_, fill_, mul_, copy_, through views too) is recorded instead of run. The untouched memory of `empty` costs
+// nothing. Later each rank replays only what it holds, straight into its slice, by counter-based Philox on (seed,
+// global name, element): first values are the same in every layout, however a tensor is cut.
 //
 // How: a boxed fallback on the dispatcher's DeferredInit key. A tensor made by empty* is deferred; one made with values
-// (zeros, ones, arange, tril ...) is concrete until something random is written to it. Reading a deferred tensor (item, mm,
+// (zeros, ones, arange, tril ...) is concrete until something random is written to it. Reading a deferred tensor (item,
+// mm,
 // ...) and random factories are recorded with their inputs, or refused by name with UsageError.
 #pragma once
-
-#include <torch/torch.h>
 
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include <torch/torch.h>
 
 #include "gantry/core/placement.h"
 
@@ -33,19 +34,20 @@ class DeferredInit {
 // True while `tensor` has recorded initialisation that has not been replayed.
 bool is_deferred(const torch::Tensor& tensor);
 
-// Cuts a parameter or buffer to this rank's part along placement.dim, in place (`set_data`): identity, ties and optimizer
-// references stay. A deferred one keeps its record and touches no memory. No-op when the placement replicates.
+// Cuts a parameter or buffer to this rank's part along placement.dim, in place (`set_data`): identity, ties and
+// optimizer references stay. A deferred one keeps its record and touches no memory. No-op when the placement
+// replicates.
 void shard_tensor(torch::Tensor& tensor, const AxisPlacement& placement, int axis_rank);
 
 // Frees the memory, in place; a record is dropped. The tensor then has no elements.
 void release_tensor(torch::Tensor& tensor);
 
-// Replays the record of a deferred tensor into its memory. Every element equals that of an unsharded replay with the same
-// seed and global name. No-op for a concrete tensor.
+// Replays the record of a deferred tensor into its memory. Every element equals that of an unsharded replay with the
+// same seed and global name. No-op for a concrete tensor.
 void materialize(torch::Tensor& tensor, const std::string& global_name, std::uint64_t seed);
 
-// Changes the dtype of floating parameters and buffers, deferred ones without materialising: their values are then the same
-// draws, rounded to that dtype.
+// Changes the dtype of floating parameters and buffers, deferred ones without materialising: their values are then the
+// same draws, rounded to that dtype.
 void set_dtype(torch::nn::Module& module, torch::ScalarType type);
 
 // Materialises everything of an unsharded module, by its own names: for one device without a Sharder.

@@ -14,11 +14,14 @@ struct Entry {
 std::mutex table_mutex;
 
 std::map<c10::StorageImpl*, Entry>& table() {
-  static auto* entries = new std::map<c10::StorageImpl*, Entry>();  // never destroyed: tensors may outlive static objects
+  static auto* entries =
+      new std::map<c10::StorageImpl*, Entry>();  // never destroyed: tensors may outlive static objects
   return *entries;
 }
 
-c10::StorageImpl* key_of(const torch::Tensor& tensor) { return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr; }
+c10::StorageImpl* key_of(const torch::Tensor& tensor) {
+  return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
+}
 
 void drop_dead_entries() {
   static std::size_t next = 64;
@@ -52,7 +55,9 @@ bool is_whole(const torch::Tensor& tensor) {
   return tensor.sizes() == whole.sizes && tensor.strides() == whole.strides && tensor.storage_offset() == whole.offset;
 }
 
-void start_record(const torch::Tensor& tensor, torch::Tensor base) { put_record(tensor, {.whole = geometry_of(tensor), .base = std::move(base)}); }
+void start_record(const torch::Tensor& tensor, torch::Tensor base) {
+  put_record(tensor, {.whole = geometry_of(tensor), .base = std::move(base)});
+}
 
 void add_step(const torch::Tensor& written, Step step) {
   const std::lock_guard lock(table_mutex);

@@ -1,16 +1,15 @@
 // What DeferredInit has recorded of a tensor's memory, and its replay. Internal to tensors/.
 //
-// Records are kept by storage, in one table for the process: models are built on several threads at once. The table and the
-// records in it are guarded by its mutex; a record that is taken out belongs to who took it.
+// Records are kept by storage, in one table for the process: models are built on several threads at once. The table and
+// the records in it are guarded by its mutex; a record that is taken out belongs to who took it.
 #pragma once
-
-#include <torch/torch.h>
-
-#include <ATen/core/dispatch/Dispatcher.h>
 
 #include <optional>
 #include <variant>
 #include <vector>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/torch.h>
 
 #include "gantry/core/placement.h"
 
@@ -31,7 +30,7 @@ struct Step {
 };
 
 struct Record {
-  Geometry whole;  // the tensor as it was made
+  Geometry whole;      // the tensor as it was made
   torch::Tensor base;  // values from before the first random step, where there were any
   std::vector<Step> steps;
   AxisPlacement cut;  // what of `whole` this rank keeps
@@ -50,7 +49,7 @@ void put_record(const torch::Tensor& tensor, Record record);
 // Fills `target`, the part of the record's whole that is kept, contiguous.
 void replay(const Record& record, torch::Tensor& target, const std::string& global_name, std::uint64_t seed);
 
-bool is_random(const std::string& op);           // in-place random operations that replay can draw
+bool is_random(const std::string& op);              // in-place random operations that replay can draw
 bool overwrites_everything(const std::string& op);  // uniform_, normal_, fill_, zero_
 
 }  // namespace gantry::deferred

@@ -10,7 +10,9 @@ namespace {
 
 std::string name_of(const Step& step) { return step.op.schema().name(); }
 
-double number(const Step& step, std::size_t argument) { return std::get<c10::IValue>(step.arguments.at(argument)).toScalar().toDouble(); }
+double number(const Step& step, std::size_t argument) {
+  return std::get<c10::IValue>(step.arguments.at(argument)).toScalar().toDouble();
+}
 
 // Elements first .. first + count - 1 of a random step, into contiguous memory.
 void draw(const Step& step, PhiloxKey key, std::uint64_t first, std::int64_t count, double* out) {
@@ -37,11 +39,13 @@ std::vector<std::pair<std::int64_t, std::int64_t>> runs_of(const Record& record)
   const std::int64_t elements = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
   if (!record.cut.sharded()) return {{0, elements}};
   const auto dim = record.cut.dim;
-  const std::int64_t inner = std::accumulate(sizes.begin() + dim + 1, sizes.end(), std::int64_t{1}, std::multiplies<>());
+  const std::int64_t inner =
+      std::accumulate(sizes.begin() + dim + 1, sizes.end(), std::int64_t{1}, std::multiplies<>());
   const std::int64_t outer = std::accumulate(sizes.begin(), sizes.begin() + dim, std::int64_t{1}, std::multiplies<>());
   std::vector<std::pair<std::int64_t, std::int64_t>> runs;
   for (std::int64_t i = 0; i < outer; ++i)
-    for (const Range& range : record.cut.ranges(record.axis_rank)) runs.emplace_back((i * sizes[dim] + range.begin) * inner, range.size() * inner);
+    for (const Range& range : record.cut.ranges(record.axis_rank))
+      runs.emplace_back((i * sizes[dim] + range.begin) * inner, range.size() * inner);
   return runs;
 }
 
@@ -62,7 +66,8 @@ void draw_part(const Step& step, PhiloxKey key, const Record& record, torch::Ten
 
 bool is_whole(const Argument& argument, const Record& record) {
   const auto* geometry = std::get_if<Geometry>(&argument);
-  return geometry && geometry->sizes == record.whole.sizes && geometry->strides == record.whole.strides && geometry->offset == record.whole.offset;
+  return geometry && geometry->sizes == record.whole.sizes && geometry->strides == record.whole.strides &&
+         geometry->offset == record.whole.offset;
 }
 
 bool has_only_scalars(const Step& step) {
@@ -74,7 +79,8 @@ bool has_only_scalars(const Step& step) {
 
 // Element by element, from the element alone, so that it can be done to a part.
 bool is_elementwise(const Step& step) {
-  static const std::vector<std::string> kNames = {"aten::mul_", "aten::add_", "aten::sub_", "aten::div_", "aten::clamp_", "aten::zero_", "aten::fill_"};
+  static const std::vector<std::string> kNames = {"aten::mul_",   "aten::add_",  "aten::sub_", "aten::div_",
+                                                  "aten::clamp_", "aten::zero_", "aten::fill_"};
   return std::find(kNames.begin(), kNames.end(), name_of(step)) != kNames.end() && has_only_scalars(step);
 }
 
@@ -106,7 +112,9 @@ void replay_whole(const Record& record, torch::Tensor& target, const std::string
   std::int64_t elements = 1;
   for (const auto size : record.whole.sizes) elements *= size;
   torch::Tensor memory = torch::zeros({record.whole.offset + elements}, target.options().requires_grad(false));
-  auto tensor_at = [&](const Geometry& geometry) { return memory.as_strided(geometry.sizes, geometry.strides, geometry.offset); };
+  auto tensor_at = [&](const Geometry& geometry) {
+    return memory.as_strided(geometry.sizes, geometry.strides, geometry.offset);
+  };
   torch::Tensor whole = tensor_at(record.whole);
   if (record.base.defined()) whole.copy_(record.base);
   for (std::size_t i = 0; i < record.steps.size(); ++i) {
@@ -133,14 +141,19 @@ void replay_whole(const Record& record, torch::Tensor& target, const std::string
 
 }  // namespace
 
-bool is_random(const std::string& op) { return op == "aten::uniform_" || op == "aten::normal_" || op == "aten::bernoulli_"; }
+bool is_random(const std::string& op) {
+  return op == "aten::uniform_" || op == "aten::normal_" || op == "aten::bernoulli_";
+}
 
-bool overwrites_everything(const std::string& op) { return op == "aten::uniform_" || op == "aten::normal_" || op == "aten::fill_" || op == "aten::zero_"; }
+bool overwrites_everything(const std::string& op) {
+  return op == "aten::uniform_" || op == "aten::normal_" || op == "aten::fill_" || op == "aten::zero_";
+}
 
 void replay(const Record& record, torch::Tensor& target, const std::string& global_name, std::uint64_t seed) {
   const torch::NoGradGuard no_grad;
   const std::size_t first = first_direct_step(record);
-  if (first == record.steps.size() && (!record.steps.empty() || record.base.defined())) return replay_whole(record, target, global_name, seed);
+  if (first == record.steps.size() && (!record.steps.empty() || record.base.defined()))
+    return replay_whole(record, target, global_name, seed);
   for (std::size_t i = first; i < record.steps.size(); ++i) {
     const Step& step = record.steps[i];
     if (is_random(name_of(step))) {

@@ -47,7 +47,8 @@ __attribute__((always_inline)) inline void philox_lanes(PhiloxKey key, std::uint
 
 // Words first .. first + count - 1 of the stream, in pieces: take(words, n, position).
 template <class Take>
-__attribute__((always_inline)) inline void for_each_word(PhiloxKey key, std::uint64_t first, std::int64_t count, Take take) {
+__attribute__((always_inline)) inline void for_each_word(PhiloxKey key, std::uint64_t first, std::int64_t count,
+                                                         Take take) {
   constexpr std::int64_t kPerPiece = 4 * kLanes;
   std::uint32_t words[kPerPiece];
   Lanes lanes;
@@ -84,9 +85,11 @@ std::array<std::uint32_t, 4> philox(PhiloxKey key, std::uint64_t counter) {
   return {lanes.word[0][0], lanes.word[1][0], lanes.word[2][0], lanes.word[3][0]};
 }
 
-__attribute__((target_clones("avx512f", "avx2", "default"))) void philox_words(PhiloxKey key, std::uint64_t first, std::int64_t count,
-                                                                             std::uint32_t* out) {
-  for_each_word(key, first, count, [out](const std::uint32_t* words, std::int64_t n, std::int64_t at) { std::copy(words, words + n, out + at); });
+__attribute__((target_clones("avx512f", "avx2", "default"))) void philox_words(PhiloxKey key, std::uint64_t first,
+                                                                               std::int64_t count, std::uint32_t* out) {
+  for_each_word(key, first, count, [out](const std::uint32_t* words, std::int64_t n, std::int64_t at) {
+    std::copy(words, words + n, out + at);
+  });
 }
 
 void philox_uniform(PhiloxKey key, std::uint64_t first, std::int64_t count, float* out) {

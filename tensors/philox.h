@@ -1,5 +1,5 @@
-// Counter-based random numbers: element i of a stream depends on (key, i) alone, so any rank can draw any slice of a tensor.
-// Philox4x32-10: Salmon et al., Parallel random numbers: as easy as 1, 2, 3 (SC 2011).
+// Counter-based random numbers: element i of a stream depends on (key, i) alone, so any rank can draw any slice of a
+// tensor. Philox4x32-10: Salmon et al., Parallel random numbers: as easy as 1, 2, 3 (SC 2011).
 #pragma once
 
 #include <array>

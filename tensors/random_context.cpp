@@ -22,7 +22,9 @@ void fill_mask(PhiloxKey key, std::uint64_t first, std::int64_t count, std::uint
 
 }  // namespace
 
-RandomContextGuard::RandomContextGuard(const RandomContext& context) : former_(current), context_(context) { current = &context_; }
+RandomContextGuard::RandomContextGuard(const RandomContext& context) : former_(current), context_(context) {
+  current = &context_;
+}
 RandomContextGuard::~RandomContextGuard() { current = former_; }
 
 RandomContext random_context() {
@@ -36,7 +38,8 @@ torch::Tensor dropout_mask(const torch::Tensor& like, double p, const std::strin
                            const std::vector<std::int64_t>& offset, const std::vector<std::int64_t>& global) {
   const torch::NoGradGuard no_grad;
   const PhiloxKey key{context.seed, philox_stream(name, context.step)};
-  torch::Tensor mask = torch::empty(like.sizes(), like.options().requires_grad(false).memory_format(at::MemoryFormat::Contiguous));
+  torch::Tensor mask =
+      torch::empty(like.sizes(), like.options().requires_grad(false).memory_format(at::MemoryFormat::Contiguous));
   if (mask.numel() == 0) return mask;
   const auto threshold = static_cast<std::uint32_t>(p * 4294967295.0);
   // Trailing dims that are whole form runs that are contiguous in the global tensor too.
@@ -55,7 +58,8 @@ torch::Tensor dropout_mask(const torch::Tensor& like, double p, const std::strin
     std::vector<std::int64_t> index(whole, 0);
     for (std::int64_t done = 0; done < mask.numel(); done += run) {
       std::uint64_t first = 0;
-      for (std::int64_t dim = 0; dim < dims; ++dim) first += (offset[dim] + (dim < whole ? index[dim] : 0)) * stride[dim];
+      for (std::int64_t dim = 0; dim < dims; ++dim)
+        first += (offset[dim] + (dim < whole ? index[dim] : 0)) * stride[dim];
       fill_mask(key, first, run, threshold, scale, out + done);
       for (std::int64_t dim = whole; dim-- > 0;) {
         if (++index[dim] < mask.size(dim)) break;

@@ -1,21 +1,22 @@
-// Where in the job a forward runs, so that dropout draws the same mask in every layout. The executor sets it around each
-// forward; a backward never reads it. One per thread.
+// Where in the job a forward runs, so that dropout draws the same mask in every layout. The executor sets it around
+// each forward; a backward never reads it. One per thread.
 #pragma once
-
-#include <torch/torch.h>
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include <torch/torch.h>
+
 namespace gantry {
 
 struct RandomContext {
   std::uint64_t seed = 0;
-  std::uint64_t step = 0;           // counts optimizer steps
-  std::int64_t first_sample = 0;    // of this microbatch, counted over all calls of one optimizer step, in the global batch
-  std::int64_t first_token = 0;     // of this rank's shard of the sequence
-  std::int64_t sequence_length = 0; // global; 0: the tensor's own dim 1
+  std::uint64_t step = 0;  // counts optimizer steps
+  std::int64_t first_sample =
+      0;  // of this microbatch, counted over all calls of one optimizer step, in the global batch
+  std::int64_t first_token = 0;      // of this rank's shard of the sequence
+  std::int64_t sequence_length = 0;  // global; 0: the tensor's own dim 1
 };
 
 // Sets the context of this thread for its lifetime and restores the former one. Nests.
@@ -34,9 +35,10 @@ class RandomContextGuard {
 // This thread's context. Outside any guard each call gives a fresh step, so that a plain training loop draws anew.
 RandomContext random_context();
 
-// A mask of `like`'s shape and dtype: 0 with probability p, else 1 / (1 - p). An element depends on (seed, step, name, its
-// row-major index in the global tensor); `offset` is the place of the local tensor's first element, by dim, and `global`
-// the global sizes (dim 0's is not used). With offsets 0 and global sizes equal to like's, the tensor is whole.
+// A mask of `like`'s shape and dtype: 0 with probability p, else 1 / (1 - p). An element depends on (seed, step, name,
+// its row-major index in the global tensor); `offset` is the place of the local tensor's first element, by dim, and
+// `global` the global sizes (dim 0's is not used). With offsets 0 and global sizes equal to like's, the tensor is
+// whole.
 torch::Tensor dropout_mask(const torch::Tensor& like, double p, const std::string& name, const RandomContext& context,
                            const std::vector<std::int64_t>& offset, const std::vector<std::int64_t>& global);
 

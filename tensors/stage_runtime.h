@@ -5,8 +5,9 @@
 
 namespace gantry {
 
-// What a forward of (stage, microbatch) made. `boundary` goes to the next stage; `root` is a scalar whose backward starts
-// with a gradient of one (the seeded loss on the last stage, or a loss that a middle stage adds); it may be undefined.
+// What a forward of (stage, microbatch) made. `boundary` goes to the next stage; `root` is a scalar whose backward
+// starts with a gradient of one (the seeded loss on the last stage, or a loss that a middle stage adds); it may be
+// undefined.
 struct StageOutput {
   TensorDict boundary;
   torch::Tensor root;
@@ -21,7 +22,8 @@ class StageRuntime {
 
   // The full backward: accumulates the gradients of the stage's parameters, and returns those of `input` by the same
   // names (undefined ones are allowed). `gradients` are those of output.boundary; absent or undefined ones are zero.
-  virtual TensorDict backward(int stage, int microbatch, const TensorDict& input, const StageOutput& output, const TensorDict& gradients) = 0;
+  virtual TensorDict backward(int stage, int microbatch, const TensorDict& input, const StageOutput& output,
+                              const TensorDict& gradients) = 0;
 
   // What the microbatch shapes agree on: messages of microbatches with equal keys have equal shapes.
   virtual std::string shape_key(int microbatch) const = 0;

@@ -1,11 +1,11 @@
 // What checkpoints see of one rank's state, whoever holds it.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+
+#include <torch/torch.h>
 
 #include "gantry/core/placement.h"
 
@@ -17,8 +17,8 @@ struct HeldTensor {
   torch::Tensor tensor;
 };
 
-// A tensor of the job's state. `kind` is "model" or an optimizer's state name ("optimizer.exp_avg"); its placement is that of
-// the parameter it belongs to. The tensor is live: loading writes into it.
+// A tensor of the job's state. `kind` is "model" or an optimizer's state name ("optimizer.exp_avg"); its placement is
+// that of the parameter it belongs to. The tensor is live: loading writes into it.
 struct StateEntry {
   std::string kind;
   HeldTensor held;

@@ -1,9 +1,8 @@
 #include "gantry/tensors/tensor_dict.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-
-#include <algorithm>
 
 #include "gantry/core/error.h"
 
@@ -32,7 +31,8 @@ bool TensorDict::contains(const std::string& name) const { return find_entry(ent
 
 const torch::Tensor& TensorDict::at(const std::string& name) const {
   if (const auto found = find_entry(entries_, name); found != entries_.end()) return found->second;
-  throw InputError({"tensors", "there is no entry '" + name + "' in " + describe(*this), "", "give it, or check its name"});
+  throw InputError(
+      {"tensors", "there is no entry '" + name + "' in " + describe(*this), "", "give it, or check its name"});
 }
 
 torch::Tensor TensorDict::get(const std::string& name) const {
@@ -48,17 +48,28 @@ torch::Tensor TensorDict::take(const std::string& name) {
 
 std::string dtype_name(torch::ScalarType type) {
   switch (type) {
-    case torch::kFloat64: return "float64";
-    case torch::kFloat32: return "float32";
-    case torch::kBFloat16: return "bfloat16";
-    case torch::kFloat16: return "float16";
-    case torch::kInt64: return "int64";
-    case torch::kInt32: return "int32";
-    case torch::kInt16: return "int16";
-    case torch::kInt8: return "int8";
-    case torch::kUInt8: return "uint8";
-    case torch::kBool: return "bool";
-    default: return c10::toString(type);
+    case torch::kFloat64:
+      return "float64";
+    case torch::kFloat32:
+      return "float32";
+    case torch::kBFloat16:
+      return "bfloat16";
+    case torch::kFloat16:
+      return "float16";
+    case torch::kInt64:
+      return "int64";
+    case torch::kInt32:
+      return "int32";
+    case torch::kInt16:
+      return "int16";
+    case torch::kInt8:
+      return "int8";
+    case torch::kUInt8:
+      return "uint8";
+    case torch::kBool:
+      return "bool";
+    default:
+      return c10::toString(type);
   }
 }
 
@@ -70,7 +81,8 @@ torch::ScalarType dtype_of(const std::string& name) {
 
 std::string describe(const torch::Tensor& tensor) {
   if (!tensor.defined()) return "none";
-  return fmt::format("{} [{}]", dtype_name(tensor.scalar_type()), fmt::join(tensor.sizes().begin(), tensor.sizes().end(), ", "));
+  return fmt::format("{} [{}]", dtype_name(tensor.scalar_type()),
+                     fmt::join(tensor.sizes().begin(), tensor.sizes().end(), ", "));
 }
 
 std::string describe(const TensorDict& tensors) {

@@ -1,12 +1,12 @@
 // Named tensors in the order in which they were put in: what travels between stages, and a model's inputs and outputs.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <torch/torch.h>
 
 namespace gantry {
 
@@ -39,8 +39,8 @@ class TensorDict {
 
 // "{hidden: float32 [4, 128, 256], mask: none}"
 std::string describe(const TensorDict& tensors);
-std::string describe(const torch::Tensor& tensor);  // "float32 [4, 128, 256]"
-std::string dtype_name(torch::ScalarType type);     // "float32"
+std::string describe(const torch::Tensor& tensor);    // "float32 [4, 128, 256]"
+std::string dtype_name(torch::ScalarType type);       // "float32"
 torch::ScalarType dtype_of(const std::string& name);  // float64 | float32 | bfloat16 | float16; ConfigError otherwise
 
 }  // namespace gantry

@@ -1,6 +1,7 @@
+#include "gantry/checkpoint/checkpoint.h"
+
 #include <fmt/format.h>
 
-#include "gantry/checkpoint/checkpoint.h"
 #include "gantry/checkpoint/hugging_face.h"
 #include "gantry/cli/engine/commands.h"
 #include "gantry/core/error.h"
@@ -10,7 +11,8 @@ namespace gantry::cli {
 
 int run_checkpoint_export(const CheckpointExportArguments& arguments) {
   const auto folder = find_checkpoint(arguments.checkpoint);
-  if (!folder) throw CheckpointError({arguments.checkpoint, "has no complete checkpoint", "a step folder or its parent", ""});
+  if (!folder)
+    throw CheckpointError({arguments.checkpoint, "has no complete checkpoint", "a step folder or its parent", ""});
   const CheckpointInfo info = read_checkpoint_info(*folder);
   const auto& family = models::families().at(info.policy);
   const TensorDict tensors = read_checkpoint_tensors(*folder, "model");

@@ -21,13 +21,17 @@ TensorDict read_batch(const std::string& path) {
   TensorDict batch;
   for (auto& [name, tensor] : read_safetensors(path)) {
     if (name != "input_ids" && name != "labels" && name != "attention_mask" && name != "token_type_ids")
-      throw InputError({path, "has an entry '" + name + "'", "input_ids, labels, attention_mask or token_type_ids", ""});
+      throw InputError(
+          {path, "has an entry '" + name + "'", "input_ids, labels, attention_mask or token_type_ids", ""});
     batch.set(name, tensor.to(torch::kInt64));
   }
-  if (batch.at("input_ids").dim() != 2) throw InputError({path, "input_ids is " + describe(batch.at("input_ids")), "[samples, tokens]", ""});
+  if (batch.at("input_ids").dim() != 2)
+    throw InputError({path, "input_ids is " + describe(batch.at("input_ids")), "[samples, tokens]", ""});
   if (!batch.contains("labels")) batch.set("labels", torch::full_like(batch.at("input_ids"), -100));
   if (batch.at("labels").sizes() != batch.at("input_ids").sizes())
-    throw InputError({path, "labels is " + describe(batch.at("labels")) + " and input_ids " + describe(batch.at("input_ids")), "equal shapes", ""});
+    throw InputError({path,
+                      "labels is " + describe(batch.at("labels")) + " and input_ids " + describe(batch.at("input_ids")),
+                      "equal shapes", ""});
   return batch;
 }
 
@@ -56,21 +60,27 @@ void forward_rank(World& world, const Config& config, const ForwardArguments& ar
   load_weights(config, boosted, mesh);
   boosted.model->eval();
 
-  const auto result = booster.execute_pipeline(replica_batch(whole, mesh), boosted, {.return_outputs = true, .broadcast_loss = true});
+  const auto result =
+      booster.execute_pipeline(replica_batch(whole, mesh), boosted, {.return_outputs = true, .broadcast_loss = true});
   // The last stage's first rank has its replica's logits; the others of dp add theirs.
   if (plugin->stages().holds_last()) {
     torch::Tensor logits = result.outputs.get("logits");
-    if (!logits.defined()) throw InputError({arguments.batch, "gives replica " + mesh.mesh().describe_rank(world.rank()) + " no sample", "", "use fewer data-parallel ranks"});
+    if (!logits.defined())
+      throw InputError({arguments.batch, "gives replica " + mesh.mesh().describe_rank(world.rank()) + " no sample", "",
+                        "use fewer data-parallel ranks"});
     logits = all_gather_along(mesh["dp"], logits, 0, all_gather_numbers(mesh["dp"], logits.size(0)));
     if (mesh.coordinate("dp") == 0 && mesh.coordinate("tp") == 0)
-      write_safetensors(arguments.output, {{"logits", logits}, {"loss", torch::tensor(*result.loss, logits.options())}});
+      write_safetensors(arguments.output,
+                        {{"logits", logits}, {"loss", torch::tensor(*result.loss, logits.options())}});
   }
   if (wants_gradients) {
     const auto& gradients = boosted.optimizer->gradients();
-    const TensorDict full = gather_tensors(boosted.model->stage_module(), plugin->stages(), mesh, [&](std::size_t i) { return gradients.gradient(i); });
+    const TensorDict full = gather_tensors(boosted.model->stage_module(), plugin->stages(), mesh,
+                                           [&](std::size_t i) { return gradients.gradient(i); });
     if (world.is_main()) {
       const auto& family = models::families().at(config.model.policy);
-      write_safetensors(arguments.grads, to_hugging_face(family.tensor_names(nlohmann::json::parse(config.model.config_json)), full));
+      write_safetensors(arguments.grads,
+                        to_hugging_face(family.tensor_names(nlohmann::json::parse(config.model.config_json)), full));
     }
   }
   mesh.world_group().barrier().wait();

@@ -1,8 +1,7 @@
 // The engine: what bin/gantry hands on because it needs LibTorch. Parses the same flags by the same code.
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
-
-#include <CLI/CLI.hpp>
 
 #include "gantry/cli/engine/commands.h"
 #include "gantry/comm/backends.h"
@@ -17,7 +16,8 @@ int main(int argc, char** argv) {
   cli::CheckpointExportArguments checkpoint_export;
   cli::add_train_command(app, train)->callback([&] { exit_code = cli::run_train(train); });
   cli::add_forward_command(app, forward)->callback([&] { exit_code = cli::run_forward(forward); });
-  cli::add_checkpoint_command(app, checkpoint_export, [&] { exit_code = cli::run_checkpoint_export(checkpoint_export); });
+  cli::add_checkpoint_command(app, checkpoint_export,
+                              [&] { exit_code = cli::run_checkpoint_export(checkpoint_export); });
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

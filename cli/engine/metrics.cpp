@@ -1,14 +1,13 @@
 #include "gantry/cli/engine/metrics.h"
 
-#include <fmt/format.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fmt/format.h>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sys/ioctl.h>
+#include <unistd.h>
 #include <vector>
 
 #include "gantry/core/error.h"
@@ -40,7 +39,8 @@ MetricsFile::MetricsFile(const std::string& output, bool append, std::int64_t la
   path_ = output + "/metrics.jsonl";
   const auto kept = append ? lines_until(path_, last_step) : std::vector<std::string>();
   file_ = std::fopen(path_.c_str(), "w");
-  if (!file_) throw ResourceError({path_, std::strerror(errno), "a file that can be written", "choose another `output`"});
+  if (!file_)
+    throw ResourceError({path_, std::strerror(errno), "a file that can be written", "choose another `output`"});
   for (const auto& line : kept) std::fprintf(file_, "%s\n", line.c_str());
 }
 
@@ -50,13 +50,14 @@ MetricsFile::~MetricsFile() {
 
 void MetricsFile::write(const StepMetrics& metrics) {
   if (!file_) return;
-  const nlohmann::ordered_json line = {{"step", metrics.step},
-                                       {"loss", metrics.loss},
-                                       {"grad_norm", metrics.grad_norm},
-                                       {"lr", metrics.lr},
-                                       {"tokens", metrics.tokens},
-                                       {"tokens_per_second", static_cast<double>(metrics.tokens) / metrics.step_seconds},
-                                       {"step_seconds", metrics.step_seconds}};
+  const nlohmann::ordered_json line = {
+      {"step", metrics.step},
+      {"loss", metrics.loss},
+      {"grad_norm", metrics.grad_norm},
+      {"lr", metrics.lr},
+      {"tokens", metrics.tokens},
+      {"tokens_per_second", static_cast<double>(metrics.tokens) / metrics.step_seconds},
+      {"step_seconds", metrics.step_seconds}};
   const std::string text = line.dump() + "\n";
   if (std::fputs(text.c_str(), file_) < 0 || std::fflush(file_) != 0)
     throw ResourceError({path_, std::strerror(errno), "room for one more line", "free some space"});
@@ -70,12 +71,14 @@ void Progress::show(const StepMetrics& metrics) {
   const bool last = metrics.step == steps_;
   if (!terminal_ && !last && metrics.step % log_every_ != 0) return;
   const double per_step = seconds_ / static_cast<double>(metrics.step - first_step_ + 1);
-  std::string line = fmt::format("step {:>{}}/{}  loss {:.4f}  grad_norm {:.3f}  lr {:.2e}  {:.0f} tokens/s  {} left", metrics.step,
-                                 std::to_string(steps_).size(), steps_, metrics.loss, metrics.grad_norm, metrics.lr,
-                                 static_cast<double>(metrics.tokens) / metrics.step_seconds, duration(per_step * static_cast<double>(steps_ - metrics.step)));
+  std::string line = fmt::format("step {:>{}}/{}  loss {:.4f}  grad_norm {:.3f}  lr {:.2e}  {:.0f} tokens/s  {} left",
+                                 metrics.step, std::to_string(steps_).size(), steps_, metrics.loss, metrics.grad_norm,
+                                 metrics.lr, static_cast<double>(metrics.tokens) / metrics.step_seconds,
+                                 duration(per_step * static_cast<double>(steps_ - metrics.step)));
   if (terminal_) {
     winsize size{};
-    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 && line.size() > size.ws_col) line.resize(size.ws_col);
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 && line.size() > size.ws_col)
+      line.resize(size.ws_col);
     fmt::print("\r{}\033[K{}", line, metrics.step % log_every_ == 0 || last ? "\n" : "");
   } else {
     fmt::print("{}\n", line);

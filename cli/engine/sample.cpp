@@ -17,8 +17,8 @@ Batch padded_batch(const std::vector<std::int64_t>& tokens, std::int64_t window,
 
 }  // namespace
 
-std::string sample_bytes(Booster& booster, Boosted& boosted, HybridParallelPlugin& plugin, const std::string& prompt, std::int64_t window,
-                         std::int64_t length) {
+std::string sample_bytes(Booster& booster, Boosted& boosted, HybridParallelPlugin& plugin, const std::string& prompt,
+                         std::int64_t window, std::int64_t length) {
   std::string text = prompt;
   const int last = plugin.stages().rank_of(plugin.stages().num_stages() - 1);
   while (static_cast<std::int64_t>(text.size()) < length) {
@@ -28,11 +28,13 @@ std::string sample_bytes(Booster& booster, Boosted& boosted, HybridParallelPlugi
     const auto result = booster.execute_pipeline(padded_batch(tokens, window, plugin.mesh()), boosted,
                                                  {.return_loss = false, .return_outputs = true, .forward_only = true});
     torch::Tensor next = torch::zeros({1}, torch::kInt64);
-    if (plugin.stages().holds_last()) next[0] = result.outputs.at("logits")[0][static_cast<std::int64_t>(seen) - 1].argmax();
+    if (plugin.stages().holds_last())
+      next[0] = result.outputs.at("logits")[0][static_cast<std::int64_t>(seen) - 1].argmax();
     plugin.mesh()["pp"].broadcast(next, last).wait();
     text.push_back(static_cast<char>(next.item<std::int64_t>()));
   }
-  std::replace_if(text.begin(), text.end(), [](unsigned char c) { return c != '\n' && (c < 32 || c > 126); }, '.');
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return c != '\n' && (c < 32 || c > 126); }, '.');
   return text;
 }
 

@@ -1,9 +1,8 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
-
 #include <fmt/format.h>
+#include <fstream>
 
 #include "gantry/booster/recipe.h"
 #include "gantry/checkpoint/checkpoint.h"
@@ -26,14 +25,19 @@ void make_output(const Config& config) {
   std::ofstream file(config.output + "/config.yaml");
   file << config.to_yaml();
   file.close();
-  if (failure || !file) throw ResourceError({config.output, failure ? failure.message() : "config.yaml can't be written", "a folder that can be written", "choose another `output`"});
+  if (failure || !file)
+    throw ResourceError({config.output, failure ? failure.message() : "config.yaml can't be written",
+                         "a folder that can be written", "choose another `output`"});
 }
 
 // One training run on one rank.
 class TrainingRun {
  public:
   TrainingRun(World& world, const Config& config)
-      : world_(world), config_(config), plugin_(new HybridParallelPlugin(world, config)), booster_(std::unique_ptr<Plugin>(plugin_)) {}
+      : world_(world),
+        config_(config),
+        plugin_(new HybridParallelPlugin(world, config)),
+        booster_(std::unique_ptr<Plugin>(plugin_)) {}
 
   void run(const std::string& prompt) {
     boost();
@@ -61,9 +65,10 @@ class TrainingRun {
     boosted_ = booster_.boost(model, optimizer, cross_entropy(), loader, build_lr_schedule(config_));
     load_weights(config_, boosted_, plugin_->mesh());
     if (!world_.is_main()) return;
-    fmt::print("{} ranks ({}) over {}: {} stages, {} microbatches of {}\n", world_.size(), world_.mesh().describe(), world_.backend().name(),
-               plugin_->stages().num_stages(),
-               microbatch_count(config_.schedule, plugin_->stages().num_stages(), config_.data.batch_size / plugin_->mesh().size("dp")),
+    fmt::print("{} ranks ({}) over {}: {} stages, {} microbatches of {}\n", world_.size(), world_.mesh().describe(),
+               world_.backend().name(), plugin_->stages().num_stages(),
+               microbatch_count(config_.schedule, plugin_->stages().num_stages(),
+                                config_.data.batch_size / plugin_->mesh().size("dp")),
                config_.schedule.name);
     std::fflush(stdout);
   }
@@ -76,14 +81,17 @@ class TrainingRun {
     const auto found = find_checkpoint(automatic ? settings.path : settings.resume);
     if (!found) {
       if (automatic) return 0;
-      throw CheckpointError({"checkpoint.resume", "'" + settings.resume + "' has no complete checkpoint", "a step folder or its parent", ""});
+      throw CheckpointError({"checkpoint.resume", "'" + settings.resume + "' has no complete checkpoint",
+                             "a step folder or its parent", ""});
     }
     const auto info = read_checkpoint_info(*found);
     load_checkpoint(*found, plugin_->state(boosted_), plugin_->mesh());
     if (world_.is_main()) {
       fmt::print("resuming from {} at step {}\n", *found, info.step);
       if (info.threads_per_rank != at::get_num_threads())
-        fmt::print(stderr, "warning: the checkpoint was made with {} threads a rank, this run has {}: numbers may differ in their last bits\n",
+        fmt::print(stderr,
+                   "warning: the checkpoint was made with {} threads a rank, this run has {}: numbers may differ in "
+                   "their last bits\n",
                    info.threads_per_rank, at::get_num_threads());
     }
     return info.step;
@@ -97,8 +105,8 @@ class TrainingRun {
     const StepResult result = booster_.execute_pipeline(batch, boosted_, {.return_loss = true, .broadcast_loss = true});
     const double norm = boosted_.optimizer->grad_norm();
     if (!std::isfinite(*result.loss) || !std::isfinite(norm)) {
-      throw NumericalError({fmt::format("step {}", step), fmt::format("loss {}, gradient norm {}", *result.loss, norm), "finite numbers",
-                            "lower the learning rate, or clip with optimizer.clip_grad_norm"});
+      throw NumericalError({fmt::format("step {}", step), fmt::format("loss {}, gradient norm {}", *result.loss, norm),
+                            "finite numbers", "lower the learning rate, or clip with optimizer.clip_grad_norm"});
     }
     boosted_.optimizer->step();
     boosted_.optimizer->zero_grad();
@@ -107,17 +115,19 @@ class TrainingRun {
 
   bool saves_at(std::int64_t step) const {
     const auto& settings = config_.checkpoint;
-    return !settings.path.empty() && (step == config_.train.steps || (settings.every > 0 && step % settings.every == 0));
+    return !settings.path.empty() &&
+           (step == config_.train.steps || (settings.every > 0 && step % settings.every == 0));
   }
 
   void save(std::int64_t step) {
-    const SaveRequest request{.directory = config_.checkpoint.path,
-                              .step = step,
-                              .config_text = config_.to_yaml(),
-                              .model_config = nlohmann::json::parse(config_.model.config_json.empty() ? "{}" : config_.model.config_json),
-                              .policy = config_.model.policy,
-                              .keep = config_.checkpoint.keep,
-                              .threads_per_rank = at::get_num_threads()};
+    const SaveRequest request{
+        .directory = config_.checkpoint.path,
+        .step = step,
+        .config_text = config_.to_yaml(),
+        .model_config = nlohmann::json::parse(config_.model.config_json.empty() ? "{}" : config_.model.config_json),
+        .policy = config_.model.policy,
+        .keep = config_.checkpoint.keep,
+        .threads_per_rank = at::get_num_threads()};
     last_checkpoint_ = save_checkpoint(request, plugin_->state(boosted_), plugin_->mesh());
   }
 

@@ -1,9 +1,8 @@
-#include <unistd.h>
-
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
 #include <thread>
+#include <unistd.h>
 
 #include "gantry/comm/backends.h"
 #include "gantry/comm/local/local_backend.h"
@@ -19,7 +18,10 @@ constexpr std::chrono::seconds kGrace{10};
 class Finish {
  public:
   void rank_ended() {
-    { const std::lock_guard lock(mutex_); ++ended_; }
+    {
+      const std::lock_guard lock(mutex_);
+      ++ended_;
+    }
     changed_.notify_all();
   }
   // False if, once `failed` is true, not all ranks end within the grace time.
@@ -36,7 +38,8 @@ class Finish {
   int ended_ = 0;
 };
 
-void run_rank(LocalJob& job, int rank, const Config& config, const Mesh& mesh, const std::function<void(World&)>& body) {
+void run_rank(LocalJob& job, int rank, const Config& config, const Mesh& mesh,
+              const std::function<void(World&)>& body) {
   set_rank_threads(config.comm, mesh.size());
   try {
     LocalBackend backend(job, rank);

@@ -1,8 +1,7 @@
 #include "gantry/comm/local/local_backend.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
+#include <fmt/ranges.h>
 
 #include "gantry/comm/local/local_group_state.h"
 #include "gantry/tensors/tensor_dict.h"
@@ -24,7 +23,8 @@ class LocalRecv final : public Work::State {
   }
   void wait() override {
     if (taken_) return;
-    group_->wait(rank_, [&] { return done(); }, [&] { return describe(tag_) + " from " + group_->describe_member(from_); });
+    group_->wait(
+        rank_, [&] { return done(); }, [&] { return describe(tag_) + " from " + group_->describe_member(from_); });
   }
   torch::Tensor result() override { return tensor_; }
 
@@ -32,9 +32,11 @@ class LocalRecv final : public Work::State {
   void check() {
     taken_ = true;
     if (!tensor_.defined() || (tensor_.sizes().vec() == spec_.shape && tensor_.scalar_type() == spec_.dtype)) return;
-    throw PeerError({group_->describe_member(rank_),
-                     fmt::format("received {} from {} as {}", describe(tag_), group_->describe_member(from_), describe(tensor_)),
-                     fmt::format("{} [{}]", dtype_name(spec_.dtype), fmt::join(spec_.shape, ", ")), "make both sides agree on the shape"});
+    throw PeerError(
+        {group_->describe_member(rank_),
+         fmt::format("received {} from {} as {}", describe(tag_), group_->describe_member(from_), describe(tensor_)),
+         fmt::format("{} [{}]", dtype_name(spec_.dtype), fmt::join(spec_.shape, ", ")),
+         "make both sides agree on the shape"});
   }
 
   std::shared_ptr<LocalGroupState> group_;
@@ -48,8 +50,13 @@ class LocalRecv final : public Work::State {
 class LocalCollective final : public Work::State {
  public:
   // `copy_back` gets `temporary`'s values at the end, where a non-contiguous tensor had to be worked on elsewhere.
-  LocalCollective(std::shared_ptr<LocalGroupState> group, int rank, std::uint64_t sequence, torch::Tensor copy_back, torch::Tensor temporary)
-      : group_(std::move(group)), rank_(rank), sequence_(sequence), copy_back_(std::move(copy_back)), temporary_(std::move(temporary)) {}
+  LocalCollective(std::shared_ptr<LocalGroupState> group, int rank, std::uint64_t sequence, torch::Tensor copy_back,
+                  torch::Tensor temporary)
+      : group_(std::move(group)),
+        rank_(rank),
+        sequence_(sequence),
+        copy_back_(std::move(copy_back)),
+        temporary_(std::move(temporary)) {}
 
   bool done() override {
     if (!done_) {
@@ -60,7 +67,8 @@ class LocalCollective final : public Work::State {
   }
   void wait() override {
     if (done_) return;
-    group_->wait(rank_, [&] { return done(); }, [&] { return group_->describe_pending(sequence_, rank_); });
+    group_->wait(
+        rank_, [&] { return done(); }, [&] { return group_->describe_pending(sequence_, rank_); });
   }
 
  private:
@@ -106,14 +114,20 @@ class LocalGroup final : public ProcessGroup {
   }
   Work reduce_scatter(torch::Tensor& out, const torch::Tensor& in, const Sizes& sizes, ReduceOp op) override {
     check_gather(in, out, sizes, rank_, size(), "reduce_scatter");
-    return post({.kind = CollectiveKind::kReduceScatter, .op = op, .in = in.contiguous(), .out = out, .sizes = sizes}, out, false);
+    return post({.kind = CollectiveKind::kReduceScatter, .op = op, .in = in.contiguous(), .out = out, .sizes = sizes},
+                out, false);
   }
   Work broadcast(torch::Tensor& tensor, int root) override {
     check_rank(root, size(), "broadcast");
     return post({.kind = CollectiveKind::kBroadcast, .root = root, .in = tensor}, tensor, true);
   }
   Work all_to_all(torch::Tensor& out, const torch::Tensor& in, const Sizes& out_sizes, const Sizes& in_sizes) override {
-    return post({.kind = CollectiveKind::kAllToAll, .in = in.contiguous(), .out = out, .sizes = in_sizes, .out_sizes = out_sizes}, out, false);
+    return post({.kind = CollectiveKind::kAllToAll,
+                 .in = in.contiguous(),
+                 .out = out,
+                 .sizes = in_sizes,
+                 .out_sizes = out_sizes},
+                out, false);
   }
   Work barrier() override {
     torch::Tensor none;

@@ -17,7 +17,9 @@ constexpr std::int64_t kPieceBytes = 8 << 10;
 
 char* bytes_of(const torch::Tensor& tensor) { return static_cast<char*>(tensor.data_ptr()); }
 
-std::int64_t first_row(const Sizes& sizes, int rank) { return std::accumulate(sizes.begin(), sizes.begin() + rank, std::int64_t{0}); }
+std::int64_t first_row(const Sizes& sizes, int rank) {
+  return std::accumulate(sizes.begin(), sizes.begin() + rank, std::int64_t{0});
+}
 
 std::string describe_call(const LocalEntry& entry) {
   return fmt::format("{} of {}", collective_name(entry.kind), describe(entry.in.defined() ? entry.in : entry.out));
@@ -76,14 +78,17 @@ std::string LocalGroupState::find_mismatch(const Slot& slot) const {
   for (int rank = 1; rank < size(); ++rank) {
     const LocalEntry& other = slot.entries[rank];
     bool same = first.kind == other.kind && first.op == other.op && first.root == other.root;
-    if (same && first.in.defined() && first.kind != CollectiveKind::kBarrier) same = first.in.scalar_type() == other.in.scalar_type();
-    if (same && (first.kind == CollectiveKind::kAllReduce || first.kind == CollectiveKind::kBroadcast)) same = first.in.numel() == other.in.numel();
+    if (same && first.in.defined() && first.kind != CollectiveKind::kBarrier)
+      same = first.in.scalar_type() == other.in.scalar_type();
+    if (same && (first.kind == CollectiveKind::kAllReduce || first.kind == CollectiveKind::kBroadcast))
+      same = first.in.numel() == other.in.numel();
     if (same && first.kind != CollectiveKind::kAllToAll) same = first.sizes == other.sizes;
     if (same && first.kind == CollectiveKind::kAllToAll)
       for (int peer = 0; peer < size(); ++peer) same = same && slot.entries[peer].sizes[rank] == other.out_sizes[peer];
     if (!same) {
-      return fmt::format("group '{}': {} called {} while {} called {}; all members must make the same calls in the same order", label_,
-                         describe_member(0), describe_call(first), describe_member(rank), describe_call(other));
+      return fmt::format(
+          "group '{}': {} called {} while {} called {}; all members must make the same calls in the same order", label_,
+          describe_member(0), describe_call(first), describe_member(rank), describe_call(other));
     }
   }
   return "";
@@ -91,7 +96,8 @@ std::string LocalGroupState::find_mismatch(const Slot& slot) const {
 
 void LocalGroupState::add_slices(Slot& slot, int source, int target, std::int64_t elements, std::int64_t element_size) {
   const std::int64_t step = std::max<std::int64_t>(1, kSliceBytes / element_size);
-  for (std::int64_t begin = 0; begin < elements; begin += step) slot.slices.push_back({source, target, begin, std::min(elements, begin + step)});
+  for (std::int64_t begin = 0; begin < elements; begin += step)
+    slot.slices.push_back({source, target, begin, std::min(elements, begin + step)});
 }
 
 void LocalGroupState::prepare(Slot& slot) {
@@ -104,8 +110,10 @@ void LocalGroupState::prepare(Slot& slot) {
   const LocalEntry& first = slot.entries[0];
   const std::int64_t item = first.in.defined() ? static_cast<std::int64_t>(first.in.element_size()) : 1;
   switch (first.kind) {
-    case CollectiveKind::kAllReduce: return add_slices(slot, 0, 0, first.in.numel(), item);
-    case CollectiveKind::kBroadcast: return add_slices(slot, first.root, 0, first.in.numel(), item);
+    case CollectiveKind::kAllReduce:
+      return add_slices(slot, 0, 0, first.in.numel(), item);
+    case CollectiveKind::kBroadcast:
+      return add_slices(slot, first.root, 0, first.in.numel(), item);
     case CollectiveKind::kAllGather:
     case CollectiveKind::kReduceScatter:
       for (int rank = 0; rank < size(); ++rank) {
@@ -120,7 +128,8 @@ void LocalGroupState::prepare(Slot& slot) {
           add_slices(slot, source, target, from.sizes[target] * row_elements(from.in), item);
         }
       return;
-    case CollectiveKind::kBarrier: return;
+    case CollectiveKind::kBarrier:
+      return;
   }
 }
 
@@ -137,7 +146,8 @@ void LocalGroupState::work_on(Slot& slot, const Slice& slice) {
         for (int rank = 0; rank < size(); ++rank) inputs[rank] = bytes_of(slot.entries[rank].in) + begin * item;
         char* sum = bytes_of(first.in) + begin * item;
         reduce_span(sum, inputs.data(), size(), n, first.in.scalar_type(), first.op);
-        for (int rank = 1; rank < size(); ++rank) std::memcpy(bytes_of(slot.entries[rank].in) + begin * item, sum, n * item);
+        for (int rank = 1; rank < size(); ++rank)
+          std::memcpy(bytes_of(slot.entries[rank].in) + begin * item, sum, n * item);
       }
       return;
     }
@@ -146,7 +156,8 @@ void LocalGroupState::work_on(Slot& slot, const Slice& slice) {
       const std::int64_t offset = (first_row(first.sizes, slice.source) * row_elements(first.in) + slice.begin) * item;
       std::vector<const void*> inputs(size());
       for (int rank = 0; rank < size(); ++rank) inputs[rank] = bytes_of(slot.entries[rank].in) + offset;
-      reduce_span(bytes_of(owner.out) + slice.begin * item, inputs.data(), size(), slice.end - slice.begin, first.in.scalar_type(), first.op);
+      reduce_span(bytes_of(owner.out) + slice.begin * item, inputs.data(), size(), slice.end - slice.begin,
+                  first.in.scalar_type(), first.op);
       return;
     }
     case CollectiveKind::kAllGather: {
@@ -169,7 +180,8 @@ void LocalGroupState::work_on(Slot& slot, const Slice& slice) {
                   bytes_of(from.in) + (first_row(from.sizes, slice.target) * row + slice.begin) * item, bytes);
       return;
     }
-    case CollectiveKind::kBarrier: return;
+    case CollectiveKind::kBarrier:
+      return;
   }
 }
 
@@ -205,9 +217,10 @@ std::string LocalGroupState::describe_pending(std::uint64_t sequence, int rank) 
   Slot& place = slot(sequence);
   std::string missing;
   for (int member = 0; member < size(); ++member)
-    if (!place.joined[member].load(std::memory_order_acquire)) missing += (missing.empty() ? "" : ", ") + describe_member(member);
-  return fmt::format("{}, number {} of group '{}', which {} has not joined", describe_call(place.entries[rank]), sequence, label_,
-                     missing.empty() ? "nobody" : missing);
+    if (!place.joined[member].load(std::memory_order_acquire))
+      missing += (missing.empty() ? "" : ", ") + describe_member(member);
+  return fmt::format("{}, number {} of group '{}', which {} has not joined", describe_call(place.entries[rank]),
+                     sequence, label_, missing.empty() ? "nobody" : missing);
 }
 
 }  // namespace gantry

@@ -1,26 +1,26 @@
 // The shared half of a group of rank threads: mailboxes for messages, and slots in which collectives meet.
 //
-// A collective is a slot that every member posts its tensors into. The last to post cuts the work into slices; from then on
-// whoever posts or waits claims slices by an atomic counter and works on the members' memory directly. Which thread does a
-// slice does not matter to the bits: every element is summed in rank order.
+// A collective is a slot that every member posts its tensors into. The last to post cuts the work into slices; from
+// then on whoever posts or waits claims slices by an atomic counter and works on the members' memory directly. Which
+// thread does a slice does not matter to the bits: every element is summed in rank order.
 //
-// Shared between threads, and guarded: `boxes_` by `mutex_`. A slot's entry is written by its own rank before `posted` rises;
-// the slices by the last poster before `ready` is set; `next`, `finished` and `left` are atomic. Sleeping is by `changed_`
-// under `mutex_`: who changes something raises `epoch_` and wakes sleepers if `sleepers_` says there are any.
+// Shared between threads, and guarded: `boxes_` by `mutex_`. A slot's entry is written by its own rank before `posted`
+// rises; the slices by the last poster before `ready` is set; `next`, `finished` and `left` are atomic. Sleeping is by
+// `changed_` under `mutex_`: who changes something raises `epoch_` and wakes sleepers if `sleepers_` says there are
+// any.
 #pragma once
-
-#include <torch/torch.h>
-
-#include <fmt/format.h>
 
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <fmt/format.h>
 #include <map>
 #include <mutex>
 #include <string>
 #include <vector>
+
+#include <torch/torch.h>
 
 #include "gantry/comm/group_calls.h"
 #include "gantry/comm/local/local_job.h"
@@ -28,7 +28,8 @@
 
 namespace gantry {
 
-// What one member brings to a collective. Tensors are contiguous and kept alive here until every member has left the slot.
+// What one member brings to a collective. Tensors are contiguous and kept alive here until every member has left the
+// slot.
 struct LocalEntry {
   CollectiveKind kind = CollectiveKind::kBarrier;
   ReduceOp op = ReduceOp::kSum;
@@ -58,8 +59,8 @@ class LocalGroupState {
   // "all_reduce 17 of group 'tp'; not there: rank 3 (...)" for a deadline's message.
   std::string describe_pending(std::uint64_t sequence, int rank);
 
-  // Blocks until `ready` returns true; checked again after every change. PeerError with `what` at the deadline, which ends
-  // the whole job, or if the job failed.
+  // Blocks until `ready` returns true; checked again after every change. PeerError with `what` at the deadline, which
+  // ends the whole job, or if the job failed.
   template <class Ready, class What>
   void wait(int rank, Ready ready, What what);
   void wake_all();
@@ -111,13 +112,15 @@ void LocalGroupState::wait(int rank, Ready ready, What what) {
     job_.throw_if_failed();
     std::atomic_signal_fence(std::memory_order_seq_cst);
   }
-  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(job_.timeout_seconds()));
+  const auto deadline =
+      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(job_.timeout_seconds()));
   while (true) {
     const std::uint64_t seen = epoch_.load(std::memory_order_seq_cst);
     if (ready()) return;
     job_.throw_if_failed();
     if (Clock::now() >= deadline) {
-      job_.fail(PeerError::kExitCode, fmt::format("{} waited {} s for {}", describe_member(rank), job_.timeout_seconds(), what()));
+      job_.fail(PeerError::kExitCode,
+                fmt::format("{} waited {} s for {}", describe_member(rank), job_.timeout_seconds(), what()));
       job_.throw_if_failed();
     }
     sleepers_.fetch_add(1, std::memory_order_seq_cst);

@@ -1,10 +1,9 @@
 #include "gantry/comm/mpi/mpi_backend.h"
 
-#include <mpi.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <mpi.h>
 #include <mutex>
 
 #include "gantry/comm/backends.h"
@@ -22,7 +21,8 @@ int rank_of_world() {
 
 class MpiBackend final : public Backend {
  public:
-  MpiBackend(double timeout_seconds, std::function<std::string(int)> describe_rank) : context_{timeout_seconds, std::move(describe_rank)} {}
+  MpiBackend(double timeout_seconds, std::function<std::string(int)> describe_rank)
+      : context_{timeout_seconds, std::move(describe_rank)} {}
 
   const char* name() const override { return "mpi"; }
   int rank() const override { return mpi_world_rank(); }
@@ -60,7 +60,9 @@ void mpi_initialise() {
   std::call_once(once, [] {
     int provided = 0;
     MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
-    if (provided < MPI_THREAD_MULTIPLE) throw ResourceError({"MPI", "does not provide MPI_THREAD_MULTIPLE", "an MPI built with threads", "use Debian's Open MPI"});
+    if (provided < MPI_THREAD_MULTIPLE)
+      throw ResourceError(
+          {"MPI", "does not provide MPI_THREAD_MULTIPLE", "an MPI built with threads", "use Debian's Open MPI"});
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     std::atexit([] { MPI_Finalize(); });
   });

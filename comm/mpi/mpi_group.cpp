@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-
 #include <numeric>
 
 #include "gantry/comm/group_calls.h"
@@ -18,22 +17,33 @@ constexpr std::int64_t kSmallBytes = 32 << 10;
 
 char* bytes_of(const torch::Tensor& tensor) { return static_cast<char*>(tensor.data_ptr()); }
 
-std::int64_t first_row(const Sizes& sizes, int rank) { return std::accumulate(sizes.begin(), sizes.begin() + rank, std::int64_t{0}); }
+std::int64_t first_row(const Sizes& sizes, int rank) {
+  return std::accumulate(sizes.begin(), sizes.begin() + rank, std::int64_t{0});
+}
 
 // kind, stage, microbatch and entry in the 31 bits that Open MPI's tags have.
 int encode(const Tag& tag) {
   constexpr int kStages = 1 << 8, kMicrobatches = 1 << 12, kEntries = 1 << 8;
-  if (tag.stage < 0 || tag.stage >= kStages || tag.microbatch < 0 || tag.microbatch >= kMicrobatches || tag.entry < 0 || tag.entry >= kEntries) {
-    throw UsageError({"MPI message", describe(tag), fmt::format("stages below {}, microbatches below {}, entries below {}", kStages, kMicrobatches, kEntries),
-                      "use fewer microbatches"});
+  if (tag.stage < 0 || tag.stage >= kStages || tag.microbatch < 0 || tag.microbatch >= kMicrobatches || tag.entry < 0 ||
+      tag.entry >= kEntries) {
+    throw UsageError(
+        {"MPI message", describe(tag),
+         fmt::format("stages below {}, microbatches below {}, entries below {}", kStages, kMicrobatches, kEntries),
+         "use fewer microbatches"});
   }
   return ((static_cast<int>(tag.kind) * kStages + tag.stage) * kMicrobatches + tag.microbatch) * kEntries + tag.entry;
 }
 
 }  // namespace
 
-MpiGroup::MpiGroup(const MpiContext& context, std::string label, std::vector<int> ranks, int rank, MPI_Comm messages, MPI_Comm collectives)
-    : context_(context), label_(std::move(label)), ranks_(std::move(ranks)), rank_(rank), messages_(messages), collectives_(collectives) {}
+MpiGroup::MpiGroup(const MpiContext& context, std::string label, std::vector<int> ranks, int rank, MPI_Comm messages,
+                   MPI_Comm collectives)
+    : context_(context),
+      label_(std::move(label)),
+      ranks_(std::move(ranks)),
+      rank_(rank),
+      messages_(messages),
+      collectives_(collectives) {}
 
 // Freed by MPI_Finalize: freeing here would be collective, and a rank that unwinds from an error must not wait.
 MpiGroup::~MpiGroup() = default;
@@ -41,7 +51,8 @@ MpiGroup::~MpiGroup() = default;
 int MpiGroup::next_tag() { return (sequence_++ % (1 << 20)) * 2; }
 
 Work MpiGroup::start(std::string what, std::vector<Stage> stages, std::vector<torch::Tensor> kept) const {
-  auto operation = std::make_shared<MpiOperation>(context_, ranks_[static_cast<std::size_t>(rank_)], std::move(what), std::move(stages));
+  auto operation = std::make_shared<MpiOperation>(context_, ranks_[static_cast<std::size_t>(rank_)], std::move(what),
+                                                  std::move(stages));
   for (auto& tensor : kept) operation->keep(std::move(tensor));
   return start_operation(std::move(operation));
 }
@@ -63,15 +74,23 @@ Work MpiGroup::recv(const TensorSpec& spec, int from, const Tag& tag) {
   const auto bytes = static_cast<std::int64_t>(data.nbytes());
   const std::int64_t first = std::min(bytes, kMpiPieceBytes);
   const std::string what = fmt::format("{} from {}", describe(tag), name_of(from));
-  const auto post = [=, this](MpiOperation& operation) { operation.post_recv(data.data_ptr(), first, from, code, messages_); };
+  const auto post = [=, this](MpiOperation& operation) {
+    operation.post_recv(data.data_ptr(), first, from, code, messages_);
+  };
   // Nothing where elements are expected is an absent tensor; the pieces after the first follow only when there is one.
   const auto finish = [=, this](MpiOperation& operation) {
     const std::int64_t got = operation.received_bytes();
     if (got == 0 && bytes > 0) return operation.set_result({});
-    if (got != first) throw PeerError({what, fmt::format("came with {} bytes", got), fmt::format("{} bytes for [{}]", bytes, fmt::join(spec.shape, ", ")), "make both sides agree on the shape"});
+    if (got != first)
+      throw PeerError({what, fmt::format("came with {} bytes", got),
+                       fmt::format("{} bytes for [{}]", bytes, fmt::join(spec.shape, ", ")),
+                       "make both sides agree on the shape"});
     operation.set_result(data);
     if (bytes > first)
-      operation.insert_next({[=, this](MpiOperation& next) { next.post_recv(bytes_of(data) + first, bytes - first, from, code, messages_); }, {}});
+      operation.insert_next({[=, this](MpiOperation& next) {
+                               next.post_recv(bytes_of(data) + first, bytes - first, from, code, messages_);
+                             },
+                             {}});
   };
   return start(what, {{post, finish}}, {data});
 }
@@ -87,7 +106,8 @@ void MpiGroup::exchange(MpiOperation& operation, const std::function<std::pair<c
 
 Work MpiGroup::all_reduce(torch::Tensor& tensor, ReduceOp op) {
   const torch::Tensor work = tensor.detach().contiguous();
-  return static_cast<std::int64_t>(work.nbytes()) <= kSmallBytes || size() == 1 ? all_reduce_small(tensor, work, op) : all_reduce_large(tensor, work, op);
+  return static_cast<std::int64_t>(work.nbytes()) <= kSmallBytes || size() == 1 ? all_reduce_small(tensor, work, op)
+                                                                                : all_reduce_large(tensor, work, op);
 }
 
 Work MpiGroup::all_reduce_small(torch::Tensor& tensor, const torch::Tensor& work, ReduceOp op) {
@@ -102,11 +122,13 @@ Work MpiGroup::all_reduce_small(torch::Tensor& tensor, const torch::Tensor& work
   };
   const auto finish = [=, this](MpiOperation&) mutable {
     std::vector<const void*> inputs;
-    for (int member = 0; member < size(); ++member) inputs.push_back(member == rank_ ? bytes_of(work) : bytes_of(scratch[member]));
+    for (int member = 0; member < size(); ++member)
+      inputs.push_back(member == rank_ ? bytes_of(work) : bytes_of(scratch[member]));
     if (size() > 1) reduce_span(bytes_of(work), inputs.data(), size(), work.numel(), work.scalar_type(), op);
     if (!target.is_alias_of(work)) target.copy_(work);
   };
-  return start(fmt::format("all_reduce of {} in group '{}'", gantry::describe(work), label_), {{post, finish}}, {work, scratch});
+  return start(fmt::format("all_reduce of {} in group '{}'", gantry::describe(work), label_), {{post, finish}},
+               {work, scratch});
 }
 
 Work MpiGroup::all_reduce_large(torch::Tensor& tensor, const torch::Tensor& work, ReduceOp op) {
@@ -128,35 +150,46 @@ Work MpiGroup::all_reduce_large(torch::Tensor& tensor, const torch::Tensor& work
   };
   const auto reduce = [=, this](MpiOperation&) {
     std::vector<const void*> inputs;
-    for (int member = 0; member < size(); ++member) inputs.push_back(member == rank_ ? slice(rank_).first : bytes_of(scratch[member]));
+    for (int member = 0; member < size(); ++member)
+      inputs.push_back(member == rank_ ? slice(rank_).first : bytes_of(scratch[member]));
     reduce_span(slice(rank_).first, inputs.data(), size(), mine.second - mine.first, work.scalar_type(), op);
   };
   const auto gather = [=, this](MpiOperation& operation) {
     exchange(
-        operation, [&](int) { return std::pair<const char*, std::int64_t>(slice(rank_)); }, [&](int from) { return slice(from); }, tag + 1);
+        operation, [&](int) { return std::pair<const char*, std::int64_t>(slice(rank_)); },
+        [&](int from) { return slice(from); }, tag + 1);
   };
   const auto finish = [=](MpiOperation&) mutable {
     if (!target.is_alias_of(work)) target.copy_(work);
   };
-  return start(fmt::format("all_reduce of {} in group '{}'", gantry::describe(work), label_), {{scatter, reduce}, {gather, finish}}, {work, scratch});
+  return start(fmt::format("all_reduce of {} in group '{}'", gantry::describe(work), label_),
+               {{scatter, reduce}, {gather, finish}}, {work, scratch});
 }
 
 Work MpiGroup::all_gather(torch::Tensor& out, const torch::Tensor& in, const Sizes& sizes) {
   check_gather(out, in, sizes, rank_, size(), "all_gather");
-  const torch::Tensor part = in.detach().contiguous(), whole = out.is_contiguous() ? out.detach() : torch::empty(out.sizes(), out.options());
+  const torch::Tensor part = in.detach().contiguous(),
+                      whole = out.is_contiguous() ? out.detach() : torch::empty(out.sizes(), out.options());
   const std::int64_t row = row_elements(part) * static_cast<std::int64_t>(part.element_size());
   const int tag = next_tag();
   torch::Tensor target = out.detach();
   const auto post = [=, this](MpiOperation& operation) {
     exchange(
-        operation, [&](int) { return std::pair<const char*, std::int64_t>(bytes_of(part), static_cast<std::int64_t>(part.nbytes())); },
-        [&](int from) { return std::pair(bytes_of(whole) + first_row(sizes, from) * row, sizes[static_cast<std::size_t>(from)] * row); }, tag);
+        operation,
+        [&](int) {
+          return std::pair<const char*, std::int64_t>(bytes_of(part), static_cast<std::int64_t>(part.nbytes()));
+        },
+        [&](int from) {
+          return std::pair(bytes_of(whole) + first_row(sizes, from) * row, sizes[static_cast<std::size_t>(from)] * row);
+        },
+        tag);
   };
   const auto finish = [=, this](MpiOperation&) mutable {
     whole.narrow(0, first_row(sizes, rank_), sizes[static_cast<std::size_t>(rank_)]).copy_(part);
     if (!target.is_alias_of(whole)) target.copy_(whole);
   };
-  return start(fmt::format("all_gather of {} in group '{}'", gantry::describe(in), label_), {{post, finish}}, {part, whole});
+  return start(fmt::format("all_gather of {} in group '{}'", gantry::describe(in), label_), {{post, finish}},
+               {part, whole});
 }
 
 Work MpiGroup::reduce_scatter(torch::Tensor& out, const torch::Tensor& in, const Sizes& sizes, ReduceOp op) {
@@ -171,7 +204,10 @@ Work MpiGroup::reduce_scatter(torch::Tensor& out, const torch::Tensor& in, const
   const auto post = [=, this](MpiOperation& operation) {
     exchange(
         operation,
-        [&](int to) { return std::pair<const char*, std::int64_t>(bytes_of(whole) + first_row(sizes, to) * row, sizes[static_cast<std::size_t>(to)] * row); },
+        [&](int to) {
+          return std::pair<const char*, std::int64_t>(bytes_of(whole) + first_row(sizes, to) * row,
+                                                      sizes[static_cast<std::size_t>(to)] * row);
+        },
         [&](int from) { return std::pair(bytes_of(scratch[from]), bytes); }, tag);
   };
   const auto finish = [=, this](MpiOperation&) mutable {
@@ -181,7 +217,8 @@ Work MpiGroup::reduce_scatter(torch::Tensor& out, const torch::Tensor& in, const
     reduce_span(bytes_of(sum), inputs.data(), size(), sum.numel(), sum.scalar_type(), op);
     target.copy_(sum);
   };
-  return start(fmt::format("reduce_scatter of {} in group '{}'", gantry::describe(in), label_), {{post, finish}}, {whole, scratch, sum});
+  return start(fmt::format("reduce_scatter of {} in group '{}'", gantry::describe(in), label_), {{post, finish}},
+               {whole, scratch, sum});
 }
 
 Work MpiGroup::broadcast(torch::Tensor& tensor, int root) {
@@ -203,22 +240,31 @@ Work MpiGroup::broadcast(torch::Tensor& tensor, int root) {
 }
 
 Work MpiGroup::all_to_all(torch::Tensor& out, const torch::Tensor& in, const Sizes& out_sizes, const Sizes& in_sizes) {
-  const torch::Tensor sent = in.detach().contiguous(), got = torch::empty(out.sizes(), out.options().requires_grad(false));
+  const torch::Tensor sent = in.detach().contiguous(),
+                      got = torch::empty(out.sizes(), out.options().requires_grad(false));
   const std::int64_t row = row_elements(sent) * static_cast<std::int64_t>(sent.element_size());
   const int tag = next_tag();
   torch::Tensor target = out.detach();
   const auto post = [=, this](MpiOperation& operation) {
     exchange(
         operation,
-        [&](int to) { return std::pair<const char*, std::int64_t>(bytes_of(sent) + first_row(in_sizes, to) * row, in_sizes[static_cast<std::size_t>(to)] * row); },
-        [&](int from) { return std::pair(bytes_of(got) + first_row(out_sizes, from) * row, out_sizes[static_cast<std::size_t>(from)] * row); }, tag);
+        [&](int to) {
+          return std::pair<const char*, std::int64_t>(bytes_of(sent) + first_row(in_sizes, to) * row,
+                                                      in_sizes[static_cast<std::size_t>(to)] * row);
+        },
+        [&](int from) {
+          return std::pair(bytes_of(got) + first_row(out_sizes, from) * row,
+                           out_sizes[static_cast<std::size_t>(from)] * row);
+        },
+        tag);
   };
   const auto finish = [=, this](MpiOperation&) mutable {
     const auto own = out_sizes[static_cast<std::size_t>(rank_)];
     got.narrow(0, first_row(out_sizes, rank_), own).copy_(sent.narrow(0, first_row(in_sizes, rank_), own));
     target.copy_(got);
   };
-  return start(fmt::format("all_to_all of {} in group '{}'", gantry::describe(in), label_), {{post, finish}}, {sent, got});
+  return start(fmt::format("all_to_all of {} in group '{}'", gantry::describe(in), label_), {{post, finish}},
+               {sent, got});
 }
 
 Work MpiGroup::barrier() {

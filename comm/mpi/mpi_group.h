@@ -9,7 +9,8 @@ namespace gantry {
 class MpiGroup final : public ProcessGroup {
  public:
   // Takes over both communicators.
-  MpiGroup(const MpiContext& context, std::string label, std::vector<int> ranks, int rank, MPI_Comm messages, MPI_Comm collectives);
+  MpiGroup(const MpiContext& context, std::string label, std::vector<int> ranks, int rank, MPI_Comm messages,
+           MPI_Comm collectives);
   ~MpiGroup() override;
 
   int rank() const override { return rank_; }

@@ -1,11 +1,10 @@
 #include "gantry/comm/mpi/mpi_operation.h"
 
+#include <algorithm>
+#include <chrono>
 #include <fmt/format.h>
 #include <sched.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <chrono>
 
 #include "gantry/core/error.h"
 
@@ -41,7 +40,8 @@ void check_mpi(int code, const char* call) {
   char text[MPI_MAX_ERROR_STRING];
   int length = 0;
   MPI_Error_string(code, text, &length);
-  throw PeerError({call, std::string(text, static_cast<std::size_t>(length)), "", "check that all ranks make the same calls with the same sizes"});
+  throw PeerError({call, std::string(text, static_cast<std::size_t>(length)), "",
+                   "check that all ranks make the same calls with the same sizes"});
 }
 
 MpiOperation::MpiOperation(const MpiContext& context, int world_rank, std::string what, std::vector<Stage> stages)
@@ -83,7 +83,9 @@ bool MpiOperation::advance() {
     }
     int all = 1;
     std::vector<MPI_Status> statuses(requests_.size());
-    if (!requests_.empty()) check_mpi(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &all, statuses.data()), what_.c_str());
+    if (!requests_.empty())
+      check_mpi(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &all, statuses.data()),
+                what_.c_str());
     if (!all) return false;
     if (!statuses.empty()) MPI_Get_count(&statuses.front(), MPI_BYTE, &received_bytes_);
     requests_.clear();
@@ -109,7 +111,8 @@ void MpiOperation::wait() {
     const double waited = std::chrono::duration<double>(Clock::now() - start).count();
     if (waited > 0.005) ::usleep(50);
     if (waited > context_.timeout_seconds)
-      throw PeerError(fmt::format("{} waited {} s for {}", context_.describe_rank(world_rank_), context_.timeout_seconds, what_));
+      throw PeerError(
+          fmt::format("{} waited {} s for {}", context_.describe_rank(world_rank_), context_.timeout_seconds, what_));
   }
 }
 

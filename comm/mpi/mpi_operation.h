@@ -1,15 +1,14 @@
 // Nonblocking operations over MPI, and the one path on which they progress.
 //
-// An operation is a list of stages; each stage posts messages, and when all of them are done its `finish` runs and the next
-// one starts. Every wait drives all outstanding operations of the process, so that a rank that waits for one thing still
-// serves its peers. The list of outstanding operations is guarded by a mutex.
+// An operation is a list of stages; each stage posts messages, and when all of them are done its `finish` runs and the
+// next one starts. Every wait drives all outstanding operations of the process, so that a rank that waits for one thing
+// still serves its peers. The list of outstanding operations is guarded by a mutex.
 #pragma once
-
-#include <mpi.h>
 
 #include <deque>
 #include <functional>
 #include <memory>
+#include <mpi.h>
 #include <mutex>
 #include <vector>
 

@@ -1,18 +1,19 @@
 #include "gantry/checkpoint/safetensors.h"
 
-#include <gtest/gtest.h>
-#include <unistd.h>
-
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "gantry/core/error.h"
 
 namespace gantry {
 namespace {
 
-std::string scratch(const std::string& name) { return ::testing::TempDir() + "/gantry_" + std::to_string(::getpid()) + "_" + name; }
+std::string scratch(const std::string& name) {
+  return ::testing::TempDir() + "/gantry_" + std::to_string(::getpid()) + "_" + name;
+}
 
 std::string with_header(const std::string& header, std::size_t data) {
   const std::uint64_t length = header.size();
@@ -37,7 +38,8 @@ std::string fault_of(const std::string& bytes) {
 TEST(Safetensors, RoundTripsEveryDtypeAndShape) {
   const std::string path = scratch("round.safetensors");
   TensorDict tensors;
-  for (const auto type : {torch::kFloat64, torch::kFloat32, torch::kBFloat16, torch::kFloat16, torch::kInt64, torch::kInt32, torch::kUInt8, torch::kBool})
+  for (const auto type : {torch::kFloat64, torch::kFloat32, torch::kBFloat16, torch::kFloat16, torch::kInt64,
+                          torch::kInt32, torch::kUInt8, torch::kBool})
     tensors.set(dtype_name(type), torch::arange(12).view({3, 4}).to(type));
   tensors.set("scalar", torch::tensor(3.5));
   tensors.set("empty", torch::empty({0, 7}));
@@ -46,7 +48,8 @@ TEST(Safetensors, RoundTripsEveryDtypeAndShape) {
   const SafetensorsFile file(path);
   EXPECT_EQ(file.metadata().at("format"), "pt");
   for (const auto& [name, tensor] : tensors) EXPECT_TRUE(torch::equal(file.read(name), tensor)) << name;
-  EXPECT_TRUE(torch::equal(file.read_slice("float64", 1, {{0, 1}, {3, 4}}), torch::tensor({{0., 3.}, {4., 7.}, {8., 11.}}, torch::kFloat64)));
+  EXPECT_TRUE(torch::equal(file.read_slice("float64", 1, {{0, 1}, {3, 4}}),
+                           torch::tensor({{0., 3.}, {4., 7.}, {8., 11.}}, torch::kFloat64)));
   std::filesystem::remove(path);
 }
 
@@ -75,9 +78,15 @@ TEST(Safetensors, HostileFilesAreRefused) {
       {with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0]}})", 8), "not two counts"},
       {with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[-1,7]}})", 8), "not two counts"},
       {with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8],"extra":1}})", 8), "alone"},
-      {with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4), "hole or overlap"},
+      {with_header(
+           R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
+           4),
+       "hole or overlap"},
       {with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8), "hole or overlap"},
-      {with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4), "a key twice"},
+      {with_header(
+           R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
+           4),
+       "a key twice"},
       {with_header(R"({"__metadata__":{"x":1}})", 0), "no string"},
       {with_header(R"({"__metadata__":[]})", 0), "no object"},
       {"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git LFS pointer"},
@@ -85,7 +94,8 @@ TEST(Safetensors, HostileFilesAreRefused) {
       {"\x80\x02}q\x01 and more bytes here", "a pickle"},
       {"<!DOCTYPE html><html></html>", "an HTML page"},
   };
-  for (const auto& [bytes, said] : cases) EXPECT_NE(fault_of(bytes).find(said), std::string::npos) << fault_of(bytes) << "\n not " << said;
+  for (const auto& [bytes, said] : cases)
+    EXPECT_NE(fault_of(bytes).find(said), std::string::npos) << fault_of(bytes) << "\n not " << said;
 }
 
 TEST(Safetensors, EveryTruncationIsRefused) {
@@ -93,11 +103,14 @@ TEST(Safetensors, EveryTruncationIsRefused) {
   write_safetensors(path, {{"a", torch::arange(5)}, {"b", torch::ones({2, 2})}});
   std::ifstream file(path, std::ios::binary);
   const std::string whole((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  for (std::size_t length = 0; length < whole.size(); ++length) EXPECT_NE(fault_of(whole.substr(0, length)), "no error") << length;
+  for (std::size_t length = 0; length < whole.size(); ++length)
+    EXPECT_NE(fault_of(whole.substr(0, length)), "no error") << length;
   std::filesystem::remove(path);
 }
 
-TEST(Safetensors, UnwritablePathsAreAResourceError) { EXPECT_THROW(write_safetensors("/nonexistent/x", {{"a", torch::ones({1})}}), ResourceError); }
+TEST(Safetensors, UnwritablePathsAreAResourceError) {
+  EXPECT_THROW(write_safetensors("/nonexistent/x", {{"a", torch::ones({1})}}), ResourceError);
+}
 
 }  // namespace
 }  // namespace gantry

@@ -1,7 +1,6 @@
 // Hugging Face's own numbers, through `gantry forward` and `gantry train`, in every layout.
-#include <gtest/gtest.h>
-
 #include <cmath>
+#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -27,17 +26,21 @@ std::string layout_flags(int tensor, int pipeline) {
 
 void check_forward(int tensor, int pipeline) {
   const ScratchFolder scratch;
-  const Outcome run = run_program(gantry_program() + " forward --model " + kGolden + " --batch " + kGolden + "/batch.safetensors --output " +
-                                  (scratch / "out.safetensors") + " --grads " + (scratch / "grads.safetensors") + layout_flags(tensor, pipeline));
+  const Outcome run = run_program(gantry_program() + " forward --model " + kGolden + " --batch " + kGolden +
+                                  "/batch.safetensors --output " + (scratch / "out.safetensors") + " --grads " +
+                                  (scratch / "grads.safetensors") + layout_flags(tensor, pipeline));
   ASSERT_EQ(run.exit_code, 0) << run.err;
-  const TensorDict expected = read_safetensors(kGolden + "/forward.safetensors"), got = read_safetensors(scratch / "out.safetensors");
+  const TensorDict expected = read_safetensors(kGolden + "/forward.safetensors"),
+                   got = read_safetensors(scratch / "out.safetensors");
   EXPECT_LE(largest(got.at("logits") - expected.at("logits")), 2e-5);
   EXPECT_NEAR(got.at("loss").item<double>(), expected.at("loss").item<double>(), 1e-5);
-  const TensorDict gradients = read_safetensors(kGolden + "/grads.safetensors"), made = read_safetensors(scratch / "grads.safetensors");
+  const TensorDict gradients = read_safetensors(kGolden + "/grads.safetensors"),
+                   made = read_safetensors(scratch / "grads.safetensors");
   ASSERT_EQ(made.size(), gradients.size());
   const double floor = largest_of(gradients) / 1000;
   for (const auto& [name, gradient] : gradients)
-    EXPECT_LE(largest(made.at(name) - gradient), 1e-4 * std::max(largest(gradient), floor)) << name << " tp " << tensor << " pp " << pipeline;
+    EXPECT_LE(largest(made.at(name) - gradient), 1e-4 * std::max(largest(gradient), floor))
+        << name << " tp " << tensor << " pp " << pipeline;
 }
 
 TEST(GoldenForward, Gpt2AtEveryTensorSize) {
@@ -55,10 +58,11 @@ std::string training_config(const ScratchFolder& scratch, const nlohmann::json& 
   const auto& settings = golden["optimizer"];
   std::ostringstream text;
   text << "model: {policy: gpt2, path: \"" << kGolden << "\"}\n"
-       << "data: {format: tokens, path: \"" << kGolden << "/tokens.bin\", sequence_length: " << golden["sequence"] << ", batch_size: " << golden["batch"]
-       << ", shuffle: false}\n"
-       << "optimizer: {name: adamw, lr: " << settings["lr"] << ", betas: " << settings["betas"] << ", eps: " << settings["eps"]
-       << ", weight_decay: " << settings["weight_decay"] << ", clip_grad_norm: " << settings["clip_grad_norm"] << "}\n"
+       << "data: {format: tokens, path: \"" << kGolden << "/tokens.bin\", sequence_length: " << golden["sequence"]
+       << ", batch_size: " << golden["batch"] << ", shuffle: false}\n"
+       << "optimizer: {name: adamw, lr: " << settings["lr"] << ", betas: " << settings["betas"]
+       << ", eps: " << settings["eps"] << ", weight_decay: " << settings["weight_decay"]
+       << ", clip_grad_norm: " << settings["clip_grad_norm"] << "}\n"
        << "train: {steps: " << golden["steps"] << "}\n"
        << "checkpoint: {path: \"" << (scratch / "checkpoints") << "\"}\noutput: \"" << (scratch / "run") << "\"\n";
   return scratch.write("train.yaml", text.str());
@@ -77,13 +81,16 @@ void check_training(int tensor, int pipeline) {
     const auto& expected = golden["history"][step];
     EXPECT_EQ(got["step"], expected["step"]);
     EXPECT_NEAR(got["loss"].get<double>(), expected["loss"].get<double>(), 1e-4 * expected["loss"].get<double>());
-    EXPECT_NEAR(got["grad_norm"].get<double>(), expected["grad_norm"].get<double>(), 1e-3 * expected["grad_norm"].get<double>());
+    EXPECT_NEAR(got["grad_norm"].get<double>(), expected["grad_norm"].get<double>(),
+                1e-3 * expected["grad_norm"].get<double>());
   }
   EXPECT_EQ(step, golden["history"].size());
 
-  const Outcome exported = run_program(gantry_program() + " checkpoint export " + (scratch / "checkpoints") + " " + (scratch / "export"));
+  const Outcome exported =
+      run_program(gantry_program() + " checkpoint export " + (scratch / "checkpoints") + " " + (scratch / "export"));
   ASSERT_EQ(exported.exit_code, 0) << exported.err;
-  const TensorDict expected = read_safetensors(kGolden + "/final.safetensors"), got = read_safetensors(scratch / "export/model.safetensors");
+  const TensorDict expected = read_safetensors(kGolden + "/final.safetensors"),
+                   got = read_safetensors(scratch / "export/model.safetensors");
   ASSERT_EQ(got.size(), expected.size());
   for (const auto& [name, whole] : expected) {
     torch::Tensor weight = whole, made = got.at(name);

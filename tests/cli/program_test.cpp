@@ -1,11 +1,10 @@
 // The program as a user meets it: help, exit codes, one-line errors, resume, and the same losses over MPI.
-#include <gtest/gtest.h>
+#include "program.h"
 
 #include <algorithm>
-
+#include <fmt/format.h>
+#include <gtest/gtest.h>
 #include <sstream>
-
-#include "program.h"
 
 namespace gantry::testing {
 namespace {
@@ -13,9 +12,12 @@ namespace {
 const std::string kGolden = std::string(GANTRY_SOURCE_DIR) + "/tests/golden/gpt2";
 
 std::string config_text(const ScratchFolder& scratch, const std::string& extra = "") {
-  return "model: {policy: gpt2, config: {n_embd: 16, n_layer: 3, n_head: 2, vocab_size: 256, n_positions: 16, resid_pdrop: 0.1}}\n"
-         "data: {format: text, path: \"" + scratch.write("text.txt", std::string(400, 'a') + std::string(400, 'b')) + "\", sequence_length: 8, batch_size: 4}\n"
-         "train: {steps: 6}\n" + extra;
+  const std::string text = scratch.write("text.txt", std::string(400, 'a') + std::string(400, 'b'));
+  return fmt::format(
+      "model: {{policy: gpt2, config: {{n_embd: 16, n_layer: 3, n_head: 2, vocab_size: 256, n_positions: 16, "
+      "resid_pdrop: 0.1}}}}\ndata: {{format: text, path: \"{}\", sequence_length: 8, batch_size: 4}}\n"
+      "train: {{steps: 6}}\n{}",
+      text, extra);
 }
 
 struct BadRun {
@@ -53,7 +55,8 @@ TEST(Program, BadInputIsOneLineWithItsExitCode) {
       {"train FOLDER/train.yaml --set model.config.vocab_size=100", 4, "vocabulary is 100"},
       {"train FOLDER/train.yaml --set data.sequence_length=17", 3, "longer than the model's 16 positions"},
       {"train FOLDER/train.yaml --set data.path=FOLDER/nothing", 4, "matches no file"},
-      {"train FOLDER/train.yaml --set data.path=FOLDER/broken.yaml --set data.sequence_length=16", 4, "has 8 tokens; expected at least sequence_length 16 + 1 = 17"},
+      {"train FOLDER/train.yaml --set data.path=FOLDER/broken.yaml --set data.sequence_length=16", 4,
+       "has 8 tokens; expected at least sequence_length 16 + 1 = 17"},
       {"train FOLDER/train.yaml --set data.batch_size=1 --set parallel.data=2", 3, "1 samples over data 2 replicas"},
       {"train FOLDER/train.yaml --set output=/proc/none", 6, "/proc/none"},
       {"train FOLDER/train.yaml --set checkpoint.path=/proc/none", 6, "/proc/none"},
@@ -69,8 +72,10 @@ TEST(Program, BadInputIsOneLineWithItsExitCode) {
       {"forward --model GOLDEN --batch FOLDER/lfs.safetensors --output FOLDER/o", 4, "Git LFS pointer"},
       {"forward --model GOLDEN --batch GOLDEN/grads.safetensors --output FOLDER/o", 4, "has an entry"},
       {"forward --model GOLDEN --batch GOLDEN/batch.safetensors --output /proc/none/o", 6, "/proc/none/o"},
-      {"forward --model GOLDEN --batch GOLDEN/batch.safetensors --output FOLDER/o --set parallel.tensor=5", 3, "4 units (of 12 elements) over 5 ranks"},
-      {"forward --model GOLDEN --batch GOLDEN/batch.safetensors --output FOLDER/o --set precision=float8", 3, "precision"},
+      {"forward --model GOLDEN --batch GOLDEN/batch.safetensors --output FOLDER/o --set parallel.tensor=5", 3,
+       "4 units (of 12 elements) over 5 ranks"},
+      {"forward --model GOLDEN --batch GOLDEN/batch.safetensors --output FOLDER/o --set precision=float8", 3,
+       "precision"},
       {"checkpoint export FOLDER FOLDER/e", 5, "no complete checkpoint"},
       {"checkpoint", 2, "subcommand"},
       {"config FOLDER/none.yaml", 3, "can't be read"},
@@ -84,13 +89,15 @@ TEST(Program, BadInputIsOneLineWithItsExitCode) {
     EXPECT_EQ(run.exit_code, exit_code) << arguments << "\n" << run.err;
     EXPECT_EQ(run.err.rfind("error: ", 0), 0u) << arguments << "\n" << run.err;
     EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 1) << arguments << "\n" << run.err;
-    EXPECT_NE(run.err.find(filled(said, scratch)), std::string::npos) << arguments << "\n" << run.err << "\n not " << said;
+    EXPECT_NE(run.err.find(filled(said, scratch)), std::string::npos) << arguments << "\n"
+                                                                      << run.err << "\n not " << said;
   }
 }
 
 TEST(Program, HelpIsForEveryCommandAndNeedsNothing) {
-  for (const char* command : {"--help", "help", "help train", "train --help", "forward --help", "checkpoint --help", "checkpoint export --help", "schedule --help",
-                              "schedule simulate --help", "config --help", "doctor", "--version"}) {
+  for (const char* command : {"--help", "help", "help train", "train --help", "forward --help", "checkpoint --help",
+                              "checkpoint export --help", "schedule --help", "schedule simulate --help",
+                              "config --help", "doctor", "--version"}) {
     const Outcome run = run_program("cd / && env -i " + gantry_program() + " " + command);
     EXPECT_EQ(run.exit_code, 0) << command << run.err;
     EXPECT_FALSE(run.out.empty()) << command;
@@ -107,9 +114,13 @@ std::string losses_of(const std::string& metrics) {
 
 TEST(Program, ResumesToTheSameBits) {
   const ScratchFolder scratch;
-  const std::string config = scratch.write("train.yaml", config_text(scratch, "parallel: {pipeline: 2, tensor: 2}\nschedule: {microbatches: 2}\nlr_schedule: {name: cosine}\n"));
+  const std::string config = scratch.write(
+      "train.yaml",
+      config_text(scratch,
+                  "parallel: {pipeline: 2, tensor: 2}\nschedule: {microbatches: 2}\nlr_schedule: {name: cosine}\n"));
   const auto train = [&](const std::string& name, const std::string& sets) {
-    return run_program(gantry_program() + " train " + config + " --set output=" + (scratch / name) + " --set checkpoint.path=" + (scratch / name + "/c") + sets);
+    return run_program(gantry_program() + " train " + config + " --set output=" + (scratch / name) +
+                       " --set checkpoint.path=" + (scratch / name + "/c") + sets);
   };
   ASSERT_EQ(train("whole", "").exit_code, 0);
   ASSERT_EQ(train("parts", " --set checkpoint.every=3 --set checkpoint.keep=1").exit_code, 0);
@@ -120,7 +131,8 @@ TEST(Program, ResumesToTheSameBits) {
   const Outcome resumed = train("parts", " --set checkpoint.resume=auto");
   ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
   EXPECT_NE(resumed.out.find("at step 3"), std::string::npos) << resumed.out;
-  EXPECT_EQ(losses_of(read_file(scratch / "parts/metrics.jsonl")), losses_of(read_file(scratch / "whole/metrics.jsonl")));
+  EXPECT_EQ(losses_of(read_file(scratch / "parts/metrics.jsonl")),
+            losses_of(read_file(scratch / "whole/metrics.jsonl")));
   for (int rank = 0; rank < 4; ++rank) {
     const std::string file = "/c/step-000006/rank-0000" + std::to_string(rank) + ".safetensors";
     EXPECT_EQ(read_file(scratch / "parts" + file), read_file(scratch / "whole" + file)) << rank;
@@ -128,10 +140,12 @@ TEST(Program, ResumesToTheSameBits) {
   }
   // Another layout reads the same checkpoint.
   run_program("rm -r " + (scratch / "parts/c/step-000006"));
-  const Outcome other = train("parts", " --set checkpoint.resume=auto --set parallel.tensor=1 --set parallel.pipeline=3");
+  const Outcome other =
+      train("parts", " --set checkpoint.resume=auto --set parallel.tensor=1 --set parallel.pipeline=3");
   EXPECT_EQ(other.exit_code, 0) << other.err;
   // A flipped byte is damage.
-  run_program("printf X | dd of=" + (scratch / "parts/c/step-000003/rank-00000.safetensors") + " bs=1 seek=500 conv=notrunc; rm -r " + (scratch / "parts/c/step-000006"));
+  run_program("printf X | dd of=" + (scratch / "parts/c/step-000003/rank-00000.safetensors") +
+              " bs=1 seek=500 conv=notrunc; rm -r " + (scratch / "parts/c/step-000006"));
   const Outcome damaged = train("parts", " --set checkpoint.resume=auto");
   EXPECT_EQ(damaged.exit_code, 5) << damaged.err;
   EXPECT_NE(damaged.err.find("hash"), std::string::npos);
@@ -140,24 +154,32 @@ TEST(Program, ResumesToTheSameBits) {
 #ifdef GANTRY_MPIRUN
 TEST(Program, MpiGivesTheSameLossesToTheLastBit) {
   const ScratchFolder scratch;
-  const std::string config = scratch.write("train.yaml", config_text(scratch, "parallel: {pipeline: 2, tensor: 2}\nschedule: {microbatches: 2}\ncomm: {threads_per_rank: 1}\n"));
+  const std::string config = scratch.write(
+      "train.yaml",
+      config_text(scratch,
+                  "parallel: {pipeline: 2, tensor: 2}\nschedule: {microbatches: 2}\ncomm: {threads_per_rank: 1}\n"));
   const Outcome threads = run_program(gantry_program() + " train " + config + " --set output=" + (scratch / "threads"));
   ASSERT_EQ(threads.exit_code, 0) << threads.err;
-  const Outcome mpi = run_program(std::string(GANTRY_MPIRUN) + " -n 4 " + gantry_program() + " train " + config + " --set output=" + (scratch / "mpi"));
+  const Outcome mpi = run_program(std::string(GANTRY_MPIRUN) + " -n 4 " + gantry_program() + " train " + config +
+                                  " --set output=" + (scratch / "mpi"));
   ASSERT_EQ(mpi.exit_code, 0) << mpi.err;
   EXPECT_NE(mpi.out.find("over mpi"), std::string::npos) << mpi.out;
-  EXPECT_EQ(losses_of(read_file(scratch / "mpi/metrics.jsonl")), losses_of(read_file(scratch / "threads/metrics.jsonl")));
+  EXPECT_EQ(losses_of(read_file(scratch / "mpi/metrics.jsonl")),
+            losses_of(read_file(scratch / "threads/metrics.jsonl")));
   EXPECT_FALSE(losses_of(read_file(scratch / "mpi/metrics.jsonl")).empty());
 }
 
 TEST(Program, AFailingRankEndsMpirunWithItsCode) {
   const ScratchFolder scratch;
   const std::string config = scratch.write("train.yaml", config_text(scratch, "parallel: {pipeline: 2}\n"));
-  const Outcome run = run_program(std::string(GANTRY_MPIRUN) + " -n 2 " + gantry_program() + " train " + config + " --set optimizer.lr=1.0e+30", 60);
+  const Outcome run = run_program(
+      std::string(GANTRY_MPIRUN) + " -n 2 " + gantry_program() + " train " + config + " --set optimizer.lr=1.0e+30",
+      60);
   EXPECT_EQ(run.exit_code, 8) << run.err;
   const Outcome mesh = run_program(std::string(GANTRY_MPIRUN) + " -n 3 " + gantry_program() + " train " + config, 60);
   EXPECT_EQ(mesh.exit_code, 3) << mesh.err;
-  EXPECT_NE(mesh.err.find("pipeline 2 * tensor 1 = 2 does not divide the 3 ranks of this job"), std::string::npos) << mesh.err;
+  EXPECT_NE(mesh.err.find("pipeline 2 * tensor 1 = 2 does not divide the 3 ranks of this job"), std::string::npos)
+      << mesh.err;
 }
 #endif
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-
 #include <numeric>
 
 #include "gantry/core/error.h"
@@ -11,7 +10,8 @@
 namespace gantry::testing {
 
 // The group of the first `size` ranks of the job, given to `body` on its members.
-inline void on_first_ranks(World& world, ProcessGroupMesh& mesh, int size, const std::function<void(ProcessGroup&)>& body) {
+inline void on_first_ranks(World& world, ProcessGroupMesh& mesh, int size,
+                           const std::function<void(ProcessGroup&)>& body) {
   std::vector<int> ranks(size);
   std::iota(ranks.begin(), ranks.end(), 0);
   auto groups = mesh.make_groups("first " + std::to_string(size), {ranks});
@@ -38,7 +38,9 @@ inline Sizes uneven_sizes(int ranks) {  // 0, 1, 2, ... rows
   return sizes;
 }
 
-inline std::int64_t rows_before(const Sizes& sizes, int rank) { return std::accumulate(sizes.begin(), sizes.begin() + rank, std::int64_t{0}); }
+inline std::int64_t rows_before(const Sizes& sizes, int rank) {
+  return std::accumulate(sizes.begin(), sizes.begin() + rank, std::int64_t{0});
+}
 
 inline void check_all_reduce(ProcessGroup& group, torch::ScalarType type) {
   for (const std::vector<std::int64_t>& shape : {std::vector<std::int64_t>{0}, {1}, {7, 3}, {40000}, {300, 1000}}) {
@@ -66,7 +68,8 @@ inline void check_gathers(ProcessGroup& group, torch::ScalarType type) {
 
     torch::Tensor part = torch::empty({sizes[group.rank()], 5}, type);
     group.reduce_scatter(part, values(group.rank(), {total, 5}, type), sizes).wait();
-    EXPECT_TRUE(torch::equal(part, summed(group.size(), {total, 5}, type).narrow(0, rows_before(sizes, group.rank()), sizes[group.rank()])));
+    EXPECT_TRUE(torch::equal(
+        part, summed(group.size(), {total, 5}, type).narrow(0, rows_before(sizes, group.rank()), sizes[group.rank()])));
   }
 }
 
@@ -123,7 +126,9 @@ inline void check_outstanding(ProcessGroup& group) {
 
 // Sums go by rank: ((x0 + x1) + x2) + ..., rounded in the tensor's precision each time, or once from float32.
 inline void check_order(ProcessGroup& group) {
-  const auto of = [](int rank) { return torch::full({50000}, rank % 2 ? 1e8f : -1e8f) + 0.3f * static_cast<float>(rank + 1); };
+  const auto of = [](int rank) {
+    return torch::full({50000}, rank % 2 ? 1e8f : -1e8f) + 0.3f * static_cast<float>(rank + 1);
+  };
   torch::Tensor expected = of(0);
   for (int rank = 1; rank < group.size(); ++rank) expected = expected + of(rank);
   torch::Tensor sum = of(group.rank());

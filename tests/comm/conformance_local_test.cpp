@@ -1,8 +1,7 @@
-#include "conformance.h"
-
 #include <chrono>
 #include <thread>
 
+#include "conformance.h"
 #include "gantry/comm/launch.h"
 
 namespace gantry::testing {
@@ -40,7 +39,9 @@ TEST(LocalBackend, ADeadlineSaysWhoWaitedForWhat) {
     if (world.rank() == 0) group.recv({{3}}, 1, {Tag::Kind::kForward, 0, 3, 0}).wait();
   });
   EXPECT_EQ(code, 7);
-  EXPECT_EQ(printed, "error: rank 0 (pp 0, dp 0, tp 0) waited 0.2 s for forward of stage 0, microbatch 3, entry 0 from rank 1 (pp 0, dp 0, tp 1)\n");
+  EXPECT_EQ(printed,
+            "error: rank 0 (pp 0, dp 0, tp 0) waited 0.2 s for forward of stage 0, microbatch 3, entry 0 from rank 1 "
+            "(pp 0, dp 0, tp 1)\n");
 }
 
 TEST(LocalBackend, ADeadlineNamesWhoHasNotJoinedACollective) {

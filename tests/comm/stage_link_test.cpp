@@ -10,15 +10,20 @@ namespace {
 using Direction = StageMessage::Direction;
 
 TensorDict everything(double value) {
-  return {{"hidden", torch::full({2, 3}, value).requires_grad_()}, {"mask", torch::tensor({true, false})},    {"ids", torch::tensor({1, 2, 3})},
-          {"empty", torch::empty({0, 5})},                         {"none", torch::Tensor()},                  {"half", torch::full({4}, value).to(torch::kBFloat16)}};
+  return {{"hidden", torch::full({2, 3}, value).requires_grad_()},
+          {"mask", torch::tensor({true, false})},
+          {"ids", torch::tensor({1, 2, 3})},
+          {"empty", torch::empty({0, 5})},
+          {"none", torch::Tensor()},
+          {"half", torch::full({4}, value).to(torch::kBFloat16)}};
 }
 
 TEST(Acceptance, D11DictionariesOfAnyShapeAndDtypeTravelBothWays) {
   run_ranks({.pipeline = 2}, [](World&, ProcessGroupMesh& mesh) {
     StageLink link(mesh["pp"]);
     for (int microbatch = 0; microbatch < 3; ++microbatch) {
-      const StageMessage forward{Direction::kForward, 0, microbatch, "a"}, backward{Direction::kBackward, 1, microbatch, "a"};
+      const StageMessage forward{Direction::kForward, 0, microbatch, "a"},
+          backward{Direction::kBackward, 1, microbatch, "a"};
       if (mesh["pp"].rank() == 0) {
         link.send(forward, 1, everything(microbatch));
         const TensorDict gradients = link.receive(backward, 1);
@@ -34,7 +39,8 @@ TEST(Acceptance, D11DictionariesOfAnyShapeAndDtypeTravelBothWays) {
         }
         EXPECT_TRUE(received.at("hidden").requires_grad() && received.at("hidden").is_leaf());
         EXPECT_FALSE(received.at("half").requires_grad());
-        link.send(backward, 0, {{"hidden", microbatch == 1 ? torch::Tensor() : torch::full({2, 3}, 10.0 + microbatch)}});
+        link.send(backward, 0,
+                  {{"hidden", microbatch == 1 ? torch::Tensor() : torch::full({2, 3}, 10.0 + microbatch)}});
       }
       link.flush();
     }

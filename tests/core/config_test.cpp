@@ -90,14 +90,17 @@ const BadCase kBadCases[] = {
 TEST(ConfigErrors, EachSaysWhereAndWhat) {
   for (const auto& [text, said] : kBadCases) {
     const std::string whole = text[0] == '!' ? text + 1 : std::string(kModel) + text;
-    EXPECT_NE(fault_of(whole).find(said), std::string::npos) << whole << "\n  said: " << fault_of(whole) << "\n  not:  " << said;
+    EXPECT_NE(fault_of(whole).find(said), std::string::npos)
+        << whole << "\n  said: " << fault_of(whole) << "\n  not:  " << said;
     EXPECT_EQ(fault_of(whole).find('\n'), std::string::npos);
   }
 }
 
 TEST(ConfigErrors, AllAreReportedAtOnce) {
-  const std::string said = fault_of(std::string(kModel) + "parallel: {tensor: 0}\nschedule: {microbatches: x}\ntrain: {stepz: 3}");
-  for (const char* part : {"parallel.tensor", "schedule.microbatches", "train.stepz"}) EXPECT_NE(said.find(part), std::string::npos) << said;
+  const std::string said =
+      fault_of(std::string(kModel) + "parallel: {tensor: 0}\nschedule: {microbatches: x}\ntrain: {stepz: 3}");
+  for (const char* part : {"parallel.tensor", "schedule.microbatches", "train.stepz"})
+    EXPECT_NE(said.find(part), std::string::npos) << said;
 }
 
 TEST(ConfigErrors, HostileTextIsRefusedQuickly) {
@@ -130,14 +133,17 @@ TEST(Config, TheResolvedWholeReadsBackAsItself) {
   const Config config = Config::parse(
       "model: {policy: gpt2, config: {n_embd: 256, note: \"a \\\"quoted\\\" one\", resid_pdrop: 0.0, tie: true}}\n"
       "parallel: {tensor: 2, pipeline: 2, data: auto}\nschedule: {microbatches: 8, layers: [2, 3]}\n"
-      "data: {format: text, path: \"a b.txt\", batch_size: 4}\noptimizer: {lr: 3.0e-4, betas: [0.9, 0.95], clip_grad_norm: 1.0, no_decay: [\"*.bias\"]}\n"
+      "data: {format: text, path: \"a b.txt\", batch_size: 4}\noptimizer: {lr: 3.0e-4, betas: [0.9, 0.95], "
+      "clip_grad_norm: 1.0, no_decay: [\"*.bias\"]}\n"
       "train: {steps: 3}\ncheckpoint: {path: x, every: 2, keep: 1, resume: auto}\noutput: runs\n");
   const std::string text = config.to_yaml();
   EXPECT_EQ(Config::parse(text).to_yaml(), text);
   EXPECT_NE(config.model.config_json.find("\"tie\":true"), std::string::npos);
 }
 
-TEST(Config, JsonIsReadToo) { EXPECT_EQ(Config::parse("{\"model\": {\"policy\": \"gpt2\"}, \"parallel\": {\"pipeline\": 3}}").parallel.pipeline, 3); }
+TEST(Config, JsonIsReadToo) {
+  EXPECT_EQ(Config::parse("{\"model\": {\"policy\": \"gpt2\"}, \"parallel\": {\"pipeline\": 3}}").parallel.pipeline, 3);
+}
 
 }  // namespace
 }  // namespace gantry

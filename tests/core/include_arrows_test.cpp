@@ -1,8 +1,7 @@
 // The arrows between folders run one way.
-#include <gtest/gtest.h>
-
 #include <filesystem>
 #include <fstream>
+#include <gtest/gtest.h>
 #include <map>
 #include <regex>
 #include <set>
@@ -12,7 +11,8 @@ namespace {
 namespace fs = std::filesystem;
 using Folders = std::set<std::string>;
 
-const Folders kAll = {"core", "tensors", "comm", "nn", "models", "policies", "schedule", "checkpoint", "data", "plugins", "booster", "cli"};
+const Folders kAll = {"core",     "tensors",    "comm", "nn",      "models",  "policies",
+                      "schedule", "checkpoint", "data", "plugins", "booster", "cli"};
 
 Folders without(Folders folders, const Folders& taken) {
   for (const auto& name : taken) folders.erase(name);
@@ -42,11 +42,13 @@ TEST(IncludeArrows, RunOneWay) {
       if (entry.path().extension() != ".h" && entry.path().extension() != ".cpp") continue;
       ++files;
       Folders here = allowed;
-      if (folder == "schedule" && entry.path().filename().string().starts_with("executor")) here.insert({"comm", "tensors"});
+      if (folder == "schedule" && entry.path().filename().string().starts_with("executor"))
+        here.insert({"comm", "tensors"});
       std::ifstream file(entry.path());
       for (std::string line; std::getline(file, line);) {
         std::smatch match;
-        if (std::regex_search(line, match, include)) EXPECT_TRUE(here.contains(match[1])) << entry.path() << " -> " << match[1];
+        if (std::regex_search(line, match, include))
+          EXPECT_TRUE(here.contains(match[1])) << entry.path() << " -> " << match[1];
         const bool plain = folder == "core" || (folder == "schedule" && !here.contains("tensors"));
         if (plain) EXPECT_EQ(line.find("#include <torch"), std::string::npos) << entry.path();
       }

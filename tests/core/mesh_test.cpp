@@ -1,8 +1,7 @@
 #include "gantry/core/mesh.h"
 
-#include <gtest/gtest.h>
-
 #include <functional>
+#include <gtest/gtest.h>
 
 #include "gantry/core/error.h"
 
@@ -28,8 +27,10 @@ TEST(Acceptance, A1MeshGroups) {
 }
 
 TEST(Acceptance, A2MeshErrorsNameNumbersAndRemedy) {
-  EXPECT_EQ(message_of([] { Mesh::hybrid(4, 3, 0, 2); }), "parallel: pipeline 3 * tensor 2 = 6 does not divide the 4 ranks of this job; use pipeline 2");
-  EXPECT_EQ(message_of([] { Mesh::hybrid(8, 2, 3, 2); }), "parallel: pipeline 2 * data 3 * tensor 2 = 12 is not the 8 ranks of this job; use data 2");
+  EXPECT_EQ(message_of([] { Mesh::hybrid(4, 3, 0, 2); }),
+            "parallel: pipeline 3 * tensor 2 = 6 does not divide the 4 ranks of this job; use pipeline 2");
+  EXPECT_EQ(message_of([] { Mesh::hybrid(8, 2, 3, 2); }),
+            "parallel: pipeline 2 * data 3 * tensor 2 = 12 is not the 8 ranks of this job; use data 2");
   EXPECT_NE(message_of([] { Mesh::hybrid(8, 0, 1, 1); }).find("at least 1"), std::string::npos);
   EXPECT_NE(message_of([] { Mesh::hybrid(2, 16, 0, 1); }).find("does not divide"), std::string::npos);
   EXPECT_NE(message_of([] { Mesh::hybrid(1, 1, 1, 1, {"pp", "pp", "tp"}); }).find("twice"), std::string::npos);

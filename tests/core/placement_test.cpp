@@ -42,7 +42,8 @@ TEST(AxisPlacement, TheLowestRankOwnsWhatRanksShare) {
 }
 
 TEST(Placement, CountsReplicasOnce) {
-  Placement placement{.name = "w", .global_shape = {8, 3}, .axes = {{"tp", shard(0, 8, 2)}}, .stages = {1, 3}, .aliases = {}};
+  Placement placement{
+      .name = "w", .global_shape = {8, 3}, .axes = {{"tp", shard(0, 8, 2)}}, .stages = {1, 3}, .aliases = {}};
   EXPECT_TRUE(placement.counted_by({{"pp", 1}, {"dp", 0}, {"tp", 1}}, {1}));
   EXPECT_FALSE(placement.counted_by({{"pp", 1}, {"dp", 1}, {"tp", 1}}, {1}));
   EXPECT_FALSE(placement.counted_by({{"pp", 3}, {"dp", 0}, {"tp", 0}}, {3}));

@@ -1,6 +1,5 @@
-#include <gtest/gtest.h>
-
 #include <algorithm>
+#include <gtest/gtest.h>
 #include <numeric>
 
 #include "gantry/core/error.h"
@@ -51,7 +50,8 @@ TEST(DistributeLayers, BalancedIsTheBestOfAllWays) {
 TEST(LayoutString, ReadsMegatronsFormAndPointsAtFaults) {
   EXPECT_EQ(parse_layout_string("Et*3|(tt|)*2tt|L"), (Counts{3, 2, 2, 2, 0}));
   EXPECT_EQ(parse_layout_string("Et,t|tL"), (Counts{2, 1}));
-  for (const char* wrong : {"t|L", "Et", "Et|m|L", "E(t|L", "Et)L", "Et*|L", "Ex|L", "EtLt", "Et*999999999L"}) EXPECT_THROW(parse_layout_string(wrong), ConfigError) << wrong;
+  for (const char* wrong : {"t|L", "Et", "Et|m|L", "E(t|L", "Et)L", "Et*|L", "Ex|L", "EtLt", "Et*999999999L"})
+    EXPECT_THROW(parse_layout_string(wrong), ConfigError) << wrong;
 }
 
 TEST(LayerRanges, RefusesCountsThatDoNotAddUp) {

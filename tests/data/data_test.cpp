@@ -1,10 +1,9 @@
-#include <gtest/gtest.h>
-#include <unistd.h>
-
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <gtest/gtest.h>
 #include <set>
+#include <unistd.h>
 
 #include "gantry/core/error.h"
 #include "gantry/data/data_loader.h"
@@ -48,19 +47,27 @@ TEST_F(Files, TextReadsBytesOfFilesFoldersAndGlobs) {
 }
 
 TEST_F(Files, BadDataIsRefusedWithTheArithmetic) {
-  const std::string odd = write("odd.bin", "abc"), tokens = write("tokens.bin", std::string("\x01\x00\x33\x01", 4)), text = write("text.txt", "abc");
+  const std::string odd = write("odd.bin", "abc"), tokens = write("tokens.bin", std::string("\x01\x00\x33\x01", 4)),
+                    text = write("text.txt", "abc");
   EXPECT_NE(fault_of({.format = "tokens", .path = odd}, 256).find("has 3 bytes"), std::string::npos);
-  EXPECT_NE(fault_of({.format = "tokens", .path = tokens, .sequence_length = 1}, 256).find("token 307 at place 1 is outside the model's vocabulary of 256"), std::string::npos);
-  EXPECT_NE(fault_of({.format = "text", .path = text, .sequence_length = 8}, 256).find("has 3 tokens; expected at least sequence_length 8 + 1 = 9"), std::string::npos);
-  EXPECT_NE(fault_of({.format = "text", .path = text, .sequence_length = 2}, 100).find("vocabulary is 100"), std::string::npos);
-  EXPECT_NE(fault_of({.format = "text", .path = (folder_ / "none*").string()}, 256).find("matches no file"), std::string::npos);
+  EXPECT_NE(fault_of({.format = "tokens", .path = tokens, .sequence_length = 1}, 256)
+                .find("token 307 at place 1 is outside the model's vocabulary of 256"),
+            std::string::npos);
+  EXPECT_NE(fault_of({.format = "text", .path = text, .sequence_length = 8}, 256)
+                .find("has 3 tokens; expected at least sequence_length 8 + 1 = 9"),
+            std::string::npos);
+  EXPECT_NE(fault_of({.format = "text", .path = text, .sequence_length = 2}, 100).find("vocabulary is 100"),
+            std::string::npos);
+  EXPECT_NE(fault_of({.format = "text", .path = (folder_ / "none*").string()}, 256).find("matches no file"),
+            std::string::npos);
 }
 
 TEST(Sampler, EverySampleOnceAnEpochInAnotherOrder) {
   for (const std::int64_t size : {1, 2, 3, 5, 17, 64, 1000, 1025}) {
     const Sampler sampler(size, true, 9);
     std::vector<std::int64_t> first, second;
-    for (std::int64_t i = 0; i < size; ++i) first.push_back(sampler.sample(i)), second.push_back(sampler.sample(size + i));
+    for (std::int64_t i = 0; i < size; ++i)
+      first.push_back(sampler.sample(i)), second.push_back(sampler.sample(size + i));
     EXPECT_EQ(std::set(first.begin(), first.end()).size(), static_cast<std::size_t>(size));
     EXPECT_EQ(std::set(second.begin(), second.end()).size(), static_cast<std::size_t>(size));
     if (size > 10) EXPECT_NE(first, second);
@@ -74,9 +81,13 @@ TEST(Acceptance, A4SamplerIsDisjointOverReplicasAndCoversTheDataset) {
       std::multiset<std::int64_t> all;
       std::size_t each = 0;
       for (int replica = 0; replica < replicas; ++replica) {
-        DistributedSampler sampler({.dataset_size = 20, .replicas = replicas, .replica = replica, .seed = 4, .drop_last = drop});
+        DistributedSampler sampler(
+            {.dataset_size = 20, .replicas = replicas, .replica = replica, .seed = 4, .drop_last = drop});
         const auto epoch = sampler.indices();
-        EXPECT_EQ(epoch, DistributedSampler({.dataset_size = 20, .replicas = replicas, .replica = replica, .seed = 4, .drop_last = drop}).indices());
+        EXPECT_EQ(epoch,
+                  DistributedSampler(
+                      {.dataset_size = 20, .replicas = replicas, .replica = replica, .seed = 4, .drop_last = drop})
+                      .indices());
         each = epoch.size();
         all.insert(epoch.begin(), epoch.end());
         sampler.set_epoch(1);
@@ -91,7 +102,8 @@ TEST(Acceptance, A4SamplerIsDisjointOverReplicasAndCoversTheDataset) {
 TEST_F(Files, ReplicasBatchesJoinToTheGlobalOne) {
   std::string bytes;
   for (int i = 0; i < 256; ++i) bytes += static_cast<char>(i);
-  const std::shared_ptr<const Dataset> data = open_dataset({.format = "text", .path = write("t", bytes), .sequence_length = 4}, 256);
+  const std::shared_ptr<const Dataset> data =
+      open_dataset({.format = "text", .path = write("t", bytes), .sequence_length = 4}, 256);
   DataLoader whole(data, {.global_batch = 7});
   for (int step = 0; step < 20; ++step) {
     std::vector<torch::Tensor> parts;

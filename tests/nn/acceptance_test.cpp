@@ -34,11 +34,14 @@ torch::Tensor input(std::vector<std::int64_t> shape) {
 
 torch::Tensor part_of(const torch::Tensor& whole, const AxisPlacement& placement, int rank) {
   std::vector<torch::Tensor> parts;
-  for (const Range& range : placement.ranges(rank)) parts.push_back(whole.narrow(placement.dim, range.begin, range.size()));
+  for (const Range& range : placement.ranges(rank))
+    parts.push_back(whole.narrow(placement.dim, range.begin, range.size()));
   return torch::cat(parts, placement.dim);
 }
 
-void expect_close(const torch::Tensor& a, const torch::Tensor& b) { EXPECT_LE((a - b).abs().max().item<double>(), kTolerance); }
+void expect_close(const torch::Tensor& a, const torch::Tensor& b) {
+  EXPECT_LE((a - b).abs().max().item<double>(), kTolerance);
+}
 
 // Counts the collectives that go through a group.
 class CountingGroup final : public ProcessGroup {
@@ -49,10 +52,16 @@ class CountingGroup final : public ProcessGroup {
   Work send(const torch::Tensor& t, int to, const Tag& tag) override { return inner_.send(t, to, tag); }
   Work recv(const TensorSpec& spec, int from, const Tag& tag) override { return inner_.recv(spec, from, tag); }
   Work all_reduce(torch::Tensor& t, ReduceOp op) override { return ++reduces, inner_.all_reduce(t, op); }
-  Work all_gather(torch::Tensor& o, const torch::Tensor& i, const Sizes& s) override { return ++others, inner_.all_gather(o, i, s); }
-  Work reduce_scatter(torch::Tensor& o, const torch::Tensor& i, const Sizes& s, ReduceOp op) override { return ++others, inner_.reduce_scatter(o, i, s, op); }
+  Work all_gather(torch::Tensor& o, const torch::Tensor& i, const Sizes& s) override {
+    return ++others, inner_.all_gather(o, i, s);
+  }
+  Work reduce_scatter(torch::Tensor& o, const torch::Tensor& i, const Sizes& s, ReduceOp op) override {
+    return ++others, inner_.reduce_scatter(o, i, s, op);
+  }
   Work broadcast(torch::Tensor& t, int root) override { return ++others, inner_.broadcast(t, root); }
-  Work all_to_all(torch::Tensor& o, const torch::Tensor& i, const Sizes& a, const Sizes& b) override { return ++others, inner_.all_to_all(o, i, a, b); }
+  Work all_to_all(torch::Tensor& o, const torch::Tensor& i, const Sizes& a, const Sizes& b) override {
+    return ++others, inner_.all_to_all(o, i, a, b);
+  }
   Work barrier() override { return inner_.barrier(); }
   void abort(const std::string& reason) override { inner_.abort(reason); }
   int reduces = 0, others = 0;
@@ -95,7 +104,8 @@ TEST(Acceptance, A7RowParallelLinearAddsItsBiasOnce) {
         torch::Tensor x = input({2, 3, 10});
         AxisPlacement last = placement;
         last.dim = 2;
-        torch::Tensor y = (parallel_input ? part_of(x.detach(), last, group.rank()) : x.detach().clone()).requires_grad_();
+        torch::Tensor y =
+            (parallel_input ? part_of(x.detach(), last, group.rank()) : x.detach().clone()).requires_grad_();
         const torch::Tensor whole = dense(x), part = split(y);
         expect_close(part, whole);
         whole.pow(2).sum().backward();
@@ -164,7 +174,9 @@ TEST(Embedding, ATokenOutsideTheVocabularyIsNamed) {
     embedding(torch::tensor({{1, 2}, {3, 307}}));
     FAIL();
   } catch (const InputError& error) {
-    EXPECT_NE(std::string(error.what()).find("tokens: 307 at [1, 1] is outside the vocabulary of 256"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("tokens: 307 at [1, 1] is outside the vocabulary of 256"),
+              std::string::npos)
+        << error.what();
   }
 }
 
@@ -174,7 +186,8 @@ TEST(CrossEntropy, EqualsLibTorchsForEveryCut) {
       run_ranks(ranks, [&](World&, ProcessGroupMesh& mesh) {
         const torch::Tensor labels = torch::tensor({3, -100, 0, 6, -100, 2});
         torch::Tensor whole = input({6, 7});
-        auto options = torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum).label_smoothing(smoothing);
+        auto options =
+            torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum).label_smoothing(smoothing);
         const torch::Tensor expected = torch::nn::functional::cross_entropy(whole, labels, options);
         expected.backward();
         const AxisPlacement vocabulary = shard(0, 7, mesh["tp"].size());
@@ -193,9 +206,11 @@ TEST(CrossEntropy, TheGuidesFigures) {
     const AxisPlacement vocabulary = shard(0, 4, 2);
     const int first = mesh["tp"].rank() * 2;
     for (const auto& [smoothing, loss, gradient] :
-         {std::tuple(0.0, 0.4401897, std::vector<double>{.0321, .0871, .2369, -.3561}), std::tuple(0.1, 0.5901897, std::vector<double>{.0071, .0621, .2119, -.2811})}) {
+         {std::tuple(0.0, 0.4401897, std::vector<double>{.0321, .0871, .2369, -.3561}),
+          std::tuple(0.1, 0.5901897, std::vector<double>{.0071, .0621, .2119, -.2811})}) {
       torch::Tensor logits = torch::tensor({{first + 0.0, first + 1.0}}, torch::kFloat64).requires_grad_();
-      const Loss result = nn::cross_entropy(logits, torch::tensor({3}), mesh["tp"], vocabulary, {.label_smoothing = smoothing});
+      const Loss result =
+          nn::cross_entropy(logits, torch::tensor({3}), mesh["tp"], vocabulary, {.label_smoothing = smoothing});
       result.sum.backward();
       EXPECT_NEAR(result.sum.item<double>(), loss, 1e-7);
       for (int i = 0; i < 2; ++i) EXPECT_NEAR(logits.grad()[0][i].item<double>(), gradient[first + i], 5e-5);

@@ -9,7 +9,8 @@ namespace {
 
 TEST(GridOverMpi, EqualsOneRankOnThreads) {
   const GptCase what{.dropout = 0.1};
-  for (const Layout& layout : {Layout{.pipeline = 4}, Layout{.tensor = 4}, Layout{.pipeline = 2, .tensor = 2}, Layout{.pipeline = 2, .data = 2}, Layout{.data = 2, .tensor = 2}})
+  for (const Layout& layout : {Layout{.pipeline = 4}, Layout{.tensor = 4}, Layout{.pipeline = 2, .tensor = 2},
+                               Layout{.pipeline = 2, .data = 2}, Layout{.data = 2, .tensor = 2}})
     for (const char* schedule : {"1f1b", "gpipe"}) {
       const Parallelism how{layout, schedule, 3};
       const CaseResult over_mpi = run_case(what, how);

@@ -1,4 +1,5 @@
-// Every layout gives one rank's numbers: float64, 1e-10, four steps with dropout, ties, ignored labels and a short last batch.
+// Every layout gives one rank's numbers: float64, 1e-10, four steps with dropout, ties, ignored labels and a short last
+// batch.
 #include <gtest/gtest.h>
 
 #include "gpt_case.h"
@@ -16,8 +17,8 @@ void expect_layouts_equal(const GptCase& what, const std::vector<Parallelism>& l
   }
 }
 
-std::vector<Parallelism> product(std::vector<int> tensor, std::vector<int> pipeline, std::vector<int> data, const std::vector<std::string>& schedules,
-                                 const std::vector<int>& microbatches) {
+std::vector<Parallelism> product(std::vector<int> tensor, std::vector<int> pipeline, std::vector<int> data,
+                                 const std::vector<std::string>& schedules, const std::vector<int>& microbatches) {
   std::vector<Parallelism> all;
   for (const int t : tensor)
     for (const int p : pipeline)
@@ -36,11 +37,13 @@ TEST(Grid, GPipe) {
 }
 
 TEST(Grid, UntiedWithAnotherVocabulary) {
-  expect_layouts_equal({.layers = 7, .vocabulary = 307, .tied = false}, product({1, 2, 3, 4}, {1, 2, 4}, {1}, {"1f1b"}, {4}));
+  expect_layouts_equal({.layers = 7, .vocabulary = 307, .tied = false},
+                       product({1, 2, 3, 4}, {1, 2, 4}, {1}, {"1f1b"}, {4}));
 }
 
 TEST(Grid, MicrobatchesFromOneToEight) {
-  expect_layouts_equal({.dropout = 0.1, .batches = {8, 8, 8, 3}}, product({1, 2}, {1, 3}, {1}, {"1f1b", "gpipe"}, {1, 2, 3, 4, 5, 6, 7, 8}));
+  expect_layouts_equal({.dropout = 0.1, .batches = {8, 8, 8, 3}},
+                       product({1, 2}, {1, 3}, {1}, {"1f1b", "gpipe"}, {1, 2, 3, 4, 5, 6, 7, 8}));
 }
 
 TEST(Grid, LastBatchShorterThanReplicas) {
@@ -53,7 +56,8 @@ TEST(Grid, SchedulesGiveOneRanksBitsUntiedWithoutClipping) {
     const CaseResult expected = run_case(what, {.microbatches = m});
     for (const int p : {2, 3, 4})
       for (const char* schedule : {"1f1b", "gpipe"})
-        expect_identical(expected, run_case(what, {{.pipeline = p}, schedule, m}), describe({{.pipeline = p}, schedule, m}));
+        expect_identical(expected, run_case(what, {{.pipeline = p}, schedule, m}),
+                         describe({{.pipeline = p}, schedule, m}));
   }
 }
 

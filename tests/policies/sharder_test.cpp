@@ -1,8 +1,7 @@
 #include "gantry/policies/sharder.h"
 
-#include <gtest/gtest.h>
-
 #include <fstream>
+#include <gtest/gtest.h>
 #include <set>
 
 #include "gantry/models/gpt2.h"
@@ -60,8 +59,10 @@ class BentPolicy : public PolicyFor<models::Gpt2Impl> {
 TEST(Acceptance, D3PolicyPartsHaveDefaults) {
   const BentPolicy policy;
   const auto model = build();
-  EXPECT_EQ(static_cast<const Policy&>(policy).held_layers(*model, 0, 2, {0, 2}), (std::vector<std::string>{"wte", "wpe", "drop", "h.0", "h.1"}));
-  EXPECT_EQ(static_cast<const Policy&>(policy).held_layers(*model, 1, 2, {2, 4}), (std::vector<std::string>{"h.2", "h.3", "ln_f", "lm_head"}));
+  EXPECT_EQ(static_cast<const Policy&>(policy).held_layers(*model, 0, 2, {0, 2}),
+            (std::vector<std::string>{"wte", "wpe", "drop", "h.0", "h.1"}));
+  EXPECT_EQ(static_cast<const Policy&>(policy).held_layers(*model, 1, 2, {2, 4}),
+            (std::vector<std::string>{"h.2", "h.3", "ln_f", "lm_head"}));
   EXPECT_EQ(static_cast<const Policy&>(policy).distribute_layers(10, 4), (std::vector<int>{2, 3, 3, 2}));
 }
 
@@ -87,7 +88,10 @@ TEST(Acceptance, D5HeldLayersAloneHaveStorage) {
 
 TEST(Acceptance, D6APolicyOnANestedModuleIsRefused) {
   const auto model = build();
-  EXPECT_NE(message_of([&] { shard_model(model->h->ptr(0), std::make_shared<Gpt2Policy>(), {}); }).find("Gpt2Policy: is not a policy for a model of class"), std::string::npos);
+  EXPECT_NE(message_of([&] {
+              shard_model(model->h->ptr(0), std::make_shared<Gpt2Policy>(), {});
+            }).find("Gpt2Policy: is not a policy for a model of class"),
+            std::string::npos);
 }
 
 TEST(Acceptance, D7TiedWeightsAreOneParameterWithTwoStages) {
@@ -107,12 +111,14 @@ TEST(Acceptance, D9FirstValuesAreTheSameInEveryLayout) {
   for (const int tensor : {1, 2, 3, 4})
     run_ranks({.pipeline = 2, .tensor = tensor}, [&](World&, ProcessGroupMesh& mesh) {
       const PipelineStageManager stages(mesh.coordinate("pp"), 2);
-      const auto module = shard_model(build(), std::make_shared<Gpt2Policy>(), {.stages = &stages, .tensor_group = &mesh["tp"], .seed = 3});
+      const auto module = shard_model(build(), std::make_shared<Gpt2Policy>(),
+                                      {.stages = &stages, .tensor_group = &mesh["tp"], .seed = 3});
       for (const auto& [placement, tensor] : module.parameters) {
         torch::Tensor expected = values.at(placement.name);
         if (const auto& along = placement.along("tp"); along.sharded()) {
           std::vector<torch::Tensor> parts;
-          for (const Range& range : along.ranges(mesh["tp"].rank())) parts.push_back(expected.narrow(along.dim, range.begin, range.size()));
+          for (const Range& range : along.ranges(mesh["tp"].rank()))
+            parts.push_back(expected.narrow(along.dim, range.begin, range.size()));
           expected = torch::cat(parts, along.dim);
         }
         EXPECT_TRUE(torch::equal(tensor, expected)) << placement.name;
@@ -131,14 +137,27 @@ TEST(Sharder, RefusesWhatDoesNotFitByPathAndNumbers) {
     };
     refuse([](auto& p) { p.plan = {{"h.*.atn.qkv", Column{}}}; }, "the rule 'h.*.atn.qkv' matches no module");
     refuse([](auto& p) { p.plan = {{"h.*.ln_1", Column{}}}; }, "h.0.ln_1: is a ");
-    refuse([](auto& p) { p.plan = {{"wte", Column{}}, {"lm_head", Column{}}}; }, "an Embedding can't be split as Column");
+    refuse(
+        [](auto& p) {
+          p.plan = {{"wte", Column{}}, {"lm_head", Column{}}};
+        },
+        "an Embedding can't be split as Column");
     refuse([](auto& p) { p.plan = {{"h.*.attn.qkv", Vocab{}}}; }, "a Linear can't be split as Vocab");
-    refuse([](auto& p) { p.plan = {{"h.*.attn.qkv", Column{.segments = 3, .unit = 24}}}; }, "1 units (of 24 elements) over 2 ranks");
+    refuse(
+        [](auto& p) {
+          p.plan = {{"h.*.attn.qkv", Column{.segments = 3, .unit = 24}}};
+        },
+        "1 units (of 24 elements) over 2 ranks");
     refuse([](auto& p) { p.plan = {{"h.*.attn.qkv", Column{.segments = 5}}}; }, "72 elements are not 5 equal segments");
     refuse([](auto& p) { p.plan = {{"h.*.mlp.up", Column{}}, {"h.0.mlp.up", Column{}}}; }, "is named by two rules");
     refuse([](auto& p) { p.plan = {{"wte", Vocab{}}}; }, "only one of its modules is split");
     refuse([](auto& p) { p.layout.repeated = "g"; }, "the model has no module 'g'");
-    refuse([](auto& p) { p.layout.last = {"ln_f"}; p.layout.first = {"wte", "drop"}; }, "wpe.weight: no stage holds it");
+    refuse(
+        [](auto& p) {
+          p.layout.last = {"ln_f"};
+          p.layout.first = {"wte", "drop"};
+        },
+        "wpe.weight: no stage holds it");
     refuse([](auto& p) { p.layout.first = {"wte", "wpo"}; }, "stage 0 holds 'wpo', which the model does not have");
     refuse([](auto& p) { p.shared = {{"wte.weight", "wpe.weight"}}; }, "are 2 tensors");
     refuse([](auto& p) { p.shared = {{"wte.weight", "lm_head.wight"}}; }, "the model has no parameter 'lm_head.wight'");
@@ -146,11 +165,18 @@ TEST(Sharder, RefusesWhatDoesNotFitByPathAndNumbers) {
   const PipelineStageManager two(0, 2), many(0, 6);
   auto policy = std::make_shared<BentPolicy>();
   policy->shared = {};
-  EXPECT_NE(message_of([&] { shard_model(build(), policy, {.stages = &two}); }).find("wte.weight: stages 0 and 1 hold it without sharing it"), std::string::npos);
-  EXPECT_NE(message_of([&] { shard_model(build(), std::make_shared<Gpt2Policy>(), {.stages = &many}); }).find("5 layers over 6 stages"), std::string::npos);
+  EXPECT_NE(message_of([&] {
+              shard_model(build(), policy, {.stages = &two});
+            }).find("wte.weight: stages 0 and 1 hold it without sharing it"),
+            std::string::npos);
+  EXPECT_NE(message_of([&] {
+              shard_model(build(), std::make_shared<Gpt2Policy>(), {.stages = &many});
+            }).find("5 layers over 6 stages"),
+            std::string::npos);
   const auto model = build();
   shard_model(model, std::make_shared<Gpt2Policy>(), {});
-  EXPECT_NE(message_of([&] { shard_model(model, std::make_shared<Gpt2Policy>(), {}); }).find("was split already"), std::string::npos);
+  EXPECT_NE(message_of([&] { shard_model(model, std::make_shared<Gpt2Policy>(), {}); }).find("was split already"),
+            std::string::npos);
   EXPECT_NE(message_of([] { policies().at("gpt3"); }).find("did you mean 'gpt2'?"), std::string::npos);
 }
 
@@ -162,7 +188,8 @@ TEST(Memory, WithFourStagesEachRankHasItsQuarter) {
   std::int64_t layer = 0;
   for (int rank = 0; rank < 4; ++rank) {
     const PipelineStageManager stages(rank, 4);
-    const std::int64_t held = bytes_held(shard_model(build(config), std::make_shared<Gpt2Policy>(), {.stages = &stages}));
+    const std::int64_t held =
+        bytes_held(shard_model(build(config), std::make_shared<Gpt2Policy>(), {.stages = &stages}));
     if (rank == 1) layer = held;
     if (rank == 2) EXPECT_EQ(held, layer);
     whole -= held;

@@ -1,8 +1,7 @@
 #include "gantry/schedule/executor.h"
 
-#include <gtest/gtest.h>
-
 #include <chrono>
+#include <gtest/gtest.h>
 #include <random>
 #include <thread>
 
@@ -18,19 +17,22 @@ using schedule::Executor;
 // Stage s multiplies by its weight s + 2; the last one sums. Everything has a closed form.
 class ProductRuntime final : public StageRuntime {
  public:
-  ProductRuntime(int stages, std::vector<int> held, bool train, int delay_seed = 0) : stages_(stages), train_(train), random_(delay_seed), delays_(delay_seed > 0) {
+  ProductRuntime(int stages, std::vector<int> held, bool train, int delay_seed = 0)
+      : stages_(stages), train_(train), random_(delay_seed), delays_(delay_seed > 0) {
     for (const int stage : held) weights_[stage] = torch::full({1}, stage + 2.0, torch::kFloat64).requires_grad_();
   }
   StageOutput forward(int stage, int microbatch, TensorDict input) override {
     delay();
-    const torch::Tensor x = stage == 0 ? torch::full({3 + microbatch % 2}, microbatch + 1.0, torch::kFloat64) : input.at("x");
+    const torch::Tensor x =
+        stage == 0 ? torch::full({3 + microbatch % 2}, microbatch + 1.0, torch::kFloat64) : input.at("x");
     if (stage > 0) EXPECT_EQ(x[0].item<double>(), (microbatch + 1.0) * product(0, stage));
     const torch::Tensor y = x * weights_.at(stage);
     if (stage + 1 < stages_) return {{{"x", y}, {"note", torch::tensor({stage, microbatch})}}, {}};
     last_ += y.sum().item<double>();
     return {{}, y.sum()};
   }
-  TensorDict backward(int stage, int, const TensorDict& input, const StageOutput& output, const TensorDict& gradients) override {
+  TensorDict backward(int stage, int, const TensorDict& input, const StageOutput& output,
+                      const TensorDict& gradients) override {
     delay();
     (void)stage;
     return run_backward(input, output, gradients);
@@ -46,7 +48,8 @@ class ProductRuntime final : public StageRuntime {
   void expect_gradients(int microbatches) const {
     double inputs = 0;
     for (int m = 0; m < microbatches; ++m) inputs += (m + 1.0) * (3 + m % 2);
-    for (const auto& [stage, weight] : weights_) EXPECT_DOUBLE_EQ(weight.grad().item<double>(), inputs * product(0, stages_, stage));
+    for (const auto& [stage, weight] : weights_)
+      EXPECT_DOUBLE_EQ(weight.grad().item<double>(), inputs * product(0, stages_, stage));
   }
   std::map<int, torch::Tensor> weights_;
   double last_ = 0;

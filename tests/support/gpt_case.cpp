@@ -1,8 +1,7 @@
 #include "gpt_case.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
+#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "gantry/booster/recipe.h"
@@ -15,16 +14,11 @@ namespace {
 Config config_of(const GptCase& what, const Parallelism& how) {
   Config config = layout_config(how.layout);
   config.model.policy = "gpt2";
-  config.model.config_json = nlohmann::json{{"n_layer", what.layers},
-                                            {"n_head", what.heads},
-                                            {"n_embd", what.width},
-                                            {"vocab_size", what.vocabulary},
-                                            {"n_positions", what.tokens},
-                                            {"resid_pdrop", what.dropout},
-                                            {"embd_pdrop", what.dropout},
-                                            {"attn_pdrop", what.dropout},
-                                            {"tie_word_embeddings", what.tied}}
-                                 .dump();
+  config.model.config_json =
+      nlohmann::json{{"n_layer", what.layers},        {"n_head", what.heads},       {"n_embd", what.width},
+                     {"vocab_size", what.vocabulary}, {"n_positions", what.tokens}, {"resid_pdrop", what.dropout},
+                     {"embd_pdrop", what.dropout},    {"attn_pdrop", what.dropout}, {"tie_word_embeddings", what.tied}}
+          .dump();
   config.schedule.name = how.schedule;
   config.schedule.microbatches = how.microbatches;
   config.precision = what.precision;
@@ -47,7 +41,8 @@ TensorDict whole_batch(const GptCase& what, std::size_t step) {
     ids.data_ptr<std::int64_t>()[i] = static_cast<std::int64_t>(draw(what.vocabulary));
     labels.data_ptr<std::int64_t>()[i] = static_cast<std::int64_t>(draw(what.vocabulary));
     // The first samples lose more labels, so that replicas and microbatches count differently.
-    if (static_cast<double>(draw(1000)) < 1000 * what.ignored * (i < ids.numel() / 2 ? 2 : 0.5)) labels.data_ptr<std::int64_t>()[i] = -100;
+    if (static_cast<double>(draw(1000)) < 1000 * what.ignored * (i < ids.numel() / 2 ? 2 : 0.5))
+      labels.data_ptr<std::int64_t>()[i] = -100;
   }
   return {{"input_ids", ids}, {"labels", labels}};
 }
@@ -74,7 +69,8 @@ double largest_of(const TensorDict& tensors) {
 }
 
 // The worst difference of two sets of tensors, relative as DESIGN section 7 says.
-void expect_tensors(const TensorDict& expected, const TensorDict& actual, double floor, double tolerance, bool weights, const std::string& label) {
+void expect_tensors(const TensorDict& expected, const TensorDict& actual, double floor, double tolerance, bool weights,
+                    const std::string& label) {
   ASSERT_EQ(expected.size(), actual.size()) << label;
   for (const auto& [name, tensor] : expected) {
     torch::Tensor a = tensor, b = actual.at(name);
@@ -92,8 +88,8 @@ void expect_tensors(const TensorDict& expected, const TensorDict& actual, double
 }  // namespace
 
 std::string describe(const Parallelism& how) {
-  return how.schedule + " tp " + std::to_string(how.layout.tensor) + " pp " + std::to_string(how.layout.pipeline) + " dp " +
-         std::to_string(how.layout.data) + " m " + std::to_string(how.microbatches);
+  return how.schedule + " tp " + std::to_string(how.layout.tensor) + " pp " + std::to_string(how.layout.pipeline) +
+         " dp " + std::to_string(how.layout.data) + " m " + std::to_string(how.microbatches);
 }
 
 CaseResult run_case(const GptCase& what, const Parallelism& how, const std::string& backend) {
@@ -115,7 +111,8 @@ CaseResult run_case(const GptCase& what, const Parallelism& how, const std::stri
       mine.losses.push_back(*done.loss);
       mine.norms.push_back(boosted.optimizer->grad_norm());
       if (step + 1 == what.batches.size())
-        mine.gradients = gather_tensors(boosted.model->stage_module(), plugin->stages(), mesh, [&](std::size_t i) { return gradients.gradient(i); });
+        mine.gradients = gather_tensors(boosted.model->stage_module(), plugin->stages(), mesh,
+                                        [&](std::size_t i) { return gradients.gradient(i); });
       boosted.optimizer->step();
       boosted.optimizer->zero_grad();
     }
@@ -130,8 +127,10 @@ CaseResult run_case(const GptCase& what, const Parallelism& how, const std::stri
 void expect_equal(const CaseResult& expected, const CaseResult& actual, double tolerance, const std::string& label) {
   ASSERT_EQ(expected.losses.size(), actual.losses.size()) << label;
   for (std::size_t i = 0; i < expected.losses.size(); ++i) {
-    EXPECT_NEAR(actual.losses[i], expected.losses[i], tolerance * std::abs(expected.losses[i])) << label << " loss of step " << i + 1;
-    EXPECT_NEAR(actual.norms[i], expected.norms[i], tolerance * std::abs(expected.norms[i])) << label << " norm of step " << i + 1;
+    EXPECT_NEAR(actual.losses[i], expected.losses[i], tolerance * std::abs(expected.losses[i]))
+        << label << " loss of step " << i + 1;
+    EXPECT_NEAR(actual.norms[i], expected.norms[i], tolerance * std::abs(expected.norms[i]))
+        << label << " norm of step " << i + 1;
   }
   const double floor = largest_of(expected.gradients) / 1000;
   expect_tensors(expected.gradients, actual.gradients, floor, tolerance, false, label);
@@ -140,8 +139,10 @@ void expect_equal(const CaseResult& expected, const CaseResult& actual, double t
 
 void expect_identical(const CaseResult& expected, const CaseResult& actual, const std::string& label) {
   EXPECT_EQ(expected.losses, actual.losses) << label;
-  for (const auto& [name, tensor] : expected.gradients) EXPECT_TRUE(torch::equal(tensor, actual.gradients.at(name))) << label << " gradient " << name;
-  for (const auto& [name, tensor] : expected.weights) EXPECT_TRUE(torch::equal(tensor, actual.weights.at(name))) << label << " weight " << name;
+  for (const auto& [name, tensor] : expected.gradients)
+    EXPECT_TRUE(torch::equal(tensor, actual.gradients.at(name))) << label << " gradient " << name;
+  for (const auto& [name, tensor] : expected.weights)
+    EXPECT_TRUE(torch::equal(tensor, actual.weights.at(name))) << label << " weight " << name;
 }
 
 }  // namespace gantry::testing

@@ -1,4 +1,5 @@
-// One training case that runs in any layout: the same model, data and steps, and everything that must not depend on the layout.
+// One training case that runs in any layout: the same model, data and steps, and everything that must not depend on the
+// layout.
 #pragma once
 
 #include <map>
@@ -18,9 +19,9 @@ struct GptCase {
   int vocabulary = 211;
   bool tied = true;
   double dropout = 0;
-  int tokens = 7;             // of a sample
+  int tokens = 7;                           // of a sample
   std::vector<int> batches = {6, 6, 6, 5};  // global samples of each step
-  double ignored = 0.2;       // share of labels that are not counted, unevenly spread
+  double ignored = 0.2;                     // share of labels that are not counted, unevenly spread
   double clip = 0.5;
   std::string precision = "float64";
 };
@@ -41,8 +42,9 @@ struct CaseResult {
 // Runs the case on threads (or this MPI job's ranks) and gives rank 0's view; collective, so every rank has it.
 CaseResult run_case(const GptCase& what, const Parallelism& how, const std::string& backend = "auto");
 
-// gtest-checks two results against each other: relative to the larger of a tensor's largest entry and a thousandth of the
-// model's largest gradient. Key biases are left out of the weights: their exact gradient is zero, so AdamW follows rounding.
+// gtest-checks two results against each other: relative to the larger of a tensor's largest entry and a thousandth of
+// the model's largest gradient. Key biases are left out of the weights: their exact gradient is zero, so AdamW follows
+// rounding.
 void expect_equal(const CaseResult& expected, const CaseResult& actual, double tolerance, const std::string& label);
 // To the bit.
 void expect_identical(const CaseResult& expected, const CaseResult& actual, const std::string& label);

@@ -1,7 +1,6 @@
 // The main of tests that use LibTorch. Under mpirun every rank runs all tests; only rank 0 prints what passed.
-#include <gtest/gtest.h>
-
 #include <cstdlib>
+#include <gtest/gtest.h>
 #include <string>
 
 int main(int argc, char** argv) {
@@ -11,7 +10,8 @@ int main(int argc, char** argv) {
     auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
     class FailuresOnly : public ::testing::EmptyTestEventListener {
       void OnTestPartResult(const ::testing::TestPartResult& result) override {
-        if (result.failed()) std::fprintf(stderr, "%s:%d: %s\n", result.file_name(), result.line_number(), result.message());
+        if (result.failed())
+          std::fprintf(stderr, "%s:%d: %s\n", result.file_name(), result.line_number(), result.message());
       }
     };
     delete listeners.Release(listeners.default_result_printer());

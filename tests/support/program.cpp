@@ -1,13 +1,11 @@
 #include "program.h"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <fmt/format.h>
-
 #include <cstdlib>
 #include <filesystem>
+#include <fmt/format.h>
 #include <fstream>
+#include <sys/wait.h>
+#include <unistd.h>
 
 namespace gantry::testing {
 

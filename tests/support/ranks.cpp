@@ -25,6 +25,8 @@ void run_ranks(const Layout& layout, const std::function<void(World&, ProcessGro
   ASSERT_EQ(code, 0) << "a rank failed; its error is above";
 }
 
-void run_ranks(int ranks, const std::function<void(World&, ProcessGroupMesh&)>& body) { run_ranks({.tensor = ranks}, body); }
+void run_ranks(int ranks, const std::function<void(World&, ProcessGroupMesh&)>& body) {
+  run_ranks({.tensor = ranks}, body);
+}
 
 }  // namespace gantry::testing

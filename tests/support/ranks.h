@@ -17,8 +17,9 @@ struct Layout {
 // The configuration of that layout, with a deadline of 30 s a wait.
 Config layout_config(const Layout& layout);
 
-// Runs `body` on every rank of the layout with a deadline (30 s a wait). An exception on any rank, or a gtest failure, fails
-// the calling test with the first cause. Under mpirun the layout's ranks must be at most the job's; the rest stand by.
+// Runs `body` on every rank of the layout with a deadline (30 s a wait). An exception on any rank, or a gtest failure,
+// fails the calling test with the first cause. Under mpirun the layout's ranks must be at most the job's; the rest
+// stand by.
 void run_ranks(const Layout& layout, const std::function<void(World&, ProcessGroupMesh&)>& body);
 void run_ranks(int ranks, const std::function<void(World&, ProcessGroupMesh&)>& body);  // along tp
 

@@ -1,8 +1,7 @@
 #include "gantry/tensors/deferred_init.h"
 
-#include <gtest/gtest.h>
-
 #include <fstream>
+#include <gtest/gtest.h>
 
 #include "gantry/core/error.h"
 #include "gantry/tensors/philox.h"
@@ -26,7 +25,8 @@ std::int64_t resident_bytes() {
 
 TEST(Philox, KnownAnswers) {
   EXPECT_EQ(philox({0, 0}, 0), (std::array<std::uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
-  EXPECT_EQ(philox({~0ull, ~0ull}, ~0ull), (std::array<std::uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(philox({~0ull, ~0ull}, ~0ull),
+            (std::array<std::uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
 }
 
 TEST(Philox, ASliceIsThatOfTheWhole) {
@@ -46,9 +46,18 @@ TEST(DeferredInit, SlicesOfEveryLayoutEqualTheWhole) {
       [](torch::Tensor& t) { t.uniform_(-2, 3); },
       [](torch::Tensor& t) { t.normal_(1, 2); },
       [](torch::Tensor& t) { t.normal_().mul_(0.5).add_(3); },
-      [](torch::Tensor& t) { t.fill_(1); t[3].zero_(); },                       // through a view: the whole is replayed
-      [](torch::Tensor& t) { t.normal_(); t.select(1, 2).uniform_(5, 6); },
-      [](torch::Tensor& t) { t.zero_(); t.copy_(torch::arange(60, torch::kFloat64).view({10, 6})); },
+      [](torch::Tensor& t) {
+        t.fill_(1);
+        t[3].zero_();
+      },  // through a view: the whole is replayed
+      [](torch::Tensor& t) {
+        t.normal_();
+        t.select(1, 2).uniform_(5, 6);
+      },
+      [](torch::Tensor& t) {
+        t.zero_();
+        t.copy_(torch::arange(60, torch::kFloat64).view({10, 6}));
+      },
       [](torch::Tensor& t) { torch::nn::init::kaiming_uniform_(t); },
   };
   for (const auto& way : ways) {
@@ -118,7 +127,8 @@ TEST(DeferredInit, ReadingAndSharedGeneratorsAreRefusedByName) {
     EXPECT_NE(std::string(error.what()).find("aten::sum"), std::string::npos);
   }
   EXPECT_THROW(torch::randn({3}), UsageError);
-  EXPECT_TRUE(torch::equal(torch::tril(torch::ones({2, 2})), torch::tensor({{1.0f, 0.0f}, {1.0f, 1.0f}})));  // values are values
+  EXPECT_TRUE(torch::equal(torch::tril(torch::ones({2, 2})),
+                           torch::tensor({{1.0f, 0.0f}, {1.0f, 1.0f}})));  // values are values
 }
 
 TEST(DeferredInit, TenGigabytesCostNothingUntilHeld) {

@@ -7,7 +7,8 @@ namespace {
 
 const RandomContext kContext{.seed = 3, .step = 4};
 
-torch::Tensor mask_of(std::vector<std::int64_t> shape, std::vector<std::int64_t> offset, std::vector<std::int64_t> global) {
+torch::Tensor mask_of(std::vector<std::int64_t> shape, std::vector<std::int64_t> offset,
+                      std::vector<std::int64_t> global) {
   return dropout_mask(torch::empty(shape), 0.25, "layer", kContext, offset, global);
 }
 
@@ -18,7 +19,8 @@ TEST(DropoutMask, AnySliceIsThatOfTheWhole) {
       std::vector<std::int64_t> shape = whole.sizes().vec(), offset(4, 0);
       shape[dim] = whole.size(dim) - begin;
       offset[dim] = begin;
-      EXPECT_TRUE(torch::equal(mask_of(shape, offset, whole.sizes().vec()), whole.narrow(dim, begin, shape[dim]))) << dim << " " << begin;
+      EXPECT_TRUE(torch::equal(mask_of(shape, offset, whole.sizes().vec()), whole.narrow(dim, begin, shape[dim])))
+          << dim << " " << begin;
     }
 }
 
