@@ -2,7 +2,20 @@
 
 #include <map>
 
+#include <c10/util/strides.h>
+
 namespace gantry {
+namespace {
+
+// A tensor on part of `flat`'s memory that autograd does not know as a view: LibTorch's zero_grad detaches gradients in
+// place, which views refuse.
+torch::Tensor share_memory(const torch::Tensor& flat, std::int64_t offset, at::IntArrayRef sizes) {
+  const torch::NoGradGuard no_grad;
+  torch::Tensor part = torch::empty({0}, flat.options());
+  return part.set_(flat.storage(), flat.storage_offset() + offset, sizes, c10::contiguous_strides(sizes));
+}
+
+}  // namespace
 
 GradientBuffers::GradientBuffers(std::vector<HeldTensor> parameters, std::vector<SharedGradient> shared)
     : parameters_(std::move(parameters)), shared_(std::move(shared)), views_(parameters_.size()) {
@@ -20,7 +33,7 @@ GradientBuffers::GradientBuffers(std::vector<HeldTensor> parameters, std::vector
     std::int64_t offset = 0;
     for (const std::size_t i : indices) {
       const auto& tensor = parameters_[i].tensor;
-      views_[i] = buffer.flat.narrow(0, offset, tensor.numel()).view(tensor.sizes());
+      views_[i] = share_memory(buffer.flat, offset, tensor.sizes());
       offset += tensor.numel();
     }
     buffers_.push_back(std::move(buffer));

