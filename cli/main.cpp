@@ -39,6 +39,8 @@ void add_commands(CLI::App& app, Arguments& arguments, char** argv) {
 // `gantry help COMMAND`, or the whole program's help.
 int show_help(const CLI::App& app, const std::string& command) {
   const auto commands = app.get_subcommands([&](const CLI::App* known) { return known->get_name() == command; });
+  if (commands.empty() && !command.empty())
+    throw UsageError({"gantry help", "'" + command + "' is no command", "one of those that gantry --help lists", ""});
   std::fputs((commands.empty() ? &app : commands.front())->help().c_str(), stdout);
   return 0;
 }

@@ -10,6 +10,7 @@
 #include "gantry/core/config_available.h"
 #include "gantry/core/config_reader.h"
 #include "gantry/core/error.h"
+#include "gantry/core/pipeline_stage_manager.h"
 #include "gantry/core/yaml_document.h"
 
 namespace gantry {
@@ -18,16 +19,21 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr long long kMostRanks = 1'000'000;
 
-// A model's own keys, with their types: quoted scalars stay text.
-nlohmann::json to_json(const YAML::Node& node) {
+// A model's own keys, with their types: quoted scalars stay text. Faults are keys that are there twice, and numbers
+// that are not finite.
+nlohmann::json to_json(const YAML::Node& node, const std::string& path, ConfigFaults& faults) {
   if (node.IsMap()) {
     nlohmann::json object = nlohmann::json::object();
-    for (const auto& item : node) object[item.first.Scalar()] = to_json(item.second);
+    for (const auto& item : node) {
+      const std::string key = item.first.IsScalar() ? item.first.Scalar() : "";
+      if (object.contains(key)) faults.add(path + "." + key, item.first.Mark(), "is there twice", "each key once");
+      object[key] = to_json(item.second, path + "." + key, faults);
+    }
     return object;
   }
   if (node.IsSequence()) {
     nlohmann::json array = nlohmann::json::array();
-    for (const auto& item : node) array.push_back(to_json(item));
+    for (const auto& item : node) array.push_back(to_json(item, path, faults));
     return array;
   }
   if (!node.IsScalar()) return nullptr;
@@ -37,6 +43,13 @@ nlohmann::json to_json(const YAML::Node& node) {
   if (text == "null" || text == "~") return nullptr;
   if (const auto whole = parse_whole_number(text)) return *whole;
   if (const auto number = parse_number(text)) return *number;
+  const bool numeric = text.find_first_not_of("+-.0123456789eE") == std::string::npos &&
+                       text.find_first_of("0123456789") != std::string::npos;
+  const std::string bare =
+      text.substr(text.find_first_not_of("+-") == std::string::npos ? 0 : text.find_first_not_of("+-"));
+  if (numeric || bare == ".inf" || bare == ".Inf" || bare == ".INF" || bare == ".nan" || bare == ".NaN" ||
+      bare == ".NAN")
+    faults.add(path, node.Mark(), "'" + text + "' is not finite", "a finite number, or text in quotes");
   return text;
 }
 
@@ -47,13 +60,7 @@ void read_model(ConfigSection section, ConfigFaults& faults, ModelConfig& model)
   if (keys.IsDefined() && !keys.IsMap()) {
     section.fault("config", "is no mapping", "the model's own keys, as in its config.json");
   } else if (keys.IsDefined()) {
-    for (const auto& item : keys)
-      if (item.second.IsScalar() && item.second.Tag() != "!" &&
-          (item.second.Scalar().find("inf") != std::string::npos ||
-           item.second.Scalar().find("nan") != std::string::npos) &&
-          item.second.Scalar().starts_with("."))
-        faults.add("model.config." + item.first.Scalar(), item.second.Mark(), "is not finite", "a finite number");
-    model.config_json = to_json(keys).dump();
+    model.config_json = to_json(keys, "model.config", faults).dump();
   }
   if (model.policy.empty() && model.path.empty() && !section.has("policy") && !section.has("path"))
     section.fault("model", "has neither policy nor path",
@@ -154,8 +161,8 @@ void read_rest(ConfigFaults& faults, ConfigSection& root, Config& config) {
   }
   if (ConfigSection checkpoint(faults, "checkpoint", root.node("checkpoint")); true) {
     checkpoint.text("path", config.checkpoint.path);
-    checkpoint.integer("every", config.checkpoint.every, 1);
-    checkpoint.integer("keep", config.checkpoint.keep, 1);
+    checkpoint.integer("every", config.checkpoint.every, 0);
+    checkpoint.integer("keep", config.checkpoint.keep, 0);
     checkpoint.flag("async", config.checkpoint.async);
     checkpoint.text("resume", config.checkpoint.resume);
     if (config.checkpoint.resume == "auto" && config.checkpoint.path.empty())
@@ -174,13 +181,37 @@ void read_rest(ConfigFaults& faults, ConfigSection& root, Config& config) {
 
 void check_layers(ConfigFaults& faults, const YAML::Node& root, const Config& config) {
   const auto* list = std::get_if<std::vector<int>>(&config.schedule.layers);
-  const int stages = config.parallel.pipeline * config.schedule.chunks;
-  if (list && static_cast<int>(list->size()) != stages) {
+  const long long stages = static_cast<long long>(config.parallel.pipeline) * config.schedule.chunks;
+  if (list && static_cast<long long>(list->size()) != stages) {
     faults.add("schedule.layers", root["schedule"]["layers"].Mark(),
                fmt::format("{} entries, but pipeline {} * chunks {} = {} stages", list->size(),
                            config.parallel.pipeline, config.schedule.chunks, stages),
                fmt::format("{} entries", stages), "state the layers of every stage");
   }
+  if (list) return;
+  const auto& name = std::get<std::string>(config.schedule.layers);
+  if (name == "default" || name == "balanced") return;
+  try {
+    parse_layout_string(name);
+  } catch (const ConfigError& error) {
+    faults.add("schedule.layers", root["schedule"]["layers"].Mark(), error.what(),
+               "default, balanced, a list or a layout string");
+  }
+}
+
+// What only several keys together get wrong.
+void check_sizes(ConfigFaults& faults, const YAML::Node& root, const Config& config) {
+  const auto& [tensor, pipeline, data, sequence_parallel, zero, order] = config.parallel;
+  const long long replicas = std::max(1, data);
+  if (static_cast<long long>(tensor) * pipeline > kMostRanks / replicas)
+    faults.add("parallel", root["parallel"].Mark(),
+               fmt::format("tensor {} * pipeline {} * data {} ranks", tensor, pipeline, replicas),
+               fmt::format("at most {}", kMostRanks));
+  if (!config.data.format.empty() && config.data.batch_size < replicas)
+    faults.add("data.batch_size", root["data"].Mark(),
+               fmt::format("{} samples over data {} replicas leave {} without one", config.data.batch_size, replicas,
+                           replicas - config.data.batch_size),
+               fmt::format("at least {}", replicas), "raise it, or lower parallel.data");
 }
 
 Config read_all(const YAML::Node& document, ConfigFaults& faults) {
@@ -201,6 +232,7 @@ Config read_all(const YAML::Node& document, ConfigFaults& faults) {
   root.texts("libraries", config.libraries);
   root.finish();
   check_layers(faults, document, config);
+  check_sizes(faults, document, config);
   return config;
 }
 
@@ -222,7 +254,9 @@ void apply_overrides(YAML::Node& document, const std::vector<std::string>& overr
     if (equals == std::string::npos || equals == 0)
       throw UsageError({"--set " + text, "has no value", "--set key=value", "such as --set parallel.tensor=2"});
     const std::string path = text.substr(0, equals);
-    set_path(document, path, parse_yaml(text.substr(equals + 1), "--set " + path));
+    const std::string value = text.substr(equals + 1);
+    // A glob begins as an alias would.
+    set_path(document, path, value.starts_with('*') ? YAML::Node(value) : parse_yaml(value, "--set " + path));
     faults.overridden.insert(path);
   }
 }
@@ -254,12 +288,6 @@ void Config::require_training() const {
   if (!missing.empty())
     throw ConfigError(
         {"configuration", fmt::format("{} is missing", fmt::join(missing, " and ")), "what training needs", "add it"});
-  const int replicas = parallel.data == 0 ? 1 : parallel.data;
-  if (data.batch_size < replicas)
-    throw ConfigError({"data.batch_size",
-                       fmt::format("{} samples over data {} replicas leave {} without one", data.batch_size, replicas,
-                                   replicas - data.batch_size),
-                       fmt::format("at least {}", replicas), "raise it, or lower parallel.data"});
 }
 
 int Config::ranks() const { return parallel.tensor * parallel.pipeline * std::max(1, parallel.data); }

@@ -88,6 +88,14 @@ std::optional<std::string> ConfigSection::scalar(const std::string& key, const s
   return value.Scalar();
 }
 
+// As scalar(), but a quoted value is text, not a number or flag.
+std::optional<std::string> ConfigSection::plain(const std::string& key, const std::string& expected) {
+  const auto read = scalar(key, expected);
+  if (!read || node_[key].Tag() != "!") return read;
+  fault(key, "is the text '" + *read + "'", expected, "take the quotes off");
+  return std::nullopt;
+}
+
 void ConfigSection::text(const std::string& key, std::string& value, const std::vector<std::string>& allowed) {
   const std::string expected = allowed.empty() ? "text" : fmt::format("{}", fmt::join(allowed, ", "));
   const auto read = scalar(key, expected);
@@ -100,7 +108,7 @@ void ConfigSection::text(const std::string& key, std::string& value, const std::
 }
 
 void ConfigSection::flag(const std::string& key, bool& value) {
-  const auto read = scalar(key, "true or false");
+  const auto read = plain(key, "true or false");
   if (!read) return;
   if (*read != "true" && *read != "false") return fault(key, "'" + *read + "'", "true or false");
   value = *read == "true";
@@ -108,7 +116,7 @@ void ConfigSection::flag(const std::string& key, bool& value) {
 
 std::optional<long long> ConfigSection::whole_number(const std::string& key, long long least, long long most) {
   const std::string expected = fmt::format("a whole number from {} to {}", least, most);
-  const auto read = scalar(key, expected);
+  const auto read = plain(key, expected);
   if (!read) return std::nullopt;
   const auto value = parse_whole_number(*read);
   if (value && *value >= least && *value <= most) return value;
@@ -120,7 +128,7 @@ void ConfigSection::number(const std::string& key, double& value, double least, 
   const std::string expected = below == std::numeric_limits<double>::infinity()
                                    ? fmt::format("a number {} {}", open_below ? "above" : "of at least", least)
                                    : fmt::format("a number from {} to below {}", least, below);
-  const auto read = scalar(key, expected);
+  const auto read = plain(key, expected);
   if (!read) return;
   const auto parsed = parse_number(*read);
   if (!parsed || *parsed < least || (open_below && *parsed == least) || *parsed >= below)

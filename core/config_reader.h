@@ -42,6 +42,7 @@ class ConfigSection {
  private:
   std::string path_of(const std::string& key) const { return path_.empty() ? key : path_ + "." + key; }
   std::optional<std::string> scalar(const std::string& key, const std::string& expected);
+  std::optional<std::string> plain(const std::string& key, const std::string& expected);
   std::optional<long long> whole_number(const std::string& key, long long least, long long most);
 
   ConfigFaults& faults_;

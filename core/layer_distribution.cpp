@@ -9,6 +9,7 @@ namespace gantry {
 namespace {
 
 void require_enough_layers(int layers, int stages) {
+  if (stages < 1) throw ConfigError({"schedule.layers", fmt::format("{} stages", stages), "at least 1", ""});
   if (stages > layers) {
     throw ConfigError({"schedule.layers",
                        fmt::format("{} layers over {} stages leaves {} stages empty", layers, stages, stages - layers),

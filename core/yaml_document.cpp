@@ -27,8 +27,10 @@ class Checker : public YAML::EventHandler {
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
     refuse(name_, mark, "an alias", "write the value out");
   }
-  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, const std::string&) override {
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                const std::string& value) override {
     check(mark, tag, anchor);
+    if (value.find('\0') != std::string::npos) refuse(name_, mark, "a zero character", "take it out");
   }
   void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                        YAML::EmitterStyle::value) override {
@@ -57,6 +59,29 @@ class Checker : public YAML::EventHandler {
   int depth_ = 0;
 };
 
+// Whether the bytes are well-formed UTF-8 (RFC 3629).
+bool is_utf8(const std::string& text) {
+  for (std::size_t i = 0; i < text.size();) {
+    const auto lead = static_cast<unsigned char>(text[i]);
+    const int more = lead < 0x80                   ? 0
+                     : lead >= 0xC2 && lead < 0xE0 ? 1
+                     : (lead & 0xF0) == 0xE0       ? 2
+                     : lead >= 0xF0 && lead < 0xF5 ? 3
+                                                   : -1;
+    if (more < 0 || i + more >= text.size()) return false;
+    unsigned code = more == 0 ? lead : lead & (0x3Fu >> more);
+    for (int k = 1; k <= more; ++k) {
+      const auto next = static_cast<unsigned char>(text[i + k]);
+      if ((next & 0xC0) != 0x80) return false;
+      code = code << 6 | (next & 0x3Fu);
+    }
+    const bool too_long = (more == 2 && code < 0x800) || (more == 3 && code < 0x10000);
+    if (too_long || (code >= 0xD800 && code < 0xE000) || code > 0x10FFFF) return false;
+    i += more + 1;
+  }
+  return true;
+}
+
 // yaml-cpp descends once for each opening bracket, before an event could stop it.
 void check_brackets(const std::string& text, const std::string& name) {
   int depth = 0;
@@ -76,6 +101,7 @@ YAML::Node parse_yaml(const std::string& text, const std::string& name) {
                        "is this a configuration?"});
   if (text.find('\0') != std::string::npos)
     throw ConfigError({name, "has a zero byte", "text", "is this a configuration?"});
+  if (!is_utf8(text)) throw ConfigError({name, "is not UTF-8", "text", "save it as UTF-8"});
   check_brackets(text, name);
   if (const auto start = text.find_first_not_of(" \t\r\n");
       start != std::string::npos && text.compare(start, 2, "//") == 0)

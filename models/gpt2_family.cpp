@@ -85,6 +85,9 @@ json hugging_face_config(const json& keys) {
   whole["layer_norm_epsilon"] = config.layer_norm_epsilon;
   whole["initializer_range"] = config.initializer_range;
   whole["tie_word_embeddings"] = config.tie_word_embeddings;
+  // transformers' own defaults lie outside a smaller vocabulary.
+  for (const char* token : {"bos_token_id", "eos_token_id"})
+    if (!whole.contains(token)) whole[token] = nullptr;
   return whole;
 }
 

@@ -85,6 +85,18 @@ const BadCase kBadCases[] = {
     {"!// a comment\nmodel: {policy: gpt2}", "c.yaml:1:1: a comment that begins with //"},
     {"!,", "c.yaml"},
     {"![1, 2]", "is no mapping"},
+    {"parallel: {tensor: \"2\"}", "is the text '2'"},
+    {"data: {format: text, path: x, shuffle: \"true\"}", "is the text 'true'"},
+    {"!model: {policy: gpt2, config: {a: 1, a: 2}}", "model.config.a: is there twice"},
+    {"!model: {policy: gpt2, config: {a: {b: -.inf}}}", "model.config.a.b: '-.inf' is not finite"},
+    {"!model: {policy: gpt2, config: {a: 1e999}}", "'1e999' is not finite"},
+    {"output: \"a\\0b\"", "a zero character"},
+    {"output: \xff\xfe", "is not UTF-8"},
+    {"schedule: {layers: nonsense}", "c.yaml:2:"},
+    {"comm: {backend: nccl}", "'nccl' is not in this version"},
+    {"parallel: {data: 2}\ndata: {format: text, path: x, batch_size: 1}",
+     "1 samples over data 2 replicas leave 1 without one"},
+    {"parallel: {tensor: 100000, pipeline: 100000}", "at most 1000000"},
 };
 
 TEST(ConfigErrors, EachSaysWhereAndWhat) {
@@ -139,6 +151,14 @@ TEST(Config, TheResolvedWholeReadsBackAsItself) {
   const std::string text = config.to_yaml();
   EXPECT_EQ(Config::parse(text).to_yaml(), text);
   EXPECT_NE(config.model.config_json.find("\"tie\":true"), std::string::npos);
+}
+
+TEST(Config, ZeroMeansAtTheEndAndAllAndGlobsAreText) {
+  const Config config = Config::parse(
+      kModel, "c",
+      {"checkpoint.path=x", "checkpoint.every=0", "checkpoint.keep=0", "data.format=text", "data.path=*.txt"});
+  EXPECT_EQ(config.checkpoint.every, 0);
+  EXPECT_EQ(config.data.path, "*.txt");
 }
 
 TEST(Config, JsonIsReadToo) {

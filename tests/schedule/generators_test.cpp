@@ -48,8 +48,8 @@ TEST(Generators, OrdersAreThoseOfTheReference) {
   }
 }
 
-// ACCEPTANCE D13: NeuronX Distributed's printed task lists for 4 stages and 6 microbatches.
-TEST(OneFOneB, D13TaskListsOfFourStagesAndSixMicrobatches) {
+// NeuronX Distributed's printed task lists for 4 stages and 6 microbatches.
+TEST(Acceptance, D13TaskListsOfFourStagesAndSixMicrobatches) {
   const Schedule schedule = generate("1f1b", 4, 6);
   EXPECT_EQ(row_text(schedule.actions[0]), "0F0 0F1 0F2 0F3 0B0 0F4 0B1 0F5 0B2 0B3 0B4 0B5");
   EXPECT_EQ(row_text(schedule.actions[1]), "1F0 1F1 1F2 1B0 1F3 1B1 1F4 1B2 1F5 1B3 1B4 1B5");
