@@ -1,21 +1,62 @@
-// Ranks as processes over Open MPI. Free of mpi.h, so that nothing else needs it.
+// Ranks as processes of an MPI job: two communicators a group, nonblocking calls only, and one engine per job that
+// moves every outstanding operation forward whenever any of them is waited for or asked. Free of mpi.h, so that nothing
+// else needs it.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "gantry/comm/world.h"
 
 namespace gantry {
 
-// MPI_Init_thread, once for the process; finalised at its end.
-void mpi_initialise();
-int mpi_world_rank();
-int mpi_world_size();
-int mpi_ranks_on_host();
-[[noreturn]] void mpi_abort(int exit_code);  // flushes, then MPI_Abort
+class MpiEngine;
 
-std::unique_ptr<Backend> make_mpi_backend(double timeout_seconds, std::function<std::string(int)> describe_rank);
+// Sizes at which the backend changes its ways; equal on all ranks.
+struct MpiLimits {
+  std::int64_t chunk_bytes = std::int64_t{1} << 30;  // longest MPI message (MPI counts in int); at least 4096
+  std::int64_t direct_bytes = std::int64_t{32}
+                              << 10;  // all_reduce up to this: everyone gets everything and sums itself
+  std::int64_t segment_bytes = std::int64_t{8} << 20;  // larger reductions go in pieces that stay in the cache
+};
+
+class MpiBackend final : public Backend {
+ public:
+  explicit MpiBackend(std::shared_ptr<MpiEngine> engine) : engine_(std::move(engine)) {}
+  ~MpiBackend() override;  // as close(), but gives up silently
+
+  const char* name() const override { return "mpi"; }
+  int rank() const override;
+  int size() const override;
+  std::unique_ptr<ProcessGroup> make_group(const std::string& label, const std::vector<int>& ranks) override;
+  void abort(const std::string& reason) override;
+
+  // Waits until every message that was sent has left, at most the deadline (PeerError). Call it when the body has
+  // ended.
+  void close();
+  // Ends the job because this rank failed: tells the other ranks, prints `line` as "error: <rank>: <line>" unless
+  // another rank's failure came first or is printed, and ends every process.
+  [[noreturn]] void end_job(int exit_code, const std::string& line);
+
+ private:
+  std::shared_ptr<MpiEngine> engine_;
+};
+
+// Collective over the job. Initialises MPI if nobody has. `describe_rank` names world ranks in messages.
+std::unique_ptr<MpiBackend> make_mpi_backend(double timeout_seconds, std::function<std::string(int)> describe_rank,
+                                             MpiLimits limits = {});
+
+// MPI_Init_thread(MULTIPLE), once; MPI_Finalize then runs at the process's normal exit. ResourceError without threads.
+void mpi_initialise();
+int mpi_world_size();
+int mpi_world_rank();
+int mpi_ranks_on_host();
+// Flushes the streams and ends all processes of the job with this code.
+[[noreturn]] void mpi_abort(int exit_code);
+// Waits for all ranks; nothing if MPI is not running. Never after a failure.
+void mpi_finalize();
 
 }  // namespace gantry

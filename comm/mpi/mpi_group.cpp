@@ -5,283 +5,225 @@
 #include <numeric>
 
 #include "gantry/comm/group_calls.h"
+#include "gantry/comm/mpi/mpi_messages.h"
 #include "gantry/comm/reduce_kernels.h"
-#include "gantry/core/error.h"
-#include "gantry/tensors/batch.h"
+#include "gantry/tensors/tensor_dict.h"
 
 namespace gantry {
 namespace {
 
-// Up to here every rank sends its whole vector to each other one: one round instead of two.
-constexpr std::int64_t kSmallBytes = 32 << 10;
+// What a collective is, works on and gives back.
+struct Collective {
+  CallCode code;
+  std::string what;  // "all_reduce of float32 [4]"
+  std::uint64_t sequence = 0;
+  Plan plan;
+  std::vector<c10::Storage> kept;   // not the tensors: their owners may give them other data
+  torch::Tensor target, temporary;  // target gets temporary's values at the end, where it is not contiguous
+};
+
+class MpiCollective final : public MpiOperation {
+ public:
+  MpiCollective(std::shared_ptr<MpiChannel> channel, Collective call)
+      : MpiOperation(channel->engine()),
+        channel_(std::move(channel)),
+        call_(std::move(call)),
+        tag_(channel_->data_tags().collective(call_.sequence, call_.code.encode())) {}
+
+ protected:
+  bool advance() override {
+    auto& phases = call_.plan.phases;
+    if (next_ > 0) reduce(phases[next_ - 1]);
+    if (next_ == phases.size()) {
+      call_.plan = {};  // its scratch is someone else's now
+      return true;
+    }
+    const Phase& phase = phases[next_++];
+    for (const Transfer& part : phase.receives)
+      engine().receive(*this, part.data, part.bytes, part.peer, tag_, channel_->data());
+    for (const Transfer& part : phase.sends)
+      engine().send(*this, part.data, part.bytes, part.peer, tag_, channel_->data());
+    return false;
+  }
+  void finish() override {
+    if (!call_.temporary.defined()) return;
+    const torch::NoGradGuard no_grad;
+    call_.target.copy_(call_.temporary);
+    call_.temporary.reset();
+  }
+  std::string describe_pending(const std::vector<int>& missing) override {
+    return fmt::format("{}, number {} of group '{}', which {}", call_.what, call_.sequence, channel_->label(),
+                       missing.empty() ? "others have not taken their parts of"
+                                       : channel_->describe_members(missing) + " has not joined");
+  }
+  std::string describe_mismatch(int peer, std::int64_t expected, std::int64_t received) override {
+    const std::string sent = received < 0 ? fmt::format("more than {}", expected) : std::to_string(received);
+    return fmt::format(
+        "group '{}': called {} and got {} bytes from {} where {} belong; all members must make the same calls in the "
+        "same order",
+        channel_->label(), call_.what, sent, channel_->describe_member(peer), expected);
+  }
+  std::string find_mismatch(const std::vector<int>& missing) override {
+    for (const int peer : missing)
+      for (int code = 0; code < call_codes(); ++code) {
+        if (code == call_.code.encode()) continue;
+        int found = 0;
+        MPI_Iprobe(peer, channel_->data_tags().collective(call_.sequence, code), channel_->data(), &found,
+                   MPI_STATUS_IGNORE);
+        if (found)
+          return fmt::format(
+              "group '{}': {} called {} while {} called {}; all members must make the same calls in the same order",
+              channel_->label(), channel_->describe_member(channel_->rank()), call_.what,
+              channel_->describe_member(peer), describe_call_code(code));
+      }
+    return "";
+  }
+
+ private:
+  void reduce(const Phase& phase) {
+    for (const Reduction& sum : phase.reductions)
+      reduce_span(sum.out, sum.inputs.data(), static_cast<int>(sum.inputs.size()), sum.elements, call_.code.dtype,
+                  call_.code.op);
+  }
+
+  std::shared_ptr<MpiChannel> channel_;
+  Collective call_;
+  const int tag_;
+  std::size_t next_ = 0;
+};
 
 char* bytes_of(const torch::Tensor& tensor) { return static_cast<char*>(tensor.data_ptr()); }
+std::int64_t item_of(const torch::Tensor& tensor) { return static_cast<std::int64_t>(tensor.element_size()); }
 
-std::int64_t first_row(const Sizes& sizes, int rank) {
-  return std::accumulate(sizes.begin(), sizes.begin() + rank, std::int64_t{0});
+// Elements of each rank's rows.
+std::vector<std::int64_t> scaled(const Sizes& rows, std::int64_t by) {
+  std::vector<std::int64_t> scaled;
+  for (const std::int64_t size : rows) scaled.push_back(size * by);
+  return scaled;
 }
 
-// kind, stage, microbatch and entry in the 31 bits that Open MPI's tags have.
-int encode(const Tag& tag) {
-  constexpr int kStages = 1 << 8, kMicrobatches = 1 << 12, kEntries = 1 << 8;
-  if (tag.stage < 0 || tag.stage >= kStages || tag.microbatch < 0 || tag.microbatch >= kMicrobatches || tag.entry < 0 ||
-      tag.entry >= kEntries) {
-    throw UsageError(
-        {"MPI message", describe(tag),
-         fmt::format("stages below {}, microbatches below {}, entries below {}", kStages, kMicrobatches, kEntries),
-         "use fewer microbatches"});
-  }
-  return ((static_cast<int>(tag.kind) * kStages + tag.stage) * kMicrobatches + tag.microbatch) * kEntries + tag.entry;
+void check_host(const torch::Tensor& tensor, const char* call) {
+  if (!tensor.defined() || tensor.device().is_cpu()) return;
+  throw UsageError({call, "of a tensor on " + tensor.device().str() + " over mpi", "a CPU tensor",
+                    "use comm.backend: nccl, or copy it to the CPU"});
 }
 
 }  // namespace
 
-MpiGroup::MpiGroup(const MpiContext& context, std::string label, std::vector<int> ranks, int rank, MPI_Comm messages,
-                   MPI_Comm collectives)
-    : context_(context),
-      label_(std::move(label)),
-      ranks_(std::move(ranks)),
-      rank_(rank),
-      messages_(messages),
-      collectives_(collectives) {}
+// A collective before it is planned.
+struct MpiGroup::Call {
+  CollectiveKind kind;
+  torch::Tensor target;  // undefined for a barrier
+  torch::Tensor in;      // undefined where the call is in place
+  ReduceOp op = ReduceOp::kSum;
+  std::function<Plan(const torch::Tensor& target, const torch::Tensor& in)> plan;  // of contiguous ones
+};
 
-// Freed by MPI_Finalize: freeing here would be collective, and a rank that unwinds from an error must not wait.
-MpiGroup::~MpiGroup() = default;
+Member MpiGroup::member() const {
+  const MpiLimits& limits = channel_->engine()->limits();
+  return {rank(), size(), limits.direct_bytes, limits.segment_bytes};
+}
 
-int MpiGroup::next_tag() { return (sequence_++ % (1 << 20)) * 2; }
-
-Work MpiGroup::start(std::string what, std::vector<Stage> stages, std::vector<torch::Tensor> kept) const {
-  auto operation = std::make_shared<MpiOperation>(context_, ranks_[static_cast<std::size_t>(rank_)], std::move(what),
-                                                  std::move(stages));
-  for (auto& tensor : kept) operation->keep(std::move(tensor));
-  return start_operation(std::move(operation));
+Work MpiGroup::post(Call call) {
+  channel_->engine()->throw_if_failed();
+  const char* name = collective_name(call.kind);
+  check_host(call.target, name);
+  check_host(call.in, name);
+  Collective collective;
+  collective.code.kind = call.kind;
+  collective.code.op = call.op;
+  collective.what = name;
+  if (call.target.defined()) {
+    collective.code.dtype = call.target.scalar_type();
+    collective.what += " of " + describe(call.in.defined() ? call.in : call.target);
+    collective.target = call.target;
+    if (!call.target.is_contiguous()) call.target = collective.temporary = call.target.detach().contiguous();
+    collective.kept.push_back(call.target.storage());
+  }
+  if (call.in.defined()) {
+    call.in = call.in.detach().contiguous();
+    collective.kept.push_back(call.in.storage());
+  }
+  collective.plan = call.plan(call.target, call.in);
+  collective.sequence = collectives_++;
+  auto operation = std::make_shared<MpiCollective>(channel_, std::move(collective));
+  channel_->engine()->post(operation);
+  return Work(std::move(operation));
 }
 
 Work MpiGroup::send(const torch::Tensor& tensor, int to, const Tag& tag) {
   check_rank(to, size(), "send");
-  const int code = encode(tag);
-  const torch::Tensor data = tensor.defined() ? tensor.detach().contiguous() : torch::empty({0}, torch::kUInt8);
-  const auto post = [=, this](MpiOperation& operation) {
-    operation.post_send(data.data_ptr(), static_cast<std::int64_t>(data.nbytes()), to, code, messages_);
-  };
-  return start(fmt::format("its {} to be received by {}", describe(tag), name_of(to)), {{post, {}}}, {data});
+  check_host(tensor, "send");
+  channel_->engine()->post(make_send(channel_, tensor, to, tag, payloads_++));
+  return {};
 }
 
 Work MpiGroup::recv(const TensorSpec& spec, int from, const Tag& tag) {
   check_rank(from, size(), "recv");
-  const int code = encode(tag);
-  torch::Tensor data = torch::empty(spec.shape, torch::TensorOptions(spec.dtype));
-  const auto bytes = static_cast<std::int64_t>(data.nbytes());
-  const std::int64_t first = std::min(bytes, kMpiPieceBytes);
-  const std::string what = fmt::format("{} from {}", describe(tag), name_of(from));
-  const auto post = [=, this](MpiOperation& operation) {
-    operation.post_recv(data.data_ptr(), first, from, code, messages_);
-  };
-  // Nothing where elements are expected is an absent tensor; the pieces after the first follow only when there is one.
-  const auto finish = [=, this](MpiOperation& operation) {
-    const std::int64_t got = operation.received_bytes();
-    if (got == 0 && bytes > 0) return operation.set_result({});
-    if (got != first)
-      throw PeerError({what, fmt::format("came with {} bytes", got),
-                       fmt::format("{} bytes for [{}]", bytes, fmt::join(spec.shape, ", ")),
-                       "make both sides agree on the shape"});
-    operation.set_result(data);
-    if (bytes > first)
-      operation.insert_next({[=, this](MpiOperation& next) {
-                               next.post_recv(bytes_of(data) + first, bytes - first, from, code, messages_);
-                             },
-                             {}});
-  };
-  return start(what, {{post, finish}}, {data});
-}
-
-void MpiGroup::exchange(MpiOperation& operation, const std::function<std::pair<const char*, std::int64_t>(int)>& sent,
-                        const std::function<std::pair<char*, std::int64_t>(int)>& received, int tag) const {
-  for (int step = 1; step < size(); ++step) {  // each round another pair, so that no rank is everybody's first
-    const int from = (rank_ + size() - step) % size(), to = (rank_ + step) % size();
-    if (const auto [data, bytes] = received(from); bytes > 0) operation.post_recv(data, bytes, from, tag, collectives_);
-    if (const auto [data, bytes] = sent(to); bytes > 0) operation.post_send(data, bytes, to, tag, collectives_);
-  }
+  if (!spec.device.is_cpu()) check_host(torch::empty({0}, spec.device), "recv");
+  auto operation = make_receive(channel_, spec, from, tag);
+  channel_->engine()->post(operation);
+  return Work(std::move(operation));
 }
 
 Work MpiGroup::all_reduce(torch::Tensor& tensor, ReduceOp op) {
-  const torch::Tensor work = tensor.detach().contiguous();
-  return static_cast<std::int64_t>(work.nbytes()) <= kSmallBytes || size() == 1 ? all_reduce_small(tensor, work, op)
-                                                                                : all_reduce_large(tensor, work, op);
-}
-
-Work MpiGroup::all_reduce_small(torch::Tensor& tensor, const torch::Tensor& work, ReduceOp op) {
-  const auto bytes = static_cast<std::int64_t>(work.nbytes());
-  const torch::Tensor scratch = torch::empty({size(), std::max<std::int64_t>(1, bytes)}, torch::kUInt8);
-  const int tag = next_tag();
-  torch::Tensor target = tensor.detach();
-  const auto post = [=, this](MpiOperation& operation) {
-    exchange(
-        operation, [&](int) { return std::pair<const char*, std::int64_t>(bytes_of(work), bytes); },
-        [&](int from) { return std::pair(bytes_of(scratch[from]), bytes); }, tag);
-  };
-  const auto finish = [=, this](MpiOperation&) mutable {
-    std::vector<const void*> inputs;
-    for (int member = 0; member < size(); ++member)
-      inputs.push_back(member == rank_ ? bytes_of(work) : bytes_of(scratch[member]));
-    if (size() > 1) reduce_span(bytes_of(work), inputs.data(), size(), work.numel(), work.scalar_type(), op);
-    if (!target.is_alias_of(work)) target.copy_(work);
-  };
-  return start(fmt::format("all_reduce of {} in group '{}'", gantry::describe(work), label_), {{post, finish}},
-               {work, scratch});
-}
-
-Work MpiGroup::all_reduce_large(torch::Tensor& tensor, const torch::Tensor& work, ReduceOp op) {
-  const auto item = static_cast<std::int64_t>(work.element_size());
-  auto slices = split_evenly(work.numel(), size());
-  const auto mine = slices[static_cast<std::size_t>(rank_)];
-  const std::int64_t bytes = (mine.second - mine.first) * item;
-  const torch::Tensor scratch = torch::empty({size(), std::max<std::int64_t>(1, bytes)}, torch::kUInt8);
-  const int tag = next_tag();
-  torch::Tensor target = tensor.detach();
-  const auto slice = [=](int member) {
-    const auto [begin, end] = slices[static_cast<std::size_t>(member)];
-    return std::pair(bytes_of(work) + begin * item, (end - begin) * item);
-  };
-  const auto scatter = [=, this](MpiOperation& operation) {
-    exchange(
-        operation, [&](int to) { return std::pair<const char*, std::int64_t>(slice(to)); },
-        [&](int from) { return std::pair(bytes_of(scratch[from]), bytes); }, tag);
-  };
-  const auto reduce = [=, this](MpiOperation&) {
-    std::vector<const void*> inputs;
-    for (int member = 0; member < size(); ++member)
-      inputs.push_back(member == rank_ ? slice(rank_).first : bytes_of(scratch[member]));
-    reduce_span(slice(rank_).first, inputs.data(), size(), mine.second - mine.first, work.scalar_type(), op);
-  };
-  const auto gather = [=, this](MpiOperation& operation) {
-    exchange(
-        operation, [&](int) { return std::pair<const char*, std::int64_t>(slice(rank_)); },
-        [&](int from) { return slice(from); }, tag + 1);
-  };
-  const auto finish = [=](MpiOperation&) mutable {
-    if (!target.is_alias_of(work)) target.copy_(work);
-  };
-  return start(fmt::format("all_reduce of {} in group '{}'", gantry::describe(work), label_),
-               {{scatter, reduce}, {gather, finish}}, {work, scratch});
+  reduce_span(nullptr, nullptr, 1, 0, tensor.scalar_type(), op);  // refuses types without a sum before any rank waits
+  return post({CollectiveKind::kAllReduce, tensor, {}, op, [&](const torch::Tensor& target, const torch::Tensor&) {
+                 return plan_all_reduce(member(), bytes_of(target), target.numel(), item_of(target));
+               }});
 }
 
 Work MpiGroup::all_gather(torch::Tensor& out, const torch::Tensor& in, const Sizes& sizes) {
-  check_gather(out, in, sizes, rank_, size(), "all_gather");
-  const torch::Tensor part = in.detach().contiguous(),
-                      whole = out.is_contiguous() ? out.detach() : torch::empty(out.sizes(), out.options());
-  const std::int64_t row = row_elements(part) * static_cast<std::int64_t>(part.element_size());
-  const int tag = next_tag();
-  torch::Tensor target = out.detach();
-  const auto post = [=, this](MpiOperation& operation) {
-    exchange(
-        operation,
-        [&](int) {
-          return std::pair<const char*, std::int64_t>(bytes_of(part), static_cast<std::int64_t>(part.nbytes()));
-        },
-        [&](int from) {
-          return std::pair(bytes_of(whole) + first_row(sizes, from) * row, sizes[static_cast<std::size_t>(from)] * row);
-        },
-        tag);
-  };
-  const auto finish = [=, this](MpiOperation&) mutable {
-    whole.narrow(0, first_row(sizes, rank_), sizes[static_cast<std::size_t>(rank_)]).copy_(part);
-    if (!target.is_alias_of(whole)) target.copy_(whole);
-  };
-  return start(fmt::format("all_gather of {} in group '{}'", gantry::describe(in), label_), {{post, finish}},
-               {part, whole});
+  check_gather(out, in, sizes, rank(), size(), "all_gather");
+  return post({CollectiveKind::kAllGather, out, in, ReduceOp::kSum,
+               [&](const torch::Tensor& target, const torch::Tensor& source) {
+                 return plan_all_gather(member(), bytes_of(target), bytes_of(source),
+                                        scaled(sizes, row_elements(target) * item_of(target)));
+               }});
 }
 
 Work MpiGroup::reduce_scatter(torch::Tensor& out, const torch::Tensor& in, const Sizes& sizes, ReduceOp op) {
-  check_gather(in, out, sizes, rank_, size(), "reduce_scatter");
-  const torch::Tensor whole = in.detach().contiguous();
-  const std::int64_t row = row_elements(whole) * static_cast<std::int64_t>(whole.element_size());
-  const std::int64_t bytes = sizes[static_cast<std::size_t>(rank_)] * row;
-  const torch::Tensor scratch = torch::empty({size(), std::max<std::int64_t>(1, bytes)}, torch::kUInt8);
-  const torch::Tensor sum = torch::empty(out.sizes(), out.options().requires_grad(false));
-  const int tag = next_tag();
-  torch::Tensor target = out.detach();
-  const auto post = [=, this](MpiOperation& operation) {
-    exchange(
-        operation,
-        [&](int to) {
-          return std::pair<const char*, std::int64_t>(bytes_of(whole) + first_row(sizes, to) * row,
-                                                      sizes[static_cast<std::size_t>(to)] * row);
-        },
-        [&](int from) { return std::pair(bytes_of(scratch[from]), bytes); }, tag);
-  };
-  const auto finish = [=, this](MpiOperation&) mutable {
-    std::vector<const void*> inputs;
-    for (int member = 0; member < size(); ++member)
-      inputs.push_back(member == rank_ ? bytes_of(whole) + first_row(sizes, rank_) * row : bytes_of(scratch[member]));
-    reduce_span(bytes_of(sum), inputs.data(), size(), sum.numel(), sum.scalar_type(), op);
-    target.copy_(sum);
-  };
-  return start(fmt::format("reduce_scatter of {} in group '{}'", gantry::describe(in), label_), {{post, finish}},
-               {whole, scratch, sum});
+  check_gather(in, out, sizes, rank(), size(), "reduce_scatter");
+  reduce_span(nullptr, nullptr, 1, 0, in.scalar_type(), op);
+  return post(
+      {CollectiveKind::kReduceScatter, out, in, op, [&](const torch::Tensor& target, const torch::Tensor& source) {
+         return plan_reduce_scatter(member(), bytes_of(target), bytes_of(source), scaled(sizes, row_elements(source)),
+                                    item_of(source));
+       }});
 }
 
 Work MpiGroup::broadcast(torch::Tensor& tensor, int root) {
   check_rank(root, size(), "broadcast");
-  const torch::Tensor work = tensor.detach().contiguous();
-  const auto bytes = static_cast<std::int64_t>(work.nbytes());
-  const int tag = next_tag();
-  torch::Tensor target = tensor.detach();
-  const auto post = [=, this](MpiOperation& operation) {
-    const std::int64_t sent = rank_ == root ? bytes : 0;
-    exchange(
-        operation, [&](int) { return std::pair<const char*, std::int64_t>(bytes_of(work), sent); },
-        [&](int from) { return std::pair(bytes_of(work), from == root ? bytes : 0); }, tag);
-  };
-  const auto finish = [=](MpiOperation&) mutable {
-    if (!target.is_alias_of(work)) target.copy_(work);
-  };
-  return start(fmt::format("broadcast of {} in group '{}'", gantry::describe(work), label_), {{post, finish}}, {work});
+  return post(
+      {CollectiveKind::kBroadcast, tensor, {}, ReduceOp::kSum, [&](const torch::Tensor& target, const torch::Tensor&) {
+         return plan_broadcast(member(), bytes_of(target), target.numel() * item_of(target), root);
+       }});
 }
 
 Work MpiGroup::all_to_all(torch::Tensor& out, const torch::Tensor& in, const Sizes& out_sizes, const Sizes& in_sizes) {
-  const torch::Tensor sent = in.detach().contiguous(),
-                      got = torch::empty(out.sizes(), out.options().requires_grad(false));
-  const std::int64_t row = row_elements(sent) * static_cast<std::int64_t>(sent.element_size());
-  const int tag = next_tag();
-  torch::Tensor target = out.detach();
-  const auto post = [=, this](MpiOperation& operation) {
-    exchange(
-        operation,
-        [&](int to) {
-          return std::pair<const char*, std::int64_t>(bytes_of(sent) + first_row(in_sizes, to) * row,
-                                                      in_sizes[static_cast<std::size_t>(to)] * row);
-        },
-        [&](int from) {
-          return std::pair(bytes_of(got) + first_row(out_sizes, from) * row,
-                           out_sizes[static_cast<std::size_t>(from)] * row);
-        },
-        tag);
-  };
-  const auto finish = [=, this](MpiOperation&) mutable {
-    const auto own = out_sizes[static_cast<std::size_t>(rank_)];
-    got.narrow(0, first_row(out_sizes, rank_), own).copy_(sent.narrow(0, first_row(in_sizes, rank_), own));
-    target.copy_(got);
-  };
-  return start(fmt::format("all_to_all of {} in group '{}'", gantry::describe(in), label_), {{post, finish}},
-               {sent, got});
+  const auto rows = [&](const Sizes& sizes) { return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}); };
+  const auto ranks = static_cast<std::size_t>(size());
+  if (out_sizes.size() != ranks || in_sizes.size() != ranks || out.dim() == 0 || in.dim() != out.dim() ||
+      in.scalar_type() != out.scalar_type() || out.size(0) != rows(out_sizes) || in.size(0) != rows(in_sizes) ||
+      row_elements(out) != row_elements(in)) {
+    throw UsageError(
+        {"all_to_all",
+         fmt::format("out {} and in {} don't fit the out sizes {} and in sizes {} of {} ranks", describe(out),
+                     describe(in), fmt::join(out_sizes, ", "), fmt::join(in_sizes, ", "), ranks),
+         "rows that are the sums of the sizes", ""});
+  }
+  return post({CollectiveKind::kAllToAll, out, in, ReduceOp::kSum,
+               [&](const torch::Tensor& target, const torch::Tensor& source) {
+                 const std::int64_t row = row_elements(target) * item_of(target);
+                 return plan_all_to_all(member(), bytes_of(target), bytes_of(source), scaled(out_sizes, row),
+                                        scaled(in_sizes, row));
+               }});
 }
 
 Work MpiGroup::barrier() {
-  const torch::Tensor bytes = torch::zeros({size(), 2}, torch::kUInt8);
-  const int tag = next_tag();
-  const auto post = [=, this](MpiOperation& operation) {
-    exchange(
-        operation, [&](int to) { return std::pair<const char*, std::int64_t>(bytes_of(bytes[to]), 1); },
-        [&](int from) { return std::pair(bytes_of(bytes[from]) + 1, 1); }, tag);
-  };
-  return start(fmt::format("barrier of group '{}'", label_), {{post, {}}}, {bytes});
-}
-
-void MpiGroup::abort(const std::string& reason) {
-  fmt::print(stderr, "error: {}\n", reason);
-  std::fflush(nullptr);
-  MPI_Abort(MPI_COMM_WORLD, PeerError::kExitCode);
+  return post({CollectiveKind::kBarrier, {}, {}, ReduceOp::kSum, [&](const torch::Tensor&, const torch::Tensor&) {
+                 return plan_barrier(member());
+               }});
 }
 
 }  // namespace gantry

@@ -1,0 +1,30 @@
+#include "gantry/comm/backends.h"
+#include "gantry/comm/mpi/mpi_backend.h"
+#include "gantry/core/error.h"
+
+namespace gantry {
+
+int launch_mpi(const Config& config, const Mesh& mesh, const std::function<void(World&)>& body) {
+  mpi_initialise();
+  if (mesh.size() != mpi_world_size())
+    throw UsageError(
+        {"launch",
+         "a mesh of " + std::to_string(mesh.size()) + " ranks in an MPI job of " + std::to_string(mpi_world_size()),
+         "as many", "start the program by this MPI's own mpirun"});
+  set_rank_threads(config.comm, mpi_ranks_on_host());
+  const auto backend =
+      make_mpi_backend(config.comm.timeout_seconds, [&mesh](int rank) { return mesh.describe_rank(rank); });
+  std::exception_ptr failure;
+  try {
+    World world(*backend, config, mesh);
+    body(world);
+    backend->close();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  if (!failure) return 0;
+  const Failure what = describe_exception(failure);
+  backend->end_job(what.exit_code, what.line);
+}
+
+}  // namespace gantry

@@ -1,0 +1,148 @@
+// The one progress path of a job: every outstanding MPI request of this process, of every group, is tested by one call.
+//
+// Shared between threads, and guarded: everything by `mutex_`, but `failed_` and an operation's `finished_`, which are
+// atomic and set last. Whoever asks or waits for anything moves everything; who finds another thread at it does not
+// queue up.
+#pragma once
+
+#include <atomic>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mpi.h>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gantry/comm/mpi/mpi_backend.h"
+#include "gantry/comm/work.h"
+
+namespace gantry {
+
+class MpiOperation;
+
+// A failure that another rank told.
+struct RemoteFailure {
+  int rank = 0;
+  int exit_code = 1;
+  std::string cause;
+};
+
+class MpiEngine : public std::enable_shared_from_this<MpiEngine> {
+ public:
+  // Collective over the job.
+  static std::shared_ptr<MpiEngine> start(double timeout_seconds, std::function<std::string(int)> describe_rank,
+                                          MpiLimits limits);
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  double timeout_seconds() const { return timeout_seconds_; }
+  const MpiLimits& limits() const { return limits_; }
+  std::string describe_rank(int rank) const { return describe_rank_(rank); }
+
+  // Starts it. The engine keeps it until it is finished, so that a Work may be dropped.
+  void post(std::shared_ptr<MpiOperation> operation);
+  void progress();
+  // Until it is finished; PeerError at the deadline, which ends the whole job.
+  void wait(MpiOperation& operation);
+
+  // Within an operation's advance(): in chunks; `peer` is a rank of `communicator`. What comes must be `bytes` long
+  // unless `exact` is false.
+  void send(MpiOperation& operation, const void* data, std::int64_t bytes, int peer, int tag, MPI_Comm communicator);
+  void receive(MpiOperation& operation, void* data, std::int64_t bytes, int peer, int tag, MPI_Comm communicator,
+               bool exact = true);
+
+  // Ends this rank's pending and later operations, and tells the other ranks. The first cause stands.
+  void fail(int exit_code, const std::string& cause);
+  bool failed() const { return failed_.load(std::memory_order_acquire); }
+  void throw_if_failed();
+  std::string cause();
+  std::optional<RemoteFailure> remote_failure();
+
+  // Waits until all is sent; then the engine is of no more use.
+  void close();
+  bool closed() const { return closed_; }
+  // Communicators may be freed: nothing failed and MPI runs.
+  bool may_free() const;
+
+ private:
+  struct Pending {
+    MpiOperation* operation;
+    int peer;
+    std::int64_t bytes;  // expected; -1 where that is not known
+    bool incoming;
+  };
+  struct Notice;  // what a failing rank sends to all others
+
+  MpiEngine(double timeout_seconds, std::function<std::string(int)> describe_rank, MpiLimits limits);
+  void add(MPI_Request request, const Pending& pending);
+  void progress_locked();
+  void completed(const Pending& pending, int code, MPI_Status& status);
+  void advance(MpiOperation& operation);
+  void fail_locked(int exit_code, const std::string& cause);
+  void listen();
+  void heard();
+  std::vector<int> missing_peers(const MpiOperation& operation);
+  std::string deadline_text(MpiOperation& operation);
+  void search_mismatch(MpiOperation& operation);
+  bool wait_until(const std::function<bool()>& ready, MpiOperation* operation);
+
+  const double timeout_seconds_;
+  const std::function<std::string(int)> describe_rank_;
+  const MpiLimits limits_;
+  int rank_ = 0, size_ = 1;
+  bool crowded_ = false;  // more ranks on this host than cores
+  bool closed_ = false;
+  MPI_Comm control_ = MPI_COMM_NULL;
+
+  std::mutex mutex_;
+  std::vector<MPI_Request> requests_;
+  std::vector<Pending> pending_;  // beside requests_
+  std::vector<int> indices_;
+  std::vector<MPI_Status> statuses_;
+  std::vector<std::shared_ptr<MpiOperation>> live_;
+  MPI_Request notice_request_ = MPI_REQUEST_NULL;
+  std::unique_ptr<Notice> notice_;
+  std::atomic<bool> failed_{false};
+  std::string cause_;
+  std::optional<RemoteFailure> remote_failure_;
+};
+
+// A sequence of phases, each some requests. A subclass posts the next phase in advance().
+class MpiOperation : public Work::State {
+ public:
+  explicit MpiOperation(std::shared_ptr<MpiEngine> engine) : engine_(std::move(engine)) {}
+
+  bool done() final;
+  void wait() final;
+
+ protected:
+  // Called when no request of this is under way, first by post(), by whichever thread: ends the phase before and posts
+  // the next one by engine().send and receive; true when there is none.
+  virtual bool advance() = 0;
+  // What the deadline's message says was awaited. `missing`: peers that something is still to come from.
+  virtual std::string describe_pending(const std::vector<int>& missing) = 0;
+  // A message of another size than expected came.
+  virtual std::string describe_mismatch(int peer, std::int64_t expected, std::int64_t received) = 0;
+  // Looks for a sign that it can never finish; "" if there is none. Called now and then while waiting.
+  virtual std::string find_mismatch(const std::vector<int>& /*missing*/) { return ""; }
+  // Once, in the caller's thread, when all has come.
+  virtual void finish() {}
+
+  MpiEngine& engine() { return *engine_; }
+  std::int64_t received_bytes() const { return received_bytes_; }  // of the last message that came
+
+ private:
+  friend class MpiEngine;
+  bool complete();
+
+  std::shared_ptr<MpiEngine> engine_;
+  int outstanding_ = 0;  // requests
+  std::int64_t received_bytes_ = 0;
+  std::exception_ptr failure_;  // set before finished_
+  std::atomic<bool> finished_{false};
+  bool completed_ = false;
+};
+
+}  // namespace gantry

@@ -1,0 +1,119 @@
+#include "gantry/comm/mpi/mpi_environment.h"
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fmt/format.h>
+#include <iostream>
+#include <unistd.h>
+
+#include "gantry/comm/mpi/mpi_backend.h"
+#include "gantry/core/error.h"
+
+namespace gantry {
+namespace {
+
+int ranks_on_host = 1;
+
+int count_ranks_on_host() {
+  MPI_Comm host = MPI_COMM_NULL;
+  int size = 1;
+  check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host), "MPI_Comm_split_type");
+  MPI_Comm_size(host, &size);
+  MPI_Comm_free(&host);
+  return size;
+}
+
+void initialise() {
+  int running = 0;
+  MPI_Initialized(&running);
+  int provided = MPI_THREAD_SINGLE;
+  if (running) {
+    MPI_Query_thread(&provided);
+  } else {
+    MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
+    std::atexit(mpi_finalize);  // who initialises finalises
+  }
+  if (provided < MPI_THREAD_MULTIPLE)
+    throw ResourceError({"mpi", fmt::format("thread level {} is provided", provided), "MPI_THREAD_MULTIPLE",
+                         "use an MPI built with thread support"});
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  ranks_on_host = count_ranks_on_host();
+}
+
+}  // namespace
+
+std::string mpi_error_text(int code) {
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  return {text, static_cast<std::size_t>(length)};
+}
+
+void check_mpi(int code, const char* call) {
+  if (code != MPI_SUCCESS) throw PeerError({"mpi", fmt::format("{} failed: {}", call, mpi_error_text(code)), "", ""});
+}
+
+bool mpi_is_running() {
+  int initialised = 0, finalised = 0;
+  MPI_Initialized(&initialised);
+  MPI_Finalized(&finalised);
+  return initialised && !finalised;
+}
+
+int mpi_largest_tag() {
+  int* largest = nullptr;
+  int found = 0;
+  MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &largest, &found);
+  return found ? *largest : 32767;  // the least that the standard allows
+}
+
+void mpi_initialise() {
+  static std::once_flag once;
+  std::call_once(once, initialise);
+}
+
+int mpi_world_size() {
+  int size = 1;
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  return size;
+}
+
+int mpi_world_rank() {
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  return rank;
+}
+
+int mpi_ranks_on_host() { return ranks_on_host; }
+
+void mpi_abort(int exit_code) {
+  std::cout.flush();
+  std::fflush(nullptr);
+  if (mpi_is_running()) MPI_Abort(MPI_COMM_WORLD, exit_code);
+  ::_exit(exit_code);
+}
+
+void mpi_finalize() {
+  if (mpi_is_running()) MPI_Finalize();
+}
+
+Watchdog::Watchdog(double seconds, std::string line) {
+  thread_ = std::thread([this, seconds, line = std::move(line)] {
+    std::unique_lock lock(mutex_);
+    if (changed_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return finished_; })) return;
+    std::fprintf(stderr, "error: %s\n", line.c_str());
+    mpi_abort(PeerError::kExitCode);
+  });
+}
+
+Watchdog::~Watchdog() {
+  {
+    const std::lock_guard lock(mutex_);
+    finished_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+}  // namespace gantry

@@ -1,0 +1,20 @@
+// Messages between two ranks of a group. Each begins with a head that says what follows, so that a shape or dtype that
+// was not expected is named rather than misread, and absent differs from empty. A small payload travels with the head,
+// a larger one on the data communicator under a tag that the head names.
+#pragma once
+
+#include <memory>
+
+#include <torch/torch.h>
+
+#include "gantry/comm/mpi/mpi_channel.h"
+
+namespace gantry {
+
+// `payload` numbers the channel's messages with a payload of their own; the caller counts.
+std::shared_ptr<MpiOperation> make_send(std::shared_ptr<MpiChannel> channel, const torch::Tensor& tensor, int to,
+                                        const Tag& tag, std::uint64_t payload);
+std::shared_ptr<MpiOperation> make_receive(std::shared_ptr<MpiChannel> channel, const TensorSpec& spec, int from,
+                                           const Tag& tag);
+
+}  // namespace gantry
