@@ -79,6 +79,23 @@ struct SplitToGroup : torch::autograd::Function<SplitToGroup> {
   }
 };
 
+struct ReduceScatterToGroup : torch::autograd::Function<ReduceScatterToGroup> {
+  static Variable forward(AutogradContext* context, const Variable& input, ProcessGroup* group, std::int64_t dim,
+                          const Sizes& sizes) {
+    save_group(context, group);
+    context->saved_data["dim"] = dim;
+    context->saved_data["sizes"] = sizes;
+    return reduce_scatter_along(*group, input, static_cast<int>(dim), sizes);
+  }
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    return {all_gather_along(saved_group(context), gradients[0], static_cast<int>(context->saved_data["dim"].toInt()),
+                             context->saved_data["sizes"].toIntVector()),
+            {},
+            {},
+            {}};
+  }
+};
+
 std::int64_t positive(std::int64_t dim, const torch::Tensor& tensor) { return dim < 0 ? dim + tensor.dim() : dim; }
 
 }  // namespace
@@ -94,6 +111,10 @@ torch::Tensor gather_from_group(const torch::Tensor& input, ProcessGroup& group,
 }
 torch::Tensor split_to_group(const torch::Tensor& input, ProcessGroup& group, int dim, const Sizes& sizes) {
   return SplitToGroup::apply(input, &group, positive(dim, input), sizes);
+}
+
+torch::Tensor reduce_scatter_to_group(const torch::Tensor& input, ProcessGroup& group, int dim, const Sizes& sizes) {
+  return ReduceScatterToGroup::apply(input, &group, positive(dim, input), sizes);
 }
 
 }  // namespace gantry

@@ -17,4 +17,7 @@ torch::Tensor gather_from_group(const torch::Tensor& input, ProcessGroup& group,
 // Forward: this rank's part along dim. Backward: concatenation.
 torch::Tensor split_to_group(const torch::Tensor& input, ProcessGroup& group, int dim, const Sizes& sizes);
 
+// Forward: this rank's part along dim of the sum over the group. Backward: concatenation.
+torch::Tensor reduce_scatter_to_group(const torch::Tensor& input, ProcessGroup& group, int dim, const Sizes& sizes);
+
 }  // namespace gantry

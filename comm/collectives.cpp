@@ -61,14 +61,23 @@ torch::Tensor all_gather_along(ProcessGroup& group, const torch::Tensor& in, int
   return along == 0 ? out : out.movedim(0, along).contiguous();
 }
 
-torch::Tensor reduce_scatter_along(ProcessGroup& group, const torch::Tensor& in, int dim, const Sizes& sizes) {
+PendingPart start_reduce_scatter_along(ProcessGroup& group, const torch::Tensor& in, int dim, const Sizes& sizes) {
   const std::int64_t along = positive(dim, in);
   const torch::Tensor rows = in.movedim(along, 0).contiguous();
   std::vector<std::int64_t> shape = rows.sizes().vec();
   shape[0] = sizes[group.rank()];
   torch::Tensor out = torch::empty(shape, rows.options());
-  group.reduce_scatter(out, rows, sizes).wait();
-  return along == 0 ? out : out.movedim(0, along).contiguous();
+  Work work = group.reduce_scatter(out, rows, sizes);
+  return {std::move(work), out, along};
+}
+
+torch::Tensor PendingPart::wait() {
+  work_.wait();
+  return dim_ == 0 ? rows_ : rows_.movedim(0, dim_).contiguous();
+}
+
+torch::Tensor reduce_scatter_along(ProcessGroup& group, const torch::Tensor& in, int dim, const Sizes& sizes) {
+  return start_reduce_scatter_along(group, in, dim, sizes).wait();
 }
 
 std::vector<std::int64_t> all_gather_numbers(ProcessGroup& group, std::int64_t value) {

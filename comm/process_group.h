@@ -72,6 +72,19 @@ class ProcessGroup {
 // Concatenation of every rank's `in` along `dim`, whose extents are `sizes`.
 torch::Tensor all_gather_along(ProcessGroup& group, const torch::Tensor& in, int dim, const Sizes& sizes);
 torch::Tensor reduce_scatter_along(ProcessGroup& group, const torch::Tensor& in, int dim, const Sizes& sizes);
+// The same under way: wait() gives this rank's part.
+class PendingPart {
+ public:
+  PendingPart() = default;
+  PendingPart(Work work, torch::Tensor rows, std::int64_t dim) : work_(std::move(work)), rows_(std::move(rows)), dim_(dim) {}
+  torch::Tensor wait();
+
+ private:
+  Work work_;
+  torch::Tensor rows_;  // the part with the sharded dim first
+  std::int64_t dim_ = 0;
+};
+PendingPart start_reduce_scatter_along(ProcessGroup& group, const torch::Tensor& in, int dim, const Sizes& sizes);
 // Every rank's number, in rank order.
 std::vector<std::int64_t> all_gather_numbers(ProcessGroup& group, std::int64_t value);
 double all_reduce_number(ProcessGroup& group, double value, ReduceOp op = ReduceOp::kSum);

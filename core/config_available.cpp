@@ -28,7 +28,6 @@ void report_unavailable(const Config& config, const YAML::Node& document, Config
                "'" + value + "' is not in this version", fmt::format("one of {}", fmt::join(available, ", ")),
                near.empty() ? "" : "did you mean '" + near + "'?");
   };
-  require("parallel", "sequence_parallel", config.parallel.sequence_parallel ? "true" : "false", {"false"});
   require("parallel", "zero", std::to_string(config.parallel.zero), {"0"});
   require("schedule", "name", config.schedule.name, {"gpipe", "1f1b"});
   require("schedule", "chunks", std::to_string(config.schedule.chunks), {"1"});

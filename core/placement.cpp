@@ -67,18 +67,41 @@ std::vector<Range> deal(std::int64_t size, std::int64_t unit, int ranks, bool al
   return ranges;
 }
 
+namespace {
+
+// The units that each rank's share of the users needs.
+std::vector<Range> deal_used_units(const Part& part, int ranks) {
+  const std::int64_t units = part.unit > 0 && part.size % part.unit == 0 ? part.size / part.unit : 0;
+  if (units < 1 || part.users % units != 0)
+    throw ConfigError({"", fmt::format("{} elements in units of {}, which {} users share", part.size, part.unit, part.users),
+                       "units that divide their users equally", "choose as many key heads as divide the query heads"});
+  const std::int64_t group = part.users / units;
+  std::vector<Range> ranges;
+  for (const Range& users : deal(part.users, 1, ranks))
+    ranges.push_back({users.begin / group * part.unit, (users.end + group - 1) / group * part.unit});
+  return ranges;
+}
+
+}  // namespace
+
+AxisPlacement shard_parts(int dim, const std::vector<Part>& parts, int ranks) {
+  AxisPlacement placement{.dim = dim, .segments = {}};
+  std::int64_t offset = 0;
+  for (const Part& part : parts) {
+    Segment segment{{offset, offset + part.size},
+                    part.users > 0 ? deal_used_units(part, ranks) : deal(part.size, part.unit, ranks)};
+    for (auto& range : segment.range_of_rank) range.begin += offset, range.end += offset;
+    placement.segments.push_back(std::move(segment));
+    offset += part.size;
+  }
+  return placement;
+}
+
 AxisPlacement shard(int dim, std::int64_t size, int ranks, int segments, std::int64_t unit) {
   if (segments < 1 || size % segments != 0)
     throw ConfigError({"", fmt::format("{} elements are not {} equal segments", size, segments), "",
                        "state the segments that the projection has"});
-  AxisPlacement placement{.dim = dim, .segments = {}};
-  const std::int64_t extent = size / segments;
-  for (int i = 0; i < segments; ++i) {
-    Segment segment{{i * extent, (i + 1) * extent}, deal(extent, unit, ranks)};
-    for (auto& range : segment.range_of_rank) range.begin += i * extent, range.end += i * extent;
-    placement.segments.push_back(std::move(segment));
-  }
-  return placement;
+  return shard_parts(dim, std::vector<Part>(segments, Part{.size = size / segments, .unit = unit}), ranks);
 }
 
 const AxisPlacement& Placement::along(const std::string& axis) const {

@@ -51,6 +51,18 @@ std::vector<Range> deal(std::int64_t size, std::int64_t unit, int ranks, bool al
 // A shard of `dim`, which is `segments` parts of equal extent, each dealt in units.
 AxisPlacement shard(int dim, std::int64_t size, int ranks, int segments = 1, std::int64_t unit = 1);
 
+// One part of a fused projection. `users` > 0: its units (key heads) are each used by an equal group of the `users`
+// (query heads), which are what is dealt; every rank then holds the units that its users need, so ranks may overlap.
+struct Part {
+  std::int64_t size = 0;
+  std::int64_t unit = 1;
+  std::int64_t users = 0;
+};
+
+// A shard of `dim`, which is these parts one after the other, each dealt on its own. ConfigError as of deal(), and
+// where the units do not divide the users.
+AxisPlacement shard_parts(int dim, const std::vector<Part>& parts, int ranks);
+
 struct Placement {
   std::string name;  // global name: "h.7.mlp.up.weight"
   std::vector<std::int64_t> global_shape;

@@ -40,15 +40,13 @@ Gpt2AttentionImpl::Gpt2AttentionImpl(const Gpt2Config& config)
 }
 
 torch::Tensor Gpt2AttentionImpl::forward(const torch::Tensor& hidden) {
-  nn::HeadRange held{0, heads_, heads_};
-  if (const auto& placement = qkv->weight_placement(); placement.sharded()) {
-    const Range query = placement.ranges(qkv->group()->rank()).front();
-    held = {query.begin / head_size_, query.size() / head_size_, heads_};
-  }
-  const std::int64_t samples = hidden.size(0), tokens = hidden.size(1);
-  const auto parts = qkv(hidden).view({samples, tokens, 3, held.count, head_size_}).permute({2, 0, 3, 1, 4}).unbind(0);
-  const torch::Tensor mixed = nn::attention(parts[0], parts[1], parts[2], /*causal=*/true, *attn_dropout, held);
-  return resid_dropout(proj(mixed.transpose(1, 2).reshape({samples, tokens, held.count * head_size_})));
+  const nn::HeadRange held = nn::held_heads(qkv, head_size_, heads_);
+  const torch::Tensor fused = qkv(hidden);
+  const auto parts =
+      fused.view({fused.size(0), fused.size(1), 3, held.count, head_size_}).permute({2, 0, 3, 1, 4}).unbind(0);
+  const torch::Tensor mixed =
+      nn::attention(parts[0], parts[1], parts[2], held, held, {.causal = true, .mask = {}}, *attn_dropout);
+  return resid_dropout(proj(nn::merge_heads(mixed)));
 }
 
 Gpt2MlpImpl::Gpt2MlpImpl(const Gpt2Config& config) : activation_(config.activation_function) {

@@ -4,9 +4,9 @@
 
 #include <torch/torch.h>
 
+#include "gantry/nn/attention.h"
 #include "gantry/nn/embedding.h"
-#include "gantry/nn/layers.h"
-#include "gantry/nn/linear.h"
+#include "gantry/nn/norms.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry::models {

@@ -1,8 +1,10 @@
 #include "gantry/nn/cross_entropy.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 #include "gantry/core/error.h"
+#include "gantry/tensors/tensor_dict.h"
 
 namespace gantry::nn {
 namespace {
@@ -22,37 +24,55 @@ void check_labels(const torch::Tensor& labels, std::int64_t vocabulary, std::int
                     "check that the data and the model use the same tokenizer"});
 }
 
+// What the function needs beside tensors.
+struct Terms {
+  ProcessGroup* group = nullptr;  // null: whole logits
+  std::int64_t first = 0;         // column of the global vocabulary that is column 0 here
+  std::int64_t vocabulary = 0;    // columns that count
+  std::int64_t ignored = 0;
+  double smoothing = 0;
+  double z_loss = 0;
+};
+
 // The sum over counted rows of -log softmax(logits)[label], smoothed. One maximum and one sum travel over the group,
 // for all three of: sum of exponentials, label's logit, sum of logits. Megatron-LM's vocabulary-parallel loss, with the
 // smoothing over the whole vocabulary. The backward communicates nothing.
 struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
-  static Variable forward(AutogradContext* context, const Variable& logits, const torch::Tensor& labels,
-                          ProcessGroup* group, std::int64_t first, std::int64_t vocabulary, std::int64_t ignored,
-                          double smoothing) {
-    const std::int64_t rows = logits.size(0), width = logits.size(1);
-    const torch::Tensor counted = labels != ignored;
+  static Variable forward(AutogradContext* context, const Variable& all_logits, const torch::Tensor& labels,
+                          const Terms& terms) {
+    const std::int64_t rows = all_logits.size(0);
+    const std::int64_t width = std::clamp<std::int64_t>(terms.vocabulary - terms.first, 0, all_logits.size(1));
+    const torch::Tensor logits = all_logits.narrow(1, 0, width);
+    const torch::Tensor counted = labels != terms.ignored;
     torch::Tensor largest =
         width > 0 ? std::get<0>(logits.max(1)) : logits.new_full({rows}, -std::numeric_limits<double>::infinity());
-    if (group) group->all_reduce(largest, ReduceOp::kMax).wait();
+    if (terms.group) terms.group->all_reduce(largest, ReduceOp::kMax).wait();
 
-    const torch::Tensor local = labels - first;
+    const torch::Tensor local = labels - terms.first;
     const torch::Tensor here = (local >= 0) & (local < width) & counted;
     const torch::Tensor index = local.masked_fill(~here, 0).unsqueeze(1);
     torch::Tensor sums = logits.new_empty({3, rows});
     torch::Tensor probabilities = logits - largest.unsqueeze(1);
     sums[1] = width > 0 ? probabilities.gather(1, index).squeeze(1).masked_fill(~here, 0) : logits.new_zeros({rows});
-    sums[2] = smoothing > 0 ? probabilities.sum(1) : logits.new_zeros({rows});
+    sums[2] = terms.smoothing > 0 ? probabilities.sum(1) : logits.new_zeros({rows});
     probabilities.exp_();
     sums[0] = probabilities.sum(1);
-    if (group) group->all_reduce(sums).wait();
+    if (terms.group) terms.group->all_reduce(sums).wait();
 
     const torch::Tensor log_total = sums[0].log();
-    torch::Tensor loss = log_total - (1 - smoothing) * sums[1];
-    if (smoothing > 0) loss = loss - (smoothing / static_cast<double>(vocabulary)) * sums[2];
+    torch::Tensor loss = log_total - (1 - terms.smoothing) * sums[1];
+    if (terms.smoothing > 0) loss = loss - (terms.smoothing / static_cast<double>(terms.vocabulary)) * sums[2];
     probabilities.div_(sums[0].unsqueeze(1));
-    context->save_for_backward({probabilities, index, here, counted});
-    context->saved_data["smoothing"] = smoothing;
-    context->saved_data["vocabulary"] = vocabulary;
+    torch::Tensor weight;  // of the probabilities in the gradient
+    if (terms.z_loss > 0) {
+      const torch::Tensor z = log_total + largest;
+      loss = loss + terms.z_loss * z * z;
+      weight = 1 + 2 * terms.z_loss * z;
+    }
+    context->save_for_backward({probabilities, index, here, counted, weight});
+    context->saved_data["smoothing"] = terms.smoothing;
+    context->saved_data["vocabulary"] = terms.vocabulary;
+    context->saved_data["width"] = all_logits.size(1);
     return loss.masked_fill(~counted, 0).sum();
   }
 
@@ -60,12 +80,14 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
     const auto saved = context->get_saved_variables();
     const torch::Tensor &probabilities = saved[0], &index = saved[1], &here = saved[2], &counted = saved[3];
     const double smoothing = context->saved_data["smoothing"].toDouble();
-    torch::Tensor gradient = probabilities.clone();
+    torch::Tensor gradient = saved[4].defined() ? probabilities * saved[4].unsqueeze(1) : probabilities.clone();
     if (smoothing > 0) gradient.sub_(smoothing / static_cast<double>(context->saved_data["vocabulary"].toInt()));
     if (gradient.size(1) > 0)
       gradient.scatter_add_(1, index, (here.to(gradient.scalar_type()) * -(1 - smoothing)).unsqueeze(1));
     gradient.mul_((counted.to(gradient.scalar_type()) * gradients[0]).unsqueeze(1));
-    return {gradient, {}, {}, {}, {}, {}, {}};
+    const std::int64_t padding = context->saved_data["width"].toInt() - gradient.size(1);
+    if (padding > 0) gradient = torch::constant_pad_nd(gradient, {0, padding});
+    return {gradient, {}, {}};
   }
 };
 
@@ -86,12 +108,23 @@ Loss cross_entropy(const torch::Tensor& logits, const torch::Tensor& labels, Pro
                         "don't gather the logits, or pass replicate() for whole ones"});
     }
   }
+  if (options.vocabulary > whole)
+    throw UsageError({"cross entropy", fmt::format("a vocabulary of {} over {} columns", options.vocabulary, whole),
+                      "at most the columns that there are", ""});
+  if (options.vocabulary > 0) whole = options.vocabulary;
   const torch::Tensor flat = labels.reshape({-1});
+  if (flat.numel() * logits.size(-1) != logits.numel())
+    throw UsageError({"cross entropy", fmt::format("logits {} and labels {}", describe(logits), describe(labels)),
+                      "a label for every row of logits", ""});
   check_labels(flat, whole, options.ignore_index);
   // Whole logits are the same on every rank: each sums its own, without a group.
-  ProcessGroup* over = vocabulary.sharded() ? &group : nullptr;
-  const torch::Tensor sum = CrossEntropy::apply(logits.reshape({-1, logits.size(-1)}), flat, over, first, whole,
-                                                options.ignore_index, options.label_smoothing);
+  const Terms terms{.group = vocabulary.sharded() ? &group : nullptr,
+                    .first = first,
+                    .vocabulary = whole,
+                    .ignored = options.ignore_index,
+                    .smoothing = options.label_smoothing,
+                    .z_loss = options.z_loss};
+  const torch::Tensor sum = CrossEntropy::apply(logits.reshape({-1, logits.size(-1)}), flat, terms);
   return Loss(sum, (flat != options.ignore_index).sum());
 }
 

@@ -1,6 +1,7 @@
 #include "gantry/nn/embedding.h"
 
 #include <fmt/format.h>
+#include <numeric>
 
 #include "gantry/comm/autograd_collectives.h"
 #include "gantry/core/error.h"
@@ -28,8 +29,11 @@ struct LookUp : torch::autograd::Function<LookUp> {
     const auto saved = context->get_saved_variables();
     torch::Tensor gradient = gradients[0];
     if (saved[2].defined()) gradient = gradient.masked_fill(saved[2].unsqueeze(-1), 0);
-    gradient_of(saved[0]).index_add_(0, saved[1], gradient);
-    return {{}, {}, {}};
+    if (saved[0].is_leaf()) {
+      gradient_of(saved[0]).index_add_(0, saved[1], gradient);
+      return {{}, {}, {}};
+    }
+    return {torch::zeros_like(saved[0]).index_add_(0, saved[1], gradient), {}, {}};
   }
 };
 
@@ -60,8 +64,7 @@ EmbeddingImpl::EmbeddingImpl(const torch::nn::EmbeddingOptions& options) : optio
 
 void EmbeddingImpl::reset_parameters() { torch::nn::init::normal_(weight); }
 
-torch::Tensor EmbeddingImpl::forward(const torch::Tensor& indices) {
-  check_indices(indices, options.num_embeddings());
+torch::Tensor EmbeddingImpl::look_up(const torch::Tensor& indices, const torch::Tensor& table) const {
   torch::Tensor index = indices.reshape({-1});
   std::optional<torch::Tensor> outside;
   if (placement_.sharded()) {
@@ -70,18 +73,34 @@ torch::Tensor EmbeddingImpl::forward(const torch::Tensor& indices) {
     outside = (index < 0) | (index >= own.size());
     index = index.masked_fill(*outside, 0);
   }
-  torch::Tensor rows = LookUp::apply(weight, index, outside);
-  if (placement_.sharded() && group_->size() > 1) rows = reduce_from_group(rows, *group_);
   std::vector<std::int64_t> shape = indices.sizes().vec();
-  shape.push_back(weight.size(1));
-  return rows.view(shape);
+  shape.push_back(table.size(1));
+  return LookUp::apply(table, index, outside).view(shape);
+}
+
+torch::Tensor EmbeddingImpl::forward(const torch::Tensor& indices) {
+  check_indices(indices, options.num_embeddings());
+  if (const auto* vocab = style_ ? std::get_if<Vocab>(&*style_) : nullptr)
+    return redistribute(look_up(indices, weight), *group_, Partial{}, vocab->output.value_or(Replicate{}));
+  const auto* sequence = style_ ? std::get_if<SequenceParallel>(&*style_) : nullptr;
+  if (!sequence) return look_up(indices, weight);
+  const Sizes sizes = dealt_sizes(indices.size(sequence->dim), *group_);
+  const auto begin = std::accumulate(sizes.begin(), sizes.begin() + group_->rank(), std::int64_t{0});
+  return look_up(indices.narrow(sequence->dim, begin, sizes[group_->rank()]),
+                 sequence->gradient_sum == GradientSum::kInBackward ? copy_to_group(weight, *group_) : weight);
 }
 
 Placements EmbeddingImpl::shard(const ShardStyle& style, ProcessGroup& group) {
-  if (!std::holds_alternative<Vocab>(style))
-    throw ConfigError({"", "an Embedding can't be split as " + describe(style), "Vocab{}", ""});
-  placement_ = gantry::shard(0, options.num_embeddings(), group.size());
   group_ = &group;
+  style_ = style;
+  if (std::holds_alternative<Whole>(style)) return {};
+  if (const auto* sequence = std::get_if<SequenceParallel>(&style))
+    return {{"weight", replicated_on_shards(sequence->gradient_sum)}};
+  const auto* vocab = std::get_if<Vocab>(&style);
+  if (!vocab) refuse_style("Embedding", style, "Vocab{}");
+  if (vocab->output && std::holds_alternative<Partial>(*vocab->output))
+    throw ConfigError({"", "the output can't be Partial", "Replicate or Shard", ""});
+  placement_ = gantry::shard(0, options.num_embeddings(), group.size());
   shard_tensor(weight, placement_, group.rank());
   return {{"weight", placement_}};
 }

@@ -1,4 +1,5 @@
-// Embedding, drop-in for torch::nn::Embedding, that can be split over tp by rows of its table (Vocab).
+// Embedding, drop-in for torch::nn::Embedding, that can be split over tp by rows of its table (Vocab), or look up one
+// rank's part of a sequence (SequenceParallel).
 #pragma once
 
 #include <torch/torch.h>
@@ -8,7 +9,8 @@
 namespace gantry::nn {
 
 // forward: int64 [...] -> [..., dim]; InputError for an index outside the vocabulary. After shard(Vocab) each rank
-// looks up its own rows and the results are summed over tp.
+// looks up its own rows and the results are summed over tp, or reduce-scattered along the dim of Vocab::output. After
+// shard(SequenceParallel) it takes whole indices and looks up this rank's part of them along dim.
 class EmbeddingImpl : public torch::nn::Module, public Shardable {
  public:
   EmbeddingImpl(std::int64_t count, std::int64_t dim) : EmbeddingImpl(torch::nn::EmbeddingOptions(count, dim)) {}
@@ -17,12 +19,16 @@ class EmbeddingImpl : public torch::nn::Module, public Shardable {
   torch::Tensor forward(const torch::Tensor& indices);
   void reset_parameters();  // as torch::nn::Embedding's
   Placements shard(const ShardStyle& style, ProcessGroup& group) override;
+  bool follows_sequence() const override { return true; }
 
   const torch::nn::EmbeddingOptions options;
   torch::Tensor weight;  // [count, dim]
 
  private:
+  torch::Tensor look_up(const torch::Tensor& indices, const torch::Tensor& table) const;
+
   ProcessGroup* group_ = nullptr;
+  std::optional<ShardStyle> style_;
   AxisPlacement placement_;
 };
 TORCH_MODULE(Embedding);

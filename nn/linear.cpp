@@ -4,55 +4,38 @@
 
 #include "gantry/comm/autograd_collectives.h"
 #include "gantry/core/error.h"
-#include "gantry/nn/weight_gradient.h"
+#include "gantry/nn/overlap.h"
 #include "gantry/tensors/deferred_init.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry::nn {
 namespace {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::Variable;
-using torch::autograd::variable_list;
-
-// y = x W^T + b over rows. `input_sum` is the group over which the input's gradient is summed, or null.
-struct LinearFunction : torch::autograd::Function<LinearFunction> {
-  static Variable forward(AutogradContext* context, const Variable& input, const Variable& weight,
-                          const std::optional<torch::Tensor>& bias, ProcessGroup* input_sum) {
-    const torch::Tensor rows = input.reshape({-1, weight.size(1)});
-    context->save_for_backward({rows, weight, bias.value_or(torch::Tensor())});
-    context->saved_data["shape"] = input.sizes().vec();
-    context->saved_data["group"] = reinterpret_cast<std::int64_t>(input_sum);
-    torch::Tensor output = bias ? at::addmm(*bias, rows, weight.t()) : at::mm(rows, weight.t());
-    std::vector<std::int64_t> shape = input.sizes().vec();
-    shape.back() = weight.size(0);
-    return output.view(shape);
-  }
-
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const auto saved = context->get_saved_variables();
-    const torch::Tensor &rows = saved[0], &weight = saved[1], &bias = saved[2];
-    auto* group = reinterpret_cast<ProcessGroup*>(context->saved_data["group"].toInt());
-    const torch::Tensor gradient = gradients[0].reshape({-1, weight.size(0)});
-
-    torch::Tensor input_gradient;
-    Work work;
-    if (context->needs_input_grad(0)) {
-      input_gradient = at::mm(gradient, weight);
-      if (group) work = group->all_reduce(input_gradient);  // under way while the weight's gradient is computed
-    }
-    if (weight.requires_grad()) gradient_of(weight).addmm_(gradient.t(), rows);
-    if (bias.defined() && bias.requires_grad()) gradient_of(bias).add_(gradient.sum(0));
-    work.wait();
-    if (input_gradient.defined()) input_gradient = input_gradient.view(context->saved_data["shape"].toIntVector());
-    return {input_gradient, {}, {}, {}};
-  }
-};
-
 Sizes sizes_along(const AxisPlacement& placement, const ProcessGroup& group) {
   Sizes sizes;
   for (int rank = 0; rank < group.size(); ++rank) sizes.push_back(placement.local_size(rank));
   return sizes;
+}
+
+const Shard* sharded(const std::optional<Layout>& layout) { return layout ? std::get_if<Shard>(&*layout) : nullptr; }
+
+void refuse_partial(const std::optional<Layout>& layout, const char* which) {
+  if (layout && std::holds_alternative<Partial>(*layout))
+    throw ConfigError({"", fmt::format("the {} can't be Partial", which), "Replicate or Shard", ""});
+}
+
+// The parts that a column-split projection is dealt by.
+std::vector<Part> parts_of(const Column& column, std::int64_t out_features) {
+  if (column.parts.empty()) {
+    if (column.users > 0) return {{.size = out_features, .unit = column.unit, .users = column.users}};
+    return {};
+  }
+  std::int64_t total = 0;
+  for (const Part& part : column.parts) total += part.size;
+  if (total != out_features)
+    throw ConfigError({"", fmt::format("the parts sum to {} of {} output features", total, out_features),
+                       "parts that make up the whole", ""});
+  return column.parts;
 }
 
 }  // namespace
@@ -72,64 +55,132 @@ void LinearImpl::reset_parameters() {
 
 void LinearImpl::tie_weight(const torch::Tensor& other) {
   if (other.sizes() != weight.sizes())
-    throw ConfigError({"tied weight", describe(other) + " is not " + describe(weight), "equal shapes", ""});
+    throw ConfigError({"tied weight", gantry::describe(other) + " is not " + gantry::describe(weight), "equal shapes", ""});
   weight = parameters_["weight"] = other;
 }
 
-torch::Tensor LinearImpl::forward(const torch::Tensor& input) {
-  const Row* row = style_ ? std::get_if<Row>(&*style_) : nullptr;
-  if (!row) {
-    ProcessGroup* input_sum = group_ && group_->size() > 1 ? group_ : nullptr;
-    const torch::Tensor output = LinearFunction::apply(input, weight, optional_bias(), input_sum);
-    const bool gather = style_ && std::get<Column>(*style_).gather_output;
-    return gather ? gather_columns(output) : output;
+LinearInput LinearImpl::input_layout() const {
+  const Column* column = style_ ? std::get_if<Column>(&*style_) : nullptr;
+  if (!column) return {};
+  const Shard* shard = sharded(column->input);
+  return {.group = group_, .gather_dim = shard ? std::optional(shard->dim) : std::nullopt};
+}
+
+// A bias outside the split region of a sequence-parallel layer sees this rank's tokens alone.
+torch::Tensor LinearImpl::used_bias() const {
+  if (!bias.defined() || !style_) return bias;
+  if (const auto* row = std::get_if<Row>(&*style_))
+    return sharded(row->output) && row->gradient_sum == GradientSum::kInBackward ? copy_to_group(bias, *group_) : bias;
+  if (const auto* sequence = std::get_if<SequenceParallel>(&*style_))
+    return sequence->gradient_sum == GradientSum::kInBackward ? copy_to_group(bias, *group_) : bias;
+  const auto* column = std::get_if<Column>(&*style_);
+  return column && column->gradient_sum == GradientSum::kInBackward
+             ? with_summed_overlaps(bias, weight_placement_, *group_)
+             : bias;
+}
+
+LinearWeight LinearImpl::used_weight() const {
+  torch::Tensor used = weight;
+  if (style_) {
+    const auto* column = std::get_if<Column>(&*style_);
+    const auto* sequence = std::get_if<SequenceParallel>(&*style_);
+    if (column && column->gradient_sum == GradientSum::kInBackward)
+      used = with_summed_overlaps(weight, weight_placement_, *group_);
+    if (sequence && sequence->gradient_sum == GradientSum::kInBackward) used = copy_to_group(weight, *group_);
   }
+  return {used, used_bias()};
+}
+
+torch::Tensor LinearImpl::forward(const torch::Tensor& input) {
+  if (const Row* row = style_ ? std::get_if<Row>(&*style_) : nullptr) return forward_row(*row, input);
+  const torch::Tensor output = linear(input, {used_weight()}, input_layout()).front();
+  const auto* column = style_ ? std::get_if<Column>(&*style_) : nullptr;
+  return column && column->gather_output ? gather_columns(output) : output;
+}
+
+torch::Tensor LinearImpl::forward_row(const Row& row, const torch::Tensor& input) const {
   const torch::Tensor part =
-      row->input_is_parallel ? input : split_to_group(input, *group_, -1, sizes_along(weight_placement_, *group_));
-  const torch::Tensor sum = LinearFunction::apply(part, weight, std::optional<torch::Tensor>(), nullptr);
-  if (!row->reduce_output) return sum;
-  const torch::Tensor output = reduce_from_group(sum, *group_);
-  return bias.defined() && !row->skip_bias_add ? output + bias : output;
+      row.input_is_parallel ? input : split_to_group(input, *group_, -1, sizes_along(weight_placement_, *group_));
+  const torch::Tensor partial = linear(part, {{weight, {}}}, {}).front();
+  if (!row.reduce_output) return partial;
+  const Shard* shard = sharded(row.output);
+  const torch::Tensor output =
+      shard ? reduce_scatter_to_group(partial, *group_, shard->dim, dealt_sizes(partial.size(shard->dim), *group_))
+            : reduce_from_group(partial, *group_);
+  return bias.defined() && !row.skip_bias_add ? output + used_bias() : output;
 }
 
-std::optional<torch::Tensor> LinearImpl::optional_bias() const {
-  return bias.defined() ? std::optional(bias) : std::nullopt;
+std::vector<torch::Tensor> together(const torch::Tensor& input, const std::vector<Linear>& layers) {
+  std::vector<LinearWeight> weights;
+  bool gathers = false, alike = true;
+  for (const auto& layer : layers) {
+    const auto* column = layer->style_ ? std::get_if<Column>(&*layer->style_) : nullptr;
+    const auto* row = layer->style_ ? std::get_if<Row>(&*layer->style_) : nullptr;
+    const auto *first = layers.front()->style_ ? std::get_if<Column>(&*layers.front()->style_) : nullptr;
+    gathers = gathers || (column && column->gather_output);
+    alike = alike && !row && (column != nullptr) == (first != nullptr) && (!column || column->input == first->input);
+    weights.push_back(layer->used_weight());
+  }
+  if (alike && !gathers) return linear(input, weights, layers.front()->input_layout());
+  std::vector<torch::Tensor> outputs;
+  for (auto layer : layers) outputs.push_back(layer(input));
+  return outputs;
 }
 
-// Ranks' columns come rank by rank; a fused projection's segments are put back in their order.
+// Ranks' columns come rank by rank; a fused projection's segments are put back in their order, each unit from the first
+// rank that has it.
 torch::Tensor LinearImpl::gather_columns(const torch::Tensor& output) const {
   const torch::Tensor gathered = gather_from_group(output, *group_, -1, sizes_along(weight_placement_, *group_));
-  if (weight_placement_.segments.size() == 1) return gathered;
+  if (weight_placement_.segments.size() == 1 && !weight_placement_.overlaps()) return gathered;
   std::vector<torch::Tensor> ordered;
   for (std::size_t segment = 0; segment < weight_placement_.segments.size(); ++segment) {
     std::int64_t offset = 0;
     for (int rank = 0; rank < group_->size(); ++rank) {
-      const auto ranges = weight_placement_.ranges(rank);
+      const auto ranges = weight_placement_.ranges(rank), owned = weight_placement_.owned(rank);
       std::int64_t before = 0;
       for (std::size_t i = 0; i < segment; ++i) before += ranges[i].size();
-      ordered.push_back(gathered.narrow(-1, offset + before, ranges[segment].size()));
+      ordered.push_back(gathered.narrow(-1, offset + before + owned[segment].begin - ranges[segment].begin,
+                                        owned[segment].size()));
       offset += weight_placement_.local_size(rank);
     }
   }
   return torch::cat(ordered, -1);
 }
 
+Placements LinearImpl::shard_column(const Column& column) {
+  refuse_partial(column.input, "input");
+  const auto parts = parts_of(column, options.out_features());
+  weight_placement_ = parts.empty()
+                          ? gantry::shard(0, options.out_features(), group_->size(), column.segments, column.unit)
+                          : shard_parts(0, parts, group_->size());
+  if (column.gather_output && weight_placement_.overlaps())
+    throw ConfigError({"", "the output of heads that ranks share can't be gathered", "gather_output false", ""});
+  shard_tensor(weight, weight_placement_, group_->rank());
+  if (bias.defined()) shard_tensor(bias, weight_placement_, group_->rank());
+  Placements placements{{"weight", weight_placement_}};
+  if (bias.defined()) placements["bias"] = weight_placement_;
+  return placements;
+}
+
+Placements LinearImpl::shard_row(const Row& row) {
+  refuse_partial(row.output, "output");
+  weight_placement_ = gantry::shard(1, options.in_features(), group_->size(), 1, row.unit);
+  shard_tensor(weight, weight_placement_, group_->rank());
+  Placements placements{{"weight", weight_placement_}};
+  if (bias.defined() && sharded(row.output)) placements["bias"] = replicated_on_shards(row.gradient_sum);
+  return placements;
+}
+
 Placements LinearImpl::shard(const ShardStyle& style, ProcessGroup& group) {
-  if (std::holds_alternative<Vocab>(style))
-    throw ConfigError({"", "a Linear can't be split as Vocab{}", "Column{} or Row{}", ""});
-  Placements placements;
-  if (const auto* column = std::get_if<Column>(&style)) {
-    weight_placement_ = gantry::shard(0, options.out_features(), group.size(), column->segments, column->unit);
-    placements["weight"] = weight_placement_;
-    if (bias.defined()) placements["bias"] = weight_placement_;
-  } else {
-    weight_placement_ = gantry::shard(1, options.in_features(), group.size(), 1, std::get<Row>(style).unit);
-    placements["weight"] = weight_placement_;
-  }
-  style_ = style;
   group_ = &group;
-  shard_tensor(weight, weight_placement_, group.rank());
-  if (placements.contains("bias")) shard_tensor(bias, weight_placement_, group.rank());
+  style_ = style;
+  if (const auto* column = std::get_if<Column>(&style)) return shard_column(*column);
+  if (const auto* row = std::get_if<Row>(&style)) return shard_row(*row);
+  if (std::holds_alternative<Whole>(style)) return {};
+  const auto* sequence = std::get_if<SequenceParallel>(&style);
+  if (!sequence) refuse_style("Linear", style, "Column{} or Row{}");
+  Placements placements{{"weight", replicated_on_shards(sequence->gradient_sum)}};
+  if (bias.defined()) placements["bias"] = placements["weight"];
   return placements;
 }
 

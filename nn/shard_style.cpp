@@ -2,13 +2,31 @@
 
 #include <fmt/format.h>
 
+#include "gantry/core/error.h"
+
 namespace gantry {
 
 std::string describe(const ShardStyle& style) {
-  if (const auto* column = std::get_if<Column>(&style))
-    return fmt::format("Column{{segments {}, unit {}}}", column->segments, column->unit);
+  if (const auto* column = std::get_if<Column>(&style)) {
+    return column->parts.empty() ? fmt::format("Column{{segments {}, unit {}}}", column->segments, column->unit)
+                                 : fmt::format("Column{{{} parts}}", column->parts.size());
+  }
   if (const auto* row = std::get_if<Row>(&style)) return fmt::format("Row{{unit {}}}", row->unit);
-  return "Vocab{}";
+  if (const auto* sequence = std::get_if<SequenceParallel>(&style))
+    return fmt::format("SequenceParallel{{dim {}}}", sequence->dim);
+  if (const auto* prepare = std::get_if<PrepareInput>(&style))
+    return fmt::format("PrepareInput{{{} to {}}}", describe(prepare->from), describe(prepare->to));
+  return std::holds_alternative<Whole>(style) ? "Whole{}" : "Vocab{}";
+}
+
+void refuse_style(const char* module, const ShardStyle& style, const char* expected) {
+  throw ConfigError({"", fmt::format("a {} can't be split as {}", module, describe(style)), expected, ""});
+}
+
+AxisPlacement replicated_on_shards(GradientSum sum) {
+  AxisPlacement placement = replicate();
+  placement.partial_gradient = sum == GradientSum::kAtSync;
+  return placement;
 }
 
 void set_global_names(torch::nn::Module& root) {

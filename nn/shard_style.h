@@ -3,21 +3,35 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include <torch/torch.h>
 
 #include "gantry/comm/process_group.h"
 #include "gantry/core/placement.h"
+#include "gantry/nn/layout.h"
 
 namespace gantry {
+
+// Where gradients that are partial sums over tp (of norms and biases on sequence shards, of key heads that ranks share)
+// are summed. Set by who shards: a plain backward() must do after parallelize_module; a boosted model sums them once a
+// step.
+enum class GradientSum { kInBackward, kAtSync };
 
 // A Linear split by output features (weight [out, in] and bias [out] along dim 0). Megatron-LM (arXiv 1909.08053).
 struct Column {
   int segments = 1;            // equal parts of a fused projection (3 for query, key and value), each dealt on its own
   std::int64_t unit = 1;       // features that stay together (a head)
   bool gather_output = false;  // true: the output is the full one on all ranks
+  std::int64_t users = 0;      // a key or value projection: the query heads that use its `unit`s in equal groups
+  std::vector<Part> parts;     // parts of unequal sizes; instead of segments, unit and users
+  // Replicate{}, or Shard{dim}: the input is this rank's part along dim and is gathered. Unset: Replicate, or Shard{1}
+  // under a policy with sequence parallelism.
+  std::optional<Layout> input;
+  GradientSum gradient_sum = GradientSum::kInBackward;
 };
 
 // A Linear split by input features (weight along dim 1); the bias is added once, after the sum.
@@ -26,12 +40,34 @@ struct Row {
   bool input_is_parallel = true;  // false: a full input is split by the layer
   bool reduce_output = true;      // false: the partial sum is returned, without bias
   bool skip_bias_add = false;     // true: the sum is returned without bias, for the caller to add
+  // Replicate{}, or Shard{dim}: each rank gets its part of the sum along dim. Unset as of Column::input.
+  std::optional<Layout> output;
+  GradientSum gradient_sum = GradientSum::kInBackward;
 };
 
 // An Embedding split by rows of its table.
-struct Vocab {};
+struct Vocab {
+  std::optional<Layout> output;  // as of Row
+};
 
-using ShardStyle = std::variant<Column, Row, Vocab>;
+// A module between the split ones, whole on every rank, that works on this rank's part of the activations along `dim`
+// (norms, dropouts). Its input must be that part already: nothing is split here. An Embedding alone takes whole indices
+// and looks up this rank's part of them. Korthikanti et al. (arXiv 2205.05198).
+struct SequenceParallel {
+  int dim = 1;
+  GradientSum gradient_sum = GradientSum::kInBackward;
+};
+
+// A module that works on whole activations also where sequence parallelism is on.
+struct Whole {};
+
+// For nn::PrepareInput: brings an activation from one layout to another.
+struct PrepareInput {
+  Layout from = Shard{1};
+  Layout to = Replicate{};
+};
+
+using ShardStyle = std::variant<Column, Row, Vocab, SequenceParallel, Whole, PrepareInput>;
 std::string describe(const ShardStyle& style);  // "Column{segments 3, unit 64}"
 
 using Placements = std::map<std::string, AxisPlacement>;  // by the module's own parameter names; absent: replicated
@@ -45,7 +81,16 @@ class Shardable {
   // outlives the module. Called once. Not collective. ConfigError (with sizes, without the path: the caller adds it) if
   // the style does not fit the module or the sizes.
   virtual Placements shard(const ShardStyle& style, ProcessGroup& group) = 0;
+
+  // True: where sequence parallelism is on and no rule names the module, it is split as SequenceParallel{}.
+  virtual bool follows_sequence() const { return false; }
 };
+
+// The ConfigError of a style that does not fit: "a Linear can't be split as Vocab{}; expected Column{} or Row{}".
+[[noreturn]] void refuse_style(const char* module, const ShardStyle& style, const char* expected);
+
+// A placement that replicates, with gradients that are partial sums where they are summed at the sync.
+AxisPlacement replicated_on_shards(GradientSum sum);
 
 // A module whose random numbers depend on where it is in the model.
 class Named {

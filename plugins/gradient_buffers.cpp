@@ -4,6 +4,8 @@
 
 #include <c10/util/strides.h>
 
+#include "gantry/nn/overlap.h"
+
 namespace gantry {
 namespace {
 
@@ -65,6 +67,9 @@ void GradientBuffers::begin_accumulation() {
 
 void GradientBuffers::sync(const ProcessGroupMesh& mesh, double factor) {
   const torch::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    if (const auto& along = parameters_[i].placement.along("tp"); views_[i].defined() && along.overlaps())
+      sum_overlaps(views_[i], along, mesh["tp"]);
   for (const auto& shared : shared_) shared.group->all_reduce(views_[shared.parameter]).wait();
   std::vector<Work> works;
   for (auto& buffer : buffers_)

@@ -41,6 +41,7 @@ Boosted HybridParallelPlugin::boost(BoostRequest request) {
 
   const auto policy = policies().at(config_.model.policy)();
   ShardConfig shard{.stages = &stages_, .tensor_group = &mesh_["tp"], .seed = config_.train.seed};
+  shard.sequence_parallel = config_.parallel.sequence_parallel && mesh_.size("tp") > 1;
   shard.layers_of_stage = chosen_layers(config_.schedule, *policy, *request.model, stages_.num_stages());
   auto state = std::make_unique<ModelState>();
   const auto split_outputs = policy->split_outputs(*request.model);
@@ -148,8 +149,7 @@ StepResult HybridParallelPlugin::execute_pipeline(const Batch& given, Boosted& b
   const RandomContext random{.seed = config_.train.seed,
                              .step = static_cast<std::uint64_t>(state.step),
                              .first_sample = state.samples_of_step + batch.first_sample,
-                             .first_token = 0,
-                             .sequence_length = 0};
+                             .sequence_length = config_.parallel.sequence_parallel ? batch.tokens_per_sample : 0};
   PipelineStep step(state.model->stage_module(), boosted.criterion, state.split, std::move(microbatches),
                     {.seed_gradient = train ? 1 / state.expected_tokens : 1,
                      .random = random,

@@ -1,5 +1,6 @@
 #include "gantry/policies/apply_plan.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 namespace gantry {
@@ -44,7 +45,56 @@ std::map<std::string, const ShardRule*> match_rules(const ModelMap& map, const S
   return rule_of;
 }
 
+bool is_ruled(const std::string& path, const ShardPlan& plan) {
+  return std::any_of(plan.begin(), plan.end(), [&](const ShardRule& rule) { return matches_path(rule.pattern, path); });
+}
+
+// The style of a boosted model: see plan_for_boost.
+ShardStyle boosted_style(ShardStyle style, bool sequence_parallel) {
+  const Layout border = sequence_parallel ? Layout(Shard{1}) : Layout(Replicate{});
+  if (auto* column = std::get_if<Column>(&style)) {
+    if (!column->input) column->input = border;
+    column->gradient_sum = GradientSum::kAtSync;
+  } else if (auto* row = std::get_if<Row>(&style)) {
+    if (!row->output) row->output = border;
+    row->gradient_sum = GradientSum::kAtSync;
+  } else if (auto* vocab = std::get_if<Vocab>(&style)) {
+    if (!vocab->output) vocab->output = border;
+  } else if (auto* sequence = std::get_if<SequenceParallel>(&style)) {
+    sequence->gradient_sum = GradientSum::kAtSync;
+  }
+  return style;
+}
+
+bool needs_sequence_parallelism(const ShardStyle& style) {
+  return std::holds_alternative<SequenceParallel>(style) || std::holds_alternative<Whole>(style) ||
+         std::holds_alternative<PrepareInput>(style);
+}
+
 }  // namespace
+
+ShardPlan plan_for_boost(const ShardPlan& plan, const ModelMap& map, bool sequence_parallel) {
+  ShardPlan whole;
+  for (const auto& [pattern, style] : plan)
+    if (sequence_parallel || !needs_sequence_parallelism(style))
+      whole.push_back({pattern, boosted_style(style, sequence_parallel)});
+  if (!sequence_parallel) return whole;
+  for (const auto& [path, module] : map.modules) {
+    const auto* shardable = dynamic_cast<const Shardable*>(module.get());
+    if (shardable && shardable->follows_sequence() && !is_ruled(path, plan))
+      whole.push_back({path, boosted_style(SequenceParallel{}, true)});
+  }
+  return whole;
+}
+
+void add_unruled(const ModelMap& map, const ShardPlan& plan, std::map<std::string, AxisPlacement>& placements) {
+  for (const auto& parameter : map.parameters)
+    for (const auto& name : parameter.names) {
+      const std::string module = name.substr(0, name.rfind('.'));
+      if (name.find('.') == std::string::npos || is_ruled(module, plan)) continue;
+      placements.emplace(name, replicated_on_shards(GradientSum::kAtSync));
+    }
+}
 
 std::map<std::string, AxisPlacement> apply_plan(const ModelMap& map, const ShardPlan& plan, ProcessGroup& group) {
   const auto rule_of = match_rules(map, plan);

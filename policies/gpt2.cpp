@@ -9,6 +9,7 @@ ShardPlan Gpt2Policy::shard_plan(const models::Gpt2Impl& model) const {
           {"h.*.mlp.up", Column{}},
           {"h.*.mlp.down", Row{}},
           {"wte", Vocab{}},
+          {"wpe", SequenceParallel{.dim = 0}},  // looks up positions, [tokens]
           {"lm_head", Column{}}};
 }
 

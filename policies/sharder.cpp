@@ -189,7 +189,9 @@ StageModule shard_model(std::shared_ptr<torch::nn::Module> model, std::shared_pt
   release(map.buffers);
 
   if (config.tensor_group) {
-    const auto placements = apply_plan(map, policy->shard_plan(*model), *config.tensor_group);
+    const auto plan = plan_for_boost(policy->shard_plan(*model), map, config.sequence_parallel);
+    auto placements = apply_plan(map, plan, *config.tensor_group);
+    if (config.sequence_parallel) add_unruled(map, plan, placements);
     for (std::size_t i = 0; i < map.parameters.size(); ++i)
       module.all_placements[i].axes["tp"] = tensor_placement(map.parameters[i], placements);
   }

@@ -16,6 +16,7 @@ struct ShardConfig {
   const PipelineStageManager* stages = nullptr;  // not owned; null: one stage
   ProcessGroup* tensor_group = nullptr;          // not owned; null: no tensor parallelism
   std::vector<int> layers_of_stage;              // empty: the policy's distribute_layers
+  bool sequence_parallel = false;                // activations between split modules are sequence shards
   std::uint64_t seed = 1;                        // of first values
 };
 
@@ -51,8 +52,8 @@ class StageModule {
 StageModule shard_model(std::shared_ptr<torch::nn::Module> model, std::shared_ptr<const Policy> policy,
                         const ShardConfig& config);
 
-// Tensor parallelism alone: shards the named modules of an ordinary model in place and leaves the rest. The same
-// errors.
+// Tensor parallelism alone: shards the named modules of an ordinary model in place and leaves the rest; a plain
+// forward() and backward() then do. The same errors. Patterns name modules by path, "*" for one part of it.
 std::vector<Placement> parallelize_module(torch::nn::Module& model, ProcessGroup& group, const ShardPlan& plan);
 
 }  // namespace gantry

@@ -34,6 +34,8 @@ RandomContext random_context() {
   return fresh;
 }
 
+std::int64_t sequence_length() { return current ? current->sequence_length : 0; }
+
 torch::Tensor dropout_mask(const torch::Tensor& like, double p, const std::string& name, const RandomContext& context,
                            const std::vector<std::int64_t>& offset, const std::vector<std::int64_t>& global) {
   const torch::NoGradGuard no_grad;

@@ -15,8 +15,7 @@ struct RandomContext {
   std::uint64_t step = 0;  // counts optimizer steps
   std::int64_t first_sample =
       0;  // of this microbatch, counted over all calls of one optimizer step, in the global batch
-  std::int64_t first_token = 0;      // of this rank's shard of the sequence
-  std::int64_t sequence_length = 0;  // global; 0: the tensor's own dim 1
+  std::int64_t sequence_length = 0;  // of the whole sequence, where ranks hold shards of it; 0: not known
 };
 
 // Sets the context of this thread for its lifetime and restores the former one. Nests.
@@ -34,6 +33,9 @@ class RandomContextGuard {
 
 // This thread's context. Outside any guard each call gives a fresh step, so that a plain training loop draws anew.
 RandomContext random_context();
+
+// The whole sequence's length of the current context, 0 where it does not say. Takes no fresh step.
+std::int64_t sequence_length();
 
 // A mask of `like`'s shape and dtype: 0 with probability p, else 1 / (1 - p). An element depends on (seed, step, name,
 // its row-major index in the global tensor); `offset` is the place of the local tensor's first element, by dim, and

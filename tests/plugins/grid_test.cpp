@@ -32,6 +32,13 @@ TEST(Grid, TiedWithDropoutOverAllAxes) {
   expect_layouts_equal({.dropout = 0.1}, product({1, 2, 3, 4}, {1, 2, 3, 4}, {1, 2}, {"1f1b"}, {2}));
 }
 
+TEST(Grid, SequenceParallel) {
+  auto layouts = product({2, 3, 4}, {1, 2, 3}, {1, 2}, {"1f1b"}, {2});
+  for (auto& how : layouts) how.sequence_parallel = true;
+  expect_layouts_equal({.dropout = 0.1}, layouts);
+  expect_layouts_equal({.dropout = 0.1, .tokens = 2}, {layouts.back()});  // a rank without tokens
+}
+
 TEST(Grid, GPipe) {
   expect_layouts_equal({.layers = 7, .dropout = 0.1}, product({1, 2}, {2, 3, 4}, {1, 2}, {"gpipe"}, {3}));
 }

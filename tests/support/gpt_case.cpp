@@ -19,6 +19,7 @@ Config config_of(const GptCase& what, const Parallelism& how) {
                      {"vocab_size", what.vocabulary}, {"n_positions", what.tokens}, {"resid_pdrop", what.dropout},
                      {"embd_pdrop", what.dropout},    {"attn_pdrop", what.dropout}, {"tie_word_embeddings", what.tied}}
           .dump();
+  config.parallel.sequence_parallel = how.sequence_parallel;
   config.schedule.name = how.schedule;
   config.schedule.microbatches = how.microbatches;
   config.precision = what.precision;
@@ -89,7 +90,8 @@ void expect_tensors(const TensorDict& expected, const TensorDict& actual, double
 
 std::string describe(const Parallelism& how) {
   return how.schedule + " tp " + std::to_string(how.layout.tensor) + " pp " + std::to_string(how.layout.pipeline) +
-         " dp " + std::to_string(how.layout.data) + " m " + std::to_string(how.microbatches);
+         " dp " + std::to_string(how.layout.data) + " m " + std::to_string(how.microbatches) +
+         (how.sequence_parallel ? " sequence parallel" : "");
 }
 
 CaseResult run_case(const GptCase& what, const Parallelism& how, const std::string& backend) {

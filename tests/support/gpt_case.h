@@ -30,6 +30,7 @@ struct Parallelism {
   Layout layout;
   std::string schedule = "1f1b";
   int microbatches = 1;
+  bool sequence_parallel = false;
 };
 std::string describe(const Parallelism& parallelism);
 

@@ -1,0 +1,70 @@
+#include "gantry/nn/attention.h"
+
+#include <fmt/format.h>
+
+#include "gantry/core/error.h"
+#include "gantry/tensors/random_context.h"
+
+namespace gantry::nn {
+namespace {
+
+// The key head of each query head held here, by index into the held ones.
+torch::Tensor for_query_heads(const torch::Tensor& key, const HeadRange& heads, const HeadRange& key_heads) {
+  const std::int64_t group = heads.total / key_heads.total;
+  if (group == 1) return key;
+  if (heads.count % key_heads.count == 0 && heads.first == key_heads.first * group &&
+      heads.count == key_heads.count * group)
+    return key.repeat_interleave(group, 1);
+  std::vector<std::int64_t> index;
+  for (std::int64_t head = heads.first; head < heads.first + heads.count; ++head)
+    index.push_back(head / group - key_heads.first);
+  return key.index_select(1, torch::tensor(index, torch::TensorOptions(torch::kInt64).device(key.device())));
+}
+
+torch::Tensor with_dropout(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
+                           const HeadRange& heads, const AttentionOptions& options, const DropoutImpl& dropout) {
+  const std::int64_t tokens = query.size(2);
+  torch::Tensor scores = at::matmul(query * (1 / std::sqrt(static_cast<double>(query.size(3)))), key.transpose(-2, -1));
+  if (options.mask.defined()) scores = scores + options.mask;
+  if (options.causal) {
+    const torch::Tensor later =
+        torch::ones({tokens, tokens}, torch::TensorOptions(torch::kBool).device(query.device())).triu(1);
+    scores = scores.masked_fill(later, -std::numeric_limits<double>::infinity());
+  }
+  const torch::Tensor weights = scores.softmax(-1);
+  const RandomContext context = random_context();
+  const torch::Tensor mask =
+      dropout_mask(weights, dropout.p(), dropout.global_name(), context, {context.first_sample, heads.first, 0, 0},
+                   {0, heads.total, weights.size(2), weights.size(3)});
+  return at::matmul(weights * mask, value);
+}
+
+}  // namespace
+
+HeadRange held_heads(const Linear& projection, std::int64_t head_size, std::int64_t total, std::size_t segment) {
+  const AxisPlacement& placement = projection->weight_placement();
+  if (!placement.sharded()) return {0, total, total};
+  const Segment& part = placement.segments.at(segment);
+  const Range held = part.range_of_rank[projection->group()->rank()];
+  return {(held.begin - part.extent.begin) / head_size, held.size() / head_size, total};
+}
+
+torch::Tensor attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
+                        const HeadRange& heads, const HeadRange& key_heads, const AttentionOptions& options,
+                        const DropoutImpl& dropout) {
+  const torch::Tensor keys = for_query_heads(key, heads, key_heads), values = for_query_heads(value, heads, key_heads);
+  if (dropout.is_training() && dropout.p() > 0) return with_dropout(query, keys, values, heads, options, dropout);
+  std::optional<torch::Tensor> mask;
+  if (options.mask.defined()) mask = options.mask.to(query.scalar_type());
+  return at::scaled_dot_product_attention(query, keys, values, mask, 0.0, options.causal);
+}
+
+torch::Tensor split_heads(const torch::Tensor& features, std::int64_t heads) {
+  return features.view({features.size(0), features.size(1), heads, features.size(2) / heads}).transpose(1, 2);
+}
+
+torch::Tensor merge_heads(const torch::Tensor& heads) {
+  return heads.transpose(1, 2).reshape({heads.size(0), heads.size(2), heads.size(1) * heads.size(3)});
+}
+
+}  // namespace gantry::nn

@@ -1,0 +1,38 @@
+// The core of attention over the heads that a rank holds, and the rotary embedding.
+#pragma once
+
+#include <torch/torch.h>
+
+#include "gantry/nn/dropout.h"
+#include "gantry/nn/linear.h"
+
+namespace gantry::nn {
+
+// The heads of one rank.
+struct HeadRange {
+  std::int64_t first = 0;  // of the global heads
+  std::int64_t count = 0;  // held here
+  std::int64_t total = 0;
+};
+
+// Which of `total` heads of `head_size` features the segment of a column-split projection holds; all before shard().
+HeadRange held_heads(const Linear& projection, std::int64_t head_size, std::int64_t total, std::size_t segment = 0);
+
+struct AttentionOptions {
+  bool causal = false;
+  torch::Tensor mask;  // added to the scores, [samples, 1, 1 or tokens, tokens]; undefined: none
+};
+
+// query [samples, heads, tokens, head size], key and value [samples, key heads, tokens, head size] -> query's shape:
+// softmax(q k^T / sqrt(head size) + mask) v. Key heads are shared by equal groups of query heads (Ainslie et al., arXiv
+// 2305.13245); `heads` and `key_heads` say which ones are here. scaled_dot_product_attention's fused kernel without
+// dropout; with it the mask comes from `dropout`'s name by global head.
+torch::Tensor attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
+                        const HeadRange& heads, const HeadRange& key_heads, const AttentionOptions& options,
+                        const DropoutImpl& dropout);
+
+// [samples, tokens, heads * size] <-> [samples, heads, tokens, size]
+torch::Tensor split_heads(const torch::Tensor& features, std::int64_t heads);
+torch::Tensor merge_heads(const torch::Tensor& heads);
+
+}  // namespace gantry::nn

@@ -1,0 +1,39 @@
+#include "gantry/nn/dropout.h"
+
+#include <fmt/format.h>
+#include <numeric>
+
+#include "gantry/core/error.h"
+#include "gantry/tensors/random_context.h"
+
+namespace gantry::nn {
+
+DropoutImpl::DropoutImpl(double p) : p_(p) {
+  if (!(p >= 0 && p < 1))
+    throw ConfigError({"dropout", fmt::format("probability {}", p), "at least 0 and below 1", ""});
+}
+
+Placements DropoutImpl::shard(const ShardStyle& style, ProcessGroup& group) {
+  if (std::holds_alternative<Whole>(style)) return {};
+  const auto* sequence = std::get_if<SequenceParallel>(&style);
+  if (!sequence) refuse_style("Dropout", style, "SequenceParallel{}");
+  dim_ = sequence->dim;
+  if (group.size() > 1) group_ = &group;
+  return {};
+}
+
+torch::Tensor DropoutImpl::forward(const torch::Tensor& input) {
+  if (!is_training() || p_ == 0) return input;
+  const RandomContext context = random_context();
+  std::vector<std::int64_t> offset(input.dim(), 0), global = input.sizes().vec();
+  offset[0] = context.first_sample;
+  if (group_) {
+    const auto dim = static_cast<std::size_t>(dim_ < 0 ? dim_ + input.dim() : dim_);
+    const Sizes sizes = shard_sizes(input.size(dim_), *group_);
+    offset[dim] += std::accumulate(sizes.begin(), sizes.begin() + group_->rank(), std::int64_t{0});
+    global[dim] = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+  }
+  return input * dropout_mask(input, p_, name_in_model_, context, offset, global);
+}
+
+}  // namespace gantry::nn

@@ -1,0 +1,31 @@
+// Dropout whose masks are the same in every layout.
+#pragma once
+
+#include <torch/torch.h>
+
+#include "gantry/nn/shard_style.h"
+
+namespace gantry::nn {
+
+// Zeroes elements with probability p in training and scales the rest by 1 / (1 - p). The mask depends on (seed, step,
+// global name, place in the global tensor) alone. Input [samples, tokens, features...], replicated over tp, or this
+// rank's part of it along the dim of SequenceParallel.
+class DropoutImpl : public torch::nn::Module, public Shardable, public Named {
+ public:
+  explicit DropoutImpl(double p);
+  torch::Tensor forward(const torch::Tensor& input);
+  Placements shard(const ShardStyle& style, ProcessGroup& group) override;
+  bool follows_sequence() const override { return true; }
+  void set_global_name(const std::string& name) override { name_in_model_ = name; }
+  const std::string& global_name() const { return name_in_model_; }
+  double p() const { return p_; }
+
+ private:
+  double p_;
+  std::string name_in_model_;
+  ProcessGroup* group_ = nullptr;  // over which dim_ is cut; null: whole
+  int dim_ = 1;
+};
+TORCH_MODULE(Dropout);
+
+}  // namespace gantry::nn

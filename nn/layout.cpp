@@ -1,0 +1,86 @@
+#include "gantry/nn/layout.h"
+
+#include <fmt/format.h>
+#include <numeric>
+
+#include "gantry/comm/autograd_collectives.h"
+#include "gantry/core/error.h"
+#include "gantry/core/placement.h"
+#include "gantry/tensors/random_context.h"
+#include "gantry/tensors/tensor_dict.h"
+
+namespace gantry {
+namespace {
+
+torch::Tensor gathered(const torch::Tensor& part, ProcessGroup& group, int dim) {
+  return gather_from_group(part, group, dim, nn::shard_sizes(part.size(dim), group));
+}
+
+// Zero but for this rank's part.
+torch::Tensor embedded(const torch::Tensor& part, ProcessGroup& group, int dim) {
+  const Sizes sizes = nn::shard_sizes(part.size(dim), group);
+  std::vector<torch::Tensor> pieces;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    std::vector<std::int64_t> shape = part.sizes().vec();
+    shape[dim < 0 ? dim + part.dim() : dim] = sizes[rank];
+    pieces.push_back(rank == group.rank() ? part : torch::zeros(shape, part.options().requires_grad(false)));
+  }
+  return torch::cat(pieces, dim);
+}
+
+torch::Tensor from_replicate(const torch::Tensor& tensor, ProcessGroup& group, const Layout& to) {
+  if (const auto* shard = std::get_if<Shard>(&to))
+    return split_to_group(tensor, group, shard->dim, nn::dealt_sizes(tensor.size(shard->dim), group));
+  if (std::holds_alternative<Replicate>(to)) return tensor;
+  return group.rank() == 0 ? tensor * 1 : tensor - tensor.detach();  // rank 0's counts; every rank's gradient is whole
+}
+
+torch::Tensor from_partial(const torch::Tensor& tensor, ProcessGroup& group, const Layout& to) {
+  if (const auto* shard = std::get_if<Shard>(&to))
+    return reduce_scatter_to_group(tensor, group, shard->dim, nn::dealt_sizes(tensor.size(shard->dim), group));
+  return std::holds_alternative<Replicate>(to) ? reduce_from_group(tensor, group) : tensor;
+}
+
+}  // namespace
+
+std::string describe(const Layout& layout) {
+  if (const auto* shard = std::get_if<Shard>(&layout)) return fmt::format("Shard({})", shard->dim);
+  return std::holds_alternative<Replicate>(layout) ? "Replicate" : "Partial";
+}
+
+torch::Tensor redistribute(const torch::Tensor& tensor, ProcessGroup& group, const Layout& from, const Layout& to) {
+  for (const Layout& layout : {from, to})
+    if (const auto* shard = std::get_if<Shard>(&layout); shard && (shard->dim >= tensor.dim() || shard->dim < -tensor.dim()))
+      throw UsageError({"redistribute", fmt::format("{} of a tensor {}", describe(layout), describe(tensor)),
+                        fmt::format("a dim from {} to {}", -tensor.dim(), tensor.dim() - 1), ""});
+  if (from == to) return tensor;
+  if (std::holds_alternative<Replicate>(from)) return from_replicate(tensor, group, to);
+  if (std::holds_alternative<Partial>(from)) return from_partial(tensor, group, to);
+  const int dim = std::get<Shard>(from).dim;
+  if (std::holds_alternative<Partial>(to)) return embedded(tensor, group, dim);
+  return from_replicate(gathered(tensor, group, dim), group, to);
+}
+
+namespace nn {
+
+Sizes dealt_sizes(std::int64_t whole, const ProcessGroup& group) {
+  Sizes sizes;
+  for (const Range& range : deal(whole, 1, group.size(), /*allow_empty=*/true)) sizes.push_back(range.size());
+  return sizes;
+}
+
+Sizes shard_sizes(std::int64_t local, ProcessGroup& group) {
+  if (group.size() == 1) return {local};
+  const std::int64_t whole = sequence_length();
+  if (whole == 0) return all_gather_numbers(group, local);
+  Sizes sizes = dealt_sizes(whole, group);
+  if (sizes[group.rank()] != local) {
+    throw InputError({"sequence shard", fmt::format("{} of {} tokens over {} ranks on rank {}", local, whole, group.size(), group.rank()),
+                      fmt::format("{}, dealt as evenly as possible", sizes[group.rank()]),
+                      "pass activations on as the layer before left them"});
+  }
+  return sizes;
+}
+
+}  // namespace nn
+}  // namespace gantry

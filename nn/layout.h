@@ -1,0 +1,43 @@
+// How an activation lies over a group, and how it is brought from one layout to another.
+//
+// The gradient of a Replicate tensor is whole on every rank, that of a Shard is the same part, and that of a Partial is
+// whole: so every change of layout has exactly one backward.
+#pragma once
+
+#include <string>
+#include <variant>
+
+#include <torch/torch.h>
+
+#include "gantry/comm/process_group.h"
+
+namespace gantry {
+
+struct Replicate {
+  bool operator==(const Replicate&) const = default;
+};
+struct Shard {  // this rank's part along dim; negative dims count from the end
+  int dim = 1;
+  bool operator==(const Shard&) const = default;
+};
+struct Partial {  // the sum over the ranks is the tensor
+  bool operator==(const Partial&) const = default;
+};
+using Layout = std::variant<Replicate, Shard, Partial>;
+std::string describe(const Layout& layout);  // "Shard(1)"
+
+// Any layout to any other, with its gradient. A Shard is dealt as evenly as possible, the first ranks taking the
+// remainder; one that comes in may be cut otherwise, also into nothing. Collective over the group.
+torch::Tensor redistribute(const torch::Tensor& tensor, ProcessGroup& group, const Layout& from, const Layout& to);
+
+namespace nn {
+
+// How `whole` elements of a sharded dim are dealt over the group.
+Sizes dealt_sizes(std::int64_t whole, const ProcessGroup& group);
+
+// Every rank's extent of a dim of which this rank has `local`. Where the RandomContext says the whole length, nothing
+// is sent, and another part than the dealt one is an InputError; elsewhere the ranks exchange their numbers.
+Sizes shard_sizes(std::int64_t local, ProcessGroup& group);
+
+}  // namespace nn
+}  // namespace gantry

@@ -1,0 +1,125 @@
+#include "gantry/nn/linear_function.h"
+
+#include <array>
+
+#include "gantry/core/error.h"
+#include "gantry/nn/layout.h"
+#include "gantry/nn/weight_gradient.h"
+
+namespace gantry::nn {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::Variable;
+using torch::autograd::variable_list;
+
+constexpr std::size_t kMostWeights = 3;
+constexpr std::int64_t kNotGathered = -1;
+using OptionalTensor = std::optional<torch::Tensor>;
+
+// The input's gradient on its way back: summed or reduce-scattered over the group, or as it is.
+class InputGradient {
+ public:
+  InputGradient(torch::Tensor gradient, ProcessGroup* group, std::int64_t gather_dim, const Sizes& sizes)
+      : gradient_(std::move(gradient)), scattered_(gather_dim != kNotGathered) {
+    if (scattered_)
+      part_ = start_reduce_scatter_along(*group, gradient_, static_cast<int>(gather_dim), sizes);
+    else if (group)
+      sum_ = group->all_reduce(gradient_);
+  }
+  torch::Tensor wait() {
+    if (scattered_) return part_.wait();
+    sum_.wait();
+    return gradient_;
+  }
+
+ private:
+  torch::Tensor gradient_;
+  PendingPart part_;
+  Work sum_;
+  bool scattered_;
+};
+
+// The gradient of a weight or bias: into .grad of a leaf (then undefined is returned), else returned.
+template <class Add, class Make>
+torch::Tensor give_gradient(const torch::Tensor& parameter, Add&& add, Make&& make) {
+  if (!parameter.defined() || !parameter.requires_grad()) return {};
+  if (!parameter.is_leaf()) return make();
+  add(gradient_of(parameter));
+  return {};
+}
+
+struct LinearFunction : torch::autograd::Function<LinearFunction> {
+  static variable_list forward(AutogradContext* context, const Variable& input, ProcessGroup* group,
+                               std::int64_t gather_dim, const OptionalTensor& weight0, const OptionalTensor& bias0,
+                               const OptionalTensor& weight1, const OptionalTensor& bias1,
+                               const OptionalTensor& weight2, const OptionalTensor& bias2) {
+    const bool gathers = gather_dim != kNotGathered;
+    Sizes sizes;
+    if (gathers) sizes = shard_sizes(input.size(gather_dim), *group);
+    const torch::Tensor whole = gathers ? all_gather_along(*group, input, static_cast<int>(gather_dim), sizes) : input;
+    const torch::Tensor rows = whole.reshape({-1, weight0->size(1)});
+    variable_list outputs, saved{rows};
+    std::vector<std::int64_t> shape = whole.sizes().vec();
+    for (const auto& [weight, bias] : {std::pair(weight0, bias0), {weight1, bias1}, {weight2, bias2}}) {
+      saved.push_back(weight.value_or(torch::Tensor()));
+      saved.push_back(bias.value_or(torch::Tensor()));
+      if (!weight) continue;
+      shape.back() = weight->size(0);
+      outputs.push_back((bias ? at::addmm(*bias, rows, weight->t()) : at::mm(rows, weight->t())).view(shape));
+    }
+    context->save_for_backward(saved);
+    context->saved_data["shape"] = whole.sizes().vec();
+    context->saved_data["group"] = reinterpret_cast<std::int64_t>(group);
+    context->saved_data["sizes"] = sizes;
+    context->saved_data["gather_dim"] = gather_dim;
+    return outputs;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    auto* group = reinterpret_cast<ProcessGroup*>(context->saved_data["group"].toInt());
+    for (std::size_t i = 0; i < gradients.size(); ++i)
+      gradients[i] = gradients[i].reshape({-1, saved[1 + 2 * i].size(0)});
+
+    std::optional<InputGradient> input_gradient;
+    if (context->needs_input_grad(0)) {
+      torch::Tensor sum;
+      for (std::size_t i = 0; i < gradients.size(); ++i)
+        sum = sum.defined() ? sum.addmm_(gradients[i], saved[1 + 2 * i]) : at::mm(gradients[i], saved[1]);
+      input_gradient.emplace(sum.view(context->saved_data["shape"].toIntVector()), group,
+                             context->saved_data["gather_dim"].toInt(), context->saved_data["sizes"].toIntVector());
+    }
+    variable_list results(3 + 2 * kMostWeights);
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      const torch::Tensor &rows = saved[0], &gradient = gradients[i];
+      results[3 + 2 * i] = give_gradient(
+          saved[1 + 2 * i], [&](torch::Tensor& into) { into.addmm_(gradient.t(), rows); },
+          [&] { return at::mm(gradient.t(), rows); });
+      results[4 + 2 * i] = give_gradient(
+          saved[2 + 2 * i], [&](torch::Tensor& into) { into.add_(gradient.sum(0)); }, [&] { return gradient.sum(0); });
+    }
+    if (input_gradient) results[0] = input_gradient->wait();
+    return results;
+  }
+};
+
+}  // namespace
+
+std::vector<torch::Tensor> linear(const torch::Tensor& input, const std::vector<LinearWeight>& weights,
+                                  const LinearInput& how) {
+  if (weights.empty() || weights.size() > kMostWeights)
+    throw InternalError({"linear", std::to_string(weights.size()) + " weights on one input", "1 to 3", ""});
+  std::array<OptionalTensor, 2 * kMostWeights> tensors;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    tensors[2 * i] = weights[i].weight;
+    if (weights[i].bias.defined()) tensors[2 * i + 1] = weights[i].bias;
+  }
+  ProcessGroup* group = how.group && how.group->size() > 1 ? how.group : nullptr;
+  std::int64_t gather_dim = kNotGathered;
+  if (group && how.gather_dim) gather_dim = *how.gather_dim < 0 ? *how.gather_dim + input.dim() : *how.gather_dim;
+  return LinearFunction::apply(input, group, gather_dim, tensors[0], tensors[1], tensors[2], tensors[3], tensors[4],
+                               tensors[5]);
+}
+
+}  // namespace gantry::nn

@@ -1,0 +1,32 @@
+// The arithmetic of linear layers, split or not: one function, so that every layout adds in the same order.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include "gantry/comm/process_group.h"
+
+namespace gantry::nn {
+
+// How an input reaches the weights. Without a group: as it is. With one: its gradient is summed over the group; and
+// where gather_dim is given, the input is this rank's part along it, is gathered, and gets its part of that sum.
+struct LinearInput {
+  ProcessGroup* group = nullptr;
+  std::optional<int> gather_dim;
+};
+
+struct LinearWeight {
+  torch::Tensor weight;  // [out, in]
+  torch::Tensor bias;    // [out] or undefined
+};
+
+// x W^T + b for one to three weights that read the same input [..., in]: one gather forward, one sum backward. The
+// backward starts the input gradient's collective before it computes the weights' gradients and waits after them; it
+// adds gradients of leaves straight into their .grad (no temporary of the weight's size), and returns those of weights
+// that were computed from others.
+std::vector<torch::Tensor> linear(const torch::Tensor& input, const std::vector<LinearWeight>& weights,
+                                  const LinearInput& how);
+
+}  // namespace gantry::nn

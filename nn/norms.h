@@ -1,0 +1,51 @@
+// LayerNorm and RmsNorm over the last dim. Under SequenceParallel their input is this rank's part of the tokens, and
+// their parameters' gradients are partial sums over tp.
+#pragma once
+
+#include <torch/torch.h>
+
+#include "gantry/nn/shard_style.h"
+
+namespace gantry::nn {
+
+// What norms share: replicated parameters on whole activations or on sequence shards.
+class NormImpl : public torch::nn::Module, public Shardable {
+ public:
+  Placements shard(const ShardStyle& style, ProcessGroup& group) override;
+  bool follows_sequence() const override { return true; }
+
+ protected:
+  // The parameter with its gradient summed over tp in the backward, where that is asked for.
+  torch::Tensor used(const torch::Tensor& parameter) const;
+
+ private:
+  ProcessGroup* summed_over_ = nullptr;
+};
+
+// Drop-in for torch::nn::LayerNorm over one dim. Parameters weight [size] (ones) and bias [size] (zeros).
+class LayerNormImpl : public NormImpl {
+ public:
+  explicit LayerNormImpl(std::int64_t size, double eps = 1e-5);
+  torch::Tensor forward(const torch::Tensor& input);
+  torch::Tensor weight, bias;
+
+ private:
+  std::int64_t size_;
+  double eps_;
+};
+TORCH_MODULE(LayerNorm);
+
+// x / sqrt(mean(x^2) + eps) * weight (Zhang & Sennrich, arXiv 1910.07467). Parameter weight [size] (ones).
+class RmsNormImpl : public NormImpl {
+ public:
+  explicit RmsNormImpl(std::int64_t size, double eps = 1e-6);
+  torch::Tensor forward(const torch::Tensor& input);
+  torch::Tensor weight;
+
+ private:
+  std::int64_t size_;
+  double eps_;
+};
+TORCH_MODULE(RmsNorm);
+
+}  // namespace gantry::nn
