@@ -109,11 +109,17 @@ LrSchedule build_lr_schedule(const Config& config) {
   return {config.lr_schedule, config.optimizer.lr, config.train.steps};
 }
 
-void load_weights(const Config& config, Boosted& boosted, const ProcessGroupMesh& mesh) {
-  if (config.model.path.empty()) return;
+Criterion build_criterion(const Config& config) {
   const auto& family = models::families().at(config.model.policy);
-  load_hugging_face(config.model.path, family.tensor_names(model_json(config)),
-                    boosted.model->stage_module().parameters, {{"tp", mesh.coordinate("tp")}});
+  const std::string task = family.task ? family.task(model_json(config)) : "tokens";
+  if (task == "spans") return answer_span_loss();
+  return task == "none" ? Criterion() : cross_entropy();
+}
+
+std::vector<std::string> load_weights(const Config& config, Boosted& boosted, const ProcessGroupMesh& mesh) {
+  if (config.model.path.empty()) return {};
+  return load_hugging_face(config.model.path, models::families().at(config.model.policy), model_json(config),
+                           boosted.model->stage_module().parameters, {{"tp", mesh.coordinate("tp")}});
 }
 
 }  // namespace gantry

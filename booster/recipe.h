@@ -27,7 +27,12 @@ std::shared_ptr<DataLoader> build_loader(const Config& config);
 
 LrSchedule build_lr_schedule(const Config& config);
 
+// What the model's head is trained with: cross entropy over tokens or samples, answer spans, or nothing for a model
+// without a head.
+Criterion build_criterion(const Config& config);
+
 // Fills the boosted model's parameters from model.path, each rank reading what it holds; nothing without a path.
-void load_weights(const Config& config, Boosted& boosted, const ProcessGroupMesh& mesh);
+// Returns the parameters of a new head, which the directory lacks: they keep their first values.
+std::vector<std::string> load_weights(const Config& config, Boosted& boosted, const ProcessGroupMesh& mesh);
 
 }  // namespace gantry

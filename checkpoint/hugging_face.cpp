@@ -34,7 +34,8 @@ std::string shard_path(const std::string& directory, const json& name) {
 // The directory's tensors by the family's names, wherever they lie.
 class TensorSource {
  public:
-  TensorSource(const std::string& directory, const std::string& model_type) : directory_(directory) {
+  TensorSource(const std::string& directory, const models::ModelFamily& family, const json& keys)
+      : directory_(directory) {
     std::set<std::string> paths;
     const std::string index = directory + "/model.safetensors.index.json";
     if (fs::exists(directory + "/model.safetensors")) {
@@ -51,7 +52,7 @@ class TensorSource {
     for (const auto& path : paths) {
       files_.push_back(std::make_unique<SafetensorsFile>(path));
       for (const auto& name : files_.back()->names())
-        if (const std::string known = models::normalise_name(model_type, name); !known.empty())
+        if (const std::string known = family.normalise_name ? family.normalise_name(keys, name) : name; !known.empty())
           places_[known] = {files_.back().get(), name};
     }
   }
@@ -70,17 +71,18 @@ class TensorSource {
   std::map<std::string, std::pair<const SafetensorsFile*, std::string>> places_;
 };
 
+// Refuses missing and unexpected names.
 void check_names(const TensorSource& source, const std::vector<models::TensorName>& names,
-                 const std::string& directory) {
+                 const models::ModelFamily& family, const json& keys, const std::string& directory) {
   std::set<std::string> expected;
   std::vector<std::string> missing, unexpected;
   for (const auto& name : names) {
     expected.insert(name.hugging_face);
-    if (!source.contains(name.hugging_face)) missing.push_back(name.hugging_face);
+    if (!source.contains(name.hugging_face) && !name.new_allowed) missing.push_back(name.hugging_face);
   }
-  // A tied head may be stored beside the embedding that it equals.
   for (const auto& name : source.names())
-    if (!expected.contains(name) && name != "lm_head.weight") unexpected.push_back(name);
+    if (!expected.contains(name) && !(family.is_other_heads && family.is_other_heads(keys, name)))
+      unexpected.push_back(name);
   if (missing.empty() && unexpected.empty()) return;
   throw InputError({directory,
                     fmt::format("{} tensors are missing ({}) and {} unexpected ({})", missing.size(),
@@ -113,18 +115,25 @@ void load_one(const TensorSource& source, const models::TensorName& name, const 
 
 json read_model_config(const std::string& directory) { return read_json(directory + "/config.json"); }
 
-void load_hugging_face(const std::string& directory, const std::vector<models::TensorName>& names,
-                       const std::vector<HeldTensor>& held, const std::map<std::string, int>& coordinates) {
-  const TensorSource source(directory, read_model_config(directory).value("model_type", ""));
-  check_names(source, names, directory);
+std::vector<std::string> load_hugging_face(const std::string& directory, const models::ModelFamily& family,
+                                           const json& keys, const std::vector<HeldTensor>& held,
+                                           const std::map<std::string, int>& coordinates) {
+  const TensorSource source(directory, family, keys);
+  const auto names = family.tensor_names(keys);
+  check_names(source, names, family, keys, directory);
   std::map<std::string, const models::TensorName*> by_name;
-  for (const auto& name : names) by_name[name.name] = &name;
+  std::vector<std::string> fresh;
+  for (const auto& name : names) {
+    by_name[name.name] = &name;
+    if (!source.contains(name.hugging_face)) fresh.push_back(name.name);
+  }
   for (const auto& tensor : held) {
     const auto found = by_name.find(tensor.placement.name);
     if (found == by_name.end())
       throw InternalError({tensor.placement.name, "has no name in Hugging Face's files", "", ""});
-    load_one(source, *found->second, tensor, coordinates);
+    if (source.contains(found->second->hugging_face)) load_one(source, *found->second, tensor, coordinates);
   }
+  return fresh;
 }
 
 TensorDict to_hugging_face(const std::vector<models::TensorName>& names, const TensorDict& tensors) {

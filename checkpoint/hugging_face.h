@@ -12,10 +12,12 @@ namespace gantry {
 // config.json. InputError if it is missing or no JSON object.
 nlohmann::json read_model_config(const std::string& directory);
 
-// Fills every held tensor with this rank's part of the file's tensor, turned and converted as needed. `coordinates`:
-// this rank's, by axis. InputError that lists missing and unexpected names, or names both shapes where they differ.
-void load_hugging_face(const std::string& directory, const std::vector<models::TensorName>& names,
-                       const std::vector<HeldTensor>& held, const std::map<std::string, int>& coordinates);
+// Fills every held tensor with this rank's part of the file's tensor, turned and converted as needed. `keys`: the
+// model's own config. `coordinates`: this rank's, by axis. InputError that lists missing and unexpected names, or names
+// both shapes where they differ. Returns the names of a new head's tensors, which the file lacks: they keep their values.
+std::vector<std::string> load_hugging_face(const std::string& directory, const models::ModelFamily& family,
+                                           const nlohmann::json& keys, const std::vector<HeldTensor>& held,
+                                           const std::map<std::string, int>& coordinates);
 
 // Whole tensors under Hugging Face's names and in their orientation.
 TensorDict to_hugging_face(const std::vector<models::TensorName>& names, const TensorDict& tensors);

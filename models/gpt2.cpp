@@ -4,14 +4,10 @@
 #include <fmt/format.h>
 
 #include "gantry/core/error.h"
+#include "gantry/nn/activation.h"
 
 namespace gantry::models {
 namespace {
-
-torch::Tensor activate(const torch::Tensor& input, const std::string& name) {
-  if (name == "gelu_new") return torch::gelu(input, "tanh");
-  return name == "relu" ? torch::relu(input) : torch::gelu(input);
-}
 
 // The first values of Hugging Face's GPT-2: the projections into the residual stream are scaled by the depth.
 void initialise(Gpt2Impl& model) {
@@ -39,13 +35,13 @@ Gpt2AttentionImpl::Gpt2AttentionImpl(const Gpt2Config& config)
   resid_dropout = register_module("resid_dropout", nn::Dropout(config.resid_pdrop));
 }
 
-torch::Tensor Gpt2AttentionImpl::forward(const torch::Tensor& hidden) {
+torch::Tensor Gpt2AttentionImpl::forward(const torch::Tensor& hidden, const torch::Tensor& keep) {
   const nn::HeadRange held = nn::held_heads(qkv, head_size_, heads_);
   const torch::Tensor fused = qkv(hidden);
   const auto parts =
       fused.view({fused.size(0), fused.size(1), 3, held.count, head_size_}).permute({2, 0, 3, 1, 4}).unbind(0);
   const torch::Tensor mixed =
-      nn::attention(parts[0], parts[1], parts[2], held, held, {.causal = true, .mask = {}}, *attn_dropout);
+      nn::attention(parts[0], parts[1], parts[2], held, held, {.causal = true, .keep = keep}, *attn_dropout);
   return resid_dropout(proj(nn::merge_heads(mixed)));
 }
 
@@ -57,7 +53,7 @@ Gpt2MlpImpl::Gpt2MlpImpl(const Gpt2Config& config) : activation_(config.activati
 }
 
 torch::Tensor Gpt2MlpImpl::forward(const torch::Tensor& hidden) {
-  return dropout(down(activate(up(hidden), activation_)));
+  return dropout(down(nn::activate(up(hidden), activation_)));
 }
 
 Gpt2BlockImpl::Gpt2BlockImpl(const Gpt2Config& config) {
@@ -67,8 +63,8 @@ Gpt2BlockImpl::Gpt2BlockImpl(const Gpt2Config& config) {
   mlp = register_module("mlp", Gpt2Mlp(config));
 }
 
-torch::Tensor Gpt2BlockImpl::forward(const torch::Tensor& hidden) {
-  const torch::Tensor attended = hidden + attn(ln_1(hidden));
+torch::Tensor Gpt2BlockImpl::forward(const torch::Tensor& hidden, const torch::Tensor& keep) {
+  const torch::Tensor attended = hidden + attn(ln_1(hidden), keep);
   return attended + mlp(ln_2(attended));
 }
 
@@ -94,15 +90,16 @@ torch::Tensor Gpt2Impl::embed(const torch::Tensor& input_ids) {
   return drop(wte(input_ids) + wpe(torch::arange(tokens, input_ids.options())));
 }
 
-torch::Tensor Gpt2Impl::block(int layer, const torch::Tensor& hidden) {
-  return h->at<Gpt2BlockImpl>(layer).forward(hidden);
+torch::Tensor Gpt2Impl::block(int layer, const torch::Tensor& hidden, const torch::Tensor& keep) {
+  return h->at<Gpt2BlockImpl>(layer).forward(hidden, keep);
 }
 
 torch::Tensor Gpt2Impl::head(const torch::Tensor& hidden) { return lm_head(ln_f(hidden)); }
 
 TensorDict Gpt2Impl::forward(const TensorDict& inputs) {
   torch::Tensor hidden = embed(inputs.at("input_ids"));
-  for (int layer = 0; layer < static_cast<int>(h->size()); ++layer) hidden = block(layer, hidden);
+  const torch::Tensor keep = nn::kept_tokens(inputs.get("attention_mask"));
+  for (int layer = 0; layer < static_cast<int>(h->size()); ++layer) hidden = block(layer, hidden, keep);
   return {{"logits", head(hidden)}};
 }
 

@@ -30,7 +30,8 @@ struct Gpt2Config {  // Hugging Face's keys
 class Gpt2AttentionImpl : public torch::nn::Module {
  public:
   explicit Gpt2AttentionImpl(const Gpt2Config& config);
-  torch::Tensor forward(const torch::Tensor& hidden);  // [B, S, H] -> [B, S, H]
+  // [B, S, H] -> [B, S, H]; `keep` as of nn::AttentionOptions
+  torch::Tensor forward(const torch::Tensor& hidden, const torch::Tensor& keep);
   nn::Linear qkv{nullptr}, proj{nullptr};
   nn::Dropout attn_dropout{nullptr}, resid_dropout{nullptr};
 
@@ -54,7 +55,7 @@ TORCH_MODULE(Gpt2Mlp);
 class Gpt2BlockImpl : public torch::nn::Module {
  public:
   explicit Gpt2BlockImpl(const Gpt2Config& config);
-  torch::Tensor forward(const torch::Tensor& hidden);
+  torch::Tensor forward(const torch::Tensor& hidden, const torch::Tensor& keep);
   nn::LayerNorm ln_1{nullptr}, ln_2{nullptr};
   Gpt2Attention attn{nullptr};
   Gpt2Mlp mlp{nullptr};
@@ -65,11 +66,11 @@ class Gpt2Impl : public torch::nn::Module {
  public:
   explicit Gpt2Impl(const Gpt2Config& config);
 
-  // The whole model: {input_ids int64 [B, S]} -> {logits [B, S, V]}.
+  // The whole model: {input_ids int64 [B, S], attention_mask [B, S] or absent} -> {logits [B, S, V]}.
   TensorDict forward(const TensorDict& inputs);
   // Its parts, for a pipeline: embedding, one block, head.
   torch::Tensor embed(const torch::Tensor& input_ids);  // [B, S] -> [B, S, H]; InputError if S > n_positions
-  torch::Tensor block(int layer, const torch::Tensor& hidden);
+  torch::Tensor block(int layer, const torch::Tensor& hidden, const torch::Tensor& keep);
   torch::Tensor head(const torch::Tensor& hidden);  // [B, S, H] -> [B, S, V]
 
   const Gpt2Config config;

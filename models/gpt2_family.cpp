@@ -2,48 +2,18 @@
 
 #include <fmt/format.h>
 
-#include "gantry/core/error.h"
+#include "gantry/models/config_keys.h"
 
 namespace gantry::models {
 namespace {
 
 using nlohmann::json;
 
-[[noreturn]] void refuse(const std::string& key, const json& value, const std::string& expected) {
-  throw ConfigError({"model.config." + key, "is " + value.dump(), expected, "see the model's config.json"});
-}
-
-std::int64_t size_of(const json& config, const std::string& key, std::int64_t missing, std::int64_t least = 1) {
-  if (!config.contains(key) || config[key].is_null()) return missing;
-  const json& value = config[key];
-  constexpr std::int64_t kMost = std::int64_t{1} << 31;
-  if (!value.is_number_integer() || value.get<double>() < static_cast<double>(least) ||
-      value.get<double>() > static_cast<double>(kMost))
-    refuse(key, value, fmt::format("a whole number from {}", least));
-  return value.get<std::int64_t>();
-}
-
-double number_of(const json& config, const std::string& key, double missing, double least, double below) {
-  if (!config.contains(key) || config[key].is_null()) return missing;
-  const json& value = config[key];
-  if (!value.is_number() || !(value.get<double>() >= least && value.get<double>() < below))
-    refuse(key, value, fmt::format("a number from {} to below {}", least, below));
-  return value.get<double>();
-}
-
-bool flag_of(const json& config, const std::string& key, bool missing) {
-  if (!config.contains(key) || config[key].is_null()) return missing;
-  if (!config[key].is_boolean()) refuse(key, config[key], "true or false");
-  return config[key].get<bool>();
-}
-
 void refuse_other_mathematics(const json& config) {
-  if (flag_of(config, "scale_attn_by_inverse_layer_idx", false))
-    refuse("scale_attn_by_inverse_layer_idx", true, "false");
-  if (flag_of(config, "add_cross_attention", false)) refuse("add_cross_attention", true, "false");
-  if (!flag_of(config, "scale_attn_weights", true)) refuse("scale_attn_weights", false, "true");
-  if (config.contains("model_type") && config["model_type"] != "gpt2")
-    refuse("model_type", config["model_type"], "\"gpt2\"");
+  only_value(config, "scale_attn_by_inverse_layer_idx", false);
+  only_value(config, "add_cross_attention", false);
+  only_value(config, "scale_attn_weights", true);
+  only_value(config, "model_type", "gpt2");
 }
 
 std::vector<TensorName> tensor_names(const json& keys) {
@@ -65,6 +35,18 @@ std::vector<TensorName> tensor_names(const json& keys) {
   names.push_back({"ln_f.bias", "transformer.ln_f.bias"});
   if (!config.tie_word_embeddings) names.push_back({"lm_head.weight", "lm_head.weight"});
   return names;
+}
+
+// Causal masks that old files carry as buffers; files of the bare model lack the prefix.
+std::string normalise(const json&, const std::string& file_name) {
+  if (file_name.ends_with(".attn.bias") || file_name.ends_with(".attn.masked_bias")) return "";
+  const bool bare = !file_name.starts_with("transformer.") && !file_name.starts_with("lm_head.");
+  return bare ? "transformer." + file_name : file_name;
+}
+
+// A tied head may be stored beside the embedding that it equals.
+bool is_other_heads(const json& keys, const std::string& name) {
+  return name == "lm_head.weight" && gpt2_config(keys).tie_word_embeddings;
 }
 
 json hugging_face_config(const json& keys) {
@@ -94,30 +76,25 @@ json hugging_face_config(const json& keys) {
 }  // namespace
 
 Gpt2Config gpt2_config(const json& keys) {
-  if (!keys.is_object())
-    throw ConfigError({"model.config", "is " + keys.dump(), "a mapping of Hugging Face's GPT-2 keys", ""});
+  require_object(keys, "GPT-2");
   refuse_other_mathematics(keys);
   Gpt2Config config;
-  config.vocab_size = size_of(keys, "vocab_size", config.vocab_size);
-  config.n_positions = size_of(keys, "n_positions", config.n_positions);
-  config.n_embd = size_of(keys, "n_embd", config.n_embd);
-  config.n_layer = size_of(keys, "n_layer", config.n_layer);
-  config.n_head = size_of(keys, "n_head", config.n_head);
-  config.n_inner = size_of(keys, "n_inner", 0);
-  config.resid_pdrop = number_of(keys, "resid_pdrop", config.resid_pdrop, 0, 1);
-  config.embd_pdrop = number_of(keys, "embd_pdrop", config.embd_pdrop, 0, 1);
-  config.attn_pdrop = number_of(keys, "attn_pdrop", config.attn_pdrop, 0, 1);
-  config.layer_norm_epsilon = number_of(keys, "layer_norm_epsilon", config.layer_norm_epsilon, 0, 1);
-  config.initializer_range = number_of(keys, "initializer_range", config.initializer_range, 0, 100);
-  config.tie_word_embeddings = flag_of(keys, "tie_word_embeddings", config.tie_word_embeddings);
-  if (keys.contains("activation_function")) {
-    const json& name = keys["activation_function"];
-    if (name != "gelu_new" && name != "gelu" && name != "relu")
-      refuse("activation_function", name, "gelu_new, gelu or relu");
-    config.activation_function = name;
-  }
+  config.vocab_size = size_key(keys, "vocab_size", config.vocab_size);
+  config.n_positions = size_key(keys, "n_positions", config.n_positions);
+  config.n_embd = size_key(keys, "n_embd", config.n_embd);
+  config.n_layer = size_key(keys, "n_layer", config.n_layer);
+  config.n_head = size_key(keys, "n_head", config.n_head);
+  config.n_inner = size_key(keys, "n_inner", 0);
+  config.resid_pdrop = number_key(keys, "resid_pdrop", config.resid_pdrop, 0, 1);
+  config.embd_pdrop = number_key(keys, "embd_pdrop", config.embd_pdrop, 0, 1);
+  config.attn_pdrop = number_key(keys, "attn_pdrop", config.attn_pdrop, 0, 1);
+  config.layer_norm_epsilon = number_key(keys, "layer_norm_epsilon", config.layer_norm_epsilon, 0, 1);
+  config.initializer_range = number_key(keys, "initializer_range", config.initializer_range, 0, 100);
+  config.tie_word_embeddings = flag_key(keys, "tie_word_embeddings", config.tie_word_embeddings);
+  config.activation_function =
+      choice_key(keys, "activation_function", config.activation_function, {"gelu_new", "gelu", "relu"});
   if (config.n_embd % config.n_head != 0)
-    refuse("n_embd", config.n_embd, fmt::format("a multiple of n_head {}", config.n_head));
+    refuse_key("n_embd", config.n_embd, fmt::format("a multiple of n_head {}", config.n_head));
   return config;
 }
 
@@ -131,7 +108,9 @@ ModelFamily gpt2_family() {
           .architectures = {"GPT2LMHeadModel"},
           .vocabulary_size = [](const json& keys) { return gpt2_config(keys).vocab_size; },
           .context_length = [](const json& keys) { return gpt2_config(keys).n_positions; },
-          .layers = [](const json& keys) { return static_cast<int>(gpt2_config(keys).n_layer); }};
+          .layers = [](const json& keys) { return static_cast<int>(gpt2_config(keys).n_layer); },
+          .normalise_name = normalise,
+          .is_other_heads = is_other_heads};
 }
 
 }  // namespace gantry::models

@@ -18,7 +18,8 @@ namespace gantry::models {
 struct TensorName {
   std::string name;
   std::string hugging_face;
-  bool transposed = false;  // stored [in, out] there
+  bool transposed = false;   // stored [in, out] there
+  bool new_allowed = false;  // of a head that a file of the bare model lacks: it keeps its first values
 };
 
 struct ModelFamily {
@@ -34,13 +35,17 @@ struct ModelFamily {
   std::function<std::int64_t(const nlohmann::json& config)> vocabulary_size;
   std::function<std::int64_t(const nlohmann::json& config)> context_length;
   std::function<int(const nlohmann::json& config)> layers;
+  // What the head is trained on: "tokens" ({logits} against {labels}, aligned; also one label a sample), "spans" ({logits
+  // [B, S, 2]} against {start_positions, end_positions}), or "none". Unset: "tokens".
+  std::function<std::string(const nlohmann::json& config)> task;
+  // The family's name for a tensor of a file (prefixes and spellings differ between versions), "" to ignore it. Unset:
+  // as it is.
+  std::function<std::string(const nlohmann::json& config, const std::string& file_name)> normalise_name;
+  // True for tensors of a head that this model does not have: they are passed over. Unset: there are none.
+  std::function<bool(const nlohmann::json& config, const std::string& name)> is_other_heads;
 };
 
 // The registry; Gantry's own families are in it from the start.
 Registry<ModelFamily>& families();
-
-// Names that are in files of some versions and may be ignored or renamed when reading ("transformer." prefix missing,
-// "attn.bias" causal masks): the family's name for a file's tensor, or "" to ignore it.
-std::string normalise_name(const std::string& model_type, const std::string& file_name);
 
 }  // namespace gantry::models

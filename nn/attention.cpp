@@ -21,12 +21,28 @@ torch::Tensor for_query_heads(const torch::Tensor& key, const HeadRange& heads, 
   return key.index_select(1, torch::tensor(index, torch::TensorOptions(torch::kInt64).device(key.device())));
 }
 
+// Added to the scores: zero where a key counts, the dtype's least number where not, as Hugging Face's models do. A query
+// without any key then sees all of them alike, not NaN.
+torch::Tensor additive_mask(const AttentionOptions& options, const torch::Tensor& query) {
+  if (!options.keep.defined()) return {};
+  torch::Tensor keep = options.keep.unsqueeze(1).unsqueeze(1);
+  if (options.causal) {
+    const std::int64_t tokens = query.size(2);
+    keep = keep & torch::ones({tokens, tokens}, keep.options()).tril();
+  }
+  double least = std::numeric_limits<float>::lowest();
+  if (query.scalar_type() == torch::kFloat64) least = std::numeric_limits<double>::lowest();
+  if (query.scalar_type() == torch::kHalf) least = -65504;
+  return torch::zeros(keep.sizes(), query.options().requires_grad(false)).masked_fill(~keep, least);
+}
+
 torch::Tensor with_dropout(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
                            const HeadRange& heads, const AttentionOptions& options, const DropoutImpl& dropout) {
   const std::int64_t tokens = query.size(2);
   torch::Tensor scores = at::matmul(query * (1 / std::sqrt(static_cast<double>(query.size(3)))), key.transpose(-2, -1));
-  if (options.mask.defined()) scores = scores + options.mask;
-  if (options.causal) {
+  if (const torch::Tensor mask = additive_mask(options, query); mask.defined()) {
+    scores = scores + mask;
+  } else if (options.causal) {
     const torch::Tensor later =
         torch::ones({tokens, tokens}, torch::TensorOptions(torch::kBool).device(query.device())).triu(1);
     scores = scores.masked_fill(later, -std::numeric_limits<double>::infinity());
@@ -55,8 +71,14 @@ torch::Tensor attention(const torch::Tensor& query, const torch::Tensor& key, co
   const torch::Tensor keys = for_query_heads(key, heads, key_heads), values = for_query_heads(value, heads, key_heads);
   if (dropout.is_training() && dropout.p() > 0) return with_dropout(query, keys, values, heads, options, dropout);
   std::optional<torch::Tensor> mask;
-  if (options.mask.defined()) mask = options.mask.to(query.scalar_type());
-  return at::scaled_dot_product_attention(query, keys, values, mask, 0.0, options.causal);
+  if (options.keep.defined()) mask = additive_mask(options, query);
+  return at::scaled_dot_product_attention(query, keys, values, mask, 0.0, options.causal && !mask);
+}
+
+torch::Tensor kept_tokens(const torch::Tensor& attention_mask) {
+  if (!attention_mask.defined()) return {};
+  const torch::Tensor keep = attention_mask != 0;
+  return keep.all().item<bool>() ? torch::Tensor() : keep;
 }
 
 torch::Tensor split_heads(const torch::Tensor& features, std::int64_t heads) {

@@ -20,11 +20,15 @@ HeadRange held_heads(const Linear& projection, std::int64_t head_size, std::int6
 
 struct AttentionOptions {
   bool causal = false;
-  torch::Tensor mask;  // added to the scores, [samples, 1, 1 or tokens, tokens]; undefined: none
+  torch::Tensor keep;  // bool [samples, tokens]: keys that count; undefined: all
 };
 
+// The tokens that an attention mask [samples, tokens] of zeros and ones keeps; undefined where it keeps all of them or
+// there is none.
+torch::Tensor kept_tokens(const torch::Tensor& attention_mask);
+
 // query [samples, heads, tokens, head size], key and value [samples, key heads, tokens, head size] -> query's shape:
-// softmax(q k^T / sqrt(head size) + mask) v. Key heads are shared by equal groups of query heads (Ainslie et al., arXiv
+// softmax(q k^T / sqrt(head size)) v over the keys that count. Key heads are shared by equal groups of query heads (Ainslie et al., arXiv
 // 2305.13245); `heads` and `key_heads` say which ones are here. scaled_dot_product_attention's fused kernel without
 // dropout; with it the mask comes from `dropout`'s name by global head.
 torch::Tensor attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,

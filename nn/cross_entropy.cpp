@@ -91,41 +91,44 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
   }
 };
 
-}  // namespace
-
-Loss cross_entropy(const torch::Tensor& logits, const torch::Tensor& labels, ProcessGroup& group,
-                   const AxisPlacement& vocabulary, const CrossEntropyOptions& options) {
-  std::int64_t first = 0, whole = logits.size(-1);
-  if (vocabulary.sharded()) {
-    const Range own = vocabulary.ranges(group.rank()).front();
-    first = own.begin;
-    whole = vocabulary.segments.front().extent.end;
-    if (logits.size(-1) != own.size()) {
-      throw UsageError({"cross entropy",
-                        fmt::format("{} logits a token, where this rank's part of the vocabulary is {}",
-                                    logits.size(-1), own.size()),
-                        "logits split over tp as the output layer leaves them",
-                        "don't gather the logits, or pass replicate() for whole ones"});
-    }
-  }
-  if (options.vocabulary > whole)
-    throw UsageError({"cross entropy", fmt::format("a vocabulary of {} over {} columns", options.vocabulary, whole),
+// `columns` is the extent of the whole last dim; `terms` says what of it is here.
+Loss sum_over(const torch::Tensor& logits, const torch::Tensor& labels, Terms terms, std::int64_t columns,
+              const CrossEntropyOptions& options) {
+  if (options.vocabulary > columns)
+    throw UsageError({"cross entropy", fmt::format("a vocabulary of {} over {} columns", options.vocabulary, columns),
                       "at most the columns that there are", ""});
-  if (options.vocabulary > 0) whole = options.vocabulary;
   const torch::Tensor flat = labels.reshape({-1});
   if (flat.numel() * logits.size(-1) != logits.numel())
     throw UsageError({"cross entropy", fmt::format("logits {} and labels {}", describe(logits), describe(labels)),
                       "a label for every row of logits", ""});
-  check_labels(flat, whole, options.ignore_index);
-  // Whole logits are the same on every rank: each sums its own, without a group.
-  const Terms terms{.group = vocabulary.sharded() ? &group : nullptr,
-                    .first = first,
-                    .vocabulary = whole,
-                    .ignored = options.ignore_index,
-                    .smoothing = options.label_smoothing,
-                    .z_loss = options.z_loss};
+  terms.vocabulary = options.vocabulary > 0 ? options.vocabulary : columns;
+  terms.ignored = options.ignore_index;
+  terms.smoothing = options.label_smoothing;
+  terms.z_loss = options.z_loss;
+  check_labels(flat, terms.vocabulary, terms.ignored);
   const torch::Tensor sum = CrossEntropy::apply(logits.reshape({-1, logits.size(-1)}), flat, terms);
   return Loss(sum, (flat != options.ignore_index).sum());
+}
+
+}  // namespace
+
+Loss cross_entropy(const torch::Tensor& logits, const torch::Tensor& labels, ProcessGroup& group,
+                   const AxisPlacement& vocabulary, const CrossEntropyOptions& options) {
+  if (!vocabulary.sharded()) return cross_entropy(logits, labels, options);
+  const Range own = vocabulary.ranges(group.rank()).front();
+  if (logits.size(-1) != own.size()) {
+    throw UsageError(
+        {"cross entropy",
+         fmt::format("{} logits a token, where this rank's part of the vocabulary is {}", logits.size(-1), own.size()),
+         "logits split over tp as the output layer leaves them",
+         "don't gather the logits, or pass replicate() for whole ones"});
+  }
+  return sum_over(logits, labels, {.group = &group, .first = own.begin}, vocabulary.segments.front().extent.end,
+                  options);
+}
+
+Loss cross_entropy(const torch::Tensor& logits, const torch::Tensor& labels, const CrossEntropyOptions& options) {
+  return sum_over(logits, labels, {}, logits.size(-1), options);
 }
 
 }  // namespace gantry::nn

@@ -35,5 +35,8 @@ struct CrossEntropyOptions {
 Loss cross_entropy(const torch::Tensor& logits, const torch::Tensor& labels, ProcessGroup& group,
                    const AxisPlacement& vocabulary, const CrossEntropyOptions& options = {});
 
+// The same of whole logits, without a group.
+Loss cross_entropy(const torch::Tensor& logits, const torch::Tensor& labels, const CrossEntropyOptions& options = {});
+
 }  // namespace nn
 }  // namespace gantry

@@ -16,11 +16,12 @@ using torch::autograd::Variable;
 using torch::autograd::variable_list;
 
 // Rows of `weight` by flat index, zero where `index` is outside it. The gradient is added into weight.grad row by row
-// in the order of the tokens, the same for every layout.
+// in the order of the tokens, the same for every layout; the padding row gets none.
 struct LookUp : torch::autograd::Function<LookUp> {
   static Variable forward(AutogradContext* context, const Variable& weight, const torch::Tensor& index,
-                          const std::optional<torch::Tensor>& outside) {
+                          const std::optional<torch::Tensor>& outside, std::int64_t padding) {
     context->save_for_backward({weight, index, outside.value_or(torch::Tensor())});
+    context->saved_data["padding"] = padding;
     torch::Tensor rows = weight.index_select(0, index);
     if (outside) rows.masked_fill_(outside->unsqueeze(-1), 0);
     return rows;
@@ -29,11 +30,13 @@ struct LookUp : torch::autograd::Function<LookUp> {
     const auto saved = context->get_saved_variables();
     torch::Tensor gradient = gradients[0];
     if (saved[2].defined()) gradient = gradient.masked_fill(saved[2].unsqueeze(-1), 0);
+    if (const auto padding = context->saved_data["padding"].toInt(); padding >= 0)
+      gradient = gradient.masked_fill((saved[1] == padding).unsqueeze(-1), 0);
     if (saved[0].is_leaf()) {
       gradient_of(saved[0]).index_add_(0, saved[1], gradient);
-      return {{}, {}, {}};
+      return {{}, {}, {}, {}};
     }
-    return {torch::zeros_like(saved[0]).index_add_(0, saved[1], gradient), {}, {}};
+    return {torch::zeros_like(saved[0]).index_add_(0, saved[1], gradient), {}, {}, {}};
   }
 };
 
@@ -67,15 +70,17 @@ void EmbeddingImpl::reset_parameters() { torch::nn::init::normal_(weight); }
 torch::Tensor EmbeddingImpl::look_up(const torch::Tensor& indices, const torch::Tensor& table) const {
   torch::Tensor index = indices.reshape({-1});
   std::optional<torch::Tensor> outside;
+  std::int64_t padding = options.padding_idx().value_or(-1);
   if (placement_.sharded()) {
     const Range own = placement_.ranges(group_->rank()).front();
     index = index - own.begin;
     outside = (index < 0) | (index >= own.size());
     index = index.masked_fill(*outside, 0);
+    padding = padding >= own.begin && padding < own.end ? padding - own.begin : -1;
   }
   std::vector<std::int64_t> shape = indices.sizes().vec();
   shape.push_back(table.size(1));
-  return LookUp::apply(table, index, outside).view(shape);
+  return LookUp::apply(table, index, outside, padding).view(shape);
 }
 
 torch::Tensor EmbeddingImpl::forward(const torch::Tensor& indices) {

@@ -8,6 +8,7 @@
 
 namespace gantry::nn {
 
+// options.padding_idx: look-ups of that row give it no gradient, as in LibTorch.
 // forward: int64 [...] -> [..., dim]; InputError for an index outside the vocabulary. After shard(Vocab) each rank
 // looks up its own rows and the results are summed over tp, or reduce-scattered along the dim of Vocab::output. After
 // shard(SequenceParallel) it takes whole indices and looks up this rank's part of them along dim.

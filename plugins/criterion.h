@@ -47,8 +47,13 @@ class Criterion {
   SplitFunction split_;
 };
 
-// Cross entropy of outputs[logits] [..., V] against batch[labels] [...], aligned with the logits; vocabulary-parallel.
+// Cross entropy of outputs[logits] [..., V] against batch[labels] [...], aligned with the logits; vocabulary-parallel
+// where the policy says that the logits come split.
 Criterion cross_entropy(const nn::CrossEntropyOptions& options = {}, const std::string& logits = "logits",
                         const std::string& labels = "labels");
+
+// Where the answer to a question starts and ends: outputs[logits] [B, S, 2] against batch[start_positions] and
+// batch[end_positions] [B]. A position outside the sequence is not counted.
+Criterion answer_span_loss(const std::string& logits = "logits");
 
 }  // namespace gantry

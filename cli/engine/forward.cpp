@@ -1,4 +1,7 @@
+#include <algorithm>
 #include <filesystem>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "gantry/booster/recipe.h"
 #include "gantry/checkpoint/hugging_face.h"
@@ -17,21 +20,28 @@ Config config_for(const ForwardArguments& arguments) {
   return resolve_model(Config::parse(model.dump(), "--model", arguments.sets));
 }
 
-TensorDict read_batch(const std::string& path) {
+// The batch with everything that `task` needs: labels that nobody gave are not counted.
+TensorDict read_batch(const std::string& path, const std::string& task) {
+  static const std::vector<std::string> kKnown = {"input_ids",      "labels",          "attention_mask",
+                                                  "token_type_ids", "start_positions", "end_positions"};
   TensorDict batch;
   for (auto& [name, tensor] : read_safetensors(path)) {
-    if (name != "input_ids" && name != "labels" && name != "attention_mask" && name != "token_type_ids")
+    if (std::find(kKnown.begin(), kKnown.end(), name) == kKnown.end())
       throw InputError(
-          {path, "has an entry '" + name + "'", "input_ids, labels, attention_mask or token_type_ids", ""});
+          {path, "has an entry '" + name + "'", fmt::format("one of {}", fmt::join(kKnown, ", ")), ""});
     batch.set(name, tensor.to(torch::kInt64));
   }
-  if (batch.at("input_ids").dim() != 2)
-    throw InputError({path, "input_ids is " + describe(batch.at("input_ids")), "[samples, tokens]", ""});
-  if (!batch.contains("labels")) batch.set("labels", torch::full_like(batch.at("input_ids"), -100));
-  if (batch.at("labels").sizes() != batch.at("input_ids").sizes())
-    throw InputError({path,
-                      "labels is " + describe(batch.at("labels")) + " and input_ids " + describe(batch.at("input_ids")),
-                      "equal shapes", ""});
+  const torch::Tensor ids = batch.at("input_ids");
+  if (ids.dim() != 2) throw InputError({path, "input_ids is " + describe(ids), "[samples, tokens]", ""});
+  if (task == "tokens" && !batch.contains("labels")) batch.set("labels", torch::full_like(ids, -100));
+  for (const char* name : {"start_positions", "end_positions"})
+    if (task == "spans" && !batch.contains(name)) batch.set(name, torch::full({ids.size(0)}, -100, torch::kInt64));
+  for (const auto& [name, tensor] : batch) {
+    const bool of_samples = name == "start_positions" || name == "end_positions" ||
+                            (name == "labels" && tensor.sizes() == at::IntArrayRef{ids.size(0)});
+    if (!of_samples && tensor.sizes() != ids.sizes())
+      throw InputError({path, name + " is " + describe(tensor) + " and input_ids " + describe(ids), "equal shapes", ""});
+  }
   return batch;
 }
 
@@ -47,6 +57,19 @@ Batch replica_batch(const TensorDict& whole, const ProcessGroupMesh& mesh) {
   return batch;
 }
 
+// The last stage's first rank has its replica's outputs; the others of dp add theirs. Collective over dp.
+void write_outputs(const StepResult& result, const ProcessGroupMesh& mesh, const ForwardArguments& arguments) {
+  TensorDict whole;
+  for (const auto& [name, part] : result.outputs)
+    whole.set(name, all_gather_along(mesh["dp"], part, 0, all_gather_numbers(mesh["dp"], part.size(0))));
+  if (result.outputs.empty())
+    throw InputError({arguments.batch, "gives replica " + mesh.mesh().describe_rank(mesh.rank()) + " no sample", "",
+                      "use fewer data-parallel ranks"});
+  if (mesh.coordinate("dp") != 0 || mesh.coordinate("tp") != 0) return;
+  if (result.loss) whole.set("loss", torch::tensor(*result.loss, whole.begin()->second.options()));
+  write_safetensors(arguments.output, whole);
+}
+
 void forward_rank(World& world, const Config& config, const ForwardArguments& arguments, const TensorDict& whole) {
   auto* plugin = new HybridParallelPlugin(world, config);
   Booster booster{std::unique_ptr<Plugin>(plugin)};
@@ -56,23 +79,14 @@ void forward_rank(World& world, const Config& config, const ForwardArguments& ar
   auto model = build_model(config);
   std::shared_ptr<torch::optim::Optimizer> optimizer;
   if (wants_gradients) optimizer = build_optimizer(config, *model);
-  auto boosted = booster.boost(model, optimizer, cross_entropy());
+  auto boosted = booster.boost(model, optimizer, build_criterion(config));
   load_weights(config, boosted, mesh);
   boosted.model->eval();
 
-  const auto result =
-      booster.execute_pipeline(replica_batch(whole, mesh), boosted, {.return_outputs = true, .broadcast_loss = true});
-  // The last stage's first rank has its replica's logits; the others of dp add theirs.
-  if (plugin->stages().holds_last()) {
-    torch::Tensor logits = result.outputs.get("logits");
-    if (!logits.defined())
-      throw InputError({arguments.batch, "gives replica " + mesh.mesh().describe_rank(world.rank()) + " no sample", "",
-                        "use fewer data-parallel ranks"});
-    logits = all_gather_along(mesh["dp"], logits, 0, all_gather_numbers(mesh["dp"], logits.size(0)));
-    if (mesh.coordinate("dp") == 0 && mesh.coordinate("tp") == 0)
-      write_safetensors(arguments.output,
-                        {{"logits", logits}, {"loss", torch::tensor(*result.loss, logits.options())}});
-  }
+  const auto result = booster.execute_pipeline(
+      replica_batch(whole, mesh), boosted,
+      {.return_loss = static_cast<bool>(boosted.criterion), .return_outputs = true, .broadcast_loss = true});
+  if (plugin->stages().holds_last()) write_outputs(result, mesh, arguments);
   if (wants_gradients) {
     const auto& gradients = boosted.optimizer->gradients();
     const TensorDict full = gather_tensors(boosted.model->stage_module(), plugin->stages(), mesh,
@@ -91,7 +105,12 @@ void forward_rank(World& world, const Config& config, const ForwardArguments& ar
 int run_forward(const ForwardArguments& arguments) {
   const Config config = config_for(arguments);
   load_libraries(config);
-  const TensorDict batch = read_batch(arguments.batch);
+  const auto& family = models::families().at(config.model.policy);
+  const std::string task =
+      family.task ? family.task(nlohmann::json::parse(config.model.config_json)) : std::string("tokens");
+  if (task == "none" && !arguments.grads.empty())
+    throw UsageError({"--grads", "the model in " + arguments.model + " has no head to be trained", "", "leave it out"});
+  const TensorDict batch = read_batch(arguments.batch, task);
   return launch(config, [&](World& world) { forward_rank(world, config, arguments, batch); });
 }
 

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <fstream>
 
 #include "gantry/booster/recipe.h"
@@ -62,9 +63,10 @@ class TrainingRun {
     auto model = build_model(config_);
     auto optimizer = build_optimizer(config_, *model);
     auto loader = build_loader(config_);
-    boosted_ = booster_.boost(model, optimizer, cross_entropy(), loader, build_lr_schedule(config_));
-    load_weights(config_, boosted_, plugin_->mesh());
+    boosted_ = booster_.boost(model, optimizer, build_criterion(config_), loader, build_lr_schedule(config_));
+    const auto fresh = load_weights(config_, boosted_, plugin_->mesh());
     if (!world_.is_main()) return;
+    if (!fresh.empty()) fmt::print("new in this model, with first values: {}\n", fmt::join(fresh, ", "));
     fmt::print("{} ranks ({}) over {}: {} stages, {} microbatches of {}\n", world_.size(), world_.mesh().describe(),
                world_.backend().name(), plugin_->stages().num_stages(),
                microbatch_count(config_.schedule, plugin_->stages().num_stages(),

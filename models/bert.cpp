@@ -1,0 +1,145 @@
+#include "gantry/models/bert.h"
+
+#include <fmt/format.h>
+
+#include "gantry/core/error.h"
+#include "gantry/nn/activation.h"
+
+namespace gantry::models {
+namespace {
+
+// The first values of Hugging Face's BERT.
+void initialise(BertImpl& model) {
+  const torch::NoGradGuard no_grad;
+  for (const auto& item : model.named_modules("", /*include_self=*/false)) {
+    if (auto* linear = dynamic_cast<nn::LinearImpl*>(item.value().get())) {
+      torch::nn::init::normal_(linear->weight, 0, model.config.initializer_range);
+      torch::nn::init::zeros_(linear->bias);
+    } else if (auto* embedding = dynamic_cast<nn::EmbeddingImpl*>(item.value().get())) {
+      torch::nn::init::normal_(embedding->weight, 0, model.config.initializer_range);
+    }
+  }
+  if (const auto padding = model.config.pad_token_id)
+    model.embeddings->word_embeddings->weight.select(0, *padding).zero_();
+}
+
+}  // namespace
+
+BertEmbeddingsImpl::BertEmbeddingsImpl(const BertConfig& config) {
+  auto words = torch::nn::EmbeddingOptions(config.vocab_size, config.hidden_size);
+  if (config.pad_token_id) words.padding_idx(config.pad_token_id);
+  word_embeddings = register_module("word_embeddings", nn::Embedding(words));
+  position_embeddings =
+      register_module("position_embeddings", nn::Embedding(config.max_position_embeddings, config.hidden_size));
+  token_type_embeddings =
+      register_module("token_type_embeddings", nn::Embedding(config.type_vocab_size, config.hidden_size));
+  norm = register_module("LayerNorm", nn::LayerNorm(config.hidden_size, config.layer_norm_eps));
+  dropout = register_module("dropout", nn::Dropout(config.hidden_dropout_prob));
+}
+
+torch::Tensor BertEmbeddingsImpl::forward(const torch::Tensor& input_ids, const torch::Tensor& token_type_ids) {
+  const torch::Tensor types = token_type_ids.defined() ? token_type_ids : torch::zeros_like(input_ids);
+  const torch::Tensor positions = torch::arange(input_ids.size(1), input_ids.options());
+  return dropout(norm(word_embeddings(input_ids) + token_type_embeddings(types) + position_embeddings(positions)));
+}
+
+BertResidualImpl::BertResidualImpl(std::int64_t in_features, const BertConfig& config) {
+  dense = register_module("dense", nn::Linear(in_features, config.hidden_size));
+  norm = register_module("LayerNorm", nn::LayerNorm(config.hidden_size, config.layer_norm_eps));
+  dropout = register_module("dropout", nn::Dropout(config.hidden_dropout_prob));
+}
+
+torch::Tensor BertResidualImpl::forward(const torch::Tensor& input, const torch::Tensor& residual) {
+  return norm(dropout(dense(input)) + residual);
+}
+
+BertSelfAttentionImpl::BertSelfAttentionImpl(const BertConfig& config)
+    : heads_(config.num_attention_heads), head_size_(config.hidden_size / config.num_attention_heads) {
+  query = register_module("query", nn::Linear(config.hidden_size, config.hidden_size));
+  key = register_module("key", nn::Linear(config.hidden_size, config.hidden_size));
+  value = register_module("value", nn::Linear(config.hidden_size, config.hidden_size));
+  dropout = register_module("dropout", nn::Dropout(config.attention_probs_dropout_prob));
+}
+
+torch::Tensor BertSelfAttentionImpl::forward(const torch::Tensor& hidden, const torch::Tensor& keep) {
+  const nn::HeadRange heads = nn::held_heads(query, head_size_, heads_);
+  const auto parts = nn::together(hidden, {query, key, value});
+  return nn::merge_heads(nn::attention(nn::split_heads(parts[0], heads.count), nn::split_heads(parts[1], heads.count),
+                                       nn::split_heads(parts[2], heads.count), heads, heads,
+                                       {.causal = false, .keep = keep}, *dropout));
+}
+
+BertLayerImpl::BertLayerImpl(const BertConfig& config) : activation_(config.hidden_act) {
+  self = register_module("self", BertSelfAttention(config));
+  attention_output = register_module("attention_output", BertResidual(config.hidden_size, config));
+  intermediate = register_module("intermediate", nn::Linear(config.hidden_size, config.intermediate_size));
+  output = register_module("output", BertResidual(config.intermediate_size, config));
+}
+
+torch::Tensor BertLayerImpl::forward(const torch::Tensor& hidden, const torch::Tensor& keep) {
+  const torch::Tensor attended = attention_output(self(hidden, keep), hidden);
+  return output(nn::activate(intermediate(attended), activation_), attended);
+}
+
+BertPredictionsImpl::BertPredictionsImpl(const BertConfig& config) : activation_(config.hidden_act) {
+  dense = register_module("dense", nn::Linear(config.hidden_size, config.hidden_size));
+  norm = register_module("LayerNorm", nn::LayerNorm(config.hidden_size, config.layer_norm_eps));
+  decoder = register_module("decoder", nn::Linear(config.hidden_size, config.vocab_size));
+}
+
+torch::Tensor BertPredictionsImpl::forward(const torch::Tensor& hidden) {
+  return decoder(norm(nn::activate(dense(hidden), activation_)));
+}
+
+BertImpl::BertImpl(const BertConfig& config) : config(config) {
+  embeddings = register_module("embeddings", BertEmbeddings(config));
+  layers = register_module("layers", torch::nn::ModuleList());
+  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) layers->push_back(BertLayer(config));
+  if (config.head == BertHead::kMaskedLm) {
+    cls = register_module("cls", BertPredictions(config));
+  } else {
+    whole_sequence = register_module("whole_sequence", nn::PrepareInput());
+  }
+  if (config.head == BertHead::kNone || config.head == BertHead::kSequenceClassification)
+    pooler = register_module("pooler", nn::Linear(config.hidden_size, config.hidden_size));
+  if (config.head == BertHead::kSequenceClassification) {
+    dropout = register_module("dropout", nn::Dropout(config.classifier_dropout));
+    classifier = register_module("classifier", nn::Linear(config.hidden_size, config.num_labels));
+  }
+  if (config.head == BertHead::kQuestionAnswering)
+    qa_outputs = register_module("qa_outputs", nn::Linear(config.hidden_size, 2));
+  initialise(*this);
+  if (cls && config.tie_word_embeddings) cls->decoder->tie_weight(embeddings->word_embeddings->weight);
+}
+
+torch::Tensor BertImpl::embed(const TensorDict& inputs) {
+  const torch::Tensor& input_ids = inputs.at("input_ids");
+  if (input_ids.size(1) > config.max_position_embeddings) {
+    throw InputError({"input_ids", fmt::format("{} tokens a sample", input_ids.size(1)),
+                      fmt::format("at most the model's {} positions", config.max_position_embeddings),
+                      "shorten the samples"});
+  }
+  return embeddings(input_ids, inputs.get("token_type_ids"));
+}
+
+torch::Tensor BertImpl::layer(int index, const torch::Tensor& hidden, const torch::Tensor& keep) {
+  return layers->at<BertLayerImpl>(index).forward(hidden, keep);
+}
+
+TensorDict BertImpl::head(const torch::Tensor& hidden) {
+  if (config.head == BertHead::kMaskedLm) return {{"logits", cls(hidden)}};
+  const torch::Tensor whole = whole_sequence(hidden);
+  if (config.head == BertHead::kQuestionAnswering) return {{"logits", qa_outputs(whole)}};
+  const torch::Tensor pooled = torch::tanh(pooler(whole.select(1, 0)));
+  if (config.head == BertHead::kNone) return {{"last_hidden_state", whole}, {"pooler_output", pooled}};
+  return {{"logits", classifier(dropout(pooled))}};
+}
+
+TensorDict BertImpl::forward(const TensorDict& inputs) {
+  torch::Tensor hidden = embed(inputs);
+  const torch::Tensor keep = nn::kept_tokens(inputs.get("attention_mask"));
+  for (int index = 0; index < static_cast<int>(layers->size()); ++index) hidden = layer(index, hidden, keep);
+  return head(hidden);
+}
+
+}  // namespace gantry::models

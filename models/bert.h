@@ -1,0 +1,127 @@
+// BERT for one device, on layers that a policy can shard. Parameter names are Hugging Face's without their "bert."
+// prefix: embeddings.{word_embeddings, position_embeddings, token_type_embeddings, LayerNorm}, encoder.layer.N.*,
+// pooler.dense; and those of the head: cls.{dense, LayerNorm, decoder} (decoder's weight is tied to word_embeddings or
+// not), classifier, qa_outputs.
+#pragma once
+
+#include <optional>
+
+#include <torch/torch.h>
+
+#include "gantry/nn/attention.h"
+#include "gantry/nn/embedding.h"
+#include "gantry/nn/norms.h"
+#include "gantry/nn/prepare_input.h"
+#include "gantry/tensors/tensor_dict.h"
+
+namespace gantry::models {
+
+enum class BertHead {
+  kNone,                    // {last_hidden_state [B, S, H], pooler_output [B, H]}
+  kMaskedLm,                // {logits [B, S, V]}
+  kSequenceClassification,  // {logits [B, labels]}
+  kQuestionAnswering        // {logits [B, S, 2]}: of each token as start and as end of the answer
+};
+
+struct BertConfig {  // Hugging Face's keys
+  std::int64_t vocab_size = 30522;
+  std::int64_t hidden_size = 768;
+  std::int64_t num_hidden_layers = 12;
+  std::int64_t num_attention_heads = 12;
+  std::int64_t intermediate_size = 3072;
+  std::int64_t max_position_embeddings = 512;
+  std::int64_t type_vocab_size = 2;
+  std::optional<std::int64_t> pad_token_id = 0;
+  std::string hidden_act = "gelu";
+  double hidden_dropout_prob = 0.1;
+  double attention_probs_dropout_prob = 0.1;
+  double classifier_dropout = 0.1;
+  double layer_norm_eps = 1e-12;
+  double initializer_range = 0.02;
+  bool tie_word_embeddings = true;
+  BertHead head = BertHead::kMaskedLm;
+  std::int64_t num_labels = 2;
+};
+
+class BertEmbeddingsImpl : public torch::nn::Module {
+ public:
+  explicit BertEmbeddingsImpl(const BertConfig& config);
+  torch::Tensor forward(const torch::Tensor& input_ids, const torch::Tensor& token_type_ids);  // [B, S] -> [B, S, H]
+  nn::Embedding word_embeddings{nullptr}, position_embeddings{nullptr}, token_type_embeddings{nullptr};
+  nn::LayerNorm norm{nullptr};
+  nn::Dropout dropout{nullptr};
+};
+TORCH_MODULE(BertEmbeddings);
+
+// dropout(dense(x)) added to the residual, then the norm: BERT normalises after the sum.
+class BertResidualImpl : public torch::nn::Module {
+ public:
+  BertResidualImpl(std::int64_t in_features, const BertConfig& config);
+  torch::Tensor forward(const torch::Tensor& input, const torch::Tensor& residual);
+  nn::Linear dense{nullptr};
+  nn::LayerNorm norm{nullptr};
+  nn::Dropout dropout{nullptr};
+};
+TORCH_MODULE(BertResidual);
+
+class BertSelfAttentionImpl : public torch::nn::Module {
+ public:
+  explicit BertSelfAttentionImpl(const BertConfig& config);
+  // [B, S, H] -> [B, S, H local]; `keep` as of nn::AttentionOptions
+  torch::Tensor forward(const torch::Tensor& hidden, const torch::Tensor& keep);
+  nn::Linear query{nullptr}, key{nullptr}, value{nullptr};
+  nn::Dropout dropout{nullptr};
+
+ private:
+  std::int64_t heads_, head_size_;
+};
+TORCH_MODULE(BertSelfAttention);
+
+class BertLayerImpl : public torch::nn::Module {
+ public:
+  explicit BertLayerImpl(const BertConfig& config);
+  torch::Tensor forward(const torch::Tensor& hidden, const torch::Tensor& keep);
+  BertSelfAttention self{nullptr};
+  BertResidual attention_output{nullptr}, output{nullptr};
+  nn::Linear intermediate{nullptr};
+
+ private:
+  std::string activation_;
+};
+TORCH_MODULE(BertLayer);
+
+// The head of masked language models.
+class BertPredictionsImpl : public torch::nn::Module {
+ public:
+  explicit BertPredictionsImpl(const BertConfig& config);
+  torch::Tensor forward(const torch::Tensor& hidden);  // [B, S, H] -> [B, S, V]
+  nn::Linear dense{nullptr}, decoder{nullptr};
+  nn::LayerNorm norm{nullptr};
+
+ private:
+  std::string activation_;
+};
+TORCH_MODULE(BertPredictions);
+
+class BertImpl : public torch::nn::Module {
+ public:
+  explicit BertImpl(const BertConfig& config);
+
+  // The whole model: {input_ids int64 [B, S]; attention_mask, token_type_ids [B, S] or absent} -> what BertHead says.
+  TensorDict forward(const TensorDict& inputs);
+  // Its parts, for a pipeline.
+  torch::Tensor embed(const TensorDict& inputs);  // -> [B, S, H]; InputError if S is too long
+  torch::Tensor layer(int index, const torch::Tensor& hidden, const torch::Tensor& keep);
+  TensorDict head(const torch::Tensor& hidden);
+
+  const BertConfig config;
+  BertEmbeddings embeddings{nullptr};
+  torch::nn::ModuleList layers;
+  BertPredictions cls{nullptr};  // those that the head does not need stay null
+  nn::PrepareInput whole_sequence{nullptr};
+  nn::Linear pooler{nullptr}, classifier{nullptr}, qa_outputs{nullptr};
+  nn::Dropout dropout{nullptr};
+};
+TORCH_MODULE(Bert);
+
+}  // namespace gantry::models

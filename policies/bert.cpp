@@ -1,0 +1,57 @@
+#include "gantry/policies/bert.h"
+
+namespace gantry {
+
+using models::BertHead;
+
+ShardPlan BertPolicy::shard_plan(const models::BertImpl& model) const {
+  const std::int64_t head = model.config.hidden_size / model.config.num_attention_heads;
+  ShardPlan plan = {{"embeddings.word_embeddings", Vocab{}},
+                    {"embeddings.position_embeddings", SequenceParallel{.dim = 0}},  // looks up positions, [tokens]
+                    {"layers.*.self.query", Column{.unit = head}},
+                    {"layers.*.self.key", Column{.unit = head}},
+                    {"layers.*.self.value", Column{.unit = head}},
+                    {"layers.*.attention_output.dense", Row{.unit = head}},
+                    {"layers.*.intermediate", Column{}},
+                    {"layers.*.output.dense", Row{}}};
+  if (model.cls) {
+    plan.push_back({"cls.decoder", Column{}});
+    return plan;
+  }
+  // The other heads read the whole sequence, or its first token.
+  plan.push_back({"whole_sequence", PrepareInput{.from = Shard{1}, .to = Replicate{}}});
+  if (model.pooler) plan.push_back({"pooler", Whole{}});
+  if (model.classifier) {
+    plan.push_back({"classifier", Whole{}});
+    plan.push_back({"dropout", Whole{}});
+  }
+  if (model.qa_outputs) plan.push_back({"qa_outputs", Whole{}});
+  return plan;
+}
+
+StageLayout BertPolicy::stage_layout(const models::BertImpl& model) const {
+  StageLayout layout{.first = {"embeddings"}, .repeated = "layers", .last = {}};
+  for (const char* part : {"cls", "whole_sequence", "pooler", "dropout", "classifier", "qa_outputs"})
+    if (model.named_children().contains(part)) layout.last.push_back(part);
+  return layout;
+}
+
+SharedParameters BertPolicy::shared_parameters(const models::BertImpl& model) const {
+  if (!model.cls || !model.config.tie_word_embeddings) return {};
+  return {{"embeddings.word_embeddings.weight", "cls.decoder.weight"}};
+}
+
+std::vector<SplitOutput> BertPolicy::split_outputs(const models::BertImpl& model) const {
+  if (!model.cls) return {};
+  return {{"logits", "cls.decoder"}};
+}
+
+TensorDict BertPolicy::forward(models::BertImpl& model, const StageContext& stage, TensorDict input) const {
+  torch::Tensor hidden = stage.is_first() ? model.embed(input) : input.at("hidden");
+  const torch::Tensor keep = nn::kept_tokens(stage.batch().get("attention_mask"));
+  for (const int layer : stage.layers()) hidden = model.layer(layer, hidden, keep);
+  if (!stage.is_last()) return {{"hidden", hidden}};
+  return model.head(hidden);
+}
+
+}  // namespace gantry

@@ -1,0 +1,19 @@
+// The policy of models::Bert, with any of its heads. Stages exchange {hidden [B, S, H]}.
+#pragma once
+
+#include "gantry/models/bert.h"
+#include "gantry/policies/policy.h"
+
+namespace gantry {
+
+class BertPolicy final : public PolicyFor<models::BertImpl> {
+ public:
+  std::string name() const override { return "BertPolicy"; }
+  ShardPlan shard_plan(const models::BertImpl& model) const override;
+  StageLayout stage_layout(const models::BertImpl& model) const override;
+  SharedParameters shared_parameters(const models::BertImpl& model) const override;
+  std::vector<SplitOutput> split_outputs(const models::BertImpl& model) const override;
+  TensorDict forward(models::BertImpl& model, const StageContext& stage, TensorDict input) const override;
+};
+
+}  // namespace gantry

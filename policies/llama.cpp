@@ -1,0 +1,37 @@
+#include "gantry/policies/llama.h"
+
+namespace gantry {
+
+ShardPlan LlamaPolicy::shard_plan(const models::LlamaImpl& model) const {
+  const std::int64_t head = model.config.head_dim, heads = model.config.num_attention_heads;
+  return {{"layers.*.self_attn.q_proj", Column{.unit = head}},
+          {"layers.*.self_attn.k_proj", Column{.unit = head, .users = heads}},
+          {"layers.*.self_attn.v_proj", Column{.unit = head, .users = heads}},
+          {"layers.*.self_attn.o_proj", Row{.unit = head}},
+          {"layers.*.mlp.gate_proj", Column{}},
+          {"layers.*.mlp.up_proj", Column{}},
+          {"layers.*.mlp.down_proj", Row{}},
+          {"embed_tokens", Vocab{}},
+          {"lm_head", Column{}}};
+}
+
+StageLayout LlamaPolicy::stage_layout(const models::LlamaImpl&) const {
+  return {.first = {"embed_tokens"}, .repeated = "layers", .last = {"norm", "lm_head"}};
+}
+
+SharedParameters LlamaPolicy::shared_parameters(const models::LlamaImpl& model) const {
+  if (!model.config.tie_word_embeddings) return {};
+  return {{"embed_tokens.weight", "lm_head.weight"}};
+}
+
+std::vector<SplitOutput> LlamaPolicy::split_outputs(const models::LlamaImpl&) const { return {{"logits", "lm_head"}}; }
+
+TensorDict LlamaPolicy::forward(models::LlamaImpl& model, const StageContext& stage, TensorDict input) const {
+  torch::Tensor hidden = stage.is_first() ? model.embed(input.at("input_ids")) : input.at("hidden");
+  const torch::Tensor keep = nn::kept_tokens(stage.batch().get("attention_mask"));
+  for (const int layer : stage.layers()) hidden = model.layer(layer, hidden, keep);
+  if (!stage.is_last()) return {{"hidden", hidden}};
+  return {{"logits", model.head(hidden)}};
+}
+
+}  // namespace gantry
