@@ -77,7 +77,9 @@ std::vector<TensorName> tensor_names(const json& keys) {
     names.add_both("cls.dense", "cls.predictions.transform.dense", true);
     names.add_both("cls.LayerNorm", "cls.predictions.transform.LayerNorm", true);
     if (!config.tie_word_embeddings) names.add("cls.decoder.weight", "cls.predictions.decoder.weight", true);
-    names.add("cls.decoder.bias", "cls.predictions.bias", true);
+    // The bias is cls.predictions.bias, which transformers ties to the decoder's; an untied decoder has its own.
+    names.add("cls.decoder.bias", config.tie_word_embeddings ? "cls.predictions.bias" : "cls.predictions.decoder.bias",
+              true);
   }
   if (config.head == BertHead::kSequenceClassification) names.add_both("classifier", "classifier", true);
   if (config.head == BertHead::kQuestionAnswering) names.add_both("qa_outputs", "qa_outputs", true);
@@ -90,9 +92,9 @@ std::string normalise(const json& keys, const std::string& file_name) {
   if (name.ends_with(".gamma")) name = name.substr(0, name.size() - 5) + "weight";
   if (name.ends_with(".beta")) name = name.substr(0, name.size() - 4) + "bias";
   if (name.ends_with("embeddings.position_ids") || name.starts_with("cls.seq_relationship.")) return "";
-  if (name == "cls.predictions.decoder.bias") return "";  // the same as cls.predictions.bias
   const BertConfig config = bert_config(keys);
-  if (name == "cls.predictions.decoder.weight" && config.tie_word_embeddings) return "";
+  if (name.starts_with("cls.predictions.decoder.") && config.tie_word_embeddings) return "";
+  if (name == "cls.predictions.bias" && !config.tie_word_embeddings) return "";
   const bool body = name.find("embeddings.") != std::string::npos || name.find("encoder.") != std::string::npos ||
                     name.find("pooler.") != std::string::npos;
   const bool prefixed = name.starts_with("bert.");
