@@ -17,6 +17,14 @@ torch::Tensor share_memory(const torch::Tensor& flat, std::int64_t offset, at::I
   return part.set_(flat.storage(), flat.storage_offset() + offset, sizes, c10::contiguous_strides(sizes));
 }
 
+// Views begin on cache lines: matrix products give other bits on memory that is aligned otherwise, and replicas whose
+// buffers also hold shards of unequal sizes would drift apart.
+std::int64_t aligned(std::int64_t elements, std::size_t element_size) {
+  constexpr std::int64_t kCacheLine = 64;
+  const std::int64_t line = kCacheLine / static_cast<std::int64_t>(element_size);
+  return (elements + line - 1) / line * line;
+}
+
 }  // namespace
 
 GradientBuffers::GradientBuffers(std::vector<HeldTensor> parameters, std::vector<SharedGradient> shared)
@@ -29,14 +37,15 @@ GradientBuffers::GradientBuffers(std::vector<HeldTensor> parameters, std::vector
 
   for (const auto& [key, indices] : members) {
     std::int64_t elements = 0;
-    for (const std::size_t i : indices) elements += parameters_[i].tensor.numel();
+    for (const std::size_t i : indices)
+      elements += aligned(parameters_[i].tensor.numel(), parameters_[i].tensor.element_size());
     Buffer buffer{
         key.first, torch::zeros({elements}, parameters_[indices.front()].tensor.options().requires_grad(false)), {}};
     std::int64_t offset = 0;
     for (const std::size_t i : indices) {
       const auto& tensor = parameters_[i].tensor;
       views_[i] = share_memory(buffer.flat, offset, tensor.sizes());
-      offset += tensor.numel();
+      offset += aligned(tensor.numel(), tensor.element_size());
     }
     buffers_.push_back(std::move(buffer));
   }

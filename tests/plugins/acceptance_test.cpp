@@ -9,7 +9,7 @@
 #include "gantry/models/gpt2.h"
 #include "gantry/plugins/gather.h"
 #include "gantry/plugins/gradient_norm.h"
-#include "gpt_case.h"
+#include "model_case.h"
 
 namespace gantry::testing {
 namespace {

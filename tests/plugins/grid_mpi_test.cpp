@@ -2,13 +2,13 @@
 // A part of the grid over MPI, with the bits of threads.
 #include <gtest/gtest.h>
 
-#include "gpt_case.h"
+#include "model_case.h"
 
 namespace gantry::testing {
 namespace {
 
 TEST(GridOverMpi, EqualsOneRankOnThreads) {
-  const GptCase what{.dropout = 0.1};
+  const ModelCase what{.dropout = 0.1};
   for (const Layout& layout : {Layout{.pipeline = 4}, Layout{.tensor = 4}, Layout{.pipeline = 2, .tensor = 2},
                                Layout{.pipeline = 2, .data = 2}, Layout{.data = 2, .tensor = 2}})
     for (const char* schedule : {"1f1b", "gpipe"}) {

@@ -12,9 +12,11 @@
 
 namespace gantry::testing {
 
-struct GptCase {
+struct ModelCase {
+  std::string family = "gpt2";  // gpt2 | llama | bert
   int layers = 5;
   int heads = 4;
+  int key_heads = 4;  // llama
   int width = 24;
   int vocabulary = 211;
   bool tied = true;
@@ -23,7 +25,9 @@ struct GptCase {
   std::vector<int> batches = {6, 6, 6, 5};  // global samples of each step
   double ignored = 0.2;                     // share of labels that are not counted, unevenly spread
   double clip = 0.5;
+  double smoothing = 0;   // of the labels
   std::string precision = "float64";
+  std::string head = "BertForMaskedLM";  // bert
 };
 
 struct Parallelism {
@@ -41,7 +45,7 @@ struct CaseResult {
 };
 
 // Runs the case on threads (or this MPI job's ranks) and gives rank 0's view; collective, so every rank has it.
-CaseResult run_case(const GptCase& what, const Parallelism& how, const std::string& backend = "auto");
+CaseResult run_case(const ModelCase& what, const Parallelism& how, const std::string& backend = "auto");
 
 // gtest-checks two results against each other: relative to the larger of a tensor's largest entry and a thousandth of
 // the model's largest gradient. Key biases are left out of the weights: their exact gradient is zero, so AdamW follows
@@ -49,5 +53,12 @@ CaseResult run_case(const GptCase& what, const Parallelism& how, const std::stri
 void expect_equal(const CaseResult& expected, const CaseResult& actual, double tolerance, const std::string& label);
 // To the bit.
 void expect_identical(const CaseResult& expected, const CaseResult& actual, const std::string& label);
+
+
+// Every layout gives one rank's numbers in float64 within 1e-10. Stops at the first that does not.
+void expect_layouts_equal(const ModelCase& what, const std::vector<Parallelism>& layouts);
+std::vector<Parallelism> product(std::vector<int> tensor, std::vector<int> pipeline, std::vector<int> data,
+                                 const std::vector<std::string>& schedules, const std::vector<int>& microbatches,
+                                 bool sequence_parallel = false);
 
 }  // namespace gantry::testing

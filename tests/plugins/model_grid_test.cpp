@@ -1,0 +1,50 @@
+// The grid over models and sequence parallelism: Llama with key heads that ranks share, BERT with each of its heads,
+// odd lengths, heads and widths that tp does not divide.
+#include <gtest/gtest.h>
+
+#include "model_case.h"
+
+namespace gantry::testing {
+namespace {
+
+const std::vector<std::string> kSchedule = {"1f1b"};
+
+TEST(SequenceParallelGrid, Gpt2) {
+  expect_layouts_equal({.dropout = 0.1}, product({2, 3, 4}, {1, 2, 3}, {1, 2}, kSchedule, {2}, true));
+}
+
+TEST(SequenceParallelGrid, ARankWithoutTokens) {
+  for (const char* family : {"gpt2", "llama", "bert"})
+    expect_layouts_equal({.family = family, .dropout = 0.1, .tokens = 2}, product({4}, {2}, {1}, kSchedule, {2}, true));
+}
+
+TEST(LlamaGrid, KeyHeadsOverTensorRanks) {
+  for (const int key_heads : {1, 2, 3, 6}) {
+    const ModelCase what{.family = "llama", .layers = 3, .heads = 6, .key_heads = key_heads, .dropout = 0.1};
+    for (const bool sequence_parallel : {false, true})
+      expect_layouts_equal(what, product({2, 3, 4}, {1, 2}, {1}, kSchedule, {2}, sequence_parallel));
+  }
+}
+
+TEST(LlamaGrid, TiedAndUntiedOverAllAxes) {
+  for (const bool tied : {false, true})
+    for (const bool sequence_parallel : {false, true})
+      expect_layouts_equal({.family = "llama", .heads = 4, .key_heads = 2, .tied = tied, .dropout = 0.1, .smoothing = 0.1},
+                           product({1, 2, 3}, {1, 3, 4}, {1, 2}, kSchedule, {3}, sequence_parallel));
+}
+
+TEST(BertGrid, MaskedLanguageModel) {
+  for (const bool sequence_parallel : {false, true})
+    expect_layouts_equal({.family = "bert", .heads = 4, .dropout = 0.1, .smoothing = 0.1},
+                         product({1, 2, 3, 4}, {1, 2, 4}, {1, 2}, kSchedule, {2}, sequence_parallel));
+}
+
+TEST(BertGrid, OtherHeads) {
+  for (const char* head : {"BertForSequenceClassification", "BertForQuestionAnswering"})
+    for (const bool sequence_parallel : {false, true})
+      expect_layouts_equal({.family = "bert", .layers = 3, .heads = 3, .dropout = 0.1, .ignored = 0, .head = head},
+                           product({1, 2, 3}, {1, 3}, {1, 2}, {"1f1b", "gpipe"}, {2}, sequence_parallel));
+}
+
+}  // namespace
+}  // namespace gantry::testing

@@ -1,0 +1,228 @@
+#include "model_case.h"
+
+#include <cmath>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "gantry/booster/recipe.h"
+#include "gantry/comm/launch.h"
+#include "gantry/plugins/gather.h"
+
+namespace gantry::testing {
+namespace {
+
+using nlohmann::json;
+
+// Sizes that tp 2, 3 and 4 do not divide wherever a model allows it.
+json model_keys(const ModelCase& what) {
+  if (what.family == "gpt2")
+    return {{"n_layer", what.layers},        {"n_head", what.heads},       {"n_embd", what.width},
+            {"vocab_size", what.vocabulary}, {"n_positions", what.tokens}, {"resid_pdrop", what.dropout},
+            {"embd_pdrop", what.dropout},    {"attn_pdrop", what.dropout}, {"tie_word_embeddings", what.tied}};
+  json keys = {{"num_hidden_layers", what.layers}, {"num_attention_heads", what.heads},
+               {"hidden_size", what.width},        {"intermediate_size", 37},
+               {"vocab_size", what.vocabulary},    {"max_position_embeddings", what.tokens},
+               {"tie_word_embeddings", what.tied}};
+  if (what.family == "llama") {
+    keys.update({{"num_key_value_heads", what.key_heads}, {"attention_dropout", what.dropout}, {"attention_bias", true}});
+  } else {
+    keys.update({{"hidden_dropout_prob", what.dropout},
+                 {"attention_probs_dropout_prob", what.dropout},
+                 {"architectures", {what.head}},
+                 {"num_labels", 3}});
+  }
+  return keys;
+}
+
+Config config_of(const ModelCase& what, const Parallelism& how) {
+  Config config = layout_config(how.layout);
+  config.model.policy = what.family;
+  config.model.config_json = model_keys(what).dump();
+  config.parallel.sequence_parallel = how.sequence_parallel;
+  config.schedule.name = how.schedule;
+  config.schedule.microbatches = how.microbatches;
+  config.precision = what.precision;
+  config.optimizer.lr = 1e-2;
+  config.optimizer.clip_grad_norm = what.clip;
+  config.train.seed = 7;
+  return config;
+}
+
+// What BERT takes beside tokens: padding at the end of every other sample, two token types, the head's own labels.
+void add_bert_entries(const ModelCase& what, TensorDict& batch) {
+  const torch::Tensor ids = batch.at("input_ids");
+  torch::Tensor mask = torch::ones_like(ids), types = torch::zeros_like(ids);
+  for (std::int64_t sample = 0; sample < ids.size(0); ++sample) {
+    const std::int64_t padding = std::min<std::int64_t>(sample % 3, ids.size(1) - 1);
+    mask[sample].narrow(0, ids.size(1) - padding, padding).zero_();
+    types[sample].narrow(0, ids.size(1) / 2, ids.size(1) - ids.size(1) / 2).fill_(1);
+  }
+  batch.set("attention_mask", mask);
+  batch.set("token_type_ids", types);
+  const torch::Tensor first = ids.select(1, 0);
+  if (what.head == "BertForSequenceClassification") batch.set("labels", first % 3);
+  if (what.head != "BertForQuestionAnswering") return;
+  batch.set("start_positions", first % ids.size(1));
+  batch.set("end_positions", ids.select(1, ids.size(1) - 1) % (ids.size(1) + 1));  // some lie outside
+}
+
+// The whole batch of a step, the same in every layout: a linear congruence, so that no generator's state is involved.
+TensorDict whole_batch(const ModelCase& what, std::size_t step) {
+  const std::int64_t samples = what.batches[step];
+  torch::Tensor ids = torch::empty({samples, what.tokens}, torch::kInt64), labels = torch::empty_like(ids);
+  std::uint64_t state = 1000 + step;
+  auto draw = [&](std::uint64_t bound) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (state >> 33) % bound;
+  };
+  for (std::int64_t i = 0; i < ids.numel(); ++i) {
+    ids.data_ptr<std::int64_t>()[i] = static_cast<std::int64_t>(draw(what.vocabulary));
+    labels.data_ptr<std::int64_t>()[i] = static_cast<std::int64_t>(draw(what.vocabulary));
+    // The first samples lose more labels, so that replicas and microbatches count differently.
+    if (static_cast<double>(draw(1000)) < 1000 * what.ignored * (i < ids.numel() / 2 ? 2 : 0.5))
+      labels.data_ptr<std::int64_t>()[i] = -100;
+  }
+  TensorDict batch{{"input_ids", ids}, {"labels", labels}};
+  if (what.family == "bert") add_bert_entries(what, batch);
+  return batch;
+}
+
+Batch replica_batch(const ModelCase& what, std::size_t step, const ProcessGroupMesh& mesh) {
+  Batch batch = make_batch(whole_batch(what, step));
+  const std::int64_t samples = batch.samples;
+  const auto pieces = split_evenly(samples, mesh.size("dp"));
+  const auto replica = static_cast<std::size_t>(mesh.coordinate("dp"));
+  const auto [begin, end] = replica < pieces.size() ? pieces[replica] : std::pair(samples, samples);
+  batch = slice(batch, begin, end);
+  batch.global_samples = samples;
+  return batch;
+}
+
+// Every replica of a parameter must be the same to the bit: over dp, and over tp where it is not cut.
+void expect_replicas_identical(const StageModule& module, const ProcessGroupMesh& mesh, const std::string& label) {
+  for (const auto& [placement, tensor] : module.parameters)
+    for (const char* axis : {"dp", "tp"}) {
+      if (placement.along(axis).sharded()) continue;
+      torch::Tensor largest = tensor.detach().clone();
+      mesh[axis].all_reduce(largest, ReduceOp::kMax).wait();
+      EXPECT_TRUE(torch::equal(largest, tensor)) << label << " replicas over " << axis << " differ in " << placement.name;
+    }
+}
+
+bool is_key_bias(const std::string& name) { return name.ends_with("attn.qkv.bias"); }
+
+double largest(const torch::Tensor& tensor) { return tensor.numel() ? tensor.abs().max().item<double>() : 0; }
+
+double largest_of(const TensorDict& tensors) {
+  double all = 0;
+  for (const auto& [name, tensor] : tensors) all = std::max(all, largest(tensor));
+  return all;
+}
+
+// The worst difference of two sets of tensors, relative as DESIGN section 7 says.
+void expect_tensors(const TensorDict& expected, const TensorDict& actual, const TensorDict& gradients, double tolerance,
+                    bool weights, const std::string& label) {
+  const double floor = largest_of(gradients) / 1000;
+  ASSERT_EQ(expected.size(), actual.size()) << label;
+  for (const auto& [name, tensor] : expected) {
+    torch::Tensor a = tensor, b = actual.at(name);
+    // An exact gradient of zero: AdamW follows rounding there (the bias that softmax over tokens does not see).
+    if (weights && largest(gradients.at(name)) < 1e-10 * 1000 * floor) continue;
+    if (weights && is_key_bias(name)) {  // the middle third is the key's
+      const auto third = a.size(0) / 3;
+      a = torch::cat({a.narrow(0, 0, third), a.narrow(0, 2 * third, third)});
+      b = torch::cat({b.narrow(0, 0, third), b.narrow(0, 2 * third, third)});
+    }
+    const double difference = largest(a - b) / std::max({largest(a), floor, 1e-300});
+    EXPECT_LE(difference, tolerance) << label << (weights ? " weight " : " gradient ") << name;
+    if (!(difference <= tolerance)) return;
+  }
+}
+
+Criterion criterion_of(const ModelCase& what, const Config& config) {
+  return what.smoothing > 0 ? cross_entropy({.label_smoothing = what.smoothing}) : build_criterion(config);
+}
+
+}  // namespace
+
+std::string describe(const Parallelism& how) {
+  return how.schedule + (how.sequence_parallel ? " sequence parallel" : "") + " tp " + std::to_string(how.layout.tensor) + " pp " + std::to_string(how.layout.pipeline) +
+         " dp " + std::to_string(how.layout.data) + " m " + std::to_string(how.microbatches);
+}
+
+CaseResult run_case(const ModelCase& what, const Parallelism& how, const std::string& backend) {
+  Config config = config_of(what, how);
+  config.comm.backend = backend;
+  config.comm.threads_per_rank = 1;
+  CaseResult result;
+  const int code = launch(config, [&](World& world) {
+    auto* plugin = new HybridParallelPlugin(world, config);
+    Booster booster{std::unique_ptr<Plugin>(plugin)};
+    const auto& mesh = plugin->mesh();
+    auto model = build_model(config);
+    auto boosted = booster.boost(model, build_optimizer(config, *model), criterion_of(what, config));
+    boosted.model->train();
+    CaseResult mine;
+    auto& gradients = boosted.optimizer->gradients();
+    for (std::size_t step = 0; step < what.batches.size(); ++step) {
+      const auto done = booster.execute_pipeline(replica_batch(what, step, mesh), boosted, {.broadcast_loss = true});
+      mine.losses.push_back(*done.loss);
+      mine.norms.push_back(boosted.optimizer->grad_norm());
+      if (step + 1 == what.batches.size())
+        mine.gradients = gather_tensors(boosted.model->stage_module(), plugin->stages(), mesh,
+                                        [&](std::size_t i) { return gradients.gradient(i); });
+      boosted.optimizer->step();
+      boosted.optimizer->zero_grad();
+    }
+    expect_replicas_identical(boosted.model->stage_module(), mesh, describe(how));
+    mine.weights = gather_tensors(boosted.model->stage_module(), plugin->stages(), mesh,
+                                  [&](std::size_t i) { return boosted.model->stage_module().parameters[i].tensor; });
+    if (std::string(world.backend().name()) != "local" || world.is_main()) result = std::move(mine);
+  });
+  EXPECT_EQ(code, 0) << describe(how);
+  return result;
+}
+
+void expect_equal(const CaseResult& expected, const CaseResult& actual, double tolerance, const std::string& label) {
+  ASSERT_EQ(expected.losses.size(), actual.losses.size()) << label;
+  for (std::size_t i = 0; i < expected.losses.size(); ++i) {
+    EXPECT_NEAR(actual.losses[i], expected.losses[i], tolerance * std::abs(expected.losses[i]))
+        << label << " loss of step " << i + 1;
+    EXPECT_NEAR(actual.norms[i], expected.norms[i], tolerance * std::abs(expected.norms[i]))
+        << label << " norm of step " << i + 1;
+  }
+  expect_tensors(expected.gradients, actual.gradients, expected.gradients, tolerance, false, label);
+  expect_tensors(expected.weights, actual.weights, expected.gradients, tolerance, true, label);
+}
+
+void expect_identical(const CaseResult& expected, const CaseResult& actual, const std::string& label) {
+  EXPECT_EQ(expected.losses, actual.losses) << label;
+  for (const auto& [name, tensor] : expected.gradients)
+    EXPECT_TRUE(torch::equal(tensor, actual.gradients.at(name))) << label << " gradient " << name;
+  for (const auto& [name, tensor] : expected.weights)
+    EXPECT_TRUE(torch::equal(tensor, actual.weights.at(name))) << label << " weight " << name;
+}
+
+void expect_layouts_equal(const ModelCase& what, const std::vector<Parallelism>& layouts) {
+  constexpr double kTolerance = 1e-10;
+  const CaseResult expected = run_case(what, {});
+  for (const auto& how : layouts) {
+    expect_equal(expected, run_case(what, how), kTolerance, what.family + " " + describe(how));
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+std::vector<Parallelism> product(std::vector<int> tensor, std::vector<int> pipeline, std::vector<int> data,
+                                 const std::vector<std::string>& schedules, const std::vector<int>& microbatches,
+                                 bool sequence_parallel) {
+  std::vector<Parallelism> all;
+  for (const int t : tensor)
+    for (const int p : pipeline)
+      for (const int d : data)
+        for (const auto& schedule : schedules)
+          for (const int m : microbatches)
+            all.push_back({{.pipeline = p, .data = d, .tensor = t}, schedule, m, sequence_parallel});
+  return all;
+}
+
+}  // namespace gantry::testing
