@@ -157,6 +157,7 @@ void read_rest(ConfigFaults& faults, ConfigSection& root, Config& config) {
     train.integer("steps", config.train.steps, 1);
     train.integer("seed", config.train.seed, 0, std::numeric_limits<long long>::max());
     train.integer("log_every", config.train.log_every, 1);
+    train.integer("audit_every", config.train.audit_every, 0);
     train.finish();
   }
   if (ConfigSection checkpoint(faults, "checkpoint", root.node("checkpoint")); true) {

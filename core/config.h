@@ -63,6 +63,7 @@ struct TrainConfig {
   int steps = 0;
   std::uint64_t seed = 1;
   int log_every = 1;
+  int audit_every = 0;  // steps between comparisons of replicas; 0: never
 };
 
 struct CheckpointConfig {

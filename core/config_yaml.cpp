@@ -61,7 +61,7 @@ std::string Config::to_yaml() const {
                      lr_schedule.warmup_steps, lr_schedule.min_lr);
   out += fmt::format("precision: {}\ntrain: {{", precision);
   if (train.steps > 0) out += fmt::format("steps: {}, ", train.steps);
-  out += fmt::format("seed: {}, log_every: {}}}\n", train.seed, train.log_every);
+  out += fmt::format("seed: {}, log_every: {}, audit_every: {}}}\n", train.seed, train.log_every, train.audit_every);
   out += "checkpoint: {";
   if (!checkpoint.path.empty()) out += fmt::format("path: {}, ", quoted(checkpoint.path));
   if (checkpoint.every > 0) out += fmt::format("every: {}, ", checkpoint.every);

@@ -37,6 +37,7 @@ class GradientBuffers {
   void zero();
   void scale(double factor);
   const std::vector<HeldTensor>& parameters() const { return parameters_; }
+  const std::vector<SharedGradient>& shared() const { return shared_; }
   const torch::Tensor& gradient(std::size_t parameter) const { return views_[parameter]; }
 
  private:

@@ -5,6 +5,7 @@
 #include "gantry/nn/linear.h"
 #include "gantry/plugins/model_setup.h"
 #include "gantry/plugins/optimizer_state.h"
+#include "gantry/plugins/replica_audit.h"
 #include "gantry/schedule/validate.h"
 
 namespace gantry {
@@ -23,6 +24,7 @@ struct HybridParallelPlugin::ModelState {
   bool accumulating = false;
   std::int64_t samples_of_step = 0;  // global samples seen since the optimizer's last step
   std::int64_t step = 0;
+  bool inputs_compared = false;  // once, at the first step
 };
 
 HybridParallelPlugin::HybridParallelPlugin(World& world, Config config)
@@ -127,6 +129,8 @@ StepResult HybridParallelPlugin::execute_pipeline(const Batch& given, Boosted& b
   Batch batch = given;
   agree_on_counts(batch);
   check_batch(batch);
+  if (!state.inputs_compared) check_equal_inputs(batch.tensors, mesh_);
+  state.inputs_compared = true;
   const bool train = boosted.optimizer && !options.forward_only;
   if (train && !boosted.criterion)
     throw UsageError({"execute_pipeline", "training needs a criterion", "", "pass one to boost"});
@@ -187,6 +191,10 @@ void HybridParallelPlugin::sync_gradients(Boosted& boosted) {
   state.gradients->sync(mesh_, counted > 0 ? state.expected_tokens / counted : 1);
   state.accumulating = false;
   boosted.optimizer->set_synced(true);
+}
+
+void HybridParallelPlugin::audit(Boosted& boosted) {
+  if (boosted.optimizer) audit_replicas(boosted.optimizer->gradients(), mesh_, stages_);
 }
 
 Registry<PluginFactory>& plugins() {

@@ -20,6 +20,10 @@ class HybridParallelPlugin final : public Plugin {
   void sync_gradients(Boosted& boosted) override;
   StateSource& state(Boosted& boosted) override;
 
+  // Compares replicas of parameters and gradients, as replica_audit.h says; after a step's sync. Collective over the
+  // world.
+  void audit(Boosted& boosted);
+
   ProcessGroupMesh& mesh() { return mesh_; }
   const PipelineStageManager& stages() const { return stages_; }
   // Called for each action of a step with its times, until replaced. For timelines.

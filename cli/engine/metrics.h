@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <string>
+#include <vector>
 
 namespace gantry::cli {
 
@@ -15,6 +16,7 @@ struct StepMetrics {
   double lr = 0;
   std::int64_t tokens = 0;  // counted in this step
   double step_seconds = 0;
+  std::vector<std::int64_t> peak_memory_bytes;  // of tensors, by rank, since the run began
 };
 
 // Writes OUTPUT/metrics.jsonl, flushed after each line. ResourceError if it can't.

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
@@ -13,6 +14,7 @@
 #include "gantry/comm/backends.h"
 #include "gantry/comm/launch.h"
 #include "gantry/core/error.h"
+#include "gantry/tensors/memory_meter.h"
 
 namespace gantry::cli {
 namespace {
@@ -110,9 +112,11 @@ class TrainingRun {
       throw NumericalError({fmt::format("step {}", step), fmt::format("loss {}, gradient norm {}", *result.loss, norm),
                             "finite numbers", "lower the learning rate, or clip with optimizer.clip_grad_norm"});
     }
+    if (const int every = config_.train.audit_every; every > 0 && step % every == 0) plugin_->audit(boosted_);
     boosted_.optimizer->step();
     boosted_.optimizer->zero_grad();
-    return {step, *result.loss, norm, lr, result.tokens, now() - start};
+    peaks_ = all_gather_numbers(plugin_->mesh().world_group(), memory_.peak_bytes());
+    return {step, *result.loss, norm, lr, result.tokens, now() - start, peaks_};
   }
 
   bool saves_at(std::int64_t step) const {
@@ -140,17 +144,31 @@ class TrainingRun {
 
   void report_end() {
     if (!world_.is_main()) return;
+    if (!peaks_.empty()) {
+      const auto largest = std::max_element(peaks_.begin(), peaks_.end());
+      fmt::print("peak memory of tensors: {} MB a rank, most {:.1f} MB on {}\n",
+                 fmt::join(in_megabytes(peaks_), ", "), static_cast<double>(*largest) / 1e6,
+                 world_.mesh().describe_rank(static_cast<int>(largest - peaks_.begin())));
+    }
     if (!config_.output.empty()) fmt::print("metrics: {}/metrics.jsonl\n", config_.output);
     if (!last_checkpoint_.empty()) fmt::print("checkpoint: {}\n", last_checkpoint_);
     std::fflush(stdout);
   }
 
+  static std::vector<std::string> in_megabytes(const std::vector<std::int64_t>& bytes) {
+    std::vector<std::string> texts;
+    for (const auto each : bytes) texts.push_back(fmt::format("{:.1f}", static_cast<double>(each) / 1e6));
+    return texts;
+  }
+
+  MemoryMeter memory_;  // first, so that it sees all that follows
   World& world_;
   const Config& config_;
   HybridParallelPlugin* plugin_;  // owned by booster_
   Booster booster_;
   Boosted boosted_;
   std::string last_checkpoint_;
+  std::vector<std::int64_t> peaks_;  // by rank
 };
 
 }  // namespace

@@ -1,0 +1,150 @@
+#include "gantry/plugins/replica_audit.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <set>
+#include <xxhash.h>
+
+#include "gantry/core/error.h"
+
+namespace gantry {
+namespace {
+
+std::int64_t hash_of(const torch::Tensor& tensor) {
+  const torch::Tensor bytes = tensor.detach().contiguous().cpu();
+  return static_cast<std::int64_t>(XXH3_64bits(bytes.data_ptr(), bytes.nbytes()));
+}
+
+// What is compared: a name for the message, and a number that equal replicas agree on.
+struct Item {
+  std::string what;
+  std::int64_t hash = 0;
+};
+
+// A place where replicas differ.
+struct Difference {
+  std::string what;
+  std::vector<int> ranks;  // of the group: those that differ from its rank 0
+};
+
+// Every member passes items of the same names. The same answer on all of them.
+std::optional<Difference> first_difference(ProcessGroup& group, const std::vector<Item>& items) {
+  if (group.size() == 1 || items.empty()) return std::nullopt;
+  const auto count = static_cast<std::int64_t>(items.size());
+  torch::Tensor mine = torch::empty({1, count}, torch::kInt64), all = torch::empty({group.size(), count}, torch::kInt64);
+  for (std::int64_t i = 0; i < count; ++i) mine.data_ptr<std::int64_t>()[i] = items[i].hash;
+  group.all_gather(all, mine, Sizes(group.size(), 1)).wait();
+  const auto* hashes = all.data_ptr<std::int64_t>();
+  for (std::int64_t i = 0; i < count; ++i) {
+    Difference difference{items[i].what, {}};
+    for (int rank = 1; rank < group.size(); ++rank)
+      if (hashes[rank * count + i] != hashes[i]) difference.ranks.push_back(rank);
+    if (!difference.ranks.empty()) return difference;
+  }
+  return std::nullopt;
+}
+
+void refuse(const std::optional<Difference>& difference, const std::string& over, const std::vector<int>& world_ranks,
+            const ProcessGroupMesh& mesh) {
+  if (!difference) return;
+  std::vector<std::string> ranks;
+  for (const int rank : difference->ranks) ranks.push_back(mesh.mesh().describe_rank(world_ranks[rank]));
+  throw NumericalError({"replicas over " + over,
+                        fmt::format("{} differs between {} and {}", difference->what,
+                                    mesh.mesh().describe_rank(world_ranks[0]), fmt::join(ranks, ", ")),
+                        "the same bits on every replica",
+                        "look for a gradient that is not summed, random numbers that differ by rank, or a copy that is "
+                        "not shared"});
+}
+
+void add_items(std::vector<Item>& items, const GradientBuffers& gradients, std::size_t i) {
+  const auto& held = gradients.parameters()[i];
+  items.push_back({"the parameter " + held.placement.name, hash_of(held.tensor)});
+  if (gradients.gradient(i).defined())
+    items.push_back({"the gradient of " + held.placement.name, hash_of(gradients.gradient(i))});
+}
+
+// Elements that several tp ranks hold: 1 where this rank's are the largest and the smallest that anyone has.
+bool overlaps_agree(const torch::Tensor& local, const AxisPlacement& along, ProcessGroup& group) {
+  std::vector<std::int64_t> shape = local.sizes().vec();
+  shape[along.dim] = along.segments.back().extent.end;
+  bool agree = true;
+  for (const auto op : {ReduceOp::kMax, ReduceOp::kMin}) {
+    const double least = op == ReduceOp::kMax ? -std::numeric_limits<double>::infinity()
+                                              : std::numeric_limits<double>::infinity();
+    torch::Tensor whole = torch::full(shape, least, local.options().requires_grad(false));
+    const torch::Tensor mine = local.detach();
+    std::int64_t offset = 0;
+    for (const Range& range : along.ranges(group.rank())) {
+      whole.narrow(along.dim, range.begin, range.size()).copy_(mine.narrow(along.dim, offset, range.size()));
+      offset += range.size();
+    }
+    group.all_reduce(whole, op).wait();
+    offset = 0;
+    for (const Range& range : along.ranges(group.rank())) {
+      agree = agree && torch::equal(whole.narrow(along.dim, range.begin, range.size()),
+                                    mine.narrow(along.dim, offset, range.size()));
+      offset += range.size();
+    }
+  }
+  return agree;
+}
+
+void audit_overlaps(const GradientBuffers& gradients, const ProcessGroupMesh& mesh) {
+  std::vector<Item> items;
+  for (std::size_t i = 0; i < gradients.parameters().size(); ++i) {
+    const auto& [placement, tensor] = gradients.parameters()[i];
+    const AxisPlacement& along = placement.along("tp");
+    if (!along.overlaps()) continue;
+    for (const auto& [kind, value] : {std::pair("the parameter ", tensor), {"the gradient of ", gradients.gradient(i)}}) {
+      if (!value.defined()) continue;
+      const bool agree = overlaps_agree(value, along, mesh["tp"]);
+      // Rank 0 may agree with what it holds while two others differ: a rank that does not agree gets a number of its own.
+      items.push_back({kind + placement.name, agree ? 0 : mesh.coordinate("tp") + 1});
+    }
+  }
+  refuse(first_difference(mesh["tp"], items), "tp", mesh.mesh().ranks_along(mesh.rank(), {"tp"}), mesh);
+}
+
+}  // namespace
+
+void audit_replicas(const GradientBuffers& gradients, const ProcessGroupMesh& mesh, const PipelineStageManager& stages) {
+  for (const char* axis : {"tp", "dp"}) {
+    std::vector<Item> items;
+    for (std::size_t i = 0; i < gradients.parameters().size(); ++i)
+      if (!gradients.parameters()[i].placement.along(axis).sharded()) add_items(items, gradients, i);
+    refuse(first_difference(mesh[axis], items), axis, mesh.mesh().ranks_along(mesh.rank(), {axis}), mesh);
+  }
+  audit_overlaps(gradients, mesh);
+  const auto pipeline = mesh.mesh().ranks_along(mesh.rank(), {"pp"});
+  for (const auto& [parameter, group] : gradients.shared()) {
+    std::vector<Item> items;
+    add_items(items, gradients, parameter);
+    std::set<int> members;
+    for (const int stage : gradients.parameters()[parameter].placement.stages)
+      members.insert(pipeline[stages.rank_of(stage)]);
+    refuse(first_difference(*group, items), "the stages that share it", {members.begin(), members.end()}, mesh);
+  }
+}
+
+void check_equal_inputs(const TensorDict& tensors, const ProcessGroupMesh& mesh) {
+  const auto ranks = mesh.mesh().ranks_along(mesh.rank(), {"tp"});
+  std::vector<Item> items;
+  std::string shapes;
+  for (const auto& [name, tensor] : tensors) {
+    items.push_back({"'" + name + "'", hash_of(tensor)});
+    shapes += name + describe(tensor);
+  }
+  auto difference = first_difference(
+      mesh["tp"], {{"the set of entries and shapes", static_cast<std::int64_t>(XXH3_64bits(shapes.data(), shapes.size()))}});
+  if (!difference) difference = first_difference(mesh["tp"], items);
+  if (!difference) return;
+  std::vector<std::string> others;
+  for (const int rank : difference->ranks) others.push_back(mesh.mesh().describe_rank(ranks[rank]));
+  throw InputError({"batch", fmt::format("{} differs between {} and {}", difference->what,
+                                         mesh.mesh().describe_rank(ranks[0]), fmt::join(others, ", ")),
+                    "the same batch on all ranks of a tp group",
+                    "deal samples by the dp coordinate alone: use the boosted loader, or seed yours by it"});
+}
+
+}  // namespace gantry
