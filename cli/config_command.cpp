@@ -13,6 +13,7 @@
 #include "gantry/core/error.h"
 #include "gantry/core/mesh.h"
 #include "gantry/core/pipeline_stage_manager.h"
+#include "gantry/core/schedule_names.h"
 #include "gantry/schedule/simulate.h"
 
 namespace gantry::cli {
@@ -43,7 +44,7 @@ void show_mesh(const Mesh& mesh) {
 }
 
 void show_stages(const Config& config) {
-  const int layers = layers_of(config.model), stages = config.parallel.pipeline * config.schedule.chunks;
+  const int layers = layers_of(config.model), stages = config.parallel.pipeline * chunks_of(config.schedule);
   if (layers == 0) return;
   fmt::print("\nstages of {} layers:\n", layers);
   const auto ranges = layer_ranges(layers_per_stage(config.schedule, layers, stages), layers, stages);
@@ -61,7 +62,7 @@ void show_step(const Config& config, const Mesh& mesh) {
     microbatches = (samples + *config.schedule.microbatch_size - 1) / *config.schedule.microbatch_size;
   microbatches = std::clamp(microbatches, 1, samples);
   const auto simulation =
-      schedule::simulate(schedule::generate(config.schedule.name, pipeline, microbatches, config.schedule.chunks));
+      schedule::simulate(schedule::generate(config.schedule.name, pipeline, microbatches, chunks_of(config.schedule)));
   fmt::print("\na step: {} samples ({} tokens), {} a replica, {} microbatches of up to {}\n", config.data.batch_size,
              static_cast<long long>(config.data.batch_size) * config.data.sequence_length, samples, microbatches,
              (samples + microbatches - 1) / microbatches);

@@ -11,6 +11,7 @@
 #include "gantry/core/config_reader.h"
 #include "gantry/core/error.h"
 #include "gantry/core/pipeline_stage_manager.h"
+#include "gantry/core/schedule_names.h"
 #include "gantry/core/yaml_document.h"
 
 namespace gantry {
@@ -91,7 +92,11 @@ void read_schedule(ConfigSection section, ScheduleConfig& schedule) {
   if (section.integer("microbatches", count, 1); count > 0) schedule.microbatches = count;
   count = 0;
   if (section.integer("microbatch_size", count, 1); count > 0) schedule.microbatch_size = count;
+  schedule.chunks = default_chunks(schedule.name);
   section.integer("chunks", schedule.chunks, 1, 1000);
+  if (const int least = default_chunks(schedule.name); schedule.chunks < least)
+    section.fault("chunks", fmt::format("{} with schedule {}, which goes forth and back", schedule.chunks, schedule.name),
+                  fmt::format("at least {}", least));
   if (const YAML::Node layers = section.node("layers"); layers.IsSequence()) {
     if (auto list = section.integers("layers", 0)) schedule.layers = *list;
   } else {
@@ -183,7 +188,7 @@ void read_rest(ConfigFaults& faults, ConfigSection& root, Config& config) {
 void check_layers(ConfigFaults& faults, const YAML::Node& root, const Config& config) {
   const auto* list = std::get_if<std::vector<int>>(&config.schedule.layers);
   const long long stages = static_cast<long long>(config.parallel.pipeline) * config.schedule.chunks;
-  if (list && static_cast<long long>(list->size()) != stages) {
+  if (list && !is_schedule_file(config.schedule.name) && static_cast<long long>(list->size()) != stages) {
     faults.add("schedule.layers", root["schedule"]["layers"].Mark(),
                fmt::format("{} entries, but pipeline {} * chunks {} = {} stages", list->size(),
                            config.parallel.pipeline, config.schedule.chunks, stages),

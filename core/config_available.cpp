@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "gantry/core/error.h"
+#include "gantry/core/schedule_names.h"
 
 namespace gantry {
 namespace {
@@ -29,9 +30,12 @@ void report_unavailable(const Config& config, const YAML::Node& document, Config
                near.empty() ? "" : "did you mean '" + near + "'?");
   };
   require("parallel", "zero", std::to_string(config.parallel.zero), {"0"});
-  require("schedule", "name", config.schedule.name, {"gpipe", "1f1b"});
-  require("schedule", "chunks", std::to_string(config.schedule.chunks), {"1"});
-  require("schedule", "recompute", config.schedule.recompute, {"none"});
+  if (!is_schedule_file(config.schedule.name)) {
+    std::vector<std::string> names;
+    for (const auto& known : schedule_names()) names.push_back(known.name);
+    names.push_back("a FILE.csv");
+    require("schedule", "name", config.schedule.name, names);
+  }
   if (!config.data.format.empty()) require("data", "format", config.data.format, {"text", "tokens"});
   require("optimizer", "name", config.optimizer.name, {"adamw"});
   require("lr_schedule", "name", config.lr_schedule.name, {"constant", "cosine"});

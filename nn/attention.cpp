@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "gantry/core/error.h"
+#include "gantry/nn/recompute.h"
 #include "gantry/tensors/random_context.h"
 
 namespace gantry::nn {
@@ -65,14 +66,30 @@ HeadRange held_heads(const Linear& projection, std::int64_t head_size, std::int6
   return {(held.begin - part.extent.begin) / head_size, held.size() / head_size, total};
 }
 
-torch::Tensor attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
-                        const HeadRange& heads, const HeadRange& key_heads, const AttentionOptions& options,
-                        const DropoutImpl& dropout) {
+namespace {
+
+torch::Tensor core(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
+                   const HeadRange& heads, const HeadRange& key_heads, const AttentionOptions& options,
+                   const DropoutImpl& dropout) {
   const torch::Tensor keys = for_query_heads(key, heads, key_heads), values = for_query_heads(value, heads, key_heads);
   if (dropout.is_training() && dropout.p() > 0) return with_dropout(query, keys, values, heads, options, dropout);
   std::optional<torch::Tensor> mask;
   if (options.keep.defined()) mask = additive_mask(options, query);
   return at::scaled_dot_product_attention(query, keys, values, mask, 0.0, options.causal && !mask);
+}
+
+}  // namespace
+
+torch::Tensor attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
+                        const HeadRange& heads, const HeadRange& key_heads, const AttentionOptions& options,
+                        const DropoutImpl& dropout) {
+  if (!recomputes_attention()) return core(query, key, value, heads, key_heads, options, dropout);
+  // The module outlives the graph, as its parameters do.
+  return recompute(
+      [=, &dropout](const std::vector<torch::Tensor>& parts) {
+        return core(parts[0], parts[1], parts[2], heads, key_heads, options, dropout);
+      },
+      {query, key, value});
 }
 
 torch::Tensor kept_tokens(const torch::Tensor& attention_mask) {

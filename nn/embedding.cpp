@@ -22,6 +22,7 @@ struct LookUp : torch::autograd::Function<LookUp> {
                           const std::optional<torch::Tensor>& outside, std::int64_t padding) {
     context->save_for_backward({weight, index, outside.value_or(torch::Tensor())});
     context->saved_data["padding"] = padding;
+    context->saved_data["store"] = reinterpret_cast<std::int64_t>(weight_gradient_store());
     torch::Tensor rows = weight.index_select(0, index);
     if (outside) rows.masked_fill_(outside->unsqueeze(-1), 0);
     return rows;
@@ -33,7 +34,8 @@ struct LookUp : torch::autograd::Function<LookUp> {
     if (const auto padding = context->saved_data["padding"].toInt(); padding >= 0)
       gradient = gradient.masked_fill((saved[1] == padding).unsqueeze(-1), 0);
     if (saved[0].is_leaf()) {
-      gradient_of(saved[0]).index_add_(0, saved[1], gradient);
+      now_or_later(reinterpret_cast<WeightGradientStore*>(context->saved_data["store"].toInt()),
+                   [table = saved[0], index = saved[1], gradient] { gradient_of(table).index_add_(0, index, gradient); });
       return {{}, {}, {}, {}};
     }
     return {torch::zeros_like(saved[0]).index_add_(0, saved[1], gradient), {}, {}, {}};

@@ -1,6 +1,7 @@
 #include "gantry/nn/linear_function.h"
 
 #include <array>
+#include <functional>
 
 #include "gantry/core/error.h"
 #include "gantry/nn/layout.h"
@@ -40,12 +41,13 @@ class InputGradient {
   bool scattered_;
 };
 
-// The gradient of a weight or bias: into .grad of a leaf (then undefined is returned), else returned.
-template <class Add, class Make>
-torch::Tensor give_gradient(const torch::Tensor& parameter, Add&& add, Make&& make) {
+// The gradient of a weight or bias: into .grad of a leaf, now or when the store is emptied (then undefined is
+// returned), else returned.
+torch::Tensor give_gradient(const torch::Tensor& parameter, WeightGradientStore* store,
+                            std::function<void(torch::Tensor&)> add, const std::function<torch::Tensor()>& make) {
   if (!parameter.defined() || !parameter.requires_grad()) return {};
   if (!parameter.is_leaf()) return make();
-  add(gradient_of(parameter));
+  now_or_later(store, [parameter, add = std::move(add)] { add(gradient_of(parameter)); });
   return {};
 }
 
@@ -73,6 +75,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     context->saved_data["group"] = reinterpret_cast<std::int64_t>(group);
     context->saved_data["sizes"] = sizes;
     context->saved_data["gather_dim"] = gather_dim;
+    context->saved_data["store"] = reinterpret_cast<std::int64_t>(weight_gradient_store());
     return outputs;
   }
 
@@ -90,14 +93,16 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
       input_gradient.emplace(sum.view(context->saved_data["shape"].toIntVector()), group,
                              context->saved_data["gather_dim"].toInt(), context->saved_data["sizes"].toIntVector());
     }
+    auto* store = reinterpret_cast<WeightGradientStore*>(context->saved_data["store"].toInt());
     variable_list results(3 + 2 * kMostWeights);
     for (std::size_t i = 0; i < gradients.size(); ++i) {
-      const torch::Tensor &rows = saved[0], &gradient = gradients[i];
+      const torch::Tensor rows = saved[0], gradient = gradients[i];
       results[3 + 2 * i] = give_gradient(
-          saved[1 + 2 * i], [&](torch::Tensor& into) { into.addmm_(gradient.t(), rows); },
+          saved[1 + 2 * i], store, [=](torch::Tensor& into) { into.addmm_(gradient.t(), rows); },
           [&] { return at::mm(gradient.t(), rows); });
       results[4 + 2 * i] = give_gradient(
-          saved[2 + 2 * i], [&](torch::Tensor& into) { into.add_(gradient.sum(0)); }, [&] { return gradient.sum(0); });
+          saved[2 + 2 * i], store, [=](torch::Tensor& into) { into.add_(gradient.sum(0)); },
+          [&] { return gradient.sum(0); });
     }
     if (input_gradient) results[0] = input_gradient->wait();
     return results;

@@ -1,5 +1,9 @@
-// Adds weight gradients straight into `.grad`, in one way for every layout, so that bits don't depend on it.
+// Weight gradients: added straight into `.grad`, in one way for every layout, so that bits don't depend on it; now, or
+// later where the schedule splits the backward (Qi et al., arXiv 2401.10241).
 #pragma once
+
+#include <functional>
+#include <vector>
 
 #include <torch/torch.h>
 
@@ -10,6 +14,46 @@ inline torch::Tensor& gradient_of(const torch::Tensor& parameter) {
   auto& gradient = parameter.mutable_grad();
   if (!gradient.defined()) gradient = torch::zeros_like(parameter, at::MemoryFormat::Contiguous).detach();
   return gradient;
+}
+
+// The weight gradients of one (stage, microbatch) that are still to be computed. Layers take the store of their forward
+// along (weight_gradient_store()), and put their work into it while it collects. Modules of other libraries compute
+// theirs with the input's gradient, which is right as well. Used by one thread at a time.
+class WeightGradientStore {
+ public:
+  void collect(bool on) { collects_ = on; }
+  // Runs `work` now, or keeps it while the store collects.
+  void add(std::function<void()> work);
+  // Runs what was kept, in that order, and lets go of what it held.
+  void run();
+  std::size_t size() const { return kept_.size(); }
+
+ private:
+  std::vector<std::function<void()>> kept_;
+  bool collects_ = false;
+};
+
+// The store of the forward that runs on this thread, or null. A backward never reads it.
+WeightGradientStore* weight_gradient_store();
+
+// Sets it for its lifetime. The store outlives the graph that the forward makes.
+class WeightGradientStoreGuard {
+ public:
+  explicit WeightGradientStoreGuard(WeightGradientStore* store);
+  ~WeightGradientStoreGuard();
+  WeightGradientStoreGuard(const WeightGradientStoreGuard&) = delete;
+  WeightGradientStoreGuard& operator=(const WeightGradientStoreGuard&) = delete;
+
+ private:
+  WeightGradientStore* former_;
+};
+
+// Runs `work` now where `store` is null, else store->add(work).
+inline void now_or_later(WeightGradientStore* store, std::function<void()> work) {
+  if (store)
+    store->add(std::move(work));
+  else
+    work();
 }
 
 }  // namespace gantry::nn

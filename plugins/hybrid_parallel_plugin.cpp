@@ -27,11 +27,21 @@ struct HybridParallelPlugin::ModelState {
   bool inputs_compared = false;  // once, at the first step
 };
 
+namespace {
+
+Recomputation recomputation_of(const std::string& name) {
+  if (name == "full") return Recomputation::kFull;
+  return name == "selective" ? Recomputation::kSelective : Recomputation::kNone;
+}
+
+}  // namespace
+
 HybridParallelPlugin::HybridParallelPlugin(World& world, Config config)
     : world_(world),
       config_(std::move(config)),
       mesh_(world),
-      stages_(mesh_.coordinate("pp"), mesh_.size("pp"), config_.schedule.chunks),
+      schedules_(config_.schedule, mesh_.size("pp")),
+      stages_(mesh_.coordinate("pp"), schedules_.stages_of_rank()),
       link_(mesh_["pp"]) {}
 
 HybridParallelPlugin::~HybridParallelPlugin() = default;
@@ -80,15 +90,14 @@ HybridParallelPlugin::ModelState& HybridParallelPlugin::state_of(const Boosted& 
 StateSource& HybridParallelPlugin::state(Boosted& boosted) { return *state_of(boosted).state; }
 
 schedule::Schedule HybridParallelPlugin::schedule_for(std::int64_t replica_samples, bool forward_only) const {
-  const int microbatches = microbatch_count(config_.schedule, stages_.num_stages(), replica_samples);
-  auto made = schedule::generate(config_.schedule.name, stages_.pipeline_size(), microbatches, config_.schedule.chunks);
+  auto made = schedules_.make(microbatches(replica_samples));
   return forward_only ? schedule::forward_only(made) : made;
 }
 
 schedule::Executor& HybridParallelPlugin::executor_for(int microbatches, bool forward_only) {
   const std::pair key{microbatches, forward_only};
   if (const auto found = executors_.find(key); found != executors_.end()) return found->second;
-  auto made = schedule::generate(config_.schedule.name, stages_.pipeline_size(), microbatches, config_.schedule.chunks);
+  auto made = schedules_.make(microbatches);
   if (forward_only) made = schedule::forward_only(made);
   auto lowered = schedule::lower(made);
   schedule::validate(lowered);
@@ -147,7 +156,7 @@ StepResult HybridParallelPlugin::execute_pipeline(const Batch& given, Boosted& b
     boosted.optimizer->set_synced(false);
   }
 
-  const int count = microbatch_count(config_.schedule, stages_.num_stages(), batch.samples);
+  const int count = this->microbatches(batch.samples);
   std::vector<Batch> microbatches;
   for (const auto& [begin, end] : split_evenly(batch.samples, count)) microbatches.push_back(slice(batch, begin, end));
   const RandomContext random{.seed = config_.train.seed,
@@ -158,7 +167,8 @@ StepResult HybridParallelPlugin::execute_pipeline(const Batch& given, Boosted& b
                     {.seed_gradient = train ? 1 / state.expected_tokens : 1,
                      .random = random,
                      .needs_gradients = train,
-                     .keep_outputs = options.return_outputs && stages_.holds_last()});
+                     .keep_outputs = options.return_outputs && stages_.holds_last(),
+                     .recomputation = recomputation_of(config_.schedule.recompute)});
   {
     const EvaluationGuard evaluation(state.model->module(), !train);
     if (count > 0) executor_for(count, !train).run(step, observer_);

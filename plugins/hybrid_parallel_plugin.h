@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "gantry/plugins/configured_schedule.h"
 #include "gantry/plugins/pipeline_step.h"
 #include "gantry/plugins/plugin.h"
 
@@ -28,7 +29,11 @@ class HybridParallelPlugin final : public Plugin {
   const PipelineStageManager& stages() const { return stages_; }
   // Called for each action of a step with its times, until replaced. For timelines.
   void set_observer(schedule::Executor::Observer observer) { observer_ = std::move(observer); }
-  // The schedule of a step of so many samples a replica, before lowering.
+  // How many microbatches a step of so many samples a replica has.
+  int microbatches(std::int64_t replica_samples) const {
+    return schedules_.microbatches(stages_.num_stages(), replica_samples);
+  }
+  // The schedule of such a step, before lowering.
   schedule::Schedule schedule_for(std::int64_t replica_samples, bool forward_only) const;
 
  private:
@@ -41,6 +46,7 @@ class HybridParallelPlugin final : public Plugin {
   World& world_;
   Config config_;
   ProcessGroupMesh mesh_;
+  ScheduleSource schedules_;
   PipelineStageManager stages_;
   StageLink link_;
   std::map<std::pair<int, bool>, schedule::Executor> executors_;  // by microbatches and forward_only

@@ -17,13 +17,6 @@ std::string shape_key_of(const Batch& batch, bool needs_gradients) {
 
 }  // namespace
 
-int microbatch_count(const ScheduleConfig& config, int stages, std::int64_t replica_samples) {
-  std::int64_t count = stages > 1 ? 2 * static_cast<std::int64_t>(stages) : 1;
-  if (config.microbatches) count = *config.microbatches;
-  if (config.microbatch_size) count = (replica_samples + *config.microbatch_size - 1) / *config.microbatch_size;
-  return static_cast<int>(std::clamp<std::int64_t>(count, 0, replica_samples));
-}
-
 PipelineStep::PipelineStep(const StageModule& model, const Criterion& criterion, const SplitOutputs& split,
                            std::vector<Batch> microbatches, Options options)
     : model_(model),
@@ -43,9 +36,11 @@ StageOutput PipelineStep::forward(int stage, int microbatch, TensorDict input) {
   RandomContext random = options_.random;
   random.first_sample += batch.first_sample - microbatches_.front().first_sample;
   const RandomContextGuard guard(random);
+  const nn::WeightGradientStoreGuard store(options_.needs_gradients ? &stores_[{stage, microbatch}] : nullptr);
 
   torch::Tensor added;
-  TensorDict result = model_.forward(stage, stage == 0 ? batch.tensors : std::move(input), batch.tensors, &added);
+  TensorDict result = model_.forward(stage, stage == 0 ? batch.tensors : std::move(input),
+                                     {.batch = &batch.tensors, .recomputation = options_.recomputation}, &added);
   StageOutput output;
   if (stage == model_.num_stages() - 1) {
     if (criterion_) output.root = record_loss(microbatch, result);
@@ -82,6 +77,17 @@ TensorDict PipelineStep::backward(int, int, const TensorDict& input, const Stage
                                   const TensorDict& gradients) {
   return run_backward(input, output, gradients);
 }
+
+TensorDict PipelineStep::backward_input(int stage, int microbatch, const TensorDict& input, const StageOutput& output,
+                                        const TensorDict& gradients) {
+  auto& store = stores_[{stage, microbatch}];
+  store.collect(true);
+  TensorDict input_gradients = run_backward(input, output, gradients);
+  store.collect(false);
+  return input_gradients;
+}
+
+void PipelineStep::backward_weight(int stage, int microbatch) { stores_[{stage, microbatch}].run(); }
 
 double PipelineStep::loss_sum() const {
   double sum = 0;

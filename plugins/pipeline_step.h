@@ -1,10 +1,12 @@
 // One step's work on one rank: the microbatches, the loss and the outputs. What the executor runs.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <vector>
 
 #include "gantry/core/config.h"
+#include "gantry/nn/weight_gradient.h"
 #include "gantry/plugins/criterion.h"
 #include "gantry/policies/sharder.h"
 #include "gantry/schedule/executor.h"
@@ -13,9 +15,6 @@
 
 namespace gantry {
 
-// How the samples of one replica become microbatches: as even as possible, each at least one sample.
-int microbatch_count(const ScheduleConfig& config, int stages, std::int64_t replica_samples);
-
 class PipelineStep final : public StageRuntime {
  public:
   struct Options {
@@ -23,6 +22,7 @@ class PipelineStep final : public StageRuntime {
     RandomContext random;      // first_sample is that of the batch
     bool needs_gradients = true;
     bool keep_outputs = false;
+    Recomputation recomputation = Recomputation::kNone;
   };
 
   PipelineStep(const StageModule& model, const Criterion& criterion, const SplitOutputs& split,
@@ -31,6 +31,9 @@ class PipelineStep final : public StageRuntime {
   StageOutput forward(int stage, int microbatch, TensorDict input) override;
   TensorDict backward(int stage, int microbatch, const TensorDict& input, const StageOutput& output,
                       const TensorDict& gradients) override;
+  TensorDict backward_input(int stage, int microbatch, const TensorDict& input, const StageOutput& output,
+                            const TensorDict& gradients) override;
+  void backward_weight(int stage, int microbatch) override;
   std::string shape_key(int microbatch) const override { return shape_keys_[microbatch]; }
   bool needs_gradients() const override { return options_.needs_gradients; }
 
@@ -52,6 +55,7 @@ class PipelineStep final : public StageRuntime {
   std::vector<torch::Tensor> sums_, counts_;  // by microbatch
   std::vector<torch::Tensor> added_;          // losses that stages added
   std::vector<TensorDict> outputs_;
+  std::map<std::pair<int, int>, nn::WeightGradientStore> stores_;  // by stage and microbatch
 };
 
 }  // namespace gantry

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "gantry/nn/recompute.h"
+
 namespace gantry {
 
 std::vector<int> StageContext::layers() const {
@@ -12,7 +14,18 @@ std::vector<int> StageContext::layers() const {
 
 const TensorDict& StageContext::batch() const {
   static const TensorDict kNone;
-  return batch_ ? *batch_ : kNone;
+  return settings_.batch ? *settings_.batch : kNone;
+}
+
+torch::Tensor StageContext::run_layers(torch::Tensor hidden, const Layer& layer) const {
+  const nn::RecomputeAttentionGuard selective(settings_.recomputation == Recomputation::kSelective);
+  for (const int index : layers()) {
+    if (settings_.recomputation == Recomputation::kFull)
+      hidden = nn::recompute([layer, index](const auto& inputs) { return layer(index, inputs[0]); }, {hidden});
+    else
+      hidden = layer(index, hidden);
+  }
+  return hidden;
 }
 
 void Policy::validate(const torch::nn::Module&) const {}

@@ -3,6 +3,7 @@
 // ranks. ColossalAI's contract, each part by name.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -39,11 +40,18 @@ struct SplitOutput {
   std::string module;  // "lm_head"
 };
 
+// What of a stage's activations the backward computes again: nothing, attention's core, or whole layers.
+enum class Recomputation { kNone, kSelective, kFull };
+
 // What a forward knows of its stage.
 class StageContext {
  public:
-  StageContext(int stage, int num_stages, LayerRange layers, const TensorDict* batch = nullptr)
-      : stage_(stage), num_stages_(num_stages), layers_(layers), batch_(batch) {}
+  struct Settings {
+    const TensorDict* batch = nullptr;  // the microbatch; not owned, may be null
+    Recomputation recomputation = Recomputation::kNone;
+  };
+  StageContext(int stage, int num_stages, LayerRange layers, Settings settings = {nullptr, Recomputation::kNone})
+      : stage_(stage), num_stages_(num_stages), layers_(layers), settings_(settings) {}
 
   int stage() const { return stage_; }
   int num_stages() const { return num_stages_; }
@@ -51,6 +59,11 @@ class StageContext {
   bool is_last() const { return stage_ == num_stages_ - 1; }
   LayerRange layer_range() const { return layers_; }
   std::vector<int> layers() const;  // the indices of this stage's layers
+
+  // Runs this stage's layers one after the other: hidden = layer(index, hidden), recomputed in the backward where the
+  // configuration says so. `layer` reads nothing that changes until then, and holds what it needs by value or by module.
+  using Layer = std::function<torch::Tensor(int index, const torch::Tensor& hidden)>;
+  torch::Tensor run_layers(torch::Tensor hidden, const Layer& layer) const;
 
   // The microbatch's own tensors, where this rank has them (attention masks, ...).
   const TensorDict& batch() const;
@@ -62,7 +75,7 @@ class StageContext {
   int stage_;
   int num_stages_;
   LayerRange layers_;
-  const TensorDict* batch_;
+  Settings settings_;
   mutable torch::Tensor added_loss_;
 };
 

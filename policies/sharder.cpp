@@ -144,8 +144,9 @@ AxisPlacement tensor_placement(const NamedTensor& parameter, const std::map<std:
 
 }  // namespace
 
-TensorDict StageModule::forward(int stage, TensorDict input, const TensorDict& batch, torch::Tensor* added_loss) const {
-  const StageContext context(stage, num_stages(), ranges_.at(stage), &batch);
+TensorDict StageModule::forward(int stage, TensorDict input, const StageContext::Settings& settings,
+                                torch::Tensor* added_loss) const {
+  const StageContext context(stage, num_stages(), ranges_.at(stage), settings);
   TensorDict output = policy_->forward(*model_, context, std::move(input));
   if (added_loss) *added_loss = context.added_loss();
   return output;

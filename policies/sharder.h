@@ -28,7 +28,8 @@ class StageModule {
       : model_(std::move(model)), policy_(std::move(policy)), ranges_(std::move(ranges)) {}
 
   // The forward of one stage that this rank holds.
-  TensorDict forward(int stage, TensorDict input, const TensorDict& batch, torch::Tensor* added_loss = nullptr) const;
+  TensorDict forward(int stage, TensorDict input, const StageContext::Settings& settings,
+                     torch::Tensor* added_loss = nullptr) const;
 
   torch::nn::Module& module() const { return *model_; }
   const std::shared_ptr<torch::nn::Module>& shared_module() const { return model_; }

@@ -77,7 +77,10 @@ void Executor::execute(const Action& action, StageRuntime& runtime) {
     case ActionKind::kForward:
       return forward(action, runtime);
     case ActionKind::kBackward:
+    case ActionKind::kInputGradient:
       return backward(action, runtime);
+    case ActionKind::kWeightGradient:
+      return runtime.backward_weight(stage, microbatch);
     case ActionKind::kSendForward:
       return send_forward(action, runtime);
     case ActionKind::kSendBackward:
@@ -90,12 +93,7 @@ void Executor::execute(const Action& action, StageRuntime& runtime) {
       activation(stage, microbatch).output_gradients =
           link_.receive(backward_message(stage + 1, microbatch, runtime), schedule_.rank_of(stage + 1));
       return;
-    case ActionKind::kInputGradient:
-    case ActionKind::kWeightGradient:
-      break;
   }
-  throw ConfigError({"schedule " + schedule_.name, "action " + to_string(action) + " splits the backward",
-                     "F and B actions", "use a schedule with full backwards"});
 }
 
 void Executor::forward(const Action& action, StageRuntime& runtime) {
@@ -126,8 +124,10 @@ void Executor::send_forward(const Action& action, const StageRuntime& runtime) {
 void Executor::backward(const Action& action, StageRuntime& runtime) {
   const std::pair key{action.stage, action.microbatch};
   Activation mine = std::move(activations_[key]);
+  const bool whole = action.kind == ActionKind::kBackward;
   TensorDict gradients =
-      runtime.backward(action.stage, action.microbatch, mine.input, mine.output, mine.output_gradients);
+      whole ? runtime.backward(action.stage, action.microbatch, mine.input, mine.output, mine.output_gradients)
+            : runtime.backward_input(action.stage, action.microbatch, mine.input, mine.output, mine.output_gradients);
   const int previous = action.stage - 1;
   if (previous < 0) {
     activations_.erase(key);

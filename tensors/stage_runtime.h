@@ -25,6 +25,12 @@ class StageRuntime {
   virtual TensorDict backward(int stage, int microbatch, const TensorDict& input, const StageOutput& output,
                               const TensorDict& gradients) = 0;
 
+  // The first half of a split backward: returns the gradients of `input`; those of parameters may wait.
+  virtual TensorDict backward_input(int stage, int microbatch, const TensorDict& input, const StageOutput& output,
+                                    const TensorDict& gradients) = 0;
+  // The second half: accumulates what backward_input left over.
+  virtual void backward_weight(int stage, int microbatch) = 0;
+
   // What the microbatch shapes agree on: messages of microbatches with equal keys have equal shapes.
   virtual std::string shape_key(int microbatch) const = 0;
 

@@ -71,8 +71,7 @@ class TrainingRun {
     if (!fresh.empty()) fmt::print("new in this model, with first values: {}\n", fmt::join(fresh, ", "));
     fmt::print("{} ranks ({}) over {}: {} stages, {} microbatches of {}\n", world_.size(), world_.mesh().describe(),
                world_.backend().name(), plugin_->stages().num_stages(),
-               microbatch_count(config_.schedule, plugin_->stages().num_stages(),
-                                config_.data.batch_size / plugin_->mesh().size("dp")),
+               plugin_->microbatches(config_.data.batch_size / plugin_->mesh().size("dp")),
                config_.schedule.name);
     std::fflush(stdout);
   }

@@ -5,6 +5,7 @@
 #include <random>
 #include <thread>
 
+#include "gantry/schedule/generators/generator.h"
 #include "gantry/schedule/validate.h"
 #include "ranks.h"
 
@@ -37,6 +38,20 @@ class ProductRuntime final : public StageRuntime {
     (void)stage;
     return run_backward(input, output, gradients);
   }
+  // Keeps what it would add to the weight's gradient until the second half.
+  TensorDict backward_input(int stage, int microbatch, const TensorDict& input, const StageOutput& output,
+                            const TensorDict& gradients) override {
+    auto& gradient = weights_.at(stage).mutable_grad();
+    const torch::Tensor before = gradient.defined() ? gradient.clone() : torch::zeros({1}, torch::kFloat64);
+    TensorDict given = backward(stage, microbatch, input, output, gradients);
+    late_[{stage, microbatch}] = gradient - before;
+    gradient = before;
+    return given;
+  }
+  void backward_weight(int stage, int microbatch) override {
+    weights_.at(stage).mutable_grad() += late_.at({stage, microbatch});
+    late_.erase({stage, microbatch});
+  }
   std::string shape_key(int microbatch) const override { return std::to_string(microbatch % 2) + (train_ ? "t" : "e"); }
   bool needs_gradients() const override { return train_; }
 
@@ -52,6 +67,7 @@ class ProductRuntime final : public StageRuntime {
       EXPECT_DOUBLE_EQ(weight.grad().item<double>(), inputs * product(0, stages_, stage));
   }
   std::map<int, torch::Tensor> weights_;
+  std::map<std::pair<int, int>, torch::Tensor> late_;
   double last_ = 0;
 
  private:
@@ -64,24 +80,42 @@ class ProductRuntime final : public StageRuntime {
   bool delays_;
 };
 
+// One schedule on one pipeline, trained twice and evaluated once.
+void run_closed_form(const schedule::Schedule& made) {
+  run_ranks({.pipeline = made.ranks()}, [&](World&, ProcessGroupMesh& mesh) {
+    StageLink link(mesh["pp"]);
+    const auto& held = made.stages_of_rank[mesh["pp"].rank()];
+    Executor executor(schedule::lower(made), mesh["pp"].rank(), link);
+    for (int step = 0; step < 2; ++step) {
+      ProductRuntime runtime(made.stages(), held, true);
+      executor.run(runtime);
+      runtime.expect_gradients(made.microbatches);
+      EXPECT_TRUE(runtime.late_.empty());
+    }
+    Executor forwards(schedule::lower(schedule::forward_only(made)), mesh["pp"].rank(), link);
+    ProductRuntime evaluation(made.stages(), held, false);
+    forwards.run(evaluation);
+    for (const auto& [stage, weight] : evaluation.weights_) EXPECT_FALSE(weight.grad().defined());
+  });
+}
+
 TEST(Executor, EveryScheduleGivesTheClosedForm) {
-  for (const int ranks : {1, 2, 3, 4})
-    for (const char* name : {"gpipe", "1f1b"})
-      for (const int microbatches : {1, 2, 3, 7})
-        run_ranks({.pipeline = ranks}, [&](World&, ProcessGroupMesh& mesh) {
-          StageLink link(mesh["pp"]);
-          const auto made = schedule::generate(name, ranks, microbatches);
-          Executor executor(schedule::lower(made), mesh["pp"].rank(), link);
-          for (int step = 0; step < 2; ++step) {
-            ProductRuntime runtime(ranks, made.stages_of_rank[mesh["pp"].rank()], true);
-            executor.run(runtime);
-            runtime.expect_gradients(microbatches);
-          }
-          Executor forwards(schedule::lower(schedule::forward_only(made)), mesh["pp"].rank(), link);
-          ProductRuntime evaluation(ranks, made.stages_of_rank[mesh["pp"].rank()], false);
-          forwards.run(evaluation);
-          for (const auto& [stage, weight] : evaluation.weights_) EXPECT_FALSE(weight.grad().defined());
-        });
+  for (const auto& generator : schedule::generators())
+    for (const int ranks : {1, 2, 3, 4})
+      for (int chunks = generator.default_chunks; chunks <= std::min(3, generator.max_chunks); ++chunks)
+        for (const int microbatches : {1, 2, 3, 7}) {
+          SCOPED_TRACE(generator.name + " over " + std::to_string(ranks) + " ranks, " + std::to_string(chunks) +
+                       " chunks, " + std::to_string(microbatches) + " microbatches");
+          run_closed_form(schedule::generate(generator.name, ranks, microbatches, chunks));
+        }
+}
+
+TEST(Executor, SplitBackwardsThatWaitForTheEnd) {
+  run_closed_form(schedule::from_csv("0F0,0F1,0I0,0I1,0W1,0W0\n1F0,1I0,1F1,1I1,1W0,1W1\n", "by hand"));
+}
+
+TEST(Executor, StagesThatGoForthAndBackMeetOnOneRank) {
+  run_closed_form(schedule::from_csv("0F0,3F0,3I0,0F1,3F1,3B1,0B0,3W0,0B1\n1F0,2F0,2B0,1F1,2F1,1B0,2B1,1B1\n", "by hand"));
 }
 
 TEST(Executor, StagesOfOneRankHandOverWithoutMessages) {

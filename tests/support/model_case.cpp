@@ -41,6 +41,8 @@ Config config_of(const ModelCase& what, const Parallelism& how) {
   config.parallel.sequence_parallel = how.sequence_parallel;
   config.schedule.name = how.schedule;
   config.schedule.microbatches = how.microbatches;
+  config.schedule.chunks = how.chunks;
+  config.schedule.recompute = how.recompute;
   config.precision = what.precision;
   config.optimizer.lr = 1e-2;
   config.optimizer.clip_grad_norm = what.clip;
@@ -146,7 +148,9 @@ Criterion criterion_of(const ModelCase& what, const Config& config) {
 }  // namespace
 
 std::string describe(const Parallelism& how) {
-  return how.schedule + (how.sequence_parallel ? " sequence parallel" : "") + " tp " + std::to_string(how.layout.tensor) + " pp " + std::to_string(how.layout.pipeline) +
+  return how.schedule + (how.sequence_parallel ? " sequence parallel" : "") +
+         (how.recompute == "none" ? "" : " recompute " + how.recompute) +
+         (how.chunks == 1 ? "" : " chunks " + std::to_string(how.chunks)) + " tp " + std::to_string(how.layout.tensor) + " pp " + std::to_string(how.layout.pipeline) +
          " dp " + std::to_string(how.layout.data) + " m " + std::to_string(how.microbatches);
 }
 

@@ -35,6 +35,8 @@ struct Parallelism {
   std::string schedule = "1f1b";
   int microbatches = 1;
   bool sequence_parallel = false;
+  int chunks = 1;
+  std::string recompute = "none";
 };
 std::string describe(const Parallelism& parallelism);
 

@@ -1,0 +1,63 @@
+#include "gantry/plugins/configured_schedule.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "gantry/core/error.h"
+#include "gantry/core/schedule_names.h"
+#include "gantry/schedule/validate.h"
+
+namespace gantry {
+namespace {
+
+schedule::Schedule load_for(const ScheduleConfig& config, int pipeline) {
+  auto file = schedule::compute_only(schedule::load_csv(config.name));
+  schedule::validate(file);
+  if (file.ranks() != pipeline)
+    throw ConfigError({"schedule.name: " + config.name, fmt::format("is for {} ranks", file.ranks()),
+                       fmt::format("parallel.pipeline {} of them", pipeline), "change one of the two"});
+  if (config.microbatches && *config.microbatches != file.microbatches)
+    throw ConfigError({"schedule.microbatches", fmt::format("{}, but {} has {}", *config.microbatches, config.name,
+                                                            file.microbatches),
+                       "the file's number", "leave it out"});
+  return file;
+}
+
+schedule::Schedule first_microbatches(schedule::Schedule made, int microbatches) {
+  if (microbatches >= made.microbatches) return made;
+  made.microbatches = microbatches;
+  for (auto& row : made.actions) {
+    // Partners of a pair that lose each other go on alone.
+    for (std::size_t i = 0; i + 1 < row.size(); ++i)
+      if (row[i].overlaps_next && (row[i].microbatch >= microbatches || row[i + 1].microbatch >= microbatches))
+        row[i].overlaps_next = false;
+    std::erase_if(row, [&](const schedule::Action& action) { return action.microbatch >= microbatches; });
+  }
+  return made;
+}
+
+}  // namespace
+
+ScheduleSource::ScheduleSource(const ScheduleConfig& config, int pipeline) : config_(config), pipeline_(pipeline) {
+  if (is_schedule_file(config_.name)) {
+    file_ = load_for(config_, pipeline_);
+    stages_of_rank_ = file_->stages_of_rank;
+  } else {
+    stages_of_rank_ = make(1).stages_of_rank;
+  }
+}
+
+int ScheduleSource::microbatches(int stages, std::int64_t replica_samples) const {
+  std::int64_t count = stages > 1 ? 2 * static_cast<std::int64_t>(stages) : 1;
+  if (file_) count = file_->microbatches;
+  if (config_.microbatches) count = *config_.microbatches;
+  if (config_.microbatch_size) count = (replica_samples + *config_.microbatch_size - 1) / *config_.microbatch_size;
+  return static_cast<int>(std::clamp<std::int64_t>(count, 0, replica_samples));
+}
+
+schedule::Schedule ScheduleSource::make(int microbatches) const {
+  if (file_) return first_microbatches(*file_, microbatches);
+  return schedule::generate(config_.name, pipeline_, microbatches, chunks_of(config_));
+}
+
+}  // namespace gantry

@@ -1,0 +1,34 @@
+// The schedules of a run, as the configuration names them: by a generator or from a file.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "gantry/core/config.h"
+#include "gantry/schedule/schedule.h"
+
+namespace gantry {
+
+class ScheduleSource {
+ public:
+  // ConfigError for a schedule that is not defined for these sizes, a file that is not for `pipeline` ranks, or one whose
+  // microbatches the configuration contradicts.
+  ScheduleSource(const ScheduleConfig& config, int pipeline);
+
+  const std::vector<std::vector<int>>& stages_of_rank() const { return stages_of_rank_; }
+
+  // How the samples of one replica become microbatches: as even as possible, each at least one sample.
+  int microbatches(int stages, std::int64_t replica_samples) const;
+
+  // The compute actions of a step of so many microbatches. A file's last microbatches are left out where a short batch
+  // has fewer.
+  schedule::Schedule make(int microbatches) const;
+
+ private:
+  ScheduleConfig config_;
+  int pipeline_;
+  std::optional<schedule::Schedule> file_;
+  std::vector<std::vector<int>> stages_of_rank_;
+};
+
+}  // namespace gantry

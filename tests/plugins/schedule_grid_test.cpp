@@ -1,0 +1,68 @@
+// The grid over schedules, chunks and recomputation: every schedule gives one rank's numbers, whatever it splits or
+// computes again.
+#include <gtest/gtest.h>
+
+#include "gantry/core/schedule_names.h"
+#include "gantry/schedule/generators/generator.h"
+#include "model_case.h"
+
+namespace gantry::testing {
+namespace {
+
+const ModelCase kDeep{.layers = 12, .width = 16, .dropout = 0.1, .batches = {6, 6, 5}};
+
+std::vector<Parallelism> every_schedule(const std::vector<int>& pipelines, const std::vector<int>& microbatches) {
+  std::vector<Parallelism> all;
+  for (const auto& generator : schedule::generators())
+    for (const int pipeline : pipelines)
+      for (int chunks = generator.default_chunks; chunks <= std::min(3, generator.max_chunks); ++chunks)
+        for (const int m : microbatches)
+          if (pipeline * chunks <= kDeep.layers)
+            all.push_back({{.pipeline = pipeline}, generator.name, m, false, chunks, "none"});
+  return all;
+}
+
+TEST(ScheduleGrid, NamesOfTheConfigurationAreThoseOfTheGenerators) {
+  for (const auto& generator : schedule::generators()) {
+    EXPECT_EQ(default_chunks(generator.name), generator.default_chunks) << generator.name;
+    EXPECT_TRUE(std::ranges::any_of(schedule_names(), [&](const auto& known) { return known.name == generator.name; }))
+        << generator.name;
+  }
+  EXPECT_EQ(schedule_names().size(), schedule::generators().size());
+}
+
+TEST(ScheduleGrid, EverySchedule) { expect_layouts_equal(kDeep, every_schedule({2, 3, 4}, {1, 2, 3, 5, 6})); }
+
+TEST(ScheduleGrid, WithTensorAndDataParallelismAndRecomputation) {
+  std::vector<Parallelism> layouts;
+  for (Parallelism how : every_schedule({2}, {4}))
+    for (const char* recompute : {"selective", "full"}) {
+      how.layout = {.pipeline = 2, .data = 2, .tensor = 2};
+      how.recompute = recompute;
+      how.sequence_parallel = how.recompute == "full";
+      layouts.push_back(how);
+    }
+  expect_layouts_equal(kDeep, layouts);
+}
+
+TEST(ScheduleGrid, RecomputationOfEveryModel) {
+  for (const char* family : {"gpt2", "llama", "bert"})
+    for (const char* recompute : {"selective", "full"})
+      expect_layouts_equal({.family = family, .dropout = 0.1},
+                           {{{}, "1f1b", 1, false, 1, recompute},
+                            {{.pipeline = 2, .data = 1, .tensor = 2}, "1f1b", 3, true, 1, recompute},
+                            {{.pipeline = 3, .data = 1, .tensor = 3}, "gpipe", 2, false, 1, recompute}});
+}
+
+TEST(ScheduleGrid, SchedulesGiveOneRanksBitsUntiedWithoutClipping) {
+  const ModelCase what{.layers = 8, .tied = false, .clip = 1e9, .precision = "float32"};
+  const CaseResult expected = run_case(what, {.microbatches = 6});
+  for (const char* name : {"gpipe", "1f1b", "interleaved_1f1b", "breadth_first", "zb_h1", "zb_v"})
+    for (const int pipeline : {2, 4}) {
+      const Parallelism how{{.pipeline = pipeline}, name, 6, false, name == std::string("1f1b") || name == std::string("gpipe") || name == std::string("zb_h1") ? 1 : 2, "none"};
+      expect_identical(expected, run_case(what, how), describe(how));
+    }
+}
+
+}  // namespace
+}  // namespace gantry::testing
