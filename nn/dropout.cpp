@@ -16,7 +16,7 @@ DropoutImpl::DropoutImpl(double p) : p_(p) {
 Placements DropoutImpl::shard(const ShardStyle& style, ProcessGroup& group) {
   if (std::holds_alternative<Whole>(style)) return {};
   const auto* sequence = std::get_if<SequenceParallel>(&style);
-  if (!sequence) refuse_style("Dropout", style, "SequenceParallel{}");
+  if (!sequence) refuse_style("a Dropout", style, "SequenceParallel{}");
   dim_ = sequence->dim;
   if (group.size() > 1) group_ = &group;
   return {};

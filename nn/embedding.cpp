@@ -104,7 +104,7 @@ Placements EmbeddingImpl::shard(const ShardStyle& style, ProcessGroup& group) {
   if (const auto* sequence = std::get_if<SequenceParallel>(&style))
     return {{"weight", replicated_on_shards(sequence->gradient_sum)}};
   const auto* vocab = std::get_if<Vocab>(&style);
-  if (!vocab) refuse_style("Embedding", style, "Vocab{}");
+  if (!vocab) refuse_style("an Embedding", style, "Vocab{}");
   if (vocab->output && std::holds_alternative<Partial>(*vocab->output))
     throw ConfigError({"", "the output can't be Partial", "Replicate or Shard", ""});
   placement_ = gantry::shard(0, options.num_embeddings(), group.size());

@@ -178,7 +178,7 @@ Placements LinearImpl::shard(const ShardStyle& style, ProcessGroup& group) {
   if (const auto* row = std::get_if<Row>(&style)) return shard_row(*row);
   if (std::holds_alternative<Whole>(style)) return {};
   const auto* sequence = std::get_if<SequenceParallel>(&style);
-  if (!sequence) refuse_style("Linear", style, "Column{} or Row{}");
+  if (!sequence) refuse_style("a Linear", style, "Column{} or Row{}");
   Placements placements{{"weight", replicated_on_shards(sequence->gradient_sum)}};
   if (bias.defined()) placements["bias"] = placements["weight"];
   return placements;

@@ -7,7 +7,7 @@ namespace gantry::nn {
 Placements NormImpl::shard(const ShardStyle& style, ProcessGroup& group) {
   if (std::holds_alternative<Whole>(style)) return {};
   const auto* sequence = std::get_if<SequenceParallel>(&style);
-  if (!sequence) refuse_style("norm", style, "SequenceParallel{}");
+  if (!sequence) refuse_style("a norm", style, "SequenceParallel{}");
   if (sequence->gradient_sum == GradientSum::kInBackward && group.size() > 1) summed_over_ = &group;
   Placements placements;
   for (const auto& item : named_parameters(/*recurse=*/false))

@@ -15,7 +15,7 @@ class PrepareInputImpl : public torch::nn::Module, public Shardable {
   }
   Placements shard(const ShardStyle& style, ProcessGroup& group) override {
     const auto* layouts = std::get_if<gantry::PrepareInput>(&style);
-    if (!layouts) refuse_style("PrepareInput", style, "PrepareInput{from, to}");
+    if (!layouts) refuse_style("a PrepareInput", style, "PrepareInput{from, to}");
     layouts_ = *layouts;
     group_ = &group;
     return {};

@@ -20,7 +20,7 @@ std::string describe(const ShardStyle& style) {
 }
 
 void refuse_style(const char* module, const ShardStyle& style, const char* expected) {
-  throw ConfigError({"", fmt::format("a {} can't be split as {}", module, describe(style)), expected, ""});
+  throw ConfigError({"", fmt::format("{} can't be split as {}", module, describe(style)), expected, ""});
 }
 
 AxisPlacement replicated_on_shards(GradientSum sum) {
