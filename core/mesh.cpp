@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -15,6 +16,9 @@ Mesh::Mesh(std::vector<Axis> axes) : axes_(std::move(axes)), size_(1) {
     if (size < 1) throw ConfigError({"mesh", fmt::format("axis {} has size {}", name, size), "at least 1", ""});
     if (!names.insert(name).second)
       throw ConfigError({"mesh", "axis " + name + " is there twice", "distinct names", ""});
+    if (size > std::numeric_limits<int>::max() / size_)
+      throw ConfigError({"mesh", fmt::format("axis {} of size {} on {} ranks", name, size, size_),
+                         fmt::format("at most {} ranks in all", std::numeric_limits<int>::max()), ""});
     size_ *= size;
   }
 }
@@ -24,7 +28,8 @@ Mesh Mesh::hybrid(int ranks, int pipeline, int data, int tensor, const std::vect
     throw ConfigError({"parallel", fmt::format("pipeline {}, data {}, tensor {}", pipeline, data, tensor),
                        "sizes of at least 1", ""});
   }
-  const int model = pipeline * tensor;
+  if (ranks < 1) throw ConfigError({"parallel", fmt::format("a job of {} ranks", ranks), "at least 1", ""});
+  const long long model = static_cast<long long>(pipeline) * tensor;
   if (ranks % model != 0) {
     std::string remedy = "start a multiple of that many ranks";
     if (ranks % tensor == 0) {
@@ -35,8 +40,8 @@ Mesh Mesh::hybrid(int ranks, int pipeline, int data, int tensor, const std::vect
     throw ConfigError(fmt::format("parallel: pipeline {} * tensor {} = {} does not divide the {} ranks of this job; {}",
                                   pipeline, tensor, model, ranks, remedy));
   }
-  if (data == 0) data = ranks / model;
-  if (model * data != ranks) {
+  if (data == 0) data = static_cast<int>(ranks / model);
+  if (model > ranks / data || model * data != ranks) {
     throw ConfigError(
         fmt::format("parallel: pipeline {} * data {} * tensor {} = {} is not the {} ranks of this job; use data {}",
                     pipeline, data, tensor, model * data, ranks, ranks / model));
@@ -76,30 +81,59 @@ std::vector<int> Mesh::coordinates(int rank) const {
 int Mesh::coordinate(int rank, const std::string& axis) const { return coordinates(rank)[index_of(axis)]; }
 
 int Mesh::rank_at(const std::vector<int>& coordinates) const {
+  if (coordinates.size() != axes_.size())
+    throw ConfigError(
+        {"mesh", fmt::format("{} coordinates for the {} axes of {}", coordinates.size(), axes_.size(), describe()),
+         "one for each axis", ""});
   int rank = 0;
-  for (std::size_t i = 0; i < axes_.size(); ++i) rank = rank * axes_[i].size + coordinates[i];
+  for (std::size_t i = 0; i < axes_.size(); ++i) {
+    const auto& [name, size] = axes_[i];
+    if (coordinates[i] < 0 || coordinates[i] >= size)
+      throw ConfigError(
+          {"mesh", fmt::format("coordinate {} {}", name, coordinates[i]), fmt::format("0 to {}", size - 1), ""});
+    rank = rank * size + coordinates[i];
+  }
   return rank;
 }
 
-std::vector<int> Mesh::ranks_along(int rank, const std::vector<std::string>& axes) const {
+std::vector<int> Mesh::offsets_along(const std::vector<std::string>& axes) const {
   std::set<int> along;
   for (const auto& axis : axes) along.insert(index_of(axis));
-  const auto mine = coordinates(rank);
-  std::vector<int> ranks;
-  for (int other = 0; other < size_; ++other) {
-    const auto theirs = coordinates(other);
-    bool together = true;
-    for (std::size_t i = 0; i < axes_.size(); ++i)
-      together = together && (mine[i] == theirs[i] || along.contains(static_cast<int>(i)));
-    if (together) ranks.push_back(other);
+  std::vector<int> offsets{0};
+  int stride = size_;
+  // Outer axes first, so that the offsets ascend.
+  for (std::size_t i = 0; i < axes_.size(); ++i) {
+    stride /= axes_[i].size;
+    if (!along.contains(static_cast<int>(i))) continue;
+    std::vector<int> finer;
+    for (const int offset : offsets)
+      for (int place = 0; place < axes_[i].size; ++place) finer.push_back(offset + place * stride);
+    offsets = std::move(finer);
   }
+  return offsets;
+}
+
+std::vector<int> Mesh::ranks_along(int rank, const std::vector<std::string>& axes) const {
+  auto place = coordinates(rank);
+  for (const auto& axis : axes) place[index_of(axis)] = 0;
+  const int first = rank_at(place);
+  std::vector<int> ranks = offsets_along(axes);
+  for (int& member : ranks) member += first;
   return ranks;
 }
 
 std::vector<std::vector<int>> Mesh::groups(const std::vector<std::string>& axes) const {
+  const std::vector<int> offsets = offsets_along(axes);
   std::vector<std::vector<int>> all;
-  for (int rank = 0; rank < size_; ++rank)
-    if (auto group = ranks_along(rank, axes); group.front() == rank) all.push_back(std::move(group));
+  std::vector<bool> placed(size_, false);
+  for (int rank = 0; rank < size_; ++rank) {
+    if (placed[rank]) continue;
+    auto& group = all.emplace_back();
+    for (const int offset : offsets) {
+      group.push_back(rank + offset);
+      placed[rank + offset] = true;
+    }
+  }
   return all;
 }
 
@@ -107,7 +141,7 @@ int Mesh::neighbour(int rank, const std::string& axis, int step) const {
   auto place = coordinates(rank);
   const int index = index_of(axis);
   const int size = axes_[index].size;
-  place[index] = ((place[index] + step) % size + size) % size;
+  place[index] = ((place[index] + step % size) % size + size) % size;
   return rank_at(place);
 }
 

@@ -27,6 +27,7 @@ class Mesh {
   int axis_size(const std::string& axis) const;  // ConfigError for an unknown axis, naming the known ones
   int coordinate(int rank, const std::string& axis) const;
   std::vector<int> coordinates(int rank) const;
+  // ConfigError unless there is one coordinate for each axis, within its size.
   int rank_at(const std::vector<int>& coordinates) const;
 
   // The ranks that share with `rank` every coordinate outside `axes`, ascending.
@@ -41,6 +42,8 @@ class Mesh {
 
  private:
   int index_of(const std::string& axis) const;
+  // What to add to the first rank of a group along `axes` for each of its ranks, ascending.
+  std::vector<int> offsets_along(const std::vector<std::string>& axes) const;
   std::vector<Axis> axes_;
   int size_;
 };

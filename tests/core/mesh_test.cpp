@@ -1,5 +1,6 @@
 #include "gantry/core/mesh.h"
 
+#include <algorithm>
 #include <functional>
 #include <gtest/gtest.h>
 
@@ -32,6 +33,12 @@ TEST(Acceptance, A2MeshErrorsNameNumbersAndRemedy) {
   EXPECT_EQ(message_of([] { Mesh::hybrid(8, 2, 3, 2); }),
             "parallel: pipeline 2 * data 3 * tensor 2 = 12 is not the 8 ranks of this job; use data 2");
   EXPECT_NE(message_of([] { Mesh::hybrid(8, 0, 1, 1); }).find("at least 1"), std::string::npos);
+  EXPECT_EQ(message_of([] { Mesh::hybrid(0, 1, 0, 1); }), "parallel: a job of 0 ranks; expected at least 1");
+  EXPECT_NE(message_of([] { Mesh::hybrid(8, 65536, 0, 65536); }).find("= 4294967296 does not"), std::string::npos);
+  EXPECT_NE(message_of([] {
+              Mesh({{"a", 65536}, {"b", 65536}});
+            }).find("axis b of size 65536 on 65536"),
+            std::string::npos);
   EXPECT_NE(message_of([] { Mesh::hybrid(2, 16, 0, 1); }).find("does not divide"), std::string::npos);
   EXPECT_NE(message_of([] { Mesh::hybrid(1, 1, 1, 1, {"pp", "pp", "tp"}); }).find("twice"), std::string::npos);
   EXPECT_NE(message_of([] { Mesh::hybrid(2, 1, 0, 1).axis_size("ep"); }).find("one of pp, dp, tp"), std::string::npos);
@@ -48,6 +55,47 @@ TEST(Acceptance, A3GroupsSizesAndNeighbours) {
   }
   EXPECT_EQ(mesh.groups({"pp", "dp", "tp"}).size(), 1u);
   EXPECT_EQ(Mesh::hybrid(4, 2, 0, 2).describe_rank(2), "rank 2 (pp 1, dp 0, tp 0)");
+}
+
+TEST(Acceptance, A3GroupsAreAsTheirRanksSay) {
+  const Mesh mesh({{"pp", 2}, {"dp", 3}, {"cp", 2}, {"tp", 2}});
+  const std::vector<std::vector<std::string>> axis_sets = {{},           {"pp"},       {"dp"},
+                                                           {"tp", "pp"}, {"cp", "dp"}, {"tp", "cp", "dp", "pp"}};
+  for (const auto& axes : axis_sets) {
+    std::vector<int> seen(mesh.size());
+    int last_first = -1;
+    for (const auto& group : mesh.groups(axes)) {
+      EXPECT_GT(group.front(), last_first);
+      last_first = group.front();
+      for (const int rank : group) {
+        ++seen[rank];
+        EXPECT_EQ(mesh.ranks_along(rank, axes), group);
+        for (const auto& [name, size] : mesh.axes())
+          if (std::find(axes.begin(), axes.end(), name) == axes.end())
+            EXPECT_EQ(mesh.coordinate(rank, name), mesh.coordinate(last_first, name));
+      }
+    }
+    EXPECT_EQ(seen, std::vector<int>(mesh.size(), 1));
+  }
+}
+
+TEST(Mesh, RankAtRefusesPlacesThatAreNone) {
+  const Mesh mesh = Mesh::hybrid(12, 3, 2, 2);
+  EXPECT_EQ(message_of([&] { mesh.rank_at({1, 2, 0}); }), "mesh: coordinate dp 2; expected 0 to 1");
+  EXPECT_EQ(message_of([&] { mesh.rank_at({-1, 0, 0}); }), "mesh: coordinate pp -1; expected 0 to 2");
+  EXPECT_NE(message_of([&] {
+              mesh.rank_at({1, 1});
+            }).find("2 coordinates for the 3 axes of pp 3 x dp 2 x tp 2"),
+            std::string::npos);
+  EXPECT_EQ(mesh.coordinate(mesh.neighbour(0, "pp", -2147483647), "pp"), 2);
+}
+
+// Quadratic work over these ranks would take hours.
+TEST(Mesh, GroupsOfAMillionRanksTakeLinearTime) {
+  const Mesh mesh = Mesh::hybrid(1 << 20, 1 << 8, 0, 1 << 3);
+  EXPECT_EQ(mesh.groups({"tp"}).size(), 1u << 17);
+  EXPECT_EQ(mesh.groups({"pp", "dp"}).size(), 1u << 3);
+  EXPECT_EQ(mesh.ranks_along((1 << 20) - 1, {"pp"}).back(), (1 << 20) - 1);
 }
 
 TEST(Mesh, OrderChangesWhichRanksAreAdjacent) {
