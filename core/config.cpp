@@ -6,53 +6,22 @@
 #include <fmt/ranges.h>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "gantry/core/config_available.h"
 #include "gantry/core/config_reader.h"
 #include "gantry/core/error.h"
 #include "gantry/core/pipeline_stage_manager.h"
+#include "gantry/core/schedule_choice.h"
 #include "gantry/core/schedule_names.h"
 #include "gantry/core/yaml_document.h"
+#include "gantry/core/yaml_json.h"
 
 namespace gantry {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr long long kMostRanks = 1'000'000;
-
-// A model's own keys, with their types: quoted scalars stay text. Faults are keys that are there twice, and numbers
-// that are not finite.
-nlohmann::json to_json(const YAML::Node& node, const std::string& path, ConfigFaults& faults) {
-  if (node.IsMap()) {
-    nlohmann::json object = nlohmann::json::object();
-    for (const auto& item : node) {
-      const std::string key = item.first.IsScalar() ? item.first.Scalar() : "";
-      if (object.contains(key)) faults.add(path + "." + key, item.first.Mark(), "is there twice", "each key once");
-      object[key] = to_json(item.second, path + "." + key, faults);
-    }
-    return object;
-  }
-  if (node.IsSequence()) {
-    nlohmann::json array = nlohmann::json::array();
-    for (const auto& item : node) array.push_back(to_json(item, path, faults));
-    return array;
-  }
-  if (!node.IsScalar()) return nullptr;
-  const std::string& text = node.Scalar();
-  if (node.Tag() == "!") return text;
-  if (text == "true" || text == "false") return text == "true";
-  if (text == "null" || text == "~") return nullptr;
-  if (const auto whole = parse_whole_number(text)) return *whole;
-  if (const auto number = parse_number(text)) return *number;
-  const bool numeric = text.find_first_not_of("+-.0123456789eE") == std::string::npos &&
-                       text.find_first_of("0123456789") != std::string::npos;
-  const std::string bare =
-      text.substr(text.find_first_not_of("+-") == std::string::npos ? 0 : text.find_first_not_of("+-"));
-  if (numeric || bare == ".inf" || bare == ".Inf" || bare == ".INF" || bare == ".nan" || bare == ".NaN" ||
-      bare == ".NAN")
-    faults.add(path, node.Mark(), "'" + text + "' is not finite", "a finite number, or text in quotes");
-  return text;
-}
 
 void read_model(ConfigSection section, ConfigFaults& faults, ModelConfig& model) {
   section.text("policy", model.policy);
@@ -61,7 +30,7 @@ void read_model(ConfigSection section, ConfigFaults& faults, ModelConfig& model)
   if (keys.IsDefined() && !keys.IsMap()) {
     section.fault("config", "is no mapping", "the model's own keys, as in its config.json");
   } else if (keys.IsDefined()) {
-    model.config_json = to_json(keys, "model.config", faults).dump();
+    model.config_json = yaml_to_json(keys, "model.config", faults).dump();
   }
   if (model.policy.empty() && model.path.empty() && !section.has("policy") && !section.has("path"))
     section.fault("model", "has neither policy nor path",
@@ -95,7 +64,8 @@ void read_schedule(ConfigSection section, ScheduleConfig& schedule) {
   schedule.chunks = default_chunks(schedule.name);
   section.integer("chunks", schedule.chunks, 1, 1000);
   if (const int least = default_chunks(schedule.name); schedule.chunks < least)
-    section.fault("chunks", fmt::format("{} with schedule {}, which goes forth and back", schedule.chunks, schedule.name),
+    section.fault("chunks",
+                  fmt::format("{} with schedule {}, which goes forth and back", schedule.chunks, schedule.name),
                   fmt::format("at least {}", least));
   if (const YAML::Node layers = section.node("layers"); layers.IsSequence()) {
     if (auto list = section.integers("layers", 0)) schedule.layers = *list;
@@ -185,24 +155,34 @@ void read_rest(ConfigFaults& faults, ConfigSection& root, Config& config) {
   }
 }
 
+// The model's layers, where its keys say them here; else 0.
+int stated_layers(const ModelConfig& model) {
+  return model.config_json.empty() ? 0 : layers_in(nlohmann::json::parse(model.config_json));
+}
+
+// A list's or layout string's stages and layers against the other keys.
 void check_layers(ConfigFaults& faults, const YAML::Node& root, const Config& config) {
-  const auto* list = std::get_if<std::vector<int>>(&config.schedule.layers);
-  const long long stages = static_cast<long long>(config.parallel.pipeline) * config.schedule.chunks;
-  if (list && !is_schedule_file(config.schedule.name) && static_cast<long long>(list->size()) != stages) {
-    faults.add("schedule.layers", root["schedule"]["layers"].Mark(),
-               fmt::format("{} entries, but pipeline {} * chunks {} = {} stages", list->size(),
-                           config.parallel.pipeline, config.schedule.chunks, stages),
-               fmt::format("{} entries", stages), "state the layers of every stage");
-  }
-  if (list) return;
-  const auto& name = std::get<std::string>(config.schedule.layers);
-  if (name == "default" || name == "balanced") return;
+  const auto& [tensor, pipeline, data, sequence_parallel, zero, order] = config.parallel;
+  const auto* name = std::get_if<std::string>(&config.schedule.layers);
+  if (name && (*name == "default" || *name == "balanced")) return;
+  const YAML::Mark mark = mark_of_key(root, "schedule.layers");
+  std::vector<int> layers;
   try {
-    parse_layout_string(name);
+    layers = name ? parse_layout_string(*name, "") : std::get<std::vector<int>>(config.schedule.layers);
   } catch (const ConfigError& error) {
-    faults.add("schedule.layers", root["schedule"]["layers"].Mark(), error.what(),
-               "default, balanced, a list or a layout string");
+    return faults.add("schedule.layers", mark, error.what(), "", "or default, balanced or a list");
   }
+  const long long stages = static_cast<long long>(pipeline) * config.schedule.chunks;  // a file says its own
+  const long long total = std::accumulate(layers.begin(), layers.end(), 0LL);
+  const std::string stated = name ? "'" + *name + "' has" : std::string("the list has");
+  if (!is_schedule_file(config.schedule.name) && static_cast<long long>(layers.size()) != stages)
+    faults.add("schedule.layers", mark,
+               fmt::format("{} {} stages with {} layers, but pipeline {} * chunks {} = {} stages", stated,
+                           layers.size(), total, pipeline, config.schedule.chunks, stages),
+               fmt::format("{} stages", stages), "state the layers of every stage");
+  if (const int in_model = stated_layers(config.model); in_model > 0 && total != in_model)
+    faults.add("schedule.layers", mark, fmt::format("{} {} layers, but the model has {}", stated, total, in_model),
+               fmt::format("{} layers in all", in_model), "every layer in exactly one stage");
 }
 
 // What only several keys together get wrong.
@@ -210,11 +190,11 @@ void check_sizes(ConfigFaults& faults, const YAML::Node& root, const Config& con
   const auto& [tensor, pipeline, data, sequence_parallel, zero, order] = config.parallel;
   const long long replicas = std::max(1, data);
   if (static_cast<long long>(tensor) * pipeline > kMostRanks / replicas)
-    faults.add("parallel", root["parallel"].Mark(),
+    faults.add("parallel", mark_of_key(root, "parallel"),
                fmt::format("tensor {} * pipeline {} * data {} ranks", tensor, pipeline, replicas),
                fmt::format("at most {}", kMostRanks));
   if (!config.data.format.empty() && config.data.batch_size < replicas)
-    faults.add("data.batch_size", root["data"].Mark(),
+    faults.add("data.batch_size", mark_of_key(root, "data.batch_size"),
                fmt::format("{} samples over data {} replicas leave {} without one", config.data.batch_size, replicas,
                            replicas - config.data.batch_size),
                fmt::format("at least {}", replicas), "raise it, or lower parallel.data");
@@ -276,7 +256,7 @@ Config Config::parse(const std::string& text, const std::string& name, const std
   if (document.IsMap()) apply_overrides(document, overrides, faults);
   Config config = read_all(document, faults);
   report_unavailable(config, document, faults);
-  if (!faults.lines.empty()) throw ConfigError(fmt::format("{}", fmt::join(faults.lines, "; ")));
+  if (!faults.lines.empty()) throw ConfigError(faults.joined());
   return config;
 }
 

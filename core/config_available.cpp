@@ -8,25 +8,15 @@
 #include "gantry/core/schedule_names.h"
 
 namespace gantry {
-namespace {
-
-YAML::Mark mark_of(const YAML::Node& document, const std::string& section, const std::string& key) {
-  YAML::Node inner = document[section];
-  if (!inner.IsDefined()) return {};
-  if (!key.empty() && inner.IsMap() && inner[key].IsDefined()) inner = inner[key];
-  return inner.Mark();
-}
-
-}  // namespace
-
 void report_unavailable(const Config& config, const YAML::Node& document, ConfigFaults& faults) {
   if (!document.IsMap()) return;
   auto require = [&](const std::string& section, const std::string& key, const std::string& value,
                      const std::vector<std::string>& available) {
     if (std::find(available.begin(), available.end(), value) != available.end()) return;
     const std::string near = nearest_name(value, available);
-    faults.add(key.empty() ? section : section + "." + key, mark_of(document, section, key),
-               "'" + value + "' is not in this version", fmt::format("one of {}", fmt::join(available, ", ")),
+    const std::string path = key.empty() ? section : section + "." + key;
+    faults.add(path, mark_of_key(document, path), "'" + value + "' is not in this version",
+               fmt::format("one of {}", fmt::join(available, ", ")),
                near.empty() ? "" : "did you mean '" + near + "'?");
   };
   require("parallel", "zero", std::to_string(config.parallel.zero), {"0"});

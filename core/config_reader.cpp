@@ -10,14 +10,57 @@
 
 namespace gantry {
 
+namespace {
+
+constexpr std::size_t kMostLines = 40;
+constexpr std::size_t kMostShown = 400;  // bytes of one part of a message
+
+// A hostile file's huge keys and values, cut between characters.
+std::string shortened(const std::string& text) {
+  if (text.size() <= kMostShown) return text;
+  std::size_t end = kMostShown;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return fmt::format("{}... ({} bytes)", text.substr(0, end), text.size());
+}
+
+}  // namespace
+
 void ConfigFaults::add(const std::string& path, const YAML::Mark& mark, const std::string& what,
                        const std::string& expected, const std::string& remedy) {
+  if (lines.size() == kMostLines) {
+    ++unsaid;
+    return;
+  }
   const bool from_flag = std::any_of(overridden.begin(), overridden.end(), [&](const std::string& key) {
     return path == key || path.starts_with(key + ".");
   });
+  const std::string key = shortened(path);
   const std::string where =
-      from_flag ? "--set " + path : fmt::format("{}:{}:{}: {}", file, mark.line + 1, mark.column + 1, path);
-  lines.push_back(format_error({where, what, expected, remedy}));
+      from_flag ? "--set " + key
+                : fmt::format("{}:{}:{}: {}", file, std::max(0, mark.line) + 1, std::max(0, mark.column) + 1, key);
+  lines.push_back(format_error({where, shortened(what), shortened(expected), remedy}));
+}
+
+std::string ConfigFaults::joined() const {
+  return fmt::format("{}{}", fmt::join(lines, "; "), unsaid > 0 ? fmt::format("; and {} more faults", unsaid) : "");
+}
+
+YAML::Mark mark_of_key(const YAML::Node& document, const std::string& path) {
+  YAML::Node node = document;
+  YAML::Mark mark = node.Mark();
+  for (std::size_t begin = 0; node.IsMap();) {
+    const std::size_t dot = path.find('.', begin);
+    const std::string key = path.substr(begin, dot - begin);
+    const auto found = std::find_if(node.begin(), node.end(), [&](const auto& item) {
+      return item.first.IsScalar() && item.first.Scalar() == key;
+    });
+    if (found == node.end()) break;
+    mark = found->first.Mark();
+    if (dot == std::string::npos) break;
+    begin = dot + 1;
+    node.reset(YAML::Node(found->second));
+  }
+  return mark;
 }
 
 std::optional<long long> parse_whole_number(const std::string& text) {
@@ -47,7 +90,11 @@ void ConfigSection::finish() {
   if (!node_.IsMap()) return;
   std::set<std::string> seen;
   for (const auto& item : node_) {
-    const std::string key = item.first.IsScalar() ? item.first.Scalar() : "(a key that is no text)";
+    if (!item.first.IsScalar()) {
+      faults_.add(path_of("(a key)"), item.first.Mark(), "is no text", "a name");
+      continue;
+    }
+    const std::string& key = item.first.Scalar();
     if (!seen.insert(key).second) faults_.add(path_of(key), item.first.Mark(), "is there twice", "each key once");
     if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
     const std::string near = nearest_name(key, known_);
@@ -70,12 +117,7 @@ bool ConfigSection::has(const std::string& key) {
 
 void ConfigSection::fault(const std::string& key, const std::string& what, const std::string& expected,
                           const std::string& remedy) {
-  const YAML::Node& section = node_;
-  YAML::Mark mark = node_.IsDefined() ? node_.Mark() : YAML::Mark();
-  if (section.IsMap())
-    for (const auto& item : section)
-      if (item.first.IsScalar() && item.first.Scalar() == key) mark = item.first.Mark();
-  faults_.add(path_of(key), mark, what, expected, remedy);
+  faults_.add(path_of(key), mark_of_key(node_, key), what, expected, remedy);
 }
 
 std::optional<std::string> ConfigSection::scalar(const std::string& key, const std::string& expected) {
@@ -151,10 +193,11 @@ void ConfigSection::texts(const std::string& key, std::vector<std::string>& valu
 std::optional<std::vector<int>> ConfigSection::integers(const std::string& key, long long least) {
   const YAML::Node list = node(key);
   std::vector<int> read;
-  for (const auto& item : list) {
+  for (const auto& item : list) {  // places are counted from 1
     const auto value = item.IsScalar() ? parse_whole_number(item.Scalar()) : std::nullopt;
     if (!value || *value < least || *value > 1'000'000) {
-      fault(key, "has the entry " + (item.IsScalar() ? "'" + item.Scalar() + "'" : std::string("that is no number")),
+      fault(key,
+            fmt::format("entry {} is {}", read.size() + 1, item.IsScalar() ? "'" + item.Scalar() + "'" : "no number"),
             fmt::format("whole numbers of at least {}", least));
       return std::nullopt;
     }

@@ -14,11 +14,16 @@ namespace gantry {
 struct ConfigFaults {
   std::string file;
   std::set<std::string> overridden;  // paths that --set gave
-  std::vector<std::string> lines;
+  std::vector<std::string> lines;    // at most as many as a reader would read
+  std::size_t unsaid = 0;            // faults beyond those
 
   void add(const std::string& path, const YAML::Mark& mark, const std::string& what, const std::string& expected,
            const std::string& remedy = "");
+  std::string joined() const;
 };
+
+// Where the key at a dotted path stands; the innermost part of the path that is there.
+YAML::Mark mark_of_key(const YAML::Node& document, const std::string& path);
 
 class ConfigSection {
  public:

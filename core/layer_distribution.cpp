@@ -32,82 +32,93 @@ bool fits(int layers, int stages, double first_cost, double last_cost, double li
   return left == 0;
 }
 
-// Reads Megatron's layout string part by part.
+// Reads Megatron's layout string part by part. A fault names the character of the text that it comes from.
 class LayoutParser {
  public:
-  explicit LayoutParser(const std::string& text) : text_(text) {}
+  LayoutParser(const std::string& text, const std::string& where) : text_(text), where_(where) {}
 
   std::vector<int> parse() {
-    const std::string flat = expand(0);
-    if (position_ != text_.size()) fail("')' without '('");
+    const std::vector<Part> parts = expand(0);
+    if (position_ != text_.size()) fail(position_, "')' without '('");
     std::vector<int> layers{0};
     bool embedding = false, loss = false;
-    for (const char c : flat) {
-      if (loss) fail("something follows the loss 'L'");
-      if (c == '|') layers.push_back(0);
-      if (c == 't') ++layers.back();
-      if (c == 'E') {
+    for (const auto& [kind, position] : parts) {
+      if (loss) fail(position, "something follows the loss 'L'");
+      if (kind == '|') layers.push_back(0);
+      if (kind == 't') ++layers.back();
+      if (kind == 'E') {
         if (embedding || layers.size() > 1 || layers.back() > 0)
-          fail("the embedding 'E' is not at the start, or there twice");
+          fail(position, "the embedding 'E' is not at the start, or there twice");
         embedding = true;
       }
-      if (c == 'L') loss = true;
+      if (kind == 'L') loss = true;
     }
-    if (!embedding) fail("there is no embedding 'E' at the start");
-    if (!loss) fail("there is no loss 'L' at the end");
+    if (!embedding) fail(0, "there is no embedding 'E' at the start");
+    if (!loss) fail(text_.size(), "there is no loss 'L' at the end");
     return layers;
   }
 
  private:
   static constexpr std::size_t kMaxParts = 100000;
 
-  std::string expand(int depth) {
-    std::string out;
+  struct Part {
+    char kind;             // E t L |
+    std::size_t position;  // in the text
+  };
+
+  std::vector<Part> expand(int depth) {
+    std::vector<Part> out;
     while (position_ < text_.size() && text_[position_] != ')') {
-      const char c = text_[position_];
-      std::string part;
-      if (c == '(') {
-        if (depth > 8) fail("too deep");
-        ++position_;
-        part = expand(depth + 1);
-        if (position_ == text_.size()) fail("'(' without ')'");
-        ++position_;
-      } else if (c == ',' || c == ' ') {
-        ++position_;
-        continue;
-      } else if (c == 'm') {
-        fail("multi-token prediction layers 'm' are not supported");
-      } else if (c == 'E' || c == 't' || c == 'L' || c == '|') {
-        part = std::string(1, c);
-        ++position_;
-      } else {
-        fail(fmt::format("'{}' is none of E t L | ( ) * ,", c));
-      }
+      const std::size_t begin = position_;
+      const std::vector<Part> once = next(depth);
       const std::size_t times = repeat_count();
-      if (part.size() * times + out.size() > kMaxParts) fail("too many parts");
-      for (std::size_t i = 0; i < times; ++i) out += part;
+      if (once.size() * times + out.size() > kMaxParts) fail(begin, "too many parts");
+      for (std::size_t i = 0; i < times; ++i) out.insert(out.end(), once.begin(), once.end());
     }
     return out;
   }
 
+  // One character's part or what is in parentheses; nothing for a comma or a blank.
+  std::vector<Part> next(int depth) {
+    const std::size_t begin = position_++;
+    const char c = text_[begin];
+    if (c == ',' || c == ' ') return {};
+    if (c == 'E' || c == 't' || c == 'L' || c == '|') return {{c, begin}};
+    if (c == 'm') fail(begin, "multi-token prediction layers 'm' are not supported");
+    if (c != '(') fail(begin, fmt::format("'{}' is none of E t L | ( ) * ,", character_at(begin)));
+    if (depth > 8) fail(begin, "too deep");
+    std::vector<Part> inner = expand(depth + 1);
+    if (position_ == text_.size()) fail(begin, "'(' without ')'");
+    ++position_;
+    return inner;
+  }
+
   std::size_t repeat_count() {
     if (position_ >= text_.size() || text_[position_] != '*') return 1;
-    ++position_;
+    const std::size_t star = position_++;
     std::size_t count = 0, digits = 0;
     for (; position_ < text_.size() && std::isdigit(static_cast<unsigned char>(text_[position_])) && digits < 6;
          ++position_, ++digits)
       count = count * 10 + (text_[position_] - '0');
-    if (digits == 0) fail("'*' without a count");
+    if (digits == 0) fail(star, "'*' without a count");
     return count;
   }
 
-  [[noreturn]] void fail(const std::string& what) const {
-    throw ConfigError({"schedule.layers", fmt::format("'{}' at position {}: {}", text_, position_ + 1, what),
+  // The whole character, where it has several bytes.
+  std::string character_at(std::size_t begin) const {
+    std::size_t end = begin + 1;
+    while (end < text_.size() && (static_cast<unsigned char>(text_[end]) & 0xC0) == 0x80) ++end;
+    return text_.substr(begin, end - begin);
+  }
+
+  [[noreturn]] void fail(std::size_t position, const std::string& what) const {
+    throw ConfigError({where_, fmt::format("'{}' at position {}: {}", text_, position + 1, what),
                        "a layout such as \"Et*3|(tt|)*2t|L\"",
                        "E embedding, t layer, L loss, | next stage, (..)*n repeats"});
   }
 
   const std::string& text_;
+  const std::string& where_;
   std::size_t position_ = 0;
 };
 
@@ -135,7 +146,9 @@ std::vector<int> distribute_layers_balanced(int layers, int stages, double first
   return counts;
 }
 
-std::vector<int> parse_layout_string(const std::string& text) { return LayoutParser(text).parse(); }
+std::vector<int> parse_layout_string(const std::string& text, const std::string& where) {
+  return LayoutParser(text, where).parse();
+}
 
 std::vector<LayerRange> layer_ranges(const std::vector<int>& layers_of_stage, int layers, int stages) {
   const int total = std::accumulate(layers_of_stage.begin(), layers_of_stage.end(), 0);

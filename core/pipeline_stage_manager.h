@@ -53,8 +53,9 @@ std::vector<int> distribute_layers(int layers, int stages);
 std::vector<int> distribute_layers_balanced(int layers, int stages, double first_cost, double last_cost);
 
 // Megatron's layout string: stages separated by '|', E embedding, t layer, m multi-token head (refused), L loss; "t*3",
-// "(tt|)*29" repeat; commas are ignored. Gives the layers of each stage. ConfigError with the position of the fault.
-std::vector<int> parse_layout_string(const std::string& text);
+// "(tt|)*29" repeat; commas are ignored. Gives the layers of each stage. ConfigError with the position of the fault, 1
+// at the first character.
+std::vector<int> parse_layout_string(const std::string& text, const std::string& where = "schedule.layers");
 
 // Half-open ranges from counts; ConfigError unless the counts add up to `layers` and there is one for each stage.
 std::vector<LayerRange> layer_ranges(const std::vector<int>& layers_of_stage, int layers, int stages);

@@ -1,5 +1,6 @@
 #include "gantry/core/yaml_document.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <sstream>
 #include <yaml-cpp/eventhandler.h>
@@ -14,13 +15,27 @@ constexpr int kMostDepth = 32;
 
 [[noreturn]] void refuse(const std::string& name, const YAML::Mark& mark, const std::string& what,
                          const std::string& remedy) {
-  throw ConfigError({fmt::format("{}:{}:{}", name, mark.line + 1, mark.column + 1), what, "", remedy});
+  // A mark that points nowhere has negative numbers.
+  throw ConfigError(
+      {fmt::format("{}:{}:{}", name, std::max(0, mark.line) + 1, std::max(0, mark.column) + 1), what, "", remedy});
+}
+
+// The place of a byte, before the parser has seen the text.
+YAML::Mark mark_at(const std::string& text, std::size_t offset) {
+  YAML::Mark mark;
+  for (std::size_t i = 0; i < std::min(offset, text.size()); ++i) {
+    const bool line_ends = text[i] == '\n';
+    mark.line += line_ends ? 1 : 0;
+    mark.column = line_ends ? 0 : mark.column + ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80 ? 1 : 0);
+  }
+  return mark;
 }
 
 // Walks the events of a document without building anything from them.
 class Checker : public YAML::EventHandler {
  public:
   explicit Checker(const std::string& name) : name_(name) {}
+  const YAML::Mark& start() const { return mark_; }
   void OnDocumentStart(const YAML::Mark& mark) override { mark_ = mark; }
   void OnDocumentEnd() override {}
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override { check(mark, "", anchor); }
@@ -59,8 +74,8 @@ class Checker : public YAML::EventHandler {
   int depth_ = 0;
 };
 
-// Whether the bytes are well-formed UTF-8 (RFC 3629).
-bool is_utf8(const std::string& text) {
+// The first byte that is not well-formed UTF-8 (RFC 3629), or npos.
+std::size_t find_bad_byte(const std::string& text) {
   for (std::size_t i = 0; i < text.size();) {
     const auto lead = static_cast<unsigned char>(text[i]);
     const int more = lead < 0x80                   ? 0
@@ -68,44 +83,49 @@ bool is_utf8(const std::string& text) {
                      : (lead & 0xF0) == 0xE0       ? 2
                      : lead >= 0xF0 && lead < 0xF5 ? 3
                                                    : -1;
-    if (more < 0 || i + more >= text.size()) return false;
+    if (more < 0 || i + more >= text.size()) return i;
     unsigned code = more == 0 ? lead : lead & (0x3Fu >> more);
     for (int k = 1; k <= more; ++k) {
       const auto next = static_cast<unsigned char>(text[i + k]);
-      if ((next & 0xC0) != 0x80) return false;
+      if ((next & 0xC0) != 0x80) return i;
       code = code << 6 | (next & 0x3Fu);
     }
     const bool too_long = (more == 2 && code < 0x800) || (more == 3 && code < 0x10000);
-    if (too_long || (code >= 0xD800 && code < 0xE000) || code > 0x10FFFF) return false;
+    if (too_long || (code >= 0xD800 && code < 0xE000) || code > 0x10FFFF) return i;
     i += more + 1;
   }
-  return true;
+  return std::string::npos;
 }
 
 // yaml-cpp descends once for each opening bracket, before an event could stop it.
 void check_brackets(const std::string& text, const std::string& name) {
   int depth = 0;
-  for (const char c : text) {
-    if (c == '[' || c == '{') ++depth;
-    if (c == ']' || c == '}') depth = std::max(0, depth - 1);
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '[' || text[i] == '{') ++depth;
+    if (text[i] == ']' || text[i] == '}') depth = std::max(0, depth - 1);
     if (depth > 2 * kMostDepth)
-      throw ConfigError({name, fmt::format("nested deeper than {} levels", kMostDepth), "", "flatten it"});
+      refuse(name, mark_at(text, i), fmt::format("nested deeper than {} levels", kMostDepth), "flatten it");
   }
+}
+
+void check_bytes(const std::string& text, const std::string& name) {
+  if (text.size() > kMostBytes)
+    refuse(name, mark_at(text, kMostBytes), fmt::format("has {} bytes, more than {}", text.size(), kMostBytes),
+           "is this a configuration?");
+  if (const auto zero = text.find('\0'); zero != std::string::npos)
+    refuse(name, mark_at(text, zero), "a zero byte", "is this a configuration?");
+  if (const auto bad = find_bad_byte(text); bad != std::string::npos)
+    refuse(name, mark_at(text, bad), "is not UTF-8", "save it as UTF-8");
+  const auto start = text.find_first_not_of(" \t\r\n");
+  if (start != std::string::npos && text.compare(start, 2, "//") == 0)
+    refuse(name, mark_at(text, start), "a comment that begins with //", "begin comments with #");
 }
 
 }  // namespace
 
 YAML::Node parse_yaml(const std::string& text, const std::string& name) {
-  if (text.size() > kMostBytes)
-    throw ConfigError({name, fmt::format("has {} bytes", text.size()), fmt::format("at most {}", kMostBytes),
-                       "is this a configuration?"});
-  if (text.find('\0') != std::string::npos)
-    throw ConfigError({name, "has a zero byte", "text", "is this a configuration?"});
-  if (!is_utf8(text)) throw ConfigError({name, "is not UTF-8", "text", "save it as UTF-8"});
+  check_bytes(text, name);
   check_brackets(text, name);
-  if (const auto start = text.find_first_not_of(" \t\r\n");
-      start != std::string::npos && text.compare(start, 2, "//") == 0)
-    throw ConfigError({name + ":1:1", "a comment that begins with //", "YAML or JSON", "begin comments with #"});
   try {
     std::istringstream stream(text);
     YAML::Parser parser(stream);
@@ -113,7 +133,7 @@ YAML::Node parse_yaml(const std::string& text, const std::string& name) {
     if (!parser.HandleNextDocument(checker)) return YAML::Node(YAML::NodeType::Map);
     Checker second(name);
     if (parser.HandleNextDocument(second))
-      throw ConfigError({name, "has several documents", "one", "take out what follows '---'"});
+      refuse(name, second.start(), "several documents, where one is expected", "take out what follows '---'");
     return YAML::Load(text);
   } catch (const YAML::Exception& error) {
     refuse(name, error.mark, error.msg, "check the YAML there");

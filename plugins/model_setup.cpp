@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <set>
 
+#include "gantry/core/schedule_choice.h"
 #include "gantry/nn/linear.h"
 #include "gantry/tensors/deferred_init.h"
 
@@ -48,14 +49,9 @@ void synchronise_first_values(torch::nn::Module& model, const ProcessGroupMesh& 
 
 std::vector<int> chosen_layers(const ScheduleConfig& config, const Policy& policy, const torch::nn::Module& model,
                                int stages) {
-  if (const auto* list = std::get_if<std::vector<int>>(&config.layers)) return *list;
-  const auto& name = std::get<std::string>(config.layers);
-  if (name == "default") return {};
-  // The head's matrix product and the embedding's look-up, in layers, as measured on GPT-2's usual shapes.
-  constexpr double kEmbeddingCost = 0.1, kHeadCost = 1.0;
-  if (name == "balanced")
-    return distribute_layers_balanced(layer_count(policy, model), stages, kEmbeddingCost, kHeadCost);
-  return parse_layout_string(name);
+  const auto* name = std::get_if<std::string>(&config.layers);
+  if (name && *name == "default") return {};
+  return layers_per_stage(config, layer_count(policy, model), stages);
 }
 
 SplitOutputs bind_split_outputs(torch::nn::Module& model, const std::vector<SplitOutput>& outputs, bool keep_split,

@@ -1,6 +1,5 @@
 #include "gantry/plugins/pipeline_step.h"
 
-#include <algorithm>
 #include <fmt/format.h>
 
 namespace gantry {

@@ -47,8 +47,9 @@ const BadCase kBadCases[] = {
     {"schedule: {name: zb_h9}", "'zb_h9' is not in this version"},
     {"schedule: {microbatches: 0}", "schedule.microbatches: '0'"},
     {"schedule: {microbatches: 2, microbatch_size: 2}", "is there beside microbatches"},
-    {"schedule: {layers: [1, -2]}", "has the entry '-2'"},
-    {"parallel: {pipeline: 2}\nschedule: {layers: [1, 2, 3]}", "3 entries, but pipeline 2 * chunks 1 = 2 stages"},
+    {"schedule: {layers: [1, -2]}", "schedule.layers: entry 2 is '-2'"},
+    {"parallel: {pipeline: 2}\nschedule: {layers: [1, 2, 3]}",
+     "c.yaml:3:12: schedule.layers: the list has 3 stages with 6 layers, but pipeline 2 * chunks 1 = 2 stages"},
     {"schedule: {recompute: some}", "one of none, selective, full"},
     {"data: {format: text}", "data.path: is missing"},
     {"data: {path: x}", "data.format: is missing"},
@@ -79,7 +80,7 @@ const BadCase kBadCases[] = {
     {"!model: &a {policy: gpt2}", "an anchor"},
     {"!model: {policy: gpt2}\nparallel: *a", "c.yaml:2"},
     {"!model: !!map {policy: gpt2}", "the tag"},
-    {"!model: {policy: gpt2}\n---\nmodel: {policy: gpt2}", "several documents"},
+    {"!model: {policy: gpt2}\n---\nmodel: {policy: gpt2}", "c.yaml:2:1: several documents"},
     {"!model: {policy: gpt2", "c.yaml:"},
     {"!// a comment\nmodel: {policy: gpt2}", "c.yaml:1:1: a comment that begins with //"},
     {"!,", "c.yaml"},
@@ -87,11 +88,25 @@ const BadCase kBadCases[] = {
     {"parallel: {tensor: \"2\"}", "is the text '2'"},
     {"data: {format: text, path: x, shuffle: \"true\"}", "is the text 'true'"},
     {"!model: {policy: gpt2, config: {a: 1, a: 2}}", "model.config.a: is there twice"},
+    {"!model: {policy: gpt2, config: {<<: {a: 1}}}", "c.yaml:1:32: model.config.<<: is a merge key"},
+    {"!model: {policy: gpt2, config: {[1]: 2}}", "model.config.(a key): is no text"},
+    {"[1]: 2", "c.yaml:2:1: (a key): is no text"},
     {"!model: {policy: gpt2, config: {a: {b: -.inf}}}", "model.config.a.b: '-.inf' is not finite"},
     {"!model: {policy: gpt2, config: {a: 1e999}}", "'1e999' is not finite"},
     {"output: \"a\\0b\"", "a zero character"},
-    {"output: \xff\xfe", "is not UTF-8"},
-    {"schedule: {layers: nonsense}", "c.yaml:2:"},
+    {"output: \xff\xfe", "c.yaml:2:9: is not UTF-8"},
+    {"schedule: {layers: nonsense}", "c.yaml:2:12: schedule.layers: 'nonsense' at position 1: 'n' is none of"},
+    {"schedule:\n  chunks: 1\n  layers: \"Et*2|(t|L\"", "c.yaml:4:3: schedule.layers: 'Et*2|(t|L' at position 6: '('"},
+    {"schedule: {layers: \"Ett*|L\"}", "c.yaml:2:12: schedule.layers: 'Ett*|L' at position 4: '*' without a count"},
+    {"schedule: {layers: \"EtL|t\"}", "'EtL|t' at position 4: something follows the loss 'L'"},
+    {"schedule: {layers: \"Et|(tE)*2L\"}", "at position 6: the embedding 'E' is not at the start, or there twice"},
+    {"schedule: {layers: \"Et|t\"}", "at position 5: there is no loss 'L' at the end"},
+    {"schedule: {layers: \"EtéL\"}", "at position 3: 'é' is none of"},
+    {"schedule: {layers: \"Et|tL\"}",
+     "c.yaml:2:12: schedule.layers: 'Et|tL' has 2 stages with 2 layers, but pipeline 1"},
+    {"schedule: {layers: [2, two]}", "c.yaml:2:12: schedule.layers: entry 2 is 'two'; expected whole numbers"},
+    {"!model: {policy: gpt2, config: {n_layer: 4}}\nschedule: {layers: [3]}",
+     "c.yaml:2:12: schedule.layers: the list has 3 layers, but the model has 4"},
     {"comm: {backend: nccl}", "'nccl' is not in this version"},
     {"parallel: {data: 2}\ndata: {format: text, path: x, batch_size: 1}",
      "1 samples over data 2 replicas leave 1 without one"},
@@ -121,6 +136,14 @@ TEST(ConfigErrors, HostileTextIsRefusedQuickly) {
   std::string deep = "model:\n";
   for (int i = 1; i < 60; ++i) deep += std::string(i, ' ') + "a:\n";
   EXPECT_NE(fault_of(deep).find("nested deeper"), std::string::npos);
+}
+
+TEST(ConfigErrors, AHostileFileDoesNotFloodTheScreen) {
+  std::string many = kModel;
+  for (int i = 0; i < 1000; ++i) many += "key" + std::to_string(i) + ": 1\n";
+  EXPECT_LT(fault_of(many).size(), 20000u);
+  EXPECT_NE(fault_of(many).find("; and 960 more faults"), std::string::npos);
+  EXPECT_LT(fault_of(kModel + std::string(500000, 'k') + ": 1").size(), 2000u);
 }
 
 TEST(Config, OverridesWinAndAreNamedInErrors) {

@@ -4,6 +4,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/core/pipeline_stage_manager.h"
+#include "gantry/core/schedule_choice.h"
 
 namespace gantry {
 namespace {
@@ -52,6 +53,30 @@ TEST(LayoutString, ReadsMegatronsFormAndPointsAtFaults) {
   EXPECT_EQ(parse_layout_string("Et,t|tL"), (Counts{2, 1}));
   for (const char* wrong : {"t|L", "Et", "Et|m|L", "E(t|L", "Et)L", "Et*|L", "Ex|L", "EtLt", "Et*999999999L"})
     EXPECT_THROW(parse_layout_string(wrong), ConfigError) << wrong;
+}
+
+TEST(ScheduleChoice, MicrobatchesAreTwiceTheStagesAndAtMostTheSamples) {
+  ScheduleConfig schedule;
+  EXPECT_EQ(microbatch_count(schedule, 1, 64), 1);
+  EXPECT_EQ(microbatch_count(schedule, 4, 64), 8);
+  EXPECT_EQ(microbatch_count(schedule, 4, 3), 3);
+  EXPECT_EQ(microbatch_count(schedule, 4, 0), 0);
+  schedule.microbatches = 5;
+  EXPECT_EQ(microbatch_count(schedule, 4, 64), 5);
+  schedule.microbatches.reset();
+  schedule.microbatch_size = 3;
+  EXPECT_EQ(microbatch_count(schedule, 4, 10), 4);
+}
+
+TEST(ScheduleChoice, LayersAreThoseThatTheKeySays) {
+  ScheduleConfig schedule;
+  EXPECT_EQ(layers_per_stage(schedule, 10, 4), (Counts{2, 3, 3, 2}));
+  schedule.layers.emplace<std::string>("balanced");
+  EXPECT_EQ(layers_per_stage(schedule, 9, 2), (Counts{5, 4}));
+  schedule.layers.emplace<std::string>("Ett|tL");
+  EXPECT_EQ(layers_per_stage(schedule, 3, 2), (Counts{2, 1}));
+  schedule.layers.emplace<Counts>({1, 2});
+  EXPECT_EQ(layers_per_stage(schedule, 3, 2), (Counts{1, 2}));
 }
 
 TEST(LayerRanges, RefusesCountsThatDoNotAddUp) {

@@ -1,0 +1,43 @@
+#include "gantry/core/schedule_choice.h"
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "gantry/core/pipeline_stage_manager.h"
+
+namespace gantry {
+namespace {
+
+// The head's matrix product and the embedding's look-up, in layers, as measured on GPT-2's usual shapes.
+constexpr double kEmbeddingCost = 0.1, kHeadCost = 1.0;
+
+}  // namespace
+
+int microbatch_count(const ScheduleConfig& schedule, int stages, std::int64_t replica_samples) {
+  std::int64_t count = stages > 1 ? 2 * static_cast<std::int64_t>(stages) : 1;
+  if (schedule.microbatches) count = *schedule.microbatches;
+  if (schedule.microbatch_size) count = (replica_samples + *schedule.microbatch_size - 1) / *schedule.microbatch_size;
+  return static_cast<int>(std::clamp<std::int64_t>(count, 0, replica_samples));
+}
+
+int layers_in(const nlohmann::json& model_keys) {
+  if (!model_keys.is_object()) return 0;
+  for (const char* name : {"n_layer", "num_hidden_layers"}) {
+    const auto found = model_keys.find(name);
+    if (found == model_keys.end() || !found->is_number_integer()) continue;
+    const auto layers = found->get<long long>();
+    if (layers > 0 && layers <= std::numeric_limits<int>::max()) return static_cast<int>(layers);
+  }
+  return 0;
+}
+
+std::vector<int> layers_per_stage(const ScheduleConfig& schedule, int layers, int stages) {
+  if (const auto* list = std::get_if<std::vector<int>>(&schedule.layers)) return *list;
+  const auto& name = std::get<std::string>(schedule.layers);
+  if (name == "default") return distribute_layers(layers, stages);
+  if (name == "balanced") return distribute_layers_balanced(layers, stages, kEmbeddingCost, kHeadCost);
+  return parse_layout_string(name);
+}
+
+}  // namespace gantry

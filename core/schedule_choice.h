@@ -1,0 +1,22 @@
+// What a schedule section leaves open, decided in one place: `gantry config` shows what the plugin will do.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <vector>
+
+#include "gantry/core/config.h"
+
+namespace gantry {
+
+// The microbatches of one replica's samples, each at least one sample: as stated, else twice as many as stages, and 1
+// without a pipeline. 0 only where there are no samples.
+int microbatch_count(const ScheduleConfig& schedule, int stages, std::int64_t replica_samples);
+
+// The layers that a model's own keys (Hugging Face's) state; 0 if they state none.
+int layers_in(const nlohmann::json& model_keys);
+
+// Layers per stage as `schedule.layers` says. ConfigError where they can't be dealt, as of distribute_layers.
+std::vector<int> layers_per_stage(const ScheduleConfig& schedule, int layers, int stages);
+
+}  // namespace gantry

@@ -1,0 +1,43 @@
+#include "gantry/core/yaml_json.h"
+
+namespace gantry {
+
+nlohmann::json yaml_to_json(const YAML::Node& node, const std::string& path, ConfigFaults& faults) {
+  if (node.IsMap()) {
+    nlohmann::json object = nlohmann::json::object();
+    for (const auto& item : node) {
+      if (!item.first.IsScalar()) {
+        faults.add(path + ".(a key)", item.first.Mark(), "is no text", "a name");
+        continue;
+      }
+      const std::string& key = item.first.Scalar();
+      if (key == "<<" && item.first.Tag() != "!")
+        faults.add(path + ".<<", item.first.Mark(), "is a merge key", "plain keys", "write the keys out");
+      if (object.contains(key)) faults.add(path + "." + key, item.first.Mark(), "is there twice", "each key once");
+      object[key] = yaml_to_json(item.second, path + "." + key, faults);
+    }
+    return object;
+  }
+  if (node.IsSequence()) {
+    nlohmann::json array = nlohmann::json::array();
+    for (const auto& item : node) array.push_back(yaml_to_json(item, path, faults));
+    return array;
+  }
+  if (!node.IsScalar()) return nullptr;
+  const std::string& text = node.Scalar();
+  if (node.Tag() == "!") return text;
+  if (text == "true" || text == "false") return text == "true";
+  if (text == "null" || text == "~") return nullptr;
+  if (const auto whole = parse_whole_number(text)) return *whole;
+  if (const auto number = parse_number(text)) return *number;
+  const bool numeric = text.find_first_not_of("+-.0123456789eE") == std::string::npos &&
+                       text.find_first_of("0123456789") != std::string::npos;
+  const std::string bare =
+      text.substr(text.find_first_not_of("+-") == std::string::npos ? 0 : text.find_first_not_of("+-"));
+  if (numeric || bare == ".inf" || bare == ".Inf" || bare == ".INF" || bare == ".nan" || bare == ".NaN" ||
+      bare == ".NAN")
+    faults.add(path, node.Mark(), "'" + text + "' is not finite", "a finite number, or text in quotes");
+  return text;
+}
+
+}  // namespace gantry
