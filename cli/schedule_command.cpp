@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "gantry/cli/output.h"
 #include "gantry/core/error.h"
 #include "gantry/schedule/simulate.h"
 #include "gantry/schedule/validate.h"
@@ -33,8 +34,6 @@ struct Options {
   std::string format = "text";
   std::string output;
 };
-
-void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 
 bool is_file(const std::string& source) { return source.ends_with(".csv") || source.find('/') != std::string::npos; }
 
@@ -121,7 +120,7 @@ void run_show(const Options& options) {
   shown = options.lowered ? schedule::lower(shown) : shown;
   // PyTorch's compute-only form has no messages, which --lowered asks for.
   if (options.csv && !options.lowered) shown = schedule::compute_only(shown);
-  if (options.csv) return print(schedule::to_csv(shown));
+  if (options.csv) return print_output(schedule::to_csv(shown));
   std::string text = describe_sizes(shown) + "\n";
   for (int rank = 0; rank < shown.ranks(); ++rank) {
     text += fmt::format("rank {} (stage {}):", rank, list(shown.stages_of_rank[rank]));
@@ -129,7 +128,7 @@ void run_show(const Options& options) {
       text += " " + schedule::to_string(action) + (action.overlaps_next ? " +" : "");
     text += "\n";
   }
-  print(text);
+  print_output(text);
 }
 
 std::size_t count_messages(const Schedule& of) {
@@ -161,7 +160,7 @@ void run_check(const Options& options) {
   try {
     const Schedule lowered = schedule::lower(checked);  // validates what it is given
     schedule::validate(lowered);
-    print(
+    print_output(
         fmt::format("{}: {} computations, each once and after the data it needs; {} messages, each sent and received; "
                     "no deadlock, even if every send waits for its receive\n",
                     describe_sizes(lowered), count_computations(lowered), count_messages(lowered)));
@@ -177,9 +176,9 @@ void run_simulate(const Options& options) {
                                            {"makespan_max_rank", simulation.makespan_max_rank},
                                            {"bubble_rate", simulation.bubble_rate},
                                            {"peak_activations", simulation.peak_activations}};
-    return print(result.dump() + "\n");
+    return print_output(result.dump() + "\n");
   }
-  print(
+  print_output(
       fmt::format("makespan, first start to last end     {:.6g}\n"
                   "makespan of the longest rank          {:.6g}\n"
                   "bubble                                {:.2f}%\n"
@@ -201,7 +200,7 @@ void run_draw(const Options& options) {
   if (options.format == "text") drawing = schedule::draw_text(simulation);
   if (options.format == "svg") drawing = schedule::draw_svg(simulation, "Pipeline schedule " + options.source);
   if (options.format == "trace") drawing = schedule::draw_chrome_trace(simulation);
-  if (options.output.empty()) return print(drawing);
+  if (options.output.empty()) return print_output(drawing);
   write_file(options.output, drawing);
 }
 

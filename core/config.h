@@ -107,6 +107,8 @@ struct Config {
   int ranks() const;
   // The resolved whole as YAML that load() accepts again.
   std::string to_yaml() const;
+  // The same as one JSON object, which load() accepts too.
+  std::string to_json() const;
 };
 
 }  // namespace gantry

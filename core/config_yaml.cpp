@@ -2,6 +2,8 @@
 #include <fmt/ranges.h>
 
 #include "gantry/core/config.h"
+#include "gantry/core/yaml_document.h"
+#include "gantry/core/yaml_json.h"
 
 namespace gantry {
 namespace {
@@ -71,6 +73,11 @@ std::string Config::to_yaml() const {
   out += fmt::format("comm: {{backend: {}, timeout_seconds: {}, threads_per_rank: {}}}\nlibraries: {}\n", comm.backend,
                      comm.timeout_seconds, size_text(comm.threads_per_rank), quoted(libraries));
   return out;
+}
+
+std::string Config::to_json() const {
+  ConfigFaults faults{.file = "config"};
+  return yaml_to_json(parse_yaml(to_yaml(), faults.file), "", faults).dump();
 }
 
 }  // namespace gantry

@@ -1,0 +1,93 @@
+// `gantry config`: the resolved whole, as text and as JSON.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "gantry/core/config.h"
+#include "program.h"
+
+namespace gantry::testing {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr const char* kConfig =
+    "model: {policy: gpt2, config: {n_embd: 16, n_layer: 7, n_head: 2, vocab_size: 300, note: \"a \\\"b\\\"\"}}\n"
+    "parallel: {tensor: 2, pipeline: 3, data: 2, order: [dp, pp, tp]}\n"
+    "data: {format: text, path: x.txt, sequence_length: 8, batch_size: 20}\n"
+    "optimizer: {lr: 1.0e-5, no_decay: [\"*.bias\"]}\ntrain: {steps: 3}\n";
+
+Outcome show(const std::string& text, const std::string& flags = "") {
+  const ScratchFolder scratch;
+  return run_program(fmt::format("{} config {} {}", gantry_program(), scratch.write("c.yaml", text), flags));
+}
+
+TEST(ConfigJson, HasTheConfigurationWithItsTypes) {
+  const Outcome run = show(kConfig, "--json");
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const Json config = Json::parse(run.out).at("config");
+  EXPECT_EQ(config["model"]["config"]["note"], "a \"b\"");
+  EXPECT_EQ(config["parallel"]["order"], (Json{"dp", "pp", "tp"}));
+  EXPECT_EQ(config["optimizer"]["lr"], 1e-5);
+  EXPECT_EQ(config["schedule"]["name"], "1f1b");
+  EXPECT_EQ(config["data"]["shuffle"], true);
+  EXPECT_EQ(config["train"], (Json{{"steps", 3}, {"seed", 1}, {"log_every", 1}}));
+  // JSON is YAML, so that a program may edit it and hand it back.
+  EXPECT_EQ(Config::parse(config.dump()).to_yaml(), Config::parse(kConfig).to_yaml());
+}
+
+TEST(ConfigJson, HasTheMeshTheStagesAndTheStep) {
+  const Json all = Json::parse(show(kConfig, "--json").out);
+  EXPECT_EQ(all["mesh"]["size"], 12);
+  EXPECT_EQ(all["mesh"]["axes"][0], (Json{{"name", "dp"}, {"size", 2}}));
+  ASSERT_EQ(all["mesh"]["ranks"].size(), 12u);
+  EXPECT_EQ(all["mesh"]["ranks"][9], (Json{{"rank", 9}, {"dp", 1}, {"pp", 1}, {"tp", 1}}));
+  ASSERT_EQ(all["stages"].size(), 3u);
+  EXPECT_EQ(all["stages"][1], (Json{{"stage", 1}, {"pipeline_rank", 1}, {"first_layer", 2}, {"layers", 3}}));
+  EXPECT_EQ(all["step"]["global_batch"], 20);
+  EXPECT_EQ(all["step"]["tokens"], 160);
+  EXPECT_EQ(all["step"]["replica_batch"], 10);
+  EXPECT_EQ(all["step"]["microbatches"], 6);
+  EXPECT_EQ(all["step"]["largest_microbatch"], 2);
+  EXPECT_DOUBLE_EQ(all["step"]["bubble_rate"], 2.0 / 8);  // (p - 1) / (m + p - 1)
+  EXPECT_EQ(all["step"]["peak_activations"], (Json{3, 2, 1}));
+}
+
+TEST(ConfigJson, LeavesOutWhatNothingSays) {
+  const Json all = Json::parse(show("model: {policy: gpt2}\n", "--json").out);
+  EXPECT_FALSE(all.contains("stages"));
+  EXPECT_FALSE(all.contains("step"));
+  EXPECT_EQ(all["mesh"]["ranks"], (Json::array({{{"rank", 0}, {"pp", 0}, {"dp", 0}, {"tp", 0}}})));
+}
+
+TEST(ConfigText, HasTheSame) {
+  const std::string out = show(kConfig, "--set 'schedule.layers=[7, 0, 0]'").out;
+  for (const char* part : {"mesh: dp 2 x pp 3 x tp 2", "rank 9 (dp 1, pp 1, tp 1)", "stages of 7 layers",
+                           "stage 0: layers 0 to 6 (7)", "stage 1: no layers", "20 samples (160 tokens), 10 a replica",
+                           "6 microbatches of up to 2", "predicted bubble: 25.0%"})
+    EXPECT_NE(out.find(part), std::string::npos) << part << "\nis not in\n" << out;
+}
+
+// A program that reads stdout must not take half an answer for one.
+TEST(ConfigErrors, ComeBeforeAnyOutput) {
+  const ScratchFolder scratch;
+  const std::string model = scratch.write("config.json", "{\"n_layer\": 2}");
+  const std::string of_two_layers = fmt::format("model: {{policy: gpt2, path: \"{}\"}}\n", scratch.path());
+  const std::pair<std::string, const char*> wrong[] = {
+      {of_two_layers + "parallel: {pipeline: 3}\n", "2 layers over 3 stages"},
+      {of_two_layers + "schedule: {layers: [3]}\n", "1 stages with 3 layers in all"},
+      {std::string(kConfig) + "precision: float12\n", "c.yaml:6:1: precision"},
+      {std::string(kConfig) + "schedule: {layers: \"Et*3|t*2|t*2\"}\n",
+       "c.yaml:6:12: schedule.layers: 'Et*3|t*2|t*2' at position 13: there is no loss"},
+  };
+  for (const auto& [text, said] : wrong)
+    for (const char* flags : {"", "--json"}) {
+      const Outcome run = show(text, flags);
+      EXPECT_EQ(run.exit_code, 3) << run.err;
+      EXPECT_EQ(run.out, "") << text;
+      EXPECT_NE(run.err.find(said), std::string::npos) << run.err;
+    }
+}
+
+}  // namespace
+}  // namespace gantry::testing

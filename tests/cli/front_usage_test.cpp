@@ -1,0 +1,64 @@
+// Misspelt words on the command line: exit code 2, one line, and the word that was meant.
+#include <algorithm>
+#include <gtest/gtest.h>
+
+#include "program.h"
+
+namespace gantry::testing {
+namespace {
+
+struct Misspelt {
+  const char* arguments;
+  const char* line;  // after "error: "
+};
+
+const Misspelt kMisspelt[] = {
+    {"trian",
+     "gantry: 'trian' is no command; expected one of train, forward, checkpoint, schedule, config, doctor; "
+     "did you mean 'train'?"},
+    {"help trian",
+     "gantry: 'trian' is no command; expected one of train, forward, checkpoint, schedule, config, "
+     "doctor; did you mean 'train'?"},
+    {"checkpoint exprot a b",
+     "gantry checkpoint: 'exprot' is no command; expected one of export; did you mean 'export'?"},
+    {"schedule shwo 1f1b -p 2 -m 2",
+     "gantry schedule: 'shwo' is no command; expected one of show, check, simulate, draw; did you mean 'show'?"},
+    {"help schedule simulat",
+     "gantry schedule: 'simulat' is no command; expected one of show, check, simulate, draw; did you mean 'simulate'?"},
+    {"help config x", "gantry config: 'x' is no command; see gantry config --help"},
+    {"--hlep", "gantry: '--hlep' is no flag; did you mean '--help'?"},
+    {"train --sett", "gantry train: '--sett' is no flag; did you mean '--set'?"},
+    {"train x.yaml --sett a.b=c", "gantry train: '--sett' is no flag; did you mean '--set'?"},
+    {"train x.yaml -set a.b=c", "gantry train: '-set' is no flag; did you mean '--set'?"},
+    {"train x.yaml --sampel=a", "gantry train: '--sampel' is no flag; did you mean '--sample'?"},
+    {"train x.yaml y.yaml", "gantry train: 'y.yaml' is one argument too many; see gantry train --help"},
+    {"train --", "gantry train: config is required; see gantry train --help"},
+    {"forward --modle x", "gantry forward: '--modle' is no flag; did you mean '--model'?"},
+    {"forward --model a --batch b --output c --grad d", "gantry forward: '--grad' is no flag; did you mean '--grads'?"},
+    {"checkpoint export a b --fore",
+     "gantry checkpoint export: '--fore' is no flag; see gantry checkpoint export --help"},
+    {"schedule draw 1f1b -p 2 -m 2 --fromat svg",
+     "gantry schedule draw: '--fromat' is no flag; did you mean '--format'?"},
+    {"schedule show 1f1b -p 2 --microbatch=2",
+     "gantry schedule show: '--microbatch' is no flag; did you mean '--microbatches'?"},
+    {"config x.yaml --jsn", "gantry config: '--jsn' is no flag; did you mean '--json'?"},
+    {"doctor --unheard-of", "gantry doctor: '--unheard-of' is no flag; see gantry doctor --help"},
+};
+
+TEST(Usage, MisspeltWordsGetTheNearestOne) {
+  for (const auto& [arguments, line] : kMisspelt) {
+    const Outcome run = run_program(gantry_program() + " " + arguments);
+    EXPECT_EQ(run.exit_code, 2) << arguments;
+    EXPECT_EQ(run.err, std::string("error: ") + line + "\n") << arguments;
+    EXPECT_EQ(run.out, "") << arguments;
+  }
+}
+
+TEST(Usage, HelpDescendsIntoCommands) {
+  EXPECT_EQ(run_program(gantry_program() + " help schedule draw").out,
+            run_program(gantry_program() + " schedule draw --help").out);
+  EXPECT_EQ(run_program(gantry_program() + " help").out, run_program(gantry_program() + " --help").out);
+}
+
+}  // namespace
+}  // namespace gantry::testing
