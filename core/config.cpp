@@ -23,7 +23,12 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr long long kMostRanks = 1'000'000;
 
-void read_model(ConfigSection section, ConfigFaults& faults, ModelConfig& model) {
+void read_model(ConfigSection& root, ConfigFaults& faults, ModelConfig& model) {
+  const YAML::Node node = root.node("model");
+  if (!node.IsDefined())
+    return root.fault("model", "is missing", "the model to train", "add model: {policy: gpt2, config: {...}}");
+  ConfigSection section(faults, "model", node);
+  const std::size_t faults_before = faults.lines.size();
   section.text("policy", model.policy);
   section.text("path", model.path);
   const YAML::Node keys = section.node("config");
@@ -32,9 +37,9 @@ void read_model(ConfigSection section, ConfigFaults& faults, ModelConfig& model)
   } else if (keys.IsDefined()) {
     model.config_json = yaml_to_json(keys, "model.config", faults).dump();
   }
-  if (model.policy.empty() && model.path.empty() && !section.has("policy") && !section.has("path"))
-    section.fault("model", "has neither policy nor path",
-                  "model: {policy: gpt2, config: {...}} or model: {path: DIRECTORY}");
+  if (model.policy.empty() && model.path.empty() && faults.lines.size() == faults_before)
+    root.fault("model", "has neither policy nor path",
+               "model: {policy: gpt2, config: {...}} or model: {path: DIRECTORY}");
   section.finish();
 }
 
@@ -203,10 +208,7 @@ void check_sizes(ConfigFaults& faults, const YAML::Node& root, const Config& con
 Config read_all(const YAML::Node& document, ConfigFaults& faults) {
   Config config;
   ConfigSection root(faults, "", document);
-  if (!root.has("model"))
-    root.fault("model", "is missing", "the model to train", "add model: {policy: gpt2, config: {...}}");
-  if (const YAML::Node model = root.node("model"); model.IsDefined())
-    read_model({faults, "model", model}, faults, config.model);
+  read_model(root, faults, config.model);
   read_parallel({faults, "parallel", root.node("parallel")}, config.parallel);
   read_schedule({faults, "schedule", root.node("schedule")}, config.schedule);
   if (const YAML::Node data = root.node("data"); data.IsDefined()) read_data({faults, "data", data}, config.data);

@@ -116,6 +116,10 @@ void check_bytes(const std::string& text, const std::string& name) {
     refuse(name, mark_at(text, zero), "a zero byte", "is this a configuration?");
   if (const auto bad = find_bad_byte(text); bad != std::string::npos)
     refuse(name, mark_at(text, bad), "is not UTF-8", "save it as UTF-8");
+  // The parser would pass over what follows one, up to the line's end.
+  if (const auto percent = text.starts_with('%') ? 0 : text.find("\n%"); percent != std::string::npos)
+    refuse(name, mark_at(text, percent + (text[percent] == '\n')), "a line that begins with %",
+           "take the directive out");
   const auto start = text.find_first_not_of(" \t\r\n");
   if (start != std::string::npos && text.compare(start, 2, "//") == 0)
     refuse(name, mark_at(text, start), "a comment that begins with //", "begin comments with #");
