@@ -1,0 +1,190 @@
+// The documents say what is: their links lead somewhere, their configurations load, their command lines exist.
+#include <algorithm>
+#include <filesystem>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "program.h"
+
+namespace gantry::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Block {
+  std::string language;  // after the fence; "" for none and for indented text
+  std::string text;
+  int line;
+};
+
+struct Document {
+  fs::path path;
+  std::vector<std::string> prose;  // lines outside of blocks; empty ones stand for lines of blocks
+  std::vector<Block> blocks;
+};
+
+Document read_document(const fs::path& path) {
+  Document document{.path = path, .prose = {}, .blocks = {}};
+  std::istringstream lines(read_file(path.string()));
+  bool fenced = false, indented = false;
+  for (std::string line; std::getline(lines, line);) {
+    const bool fence = line.starts_with("```");
+    const bool deep =
+        !fenced && line.starts_with("    ") && (indented || document.prose.empty() || document.prose.back().empty());
+    if ((fence && !fenced) || (deep && !indented))
+      document.blocks.push_back({fence ? line.substr(3) : "", "", static_cast<int>(document.prose.size()) + 1});
+    if ((fenced && !fence) || deep) document.blocks.back().text += line.substr(deep ? 4 : 0) + "\n";
+    document.prose.push_back(fence || fenced || deep ? "" : line);
+    fenced = fenced != fence;
+    indented = deep;
+  }
+  EXPECT_FALSE(fenced) << path << " has a ``` that nothing closes";
+  return document;
+}
+
+// The project's own: of the root, docs/ and tests/.
+std::vector<Document> documents() {
+  std::vector<Document> all;
+  const fs::path root(GANTRY_SOURCE_DIR);
+  for (const auto& folder : {root, root / "docs", root / "tests" / "golden"})
+    for (const auto& entry : fs::directory_iterator(folder))
+      if (entry.path().extension() == ".md") all.push_back(read_document(entry.path()));
+  return all;
+}
+
+std::string place(const Document& document, std::size_t line) {
+  return fmt::format("{}:{}", fs::relative(document.path, GANTRY_SOURCE_DIR).string(), line);
+}
+
+// As renderers make it: lower case, blanks to '-', punctuation gone.
+std::string anchor_of(const std::string& heading) {
+  std::string anchor;
+  for (const unsigned char c : heading)
+    if (std::isalnum(c) || c == '-' || c == '_' || c >= 0x80)
+      anchor += static_cast<char>(std::tolower(c));
+    else if (c == ' ')
+      anchor += '-';
+  return anchor;
+}
+
+std::set<std::string> anchors_of(const fs::path& path) {
+  std::set<std::string> anchors;
+  for (const auto& line : read_document(path).prose)
+    if (line.starts_with('#')) anchors.insert(anchor_of(line.substr(line.find_first_not_of("# "))));
+  return anchors;
+}
+
+TEST(Documents, LinksLeadSomewhere) {
+  const std::regex link("\\]\\(([^)\\s]+)\\)");
+  int links = 0;
+  for (const auto& document : documents())
+    for (std::size_t i = 0; i < document.prose.size(); ++i)
+      for (std::sregex_iterator match(document.prose[i].begin(), document.prose[i].end(), link), end; match != end;
+           ++match) {
+        const std::string target = (*match)[1];
+        if (target.find("://") != std::string::npos || target.starts_with("mailto:")) continue;
+        ++links;
+        const std::string file = target.substr(0, target.find('#'));
+        const fs::path path = file.empty() ? document.path : document.path.parent_path() / file;
+        EXPECT_TRUE(fs::exists(path)) << place(document, i + 1) << ": " << target;
+        if (target.find('#') == std::string::npos || !fs::exists(path)) continue;
+        EXPECT_TRUE(anchors_of(path).contains(target.substr(target.find('#') + 1)))
+            << place(document, i + 1) << ": " << target << " names no heading";
+      }
+  EXPECT_GT(links, 3);
+}
+
+TEST(Documents, ConfigurationsLoad) {
+  int configurations = 0;
+  for (const auto& document : documents())
+    for (const auto& block : document.blocks) {
+      const bool whole = block.text.starts_with("model:") || block.text.find("\nmodel:") != std::string::npos;
+      if (block.language != "yaml" || !whole) continue;
+      ++configurations;
+      const ScratchFolder scratch;
+      const Outcome run = run_program(gantry_program() + " config " + scratch.write("c.yaml", block.text));
+      EXPECT_EQ(run.exit_code, 0) << place(document, block.line) << "\n" << run.err;
+    }
+  EXPECT_GT(configurations, 0);
+}
+
+std::vector<std::string> words_of(const std::string& line) {
+  std::istringstream stream(line.substr(0, line.find(" #")));
+  return {std::istream_iterator<std::string>(stream), {}};
+}
+
+bool is_name(const std::string& word) {
+  return !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) { return std::islower(c); });
+}
+
+// The words after `gantry`: commands, as deep as there are any, and flags that the help of the last one lists.
+void expect_gantry_line(const std::vector<std::string>& words, const std::string& where) {
+  std::string path;
+  std::string help = run_program(gantry_program() + " --help").out;
+  std::size_t next = 0;
+  for (; next < words.size() && help.find("Subcommands:") != std::string::npos && is_name(words[next]); ++next) {
+    const Outcome deeper = run_program(fmt::format("{} help {} {}", gantry_program(), path, words[next]));
+    ASSERT_EQ(deeper.exit_code, 0) << where << "\n" << deeper.err;
+    path += " " + words[next];
+    help = deeper.out;
+  }
+  for (; next < words.size(); ++next) {
+    const std::string flag = words[next].substr(0, words[next].find('='));
+    if (flag.size() < 2 || flag[0] != '-' || flag.find_first_not_of("-0123456789.") == std::string::npos) continue;
+    EXPECT_TRUE(std::regex_search(help, std::regex("[ ,]" + flag + "\\b")))
+        << where << ": " << flag << " is no flag of gantry" << path;
+  }
+}
+
+void expect_dev_line(const std::vector<std::string>& words, const std::string& where) {
+  const std::string help = run_program("cd " GANTRY_SOURCE_DIR " && ./dev help").out;
+  if (words.empty() || !is_name(words[0])) return;
+  EXPECT_TRUE(std::regex_search(help, std::regex("\\b" + words[0] + "\\b")) || words[0] == "help")
+      << where << ": " << words[0] << " is no command of ./dev\n"
+      << help;
+}
+
+// Checks a line that runs one of the project's programs, under a launcher or not; false for any other.
+bool check_command(const std::string& line, const std::string& where) {
+  std::vector<std::string> words = words_of(line);
+  if (!words.empty() && words[0] == "$") words.erase(words.begin());
+  const bool launched = !words.empty() && (words[0] == "mpirun" || words[0] == "srun");
+  const auto program = std::find_if(words.begin(), words.end(), [](const std::string& word) {
+    return word == "./dev" || word == "gantry" || word.ends_with("/bin/gantry");
+  });
+  if (program == words.end() || (program != words.begin() && !launched)) return false;
+  const std::vector<std::string> rest(program + 1, words.end());
+  *program == "./dev" ? expect_dev_line(rest, where) : expect_gantry_line(rest, where);
+  return true;
+}
+
+TEST(Documents, CommandLinesExist) {
+  int lines = 0;
+  for (const auto& document : documents())
+    for (const auto& block : document.blocks) {
+      if (block.language != "sh" && block.language != "console" && block.language != "bash" && !block.language.empty())
+        continue;
+      std::istringstream text(block.text);
+      for (std::string line; std::getline(text, line);)
+        lines += check_command(line, place(document, block.line) + ": " + line) ? 1 : 0;
+    }
+  EXPECT_GT(lines, 3);
+}
+
+// Commands that the prose names: `gantry config CONFIG`, `./dev test`.
+TEST(Documents, CommandsInProseExist) {
+  const std::regex code("`((?:gantry|\\./dev)( [^`]*)?)`");
+  int commands = 0;
+  for (const auto& document : documents())
+    for (std::size_t i = 0; i < document.prose.size(); ++i)
+      for (std::sregex_iterator match(document.prose[i].begin(), document.prose[i].end(), code), end; match != end;
+           ++match)
+        commands += check_command((*match)[1], place(document, i + 1)) ? 1 : 0;
+  EXPECT_GT(commands, 5);
+}
+
+}  // namespace
+}  // namespace gantry::testing
