@@ -117,7 +117,8 @@ std::vector<std::string> words_of(const std::string& line) {
 }
 
 bool is_name(const std::string& word) {
-  return !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) { return std::islower(c); });
+  return !word.empty() && std::islower(static_cast<unsigned char>(word[0])) &&
+         word.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-_") == std::string::npos;
 }
 
 // The words after `gantry`: commands, as deep as there are any, and flags that the help of the last one lists.
