@@ -14,6 +14,7 @@
 #include "gantry/core/mesh.h"
 #include "gantry/core/pipeline_stage_manager.h"
 #include "gantry/core/schedule_choice.h"
+#include "gantry/schedule/configured_schedule.h"
 #include "gantry/schedule/simulate.h"
 
 namespace gantry::cli {
@@ -33,7 +34,8 @@ struct Step {
 struct Resolved {
   Config config;
   Mesh mesh;
-  std::vector<LayerRange> stages;  // empty where nothing says the model's layers
+  PipelineStageManager stages;     // as rank 0 of pp has it
+  std::vector<LayerRange> layers;  // by stage; empty where nothing says the model's layers
   std::optional<Step> step;        // with data only
 };
 
@@ -46,29 +48,29 @@ int layers_of(const ModelConfig& model) {
   return layers_in(keys);
 }
 
-Step resolve_step(const Config& config, const Mesh& mesh) {
-  const int samples = config.data.batch_size, replica_samples = samples / mesh.axis_size("dp");
-  const int microbatches =
-      microbatch_count(config.schedule, config.parallel.pipeline * config.schedule.chunks, replica_samples);
+Step resolve_step(const Config& config, const ScheduleSource& source, int stages, int replicas) {
+  const int samples = config.data.batch_size, replica_samples = samples / replicas;
+  const int microbatches = source.microbatches(stages, replica_samples);
   return {.samples = samples,
           .replica_samples = replica_samples,
           .microbatches = microbatches,
           .tokens = static_cast<long long>(samples) * config.data.sequence_length,
-          .simulation = schedule::simulate(schedule::generate(config.schedule.name, config.parallel.pipeline,
-                                                              microbatches, config.schedule.chunks))};
+          .simulation = schedule::simulate(source.make(microbatches))};
 }
 
 Resolved resolve(const std::string& path, const std::vector<std::string>& sets) {
   Config config = Config::load(path, sets);
   const auto& parallel = config.parallel;
   Mesh mesh = Mesh::hybrid(config.ranks(), parallel.pipeline, parallel.data, parallel.tensor, parallel.order);
-  std::vector<LayerRange> ranges;
-  const int stages = parallel.pipeline * config.schedule.chunks;
-  if (const int layers = layers_of(config.model); layers > 0)
-    ranges = layer_ranges(layers_per_stage(config.schedule, layers, stages), layers, stages);
+  const ScheduleSource source(config.schedule, parallel.pipeline);
+  PipelineStageManager manager(0, source.stages_of_rank());
+  const int stages = manager.num_stages();
+  std::vector<LayerRange> layers;
+  if (const int all = layers_of(config.model); all > 0)
+    layers = layer_ranges(layers_per_stage(config.schedule, all, stages), all, stages);
   std::optional<Step> step;
-  if (!config.data.format.empty()) step = resolve_step(config, mesh);
-  return {std::move(config), std::move(mesh), std::move(ranges), std::move(step)};
+  if (!config.data.format.empty()) step = resolve_step(config, source, stages, mesh.axis_size("dp"));
+  return {std::move(config), std::move(mesh), std::move(manager), std::move(layers), std::move(step)};
 }
 
 std::string mesh_text(const Mesh& mesh) {
@@ -80,11 +82,11 @@ std::string mesh_text(const Mesh& mesh) {
   return text;
 }
 
-std::string stages_text(const std::vector<LayerRange>& stages) {
-  if (stages.empty()) return "";
-  std::string text = fmt::format("\nstages of {} layers:\n", stages.back().end);
-  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
-    const auto& [begin, end] = stages[stage];
+std::string stages_text(const std::vector<LayerRange>& layers) {
+  if (layers.empty()) return "";
+  std::string text = fmt::format("\nstages of {} layers:\n", layers.back().end);
+  for (std::size_t stage = 0; stage < layers.size(); ++stage) {
+    const auto& [begin, end] = layers[stage];
     text += begin == end ? fmt::format("  stage {}: no layers\n", stage)
                          : fmt::format("  stage {}: layers {} to {} ({})\n", stage, begin, end - 1, end - begin);
   }
@@ -110,14 +112,13 @@ Json mesh_json(const Mesh& mesh) {
   return {{"size", mesh.size()}, {"axes", axes}, {"ranks", ranks}};
 }
 
-Json stages_json(const std::vector<LayerRange>& stages, const Config& config) {
-  const PipelineStageManager manager(0, config.parallel.pipeline, config.schedule.chunks);
+Json stages_json(const PipelineStageManager& stages, const std::vector<LayerRange>& layers) {
   Json all = Json::array();
-  for (int stage = 0; stage < static_cast<int>(stages.size()); ++stage)
-    all.push_back({{"stage", stage},
-                   {"pipeline_rank", manager.rank_of(stage)},
-                   {"first_layer", stages[stage].begin},
-                   {"layers", stages[stage].size()}});
+  for (int stage = 0; stage < stages.num_stages(); ++stage) {
+    Json entry = {{"stage", stage}, {"pipeline_rank", stages.rank_of(stage)}};
+    if (!layers.empty()) entry.update({{"first_layer", layers[stage].begin}, {"layers", layers[stage].size()}});
+    all.push_back(std::move(entry));
+  }
   return all;
 }
 
@@ -132,8 +133,9 @@ Json step_json(const Step& step) {
 }
 
 std::string to_json(const Resolved& resolved) {
-  Json all = {{"config", Json::parse(resolved.config.to_json())}, {"mesh", mesh_json(resolved.mesh)}};
-  if (!resolved.stages.empty()) all["stages"] = stages_json(resolved.stages, resolved.config);
+  Json all = {{"config", Json::parse(resolved.config.to_json())},
+              {"mesh", mesh_json(resolved.mesh)},
+              {"stages", stages_json(resolved.stages, resolved.layers)}};
   if (resolved.step) all["step"] = step_json(*resolved.step);
   return all.dump(2) + "\n";
 }
@@ -143,7 +145,7 @@ std::string to_json(const Resolved& resolved) {
 void show_config(const std::string& path, const std::vector<std::string>& sets, bool json) {
   const Resolved resolved = resolve(path, sets);
   print_output(json ? to_json(resolved)
-                    : resolved.config.to_yaml() + mesh_text(resolved.mesh) + stages_text(resolved.stages) +
+                    : resolved.config.to_yaml() + mesh_text(resolved.mesh) + stages_text(resolved.layers) +
                           step_text(resolved.step));
 }
 

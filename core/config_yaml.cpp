@@ -46,7 +46,7 @@ std::string Config::to_yaml() const {
   out += fmt::format("parallel: {{tensor: {}, pipeline: {}, data: {}, sequence_parallel: {}, zero: {}, order: [{}]}}\n",
                      parallel.tensor, parallel.pipeline, size_text(parallel.data), parallel.sequence_parallel,
                      parallel.zero, fmt::join(parallel.order, ", "));
-  out += fmt::format("schedule: {{name: {}, ", schedule.name);
+  out += fmt::format("schedule: {{name: {}, ", quoted(schedule.name));
   if (schedule.microbatches) out += fmt::format("microbatches: {}, ", *schedule.microbatches);
   if (schedule.microbatch_size) out += fmt::format("microbatch_size: {}, ", *schedule.microbatch_size);
   out += fmt::format("chunks: {}, layers: {}, recompute: {}}}\n", schedule.chunks, layers_text(schedule),

@@ -3,9 +3,9 @@
 
 #include <memory>
 
-#include "gantry/plugins/configured_schedule.h"
 #include "gantry/plugins/pipeline_step.h"
 #include "gantry/plugins/plugin.h"
+#include "gantry/schedule/configured_schedule.h"
 
 namespace gantry {
 

@@ -1,5 +1,6 @@
 #include "gantry/plugins/pipeline_step.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 namespace gantry {

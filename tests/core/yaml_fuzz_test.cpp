@@ -23,7 +23,7 @@ const std::string kValid[] = {
     "      - |\n        a block\n        of text\n    folded: >-\n      one\n      line\nprecision: float64\n"
     "checkpoint: {path: runs, every: 5, keep: 2, resume: auto}\nlibraries: [a.so, b.so]\noutput: runs/demo\n",
     "{\"model\": {\"policy\": \"gpt2\", \"config\": {\"n_layer\": 2, \"drop\": 1.5e-1, \"tie\": true, \"x\": null}},\n"
-    " \"parallel\": {\"pipeline\": 2}, \"schedule\": {\"layers\": [1, 1]},\n"
+    " \"parallel\": {\"pipeline\": 2}, \"schedule\": {\"name\": \"a, b #1.csv\", \"layers\": [1, 1]},\n"
     " \"comm\": {\"backend\": \"local\", \"timeout_seconds\": 5.5}}\n"};
 
 const std::string kPieces[] = {"[",

@@ -1,9 +1,9 @@
-#include "gantry/plugins/configured_schedule.h"
+#include "gantry/schedule/configured_schedule.h"
 
-#include <algorithm>
 #include <fmt/format.h>
 
 #include "gantry/core/error.h"
+#include "gantry/core/schedule_choice.h"
 #include "gantry/core/schedule_names.h"
 #include "gantry/schedule/validate.h"
 
@@ -17,8 +17,8 @@ schedule::Schedule load_for(const ScheduleConfig& config, int pipeline) {
     throw ConfigError({"schedule.name: " + config.name, fmt::format("is for {} ranks", file.ranks()),
                        fmt::format("parallel.pipeline {} of them", pipeline), "change one of the two"});
   if (config.microbatches && *config.microbatches != file.microbatches)
-    throw ConfigError({"schedule.microbatches", fmt::format("{}, but {} has {}", *config.microbatches, config.name,
-                                                            file.microbatches),
+    throw ConfigError({"schedule.microbatches",
+                       fmt::format("{}, but {} has {}", *config.microbatches, config.name, file.microbatches),
                        "the file's number", "leave it out"});
   return file;
 }
@@ -48,11 +48,9 @@ ScheduleSource::ScheduleSource(const ScheduleConfig& config, int pipeline) : con
 }
 
 int ScheduleSource::microbatches(int stages, std::int64_t replica_samples) const {
-  std::int64_t count = stages > 1 ? 2 * static_cast<std::int64_t>(stages) : 1;
-  if (file_) count = file_->microbatches;
-  if (config_.microbatches) count = *config_.microbatches;
-  if (config_.microbatch_size) count = (replica_samples + *config_.microbatch_size - 1) / *config_.microbatch_size;
-  return static_cast<int>(std::clamp<std::int64_t>(count, 0, replica_samples));
+  ScheduleConfig config = config_;
+  if (file_ && !config.microbatches) config.microbatches = file_->microbatches;
+  return microbatch_count(config, stages, replica_samples);
 }
 
 schedule::Schedule ScheduleSource::make(int microbatches) const {

@@ -11,8 +11,8 @@ namespace gantry {
 
 class ScheduleSource {
  public:
-  // ConfigError for a schedule that is not defined for these sizes, a file that is not for `pipeline` ranks, or one whose
-  // microbatches the configuration contradicts.
+  // ConfigError for a schedule that is not defined for these sizes, a file that is not for `pipeline` ranks, or one
+  // whose microbatches the configuration contradicts.
   ScheduleSource(const ScheduleConfig& config, int pipeline);
 
   const std::vector<std::vector<int>>& stages_of_rank() const { return stages_of_rank_; }
