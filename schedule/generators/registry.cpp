@@ -5,7 +5,8 @@
 #include "gantry/schedule/generators/generator.h"
 
 // Every schedule that Gantry makes: a line here and a file beside this one, which defines the function.
-#define GANTRY_FOR_EACH_GENERATOR(apply) apply(gpipe) apply(one_f_one_b)
+#define GANTRY_FOR_EACH_GENERATOR(apply) \
+  apply(gpipe) apply(one_f_one_b) apply(interleaved_one_f_one_b) apply(breadth_first) apply(zb_h1) apply(zb_h2)
 
 namespace gantry::schedule {
 
