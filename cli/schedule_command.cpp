@@ -61,14 +61,21 @@ int required_size(const std::string& flag, const std::optional<int>& given, cons
   return *given;
 }
 
+schedule::Costs parse_times(const std::string& times);
+
 Schedule obtain(const Options& options) {
   if (is_file(options.source)) return read_file(options);
   const int ranks = required_size("-p", options.ranks, "pipeline ranks");
   const int microbatches = required_size("-m", options.microbatches, "microbatches");
   if (options.chunks && *options.chunks < 1)
     throw UsageError({"-v " + std::to_string(*options.chunks), "the number of chunks a rank", "at least 1", ""});
+  const schedule::Costs times = parse_times(options.times);
   return schedule::generate(options.source, ranks, microbatches, options.chunks.value_or(0),
-                            {.memory_limit = options.memory_limit.value_or(0)});
+                            {.memory_limit = options.memory_limit.value_or(0),
+                             .forward = times.forward,
+                             .input_gradient = times.input_gradient,
+                             .weight_gradient = times.weight_gradient,
+                             .hop = times.hop});
 }
 
 Schedule obtain_valid(const Options& options) {

@@ -23,19 +23,6 @@ schedule::Schedule load_for(const ScheduleConfig& config, int pipeline) {
   return file;
 }
 
-schedule::Schedule first_microbatches(schedule::Schedule made, int microbatches) {
-  if (microbatches >= made.microbatches) return made;
-  made.microbatches = microbatches;
-  for (auto& row : made.actions) {
-    // Partners of a pair that lose each other go on alone.
-    for (std::size_t i = 0; i + 1 < row.size(); ++i)
-      if (row[i].overlaps_next && (row[i].microbatch >= microbatches || row[i + 1].microbatch >= microbatches))
-        row[i].overlaps_next = false;
-    std::erase_if(row, [&](const schedule::Action& action) { return action.microbatch >= microbatches; });
-  }
-  return made;
-}
-
 }  // namespace
 
 ScheduleSource::ScheduleSource(const ScheduleConfig& config, int pipeline) : config_(config), pipeline_(pipeline) {
@@ -54,7 +41,7 @@ int ScheduleSource::microbatches(int stages, std::int64_t replica_samples) const
 }
 
 schedule::Schedule ScheduleSource::make(int microbatches) const {
-  if (file_) return first_microbatches(*file_, microbatches);
+  if (file_) return schedule::first_microbatches(*file_, microbatches);
   return schedule::generate(config_.name, pipeline_, microbatches, chunks_of(config_));
 }
 

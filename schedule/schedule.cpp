@@ -34,6 +34,19 @@ Schedule forward_only(const Schedule& schedule) {
   return forwards;
 }
 
+Schedule first_microbatches(Schedule schedule, int microbatches) {
+  if (microbatches >= schedule.microbatches) return schedule;
+  schedule.microbatches = microbatches;
+  for (auto& row : schedule.actions) {
+    // Partners of a pair that lose each other go on alone.
+    for (std::size_t i = 0; i + 1 < row.size(); ++i)
+      if (row[i].overlaps_next && (row[i].microbatch >= microbatches || row[i + 1].microbatch >= microbatches))
+        row[i].overlaps_next = false;
+    std::erase_if(row, [&](const Action& action) { return action.microbatch >= microbatches; });
+  }
+  return schedule;
+}
+
 bool is_lowered(const Schedule& schedule) {
   return std::ranges::any_of(schedule.actions, [](const auto& row) {
     return std::ranges::any_of(row, [](const Action& action) { return !action.is_compute(); });

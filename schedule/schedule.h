@@ -20,8 +20,13 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
 };
 
+// For the heuristic generators: times of a rank's whole share of one microbatch, and of one hop.
 struct GeneratorOptions {
   double memory_limit = 0;  // in activations; zb_auto's
+  double forward = 1;
+  double input_gradient = 1;
+  double weight_gradient = 1;
+  double hop = 0;
 };
 
 // By name, from the registry of generators; ConfigError for an unknown name, naming the known and the nearest, or for
@@ -32,6 +37,9 @@ std::vector<std::string> generator_names();
 
 // The compute actions without any backward: what evaluation runs.
 Schedule forward_only(const Schedule& schedule);
+
+// Without the microbatches from `microbatches` on: an order that is valid stays so.
+Schedule first_microbatches(Schedule schedule, int microbatches);
 
 // True if any action is a message. compute_only() leaves the messages out, so that lower() places them anew.
 bool is_lowered(const Schedule& schedule);

@@ -1,6 +1,6 @@
 // Interleaved 1F1B (Narayanan et al., arXiv 2104.04473; Megatron-LM's order): a rank's chunks take turns in groups of
-// microbatches, so that the bubble shrinks by the number of chunks. The last group may be smaller: the order has no need
-// of divisibility.
+// microbatches, so that the bubble shrinks by the number of chunks. The last group may be smaller: the order has no
+// need of divisibility.
 #include <algorithm>
 
 #include "gantry/core/error.h"

@@ -5,8 +5,9 @@
 #include "gantry/schedule/generators/generator.h"
 
 // Every schedule that Gantry makes: a line here and a file beside this one, which defines the function.
-#define GANTRY_FOR_EACH_GENERATOR(apply) \
-  apply(gpipe) apply(one_f_one_b) apply(interleaved_one_f_one_b) apply(breadth_first) apply(zb_h1) apply(zb_h2)
+#define GANTRY_FOR_EACH_GENERATOR(apply)                                                                        \
+  apply(gpipe) apply(one_f_one_b) apply(interleaved_one_f_one_b) apply(breadth_first) apply(zb_h1) apply(zb_h2) \
+      apply(zb_auto) apply(zb_v) apply(v_half) apply(v_min) apply(v_one_f_one_b) apply(dualpipe_v)
 
 namespace gantry::schedule {
 
