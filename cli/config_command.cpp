@@ -22,6 +22,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr int kMostRanks = 64;  // that the text lists; JSON has all
+
 struct Step {
   int samples, replica_samples, microbatches;
   long long tokens;
@@ -74,7 +76,6 @@ Resolved resolve(const std::string& path, const std::vector<std::string>& sets) 
 }
 
 std::string mesh_text(const Mesh& mesh) {
-  constexpr int kMostRanks = 64;
   std::string text = fmt::format("\nmesh: {}\n", mesh.describe());
   for (int rank = 0; rank < std::min(mesh.size(), kMostRanks); ++rank)
     text += fmt::format("  {}\n", mesh.describe_rank(rank));

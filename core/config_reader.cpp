@@ -132,7 +132,7 @@ std::optional<std::string> ConfigSection::scalar(const std::string& key, const s
 
 // As scalar(), but a quoted value is text, not a number or flag.
 std::optional<std::string> ConfigSection::plain(const std::string& key, const std::string& expected) {
-  const auto read = scalar(key, expected);
+  auto read = scalar(key, expected);
   if (!read || node_[key].Tag() != "!") return read;
   fault(key, "is the text '" + *read + "'", expected, "take the quotes off");
   return std::nullopt;
