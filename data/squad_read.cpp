@@ -1,0 +1,207 @@
+// Reading of SQuAD-format JSON, which is not trusted.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fmt/format.h>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <unordered_set>
+
+#include "gantry/core/error.h"
+#include "gantry/data/squad.h"
+
+namespace gantry {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr std::uintmax_t kMostBytes = 1u << 30;  // the largest real file has 42 MB
+constexpr int kMostDepth = 64;                   // real files have 9
+
+// Where a value stands in the file; spelled out only for an error.
+struct Place {
+  const Place* parent = nullptr;
+  std::string_view key;   // a member's name, or
+  std::size_t index = 0;  // an element's number where the key is empty
+
+  Place member(std::string_view name) const { return {this, name, 0}; }
+  Place element(std::size_t number) const { return {this, {}, number}; }
+  std::string text() const {
+    if (!parent) return std::string(key);
+    if (key.empty()) return fmt::format("{}[{}]", parent->text(), index);
+    return fmt::format("{}{}{}", parent->text(), parent->parent ? "." : ": ", key);
+  }
+};
+
+[[noreturn]] void refuse(const Place& place, const std::string& what, const std::string& expected,
+                         const std::string& remedy = "") {
+  throw InputError({place.text(), what, expected, remedy});
+}
+
+std::string kind(const json& value) { return fmt::format("is of type {}", value.type_name()); }
+
+const json& member(const json& object, const char* key, const Place& place) {
+  if (!object.is_object()) refuse(place, kind(object), "an object");
+  const auto found = object.find(key);
+  if (found == object.end()) refuse(place, fmt::format("has no '{}'", key), "SQuAD's format, version 1.1 or 2.0");
+  return *found;
+}
+
+const json& list(const json& object, const char* key, const Place& place) {
+  const json& value = member(object, key, place);
+  if (!value.is_array()) refuse(place.member(key), kind(value), "a list");
+  return value;
+}
+
+const std::string& text(const json& object, const char* key, const Place& place) {
+  const json& value = member(object, key, place);
+  if (!value.is_string()) refuse(place.member(key), kind(value), "a string");
+  return value.get_ref<const std::string&>();
+}
+
+std::string read_bytes(const std::string& path) {
+  std::error_code failure;
+  const auto size = fs::file_size(path, failure);
+  if (failure) throw InputError({path, failure.message(), "a SQuAD-format JSON file", "check the path"});
+  if (size > kMostBytes)
+    throw InputError({path, fmt::format("has {} bytes", size), fmt::format("at most {}", kMostBytes), "split it"});
+  std::ifstream file(path, std::ios::binary);
+  std::string bytes(size, '\0');
+  if (!file.read(bytes.data(), static_cast<std::streamsize>(size)))
+    throw InputError({path, std::strerror(errno), "a file that can be read", ""});
+  return bytes;
+}
+
+// The whole file, without what the DOM parser would take in silence: keys there twice, and nesting for its own sake.
+json parse(const std::string& path) {
+  const std::string bytes = read_bytes(path);
+  std::vector<std::set<std::string>> keys;  // of the objects that are open
+  const auto watch = [&](int depth, json::parse_event_t event, const json& value) {
+    if (depth > kMostDepth)
+      throw InputError({path, fmt::format("is nested deeper than {}", kMostDepth), "SQuAD's format", ""});
+    if (event == json::parse_event_t::object_start) keys.emplace_back();
+    if (event == json::parse_event_t::object_end) keys.pop_back();
+    if (event == json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second)
+      throw InputError({path, fmt::format("an object has the key '{}' twice", value.get<std::string>()), "once", ""});
+    return true;
+  };
+  try {
+    return json::parse(bytes, watch);
+  } catch (const json::exception& error) {
+    throw InputError({path, fmt::format("is no JSON: {}", error.what()), "a SQuAD-format JSON file", "fetch it again"});
+  }
+}
+
+// A paragraph's text, with the byte at which each code point begins.
+class Context {
+ public:
+  explicit Context(const std::string& text) : text_(std::make_shared<const std::string>(text)) {
+    for (std::size_t i = 0; i < text.size(); ++i)
+      if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) starts_.push_back(static_cast<std::int64_t>(i));
+  }
+  const std::shared_ptr<const std::string>& text() const { return text_; }
+  std::size_t size() const { return starts_.size(); }  // code points
+  std::int64_t byte_of(std::size_t code_point) const { return starts_[code_point]; }
+
+ private:
+  std::shared_ptr<const std::string> text_;
+  std::vector<std::int64_t> starts_;
+};
+
+class Reader {
+ public:
+  Reader(const std::string& path, const SquadReadOptions& options) : path_(path), options_(options) {}
+
+  SquadData read() {
+    const json file = parse(path_);
+    const json& articles = list(file, "data", root_);
+    const Place data = root_.member("data");
+    for (std::size_t a = 0; a < articles.size(); ++a) {
+      const Place article = data.element(a), paragraphs_place = article.member("paragraphs");
+      const json& paragraphs = list(articles[a], "paragraphs", article);
+      for (std::size_t p = 0; p < paragraphs.size(); ++p) read_paragraph(paragraphs[p], paragraphs_place.element(p));
+    }
+    if (data_.examples.empty()) refuse(data, "has no questions", "at least one");
+    return std::move(data_);
+  }
+
+ private:
+  void read_paragraph(const json& paragraph, const Place& place) {
+    const Context context(text(paragraph, "context", place));
+    const json& questions = list(paragraph, "qas", place);
+    const Place questions_place = place.member("qas");
+    for (std::size_t q = 0; q < questions.size(); ++q) read_question(questions[q], context, questions_place.element(q));
+  }
+
+  void read_question(const json& question, const Context& context, const Place& place) {
+    SquadExample example;
+    example.id = text(question, "id", place);
+    example.question = text(question, "question", place);
+    example.context = context.text();
+    if (!ids_.insert(example.id).second)
+      refuse(place.member("id"), fmt::format("'{}' is there twice", example.id), "an id of its own");
+    if (const auto found = question.find("is_impossible"); found != question.end()) {
+      if (!found->is_boolean()) refuse(place.member("is_impossible"), kind(*found), "true or false");
+      example.is_impossible = found->get<bool>();
+      data_.has_impossible = true;
+    }
+    const json& answers = list(question, "answers", place);
+    const Place answers_place = place.member("answers");
+    if (example.is_impossible && !answers.empty())
+      refuse(answers_place, fmt::format("has {} and is_impossible is true", answers.size()), "none");
+    for (std::size_t a = 0; a < answers.size(); ++a)
+      read_answer(answers[a], context, answers_place.element(a), example);
+    if (answers.empty() || !example.answers.empty()) data_.examples.push_back(std::move(example));
+  }
+
+  void read_answer(const json& answer, const Context& context, const Place& place, SquadExample& example) {
+    const std::string& words = text(answer, "text", place);
+    const json& start = member(answer, "answer_start", place);
+    const Place start_place = place.member("answer_start");
+    if (!start.is_number_unsigned()) refuse(start_place, "is " + start.dump(), "a count of code points, from 0");
+    const auto code_point = start.get<std::uint64_t>();
+    const bool is_inside = code_point < context.size();
+    const auto begin = is_inside ? context.byte_of(code_point) : 0;
+    const std::string_view there =
+        is_inside ? std::string_view(*context.text()).substr(static_cast<std::size_t>(begin)) : std::string_view();
+    if (!words.empty() && there.starts_with(words)) {
+      example.answers.push_back({words, {begin, begin + static_cast<std::int64_t>(words.size())}});
+      return;
+    }
+    if (!options_.drop_misplaced_answers) refuse_misplaced(start_place, words, code_point, context);
+    ++data_.dropped_answers;
+  }
+
+  [[noreturn]] static void refuse_misplaced(const Place& place, const std::string& words, std::uint64_t code_point,
+                                            const Context& context) {
+    const auto shown = [](std::string_view all) {
+      constexpr std::size_t kShown = 40;  // bytes, cut between code points
+      std::size_t end = std::min(all.size(), kShown);
+      while (end < all.size() && (static_cast<unsigned char>(all[end]) & 0xC0) == 0x80) --end;
+      return all.substr(0, end);
+    };
+    const std::string remedy = "correct the file, or read it with drop_misplaced_answers";
+    if (words.empty()) refuse(place, "belongs to an answer without text", "text of the context", remedy);
+    if (code_point >= context.size())
+      refuse(place, fmt::format("is {}, and the context has {} code points", code_point, context.size()),
+             "a place in the context", remedy);
+    const auto there = std::string_view(*context.text()).substr(static_cast<std::size_t>(context.byte_of(code_point)));
+    refuse(place, fmt::format("is {}, where the context has '{}'", code_point, shown(there)),
+           fmt::format("the place of '{}' in code points", shown(words)), remedy);
+  }
+
+  const std::string path_;
+  const Place root_{nullptr, path_, 0};
+  SquadReadOptions options_;
+  SquadData data_;
+  std::unordered_set<std::string> ids_;
+};
+
+}  // namespace
+
+SquadData read_squad(const std::string& path, const SquadReadOptions& options) { return Reader(path, options).read(); }
+
+}  // namespace gantry

@@ -1,0 +1,177 @@
+// WordPiece against Hugging Face's BertTokenizerFast: tests/golden/word_piece.
+#include "gantry/data/word_piece.h"
+
+#include <filesystem>
+#include <fstream>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "gantry/core/error.h"
+
+namespace gantry {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+const fs::path kGoldens = fs::path(GANTRY_SOURCE_DIR) / "tests/golden/word_piece";
+
+json golden(const std::string& name) { return json::parse(std::ifstream(kGoldens / name)); }
+
+std::vector<std::string> vocabulary() {
+  std::ifstream file(kGoldens / "vocab.txt");
+  std::vector<std::string> tokens;
+  for (std::string token; std::getline(file, token);) tokens.push_back(token);
+  return tokens;
+}
+
+WordPiece small(const WordPieceOptions& options = {}) { return WordPiece(vocabulary(), options); }
+
+json to_json(const std::vector<ByteSpan>& spans) {
+  json list = json::array();
+  for (const auto& span : spans) list.push_back({span.begin, span.end});
+  return list;
+}
+
+class Folder : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::path(::testing::TempDir()) / ("gantry_word_piece_" + std::to_string(::getpid()));
+    fs::create_directories(folder_);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  void write(const std::string& name, const std::string& bytes) {
+    std::ofstream(folder_ / name, std::ios::binary) << bytes;
+  }
+  std::string fault() const {
+    try {
+      WordPiece::load(folder_.string());
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+  fs::path folder_;
+};
+
+constexpr const char* kSpecial = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
+
+TEST(WordPiece, EqualsHuggingFaceOnHardText) {
+  int cases = 0;
+  for (const auto& group : golden("tokens.json")) {
+    WordPieceOptions options{.lower_case = group["do_lower_case"],
+                             .tokenize_chinese_chars = group["tokenize_chinese_chars"]};
+    if (!group["strip_accents"].is_null()) options.strip_accents = group["strip_accents"].get<bool>();
+    const WordPiece tokenizer = small(options);
+    for (const auto& entry : group["cases"]) {
+      const Tokens tokens = tokenizer.tokenize(entry["text"].get<std::string>());
+      EXPECT_EQ(json(tokens.ids), entry["ids"]) << entry["name"] << ", lower case " << options.lower_case;
+      EXPECT_EQ(to_json(tokens.offsets), entry["offsets"]) << entry["name"] << ", lower case " << options.lower_case;
+      ++cases;
+    }
+  }
+  EXPECT_GT(cases, 130);
+}
+
+TEST(WordPiece, WindowsOfPairsEqualHuggingFace) {
+  const WordPiece tokenizer = small();
+  for (const auto& pair : golden("windows.json")) {
+    const EncodeOptions options{.max_length = pair["max_length"], .stride = pair["stride"]};
+    const auto first = pair["first"].get<std::string>(), second = pair["second"].get<std::string>();
+    const auto windows = tokenizer.encode_pair(first, second, options);
+    const Tokens tokens = tokenizer.tokenize(second);
+    ASSERT_EQ(windows.size(), pair["windows"].size()) << pair["max_length"] << " " << pair["stride"];
+    for (std::size_t i = 0; i < windows.size(); ++i) {
+      const auto& want = pair["windows"][i];
+      EXPECT_EQ(json(windows[i].ids), want["ids"]);
+      EXPECT_EQ(json(windows[i].token_types), want["token_types"]);
+      EXPECT_EQ(json(windows[i].attention_mask), want["attention_mask"]);
+      EXPECT_EQ(to_json(windows[i].offsets), want["offsets"]);
+      for (auto t = windows[i].second_begin; t < windows[i].second_end; ++t)
+        EXPECT_EQ(windows[i].ids[t], tokens.ids[windows[i].second_first + t - windows[i].second_begin]);
+    }
+  }
+}
+
+TEST(WordPiece, OneTextIsCutAndPadded) {
+  const WordPiece tokenizer = small();
+  const auto id = [&](const char* token) { return *tokenizer.id_of(token); };
+  const Encoding padded = tokenizer.encode("hello world", {.max_length = 6});
+  EXPECT_EQ(padded.ids,
+            (std::vector<std::int64_t>{tokenizer.classifier_id(), id("hello"), id("world"), tokenizer.separator_id(),
+                                       tokenizer.padding_id(), tokenizer.padding_id()}));
+  EXPECT_EQ(padded.attention_mask, (std::vector<std::int64_t>{1, 1, 1, 1, 0, 0}));
+  EXPECT_EQ(padded.offsets[2], (ByteSpan{6, 11}));
+  const Encoding cut = tokenizer.encode("hello world paris", {.max_length = 4, .pad = false});
+  EXPECT_EQ(cut.ids,
+            (std::vector<std::int64_t>{tokenizer.classifier_id(), id("hello"), id("world"), tokenizer.separator_id()}));
+  EXPECT_THROW(tokenizer.encode("hello", {.max_length = 1}), UsageError);
+}
+
+TEST(WordPiece, RefusesWhatItCannotRead) {
+  const WordPiece tokenizer = small();
+  for (const std::string& bytes : {std::string("ab\xff"), std::string("\xed\xa0\x80"), std::string("\xc0\x80")})
+    EXPECT_THROW(tokenizer.tokenize(bytes), InputError);
+  try {
+    tokenizer.tokenize("[SEP]ab\xe4\xb8");
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("byte 7 of the text: is no UTF-8"));
+  }
+}
+
+TEST(WordPiece, RefusesPairsWithoutRoomToMoveOn) {
+  const WordPiece tokenizer = small();
+  for (const EncodeOptions& options :
+       {EncodeOptions{.max_length = 8, .stride = 3}, EncodeOptions{.max_length = 12, .stride = 7},
+        EncodeOptions{.max_length = 12, .stride = -1}, EncodeOptions{.max_length = 0, .stride = 0}})
+    EXPECT_THROW(tokenizer.encode_pair("the the", "of of of of of of of of of of of of", options), InputError)
+        << options.max_length << " " << options.stride;
+  EXPECT_EQ(tokenizer.encode_pair("the the", "of of of of of of of of", {.max_length = 12, .stride = 6}).size(), 2u);
+}
+
+TEST_F(Folder, LoadsFileOrFolderWithItsConfig) {
+  write("vocab.txt", std::string(kSpecial) + "Paris\nparis\n<e1>\n");
+  EXPECT_EQ(WordPiece::load((folder_ / "vocab.txt").string()).tokenize("Paris").ids, std::vector<std::int64_t>{6});
+  write("tokenizer_config.json",
+        R"({"do_lower_case": false, "strip_accents": null, "unk_token": {"content": "[UNK]"}, "model_max_length": 1e30,
+            "added_tokens_decoder": {"7": {"content": "<e1>", "lstrip": false, "special": true}}})");
+  const WordPiece cased = WordPiece::load(folder_.string());
+  EXPECT_EQ(cased.tokenize("Paris<e1>PARIS").ids, (std::vector<std::int64_t>{5, 7, 1}));
+  EXPECT_EQ(cased.size(), 8);
+}
+
+TEST_F(Folder, LinesMayEndInCarriageReturnAndTheLastOfEqualOnesCounts) {
+  write("vocab.txt", "[PAD]\r\n[UNK]\r\n[CLS]\r\n[SEP]\r\n[MASK]\r\na\r\n\r\na");
+  const WordPiece tokenizer = WordPiece::load(folder_.string());
+  EXPECT_EQ(tokenizer.tokenize("a").ids, std::vector<std::int64_t>{7});
+  EXPECT_EQ(tokenizer.size(), 8);
+}
+
+TEST_F(Folder, BadFilesAreNamed) {
+  EXPECT_THAT(fault(), HasSubstr("vocab.txt: No such file or directory"));
+  write("vocab.txt", "");
+  EXPECT_THAT(fault(), HasSubstr("vocab.txt: is empty"));
+  write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[MASK]\n");
+  EXPECT_THAT(fault(), HasSubstr("has no special token '[SEP]' among its 4"));
+  write("vocab.txt", std::string(kSpecial) + "\xff\n");
+  EXPECT_THAT(fault(), HasSubstr("vocab.txt:6: is no UTF-8"));
+  write("vocab.txt", kSpecial);
+  write("tokenizer_config.json", "[");
+  EXPECT_THAT(fault(), HasSubstr("tokenizer_config.json: is no JSON object"));
+  write("tokenizer_config.json", R"({"do_lower_case": "yes"})");
+  EXPECT_THAT(fault(), HasSubstr("tokenizer_config.json: do_lower_case: is \"yes\""));
+  write("tokenizer_config.json", R"({"cls_token": 3})");
+  EXPECT_THAT(fault(), HasSubstr("cls_token: is 3"));
+  for (const char* added : {R"({"9": {"content": "<e1>"}})", R"({"x": {"content": "[CLS]"}})", R"({"2": "[CLS]"})",
+                            R"({"2": {"content": "[CLS]", "lstrip": true}})", R"([])"}) {
+    write("tokenizer_config.json", std::string(R"({"added_tokens_decoder": )") + added + "}");
+    EXPECT_THAT(fault(), HasSubstr("added_tokens_decoder: is")) << added;
+  }
+}
+
+}  // namespace
+}  // namespace gantry
