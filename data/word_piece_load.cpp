@@ -16,6 +16,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr std::uintmax_t kMostBytes = 64u << 20;  // BERT's own are about 230 kB, multilingual ones 1 MB
+constexpr const char* kAdded = "added_tokens_decoder";
 
 std::string read_small_file(const fs::path& path) {
   std::error_code failure;
@@ -73,20 +74,19 @@ class TokenizerConfig {
 
   // added_tokens_decoder: {"100": {"content": "[UNK]", "lstrip": false, ...}, ...}
   void read_added(const std::vector<std::string>& vocabulary, std::vector<std::string>& special) const {
-    constexpr const char* kKey = "added_tokens_decoder";
-    const auto added = json_.find(kKey);
+    const auto added = json_.find(kAdded);
     if (added == json_.end()) return;
-    if (!added->is_object()) refuse(kKey, added->dump(), "an object");
+    if (!added->is_object()) refuse(kAdded, added->dump(), "an object");
     for (const auto& [id, token] : added->items()) {
       if (!token.is_object() || !token.contains("content") || !token["content"].is_string())
-        refuse(kKey, id + " " + token.dump(), "an object with content");
+        refuse(kAdded, id + " " + token.dump(), "an object with content");
       const auto content = token["content"].get<std::string>();
       const bool is_number = !id.empty() && id.size() < 10 && id.find_first_not_of("0123456789") == std::string::npos;
       if (!is_number || std::stoul(id) >= vocabulary.size() || vocabulary[std::stoul(id)] != content)
-        refuse(kKey, fmt::format("{} '{}'", id, content), "a token of vocab.txt with its line's number, from 0");
+        refuse(kAdded, fmt::format("{} '{}'", id, content), "a token of vocab.txt with its line's number, from 0");
       for (const char* flag : {"lstrip", "rstrip", "single_word", "normalized"})
         if (token.contains(flag) && token[flag] != false)
-          refuse(kKey, fmt::format("{} '{}' with {} {}", id, content, flag, token[flag].dump()),
+          refuse(kAdded, fmt::format("{} '{}' with {} {}", id, content, flag, token[flag].dump()),
                  "false, the only one that is supported");
       special.push_back(content);
     }
