@@ -14,6 +14,16 @@ namespace {
 
 constexpr int kCategoryVersion = 8;       // of Unicode, see the header
 constexpr int kDecompositionVersion = 9;  // of Unicode, see the header
+constexpr int kMostUnits = 32;            // of UTF-16 in a character's canonical decomposition; the longest has 4
+constexpr std::uint32_t kControl = U_GC_CC_MASK | U_GC_CF_MASK | U_GC_CO_MASK;
+constexpr char32_t kDottedCapitalI = 0x130, kDotAbove = 0x307;
+
+struct Block {
+  char32_t first, last;
+};
+// What tokenizers counts as Chinese. It begins extension E at 2B920, not 2B820; models were trained so.
+constexpr Block kChinese[] = {{0x3400, 0x4DBF},   {0x4E00, 0x9FFF},   {0xF900, 0xFAFF},   {0x20000, 0x2A6DF},
+                              {0x2A700, 0x2B73F}, {0x2B740, 0x2B81F}, {0x2B920, 0x2CEAF}, {0x2F800, 0x2FA1F}};
 
 bool is_known(char32_t c, int version) {
   if (c < 0x80) return true;
@@ -44,7 +54,6 @@ bool is_space(char32_t c) { return u_isUWhiteSpace(static_cast<UChar32>(c)); }
 
 bool is_removed(char32_t c) {
   if (c == '\t' || c == '\n' || c == '\r') return false;
-  constexpr std::uint32_t kControl = U_GC_CC_MASK | U_GC_CF_MASK | U_GC_CO_MASK;
   return c == 0 || c == 0xFFFD || (category(c) & kControl) != 0;
 }
 
@@ -56,13 +65,9 @@ bool is_punctuation(char32_t c) {
   return (category(c) & U_GC_P_MASK) != 0;
 }
 
-// The blocks that tokenizers counts as Chinese. It begins extension E at 2B920, not 2B820; models were trained so.
 bool is_chinese(char32_t c) {
-  constexpr struct {
-    char32_t first, last;
-  } kBlocks[] = {{0x3400, 0x4DBF},   {0x4E00, 0x9FFF},   {0xF900, 0xFAFF},   {0x20000, 0x2A6DF},
-                 {0x2A700, 0x2B73F}, {0x2B740, 0x2B81F}, {0x2B920, 0x2CEAF}, {0x2F800, 0x2FA1F}};
-  return std::any_of(std::begin(kBlocks), std::end(kBlocks), [&](auto b) { return b.first <= c && c <= b.last; });
+  return std::any_of(std::begin(kChinese), std::end(kChinese),
+                     [&](const Block& b) { return b.first <= c && c <= b.last; });
 }
 
 TextCharacters clean(const TextCharacters& text) {
@@ -100,7 +105,6 @@ void append_decomposition(std::vector<Decomposed>& out, char32_t c) {
     const auto value = static_cast<char32_t>(part);
     out.push_back({value, is_known(value, kDecompositionVersion) ? u_getCombiningClass(part) : 0, is_added});
   };
-  constexpr int kMostUnits = 32;  // the longest canonical decomposition has 4
   UChar units[kMostUnits];
   const int length = is_known(c, kDecompositionVersion)
                          ? unorm2_getDecomposition(nfd, static_cast<UChar32>(c), units, kMostUnits, &status)
@@ -145,7 +149,6 @@ TextCharacters strip_accents(const TextCharacters& text) {
 
 // Character by character, so that a final sigma is as any other; the dotted I is the one that becomes two.
 TextCharacters to_lower(const TextCharacters& text) {
-  constexpr char32_t kDottedCapitalI = 0x130, kDotAbove = 0x307;
   TextCharacters lower;
   lower.reserve(text.size());
   for (const auto& c : text) {

@@ -21,6 +21,8 @@ using nlohmann::json;
 constexpr std::uintmax_t kMostBytes = 1u << 30;  // the largest real file has 42 MB
 constexpr int kMostDepth = 64;                   // real files have 9
 
+constexpr std::size_t kShown = 40;  // bytes of a text in an error, cut between code points
+
 // Where a value stands in the file; spelled out only for an error.
 struct Place {
   const Place* parent = nullptr;
@@ -178,7 +180,6 @@ class Reader {
   [[noreturn]] static void refuse_misplaced(const Place& place, const std::string& words, std::uint64_t code_point,
                                             const Context& context) {
     const auto shown = [](std::string_view all) {
-      constexpr std::size_t kShown = 40;  // bytes, cut between code points
       std::size_t end = std::min(all.size(), kShown);
       while (end < all.size() && (static_cast<unsigned char>(all[end]) & 0xC0) == 0x80) --end;
       return all.substr(0, end);

@@ -16,6 +16,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr std::uintmax_t kMostBytes = 64u << 20;  // BERT's own are about 230 kB, multilingual ones 1 MB
+constexpr const char* kAdded = "added_tokens_decoder";
 
 std::string read_small_file(const fs::path& path) {
   std::error_code failure;
@@ -47,6 +48,9 @@ std::vector<std::string> read_vocabulary(const fs::path& path) {
   return tokens;
 }
 
+// What a value is, for an error; nested ones only by type, since they may be of any depth.
+std::string shown(const json& value) { return value.is_structured() ? value.type_name() : value.dump(); }
+
 // tokenizer_config.json with getters that say which key is wrong.
 class TokenizerConfig {
  public:
@@ -58,41 +62,51 @@ class TokenizerConfig {
   void read_flag(const char* key, auto& flag) const {
     const auto value = json_.find(key);
     if (value == json_.end() || value->is_null()) return;
-    if (!value->is_boolean()) refuse(key, value->dump(), "true, false or null");
+    if (!value->is_boolean()) refuse(key, shown(*value), "true, false or null");
     flag = value->get<bool>();
   }
 
-  // A token is a string, or an object with "content".
   void read_token(const char* key, std::string& token) const {
     const auto value = json_.find(key);
-    if (value == json_.end() || value->is_null()) return;
-    const json& content = value->is_object() && value->contains("content") ? (*value)["content"] : *value;
-    if (!content.is_string()) refuse(key, value->dump(), "a token");
-    token = content.get<std::string>();
+    if (value != json_.end() && !value->is_null()) token = content_of(key, *value);
+  }
+
+  // A list of tokens, or an object of named ones.
+  void read_tokens(const char* key, std::vector<std::string>& tokens) const {
+    const auto values = json_.find(key);
+    if (values == json_.end() || values->is_null()) return;
+    if (!values->is_structured()) refuse(key, shown(*values), "a list of tokens");
+    for (const auto& value : *values) tokens.push_back(content_of(key, value));
   }
 
   // added_tokens_decoder: {"100": {"content": "[UNK]", "lstrip": false, ...}, ...}
   void read_added(const std::vector<std::string>& vocabulary, std::vector<std::string>& special) const {
-    constexpr const char* kKey = "added_tokens_decoder";
-    const auto added = json_.find(kKey);
+    const auto added = json_.find(kAdded);
     if (added == json_.end()) return;
-    if (!added->is_object()) refuse(kKey, added->dump(), "an object");
+    if (!added->is_object()) refuse(kAdded, shown(*added), "an object");
     for (const auto& [id, token] : added->items()) {
       if (!token.is_object() || !token.contains("content") || !token["content"].is_string())
-        refuse(kKey, id + " " + token.dump(), "an object with content");
+        refuse(kAdded, fmt::format("{} {}", id, shown(token)), "an object with content");
       const auto content = token["content"].get<std::string>();
       const bool is_number = !id.empty() && id.size() < 10 && id.find_first_not_of("0123456789") == std::string::npos;
       if (!is_number || std::stoul(id) >= vocabulary.size() || vocabulary[std::stoul(id)] != content)
-        refuse(kKey, fmt::format("{} '{}'", id, content), "a token of vocab.txt with its line's number, from 0");
+        refuse(kAdded, fmt::format("{} '{}'", id, content), "a token of vocab.txt with its line's number, from 0");
       for (const char* flag : {"lstrip", "rstrip", "single_word", "normalized"})
         if (token.contains(flag) && token[flag] != false)
-          refuse(kKey, fmt::format("{} '{}' with {} {}", id, content, flag, token[flag].dump()),
+          refuse(kAdded, fmt::format("{} '{}' with {} {}", id, content, flag, shown(token[flag])),
                  "false, the only one that is supported");
       special.push_back(content);
     }
   }
 
  private:
+  // A token is a string, or an object with "content".
+  std::string content_of(const char* key, const json& value) const {
+    const json& content = value.is_object() && value.contains("content") ? value["content"] : value;
+    if (!content.is_string()) refuse(key, shown(value), "a token");
+    return content.get<std::string>();
+  }
+
   [[noreturn]] void refuse(const char* key, const std::string& value, const std::string& expected) const {
     throw InputError({fmt::format("{}: {}", path_, key), fmt::format("is {}", value), expected, ""});
   }
@@ -118,6 +132,8 @@ WordPiece WordPiece::load(const std::string& path) {
     config.read_token("sep_token", options.separator);
     config.read_token("pad_token", options.padding);
     config.read_token("mask_token", options.mask);
+    config.read_tokens("additional_special_tokens", options.more_special);
+    config.read_tokens("extra_special_tokens", options.more_special);
     config.read_added(vocabulary, options.more_special);
   }
   try {

@@ -142,6 +142,10 @@ TEST_F(Folder, LoadsFileOrFolderWithItsConfig) {
   const WordPiece cased = WordPiece::load(folder_.string());
   EXPECT_EQ(cased.tokenize("Paris<e1>PARIS").ids, (std::vector<std::int64_t>{5, 7, 1}));
   EXPECT_EQ(cased.size(), 8);
+  for (const char* more : {R"(["<e1>"])", R"([{"content": "<e1>"}])", R"({"entity_token": "<e1>"})"}) {
+    write("tokenizer_config.json", std::string(R"({"additional_special_tokens": )") + more + "}");
+    EXPECT_EQ(WordPiece::load(folder_.string()).tokenize("Paris<e1>").ids, (std::vector<std::int64_t>{6, 7})) << more;
+  }
 }
 
 TEST_F(Folder, LinesMayEndInCarriageReturnAndTheLastOfEqualOnesCounts) {
@@ -166,6 +170,10 @@ TEST_F(Folder, BadFilesAreNamed) {
   EXPECT_THAT(fault(), HasSubstr("tokenizer_config.json: do_lower_case: is \"yes\""));
   write("tokenizer_config.json", R"({"cls_token": 3})");
   EXPECT_THAT(fault(), HasSubstr("cls_token: is 3"));
+  write("tokenizer_config.json", R"({"additional_special_tokens": [3]})");
+  EXPECT_THAT(fault(), HasSubstr("additional_special_tokens: is 3"));
+  write("tokenizer_config.json", R"({"extra_special_tokens": ["<none>"]})");
+  EXPECT_THAT(fault(), HasSubstr("has no special token '<none>'"));
   for (const char* added : {R"({"9": {"content": "<e1>"}})", R"({"x": {"content": "[CLS]"}})", R"({"2": "[CLS]"})",
                             R"({"2": {"content": "[CLS]", "lstrip": true}})", R"([])"}) {
     write("tokenizer_config.json", std::string(R"({"added_tokens_decoder": )") + added + "}");
