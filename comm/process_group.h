@@ -76,7 +76,8 @@ torch::Tensor reduce_scatter_along(ProcessGroup& group, const torch::Tensor& in,
 class PendingPart {
  public:
   PendingPart() = default;
-  PendingPart(Work work, torch::Tensor rows, std::int64_t dim) : work_(std::move(work)), rows_(std::move(rows)), dim_(dim) {}
+  PendingPart(Work work, torch::Tensor rows, std::int64_t dim)
+      : work_(std::move(work)), rows_(std::move(rows)), dim_(dim) {}
   torch::Tensor wait();
 
  private:

@@ -73,8 +73,9 @@ namespace {
 std::vector<Range> deal_used_units(const Part& part, int ranks) {
   const std::int64_t units = part.unit > 0 && part.size % part.unit == 0 ? part.size / part.unit : 0;
   if (units < 1 || part.users % units != 0)
-    throw ConfigError({"", fmt::format("{} elements in units of {}, which {} users share", part.size, part.unit, part.users),
-                       "units that divide their users equally", "choose as many key heads as divide the query heads"});
+    throw ConfigError(
+        {"", fmt::format("{} elements in units of {}, which {} users share", part.size, part.unit, part.users),
+         "units that divide their users equally", "choose as many key heads as divide the query heads"});
   const std::int64_t group = part.users / units;
   std::vector<Range> ranges;
   for (const Range& users : deal(part.users, 1, ranks))

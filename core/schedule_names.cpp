@@ -5,9 +5,9 @@
 namespace gantry {
 
 const std::vector<ScheduleName>& schedule_names() {
-  static const std::vector<ScheduleName> all = {
-      {"gpipe"}, {"1f1b"},     {"interleaved_1f1b"}, {"breadth_first"}, {"zb_h1"},     {"zb_h2"},
-      {"zb_auto"}, {"zb_v", 2}, {"v_half", 2},        {"v_min", 2},      {"v_1f1b", 2}, {"dualpipe_v", 2}};
+  static const std::vector<ScheduleName> all = {{"gpipe"},     {"1f1b"},     {"interleaved_1f1b"}, {"breadth_first"},
+                                                {"zb_h1"},     {"zb_h2"},    {"zb_auto"},          {"zb_v", 2},
+                                                {"v_half", 2}, {"v_min", 2}, {"v_1f1b", 2},        {"dualpipe_v", 2}};
   return all;
 }
 

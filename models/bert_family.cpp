@@ -70,7 +70,8 @@ std::vector<TensorName> tensor_names(const json& keys) {
   names.add_both("embeddings.LayerNorm", prefix + "embeddings.LayerNorm");
   for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
     for (const auto& [ours, theirs] : kLayerNames)
-      names.add_both(fmt::format("layers.{}.{}", layer, ours), fmt::format("{}encoder.layer.{}.{}", prefix, layer, theirs));
+      names.add_both(fmt::format("layers.{}.{}", layer, ours),
+                     fmt::format("{}encoder.layer.{}.{}", prefix, layer, theirs));
   if (config.head == BertHead::kNone || config.head == BertHead::kSequenceClassification)
     names.add_both("pooler", prefix + "pooler.dense", true);
   if (config.head == BertHead::kMaskedLm) {

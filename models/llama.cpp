@@ -48,8 +48,8 @@ torch::Tensor LlamaAttentionImpl::forward(const torch::Tensor& hidden, const tor
   const torch::Tensor query = rotary_(nn::split_heads(parts[0], heads.count));
   const torch::Tensor key = rotary_(nn::split_heads(parts[1], key_heads.count));
   const torch::Tensor value = nn::split_heads(parts[2], key_heads.count);
-  return o_proj(nn::merge_heads(
-      nn::attention(query, key, value, heads, key_heads, {.causal = true, .keep = keep}, *dropout)));
+  return o_proj(
+      nn::merge_heads(nn::attention(query, key, value, heads, key_heads, {.causal = true, .keep = keep}, *dropout)));
 }
 
 LlamaMlpImpl::LlamaMlpImpl(const LlamaConfig& config) : activation_(config.hidden_act) {

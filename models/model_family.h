@@ -35,8 +35,8 @@ struct ModelFamily {
   std::function<std::int64_t(const nlohmann::json& config)> vocabulary_size;
   std::function<std::int64_t(const nlohmann::json& config)> context_length;
   std::function<int(const nlohmann::json& config)> layers;
-  // What the head is trained on: "tokens" ({logits} against {labels}, aligned; also one label a sample), "spans" ({logits
-  // [B, S, 2]} against {start_positions, end_positions}), or "none". Unset: "tokens".
+  // What the head is trained on: "tokens" ({logits} against {labels}, aligned; also one label a sample), "spans"
+  // ({logits [B, S, 2]} against {start_positions, end_positions}), or "none". Unset: "tokens".
   std::function<std::string(const nlohmann::json& config)> task;
   // The family's name for a tensor of a file (prefixes and spellings differ between versions), "" to ignore it. Unset:
   // as it is.

@@ -22,8 +22,8 @@ torch::Tensor for_query_heads(const torch::Tensor& key, const HeadRange& heads, 
   return key.index_select(1, torch::tensor(index, torch::TensorOptions(torch::kInt64).device(key.device())));
 }
 
-// Added to the scores: zero where a key counts, the dtype's least number where not, as Hugging Face's models do. A query
-// without any key then sees all of them alike, not NaN.
+// Added to the scores: zero where a key counts, the dtype's least number where not, as Hugging Face's models do. A
+// query without any key then sees all of them alike, not NaN.
 torch::Tensor additive_mask(const AttentionOptions& options, const torch::Tensor& query) {
   if (!options.keep.defined()) return {};
   torch::Tensor keep = options.keep.unsqueeze(1).unsqueeze(1);

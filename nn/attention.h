@@ -28,9 +28,9 @@ struct AttentionOptions {
 torch::Tensor kept_tokens(const torch::Tensor& attention_mask);
 
 // query [samples, heads, tokens, head size], key and value [samples, key heads, tokens, head size] -> query's shape:
-// softmax(q k^T / sqrt(head size)) v over the keys that count. Key heads are shared by equal groups of query heads (Ainslie et al., arXiv
-// 2305.13245); `heads` and `key_heads` say which ones are here. scaled_dot_product_attention's fused kernel without
-// dropout; with it the mask comes from `dropout`'s name by global head.
+// softmax(q k^T / sqrt(head size)) v over the keys that count. Key heads are shared by equal groups of query heads
+// (Ainslie et al., arXiv 2305.13245); `heads` and `key_heads` say which ones are here. scaled_dot_product_attention's
+// fused kernel without dropout; with it the mask comes from `dropout`'s name by global head.
 torch::Tensor attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
                         const HeadRange& heads, const HeadRange& key_heads, const AttentionOptions& options,
                         const DropoutImpl& dropout);

@@ -50,7 +50,8 @@ std::string describe(const Layout& layout) {
 
 torch::Tensor redistribute(const torch::Tensor& tensor, ProcessGroup& group, const Layout& from, const Layout& to) {
   for (const Layout& layout : {from, to})
-    if (const auto* shard = std::get_if<Shard>(&layout); shard && (shard->dim >= tensor.dim() || shard->dim < -tensor.dim()))
+    if (const auto* shard = std::get_if<Shard>(&layout);
+        shard && (shard->dim >= tensor.dim() || shard->dim < -tensor.dim()))
       throw UsageError({"redistribute", fmt::format("{} of a tensor {}", describe(layout), describe(tensor)),
                         fmt::format("a dim from {} to {}", -tensor.dim(), tensor.dim() - 1), ""});
   if (from == to) return tensor;
@@ -75,7 +76,8 @@ Sizes shard_sizes(std::int64_t local, ProcessGroup& group) {
   if (whole == 0) return all_gather_numbers(group, local);
   Sizes sizes = dealt_sizes(whole, group);
   if (sizes[group.rank()] != local) {
-    throw InputError({"sequence shard", fmt::format("{} of {} tokens over {} ranks on rank {}", local, whole, group.size(), group.rank()),
+    throw InputError({"sequence shard",
+                      fmt::format("{} of {} tokens over {} ranks on rank {}", local, whole, group.size(), group.rank()),
                       fmt::format("{}, dealt as evenly as possible", sizes[group.rank()]),
                       "pass activations on as the layer before left them"});
   }

@@ -55,7 +55,8 @@ void LinearImpl::reset_parameters() {
 
 void LinearImpl::tie_weight(const torch::Tensor& other) {
   if (other.sizes() != weight.sizes())
-    throw ConfigError({"tied weight", gantry::describe(other) + " is not " + gantry::describe(weight), "equal shapes", ""});
+    throw ConfigError(
+        {"tied weight", gantry::describe(other) + " is not " + gantry::describe(weight), "equal shapes", ""});
   weight = parameters_["weight"] = other;
 }
 
@@ -116,7 +117,7 @@ std::vector<torch::Tensor> together(const torch::Tensor& input, const std::vecto
   for (const auto& layer : layers) {
     const auto* column = layer->style_ ? std::get_if<Column>(&*layer->style_) : nullptr;
     const auto* row = layer->style_ ? std::get_if<Row>(&*layer->style_) : nullptr;
-    const auto *first = layers.front()->style_ ? std::get_if<Column>(&*layers.front()->style_) : nullptr;
+    const auto* first = layers.front()->style_ ? std::get_if<Column>(&*layers.front()->style_) : nullptr;
     gathers = gathers || (column && column->gather_output);
     alike = alike && !row && (column != nullptr) == (first != nullptr) && (!column || column->input == first->input);
     weights.push_back(layer->used_weight());
@@ -139,8 +140,8 @@ torch::Tensor LinearImpl::gather_columns(const torch::Tensor& output) const {
       const auto ranges = weight_placement_.ranges(rank), owned = weight_placement_.owned(rank);
       std::int64_t before = 0;
       for (std::size_t i = 0; i < segment; ++i) before += ranges[i].size();
-      ordered.push_back(gathered.narrow(-1, offset + before + owned[segment].begin - ranges[segment].begin,
-                                        owned[segment].size()));
+      ordered.push_back(
+          gathered.narrow(-1, offset + before + owned[segment].begin - ranges[segment].begin, owned[segment].size()));
       offset += weight_placement_.local_size(rank);
     }
   }

@@ -8,8 +8,8 @@
 
 namespace gantry {
 
-// `local` is this rank's ranges of a tensor along placement.dim; elements that several ranks hold get the sum of theirs,
-// the same bits on each. Collective over the group.
+// `local` is this rank's ranges of a tensor along placement.dim; elements that several ranks hold get the sum of
+// theirs, the same bits on each. Collective over the group.
 void sum_overlaps(torch::Tensor& local, const AxisPlacement& placement, ProcessGroup& group);
 
 // Forward: identity. Backward: sum_overlaps. `placement` and `group` outlive the graph. Collective in the backward.

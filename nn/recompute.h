@@ -8,7 +8,8 @@
 
 namespace gantry::nn {
 
-// Whether attention's core is recomputed alone (Korthikanti et al., arXiv 2205.05198); read by a forward on this thread.
+// Whether attention's core is recomputed alone (Korthikanti et al., arXiv 2205.05198); read by a forward on this
+// thread.
 bool recomputes_attention();
 
 class RecomputeAttentionGuard {

@@ -3,13 +3,12 @@
 namespace gantry {
 
 Criterion cross_entropy(const nn::CrossEntropyOptions& options, const std::string& logits, const std::string& labels) {
-  return Criterion::on_split_outputs(
-      [=](const TensorDict& outputs, const TensorDict& batch, const SplitOutputs& split) {
-        const auto dim = split.find(logits);
-        if (dim == split.end()) return nn::cross_entropy(outputs.at(logits), batch.at(labels), options);
-        return nn::cross_entropy(outputs.at(logits), batch.at(labels), *dim->second.group, dim->second.placement,
-                                 options);
-      });
+  return Criterion::on_split_outputs([=](const TensorDict& outputs, const TensorDict& batch,
+                                         const SplitOutputs& split) {
+    const auto dim = split.find(logits);
+    if (dim == split.end()) return nn::cross_entropy(outputs.at(logits), batch.at(labels), options);
+    return nn::cross_entropy(outputs.at(logits), batch.at(labels), *dim->second.group, dim->second.placement, options);
+  });
 }
 
 Criterion answer_span_loss(const std::string& logits) {

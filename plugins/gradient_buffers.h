@@ -30,8 +30,8 @@ class GradientBuffers {
   // Called before a step's first backward; puts reduced sums aside if there are any.
   void begin_accumulation();
 
-  // Sums elements that tp ranks share, then over shared stages, then over each parameter's gradient axes, then multiplies by `factor`, then adds what was
-  // put aside. Collective over those axes. Once for each accumulation.
+  // Sums elements that tp ranks share, then over shared stages, then over each parameter's gradient axes, then
+  // multiplies by `factor`, then adds what was put aside. Collective over those axes. Once for each accumulation.
   void sync(const ProcessGroupMesh& mesh, double factor);
 
   void zero();

@@ -31,7 +31,8 @@ struct Difference {
 std::optional<Difference> first_difference(ProcessGroup& group, const std::vector<Item>& items) {
   if (group.size() == 1 || items.empty()) return std::nullopt;
   const auto count = static_cast<std::int64_t>(items.size());
-  torch::Tensor mine = torch::empty({1, count}, torch::kInt64), all = torch::empty({group.size(), count}, torch::kInt64);
+  torch::Tensor mine = torch::empty({1, count}, torch::kInt64),
+                all = torch::empty({group.size(), count}, torch::kInt64);
   for (std::int64_t i = 0; i < count; ++i) mine.data_ptr<std::int64_t>()[i] = items[i].hash;
   group.all_gather(all, mine, Sizes(group.size(), 1)).wait();
   const auto* hashes = all.data_ptr<std::int64_t>();
@@ -70,8 +71,8 @@ bool overlaps_agree(const torch::Tensor& local, const AxisPlacement& along, Proc
   shape[along.dim] = along.segments.back().extent.end;
   bool agree = true;
   for (const auto op : {ReduceOp::kMax, ReduceOp::kMin}) {
-    const double least = op == ReduceOp::kMax ? -std::numeric_limits<double>::infinity()
-                                              : std::numeric_limits<double>::infinity();
+    const double least =
+        op == ReduceOp::kMax ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity();
     torch::Tensor whole = torch::full(shape, least, local.options().requires_grad(false));
     const torch::Tensor mine = local.detach();
     std::int64_t offset = 0;
@@ -96,10 +97,12 @@ void audit_overlaps(const GradientBuffers& gradients, const ProcessGroupMesh& me
     const auto& [placement, tensor] = gradients.parameters()[i];
     const AxisPlacement& along = placement.along("tp");
     if (!along.overlaps()) continue;
-    for (const auto& [kind, value] : {std::pair("the parameter ", tensor), {"the gradient of ", gradients.gradient(i)}}) {
+    for (const auto& [kind, value] :
+         {std::pair("the parameter ", tensor), {"the gradient of ", gradients.gradient(i)}}) {
       if (!value.defined()) continue;
       const bool agree = overlaps_agree(value, along, mesh["tp"]);
-      // Rank 0 may agree with what it holds while two others differ: a rank that does not agree gets a number of its own.
+      // Rank 0 may agree with what it holds while two others differ: a rank that does not agree gets a number of its
+      // own.
       items.push_back({kind + placement.name, agree ? 0 : mesh.coordinate("tp") + 1});
     }
   }
@@ -108,7 +111,8 @@ void audit_overlaps(const GradientBuffers& gradients, const ProcessGroupMesh& me
 
 }  // namespace
 
-void audit_replicas(const GradientBuffers& gradients, const ProcessGroupMesh& mesh, const PipelineStageManager& stages) {
+void audit_replicas(const GradientBuffers& gradients, const ProcessGroupMesh& mesh,
+                    const PipelineStageManager& stages) {
   for (const char* axis : {"tp", "dp"}) {
     std::vector<Item> items;
     for (std::size_t i = 0; i < gradients.parameters().size(); ++i)
@@ -136,13 +140,15 @@ void check_equal_inputs(const TensorDict& tensors, const ProcessGroupMesh& mesh)
     shapes += name + describe(tensor);
   }
   auto difference = first_difference(
-      mesh["tp"], {{"the set of entries and shapes", static_cast<std::int64_t>(XXH3_64bits(shapes.data(), shapes.size()))}});
+      mesh["tp"],
+      {{"the set of entries and shapes", static_cast<std::int64_t>(XXH3_64bits(shapes.data(), shapes.size()))}});
   if (!difference) difference = first_difference(mesh["tp"], items);
   if (!difference) return;
   std::vector<std::string> others;
   for (const int rank : difference->ranks) others.push_back(mesh.mesh().describe_rank(ranks[rank]));
-  throw InputError({"batch", fmt::format("{} differs between {} and {}", difference->what,
-                                         mesh.mesh().describe_rank(ranks[0]), fmt::join(others, ", ")),
+  throw InputError({"batch",
+                    fmt::format("{} differs between {} and {}", difference->what, mesh.mesh().describe_rank(ranks[0]),
+                                fmt::join(others, ", ")),
                     "the same batch on all ranks of a tp group",
                     "deal samples by the dp coordinate alone: use the boosted loader, or seed yours by it"});
 }

@@ -14,8 +14,8 @@ namespace gantry {
 // gradient, and the ranks that differ from the first. Gradients are synced. Collective over the world.
 void audit_replicas(const GradientBuffers& gradients, const ProcessGroupMesh& mesh, const PipelineStageManager& stages);
 
-// Compares this rank's batch with those of its tp peers, which must be equal. InputError naming the entry and the ranks.
-// Collective over tp.
+// Compares this rank's batch with those of its tp peers, which must be equal. InputError naming the entry and the
+// ranks. Collective over tp.
 void check_equal_inputs(const TensorDict& tensors, const ProcessGroupMesh& mesh);
 
 }  // namespace gantry

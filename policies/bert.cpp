@@ -49,9 +49,8 @@ std::vector<SplitOutput> BertPolicy::split_outputs(const models::BertImpl& model
 TensorDict BertPolicy::forward(models::BertImpl& model, const StageContext& stage, TensorDict input) const {
   torch::Tensor hidden = stage.is_first() ? model.embed(input) : input.at("hidden");
   const torch::Tensor keep = nn::kept_tokens(stage.batch().get("attention_mask"));
-  hidden = stage.run_layers(hidden, [&model, keep](int index, const torch::Tensor& input) {
-    return model.layer(index, input, keep);
-  });
+  hidden = stage.run_layers(
+      hidden, [&model, keep](int index, const torch::Tensor& input) { return model.layer(index, input, keep); });
   if (!stage.is_last()) return {{"hidden", hidden}};
   return model.head(hidden);
 }

@@ -27,9 +27,8 @@ std::vector<SplitOutput> Gpt2Policy::split_outputs(const models::Gpt2Impl&) cons
 TensorDict Gpt2Policy::forward(models::Gpt2Impl& model, const StageContext& stage, TensorDict input) const {
   torch::Tensor hidden = stage.is_first() ? model.embed(input.at("input_ids")) : input.at("hidden");
   const torch::Tensor keep = nn::kept_tokens(stage.batch().get("attention_mask"));
-  hidden = stage.run_layers(hidden, [&model, keep](int index, const torch::Tensor& input) {
-    return model.block(index, input, keep);
-  });
+  hidden = stage.run_layers(
+      hidden, [&model, keep](int index, const torch::Tensor& input) { return model.block(index, input, keep); });
   if (!stage.is_last()) return {{"hidden", hidden}};
   return {{"logits", model.head(hidden)}};
 }

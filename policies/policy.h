@@ -61,7 +61,8 @@ class StageContext {
   std::vector<int> layers() const;  // the indices of this stage's layers
 
   // Runs this stage's layers one after the other: hidden = layer(index, hidden), recomputed in the backward where the
-  // configuration says so. `layer` reads nothing that changes until then, and holds what it needs by value or by module.
+  // configuration says so. `layer` reads nothing that changes until then, and holds what it needs by value or by
+  // module.
   using Layer = std::function<torch::Tensor(int index, const torch::Tensor& hidden)>;
   torch::Tensor run_layers(torch::Tensor hidden, const Layer& layer) const;
 

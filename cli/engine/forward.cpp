@@ -27,8 +27,7 @@ TensorDict read_batch(const std::string& path, const std::string& task) {
   TensorDict batch;
   for (auto& [name, tensor] : read_safetensors(path)) {
     if (std::find(kKnown.begin(), kKnown.end(), name) == kKnown.end())
-      throw InputError(
-          {path, "has an entry '" + name + "'", fmt::format("one of {}", fmt::join(kKnown, ", ")), ""});
+      throw InputError({path, "has an entry '" + name + "'", fmt::format("one of {}", fmt::join(kKnown, ", ")), ""});
     batch.set(name, tensor.to(torch::kInt64));
   }
   const torch::Tensor ids = batch.at("input_ids");
@@ -40,7 +39,8 @@ TensorDict read_batch(const std::string& path, const std::string& task) {
     const bool of_samples = name == "start_positions" || name == "end_positions" ||
                             (name == "labels" && tensor.sizes() == at::IntArrayRef{ids.size(0)});
     if (!of_samples && tensor.sizes() != ids.sizes())
-      throw InputError({path, name + " is " + describe(tensor) + " and input_ids " + describe(ids), "equal shapes", ""});
+      throw InputError(
+          {path, name + " is " + describe(tensor) + " and input_ids " + describe(ids), "equal shapes", ""});
   }
   return batch;
 }

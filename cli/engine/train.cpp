@@ -71,8 +71,7 @@ class TrainingRun {
     if (!fresh.empty()) fmt::print("new in this model, with first values: {}\n", fmt::join(fresh, ", "));
     fmt::print("{} ranks ({}) over {}: {} stages, {} microbatches of {}\n", world_.size(), world_.mesh().describe(),
                world_.backend().name(), plugin_->stages().num_stages(),
-               plugin_->microbatches(config_.data.batch_size / plugin_->mesh().size("dp")),
-               config_.schedule.name);
+               plugin_->microbatches(config_.data.batch_size / plugin_->mesh().size("dp")), config_.schedule.name);
     std::fflush(stdout);
   }
 
@@ -145,8 +144,8 @@ class TrainingRun {
     if (!world_.is_main()) return;
     if (!peaks_.empty()) {
       const auto largest = std::max_element(peaks_.begin(), peaks_.end());
-      fmt::print("peak memory of tensors: {} MB a rank, most {:.1f} MB on {}\n",
-                 fmt::join(in_megabytes(peaks_), ", "), static_cast<double>(*largest) / 1e6,
+      fmt::print("peak memory of tensors: {} MB a rank, most {:.1f} MB on {}\n", fmt::join(in_megabytes(peaks_), ", "),
+                 static_cast<double>(*largest) / 1e6,
                  world_.mesh().describe_rank(static_cast<int>(largest - peaks_.begin())));
     }
     if (!config_.output.empty()) fmt::print("metrics: {}/metrics.jsonl\n", config_.output);

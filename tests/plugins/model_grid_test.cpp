@@ -29,8 +29,9 @@ TEST(LlamaGrid, KeyHeadsOverTensorRanks) {
 TEST(LlamaGrid, TiedAndUntiedOverAllAxes) {
   for (const bool tied : {false, true})
     for (const bool sequence_parallel : {false, true})
-      expect_layouts_equal({.family = "llama", .heads = 4, .key_heads = 2, .tied = tied, .dropout = 0.1, .smoothing = 0.1},
-                           product({1, 2, 3}, {1, 3, 4}, {1, 2}, kSchedule, {3}, sequence_parallel));
+      expect_layouts_equal(
+          {.family = "llama", .heads = 4, .key_heads = 2, .tied = tied, .dropout = 0.1, .smoothing = 0.1},
+          product({1, 2, 3}, {1, 3, 4}, {1, 2}, kSchedule, {3}, sequence_parallel));
 }
 
 TEST(BertGrid, MaskedLanguageModel) {

@@ -115,7 +115,8 @@ TEST(Executor, SplitBackwardsThatWaitForTheEnd) {
 }
 
 TEST(Executor, StagesThatGoForthAndBackMeetOnOneRank) {
-  run_closed_form(schedule::from_csv("0F0,3F0,3I0,0F1,3F1,3B1,0B0,3W0,0B1\n1F0,2F0,2B0,1F1,2F1,1B0,2B1,1B1\n", "by hand"));
+  run_closed_form(
+      schedule::from_csv("0F0,3F0,3I0,0F1,3F1,3B1,0B0,3W0,0B1\n1F0,2F0,2B0,1F1,2F1,1B0,2B1,1B1\n", "by hand"));
 }
 
 TEST(Executor, StagesOfOneRankHandOverWithoutMessages) {

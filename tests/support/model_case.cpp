@@ -24,7 +24,8 @@ json model_keys(const ModelCase& what) {
                {"vocab_size", what.vocabulary},    {"max_position_embeddings", what.tokens},
                {"tie_word_embeddings", what.tied}};
   if (what.family == "llama") {
-    keys.update({{"num_key_value_heads", what.key_heads}, {"attention_dropout", what.dropout}, {"attention_bias", true}});
+    keys.update(
+        {{"num_key_value_heads", what.key_heads}, {"attention_dropout", what.dropout}, {"attention_bias", true}});
   } else {
     keys.update({{"hidden_dropout_prob", what.dropout},
                  {"attention_probs_dropout_prob", what.dropout},
@@ -107,7 +108,8 @@ void expect_replicas_identical(const StageModule& module, const ProcessGroupMesh
       if (placement.along(axis).sharded()) continue;
       torch::Tensor largest = tensor.detach().clone();
       mesh[axis].all_reduce(largest, ReduceOp::kMax).wait();
-      EXPECT_TRUE(torch::equal(largest, tensor)) << label << " replicas over " << axis << " differ in " << placement.name;
+      EXPECT_TRUE(torch::equal(largest, tensor))
+          << label << " replicas over " << axis << " differ in " << placement.name;
     }
 }
 
@@ -150,8 +152,9 @@ Criterion criterion_of(const ModelCase& what, const Config& config) {
 std::string describe(const Parallelism& how) {
   return how.schedule + (how.sequence_parallel ? " sequence parallel" : "") +
          (how.recompute == "none" ? "" : " recompute " + how.recompute) +
-         (how.chunks == 1 ? "" : " chunks " + std::to_string(how.chunks)) + " tp " + std::to_string(how.layout.tensor) + " pp " + std::to_string(how.layout.pipeline) +
-         " dp " + std::to_string(how.layout.data) + " m " + std::to_string(how.microbatches);
+         (how.chunks == 1 ? "" : " chunks " + std::to_string(how.chunks)) + " tp " + std::to_string(how.layout.tensor) +
+         " pp " + std::to_string(how.layout.pipeline) + " dp " + std::to_string(how.layout.data) + " m " +
+         std::to_string(how.microbatches);
 }
 
 CaseResult run_case(const ModelCase& what, const Parallelism& how, const std::string& backend) {
