@@ -8,20 +8,22 @@
 namespace gantry {
 namespace {
 
-thread_local bool inside_rank = false;
+thread_local World* inside_rank = nullptr;
 
 // A rank's body, within which a further launch is refused.
 std::function<void(World&)> guarded(const std::function<void(World&)>& body) {
   return [&body](World& world) {
     struct Inside {
-      Inside() { inside_rank = true; }
-      ~Inside() { inside_rank = false; }
-    } inside;
+      explicit Inside(World& world) { inside_rank = &world; }
+      ~Inside() { inside_rank = nullptr; }
+    } inside(world);
     body(world);
   };
 }
 
 }  // namespace
+
+World* current_world() { return inside_rank; }
 
 int launch(const Config& config, const std::function<void(World&)>& body) {
   if (inside_rank)

@@ -17,4 +17,7 @@ namespace gantry {
 // UsageError.
 int launch(const Config& config, const std::function<void(World&)>& body);
 
+// The world of the rank whose body runs on this thread; null outside a launch.
+World* current_world();
+
 }  // namespace gantry

@@ -49,19 +49,19 @@ bool is_ruled(const std::string& path, const ShardPlan& plan) {
   return std::any_of(plan.begin(), plan.end(), [&](const ShardRule& rule) { return matches_path(rule.pattern, path); });
 }
 
-// The style of a boosted model: see plan_for_boost.
-ShardStyle boosted_style(ShardStyle style, bool sequence_parallel) {
+// See resolve_plan.
+ShardStyle resolved_style(ShardStyle style, bool sequence_parallel, GradientSum sum) {
   const Layout border = sequence_parallel ? Layout(Shard{1}) : Layout(Replicate{});
   if (auto* column = std::get_if<Column>(&style)) {
     if (!column->input) column->input = border;
-    column->gradient_sum = GradientSum::kAtSync;
+    column->gradient_sum = sum;
   } else if (auto* row = std::get_if<Row>(&style)) {
     if (!row->output) row->output = border;
-    row->gradient_sum = GradientSum::kAtSync;
+    row->gradient_sum = sum;
   } else if (auto* vocab = std::get_if<Vocab>(&style)) {
     if (!vocab->output) vocab->output = border;
   } else if (auto* sequence = std::get_if<SequenceParallel>(&style)) {
-    sequence->gradient_sum = GradientSum::kAtSync;
+    sequence->gradient_sum = sum;
   }
   return style;
 }
@@ -73,16 +73,16 @@ bool needs_sequence_parallelism(const ShardStyle& style) {
 
 }  // namespace
 
-ShardPlan plan_for_boost(const ShardPlan& plan, const ModelMap& map, bool sequence_parallel) {
+ShardPlan resolve_plan(const ShardPlan& plan, const ModelMap& map, bool sequence_parallel, GradientSum sum) {
   ShardPlan whole;
   for (const auto& [pattern, style] : plan)
     if (sequence_parallel || !needs_sequence_parallelism(style))
-      whole.push_back({pattern, boosted_style(style, sequence_parallel)});
+      whole.push_back({pattern, resolved_style(style, sequence_parallel, sum)});
   if (!sequence_parallel) return whole;
   for (const auto& [path, module] : map.modules) {
     const auto* shardable = dynamic_cast<const Shardable*>(module.get());
     if (shardable && shardable->follows_sequence() && !is_ruled(path, plan))
-      whole.push_back({path, boosted_style(SequenceParallel{}, true)});
+      whole.push_back({path, resolved_style(SequenceParallel{}, true, sum)});
   }
   return whole;
 }

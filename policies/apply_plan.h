@@ -13,10 +13,10 @@ namespace gantry {
 // and path, as sharder.h says.
 std::map<std::string, AxisPlacement> apply_plan(const ModelMap& map, const ShardPlan& plan, ProcessGroup& group);
 
-// A policy's plan as a boosted model applies it: partial gradients are summed at the sync, and with sequence
+// A policy's plan as it is applied: partial gradients are summed where `sum` says, and with sequence
 // parallelism the borders of split modules become sequence shards, and modules that follow the sequence get
 // SequenceParallel{} where no rule names them. Without it, rules that only sequence parallelism needs are left out.
-ShardPlan plan_for_boost(const ShardPlan& plan, const ModelMap& map, bool sequence_parallel);
+ShardPlan resolve_plan(const ShardPlan& plan, const ModelMap& map, bool sequence_parallel, GradientSum sum);
 
 // Under sequence parallelism, parameters of modules that nobody named see sequence shards as well: their gradients are
 // partial sums.

@@ -190,7 +190,7 @@ StageModule shard_model(std::shared_ptr<torch::nn::Module> model, std::shared_pt
   release(map.buffers);
 
   if (config.tensor_group) {
-    const auto plan = plan_for_boost(policy->shard_plan(*model), map, config.sequence_parallel);
+    const auto plan = resolve_plan(policy->shard_plan(*model), map, config.sequence_parallel, GradientSum::kAtSync);
     auto placements = apply_plan(map, plan, *config.tensor_group);
     if (config.sequence_parallel) add_unruled(map, plan, placements);
     for (std::size_t i = 0; i < map.parameters.size(); ++i)
@@ -215,8 +215,11 @@ StageModule shard_model(std::shared_ptr<torch::nn::Module> model, std::shared_pt
   return module;
 }
 
-std::vector<Placement> parallelize_module(torch::nn::Module& model, ProcessGroup& group, const ShardPlan& plan) {
-  const ModelMap map(model);
+namespace {
+
+// Applies a plan to a model that stays whole otherwise.
+std::vector<Placement> shard_in_place(torch::nn::Module& model, const ModelMap& map, ProcessGroup& group,
+                                      const ShardPlan& plan) {
   std::vector<Placement> all;
   for (const auto& parameter : map.parameters)
     all.push_back({.name = parameter.names.front(),
@@ -228,6 +231,21 @@ std::vector<Placement> parallelize_module(torch::nn::Module& model, ProcessGroup
   for (std::size_t i = 0; i < all.size(); ++i) all[i].axes["tp"] = tensor_placement(map.parameters[i], placements);
   set_global_names(model);
   return all;
+}
+
+}  // namespace
+
+std::vector<Placement> shard_tensors(torch::nn::Module& model, const Policy& policy, ProcessGroup& group,
+                                     bool sequence_parallel) {
+  split_models().add(model.shared_from_this());
+  const ModelMap map(model);
+  const auto plan =
+      resolve_plan(policy.shard_plan(model), map, sequence_parallel && group.size() > 1, GradientSum::kInBackward);
+  return shard_in_place(model, map, group, plan);
+}
+
+std::vector<Placement> parallelize_module(torch::nn::Module& model, ProcessGroup& group, const ShardPlan& plan) {
+  return shard_in_place(model, ModelMap(model), group, plan);
 }
 
 }  // namespace gantry

@@ -53,6 +53,11 @@ class StageModule {
 StageModule shard_model(std::shared_ptr<torch::nn::Module> model, std::shared_ptr<const Policy> policy,
                         const ShardConfig& config);
 
+// Tensor parallelism alone, by a policy's plan: as parallelize_module, with sequence shards between the split modules
+// where asked for. A model that was split before is a ConfigError.
+std::vector<Placement> shard_tensors(torch::nn::Module& model, const Policy& policy, ProcessGroup& group,
+                                     bool sequence_parallel);
+
 // Tensor parallelism alone: shards the named modules of an ordinary model in place and leaves the rest; a plain
 // forward() and backward() then do. The same errors. Patterns name modules by path, "*" for one part of it.
 std::vector<Placement> parallelize_module(torch::nn::Module& model, ProcessGroup& group, const ShardPlan& plan);

@@ -1,0 +1,112 @@
+#include "gantry/booster/initialize.h"
+
+#include <fmt/format.h>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "gantry/comm/launch.h"
+#include "gantry/core/error.h"
+#include "gantry/nn/linear.h"
+#include "gantry/plugins/model_setup.h"
+#include "gantry/tensors/deferred_init.h"
+
+namespace gantry {
+namespace {
+
+constexpr const char* kOsloSection = "model_parallelism";
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw ConfigError({path, "can't be read", "a configuration file", "check the path"});
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+int size_in(const nlohmann::json& section, const std::string& key, const std::string& path) {
+  if (!section.contains(key)) return 1;
+  const auto& value = section[key];
+  if (!value.is_number_integer() || value.get<long long>() < 1 || value.get<long long>() > 1'000'000)
+    throw ConfigError({path + ": " + kOsloSection + "." + key, "is " + value.dump(), "a positive whole number", ""});
+  return value.get<int>();
+}
+
+// OSLO's keys as Gantry's. `//` comments are allowed, as its examples have them.
+Config from_oslo(const nlohmann::json& keys, const std::string& path) {
+  const auto& section = keys[kOsloSection];
+  if (keys.size() != 1 || !section.is_object() || section.empty())
+    throw ConfigError({path, "has other keys than " + std::string(kOsloSection) + ", or nothing in it",
+                       R"({"model_parallelism": {"tensor_parallel_size": N}})", ""});
+  for (const auto& [key, value] : section.items())
+    if (key != "tensor_parallel_size" && key != "pipeline_parallel_size")
+      throw ConfigError(
+          {path + ": " + kOsloSection + "." + key, "is unknown", "tensor_parallel_size or pipeline_parallel_size", ""});
+  Config config;
+  config.parallel.tensor = size_in(section, "tensor_parallel_size", path);
+  config.parallel.pipeline = size_in(section, "pipeline_parallel_size", path);
+  return config;
+}
+
+Config read(const std::string& path) {
+  const std::string text = text_of(path);
+  const auto parsed = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false, /*ignore_comments=*/true);
+  if (parsed.is_object() && parsed.contains(kOsloSection)) return from_oslo(parsed, path);
+  // Gantry's own files name a model; here the caller has it.
+  return Config::parse(text, path, {"model.policy=initialized"});
+}
+
+std::shared_ptr<const Policy> policy_for(const torch::nn::Module& model) {
+  for (const auto& name : policies().names()) {
+    auto policy = policies().at(name)();
+    try {
+      policy->validate(model);
+      return policy;
+    } catch (const ConfigError&) {  // another class's
+    }
+  }
+  throw ConfigError({"initialize", "no registered policy is for a model of class " + model.name(), "",
+                     "register one by gantry::policies().add, or use gantry::parallelize_module with a plan"});
+}
+
+void check_sizes(const Config& config, const ProcessGroupMesh& mesh, const std::string& path) {
+  if (config.parallel.pipeline != 1)
+    throw ConfigError({path, fmt::format("pipeline {}", config.parallel.pipeline), "1 for initialize",
+                       "boost the model by gantry::Booster to run a pipeline"});
+  if (config.parallel.tensor != mesh.size("tp"))
+    throw ConfigError(
+        {path, fmt::format("tensor {}, but the job's mesh is {}", config.parallel.tensor, mesh.mesh().describe()),
+         fmt::format("tensor {}", mesh.size("tp")), "launch with the same sizes"});
+}
+
+}  // namespace
+
+TensorParallelModel initialize(torch::nn::Module& model, const std::string& path) {
+  World* world = current_world();
+  if (!world)
+    throw UsageError({"initialize", "was called outside a launch", "",
+                      "call it within gantry::launch(config, body), which also serves `mpirun -n N PROGRAM`"});
+  const Config config = read(path);
+  TensorParallelModel made{.mesh = std::make_unique<ProcessGroupMesh>(*world), .placements = {}};
+  check_sizes(config, *made.mesh, path);
+  const auto policy = policy_for(model);
+  policy->preprocess(model);
+  synchronise_first_values(model, *made.mesh);
+  const auto outputs = policy->split_outputs(model);
+  made.placements = shard_tensors(model, *policy, (*made.mesh)["tp"], config.parallel.sequence_parallel);
+  materialize(model, config.train.seed);
+  bind_split_outputs(model, outputs, /*keep_split=*/false, (*made.mesh)["tp"]);
+  policy->postprocess(model);
+  return made;
+}
+
+void TensorParallelModel::average_gradients(torch::nn::Module& model) const {
+  ProcessGroup& replicas = (*mesh)["dp"];
+  if (replicas.size() == 1) return;
+  const torch::NoGradGuard no_grad;
+  for (auto& parameter : model.parameters()) {
+    torch::Tensor gradient = parameter.grad();
+    if (!gradient.defined()) continue;
+    replicas.all_reduce(gradient).wait();
+    gradient.div_(replicas.size());
+  }
+}
+
+}  // namespace gantry
