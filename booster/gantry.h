@@ -3,6 +3,7 @@
 
 #include "gantry/booster/booster.h"
 #include "gantry/booster/initialize.h"
+#include "gantry/booster/plugin_library.h"
 #include "gantry/booster/recipe.h"
 #include "gantry/comm/autograd_collectives.h"
 #include "gantry/comm/launch.h"

@@ -1,13 +1,12 @@
 #include "gantry/booster/recipe.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "gantry/booster/plugin_library.h"
 #include "gantry/checkpoint/hugging_face.h"
 #include "gantry/models/model_family.h"
-#include "gantry/plugins/fused_adamw.h"
 #include "gantry/tensors/deferred_init.h"
 
 namespace gantry {
@@ -15,16 +14,6 @@ namespace {
 
 nlohmann::json model_json(const Config& config) {
   return nlohmann::json::parse(config.model.config_json.empty() ? "{}" : config.model.config_json);
-}
-
-// "*" stands for any run of characters.
-bool matches(const std::string& pattern, const std::string& name, std::size_t p = 0, std::size_t n = 0) {
-  for (; p < pattern.size() && pattern[p] != '*'; ++p, ++n)
-    if (n == name.size() || pattern[p] != name[n]) return false;
-  if (p == pattern.size()) return n == name.size();
-  for (; n <= name.size(); ++n)
-    if (matches(pattern, name, p + 1, n)) return true;
-  return false;
 }
 
 std::string family_of(const nlohmann::json& config, const std::string& directory) {
@@ -39,9 +28,7 @@ std::string family_of(const nlohmann::json& config, const std::string& directory
 }  // namespace
 
 void load_libraries(const Config& config) {
-  for (const auto& path : config.libraries)
-    if (!dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL))
-      throw ConfigError({"libraries: " + path, dlerror(), "a shared library that registers policies", ""});
+  for (const auto& path : config.libraries) load_plugin_library(path.c_str());
 }
 
 Config resolve_model(Config config) {
@@ -63,32 +50,6 @@ std::shared_ptr<torch::nn::Module> build_model(const Config& config) {
   auto model = family.build(model_json(config));
   set_dtype(*model, dtype_of(config.precision));
   return model;
-}
-
-std::shared_ptr<torch::optim::Optimizer> build_optimizer(const Config& config, const torch::nn::Module& model) {
-  const auto& settings = config.optimizer;
-  std::vector<torch::Tensor> decayed, exempt;
-  std::vector<bool> used(settings.no_decay.size());
-  for (const auto& item : model.named_parameters()) {
-    bool is_exempt = false;
-    for (std::size_t i = 0; i < used.size(); ++i)
-      if (matches(settings.no_decay[i], item.key())) used[i] = is_exempt = true;
-    (is_exempt ? exempt : decayed).push_back(item.value());
-  }
-  for (std::size_t i = 0; i < used.size(); ++i)
-    if (!used[i])
-      throw ConfigError({"optimizer.no_decay", "'" + settings.no_decay[i] + "' matches no parameter", "",
-                         "see `gantry checkpoint inspect` or the model's names"});
-
-  auto options = [&](double decay) {
-    auto made = std::make_unique<torch::optim::AdamWOptions>(settings.lr);
-    made->betas({settings.beta1, settings.beta2}).eps(settings.eps).weight_decay(decay);
-    return made;
-  };
-  std::vector<torch::optim::OptimizerParamGroup> groups;
-  if (!decayed.empty()) groups.emplace_back(decayed, options(settings.weight_decay));
-  if (!exempt.empty()) groups.emplace_back(exempt, options(0));
-  return std::make_shared<FusedAdamW>(groups, *options(settings.weight_decay));
 }
 
 std::shared_ptr<DataLoader> build_loader(const Config& config) {

@@ -8,7 +8,7 @@
 
 namespace gantry {
 
-// Loads the shared libraries that the configuration names. Before ranks start. ConfigError with the loader's words.
+// Loads the shared libraries that the configuration names (plugin_library.h). Before ranks start. ConfigError.
 void load_libraries(const Config& config);
 
 // The configuration with what model.path says filled in: the policy and the model's own keys. ConfigError or
@@ -19,7 +19,8 @@ Config resolve_model(Config config);
 // resolved.
 std::shared_ptr<torch::nn::Module> build_model(const Config& config);
 
-// FusedAdamW with the configured groups: parameters that no_decay names have no weight decay.
+// The configured optimizer (FusedAdamW, LibTorch's SGD or Lion) with the configured groups: parameters that no_decay
+// names have no weight decay. ConfigError for a pattern that matches nothing.
 std::shared_ptr<torch::optim::Optimizer> build_optimizer(const Config& config, const torch::nn::Module& model);
 
 // The global batches of the configured data, as one device would see them. InputError.

@@ -112,8 +112,10 @@ CheckpointInfo read_checkpoint_info(const std::string& folder) {
 void load_checkpoint(const std::string& folder, StateSource& state, const ProcessGroupMesh& mesh) {
   const Manifest manifest = read_manifest(folder);
   CheckpointFiles files(folder, manifest);
-  for (const auto& [kind, held] : state.state_entries()) {
-    const auto found = manifest.tensors.find(kind + "/" + held.placement.name);
+  for (const auto& [kind, held, fallback] : state.state_entries()) {
+    auto found = manifest.tensors.find(kind + "/" + held.placement.name);
+    if (found == manifest.tensors.end() && !fallback.empty())
+      found = manifest.tensors.find(fallback + "/" + held.placement.name);
     if (found == manifest.tensors.end())
       throw CheckpointError({folder, "has no " + kind + " of '" + held.placement.name + "'",
                              "a checkpoint of this model", "check model and checkpoint.resume"});

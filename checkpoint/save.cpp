@@ -52,7 +52,7 @@ void write_rank(const std::string& folder, StateSource& state, const ProcessGrou
   const auto coordinates = coordinates_of(mesh);
   TensorDict tensors;
   json entries = json::array();
-  for (const auto& [kind, held] : state.state_entries()) {
+  for (const auto& [kind, held, fallback] : state.state_entries()) {
     const auto slice = owned_slice(held, coordinates, state.first_holder(held.placement), file);
     if (!slice) continue;
     ManifestTensor entry{

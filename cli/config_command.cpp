@@ -14,6 +14,7 @@
 #include "gantry/core/mesh.h"
 #include "gantry/core/pipeline_stage_manager.h"
 #include "gantry/core/schedule_choice.h"
+#include "gantry/core/version.h"
 #include "gantry/schedule/configured_schedule.h"
 #include "gantry/schedule/simulate.h"
 

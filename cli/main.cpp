@@ -12,6 +12,7 @@
 #include "gantry/cli/schedule_command.h"
 #include "gantry/cli/usage.h"
 #include "gantry/core/error.h"
+#include "gantry/core/version.h"
 
 namespace {
 

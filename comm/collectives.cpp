@@ -1,3 +1,4 @@
+#include <cstring>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <numeric>
@@ -15,11 +16,13 @@ std::string describe(const Tag& tag) {
                      tag.microbatch, tag.entry);
 }
 
-const char* collective_name(CollectiveKind kind) {
-  static constexpr const char* kNames[] = {"all_reduce", "all_gather", "reduce_scatter",
-                                           "broadcast",  "all_to_all", "barrier"};
-  return kNames[static_cast<int>(kind)];
+const char* collective_label(CollectiveKind kind) {
+  static constexpr const char* kLabels[] = {"gantry::all_reduce", "gantry::all_gather", "gantry::reduce_scatter",
+                                            "gantry::broadcast",  "gantry::all_to_all", "gantry::barrier"};
+  return kLabels[static_cast<int>(kind)];
 }
+
+const char* collective_name(CollectiveKind kind) { return collective_label(kind) + std::strlen("gantry::"); }
 
 std::int64_t row_elements(const torch::Tensor& tensor) {
   std::int64_t elements = 1;

@@ -8,6 +8,7 @@ namespace gantry {
 
 enum class CollectiveKind { kAllReduce, kAllGather, kReduceScatter, kBroadcast, kAllToAll, kBarrier };
 const char* collective_name(CollectiveKind kind);
+const char* collective_label(CollectiveKind kind);  // "gantry::all_reduce", as profilers see it
 
 // Elements of one row (dim 0 index); tensors with a zero dim 0 take it from their other dims.
 std::int64_t row_elements(const torch::Tensor& tensor);

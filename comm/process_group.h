@@ -52,9 +52,10 @@ class ProcessGroup {
   // In place. Non-contiguous tensors are allowed everywhere.
   virtual Work all_reduce(torch::Tensor& tensor, ReduceOp op = ReduceOp::kSum) = 0;
   // out [sum of sizes, ...] gets in [sizes[rank], ...] of every rank, in rank order. `out` is the caller's, of that
-  // shape.
+  // shape; `in` may be this rank's own rows of it.
   virtual Work all_gather(torch::Tensor& out, const torch::Tensor& in, const Sizes& sizes) = 0;
-  // out [sizes[rank], ...] gets this rank's rows of the sum of every rank's in [sum of sizes, ...].
+  // out [sizes[rank], ...] gets this rank's rows of the sum of every rank's in [sum of sizes, ...]. `out` may be this
+  // rank's own rows of `in`.
   virtual Work reduce_scatter(torch::Tensor& out, const torch::Tensor& in, const Sizes& sizes,
                               ReduceOp op = ReduceOp::kSum) = 0;
   virtual Work broadcast(torch::Tensor& tensor, int root) = 0;

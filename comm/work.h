@@ -3,7 +3,9 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
+#include <ATen/record_function.h>
 #include <torch/torch.h>
 
 namespace gantry {
@@ -25,7 +27,9 @@ class Work {
 
   bool done() { return !state_ || state_->done(); }
   void wait() {
-    if (state_) state_->wait();
+    if (!state_) return;
+    RECORD_FUNCTION("gantry::wait", std::vector<c10::IValue>{});  // seen by profilers
+    state_->wait();
   }
   // Waits; of a recv the tensor received (read-only: its storage may be the sender's; undefined if an absent one was
   // sent).

@@ -50,6 +50,7 @@ void read_parallel(ConfigSection section, ParallelConfig& parallel) {
   if (!(data.IsScalar() && data.Scalar() == "auto")) section.integer("data", parallel.data, 1, kMostRanks);
   section.flag("sequence_parallel", parallel.sequence_parallel);
   section.integer("zero", parallel.zero, 0, 2);
+  section.number("bucket_mb", parallel.bucket_mb, 0, 1 << 20, /*open_below=*/true);
   section.texts("order", parallel.order);
   auto sorted = parallel.order;
   std::sort(sorted.begin(), sorted.end());
@@ -68,6 +69,9 @@ void read_schedule(ConfigSection section, ScheduleConfig& schedule) {
   if (section.integer("microbatch_size", count, 1); count > 0) schedule.microbatch_size = count;
   schedule.chunks = default_chunks(schedule.name);
   section.integer("chunks", schedule.chunks, 1, 1000);
+  section.integer("group_size", schedule.group_size, 1);
+  if (schedule.group_size > 0 && schedule.name != "interleaved_1f1b")
+    section.fault("group_size", "is there with schedule " + schedule.name, "name: interleaved_1f1b", "take it out");
   if (const int least = default_chunks(schedule.name); schedule.chunks < least)
     section.fault("chunks",
                   fmt::format("{} with schedule {}, which goes forth and back", schedule.chunks, schedule.name),
@@ -80,6 +84,13 @@ void read_schedule(ConfigSection section, ScheduleConfig& schedule) {
     schedule.layers = name;
   }
   section.text("recompute", schedule.recompute, {"none", "selective", "full"});
+  if (section.node("recompute_layers").IsSequence()) {
+    if (auto list = section.integers("recompute_layers", 0)) schedule.recompute_layers = *list;
+  } else if (int layers = -1; section.integer("recompute_layers", layers, 0), layers >= 0) {
+    schedule.recompute_layers = {layers};
+  }
+  if (!schedule.recompute_layers.empty() && schedule.recompute == "none")
+    section.fault("recompute_layers", "is there without recompute", "recompute: selective or full", "state which");
   section.finish();
 }
 
@@ -109,22 +120,45 @@ void read_betas(ConfigSection& section, OptimizerConfig& optimizer) {
   optimizer.beta2 = read[1];
 }
 
-void read_optimizer(ConfigSection section, OptimizerConfig& optimizer) {
+void read_groups(ConfigFaults& faults, ConfigSection& section, OptimizerConfig& optimizer) {
+  const YAML::Node groups = section.node("groups");
+  if (!groups.IsDefined()) return;
+  if (!groups.IsSequence())
+    return section.fault("groups", "is no list", "a list of {match, lr, weight_decay}", "put it in brackets");
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    ConfigSection each(faults, fmt::format("optimizer.groups[{}]", i), groups[i]);
+    OptimizerGroupConfig group;
+    double lr = 0, decay = -1;
+    each.texts("match", group.match);
+    if (each.number("lr", lr, 0, kInfinity, /*open_below=*/true); lr > 0) group.lr = lr;
+    if (each.number("weight_decay", decay, 0, kInfinity); decay >= 0) group.weight_decay = decay;
+    if (group.match.empty()) each.fault("match", "names no parameter", "a list of patterns", "such as [\"*.bias\"]");
+    each.finish();
+    optimizer.groups.push_back(std::move(group));
+  }
+}
+
+void read_optimizer(ConfigFaults& faults, ConfigSection section, OptimizerConfig& optimizer) {
   section.text("name", optimizer.name);
   section.number("lr", optimizer.lr, 0, kInfinity, /*open_below=*/true);
   read_betas(section, optimizer);
   section.number("eps", optimizer.eps, 0, kInfinity, /*open_below=*/true);
   section.number("weight_decay", optimizer.weight_decay, 0, kInfinity);
+  section.number("momentum", optimizer.momentum, 0, 1);
   double clip = 0;
   if (section.number("clip_grad_norm", clip, 0, kInfinity, /*open_below=*/true); clip > 0)
     optimizer.clip_grad_norm = clip;
   section.texts("no_decay", optimizer.no_decay);
+  read_groups(faults, section, optimizer);
   section.finish();
 }
 
 void read_lr_schedule(ConfigSection section, LrScheduleConfig& schedule, double lr) {
   section.text("name", schedule.name);
   section.integer("warmup_steps", schedule.warmup_steps, 0);
+  section.integer("decay_steps", schedule.decay_steps, 0);
+  if (schedule.decay_steps > 0 && schedule.name != "wsd")
+    section.fault("decay_steps", "is there with schedule " + schedule.name, "name: wsd", "take it out");
   section.number("min_lr", schedule.min_lr, 0, kInfinity);
   if (schedule.min_lr > lr)
     section.fault("min_lr", fmt::format("{} is above optimizer.lr {}", schedule.min_lr, lr),
@@ -138,6 +172,7 @@ void read_rest(ConfigFaults& faults, ConfigSection& root, Config& config) {
     train.integer("seed", config.train.seed, 0, std::numeric_limits<long long>::max());
     train.integer("log_every", config.train.log_every, 1);
     train.integer("audit_every", config.train.audit_every, 0);
+    train.text("non_finite", config.train.non_finite, {"stop", "skip"});
     train.finish();
   }
   if (ConfigSection checkpoint(faults, "checkpoint", root.node("checkpoint")); true) {
@@ -149,6 +184,18 @@ void read_rest(ConfigFaults& faults, ConfigSection& root, Config& config) {
     if (config.checkpoint.resume == "auto" && config.checkpoint.path.empty())
       checkpoint.fault("resume", "is auto, and there is no path", "checkpoint.path", "say where checkpoints are");
     checkpoint.finish();
+  }
+  if (ConfigSection scale(faults, "loss_scale", root.node("loss_scale")); true) {
+    scale.number("initial", config.loss_scale.initial, 1, 1e30);
+    scale.integer("growth_interval", config.loss_scale.growth_interval, 1);
+    scale.integer("hysteresis", config.loss_scale.hysteresis, 1);
+    scale.finish();
+  }
+  if (ConfigSection evaluation(faults, "evaluation", root.node("evaluation")); true) {
+    evaluation.text("path", config.evaluation.path);
+    evaluation.integer("every", config.evaluation.every, 0);
+    evaluation.integer("batches", config.evaluation.batches, 0);
+    evaluation.finish();
   }
   if (ConfigSection comm(faults, "comm", root.node("comm")); true) {
     comm.text("backend", config.comm.backend, {"auto", "local", "mpi", "nccl"});
@@ -167,7 +214,7 @@ int stated_layers(const ModelConfig& model) {
 
 // A list's or layout string's stages and layers against the other keys.
 void check_layers(ConfigFaults& faults, const YAML::Node& root, const Config& config) {
-  const auto& [tensor, pipeline, data, sequence_parallel, zero, order] = config.parallel;
+  const auto& [tensor, pipeline, data, sequence_parallel, zero, bucket_mb, order] = config.parallel;
   const auto* name = std::get_if<std::string>(&config.schedule.layers);
   if (name && (*name == "default" || *name == "balanced")) return;
   const YAML::Mark mark = mark_of_key(root, "schedule.layers");
@@ -190,9 +237,21 @@ void check_layers(ConfigFaults& faults, const YAML::Node& root, const Config& co
                fmt::format("{} layers in all", in_model), "every layer in exactly one stage");
 }
 
+// A list of recomputed layers against the stages.
+void check_recompute(ConfigFaults& faults, const YAML::Node& root, const Config& config) {
+  const auto& list = config.schedule.recompute_layers;
+  const long long stages = static_cast<long long>(config.parallel.pipeline) * config.schedule.chunks;
+  if (list.size() <= 1 || is_schedule_file(config.schedule.name) || static_cast<long long>(list.size()) == stages)
+    return;
+  faults.add("schedule.recompute_layers", mark_of_key(root, "schedule.recompute_layers"),
+             fmt::format("{} entries, but pipeline {} * chunks {} = {} stages", list.size(), config.parallel.pipeline,
+                         config.schedule.chunks, stages),
+             fmt::format("{} entries, or one number for all", stages));
+}
+
 // What only several keys together get wrong.
 void check_sizes(ConfigFaults& faults, const YAML::Node& root, const Config& config) {
-  const auto& [tensor, pipeline, data, sequence_parallel, zero, order] = config.parallel;
+  const auto& [tensor, pipeline, data, sequence_parallel, zero, bucket_mb, order] = config.parallel;
   const long long replicas = std::max(1, data);
   if (static_cast<long long>(tensor) * pipeline > kMostRanks / replicas)
     faults.add("parallel", mark_of_key(root, "parallel"),
@@ -212,7 +271,7 @@ Config read_all(const YAML::Node& document, ConfigFaults& faults) {
   read_parallel({faults, "parallel", root.node("parallel")}, config.parallel);
   read_schedule({faults, "schedule", root.node("schedule")}, config.schedule);
   if (const YAML::Node data = root.node("data"); data.IsDefined()) read_data({faults, "data", data}, config.data);
-  read_optimizer({faults, "optimizer", root.node("optimizer")}, config.optimizer);
+  read_optimizer(faults, {faults, "optimizer", root.node("optimizer")}, config.optimizer);
   read_lr_schedule({faults, "lr_schedule", root.node("lr_schedule")}, config.lr_schedule, config.optimizer.lr);
   root.text("precision", config.precision, {"float64", "float32", "bfloat16", "float16"});
   read_rest(faults, root, config);
@@ -220,6 +279,7 @@ Config read_all(const YAML::Node& document, ConfigFaults& faults) {
   root.texts("libraries", config.libraries);
   root.finish();
   check_layers(faults, document, config);
+  check_recompute(faults, document, config);
   check_sizes(faults, document, config);
   return config;
 }

@@ -20,7 +20,8 @@ struct ParallelConfig {
   int pipeline = 1;
   int data = 0;  // 0: auto
   bool sequence_parallel = false;
-  int zero = 0;
+  int zero = 0;           // 0 | 1 (the optimizer's state is dealt over dp)
+  double bucket_mb = 25;  // gradients that travel together over dp, in MiB
   std::vector<std::string> order = {"pp", "dp", "tp"};
 };
 
@@ -29,9 +30,11 @@ struct ScheduleConfig {
   std::optional<int> microbatches;
   std::optional<int> microbatch_size;
   int chunks = 1;
+  int group_size = 0;  // of interleaved_1f1b: microbatches that a chunk takes in a row; 0: as many as ranks
   std::variant<std::string, std::vector<int>> layers =
       std::string("default");  // default | balanced | layout string | list
   std::string recompute = "none";
+  std::vector<int> recompute_layers;  // the first so many of each stage: one number for all, or one a stage; empty: all
 };
 
 struct DataConfig {
@@ -42,28 +45,51 @@ struct DataConfig {
   bool shuffle = true;
 };
 
+// Parameters whose names match get values of their own.
+struct OptimizerGroupConfig {
+  std::vector<std::string> match;  // patterns of parameter names
+  std::optional<double> lr, weight_decay;
+};
+
 struct OptimizerConfig {
-  std::string name = "adamw";
+  std::string name = "adamw";  // adamw | sgd | lion
   double lr = 3e-4;
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0.01;
+  double momentum = 0.9;  // sgd's
   std::optional<double> clip_grad_norm;
-  std::vector<std::string> no_decay;  // patterns of parameter names
+  std::vector<std::string> no_decay;         // patterns of parameter names
+  std::vector<OptimizerGroupConfig> groups;  // the first that matches a parameter is its group
 };
 
 struct LrScheduleConfig {
-  std::string name = "constant";  // constant | cosine
+  std::string name = "constant";  // constant | linear | cosine | wsd (warm-up, stable, decay)
   int warmup_steps = 0;
+  int decay_steps = 0;  // wsd's last steps, which fall to min_lr
   double min_lr = 0;
+};
+
+// Of precision float16: gradients are scaled so that small ones are not lost.
+struct LossScaleConfig {
+  double initial = 65536;
+  int growth_interval = 2000;  // steps without overflow until it is doubled
+  int hysteresis = 2;          // overflows in a row until it is halved
+};
+
+struct EvaluationConfig {
+  std::string path;  // held-out data of data.format; empty: no evaluation
+  int every = 0;     // steps; 0: at the end only
+  int batches = 0;   // of data.batch_size; 0: all whole ones
 };
 
 struct TrainConfig {
   int steps = 0;
   std::uint64_t seed = 1;
   int log_every = 1;
-  int audit_every = 0;  // steps between comparisons of replicas; 0: never
+  int audit_every = 0;              // steps between comparisons of replicas; 0: never
+  std::string non_finite = "stop";  // stop | skip: a step whose gradient norm is not finite
 };
 
 struct CheckpointConfig {
@@ -88,6 +114,8 @@ struct Config {
   OptimizerConfig optimizer;
   LrScheduleConfig lr_schedule;
   std::string precision = "float32";
+  LossScaleConfig loss_scale;
+  EvaluationConfig evaluation;
   TrainConfig train;
   CheckpointConfig checkpoint;
   std::string output;

@@ -28,6 +28,17 @@ std::string quoted(const std::vector<std::string>& texts) {
   return fmt::format("[{}]", fmt::join(all, ", "));
 }
 
+std::string groups_text(const std::vector<OptimizerGroupConfig>& groups) {
+  std::vector<std::string> all;
+  for (const auto& group : groups) {
+    std::string text = "{match: " + quoted(group.match);
+    if (group.lr) text += fmt::format(", lr: {}", *group.lr);
+    if (group.weight_decay) text += fmt::format(", weight_decay: {}", *group.weight_decay);
+    all.push_back(text + "}");
+  }
+  return fmt::format("[{}]", fmt::join(all, ", "));
+}
+
 std::string layers_text(const ScheduleConfig& schedule) {
   if (const auto* list = std::get_if<std::vector<int>>(&schedule.layers))
     return fmt::format("[{}]", fmt::join(*list, ", "));
@@ -43,14 +54,19 @@ std::string Config::to_yaml() const {
   if (!model.policy.empty()) out += fmt::format("  policy: {}\n", quoted(model.policy));
   if (!model.path.empty()) out += fmt::format("  path: {}\n", quoted(model.path));
   if (!model.config_json.empty()) out += fmt::format("  config: {}\n", model.config_json);
-  out += fmt::format("parallel: {{tensor: {}, pipeline: {}, data: {}, sequence_parallel: {}, zero: {}, order: [{}]}}\n",
-                     parallel.tensor, parallel.pipeline, size_text(parallel.data), parallel.sequence_parallel,
-                     parallel.zero, fmt::join(parallel.order, ", "));
+  out += fmt::format(
+      "parallel: {{tensor: {}, pipeline: {}, data: {}, sequence_parallel: {}, zero: {}, bucket_mb: {}, "
+      "order: [{}]}}\n",
+      parallel.tensor, parallel.pipeline, size_text(parallel.data), parallel.sequence_parallel, parallel.zero,
+      parallel.bucket_mb, fmt::join(parallel.order, ", "));
   out += fmt::format("schedule: {{name: {}, ", quoted(schedule.name));
   if (schedule.microbatches) out += fmt::format("microbatches: {}, ", *schedule.microbatches);
   if (schedule.microbatch_size) out += fmt::format("microbatch_size: {}, ", *schedule.microbatch_size);
-  out += fmt::format("chunks: {}, layers: {}, recompute: {}}}\n", schedule.chunks, layers_text(schedule),
-                     schedule.recompute);
+  out +=
+      fmt::format("chunks: {}, layers: {}, recompute: {}", schedule.chunks, layers_text(schedule), schedule.recompute);
+  if (!schedule.recompute_layers.empty())
+    out += fmt::format(", recompute_layers: [{}]", fmt::join(schedule.recompute_layers, ", "));
+  out += "}\n";
   if (!data.format.empty()) {
     out += fmt::format("data: {{format: {}, path: {}, sequence_length: {}, batch_size: {}, shuffle: {}}}\n",
                        data.format, quoted(data.path), data.sequence_length, data.batch_size, data.shuffle);
@@ -58,12 +74,22 @@ std::string Config::to_yaml() const {
   out += fmt::format("optimizer: {{name: {}, lr: {}, betas: [{}, {}], eps: {}, weight_decay: {}", optimizer.name,
                      optimizer.lr, optimizer.beta1, optimizer.beta2, optimizer.eps, optimizer.weight_decay);
   if (optimizer.clip_grad_norm) out += fmt::format(", clip_grad_norm: {}", *optimizer.clip_grad_norm);
+  if (optimizer.name == "sgd") out += fmt::format(", momentum: {}", optimizer.momentum);
   if (!optimizer.no_decay.empty()) out += ", no_decay: " + quoted(optimizer.no_decay);
-  out += fmt::format("}}\nlr_schedule: {{name: {}, warmup_steps: {}, min_lr: {}}}\n", lr_schedule.name,
-                     lr_schedule.warmup_steps, lr_schedule.min_lr);
-  out += fmt::format("precision: {}\ntrain: {{", precision);
+  if (!optimizer.groups.empty()) out += ", groups: " + groups_text(optimizer.groups);
+  out += fmt::format("}}\nlr_schedule: {{name: {}, warmup_steps: {}, ", lr_schedule.name, lr_schedule.warmup_steps);
+  if (lr_schedule.decay_steps > 0) out += fmt::format("decay_steps: {}, ", lr_schedule.decay_steps);
+  out += fmt::format("min_lr: {}}}\nprecision: {}\n", lr_schedule.min_lr, precision);
+  if (precision == "float16")
+    out += fmt::format("loss_scale: {{initial: {}, growth_interval: {}, hysteresis: {}}}\n", loss_scale.initial,
+                       loss_scale.growth_interval, loss_scale.hysteresis);
+  if (!evaluation.path.empty())
+    out += fmt::format("evaluation: {{path: {}, every: {}, batches: {}}}\n", quoted(evaluation.path), evaluation.every,
+                       evaluation.batches);
+  out += "train: {";
   if (train.steps > 0) out += fmt::format("steps: {}, ", train.steps);
-  out += fmt::format("seed: {}, log_every: {}, audit_every: {}}}\n", train.seed, train.log_every, train.audit_every);
+  out += fmt::format("seed: {}, log_every: {}, audit_every: {}, non_finite: {}}}\n", train.seed, train.log_every,
+                     train.audit_every, train.non_finite);
   out += "checkpoint: {";
   if (!checkpoint.path.empty()) out += fmt::format("path: {}, ", quoted(checkpoint.path));
   if (checkpoint.every > 0) out += fmt::format("every: {}, ", checkpoint.every);

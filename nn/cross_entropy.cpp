@@ -106,7 +106,9 @@ Loss sum_over(const torch::Tensor& logits, const torch::Tensor& labels, Terms te
   terms.smoothing = options.label_smoothing;
   terms.z_loss = options.z_loss;
   check_labels(flat, terms.vocabulary, terms.ignored);
-  const torch::Tensor sum = CrossEntropy::apply(logits.reshape({-1, logits.size(-1)}), flat, terms);
+  const torch::Tensor rows = logits.reshape({-1, logits.size(-1)});
+  const bool low = rows.scalar_type() == torch::kBFloat16 || rows.scalar_type() == torch::kFloat16;
+  const torch::Tensor sum = CrossEntropy::apply(low ? rows.to(torch::kFloat32) : rows, flat, terms);
   return Loss(sum, (flat != options.ignore_index).sum());
 }
 

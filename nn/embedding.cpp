@@ -34,9 +34,11 @@ struct LookUp : torch::autograd::Function<LookUp> {
     if (const auto padding = context->saved_data["padding"].toInt(); padding >= 0)
       gradient = gradient.masked_fill((saved[1] == padding).unsqueeze(-1), 0);
     if (saved[0].is_leaf()) {
-      now_or_later(
-          reinterpret_cast<WeightGradientStore*>(context->saved_data["store"].toInt()),
-          [table = saved[0], index = saved[1], gradient] { gradient_of(table).index_add_(0, index, gradient); });
+      now_or_later(reinterpret_cast<WeightGradientStore*>(context->saved_data["store"].toInt()),
+                   [table = saved[0], index = saved[1], gradient] {
+                     auto& into = gradient_of(table);
+                     into.index_add_(0, index, gradient.to(into.scalar_type()));
+                   });
       return {{}, {}, {}, {}};
     }
     return {torch::zeros_like(saved[0]).index_add_(0, saved[1], gradient), {}, {}, {}};

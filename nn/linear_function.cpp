@@ -51,6 +51,14 @@ torch::Tensor give_gradient(const torch::Tensor& parameter, WeightGradientStore*
   return {};
 }
 
+// into += a b, also where `into` has a wider type than they: LibTorch's addmm_ takes one type.
+void add_product(torch::Tensor& into, const torch::Tensor& a, const torch::Tensor& b) {
+  if (into.scalar_type() == a.scalar_type())
+    into.addmm_(a, b);
+  else
+    into.add_(at::mm(a, b));
+}
+
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static variable_list forward(AutogradContext* context, const Variable& input, ProcessGroup* group,
                                std::int64_t gather_dim, const OptionalTensor& weight0, const OptionalTensor& bias0,
@@ -98,10 +106,10 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       const torch::Tensor rows = saved[0], gradient = gradients[i];
       results[3 + 2 * i] = give_gradient(
-          saved[1 + 2 * i], store, [=](torch::Tensor& into) { into.addmm_(gradient.t(), rows); },
+          saved[1 + 2 * i], store, [=](torch::Tensor& into) { add_product(into, gradient.t(), rows); },
           [&] { return at::mm(gradient.t(), rows); });
       results[4 + 2 * i] = give_gradient(
-          saved[2 + 2 * i], store, [=](torch::Tensor& into) { into.add_(gradient.sum(0)); },
+          saved[2 + 2 * i], store, [=](torch::Tensor& into) { into.add_(gradient.sum(0, false, into.scalar_type())); },
           [&] { return gradient.sum(0); });
     }
     if (input_gradient) results[0] = input_gradient->wait();

@@ -19,6 +19,11 @@ std::string describe(const ShardStyle& style) {
   return std::holds_alternative<Whole>(style) ? "Whole{}" : "Vocab{}";
 }
 
+void Shardable::claim() {
+  if (claimed_) throw ConfigError({"", "it was split already", "", "build a new model for each split"});
+  claimed_ = true;
+}
+
 void refuse_style(const char* module, const ShardStyle& style, const char* expected) {
   throw ConfigError({"", fmt::format("{} can't be split as {}", module, describe(style)), expected, ""});
 }

@@ -84,6 +84,12 @@ class Shardable {
 
   // True: where sequence parallelism is on and no rule names the module, it is split as SequenceParallel{}.
   virtual bool follows_sequence() const { return false; }
+
+  // Says, once, that the module is split from now on: called by who applies a plan. ConfigError the second time.
+  void claim();
+
+ private:
+  bool claimed_ = false;
 };
 
 // The ConfigError of a style that does not fit: "a Linear can't be split as Vocab{}; expected Column{} or Row{}".

@@ -9,7 +9,9 @@
 #include "gantry/data/data_loader.h"
 #include "gantry/plugins/criterion.h"
 #include "gantry/plugins/gradient_buffers.h"
+#include "gantry/plugins/loss_scaler.h"
 #include "gantry/plugins/lr_schedule.h"
+#include "gantry/plugins/master_parameters.h"
 #include "gantry/policies/sharder.h"
 
 namespace gantry {
@@ -40,15 +42,26 @@ class BoostedModel {
   StageModule module_;
 };
 
+// What a boosted optimizer does beside stepping.
+struct StepRules {
+  std::optional<double> clip_grad_norm;
+  bool skip_non_finite = false;           // steps whose norm is not finite, instead of a NumericalError
+  std::optional<LossScaleConfig> scaled;  // float16: the loss is scaled, and overflows are skipped
+};
+
 // The optimizer over the parameters that this rank holds. step() clips with the true global norm when asked to.
 class BoostedOptimizer {
  public:
   BoostedOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer, std::shared_ptr<GradientBuffers> gradients,
-                   const ProcessGroupMesh& mesh, std::vector<int> held_stages, std::optional<double> clip_grad_norm);
+                   std::unique_ptr<MasterParameters> masters, const ProcessGroupMesh& mesh,
+                   std::vector<int> held_stages, const StepRules& rules);
 
-  // Gradients must be synced (UsageError otherwise, naming sync_gradients). Collective over the world where it clips or
-  // the norm was asked for. NumericalError, before anything changes, when the norm is not finite.
-  void step();
+  // False where the step was skipped, on all ranks alike, as StepRules says. Gradients must be synced (UsageError
+  // otherwise, naming sync_gradients). Collective over the world where it looks at the norm. NumericalError, before
+  // anything changes, when the norm is not finite: it names the first such parameter. Under ZeRO the new values of
+  // other replicas are there when the next execute_pipeline runs, or after wait().
+  bool step();
+  void wait() { gradients_->wait_values(); }
   void zero_grad();
   // The global norm of the reduced gradients before clipping: computed when asked, or by step(). Collective over the
   // world.
@@ -56,8 +69,15 @@ class BoostedOptimizer {
   // Scales every rank's gradients to that norm and returns what it was. Collective over the world.
   double clip_grad_norm(double max_norm, double p = 2);
 
+  // Of parameter groups that have a learning rate of their own, in proportion to it.
   void set_lr(double lr);
   torch::optim::Optimizer& inner() { return *optimizer_; }
+  MasterParameters* masters() { return masters_.get(); }  // null where the model's parameters are stepped themselves
+  double loss_scale() const { return scaler_ ? scaler_->scale() : 1; }
+  void set_loss_scale(double scale) {
+    if (scaler_) scaler_->set_scale(scale);
+  }
+  bool skips_non_finite() const { return rules_.skip_non_finite || scaler_.has_value(); }
   GradientBuffers& gradients() { return *gradients_; }
   std::int64_t steps() const { return steps_; }
   void set_steps(std::int64_t steps) { steps_ = steps; }
@@ -69,12 +89,17 @@ class BoostedOptimizer {
  private:
   std::shared_ptr<torch::optim::Optimizer> optimizer_;
   std::shared_ptr<GradientBuffers> gradients_;
+  std::unique_ptr<MasterParameters> masters_;
   const ProcessGroupMesh& mesh_;
   std::vector<int> held_stages_;
-  std::optional<double> clip_grad_norm_;
-  std::optional<double> norm_;  // of the gradients as they stand, 2-norm
+  StepRules rules_;
+  std::optional<LossScaler> scaler_;
+  std::vector<double> lr_shares_;  // of each parameter group
+  std::optional<double> norm_;     // of the gradients as they stand, 2-norm
   std::int64_t steps_ = 0;
   bool synced_ = true;
+
+  bool is_finite_step();
 };
 
 // What a user passes to boost; `optimizer`, `loader` and `lr_schedule` may be absent.

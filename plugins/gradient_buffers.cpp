@@ -1,6 +1,8 @@
 #include "gantry/plugins/gradient_buffers.h"
 
+#include <algorithm>
 #include <map>
+#include <set>
 
 #include <c10/util/strides.h>
 
@@ -8,6 +10,10 @@
 
 namespace gantry {
 namespace {
+
+// Views begin on cache lines of whatever type: matrix products give other bits on memory that is aligned otherwise, and
+// replicas whose buckets also hold shards of unequal sizes would drift apart.
+constexpr std::int64_t kLine = 32;  // elements of two bytes
 
 // A tensor on part of `flat`'s memory that autograd does not know as a view: LibTorch's zero_grad detaches gradients in
 // place, which views refuse.
@@ -17,39 +23,89 @@ torch::Tensor share_memory(const torch::Tensor& flat, std::int64_t offset, at::I
   return part.set_(flat.storage(), flat.storage_offset() + offset, sizes, c10::contiguous_strides(sizes));
 }
 
-// Views begin on cache lines: matrix products give other bits on memory that is aligned otherwise, and replicas whose
-// buffers also hold shards of unequal sizes would drift apart.
-std::int64_t aligned(std::int64_t elements, std::size_t element_size) {
-  constexpr std::int64_t kCacheLine = 64;
-  const std::int64_t line = kCacheLine / static_cast<std::int64_t>(element_size);
-  return (elements + line - 1) / line * line;
+std::int64_t aligned(std::int64_t elements) { return (elements + kLine - 1) / kLine * kLine; }
+
+torch::ScalarType gradient_type(torch::ScalarType type) {
+  return type == torch::kBFloat16 || type == torch::kFloat16 ? torch::kFloat32 : type;
 }
 
 }  // namespace
 
-GradientBuffers::GradientBuffers(std::vector<HeldTensor> parameters, std::vector<SharedGradient> shared)
-    : parameters_(std::move(parameters)), shared_(std::move(shared)), views_(parameters_.size()) {
-  using Key = std::pair<std::vector<std::string>, torch::ScalarType>;
-  std::map<Key, std::vector<std::size_t>> members;
-  for (std::size_t i = 0; i < parameters_.size(); ++i)
-    if (parameters_[i].tensor.requires_grad())
-      members[{parameters_[i].placement.gradient_axes(), parameters_[i].tensor.scalar_type()}].push_back(i);
-
-  for (const auto& [key, indices] : members) {
-    std::int64_t elements = 0;
-    for (const std::size_t i : indices)
-      elements += aligned(parameters_[i].tensor.numel(), parameters_[i].tensor.element_size());
-    Buffer buffer{
-        key.first, torch::zeros({elements}, parameters_[indices.front()].tensor.options().requires_grad(false)), {}};
-    std::int64_t offset = 0;
-    for (const std::size_t i : indices) {
-      const auto& tensor = parameters_[i].tensor;
-      views_[i] = share_memory(buffer.flat, offset, tensor.sizes());
-      offset += aligned(tensor.numel(), tensor.element_size());
-    }
-    buffers_.push_back(std::move(buffer));
-  }
+GradientBuffers::GradientBuffers(std::vector<HeldTensor> parameters, std::vector<SharedGradient> shared,
+                                 const ProcessGroupMesh& mesh, const GradientOptions& options)
+    : parameters_(std::move(parameters)),
+      shared_(std::move(shared)),
+      mesh_(mesh),
+      place_(parameters_.size()),
+      views_(parameters_.size()) {
+  make_buckets(options);
+  for (auto& bucket : buckets_) fill_bucket(bucket, options);
+  reset_progress();
   begin_accumulation();
+}
+
+void GradientBuffers::make_buckets(const GradientOptions& options) {
+  std::set<std::size_t> shared;
+  for (const auto& each : shared_) shared.insert(each.parameter);
+  using Key = std::tuple<bool, bool, std::vector<std::string>, torch::ScalarType>;
+  struct Open {
+    std::size_t bucket;
+    std::int64_t bytes;
+  };
+  std::map<Key, Open> open;
+  for (std::size_t i = parameters_.size(); i-- > 0;) {
+    const auto& [placement, tensor] = parameters_[i];
+    if (!tensor.requires_grad()) continue;
+    const bool overlaps = placement.along("tp").overlaps();
+    const bool late = overlaps || shared.contains(i) || placement.stages.size() > 1;
+    const Key key{late, overlaps, placement.gradient_axes(), tensor.scalar_type()};
+    const auto bytes = aligned(tensor.numel()) * static_cast<std::int64_t>(tensor.element_size());
+    auto found = open.find(key);
+    if (found == open.end() || found->second.bytes + bytes > options.bucket_bytes) {
+      found = open.insert_or_assign(key, Open{buckets_.size(), 0}).first;
+      Bucket bucket;
+      bucket.axes = placement.gradient_axes();
+      bucket.late = late;
+      // Ranges of elements that ranks share would need owners of their own: such parameters stay whole.
+      if (options.shard_over_dp && !overlaps && mesh_.size("dp") > 1) bucket.sizes.resize(mesh_.size("dp"));
+      buckets_.push_back(std::move(bucket));
+    }
+    found->second.bytes += bytes;
+    buckets_[found->second.bucket].members.push_back(i);
+  }
+  std::stable_partition(buckets_.begin(), buckets_.end(), [](const Bucket& bucket) { return !bucket.late; });
+}
+
+void GradientBuffers::fill_bucket(Bucket& bucket, const GradientOptions&) {
+  const torch::NoGradGuard no_grad;
+  const auto number = static_cast<std::size_t>(&bucket - buckets_.data());
+  std::int64_t elements = 0;
+  for (const std::size_t i : bucket.members) {
+    place_[i] = {number, elements};
+    elements += aligned(parameters_[i].tensor.numel());
+  }
+  const auto options = parameters_[bucket.members.front()].tensor.options().requires_grad(false);
+  bucket.flat = torch::zeros({elements}, options.dtype(gradient_type(c10::typeMetaToScalarType(options.dtype()))));
+  if (bucket.sharded()) {
+    bucket.values = torch::zeros({elements}, options);
+    const auto ranges = deal(elements, kLine, static_cast<int>(bucket.sizes.size()), /*allow_empty=*/true);
+    for (std::size_t rank = 0; rank < ranges.size(); ++rank) bucket.sizes[rank] = ranges[rank].size();
+  }
+  for (const std::size_t i : bucket.members) {
+    auto tensor = parameters_[i].tensor;
+    views_[i] = share_memory(bucket.flat, place_[i].offset, tensor.sizes());
+    if (!bucket.sharded()) continue;
+    torch::Tensor values = share_memory(bucket.values, place_[i].offset, tensor.sizes());
+    values.copy_(tensor);
+    tensor.set_data(values);
+  }
+}
+
+void GradientBuffers::reset_progress() {
+  for (auto& bucket : buckets_) bucket.missing = bucket.members.size();
+  for (auto& place : place_) place.ready = false;
+  next_ = 0;
+  watches_ = false;
 }
 
 void GradientBuffers::begin_accumulation() {
@@ -65,45 +121,81 @@ void GradientBuffers::begin_accumulation() {
   if (detached && !zeroed_) zero();
   if (!reduced_) return;
   if (!zeroed_) {
-    for (auto& buffer : buffers_) {
-      buffer.put_aside = buffer.flat.clone();
-      buffer.flat.zero_();
+    for (auto& bucket : buckets_) {
+      bucket.put_aside = bucket.flat.clone();
+      bucket.flat.zero_();
     }
   }
   reduced_ = false;
   zeroed_ = false;
 }
 
-void GradientBuffers::sync(const ProcessGroupMesh& mesh, double factor) {
+void GradientBuffers::parameter_ready(std::size_t parameter) {
+  if (!watches_ || !views_[parameter].defined() || place_[parameter].ready) return;
+  place_[parameter].ready = true;
+  --bucket_of(parameter).missing;
+  while (next_ < buckets_.size() && !buckets_[next_].late && buckets_[next_].missing == 0) start(buckets_[next_++]);
+}
+
+void GradientBuffers::stage_ready(int stage) {
+  const bool watched = watches_;
+  watches_ = true;
+  for (std::size_t i = parameters_.size(); i-- > 0;)
+    if (parameters_[i].placement.stages == std::vector<int>{stage}) parameter_ready(i);
+  watches_ = watched;
+}
+
+void GradientBuffers::start(Bucket& bucket) {
+  const torch::NoGradGuard no_grad;
+  if (bucket.axes.empty()) return;
+  if (bucket.sharded() && bucket.axes == std::vector<std::string>{"dp"}) {
+    const Range own = own_range(bucket, mesh_.coordinate("dp"));
+    torch::Tensor sum = bucket.flat.narrow(0, own.begin, own.size());
+    bucket.work = mesh_["dp"].reduce_scatter(sum, bucket.flat, bucket.sizes);
+  } else {
+    bucket.work = mesh_.group(bucket.axes).all_reduce(bucket.flat);
+  }
+}
+
+void GradientBuffers::sync(double factor) {
   const torch::NoGradGuard no_grad;
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     if (const auto& along = parameters_[i].placement.along("tp"); views_[i].defined() && along.overlaps())
-      sum_overlaps(views_[i], along, mesh["tp"]);
+      sum_overlaps(views_[i], along, mesh_["tp"]);
   for (const auto& shared : shared_) shared.group->all_reduce(views_[shared.parameter]).wait();
-  std::vector<Work> works;
-  for (auto& buffer : buffers_)
-    if (!buffer.axes.empty()) works.push_back(mesh.group(buffer.axes).all_reduce(buffer.flat));
-  for (auto& work : works) work.wait();
+  while (next_ < buckets_.size()) start(buckets_[next_++]);
+  for (auto& bucket : buckets_) {
+    bucket.work.wait();
+    bucket.work = {};
+  }
+  reset_progress();
   if (factor != 1) scale(factor);
-  for (auto& buffer : buffers_) {
-    if (buffer.put_aside.defined()) buffer.flat.add_(buffer.put_aside);
-    buffer.put_aside.reset();
+  for (auto& bucket : buckets_) {
+    if (bucket.put_aside.defined()) bucket.flat.add_(bucket.put_aside);
+    bucket.put_aside.reset();
   }
   reduced_ = true;
   zeroed_ = false;
 }
 
 void GradientBuffers::zero() {
-  for (auto& buffer : buffers_) {
-    buffer.flat.zero_();
-    buffer.put_aside.reset();
+  for (auto& bucket : buckets_) {
+    bucket.flat.zero_();
+    bucket.put_aside.reset();
   }
   zeroed_ = true;
   reduced_ = false;
 }
 
 void GradientBuffers::scale(double factor) {
-  for (auto& buffer : buffers_) buffer.flat.mul_(factor);
+  for (auto& bucket : buckets_) {
+    if (!bucket.sharded()) {
+      bucket.flat.mul_(factor);
+      continue;
+    }
+    const Range own = own_range(bucket, mesh_.coordinate("dp"));
+    bucket.flat.narrow(0, own.begin, own.size()).mul_(factor);
+  }
 }
 
 }  // namespace gantry

@@ -1,5 +1,6 @@
 #include "gantry/plugins/gradient_norm.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -37,6 +38,12 @@ std::vector<torch::Tensor> owned_parts(const torch::Tensor& gradient, const Plac
   return parts;
 }
 
+std::vector<torch::Tensor> counted_parts(const GradientBuffers& gradients, std::size_t i,
+                                         const std::map<std::string, int>& coordinates) {
+  if (gradients.sharded(i)) return {gradients.owned_gradient(i)};
+  return owned_parts(gradients.gradient(i), gradients.parameters()[i].placement, coordinates);
+}
+
 }  // namespace
 
 double gradient_norm(const GradientBuffers& gradients, const ProcessGroupMesh& mesh,
@@ -46,9 +53,12 @@ double gradient_norm(const GradientBuffers& gradients, const ProcessGroupMesh& m
   double total = 0;
   for (std::size_t i = 0; i < gradients.parameters().size(); ++i) {
     const auto& [placement, tensor] = gradients.parameters()[i];
-    if (!gradients.gradient(i).defined() || tensor.numel() == 0 || !placement.counted_by(coordinates, held_stages))
-      continue;
-    for (const auto& part : owned_parts(gradients.gradient(i), placement, coordinates)) {
+    if (!gradients.gradient(i).defined() || tensor.numel() == 0) continue;
+    auto counts_as = coordinates;
+    if (gradients.sharded(i)) counts_as["dp"] = 0;  // each replica counts its own range
+    if (!placement.counted_by(counts_as, held_stages)) continue;
+    for (const auto& part : counted_parts(gradients, i, coordinates)) {
+      if (part.numel() == 0) continue;
       const double norm = at::linalg_vector_norm(part, p).item<double>();
       // max() would drop a NaN.
       total = infinite ? (std::isnan(norm) || norm > total ? norm : total) : total + std::pow(norm, p);
@@ -56,6 +66,21 @@ double gradient_norm(const GradientBuffers& gradients, const ProcessGroupMesh& m
   }
   total = all_reduce_number(mesh.world_group(), total, infinite ? ReduceOp::kMax : ReduceOp::kSum);
   return infinite ? total : std::pow(total, 1 / p);
+}
+
+std::string first_non_finite(const GradientBuffers& gradients, const ProcessGroupMesh& mesh) {
+  const auto coordinates = coordinates_of(mesh);
+  std::string mine;
+  for (std::size_t i = 0; i < gradients.parameters().size() && mine.empty(); ++i) {
+    if (!gradients.gradient(i).defined()) continue;
+    for (const auto& part : counted_parts(gradients, i, coordinates))
+      if (!part.isfinite().all().item<bool>()) mine = gradients.parameters()[i].placement.name;
+  }
+  const auto found = all_gather_numbers(mesh.world_group(), mine.empty() ? 0 : 1);
+  const auto first = std::find(found.begin(), found.end(), 1);
+  if (first == found.end()) return "";
+  const int rank = static_cast<int>(first - found.begin());
+  return broadcast_text(mesh.world_group(), mine, rank) + " on " + mesh.mesh().describe_rank(rank);
 }
 
 void clip_gradients(GradientBuffers& gradients, double norm, double max_norm) {

@@ -10,6 +10,10 @@ namespace gantry {
 double gradient_norm(const GradientBuffers& gradients, const ProcessGroupMesh& mesh,
                      const std::vector<int>& held_stages, double p = 2);
 
+// The first parameter of the lowest rank whose gradient is not finite, with that rank; "" where all are. Collective
+// over the world.
+std::string first_non_finite(const GradientBuffers& gradients, const ProcessGroupMesh& mesh);
+
 // Scales the gradients so that their norm is at most max_norm, by max_norm / (norm + 1e-6) where that is below 1.
 void clip_gradients(GradientBuffers& gradients, double norm, double max_norm);
 

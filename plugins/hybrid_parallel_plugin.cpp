@@ -5,6 +5,7 @@
 #include "gantry/nn/linear.h"
 #include "gantry/plugins/model_setup.h"
 #include "gantry/plugins/optimizer_state.h"
+#include "gantry/plugins/ready_hooks.h"
 #include "gantry/plugins/replica_audit.h"
 #include "gantry/schedule/validate.h"
 
@@ -20,6 +21,7 @@ struct HybridParallelPlugin::ModelState {
 
   // Of the accumulation under way, from the first execute_pipeline after a step to the sync.
   double expected_tokens = 0;       // what the loss's gradient is seeded with
+  double loss_scale = 1;            // that it is multiplied by
   std::int64_t counted_tokens = 0;  // of this rank's last stage
   bool accumulating = false;
   std::int64_t samples_of_step = 0;  // global samples seen since the optimizer's last step
@@ -70,14 +72,31 @@ Boosted HybridParallelPlugin::boost(BoostRequest request) {
   auto shared = make_shared_groups(module, stages_, mesh_, state->shared_groups);
   if (request.optimizer) {
     keep_held_parameters(*request.optimizer, module);
-    state->gradients = std::make_shared<GradientBuffers>(module.parameters, std::move(shared));
-    boosted.optimizer = std::make_shared<BoostedOptimizer>(request.optimizer, state->gradients, mesh_, stages_.stages(),
-                                                           config_.optimizer.clip_grad_norm);
+    boosted.optimizer = boost_optimizer(request.optimizer, *state, std::move(shared));
   }
   if (boosted.loader) boosted.loader->distribute(mesh_.size("dp"), mesh_.coordinate("dp"));
   state->state = std::make_unique<OptimizerState>(*state->model, boosted.optimizer, stages_);
   models_.push_back(std::move(state));
   return boosted;
+}
+
+std::shared_ptr<BoostedOptimizer> HybridParallelPlugin::boost_optimizer(
+    const std::shared_ptr<torch::optim::Optimizer>& optimizer, ModelState& state, std::vector<SharedGradient> shared) {
+  const auto& parameters = state.model->stage_module().parameters;
+  const bool shard_over_dp = config_.parallel.zero > 0;
+  state.gradients = std::make_shared<GradientBuffers>(
+      parameters, std::move(shared), mesh_,
+      GradientOptions{.bucket_bytes = std::int64_t{config_.parallel.bucket_mb} << 20, .shard_over_dp = shard_over_dp});
+  report_ready_gradients(state.gradients);
+  std::unique_ptr<MasterParameters> masters;
+  if (MasterParameters::needed(parameters, shard_over_dp))
+    masters = std::make_unique<MasterParameters>(*optimizer, *state.gradients, mesh_);
+  StepRules rules{.clip_grad_norm = config_.optimizer.clip_grad_norm,
+                  .skip_non_finite = config_.train.non_finite == "skip",
+                  .scaled = {}};
+  if (config_.precision == "float16") rules.scaled = config_.loss_scale;
+  return std::make_shared<BoostedOptimizer>(optimizer, state.gradients, std::move(masters), mesh_, stages_.stages(),
+                                            rules);
 }
 
 HybridParallelPlugin::ModelState& HybridParallelPlugin::state_of(const Boosted& boosted) {
@@ -141,6 +160,7 @@ StepResult HybridParallelPlugin::execute_pipeline(const Batch& given, Boosted& b
   if (!state.inputs_compared) check_equal_inputs(batch.tensors, mesh_);
   state.inputs_compared = true;
   const bool train = boosted.optimizer && !options.forward_only;
+  if (boosted.optimizer) boosted.optimizer->wait();
   if (train && !boosted.criterion)
     throw UsageError({"execute_pipeline", "training needs a criterion", "", "pass one to boost"});
 
@@ -151,6 +171,7 @@ StepResult HybridParallelPlugin::execute_pipeline(const Batch& given, Boosted& b
   if (train && !state.accumulating) {
     state.gradients->begin_accumulation();
     state.expected_tokens = std::max<double>(1, static_cast<double>(batch.global_samples * batch.tokens_per_sample));
+    state.loss_scale = boosted.optimizer->loss_scale();
     state.counted_tokens = 0;
     state.accumulating = true;
     boosted.optimizer->set_synced(false);
@@ -164,11 +185,13 @@ StepResult HybridParallelPlugin::execute_pipeline(const Batch& given, Boosted& b
                              .first_sample = state.samples_of_step + batch.first_sample,
                              .sequence_length = config_.parallel.sequence_parallel ? batch.tokens_per_sample : 0};
   PipelineStep step(state.model->stage_module(), boosted.criterion, state.split, std::move(microbatches),
-                    {.seed_gradient = train ? 1 / state.expected_tokens : 1,
+                    {.seed_gradient = train ? state.loss_scale / state.expected_tokens : 1,
                      .random = random,
                      .needs_gradients = train,
                      .keep_outputs = options.return_outputs && stages_.holds_last(),
-                     .recomputation = recomputation_of(config_.schedule.recompute)});
+                     .recomputation = recomputation_of(config_.schedule.recompute),
+                     .gradients = train && !no_sync_ ? state.gradients.get() : nullptr,
+                     .recomputed_layers = config_.schedule.recompute_layers});
   {
     const EvaluationGuard evaluation(state.model->module(), !train);
     if (count > 0) executor_for(count, !train).run(step, observer_);
@@ -198,13 +221,16 @@ void HybridParallelPlugin::sync_gradients(Boosted& boosted) {
   if (!boosted.optimizer || !state.accumulating) return;
   const double counted =
       all_reduce_number(mesh_.group(std::vector<std::string>{"dp", "pp"}), static_cast<double>(state.counted_tokens));
-  state.gradients->sync(mesh_, counted > 0 ? state.expected_tokens / counted : 1);
+  state.gradients->sync((counted > 0 ? state.expected_tokens / counted : 1) / state.loss_scale);
   state.accumulating = false;
   boosted.optimizer->set_synced(true);
 }
 
 void HybridParallelPlugin::audit(Boosted& boosted) {
-  if (boosted.optimizer) audit_replicas(boosted.optimizer->gradients(), mesh_, stages_);
+  if (!boosted.optimizer) return;
+  boosted.optimizer->wait();
+  boosted.optimizer->gradients().complete();
+  audit_replicas(boosted.optimizer->gradients(), mesh_, stages_);
 }
 
 Registry<PluginFactory>& plugins() {

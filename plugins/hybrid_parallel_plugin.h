@@ -39,6 +39,8 @@ class HybridParallelPlugin final : public Plugin {
  private:
   struct ModelState;
   ModelState& state_of(const Boosted& boosted);
+  std::shared_ptr<BoostedOptimizer> boost_optimizer(const std::shared_ptr<torch::optim::Optimizer>& optimizer,
+                                                    ModelState& state, std::vector<SharedGradient> shared);
   void agree_on_counts(Batch& batch);
   schedule::Executor& executor_for(int microbatches, bool forward_only);
   void check_batch(const Batch& batch) const;

@@ -1,54 +1,59 @@
 #include "gantry/plugins/optimizer_state.h"
 
+#include "gantry/plugins/optimizer_tensors.h"
+
 namespace gantry {
-namespace {
 
-torch::optim::AdamWParamState& adamw_state(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter) {
-  auto& entry = optimizer.state()[parameter.unsafeGetTensorImpl()];
-  if (!entry) {
-    auto fresh = std::make_unique<torch::optim::AdamWParamState>();
-    fresh->step(0);
-    fresh->exp_avg(torch::zeros_like(parameter));
-    fresh->exp_avg_sq(torch::zeros_like(parameter));
-    entry = std::move(fresh);
-  }
-  return static_cast<torch::optim::AdamWParamState&>(*entry);
+const torch::Tensor& OptimizerState::stepped(std::size_t parameter) const {
+  const auto* masters = optimizer_->masters();
+  return masters ? masters->master(parameter) : model_.stage_module().parameters[parameter].tensor;
 }
 
-void require_adamw(torch::optim::Optimizer& optimizer) {
-  if (!dynamic_cast<torch::optim::AdamW*>(&optimizer)) {
-    throw UsageError({"checkpoint", "the optimizer is not an AdamW, so its state can't be saved", "",
-                      "use gantry::FusedAdamW or torch::optim::AdamW"});
-  }
+void OptimizerState::add_entry(std::vector<StateEntry>& entries, std::size_t parameter, const std::string& kind,
+                               const torch::Tensor& tensor, const std::string& fallback) {
+  const auto& placement = model_.stage_module().parameters[parameter].placement;
+  const auto* masters = optimizer_->masters();
+  if (!masters) return entries.push_back({kind, {placement, tensor}, fallback});
+  gathered_.push_back({parameter, masters->gather(parameter, tensor), tensor});
+  entries.push_back({kind, {placement, gathered_.back().whole}, fallback});
 }
-
-}  // namespace
 
 std::vector<StateEntry> OptimizerState::state_entries() {
   std::vector<StateEntry> entries;
-  for (const auto& parameter : model_.stage_module().parameters) entries.push_back({"model", parameter});
+  gathered_.clear();
+  if (optimizer_) optimizer_->wait();
+  const auto& parameters = model_.stage_module().parameters;
+  for (const auto& parameter : parameters) entries.push_back({"model", parameter, ""});
   if (!optimizer_) return entries;
-  auto& optimizer = optimizer_->inner();
-  require_adamw(optimizer);
-  for (const auto& [placement, tensor] : model_.stage_module().parameters) {
-    auto& state = adamw_state(optimizer, tensor);
-    entries.push_back({"optimizer.exp_avg", {placement, state.exp_avg()}});
-    entries.push_back({"optimizer.exp_avg_sq", {placement, state.exp_avg_sq()}});
+  auto* masters = optimizer_->masters();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (!parameters[i].tensor.requires_grad()) continue;
+    if (masters && masters->is_copy(i)) add_entry(entries, i, "optimizer.master", masters->master(i), "model");
+    for (const auto& [name, tensor] : optimizer_tensors(optimizer_->inner(), stepped(i)))
+      add_entry(entries, i, "optimizer." + name, tensor);
   }
   return entries;
 }
 
 nlohmann::json OptimizerState::state_numbers() const {
-  return {{"optimizer_steps", optimizer_ ? optimizer_->steps() : 0}};
+  if (!optimizer_) return {{"optimizer_steps", 0}};
+  return {{"optimizer_steps", optimizer_->steps()}, {"loss_scale", optimizer_->loss_scale()}};
 }
 
 void OptimizerState::load_state_numbers(const nlohmann::json& numbers) {
   if (!optimizer_) return;
   const auto steps = numbers.at("optimizer_steps").get<std::int64_t>();
   optimizer_->set_steps(steps);
-  require_adamw(optimizer_->inner());
-  for (const auto& parameter : model_.stage_module().parameters)
-    adamw_state(optimizer_->inner(), parameter.tensor).step(steps);
+  if (const double scale = numbers.value("loss_scale", 1.0); scale > 1) optimizer_->set_loss_scale(scale);
+  auto* masters = optimizer_->masters();
+  if (masters) {
+    for (const auto& [parameter, whole, part] : gathered_) masters->scatter(parameter, whole, part);
+    masters->loaded();
+  }
+  gathered_.clear();
+  const auto& parameters = model_.stage_module().parameters;
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    if (parameters[i].tensor.requires_grad()) set_optimizer_steps(optimizer_->inner(), stepped(i), steps);
 }
 
 }  // namespace gantry

@@ -23,7 +23,7 @@ PipelineStep::PipelineStep(const StageModule& model, const Criterion& criterion,
       criterion_(criterion),
       split_(split),
       microbatches_(std::move(microbatches)),
-      options_(options),
+      options_(std::move(options)),
       sums_(microbatches_.size()),
       counts_(microbatches_.size()),
       outputs_(microbatches_.size()) {
@@ -40,7 +40,10 @@ StageOutput PipelineStep::forward(int stage, int microbatch, TensorDict input) {
 
   torch::Tensor added;
   TensorDict result = model_.forward(stage, stage == 0 ? batch.tensors : std::move(input),
-                                     {.batch = &batch.tensors, .recomputation = options_.recomputation}, &added);
+                                     {.batch = &batch.tensors,
+                                      .recomputation = options_.recomputation,
+                                      .recomputed_layers = options_.recomputed_layers},
+                                     &added);
   StageOutput output;
   if (stage == model_.num_stages() - 1) {
     if (criterion_) output.root = record_loss(microbatch, result);
@@ -73,9 +76,17 @@ torch::Tensor PipelineStep::record_loss(int microbatch, const TensorDict& output
   return loss.sum * options_.seed_gradient;
 }
 
-TensorDict PipelineStep::backward(int, int, const TensorDict& input, const StageOutput& output,
+bool PipelineStep::is_last_backward(int stage) { return ++backwards_done_[stage] == microbatches_.size(); }
+
+TensorDict PipelineStep::backward(int stage, int, const TensorDict& input, const StageOutput& output,
                                   const TensorDict& gradients) {
-  return run_backward(input, output, gradients);
+  if (!is_last_backward(stage) || !options_.gradients) return run_backward(input, output, gradients);
+  // Parameters say one by one that they are ready; a recomputed layer may use one twice, so there the whole stage does.
+  options_.gradients->watch(options_.recomputation == Recomputation::kNone);
+  TensorDict given = run_backward(input, output, gradients);
+  options_.gradients->watch(false);
+  options_.gradients->stage_ready(stage);
+  return given;
 }
 
 TensorDict PipelineStep::backward_input(int stage, int microbatch, const TensorDict& input, const StageOutput& output,
@@ -87,7 +98,10 @@ TensorDict PipelineStep::backward_input(int stage, int microbatch, const TensorD
   return input_gradients;
 }
 
-void PipelineStep::backward_weight(int stage, int microbatch) { stores_[{stage, microbatch}].run(); }
+void PipelineStep::backward_weight(int stage, int microbatch) {
+  stores_[{stage, microbatch}].run();
+  if (is_last_backward(stage) && options_.gradients) options_.gradients->stage_ready(stage);
+}
 
 double PipelineStep::loss_sum() const {
   double sum = 0;

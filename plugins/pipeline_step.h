@@ -8,6 +8,7 @@
 #include "gantry/core/config.h"
 #include "gantry/nn/weight_gradient.h"
 #include "gantry/plugins/criterion.h"
+#include "gantry/plugins/gradient_buffers.h"
 #include "gantry/policies/sharder.h"
 #include "gantry/schedule/executor.h"
 #include "gantry/tensors/batch.h"
@@ -23,6 +24,8 @@ class PipelineStep final : public StageRuntime {
     bool needs_gradients = true;
     bool keep_outputs = false;
     Recomputation recomputation = Recomputation::kNone;
+    GradientBuffers* gradients = nullptr;  // told what is ready, where no more follows before the sync; not owned
+    std::vector<int> recomputed_layers;    // as StageContext::Settings has them
   };
 
   PipelineStep(const StageModule& model, const Criterion& criterion, const SplitOutputs& split,
@@ -44,6 +47,8 @@ class PipelineStep final : public StageRuntime {
   TensorDict outputs() const;
 
  private:
+  // True where the stage's gradients are whole once this microbatch's are added.
+  bool is_last_backward(int stage);
   torch::Tensor record_loss(int microbatch, const TensorDict& outputs);
 
   const StageModule& model_;
@@ -56,6 +61,7 @@ class PipelineStep final : public StageRuntime {
   std::vector<torch::Tensor> added_;          // losses that stages added
   std::vector<TensorDict> outputs_;
   std::map<std::pair<int, int>, nn::WeightGradientStore> stores_;  // by stage and microbatch
+  std::map<int, std::size_t> backwards_done_;                      // by stage
 };
 
 }  // namespace gantry

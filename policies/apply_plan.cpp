@@ -14,6 +14,7 @@ Placements shard_one(const std::string& path, torch::nn::Module& module, const S
          "use gantry::nn::Linear or gantry::nn::Embedding there, or derive your module from gantry::Shardable"});
   }
   try {
+    shardable->claim();
     return shardable->shard(style, group);
   } catch (const ConfigError& error) {
     throw ConfigError(

@@ -17,10 +17,18 @@ const TensorDict& StageContext::batch() const {
   return settings_.batch ? *settings_.batch : kNone;
 }
 
+Recomputation StageContext::recomputation(int index) const {
+  const auto& counts = settings_.recomputed_layers;
+  if (counts.empty()) return settings_.recomputation;
+  const int count = counts.size() == 1 ? counts.front() : counts[stage_];
+  return index - layers_.begin < count ? settings_.recomputation : Recomputation::kNone;
+}
+
 torch::Tensor StageContext::run_layers(torch::Tensor hidden, const Layer& layer) const {
-  const nn::RecomputeAttentionGuard selective(settings_.recomputation == Recomputation::kSelective);
   for (const int index : layers()) {
-    if (settings_.recomputation == Recomputation::kFull)
+    const Recomputation how = recomputation(index);
+    const nn::RecomputeAttentionGuard selective(how == Recomputation::kSelective);
+    if (how == Recomputation::kFull)
       hidden = nn::recompute([layer, index](const auto& inputs) { return layer(index, inputs[0]); }, {hidden});
     else
       hidden = layer(index, hidden);

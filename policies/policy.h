@@ -49,9 +49,11 @@ class StageContext {
   struct Settings {
     const TensorDict* batch = nullptr;  // the microbatch; not owned, may be null
     Recomputation recomputation = Recomputation::kNone;
+    std::vector<int>
+        recomputed_layers;  // the first so many of each stage: one number for all, or one a stage; empty: all
   };
-  StageContext(int stage, int num_stages, LayerRange layers, Settings settings = {nullptr, Recomputation::kNone})
-      : stage_(stage), num_stages_(num_stages), layers_(layers), settings_(settings) {}
+  StageContext(int stage, int num_stages, LayerRange layers, Settings settings = {nullptr, Recomputation::kNone, {}})
+      : stage_(stage), num_stages_(num_stages), layers_(layers), settings_(std::move(settings)) {}
 
   int stage() const { return stage_; }
   int num_stages() const { return num_stages_; }
@@ -65,6 +67,9 @@ class StageContext {
   // module.
   using Layer = std::function<torch::Tensor(int index, const torch::Tensor& hidden)>;
   torch::Tensor run_layers(torch::Tensor hidden, const Layer& layer) const;
+
+  // How `index`, one of this stage's layers, is recomputed.
+  Recomputation recomputation(int index) const;
 
   // The microbatch's own tensors, where this rank has them (attention masks, ...).
   const TensorDict& batch() const;

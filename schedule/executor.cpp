@@ -34,9 +34,11 @@ TensorDict as_received(const TensorDict& sent) {
   return received;
 }
 
-// True if nothing but this tensor holds its memory: neither the graph nor a view, so a backward can do without it.
+// True if nothing but this handle holds the memory: neither the graph, a view nor the model itself (an output may be a
+// parameter), so a backward can do without it.
 bool is_sole_owner(const torch::Tensor& tensor) {
-  return tensor.defined() && tensor.has_storage() && !tensor.is_view() && tensor.storage().use_count() == 1;
+  return tensor.defined() && tensor.use_count() == 1 && tensor.has_storage() && !tensor.is_view() &&
+         tensor.storage().use_count() == 1;
 }
 
 }  // namespace

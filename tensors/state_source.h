@@ -22,11 +22,13 @@ struct HeldTensor {
 struct StateEntry {
   std::string kind;
   HeldTensor held;
+  std::string fallback;  // the kind to load where a checkpoint lacks this one (masters of a run without them), or empty
 };
 
 class StateSource {
  public:
   virtual ~StateSource() = default;
+  // What was loaded into the entries counts once load_state_numbers() was called.
   virtual std::vector<StateEntry> state_entries() = 0;
   // The pipeline rank that writes a parameter: the one with its lowest stage.
   virtual int first_holder(const Placement& placement) const = 0;

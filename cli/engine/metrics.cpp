@@ -58,7 +58,9 @@ void MetricsFile::write(const StepMetrics& metrics) {
       {"tokens", metrics.tokens},
       {"tokens_per_second", static_cast<double>(metrics.tokens) / metrics.step_seconds},
       {"step_seconds", metrics.step_seconds},
-      {"peak_memory_bytes", metrics.peak_memory_bytes}};
+      {"peak_memory_bytes", metrics.peak_memory_bytes},
+      {"bubble", metrics.bubble},
+      {"predicted_bubble", metrics.predicted_bubble}};
   const std::string text = line.dump() + "\n";
   if (std::fputs(text.c_str(), file_) < 0 || std::fflush(file_) != 0)
     throw ResourceError({path_, std::strerror(errno), "room for one more line", "free some space"});

@@ -17,6 +17,8 @@ struct StepMetrics {
   std::int64_t tokens = 0;  // counted in this step
   double step_seconds = 0;
   std::vector<std::int64_t> peak_memory_bytes;  // of tensors, by rank, since the run began
+  double bubble = 0;                            // share of the pipeline's time that was idle
+  double predicted_bubble = 0;                  // the same as simulated, with equal stages
 };
 
 // Writes OUTPUT/metrics.jsonl, flushed after each line. ResourceError if it can't.

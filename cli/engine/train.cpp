@@ -11,9 +11,11 @@
 #include "gantry/cli/engine/commands.h"
 #include "gantry/cli/engine/metrics.h"
 #include "gantry/cli/engine/sample.h"
+#include "gantry/cli/engine/timeline.h"
 #include "gantry/comm/backends.h"
 #include "gantry/comm/launch.h"
 #include "gantry/core/error.h"
+#include "gantry/plugins/gradient_norm.h"
 #include "gantry/tensors/memory_meter.h"
 
 namespace gantry::cli {
@@ -40,7 +42,8 @@ class TrainingRun {
       : world_(world),
         config_(config),
         plugin_(new HybridParallelPlugin(world, config)),
-        booster_(std::unique_ptr<Plugin>(plugin_)) {}
+        booster_(std::unique_ptr<Plugin>(plugin_)),
+        timeline_(*plugin_) {}
 
   void run(const std::string& prompt) {
     boost();
@@ -101,20 +104,29 @@ class TrainingRun {
 
   StepMetrics train_step(std::int64_t step) {
     const double start = now();
+    timeline_.begin();
     const double lr = boosted_.lr_schedule->at(step);
     boosted_.optimizer->set_lr(lr);
     const Batch batch = boosted_.loader->batch(step - 1);
     const StepResult result = booster_.execute_pipeline(batch, boosted_, {.return_loss = true, .broadcast_loss = true});
     const double norm = boosted_.optimizer->grad_norm();
-    if (!std::isfinite(*result.loss) || !std::isfinite(norm)) {
-      throw NumericalError({fmt::format("step {}", step), fmt::format("loss {}, gradient norm {}", *result.loss, norm),
-                            "finite numbers", "lower the learning rate, or clip with optimizer.clip_grad_norm"});
+    if ((!std::isfinite(*result.loss) || !std::isfinite(norm)) && !boosted_.optimizer->skips_non_finite()) {
+      const std::string where = first_non_finite(boosted_.optimizer->gradients(), plugin_->mesh());
+      throw NumericalError(
+          {fmt::format("step {}", step),
+           fmt::format("loss {}, gradient norm {}{}", *result.loss, norm, where.empty() ? "" : ", first in " + where),
+           "finite numbers", "lower the learning rate, or clip with optimizer.clip_grad_norm"});
     }
     if (const int every = config_.train.audit_every; every > 0 && step % every == 0) plugin_->audit(boosted_);
-    boosted_.optimizer->step();
+    const bool stepped = boosted_.optimizer->step();
     boosted_.optimizer->zero_grad();
+    if (!stepped && world_.is_main())
+      fmt::print(stderr, "warning: step {} is skipped: gradient norm {}, loss scale now {}\n", step, norm,
+                 boosted_.optimizer->loss_scale());
     peaks_ = all_gather_numbers(plugin_->mesh().world_group(), memory_.peak_bytes());
-    return {step, *result.loss, norm, lr, result.tokens, now() - start, peaks_};
+    return {step,   *result.loss,       norm,
+            lr,     result.tokens,      now() - start,
+            peaks_, timeline_.bubble(), timeline_.predicted_bubble(batch.samples)};
   }
 
   bool saves_at(std::int64_t step) const {
@@ -165,6 +177,7 @@ class TrainingRun {
   HybridParallelPlugin* plugin_;  // owned by booster_
   Booster booster_;
   Boosted boosted_;
+  StepTimeline timeline_;
   std::string last_checkpoint_;
   std::vector<std::int64_t> peaks_;  // by rank
 };

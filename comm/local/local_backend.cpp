@@ -138,6 +138,7 @@ class LocalGroup final : public ProcessGroup {
  private:
   // `target` is what the caller gets the result in: entry.in where the call is in place, else entry.out.
   Work post(LocalEntry entry, torch::Tensor& target, bool in_place) {
+    RECORD_FUNCTION(collective_label(entry.kind), (std::vector<c10::IValue>{entry.in}));
     state_->job().throw_if_failed();
     torch::Tensor temporary;
     if (target.defined() && !target.is_contiguous()) {

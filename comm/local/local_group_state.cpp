@@ -163,7 +163,8 @@ void LocalGroupState::work_on(Slot& slot, const Slice& slice) {
     case CollectiveKind::kAllGather: {
       const std::int64_t offset = (first_row(first.sizes, slice.source) * row_elements(first.in) + slice.begin) * item;
       const char* part = bytes_of(slot.entries[slice.source].in) + slice.begin * item;
-      for (const LocalEntry& entry : slot.entries) std::memcpy(bytes_of(entry.out) + offset, part, bytes);
+      for (const LocalEntry& entry : slot.entries)
+        if (bytes_of(entry.out) + offset != part) std::memcpy(bytes_of(entry.out) + offset, part, bytes);
       return;
     }
     case CollectiveKind::kBroadcast: {

@@ -125,6 +125,7 @@ Member MpiGroup::member() const {
 }
 
 Work MpiGroup::post(Call call) {
+  RECORD_FUNCTION(collective_label(call.kind), (std::vector<c10::IValue>{call.in.defined() ? call.in : call.target}));
   channel_->engine()->throw_if_failed();
   const char* name = collective_name(call.kind);
   check_host(call.target, name);

@@ -64,7 +64,7 @@ const BadCase kBadCases[] = {
     {"optimizer: {betas: [0.9, 1.0]}", "from 0 to below 1"},
     {"optimizer: {name: adam}", "did you mean 'adamw'?"},
     {"lr_schedule: {min_lr: 1}", "is above optimizer.lr"},
-    {"lr_schedule: {name: linear}", "one of constant, cosine"},
+    {"lr_schedule: {name: liner}", "one of constant, linear, cosine, wsd"},
     {"precision: float16", "'float16' is not in this version"},
     {"precision: int8", "one of float64, float32, bfloat16, float16"},
     {"train: {steps: 0}", "train.steps: '0'"},

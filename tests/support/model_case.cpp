@@ -44,7 +44,10 @@ Config config_of(const ModelCase& what, const Parallelism& how) {
   config.schedule.microbatches = how.microbatches;
   config.schedule.chunks = how.chunks;
   config.schedule.recompute = how.recompute;
+  config.schedule.recompute_layers = how.recompute_layers;
+  config.parallel.zero = how.zero;
   config.precision = what.precision;
+  config.optimizer.name = what.optimizer;
   config.optimizer.lr = 1e-2;
   config.optimizer.clip_grad_norm = what.clip;
   config.train.seed = 7;
@@ -154,7 +157,7 @@ std::string describe(const Parallelism& how) {
          (how.recompute == "none" ? "" : " recompute " + how.recompute) +
          (how.chunks == 1 ? "" : " chunks " + std::to_string(how.chunks)) + " tp " + std::to_string(how.layout.tensor) +
          " pp " + std::to_string(how.layout.pipeline) + " dp " + std::to_string(how.layout.data) + " m " +
-         std::to_string(how.microbatches);
+         std::to_string(how.microbatches) + (how.zero ? " zero " + std::to_string(how.zero) : "");
 }
 
 CaseResult run_case(const ModelCase& what, const Parallelism& how, const std::string& backend) {
@@ -175,12 +178,14 @@ CaseResult run_case(const ModelCase& what, const Parallelism& how, const std::st
       const auto done = booster.execute_pipeline(replica_batch(what, step, mesh), boosted, {.broadcast_loss = true});
       mine.losses.push_back(*done.loss);
       mine.norms.push_back(boosted.optimizer->grad_norm());
+      gradients.complete();
       if (step + 1 == what.batches.size())
         mine.gradients = gather_tensors(boosted.model->stage_module(), plugin->stages(), mesh,
                                         [&](std::size_t i) { return gradients.gradient(i); });
       boosted.optimizer->step();
       boosted.optimizer->zero_grad();
     }
+    boosted.optimizer->wait();
     expect_replicas_identical(boosted.model->stage_module(), mesh, describe(how));
     mine.weights = gather_tensors(boosted.model->stage_module(), plugin->stages(), mesh,
                                   [&](std::size_t i) { return boosted.model->stage_module().parameters[i].tensor; });

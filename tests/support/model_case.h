@@ -25,8 +25,9 @@ struct ModelCase {
   std::vector<int> batches = {6, 6, 6, 5};  // global samples of each step
   double ignored = 0.2;                     // share of labels that are not counted, unevenly spread
   double clip = 0.5;
-  double smoothing = 0;   // of the labels
+  double smoothing = 0;  // of the labels
   std::string precision = "float64";
+  std::string optimizer = "adamw";
   std::string head = "BertForMaskedLM";  // bert
 };
 
@@ -37,6 +38,8 @@ struct Parallelism {
   bool sequence_parallel = false;
   int chunks = 1;
   std::string recompute = "none";
+  std::vector<int> recompute_layers = {};
+  int zero = 0;
 };
 std::string describe(const Parallelism& parallelism);
 
@@ -55,7 +58,6 @@ CaseResult run_case(const ModelCase& what, const Parallelism& how, const std::st
 void expect_equal(const CaseResult& expected, const CaseResult& actual, double tolerance, const std::string& label);
 // To the bit.
 void expect_identical(const CaseResult& expected, const CaseResult& actual, const std::string& label);
-
 
 // Every layout gives one rank's numbers in float64 within 1e-10. Stops at the first that does not.
 void expect_layouts_equal(const ModelCase& what, const std::vector<Parallelism>& layouts);

@@ -1,0 +1,28 @@
+#include "gantry/booster/plugin_library.h"
+
+#include <cstring>
+#include <dlfcn.h>
+#include <string>
+
+#include "gantry/core/error.h"
+
+namespace gantry {
+
+void load_plugin_library(const char* path) {
+  const std::string where = std::string("libraries: ") + path;
+  // Local: two libraries may have classes of one name.
+  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (!library)
+    throw ConfigError({where, dlerror(), "a shared library that registers policies",
+                       std::string("check the path, or build it against this ") + kBuiltFor});
+  const auto* plugin = static_cast<const PluginLibrary*>(dlsym(library, "gantry_plugin_library"));
+  if (!plugin)
+    throw ConfigError({where, "exports no gantry_plugin_library", "a library of Gantry's",
+                       "end one of its sources with GANTRY_PLUGIN_LIBRARY(function that registers)"});
+  if (std::strcmp(plugin->built_for, kBuiltFor) != 0)
+    throw ConfigError({where, std::string("was built for ") + plugin->built_for, kBuiltFor,
+                       "build it again against this Gantry and its LibTorch"});
+  plugin->add();
+}
+
+}  // namespace gantry

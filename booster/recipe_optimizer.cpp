@@ -1,0 +1,112 @@
+// The configured optimizer: its kind, and which parameters have values of their own.
+#include <fmt/format.h>
+
+#include "gantry/booster/recipe.h"
+#include "gantry/plugins/fused_adamw.h"
+#include "gantry/plugins/lion.h"
+
+namespace gantry {
+namespace {
+
+// "*" stands for any run of characters.
+bool matches(const std::string& pattern, const std::string& name, std::size_t p = 0, std::size_t n = 0) {
+  for (; p < pattern.size() && pattern[p] != '*'; ++p, ++n)
+    if (n == name.size() || pattern[p] != name[n]) return false;
+  if (p == pattern.size()) return n == name.size();
+  for (; n <= name.size(); ++n)
+    if (matches(pattern, name, p + 1, n)) return true;
+  return false;
+}
+
+// Patterns of one key; each has to be of use.
+class Patterns {
+ public:
+  Patterns(std::string key, const std::vector<std::string>& patterns)
+      : key_(std::move(key)), patterns_(patterns), used_(patterns.size()) {}
+  bool match(const std::string& name) {
+    bool any = false;
+    for (std::size_t i = 0; i < patterns_.size(); ++i)
+      if (matches(patterns_[i], name)) used_[i] = any = true;
+    return any;
+  }
+  void check_use() const {
+    for (std::size_t i = 0; i < patterns_.size(); ++i)
+      if (!used_[i])
+        throw ConfigError({key_, "'" + patterns_[i] + "' matches no parameter", "",
+                           "see `gantry checkpoint inspect` or the model's names"});
+  }
+
+ private:
+  std::string key_;
+  const std::vector<std::string>& patterns_;
+  std::vector<bool> used_;
+};
+
+struct GroupValues {
+  double lr = 0, weight_decay = 0;
+  auto operator<=>(const GroupValues&) const = default;
+};
+
+// Every parameter's values: those of the first group that matches it, without decay where no_decay says so.
+std::vector<std::pair<GroupValues, std::vector<torch::Tensor>>> grouped(const OptimizerConfig& settings,
+                                                                        const torch::nn::Module& model) {
+  Patterns no_decay("optimizer.no_decay", settings.no_decay);
+  std::vector<Patterns> patterns;
+  for (std::size_t i = 0; i < settings.groups.size(); ++i)
+    patterns.emplace_back(fmt::format("optimizer.groups[{}].match", i), settings.groups[i].match);
+  std::vector<std::pair<GroupValues, std::vector<torch::Tensor>>> groups;
+  for (const auto& item : model.named_parameters()) {
+    GroupValues values{settings.lr, settings.weight_decay};
+    if (no_decay.match(item.key())) values.weight_decay = 0;
+    bool found = false;
+    for (std::size_t i = 0; i < patterns.size(); ++i) {
+      if (!patterns[i].match(item.key()) || std::exchange(found, true)) continue;
+      values.lr = settings.groups[i].lr.value_or(values.lr);
+      values.weight_decay = settings.groups[i].weight_decay.value_or(values.weight_decay);
+    }
+    auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& known) { return known.first == values; });
+    if (group == groups.end()) group = groups.insert(groups.end(), {values, {}});
+    group->second.push_back(item.value());
+  }
+  no_decay.check_use();
+  for (const auto& each : patterns) each.check_use();
+  return groups;
+}
+
+std::unique_ptr<torch::optim::AdamWOptions> adamw_options(const OptimizerConfig& settings, const GroupValues& values) {
+  auto options = std::make_unique<torch::optim::AdamWOptions>(values.lr);
+  options->betas({settings.beta1, settings.beta2}).eps(settings.eps).weight_decay(values.weight_decay);
+  return options;
+}
+
+std::unique_ptr<torch::optim::SGDOptions> sgd_options(const OptimizerConfig& settings, const GroupValues& values) {
+  auto options = std::make_unique<torch::optim::SGDOptions>(values.lr);
+  options->momentum(settings.momentum).weight_decay(values.weight_decay);
+  return options;
+}
+
+std::unique_ptr<LionOptions> lion_options(const OptimizerConfig& settings, const GroupValues& values) {
+  auto options = std::make_unique<LionOptions>(values.lr);
+  options->betas({settings.beta1, settings.beta2}).weight_decay(values.weight_decay);
+  return options;
+}
+
+template <class Optimizer, class Options>
+std::shared_ptr<torch::optim::Optimizer> build(const OptimizerConfig& settings, const torch::nn::Module& model,
+                                               Options options) {
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  for (const auto& [values, parameters] : grouped(settings, model))
+    groups.emplace_back(parameters, options(settings, values));
+  return std::make_shared<Optimizer>(groups, *options(settings, {settings.lr, settings.weight_decay}));
+}
+
+}  // namespace
+
+std::shared_ptr<torch::optim::Optimizer> build_optimizer(const Config& config, const torch::nn::Module& model) {
+  const auto& settings = config.optimizer;
+  if (settings.name == "sgd") return build<torch::optim::SGD>(settings, model, sgd_options);
+  if (settings.name == "lion") return build<Lion>(settings, model, lion_options);
+  return build<FusedAdamW>(settings, model, adamw_options);
+}
+
+}  // namespace gantry

@@ -1,0 +1,59 @@
+#include "gantry/cli/engine/timeline.h"
+
+#include <algorithm>
+
+namespace gantry::cli {
+StepTimeline::StepTimeline(HybridParallelPlugin& plugin) : plugin_(plugin) {
+  plugin.set_observer([this](const schedule::Action& action, double start, double end) {
+    if (action.is_compute()) seen_.push_back({action, start, end});
+  });
+}
+
+double StepTimeline::bubble() const {
+  ProcessGroup& pipeline = plugin_.mesh()["pp"];
+  if (pipeline.size() == 1) return 0;
+  double busy = 0;
+  for (const auto& timed : seen_) busy += timed.end - timed.start;
+  const double span = seen_.empty() ? 0 : seen_.back().end - seen_.front().start;
+  torch::Tensor all = torch::empty({pipeline.size(), 2}, torch::kFloat64);
+  pipeline.all_gather(all, torch::tensor({{busy, span}}, torch::kFloat64), Sizes(pipeline.size(), 1)).wait();
+  const double longest = all.select(1, 1).max().item<double>();
+  return longest > 0 ? 1 - all.select(1, 0).mean().item<double>() / longest : 0;
+}
+
+double StepTimeline::predicted_bubble(std::int64_t replica_samples) const {
+  if (plugin_.mesh().size("pp") == 1 || replica_samples == 0) return 0;
+  return schedule::simulate(plugin_.schedule_for(replica_samples, false)).bubble_rate;
+}
+
+std::vector<std::vector<schedule::TimedAction>> StepTimeline::gather(std::int64_t replica_samples) const {
+  ProcessGroup& pipeline = plugin_.mesh()["pp"];
+  // Every rank knows which actions the others ran, in which order: times alone travel.
+  const auto made = plugin_.schedule_for(replica_samples, false);
+  Sizes sizes;
+  std::int64_t total = 0;
+  std::vector<std::vector<schedule::TimedAction>> rows(pipeline.size());
+  for (int rank = 0; rank < pipeline.size(); ++rank) {
+    for (const auto& action : made.actions[rank])
+      if (action.is_compute()) rows[rank].push_back({action, 0, 0});
+    sizes.push_back(static_cast<std::int64_t>(rows[rank].size()));
+    total += sizes.back();
+  }
+  torch::Tensor mine = torch::zeros({sizes[pipeline.rank()], 2}, torch::kFloat64);
+  for (std::size_t i = 0; i < seen_.size() && static_cast<std::int64_t>(i) < mine.size(0); ++i) {
+    mine.data_ptr<double>()[2 * i] = seen_[i].start;
+    mine.data_ptr<double>()[2 * i + 1] = seen_[i].end;
+  }
+  torch::Tensor all = torch::empty({total, 2}, torch::kFloat64);
+  pipeline.all_gather(all, mine, sizes).wait();
+  const double first = total > 0 ? all.min().item<double>() : 0;
+  const double* times = all.data_ptr<double>();
+  for (auto& row : rows)
+    for (auto& timed : row) {
+      timed.start = *times++ - first;
+      timed.end = *times++ - first;
+    }
+  return rows;
+}
+
+}  // namespace gantry::cli

@@ -1,0 +1,66 @@
+// The part of GradientBuffers that ZeRO needs: which dp rank steps which elements, and the values' way back.
+#include <algorithm>
+
+#include <c10/util/strides.h>
+
+#include "gantry/plugins/gradient_buffers.h"
+
+namespace gantry {
+namespace {
+
+torch::Tensor flat_part(const torch::Tensor& tensor, const Range& range) {
+  const torch::NoGradGuard no_grad;
+  torch::Tensor part = torch::empty({0}, tensor.options().requires_grad(false));
+  return part.set_(tensor.storage(), tensor.storage_offset() + range.begin, {range.size()}, {1});
+}
+
+}  // namespace
+
+Range GradientBuffers::own_range(const Bucket& bucket, int replica) const {
+  if (!bucket.sharded()) return {0, bucket.flat.numel()};
+  std::int64_t begin = 0;
+  for (int rank = 0; rank < replica; ++rank) begin += bucket.sizes[rank];
+  return {begin, begin + bucket.sizes[replica]};
+}
+
+Range GradientBuffers::owned(std::size_t parameter, int replica) const {
+  const std::int64_t elements = parameters_[parameter].tensor.numel();
+  const Range own = own_range(bucket_of(parameter), replica);
+  const std::int64_t offset = place_[parameter].offset;
+  const std::int64_t begin = std::clamp<std::int64_t>(own.begin - offset, 0, elements);
+  return {begin, std::clamp<std::int64_t>(own.end - offset, begin, elements)};
+}
+
+torch::Tensor GradientBuffers::owned_gradient(std::size_t parameter) const {
+  return flat_part(views_[parameter], owned(parameter, mesh_.coordinate("dp")));
+}
+
+torch::Tensor GradientBuffers::owned_values(std::size_t parameter) const {
+  return flat_part(parameters_[parameter].tensor, owned(parameter, mesh_.coordinate("dp")));
+}
+
+void GradientBuffers::gather_values() {
+  const torch::NoGradGuard no_grad;
+  for (auto& bucket : buckets_) {
+    if (!bucket.sharded()) continue;
+    const Range own = own_range(bucket, mesh_.coordinate("dp"));
+    gathers_.push_back(
+        mesh_["dp"].all_gather(bucket.values, bucket.values.narrow(0, own.begin, own.size()), bucket.sizes));
+  }
+}
+
+void GradientBuffers::wait_values() {
+  for (auto& gather : gathers_) gather.wait();
+  gathers_.clear();
+}
+
+void GradientBuffers::complete() {
+  const torch::NoGradGuard no_grad;
+  for (auto& bucket : buckets_) {
+    if (!bucket.sharded()) continue;
+    const Range own = own_range(bucket, mesh_.coordinate("dp"));
+    mesh_["dp"].all_gather(bucket.flat, bucket.flat.narrow(0, own.begin, own.size()), bucket.sizes).wait();
+  }
+}
+
+}  // namespace gantry

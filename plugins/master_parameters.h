@@ -1,0 +1,47 @@
+// What the optimizer steps in place of the model's parameters where the two differ: float32 copies of bfloat16 and
+// float16 parameters, and under ZeRO the range of each that this dp rank owns. One flat tensor for each held parameter,
+// which takes its place in the optimizer's groups; empty where another replica owns it all. Any optimizer that treats
+// elements alike works on them unchanged.
+#pragma once
+
+#include <vector>
+
+#include <torch/torch.h>
+
+#include "gantry/plugins/gradient_buffers.h"
+
+namespace gantry {
+
+class MasterParameters {
+ public:
+  // Replaces the parameters in the optimizer's groups. `gradients` is not owned.
+  MasterParameters(torch::optim::Optimizer& optimizer, GradientBuffers& gradients, const ProcessGroupMesh& mesh);
+
+  // True if a model's parameters need masters.
+  static bool needed(const std::vector<HeldTensor>& parameters, bool shard_over_dp);
+
+  // Gives the masters their gradients; before the first step low-precision parameters are copied, so that weights may
+  // be loaded after boosting.
+  void before_step();
+  // Brings the stepped values to the parameters and, under ZeRO, sets them out to the other replicas.
+  void after_step();
+
+  const torch::Tensor& master(std::size_t parameter) const { return masters_[parameter]; }
+  bool is_copy(std::size_t parameter) const { return copies_[parameter]; }  // float32 of a lower precision
+  // A flat tensor of the master's range as the whole local parameter's, and back. gather() is collective over dp.
+  torch::Tensor gather(std::size_t parameter, const torch::Tensor& part) const;
+  void scatter(std::size_t parameter, const torch::Tensor& whole, torch::Tensor part) const;
+  // The masters hold loaded values from here on.
+  void loaded() { fresh_ = false; }
+
+ private:
+  void copy_from_parameters();
+
+  GradientBuffers& gradients_;
+  const ProcessGroupMesh& mesh_;
+  std::vector<torch::Tensor> masters_;
+  std::vector<bool> copies_;
+  bool fresh_ = true;  // no step was taken and nothing loaded
+};
+
+}  // namespace gantry

@@ -1,0 +1,90 @@
+// Learning rates, parameter groups and Lion.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gantry/booster/recipe.h"
+#include "gantry/core/error.h"
+#include "gantry/plugins/lion.h"
+
+namespace gantry::testing {
+namespace {
+
+TEST(LrSchedule, EveryShapeAtItsCorners) {
+  const auto at = [](const char* name, std::int64_t step) {
+    return LrSchedule{{.name = name, .warmup_steps = 10, .decay_steps = 20, .min_lr = 0.1}, 1.0, 100}.at(step);
+  };
+  for (const char* name : {"constant", "linear", "cosine", "wsd"}) {
+    EXPECT_DOUBLE_EQ(at(name, 1), 0.1) << name;
+    EXPECT_DOUBLE_EQ(at(name, 10), 1.0) << name;
+  }
+  EXPECT_DOUBLE_EQ(at("constant", 100), 1.0);
+  EXPECT_DOUBLE_EQ(at("linear", 55), 0.55);
+  EXPECT_DOUBLE_EQ(at("linear", 100), 0.1);
+  EXPECT_DOUBLE_EQ(at("cosine", 55), 0.55);
+  EXPECT_DOUBLE_EQ(at("cosine", 100), 0.1);
+  EXPECT_DOUBLE_EQ(at("wsd", 80), 1.0);
+  EXPECT_DOUBLE_EQ(at("wsd", 90), 0.55);
+  EXPECT_DOUBLE_EQ(at("wsd", 100), 0.1);
+  EXPECT_DOUBLE_EQ(at("wsd", 120), 0.1);  // a run that goes on stays low
+}
+
+Config config_with(const std::string& optimizer) {
+  return Config::parse(
+      "model: {policy: gpt2, config: {n_layer: 1, n_head: 2, n_embd: 8, vocab_size: 16, n_positions: 4}}\n" +
+      optimizer);
+}
+
+TEST(Optimizer, GroupsGetValuesOfTheirOwn) {
+  const auto config = config_with(
+      "optimizer: {lr: 0.1, weight_decay: 0.5, no_decay: [\"*.bias\"], groups: [{match: [\"wte*\", \"wpe*\"], lr: "
+      "0.02}, "
+      "{match: [\"*\"], weight_decay: 0.25}]}\n");
+  auto model = build_model(config);
+  auto optimizer = build_optimizer(config, *model);
+  std::map<void*, std::string> names;
+  for (const auto& item : model->named_parameters()) names[item.value().unsafeGetTensorImpl()] = item.key();
+  std::size_t seen = 0;
+  for (auto& group : optimizer->param_groups()) {
+    const auto& options = static_cast<torch::optim::AdamWOptions&>(group.options());
+    for (const auto& parameter : group.params()) {
+      const std::string& name = names.at(parameter.unsafeGetTensorImpl());
+      const bool embedding = name.starts_with("wte") || name.starts_with("wpe");
+      EXPECT_EQ(options.lr(), embedding ? 0.02 : 0.1) << name;
+      // The first group that matches is the parameter's; no_decay comes before what the groups do not state.
+      EXPECT_EQ(options.weight_decay(), embedding ? 0.5 : 0.25) << name;
+      ++seen;
+    }
+  }
+  EXPECT_EQ(seen, names.size());
+}
+
+TEST(Optimizer, APatternThatMatchesNothingIsNamed) {
+  const auto config = config_with("optimizer: {groups: [{match: [nothing], lr: 0.1}]}\n");
+  auto model = build_model(config);
+  try {
+    build_optimizer(config, *model);
+    ADD_FAILURE();
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("optimizer.groups[0].match: 'nothing' matches no parameter"));
+  }
+}
+
+TEST(Lion, StepsBySignsAsThePaperHasIt) {
+  torch::Tensor weight = torch::tensor({1.0, -2.0, 0.5}, torch::kFloat64).requires_grad_();
+  Lion optimizer({weight}, LionOptions(0.1).betas({0.9, 0.99}).weight_decay(0.01));
+  double w[3] = {1.0, -2.0, 0.5}, m[3] = {};
+  const double g[2][3] = {{0.3, -0.1, 0.0}, {-5.0, 0.2, 1e-9}};
+  for (const auto& gradient : g) {
+    weight.mutable_grad() = torch::tensor({gradient[0], gradient[1], gradient[2]}, torch::kFloat64);
+    optimizer.step();
+    for (int i = 0; i < 3; ++i) {
+      const double update = 0.9 * m[i] + 0.1 * gradient[i];
+      w[i] = w[i] * (1 - 0.1 * 0.01) - 0.1 * ((update > 0) - (update < 0));
+      m[i] = 0.99 * m[i] + 0.01 * gradient[i];
+      EXPECT_NEAR(weight[i].item<double>(), w[i], 1e-14);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gantry::testing

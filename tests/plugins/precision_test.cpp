@@ -1,0 +1,98 @@
+// Lower precisions: float32 masters and gradients, the loss scale, and steps that are not finite.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gantry/booster/recipe.h"
+#include "gantry/comm/launch.h"
+#include "gantry/core/error.h"
+#include "model_case.h"
+
+namespace gantry::testing {
+namespace {
+
+CaseResult run(const std::string& precision, const Parallelism& how) {
+  ModelCase what{.layers = 3, .vocabulary = 53, .batches = {6, 6, 6, 6, 6, 6}};
+  what.precision = precision;
+  return run_case(what, how);
+}
+
+TEST(Precision, LowOnesFollowFloat32InEveryLayout) {
+  const CaseResult exact = run("float32", {});
+  for (const char* precision : {"bfloat16", "float16"})
+    for (const Parallelism& how : std::vector<Parallelism>{
+             {},
+             {.layout = {.pipeline = 2, .data = 2, .tensor = 2}, .microbatches = 2},
+             {.layout = {.data = 2, .tensor = 2}, .sequence_parallel = true},
+             {.layout = {.pipeline = 2, .data = 2}, .schedule = "zb_h1", .microbatches = 3, .zero = 1}}) {
+      const CaseResult low = run(precision, how);
+      ASSERT_EQ(low.losses.size(), exact.losses.size());
+      for (std::size_t step = 0; step < low.losses.size(); ++step)
+        EXPECT_NEAR(low.losses[step], exact.losses[step], 0.03 * exact.losses[step]) << precision << describe(how);
+      EXPECT_LT(low.losses.back(), low.losses.front());
+    }
+}
+
+TEST(LossScaler, HalvesGrowsAndHasHysteresis) {
+  LossScaler scaler({.initial = 1024, .growth_interval = 3, .hysteresis = 2});
+  scaler.overflowed();
+  EXPECT_EQ(scaler.scale(), 1024);
+  scaler.overflowed();
+  EXPECT_EQ(scaler.scale(), 512);
+  scaler.overflowed();
+  scaler.stepped();  // forgets the overflow before it
+  scaler.overflowed();
+  EXPECT_EQ(scaler.scale(), 512);
+  for (int step = 0; step < 3; ++step) scaler.stepped();
+  EXPECT_EQ(scaler.scale(), 1024);
+  for (int step = 0; step < 60; ++step) scaler.overflowed();
+  EXPECT_EQ(scaler.scale(), 1);
+}
+
+// One step whose gradient is not finite on one rank alone; whether it was taken, by rank.
+std::vector<bool> poisoned_step(Config config) {
+  config.model.policy = "gpt2";
+  config.model.config_json = R"({"n_layer": 4, "n_head": 2, "n_embd": 8, "vocab_size": 16, "n_positions": 4})";
+  std::vector<bool> stepped(4);
+  std::mutex mutex;
+  launch(config, [&](World& world) {
+    auto* plugin = new HybridParallelPlugin(world, config);
+    Booster booster{std::unique_ptr<Plugin>(plugin)};
+    auto model = build_model(config);
+    auto boosted = booster.boost(model, build_optimizer(config, *model), cross_entropy());
+    const torch::Tensor ids = torch::arange(8).view({2, 4});
+    booster.execute_pipeline(make_batch({{"input_ids", ids}, {"labels", ids}}), boosted);
+    if (world.rank() == 2) {
+      auto& gradients = boosted.optimizer->gradients();
+      torch::Tensor gradient = gradients.gradient(0);
+      gradient.view({-1})[0] = std::numeric_limits<double>::infinity();
+    }
+    const torch::Tensor before = boosted.model->stage_module().parameters[0].tensor.detach().clone();
+    const bool taken = boosted.optimizer->step();
+    EXPECT_EQ(torch::equal(before, boosted.model->stage_module().parameters[0].tensor), !taken);
+    const std::lock_guard lock(mutex);
+    stepped[world.rank()] = taken;
+  });
+  return stepped;
+}
+
+TEST(NonFinite, AStepSkippedOnOneRankIsSkippedOnAll) {
+  Config config = layout_config({.pipeline = 2, .tensor = 2});
+  config.train.non_finite = "skip";
+  EXPECT_EQ(poisoned_step(config), std::vector<bool>(4, false));
+  config.train.non_finite = "stop";
+  config.precision = "float16";
+  EXPECT_EQ(poisoned_step(config), std::vector<bool>(4, false));
+}
+
+TEST(NonFinite, StoppingNamesParameterAndRank) {
+  Config config = layout_config({.pipeline = 2, .tensor = 2});
+  config.optimizer.clip_grad_norm = 1.0;
+  ::testing::internal::CaptureStderr();
+  poisoned_step(config);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, ::testing::HasSubstr("optimizer step 1: the gradient norm is inf, first in h.2."));
+  EXPECT_THAT(said, ::testing::HasSubstr("on rank 2 (pp 1, dp 0, tp 0)"));
+}
+
+}  // namespace
+}  // namespace gantry::testing
