@@ -248,7 +248,10 @@ void add_schedule_command(CLI::App& app) {
   const auto [show, show_options] = add_subcommand(*group, "show", "Print the actions of every rank", run_show);
   show->add_flag("--csv", show_options->csv, "In PyTorch's CSV form");
   show->add_flag("--lowered", show_options->lowered, "With sends and receives");
-  add_subcommand(*group, "check", "Prove that it can run; exit code 4 if it can't", run_check);
+  add_times(*show, *show_options);
+  const auto [check, check_options] =
+      add_subcommand(*group, "check", "Prove that it can run; exit code 4 if it can't", run_check);
+  add_times(*check, *check_options);
   const auto [simulate, simulate_options] =
       add_subcommand(*group, "simulate", "Makespan, bubble and peak memory", run_simulate);
   add_times(*simulate, *simulate_options);
