@@ -8,7 +8,7 @@ namespace gantry::schedule {
 namespace {
 
 // Actions that a search may run in all.
-constexpr std::size_t kMostSteps = 5'000'000;
+constexpr std::size_t kMostSteps = 4'000'000;
 // Of the search by swaps: its length, and how much longer, in forwards, a step may make the schedule at first.
 constexpr std::size_t kTriesPerAction = 20;
 constexpr double kMostWorse = 0.05;

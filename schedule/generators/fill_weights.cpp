@@ -10,6 +10,7 @@ namespace {
 
 constexpr double kNever = EarliestRank::kNever;
 constexpr double kRounding = 1e-6;
+constexpr std::size_t kFarthest = 128;  // that an early forward comes from
 constexpr std::size_t kWeight = static_cast<std::size_t>(-1);
 
 struct Choice {
@@ -114,7 +115,7 @@ Choice Filling::next_in_order(int rank) const {
   const Action& action = row[at.next];
   if (action.kind == ActionKind::kForward && at.held + 1 > options_.limit + kRounding) return weight;
   const double start = std::max(at.clock, ready(action)), idle = start - at.clock;
-  const double least_gap = at.next + progress_.size() >= row.size() ? rule_.final_gap : rule_.least_gap;
+  const double least_gap = at.next + 1 >= row.size() ? rule_.final_gap : rule_.least_gap;
   if (at.has_weight() && idle > 0 && idle >= least_gap * options_.weight_gradient) return weight;
   return {start, at.next};
 }
@@ -129,7 +130,7 @@ Choice Filling::next_of(int rank) const {
 Choice Filling::early_forward(int rank, const Choice& in_order) const {
   const Progress& at = progress_[rank];
   const auto& row = order_.actions[rank];
-  const std::size_t end = std::min(row.size(), at.next + 4 * progress_.size() + 16);
+  const std::size_t end = std::min(row.size(), at.next + kFarthest);
   double held = at.held;
   for (std::size_t position = at.next; position < end && held + 1 <= options_.limit + kRounding; ++position) {
     const Action& action = row[position];

@@ -9,7 +9,7 @@ namespace gantry::schedule {
 
 struct FillRule {
   double least_gap = 0;         // of a weight gradient's time that must be idle before one fills it
-  double final_gap = 0;         // the same for a row's last actions, as many as there are ranks
+  double final_gap = 0;         // the same before a row's last action, which others often wait for
   bool early_forwards = false;  // forwards move up into time that would be idle, where they don't raise the peak
   int spared = 0;               // activations of room that forwards of a rank's first stage leave when they do
 };

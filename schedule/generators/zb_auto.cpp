@@ -61,15 +61,6 @@ void improve_lead(FillSearch& search, const PipelineSizes& sizes, int limit, std
   }
 }
 
-void search_orders(FillSearch& search, const PipelineSizes& sizes, const GreedyOptions& options) {
-  search.allow(options);
-  const Schedule greedy = make_greedy(empty_schedule("zb_auto", sizes), options);
-  if (options.waiting_share == 1) search.try_finished(greedy);
-  search.try_order(without_weights(greedy));
-  improve_lead(search, sizes, options.limit, try_leads(search, sizes, options.limit));
-  search.improve_by_swaps();
-}
-
 Schedule make_zb_auto(const PipelineSizes& sizes, const GeneratorOptions& options) {
   const double asked = options.memory_limit > 0 ? options.memory_limit : sizes.ranks;
   GreedyOptions filled{.forward = options.forward,
@@ -79,10 +70,20 @@ Schedule make_zb_auto(const PipelineSizes& sizes, const GeneratorOptions& option
                        .limit = std::max(1, static_cast<int>(std::min(asked, 1e9))),
                        .split_backward = true};
   FillSearch search(filled);
-  search_orders(search, sizes, filled);
-  if (asked <= sizes.ranks) return search.best();
-  filled.waiting_share = kWaitingShare;
-  search_orders(search, sizes, filled);
+  const Schedule placed = empty_schedule("zb_auto", sizes);
+  const Schedule greedy = make_greedy(placed, filled);
+  search.try_finished(greedy);
+  search.try_order(without_weights(greedy));
+  auto ahead = try_leads(search, sizes, filled.limit);
+  if (asked > sizes.ranks) {
+    filled.waiting_share = kWaitingShare;
+    search.allow(filled);
+    search.try_order(without_weights(greedy));
+    search.try_order(without_weights(make_greedy(placed, filled)));
+    ahead = try_leads(search, sizes, filled.limit);
+  }
+  improve_lead(search, sizes, filled.limit, ahead);
+  if (asked > sizes.ranks) search.improve_by_swaps();
   return search.best();
 }
 
