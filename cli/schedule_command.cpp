@@ -27,6 +27,7 @@ struct Options {
   std::optional<int> microbatches;
   std::optional<int> chunks;
   std::optional<double> memory_limit;
+  std::optional<int> group_size;
   std::string times = "1,1,1,0";
   bool csv = false;
   bool lowered = false;
@@ -52,6 +53,8 @@ Schedule read_file(const Options& options) {
   require_same("-v", options.chunks, chunks, options.source);
   if (options.memory_limit)
     throw UsageError({"--memory-limit", "it is set for the file " + options.source, "", "leave it out"});
+  if (options.group_size)
+    throw UsageError({"--group-size", "it is set for the file " + options.source, "", "leave it out"});
   return read;
 }
 
@@ -69,9 +72,13 @@ Schedule obtain(const Options& options) {
   const int microbatches = required_size("-m", options.microbatches, "microbatches");
   if (options.chunks && *options.chunks < 1)
     throw UsageError({"-v " + std::to_string(*options.chunks), "the number of chunks a rank", "at least 1", ""});
+  if (options.group_size && *options.group_size < 1)
+    throw UsageError(
+        {"--group-size " + std::to_string(*options.group_size), "the microbatches of a group", "at least 1", ""});
   const schedule::Costs times = parse_times(options.times);
   return schedule::generate(options.source, ranks, microbatches, options.chunks.value_or(0),
                             {.memory_limit = options.memory_limit.value_or(0),
+                             .group_size = options.group_size.value_or(0),
                              .forward = times.forward,
                              .input_gradient = times.input_gradient,
                              .weight_gradient = times.weight_gradient,
@@ -219,6 +226,8 @@ void add_source(CLI::App& command, Options& options) {
   command.add_option("-m,--microbatches", options.microbatches, "Microbatches (a file says it itself)");
   command.add_option("-v,--chunks", options.chunks, "Stages a rank; the schedule's own default if left out");
   command.add_option("--memory-limit", options.memory_limit, "In activations, for schedules that take one");
+  command.add_option("--group-size", options.group_size,
+                     "Microbatches that a chunk takes in a row, for interleaved_1f1b; the ranks if left out");
 }
 
 void add_times(CLI::App& command, Options& options) {
