@@ -1,6 +1,7 @@
 #include "gantry/cli/schedule_command.h"
 
 #include <CLI/CLI.hpp>
+#include <array>
 #include <charconv>
 #include <fmt/format.h>
 #include <fstream>
@@ -27,7 +28,9 @@ struct Options {
   std::optional<int> microbatches;
   std::optional<int> chunks;
   std::optional<double> memory_limit;
+  std::optional<int> group_size;
   std::string times = "1,1,1,0";
+  std::string stage_times;
   bool csv = false;
   bool lowered = false;
   bool json = false;
@@ -52,6 +55,8 @@ Schedule read_file(const Options& options) {
   require_same("-v", options.chunks, chunks, options.source);
   if (options.memory_limit)
     throw UsageError({"--memory-limit", "it is set for the file " + options.source, "", "leave it out"});
+  if (options.group_size)
+    throw UsageError({"--group-size", "it is set for the file " + options.source, "", "leave it out"});
   return read;
 }
 
@@ -61,7 +66,7 @@ int required_size(const std::string& flag, const std::optional<int>& given, cons
   return *given;
 }
 
-schedule::Costs parse_times(const std::string& times);
+schedule::Costs parse_times(const Options& options);
 
 Schedule obtain(const Options& options) {
   if (is_file(options.source)) return read_file(options);
@@ -69,9 +74,13 @@ Schedule obtain(const Options& options) {
   const int microbatches = required_size("-m", options.microbatches, "microbatches");
   if (options.chunks && *options.chunks < 1)
     throw UsageError({"-v " + std::to_string(*options.chunks), "the number of chunks a rank", "at least 1", ""});
-  const schedule::Costs times = parse_times(options.times);
+  if (options.group_size && *options.group_size < 1)
+    throw UsageError(
+        {"--group-size " + std::to_string(*options.group_size), "the microbatches of a group", "at least 1", ""});
+  const schedule::Costs times = parse_times(options);
   return schedule::generate(options.source, ranks, microbatches, options.chunks.value_or(0),
                             {.memory_limit = options.memory_limit.value_or(0),
+                             .group_size = options.group_size.value_or(0),
                              .forward = times.forward,
                              .input_gradient = times.input_gradient,
                              .weight_gradient = times.weight_gradient,
@@ -84,32 +93,52 @@ Schedule obtain_valid(const Options& options) {
   return obtained;
 }
 
-double parse_time(std::string_view text, const std::string& times) {
+double parse_time(std::string_view text, const std::string& flag) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || !(value >= 0 && value <= kMaxTime))
-    throw UsageError({"--times " + times, "'" + std::string(text) + "' is not a time", "a number from 0 to 1e15", ""});
+    throw UsageError({flag, "'" + std::string(text) + "' is not a time", "a number from 0 to 1e15", ""});
   return value;
 }
 
-schedule::Costs parse_times(const std::string& times) {
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (std::size_t end; (end = text.find(separator)) != std::string_view::npos; text.remove_prefix(end + 1))
+    parts.push_back(text.substr(0, end));
+  parts.push_back(text);
+  return parts;
+}
+
+// F,I,W,COMM
+std::array<double, 4> parse_four_times(std::string_view text, const std::string& flag) {
   std::vector<double> values;
-  std::size_t begin = 0;
-  for (std::size_t end = 0; end != std::string::npos; begin = end + 1) {
-    end = times.find(',', begin);
-    values.push_back(parse_time(std::string_view(times).substr(begin, end - begin), times));
-    if (end == std::string::npos) break;
-  }
-  if (values.size() != 4)
-    throw UsageError({"--times " + times, std::to_string(values.size()) + " numbers", "four: F,I,W,COMM", ""});
+  for (const auto part : split(text, ',')) values.push_back(parse_time(part, flag));
+  if (values.size() != 4) throw UsageError({flag, std::to_string(values.size()) + " numbers", "four: F,I,W,COMM", ""});
   if (values[0] + values[1] + values[2] <= 0)
-    throw UsageError({"--times " + times, "the computations take no time", "one of F, I, W above 0", ""});
+    throw UsageError({flag, "the computations take no time", "one of F, I, W above 0", ""});
   return {values[0], values[1], values[2], values[3]};
 }
 
+schedule::Costs parse_times(const Options& options) {
+  const auto [forward, input, weight, hop] = parse_four_times(options.times, "--times " + options.times);
+  schedule::Costs costs{forward, input, weight, hop};
+  if (options.stage_times.empty()) return costs;
+  for (const auto stage : split(options.stage_times, '/')) {
+    const auto [f, i, w, comm] = parse_four_times(stage, "--stage-times " + options.stage_times);
+    costs.stages.push_back(
+        {.forward = f, .input_gradient = i, .weight_gradient = w, .send_forward = comm, .send_backward = comm});
+  }
+  return costs;
+}
+
 schedule::Simulation simulate(const Options& options) {
-  const schedule::Costs costs = parse_times(options.times);
-  return schedule::simulate(schedule::compute_only(obtain_valid(options)), costs);
+  const schedule::Costs costs = parse_times(options);
+  const Schedule simulated = schedule::compute_only(obtain_valid(options));
+  const auto given = static_cast<int>(costs.stages.size());
+  if (given > 0 && given != simulated.stages())
+    throw UsageError({"--stage-times", std::to_string(given) + " stages",
+                      "the " + std::to_string(simulated.stages()) + " of the schedule, separated by /", ""});
+  return schedule::simulate(simulated, costs);
 }
 
 std::string describe_sizes(const Schedule& of) {
@@ -186,10 +215,10 @@ void run_simulate(const Options& options) {
     return print_output(result.dump() + "\n");
   }
   print_output(
-      fmt::format("makespan, first start to last end     {:.6g}\n"
-                  "makespan of the longest rank          {:.6g}\n"
-                  "bubble                                {:.2f}%\n"
-                  "peak of activations held, by rank     {}\n",
+      fmt::format("makespan with an optimizer barrier      {:.6g}   (first start to last end)\n"
+                  "makespan without, the longest rank's    {:.6g}\n"
+                  "bubble of the longest rank              {:.2f}%\n"
+                  "most activations held, by rank          {}\n",
                   simulation.makespan_global, simulation.makespan_max_rank, 100 * simulation.bubble_rate,
                   list(simulation.peak_activations)));
 }
@@ -219,6 +248,8 @@ void add_source(CLI::App& command, Options& options) {
   command.add_option("-m,--microbatches", options.microbatches, "Microbatches (a file says it itself)");
   command.add_option("-v,--chunks", options.chunks, "Stages a rank; the schedule's own default if left out");
   command.add_option("--memory-limit", options.memory_limit, "In activations, for schedules that take one");
+  command.add_option("--group-size", options.group_size,
+                     "Microbatches that a chunk takes in a row, for interleaved_1f1b; the ranks if left out");
 }
 
 void add_times(CLI::App& command, Options& options) {
@@ -227,6 +258,12 @@ void add_times(CLI::App& command, Options& options) {
           "--times", options.times,
           "F,I,W,COMM: times of a rank's share of a microbatch (forward, input and weight gradient), and of one hop")
       ->capture_default_str();
+}
+
+void add_stage_times(CLI::App& command, Options& options) {
+  add_times(command, options);
+  command.add_option("--stage-times", options.stage_times,
+                     "F,I,W,COMM of every stage, separated by /: its own times, and of a message that leaves it");
 }
 
 // The options live in the callback, and so as long as the command does.
@@ -248,13 +285,16 @@ void add_schedule_command(CLI::App& app) {
   const auto [show, show_options] = add_subcommand(*group, "show", "Print the actions of every rank", run_show);
   show->add_flag("--csv", show_options->csv, "In PyTorch's CSV form");
   show->add_flag("--lowered", show_options->lowered, "With sends and receives");
-  add_subcommand(*group, "check", "Prove that it can run; exit code 4 if it can't", run_check);
+  add_times(*show, *show_options);
+  const auto [check, check_options] =
+      add_subcommand(*group, "check", "Prove that it can run; exit code 4 if it can't", run_check);
+  add_times(*check, *check_options);
   const auto [simulate, simulate_options] =
       add_subcommand(*group, "simulate", "Makespan, bubble and peak memory", run_simulate);
-  add_times(*simulate, *simulate_options);
+  add_stage_times(*simulate, *simulate_options);
   simulate->add_flag("--json", simulate_options->json, "As JSON");
   const auto [draw, draw_options] = add_subcommand(*group, "draw", "Draw what runs when", run_draw);
-  add_times(*draw, *draw_options);
+  add_stage_times(*draw, *draw_options);
   draw->add_option("--format", draw_options->format, "text, svg or trace (Chrome)")
       ->check(CLI::IsMember({"text", "svg", "trace"}))
       ->capture_default_str();

@@ -62,6 +62,7 @@ std::string Config::to_yaml() const {
   out += fmt::format("schedule: {{name: {}, ", quoted(schedule.name));
   if (schedule.microbatches) out += fmt::format("microbatches: {}, ", *schedule.microbatches);
   if (schedule.microbatch_size) out += fmt::format("microbatch_size: {}, ", *schedule.microbatch_size);
+  if (schedule.group_size > 0) out += fmt::format("group_size: {}, ", schedule.group_size);
   out +=
       fmt::format("chunks: {}, layers: {}, recompute: {}", schedule.chunks, layers_text(schedule), schedule.recompute);
   if (!schedule.recompute_layers.empty())

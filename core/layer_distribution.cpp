@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <fmt/format.h>
+#include <functional>
 #include <numeric>
+#include <queue>
 
 #include "gantry/core/error.h"
 #include "gantry/core/pipeline_stage_manager.h"
@@ -16,20 +18,6 @@ void require_enough_layers(int layers, int stages) {
                        "at least one layer a stage",
                        fmt::format("use at most {} stages, or state empty stages by a list", layers)});
   }
-}
-
-// The stages needed when none may cost more than `limit`; greedy is optimal, since layers cost the same.
-bool fits(int layers, int stages, double first_cost, double last_cost, double limit, std::vector<int>* counts) {
-  counts->assign(stages, 1);
-  int left = layers - stages;
-  for (int stage = 0; stage < stages; ++stage) {
-    double room = limit - 1 - (stage == 0 ? first_cost : 0) - (stage == stages - 1 ? last_cost : 0);
-    if (room < -1e-9) return false;
-    const int more = std::min(left, static_cast<int>(room + 1e-9));
-    (*counts)[stage] += more;
-    left -= more;
-  }
-  return left == 0;
 }
 
 // Reads Megatron's layout string part by part. A fault names the character of the text that it comes from.
@@ -133,16 +121,21 @@ std::vector<int> distribute_layers(int layers, int stages) {
   return counts;
 }
 
+// Layers cost the same, so giving each to the lightest stage leaves every stage, from the heaviest on, as light as can
+// be. Of stages that are equally light the later one takes it: it holds fewer activations.
 std::vector<int> distribute_layers_balanced(int layers, int stages, double first_cost, double last_cost) {
   require_enough_layers(layers, stages);
-  // The best limit is one at which some stage is exactly full: whole layers, plus one end's cost.
-  std::vector<double> limits;
-  for (int whole = 1; whole <= layers; ++whole)
-    for (const double extra : {0.0, first_cost, last_cost, first_cost + last_cost}) limits.push_back(whole + extra);
-  std::sort(limits.begin(), limits.end());
-  std::vector<int> counts;
-  for (const double limit : limits)
-    if (fits(layers, stages, first_cost, last_cost, limit, &counts)) break;
+  using Load = std::pair<double, int>;  // cost, and the stage counted from the last one
+  std::priority_queue<Load, std::vector<Load>, std::greater<>> lightest;
+  for (int stage = 0; stage < stages; ++stage)
+    lightest.push({1 + (stage == 0 ? first_cost : 0) + (stage == stages - 1 ? last_cost : 0), stages - 1 - stage});
+  std::vector<int> counts(stages, 1);
+  for (int left = layers - stages; left > 0; --left) {
+    const auto [cost, from_last] = lightest.top();
+    lightest.pop();
+    ++counts[stages - 1 - from_last];
+    lightest.push({cost + 1, from_last});
+  }
   return counts;
 }
 

@@ -86,7 +86,8 @@ std::shared_ptr<BoostedOptimizer> HybridParallelPlugin::boost_optimizer(
   const bool shard_over_dp = config_.parallel.zero > 0;
   state.gradients = std::make_shared<GradientBuffers>(
       parameters, std::move(shared), mesh_,
-      GradientOptions{.bucket_bytes = std::int64_t{config_.parallel.bucket_mb} << 20, .shard_over_dp = shard_over_dp});
+      GradientOptions{.bucket_bytes = static_cast<std::int64_t>(config_.parallel.bucket_mb * (1 << 20)),
+                      .shard_over_dp = shard_over_dp});
   report_ready_gradients(state.gradients);
   std::unique_ptr<MasterParameters> masters;
   if (MasterParameters::needed(parameters, shard_over_dp))

@@ -42,7 +42,8 @@ int ScheduleSource::microbatches(int stages, std::int64_t replica_samples) const
 
 schedule::Schedule ScheduleSource::make(int microbatches) const {
   if (file_) return schedule::first_microbatches(*file_, microbatches);
-  return schedule::generate(config_.name, pipeline_, microbatches, chunks_of(config_));
+  return schedule::generate(config_.name, pipeline_, microbatches, chunks_of(config_),
+                            {.group_size = config_.group_size});
 }
 
 }  // namespace gantry

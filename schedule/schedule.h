@@ -20,9 +20,11 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
 };
 
-// For the heuristic generators: times of a rank's whole share of one microbatch, and of one hop.
+// What generators may be told: a limit or a group size of 0 is the schedule's own default. The times, of a rank's whole
+// share of one microbatch and of one hop, are for the heuristic ones.
 struct GeneratorOptions {
   double memory_limit = 0;  // in activations; zb_auto's
+  int group_size = 0;       // microbatches that a chunk takes in a row; interleaved_1f1b's, by default the ranks
   double forward = 1;
   double input_gradient = 1;
   double weight_gradient = 1;

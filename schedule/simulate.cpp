@@ -11,17 +11,38 @@ namespace {
 
 constexpr double kNotYet = -1;
 
+// The costs of every stage.
+std::vector<StageCosts> costs_by_stage(const Schedule& schedule, const Costs& costs,
+                                       const std::vector<int>& rank_of_stage) {
+  if (!costs.stages.empty() && costs.stages.size() != rank_of_stage.size())
+    throw ConfigError({"simulation of schedule " + schedule.name,
+                       "costs of " + std::to_string(costs.stages.size()) + " stages",
+                       "of all " + std::to_string(rank_of_stage.size()), ""});
+  std::vector<StageCosts> by_stage = costs.stages;
+  if (!by_stage.empty()) return by_stage;
+  for (const int rank : rank_of_stage) {
+    const double share = 1.0 / static_cast<double>(schedule.stages_of_rank[rank].size());
+    by_stage.push_back({.forward = share * costs.forward,
+                        .input_gradient = share * costs.input_gradient,
+                        .weight_gradient = share * costs.weight_gradient,
+                        .send_forward = costs.hop,
+                        .send_backward = costs.hop});
+  }
+  return by_stage;
+}
+
 class Simulator {
  public:
-  Simulator(const Schedule& schedule, const Costs& costs)
+  Simulator(const Schedule& schedule, const std::vector<StageCosts>& costs, const std::vector<int>& rank_of_stage)
       : schedule_(schedule),
         costs_(costs),
-        rank_of_stage_(ranks_by_stage(schedule)),
+        rank_of_stage_(rank_of_stage),
         next_(schedule.ranks(), 0),
         clock_(schedule.ranks(), 0),
         forward_end_(schedule.stages(), schedule.microbatches, kNotYet),
         backward_end_(schedule.stages(), schedule.microbatches, kNotYet) {
     result_.timeline.resize(schedule.ranks());
+    for (int rank = 0; rank < schedule.ranks(); ++rank) result_.timeline[rank].reserve(schedule.actions[rank].size());
   }
 
   Simulation run();
@@ -35,8 +56,8 @@ class Simulator {
   void wake_neighbours(const Action& action);
 
   const Schedule& schedule_;
-  const Costs& costs_;
-  std::vector<int> rank_of_stage_;
+  const std::vector<StageCosts>& costs_;
+  const std::vector<int>& rank_of_stage_;
   std::vector<int> next_;
   std::vector<double> clock_;
   StageGrid<double> forward_end_;
@@ -46,16 +67,16 @@ class Simulator {
 };
 
 double Simulator::cost(const Action& action) const {
-  const double share = 1.0 / static_cast<double>(schedule_.stages_of_rank[rank_of_stage_[action.stage]].size());
+  const StageCosts& of = costs_[action.stage];
   switch (action.kind) {
     case ActionKind::kForward:
-      return share * costs_.forward;
+      return of.forward;
     case ActionKind::kInputGradient:
-      return share * costs_.input_gradient;
+      return of.input_gradient;
     case ActionKind::kWeightGradient:
-      return share * costs_.weight_gradient;
+      return of.weight_gradient;
     case ActionKind::kBackward:
-      return share * (costs_.input_gradient + costs_.weight_gradient);
+      return of.input_gradient + of.weight_gradient;
     default:
       break;
   }
@@ -67,10 +88,10 @@ double Simulator::cost(const Action& action) const {
 double Simulator::data_ready(const Action& action) const {
   const int needed = stage_needed_by(action, stages());
   if (needed < 0) return 0;
-  const auto& ends = action.kind == ActionKind::kForward ? forward_end_ : backward_end_;
-  const double end = ends.at(needed, action.microbatch);
-  if (end == kNotYet) return kNotYet;
-  return rank_of_stage_[needed] == rank_of_stage_[action.stage] ? end : end + costs_.hop;
+  const bool forward = action.kind == ActionKind::kForward;
+  const double end = (forward ? forward_end_ : backward_end_).at(needed, action.microbatch);
+  if (end == kNotYet || rank_of_stage_[needed] == rank_of_stage_[action.stage]) return end;
+  return end + (forward ? costs_[needed].send_forward : costs_[needed].send_backward);
 }
 
 void Simulator::finish(const Action& action, double end) {
@@ -118,15 +139,23 @@ Simulation Simulator::run() {
   return std::move(result_);
 }
 
-// The most chunk activations held at once. The row's order alone decides it, since a rank runs one action at a time.
-int peak_activations(const std::vector<TimedAction>& lane, bool has_backward) {
-  int held = 0;
-  int peak = 0;
+struct Peaks {
+  int activations = 0;
+  double memory = 0;
+};
+
+// The most held at once. The row's order alone decides it, since a rank runs one action at a time.
+Peaks peaks_of(const std::vector<TimedAction>& lane, bool has_backward, const std::vector<StageCosts>& costs) {
+  Peaks held, peak;
   for (const auto& [action, start, end] : lane) {
-    if (action.kind == ActionKind::kForward) peak = std::max(peak, ++held);
-    const bool frees = has_backward ? action.kind == ActionKind::kBackward || action.kind == ActionKind::kWeightGradient
-                                    : action.kind == ActionKind::kForward;
-    if (frees) --held;
+    const StageCosts& of = costs[action.stage];
+    if (action.kind == ActionKind::kForward) held.memory += of.activation, ++held.activations;
+    peak = {std::max(peak.activations, held.activations), std::max(peak.memory, held.memory)};
+    if (action.kind == ActionKind::kInputGradient) held.memory += of.weight_input - of.activation;
+    if (action.kind == ActionKind::kWeightGradient) held.memory -= of.weight_input, --held.activations;
+    if (action.kind == ActionKind::kBackward || (!has_backward && action.kind == ActionKind::kForward))
+      held.memory -= of.activation, --held.activations;
+    peak.memory = std::max(peak.memory, held.memory);  // an input of weights may be larger than its activation
   }
   return peak;
 }
@@ -137,13 +166,26 @@ bool has_backward(const Schedule& schedule) {
   });
 }
 
-void measure(Simulation& simulation, const Schedule& schedule, const Costs& costs) {
+double work_of(const std::vector<TimedAction>& lane) {
+  double work = 0;
+  for (const auto& [action, start, end] : lane) work += end - start;
+  return work;
+}
+
+// What a rank computes in all.
+double mean_work(const Simulation& simulation, const Schedule& schedule, const Costs& costs, bool trains) {
+  if (costs.stages.empty())
+    return schedule.microbatches * (costs.forward + (trains ? costs.input_gradient + costs.weight_gradient : 0));
+  double work = 0;
+  for (const auto& lane : simulation.timeline) work += work_of(lane);
+  return work / schedule.ranks();
+}
+
+void measure_times(Simulation& simulation, double work) {
   double first_start = 0;
   double last_end = 0;
   bool any = false;
-  const bool trains = has_backward(schedule);
   for (const auto& lane : simulation.timeline) {
-    simulation.peak_activations.push_back(peak_activations(lane, trains));
     if (lane.empty()) continue;
     first_start = any ? std::min(first_start, lane.front().start) : lane.front().start;
     last_end = std::max(last_end, lane.back().end);
@@ -151,8 +193,6 @@ void measure(Simulation& simulation, const Schedule& schedule, const Costs& cost
     simulation.makespan_max_rank = std::max(simulation.makespan_max_rank, lane.back().end - lane.front().start);
   }
   simulation.makespan_global = last_end - first_start;
-  const double work =
-      schedule.microbatches * (costs.forward + (trains ? costs.input_gradient + costs.weight_gradient : 0));
   if (simulation.makespan_max_rank > 0)
     simulation.bubble_rate = (simulation.makespan_max_rank - work) / simulation.makespan_max_rank;
 }
@@ -161,8 +201,16 @@ void measure(Simulation& simulation, const Schedule& schedule, const Costs& cost
 
 Simulation simulate(const Schedule& schedule, const Costs& costs) {
   validate(schedule);
-  Simulation simulation = Simulator(schedule, costs).run();
-  measure(simulation, schedule, costs);
+  const std::vector<int> rank_of_stage = ranks_by_stage(schedule);
+  const std::vector<StageCosts> by_stage = costs_by_stage(schedule, costs, rank_of_stage);
+  Simulation simulation = Simulator(schedule, by_stage, rank_of_stage).run();
+  const bool trains = has_backward(schedule);
+  for (const auto& lane : simulation.timeline) {
+    const Peaks peaks = peaks_of(lane, trains, by_stage);
+    simulation.peak_activations.push_back(peaks.activations);
+    simulation.peak_memory.push_back(peaks.memory);
+  }
+  measure_times(simulation, mean_work(simulation, schedule, costs, trains));
   return simulation;
 }
 

@@ -8,11 +8,23 @@
 
 namespace gantry::schedule {
 
+// Of one stage and one microbatch.
+struct StageCosts {
+  double forward = 1;
+  double input_gradient = 1;
+  double weight_gradient = 1;  // a full backward costs input_gradient + weight_gradient
+  double send_forward = 0;     // latency of a message to the next stage; occupies no rank
+  double send_backward = 0;    // of a message to the stage before
+  double activation = 1;       // memory held from F to B, or to I of a split backward
+  double weight_input = 1;     // memory held from I to W
+};
+
 struct Costs {
   double forward = 1;  // of a rank's whole share of one microbatch; a chunk takes 1 / chunks of it
   double input_gradient = 1;
-  double weight_gradient = 1;  // a full backward costs input_gradient + weight_gradient
-  double hop = 0;              // latency of one message; occupies no rank
+  double weight_gradient = 1;
+  double hop = 0;                  // latency of one message
+  std::vector<StageCosts> stages;  // measured or estimated by stage: in place of the above where there are any
 };
 
 struct TimedAction {
@@ -23,15 +35,17 @@ struct TimedAction {
 
 struct Simulation {
   std::vector<std::vector<TimedAction>> timeline;  // by rank
-  double makespan_global = 0;         // first start to last end (no optimizer barrier between steps would hide less)
-  double makespan_max_rank = 0;       // the longest (end - start) of any rank
-  double bubble_rate = 0;             // (makespan_max_rank - m (F + I + W)) / makespan_max_rank
+  double makespan_global = 0;         // first start to last end: a step whose ranks wait for each other at its end
+  double makespan_max_rank = 0;       // longest (end - start) of a rank: a step without such an optimizer barrier
+  double bubble_rate = 0;             // (makespan_max_rank - work) / makespan_max_rank
   std::vector<int> peak_activations;  // chunk activations per rank, held from F to B, or to W of a split backward
+  std::vector<double> peak_memory;    // per rank, in the unit of StageCosts::activation
 };
 
 // Each action starts when its rank is free and its data is there. An overlapped pair costs the sum of its parts: it
-// starts when the data of both is there, and the results of both are ready at its end. Without backwards the work is m
-// F, and no activation is held longer than its forward. Takes the compute-only form of a valid schedule; else
+// starts when the data of both is there, and the results of both are ready at its end. The work of a rank is m (F + I +
+// W), with costs by stage the mean of what the ranks do. Without backwards it is m F, and no activation is held longer
+// than its forward. Takes the compute-only form of a valid schedule, and costs of every stage or none; else
 // ConfigError.
 Simulation simulate(const Schedule& schedule, const Costs& costs = {});
 

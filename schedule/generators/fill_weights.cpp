@@ -1,152 +1,220 @@
 #include "gantry/schedule/generators/fill_weights.h"
 
 #include <algorithm>
-#include <array>
-#include <deque>
-#include <limits>
 
 #include "gantry/schedule/action_table.h"
-#include "gantry/schedule/simulate.h"
+#include "gantry/schedule/generators/earliest_rank.h"
 
 namespace gantry::schedule {
 namespace {
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
-// Of the search; large pipelines try fewer orders, so that a schedule takes seconds at most.
-constexpr std::size_t kMostSteps = 10'000'000;
+constexpr double kNever = EarliestRank::kNever;
 constexpr double kRounding = 1e-6;
+constexpr std::size_t kFarthest = 128;  // that an early forward comes from
+constexpr std::size_t kWeight = static_cast<std::size_t>(-1);
+
+struct Choice {
+  double start = kNever;
+  std::size_t position = kWeight;  // in the order's row
+};
+
+// Where a rank stands in its row.
+struct Progress {
+  std::size_t next = 0;
+  double clock = 0;
+  double first_start = kNever;
+  double held = 0;              // as options.limit counts
+  int held_whole = 0;           // from F to B or W
+  int peak = 0;                 // of held_whole
+  std::vector<Action> waiting;  // input gradients whose weight gradient is still to run, from `first_waiting` on
+  std::size_t first_waiting = 0;
+  Choice choice;
+
+  bool has_weight() const { return first_waiting < waiting.size(); }
+};
 
 class Filling {
  public:
-  Filling(const Schedule& order, const GreedyOptions& options, double least_gap)
+  Filling(const Schedule& order, const GreedyOptions& options, const FillRule& rule)
       : order_(order),
         options_(options),
-        least_gap_(least_gap),
+        rule_(rule),
         result_(order),
         rank_of_stage_(ranks_by_stage(order)),
         forward_ready_(order.stages(), order.microbatches, kNever),
         backward_ready_(order.stages(), order.microbatches, kNever),
-        next_(order.ranks(), 0),
-        clock_(order.ranks(), 0),
-        held_(order.ranks(), 0),
-        weights_(order.ranks()) {
-    for (auto& row : result_.actions) row.clear();
+        next_forward_(rank_of_stage_.size(), 0),
+        progress_(order.ranks()),
+        earliest_(order.ranks()) {
+    for (auto& row : result_.actions) {
+      row.reserve(row.size() * 3 / 2 + 1);
+      row.clear();
+    }
     for (int microbatch = 0; microbatch < order.microbatches; ++microbatch) forward_ready_.at(0, microbatch) = 0;
+    for (int rank = 0; rank < order.ranks(); ++rank) reconsider(rank);
   }
 
-  std::optional<Schedule> run() {
-    for (;;) {
-      int rank = -1;
-      Choice earliest;
-      for (int each = 0; each < order_.ranks(); ++each)
-        if (const Choice choice = next_of(each); choice.start < earliest.start) earliest = choice, rank = each;
-      if (rank < 0) return finished() ? std::optional(std::move(result_)) : std::nullopt;
-      commit(rank, earliest);
+  // A commit changes what its own rank can do, and the rank that it hands its result to.
+  std::optional<FilledSchedule> run() {
+    for (int rank = earliest_.rank(); rank >= 0; rank = earliest_.rank()) {
+      const int receiver = commit(rank);
+      reconsider(rank);
+      if (receiver >= 0 && receiver != rank) reconsider(receiver);
     }
+    if (!finished()) return std::nullopt;
+    const Length length = measure();
+    return FilledSchedule{std::move(result_), length};
   }
 
  private:
-  struct Choice {
-    double start = kNever;
-    bool weight = false;
-  };
+  int stages() const { return static_cast<int>(rank_of_stage_.size()); }
 
   bool finished() const {
     for (int rank = 0; rank < order_.ranks(); ++rank)
-      if (next_[rank] < order_.actions[rank].size() || !weights_[rank].empty()) return false;
+      if (progress_[rank].next < order_.actions[rank].size() || progress_[rank].has_weight()) return false;
     return true;
   }
 
-  Choice next_of(int rank) const {
-    const bool has_weight = !weights_[rank].empty();
-    if (next_[rank] == order_.actions[rank].size()) return {has_weight ? clock_[rank] : kNever, true};
-    const Action& action = order_.actions[rank][next_[rank]];
-    const bool forward = action.kind == ActionKind::kForward;
-    if (forward && held_[rank] + 1 > options_.limit + kRounding) return {has_weight ? clock_[rank] : kNever, true};
-    const double ready = (forward ? forward_ready_ : backward_ready_).at(action.stage, action.microbatch);
-    const double start = std::max(clock_[rank], ready), idle = start - clock_[rank];
-    if (has_weight && idle > 0 && idle >= least_gap_ * options_.weight_gradient) return {clock_[rank], true};
-    return {start, false};
+  void reconsider(int rank) {
+    progress_[rank].choice = next_of(rank);
+    earliest_.set(rank, progress_[rank].choice.start);
   }
 
-  void commit(int rank, const Choice& choice) {
-    if (choice.weight) {
-      result_.actions[rank].push_back(weights_[rank].front());
-      weights_[rank].pop_front();
-      clock_[rank] = choice.start + options_.weight_gradient;
-      held_[rank] -= options_.waiting_share;
-      return;
-    }
-    const Action action = order_.actions[rank][next_[rank]++];
-    result_.actions[rank].push_back(action);
-    const int stage = action.stage;
-    auto arrival = [&](int other) { return clock_[rank] + (rank_of_stage_[other] == rank ? 0 : options_.hop); };
-    if (action.kind == ActionKind::kForward) {
-      clock_[rank] = choice.start + options_.forward;
-      ++held_[rank];
-      if (stage + 1 < order_.stages())
-        forward_ready_.at(stage + 1, action.microbatch) = arrival(stage + 1);
-      else
-        backward_ready_.at(stage, action.microbatch) = clock_[rank];
-      return;
-    }
-    const bool split = action.kind == ActionKind::kInputGradient;
-    clock_[rank] = choice.start + options_.input_gradient + (split ? 0 : options_.weight_gradient);
-    if (stage > 0) backward_ready_.at(stage - 1, action.microbatch) = arrival(stage - 1);
-    held_[rank] -= split ? 1 - options_.waiting_share : 1;
-    if (split) weights_[rank].push_back({ActionKind::kWeightGradient, stage, action.microbatch});
+  double ready(const Action& action) const {
+    const auto& times = action.kind == ActionKind::kForward ? forward_ready_ : backward_ready_;
+    return times.at(action.stage, action.microbatch);
   }
+  bool ran_early(const Action& action) const {
+    return action.kind == ActionKind::kForward && action.microbatch < next_forward_[action.stage];
+  }
+
+  Choice next_of(int rank) const;
+  Choice next_in_order(int rank) const;
+  Choice early_forward(int rank, const Choice& in_order) const;
+  int commit(int rank);
+  void run_weight(int rank);
+  void run_computation(int rank, const Action& action);
+  Length measure() const;
 
   const Schedule& order_;
   const GreedyOptions& options_;
-  double least_gap_;
+  const FillRule& rule_;
   Schedule result_;
   std::vector<int> rank_of_stage_;
   StageGrid<double> forward_ready_, backward_ready_;
-  std::vector<std::size_t> next_;
-  std::vector<double> clock_;
-  std::vector<double> held_;
-  std::vector<std::deque<Action>> weights_;
+  std::vector<int> next_forward_;  // microbatch, by stage
+  std::vector<Progress> progress_;
+  EarliestRank earliest_;
 };
 
-// What makes an order better: the longest rank, the whole, then the activations held.
-std::array<double, 3> length_of(const Schedule& schedule, const GreedyOptions& options) {
-  if (schedule.actions.empty()) return {kNever, kNever, kNever};
-  const auto chunks = static_cast<double>(schedule.stages_of_rank.front().size());
-  const Simulation simulation = simulate(schedule, {.forward = options.forward * chunks,
-                                                    .input_gradient = options.input_gradient * chunks,
-                                                    .weight_gradient = options.weight_gradient * chunks,
-                                                    .hop = options.hop});
-  return {simulation.makespan_max_rank, simulation.makespan_global,
-          static_cast<double>(std::ranges::max(simulation.peak_activations))};
+Choice Filling::next_in_order(int rank) const {
+  const Progress& at = progress_[rank];
+  const auto& row = order_.actions[rank];
+  const Choice weight{at.has_weight() ? at.clock : kNever};
+  if (at.next == row.size()) return weight;
+  const Action& action = row[at.next];
+  if (action.kind == ActionKind::kForward && at.held + 1 > options_.limit + kRounding) return weight;
+  const double start = std::max(at.clock, ready(action)), idle = start - at.clock;
+  const double least_gap = at.next + 1 >= row.size() ? rule_.final_gap : rule_.least_gap;
+  if (at.has_weight() && idle > 0 && idle >= least_gap * options_.weight_gradient) return weight;
+  return {start, at.next};
+}
+
+Choice Filling::next_of(int rank) const {
+  const Choice in_order = next_in_order(rank);
+  const bool idles = in_order.position != kWeight && in_order.start > progress_[rank].clock;
+  return rule_.early_forwards && idles ? early_forward(rank, in_order) : in_order;
+}
+
+// A forward from further on in the row that can start before what is next, if there is room for it until its turn.
+Choice Filling::early_forward(int rank, const Choice& in_order) const {
+  const Progress& at = progress_[rank];
+  const auto& row = order_.actions[rank];
+  const std::size_t end = std::min(row.size(), at.next + kFarthest);
+  double held = at.held;
+  for (std::size_t position = at.next; position < end && held + 1 <= options_.limit + kRounding; ++position) {
+    const Action& action = row[position];
+    if (ran_early(action)) continue;
+    if (action.kind != ActionKind::kForward) {
+      --held;
+      continue;
+    }
+    const int spared = action.stage == order_.stages_of_rank[rank].front() ? rule_.spared : 0;
+    const double start = std::max(at.clock, ready(action));
+    const bool is_next = action.microbatch == next_forward_[action.stage];
+    if (is_next && held + 1 + spared <= options_.limit + kRounding && start < in_order.start) return {start, position};
+    ++held;
+  }
+  return in_order;
+}
+
+void Filling::run_weight(int rank) {
+  Progress& at = progress_[rank];
+  const Action& input = at.waiting[at.first_waiting++];
+  result_.actions[rank].push_back({ActionKind::kWeightGradient, input.stage, input.microbatch});
+  at.clock = at.choice.start + options_.weight_gradient;
+  at.held -= options_.waiting_share;
+  --at.held_whole;
+}
+
+void Filling::run_computation(int rank, const Action& action) {
+  Progress& at = progress_[rank];
+  result_.actions[rank].push_back(action);
+  if (action.kind == ActionKind::kForward) {
+    at.clock = at.choice.start + options_.forward;
+    ++next_forward_[action.stage];
+    ++at.held;
+    at.peak = std::max(at.peak, ++at.held_whole);
+    if (action.stage + 1 == stages()) backward_ready_.at(action.stage, action.microbatch) = at.clock;
+    return;
+  }
+  const bool split = action.kind == ActionKind::kInputGradient;
+  at.clock = at.choice.start + options_.input_gradient + (split ? 0 : options_.weight_gradient);
+  at.held -= split ? 1 - options_.waiting_share : 1;
+  if (split)
+    at.waiting.push_back(action);
+  else
+    --at.held_whole;
+}
+
+// Runs the rank's choice; the rank that gets its result, or -1.
+int Filling::commit(int rank) {
+  Progress& at = progress_[rank];
+  at.first_start = std::min(at.first_start, at.choice.start);
+  if (at.choice.position == kWeight) {
+    run_weight(rank);
+    return -1;
+  }
+  const auto& row = order_.actions[rank];
+  const Action& action = row[at.choice.position];
+  run_computation(rank, action);
+  if (at.choice.position == at.next) ++at.next;
+  while (at.next < row.size() && ran_early(row[at.next])) ++at.next;
+  const bool forward = action.kind == ActionKind::kForward;
+  const int next_stage = action.stage + (forward ? 1 : -1);
+  if (next_stage < 0 || next_stage == stages()) return -1;
+  const int receiver = rank_of_stage_[next_stage];
+  (forward ? forward_ready_ : backward_ready_).at(next_stage, action.microbatch) =
+      at.clock + (receiver == rank ? 0 : options_.hop);
+  return receiver;
+}
+
+Length Filling::measure() const {
+  double longest = 0, first = kNever, last = 0;
+  int peak = 0;
+  for (const Progress& at : progress_) {
+    longest = std::max(longest, at.clock - at.first_start);
+    first = std::min(first, at.first_start);
+    last = std::max(last, at.clock);
+    peak = std::max(peak, at.peak);
+  }
+  return {longest, last - first, static_cast<double>(peak)};
 }
 
 }  // namespace
 
-std::optional<Schedule> fill_weights(const Schedule& order, const GreedyOptions& options, double least_gap) {
-  return Filling(order, options, least_gap).run();
-}
-
-Schedule without_weights(Schedule schedule) {
-  for (auto& row : schedule.actions)
-    std::erase_if(row, [](const Action& action) { return action.kind == ActionKind::kWeightGradient; });
-  return schedule;
-}
-
-Schedule best_filled(Schedule found, const std::vector<Schedule>& orders, const GreedyOptions& options) {
-  auto shortest = length_of(found, options);
-  std::size_t steps = 0;
-  for (const Schedule& order : orders) {
-    steps += order.actions.front().size() * order.actions.size() * order.actions.size();
-    if (steps > kMostSteps) break;
-    for (const double least_gap : {0.0, 0.25, 0.5, 0.75, 1.0, 2.0, 1e9}) {
-      auto filled = fill_weights(order, options, least_gap);
-      if (!filled) continue;
-      if (const auto length = length_of(*filled, options); length < shortest)
-        shortest = length, found = std::move(*filled);
-    }
-  }
-  return found;
+std::optional<FilledSchedule> fill_weights(const Schedule& order, const GreedyOptions& options, const FillRule& rule) {
+  return Filling(order, options, rule).run();
 }
 
 }  // namespace gantry::schedule

@@ -7,16 +7,21 @@
 
 namespace gantry::schedule {
 
+struct FillRule {
+  double least_gap = 0;         // of a weight gradient's time that must be idle before one fills it
+  double final_gap = 0;         // the same before a row's last action, which others often wait for
+  bool early_forwards = false;  // forwards move up into time that would be idle, where they don't raise the peak
+  int spared = 0;               // activations of room that forwards of a rank's first stage leave when they do
+};
+
+struct FilledSchedule {
+  Schedule schedule;
+  Length length;
+};
+
 // `order` has F and I actions alone (or F and B, which are left as they are). Runs it in simulated time: a W goes where
-// its rank would be idle for at least `least_gap` of its time, and where a forward needs its room. Nothing where a
-// forward finds no room within options.limit, or the order does not end.
-std::optional<Schedule> fill_weights(const Schedule& order, const GreedyOptions& options, double least_gap);
-
-// The same order without its W actions.
-Schedule without_weights(Schedule schedule);
-
-// The best of several orders, each with its weight gradients filled in: the shortest longest rank, then the shortest
-// whole. `found` is what is known so far, or an empty schedule.
-Schedule best_filled(Schedule found, const std::vector<Schedule>& orders, const GreedyOptions& options);
+// its rank would be idle, as the rule says, and where a forward needs its room. Nothing where a forward finds no room
+// within options.limit, or the order does not end.
+std::optional<FilledSchedule> fill_weights(const Schedule& order, const GreedyOptions& options, const FillRule& rule);
 
 }  // namespace gantry::schedule

@@ -20,6 +20,7 @@ struct Generator {
   int default_chunks = 1;
   int max_chunks = 1;
   bool takes_memory_limit = false;
+  bool takes_group_size = false;
   // Returns the compute-only form. The sizes are within bounds: ranks, microbatches >= 1, 1 <= chunks <= max_chunks.
   std::function<Schedule(const PipelineSizes&, const GeneratorOptions&)> make;
 };

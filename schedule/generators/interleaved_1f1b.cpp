@@ -1,7 +1,8 @@
 // Interleaved 1F1B (Narayanan et al., arXiv 2104.04473; Megatron-LM's order): a rank's chunks take turns in groups of
-// microbatches, so that the bubble shrinks by the number of chunks. The last group may be smaller: the order has no
-// need of divisibility.
+// microbatches (Megatron's microbatch_group_size_per_vp_stage), so that the bubble shrinks by the number of chunks. The
+// last group may be smaller: the order has no need of divisibility.
 #include <algorithm>
+#include <fmt/format.h>
 
 #include "gantry/core/error.h"
 #include "gantry/schedule/generators/generator.h"
@@ -40,32 +41,54 @@ std::vector<Action> make_row(int rank, const PipelineSizes& sizes, const std::ve
   return row;
 }
 
-Schedule make_interleaved(const PipelineSizes& sizes, const GeneratorOptions&) {
-  const int group = sizes.ranks;
-  const auto turns = forward_turns(sizes, group);
-  const int total = static_cast<int>(turns.size());
+Schedule with_warmup(const PipelineSizes& sizes, int group, const std::vector<Turn>& turns, int more) {
   Schedule schedule = empty_schedule("interleaved_1f1b", sizes);
-  // A last group that is smaller may need more forwards ahead; all of them always do.
+  for (int rank = 0; rank < sizes.ranks; ++rank) {
+    const int behind = sizes.ranks - rank - 1;
+    const int warmup = sizes.chunks == 1 ? behind : 2 * behind + (sizes.chunks - 1) * group;
+    schedule.actions[rank] = make_row(rank, sizes, turns, warmup + more);
+  }
+  return schedule;
+}
+
+bool is_valid(const Schedule& schedule) {
+  try {
+    validate(schedule);
+    return true;
+  } catch (const ConfigError&) {
+    return false;
+  }
+}
+
+// Megatron-LM's order, where it allows the sizes, always runs.
+bool is_megatrons(const PipelineSizes& sizes, int group) {
+  const int last = sizes.microbatches % group;
+  return sizes.chunks == 1 || last == 0 || last >= sizes.ranks;
+}
+
+int group_of(const PipelineSizes& sizes, const GeneratorOptions& options) {
+  if (options.group_size == 0) return sizes.ranks;
+  if (options.group_size < sizes.ranks)
+    throw ConfigError({"schedule interleaved_1f1b", fmt::format("groups of {} microbatches", options.group_size),
+                       fmt::format("at least as many as the {} ranks", sizes.ranks),
+                       "a chunk's turn would end before its first microbatch has come round"});
+  return options.group_size;
+}
+
+Schedule make_interleaved(const PipelineSizes& sizes, const GeneratorOptions& options) {
+  const int group = group_of(sizes, options);
+  const auto turns = forward_turns(sizes, group);
+  // A last group that is smaller than the ranks may need more forwards ahead; all of them always do.
   for (int more = 0;; ++more) {
-    bool all_ahead = true;
-    for (int rank = 0; rank < sizes.ranks; ++rank) {
-      const int warmup = (sizes.ranks - rank - 1) * 2 + (sizes.chunks - 1) * group + more;
-      all_ahead = all_ahead && warmup >= total;
-      schedule.actions[rank] = make_row(rank, sizes, turns, sizes.chunks == 1 ? sizes.ranks - rank - 1 + more : warmup);
-    }
-    if (all_ahead || sizes.chunks == 1 || sizes.microbatches % group == 0) return schedule;
-    try {
-      validate(schedule);
-      return schedule;
-    } catch (const ConfigError&) {
-    }
+    Schedule schedule = with_warmup(sizes, group, turns, more);
+    if (is_megatrons(sizes, group) || more >= static_cast<int>(turns.size()) || is_valid(schedule)) return schedule;
   }
 }
 
 }  // namespace
 
 Generator interleaved_one_f_one_b() {
-  return {.name = "interleaved_1f1b", .max_chunks = 1000, .make = make_interleaved};
+  return {.name = "interleaved_1f1b", .max_chunks = 1000, .takes_group_size = true, .make = make_interleaved};
 }
 
 }  // namespace gantry::schedule

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdint>
+#include <fmt/format.h>
 
 #include "gantry/core/error.h"
 #include "gantry/schedule/generators/generator.h"
@@ -62,6 +63,18 @@ void check_sizes(const Generator& generator, const PipelineSizes& sizes) {
                        "at most " + std::to_string(kMaxForwards) + " forwards", ""});
 }
 
+void check_options(const Generator& generator, const GeneratorOptions& options) {
+  const std::string where = "schedule " + generator.name;
+  if (options.memory_limit != 0 && !generator.takes_memory_limit)
+    throw ConfigError({where, "it has no memory limit to set", "", "leave the memory limit out"});
+  if (options.group_size != 0 && !generator.takes_group_size)
+    throw ConfigError({where, "it has no group size to set", "", "leave the group size out"});
+  if (!(options.memory_limit >= 0))
+    throw ConfigError({where, fmt::format("a memory limit of {} activations", options.memory_limit), "above 0", ""});
+  if (options.group_size < 0)
+    throw ConfigError({where, fmt::format("groups of {} microbatches", options.group_size), "at least 1", ""});
+}
+
 }  // namespace
 
 const std::vector<Generator>& generators() {
@@ -86,8 +99,7 @@ Schedule generate(const std::string& name, int ranks, int microbatches, int chun
   const Generator& generator = find_generator(name);
   const PipelineSizes sizes{ranks, microbatches, chunks == 0 ? generator.default_chunks : chunks};
   check_sizes(generator, sizes);
-  if (options.memory_limit != 0 && !generator.takes_memory_limit)
-    throw ConfigError({"schedule " + name, "it has no memory limit to set", "", "leave the memory limit out"});
+  check_options(generator, options);
   return generator.make(sizes, options);
 }
 

@@ -1,91 +1,156 @@
 #include "gantry/schedule/generators/v_pattern.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
+#include <map>
+#include <optional>
+#include <tuple>
 
 namespace gantry::schedule {
 namespace {
 
-// Per chunk: a forward, an input gradient and a weight gradient of one unit each; two chunks a rank.
+// Two chunks a rank, each with a forward, an input gradient and a weight gradient of one unit.
 constexpr int kPeriod = 6;
-constexpr int kLongestTurn = 5;
-constexpr int kMoreWaiting = 4;  // than the turns that wait least
+constexpr unsigned kWholePeriod = (1u << kPeriod) - 1;
+constexpr int kSteps = 3;  // distances that are tried for each leg
+constexpr std::size_t kMostBlocks = 400;
 
-// Distances in units between neighbouring stages on the four legs (forward down and up, backward down and up), and
-// waits at the three turns between them.
+// When each rank starts its four actions of microbatch 0: the forward of its near and its far chunk, the backward of
+// the far and the near one.
 struct Block {
-  std::array<int, 4> step;
-  std::array<int, 3> turn;
+  std::vector<std::array<int, 4>> starts;
+  int backward = 1;  // units that a backward takes: 2 where it is whole
+
+  int length() const { return starts[0][3] + backward; }
 };
 
-// When the rank runs the four actions of microbatch 0: forward of both chunks, backward of both.
-std::array<int, 4> starts(const Block& block, int rank, int ranks) {
-  const int last = ranks - 1, back = last - rank;
-  const int top = last * block.step[0] + 1 + block.turn[0];         // the second chunk's first stage
-  const int loss = top + last * block.step[1] + 1 + block.turn[1];  // the first backward
-  const int bottom = loss + last * block.step[2] + 1 + block.turn[2];
-  return {rank * block.step[0], top + back * block.step[1], loss + rank * block.step[2], bottom + back * block.step[3]};
+// The legs of a microbatch's way: forward down and up the ranks, backward down and up.
+struct Distances {
+  std::array<int, 4> step;  // at least so much between neighbouring ranks
+  std::array<int, 2> turn;  // waits before the forward comes back, and before the backward
+};
+
+// The units of the period that an action takes, as bits.
+unsigned slots_of(int time, int units) {
+  const unsigned bits = ((1u << units) - 1) << time % kPeriod;
+  return (bits | bits >> kPeriod) & kWholePeriod;
 }
 
-bool fits(const Block& block, int ranks) {
-  for (int rank = 0; rank < ranks; ++rank) {
-    unsigned taken = 0;
-    const auto times = starts(block, rank, ranks);
-    for (const int time : times) {
-      const unsigned slot = 1u << (time % kPeriod);
-      if (taken & slot) return false;
-      taken |= slot;
+// Each action goes where its rank is free in every period, as early as the distances allow.
+std::optional<Block> place(const Distances& distances, int ranks, int backward) {
+  Block block{std::vector<std::array<int, 4>>(ranks), backward};
+  std::vector<unsigned> taken(ranks, 0);
+  int time = 0;
+  for (int leg = 0; leg < 4; ++leg) {
+    const int units = leg < 2 ? 1 : backward;
+    if (leg > 0) time += (leg == 3 ? backward : 1) + (leg < 3 ? distances.turn[leg - 1] : 0);
+    for (int i = 0; i < ranks; ++i) {
+      const int rank = leg % 2 == 0 ? i : ranks - 1 - i;
+      if (i > 0) time += distances.step[leg];
+      for (int tried = 0; taken[rank] & slots_of(time, units); ++tried, ++time)
+        if (tried == kPeriod) return std::nullopt;
+      taken[rank] |= slots_of(time, units);
+      block.starts[rank][leg] = time;
     }
   }
-  return true;
+  return block;
+}
+
+// The most chunk activations that a rank holds when the block is repeated for ever. It rises where a forward starts.
+int peak_of(const Block& block) {
+  int peak = 0;
+  for (const auto& times : block.starts) {
+    for (const int now : {times[0], times[1]}) {
+      int held = 0;
+      for (const auto& [from, to] : {std::pair(times[0], times[3]), std::pair(times[1], times[2])}) {
+        const int length = to + block.backward - from, phase = ((now - from) % kPeriod + kPeriod) % kPeriod;
+        if (length > phase) held += (length - phase - 1) / kPeriod + 1;
+      }
+      peak = std::max(peak, held);
+    }
+  }
+  return peak;
+}
+
+// The row of one rank: its four actions, each repeated every period, by time.
+void repeat(const std::array<int, 4>& times, const std::array<Action, 4>& actions, int microbatches,
+            std::vector<Action>& row) {
+  std::array<int, 4> next{};  // microbatch of each
+  const std::size_t total = 4 * static_cast<std::size_t>(microbatches);
+  row.reserve(total);
+  while (row.size() < total) {
+    int first = -1;
+    std::int64_t earliest = 0;
+    for (int i = 0; i < 4; ++i) {
+      const std::int64_t time = times[i] + std::int64_t{kPeriod} * next[i];
+      if (next[i] < microbatches && (first < 0 || time < earliest)) first = i, earliest = time;
+    }
+    row.push_back(actions[first]);
+    row.back().microbatch = next[first]++;
+  }
 }
 
 Schedule repeat(const Block& block, const Schedule& placed) {
   Schedule order = placed;
-  const int ranks = placed.ranks();
-  for (int rank = 0; rank < ranks; ++rank) {
-    const auto times = starts(block, rank, ranks);
+  const auto backward = block.backward == 1 ? ActionKind::kInputGradient : ActionKind::kBackward;
+  for (int rank = 0; rank < placed.ranks(); ++rank) {
     const int near = placed.stages_of_rank[rank][0], far = placed.stages_of_rank[rank][1];
-    std::vector<std::pair<std::int64_t, Action>> timed;
-    for (int microbatch = 0; microbatch < placed.microbatches; ++microbatch) {
-      const std::int64_t shift = std::int64_t{kPeriod} * microbatch;
-      timed.push_back({times[0] + shift, {ActionKind::kForward, near, microbatch}});
-      timed.push_back({times[1] + shift, {ActionKind::kForward, far, microbatch}});
-      timed.push_back({times[2] + shift, {ActionKind::kInputGradient, far, microbatch}});
-      timed.push_back({times[3] + shift, {ActionKind::kInputGradient, near, microbatch}});
-    }
-    std::ranges::stable_sort(timed, {}, [](const auto& each) { return each.first; });
-    for (const auto& [time, action] : timed) order.actions[rank].push_back(action);
+    const std::array<Action, 4> actions = {Action{ActionKind::kForward, near}, Action{ActionKind::kForward, far},
+                                           Action{backward, far}, Action{backward, near}};
+    repeat(block.starts[rank], actions, placed.microbatches, order.actions[rank]);
   }
   return order;
 }
 
-// The turns that wait least in all, or little more, and fit.
-std::vector<Block> blocks_of(const std::array<int, 4>& step, int ranks) {
+// Different blocks, the best first.
+std::vector<Block> blocks(int ranks, int limit, int backward) {
+  using Figures = std::tuple<bool, int, std::vector<std::array<int, 4>>>;
+  std::map<Figures, Block> ranked;
+  for (int choice = 0; choice < kSteps * kSteps * kSteps * kSteps * kPeriod * kPeriod; ++choice) {
+    int left = choice;
+    Distances distances;
+    for (int leg = 0; leg < 4; ++leg, left /= kSteps) distances.step[leg] = left % kSteps + (leg < 2 ? 1 : backward);
+    for (int turn = 0; turn < 2; ++turn, left /= kPeriod) distances.turn[turn] = left % kPeriod;
+    if (auto block = place(distances, ranks, backward))
+      ranked.try_emplace({peak_of(*block) > limit, block->length(), block->starts}, *block);
+  }
   std::vector<Block> found;
-  int least = 3 * kLongestTurn + 1;
-  for (int sum = 0; sum <= 3 * kLongestTurn && sum <= least + kMoreWaiting; ++sum)
-    for (int first = 0; first <= std::min(sum, kLongestTurn); ++first)
-      for (int second = 0; second <= std::min(sum - first, kLongestTurn); ++second) {
-        const int third = sum - first - second;
-        const Block block{step, {first, second, third}};
-        if (third > kLongestTurn || !fits(block, ranks)) continue;
-        least = std::min(least, sum);
-        found.push_back(block);
-      }
+  for (const auto& [figures, block] : ranked)
+    if (found.size() < kMostBlocks) found.push_back(block);
   return found;
 }
 
 }  // namespace
 
-std::vector<Schedule> v_pattern_orders(const Schedule& placed) {
-  std::vector<Schedule> orders;
-  for (int choice = 0; choice < 81; ++choice) {
-    std::array<int, 4> step;
-    for (int leg = 0, left = choice; leg < 4; ++leg, left /= 3) step[leg] = left % 3 + 1;
-    for (const Block& block : blocks_of(step, placed.ranks())) orders.push_back(repeat(block, placed));
-  }
+std::vector<std::function<Schedule()>> v_pattern_orders(const Schedule& placed, int limit, bool split_backward) {
+  std::vector<std::function<Schedule()>> orders;
+  for (const Block& block : blocks(placed.ranks(), limit, split_backward ? 1 : 2))
+    orders.push_back([&placed, block] { return repeat(block, placed); });
   return orders;
+}
+
+Schedule v_zero_bubble_order(const Schedule& placed) {
+  Schedule order = placed;
+  const int ranks = placed.ranks();
+  // Made for enough microbatches to fill the pipeline; fewer leave the last ones out.
+  order.microbatches = std::max(placed.microbatches, 2 * ranks - 1);
+  for (int rank = 0; rank < ranks; ++rank) {
+    int forwards[2] = {0, 0}, backwards[2] = {0, 0};
+    auto& row = order.actions[rank];
+    const auto& stages = placed.stages_of_rank[rank];
+    auto add = [&](ActionKind kind, int chunk, int& next) {
+      if (next < order.microbatches) row.push_back({kind, stages[chunk], next++});
+    };
+    auto forward = [&](int chunk) { add(ActionKind::kForward, chunk, forwards[chunk]); };
+    auto backward = [&](int chunk) { add(ActionKind::kInputGradient, chunk, backwards[chunk]); };
+    for (int i = 0; i < 2 * (ranks - rank) - 1; ++i) forward(0);
+    for (int i = 0; i < rank; ++i) forward(1), forward(0);
+    for (int i = 0; i < ranks - rank; ++i) forward(1), backward(1);
+    while (forwards[1] < order.microbatches) forward(0), backward(0), forward(1), backward(1);
+    for (int i = 0; i < ranks; ++i) backward(0), backward(1);
+  }
+  return first_microbatches(std::move(order), placed.microbatches);
 }
 
 }  // namespace gantry::schedule

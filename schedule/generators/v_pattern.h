@@ -1,15 +1,21 @@
-// Building blocks of V schedules (Qi et al., arXiv 2405.15362): one microbatch's forwards and backwards at fixed
-// distances, repeated every period. Short distances hold few activations.
+// Orders of F and I (or F and B) for V schedules (Qi et al., arXiv 2405.15362).
 #pragma once
 
-#include <array>
+#include <functional>
+#include <vector>
 
-#include "gantry/schedule/generators/greedy.h"
+#include "gantry/schedule/schedule.h"
 
 namespace gantry::schedule {
 
-// Orders of F and I that repeat a block without two actions of a rank at one time, for blocks whose steps
-// between neighbouring stages are 1 to 3 units and whose turns wait as little as they can.
-std::vector<Schedule> v_pattern_orders(const Schedule& placed);
+// Building blocks: one microbatch's forwards and backwards at fixed distances, repeated every period without two
+// actions of a rank at one time. Short distances hold few activations. Those that keep the limit when they are repeated
+// for ever come first, and among them the shortest; without split_backward the backwards are whole and take twice the
+// time. Each order is made when it is asked for. `placed` must outlive them.
+std::vector<std::function<Schedule()>> v_pattern_orders(const Schedule& placed, int limit, bool split_backward);
+
+// The order of ZB-V, made by hand for F, I and W of equal times and 2 p chunk activations: a rank runs ahead until
+// the first gradient can be there, then takes a forward and a backward of each chunk in turn.
+Schedule v_zero_bubble_order(const Schedule& placed);
 
 }  // namespace gantry::schedule

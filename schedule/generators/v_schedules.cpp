@@ -2,18 +2,12 @@
 // first and the last stage are on one rank, so that activations live shortly where many are held. They differ in how
 // many chunk activations a rank may hold: zb_v as many as 1F1B (2 p chunks), v_half about half, v_min about a third;
 // v_1f1b is v_half without splitting the backward.
-#include "gantry/schedule/generators/fill_weights.h"
+#include "gantry/schedule/generators/fill_search.h"
 #include "gantry/schedule/generators/v_pattern.h"
 #include "gantry/schedule/generators/v_placement.h"
 
 namespace gantry::schedule {
 namespace {
-
-void unsplit(Schedule& order) {
-  for (auto& row : order.actions)
-    for (auto& action : row)
-      if (action.kind == ActionKind::kInputGradient) action.kind = ActionKind::kBackward;
-}
 
 Generator v_generator(const std::string& name, int (*limit)(int ranks), bool split_backward) {
   auto make = [=](const PipelineSizes& sizes, const GeneratorOptions& options) {
@@ -24,12 +18,15 @@ Generator v_generator(const std::string& name, int (*limit)(int ranks), bool spl
                                .hop = options.hop,
                                .limit = limit(sizes.ranks),
                                .split_backward = split_backward};
+    FillSearch search(filled);
     const Schedule greedy = make_greedy(placed, filled);
-    auto orders = v_pattern_orders(placed);
-    if (!split_backward)
-      for (auto& order : orders) unsplit(order);
-    orders.push_back(without_weights(greedy));
-    return best_filled(greedy, orders, filled);
+    search.try_finished(greedy);
+    if (split_backward) {
+      search.try_order(without_weights(greedy));
+      search.try_order(v_zero_bubble_order(placed));
+    }
+    search.try_orders(v_pattern_orders(placed, filled.limit, split_backward));
+    return search.best();
   };
   return {.name = name, .default_chunks = 2, .max_chunks = 2, .make = make};
 }

@@ -2,7 +2,7 @@
 // p where nobody says otherwise.
 #include <algorithm>
 
-#include "gantry/schedule/generators/fill_weights.h"
+#include "gantry/schedule/generators/fill_search.h"
 
 namespace gantry::schedule {
 namespace {
@@ -32,6 +32,35 @@ std::vector<int> lead(const PipelineSizes& sizes, int quarters, int less, int li
   return ahead;
 }
 
+// The lead that is best, or the first.
+std::vector<int> try_leads(FillSearch& search, const PipelineSizes& sizes, int limit) {
+  std::vector<int> best = lead(sizes, 4, 0, limit);
+  for (int quarters = 4; quarters <= 12; ++quarters)
+    for (const int less : {0, 1}) {
+      if (search.exhausted()) return best;
+      auto ahead = lead(sizes, quarters, less, limit);
+      if (search.try_order(order_of(sizes, ahead))) best = std::move(ahead);
+    }
+  return best;
+}
+
+// One forward more or less ahead, on one rank or on all up to it, as long as that helps.
+void improve_lead(FillSearch& search, const PipelineSizes& sizes, int limit, std::vector<int> ahead) {
+  for (bool helped = true; helped;) {
+    helped = false;
+    for (int rank = 0; rank < sizes.ranks; ++rank)
+      for (const int first : {rank, 0})
+        for (const int more : {1, -1}) {
+          if (search.exhausted()) return;
+          auto changed = ahead;
+          for (int each = first; each <= rank; ++each) changed[each] = std::clamp(ahead[each] + more, 1, limit);
+          if (changed == ahead || !search.try_order(order_of(sizes, changed))) continue;
+          ahead = std::move(changed);
+          helped = true;
+        }
+  }
+}
+
 Schedule make_zb_auto(const PipelineSizes& sizes, const GeneratorOptions& options) {
   const double asked = options.memory_limit > 0 ? options.memory_limit : sizes.ranks;
   GreedyOptions filled{.forward = options.forward,
@@ -40,15 +69,22 @@ Schedule make_zb_auto(const PipelineSizes& sizes, const GeneratorOptions& option
                        .hop = options.hop,
                        .limit = std::max(1, static_cast<int>(std::min(asked, 1e9))),
                        .split_backward = true};
-  Schedule best = make_greedy(empty_schedule("zb_auto", sizes), filled);
-  std::vector<Schedule> orders{without_weights(best)};
-  for (int quarters = 4; quarters <= 12; ++quarters)
-    for (const int less : {0, 1}) orders.push_back(order_of(sizes, lead(sizes, quarters, less, filled.limit)));
-  best = best_filled(best, orders, filled);
-  if (asked <= sizes.ranks) return best;
-  filled.waiting_share = kWaitingShare;
-  orders.push_back(without_weights(make_greedy(empty_schedule("zb_auto", sizes), filled)));
-  return best_filled(best, orders, filled);
+  FillSearch search(filled);
+  const Schedule placed = empty_schedule("zb_auto", sizes);
+  const Schedule greedy = make_greedy(placed, filled);
+  search.try_finished(greedy);
+  search.try_order(without_weights(greedy));
+  auto ahead = try_leads(search, sizes, filled.limit);
+  if (asked > sizes.ranks) {
+    filled.waiting_share = kWaitingShare;
+    search.allow(filled);
+    search.try_order(without_weights(greedy));
+    search.try_order(without_weights(make_greedy(placed, filled)));
+    ahead = try_leads(search, sizes, filled.limit);
+  }
+  improve_lead(search, sizes, filled.limit, ahead);
+  if (asked > sizes.ranks) search.improve_by_swaps();
+  return search.best();
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <functional>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "gantry/core/error.h"
@@ -37,15 +39,49 @@ TEST(Acceptance, D4DistributeLayersPutsTheRemainderInTheMiddle) {
   EXPECT_THROW(distribute_layers(3, 4), ConfigError);
 }
 
-TEST(DistributeLayers, BalancedIsTheBestOfAllWays) {
-  for (int layers = 3; layers <= 9; ++layers) {
-    const auto counts = distribute_layers_balanced(layers, 3, 0.3, 1.4);
-    const auto cost = [](int a, int b, int c) { return std::max({a + 0.3, b + 0.0, c + 1.4}); };
-    double best = 1e9;
-    for (int a = 1; a <= layers - 2; ++a)
-      for (int b = 1; a + b < layers; ++b) best = std::min(best, cost(a, b, layers - a - b));
-    EXPECT_DOUBLE_EQ(cost(counts[0], counts[1], counts[2]), best) << layers;
+// The costs of all stages, the heaviest first.
+std::vector<double> loads(Counts counts, double first_cost, double last_cost) {
+  std::vector<double> loads(counts.begin(), counts.end());
+  loads.front() += first_cost;
+  loads.back() += last_cost;
+  std::sort(loads.rbegin(), loads.rend());
+  return loads;
+}
+
+void try_all_ways(Counts& counts, std::size_t stage, int left, const std::function<void()>& each) {
+  if (stage + 1 == counts.size()) {
+    counts[stage] = left;
+    return each();
   }
+  for (counts[stage] = 1; counts[stage] <= left - static_cast<int>(counts.size() - stage - 1); ++counts[stage])
+    try_all_ways(counts, stage + 1, left - counts[stage], each);
+}
+
+TEST(DistributeLayers, BalancedIsTheBestOfAllWays) {
+  for (const auto& [first, last] : {std::pair(0.3, 1.4), std::pair(0.0, 0.0), std::pair(0.1, 4.5), std::pair(2.5, 0.5)})
+    for (const int stages : {1, 2, 3, 4})
+      for (int layers = stages; layers <= 9; ++layers) {
+        const auto found = loads(distribute_layers_balanced(layers, stages, first, last), first, last);
+        Counts counts(stages);
+        try_all_ways(counts, 0, layers, [&, first = first, last = last] {
+          const auto other = loads(counts, first, last);
+          for (std::size_t i = 0; i < found.size(); ++i) {
+            ASSERT_LE(found[i], other[i] + 1e-9) << ::testing::PrintToString(counts);
+            if (found[i] < other[i] - 1e-9) break;
+          }
+        });
+      }
+}
+
+TEST(DistributeLayers, BalancedHoldsEveryLayerOnce) {
+  EXPECT_EQ(distribute_layers_balanced(30, 4, 0.1, 1), (Counts{7, 8, 8, 7}));
+  const Counts large = distribute_layers_balanced(80, 32, 0.1, 1);
+  EXPECT_EQ(std::accumulate(large.begin(), large.end(), 0), 80);
+  EXPECT_EQ(large.front(), 2);
+  EXPECT_EQ(large.back(), 2);
+  EXPECT_EQ(*std::max_element(large.begin(), large.end()), 3);
+  EXPECT_EQ(distribute_layers_balanced(8, 3, 0, 100), (Counts{3, 4, 1}));
+  EXPECT_THROW(distribute_layers_balanced(3, 4, 0.1, 1), ConfigError);
 }
 
 TEST(LayoutString, ReadsMegatronsFormAndPointsAtFaults) {
@@ -77,6 +113,24 @@ TEST(ScheduleChoice, LayersAreThoseThatTheKeySays) {
   EXPECT_EQ(layers_per_stage(schedule, 3, 2), (Counts{2, 1}));
   schedule.layers.emplace<Counts>({1, 2});
   EXPECT_EQ(layers_per_stage(schedule, 3, 2), (Counts{1, 2}));
+}
+
+TEST(ScheduleChoice, TheHeadIsWeighedByItsMatrix) {
+  const auto gpt2 = end_costs_in({{"n_embd", 768}, {"n_head", 12}, {"n_inner", nullptr}, {"vocab_size", 50257}});
+  EXPECT_NEAR(gpt2.head, 50257.0 / (12 * 768), 1e-12);
+  // Llama 3 8B: 32 heads of 128, 8 key heads, a gated feed-forward of 14336.
+  const auto llama = end_costs_in({{"hidden_size", 4096},
+                                   {"num_attention_heads", 32},
+                                   {"num_key_value_heads", 8},
+                                   {"intermediate_size", 14336},
+                                   {"rms_norm_eps", 1e-5},
+                                   {"vocab_size", 128256}});
+  EXPECT_NEAR(llama.head, 128256.0 / (2.5 * 4096 + 3 * 14336), 1e-12);
+  for (const nlohmann::json& keys : {nlohmann::json::object(), nlohmann::json(3), nlohmann::json{{"n_embd", "x"}}})
+    EXPECT_EQ(end_costs_in(keys).head, EndCosts{}.head);
+  ScheduleConfig schedule;
+  schedule.layers.emplace<std::string>("balanced");
+  EXPECT_EQ(layers_per_stage(schedule, 12, 4, gpt2), (Counts{3, 4, 4, 1}));
 }
 
 TEST(LayerRanges, RefusesCountsThatDoNotAddUp) {

@@ -84,6 +84,20 @@ TEST(ScheduleCommand, SimulatePrintsTheAgreedJson) {
   EXPECT_THAT(run("simulate 1f1b -p 4 -m 8").out, HasSubstr("27.27%"));
 }
 
+TEST(ScheduleCommand, SimulateTakesTimesByStage) {
+  const auto result = run("simulate gpipe -p 2 -m 1 --stage-times 1,1,1,0.5/2,2,2,0 --json");
+  EXPECT_EQ(nlohmann::json::parse(result.out)["makespan_global"], 1 + 0.5 + 2 + 4 + 2) << result.error;
+  EXPECT_EQ(run("simulate gpipe -p 2 -m 1 --stage-times 1,1,1,0.5").exit_code, 2);
+  EXPECT_EQ(run("simulate gpipe -p 2 -m 1 --stage-times 1,1,1/1,1,1").exit_code, 2);
+}
+
+TEST(ScheduleCommand, GroupSizeIsMegatrons) {
+  EXPECT_THAT(run("show interleaved_1f1b -p 2 -m 8 -v 2 --group-size 4 --csv").out, StartsWith("0F0,0F1,0F2,0F3,2F0"));
+  EXPECT_EQ(run("show interleaved_1f1b -p 2 -m 8 -v 2 --group-size 1").exit_code, 3);
+  EXPECT_EQ(run("show interleaved_1f1b -p 2 -m 8 -v 2 --group-size 0").exit_code, 2);
+  EXPECT_EQ(run("show 1f1b -p 2 -m 8 --group-size 4").exit_code, 3);
+}
+
 TEST(ScheduleCommand, FilesSayTheirSizesThemselves) {
   const std::string path = write_csv("sound", run("show 1f1b -p 2 -m 3 --csv --lowered").out);
   EXPECT_THAT(run("check " + path).out, HasSubstr("2 ranks, 2 stages, 3 microbatches"));

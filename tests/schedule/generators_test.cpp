@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "gantry/core/error.h"
@@ -87,24 +88,22 @@ TEST(Generators, OrdersAreThoseOfTheReferenceWhereTheyAreDefined) {
   EXPECT_GE(compared, 20);
 }
 
-// Heuristics are measured by what they cost. zb_v is half a unit behind the authors' in its longest rank where there
-// are few microbatches, v_1f1b further where there are four ranks.
-TEST(Generators, HeuristicsCostWhatTheReferencesDoAtNoMoreMemory) {
+// Heuristics are measured by what they cost.
+TEST(Generators, HeuristicsCostAtMostWhatTheReferencesDoAtNoMoreMemory) {
+  const std::set<std::string> heuristics = {"zb_auto_1p", "zb_auto_2p", "zbv", "v_half", "v_min", "v_1f1b"};
   int compared = 0;
   const auto cases = golden("unit_cost.json");
   for (const auto& [name, expected] : cases.items()) {
-    const std::string kind = expected["schedule"];
-    const bool exact = kind == "zb_auto_1p" || kind == "zb_auto_2p" || kind == "v_half" || kind == "v_min";
-    if (!exact && kind != "zbv") continue;
+    if (!heuristics.contains(expected["schedule"])) continue;
     SCOPED_TRACE(name);
     ++compared;
     const Simulation simulation = simulate(schedule_of(expected));
-    EXPECT_LE(simulation.makespan_max_rank, expected["makespan_maxstage"].get<double>() + (exact ? 0 : 0.5));
+    EXPECT_LE(simulation.makespan_max_rank, expected["makespan_maxstage"].get<double>());
     EXPECT_LE(simulation.makespan_global, expected["makespan_global"].get<double>());
     EXPECT_LE(largest(simulation.peak_activations),
               largest(expected["peak_act_chunks_per_rank"].get<std::vector<int>>()));
   }
-  EXPECT_EQ(compared, 25);
+  EXPECT_EQ(compared, 30);
 }
 
 TEST(Generators, DualPipeVIsTheAuthorsOwn) {
@@ -147,8 +146,7 @@ TEST(Generators, BubbleRatesOfTheZeroBubblePaper) {
     EXPECT_NEAR(rate("zb_h1"), rates[5].get<double>(), 5.1e-5);
     EXPECT_NEAR(rate("zb_h2"), rates[6].get<double>(), 5.1e-5);
     EXPECT_LE(rate("zb_auto", ranks), rates[7].get<double>() + 5.1e-5);
-    // The first line of ZB-2p is 0.0013 behind the paper's search.
-    EXPECT_LE(rate("zb_auto", 2 * ranks), rates[8].get<double>() + (i == 0 ? 1.4e-3 : 5.1e-5));
+    EXPECT_LE(rate("zb_auto", 2 * ranks), rates[8].get<double>() + 5.1e-5);
   }
 }
 

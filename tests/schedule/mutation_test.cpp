@@ -1,6 +1,7 @@
 // Random damage to valid schedules: validate() must refuse what an independent brute-force run can't finish, and accept
 // what it can.
 #include <gtest/gtest.h>
+#include <sstream>
 
 #include "gantry/core/error.h"
 #include "gantry/schedule/validate.h"
@@ -41,7 +42,7 @@ void retarget(Action& action, const Schedule& schedule, RandomSchedule& random) 
 
 void mutate(Schedule& schedule, RandomSchedule& random) {
   const Place place = pick(schedule, random);
-  switch (random.below(6)) {
+  switch (random.below(7)) {
     case 0:
       std::swap(place.action(), pick(schedule, random).action());
       return;
@@ -60,6 +61,13 @@ void mutate(Schedule& schedule, RandomSchedule& random) {
     case 4:
       retarget(place.action(), schedule, random);
       return;
+    case 5: {  // to another place of its row
+      const Action moved = place.action();
+      auto& row = *place.row;
+      row.erase(row.begin() + place.position);
+      row.insert(row.begin() + random.below(static_cast<int>(row.size()) + 1), moved);
+      return;
+    }
     default:
       place.action().overlaps_next = !place.action().overlaps_next;
       return;
@@ -75,39 +83,102 @@ bool is_accepted(const Schedule& schedule) {
   }
 }
 
-Schedule base_schedule(RandomSchedule& random) {
-  Schedule schedule;
-  switch (random.below(3)) {
-    case 0:
-      schedule = generate("1f1b", 1 + random.below(4), 1 + random.below(5));
-      break;
-    case 1:
-      schedule = generate("gpipe", 1 + random.below(4), 1 + random.below(5));
-      break;
-    default:
-      schedule = random.make(4, 2, 4);
-  }
-  if (random.below(8) == 0) schedule = forward_only(schedule);
-  return random.below(2) == 0 ? lower(schedule) : schedule;
+bool is_empty(const Schedule& schedule) {
+  return std::ranges::all_of(schedule.actions, [](const auto& row) { return row.empty(); });
 }
 
-TEST(Mutations, AreRefusedExactlyWhenABruteForceRunFails) {
-  RandomSchedule random(2024);
+// Of every kind, compute-only and lowered, with and without backwards.
+class Pool {
+ public:
+  Pool(RandomSchedule& random, const std::string& generator, int count) {
+    for (int i = 0; i < count; ++i) add(generator.empty() ? random.make(4, 3, 5) : random.make(generator, 5, 7));
+  }
+
+  const Schedule& pick(RandomSchedule& random) const { return all_[random.below(static_cast<int>(all_.size()))]; }
+
+ private:
+  void add(const Schedule& schedule) {
+    for (const Schedule& each : {schedule, schedule, forward_only(schedule)}) {
+      all_.push_back(each);
+      all_.push_back(lower(each));
+    }
+  }
+
+  std::vector<Schedule> all_;
+};
+
+struct Outcomes {
   int refused = 0;
   int still_valid = 0;
-  for (int i = 0; i < 30'000; ++i) {
-    Schedule schedule = base_schedule(random);
-    for (int n = 1 + random.below(2); n > 0; --n) {
-      if (std::ranges::all_of(schedule.actions, [](const auto& row) { return row.empty(); })) break;
-      mutate(schedule, random);
-    }
+};
+
+// One mutation or two of schedules from the pool.
+Outcomes mutate_and_compare(const Pool& pool, RandomSchedule& random, int count) {
+  Outcomes outcomes;
+  for (int i = 0; i < count; ++i) {
+    Schedule schedule = pool.pick(random);
+    for (int n = 1 + random.below(2); n > 0 && !is_empty(schedule); --n) mutate(schedule, random);
     const bool expected = Judge(schedule).is_valid();
-    ASSERT_EQ(is_accepted(schedule), expected) << i << "\n" << to_csv(schedule);
-    ++(expected ? still_valid : refused);
+    EXPECT_EQ(is_accepted(schedule), expected) << i << "\n" << to_csv(schedule);
+    if (::testing::Test::HasFailure()) break;
+    ++(expected ? outcomes.still_valid : outcomes.refused);
   }
+  return outcomes;
+}
+
+class Mutations : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(Mutations, AreRefusedExactlyWhenABruteForceRunFails) {
+  RandomSchedule random(2024);
+  const Pool pool(random, GetParam(), GetParam().empty() ? 300 : 12);
+  const Outcomes outcomes = mutate_and_compare(pool, random, 3'000);
   // Both outcomes must have been tried, or the comparison shows nothing.
-  EXPECT_GT(refused, 10'000);
-  EXPECT_GT(still_valid, 2'000);
+  EXPECT_GT(outcomes.refused, 500);
+  EXPECT_GT(outcomes.still_valid, 100);
+}
+
+std::vector<std::string> kinds() {
+  auto names = generator_names();
+  names.emplace_back();  // random placements, split and whole backwards, overlapped pairs
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Schedules, Mutations, ::testing::ValuesIn(kinds()), [](const auto& named) {
+  return named.param.empty() ? std::string("any") : "of_" + named.param;
+});
+
+// What the text says, written as to_csv() writes it: spaces around an action, and idle cells, are allowed.
+std::string tidied(std::string text) {
+  std::erase_if(text, [](char c) { return c == ' ' || c == '\t'; });
+  std::string tidy;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line); tidy += line + "\n") {
+    for (std::size_t comma; (comma = line.find(",,")) != std::string::npos;) line.erase(comma, 1);
+    if (line.starts_with(',')) line.erase(0, 1);
+    if (line.ends_with(',')) line.pop_back();
+  }
+  return tidy;
+}
+
+// Text that a careless reader would take for an action is refused, or means what it is written as.
+TEST(MutatedText, IsRefusedOrReadsBackTheSame) {
+  RandomSchedule random(7);
+  const std::string characters = "0123456789FBIWSENDRCV_();, x-.\t\"#";
+  int refused = 0;
+  for (int i = 0; i < 10'000; ++i) {
+    std::string text = to_csv(random.below(2) == 0 ? random.make(3, 2, 3) : lower(random.make(3, 2, 3)));
+    const auto at = static_cast<std::size_t>(random.below(static_cast<int>(text.size())));
+    const char character = characters[random.below(static_cast<int>(characters.size()))];
+    text.replace(at, static_cast<std::size_t>(random.below(2)), 1, character);
+    try {
+      const Schedule schedule = from_csv(text, "mutated");
+      ASSERT_EQ(to_csv(schedule), tidied(text)) << text;
+      ASSERT_EQ(is_accepted(schedule), Judge(schedule).is_valid()) << text;
+    } catch (const ConfigError&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 5'000);
 }
 
 }  // namespace

@@ -19,6 +19,22 @@ class RandomSchedule {
 
   int below(int bound) { return std::uniform_int_distribution<int>(0, bound - 1)(random_); }
 
+  double between(double low, double high) { return std::uniform_real_distribution<double>(low, high)(random_); }
+
+  // A generator's schedule of random sizes, chunks, times and, where it takes one, memory limit or group size.
+  Schedule make(const std::string& generator, int max_ranks, int max_microbatches) {
+    const int ranks = 1 + below(max_ranks), microbatches = 1 + below(max_microbatches);
+    const bool any_chunks = generator == "interleaved_1f1b" || generator == "breadth_first";
+    GeneratorOptions options{.forward = between(0.5, 2),
+                             .input_gradient = between(0.5, 2),
+                             .weight_gradient = between(0.1, 2),
+                             .hop = below(2) == 0 ? 0 : between(0, 0.5)};
+    if (below(2) == 0) options = {};
+    if (generator == "zb_auto" && below(2) == 0) options.memory_limit = 1 + below(3 * ranks);
+    if (generator == "interleaved_1f1b" && below(2) == 0) options.group_size = ranks + below(4);
+    return generate(generator, ranks, microbatches, any_chunks ? 1 + below(3) : 0, options);
+  }
+
   // Any placement, split and whole backwards, overlapped pairs, and an order that a random run has shown to work.
   Schedule make(int max_ranks, int max_chunks, int max_microbatches) {
     Schedule schedule;

@@ -100,6 +100,47 @@ TEST(Simulate, AnOverlappedPairCostsTheSumOfItsParts) {
   EXPECT_EQ(two.timeline[0][3].start, 6);
 }
 
+TEST(Simulate, EveryStageHasItsOwnTimesAndMessages) {
+  Costs costs;
+  costs.stages = {{.forward = 1, .input_gradient = 2, .weight_gradient = 3, .send_forward = 0.5},
+                  {.forward = 4, .input_gradient = 5, .weight_gradient = 6, .send_backward = 0.25}};
+  const Simulation simulation = simulate(from_csv("0F0,0I0,0W0\n1F0,1B0\n", "own"), costs);
+  EXPECT_EQ(simulation.timeline[1][0].start, 1.5);
+  EXPECT_EQ(simulation.timeline[1][1].end, 16.5);  // 1.5 + 4 + (5 + 6)
+  EXPECT_EQ(simulation.timeline[0][1].start, 16.75);
+  EXPECT_EQ(simulation.makespan_global, 21.75);  // with an optimizer barrier
+  EXPECT_EQ(simulation.makespan_max_rank, 21.75);
+  EXPECT_DOUBLE_EQ(simulation.bubble_rate, (21.75 - (6 + 15) / 2.0) / 21.75);
+}
+
+TEST(Simulate, CostsByStageThatAreAllAlikeAreCostsOfTheRank) {
+  const Schedule schedule = generate("zb_v", 3, 7);
+  Costs by_stage;
+  by_stage.stages.assign(6, {0.5, 0.75, 0.25, 0.125, 0.125});
+  const Simulation expected = simulate(schedule, {1, 1.5, 0.5, 0.125});
+  const Simulation found = simulate(schedule, by_stage);
+  EXPECT_EQ(found.makespan_global, expected.makespan_global);
+  EXPECT_EQ(found.makespan_max_rank, expected.makespan_max_rank);
+  EXPECT_NEAR(found.bubble_rate, expected.bubble_rate, 1e-12);
+}
+
+TEST(Simulate, MemoryIsThatOfActivationsAndOfTheInputsOfWeights) {
+  Costs costs;
+  costs.stages = {{.activation = 10, .weight_input = 4}};
+  EXPECT_THAT(simulate(from_csv("0F0,0I0,0F1,0I1,0W0,0W1\n", "late W"), costs).peak_memory, ElementsAre(14));
+  EXPECT_THAT(simulate(from_csv("0F0,0F1,0B0,0B1\n", "whole"), costs).peak_memory, ElementsAre(20));
+  costs.stages[0].weight_input = 25;
+  EXPECT_THAT(simulate(from_csv("0F0,0I0,0W0\n", "large inputs"), costs).peak_memory, ElementsAre(25));
+  const Simulation counted = simulate(generate("zb_h2", 4, 9));
+  for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(counted.peak_memory[rank], counted.peak_activations[rank]);
+}
+
+TEST(Simulate, CostsOfSomeStagesAloneAreRefused) {
+  Costs costs;
+  costs.stages.resize(3);
+  EXPECT_THROW(simulate(generate("1f1b", 2, 2), costs), ConfigError);
+}
+
 TEST(Simulate, RandomTimelinesObeyTheDataAndKeepRanksBusyOnce) {
   testing::RandomSchedule random(3);
   for (int i = 0; i < 300; ++i) {

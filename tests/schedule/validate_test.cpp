@@ -157,5 +157,19 @@ TEST(Validate, RandomSchedulesThatRanOnceAreValid) {
   }
 }
 
+// PyTorch 2.13's loader takes each of these without a word.
+TEST(Validate, WhatPyTorchsLoaderAcceptsIsRefusedWithTheCounterExample) {
+  EXPECT_EQ(error_of("0F0,0F0,0B0\n1F0,1B0\n"),
+            "schedule mine, rank 0, position 1, 0F0: it stands at position 0 already; expected it once");
+  // Microbatches would change places between the ranks.
+  const std::string receiver = "1RECV_F0,1F0,1RECV_F1,1F1,1B0,1SEND_B0,1B1,1SEND_B1\n";
+  EXPECT_EQ(error_of("0F0,0F1,0SEND_F0,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n" + receiver), "valid");
+  EXPECT_THAT(error_of("0F0,0F1,0SEND_F1,0SEND_F0,0RECV_B0,0B0,0RECV_B1,0B1\n" + receiver),
+              AllOf(HasSubstr("deadlock: "), HasSubstr("rank 0 at position 2, 0SEND_F1, waits for 1RECV_F1"),
+                    HasSubstr("rank 1 at position 0, 1RECV_F0, waits for 0SEND_F0")));
+  for (const std::string cell : {"0F0junk", "0F0 0B0", "0F0;", "0F0)", "0F00x", "0F0\v"})
+    EXPECT_THROW(from_csv(cell + ",0B0\n1F0,1B0\n", "mine"), ConfigError) << cell;
+}
+
 }  // namespace
 }  // namespace gantry::schedule

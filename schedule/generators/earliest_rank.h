@@ -1,0 +1,41 @@
+// Which rank is to act next: a tournament over the ranks' times, so that a change costs the logarithm of their number.
+#pragma once
+
+#include <limits>
+#include <vector>
+
+namespace gantry::schedule {
+
+class EarliestRank {
+ public:
+  static constexpr double kNever = std::numeric_limits<double>::infinity();
+
+  explicit EarliestRank(int ranks) {
+    while (leaves_ < ranks) leaves_ *= 2;
+    times_.assign(leaves_, kNever);
+    winners_.resize(2 * static_cast<std::size_t>(leaves_));
+    for (int leaf = 0; leaf < leaves_; ++leaf) winners_[leaves_ + leaf] = leaf;
+    for (int node = leaves_ - 1; node > 0; --node) winners_[node] = winners_[2 * node];
+  }
+
+  void set(int rank, double time) {
+    times_[rank] = time;
+    for (int node = (leaves_ + rank) / 2; node > 0; node /= 2) {
+      const int left = winners_[2 * node], right = winners_[2 * node + 1];
+      winners_[node] = times_[right] < times_[left] ? right : left;
+    }
+  }
+
+  // The lowest of the earliest ranks; -1 where none will ever act.
+  int rank() const {
+    const int winner = leaves_ == 1 ? 0 : winners_[1];
+    return times_[winner] < kNever ? winner : -1;
+  }
+
+ private:
+  int leaves_ = 1;
+  std::vector<double> times_;
+  std::vector<int> winners_;  // of a subtree; the root is 1
+};
+
+}  // namespace gantry::schedule
