@@ -66,6 +66,20 @@ std::shared_ptr<DataLoader> build_loader(const Config& config) {
                                                                             .seed = config.train.seed});
 }
 
+std::shared_ptr<DataLoader> build_evaluation_loader(const Config& config) {
+  const auto& settings = config.evaluation;
+  if (settings.path.empty()) return nullptr;
+  DataConfig held_out = config.data;
+  held_out.path = settings.path;
+  const auto& family = models::families().at(config.model.policy);
+  std::shared_ptr<const Dataset> dataset = open_dataset(held_out, family.vocabulary_size(model_json(config)));
+  if (dataset->size() < held_out.batch_size)
+    throw InputError({"evaluation.path", fmt::format("'{}' has {} samples", settings.path, dataset->size()),
+                      fmt::format("at least data.batch_size {}", held_out.batch_size), "give more text"});
+  return std::make_shared<DataLoader>(
+      dataset, DataLoaderOptions{.global_batch = held_out.batch_size, .shuffle = false, .steps = settings.batches});
+}
+
 LrSchedule build_lr_schedule(const Config& config) {
   return {config.lr_schedule, config.optimizer.lr, config.train.steps};
 }

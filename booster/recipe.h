@@ -26,6 +26,9 @@ std::shared_ptr<torch::optim::Optimizer> build_optimizer(const Config& config, c
 // The global batches of the configured data, as one device would see them. InputError.
 std::shared_ptr<DataLoader> build_loader(const Config& config);
 
+// The held-out batches of `evaluation`, in order; null without one. InputError.
+std::shared_ptr<DataLoader> build_evaluation_loader(const Config& config);
+
 LrSchedule build_lr_schedule(const Config& config);
 
 // What the model's head is trained with: cross entropy over tokens or samples, answer spans, or nothing for a model

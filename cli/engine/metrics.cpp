@@ -1,6 +1,7 @@
 #include "gantry/cli/engine/metrics.h"
 
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fmt/format.h>
@@ -61,7 +62,20 @@ void MetricsFile::write(const StepMetrics& metrics) {
       {"peak_memory_bytes", metrics.peak_memory_bytes},
       {"bubble", metrics.bubble},
       {"predicted_bubble", metrics.predicted_bubble}};
-  const std::string text = line.dump() + "\n";
+  write_line(line.dump());
+}
+
+void MetricsFile::write(const EvaluationMetrics& metrics) {
+  if (!file_) return;
+  const nlohmann::ordered_json line = {{"step", metrics.step},
+                                       {"eval_loss", metrics.loss},
+                                       {"perplexity", std::exp(metrics.loss)},
+                                       {"eval_tokens", metrics.tokens}};
+  write_line(line.dump());
+}
+
+void MetricsFile::write_line(const std::string& line) {
+  const std::string text = line + "\n";
   if (std::fputs(text.c_str(), file_) < 0 || std::fflush(file_) != 0)
     throw ResourceError({path_, std::strerror(errno), "room for one more line", "free some space"});
 }
@@ -86,6 +100,12 @@ void Progress::show(const StepMetrics& metrics) {
   } else {
     fmt::print("{}\n", line);
   }
+  std::fflush(stdout);
+}
+
+void Progress::show(const EvaluationMetrics& metrics) {
+  fmt::print("{}step {:>{}}/{}  eval_loss {:.4f}  perplexity {:.2f}\n", terminal_ ? "\r\033[K" : "", metrics.step,
+             std::to_string(steps_).size(), steps_, metrics.loss, std::exp(metrics.loss));
   std::fflush(stdout);
 }
 

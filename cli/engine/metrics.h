@@ -21,6 +21,13 @@ struct StepMetrics {
   double predicted_bubble = 0;                  // the same as simulated, with equal stages
 };
 
+// One evaluation on held-out data, after so many steps.
+struct EvaluationMetrics {
+  std::int64_t step = 0;
+  double loss = 0;          // mean over every counted token
+  std::int64_t tokens = 0;  // counted
+};
+
 // Writes OUTPUT/metrics.jsonl, flushed after each line. ResourceError if it can't.
 class MetricsFile {
  public:
@@ -30,8 +37,10 @@ class MetricsFile {
   MetricsFile(const MetricsFile&) = delete;
   MetricsFile& operator=(const MetricsFile&) = delete;
   void write(const StepMetrics& metrics);
+  void write(const EvaluationMetrics& metrics);
 
  private:
+  void write_line(const std::string& line);
   std::FILE* file_ = nullptr;
   std::string path_;
 };
@@ -41,6 +50,7 @@ class Progress {
  public:
   Progress(std::int64_t first_step, std::int64_t steps, int log_every);
   void show(const StepMetrics& metrics);
+  void show(const EvaluationMetrics& metrics);
   void finish();
 
  private:

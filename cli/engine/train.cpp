@@ -56,6 +56,11 @@ class TrainingRun {
       const StepMetrics result = train_step(step);
       metrics.write(result);
       if (world_.is_main()) progress.show(result);
+      if (evaluates_at(step)) {
+        const EvaluationMetrics evaluated = evaluate(step);
+        metrics.write(evaluated);
+        if (world_.is_main()) progress.show(evaluated);
+      }
       if (saves_at(step)) save(step);
     }
     if (world_.is_main()) progress.finish();
@@ -69,6 +74,8 @@ class TrainingRun {
     auto optimizer = build_optimizer(config_, *model);
     auto loader = build_loader(config_);
     boosted_ = booster_.boost(model, optimizer, build_criterion(config_), loader, build_lr_schedule(config_));
+    held_out_ = build_evaluation_loader(config_);
+    if (held_out_) held_out_->distribute(plugin_->mesh().size("dp"), plugin_->mesh().coordinate("dp"));
     const auto fresh = load_weights(config_, boosted_, plugin_->mesh());
     if (!world_.is_main()) return;
     if (!fresh.empty()) fmt::print("new in this model, with first values: {}\n", fmt::join(fresh, ", "));
@@ -129,6 +136,25 @@ class TrainingRun {
             peaks_, timeline_.bubble(), timeline_.predicted_bubble(batch.samples)};
   }
 
+  bool evaluates_at(std::int64_t step) const {
+    return held_out_ && (step == config_.train.steps ||
+                         (config_.evaluation.every > 0 && step % config_.evaluation.every == 0));
+  }
+
+  // The mean over every counted token of the held-out batches, without gradients or dropout.
+  EvaluationMetrics evaluate(std::int64_t step) {
+    EvaluationMetrics all{.step = step};
+    double sum = 0;
+    for (std::int64_t i = 0; i < held_out_->steps(); ++i) {
+      const StepResult result = booster_.execute_pipeline(held_out_->batch(i), boosted_,
+                                                          {.broadcast_loss = true, .forward_only = true});
+      sum += *result.loss * static_cast<double>(result.tokens);
+      all.tokens += result.tokens;
+    }
+    all.loss = all.tokens > 0 ? sum / static_cast<double>(all.tokens) : 0;
+    return all;
+  }
+
   bool saves_at(std::int64_t step) const {
     const auto& settings = config_.checkpoint;
     return !settings.path.empty() &&
@@ -178,6 +204,7 @@ class TrainingRun {
   Booster booster_;
   Boosted boosted_;
   StepTimeline timeline_;
+  std::shared_ptr<DataLoader> held_out_;  // null without evaluation
   std::string last_checkpoint_;
   std::vector<std::int64_t> peaks_;  // by rank
 };

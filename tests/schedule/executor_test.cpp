@@ -6,7 +6,9 @@
 #include <thread>
 
 #include "gantry/schedule/generators/generator.h"
+#include "gantry/schedule/simulate.h"
 #include "gantry/schedule/validate.h"
+#include "gantry/tensors/memory_meter.h"
 #include "ranks.h"
 
 namespace gantry::testing {
@@ -132,17 +134,70 @@ TEST(Executor, StagesOfOneRankHandOverWithoutMessages) {
   });
 }
 
+// A thousand steps in all, of every schedule in turn, each rank late at random places.
 TEST(Executor, RandomDelaysOnEveryRankChangeNothing) {
-  run_ranks({.pipeline = 4}, [&](World& world, ProcessGroupMesh& mesh) {
-    StageLink link(mesh["pp"]);
-    const auto made = schedule::generate("1f1b", 4, 6);
-    Executor executor(schedule::lower(made), mesh["pp"].rank(), link);
-    for (int step = 0; step < 100; ++step) {
-      ProductRuntime runtime(4, made.stages_of_rank[mesh["pp"].rank()], true, 1 + step * 4 + world.rank());
-      executor.run(runtime);
-      runtime.expect_gradients(6);
+  const auto& all = schedule::generators();
+  const int steps = 1000 / static_cast<int>(all.size()) + 1;
+  for (const auto& generator : all) {
+    SCOPED_TRACE(generator.name);
+    run_ranks({.pipeline = 4}, [&](World& world, ProcessGroupMesh& mesh) {
+      StageLink link(mesh["pp"]);
+      const auto made = schedule::generate(generator.name, 4, 6);
+      Executor executor(schedule::lower(made), mesh["pp"].rank(), link);
+      for (int step = 0; step < steps; ++step) {
+        ProductRuntime runtime(made.stages(), made.stages_of_rank[mesh["pp"].rank()], true,
+                               1 + step * 4 + world.rank());
+        executor.run(runtime);
+        runtime.expect_gradients(6);
+      }
+    });
+  }
+}
+
+// Stages whose activations are of one size and nothing else is: what they keep is what the simulator counts.
+class SizedRuntime final : public StageRuntime {
+ public:
+  SizedRuntime(int stages, std::int64_t bytes) : stages_(stages), bytes_(bytes) {}
+  StageOutput forward(int stage, int microbatch, TensorDict) override {
+    kept_[{stage, microbatch}] = torch::empty({bytes_}, torch::kUInt8);
+    if (stage + 1 == stages_) return {};
+    return {{{"x", torch::ones({1}).requires_grad_()}}, {}};
+  }
+  TensorDict backward(int stage, int microbatch, const TensorDict&, const StageOutput&, const TensorDict&) override {
+    kept_.erase({stage, microbatch});
+    return stage == 0 ? TensorDict() : TensorDict{{"x", torch::ones({1})}};
+  }
+  TensorDict backward_input(int stage, int, const TensorDict&, const StageOutput&, const TensorDict&) override {
+    return stage == 0 ? TensorDict() : TensorDict{{"x", torch::ones({1})}};
+  }
+  void backward_weight(int stage, int microbatch) override { kept_.erase({stage, microbatch}); }
+  std::string shape_key(int) const override { return "one"; }
+  bool needs_gradients() const override { return true; }
+
+ private:
+  int stages_;
+  std::int64_t bytes_;
+  std::map<std::pair<int, int>, torch::Tensor> kept_;
+};
+
+TEST(Executor, MeasuredPeaksAreTheSimulators) {
+  constexpr std::int64_t kBytes = 1 << 20;
+  for (const auto& generator : schedule::generators())
+    for (const int microbatches : {3, 9}) {
+      SCOPED_TRACE(generator.name);
+      const auto made = schedule::generate(generator.name, 4, microbatches);
+      const auto simulated = schedule::simulate(made);
+      run_ranks({.pipeline = 4}, [&](World&, ProcessGroupMesh& mesh) {
+        const int rank = mesh["pp"].rank();
+        StageLink link(mesh["pp"]);
+        Executor executor(schedule::lower(made), rank, link);
+        SizedRuntime runtime(made.stages(), kBytes);
+        const MemoryMeter meter;
+        executor.run(runtime);
+        const double expected = static_cast<double>(kBytes) * simulated.peak_activations[rank];
+        EXPECT_NEAR(static_cast<double>(meter.peak_bytes()), expected, 0.02 * expected) << rank;
+      });
     }
-  });
 }
 
 TEST(Executor, TheObserverSeesEveryActionInOrder) {
