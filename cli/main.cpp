@@ -7,6 +7,7 @@
 
 #include "gantry/cli/commands.h"
 #include "gantry/cli/config_command.h"
+#include "gantry/cli/data_command.h"
 #include "gantry/cli/engine_exec.h"
 #include "gantry/cli/output.h"
 #include "gantry/cli/schedule_command.h"
@@ -33,6 +34,7 @@ void add_commands(CLI::App& app, Arguments& arguments, char** argv) {
   cli::add_forward_command(app, arguments.forward)->callback(hand_on);
   cli::add_checkpoint_command(app, arguments.checkpoint_export, hand_on);
   cli::add_schedule_command(app);
+  cli::add_data_command(app);
   auto* config = app.add_subcommand("config", "Show the resolved configuration, its mesh, stages and derived values");
   config->add_option("config", arguments.config, "The configuration, a YAML file")->required();
   cli::add_sets(*config, arguments.sets);

@@ -215,10 +215,10 @@ void run_simulate(const Options& options) {
     return print_output(result.dump() + "\n");
   }
   print_output(
-      fmt::format("makespan with an optimizer barrier      {:.6g}   (first start to last end)\n"
-                  "makespan without, the longest rank's    {:.6g}\n"
-                  "bubble of the longest rank              {:.2f}%\n"
-                  "most activations held, by rank          {}\n",
+      fmt::format("makespan                    {:.6g}, first start to last end: with an optimizer barrier\n"
+                  "makespan, longest rank      {:.6g}, start to end: without one\n"
+                  "bubble of the longest rank  {:.2f}%\n"
+                  "activations held at most    {}, by rank\n",
                   simulation.makespan_global, simulation.makespan_max_rank, 100 * simulation.bubble_rate,
                   list(simulation.peak_activations)));
 }

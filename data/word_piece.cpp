@@ -53,7 +53,7 @@ void require_room(std::int64_t first, std::int64_t second, const EncodeOptions& 
 }  // namespace
 
 WordPiece::WordPiece(const std::vector<std::string>& vocabulary, const WordPieceOptions& options)
-    : options_(options), size_(static_cast<std::int64_t>(vocabulary.size())) {
+    : options_(options), tokens_(vocabulary) {
   for (std::size_t i = 0; i < vocabulary.size(); ++i) {
     const std::string& token = vocabulary[i];
     const auto id = static_cast<std::int64_t>(i);
@@ -77,7 +77,7 @@ WordPiece::WordPiece(const std::vector<std::string>& vocabulary, const WordPiece
 std::int64_t WordPiece::special_id(const std::string& token) const {
   const auto id = id_of(token);
   if (token.empty() || !id)
-    throw InputError({"WordPiece vocabulary", fmt::format("has no special token '{}' among its {}", token, size_),
+    throw InputError({"WordPiece vocabulary", fmt::format("has no special token '{}' among its {}", token, size()),
                       "[UNK], [CLS], [SEP], [PAD] and [MASK], or the names that tokenizer_config.json gives them",
                       "use the vocab.txt of a BERT model"});
   return *id;

@@ -60,13 +60,14 @@ class WordPiece {
   // and what is wrong with it.
   static WordPiece load(const std::string& path);
 
-  std::int64_t size() const { return size_; }  // ids are below this
+  std::int64_t size() const { return static_cast<std::int64_t>(tokens_.size()); }  // ids are below this
   std::int64_t unknown_id() const { return unknown_; }
   std::int64_t classifier_id() const { return classifier_; }
   std::int64_t separator_id() const { return separator_; }
   std::int64_t padding_id() const { return padding_; }
   std::int64_t mask_id() const { return mask_; }
   std::optional<std::int64_t> id_of(std::string_view token) const;
+  const std::string& token_of(std::int64_t id) const { return tokens_[static_cast<std::size_t>(id)]; }  // id < size()
 
   // Tokens without special ones around them. InputError for text that is no UTF-8.
   Tokens tokenize(std::string_view text) const;
@@ -93,7 +94,7 @@ class WordPiece {
   void finish(Encoding& encoding, const EncodeOptions& options) const;
 
   WordPieceOptions options_;
-  std::int64_t size_ = 0;
+  std::vector<std::string> tokens_;   // by id
   Pieces whole_;                      // every token as the vocabulary spells it
   Pieces continuing_;                 // the "##" ones, without these
   std::size_t longest_ = 0;           // bytes of the longest token

@@ -14,11 +14,11 @@ struct Misspelt {
 
 const Misspelt kMisspelt[] = {
     {"trian",
-     "gantry: 'trian' is no command; expected one of train, forward, checkpoint, schedule, config, doctor; "
+     "gantry: 'trian' is no command; expected one of train, forward, checkpoint, schedule, data, config, doctor; "
      "did you mean 'train'?"},
     {"help trian",
-     "gantry: 'trian' is no command; expected one of train, forward, checkpoint, schedule, config, "
-     "doctor; did you mean 'train'?"},
+     "gantry: 'trian' is no command; expected one of train, forward, checkpoint, schedule, data, "
+     "config, doctor; did you mean 'train'?"},
     {"checkpoint exprot a b",
      "gantry checkpoint: 'exprot' is no command; expected one of export; did you mean 'export'?"},
     {"schedule shwo 1f1b -p 2 -m 2",
@@ -42,6 +42,11 @@ const Misspelt kMisspelt[] = {
     {"schedule show 1f1b -p 2 --microbatch=2",
      "gantry schedule show: '--microbatch' is no flag; did you mean '--microbatches'?"},
     {"config x.yaml --jsn", "gantry config: '--jsn' is no flag; did you mean '--json'?"},
+    {"data biuld --tokenizer byte --output a b",
+     "gantry data: 'biuld' is no command; expected one of build; did you mean 'build'?"},
+    {"data build --tokeniser byte --output a b",
+     "gantry data build: '--tokeniser' is no flag; did you mean '--tokenizer'?"},
+    {"data build --output a b", "gantry data build: --tokenizer is required; see gantry data build --help"},
     {"doctor --unheard-of", "gantry doctor: '--unheard-of' is no flag; see gantry doctor --help"},
 };
 

@@ -36,7 +36,7 @@ const std::map<std::string, Folders> kAllowed = {
 
 // The files of data/ that are built without LibTorch.
 bool is_text(const fs::path& path) {
-  static const std::regex kText("data/(bert_text|word_piece|squad)[a-z_]*\\.(h|cpp)$");
+  static const std::regex kText("data/((bert_text|word_piece|squad)[a-z_]*|(tokenizers|corpus)/[a-z0-9_]*)\\.(h|cpp)$");
   return std::regex_search(path.string(), kText);
 }
 

@@ -1,0 +1,111 @@
+#include "gantry/cli/data_command.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <fmt/format.h>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <unistd.h>
+
+#include "gantry/cli/output.h"
+#include "gantry/data/corpus/build.h"
+
+namespace gantry::cli {
+namespace {
+
+struct Options {
+  CorpusOptions corpus;
+  std::string tokenizer;
+  bool json = false;
+};
+
+double rate(const CorpusSummary& summary) {
+  return summary.seconds > 0 ? static_cast<double>(summary.tokens) / summary.seconds : 0;
+}
+
+// One line that is written over again; for people at a terminal.
+void show_progress(const CorpusSummary& summary) {
+  fmt::print(
+      stderr, "\r\033[K{:.0f}% of {:.1f} MB, {} documents, {:.2f} million tokens a second",
+      100.0 * static_cast<double>(summary.bytes_read) / static_cast<double>(std::max<std::int64_t>(summary.bytes, 1)),
+      static_cast<double>(summary.bytes) / 1e6, summary.documents, rate(summary) / 1e6);
+  std::fflush(stderr);
+}
+
+// The progress line goes before anything else is printed, an error too.
+struct ProgressLine {
+  bool is_shown = ::isatty(STDERR_FILENO) == 1;
+  ~ProgressLine() {
+    if (is_shown) fmt::print(stderr, "\r\033[K");
+  }
+};
+
+std::string to_json(const Options& options, const Tokenizer& tokenizer, const CorpusSummary& summary) {
+  const nlohmann::ordered_json json = {{"output", options.corpus.output},
+                                       {"tokenizer", tokenizer.kind()},
+                                       {"vocabulary_size", tokenizer.size()},
+                                       {"type", token_type_name(summary.type)},
+                                       {"documents", summary.documents},
+                                       {"empty_documents", summary.empty_documents},
+                                       {"replaced_documents", summary.replaced_documents},
+                                       {"tokens", summary.tokens},
+                                       {"bytes", summary.bytes},
+                                       {"seconds", summary.seconds},
+                                       {"tokens_per_second", rate(summary)}};
+  return json.dump() + "\n";
+}
+
+std::string to_text(const Options& options, const Tokenizer& tokenizer, const CorpusSummary& summary) {
+  std::string text = fmt::format(
+      "{0}.bin, {0}.idx: {1} documents, {2} tokens of {3} ({4}, vocabulary {5}), {6:.1f} s, {7:.2f} million tokens a "
+      "second\n",
+      options.corpus.output, summary.documents, summary.tokens, token_type_name(summary.type), tokenizer.kind(),
+      tokenizer.size(), summary.seconds, rate(summary) / 1e6);
+  if (summary.empty_documents > 0) text += fmt::format("{} empty documents left out\n", summary.empty_documents);
+  if (summary.replaced_documents > 0)
+    text += fmt::format("{} documents have bytes that are no UTF-8, read as U+FFFD\n", summary.replaced_documents);
+  return text;
+}
+
+void run_build(const Options& options) {
+  const auto tokenizer = load_tokenizer(options.tokenizer);
+  CorpusSummary summary;
+  {
+    const ProgressLine line;
+    CorpusOptions corpus = options.corpus;
+    if (line.is_shown) corpus.progress = show_progress;
+    summary = build_corpus(*tokenizer, corpus);
+  }
+  print_output(options.json ? to_json(options, *tokenizer, summary) : to_text(options, *tokenizer, summary));
+}
+
+}  // namespace
+
+void add_data_command(CLI::App& app) {
+  CLI::App* group = app.add_subcommand("data", "Prepare data for training");
+  group->require_subcommand(1);
+  CLI::App* build = group->add_subcommand("build", "Make Megatron's .bin and .idx from text by a tokenizer");
+  const auto options = std::make_shared<Options>();
+  CorpusOptions& corpus = options->corpus;
+  corpus.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  build->add_option("files", corpus.files, "Text files, a document each, or *.jsonl, a document a line")->required();
+  build
+      ->add_option("--tokenizer", options->tokenizer,
+                   "tokenizer.json, vocab.json, *.model, vocab.txt, a folder with one, or byte")
+      ->required()
+      ->type_name("PATH");
+  build->add_option("--output", corpus.output, "Writes PREFIX.bin and PREFIX.idx")->required()->type_name("PREFIX");
+  build->add_option("--jsonl-key", corpus.documents.jsonl_key, "The member of a *.jsonl line that is the text")
+      ->capture_default_str();
+  build->add_flag("--lines", corpus.documents.lines, "A line of a text file is a document");
+  build->add_flag("--append-eos", corpus.append_end, "The tokenizer's end token after each document");
+  build->add_option("--threads", corpus.threads, "Threads that encode; all cores if left out")
+      ->check(CLI::Range(1, 1024))
+      ->type_name("N");
+  build->add_flag("--json", options->json, "The summary as JSON");
+  build->callback([options] { run_build(*options); });
+}
+
+}  // namespace gantry::cli

@@ -1,0 +1,13 @@
+// `gantry data build`: token files to train on, from text.
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace gantry::cli {
+
+// Adds the subcommand. Its callback prints to stdout and throws gantry::Error.
+void add_data_command(CLI::App& app);
+
+}  // namespace gantry::cli

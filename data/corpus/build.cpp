@@ -1,0 +1,111 @@
+#include "gantry/data/corpus/build.h"
+
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <filesystem>
+#include <fmt/format.h>
+#include <optional>
+#include <thread>
+
+#include "gantry/core/error.h"
+#include "gantry/data/corpus/megatron_writer.h"
+#include "gantry/data/tokenizers/utf8.h"
+
+namespace gantry {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kBatchBytes = 8 << 20;  // of text that the threads share before it is written
+
+struct Document {
+  std::string text;
+  TokenIds ids;
+  bool is_valid = true;  // UTF-8
+};
+
+bool read_batch(DocumentReader& reader, std::vector<Document>& batch) {
+  batch.clear();
+  std::size_t bytes = 0;
+  for (std::string text; bytes < kBatchBytes && reader.next(text);) {
+    bytes += text.size() + 64;  // many empty ones end a batch too
+    batch.push_back({.text = std::move(text)});
+  }
+  return !batch.empty();
+}
+
+// Every document is encoded by whichever thread is free; the first fault is thrown.
+void encode_batch(const Tokenizer& tokenizer, bool any_bytes, int threads, std::vector<Document>& batch) {
+  std::atomic<std::size_t> next = 0;
+  std::vector<std::exception_ptr> faults(static_cast<std::size_t>(threads));
+  const auto work = [&](std::exception_ptr& fault) {
+    try {
+      for (std::size_t i = next++; i < batch.size(); i = next++) {
+        Document& document = batch[i];
+        document.is_valid = any_bytes || valid_utf8_prefix(document.text) == document.text.size();
+        tokenizer.append(document.text, document.ids);
+      }
+    } catch (...) {
+      fault = std::current_exception();
+      next = batch.size();
+    }
+  };
+  std::vector<std::jthread> others;
+  for (int t = 1; t < threads; ++t) others.emplace_back(work, std::ref(faults[static_cast<std::size_t>(t)]));
+  work(faults[0]);
+  others.clear();  // joins
+  for (const auto& fault : faults)
+    if (fault) std::rethrow_exception(fault);
+}
+
+void write_batch(std::vector<Document>& batch, std::optional<std::int64_t> end, MegatronWriter& writer,
+                 CorpusSummary& summary) {
+  for (auto& document : batch) {
+    summary.empty_documents += document.ids.empty() ? 1 : 0;
+    summary.replaced_documents += document.is_valid ? 0 : 1;
+    if (document.ids.empty()) continue;
+    if (end) document.ids.push_back(*end);
+    writer.append_sequence(document.ids);
+    writer.end_document();
+  }
+  summary.documents = writer.documents();
+  summary.tokens = writer.tokens();
+}
+
+void make_folder_of(const std::string& prefix) {
+  const fs::path folder = fs::path(prefix).parent_path();
+  std::error_code failure;
+  if (!folder.empty()) fs::create_directories(folder, failure);
+  if (failure) throw ResourceError({folder.string(), failure.message(), "a folder that can be made", ""});
+}
+
+}  // namespace
+
+CorpusSummary build_corpus(const Tokenizer& tokenizer, const CorpusOptions& options) {
+  const auto end = options.append_end ? tokenizer.special().end : std::nullopt;
+  if (options.append_end && !end)
+    throw UsageError({"--append-eos", fmt::format("the {} tokenizer names no end token", tokenizer.kind()),
+                      "eos_token in the tokenizer_config.json beside it", "leave --append-eos out"});
+  const auto started = std::chrono::steady_clock::now();
+  DocumentReader reader(options.files, options.documents);
+  make_folder_of(options.output);
+  CorpusSummary summary{.bytes = reader.bytes(), .type = token_type_for(tokenizer.size())};
+  MegatronWriter writer(options.output, summary.type);
+  const bool any_bytes = tokenizer.kind() == "byte";
+  for (std::vector<Document> batch; read_batch(reader, batch);) {
+    encode_batch(tokenizer, any_bytes, std::max(1, options.threads), batch);
+    write_batch(batch, end, writer, summary);
+    summary.bytes_read = reader.bytes_read();
+    summary.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+    if (options.progress) options.progress(summary);
+  }
+  if (summary.tokens == 0)
+    throw InputError({options.files.front(), fmt::format("the {} files have no token", options.files.size()), "text",
+                      "check the files"});
+  writer.finish();
+  summary.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+  return summary;
+}
+
+}  // namespace gantry

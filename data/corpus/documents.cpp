@@ -1,0 +1,133 @@
+#include "gantry/data/corpus/documents.h"
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "gantry/core/error.h"
+
+namespace gantry {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+// Keeps one string member of an object and passes over the rest, however deep.
+class MemberFinder final : public json::json_sax_t {
+ public:
+  explicit MemberFinder(const std::string& key) : key_(key) {}
+  std::optional<std::string> text;
+  std::string fault;
+
+  bool null() override { return value(); }
+  bool boolean(bool) override { return value(); }
+  bool number_integer(number_integer_t) override { return value(); }
+  bool number_unsigned(number_unsigned_t) override { return value(); }
+  bool number_float(number_float_t, const string_t&) override { return value(); }
+  bool binary(binary_t&) override { return value(); }
+  bool start_object(std::size_t) override { return value() && ++depth_ > 0; }
+  bool end_object() override { return --depth_ >= 0; }
+  bool start_array(std::size_t) override { return value() && ++depth_ > 0; }
+  bool end_array() override { return --depth_ >= 0; }
+  bool key(string_t& name) override {
+    is_wanted_ = depth_ == 1 && name == key_;
+    if (is_wanted_ && text) return refuse(fmt::format("has '{}' twice", key_));
+    return true;
+  }
+  bool string(string_t& content) override {
+    if (!is_wanted_) return value();
+    text = std::move(content);
+    is_wanted_ = false;
+    return true;
+  }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception& error) override {
+    return refuse(fmt::format("is no JSON: {}", error.what()));
+  }
+
+ private:
+  bool refuse(const std::string& what) {
+    fault = what;
+    return false;
+  }
+  bool value() { return is_wanted_ ? refuse(fmt::format("'{}' is no string", key_)) : true; }
+
+  const std::string& key_;
+  int depth_ = 0;
+  bool is_wanted_ = false;  // the next value is the member's
+};
+
+}  // namespace
+
+DocumentReader::DocumentReader(std::vector<std::string> files, const DocumentOptions& options)
+    : files_(std::move(files)), options_(options) {
+  for (const auto& file : files_) {
+    std::error_code failure;
+    const auto size = fs::is_regular_file(file, failure) ? fs::file_size(file, failure) : 0;
+    if (failure || !fs::is_regular_file(file))
+      throw InputError({file, failure ? failure.message() : "is no regular file", "a file of text", "check the path"});
+    bytes_ += static_cast<std::int64_t>(size);
+  }
+}
+
+bool DocumentReader::next(std::string& document) {
+  for (;; open_next()) {
+    if (opened_ > 0 && next_here(document)) return true;
+    if (opened_ == files_.size()) return false;
+  }
+}
+
+void DocumentReader::open_next() {
+  stream_ = std::ifstream(files_[opened_++], std::ios::binary);
+  line_ = 0;
+  if (!stream_) throw InputError({file(), std::strerror(errno), "a file that can be read", ""});
+}
+
+bool DocumentReader::next_here(std::string& document) {
+  const bool is_jsonl = file().ends_with(".jsonl");
+  if (!is_jsonl && !options_.lines) {
+    if (line_++ > 0) return false;
+    read_rest(document);
+    return true;
+  }
+  while (next_line(document)) {
+    if (!is_jsonl) return true;
+    if (document.find_first_not_of(" \t") == std::string::npos) continue;
+    extract(document);
+    return true;
+  }
+  return false;
+}
+
+bool DocumentReader::next_line(std::string& line) {
+  if (!std::getline(stream_, line)) {
+    if (stream_.bad()) throw InputError({file(), std::strerror(errno), "a file that can be read", ""});
+    return false;
+  }
+  ++line_;
+  read_ += static_cast<std::int64_t>(line.size()) + (stream_.eof() ? 0 : 1);
+  if (line.ends_with('\r')) line.pop_back();
+  return true;
+}
+
+void DocumentReader::read_rest(std::string& document) {
+  document.assign(std::istreambuf_iterator<char>(stream_), std::istreambuf_iterator<char>());
+  if (stream_.bad()) throw InputError({file(), std::strerror(errno), "a file that can be read", ""});
+  read_ += static_cast<std::int64_t>(document.size());
+}
+
+void DocumentReader::extract(std::string& line) const {
+  MemberFinder finder(options_.jsonl_key);
+  const bool is_whole = json::sax_parse(line, &finder);
+  if (is_whole && finder.text) {
+    line = std::move(*finder.text);
+    return;
+  }
+  throw InputError({fmt::format("{}:{}", file(), line_),
+                    is_whole ? fmt::format("has no '{}'", options_.jsonl_key) : finder.fault,
+                    fmt::format("an object with a string '{}'", options_.jsonl_key), ""});
+}
+
+}  // namespace gantry

@@ -1,0 +1,173 @@
+#include "gantry/data/corpus/megatron.h"
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <fmt/format.h>
+
+#include "gantry/core/error.h"
+
+namespace gantry {
+namespace {
+
+static_assert(std::endian::native == std::endian::little);
+
+constexpr char kMagic[9] = {'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0};
+constexpr std::uint64_t kVersion = 1;
+constexpr std::size_t kVersionAt = 9, kTypeAt = 17, kSequencesAt = 18, kDocumentsAt = 26, kHeader = 34;
+constexpr std::size_t kLengthBytes = 4, kPlaceBytes = 8, kDocumentBytes = 8;
+
+struct TypeInfo {
+  const char* name;
+  std::int64_t bytes;
+};
+constexpr TypeInfo kTypes[] = {{"uint8", 1}, {"int8", 1},    {"int16", 2},   {"int32", 4},
+                               {"int64", 8}, {"float64", 8}, {"float32", 4}, {"uint16", 2}};
+
+const TypeInfo& info(TokenType type) { return kTypes[static_cast<int>(type) - 1]; }
+
+template <class T>
+T value_at(std::span<const std::byte> bytes, std::size_t at) {  // the index is not aligned
+  T value;
+  std::memcpy(&value, bytes.data() + at, sizeof value);
+  return value;
+}
+
+std::filesystem::path with_extension(const std::string& prefix, const char* extension) {
+  const bool has_one = prefix.ends_with(".bin") || prefix.ends_with(".idx");
+  return (has_one ? prefix.substr(0, prefix.size() - 4) : prefix) + extension;
+}
+
+template <class T>
+void copy_tokens(std::span<const std::byte> bytes, std::size_t at, std::int64_t count, std::int64_t* tokens) {
+  for (std::int64_t i = 0; i < count; ++i)
+    tokens[i] = static_cast<std::int64_t>(value_at<T>(bytes, at + static_cast<std::size_t>(i) * sizeof(T)));
+}
+
+template <class T>
+void copy_whole_numbers(const MappedFile& data, std::size_t at, std::int64_t count, std::int64_t* tokens) {
+  constexpr double kMost = 1LL << 53;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::size_t place = at + static_cast<std::size_t>(i) * sizeof(T);
+    const double value = value_at<T>(data.bytes(), place);
+    if (!(std::abs(value) <= kMost) || value != std::floor(value))
+      throw InputError({data.path().string(), fmt::format("has {} at byte {}", value, place), "a token's id", ""});
+    tokens[i] = static_cast<std::int64_t>(value);
+  }
+}
+
+}  // namespace
+
+std::string token_type_name(TokenType type) { return info(type).name; }
+std::int64_t token_type_bytes(TokenType type) { return info(type).bytes; }
+TokenType token_type_for(std::int64_t vocabulary_size) {
+  return vocabulary_size < 65500 ? TokenType::kUint16 : TokenType::kInt32;
+}
+
+MegatronFiles::MegatronFiles(const std::string& prefix)
+    : index_(with_extension(prefix, ".idx")), data_(with_extension(prefix, ".bin")) {
+  check_header();
+  check_sequences();
+  check_documents();
+}
+
+void MegatronFiles::check_header() {
+  const auto bytes = index_.bytes();
+  const std::string path = index_.path().string();
+  if (bytes.size() < kHeader || std::memcmp(bytes.data(), kMagic, sizeof kMagic) != 0)
+    throw InputError({path, fmt::format("has {} bytes and does not begin with MMIDIDX", bytes.size()),
+                      "Megatron's index", "make it by gantry data build or Megatron's preprocess_data.py"});
+  if (const auto version = value_at<std::uint64_t>(bytes, kVersionAt); version != kVersion)
+    throw InputError({path, fmt::format("is of version {}", version), "1", ""});
+  const auto type = value_at<std::uint8_t>(bytes, kTypeAt);
+  if (type < 1 || type > std::size(kTypes))
+    throw InputError({path, fmt::format("has type {}", type), fmt::format("1 to {}", std::size(kTypes)), ""});
+  type_ = static_cast<TokenType>(type);
+  const auto sequences = value_at<std::uint64_t>(bytes, kSequencesAt);
+  const auto documents = value_at<std::uint64_t>(bytes, kDocumentsAt);
+  // No product of these overflows once each is known to fit into the file.
+  const std::size_t room = bytes.size() - kHeader;
+  const bool fits = sequences <= room / (kLengthBytes + kPlaceBytes) && documents <= room / kDocumentBytes;
+  const std::size_t plain = fits ? sequences * (kLengthBytes + kPlaceBytes) + documents * kDocumentBytes : 0;
+  if (!fits || (room != plain && room != plain + sequences))
+    throw InputError(
+        {path,
+         fmt::format("has {} bytes and says {} sequences and {} document indices", bytes.size(), sequences, documents),
+         fmt::format("{} + 12 a sequence + 8 a document index, and 1 a sequence with modes", kHeader),
+         "make it again"});
+  has_modes_ = room != plain;
+  lengths_at_ = kHeader;
+  places_at_ = lengths_at_ + sequences * kLengthBytes;
+  documents_at_ = places_at_ + sequences * kPlaceBytes;
+  documents_ = static_cast<std::int64_t>(documents) - 1;
+  boundaries_.resize(sequences + 1);
+}
+
+std::int64_t MegatronFiles::place(std::int64_t sequence) const {
+  return value_at<std::int64_t>(index_.bytes(), places_at_ + static_cast<std::size_t>(sequence) * kPlaceBytes);
+}
+
+void MegatronFiles::check_sequences() {
+  const auto data_bytes = static_cast<std::int64_t>(data_.bytes().size());
+  for (std::int64_t s = 0; s < sequences(); ++s) {
+    const auto length =
+        value_at<std::int32_t>(index_.bytes(), lengths_at_ + static_cast<std::size_t>(s) * kLengthBytes);
+    const std::int64_t at = place(s), size = length * token_type_bytes(type_);
+    if (length < 0 || at < 0 || at > data_bytes || size > data_bytes - at)
+      throw InputError({index_.path().string(),
+                        fmt::format("sequence {} has {} tokens of {} at byte {}, and {} has {} bytes", s, length,
+                                    token_type_name(type_), at, data_.path().filename().string(), data_bytes),
+                        "a place within it", "the files don't belong together or were cut; make them again"});
+    if (__builtin_add_overflow(boundaries_[s], length, &boundaries_[s + 1]))
+      throw InputError({index_.path().string(), fmt::format("has 2^63 tokens or more at sequence {}", s), "fewer", ""});
+  }
+}
+
+std::int64_t MegatronFiles::document_begin(std::int64_t document) const {
+  return value_at<std::int64_t>(index_.bytes(), documents_at_ + static_cast<std::size_t>(document) * kDocumentBytes);
+}
+
+void MegatronFiles::check_documents() const {
+  const std::string path = index_.path().string();
+  if (documents_ < 0) throw InputError({path, "has no document indices", "at least one, 0", ""});
+  std::int64_t before = 0;
+  for (std::int64_t d = 0; d <= documents_; ++d) {
+    const std::int64_t begin = document_begin(d);
+    if (begin < before || begin > sequences() || (d == 0 && begin != 0))
+      throw InputError({path, fmt::format("document index {} is {}", d, begin),
+                        d == 0 ? "0" : fmt::format("{} to {}", before, sequences()), ""});
+    before = begin;
+  }
+  if (before != sequences())
+    throw InputError({path, fmt::format("the last document index is {}", before),
+                      fmt::format("the number of sequences, {}", sequences()), ""});
+}
+
+void MegatronFiles::read(std::int64_t sequence, std::int64_t offset, std::int64_t count, std::int64_t* tokens) const {
+  const bool is_sequence = sequence >= 0 && sequence < sequences();
+  if (!is_sequence || offset < 0 || count < 0 || offset > length(sequence) || count > length(sequence) - offset)
+    throw UsageError({data_.path().string(),
+                      fmt::format("{} tokens from {} of sequence {} are not there", count, offset, sequence),
+                      is_sequence ? fmt::format("within its {}", length(sequence)) : "a sequence of the files", ""});
+  const auto at = static_cast<std::size_t>(place(sequence) + offset * token_type_bytes(type_));
+  switch (type_) {
+    case TokenType::kUint8:
+      return copy_tokens<std::uint8_t>(data_.bytes(), at, count, tokens);
+    case TokenType::kInt8:
+      return copy_tokens<std::int8_t>(data_.bytes(), at, count, tokens);
+    case TokenType::kInt16:
+      return copy_tokens<std::int16_t>(data_.bytes(), at, count, tokens);
+    case TokenType::kInt32:
+      return copy_tokens<std::int32_t>(data_.bytes(), at, count, tokens);
+    case TokenType::kInt64:
+      return copy_tokens<std::int64_t>(data_.bytes(), at, count, tokens);
+    case TokenType::kFloat64:
+      return copy_whole_numbers<double>(data_, at, count, tokens);
+    case TokenType::kFloat32:
+      return copy_whole_numbers<float>(data_, at, count, tokens);
+    case TokenType::kUint16:
+      return copy_tokens<std::uint16_t>(data_.bytes(), at, count, tokens);
+  }
+}
+
+}  // namespace gantry

@@ -1,0 +1,70 @@
+// Megatron's indexed dataset: PREFIX.bin holds the tokens, PREFIX.idx says where each sequence lies.
+//
+// PREFIX.idx, little-endian: "MMIDIDX\0\0", version uint64 = 1, type uint8 (TokenType), sequences n uint64, document
+// indices d uint64, n lengths int32 in tokens, n places int64 in bytes of PREFIX.bin, d indices int64 (document k is
+// sequences [index k, index k + 1), so that the first is 0 and the last n), and, in multimodal sets, n modes int8.
+// Source: megatron/core/datasets/indexed_dataset.py.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gantry/data/corpus/mapped_file.h"
+
+namespace gantry {
+
+enum class TokenType : std::uint8_t {
+  kUint8 = 1,
+  kInt8 = 2,
+  kInt16 = 3,
+  kInt32 = 4,
+  kInt64 = 5,
+  kFloat64 = 6,
+  kFloat32 = 7,
+  kUint16 = 8
+};
+
+std::string token_type_name(TokenType type);
+std::int64_t token_type_bytes(TokenType type);
+// Megatron's choice: uint16 below 65500 tokens, int32 else.
+TokenType token_type_for(std::int64_t vocabulary_size);
+
+// Reads both files through the memory map. Memory: 8 bytes a sequence. Any thread may read.
+class MegatronFiles {
+ public:
+  // `prefix` with or without .bin or .idx. Everything in the index is checked; InputError says which file, entry and
+  // number is wrong.
+  explicit MegatronFiles(const std::string& prefix);
+
+  TokenType type() const { return type_; }
+  std::int64_t sequences() const { return static_cast<std::int64_t>(boundaries_.size()) - 1; }
+  std::int64_t documents() const { return documents_; }
+  std::int64_t tokens() const { return boundaries_.back(); }
+  std::int64_t length(std::int64_t sequence) const { return boundaries_[sequence + 1] - boundaries_[sequence]; }
+  // The first sequence of a document; for documents() the number of sequences.
+  std::int64_t document_begin(std::int64_t document) const;
+  // boundaries()[s]: tokens of all sequences before s; sequences() + 1 entries. PackedSequences takes it.
+  std::span<const std::int64_t> boundaries() const { return boundaries_; }
+  bool has_modes() const { return has_modes_; }
+
+  // tokens[0 .. count) = tokens [offset, offset + count) of a sequence. UsageError outside of it; InputError for a
+  // float that is no whole number.
+  void read(std::int64_t sequence, std::int64_t offset, std::int64_t count, std::int64_t* tokens) const;
+
+ private:
+  void check_header();
+  void check_sequences();
+  void check_documents() const;
+  std::int64_t place(std::int64_t sequence) const;  // in bytes of the .bin
+
+  MappedFile index_, data_;
+  TokenType type_ = TokenType::kUint16;
+  std::int64_t documents_ = 0;
+  std::size_t lengths_at_ = 0, places_at_ = 0, documents_at_ = 0;  // in the .idx
+  bool has_modes_ = false;
+  std::vector<std::int64_t> boundaries_;
+};
+
+}  // namespace gantry

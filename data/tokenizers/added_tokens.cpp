@@ -1,0 +1,97 @@
+#include "gantry/data/tokenizers/added_tokens.h"
+
+#include <algorithm>
+#include <unicode/uchar.h>
+#include <unicode/utf8.h>
+
+namespace gantry {
+namespace {
+
+UChar32 character_before(std::string_view text, std::size_t& at) {
+  auto place = static_cast<std::int32_t>(std::min<std::size_t>(at, 4));
+  const std::string_view last = text.substr(at - static_cast<std::size_t>(place), static_cast<std::size_t>(place));
+  const std::int32_t length = place;
+  UChar32 character = 0;
+  U8_PREV(last.data(), 0, place, character);
+  at -= static_cast<std::size_t>(length - place);
+  return character;
+}
+
+UChar32 character_at(std::string_view text, std::size_t& at) {
+  const auto length = static_cast<std::int32_t>(std::min<std::size_t>(text.size() - at, 4));
+  std::int32_t place = 0;
+  UChar32 character = 0;
+  U8_NEXT(text.data() + at, place, length, character);
+  at += static_cast<std::size_t>(place);
+  return character;
+}
+
+// As \w reads: letters, marks, numbers and connectors such as '_'.
+bool is_word(UChar32 character) {
+  return u_hasBinaryProperty(character, UCHAR_ALPHABETIC) ||
+         (U_GET_GC_MASK(character) & (U_GC_M_MASK | U_GC_N_MASK | U_GC_PC_MASK)) != 0;
+}
+
+bool stands_alone(std::string_view text, std::size_t begin, std::size_t end) {
+  std::size_t before = begin, after = end;
+  if (begin > 0 && is_word(character_before(text, before))) return false;
+  return end == text.size() || !is_word(character_at(text, after));
+}
+
+std::size_t skip_space_left(std::string_view text, std::size_t at) {
+  for (std::size_t next = at; at > 0; at = next)
+    if (!u_isUWhiteSpace(character_before(text, next))) break;
+  return at;
+}
+
+std::size_t skip_space_right(std::string_view text, std::size_t at) {
+  for (std::size_t next = at; at < text.size(); at = next)
+    if (!u_isUWhiteSpace(character_at(text, next))) break;
+  return at;
+}
+
+}  // namespace
+
+AddedTokens::AddedTokens(const std::vector<AddedToken>& tokens) {
+  for (const auto& token : tokens)
+    passes_[token.is_normalized ? 1 : 0][static_cast<unsigned char>(token.content[0])].push_back(token);
+  for (auto& pass : passes_)
+    for (auto& list : pass)
+      std::stable_sort(list.begin(), list.end(),
+                       [](const auto& a, const auto& b) { return a.content.size() > b.content.size(); });
+}
+
+std::vector<TextPart> AddedTokens::split(std::string_view text) const {
+  std::vector<TextPart> first, parts;
+  split_pass(passes_[0], text, first);
+  for (const auto& part : first)
+    if (part.id == TextPart::kText)
+      split_pass(passes_[1], part.text, parts);
+    else
+      parts.push_back(part);
+  return parts;
+}
+
+void AddedTokens::split_pass(const Pass& pass, std::string_view text, std::vector<TextPart>& parts) {
+  std::size_t done = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const auto& list = pass[static_cast<unsigned char>(text[at])];
+    const auto token = std::find_if(list.begin(), list.end(),
+                                    [&](const auto& each) { return text.substr(at).starts_with(each.content); });
+    if (token == list.end()) {
+      ++at;
+      continue;
+    }
+    std::size_t begin = at, end = at + token->content.size();
+    at = end;
+    if (token->single_word && !stands_alone(text, begin, end)) continue;
+    if (token->strip_left) begin = std::max(skip_space_left(text, begin), done);
+    if (token->strip_right) end = skip_space_right(text, end);
+    if (begin > done) parts.push_back({TextPart::kText, text.substr(done, begin - done)});
+    parts.push_back({token->id, text.substr(begin, end - begin)});
+    done = end;
+  }
+  if (done < text.size()) parts.push_back({TextPart::kText, text.substr(done)});
+}
+
+}  // namespace gantry

@@ -1,0 +1,19 @@
+// GPT-2's spelling of bytes as printable characters, in which byte-level vocabularies are written: ' ' is 'Ġ' (U+0120).
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace gantry {
+
+// spellings()[b] is the character of byte b, in UTF-8.
+const std::array<std::string, 256>& byte_spellings();
+
+// The bytes that a token spells; the token's own UTF-8 where it has a character that spells none.
+std::string bytes_of_token(std::string_view token);
+// The bytes that a token spells; nothing where it has a character that spells none.
+std::optional<std::string> spelled_bytes(std::string_view token);
+
+}  // namespace gantry

@@ -1,0 +1,113 @@
+#include "gantry/data/tokenizers/json_file.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fmt/format.h>
+#include <fstream>
+#include <unordered_set>
+#include <vector>
+
+#include "gantry/core/error.h"
+
+namespace gantry {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kMostDepth = 64;
+constexpr std::size_t kShown = 60;  // bytes of a value in an error
+
+// What a value is, for an error; nested ones only by type, since they may be of any depth.
+std::string shown(const json& value) {
+  if (value.is_structured()) return value.type_name();
+  std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
+  return text.size() <= kShown ? text : text.substr(0, kShown) + "...";
+}
+
+}  // namespace
+
+std::string read_bytes(const std::filesystem::path& path, std::uintmax_t most_bytes) {
+  std::error_code failure;
+  const bool is_file = std::filesystem::is_regular_file(path, failure);
+  const auto size = is_file ? std::filesystem::file_size(path, failure) : 0;
+  if (!is_file || failure)
+    throw InputError(
+        {path.string(), failure ? failure.message() : "is no regular file", "a file of a tokenizer", "check the path"});
+  if (size == 0 || size > most_bytes)
+    throw InputError({path.string(), fmt::format("has {} bytes", size), fmt::format("1 to {}", most_bytes), ""});
+  std::ifstream file(path, std::ios::binary);
+  std::string bytes(size, '\0');
+  if (!file.read(bytes.data(), static_cast<std::streamsize>(size)))
+    throw InputError({path.string(), std::strerror(errno), "a file that can be read", ""});
+  return bytes;
+}
+
+json read_json_file(const std::filesystem::path& path, std::uintmax_t most_bytes) {
+  const std::string bytes = read_bytes(path, most_bytes);
+  std::vector<std::unordered_set<std::string>> keys;  // of the objects that are open
+  const auto watch = [&](int depth, json::parse_event_t event, const json& value) {
+    if (depth > kMostDepth)
+      throw InputError({path.string(), fmt::format("is nested deeper than {}", kMostDepth), "", ""});
+    if (event == json::parse_event_t::object_start) keys.emplace_back();
+    if (event == json::parse_event_t::object_end) keys.pop_back();
+    if (event == json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second)
+      throw InputError({path.string(), fmt::format("has the key {} twice in an object", shown(value)), "once", ""});
+    return true;
+  };
+  try {
+    return json::parse(bytes, watch);
+  } catch (const json::exception& error) {
+    throw InputError({path.string(), fmt::format("is no JSON: {}", error.what()), "", "fetch it again"});
+  }
+}
+
+void JsonView::refuse(const std::string& expected, const std::string& remedy) const {
+  throw InputError({place_, "is " + shown(*value_), expected, remedy});
+}
+
+JsonView JsonView::at(const std::string& key) const {
+  const auto found = object().find(key);
+  if (found == value_->end()) throw InputError({place_, fmt::format("has no '{}'", key), "it", ""});
+  return {*found, fmt::format("{}.{}", place_, key)};
+}
+
+std::optional<JsonView> JsonView::find(const std::string& key) const {
+  const auto found = object().find(key);
+  if (found == value_->end() || found->is_null()) return std::nullopt;
+  return JsonView(*found, fmt::format("{}.{}", place_, key));
+}
+
+JsonView JsonView::element(std::size_t index) const { return {list().at(index), fmt::format("{}[{}]", place_, index)}; }
+
+const json& JsonView::list() const {
+  if (!value_->is_array()) refuse("a list");
+  return *value_;
+}
+
+const json& JsonView::object() const {
+  if (!value_->is_object()) refuse("an object");
+  return *value_;
+}
+
+const std::string& JsonView::text() const {
+  if (!value_->is_string()) refuse("a string");
+  return value_->get_ref<const std::string&>();
+}
+
+bool JsonView::flag() const {
+  if (!value_->is_boolean()) refuse("true or false");
+  return value_->get<bool>();
+}
+
+std::int64_t JsonView::count(std::int64_t below) const {
+  if (!value_->is_number_unsigned() || value_->get<std::uint64_t>() >= static_cast<std::uint64_t>(below))
+    refuse(fmt::format("a number from 0 to {}", below - 1));
+  return value_->get<std::int64_t>();
+}
+
+bool JsonView::flag_or(const std::string& key, bool otherwise) const {
+  const auto found = find(key);
+  return found ? found->flag() : otherwise;
+}
+
+}  // namespace gantry

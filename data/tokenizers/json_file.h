@@ -1,0 +1,45 @@
+// JSON files that are not trusted, read with getters that say which key is wrong.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+namespace gantry {
+
+// The bytes of a regular file. InputError for none, an empty one, or one of more than `most_bytes`.
+std::string read_bytes(const std::filesystem::path& path, std::uintmax_t most_bytes);
+
+// InputError for what is no JSON, nested deeper than 64, or has a key twice.
+nlohmann::json read_json_file(const std::filesystem::path& path, std::uintmax_t most_bytes);
+
+// A value and its place, "tokenizer.json: model.merges". Does not own the value.
+class JsonView {
+ public:
+  JsonView(const nlohmann::json& value, std::string place) : value_(&value), place_(std::move(place)) {}
+
+  const nlohmann::json& json() const { return *value_; }
+  const std::string& place() const { return place_; }
+  bool is_null() const { return value_->is_null(); }
+
+  JsonView at(const std::string& key) const;                   // InputError where it is missing
+  std::optional<JsonView> find(const std::string& key) const;  // nothing where it is missing or null
+  JsonView element(std::size_t index) const;
+  const nlohmann::json& list() const;
+  const nlohmann::json& object() const;
+  const std::string& text() const;
+  bool flag() const;
+  std::int64_t count(std::int64_t below) const;  // 0 to below - 1
+  bool flag_or(const std::string& key, bool otherwise) const;
+
+  // InputError: place: is <the value>; expected ...
+  [[noreturn]] void refuse(const std::string& expected, const std::string& remedy = "") const;
+
+ private:
+  const nlohmann::json* value_;
+  std::string place_;
+};
+
+}  // namespace gantry

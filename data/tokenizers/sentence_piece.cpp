@@ -1,0 +1,66 @@
+#include <fmt/format.h>
+#include <sentencepiece_processor.h>
+
+#include "gantry/core/error.h"
+#include "gantry/data/tokenizers/json_file.h"
+#include "gantry/data/tokenizers/library_tokenizers.h"
+#include "gantry/data/tokenizers/utf8.h"
+
+namespace gantry {
+namespace {
+
+constexpr std::uintmax_t kMostBytes = 512u << 20;  // the largest published ones have about 5 MB
+
+class SentencePiece final : public Tokenizer {
+ public:
+  explicit SentencePiece(const std::filesystem::path& path) {
+    const auto status = processor_.LoadFromSerializedProto(read_bytes(path, kMostBytes));
+    if (!status.ok())
+      throw InputError(
+          {path.string(), fmt::format("is no SentencePiece model: {}", status.message()), "", "fetch it again"});
+    const auto known = [](int id) { return id < 0 ? std::nullopt : std::optional<std::int64_t>(id); };
+    special_ = {known(processor_.bos_id()), known(processor_.eos_id()), known(processor_.pad_id()),
+                known(processor_.unk_id())};
+  }
+
+  std::string kind() const override { return "SentencePiece"; }
+  std::int64_t size() const override { return processor_.GetPieceSize(); }
+  SpecialTokenIds special() const override { return special_; }
+
+  void append(std::string_view text, TokenIds& ids) const override {
+    const bool is_valid = valid_utf8_prefix(text) == text.size();
+    const std::string replaced = is_valid ? "" : valid_utf8(text);
+    std::vector<int> pieces;
+    check(processor_.Encode(is_valid ? text : replaced, &pieces));
+    ids.insert(ids.end(), pieces.begin(), pieces.end());
+  }
+
+  std::string decode(std::span<const std::int64_t> ids) const override {
+    std::vector<int> pieces;
+    for (const std::int64_t id : ids) {
+      if (id < 0 || id >= size())
+        throw InputError(
+            {fmt::format("token {}", id), "is not of the vocabulary", fmt::format("0 to {}", size() - 1), ""});
+      pieces.push_back(static_cast<int>(id));
+    }
+    std::string text;
+    check(processor_.Decode(pieces, &text));
+    return text;
+  }
+
+ private:
+  static void check(const sentencepiece::util::Status& status) {
+    if (!status.ok()) throw InputError({"SentencePiece", status.ToString(), "", ""});
+  }
+
+  sentencepiece::SentencePieceProcessor processor_;
+  SpecialTokenIds special_;
+};
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> load_sentence_piece(const std::filesystem::path& path) {
+  return std::make_unique<SentencePiece>(path);
+}
+
+}  // namespace gantry

@@ -1,0 +1,41 @@
+#include "gantry/data/tokenizers/special_tokens.h"
+
+#include <fmt/format.h>
+
+#include "gantry/core/error.h"
+#include "gantry/data/tokenizers/json_file.h"
+
+namespace gantry {
+namespace {
+
+constexpr std::uintmax_t kMostBytes = 64u << 20;
+
+// A token is a string, or an object with "content".
+std::string content_of(const JsonView& value) {
+  return value.json().is_object() ? value.at("content").text() : value.text();
+}
+
+}  // namespace
+
+SpecialTokenIds read_special_tokens(const std::filesystem::path& folder,
+                                    const std::function<std::optional<std::int64_t>(const std::string&)>& id_of) {
+  SpecialTokenIds special;
+  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
+    const auto path = folder / name;
+    if (!std::filesystem::exists(path)) continue;
+    const auto json = read_json_file(path, kMostBytes);
+    const JsonView file(json, path.string());
+    for (const auto& [key, id] : {std::pair("bos_token", &special.begin), std::pair("eos_token", &special.end),
+                                  std::pair("pad_token", &special.padding), std::pair("unk_token", &special.unknown)}) {
+      const auto value = file.find(key);
+      if (!value || *id) continue;
+      *id = id_of(content_of(*value));
+      if (!*id)
+        throw InputError({value->place(), fmt::format("'{}' is no token of the vocabulary", content_of(*value)),
+                          "one of its tokens", ""});
+    }
+  }
+  return special;
+}
+
+}  // namespace gantry

@@ -1,0 +1,149 @@
+// Files of tokenizers that are broken, hostile or of another kind.
+#include <filesystem>
+#include <fstream>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "gantry/core/error.h"
+#include "gantry/data/tokenizers/tokenizer.h"
+#include "program.h"
+
+namespace gantry {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using ::testing::HasSubstr;
+using testing::read_file;
+using testing::ScratchFolder;
+
+const std::string kGoldens = std::string(GANTRY_SOURCE_DIR) + "/tests/golden/tokenizers/";
+
+std::string fault(const std::string& path) {
+  try {
+    load_tokenizer(path);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+// Llama 3's golden with one value changed: {"/model/vocab", ...} by JSON pointer.
+std::string fault_with(const std::string& pointer, const json& value) {
+  const ScratchFolder scratch;
+  json file = json::parse(read_file(kGoldens + "llama3/tokenizer.json"));
+  file[json::json_pointer(pointer)] = value;
+  return fault(scratch.write("tokenizer.json", file.dump()));
+}
+
+TEST(LoadTokenizer, WhatIsWrongIsNamed) {
+  struct Case {
+    const char* pointer;
+    json value;
+    const char* said;
+  };
+  const Case cases[] = {
+      {"/model/vocab", 3, "model.vocab: is 3; expected an object"},
+      {"/model/vocab/!", -1, "model.vocab: '!': is -1; expected an id from 0 to"},
+      {"/model/vocab/!", 4'000'000'000u, "model.vocab: '!': is 4000000000"},
+      {"/model/vocab/!", 7.5, "model.vocab: '!': is 7.5"},
+      {"/model/vocab/!", 1, "gives id 1 to '!' and to '\"'"},
+      {"/model/merges", "x", "model.merges: is \"x\"; expected a list"},
+      {"/model/merges/0", "abc", "model.merges[0]: is 'abc'; expected two tokens"},
+      {"/model/merges/0", "a b c", "model.merges[0]: is 'a b c'"},
+      {"/model/merges/0", json::array({"a"}), "model.merges[0]: is array; expected two tokens"},
+      {"/model/merges/0", json::array({"a", 7}), "model.merges[0][1]: is 7; expected a string"},
+      {"/model/merges/0", json::array({"!", "!"}), "'!!' is no token of the vocabulary"},
+      {"/model/ignore_merges", "yes", "model.ignore_merges: is \"yes\""},
+      {"/model/dropout", 0.1, "model.dropout: is 0.1; expected null"},
+      {"/model/continuing_subword_prefix", "##", "continuing_subword_prefix"},
+      {"/normalizer", {{"type", "NFC"}}, "normalizer: is NFC; expected null"},
+      {"/pre_tokenizer/pretokenizers/0/pattern/Regex", "(a", "tokenizer's pattern (a: missing closing parenthesis"},
+      {"/pre_tokenizer/pretokenizers/0/behavior", "Removed", "behavior: is \"Removed\""},
+      {"/pre_tokenizer/pretokenizers/0/type", "Metaspace", "type: is \"Metaspace\""},
+      {"/added_tokens/0/id", 1 << 30, "added_tokens[0].id: is 1073741824"},
+      {"/added_tokens/0/id", 0, "added_tokens[0]: 0 is '<|begin|>' here and '!' in the vocabulary"},
+      {"/added_tokens/0/content", "", "added_tokens[0].content: is \"\"; expected a token"},
+      {"/added_tokens/0/content", "!", "'!' is"},
+      {"/added_tokens/0/lstrip", 1, "lstrip: is 1"},
+      {"/model/type", "Unigram", "is no byte-level BPE"},
+      {"/model", nullptr, "model: is null; expected an object"},
+  };
+  for (const auto& [pointer, value, said] : cases) EXPECT_THAT(fault_with(pointer, value), HasSubstr(said)) << pointer;
+  EXPECT_EQ(fault_with("/model/dropout", 0.0), "no error");
+}
+
+TEST(LoadTokenizer, FilesThatAreNoTokenizersAreNamed) {
+  const ScratchFolder scratch;
+  EXPECT_THAT(fault(scratch / "none"), HasSubstr("none: does not exist; expected 'byte', or a file or folder"));
+  EXPECT_THAT(fault(scratch.path()), HasSubstr("has no tokenizer; expected tokenizer.json"));
+  EXPECT_THAT(fault(scratch.write("data.bin", "x")), HasSubstr("is no file of a tokenizer"));
+  EXPECT_THAT(fault(scratch.write("a.model", "not a model")), HasSubstr("a.model: is no SentencePiece model"));
+  EXPECT_THAT(fault(scratch.write("b.model", "")), HasSubstr("b.model: has 0 bytes"));
+  EXPECT_THAT(fault(scratch.write("tokenizer.json", "{")), HasSubstr("tokenizer.json: is no JSON"));
+  EXPECT_THAT(fault(scratch.write("tokenizer.json", "[]")), HasSubstr("tokenizer.json: is array; expected an object"));
+  EXPECT_THAT(fault(scratch.write("tokenizer.json", R"({"model": {}, "model": {}})")), HasSubstr("\"model\" twice"));
+  const std::string deep(100'000, '[');
+  EXPECT_THAT(fault(scratch.write("tokenizer.json", deep)), HasSubstr("is nested deeper than 64"));
+  EXPECT_THAT(fault(scratch.write("vocab.json", R"({"a": 0})")), HasSubstr("merges.txt: "));
+  scratch.write("merges.txt", "#version: 0.2\na b\n");
+  EXPECT_THAT(fault(scratch / "vocab.json"), HasSubstr("merges.txt:2: 'b' is no token of the vocabulary"));
+}
+
+TEST(LoadTokenizer, AFolderIsReadByWhatItHas) {
+  const ScratchFolder scratch;
+  fs::copy(kGoldens + "sentence/bpe.model", scratch / "spiece.model");
+  EXPECT_EQ(load_tokenizer(scratch.path())->kind(), "SentencePiece");
+  fs::copy(kGoldens + "sentence/unigram.model", scratch / "tokenizer.model");
+  EXPECT_EQ(load_tokenizer(scratch.path())->size(), load_tokenizer(kGoldens + "sentence/unigram.model")->size());
+  scratch.write("tokenizer.json", R"({"model": {"type": "Unigram", "vocab": []}})");  // as beside T5's model
+  EXPECT_EQ(load_tokenizer(scratch.path())->kind(), "SentencePiece");
+  fs::copy(kGoldens + "llama3/tokenizer.json", scratch / "tokenizer.json", fs::copy_options::overwrite_existing);
+  EXPECT_EQ(load_tokenizer(scratch.path())->kind(), "byte-level BPE");
+  EXPECT_FALSE(load_tokenizer(scratch.path())->special().end);  // no tokenizer_config.json names one
+  scratch.write("tokenizer_config.json", R"({"eos_token": "<|nothing|>"})");
+  EXPECT_THAT(fault(scratch.path()), HasSubstr("eos_token: '<|nothing|>' is no token of the vocabulary"));
+}
+
+TEST(LoadTokenizer, Gpt2FilesTakeTheirConfigsTokens) {
+  const ScratchFolder scratch;
+  for (const char* name : {"vocab.json", "merges.txt"}) fs::copy(kGoldens + "gpt2/" + name, scratch / name);
+  const std::int64_t size = load_tokenizer(scratch.path())->size();
+  scratch.write("added_tokens.json", "{\"<mark>\": " + std::to_string(size) + "}");
+  scratch.write("tokenizer_config.json",
+                R"({"pad_token": "<mark>", "add_prefix_space": true, "added_tokens_decoder": {")" +
+                    std::to_string(size + 1) + R"(": {"content": "<x>", "lstrip": true}}})");
+  const auto tokenizer = load_tokenizer(scratch.path());
+  EXPECT_EQ(tokenizer->special().padding, size);
+  EXPECT_EQ(tokenizer->encode("<mark>  <x>"), (TokenIds{size, size + 1}));
+  EXPECT_EQ(tokenizer->encode("the"), tokenizer->encode(" the"));
+  scratch.write("added_tokens.json", "{\"<mark>\": 0}");
+  EXPECT_THAT(fault(scratch.path()), HasSubstr("0 is '<mark>' here and '!' in the vocabulary"));
+}
+
+// Whatever is changed or cut, a file loads or is refused.
+TEST(LoadTokenizer, DamagedFilesAreReadOrRefused) {
+  std::uint32_t state = 7;
+  const auto random = [&](std::size_t below) { return (state = state * 1664525 + 1013904223) % 65536 * below / 65536; };
+  for (const std::string name : {"llama3/tokenizer.json", "sentence/bpe.model"}) {
+    const std::string whole = read_file(kGoldens + name);
+    int refused = 0;
+    for (int round = 0; round < 400; ++round) {
+      const ScratchFolder scratch;
+      std::string bytes = whole.substr(0, round % 4 == 0 ? 1 + random(whole.size() - 1) : whole.size());
+      for (int change = 0; change < 3; ++change) bytes[random(bytes.size())] = static_cast<char>(random(256));
+      const std::string path = scratch.write(fs::path(name).filename(), bytes);
+      try {
+        const auto tokenizer = load_tokenizer(path);
+        tokenizer->encode("The quick brown fox, 1984!");
+      } catch (const InputError&) {
+        ++refused;
+      }
+    }
+    EXPECT_GT(refused, 100) << name;
+  }
+}
+
+}  // namespace
+}  // namespace gantry

@@ -1,0 +1,203 @@
+// Tokenizers against Hugging Face's and SentencePiece's own: tests/golden/tokenizers.
+#include "gantry/data/tokenizers/tokenizer.h"
+
+#include <fmt/format.h>
+#include <fstream>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "gantry/core/error.h"
+#include "gantry/data/tokenizers/byte_pair.h"
+#include "gantry/data/tokenizers/text_split.h"
+#include "gantry/data/tokenizers/utf8.h"
+
+namespace gantry {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+const std::string kGoldens = std::string(GANTRY_SOURCE_DIR) + "/tests/golden/tokenizers/";
+
+json golden(const std::string& name) { return json::parse(std::ifstream(kGoldens + name)); }
+
+std::string bytes_of(const std::string& hex) {
+  std::string bytes;
+  for (std::size_t i = 0; i < hex.size(); i += 2) bytes += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
+  return bytes;
+}
+
+std::string utf8_of(char32_t point) {
+  if (point < 0x80) return {static_cast<char>(point)};
+  const auto rest = [&](int shift) { return static_cast<char>(0x80 | ((point >> shift) & 0x3F)); };
+  if (point < 0x800) return {static_cast<char>(0xC0 | point >> 6), rest(0)};
+  if (point < 0x10000) return {static_cast<char>(0xE0 | point >> 12), rest(6), rest(0)};
+  return {static_cast<char>(0xF0 | point >> 18), rest(12), rest(6), rest(0)};
+}
+
+class Tokenizers : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Tokenizers, EqualTheirSourceOnHardText) {
+  const auto tokenizer = load_tokenizer(kGoldens + GetParam());
+  int cases = 0;
+  for (const auto& entry : golden("cases.json")) {
+    if (entry["tokenizer"] != GetParam()) continue;
+    const std::string text = bytes_of(entry["bytes"]);
+    const TokenIds ids = tokenizer->encode(text);
+    EXPECT_EQ(json(ids), entry["ids"]) << entry["name"];
+    EXPECT_EQ(valid_utf8(tokenizer->decode(ids)), entry["decoded"].get<std::string>()) << entry["name"];
+    ++cases;
+  }
+  EXPECT_GE(cases, 40);
+}
+
+// Twice the same text, so that the second comes from the cache, and from several threads.
+TEST_P(Tokenizers, GiveTheSameIdsAgainAndOnEveryThread) {
+  const auto tokenizer = load_tokenizer(kGoldens + GetParam());
+  std::string text;
+  std::vector<TokenIds> first;
+  const json cases = golden("cases.json");
+  for (const auto& entry : cases) first.push_back(tokenizer->encode(bytes_of(entry["bytes"])));
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong = 0;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&] {
+      for (std::size_t i = 0; i < cases.size(); ++i)
+        wrong += tokenizer->encode(bytes_of(cases[i]["bytes"])) != first[i];
+    });
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Tokenizers,
+                         ::testing::Values("gpt2", "byte_level", "llama3", "sentence/unigram.model",
+                                           "sentence/bpe.model"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace_if(
+                               name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
+                           return name;
+                         });
+
+TEST(TextSplit, ClassesAreOnigurumasOnEveryCodePoint) {
+  auto scratch = TextSplit::make_scratch();
+  const json classes = golden("classes.json");
+  for (const auto& [pattern, ranges] : classes.items()) {
+    const TextSplit inside(pattern), outside("[^" + pattern + "]");
+    std::vector<bool> expected(0x110000);
+    for (const auto& range : ranges)
+      for (std::size_t point = range[0]; point <= range[1].get<std::size_t>(); ++point) expected[point] = true;
+    int wrong = 0;
+    for (char32_t point = 1; point < 0x110000; ++point) {
+      if (point >= 0xD800 && point < 0xE000) continue;
+      const std::string text = utf8_of(point) + utf8_of(point);
+      int parts_inside = 0, parts_outside = 0;
+      inside.split(text, *scratch, [&](std::string_view) { ++parts_inside; });
+      outside.split(text, *scratch, [&](std::string_view) { ++parts_outside; });
+      wrong += (parts_inside == 2) != expected[point] || (parts_outside == 2) == expected[point];
+    }
+    EXPECT_EQ(wrong, 0) << pattern;
+  }
+}
+
+std::vector<std::string> split(const std::string& pattern, std::string_view text) {
+  auto scratch = TextSplit::make_scratch();
+  std::vector<std::string> parts;
+  TextSplit(pattern).split(text, *scratch, [&](std::string_view part) { parts.emplace_back(part); });
+  return parts;
+}
+
+TEST(TextSplit, PartsCoverTheText) {
+  using Parts = std::vector<std::string>;
+  EXPECT_EQ(split("b+", "abbcb"), (Parts{"a", "bb", "c", "b"}));
+  EXPECT_EQ(split("x*", "axxb\u00e9"), (Parts{"a", "xx", "b", "\u00e9"}));  // empty matches part, and end
+  EXPECT_EQ(split(R"([^\s\p{L}]|\S)", "a 1"), (Parts{"a", " ", "1"}));
+  EXPECT_EQ(split(R"(\[\s])", "a[ ]"), (Parts{"a", "[ ]"}));  // an escaped bracket opens no class
+  EXPECT_EQ(split("a", ""), Parts{});
+}
+
+TEST(TextSplit, HostilePatternsEnd) {
+  EXPECT_THROW(TextSplit("(a"), InputError);
+  EXPECT_THROW(TextSplit(R"(\C)"), InputError);
+  EXPECT_THROW(split("(?:a|aa|aaa)+$", std::string(60, 'a') + "!"), InputError);
+  EXPECT_EQ(split("(?:a|b|cc)+", std::string(3'000'000, 'a')).size(), 1u);  // deeper than the stack of compiled code
+}
+
+TEST(BytePair, LongPiecesMergeAsShortOnes) {
+  std::array<std::int32_t, 256> bytes;
+  bytes.fill(BytePair::kNone);
+  bytes['a'] = 0, bytes['b'] = 1;
+  // aa, ab, aab, aaaa: overlapping candidates of every rank
+  const std::vector<Merge> merges{{0, 0, 2}, {0, 1, 3}, {2, 1, 4}, {2, 2, 5}, {3, 3, 6}, {1, 3, 7}};
+  const BytePair pairs(bytes, merges, {});
+  std::uint32_t state = 1;
+  for (int round = 0; round < 300; ++round) {
+    std::string piece;
+    for (int i = 0; i < 1 + round; ++i) piece += (state = state * 1664525 + 1013904223) >> 30 ? 'a' : 'b';
+    // The definition: the leftmost pair of the lowest rank, again and again.
+    std::vector<std::int32_t> want;
+    for (const char c : piece) want.push_back(c - 'a');
+    for (std::size_t rank = 0; rank < merges.size();) {
+      const auto& [left, right, result] = merges[rank++];
+      for (std::size_t i = 0; i + 1 < want.size(); ++i)
+        if (want[i] == left && want[i + 1] == right) {
+          want[i] = result;
+          want.erase(want.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+          rank = 0;
+        }
+    }
+    TokenIds ids;
+    pairs.append(piece, nullptr, ids);
+    EXPECT_EQ(ids, TokenIds(want.begin(), want.end())) << piece;
+  }
+  EXPECT_THROW(
+      {
+        TokenIds ids;
+        pairs.append("abc", nullptr, ids);
+      },
+      InputError);
+}
+
+TEST(Tokenizer, BytesAreTheirOwnTokens) {
+  const auto tokenizer = load_tokenizer("byte");
+  const std::string bytes("a\0\xff\xe4", 4);
+  EXPECT_EQ(tokenizer->encode(bytes), (TokenIds{97, 0, 255, 228}));
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode(bytes)), bytes);
+  EXPECT_EQ(tokenizer->size(), 256);
+  EXPECT_FALSE(tokenizer->special().end);
+  EXPECT_THROW(tokenizer->decode(TokenIds{256}), InputError);
+  EXPECT_THROW(tokenizer->decode(TokenIds{-1}), InputError);
+}
+
+TEST(Tokenizer, SpecialTokensAreThoseOfTheFolder) {
+  const auto gpt2 = load_tokenizer(kGoldens + "gpt2");
+  EXPECT_EQ(gpt2->special().end, gpt2->encode("<|endoftext|>").at(0));
+  EXPECT_EQ(gpt2->size(), *gpt2->special().end + 1);
+  const auto llama3 = load_tokenizer(kGoldens + "llama3");
+  EXPECT_EQ(llama3->encode("<|begin|><|end|>"), (TokenIds{*llama3->special().begin, *llama3->special().end}));
+  EXPECT_FALSE(llama3->special().padding);
+  const auto sentence = load_tokenizer(kGoldens + "sentence/bpe.model");
+  EXPECT_EQ(sentence->special().unknown, 0);
+  EXPECT_EQ(sentence->special().begin, 1);
+  EXPECT_EQ(sentence->special().end, 2);
+  EXPECT_FALSE(sentence->special().padding);
+  const auto word_piece = load_tokenizer(std::string(GANTRY_SOURCE_DIR) + "/tests/golden/word_piece/vocab.txt");
+  EXPECT_EQ(word_piece->special().end, word_piece->encode("[SEP]").at(0));
+  EXPECT_EQ(word_piece->decode(word_piece->encode("hello caf\xff, the dogs.")), "hello caf, the dogs.");
+}
+
+TEST(Utf8, BrokenPiecesAreReplacedOneByOne) {
+  std::int64_t replaced = 0;
+  EXPECT_EQ(valid_utf8("a\xff\xfe z", &replaced), "a\ufffd\ufffd z");
+  EXPECT_EQ(replaced, 2);
+  EXPECT_EQ(valid_utf8("12345678\xe4\xb8", &replaced), "12345678\ufffd");
+  EXPECT_EQ(replaced, 1);
+  EXPECT_EQ(valid_utf8("\xf0\x9f\x98\x80", &replaced), "\U0001f600");
+  EXPECT_EQ(replaced, 0);
+  EXPECT_EQ(valid_utf8_prefix("abcdefgh\u00e9\u4e2d\xed\xa0\x80"), 13u);
+}
+
+}  // namespace
+}  // namespace gantry
