@@ -80,12 +80,15 @@ class TrainingRun {
     const auto& settings = config_.checkpoint;
     if (settings.resume == "none") return 0;
     const bool automatic = settings.resume == "auto";
-    const auto found = find_checkpoint(automatic ? settings.path : settings.resume);
-    if (!found) {
-      if (automatic) return 0;
-      throw CheckpointError({"checkpoint.resume", "'" + settings.resume + "' has no complete checkpoint",
-                             "a step folder or its parent", ""});
+    std::optional<std::string> found;
+    if (automatic) {
+      auto newest = find_newest_checkpoint(settings.path);
+      if (!newest.folder && newest.passed_over.empty()) return 0;
+      if (world_.is_main())
+        for (const auto& folder : newest.passed_over) fmt::print(stderr, "warning: passed over {}\n", folder.fault);
+      found = newest.folder;
     }
+    if (!found) found = require_checkpoint(automatic ? settings.path : settings.resume);
     const auto info = read_checkpoint_info(*found);
     load_checkpoint(*found, plugin_->state(boosted_), plugin_->mesh());
     if (world_.is_main()) {

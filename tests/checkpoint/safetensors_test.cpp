@@ -63,7 +63,7 @@ TEST(Safetensors, HostileFilesAreRefused) {
       {with_header(good, 8).substr(0, 20), "says its header has"},
       {with_header("", 0), "does not begin with '{'"},
       {with_header(" {}", 0), "does not begin with '{'"},
-      {with_header("{", 0), "no JSON object"},
+      {with_header("{", 0), "no JSON at byte 2"},
       {with_header("{\"a\":1}", 0), "does not have dtype, shape and data_offsets"},
       {with_header(good, 7), "lies at 0 to 8 of 7 bytes"},
       {with_header(good, 9), "cover 8 of 9 bytes"},
@@ -86,7 +86,7 @@ TEST(Safetensors, HostileFilesAreRefused) {
       {with_header(
            R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
            4),
-       "a key twice"},
+       "the key 'a' twice"},
       {with_header(R"({"__metadata__":{"x":1}})", 0), "no string"},
       {with_header(R"({"__metadata__":[]})", 0), "no object"},
       {"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git LFS pointer"},
