@@ -1,15 +1,15 @@
 // Checkpoints: a folder `step-000012` with one safetensors file a writing rank and a manifest.
 //
-// Global tensors under global names: each rank writes the slices it owns, once (of replicas the first, of stages that
-// share a parameter the lowest), and the manifest says where every slice lies, so any layout can read them. The
-// manifest is written last, then the folder gets its name by one rename; a folder with a manifest is complete.
-// docs/checkpoints.md has the format.
+// Global tensors under global names: each rank writes the slices it owns, once (replicas share the work; of stages that
+// share a parameter the lowest writes it), and the manifest says where every slice lies, so any layout can read them.
+// format/checkpoint_folder.h says how a checkpoint is committed, format/find.h which are complete; docs/checkpoints.md
+// has the format.
 #pragma once
 
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 
+#include "gantry/checkpoint/format/find.h"
 #include "gantry/comm/process_group_mesh.h"
 #include "gantry/tensors/state_source.h"
 #include "gantry/tensors/tensor_dict.h"
@@ -24,10 +24,13 @@ struct SaveRequest {
   std::string policy;
   int keep = 0;  // how many of the newest to keep; 0: all
   int threads_per_rank = 1;
+  nlohmann::json progress = {};  // learning rate, data cursor, random state: an object
+  nlohmann::json user = {};      // values of the caller's own (epoch, best loss, ...): an object
 };
 
 // Writes the checkpoint and returns its folder. Collective over the world. ResourceError if it can't be written: then
-// the former checkpoints stand.
+// the former checkpoints stand. CheckpointError where another job writes into the directory. writer.h has the parts,
+// for many saves and for saving in the background.
 std::string save_checkpoint(const SaveRequest& request, StateSource& state, const ProcessGroupMesh& mesh);
 
 struct CheckpointInfo {
@@ -37,18 +40,18 @@ struct CheckpointInfo {
   nlohmann::json model_config;
   std::string policy;
   int threads_per_rank = 1;
+  nlohmann::json progress, user;
 };
-
-// The folder itself if it is complete, or the newest complete one in it; nothing if there is none.
-std::optional<std::string> find_checkpoint(const std::string& path);
 
 CheckpointInfo read_checkpoint_info(const std::string& folder);  // CheckpointError
 
-// Writes every entry of the state from the checkpoint, whatever layout wrote it, after checking the files' hashes.
-// CheckpointError for damage, a missing tensor or another shape. Each rank reads what it needs.
+// Writes every entry of the state from the checkpoint, whatever layout wrote it, after checking every file's hash (the
+// ranks share that). CheckpointError, before anything is written, for damage, a missing or unexpected tensor or another
+// shape. A checkpoint of step 0 without an optimizer's state (an imported model) leaves the optimizer's as it is. Each
+// rank reads what it needs. Collective over the world.
 void load_checkpoint(const std::string& folder, StateSource& state, const ProcessGroupMesh& mesh);
 
-// Whole tensors of one kind ("model"), by global name.
+// Whole tensors of one kind ("model"), by global name. CheckpointError naming the kinds there are if it has none of it.
 TensorDict read_checkpoint_tensors(const std::string& folder, const std::string& kind);
 
 }  // namespace gantry

@@ -1,59 +1,27 @@
 #include "gantry/checkpoint/hugging_face.h"
 
-#include <filesystem>
+#include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <fstream>
 #include <set>
 
-#include "gantry/checkpoint/files.h"
+#include "gantry/checkpoint/format/model_files.h"
 #include "gantry/core/error.h"
 
 namespace gantry {
 namespace {
 
-namespace fs = std::filesystem;
 using nlohmann::json;
-
-json read_json(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) throw InputError({path, "can't be read", "a Hugging Face model directory", "check the path"});
-  const json parsed = json::parse(file, nullptr, /*allow_exceptions=*/false);
-  if (!parsed.is_object()) throw InputError({path, "is no JSON object", "", "fetch it again"});
-  return parsed;
-}
-
-// A file's name in an index: a plain name, that does not leave the directory.
-std::string shard_path(const std::string& directory, const json& name) {
-  if (!name.is_string() || name.get<std::string>().find('/') != std::string::npos ||
-      name.get<std::string>().starts_with(".."))
-    throw InputError({directory, "its index names the file " + name.dump(), "a file of the directory", ""});
-  return directory + "/" + name.get<std::string>();
-}
 
 // The directory's tensors by the family's names, wherever they lie.
 class TensorSource {
  public:
-  TensorSource(const std::string& directory, const models::ModelFamily& family, const json& keys)
-      : directory_(directory) {
-    std::set<std::string> paths;
-    const std::string index = directory + "/model.safetensors.index.json";
-    if (fs::exists(directory + "/model.safetensors")) {
-      paths.insert(directory + "/model.safetensors");
-    } else if (fs::exists(index)) {
-      const json parsed = read_json(index);
-      if (!parsed.contains("weight_map") || !parsed["weight_map"].is_object())
-        throw InputError({index, "has no weight_map", "", "fetch it again"});
-      for (const auto& [name, file] : parsed["weight_map"].items()) paths.insert(shard_path(directory, file));
-    } else {
-      throw InputError({directory, "has neither model.safetensors nor model.safetensors.index.json",
-                        "a Hugging Face model directory", "convert .bin files to safetensors"});
-    }
-    for (const auto& path : paths) {
+  TensorSource(const std::string& directory, const models::ModelFamily& family, const json& keys) {
+    const ModelFiles found = find_model_files(directory);
+    for (const auto& path : found.paths) {
       files_.push_back(std::make_unique<SafetensorsFile>(path));
-      for (const auto& name : files_.back()->names())
-        if (const std::string known = family.normalise_name ? family.normalise_name(keys, name) : name; !known.empty())
-          places_[known] = {files_.back().get(), name};
+      check_index(found, path, directory);
+      for (const auto& name : files_.back()->names()) add(family, keys, name, path);
     }
   }
 
@@ -66,7 +34,20 @@ class TensorSource {
   std::pair<const SafetensorsFile*, std::string> at(const std::string& name) const { return places_.at(name); }
 
  private:
-  std::string directory_;
+  // The file that was opened last has what the index says of it.
+  void check_index(const ModelFiles& found, const std::string& path, const std::string& directory) const {
+    for (const auto& [name, file] : found.file_of_name)
+      if (directory + "/" + file == path && !files_.back()->contains(name))
+        throw InputError({path, "has no tensor '" + name + "', which the index says is there", "", "fetch both again"});
+  }
+
+  void add(const models::ModelFamily& family, const json& keys, const std::string& name, const std::string& path) {
+    const std::string known = family.normalise_name ? family.normalise_name(keys, name) : name;
+    if (known.empty()) return;
+    if (!places_.try_emplace(known, files_.back().get(), name).second)
+      throw InputError({path, "has '" + name + "', which is there a second time", "each tensor once", ""});
+  }
+
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
   std::map<std::string, std::pair<const SafetensorsFile*, std::string>> places_;
 };
@@ -113,7 +94,7 @@ void load_one(const TensorSource& source, const models::TensorName& name, const 
 
 }  // namespace
 
-json read_model_config(const std::string& directory) { return read_json(directory + "/config.json"); }
+json read_model_config(const std::string& directory) { return read_json_object(directory + "/config.json"); }
 
 std::vector<std::string> load_hugging_face(const std::string& directory, const models::ModelFamily& family,
                                            const json& keys, const std::vector<HeldTensor>& held,
@@ -140,17 +121,11 @@ TensorDict to_hugging_face(const std::vector<models::TensorName>& names, const T
   TensorDict renamed;
   for (const auto& name : names) {
     const torch::Tensor& tensor = tensors.at(name.name);
-    renamed.set(name.hugging_face, name.transposed ? tensor.t().contiguous() : tensor);
+    const torch::Tensor turned = name.transposed ? tensor.t().contiguous() : tensor;
+    renamed.set(name.hugging_face, turned);
+    for (const auto& copy : name.copies) renamed.set(copy, turned);
   }
   return renamed;
-}
-
-void save_hugging_face(const std::string& directory, const json& config, const TensorDict& tensors) {
-  std::error_code failure;
-  fs::create_directories(directory, failure);
-  if (failure) throw ResourceError({directory, failure.message(), "a folder that can be made", ""});
-  write_safetensors(directory + "/model.safetensors", tensors, {{"format", "pt"}});
-  write_text_durably(directory + "/config.json", config.dump(2) + "\n");
 }
 
 }  // namespace gantry

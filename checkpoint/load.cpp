@@ -1,146 +1,120 @@
 #include <algorithm>
-#include <filesystem>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <set>
 
 #include "gantry/checkpoint/checkpoint.h"
-#include "gantry/checkpoint/files.h"
-#include "gantry/checkpoint/manifest.h"
-#include "gantry/checkpoint/safetensors.h"
+#include "gantry/checkpoint/checkpoint_files.h"
+#include "gantry/checkpoint/format/verify.h"
+#include "gantry/checkpoint/slices.h"
 #include "gantry/core/error.h"
 
 namespace gantry {
 namespace {
 
-namespace fs = std::filesystem;
+constexpr const char* kModel = "model";
 
-bool is_complete(const fs::path& folder) { return fs::exists(folder / kManifestName); }
-
-// The files of a checkpoint, opened when first read.
-class CheckpointFiles {
- public:
-  CheckpointFiles(std::string folder, const Manifest& manifest) : folder_(std::move(folder)), manifest_(manifest) {}
-
-  // Hashed before it is trusted; a file that fails is a damaged checkpoint.
-  const SafetensorsFile& open(const std::string& name) {
-    auto& file = files_[name];
-    if (file) return *file;
-    const std::string path = folder_ + "/" + name;
-    const auto hash = manifest_.hashes.find(name);
-    if (hash == manifest_.hashes.end() || hash_file(path) != hash->second)
-      throw CheckpointError(
-          {path, "does not have the hash that the manifest states", "", "the checkpoint is damaged; use another"});
-    try {
-      file = std::make_unique<SafetensorsFile>(path);
-    } catch (const InputError& error) {
-      throw CheckpointError(error.what());
-    }
-    return *file;
-  }
-
- private:
-  std::string folder_;
-  const Manifest& manifest_;
-  std::map<std::string, std::unique_ptr<SafetensorsFile>> files_;
-};
-
-// Copies what `slice` has of `wanted` (ranges along dim of the global tensor, laid one after the other in `target`).
-void copy_overlap(const torch::Tensor& slice, const std::vector<Range>& stored, torch::Tensor& target,
-                  const std::vector<Range>& wanted, int dim) {
-  std::int64_t target_offset = 0;
-  for (const Range& want : wanted) {
-    std::int64_t slice_offset = 0;
-    for (const Range& have : stored) {
-      const std::int64_t begin = std::max(want.begin, have.begin), end = std::min(want.end, have.end);
-      if (begin < end)
-        target.narrow(dim, target_offset + begin - want.begin, end - begin)
-            .copy_(slice.narrow(dim, slice_offset + begin - have.begin, end - begin));
-      slice_offset += have.size();
-    }
-    target_offset += want.size();
-  }
+// Each rank checks its share of the files before any rank reads one.
+void check_hashes(const std::string& folder, const Manifest& manifest, const ProcessGroupMesh& mesh) {
+  int index = 0;
+  for (const auto& [name, file] : manifest.files)
+    if (index++ % mesh.mesh().size() == mesh.rank()) check_file_hash(folder, name, file);
+  mesh.world_group().barrier().wait();
 }
 
-// Fills `target`, which is the ranges `wanted` along `wanted_dim` of the tensor (all of it for -1).
-void read_into(CheckpointFiles& files, const ManifestTensor& tensor, torch::Tensor target, int wanted_dim,
-               const std::vector<Range>& wanted) {
-  const torch::NoGradGuard no_grad;
-  for (const auto& slice : tensor.slices) {
-    const torch::Tensor stored = files.open(slice.file).read(tensor.key());
-    if (slice.dim < 0 && wanted_dim < 0) {
-      target.copy_(stored);
-    } else if (slice.dim < 0) {
-      copy_overlap(stored, {{0, tensor.shape[wanted_dim]}}, target, wanted, wanted_dim);
-    } else {
-      const std::vector<Range> all{{0, tensor.shape[slice.dim]}};
-      if (wanted_dim >= 0 && wanted_dim != slice.dim)
-        throw CheckpointError(
-            {tensor.key(), "is split along another dim than the model splits it", "", "export and import it"});
-      copy_overlap(stored, slice.ranges, target, wanted_dim < 0 ? all : wanted, slice.dim);
-    }
-  }
+std::set<std::string> kinds_of(const Manifest& manifest) {
+  std::set<std::string> kinds;
+  for (const auto& [key, tensor] : manifest.tensors) kinds.insert(tensor.kind);
+  return kinds;
+}
+
+const ManifestTensor& find_tensor(const Manifest& manifest, const StateEntry& entry, const std::string& folder) {
+  const Placement& placement = entry.held.placement;
+  auto found = manifest.tensors.find(entry.kind + "/" + placement.name);
+  if (found == manifest.tensors.end() && !entry.fallback.empty())
+    found = manifest.tensors.find(entry.fallback + "/" + placement.name);
+  if (found == manifest.tensors.end())
+    throw CheckpointError({folder, "has no " + entry.kind + " of '" + placement.name + "'",
+                           "a checkpoint of this model", "check model and checkpoint.resume"});
+  if (found->second.shape != placement.global_shape)
+    throw CheckpointError({placement.name,
+                           fmt::format("has the shape [{}] in {}", fmt::join(found->second.shape, ", "), folder),
+                           fmt::format("[{}]", fmt::join(placement.global_shape, ", ")),
+                           "a resumed run may change anything but the model"});
+  return found->second;
+}
+
+// Refuses a checkpoint that has more parameters than the model. Collective over pp.
+void check_model_size(const Manifest& manifest, const std::vector<StateEntry>& entries, const StateSource& state,
+                      const ProcessGroupMesh& mesh, const std::string& folder) {
+  std::int64_t mine = 0, stored = 0;
+  for (const auto& entry : entries)
+    if (entry.kind == kModel && state.first_holder(entry.held.placement) == mesh.coordinate("pp")) ++mine;
+  for (const auto& [key, tensor] : manifest.tensors)
+    if (tensor.kind == kModel) ++stored;
+  const auto held = static_cast<std::int64_t>(all_reduce_number(mesh["pp"], static_cast<double>(mine)));
+  if (held == stored) return;
+  std::set<std::string> names;
+  for (const auto& entry : entries) names.insert(entry.kind + "/" + entry.held.placement.name);
+  std::vector<std::string> unexpected;  // as far as this rank can tell
+  for (const auto& [key, tensor] : manifest.tensors)
+    if (mesh.size("pp") == 1 && tensor.kind == kModel && !names.contains(key) && unexpected.size() < 5)
+      unexpected.push_back(tensor.name);
+  throw CheckpointError(
+      {folder,
+       fmt::format("has {} parameters{}{}", stored,
+                   unexpected.empty() ? "" : ", unexpected ones among them: ", fmt::join(unexpected, ", ")),
+       fmt::format("the {} of this model", held), "a resumed run may change anything but the model"});
 }
 
 }  // namespace
 
-std::optional<std::string> find_checkpoint(const std::string& path) {
-  if (path.empty() || !fs::is_directory(path)) return std::nullopt;
-  if (is_complete(path)) return path;
-  std::vector<std::string> folders;
-  for (const auto& entry : fs::directory_iterator(path))
-    if (entry.is_directory() && entry.path().filename().string().starts_with("step-") && is_complete(entry.path()))
-      folders.push_back(entry.path());
-  if (folders.empty()) return std::nullopt;
-  return *std::max_element(folders.begin(), folders.end());
-}
-
 CheckpointInfo read_checkpoint_info(const std::string& folder) {
   const Manifest manifest = read_manifest(folder);
-  try {
-    const auto& header = manifest.header;
-    return {folder,
-            header.at("step"),
-            header.at("config"),
-            header.at("model_config"),
-            header.at("policy"),
-            header.at("threads_per_rank")};
-  } catch (const nlohmann::json::exception& error) {
-    throw CheckpointError({folder, error.what(), "a manifest", "the checkpoint is damaged; use another"});
-  }
+  return {folder,
+          manifest.step,
+          manifest.config_text,
+          manifest.model_config,
+          manifest.policy,
+          manifest.threads_per_rank,
+          manifest.progress,
+          manifest.user};
 }
 
 void load_checkpoint(const std::string& folder, StateSource& state, const ProcessGroupMesh& mesh) {
   const Manifest manifest = read_manifest(folder);
+  std::vector<StateEntry> entries = state.state_entries();
+  const auto kinds = kinds_of(manifest);
+  const bool model_alone = manifest.step == 0 && kinds == std::set<std::string>{kModel};
+  if (model_alone)
+    std::erase_if(entries, [](const StateEntry& entry) { return entry.kind != kModel && entry.fallback != kModel; });
+  for (const auto& entry : entries) find_tensor(manifest, entry, folder);
+  check_model_size(manifest, entries, state, mesh, folder);
+  check_hashes(folder, manifest, mesh);
   CheckpointFiles files(folder, manifest);
-  for (const auto& [kind, held, fallback] : state.state_entries()) {
-    auto found = manifest.tensors.find(kind + "/" + held.placement.name);
-    if (found == manifest.tensors.end() && !fallback.empty())
-      found = manifest.tensors.find(fallback + "/" + held.placement.name);
-    if (found == manifest.tensors.end())
-      throw CheckpointError({folder, "has no " + kind + " of '" + held.placement.name + "'",
-                             "a checkpoint of this model", "check model and checkpoint.resume"});
-    if (found->second.shape != held.placement.global_shape) {
-      throw CheckpointError({held.placement.name,
-                             fmt::format("has the shape [{}] in {}", fmt::join(found->second.shape, ", "), folder),
-                             fmt::format("[{}]", fmt::join(held.placement.global_shape, ", ")),
-                             "a resumed run may change anything but the model"});
-    }
-    const AxisPlacement& along = held.placement.along("tp");
-    read_into(files, found->second, held.tensor.detach(), along.dim,
-              along.sharded() ? along.ranges(mesh.coordinate("tp")) : std::vector<Range>());
+  const auto coordinates = coordinates_of(mesh);
+  for (const auto& entry : entries) {
+    const HeldPart part = part_held(entry.held.placement, coordinates);
+    files.read_into(find_tensor(manifest, entry, folder), entry.held.tensor.detach(), part.dim, part.ranges);
   }
-  state.load_state_numbers(manifest.header.at("numbers"));
+  try {
+    state.load_state_numbers(model_alone ? nlohmann::json{{"optimizer_steps", 0}} : manifest.numbers);
+  } catch (const nlohmann::json::exception& error) {
+    throw CheckpointError({folder, std::string("its numbers: ") + error.what(), "those of this version", ""});
+  }
 }
 
 TensorDict read_checkpoint_tensors(const std::string& folder, const std::string& kind) {
   const Manifest manifest = read_manifest(folder);
+  if (const auto kinds = kinds_of(manifest); !kinds.contains(kind))
+    throw CheckpointError(
+        {folder, "has no tensors of kind '" + kind + "'", fmt::format("one of {}", fmt::join(kinds, ", ")), ""});
+  for (const auto& [name, file] : manifest.files) check_file_hash(folder, name, file);
   CheckpointFiles files(folder, manifest);
   TensorDict tensors;
   for (const auto& [key, tensor] : manifest.tensors) {
     if (tensor.kind != kind) continue;
-    torch::Tensor whole = torch::empty(tensor.shape, dtype_of(tensor.dtype));
-    read_into(files, tensor, whole, -1, {});
-    tensors.set(tensor.name, whole);
+    tensors.set(tensor.name, files.read(tensor));
   }
   return tensors;
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "gantry/checkpoint/format/stored_file.h"
 #include "gantry/core/placement.h"
 #include "gantry/tensors/tensor_dict.h"
 
@@ -15,43 +16,37 @@ namespace gantry {
 // what it looks like (a Git LFS pointer, a pickle, a page of HTML, ...).
 class SafetensorsFile {
  public:
-  explicit SafetensorsFile(const std::string& path);
-  ~SafetensorsFile();
-  SafetensorsFile(const SafetensorsFile&) = delete;
-  SafetensorsFile& operator=(const SafetensorsFile&) = delete;
+  explicit SafetensorsFile(const std::string& path) : file_(path) {}
 
   std::vector<std::string> names() const;
-  bool contains(const std::string& name) const { return entries_.contains(name); }
-  const std::vector<std::int64_t>& shape(const std::string& name) const { return entry(name).shape; }
-  torch::ScalarType dtype(const std::string& name) const { return entry(name).dtype; }
+  bool contains(const std::string& name) const { return file_.header().tensors.contains(name); }
+  const std::vector<std::int64_t>& shape(const std::string& name) const { return file_.at(name).shape; }
+  // InputError for a type that the format has and LibTorch has not.
+  torch::ScalarType dtype(const std::string& name) const;
   // A copy of the tensor, or of the ranges along `dim`, one after the other.
   torch::Tensor read(const std::string& name) const;
   torch::Tensor read_slice(const std::string& name, int dim, const std::vector<Range>& ranges) const;
-  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  // The mapped bytes themselves: not to be written, and not to be used after this object.
+  torch::Tensor view(const std::string& name) const;
+  const std::map<std::string, std::string>& metadata() const { return file_.header().metadata; }
+  const StoredFile& stored() const { return file_; }
 
  private:
-  struct Entry {
-    torch::ScalarType dtype;
-    std::vector<std::int64_t> shape;
-    std::uint64_t begin, end;
-  };
-  const Entry& entry(const std::string& name) const;
-  torch::Tensor view(const std::string& name) const;
-  void parse();
-  [[noreturn]] void refuse(const std::string& what) const;
-
-  std::string path_;
-  const unsigned char* data_ = nullptr;
-  std::uint64_t size_ = 0;
-  std::uint64_t data_start_ = 0;
-  std::map<std::string, Entry> entries_;
-  std::map<std::string, std::string> metadata_;
+  StoredFile file_;
 };
 
 TensorDict read_safetensors(const std::string& path);
 
+// LibTorch's type of a stored one; InputError naming `where` for one that it has not.
+torch::ScalarType scalar_type_of(const StoredType& type, const std::string& where);
+// UsageError for a type that the format has not.
+const StoredType& stored_type_of(torch::ScalarType type);
+
+// Writes header and tensors, in their order; `file` has the hash.
+void write_tensors(OutputFile& file, const TensorDict& tensors, const std::map<std::string, std::string>& metadata);
+
 // Written to a neighbour and renamed, synced first. ResourceError if it can't be.
 void write_safetensors(const std::string& path, const TensorDict& tensors,
-                       const std::map<std::string, std::string>& metadata = {});
+                       const std::map<std::string, std::string>& metadata = {}, FileSystem& files = system_files());
 
 }  // namespace gantry

@@ -1,64 +1,71 @@
-#include <fmt/format.h>
-#include <nlohmann/json.hpp>
+#include <utility>
 
-#include "gantry/checkpoint/files.h"
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/core/error.h"
 
 namespace gantry {
 namespace {
 
-std::string format_name(torch::ScalarType type) {
-  switch (type) {
-    case torch::kFloat64:
-      return "F64";
-    case torch::kFloat32:
-      return "F32";
-    case torch::kFloat16:
-      return "F16";
-    case torch::kBFloat16:
-      return "BF16";
-    case torch::kInt64:
-      return "I64";
-    case torch::kInt32:
-      return "I32";
-    case torch::kInt16:
-      return "I16";
-    case torch::kInt8:
-      return "I8";
-    case torch::kUInt8:
-      return "U8";
-    case torch::kBool:
-      return "BOOL";
-    default:
-      throw UsageError(
-          {"safetensors", "a " + dtype_name(type) + " tensor", "a type that the format has", "convert it first"});
+constexpr std::pair<torch::ScalarType, std::string_view> kTypes[] = {{torch::kFloat64, "F64"},
+                                                                     {torch::kFloat32, "F32"},
+                                                                     {torch::kFloat16, "F16"},
+                                                                     {torch::kBFloat16, "BF16"},
+                                                                     {at::ScalarType::Float8_e4m3fn, "F8_E4M3"},
+                                                                     {at::ScalarType::Float8_e5m2, "F8_E5M2"},
+                                                                     {at::ScalarType::Float8_e8m0fnu, "F8_E8M0"},
+                                                                     {at::ScalarType::Float8_e4m3fnuz, "F8_E4M3FNUZ"},
+                                                                     {at::ScalarType::Float8_e5m2fnuz, "F8_E5M2FNUZ"},
+                                                                     {at::ScalarType::ComplexFloat, "C64"},
+                                                                     {torch::kInt64, "I64"},
+                                                                     {torch::kInt32, "I32"},
+                                                                     {torch::kInt16, "I16"},
+                                                                     {torch::kInt8, "I8"},
+                                                                     {at::ScalarType::UInt64, "U64"},
+                                                                     {at::ScalarType::UInt32, "U32"},
+                                                                     {at::ScalarType::UInt16, "U16"},
+                                                                     {torch::kUInt8, "U8"},
+                                                                     {torch::kBool, "BOOL"}};
+
+std::string header_of(const TensorDict& tensors, const std::map<std::string, std::string>& metadata) {
+  std::vector<NamedTensorShape> shapes;
+  for (const auto& [name, tensor] : tensors)
+    shapes.push_back({name, &stored_type_of(tensor.scalar_type()), tensor.sizes().vec()});
+  return make_safetensors_header(shapes, metadata);
+}
+
+template <class File>
+void write_all(File& file, const TensorDict& tensors, const std::map<std::string, std::string>& metadata) {
+  const std::string header = header_of(tensors, metadata);
+  file.write(header.data(), header.size());
+  for (const auto& [name, tensor] : tensors) {
+    const torch::Tensor whole = tensor.detach().to(torch::kCPU).contiguous();
+    if (whole.nbytes() > 0) file.write(whole.data_ptr(), whole.nbytes());
   }
 }
 
 }  // namespace
 
-void write_safetensors(const std::string& path, const TensorDict& tensors,
-                       const std::map<std::string, std::string>& metadata) {
-  nlohmann::ordered_json header;
-  if (!metadata.empty()) header["__metadata__"] = metadata;
-  std::vector<torch::Tensor> parts;
-  std::int64_t offset = 0;
-  for (const auto& [name, tensor] : tensors) {
-    parts.push_back(tensor.detach().to(torch::kCPU).contiguous());
-    const std::int64_t end = offset + static_cast<std::int64_t>(parts.back().nbytes());
-    header[name] = {
-        {"dtype", format_name(tensor.scalar_type())}, {"shape", tensor.sizes().vec()}, {"data_offsets", {offset, end}}};
-    offset = end;
-  }
-  std::string text = header.empty() ? "{}" : header.dump();
-  while (text.size() % 8 != 0) text += ' ';
+torch::ScalarType scalar_type_of(const StoredType& stored, const std::string& where) {
+  for (const auto& [type, name] : kTypes)
+    if (name == stored.name) return type;
+  throw InputError({where, "is " + std::string(stored.readable), "a type that LibTorch has", "convert it first"});
+}
 
-  DurableFile file(path);
-  const std::uint64_t length = text.size();
-  file.write(&length, sizeof(length));
-  file.write(text.data(), text.size());
-  for (const auto& part : parts) file.write(part.data_ptr(), part.nbytes());
+const StoredType& stored_type_of(torch::ScalarType scalar) {
+  for (const auto& [type, name] : kTypes)
+    if (type == scalar) return *find_stored_type(name);
+  throw UsageError(
+      {"safetensors", "a " + dtype_name(scalar) + " tensor", "a type that the format has", "convert it first"});
+}
+
+void write_tensors(OutputFile& file, const TensorDict& tensors, const std::map<std::string, std::string>& metadata) {
+  write_all(file, tensors, metadata);
+}
+
+void write_safetensors(const std::string& path, const TensorDict& tensors,
+                       const std::map<std::string, std::string>& metadata, FileSystem& files) {
+  DurableFile file(path, files);
+  write_all(file, tensors, metadata);
   file.commit();
 }
 

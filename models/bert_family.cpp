@@ -55,6 +55,7 @@ class NameList {
     add(ours + ".weight", theirs + ".weight", new_allowed);
     add(ours + ".bias", theirs + ".bias", new_allowed);
   }
+  void copy_last(const std::string& theirs) { names_.back().copies.push_back(theirs); }
   std::vector<TensorName> take() { return std::move(names_); }
 
  private:
@@ -81,6 +82,8 @@ std::vector<TensorName> tensor_names(const json& keys) {
     // The bias is cls.predictions.bias, which transformers ties to the decoder's; an untied decoder has its own.
     names.add("cls.decoder.bias", config.tie_word_embeddings ? "cls.predictions.bias" : "cls.predictions.decoder.bias",
               true);
+    // An untied model of transformers still has the parameter, and does not use it.
+    if (!config.tie_word_embeddings) names.copy_last("cls.predictions.bias");
   }
   if (config.head == BertHead::kSequenceClassification) names.add_both("classifier", "classifier", true);
   if (config.head == BertHead::kQuestionAnswering) names.add_both("qa_outputs", "qa_outputs", true);

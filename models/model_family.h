@@ -20,6 +20,7 @@ struct TensorName {
   std::string hugging_face;
   bool transposed = false;   // stored [in, out] there
   bool new_allowed = false;  // of a head that a file of the bare model lacks: it keeps its first values
+  std::vector<std::string> copies = {};  // further names there that get the same values; nothing is read from them
 };
 
 struct ModelFamily {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
@@ -7,10 +8,11 @@
 #include <fstream>
 
 #include "gantry/booster/recipe.h"
-#include "gantry/checkpoint/checkpoint.h"
 #include "gantry/cli/engine/commands.h"
 #include "gantry/cli/engine/metrics.h"
+#include "gantry/cli/engine/run_checkpoints.h"
 #include "gantry/cli/engine/sample.h"
+#include "gantry/cli/engine/stop_signals.h"
 #include "gantry/cli/engine/timeline.h"
 #include "gantry/comm/backends.h"
 #include "gantry/comm/launch.h"
@@ -20,6 +22,8 @@
 
 namespace gantry::cli {
 namespace {
+
+constexpr int kStoppedOnRequest = 75;
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -43,16 +47,19 @@ class TrainingRun {
         config_(config),
         plugin_(new HybridParallelPlugin(world, config)),
         booster_(std::unique_ptr<Plugin>(plugin_)),
+        checkpoints_(world, config, *plugin_),
         timeline_(*plugin_) {}
 
-  void run(const std::string& prompt) {
+  // True if it was asked to stop before its last step.
+  bool run(const std::string& prompt) {
     boost();
-    const std::int64_t done = resume();
+    const std::int64_t done = checkpoints_.resume(boosted_);
     if (world_.is_main()) make_output(config_);
     plugin_->mesh().world_group().barrier().wait();
     MetricsFile metrics(world_.is_main() ? config_.output : "", done > 0, done);
     Progress progress(done + 1, config_.train.steps, config_.train.log_every);
-    for (std::int64_t step = done + 1; step <= config_.train.steps; ++step) {
+    bool stopped = false;
+    for (std::int64_t step = done + 1; step <= config_.train.steps && !stopped; ++step) {
       const StepMetrics result = train_step(step);
       metrics.write(result);
       if (world_.is_main()) progress.show(result);
@@ -61,11 +68,15 @@ class TrainingRun {
         metrics.write(evaluated);
         if (world_.is_main()) progress.show(evaluated);
       }
-      if (saves_at(step)) save(step);
+      const bool last = step == config_.train.steps;
+      stopped = checkpoints_.asked_to_stop() && !last;
+      checkpoints_.after_step(step, last || stopped, result.lr, boosted_);
     }
+    last_checkpoint_ = checkpoints_.finish();
     if (world_.is_main()) progress.finish();
-    if (!prompt.empty()) show_sample(prompt);
+    if (!prompt.empty() && !stopped) show_sample(prompt);
     report_end();
+    return stopped;
   }
 
  private:
@@ -85,36 +96,12 @@ class TrainingRun {
     std::fflush(stdout);
   }
 
-  // The steps that were done before this run.
-  std::int64_t resume() {
-    const auto& settings = config_.checkpoint;
-    if (settings.resume == "none") return 0;
-    const bool automatic = settings.resume == "auto";
-    const auto found = find_checkpoint(automatic ? settings.path : settings.resume);
-    if (!found) {
-      if (automatic) return 0;
-      throw CheckpointError({"checkpoint.resume", "'" + settings.resume + "' has no complete checkpoint",
-                             "a step folder or its parent", ""});
-    }
-    const auto info = read_checkpoint_info(*found);
-    load_checkpoint(*found, plugin_->state(boosted_), plugin_->mesh());
-    if (world_.is_main()) {
-      fmt::print("resuming from {} at step {}\n", *found, info.step);
-      if (info.threads_per_rank != at::get_num_threads())
-        fmt::print(stderr,
-                   "warning: the checkpoint was made with {} threads a rank, this run has {}: numbers may differ in "
-                   "their last bits\n",
-                   info.threads_per_rank, at::get_num_threads());
-    }
-    return info.step;
-  }
-
   StepMetrics train_step(std::int64_t step) {
     const double start = now();
     timeline_.begin();
     const double lr = boosted_.lr_schedule->at(step);
     boosted_.optimizer->set_lr(lr);
-    const Batch batch = boosted_.loader->batch(step - 1);
+    const Batch batch = boosted_.loader->batch(checkpoints_.batch_of(step));
     const StepResult result = booster_.execute_pipeline(batch, boosted_, {.return_loss = true, .broadcast_loss = true});
     const double norm = boosted_.optimizer->grad_norm();
     if ((!std::isfinite(*result.loss) || !std::isfinite(norm)) && !boosted_.optimizer->skips_non_finite()) {
@@ -155,24 +142,6 @@ class TrainingRun {
     return all;
   }
 
-  bool saves_at(std::int64_t step) const {
-    const auto& settings = config_.checkpoint;
-    return !settings.path.empty() &&
-           (step == config_.train.steps || (settings.every > 0 && step % settings.every == 0));
-  }
-
-  void save(std::int64_t step) {
-    const SaveRequest request{
-        .directory = config_.checkpoint.path,
-        .step = step,
-        .config_text = config_.to_yaml(),
-        .model_config = nlohmann::json::parse(config_.model.config_json.empty() ? "{}" : config_.model.config_json),
-        .policy = config_.model.policy,
-        .keep = config_.checkpoint.keep,
-        .threads_per_rank = at::get_num_threads()};
-    last_checkpoint_ = save_checkpoint(request, plugin_->state(boosted_), plugin_->mesh());
-  }
-
   void show_sample(const std::string& prompt) {
     const std::string text = sample_bytes(booster_, boosted_, *plugin_, prompt, config_.data.sequence_length);
     if (world_.is_main()) fmt::print("sample (greedy):\n{}\n", text);
@@ -202,6 +171,7 @@ class TrainingRun {
   const Config& config_;
   HybridParallelPlugin* plugin_;  // owned by booster_
   Booster booster_;
+  RunCheckpoints checkpoints_;
   Boosted boosted_;
   StepTimeline timeline_;
   std::shared_ptr<DataLoader> held_out_;  // null without evaluation
@@ -216,7 +186,13 @@ int run_train(const TrainArguments& arguments) {
   config.require_training();
   load_libraries(config);
   config = resolve_model(std::move(config));
-  return launch(config, [&](World& world) { TrainingRun(world, config).run(arguments.sample); });
+  std::optional<StopSignals> signals;
+  if (!config.checkpoint.path.empty()) signals.emplace();
+  std::atomic<bool> stopped{false};
+  const int code = launch(config, [&](World& world) {
+    if (TrainingRun(world, config).run(arguments.sample)) stopped = true;
+  });
+  return code == 0 && stopped ? kStoppedOnRequest : code;
 }
 
 }  // namespace gantry::cli

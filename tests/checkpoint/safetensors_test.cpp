@@ -39,63 +39,54 @@ TEST(Safetensors, RoundTripsEveryDtypeAndShape) {
   const std::string path = scratch("round.safetensors");
   TensorDict tensors;
   for (const auto type : {torch::kFloat64, torch::kFloat32, torch::kBFloat16, torch::kFloat16, torch::kInt64,
-                          torch::kInt32, torch::kUInt8, torch::kBool})
-    tensors.set(dtype_name(type), torch::arange(12).view({3, 4}).to(type));
+                          torch::kInt32, torch::kInt16, torch::kInt8, torch::kUInt8, torch::kBool,
+                          at::ScalarType::UInt16, at::ScalarType::UInt32, at::ScalarType::UInt64,
+                          at::ScalarType::Float8_e4m3fn, at::ScalarType::Float8_e5m2, at::ScalarType::ComplexFloat})
+    tensors.set(dtype_name(type), torch::arange(12).view({3, 4}).to(torch::kFloat32).to(type));
   tensors.set("scalar", torch::tensor(3.5));
   tensors.set("empty", torch::empty({0, 7}));
   tensors.set("turned", torch::arange(6).view({2, 3}).t());
   write_safetensors(path, tensors, {{"format", "pt"}});
   const SafetensorsFile file(path);
   EXPECT_EQ(file.metadata().at("format"), "pt");
-  for (const auto& [name, tensor] : tensors) EXPECT_TRUE(torch::equal(file.read(name), tensor)) << name;
+  for (const auto& [name, tensor] : tensors) {
+    const torch::Tensor read = file.read(name), whole = tensor.contiguous();
+    ASSERT_EQ(read.scalar_type(), tensor.scalar_type()) << name;
+    ASSERT_EQ(read.sizes(), tensor.sizes()) << name;
+    EXPECT_EQ(std::memcmp(read.data_ptr(), whole.data_ptr(), whole.nbytes()), 0) << name;
+  }
   EXPECT_TRUE(torch::equal(file.read_slice("float64", 1, {{0, 1}, {3, 4}}),
                            torch::tensor({{0., 3.}, {4., 7.}, {8., 11.}}, torch::kFloat64)));
   std::filesystem::remove(path);
 }
 
-TEST(Safetensors, HostileFilesAreRefused) {
-  const std::string good = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
-  ASSERT_EQ(fault_of(with_header(good, 8)), "no error");
-  const std::pair<std::string, const char*> cases[] = {
-      {"", "is empty"},
-      {"abc", "has 3 bytes"},
-      {std::string("\xff\xff\xff\xff\xff\xff\xff\x7f", 8), "says its header has"},
-      {with_header(good, 8).substr(0, 20), "says its header has"},
-      {with_header("", 0), "does not begin with '{'"},
-      {with_header(" {}", 0), "does not begin with '{'"},
-      {with_header("{", 0), "no JSON object"},
-      {with_header("{\"a\":1}", 0), "does not have dtype, shape and data_offsets"},
-      {with_header(good, 7), "lies at 0 to 8 of 7 bytes"},
-      {with_header(good, 9), "cover 8 of 9 bytes"},
-      {with_header(R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", 8), "needs 12 bytes for [3] and has 8"},
-      {with_header(R"({"a":{"dtype":"F33","shape":[2],"data_offsets":[0,8]}})", 8), "unknown dtype \"F33\""},
-      {with_header(R"({"a":{"dtype":4,"shape":[2],"data_offsets":[0,8]}})", 8), "unknown dtype"},
-      {with_header(R"({"a":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})", 8), "overflows"},
-      {with_header(R"({"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,8]}})", 8), "overflows"},
-      {with_header(R"({"a":{"dtype":"F32","shape":[1.5],"data_offsets":[0,8]}})", 8), "overflows"},
-      {with_header(R"({"a":{"dtype":"F32","shape":2,"data_offsets":[0,8]}})", 8), "no list"},
-      {with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}})", 8), "lies at 8 to 0"},
-      {with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0]}})", 8), "not two counts"},
-      {with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[-1,7]}})", 8), "not two counts"},
-      {with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8],"extra":1}})", 8), "alone"},
-      {with_header(
-           R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
-           4),
-       "hole or overlap"},
-      {with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8), "hole or overlap"},
-      {with_header(
-           R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
-           4),
-       "a key twice"},
-      {with_header(R"({"__metadata__":{"x":1}})", 0), "no string"},
-      {with_header(R"({"__metadata__":[]})", 0), "no object"},
-      {"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git LFS pointer"},
-      {"PK\x03\x04 and some more bytes", "zip archive"},
-      {"\x80\x02}q\x01 and more bytes here", "a pickle"},
-      {"<!DOCTYPE html><html></html>", "an HTML page"},
-  };
-  for (const auto& [bytes, said] : cases)
-    EXPECT_NE(fault_of(bytes).find(said), std::string::npos) << fault_of(bytes) << "\n not " << said;
+// A one-byte tensor in front of a float: its bytes are at an odd address.
+TEST(Safetensors, ReadsTensorsThatAreNotAligned) {
+  const std::string path = scratch("odd.safetensors");
+  std::string bytes = with_header(
+      R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"F32","shape":[2],"data_offsets":[1,9]}} )",
+      1);
+  const float values[] = {1.5, -2};
+  bytes.append(reinterpret_cast<const char*>(values), sizeof(values));
+  std::ofstream(path, std::ios::binary) << bytes;
+  const SafetensorsFile file(path);
+  EXPECT_TRUE(torch::equal(file.read("b"), torch::tensor({1.5f, -2.f})));
+  EXPECT_TRUE(torch::equal(file.read_slice("b", 0, {{1, 2}}), torch::tensor({-2.f})));
+  std::filesystem::remove(path);
+}
+
+TEST(Safetensors, TypesThatLibTorchHasNotAreNamed) {
+  const std::string path = scratch("f6.safetensors");
+  std::ofstream(path, std::ios::binary) << with_header(R"({"a":{"dtype":"F6_E2M3","shape":[4],"data_offsets":[0,3]}})",
+                                                       3);
+  const SafetensorsFile file(path);
+  try {
+    file.read("a");
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find("float6_e2m3"), std::string::npos) << error.what();
+  }
+  std::filesystem::remove(path);
 }
 
 TEST(Safetensors, EveryTruncationIsRefused) {

@@ -1,0 +1,33 @@
+#include "gantry/checkpoint/checkpoint_files.h"
+
+#include "gantry/checkpoint/format/verify.h"
+#include "gantry/core/error.h"
+
+namespace gantry {
+
+const SafetensorsFile& CheckpointFiles::open(const std::string& name) {
+  auto& file = files_[name];
+  if (file) return *file;
+  try {
+    auto opened = std::make_unique<SafetensorsFile>(folder_ + "/" + name);
+    check_file_slices(manifest_, name, opened->stored());
+    file = std::move(opened);
+  } catch (const InputError& error) {
+    throw CheckpointError(error.what());
+  }
+  return *file;
+}
+
+void CheckpointFiles::read_into(const ManifestTensor& tensor, const torch::Tensor& target, int dim,
+                                const std::vector<Range>& ranges) {
+  const auto slice_of = [&](const ManifestSlice& slice) { return open(slice.file).view(tensor.key()); };
+  fill_from_slices(tensor, slice_of, target, dim, ranges);
+}
+
+torch::Tensor CheckpointFiles::read(const ManifestTensor& tensor) {
+  torch::Tensor whole = torch::empty(tensor.shape, scalar_type_of(*tensor.type, tensor.key()));
+  read_into(tensor, whole, -1, {});
+  return whole;
+}
+
+}  // namespace gantry

@@ -1,0 +1,32 @@
+// The files of a checkpoint, opened when first read, and parts of global tensors out of them.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gantry/checkpoint/safetensors.h"
+#include "gantry/checkpoint/slices.h"
+
+namespace gantry {
+
+class CheckpointFiles {
+ public:
+  // Hashes are the caller's to check first. `manifest` must outlive this.
+  CheckpointFiles(std::string folder, const Manifest& manifest) : folder_(std::move(folder)), manifest_(manifest) {}
+
+  // Fills `target`, which is `ranges` along `dim` of the tensor (all of it for -1). CheckpointError for a file that
+  // does not hold what the manifest says.
+  void read_into(const ManifestTensor& tensor, const torch::Tensor& target, int dim, const std::vector<Range>& ranges);
+  torch::Tensor read(const ManifestTensor& tensor);  // whole
+
+ private:
+  const SafetensorsFile& open(const std::string& name);
+
+  std::string folder_;
+  const Manifest& manifest_;
+  std::map<std::string, std::unique_ptr<SafetensorsFile>> files_;
+};
+
+}  // namespace gantry

@@ -1,0 +1,126 @@
+#include <algorithm>
+#include <filesystem>
+#include <fmt/format.h>
+
+#include "gantry/checkpoint/checkpoint_files.h"
+#include "gantry/checkpoint/format/model_files.h"
+#include "gantry/checkpoint/format/verify.h"
+#include "gantry/checkpoint/hugging_face.h"
+#include "gantry/core/error.h"
+
+namespace gantry {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+struct Shard {
+  std::vector<const ExportTensor*> tensors;
+  std::uint64_t bytes = 0;
+};
+
+torch::ScalarType type_of(const ExportTensor& tensor, const ExportOptions& options) {
+  return options.type && c10::isFloatingType(tensor.type) ? *options.type : tensor.type;
+}
+
+std::uint64_t bytes_of(const ExportTensor& tensor, const ExportOptions& options) {
+  return stored_bytes(stored_type_of(type_of(tensor, options)), tensor.shape).value();
+}
+
+// In order, each as full as it may be; a tensor that is larger alone has a shard of its own.
+std::vector<Shard> deal_shards(const std::vector<ExportTensor>& tensors, const ExportOptions& options) {
+  std::vector<Shard> shards(1);
+  for (const auto& tensor : tensors) {
+    const std::uint64_t bytes = bytes_of(tensor, options);
+    if (shards.back().bytes > 0 && shards.back().bytes + bytes > options.most_shard_bytes) shards.emplace_back();
+    shards.back().tensors.push_back(&tensor);
+    shards.back().bytes += bytes;
+  }
+  return shards;
+}
+
+// A reader would take what is left of the other form.
+void refuse_other_form(const std::string& directory, bool sharded) {
+  const std::string other = directory + "/" + (sharded ? kModelFile : kModelIndex);
+  if (fs::exists(other))
+    throw UsageError({directory, "has " + other + " already, which would hide what is written now", "",
+                      "remove it, or choose another directory"});
+}
+
+template <class Written>
+void write_shard(const std::string& path, const Shard& shard, const ExportOptions& options, const Written& written) {
+  std::vector<NamedTensorShape> shapes;
+  for (const auto* tensor : shard.tensors)
+    shapes.push_back({tensor->name, &stored_type_of(type_of(*tensor, options)), tensor->shape});
+  const std::string header = make_safetensors_header(shapes, {{"format", "pt"}});
+  DurableFile file(path);
+  file.write(header.data(), header.size());
+  for (const auto* tensor : shard.tensors) {
+    const torch::Tensor values = tensor->read().detach().to(torch::kCPU, type_of(*tensor, options)).contiguous();
+    if (values.sizes() != at::IntArrayRef(tensor->shape))
+      throw InternalError({tensor->name, "is " + describe(values), "the shape that was announced", ""});
+    if (values.nbytes() > 0) file.write(values.data_ptr(), values.nbytes());
+    written(values.nbytes());
+  }
+  file.commit();
+}
+
+// The index comes last, so that a directory that has one has its shards.
+void write_shards(const std::string& directory, const std::vector<Shard>& shards, const ExportOptions& options) {
+  std::uint64_t all = 0, done = 0;
+  for (const auto& shard : shards) all += shard.bytes;
+  const auto written = [&](std::uint64_t bytes) {
+    done += bytes;
+    if (options.progress) options.progress(done, all);
+  };
+  if (shards.size() == 1) return write_shard(directory + "/" + kModelFile, shards[0], options, written);
+  json weight_map = json::object();
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    const std::string name = fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
+    write_shard(directory + "/" + name, shards[i], options, written);
+    for (const auto* tensor : shards[i].tensors) weight_map[tensor->name] = name;
+  }
+  const json index = {{"metadata", {{"total_size", all}}}, {"weight_map", weight_map}};
+  write_text_durably(directory + "/" + kModelIndex, index.dump(2) + "\n");
+}
+
+}  // namespace
+
+void save_hugging_face(const std::string& directory, const json& config, const std::vector<ExportTensor>& tensors,
+                       const ExportOptions& options) {
+  if (fs::exists(directory) && !fs::is_directory(directory))
+    throw UsageError({directory, "is a file", "a directory to write into", "choose another"});
+  make_folders(directory);
+  const auto shards = deal_shards(tensors, options);
+  refuse_other_form(directory, shards.size() > 1);
+  write_shards(directory, shards, options);
+  json whole = config;
+  if (!tensors.empty()) whole["torch_dtype"] = dtype_name(type_of(tensors.front(), options));
+  write_text_durably(directory + "/config.json", whole.dump(2) + "\n");
+}
+
+void export_checkpoint(const std::string& folder, const std::string& directory, const ExportOptions& options) {
+  const Manifest manifest = read_manifest(folder);
+  for (const auto& [name, file] : manifest.files) check_file_hash(folder, name, file);
+  const auto& family = models::families().at(manifest.policy);
+  CheckpointFiles files(folder, manifest);
+  std::vector<ExportTensor> tensors;
+  for (const auto& name : family.tensor_names(manifest.model_config)) {
+    const auto found = manifest.tensors.find("model/" + name.name);
+    if (found == manifest.tensors.end())
+      throw CheckpointError({folder, "has no parameter '" + name.name + "'", "those of its model", ""});
+    const ManifestTensor& tensor = found->second;
+    std::vector<std::int64_t> shape = tensor.shape;
+    if (name.transposed) std::reverse(shape.begin(), shape.end());
+    const auto read = [&files, &tensor, turned = name.transposed] {
+      const torch::Tensor whole = files.read(tensor);
+      return turned ? whole.t() : whole;
+    };
+    const auto type = scalar_type_of(*tensor.type, name.name);
+    tensors.push_back({name.hugging_face, shape, type, read});
+    for (const auto& copy : name.copies) tensors.push_back({copy, shape, type, read});
+  }
+  save_hugging_face(directory, family.hugging_face_config(manifest.model_config), tensors, options);
+}
+
+}  // namespace gantry

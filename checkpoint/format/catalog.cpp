@@ -1,0 +1,95 @@
+#include "gantry/checkpoint/format/catalog.h"
+
+#include <cstring>
+#include <filesystem>
+
+#include "gantry/checkpoint/format/find.h"
+#include "gantry/checkpoint/format/model_files.h"
+#include "gantry/checkpoint/format/verify.h"
+#include "gantry/core/error.h"
+
+namespace gantry {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A slice's rows to their places in the whole.
+void place_slice(const ManifestTensor& tensor, const ManifestSlice& slice, std::span<const unsigned char> bytes,
+                 std::vector<unsigned char>& whole) {
+  if (slice.dim < 0) {
+    std::memcpy(whole.data(), bytes.data(), bytes.size());
+    return;
+  }
+  std::uint64_t outer = 1, inner = static_cast<std::uint64_t>(tensor.type->bits) / 8;
+  for (std::size_t dim = 0; dim < tensor.shape.size(); ++dim) {
+    if (static_cast<int>(dim) < slice.dim) outer *= static_cast<std::uint64_t>(tensor.shape[dim]);
+    if (static_cast<int>(dim) > slice.dim) inner *= static_cast<std::uint64_t>(tensor.shape[dim]);
+  }
+  const std::uint64_t extent = static_cast<std::uint64_t>(tensor.shape[slice.dim]);
+  const unsigned char* from = bytes.data();
+  for (std::uint64_t row = 0; row < outer; ++row)
+    for (const Range& range : slice.ranges) {
+      const std::uint64_t size = static_cast<std::uint64_t>(range.size()) * inner;
+      std::memcpy(whole.data() + (row * extent + static_cast<std::uint64_t>(range.begin)) * inner, from, size);
+      from += size;
+    }
+}
+
+bool holds_model(const std::string& path) {
+  return fs::exists(path + "/" + kModelFile) || fs::exists(path + "/" + kModelIndex);
+}
+
+}  // namespace
+
+TensorCatalog TensorCatalog::open(const std::string& path) {
+  TensorCatalog catalog;
+  std::vector<std::string> files;
+  if (fs::is_regular_file(path)) {
+    catalog.path_ = path;
+    catalog.folder_ = (fs::absolute(path).parent_path()).string();
+    files = {path};
+  } else if (fs::is_directory(path) && holds_model(path)) {
+    catalog.path_ = catalog.folder_ = path;
+    files = find_model_files(path).paths;
+  } else {
+    catalog.path_ = catalog.folder_ = require_checkpoint(path);
+    catalog.manifest_ = std::make_unique<Manifest>(read_manifest(catalog.path_));
+    catalog.tensors_ = catalog.manifest_->tensors;
+    return catalog;
+  }
+  for (const auto& file : files) {
+    const std::string name = fs::path(file).filename();
+    for (const auto& [tensor, stored] : catalog.file(name).header().tensors)
+      catalog.tensors_[tensor] = {"", tensor, stored.type, stored.shape, {{name, -1, {}}}};
+  }
+  return catalog;
+}
+
+const StoredFile& TensorCatalog::file(const std::string& name) {
+  auto& file = files_[name];
+  if (file) return *file;
+  if (!manifest_) {
+    file = std::make_unique<StoredFile>(folder_ + "/" + name);
+    return *file;
+  }
+  try {
+    auto opened = std::make_unique<StoredFile>(folder_ + "/" + name);
+    check_file_slices(*manifest_, name, *opened);
+    file = std::move(opened);
+  } catch (const InputError& error) {
+    throw CheckpointError(error.what());
+  }
+  return *file;
+}
+
+std::vector<unsigned char> TensorCatalog::read(const std::string& key) {
+  const ManifestTensor& tensor = tensors_.at(key);
+  std::vector<unsigned char> whole(tensor.bytes());
+  for (const auto& slice : tensor.slices) {
+    const StoredFile& stored = file(slice.file);
+    if (!whole.empty()) place_slice(tensor, slice, stored.bytes(stored.at(key)), whole);
+  }
+  return whole;
+}
+
+}  // namespace gantry

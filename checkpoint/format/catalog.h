@@ -1,0 +1,36 @@
+// The tensors of whatever holds some (a checkpoint, a Hugging Face directory, a safetensors file), by name. Without
+// LibTorch.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gantry/checkpoint/format/manifest.h"
+#include "gantry/checkpoint/format/stored_file.h"
+
+namespace gantry {
+
+class TensorCatalog {
+ public:
+  // A step folder or its parent, a Hugging Face directory, or a file. CheckpointError or InputError.
+  static TensorCatalog open(const std::string& path);
+
+  const std::string& path() const { return path_; }  // what was opened
+  // By key; a checkpoint's have kinds, others none ("").
+  const std::map<std::string, ManifestTensor>& tensors() const { return tensors_; }
+  const Manifest* manifest() const { return manifest_.get(); }  // of a checkpoint, else null
+  // The whole tensor, row-major. Files stay open.
+  std::vector<unsigned char> read(const std::string& key);
+
+ private:
+  const StoredFile& file(const std::string& name);
+
+  std::string path_, folder_;
+  std::unique_ptr<Manifest> manifest_;
+  std::map<std::string, ManifestTensor> tensors_;
+  std::map<std::string, std::unique_ptr<StoredFile>> files_;
+};
+
+}  // namespace gantry

@@ -1,0 +1,207 @@
+#include "gantry/checkpoint/format/checkpoint_folder.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/file.h>
+#include <thread>
+#include <unistd.h>
+
+#include "gantry/checkpoint/format/files.h"
+#include "gantry/checkpoint/format/find.h"
+#include "gantry/core/error.h"
+
+namespace gantry {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr const char* kPartial = ".partial";
+constexpr const char* kReplaced = ".replaced";
+constexpr const char* kRemoved = ".removed";
+constexpr std::uint64_t kSpareBytes = std::uint64_t{1} << 20;  // for the manifest and the folder's own blocks
+
+std::string part_path(const std::string& folder, int rank) { return folder + "/" + rank_file_name(rank) + ".part"; }
+
+// The step of ".step-000012.partial", if it is that.
+std::optional<std::int64_t> step_of_hidden(const std::string& name, const std::string& suffix) {
+  if (!name.starts_with(".") || !name.ends_with(suffix) || name.size() <= suffix.size() + 1) return std::nullopt;
+  return step_of_folder_name(name.substr(1, name.size() - 1 - suffix.size()));
+}
+
+std::string hidden_folder(const std::string& directory, std::int64_t step, const char* suffix) {
+  return directory + "/." + step_folder_name(step) + suffix;
+}
+
+std::string this_job() {
+  char host[256] = "";
+  ::gethostname(host, sizeof(host) - 1);
+  return fmt::format("process {} on {}", ::getpid(), host);
+}
+
+std::vector<std::string> names_in(const std::string& directory) {
+  std::vector<std::string> names;
+  std::error_code failure;
+  for (const auto& entry : fs::directory_iterator(directory, failure)) names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace
+
+std::string partial_folder(const std::string& directory, std::int64_t step) {
+  return hidden_folder(directory, step, kPartial);
+}
+
+std::string rank_file_name(int rank) { return fmt::format("rank-{:05}.safetensors", rank); }
+
+void write_part(const std::string& folder, const RankPart& part, FileSystem& files) {
+  json tensors = json::array();
+  for (const auto& tensor : part.tensors) tensors.push_back(to_json(tensor));
+  const json all = {{"hash", part.facts.hash}, {"size", part.facts.size}, {"tensors", tensors}};
+  write_text_durably(folder + "/" + part.file + ".part", all.dump(), files);
+}
+
+CheckpointFolder::CheckpointFolder(const std::string& directory, FileSystem& files)
+    : directory_(directory), files_(files) {
+  make_folders(directory_, files_);
+  take_lock();
+  clear_leftovers();
+}
+
+CheckpointFolder::~CheckpointFolder() {
+  if (lock_ >= 0) ::close(lock_);
+}
+
+void CheckpointFolder::take_lock() {
+  const std::string path = directory_ + "/.lock";
+  lock_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (lock_ < 0)
+    throw ResourceError({path, std::strerror(errno), "a folder that can be written", "choose another checkpoint.path"});
+  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+    char owner[512] = "";
+    const ssize_t bytes = ::pread(lock_, owner, sizeof(owner) - 1, 0);
+    ::close(std::exchange(lock_, -1));
+    const std::string who = bytes > 0 ? std::string(owner, static_cast<std::size_t>(bytes)) : "another job";
+    throw CheckpointError({directory_, who + " writes its checkpoints there", "one job a folder",
+                           "end it, or choose another checkpoint.path"});
+  }
+  // For the message of whoever comes second; the lock itself is the kernel's and ends with the process.
+  const std::string owner = this_job();
+  if (::ftruncate(lock_, 0) == 0) (void)!::pwrite(lock_, owner.data(), owner.size(), 0);
+}
+
+std::string CheckpointFolder::hidden(std::int64_t step, const char* suffix) const {
+  return hidden_folder(directory_, step, suffix);
+}
+
+// Whoever holds the lock owns what earlier holders left.
+void CheckpointFolder::clear_leftovers() {
+  for (const auto& name : names_in(directory_)) {
+    const std::string path = directory_ + "/" + name;
+    if (const auto step = step_of_hidden(name, kReplaced)) {
+      const std::string place = directory_ + "/" + step_folder_name(*step);
+      if (fs::exists(place))
+        remove_tree(path, files_);
+      else
+        rename_durably(path, place, files_);
+    } else if (step_of_hidden(name, kPartial) || step_of_hidden(name, kRemoved)) {
+      remove_tree(path, files_);
+    } else if (name == "latest.partial") {
+      files_.unlink(path);
+    }
+  }
+}
+
+void CheckpointFolder::begin(std::int64_t step, std::uint64_t bytes) {
+  const std::string folder = partial(step);
+  if (fs::exists(folder)) remove_tree(folder, files_);
+  const std::uint64_t left = files_.free_bytes(directory_), needed = bytes + kSpareBytes;
+  if (left < needed)
+    throw ResourceError({directory_, fmt::format("has {} bytes left, and this checkpoint takes {}", left, needed), "",
+                         "free some space, choose another checkpoint.path, or lower checkpoint.keep"});
+  make_folders(folder, files_);
+}
+
+bool CheckpointFolder::wait_for_parts(std::int64_t step, int ranks, const std::atomic<bool>& stop,
+                                      std::chrono::seconds deadline) const {
+  const std::string folder = partial(step);
+  const auto end = std::chrono::steady_clock::now() + deadline;
+  int next = 0;
+  while (true) {
+    while (next < ranks && fs::exists(part_path(folder, next))) ++next;
+    if (next == ranks) return true;
+    if (stop) return false;
+    if (std::chrono::steady_clock::now() > end)
+      throw PeerError({folder, fmt::format("rank {} has not written its part within {} s", next, deadline.count()),
+                       "every rank's part", "see that rank's own error"});
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+void CheckpointFolder::take_parts(Manifest& manifest, int ranks) const {
+  const std::string folder = partial(manifest.step);
+  for (int rank = 0; rank < ranks; ++rank) {
+    const json part = json::parse(read_text(part_path(folder, rank)));
+    manifest.files[rank_file_name(rank)] = {part.at("hash"), part.at("size")};
+    for (const auto& value : part.at("tensors")) {
+      ManifestTensor tensor = tensor_from_json(value);
+      auto [found, fresh] = manifest.tensors.try_emplace(tensor.key(), tensor);
+      if (!fresh) found->second.slices.push_back(tensor.slices.front());
+    }
+  }
+  for (const auto& [key, tensor] : manifest.tensors) check_tiling(tensor);
+}
+
+std::string CheckpointFolder::commit(Manifest header, int ranks, int keep) {
+  take_parts(header, ranks);
+  const std::int64_t step = header.step;
+  const std::string folder = partial(step);
+  for (int rank = 0; rank < ranks; ++rank)
+    if (files_.unlink(part_path(folder, rank)) != 0)
+      throw ResourceError({part_path(folder, rank), std::strerror(errno), "a file that can be removed", ""});
+  const std::string text = manifest_text(header);
+  OutputFile manifest(files_, folder + "/" + kManifestName);
+  manifest.write(text.data(), text.size());
+  manifest.finish();
+  if (files_.sync_folder(folder) != 0)
+    throw ResourceError({folder, std::string("can't be synced: ") + std::strerror(errno), "", ""});
+  put_in_place(step);
+  write_text_durably(directory_ + "/latest", step_folder_name(step) + "\n", files_);
+  remove_older(step, keep);
+  return directory_ + "/" + step_folder_name(step);
+}
+
+void CheckpointFolder::put_in_place(std::int64_t step) {
+  const std::string place = directory_ + "/" + step_folder_name(step), replaced = hidden(step, kReplaced);
+  const bool again = fs::exists(place);
+  if (again) {
+    if (fs::exists(replaced)) remove_tree(replaced, files_);
+    rename_durably(place, replaced, files_);
+  }
+  rename_durably(partial(step), place, files_);
+  if (again) remove_tree(replaced, files_);
+}
+
+// Counts complete checkpoints only, so that a damaged one does not push out a good one.
+void CheckpointFolder::remove_older(std::int64_t newest, int keep) {
+  if (keep <= 0) return;
+  std::vector<std::int64_t> steps;
+  for (const auto& name : names_in(directory_))
+    if (const auto step = step_of_folder_name(name);
+        step && *step < newest && completeness_fault(directory_ + "/" + name).empty())
+      steps.push_back(*step);
+  std::sort(steps.begin(), steps.end(), std::greater<>());
+  for (std::size_t i = static_cast<std::size_t>(keep) - 1; i < steps.size(); ++i) {
+    const std::string removed = hidden(steps[i], kRemoved);
+    rename_durably(directory_ + "/" + step_folder_name(steps[i]), removed, files_);
+    remove_tree(removed, files_);
+  }
+}
+
+}  // namespace gantry

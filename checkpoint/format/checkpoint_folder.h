@@ -1,0 +1,70 @@
+// The folder in which a job keeps its checkpoints, and the way by which one comes into being: written into a hidden
+// neighbour, synced, the manifest last, one rename; then `latest`, and only then older ones are removed. At no moment
+// is there less than there was.
+//
+//   .lock                 held by the one job that writes here
+//   .step-000012.partial  being written
+//   .step-000012.replaced former contents of a step that is saved again, until the new ones have their name
+//   .step-000012.removed  an older checkpoint on its way out
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gantry/checkpoint/format/file_system.h"
+#include "gantry/checkpoint/format/manifest.h"
+
+namespace gantry {
+
+// What one rank has written: its file and its tensors' slices in it.
+struct RankPart {
+  std::string file;
+  ManifestFile facts;
+  std::vector<ManifestTensor> tensors;  // one slice each
+};
+
+// "DIRECTORY/.step-000012.partial".
+std::string partial_folder(const std::string& directory, std::int64_t step);
+// "rank-00003.safetensors".
+std::string rank_file_name(int rank);
+// Puts the part beside the rank's file, whole or not at all. ResourceError.
+void write_part(const std::string& folder, const RankPart& part, FileSystem& files);
+
+class CheckpointFolder {
+ public:
+  // Makes the folder, takes its lock, and clears up what a job before this one left unfinished. CheckpointError naming
+  // the other job where one writes there; ResourceError where the folder can't be written.
+  CheckpointFolder(const std::string& directory, FileSystem& files);
+  ~CheckpointFolder();
+  CheckpointFolder(const CheckpointFolder&) = delete;
+  CheckpointFolder& operator=(const CheckpointFolder&) = delete;
+
+  const std::string& directory() const { return directory_; }
+  std::string partial(std::int64_t step) const { return partial_folder(directory_, step); }
+  // Makes the empty partial folder. ResourceError where the disk has not `bytes` left.
+  void begin(std::int64_t step, std::uint64_t bytes);
+  // Waits until every rank's part is there, or `stop`. PeerError when `deadline` passes first, naming the ranks.
+  // Returns false when stopped.
+  bool wait_for_parts(std::int64_t step, int ranks, const std::atomic<bool>& stop, std::chrono::seconds deadline) const;
+  // Makes the manifest of its header and the parts, and gives the folder its name; then removes older checkpoints so
+  // that `keep` are left (0: all). Returns the checkpoint's folder.
+  std::string commit(Manifest header, int ranks, int keep);
+
+ private:
+  std::string hidden(std::int64_t step, const char* suffix) const;
+  void take_lock();
+  void clear_leftovers();
+  void take_parts(Manifest& manifest, int ranks) const;
+  void put_in_place(std::int64_t step);
+  void remove_older(std::int64_t newest, int keep);
+
+  std::string directory_;
+  FileSystem& files_;
+  int lock_ = -1;
+};
+
+}  // namespace gantry

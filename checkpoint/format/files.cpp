@@ -1,0 +1,159 @@
+#include "gantry/checkpoint/format/files.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+#include <xxhash.h>
+
+#include "gantry/core/error.h"
+
+namespace gantry {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;  // a write() takes a little less than 2 GB
+
+[[noreturn]] void fail(const std::string& path, const char* what) {
+  const int error = errno;
+  const bool full = error == ENOSPC || error == EDQUOT;
+  throw ResourceError({path, std::string(what) + ": " + std::strerror(error), "",
+                       full ? "free some space, or choose another folder" : "choose a folder that can be written"});
+}
+
+std::string parent_of(const std::string& path) {
+  const std::string parent = fs::path(path).parent_path().string();
+  return parent.empty() ? "." : parent;
+}
+
+}  // namespace
+
+Hasher::Hasher() : state_(XXH3_createState()) {
+  if (!state_) throw std::bad_alloc();
+  XXH3_128bits_reset(state_);
+}
+
+Hasher::~Hasher() { XXH3_freeState(state_); }
+
+void Hasher::update(const void* data, std::size_t bytes) { XXH3_128bits_update(state_, data, bytes); }
+
+std::string Hasher::digits() const {
+  const XXH128_hash_t hash = XXH3_128bits_digest(state_);
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
+std::string hash_of(std::string_view bytes) {
+  const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
+OutputFile::OutputFile(FileSystem& files, const std::string& path) : files_(files), path_(path) {
+  file_ = files_.create(path_);
+  if (file_ < 0) fail(path_, "can't be written");
+}
+
+OutputFile::~OutputFile() {
+  if (file_ < 0) return;
+  files_.close(file_);
+  files_.unlink(path_);
+}
+
+void OutputFile::write(const void* data, std::size_t bytes) {
+  hasher_.update(data, bytes);
+  size_ += bytes;
+  const char* left = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t written = files_.write(file_, left, std::min(bytes, kMostAtOnce));
+    if (written < 0 && errno == EINTR) continue;
+    if (written == 0) errno = ENOSPC;
+    if (written <= 0) fail(path_, "can't be written");
+    left += written;
+    bytes -= static_cast<std::size_t>(written);
+  }
+}
+
+void OutputFile::finish() {
+  // A sync that failed is not tried again: the kernel may have dropped the pages, and then the next one succeeds.
+  if (files_.sync(file_) != 0) fail(path_, "can't be synced");
+  if (files_.close(std::exchange(file_, -1)) != 0) {
+    const int error = errno;
+    files_.unlink(path_);
+    errno = error;
+    fail(path_, "can't be closed");
+  }
+}
+
+DurableFile::DurableFile(const std::string& path, FileSystem& files)
+    : files_(files), path_(path), file_(std::make_unique<OutputFile>(files, path + ".partial")) {}
+
+DurableFile::~DurableFile() = default;
+
+void DurableFile::commit() {
+  file_->finish();
+  rename_durably(path_ + ".partial", path_, files_);
+}
+
+void write_text_durably(const std::string& path, const std::string& text, FileSystem& files) {
+  DurableFile file(path, files);
+  file.write(text.data(), text.size());
+  file.commit();
+}
+
+void make_folders(const std::string& path, FileSystem& files) {
+  if (fs::is_directory(path)) return;
+  const std::string parent = parent_of(path);
+  if (parent != path) make_folders(parent, files);
+  if (files.make_folder(path) != 0 && !(errno == EEXIST && fs::is_directory(path))) fail(path, "can't be made");
+  if (files.sync_folder(parent) != 0) fail(parent, "can't be synced");
+}
+
+void rename_durably(const std::string& from, const std::string& to, FileSystem& files) {
+  if (files.rename(from, to) != 0) fail(to, "can't be renamed into place");
+  if (files.sync_folder(parent_of(to)) != 0) fail(parent_of(to), "can't be synced");
+}
+
+void remove_tree(const std::string& folder, FileSystem& files) {
+  std::error_code ignored;
+  std::vector<std::string> entries;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) entries.push_back(entry.path());
+  for (const auto& entry : entries) {
+    if (fs::is_directory(fs::symlink_status(entry, ignored)))
+      remove_tree(entry, files);
+    else if (files.unlink(entry) != 0 && errno != ENOENT)
+      fail(entry, "can't be removed");
+  }
+  if (files.remove_folder(folder) != 0 && errno != ENOENT) fail(folder, "can't be removed");
+}
+
+MappedFile::MappedFile(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) throw InputError({path, std::strerror(errno), "a file that can be read", "check the path"});
+  struct stat status {};
+  const bool regular = ::fstat(file, &status) == 0 && S_ISREG(status.st_mode);
+  size_ = regular ? static_cast<std::uint64_t>(status.st_size) : 0;
+  void* mapped = size_ > 0 ? ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file, 0) : MAP_FAILED;
+  const int error = errno;
+  ::close(file);
+  if (!regular) throw InputError({path, "is no regular file", "a file", ""});
+  if (size_ == 0) throw InputError({path, "is empty", "", "fetch or write it again"});
+  if (mapped == MAP_FAILED) throw InputError({path, std::strerror(error), "a file that can be mapped", ""});
+  data_ = static_cast<const unsigned char*>(mapped);
+}
+
+MappedFile::~MappedFile() { ::munmap(const_cast<unsigned char*>(data_), size_); }
+
+std::string read_text(const std::string& path, std::uint64_t most_bytes) {
+  const MappedFile file(path);
+  if (file.size() > most_bytes)
+    throw InputError({path, fmt::format("has {} bytes", file.size()), fmt::format("at most {}", most_bytes), ""});
+  return std::string(file.bytes());
+}
+
+}  // namespace gantry

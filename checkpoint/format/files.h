@@ -1,0 +1,94 @@
+// Files of a checkpoint: written through a FileSystem and hashed on the way, read through a mapping.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "gantry/checkpoint/format/file_system.h"
+
+struct XXH3_state_s;
+
+namespace gantry {
+
+// XXH3-128 of the bytes so far, as 32 hexadecimal digits.
+class Hasher {
+ public:
+  Hasher();
+  ~Hasher();
+  Hasher(const Hasher&) = delete;
+  Hasher& operator=(const Hasher&) = delete;
+  void update(const void* data, std::size_t bytes);
+  std::string digits() const;
+
+ private:
+  XXH3_state_s* state_;
+};
+
+std::string hash_of(std::string_view bytes);
+
+// A file being written. Unless finished it is removed again. ResourceError, here and below, with the path and the
+// system's words.
+class OutputFile {
+ public:
+  OutputFile(FileSystem& files, const std::string& path);
+  ~OutputFile();
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  void write(const void* data, std::size_t bytes);
+  void finish();  // synced and closed
+  std::uint64_t size() const { return size_; }
+  std::string hash() const { return hasher_.digits(); }
+
+ private:
+  FileSystem& files_;
+  std::string path_;
+  int file_;
+  std::uint64_t size_ = 0;
+  Hasher hasher_;
+};
+
+// A file that is whole or not there: written as PATH.partial, synced, then renamed by commit().
+class DurableFile {
+ public:
+  explicit DurableFile(const std::string& path, FileSystem& files = system_files());
+  ~DurableFile();
+  void write(const void* data, std::size_t bytes) { file_->write(data, bytes); }
+  void commit();
+
+ private:
+  FileSystem& files_;
+  std::string path_;
+  std::unique_ptr<OutputFile> file_;
+};
+
+void write_text_durably(const std::string& path, const std::string& text, FileSystem& files = system_files());
+
+// The folder and those above it that are missing, each synced into its parent.
+void make_folders(const std::string& path, FileSystem& files = system_files());
+void rename_durably(const std::string& from, const std::string& to, FileSystem& files);  // within one folder
+void remove_tree(const std::string& folder, FileSystem& files);  // what is not there is no error
+
+// A whole file, mapped for reading. InputError where it can't be read, is no regular file, or is empty.
+class MappedFile {
+ public:
+  explicit MappedFile(const std::string& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  const unsigned char* data() const { return data_; }
+  std::uint64_t size() const { return size_; }
+  std::string_view bytes() const { return {reinterpret_cast<const char*>(data_), size_}; }
+
+ private:
+  const unsigned char* data_ = nullptr;
+  std::uint64_t size_ = 0;
+};
+
+// InputError if it can't be read, or has more than `most_bytes`.
+std::string read_text(const std::string& path, std::uint64_t most_bytes = std::uint64_t{1} << 32);
+
+}  // namespace gantry

@@ -1,0 +1,37 @@
+// Which folders are checkpoints, and which of them are complete.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace gantry {
+
+// "step-000012".
+std::string step_folder_name(std::int64_t step);
+std::optional<std::int64_t> step_of_folder_name(const std::string& name);
+
+// The one rule of what a complete checkpoint is: its manifest is whole (it states its own hash), and every file that it
+// names is there with its size. Gives what is wrong, or "". The files' contents are checked by verify and by loading.
+std::string completeness_fault(const std::string& folder);
+
+struct StepFolder {
+  std::string path;
+  std::int64_t step = 0;
+  std::string fault;
+};
+
+struct FoundCheckpoint {
+  std::optional<std::string> folder;    // the newest complete one
+  std::vector<StepFolder> passed_over;  // newer ones, newest first, each with its fault
+};
+
+// Looks at the step folders in `parent`, newest first. A parent that is not there has none.
+FoundCheckpoint find_newest_checkpoint(const std::string& parent);
+
+// `path` itself where it is a checkpoint's folder, else the newest complete one in it. CheckpointError where there is
+// none, or where `path` itself is incomplete, saying why.
+std::string require_checkpoint(const std::string& path);
+
+}  // namespace gantry

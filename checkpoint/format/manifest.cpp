@@ -1,0 +1,228 @@
+#include "gantry/checkpoint/format/manifest.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "gantry/checkpoint/format/files.h"
+#include "gantry/checkpoint/format/strict_json.h"
+#include "gantry/core/error.h"
+
+namespace gantry {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kDamaged = "the checkpoint is damaged; use another";
+constexpr std::string_view kHashKey = "{\"hash\": \"";
+constexpr std::size_t kHashDigits = 32;
+constexpr std::uint64_t kMostManifestBytes = std::uint64_t{1} << 30;
+
+[[noreturn]] void refuse(const std::string& where, const std::string& what, const std::string& expected = "") {
+  throw CheckpointError({where, what, expected, kDamaged});
+}
+
+const json& member(const json& object, const char* key) {
+  if (!object.is_object() || !object.contains(key)) refuse("manifest", fmt::format("has no '{}'", key));
+  return object[key];
+}
+
+std::string text_in(const json& object, const char* key) {
+  const json& value = member(object, key);
+  if (!value.is_string()) refuse("manifest", fmt::format("'{}' is no text", key));
+  return value.get<std::string>();
+}
+
+std::int64_t number_in(const json& object, const char* key) {
+  const auto count = count_in(member(object, key));
+  if (!count) refuse("manifest", fmt::format("'{}' is no count", key));
+  return *count;
+}
+
+const json& list_in(const json& object, const char* key) {
+  const json& value = member(object, key);
+  if (!value.is_array()) refuse("manifest", fmt::format("'{}' is no list", key));
+  return value;
+}
+
+const json& object_in(const json& object, const char* key) {
+  const json& value = member(object, key);
+  if (!value.is_object()) refuse("manifest", fmt::format("'{}' is no object", key));
+  return value;
+}
+
+std::string safe_file_name(const std::string& name) {
+  if (!is_plain_file_name(name)) refuse("manifest", "names the file '" + name + "'", "a file of its folder");
+  return name;
+}
+
+Range range_from_json(const json& value, std::int64_t extent, const std::string& key) {
+  const bool pair = value.is_array() && value.size() == 2;
+  const auto begin = pair ? count_in(value[0]) : std::nullopt, end = pair ? count_in(value[1]) : std::nullopt;
+  if (!begin || !end || *begin > *end || *end > extent)
+    refuse(key, "has the range " + value.dump(), fmt::format("two counts within 0 to {}", extent));
+  return {*begin, *end};
+}
+
+ManifestSlice slice_from_json(const json& value, const ManifestTensor& tensor) {
+  ManifestSlice slice{safe_file_name(text_in(value, "file")), -1, {}};
+  const json& dim = member(value, "dim");
+  if (dim.is_number_integer() && dim == -1) return slice;
+  const auto index = count_in(dim);
+  if (!index || *index >= static_cast<std::int64_t>(tensor.shape.size()))
+    refuse(tensor.key(), "has a slice along dim " + dim.dump(), fmt::format("-1 or below {}", tensor.shape.size()));
+  slice.dim = static_cast<int>(*index);
+  for (const auto& range : list_in(value, "ranges"))
+    slice.ranges.push_back(range_from_json(range, tensor.shape[slice.dim], tensor.key()));
+  return slice;
+}
+
+// The first line holds the hash of the rest.
+void check_hash(std::string_view text, const std::string& path) {
+  const std::size_t start = kHashKey.size() + kHashDigits + 2;
+  if (!text.starts_with(kHashKey) || text.size() < start || text.substr(start - 2, 2) != "\",") {
+    const std::string like = likeness(text.substr(0, 64));
+    throw CheckpointError({path, "does not begin with its hash", "a manifest of format version 2",
+                           like.empty() ? kDamaged : "it looks like " + like});
+  }
+  if (hash_of(text.substr(start)) != text.substr(kHashKey.size(), kHashDigits))
+    refuse(path, "does not have the hash that its first line states");
+}
+
+void read_files(const json& files, Manifest& manifest) {
+  for (const auto& [name, value] : files.items()) {
+    ManifestFile file{text_in(value, "hash"), static_cast<std::uint64_t>(number_in(value, "size"))};
+    if (file.hash.size() != kHashDigits) refuse("manifest", "has a hash of another length for " + name);
+    manifest.files.emplace(safe_file_name(name), std::move(file));
+  }
+}
+
+Manifest from_json(const json& all, const std::string& path) {
+  if (const json& version = member(all, "format_version"); version != kManifestVersion)
+    throw CheckpointError({path, "has the format version " + version.dump(), std::to_string(kManifestVersion),
+                           "read it with the Gantry that wrote it"});
+  Manifest manifest{
+      .step = number_in(all, "step"),
+      .policy = text_in(all, "policy"),
+      .model_config = object_in(all, "model_config"),
+      .config_text = text_in(all, "config"),
+      .layout = {},
+      .threads_per_rank = static_cast<int>(std::min<std::int64_t>(number_in(all, "threads_per_rank"), 1 << 20)),
+      .numbers = object_in(all, "numbers"),
+      .progress = object_in(all, "progress"),
+      .user = object_in(all, "user"),
+      .files = {},
+      .tensors = {}};
+  const json& layout = object_in(all, "layout");
+  for (const auto& [axis, size] : layout.items())
+    manifest.layout[axis] = static_cast<int>(std::min<std::int64_t>(number_in(layout, axis.c_str()), 1 << 30));
+  read_files(object_in(all, "files"), manifest);
+  for (const auto& value : list_in(all, "tensors")) {
+    ManifestTensor tensor = tensor_from_json(value);
+    check_tiling(tensor);
+    for (const auto& slice : tensor.slices)
+      if (!manifest.files.contains(slice.file)) refuse(tensor.key(), "lies in '" + slice.file + "', which has no hash");
+    const std::string key = tensor.key();
+    if (!manifest.tensors.emplace(key, std::move(tensor)).second) refuse(key, "is there twice");
+  }
+  return manifest;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> ManifestTensor::slice_shape(const ManifestSlice& slice) const {
+  std::vector<std::int64_t> sliced = shape;
+  if (slice.dim < 0) return sliced;
+  sliced[slice.dim] = 0;
+  for (const Range& range : slice.ranges) sliced[slice.dim] += range.size();
+  return sliced;
+}
+
+json to_json(const ManifestTensor& tensor) {
+  json slices = json::array();
+  for (const auto& slice : tensor.slices) {
+    json ranges = json::array();
+    for (const Range& range : slice.ranges) ranges.push_back({range.begin, range.end});
+    slices.push_back({{"file", slice.file}, {"dim", slice.dim}, {"ranges", ranges}});
+  }
+  return {{"kind", tensor.kind},
+          {"name", tensor.name},
+          {"dtype", tensor.type->readable},
+          {"shape", tensor.shape},
+          {"slices", slices}};
+}
+
+ManifestTensor tensor_from_json(const json& value) {
+  const std::string dtype = text_in(value, "dtype");
+  ManifestTensor tensor{text_in(value, "kind"), text_in(value, "name"), find_readable_type(dtype), {}, {}};
+  if (!tensor.type) refuse(tensor.key(), "has the unknown dtype '" + dtype + "'");
+  for (const auto& extent : list_in(value, "shape")) {
+    const auto count = count_in(extent);
+    if (!count) refuse(tensor.key(), "has the shape " + value["shape"].dump(), "counts");
+    tensor.shape.push_back(*count);
+  }
+  if (!stored_bytes(*tensor.type, tensor.shape)) refuse(tensor.key(), "has a shape whose size overflows");
+  for (const auto& slice : list_in(value, "slices")) tensor.slices.push_back(slice_from_json(slice, tensor));
+  return tensor;
+}
+
+void check_tiling(const ManifestTensor& tensor) {
+  if (tensor.slices.empty()) refuse(tensor.key(), "has no slice");
+  const int dim = tensor.slices.front().dim;
+  if (dim < 0 && tensor.slices.size() == 1) return;
+  std::vector<Range> ranges;
+  for (const auto& slice : tensor.slices) {
+    if (slice.dim < 0 || slice.dim != dim)
+      refuse(tensor.key(), "has slices along different dims, or whole and in parts", "slices that tile it");
+    ranges.insert(ranges.end(), slice.ranges.begin(), slice.ranges.end());
+  }
+  std::erase_if(ranges, [](const Range& range) { return range.size() == 0; });
+  std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
+  std::int64_t covered = 0;
+  for (const Range& range : ranges) {
+    if (range.begin != covered)
+      refuse(tensor.key(), fmt::format("has slices that {} at {} along dim {}",
+                                       range.begin > covered ? "leave a hole" : "overlap", covered, dim));
+    covered = range.end;
+  }
+  if (covered != tensor.shape[dim])
+    refuse(tensor.key(), fmt::format("has slices that cover {} of {} along dim {}", covered, tensor.shape[dim], dim));
+}
+
+std::string manifest_text(const Manifest& manifest) {
+  json files = json::object();
+  for (const auto& [name, file] : manifest.files) files[name] = {{"hash", file.hash}, {"size", file.size}};
+  json tensors = json::array();
+  for (const auto& [key, tensor] : manifest.tensors) tensors.push_back(to_json(tensor));
+  const auto object = [](const json& value) { return value.is_object() ? value : json::object(); };
+  const json all = {{"format_version", kManifestVersion},
+                    {"step", manifest.step},
+                    {"policy", manifest.policy},
+                    {"model_config", object(manifest.model_config)},
+                    {"config", manifest.config_text},
+                    {"layout", manifest.layout.empty() ? json::object() : json(manifest.layout)},
+                    {"threads_per_rank", manifest.threads_per_rank},
+                    {"numbers", object(manifest.numbers)},
+                    {"progress", object(manifest.progress)},
+                    {"user", object(manifest.user)},
+                    {"files", files},
+                    {"tensors", tensors}};
+  const std::string body = all.dump(1).substr(1);  // after its "{", which the first line has
+  return std::string(kHashKey) + hash_of(body) + "\"," + body;
+}
+
+Manifest parse_manifest(std::string_view text, const std::string& path) {
+  check_hash(text, path);
+  if (const std::string fault = json_fault(text); !fault.empty()) refuse(path, fault);
+  return from_json(json::parse(text.begin(), text.end()), path);
+}
+
+Manifest read_manifest(const std::string& folder) {
+  const std::string path = folder + "/" + kManifestName;
+  try {
+    return parse_manifest(read_text(path, kMostManifestBytes), path);
+  } catch (const InputError& error) {
+    throw CheckpointError(error.what());
+  }
+}
+
+}  // namespace gantry

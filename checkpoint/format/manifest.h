@@ -1,0 +1,70 @@
+// The manifest of a checkpoint, as data and as text. docs/checkpoints.md has the format.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gantry/checkpoint/format/stored_type.h"
+#include "gantry/core/placement.h"
+
+namespace gantry {
+
+inline constexpr int kManifestVersion = 2;
+inline constexpr const char* kManifestName = "manifest.json";
+
+// A part of a global tensor: `ranges` along `dim`, one after the other; the whole tensor when dim is -1.
+struct ManifestSlice {
+  std::string file;
+  int dim = -1;
+  std::vector<Range> ranges;
+};
+
+struct ManifestTensor {
+  std::string kind, name;
+  const StoredType* type = nullptr;
+  std::vector<std::int64_t> shape;
+  std::vector<ManifestSlice> slices;
+
+  std::string key() const { return kind + "/" + name; }  // its name in the files
+  std::vector<std::int64_t> slice_shape(const ManifestSlice& slice) const;
+  std::uint64_t bytes() const { return stored_bytes(*type, shape).value_or(0); }
+};
+
+struct ManifestFile {
+  std::string hash;  // XXH3-128, 32 hexadecimal digits
+  std::uint64_t size = 0;
+};
+
+struct Manifest {
+  std::int64_t step = 0;
+  std::string policy;
+  nlohmann::json model_config;
+  std::string config_text;  // the resolved configuration
+  std::map<std::string, int> layout;
+  int threads_per_rank = 1;
+  nlohmann::json numbers;   // the state's own: optimizer steps, loss scale
+  nlohmann::json progress;  // learning rate, data cursor, random state
+  nlohmann::json user;      // the caller's own values
+  std::map<std::string, ManifestFile> files;
+  std::map<std::string, ManifestTensor> tensors;  // by key
+};
+
+nlohmann::json to_json(const ManifestTensor& tensor);
+// Checked: counts that are not negative, a known type, ranges within the shape, safe file names. CheckpointError.
+ManifestTensor tensor_from_json(const nlohmann::json& value);
+
+// The text of manifest.json; its first line holds the hash of the rest.
+std::string manifest_text(const Manifest& manifest);
+// CheckpointError, naming `path`, for text that is not what was written (its hash is another), of another version, or
+// whose slices do not tile their tensors exactly.
+Manifest parse_manifest(std::string_view text, const std::string& path);
+Manifest read_manifest(const std::string& folder);
+
+// Every element of the tensor in exactly one slice. CheckpointError.
+void check_tiling(const ManifestTensor& tensor);
+
+}  // namespace gantry

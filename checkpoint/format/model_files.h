@@ -1,0 +1,26 @@
+// The safetensors files of a Hugging Face directory: one file, or shards with an index. Without LibTorch.
+#pragma once
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace gantry {
+
+inline constexpr const char* kModelFile = "model.safetensors";
+inline constexpr const char* kModelIndex = "model.safetensors.index.json";
+
+// A file that is one JSON object. InputError where it is missing or is not, with what it looks like.
+nlohmann::json read_json_object(const std::string& path);
+
+struct ModelFiles {
+  std::vector<std::string> paths;                   // each file once
+  std::map<std::string, std::string> file_of_name;  // as the index says; empty for a single file
+};
+
+// InputError for a directory that has neither, an index that is broken or whose files leave the directory, and shards
+// that are missing, all named.
+ModelFiles find_model_files(const std::string& directory);
+
+}  // namespace gantry

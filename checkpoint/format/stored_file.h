@@ -1,0 +1,32 @@
+// A safetensors file, mapped, with its header checked. Without LibTorch.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "gantry/checkpoint/format/files.h"
+#include "gantry/checkpoint/format/safetensors_header.h"
+
+namespace gantry {
+
+class StoredFile {
+ public:
+  explicit StoredFile(const std::string& path)
+      : path_(path), file_(path), header_(parse_safetensors_header(file_.bytes(), path)) {}
+
+  const std::string& path() const { return path_; }
+  const SafetensorsHeader& header() const { return header_; }
+  std::uint64_t size() const { return file_.size(); }
+  // InputError for a name that is not there.
+  const StoredTensor& at(const std::string& name) const;
+  std::span<const unsigned char> bytes(const StoredTensor& tensor) const {
+    return {file_.data() + header_.data_start + tensor.begin, tensor.end - tensor.begin};
+  }
+
+ private:
+  std::string path_;
+  MappedFile file_;
+  SafetensorsHeader header_;
+};
+
+}  // namespace gantry

@@ -1,0 +1,90 @@
+#include "gantry/checkpoint/format/verify.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "gantry/core/error.h"
+
+namespace gantry {
+namespace {
+
+constexpr const char* kDamaged = "the checkpoint is damaged; use another";
+constexpr std::uint64_t kPiece = std::uint64_t{1} << 24;
+
+void verify_file(const std::string& folder, const Manifest& manifest, const std::string& name,
+                 const std::function<void(std::uint64_t)>& hashed) {
+  check_file_hash(folder, name, manifest.files.at(name), hashed);
+  check_file_slices(manifest, name, StoredFile(folder + "/" + name));
+}
+
+}  // namespace
+
+void check_file_hash(const std::string& folder, const std::string& name, const ManifestFile& expected,
+                     const std::function<void(std::uint64_t)>& hashed) {
+  const std::string path = folder + "/" + name;
+  try {
+    const MappedFile file(path);
+    if (file.size() != expected.size)
+      throw CheckpointError(
+          {path, fmt::format("has {} bytes", file.size()), fmt::format("{}", expected.size), kDamaged});
+    Hasher hasher;
+    for (std::uint64_t at = 0; at < file.size(); at += kPiece) {
+      const std::uint64_t bytes = std::min(kPiece, file.size() - at);
+      hasher.update(file.data() + at, bytes);
+      if (hashed) hashed(bytes);
+    }
+    if (hasher.digits() != expected.hash)
+      throw CheckpointError({path, "has the hash " + hasher.digits(), expected.hash, kDamaged});
+  } catch (const InputError& error) {
+    throw CheckpointError(std::string(error.what()) + "; " + kDamaged);
+  }
+}
+
+void check_file_slices(const Manifest& manifest, const std::string& name, const StoredFile& file) {
+  std::size_t expected = 0;
+  for (const auto& [key, tensor] : manifest.tensors)
+    for (const auto& slice : tensor.slices) {
+      if (slice.file != name) continue;
+      ++expected;
+      const auto found = file.header().tensors.find(key);
+      if (found == file.header().tensors.end())
+        throw CheckpointError({file.path(), "has no tensor '" + key + "'", "what the manifest says", kDamaged});
+      const auto shape = tensor.slice_shape(slice);
+      if (found->second.type != tensor.type || found->second.shape != shape)
+        throw CheckpointError(
+            {file.path() + " '" + key + "'",
+             fmt::format("is {} [{}]", found->second.type->readable, fmt::join(found->second.shape, ", ")),
+             fmt::format("{} [{}]", tensor.type->readable, fmt::join(shape, ", ")), kDamaged});
+    }
+  if (expected != file.header().tensors.size())
+    throw CheckpointError({file.path(), fmt::format("has {} tensors", file.header().tensors.size()),
+                           fmt::format("{}, as the manifest says", expected), kDamaged});
+}
+
+VerifyReport verify_checkpoint(const std::string& folder, const ByteProgress& progress) {
+  VerifyReport report;
+  Manifest manifest;
+  try {
+    manifest = read_manifest(folder);
+  } catch (const CheckpointError& error) {
+    report.faults.push_back(error.what());
+    return report;
+  }
+  std::uint64_t all = 0;
+  for (const auto& [name, file] : manifest.files) all += file.size;
+  for (const auto& [name, file] : manifest.files) {
+    try {
+      verify_file(folder, manifest, name, [&](std::uint64_t bytes) {
+        report.bytes += bytes;
+        if (progress) progress(report.bytes, all);
+      });
+    } catch (const Error& error) {
+      report.faults.push_back(error.what());
+    }
+    ++report.files;
+  }
+  return report;
+}
+
+}  // namespace gantry

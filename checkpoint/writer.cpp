@@ -1,0 +1,160 @@
+#include "gantry/checkpoint/writer.h"
+
+#include "gantry/checkpoint/safetensors.h"
+#include "gantry/checkpoint/slices.h"
+#include "gantry/core/error.h"
+
+namespace gantry {
+namespace {
+
+// How long rank 0 waits for the slowest rank's file.
+constexpr std::chrono::hours kPartsDeadline{1};
+
+// What one rank writes.
+struct Snapshot {
+  std::string file;
+  TensorDict tensors;
+  std::vector<ManifestTensor> entries;
+  std::uint64_t bytes = 0;
+};
+
+// With `copy`, of memory of its own, so that training may go on.
+Snapshot take_snapshot(StateSource& state, const ProcessGroupMesh& mesh, bool copy) {
+  Snapshot snapshot{.file = rank_file_name(mesh.rank()), .tensors = {}, .entries = {}};
+  const auto coordinates = coordinates_of(mesh);
+  WriterShare share(mesh);
+  for (const auto& [kind, held, fallback] : state.state_entries()) {
+    if (state.first_holder(held.placement) != coordinates.at("pp")) continue;
+    const HeldPart part = part_held(held.placement, coordinates);
+    ManifestTensor entry{
+        kind, held.placement.name, &stored_type_of(held.tensor.scalar_type()), held.placement.global_shape, {}};
+    if (!share.turn_of(part, static_cast<std::int64_t>(entry.bytes()))) continue;
+    entry.slices.push_back({snapshot.file, part.dim, part.owned});
+    torch::Tensor tensor = owned_part(held.tensor, part);
+    if (copy) tensor = tensor.to(torch::TensorOptions(torch::kCPU), /*non_blocking=*/false, /*copy=*/true).contiguous();
+    snapshot.bytes += tensor.nbytes();
+    snapshot.tensors.set(entry.key(), tensor);
+    snapshot.entries.push_back(std::move(entry));
+  }
+  return snapshot;
+}
+
+void write_snapshot(const std::string& folder, const Snapshot& snapshot, FileSystem& files) {
+  OutputFile file(files, folder + "/" + snapshot.file);
+  write_tensors(file, snapshot.tensors, {});
+  file.finish();
+  write_part(folder, {snapshot.file, {file.hash(), file.size()}, snapshot.entries}, files);
+}
+
+Manifest header_of(const SaveRequest& request, const StateSource& state, const ProcessGroupMesh& mesh) {
+  Manifest header{.step = request.step,
+                  .policy = request.policy,
+                  .model_config = request.model_config,
+                  .config_text = request.config_text,
+                  .layout = {},
+                  .threads_per_rank = request.threads_per_rank,
+                  .numbers = state.state_numbers(),
+                  .progress = request.progress,
+                  .user = request.user,
+                  .files = {},
+                  .tensors = {}};
+  for (const auto& axis : mesh.mesh().axes()) header.layout[axis.name] = axis.size;
+  return header;
+}
+
+bool is_ready(const std::shared_future<void>& future) {
+  return future.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+}
+
+}  // namespace
+
+// A save under way. The promises are kept by whoever runs it, the futures are this rank's own view.
+struct CheckpointWriter::Job {
+  Snapshot snapshot;
+  Manifest header;
+  int keep = 0;
+  std::string folder;  // set before `committed`
+  std::promise<void> write_promise, commit_promise;
+  std::shared_future<void> written{write_promise.get_future()}, committed{commit_promise.get_future()};
+};
+
+CheckpointWriter::CheckpointWriter(const std::string& directory, const ProcessGroupMesh& mesh,
+                                   const WriterOptions& options)
+    : mesh_(mesh), options_(options), files_(options.files ? *options.files : system_files()), directory_(directory) {
+  if (mesh_.rank() == 0) folder_ = std::make_unique<CheckpointFolder>(directory, files_);
+  mesh_.world_group().barrier().wait();
+}
+
+CheckpointWriter::~CheckpointWriter() {
+  stop_ = true;
+  if (thread_.joinable()) thread_.join();
+}
+
+void CheckpointWriter::save(const SaveRequest& request, StateSource& state) {
+  finish();
+  auto job = std::make_shared<Job>();
+  job->snapshot = take_snapshot(state, mesh_, options_.async);
+  job->header = header_of(request, state, mesh_);
+  job->keep = request.keep;
+  const double bytes = all_reduce_number(mesh_.world_group(), static_cast<double>(job->snapshot.bytes));
+  if (folder_) folder_->begin(request.step, static_cast<std::uint64_t>(bytes));
+  mesh_.world_group().barrier().wait();
+  job_ = job;
+  if (options_.async) {
+    thread_ = std::thread([this, job] { start(job); });
+  } else {
+    start(job);
+    finish();
+  }
+}
+
+// Writes this rank's file; on rank 0 then waits for the others' and commits.
+void CheckpointWriter::start(const std::shared_ptr<Job>& job) {
+  const std::int64_t step = job->header.step;
+  try {
+    write_snapshot(partial_folder(directory_, step), job->snapshot, files_);
+    job->snapshot.tensors = {};
+    job->write_promise.set_value();
+  } catch (...) {
+    job->write_promise.set_exception(std::current_exception());
+    job->commit_promise.set_value();
+    return;
+  }
+  if (!options_.async && folder_) return;  // finish() commits once all ranks have written
+  try {
+    if (folder_ && folder_->wait_for_parts(step, mesh_.mesh().size(), stop_, kPartsDeadline))
+      job->folder = folder_->commit(job->header, mesh_.mesh().size(), job->keep);
+    job->commit_promise.set_value();
+  } catch (...) {
+    job->commit_promise.set_exception(std::current_exception());
+  }
+}
+
+void CheckpointWriter::finish() {
+  if (!job_) return;
+  const auto job = std::exchange(job_, nullptr);
+  job->written.get();
+  mesh_.world_group().barrier().wait();  // a rank that failed ends the others here
+  if (folder_ && !options_.async) {
+    job->folder = folder_->commit(job->header, mesh_.mesh().size(), job->keep);
+  } else if (options_.async) {
+    job->committed.get();
+    if (thread_.joinable()) thread_.join();
+  }
+  mesh_.world_group().barrier().wait();
+  last_ = directory_ + "/" + step_folder_name(job->header.step);
+}
+
+void CheckpointWriter::check() {
+  if (!job_) return;
+  for (const auto& future : {job_->written, job_->committed})
+    if (is_ready(future)) future.get();
+}
+
+std::string save_checkpoint(const SaveRequest& request, StateSource& state, const ProcessGroupMesh& mesh) {
+  CheckpointWriter writer(request.directory, mesh);
+  writer.save(request, state);
+  return writer.last();
+}
+
+}  // namespace gantry

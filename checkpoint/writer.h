@@ -1,0 +1,57 @@
+// Saving, step after step, by one job: at once, or in the background while training goes on.
+#pragma once
+
+#include <atomic>
+#include <exception>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "gantry/checkpoint/checkpoint.h"
+#include "gantry/checkpoint/format/checkpoint_folder.h"
+
+namespace gantry {
+
+struct WriterOptions {
+  // Saves return when the state is copied; at most one is under way.
+  bool async = false;
+  FileSystem* files = nullptr;  // not owned; null: the system's
+};
+
+// One rank's part in it. Every member but check() is collective over the world. A failed save throws on the rank that
+// failed: ResourceError where it can't be written; the former checkpoints stand.
+class CheckpointWriter {
+ public:
+  // Takes the directory's lock, for this object's life, and clears up what an earlier job left unfinished.
+  CheckpointWriter(const std::string& directory, const ProcessGroupMesh& mesh, const WriterOptions& options = {});
+  // Waits for this rank's writing, and gives a commit up that waits for others.
+  ~CheckpointWriter();
+  CheckpointWriter(const CheckpointWriter&) = delete;
+  CheckpointWriter& operator=(const CheckpointWriter&) = delete;
+
+  // Finishes the save before, then starts this one. `request.directory` is not looked at.
+  void save(const SaveRequest& request, StateSource& state);
+  // Waits until the save under way is committed. Throws what failed.
+  void finish();
+  // Throws if this rank's writing has failed by now. Not collective.
+  void check();
+  // The folder of the last finished save, or "".
+  const std::string& last() const { return last_; }
+
+ private:
+  struct Job;
+  void start(const std::shared_ptr<Job>& job);
+
+  const ProcessGroupMesh& mesh_;
+  WriterOptions options_;
+  FileSystem& files_;
+  std::string directory_;
+  std::unique_ptr<CheckpointFolder> folder_;  // on rank 0
+  std::thread thread_;
+  std::shared_ptr<Job> job_;  // under way
+  std::atomic<bool> stop_{false};
+  std::string last_;
+};
+
+}  // namespace gantry

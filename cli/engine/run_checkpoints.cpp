@@ -1,0 +1,90 @@
+#include "gantry/cli/engine/run_checkpoints.h"
+
+#include <fmt/format.h>
+
+#include "gantry/checkpoint/format/strict_json.h"
+#include "gantry/cli/engine/stop_signals.h"
+#include "gantry/core/error.h"
+
+namespace gantry::cli {
+
+RunCheckpoints::RunCheckpoints(World& world, const Config& config, HybridParallelPlugin& plugin)
+    : world_(world), config_(config), plugin_(plugin) {
+  const auto& settings = config_.checkpoint;
+  if (!settings.path.empty())
+    writer_ = std::make_unique<CheckpointWriter>(settings.path, plugin_.mesh(), WriterOptions{.async = settings.async});
+}
+
+std::int64_t RunCheckpoints::resume(Boosted& boosted) {
+  const auto& settings = config_.checkpoint;
+  if (settings.resume == "none") return 0;
+  std::string folder = settings.resume;
+  if (settings.resume == "auto") {
+    const FoundCheckpoint found = find_newest_checkpoint(settings.path);
+    if (!found.folder && found.passed_over.empty()) return 0;
+    if (world_.is_main())
+      for (const auto& passed : found.passed_over) fmt::print(stderr, "warning: passed over {}\n", passed.fault);
+    folder = found.folder.value_or(settings.path);
+  }
+  folder = require_checkpoint(folder);
+  const auto info = read_checkpoint_info(folder);
+  load_checkpoint(folder, plugin_.state(boosted), plugin_.mesh());
+  first_step_ = info.step + 1;
+  note_data_cursor(info);
+  if (world_.is_main()) {
+    fmt::print("resuming from {} at step {}\n", folder, info.step);
+    warn_of_threads(info);
+  }
+  return info.step;
+}
+
+void RunCheckpoints::note_data_cursor(const CheckpointInfo& info) {
+  first_batch_ = info.step;
+  const nlohmann::json data = info.progress.value("data", nlohmann::json::object());
+  if (!data.is_object() || !data.contains("samples")) return;
+  const auto samples = count_in(data["samples"]);
+  if (!samples) throw CheckpointError({info.path, "has a data cursor that is no count", "", "use another"});
+  // Samples that are left of a batch begun with another size are passed over.
+  first_batch_ = (*samples + config_.data.batch_size - 1) / config_.data.batch_size;
+}
+
+void RunCheckpoints::warn_of_threads(const CheckpointInfo& info) const {
+  if (info.threads_per_rank == at::get_num_threads() || info.step == 0) return;
+  fmt::print(stderr,
+             "warning: the checkpoint was made with {} threads a rank, this run has {}: numbers may differ in "
+             "their last bits\n",
+             info.threads_per_rank, at::get_num_threads());
+}
+
+void RunCheckpoints::after_step(std::int64_t step, bool last, double lr, Boosted& boosted) {
+  if (!writer_) return;
+  writer_->check();
+  const int every = config_.checkpoint.every;
+  if (!last && (every == 0 || step % every != 0)) return;
+  const auto& model_keys = config_.model.config_json;
+  const SaveRequest request{.directory = config_.checkpoint.path,
+                            .step = step,
+                            .config_text = config_.to_yaml(),
+                            .model_config = nlohmann::json::parse(model_keys.empty() ? "{}" : model_keys),
+                            .policy = config_.model.policy,
+                            .keep = config_.checkpoint.keep,
+                            .threads_per_rank = at::get_num_threads(),
+                            .progress = {{"learning_rate", lr},
+                                         {"data", {{"samples", (batch_of(step) + 1) * config_.data.batch_size}}},
+                                         {"random", {{"seed", config_.train.seed}, {"step", step}}}},
+                            .user = nlohmann::json::object()};
+  writer_->save(request, plugin_.state(boosted));
+}
+
+bool RunCheckpoints::asked_to_stop() {
+  if (!writer_) return false;
+  return all_reduce_number(plugin_.mesh().world_group(), stop_requested() ? 1 : 0, ReduceOp::kMax) > 0;
+}
+
+std::string RunCheckpoints::finish() {
+  if (!writer_) return "";
+  writer_->finish();
+  return writer_->last();
+}
+
+}  // namespace gantry::cli

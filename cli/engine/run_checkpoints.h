@@ -1,0 +1,42 @@
+// The checkpoints of a training run: where it resumes, when it saves, and what it notes beside the state.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "gantry/checkpoint/writer.h"
+#include "gantry/comm/world.h"
+#include "gantry/plugins/hybrid_parallel_plugin.h"
+
+namespace gantry::cli {
+
+class RunCheckpoints {
+ public:
+  // Takes the lock of checkpoint.path, if there is one. Collective over the world, as every member but batch_of.
+  RunCheckpoints(World& world, const Config& config, HybridParallelPlugin& plugin);
+
+  // Loads what checkpoint.resume says into `boosted` and returns the steps that were done before; rank 0 says which
+  // checkpoint, and why newer ones were passed over. CheckpointError for damage, before anything else happens.
+  std::int64_t resume(Boosted& boosted);
+  // The loader's batch of a step, from 1: the run goes on where the data stood, also with another batch size.
+  std::int64_t batch_of(std::int64_t step) const { return first_batch_ + step - first_step_; }
+  // Saves where this step is one to save at, or is `last`; also reports a save in the background that has failed.
+  void after_step(std::int64_t step, bool last, double lr, Boosted& boosted);
+  // True on every rank if any rank's process was asked to stop. False without checkpoints.
+  bool asked_to_stop();
+  // Waits for a save under way, and gives the folder of the last one, or "".
+  std::string finish();
+
+ private:
+  void note_data_cursor(const CheckpointInfo& info);
+  void warn_of_threads(const CheckpointInfo& info) const;
+
+  World& world_;
+  const Config& config_;
+  HybridParallelPlugin& plugin_;
+  std::unique_ptr<CheckpointWriter> writer_;  // null without checkpoint.path
+  std::int64_t first_step_ = 1;               // of this run
+  std::int64_t first_batch_ = 0;
+};
+
+}  // namespace gantry::cli

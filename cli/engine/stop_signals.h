@@ -1,0 +1,24 @@
+// SIGTERM, SIGINT and SIGUSR1 as a wish to stop: the first one is remembered, the second one ends the process at once.
+#pragma once
+
+#include <array>
+#include <csignal>
+
+namespace gantry::cli {
+
+// Catches the signals for its lifetime. One at a time in a process.
+class StopSignals {
+ public:
+  StopSignals();
+  ~StopSignals();
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+
+ private:
+  std::array<struct sigaction, 3> former_{};
+};
+
+// True once one of them came to this process while they were caught.
+bool stop_requested();
+
+}  // namespace gantry::cli

@@ -1,0 +1,66 @@
+// A file system that fails, or kills the process, at a chosen call. The calls of all threads are counted together. It
+// does not really sync: a killed process leaves the kernel's pages as they are.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <limits>
+
+#include "gantry/checkpoint/format/file_system.h"
+
+namespace gantry::testing {
+
+class FaultyFiles final : public FileSystem {
+ public:
+  enum class Fault { kNone, kKill, kFail, kShortWrites };
+
+  Fault fault = Fault::kNone;
+  int at = -1;                 // the call at which the fault happens, from 0
+  int error = ENOSPC;          // of kFail
+  bool from_there_on = false;  // kFail: every later call too, but those that only clear up
+  std::uint64_t room = std::numeric_limits<std::uint64_t>::max();
+
+  int calls() const { return calls_; }
+
+  int create(const std::string& path) override { return hit() ? -1 : FileSystem::create(path); }
+  ssize_t write(int file, const void* data, std::size_t bytes) override {
+    const int call = calls_++;
+    if (fault == Fault::kShortWrites) return FileSystem::write(file, data, bytes > 3 ? bytes / 3 : bytes);
+    if (!strikes(call)) return FileSystem::write(file, data, bytes);
+    if (bytes > 1) (void)!FileSystem::write(file, data, bytes / 2);  // torn
+    return strike();
+  }
+  int sync(int) override { return hit() ? -1 : 0; }
+  int sync_folder(const std::string&) override { return hit() ? -1 : 0; }
+  int rename(const std::string& from, const std::string& to) override {
+    return hit() ? -1 : FileSystem::rename(from, to);
+  }
+  int make_folder(const std::string& path) override { return hit() ? -1 : FileSystem::make_folder(path); }
+  int unlink(const std::string& path) override {
+    if (fault == Fault::kKill && hit()) return -1;
+    return FileSystem::unlink(path);
+  }
+  int remove_folder(const std::string& path) override {
+    if (fault == Fault::kKill && hit()) return -1;
+    return FileSystem::remove_folder(path);
+  }
+  std::uint64_t free_bytes(const std::string& path) override { return std::min(room, FileSystem::free_bytes(path)); }
+
+ private:
+  bool strikes(int call) const {
+    if (fault == Fault::kNone || fault == Fault::kShortWrites) return false;
+    return call == at || (from_there_on && call > at);
+  }
+  int strike() const {
+    if (fault == Fault::kKill) ::raise(SIGKILL);
+    errno = error;
+    return -1;
+  }
+  bool hit() { return strikes(calls_++) && strike() != 0; }
+
+  std::atomic<int> calls_{0};
+};
+
+}  // namespace gantry::testing

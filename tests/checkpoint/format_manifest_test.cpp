@@ -1,0 +1,234 @@
+// Manifests, which checkpoints are complete, indexes of shards, and that damage is found.
+#include <filesystem>
+#include <fmt/format.h>
+#include <fstream>
+#include <functional>
+#include <gtest/gtest.h>
+#include <random>
+
+#include "gantry/checkpoint/format/catalog.h"
+#include "gantry/checkpoint/format/find.h"
+#include "gantry/checkpoint/format/manifest.h"
+#include "gantry/checkpoint/format/model_files.h"
+#include "gantry/core/error.h"
+#include "program.h"
+
+namespace gantry::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+ManifestTensor tensor_of(const std::vector<std::vector<Range>>& slices, int dim = 0) {
+  ManifestTensor tensor{"model", "w", find_stored_type("F32"), {10, 3}, {}};
+  for (const auto& ranges : slices) tensor.slices.push_back({"a.safetensors", dim, ranges});
+  return tensor;
+}
+
+template <class Thrown>
+std::string fault_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Thrown& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(FormatManifest, SlicesTileTheirTensorExactly) {
+  const auto fault = [](const ManifestTensor& tensor) {
+    return fault_of<CheckpointError>([&] { check_tiling(tensor); });
+  };
+  EXPECT_EQ(fault(tensor_of({{}}, -1)), "no error");
+  EXPECT_EQ(fault(tensor_of({{{4, 10}}, {{0, 4}}})), "no error");
+  EXPECT_EQ(fault(tensor_of({{{0, 2}, {5, 7}}, {{2, 5}, {7, 10}}})), "no error");
+  EXPECT_EQ(fault(tensor_of({{{0, 10}}, {{3, 3}}})), "no error");
+  EXPECT_NE(fault(tensor_of({})).find("no slice"), std::string::npos);
+  EXPECT_NE(fault(tensor_of({{{0, 4}}, {{5, 10}}})).find("leave a hole at 4"), std::string::npos);
+  EXPECT_NE(fault(tensor_of({{{0, 5}}, {{4, 10}}})).find("overlap at 5"), std::string::npos);
+  EXPECT_NE(fault(tensor_of({{{0, 9}}})).find("cover 9 of 10"), std::string::npos);
+  EXPECT_NE(fault(tensor_of({{}, {}}, -1)).find("whole and in parts"), std::string::npos);
+  ManifestTensor mixed = tensor_of({{{0, 10}}, {{0, 3}}});
+  mixed.slices[1].dim = 1;
+  EXPECT_NE(fault(mixed).find("different dims"), std::string::npos);
+}
+
+json sound_manifest() {
+  return json::parse(R"({"format_version": 2, "step": 3, "policy": "gpt2", "model_config": {}, "config": "",
+    "layout": {"tp": 2}, "threads_per_rank": 1, "numbers": {}, "progress": {}, "user": {"epoch": 4},
+    "files": {"a.safetensors": {"hash": "0123456789abcdef0123456789abcdef", "size": 128}},
+    "tensors": [{"kind": "model", "name": "w", "dtype": "float32", "shape": [4, 2],
+                 "slices": [{"file": "a.safetensors", "dim": 0, "ranges": [[0, 4]]}]}]})");
+}
+
+// As a hostile writer would: with the right hash.
+std::string sealed(const json& all) {
+  const std::string body = all.dump().substr(1);
+  return "{\"hash\": \"" + hash_of(body) + "\"," + body;
+}
+
+TEST(FormatManifest, ComesBackAsItWasWritten) {
+  const Manifest manifest = parse_manifest(sealed(sound_manifest()), "m");
+  const Manifest again = parse_manifest(manifest_text(manifest), "m");
+  EXPECT_EQ(manifest_text(manifest), manifest_text(again));
+  EXPECT_EQ(again.user["epoch"], 4);
+  EXPECT_EQ(again.layout.at("tp"), 2);
+  EXPECT_EQ(again.tensors.at("model/w").slices[0].ranges[0], (Range{0, 4}));
+}
+
+TEST(FormatManifest, HostileOnesAreRefused) {
+  const std::tuple<const char*, const char*, const char*> changes[] = {
+      {"/format_version", "1", "format version 1"},
+      {"/step", "-1", "'step' is no count"},
+      {"/step", "1.5", "'step' is no count"},
+      {"/policy", "7", "'policy' is no text"},
+      {"/files", "[]", "'files' is no object"},
+      {"/files/a.safetensors/size", "-1", "'size' is no count"},
+      {"/files/a.safetensors/hash", "\"00\"", "another length"},
+      {"/files", "{}", "which has no hash"},
+      {"/tensors/0/dtype", "\"float31\"", "unknown dtype 'float31'"},
+      {"/tensors/0/shape", "[4, -2]", "has the shape"},
+      {"/tensors/0/shape", "[4611686018427387904, 4]", "overflows"},
+      {"/tensors/0/shape", "[5, 2]", "cover 4 of 5"},
+      {"/tensors/0/slices", "[]", "no slice"},
+      {"/tensors/0/slices/0/dim", "2", "along dim 2"},
+      {"/tensors/0/slices/0/dim", "-2", "along dim -2"},
+      {"/tensors/0/slices/0/ranges", "[[0, 5]]", "within 0 to 4"},
+      {"/tensors/0/slices/0/ranges", "[[3, 1]]", "within 0 to 4"},
+      {"/tensors/0/slices/0/ranges", "[[0]]", "within 0 to 4"},
+      {"/tensors/0/slices/0/ranges", "[[-4, 4]]", "within 0 to 4"},
+      {"/tensors/0/slices/0/file", "\"../a.safetensors\"", "a file of its folder"},
+      {"/tensors/0/slices/0/file", "\"/etc/passwd\"", "a file of its folder"},
+      {"/tensors/0/slices/0/file", "\".hidden\"", "a file of its folder"},
+      {"/tensors/0/slices/0/file", "3", "'file' is no text"},
+      {"/tensors/0", "null", "has no 'dtype'"},
+  };
+  for (const auto& [place, value, said] : changes) {
+    json all = sound_manifest();
+    all[json::json_pointer(place)] = json::parse(value);
+    const std::string fault = fault_of<CheckpointError>([&] { parse_manifest(sealed(all), "m"); });
+    EXPECT_NE(fault.find(said), std::string::npos) << place << " " << value << ": " << fault;
+  }
+  json twice = sound_manifest();
+  twice["tensors"].push_back(twice["tensors"][0]);
+  EXPECT_NE(fault_of<CheckpointError>([&] { parse_manifest(sealed(twice), "m"); }).find("is there twice"),
+            std::string::npos);
+  json without = sound_manifest();
+  without.erase("numbers");
+  EXPECT_NE(fault_of<CheckpointError>([&] { parse_manifest(sealed(without), "m"); }).find("has no 'numbers'"),
+            std::string::npos);
+}
+
+TEST(FormatManifest, OtherFilesAreSaidForWhatTheyLookLike) {
+  for (const auto& [text, said] : {std::pair<std::string, const char*>{"", "does not begin with its hash"},
+                                   {"{}", "does not begin with its hash"},
+                                   {"version https://git-lfs.github.com/spec/v1", "Git LFS pointer"},
+                                   {"<!DOCTYPE html>", "HTML page"}})
+    EXPECT_NE(fault_of<CheckpointError>([&] { parse_manifest(text, "m"); }).find(said), std::string::npos) << text;
+}
+
+TEST(FormatManifest, EveryFlippedBitAndTruncationIsFound) {
+  const std::string text = sealed(sound_manifest());
+  for (std::size_t bit = 0; bit < 8 * text.size(); ++bit) {
+    std::string flipped = text;
+    flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ (1 << (bit % 8)));
+    EXPECT_THROW(parse_manifest(flipped, "m"), CheckpointError) << bit;
+  }
+  for (std::size_t length = 0; length < text.size(); ++length)
+    EXPECT_THROW(parse_manifest(text.substr(0, length), "m"), CheckpointError) << length;
+}
+
+// Values changed at random places, hash made right again: read or refused, and nothing else.
+TEST(FormatManifest, RandomChangesAreReadOrRefused) {
+  const std::string sound = sound_manifest().dump();
+  const std::string pieces[] = {"{",     "}",      "[", "]", "\"", ",", "-1", "null", "99999999999999999999",
+                                "[0,9]", "\\u0000"};
+  std::mt19937_64 random(3);
+  int refused = 0;
+  constexpr int kRuns = 20000;
+  for (int run = 0; run < kRuns; ++run) {
+    std::string text = sound;
+    const auto& piece = pieces[random() % std::size(pieces)];
+    const std::size_t at = 1 + random() % (text.size() - 1);
+    if (random() % 2)
+      text.replace(at, random() % 4, piece);
+    else
+      text[at] = static_cast<char>(random() % 128);
+    const std::string body = text.substr(1);
+    try {
+      parse_manifest("{\"hash\": \"" + hash_of(body) + "\"," + body, "m");
+    } catch (const CheckpointError&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, kRuns / 2);
+  EXPECT_LT(refused, kRuns);
+}
+
+// A folder with a sealed manifest and its one file, of `size` bytes.
+void write_checkpoint(const std::string& folder, std::size_t size = 128) {
+  fs::create_directories(folder);
+  std::ofstream(folder + "/manifest.json") << sealed(sound_manifest());
+  std::ofstream(folder + "/a.safetensors") << std::string(size, 'x');
+}
+
+TEST(FormatFind, TakesTheNewestCompleteOneAndSaysWhyOthersWerePassedOver) {
+  const ScratchFolder scratch;
+  EXPECT_FALSE(find_newest_checkpoint(scratch / "none").folder);
+  write_checkpoint(scratch / "step-000009");
+  write_checkpoint(scratch / "step-000010");
+  write_checkpoint(scratch / "step-000011", 127);
+  write_checkpoint(scratch / "step-1000000");
+  fs::remove(scratch / "step-1000000/a.safetensors");
+  fs::create_directories(scratch / "step-000012");
+  write_checkpoint(scratch / ".step-000013.partial");
+  write_checkpoint(scratch / "step-x");
+  std::ofstream(scratch / "step-000014") << "a file";
+  const auto found = find_newest_checkpoint(scratch.path());
+  EXPECT_EQ(found.folder, scratch / "step-000010");
+  ASSERT_EQ(found.passed_over.size(), 3u);
+  EXPECT_NE(found.passed_over[0].fault.find("a.safetensors is missing"), std::string::npos);
+  EXPECT_NE(found.passed_over[1].fault.find("has no manifest.json"), std::string::npos);
+  EXPECT_NE(found.passed_over[2].fault.find("has 127 bytes instead of 128"), std::string::npos);
+  EXPECT_EQ(require_checkpoint(scratch.path()), scratch / "step-000010");
+  EXPECT_EQ(require_checkpoint(scratch / "step-000009"), scratch / "step-000009");
+  EXPECT_THROW(require_checkpoint(scratch / "step-000012"), CheckpointError);
+  EXPECT_THROW(require_checkpoint(scratch / "step-000011"), CheckpointError);
+  EXPECT_THROW(require_checkpoint(scratch / "none"), CheckpointError);
+}
+
+std::string index_fault(const std::string& index) {
+  const ScratchFolder scratch;
+  scratch.write("model.safetensors.index.json", index);
+  scratch.write("one.safetensors", "x");
+  return fault_of<InputError>([&] { find_model_files(scratch.path()); });
+}
+
+TEST(FormatModelFiles, IndexesAreReadStrictly) {
+  EXPECT_EQ(index_fault(R"({"weight_map": {"a": "one.safetensors", "b": "one.safetensors"}})"), "no error");
+  EXPECT_NE(index_fault(R"({"weight_map": {"a": "one.safetensors", "b": "two.safetensors", "c": "3.safetensors"}})")
+                .find("lacks 2 of 3 shards: 3.safetensors, two.safetensors"),
+            std::string::npos);
+  for (const char* hostile : {R"("../one.safetensors")", R"("/one.safetensors")", R"("a/../../one.safetensors")",
+                              R"("..")", R"("")", R"("a\\b")", "3", "null", R"(["one.safetensors"])"})
+    EXPECT_NE(index_fault(std::string(R"({"weight_map": {"a": )") + hostile + "}}").find("names the file"),
+              std::string::npos)
+        << hostile;
+  EXPECT_NE(index_fault("{}").find("no weight_map"), std::string::npos);
+  EXPECT_NE(index_fault(R"({"weight_map": []})").find("no weight_map"), std::string::npos);
+  EXPECT_NE(index_fault("[]").find("no JSON object"), std::string::npos);
+  EXPECT_NE(index_fault("version https://git-lfs.github.com/spec/v1").find("Git LFS pointer"), std::string::npos);
+  EXPECT_NE(index_fault(R"({"weight_map": {"a": "one.safetensors", "a": "one.safetensors"}})").find("'a' twice"),
+            std::string::npos);
+}
+
+TEST(FormatModelFiles, DirectoriesWithoutSafetensorsSayWhatToDo) {
+  const ScratchFolder scratch;
+  EXPECT_NE(fault_of<InputError>([&] { find_model_files(scratch.path()); }).find("has neither"), std::string::npos);
+  scratch.write("pytorch_model.bin", "x");
+  EXPECT_NE(fault_of<InputError>([&] { find_model_files(scratch.path()); }).find("is a pickle"), std::string::npos);
+  EXPECT_NE(fault_of<InputError>([&] { find_model_files(scratch / "none"); }).find("no directory"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace gantry::testing
