@@ -20,7 +20,7 @@ struct ParallelConfig {
   int pipeline = 1;
   int data = 0;  // 0: auto
   bool sequence_parallel = false;
-  int zero = 0;           // 0 | 1 (the optimizer's state is dealt over dp)
+  int zero = 0;           // 0 | 1 (the optimizer's state is dealt over dp) | 2 (gradients too)
   double bucket_mb = 25;  // gradients that travel together over dp, in MiB
   std::vector<std::string> order = {"pp", "dp", "tp"};
 };
@@ -37,12 +37,21 @@ struct ScheduleConfig {
   std::vector<int> recompute_layers;  // the first so many of each stage: one number for all, or one a stage; empty: all
 };
 
-struct DataConfig {
-  std::string format;  // text | tokens; empty when there is no data section
+// One of several sources of samples.
+struct DataSourceConfig {
   std::string path;
+  double weight = 1;  // its share of the samples is this over the sum of all
+};
+
+struct DataConfig {
+  std::string format;  // text | tokens | megatron | squad; empty when there is no data section
+  std::string path;    // or, in its place,
+  std::vector<DataSourceConfig> sources;
+  std::string tokenizer;  // squad's, a file or folder; empty: the model's
   int sequence_length = 128;
   int batch_size = 32;  // global
   bool shuffle = true;
+  int prefetch = 2;  // batches that a thread prepares ahead; 0: none
 };
 
 // Parameters whose names match get values of their own.

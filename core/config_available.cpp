@@ -19,14 +19,12 @@ void report_unavailable(const Config& config, const YAML::Node& document, Config
                fmt::format("one of {}", fmt::join(available, ", ")),
                near.empty() ? "" : "did you mean '" + near + "'?");
   };
-  require("parallel", "zero", std::to_string(config.parallel.zero), {"0", "1"});
   if (!is_schedule_file(config.schedule.name)) {
     std::vector<std::string> names;
     for (const auto& known : schedule_names()) names.push_back(known.name);
     names.push_back("a FILE.csv");
     require("schedule", "name", config.schedule.name, names);
   }
-  if (!config.data.format.empty()) require("data", "format", config.data.format, {"text", "tokens"});
   require("optimizer", "name", config.optimizer.name, {"adamw", "sgd", "lion"});
   require("lr_schedule", "name", config.lr_schedule.name, {"constant", "linear", "cosine", "wsd"});
   require("precision", "", config.precision, {"float32", "float64", "bfloat16", "float16"});

@@ -39,6 +39,14 @@ std::string groups_text(const std::vector<OptimizerGroupConfig>& groups) {
   return fmt::format("[{}]", fmt::join(all, ", "));
 }
 
+std::string sources_text(const DataConfig& data) {
+  if (data.sources.empty()) return "path: " + quoted(data.path);
+  std::vector<std::string> all;
+  for (const auto& source : data.sources)
+    all.push_back(fmt::format("{{path: {}, weight: {}}}", quoted(source.path), source.weight));
+  return fmt::format("sources: [{}]", fmt::join(all, ", "));
+}
+
 std::string layers_text(const ScheduleConfig& schedule) {
   if (const auto* list = std::get_if<std::vector<int>>(&schedule.layers))
     return fmt::format("[{}]", fmt::join(*list, ", "));
@@ -69,8 +77,11 @@ std::string Config::to_yaml() const {
     out += fmt::format(", recompute_layers: [{}]", fmt::join(schedule.recompute_layers, ", "));
   out += "}\n";
   if (!data.format.empty()) {
-    out += fmt::format("data: {{format: {}, path: {}, sequence_length: {}, batch_size: {}, shuffle: {}}}\n",
-                       data.format, quoted(data.path), data.sequence_length, data.batch_size, data.shuffle);
+    out += fmt::format("data: {{format: {}, {}, sequence_length: {}, batch_size: {}, shuffle: {}, prefetch: {}",
+                       data.format, sources_text(data), data.sequence_length, data.batch_size, data.shuffle,
+                       data.prefetch);
+    if (!data.tokenizer.empty()) out += ", tokenizer: " + quoted(data.tokenizer);
+    out += "}\n";
   }
   out += fmt::format("optimizer: {{name: {}, lr: {}, betas: [{}, {}], eps: {}, weight_decay: {}", optimizer.name,
                      optimizer.lr, optimizer.beta1, optimizer.beta2, optimizer.eps, optimizer.weight_decay);

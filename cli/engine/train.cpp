@@ -124,8 +124,8 @@ class TrainingRun {
   }
 
   bool evaluates_at(std::int64_t step) const {
-    return held_out_ && (step == config_.train.steps ||
-                         (config_.evaluation.every > 0 && step % config_.evaluation.every == 0));
+    return held_out_ &&
+           (step == config_.train.steps || (config_.evaluation.every > 0 && step % config_.evaluation.every == 0));
   }
 
   // The mean over every counted token of the held-out batches, without gradients or dropout.
@@ -133,8 +133,8 @@ class TrainingRun {
     EvaluationMetrics all{.step = step};
     double sum = 0;
     for (std::int64_t i = 0; i < held_out_->steps(); ++i) {
-      const StepResult result = booster_.execute_pipeline(held_out_->batch(i), boosted_,
-                                                          {.broadcast_loss = true, .forward_only = true});
+      const StepResult result =
+          booster_.execute_pipeline(held_out_->batch(i), boosted_, {.broadcast_loss = true, .forward_only = true});
       sum += *result.loss * static_cast<double>(result.tokens);
       all.tokens += result.tokens;
     }

@@ -1,0 +1,156 @@
+#include "gantry/core/config_training.h"
+
+#include <cmath>
+#include <fmt/format.h>
+
+#include "gantry/core/config.h"
+
+namespace gantry {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+void read_sources(ConfigFaults& faults, ConfigSection& section, DataConfig& data) {
+  const YAML::Node sources = section.node("sources");
+  if (!sources.IsDefined()) return;
+  if (section.has("path")) return section.fault("sources", "are there beside path", "one of them", "take one out");
+  if (!sources.IsSequence() || sources.size() == 0)
+    return section.fault("sources", "is no list", "a list of {path, weight}", "put it in brackets");
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    ConfigSection each(faults, fmt::format("data.sources[{}]", i), sources[i]);
+    DataSourceConfig source;
+    each.text("path", source.path);
+    each.number("weight", source.weight, 0, kInfinity, /*open_below=*/true);
+    if (!each.has("path")) each.fault("path", "is missing", "a file, folder or glob");
+    each.finish();
+    data.sources.push_back(std::move(source));
+  }
+}
+
+void read_data(ConfigFaults& faults, ConfigSection section, DataConfig& data) {
+  section.text("format", data.format, {"text", "tokens", "megatron", "squad"});
+  section.text("path", data.path);
+  read_sources(faults, section, data);
+  section.text("tokenizer", data.tokenizer);
+  if (!data.tokenizer.empty() && data.format != "squad")
+    section.fault("tokenizer", "is there with format " + data.format, "format: squad",
+                  "take it out; gantry data build makes token files with a tokenizer");
+  section.integer("prefetch", data.prefetch, 0, 1000);
+  section.integer("sequence_length", data.sequence_length, 1, 1 << 24);
+  section.integer("batch_size", data.batch_size, 1, 1 << 24);
+  section.flag("shuffle", data.shuffle);
+  if (!section.has("format")) section.fault("format", "is missing", "text, tokens, megatron or squad");
+  if (!section.has("path") && !section.has("sources")) section.fault("path", "is missing", "a file, folder or glob");
+  section.finish();
+}
+
+void read_betas(ConfigSection& section, OptimizerConfig& optimizer) {
+  const YAML::Node betas = section.node("betas");
+  if (!betas.IsDefined()) return;
+  std::vector<double> read;
+  if (betas.IsSequence())
+    for (const auto& item : betas)
+      if (const auto value = item.IsScalar() ? parse_number(item.Scalar()) : std::nullopt;
+          value && *value >= 0 && *value < 1)
+        read.push_back(*value);
+  if (!betas.IsSequence() || betas.size() != 2 || read.size() != 2)
+    return section.fault("betas", "are not two numbers from 0 to below 1", "such as [0.9, 0.95]");
+  optimizer.beta1 = read[0];
+  optimizer.beta2 = read[1];
+}
+
+void read_groups(ConfigFaults& faults, ConfigSection& section, OptimizerConfig& optimizer) {
+  const YAML::Node groups = section.node("groups");
+  if (!groups.IsDefined()) return;
+  if (!groups.IsSequence())
+    return section.fault("groups", "is no list", "a list of {match, lr, weight_decay}", "put it in brackets");
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    ConfigSection each(faults, fmt::format("optimizer.groups[{}]", i), groups[i]);
+    OptimizerGroupConfig group;
+    double lr = 0, decay = -1;
+    each.texts("match", group.match);
+    if (each.number("lr", lr, 0, kInfinity, /*open_below=*/true); lr > 0) group.lr = lr;
+    if (each.number("weight_decay", decay, 0, kInfinity); decay >= 0) group.weight_decay = decay;
+    if (group.match.empty()) each.fault("match", "names no parameter", "a list of patterns", "such as [\"*.bias\"]");
+    each.finish();
+    optimizer.groups.push_back(std::move(group));
+  }
+}
+
+void read_optimizer(ConfigFaults& faults, ConfigSection section, OptimizerConfig& optimizer) {
+  section.text("name", optimizer.name);
+  section.number("lr", optimizer.lr, 0, kInfinity, /*open_below=*/true);
+  read_betas(section, optimizer);
+  section.number("eps", optimizer.eps, 0, kInfinity, /*open_below=*/true);
+  section.number("weight_decay", optimizer.weight_decay, 0, kInfinity);
+  section.number("momentum", optimizer.momentum, 0, 1);
+  double clip = 0;
+  if (section.number("clip_grad_norm", clip, 0, kInfinity, /*open_below=*/true); clip > 0)
+    optimizer.clip_grad_norm = clip;
+  section.texts("no_decay", optimizer.no_decay);
+  read_groups(faults, section, optimizer);
+  section.finish();
+}
+
+void read_lr_schedule(ConfigSection section, LrScheduleConfig& schedule, double lr) {
+  section.text("name", schedule.name);
+  section.integer("warmup_steps", schedule.warmup_steps, 0);
+  section.integer("decay_steps", schedule.decay_steps, 0);
+  if (schedule.decay_steps > 0 && schedule.name != "wsd")
+    section.fault("decay_steps", "is there with schedule " + schedule.name, "name: wsd", "take it out");
+  section.number("min_lr", schedule.min_lr, 0, kInfinity);
+  if (schedule.min_lr > lr)
+    section.fault("min_lr", fmt::format("{} is above optimizer.lr {}", schedule.min_lr, lr),
+                  "at most the learning rate");
+  section.finish();
+}
+
+}  // namespace
+
+void read_training(ConfigFaults& faults, ConfigSection& root, Config& config) {
+  if (const YAML::Node data = root.node("data"); data.IsDefined())
+    read_data(faults, {faults, "data", data}, config.data);
+  read_optimizer(faults, {faults, "optimizer", root.node("optimizer")}, config.optimizer);
+  read_lr_schedule({faults, "lr_schedule", root.node("lr_schedule")}, config.lr_schedule, config.optimizer.lr);
+  root.text("precision", config.precision, {"float64", "float32", "bfloat16", "float16"});
+  if (ConfigSection train(faults, "train", root.node("train")); true) {
+    train.integer("steps", config.train.steps, 1);
+    train.integer("seed", config.train.seed, 0, std::numeric_limits<long long>::max());
+    train.integer("log_every", config.train.log_every, 1);
+    train.integer("audit_every", config.train.audit_every, 0);
+    train.text("non_finite", config.train.non_finite, {"stop", "skip"});
+    train.finish();
+  }
+  if (ConfigSection checkpoint(faults, "checkpoint", root.node("checkpoint")); true) {
+    checkpoint.text("path", config.checkpoint.path);
+    checkpoint.integer("every", config.checkpoint.every, 0);
+    checkpoint.integer("keep", config.checkpoint.keep, 0);
+    checkpoint.flag("async", config.checkpoint.async);
+    checkpoint.text("resume", config.checkpoint.resume);
+    if (config.checkpoint.resume == "auto" && config.checkpoint.path.empty())
+      checkpoint.fault("resume", "is auto, and there is no path", "checkpoint.path", "say where checkpoints are");
+    checkpoint.finish();
+  }
+  if (ConfigSection scale(faults, "loss_scale", root.node("loss_scale")); true) {
+    scale.number("initial", config.loss_scale.initial, 1, 1e30);
+    scale.integer("growth_interval", config.loss_scale.growth_interval, 1);
+    scale.integer("hysteresis", config.loss_scale.hysteresis, 1);
+    scale.finish();
+  }
+  if (ConfigSection evaluation(faults, "evaluation", root.node("evaluation")); true) {
+    evaluation.text("path", config.evaluation.path);
+    evaluation.integer("every", config.evaluation.every, 0);
+    evaluation.integer("batches", config.evaluation.batches, 0);
+    evaluation.finish();
+  }
+  if (ConfigSection comm(faults, "comm", root.node("comm")); true) {
+    comm.text("backend", config.comm.backend, {"auto", "local", "mpi", "nccl"});
+    comm.number("timeout_seconds", config.comm.timeout_seconds, 0, 1e6, /*open_below=*/true);
+    const YAML::Node threads = comm.node("threads_per_rank");
+    if (!(threads.IsScalar() && threads.Scalar() == "auto"))
+      comm.integer("threads_per_rank", config.comm.threads_per_rank, 1, 4096);
+    comm.finish();
+  }
+}
+
+}  // namespace gantry
