@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <fmt/format.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
@@ -13,6 +12,7 @@
 #include <xxhash.h>
 
 #include "gantry/core/error.h"
+#include "gantry/core/mapped_file.h"
 
 namespace gantry {
 namespace {
@@ -132,28 +132,12 @@ void remove_tree(const std::string& folder, FileSystem& files) {
   if (files.remove_folder(folder) != 0 && errno != ENOENT) fail(folder, "can't be removed");
 }
 
-MappedFile::MappedFile(const std::string& path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0) throw InputError({path, std::strerror(errno), "a file that can be read", "check the path"});
-  struct stat status {};
-  const bool regular = ::fstat(file, &status) == 0 && S_ISREG(status.st_mode);
-  size_ = regular ? static_cast<std::uint64_t>(status.st_size) : 0;
-  void* mapped = size_ > 0 ? ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file, 0) : MAP_FAILED;
-  const int error = errno;
-  ::close(file);
-  if (!regular) throw InputError({path, "is no regular file", "a file", ""});
-  if (size_ == 0) throw InputError({path, "is empty", "", "fetch or write it again"});
-  if (mapped == MAP_FAILED) throw InputError({path, std::strerror(error), "a file that can be mapped", ""});
-  data_ = static_cast<const unsigned char*>(mapped);
-}
-
-MappedFile::~MappedFile() { ::munmap(const_cast<unsigned char*>(data_), size_); }
-
 std::string read_text(const std::string& path, std::uint64_t most_bytes) {
   const MappedFile file(path);
+  if (file.size() == 0) throw InputError({path, "is empty", "", "fetch or write it again"});
   if (file.size() > most_bytes)
     throw InputError({path, fmt::format("has {} bytes", file.size()), fmt::format("at most {}", most_bytes), ""});
-  return std::string(file.bytes());
+  return std::string(file.text());
 }
 
 }  // namespace gantry

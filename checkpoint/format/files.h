@@ -72,23 +72,7 @@ void make_folders(const std::string& path, FileSystem& files = system_files());
 void rename_durably(const std::string& from, const std::string& to, FileSystem& files);  // within one folder
 void remove_tree(const std::string& folder, FileSystem& files);  // what is not there is no error
 
-// A whole file, mapped for reading. InputError where it can't be read, is no regular file, or is empty.
-class MappedFile {
- public:
-  explicit MappedFile(const std::string& path);
-  ~MappedFile();
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
-  const unsigned char* data() const { return data_; }
-  std::uint64_t size() const { return size_; }
-  std::string_view bytes() const { return {reinterpret_cast<const char*>(data_), size_}; }
-
- private:
-  const unsigned char* data_ = nullptr;
-  std::uint64_t size_ = 0;
-};
-
-// InputError if it can't be read, or has more than `most_bytes`.
+// InputError if it can't be read, is empty, or has more than `most_bytes`.
 std::string read_text(const std::string& path, std::uint64_t most_bytes = std::uint64_t{1} << 32);
 
 }  // namespace gantry

@@ -47,6 +47,7 @@ class HeaderParser {
   }
 
   std::string_view header_text() const {
+    if (file_.empty()) refuse("is empty");
     if (file_.size() < kLengthBytes)
       refuse(fmt::format("has {} bytes, less than the 8 of a header's length", file_.size()));
     std::uint64_t length = 0;

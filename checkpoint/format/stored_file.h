@@ -4,15 +4,15 @@
 #include <span>
 #include <string>
 
-#include "gantry/checkpoint/format/files.h"
 #include "gantry/checkpoint/format/safetensors_header.h"
+#include "gantry/core/mapped_file.h"
 
 namespace gantry {
 
 class StoredFile {
  public:
   explicit StoredFile(const std::string& path)
-      : path_(path), file_(path), header_(parse_safetensors_header(file_.bytes(), path)) {}
+      : path_(path), file_(path), header_(parse_safetensors_header(file_.text(), path)) {}
 
   const std::string& path() const { return path_; }
   const SafetensorsHeader& header() const { return header_; }

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "gantry/core/error.h"
+#include "gantry/core/mapped_file.h"
 
 namespace gantry {
 namespace {

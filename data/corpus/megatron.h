@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "gantry/data/corpus/mapped_file.h"
+#include "gantry/core/mapped_file.h"
 
 namespace gantry {
 

@@ -1,8 +1,10 @@
 // A file's bytes as read-only memory.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string_view>
 
 namespace gantry {
 
@@ -17,6 +19,9 @@ class MappedFile {
   ~MappedFile();
 
   std::span<const std::byte> bytes() const { return bytes_; }
+  const unsigned char* data() const { return reinterpret_cast<const unsigned char*>(bytes_.data()); }
+  std::uint64_t size() const { return bytes_.size(); }
+  std::string_view text() const { return {reinterpret_cast<const char*>(bytes_.data()), bytes_.size()}; }
   const std::filesystem::path& path() const { return path_; }
 
  private:

@@ -1,4 +1,4 @@
-#include "gantry/data/corpus/mapped_file.h"
+#include "gantry/core/mapped_file.h"
 
 #include <cerrno>
 #include <cstring>
