@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "gantry/checkpoint/format/files.h"
 #include "gantry/core/error.h"
 #include "gantry/core/mapped_file.h"
 
