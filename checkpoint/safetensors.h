@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "gantry/checkpoint/format/files.h"
 #include "gantry/checkpoint/format/stored_file.h"
 #include "gantry/core/placement.h"
 #include "gantry/tensors/tensor_dict.h"
