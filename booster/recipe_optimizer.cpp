@@ -1,5 +1,6 @@
 // The configured optimizer: its kind, and which parameters have values of their own.
 #include <fmt/format.h>
+#include <set>
 
 #include "gantry/booster/recipe.h"
 #include "gantry/plugins/fused_adamw.h"
@@ -47,7 +48,8 @@ struct GroupValues {
   auto operator<=>(const GroupValues&) const = default;
 };
 
-// Every parameter's values: those of the first group that matches it, without decay where no_decay says so.
+// Every parameter's values: those of the first group that matches it, without decay where no_decay says so. A tied
+// parameter goes by the first of its names.
 std::vector<std::pair<GroupValues, std::vector<torch::Tensor>>> grouped(const OptimizerConfig& settings,
                                                                         const torch::nn::Module& model) {
   Patterns no_decay("optimizer.no_decay", settings.no_decay);
@@ -55,7 +57,9 @@ std::vector<std::pair<GroupValues, std::vector<torch::Tensor>>> grouped(const Op
   for (std::size_t i = 0; i < settings.groups.size(); ++i)
     patterns.emplace_back(fmt::format("optimizer.groups[{}].match", i), settings.groups[i].match);
   std::vector<std::pair<GroupValues, std::vector<torch::Tensor>>> groups;
+  std::set<const void*> seen;
   for (const auto& item : model.named_parameters()) {
+    if (!seen.insert(item.value().unsafeGetTensorImpl()).second) continue;
     GroupValues values{settings.lr, settings.weight_decay};
     if (no_decay.match(item.key())) values.weight_decay = 0;
     bool found = false;

@@ -16,9 +16,13 @@ void WeightGradientStore::add(std::function<void()> work) {
     work();
 }
 
-void WeightGradientStore::run() {
+void WeightGradientStore::run(const std::function<void()>& after_each) {
   const torch::NoGradGuard no_grad;
-  for (auto& work : std::exchange(kept_, {})) work();
+  for (auto& work : std::exchange(kept_, {})) {
+    work();
+    work = {};
+    if (after_each) after_each();
+  }
 }
 
 WeightGradientStore* weight_gradient_store() { return current; }

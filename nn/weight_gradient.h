@@ -24,8 +24,8 @@ class WeightGradientStore {
   void collect(bool on) { collects_ = on; }
   // Runs `work` now, or keeps it while the store collects.
   void add(std::function<void()> work);
-  // Runs what was kept, in that order, and lets go of what it held.
-  void run();
+  // Runs what was kept, in that order, and lets go of what it held; `after_each` sees what each has added.
+  void run(const std::function<void()>& after_each = {});
   std::size_t size() const { return kept_.size(); }
 
  private:

@@ -22,6 +22,12 @@ torch::Tensor assemble(const torch::Tensor& gathered, const AxisPlacement& along
   return whole;
 }
 
+// What the owner's tensor has; other ranks' parameters may be of another type than its gradients.
+torch::ScalarType type_of(ProcessGroup& group, const torch::Tensor& tensor, int owner) {
+  const auto types = all_gather_numbers(group, tensor.defined() ? static_cast<int>(tensor.scalar_type()) : -1);
+  return static_cast<torch::ScalarType>(types[owner]);
+}
+
 }  // namespace
 
 TensorDict gather_tensors(const StageModule& module, const PipelineStageManager& stages, const ProcessGroupMesh& mesh,
@@ -44,8 +50,8 @@ TensorDict gather_tensors(const StageModule& module, const PipelineStageManager&
                           placement.global_shape);
       }
     }
-    if (stages.pipeline_rank() != owner)
-      tensor = torch::empty(placement.global_shape, module.parameters.front().tensor.options());
+    const auto type = type_of(mesh["pp"], tensor, owner);
+    if (stages.pipeline_rank() != owner) tensor = torch::empty(placement.global_shape, type);
     tensor = tensor.detach().clone(at::MemoryFormat::Contiguous);
     mesh["pp"].broadcast(tensor, owner).wait();
     whole.set(placement.name, tensor);

@@ -15,6 +15,8 @@ namespace {
 // replicas whose buckets also hold shards of unequal sizes would drift apart.
 constexpr std::int64_t kLine = 32;  // elements of two bytes
 
+const std::vector<std::string> kOverReplicas = {"dp"};
+
 // A tensor on part of `flat`'s memory that autograd does not know as a view: LibTorch's zero_grad detaches gradients in
 // place, which views refuse.
 torch::Tensor share_memory(const torch::Tensor& flat, std::int64_t offset, at::IntArrayRef sizes) {
@@ -25,8 +27,10 @@ torch::Tensor share_memory(const torch::Tensor& flat, std::int64_t offset, at::I
 
 std::int64_t aligned(std::int64_t elements) { return (elements + kLine - 1) / kLine * kLine; }
 
-torch::ScalarType gradient_type(torch::ScalarType type) {
-  return type == torch::kBFloat16 || type == torch::kFloat16 ? torch::kFloat32 : type;
+torch::TensorOptions gradient_options(const torch::Tensor& parameter) {
+  const auto type = parameter.scalar_type();
+  const bool low = type == torch::kBFloat16 || type == torch::kFloat16;
+  return parameter.options().requires_grad(false).dtype(low ? torch::kFloat32 : type);
 }
 
 }  // namespace
@@ -39,7 +43,7 @@ GradientBuffers::GradientBuffers(std::vector<HeldTensor> parameters, std::vector
       place_(parameters_.size()),
       views_(parameters_.size()) {
   make_buckets(options);
-  for (auto& bucket : buckets_) fill_bucket(bucket, options);
+  for (auto& bucket : buckets_) fill_bucket(bucket);
   reset_progress();
   begin_accumulation();
 }
@@ -47,7 +51,7 @@ GradientBuffers::GradientBuffers(std::vector<HeldTensor> parameters, std::vector
 void GradientBuffers::make_buckets(const GradientOptions& options) {
   std::set<std::size_t> shared;
   for (const auto& each : shared_) shared.insert(each.parameter);
-  using Key = std::tuple<bool, bool, std::vector<std::string>, torch::ScalarType>;
+  using Key = std::tuple<bool, bool, int, std::vector<std::string>, torch::ScalarType>;
   struct Open {
     std::size_t bucket;
     std::int64_t bytes;
@@ -58,7 +62,9 @@ void GradientBuffers::make_buckets(const GradientOptions& options) {
     if (!tensor.requires_grad()) continue;
     const bool overlaps = placement.along("tp").overlaps();
     const bool late = overlaps || shared.contains(i) || placement.stages.size() > 1;
-    const Key key{late, overlaps, placement.gradient_axes(), tensor.scalar_type()};
+    // Under ZeRO stages wait for their values apart, and scatter their gradients apart.
+    const int stage = options.shard_over_dp ? placement.stages.front() : 0;
+    const Key key{late, overlaps, stage, placement.gradient_axes(), tensor.scalar_type()};
     const auto bytes = aligned(tensor.numel()) * static_cast<std::int64_t>(tensor.element_size());
     auto found = open.find(key);
     if (found == open.end() || found->second.bytes + bytes > options.bucket_bytes) {
@@ -66,8 +72,10 @@ void GradientBuffers::make_buckets(const GradientOptions& options) {
       Bucket bucket;
       bucket.axes = placement.gradient_axes();
       bucket.late = late;
+      bucket.stage = stage;
       // Ranges of elements that ranks share would need owners of their own: such parameters stay whole.
       if (options.shard_over_dp && !overlaps && mesh_.size("dp") > 1) bucket.sizes.resize(mesh_.size("dp"));
+      bucket.scattered = options.shard_gradients && bucket.sharded() && !late && bucket.axes == kOverReplicas;
       buckets_.push_back(std::move(bucket));
     }
     found->second.bytes += bytes;
@@ -76,29 +84,40 @@ void GradientBuffers::make_buckets(const GradientOptions& options) {
   std::stable_partition(buckets_.begin(), buckets_.end(), [](const Bucket& bucket) { return !bucket.late; });
 }
 
-void GradientBuffers::fill_bucket(Bucket& bucket, const GradientOptions&) {
+void GradientBuffers::fill_bucket(Bucket& bucket) {
   const torch::NoGradGuard no_grad;
   const auto number = static_cast<std::size_t>(&bucket - buckets_.data());
   std::int64_t elements = 0;
   for (const std::size_t i : bucket.members) {
-    place_[i] = {number, elements};
+    place_[i] = {number, elements, /*trained=*/true};
     elements += aligned(parameters_[i].tensor.numel());
   }
-  const auto options = parameters_[bucket.members.front()].tensor.options().requires_grad(false);
-  bucket.flat = torch::zeros({elements}, options.dtype(gradient_type(c10::typeMetaToScalarType(options.dtype()))));
+  bucket.elements = elements;
+  const torch::Tensor& first = parameters_[bucket.members.front()].tensor;
   if (bucket.sharded()) {
-    bucket.values = torch::zeros({elements}, options);
+    bucket.values = torch::zeros({elements}, first.options().requires_grad(false));
     const auto ranges = deal(elements, kLine, static_cast<int>(bucket.sizes.size()), /*allow_empty=*/true);
     for (std::size_t rank = 0; rank < ranges.size(); ++rank) bucket.sizes[rank] = ranges[rank].size();
   }
+  const Range own = own_range(bucket, mesh_.coordinate("dp"));
+  if (bucket.scattered) {
+    bucket.sum = torch::zeros({own.size()}, gradient_options(first));
+  } else {
+    make_flat(bucket);
+    bucket.sum = bucket.flat.narrow(0, own.begin, own.size());
+  }
   for (const std::size_t i : bucket.members) {
     auto tensor = parameters_[i].tensor;
-    views_[i] = share_memory(bucket.flat, place_[i].offset, tensor.sizes());
+    if (!bucket.scattered) views_[i] = share_memory(bucket.flat, place_[i].offset, tensor.sizes());
     if (!bucket.sharded()) continue;
     torch::Tensor values = share_memory(bucket.values, place_[i].offset, tensor.sizes());
     values.copy_(tensor);
     tensor.set_data(values);
   }
+}
+
+void GradientBuffers::make_flat(Bucket& bucket) const {
+  bucket.flat = torch::zeros({bucket.elements}, gradient_options(parameters_[bucket.members.front()].tensor));
 }
 
 void GradientBuffers::reset_progress() {
@@ -109,10 +128,15 @@ void GradientBuffers::reset_progress() {
 }
 
 void GradientBuffers::begin_accumulation() {
+  release_completed();
   bool detached = false;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (!views_[i].defined()) continue;
+    if (!trained(i)) continue;
     auto& gradient = parameters_[i].tensor.mutable_grad();
+    if (bucket_of(i).scattered) {
+      gradient.reset();
+      continue;
+    }
     if (gradient.defined() && gradient.is_same(views_[i])) continue;
     detached = detached || !gradient.defined();
     gradient = views_[i];
@@ -122,8 +146,8 @@ void GradientBuffers::begin_accumulation() {
   if (!reduced_) return;
   if (!zeroed_) {
     for (auto& bucket : buckets_) {
-      bucket.put_aside = bucket.flat.clone();
-      bucket.flat.zero_();
+      bucket.put_aside = bucket.sum.clone();
+      zero(bucket);
     }
   }
   reduced_ = false;
@@ -131,27 +155,33 @@ void GradientBuffers::begin_accumulation() {
 }
 
 void GradientBuffers::parameter_ready(std::size_t parameter) {
-  if (!watches_ || !views_[parameter].defined() || place_[parameter].ready) return;
+  if (!trained(parameter)) return;
+  if (bucket_of(parameter).scattered) {
+    if (!holds_) scatter(parameter);
+    return;
+  }
+  if (!watches_ || place_[parameter].ready) return;
   place_[parameter].ready = true;
   --bucket_of(parameter).missing;
-  while (next_ < buckets_.size() && !buckets_[next_].late && buckets_[next_].missing == 0) start(buckets_[next_++]);
+  while (next_ < buckets_.size() &&
+         (buckets_[next_].scattered || (!buckets_[next_].late && buckets_[next_].missing == 0)))
+    start(buckets_[next_++]);
 }
 
 void GradientBuffers::stage_ready(int stage) {
   const bool watched = watches_;
   watches_ = true;
   for (std::size_t i = parameters_.size(); i-- > 0;)
-    if (parameters_[i].placement.stages == std::vector<int>{stage}) parameter_ready(i);
+    if (trained(i) && !bucket_of(i).scattered && parameters_[i].placement.stages == std::vector<int>{stage})
+      parameter_ready(i);
   watches_ = watched;
 }
 
 void GradientBuffers::start(Bucket& bucket) {
   const torch::NoGradGuard no_grad;
-  if (bucket.axes.empty()) return;
-  if (bucket.sharded() && bucket.axes == std::vector<std::string>{"dp"}) {
-    const Range own = own_range(bucket, mesh_.coordinate("dp"));
-    torch::Tensor sum = bucket.flat.narrow(0, own.begin, own.size());
-    bucket.work = mesh_["dp"].reduce_scatter(sum, bucket.flat, bucket.sizes);
+  if (bucket.axes.empty() || bucket.scattered) return;
+  if (bucket.sharded() && bucket.axes == kOverReplicas) {
+    bucket.work = mesh_["dp"].reduce_scatter(bucket.sum, bucket.flat, bucket.sizes);
   } else {
     bucket.work = mesh_.group(bucket.axes).all_reduce(bucket.flat);
   }
@@ -163,6 +193,7 @@ void GradientBuffers::sync(double factor) {
     if (const auto& along = parameters_[i].placement.along("tp"); views_[i].defined() && along.overlaps())
       sum_overlaps(views_[i], along, mesh_["tp"]);
   for (const auto& shared : shared_) shared.group->all_reduce(views_[shared.parameter]).wait();
+  while (!in_flight_.empty()) finish_scatter(buckets_[in_flight_.front()]);
   while (next_ < buckets_.size()) start(buckets_[next_++]);
   for (auto& bucket : buckets_) {
     bucket.work.wait();
@@ -171,16 +202,19 @@ void GradientBuffers::sync(double factor) {
   reset_progress();
   if (factor != 1) scale(factor);
   for (auto& bucket : buckets_) {
-    if (bucket.put_aside.defined()) bucket.flat.add_(bucket.put_aside);
+    if (bucket.put_aside.defined()) bucket.sum.add_(bucket.put_aside);
     bucket.put_aside.reset();
   }
   reduced_ = true;
   zeroed_ = false;
 }
 
+void GradientBuffers::zero(Bucket& bucket) { (bucket.scattered ? bucket.sum : bucket.flat).zero_(); }
+
 void GradientBuffers::zero() {
+  release_completed();
   for (auto& bucket : buckets_) {
-    bucket.flat.zero_();
+    zero(bucket);
     bucket.put_aside.reset();
   }
   zeroed_ = true;
@@ -188,14 +222,7 @@ void GradientBuffers::zero() {
 }
 
 void GradientBuffers::scale(double factor) {
-  for (auto& bucket : buckets_) {
-    if (!bucket.sharded()) {
-      bucket.flat.mul_(factor);
-      continue;
-    }
-    const Range own = own_range(bucket, mesh_.coordinate("dp"));
-    bucket.flat.narrow(0, own.begin, own.size()).mul_(factor);
-  }
+  for (auto& bucket : buckets_) bucket.sum.mul_(factor);
 }
 
 }  // namespace gantry

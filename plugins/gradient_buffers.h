@@ -6,7 +6,9 @@
 //
 // Under ZeRO 1 (Rajbhandari et al., arXiv 1910.02054) parameters lie in flat buckets as well. Gradients are
 // reduce-scattered: each dp rank owns a range of every bucket, its optimizer steps that range, and the values are
-// gathered again.
+// gathered again. Under ZeRO 2 whole gradients never stand: what a backward has added for a parameter goes to a bucket
+// at once, the bucket is reduced when it is full, and only the owned range of the sum stays. Parameters that several
+// stages or tp ranks share keep their whole gradients until the sync, and so do all where replicas hold().
 //
 // Between syncs the buckets hold unreduced sums. After a sync without zero_grad the reduced sums are put aside, so that
 // the next sync never reduces them twice.
@@ -30,7 +32,8 @@ struct SharedGradient {
 
 struct GradientOptions {
   std::int64_t bucket_bytes = 25 << 20;
-  bool shard_over_dp = false;  // ZeRO 1
+  bool shard_over_dp = false;    // ZeRO 1
+  bool shard_gradients = false;  // ZeRO 2, with the former
 };
 
 class GradientBuffers {
@@ -50,6 +53,14 @@ class GradientBuffers {
   // All parameters of that stage alone.
   void stage_ready(int stage);
 
+  // ZeRO 2. After each backward of a stage, or of a part of it, what there is of its gradients goes to the owners; both
+  // are collective over dp, in one order on all replicas. Replicas whose backwards differ in number hold() instead, and
+  // scatter each stage once.
+  bool scatters() const;
+  void hold(bool on) { holds_ = on; }
+  void scatter_added(int stage);  // what was added, which may fill buckets
+  void scatter_stage(int stage);  // and every bucket sets out
+
   // Sums elements that tp ranks share, then over shared stages, then over each parameter's gradient axes what has not
   // set out yet, then multiplies by `factor`, then adds what was put aside. Collective over those axes. Once for each
   // accumulation.
@@ -59,47 +70,65 @@ class GradientBuffers {
   void scale(double factor);
   const std::vector<HeldTensor>& parameters() const { return parameters_; }
   const std::vector<SharedGradient>& shared() const { return shared_; }
-  // After a sync under ZeRO only the owned range of it is the sum, until complete().
+  bool trained(std::size_t parameter) const { return place_[parameter].trained; }
+  // After a sync under ZeRO only the owned range of it is the sum, until complete(). Undefined for what is not trained,
+  // and under ZeRO 2 but from complete() to the next accumulation.
   const torch::Tensor& gradient(std::size_t parameter) const { return views_[parameter]; }
   // Brings every range to every dp rank: for those who look at whole gradients. Collective over dp.
   void complete();
 
-  bool sharded(std::size_t parameter) const { return views_[parameter].defined() && bucket_of(parameter).sharded(); }
+  bool sharded(std::size_t parameter) const { return trained(parameter) && bucket_of(parameter).sharded(); }
   // The elements of the flattened local parameter that dp rank `replica` steps; all of them without ZeRO.
   Range owned(std::size_t parameter, int replica) const;
   // This rank's range of a flattened gradient, and of the values, as [elements]; they share the memory.
   torch::Tensor owned_gradient(std::size_t parameter) const;
   torch::Tensor owned_values(std::size_t parameter) const;
 
-  // Sends this rank's stepped ranges to all replicas; wait_values() ends it. Collective over dp.
+  // Sends this rank's stepped ranges to all replicas, those of the first layers first, so that a forward may begin
+  // while the others travel. Collective over dp.
   void gather_values();
-  void wait_values();
+  void wait_values();           // of all parameters
+  void wait_values(int stage);  // of those that the stage holds
 
  private:
   struct Bucket {
     std::vector<std::string> axes;
     std::vector<std::size_t> members;
-    torch::Tensor flat;       // gradients
+    std::int64_t elements = 0;
+    int stage = 0;
+    torch::Tensor flat;       // gradients; ZeRO 2: of the backward under way
+    torch::Tensor sum;        // this rank's range of the sum: a part of `flat`, all of it without ZeRO
     torch::Tensor values;     // ZeRO: the parameters
     torch::Tensor put_aside;  // reduced sums of an earlier sync, or undefined
     Sizes sizes;              // ZeRO: of every dp rank's range
     bool late = false;        // waits for the sync: other sums come first
+    bool scattered = false;   // ZeRO 2
+    bool set_out = false;     // ZeRO 2: since the last scatter_stage
+    bool travels = false;     // ZeRO 2: `work` is under way
     std::size_t missing = 0;  // members that are not ready
     Work work;
     bool sharded() const { return !sizes.empty(); }
   };
 
   void make_buckets(const GradientOptions& options);
-  void fill_bucket(Bucket& bucket, const GradientOptions& options);
+  void fill_bucket(Bucket& bucket);
   void start(Bucket& bucket);
+  static void zero(Bucket& bucket);
   void reset_progress();
+  void scatter(std::size_t parameter);
+  void start_scatter(Bucket& bucket);
+  void finish_scatter(Bucket& bucket);
+  void make_flat(Bucket& bucket) const;
+  void release_completed();
   Range own_range(const Bucket& bucket, int replica) const;
+  bool has_stage(const Bucket& bucket, int stage) const;
   Bucket& bucket_of(std::size_t parameter) { return buckets_[place_[parameter].bucket]; }
   const Bucket& bucket_of(std::size_t parameter) const { return buckets_[place_[parameter].bucket]; }
 
   struct Place {
     std::size_t bucket = 0;
     std::int64_t offset = 0;
+    bool trained = false;
     bool ready = false;
   };
 
@@ -109,11 +138,13 @@ class GradientBuffers {
   std::vector<Bucket> buckets_;
   std::vector<Place> place_;  // by parameter
   std::vector<torch::Tensor> views_;
-  std::vector<Work> gathers_;
-  std::size_t next_ = 0;  // the bucket that sets out next
+  std::vector<Work> gathers_;           // of values, by bucket; empty: none is under way
+  std::vector<std::size_t> in_flight_;  // scattered buckets that travel, oldest first
+  std::size_t next_ = 0;                // the bucket that sets out next
   bool watches_ = false;
   bool reduced_ = false;  // the buckets hold reduced sums
   bool zeroed_ = true;
+  bool holds_ = false;
 };
 
 }  // namespace gantry

@@ -53,7 +53,7 @@ double gradient_norm(const GradientBuffers& gradients, const ProcessGroupMesh& m
   double total = 0;
   for (std::size_t i = 0; i < gradients.parameters().size(); ++i) {
     const auto& [placement, tensor] = gradients.parameters()[i];
-    if (!gradients.gradient(i).defined() || tensor.numel() == 0) continue;
+    if (!gradients.trained(i) || tensor.numel() == 0) continue;
     auto counts_as = coordinates;
     if (gradients.sharded(i)) counts_as["dp"] = 0;  // each replica counts its own range
     if (!placement.counted_by(counts_as, held_stages)) continue;
@@ -72,7 +72,7 @@ std::string first_non_finite(const GradientBuffers& gradients, const ProcessGrou
   const auto coordinates = coordinates_of(mesh);
   std::string mine;
   for (std::size_t i = 0; i < gradients.parameters().size() && mine.empty(); ++i) {
-    if (!gradients.gradient(i).defined()) continue;
+    if (!gradients.trained(i)) continue;
     for (const auto& part : counted_parts(gradients, i, coordinates))
       if (!part.isfinite().all().item<bool>()) mine = gradients.parameters()[i].placement.name;
   }

@@ -17,7 +17,7 @@ torch::Tensor flat_part(const torch::Tensor& tensor, const Range& range) {
 }  // namespace
 
 Range GradientBuffers::own_range(const Bucket& bucket, int replica) const {
-  if (!bucket.sharded()) return {0, bucket.flat.numel()};
+  if (!bucket.sharded()) return {0, bucket.elements};
   std::int64_t begin = 0;
   for (int rank = 0; rank < replica; ++rank) begin += bucket.sizes[rank];
   return {begin, begin + bucket.sizes[replica]};
@@ -32,20 +32,35 @@ Range GradientBuffers::owned(std::size_t parameter, int replica) const {
 }
 
 torch::Tensor GradientBuffers::owned_gradient(std::size_t parameter) const {
-  return flat_part(views_[parameter], owned(parameter, mesh_.coordinate("dp")));
+  const Bucket& bucket = bucket_of(parameter);
+  const int replica = mesh_.coordinate("dp");
+  const Range part = owned(parameter, replica);
+  const std::int64_t before = place_[parameter].offset - own_range(bucket, replica).begin;
+  if (part.size() == 0) return flat_part(bucket.sum, {0, 0});
+  return flat_part(bucket.sum, {before + part.begin, before + part.end});
 }
 
 torch::Tensor GradientBuffers::owned_values(std::size_t parameter) const {
   return flat_part(parameters_[parameter].tensor, owned(parameter, mesh_.coordinate("dp")));
 }
 
+bool GradientBuffers::has_stage(const Bucket& bucket, int stage) const {
+  return std::any_of(bucket.members.begin(), bucket.members.end(), [&](std::size_t i) {
+    const auto& stages = parameters_[i].placement.stages;
+    return std::find(stages.begin(), stages.end(), stage) != stages.end();
+  });
+}
+
 void GradientBuffers::gather_values() {
   const torch::NoGradGuard no_grad;
-  for (auto& bucket : buckets_) {
+  wait_values();
+  gathers_.resize(buckets_.size());
+  for (std::size_t number = buckets_.size(); number-- > 0;) {
+    Bucket& bucket = buckets_[number];
     if (!bucket.sharded()) continue;
     const Range own = own_range(bucket, mesh_.coordinate("dp"));
-    gathers_.push_back(
-        mesh_["dp"].all_gather(bucket.values, bucket.values.narrow(0, own.begin, own.size()), bucket.sizes));
+    gathers_[number] =
+        mesh_["dp"].all_gather(bucket.values, bucket.values.narrow(0, own.begin, own.size()), bucket.sizes);
   }
 }
 
@@ -54,12 +69,24 @@ void GradientBuffers::wait_values() {
   gathers_.clear();
 }
 
+void GradientBuffers::wait_values(int stage) {
+  for (std::size_t number = 0; number < gathers_.size(); ++number) {
+    if (!has_stage(buckets_[number], stage)) continue;
+    gathers_[number].wait();
+    gathers_[number] = {};
+  }
+}
+
 void GradientBuffers::complete() {
   const torch::NoGradGuard no_grad;
   for (auto& bucket : buckets_) {
     if (!bucket.sharded()) continue;
-    const Range own = own_range(bucket, mesh_.coordinate("dp"));
-    mesh_["dp"].all_gather(bucket.flat, bucket.flat.narrow(0, own.begin, own.size()), bucket.sizes).wait();
+    if (bucket.scattered) make_flat(bucket);
+    mesh_["dp"].all_gather(bucket.flat, bucket.sum, bucket.sizes).wait();
+    if (!bucket.scattered) continue;
+    for (const std::size_t i : bucket.members)
+      views_[i] = flat_part(bucket.flat, {place_[i].offset, place_[i].offset + parameters_[i].tensor.numel()})
+                      .view(parameters_[i].tensor.sizes());
   }
 }
 

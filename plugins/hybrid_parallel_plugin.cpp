@@ -1,5 +1,6 @@
 #include "gantry/plugins/hybrid_parallel_plugin.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 #include "gantry/nn/linear.h"
@@ -30,6 +31,11 @@ struct HybridParallelPlugin::ModelState {
 };
 
 namespace {
+
+bool is_equal_over(ProcessGroup& group, std::int64_t number) {
+  const auto all = all_gather_numbers(group, number);
+  return std::all_of(all.begin(), all.end(), [&](std::int64_t each) { return each == number; });
+}
 
 Recomputation recomputation_of(const std::string& name) {
   if (name == "full") return Recomputation::kFull;
@@ -87,7 +93,8 @@ std::shared_ptr<BoostedOptimizer> HybridParallelPlugin::boost_optimizer(
   state.gradients = std::make_shared<GradientBuffers>(
       parameters, std::move(shared), mesh_,
       GradientOptions{.bucket_bytes = static_cast<std::int64_t>(config_.parallel.bucket_mb * (1 << 20)),
-                      .shard_over_dp = shard_over_dp});
+                      .shard_over_dp = shard_over_dp,
+                      .shard_gradients = config_.parallel.zero > 1});
   report_ready_gradients(state.gradients);
   std::unique_ptr<MasterParameters> masters;
   if (MasterParameters::needed(parameters, shard_over_dp))
@@ -161,7 +168,6 @@ StepResult HybridParallelPlugin::execute_pipeline(const Batch& given, Boosted& b
   if (!state.inputs_compared) check_equal_inputs(batch.tensors, mesh_);
   state.inputs_compared = true;
   const bool train = boosted.optimizer && !options.forward_only;
-  if (boosted.optimizer) boosted.optimizer->wait();
   if (train && !boosted.criterion)
     throw UsageError({"execute_pipeline", "training needs a criterion", "", "pass one to boost"});
 
@@ -181,6 +187,10 @@ StepResult HybridParallelPlugin::execute_pipeline(const Batch& given, Boosted& b
   const int count = this->microbatches(batch.samples);
   std::vector<Batch> microbatches;
   for (const auto& [begin, end] : split_evenly(batch.samples, count)) microbatches.push_back(slice(batch, begin, end));
+  // Replicas that run unequal numbers of microbatches can't reduce in the midst of them.
+  const bool scatters = train && state.gradients->scatters();
+  const bool holds = scatters && !is_equal_over(mesh_["dp"], count);
+  if (scatters) state.gradients->hold(holds);
   const RandomContext random{.seed = config_.train.seed,
                              .step = static_cast<std::uint64_t>(state.step),
                              .first_sample = state.samples_of_step + batch.first_sample,
@@ -192,11 +202,15 @@ StepResult HybridParallelPlugin::execute_pipeline(const Batch& given, Boosted& b
                      .keep_outputs = options.return_outputs && stages_.holds_last(),
                      .recomputation = recomputation_of(config_.schedule.recompute),
                      .gradients = train && !no_sync_ ? state.gradients.get() : nullptr,
+                     .scattered = scatters && !holds ? state.gradients.get() : nullptr,
+                     .values = state.gradients.get(),
                      .recomputed_layers = config_.schedule.recompute_layers});
   {
     const EvaluationGuard evaluation(state.model->module(), !train);
     if (count > 0) executor_for(count, !train).run(step, observer_);
   }
+  if (holds)
+    for (const int stage : stages_.stages()) state.gradients->scatter_stage(stage);
   if (train) {
     state.samples_of_step += batch.global_samples;
     state.counted_tokens += step.loss_count();

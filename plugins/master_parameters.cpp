@@ -23,7 +23,7 @@ MasterParameters::MasterParameters(torch::optim::Optimizer& optimizer, GradientB
   std::map<void*, torch::Tensor> master_of;
   for (std::size_t i = 0; i < gradients.parameters().size(); ++i) {
     const torch::Tensor& parameter = gradients.parameters()[i].tensor;
-    const bool trained = gradients.gradient(i).defined();
+    const bool trained = gradients.trained(i);
     torch::Tensor master = trained ? gradients.owned_values(i) : parameter;
     copies_.push_back(trained && is_low(parameter));
     if (copies_.back()) master = torch::zeros(master.sizes(), master.options().dtype(torch::kFloat32));
@@ -45,7 +45,7 @@ void MasterParameters::before_step() {
   if (fresh_) copy_from_parameters();
   fresh_ = false;
   for (std::size_t i = 0; i < masters_.size(); ++i)
-    if (gradients_.gradient(i).defined()) masters_[i].mutable_grad() = gradients_.owned_gradient(i);
+    if (gradients_.trained(i)) masters_[i].mutable_grad() = gradients_.owned_gradient(i);
 }
 
 void MasterParameters::after_step() {

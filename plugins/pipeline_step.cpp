@@ -32,6 +32,7 @@ PipelineStep::PipelineStep(const StageModule& model, const Criterion& criterion,
 }
 
 StageOutput PipelineStep::forward(int stage, int microbatch, TensorDict input) {
+  if (options_.values) options_.values->wait_values(stage);
   const Batch& batch = microbatches_[microbatch];
   RandomContext random = options_.random;
   random.first_sample += batch.first_sample - microbatches_.front().first_sample;
@@ -80,12 +81,13 @@ bool PipelineStep::is_last_backward(int stage) { return ++backwards_done_[stage]
 
 TensorDict PipelineStep::backward(int stage, int, const TensorDict& input, const StageOutput& output,
                                   const TensorDict& gradients) {
-  if (!is_last_backward(stage) || !options_.gradients) return run_backward(input, output, gradients);
+  const bool last = is_last_backward(stage) && options_.gradients;
   // Parameters say one by one that they are ready; a recomputed layer may use one twice, so there the whole stage does.
-  options_.gradients->watch(options_.recomputation == Recomputation::kNone);
+  if (last) options_.gradients->watch(options_.recomputation == Recomputation::kNone);
   TensorDict given = run_backward(input, output, gradients);
-  options_.gradients->watch(false);
-  options_.gradients->stage_ready(stage);
+  if (last) options_.gradients->watch(false);
+  if (last) options_.gradients->stage_ready(stage);
+  if (options_.scattered) options_.scattered->scatter_stage(stage);
   return given;
 }
 
@@ -99,7 +101,11 @@ TensorDict PipelineStep::backward_input(int stage, int microbatch, const TensorD
 }
 
 void PipelineStep::backward_weight(int stage, int microbatch) {
-  stores_[{stage, microbatch}].run();
+  auto* scattered = options_.scattered;
+  stores_[{stage, microbatch}].run([&] {
+    if (scattered) scattered->scatter_added(stage);
+  });
+  if (scattered) scattered->scatter_stage(stage);
   if (is_last_backward(stage) && options_.gradients) options_.gradients->stage_ready(stage);
 }
 

@@ -25,6 +25,8 @@ class PipelineStep final : public StageRuntime {
     bool keep_outputs = false;
     Recomputation recomputation = Recomputation::kNone;
     GradientBuffers* gradients = nullptr;  // told what is ready, where no more follows before the sync; not owned
+    GradientBuffers* scattered = nullptr;  // scattered after each backward, if not null; not owned
+    GradientBuffers* values = nullptr;     // whose values a stage waits for before its forward; not owned
     std::vector<int> recomputed_layers;    // as StageContext::Settings has them
   };
 

@@ -25,7 +25,7 @@ class ReadyHook final : public torch::autograd::PostAccumulateGradHook {
 
 void report_ready_gradients(const std::shared_ptr<GradientBuffers>& gradients) {
   for (std::size_t i = 0; i < gradients->parameters().size(); ++i)
-    if (gradients->gradient(i).defined())
+    if (gradients->trained(i))
       torch::autograd::impl::set_post_acc_grad_hooks(gradients->parameters()[i].tensor,
                                                      std::make_unique<ReadyHook>(gradients, i));
 }

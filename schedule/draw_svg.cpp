@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "gantry/schedule/drawing.h"
+#include "gantry/schedule/measured.h"
 
 namespace gantry::schedule {
 namespace {
@@ -29,9 +30,8 @@ struct Frame {
   double y(std::size_t rank) const { return kTop + static_cast<double>(rank) * (lane + gap); }
 };
 
-Frame choose_frame(const Simulation& simulation) {
+Frame choose_frame(const Simulation& simulation, double end) {
   Frame frame;
-  const double end = last_end(simulation);
   const double shortest = shortest_duration(simulation);
   if (shortest > 0) frame.plot = std::clamp(end / shortest * 28, kMinPlot, kMaxPlot);
   if (end > 0) frame.time_scale = frame.plot / end;
@@ -68,11 +68,12 @@ double tick_step(double end) {
   return 10 * power;
 }
 
-void append_head(Buffer& out, const Frame& frame, const std::string& title, const Simulation& simulation) {
-  const double width = kLeft + frame.plot + kRight;
+double width_of(const Frame& frame) { return kLeft + frame.plot + kRight; }
+
+void append_head(Buffer& out, const Frame& frame, const std::string& title, const Simulation& simulation, double top) {
   fmt::format_to(
       std::back_inserter(out),
-      R"(<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0:.0f} {1:.0f}" width="{0:.0f}" height="{1:.0f}" )"
+      R"(<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0:.0f} {1:.0f}" y="{4:.0f}" width="{0:.0f}" height="{1:.0f}" )"
       R"(role="img" font-family="Helvetica, Arial, sans-serif" font-size="11">
 <title>{2}</title>
 <style>
@@ -85,7 +86,7 @@ void append_head(Buffer& out, const Frame& frame, const std::string& title, cons
 <text x="16" y="26" class="heading">{2}</text>
 <text x="16" y="45" class="quiet">{3}</text>
 )",
-      width, frame.height, escape(title), escape(figures(simulation)));
+      width_of(frame), frame.height, escape(title), escape(figures(simulation)), top);
   fmt::format_to(std::back_inserter(out), "<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"quiet\">peak held</text>\n",
                  kLeft + frame.plot + 10, kTop - 7);
 }
@@ -150,13 +151,11 @@ void append_legend(Buffer& out, const Frame& frame, const Simulation& simulation
                                                        : "numbers are microbatches");
 }
 
-}  // namespace
-
-std::string draw_svg(const Simulation& simulation, const std::string& title) {
-  const Frame frame = choose_frame(simulation);
+// A picture that begins `top` pixels down in the one around it.
+std::string picture(const Simulation& simulation, const std::string& title, const Frame& frame, double top) {
   const bool with_stage = has_several_stages_a_rank(simulation);
   Buffer out;
-  append_head(out, frame, title, simulation);
+  append_head(out, frame, title, simulation, top);
   for (std::size_t rank = 0; rank < simulation.timeline.size(); ++rank)
     fmt::format_to(std::back_inserter(out),
                    "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" class=\"lane\"/>\n", kLeft,
@@ -166,6 +165,26 @@ std::string draw_svg(const Simulation& simulation, const std::string& title) {
     append_lane(out, frame, rank, simulation, with_stage);
   append_legend(out, frame, simulation);
   return out + "</svg>\n";
+}
+
+}  // namespace
+
+std::string draw_svg(const Simulation& simulation, const std::string& title) {
+  return picture(simulation, title, choose_frame(simulation, last_end(simulation)), 0);
+}
+
+std::string draw_svg_beside(const Simulation& measured, const Simulation& simulated, const std::string& title) {
+  const double end = std::max(last_end(measured), last_end(simulated));
+  const Frame above = choose_frame(measured, end);
+  Frame below = choose_frame(simulated, end);
+  below.plot = above.plot;
+  below.time_scale = above.time_scale;
+  return fmt::format(
+             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
+             "height=\"{1:.0f}\" role=\"img\">\n",
+             width_of(above), above.height + below.height) +
+         picture(measured, title + ", measured", above, 0) +
+         picture(simulated, title + ", simulated from the measured times", below, above.height) + "</svg>\n";
 }
 
 }  // namespace gantry::schedule

@@ -88,7 +88,8 @@ void forward_rank(World& world, const Config& config, const ForwardArguments& ar
       {.return_loss = static_cast<bool>(boosted.criterion), .return_outputs = true, .broadcast_loss = true});
   if (plugin->stages().holds_last()) write_outputs(result, mesh, arguments);
   if (wants_gradients) {
-    const auto& gradients = boosted.optimizer->gradients();
+    auto& gradients = boosted.optimizer->gradients();
+    gradients.complete();
     const TensorDict full = gather_tensors(boosted.model->stage_module(), plugin->stages(), mesh,
                                            [&](std::size_t i) { return gradients.gradient(i); });
     if (world.is_main()) {

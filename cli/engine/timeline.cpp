@@ -2,11 +2,29 @@
 
 #include <algorithm>
 
+#include "gantry/checkpoint/format/files.h"
+
 namespace gantry::cli {
+namespace {
+
+constexpr double kMilliseconds = 1000;  // a second has
+
+}  // namespace
+
 StepTimeline::StepTimeline(HybridParallelPlugin& plugin) : plugin_(plugin) {
   plugin.set_observer([this](const schedule::Action& action, double start, double end) {
-    if (action.is_compute()) seen_.push_back({action, start, end});
+    if (watches_ && action.is_compute()) seen_.push_back({action, start, end});
   });
+}
+
+void StepTimeline::begin() {
+  seen_.clear();
+  watches_ = true;
+}
+
+void StepTimeline::end(std::int64_t replica_samples) {
+  samples_ = replica_samples;
+  watches_ = false;
 }
 
 double StepTimeline::bubble() const {
@@ -21,18 +39,18 @@ double StepTimeline::bubble() const {
   return longest > 0 ? 1 - all.select(1, 0).mean().item<double>() / longest : 0;
 }
 
-double StepTimeline::predicted_bubble(std::int64_t replica_samples) const {
-  if (plugin_.mesh().size("pp") == 1 || replica_samples == 0) return 0;
-  return schedule::simulate(plugin_.schedule_for(replica_samples, false)).bubble_rate;
+double StepTimeline::predicted_bubble() const {
+  if (plugin_.mesh().size("pp") == 1 || samples_ == 0) return 0;
+  return schedule::simulate(plugin_.schedule_for(samples_, false)).bubble_rate;
 }
 
-std::vector<std::vector<schedule::TimedAction>> StepTimeline::gather(std::int64_t replica_samples) const {
+schedule::Timeline StepTimeline::gather() const {
   ProcessGroup& pipeline = plugin_.mesh()["pp"];
   // Every rank knows which actions the others ran, in which order: times alone travel.
-  const auto made = plugin_.schedule_for(replica_samples, false);
+  const auto made = plugin_.schedule_for(samples_, false);
   Sizes sizes;
   std::int64_t total = 0;
-  std::vector<std::vector<schedule::TimedAction>> rows(pipeline.size());
+  schedule::Timeline rows(pipeline.size());
   for (int rank = 0; rank < pipeline.size(); ++rank) {
     for (const auto& action : made.actions[rank])
       if (action.is_compute()) rows[rank].push_back({action, 0, 0});
@@ -54,6 +72,22 @@ std::vector<std::vector<schedule::TimedAction>> StepTimeline::gather(std::int64_
       timed.end = *times++ - first;
     }
   return rows;
+}
+
+std::optional<double> StepTimeline::write_pictures(const std::string& output, bool is_main) const {
+  if (samples_ == 0) return std::nullopt;
+  schedule::Timeline timeline = gather();
+  for (auto& lane : timeline)
+    for (auto& timed : lane) timed.start *= kMilliseconds, timed.end *= kMilliseconds;
+  const auto made = plugin_.schedule_for(samples_, false);
+  const auto measured = schedule::figures_of(timeline, made);
+  const auto simulated = schedule::simulate(made, schedule::costs_of(timeline, made.stages()));
+  if (is_main) {
+    write_text_durably(output + "/timeline.svg",
+                       schedule::draw_svg_beside(measured, simulated, "The last step in milliseconds"));
+    write_text_durably(output + "/trace.json", schedule::draw_chrome_trace_beside(measured, simulated));
+  }
+  return simulated.bubble_rate;
 }
 
 }  // namespace gantry::cli

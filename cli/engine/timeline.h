@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "gantry/plugins/hybrid_parallel_plugin.h"
-#include "gantry/schedule/simulate.h"
+#include "gantry/schedule/measured.h"
 
 namespace gantry::cli {
 
@@ -17,21 +17,28 @@ class StepTimeline {
   // Watches the plugin's actions from now on. Neither is owned; the plugin lets go of the timeline with its observer.
   explicit StepTimeline(HybridParallelPlugin& plugin);
 
-  // Before each step.
-  void begin() { seen_.clear(); }
+  // Around each step, of so many samples a replica; what runs outside is not looked at.
+  void begin();
+  void end(std::int64_t replica_samples);
+
   // Of the step that ran: 1 - (mean computing time of the pipeline ranks) / (longest time from a rank's first action to
   // its last one), as the simulator counts it. 0 without a pipeline. Collective over pp.
   double bubble() const;
-  // The same from the simulator with equal stages; of a step of so many samples a replica.
-  double predicted_bubble(std::int64_t replica_samples) const;
+  // The same from the simulator with equal stages.
+  double predicted_bubble() const;
 
   // The last step's compute actions of every pipeline rank, in seconds from the first one's start. Collective over pp.
   // Ranks on other hosts have clocks of their own: their rows then start at their own first action.
-  std::vector<std::vector<schedule::TimedAction>> gather(std::int64_t replica_samples) const;
+  schedule::Timeline gather() const;
+  // The last step measured and, with its times, simulated, in `output`: timeline.svg and trace.json. Gives the bubble
+  // that those times let expect; nothing before the first step. Collective over pp; the job's main rank writes.
+  std::optional<double> write_pictures(const std::string& output, bool is_main) const;
 
  private:
   HybridParallelPlugin& plugin_;
   std::vector<schedule::TimedAction> seen_;
+  std::int64_t samples_ = 0;  // of the last step
+  bool watches_ = false;
 };
 
 }  // namespace gantry::cli

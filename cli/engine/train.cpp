@@ -75,6 +75,7 @@ class TrainingRun {
     last_checkpoint_ = checkpoints_.finish();
     if (world_.is_main()) progress.finish();
     if (!prompt.empty() && !stopped) show_sample(prompt);
+    draw_last_step();
     report_end();
     return stopped;
   }
@@ -103,6 +104,7 @@ class TrainingRun {
     boosted_.optimizer->set_lr(lr);
     const Batch batch = boosted_.loader->batch(checkpoints_.batch_of(step));
     const StepResult result = booster_.execute_pipeline(batch, boosted_, {.return_loss = true, .broadcast_loss = true});
+    timeline_.end(batch.samples);
     const double norm = boosted_.optimizer->grad_norm();
     if ((!std::isfinite(*result.loss) || !std::isfinite(norm)) && !boosted_.optimizer->skips_non_finite()) {
       const std::string where = first_non_finite(boosted_.optimizer->gradients(), plugin_->mesh());
@@ -120,7 +122,7 @@ class TrainingRun {
     peaks_ = all_gather_numbers(plugin_->mesh().world_group(), memory_.peak_bytes());
     return {step,   *result.loss,       norm,
             lr,     result.tokens,      now() - start,
-            peaks_, timeline_.bubble(), timeline_.predicted_bubble(batch.samples)};
+            peaks_, timeline_.bubble(), timeline_.predicted_bubble()};
   }
 
   bool evaluates_at(std::int64_t step) const {
@@ -145,6 +147,15 @@ class TrainingRun {
   void show_sample(const std::string& prompt) {
     const std::string text = sample_bytes(booster_, boosted_, *plugin_, prompt, config_.data.sequence_length);
     if (world_.is_main()) fmt::print("sample (greedy):\n{}\n", text);
+  }
+
+  void draw_last_step() {
+    if (config_.output.empty()) return;
+    const auto expected = timeline_.write_pictures(config_.output, world_.is_main());
+    const double measured = timeline_.bubble();
+    if (!expected || !world_.is_main() || plugin_->mesh().size("pp") == 1) return;
+    fmt::print("bubble of the last step: {:.1f}%, by the times of its actions {:.1f}%: {}/timeline.svg\n",
+               100 * measured, 100 * *expected, config_.output);
   }
 
   void report_end() {

@@ -12,7 +12,7 @@ namespace gantry {
 namespace {
 
 // How long a rank that failed waits for word that a lower rank failed too, so that one of them prints.
-constexpr std::chrono::milliseconds kHearing{100};
+constexpr std::chrono::milliseconds kHearing{500};
 // How long a rank that another one's failure ends waits to be ended by it.
 constexpr std::chrono::seconds kGrace{5};
 

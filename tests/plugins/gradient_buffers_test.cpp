@@ -25,6 +25,10 @@ void add_gradients(GradientBuffers& gradients, int rank) {
     gradients.parameters()[i].tensor.mutable_grad().add_((rank + 1.0) * (static_cast<double>(i) + 1));
 }
 
+bool parameters_have_gradient(const GradientBuffers& gradients, std::size_t i) {
+  return gradients.parameters()[i].tensor.grad().defined();
+}
+
 double sum_over(int ranks) { return ranks * (ranks + 1) / 2.0; }
 
 std::size_t collectives_in(const Profile& profile) {
@@ -91,6 +95,50 @@ TEST(GradientBuffers, SumsThatWereReducedAreNotReducedAgain) {
       gradients.complete();
       EXPECT_EQ(gradients.gradient(1)[7].item<double>(), 2 * 3 * 2);
     });
+}
+
+// Adds a backward's gradients as a layer would that finds none.
+void leave_gradients(GradientBuffers& gradients, std::size_t i, int rank) {
+  const auto& tensor = gradients.parameters()[i].tensor;
+  auto& gradient = tensor.mutable_grad();
+  if (!gradient.defined()) gradient = torch::zeros_like(tensor).detach();
+  gradient.add_((rank + 1.0) * (static_cast<double>(i) + 1));
+}
+
+TEST(GradientBuffers, ScatteredGradientsSumWhateverTheOrderAndTheBuckets) {
+  for (const int ranks : {2, 3})
+    for (const std::int64_t bytes : {1, 600, 1 << 20})
+      for (const bool held : {false, true})
+        run_ranks(Layout{.data = ranks}, [&](World&, ProcessGroupMesh& mesh) {
+          GradientBuffers gradients(parameters(), {}, mesh,
+                                    {.bucket_bytes = bytes, .shard_over_dp = true, .shard_gradients = true});
+          ASSERT_TRUE(gradients.scatters());
+          const int rank = mesh.coordinate("dp");
+          gradients.hold(held);
+          for (int step = 0; step < 2; ++step) {  // the second without zero
+            gradients.begin_accumulation();
+            const int backwards = held ? 1 + rank : 2;
+            for (int backward = 0; backward < backwards; ++backward) {
+              for (const std::size_t i : {4, 2, 3, 0, 1, 3}) {  // p3 twice
+                leave_gradients(gradients, i, rank);
+                gradients.parameter_ready(i);
+                EXPECT_EQ(parameters_have_gradient(gradients, i), held);
+              }
+              if (!held) gradients.scatter_stage(0);
+            }
+            if (held) gradients.scatter_stage(0);
+            gradients.sync(0.5);
+          }
+          gradients.complete();
+          double sum = 0;
+          for (int each = 0; each < ranks; ++each) sum += (held ? 1 + each : 2) * (each + 1.0) * 0.5 * 2;
+          for (std::size_t i = 0; i < std::size(kSizes); ++i)
+            EXPECT_TRUE(torch::equal(gradients.gradient(i),
+                                     torch::full({kSizes[i]}, sum * (i + 1.0) * (i == 3 ? 2 : 1), torch::kFloat64)))
+                << gradients.gradient(i)[0] << " of " << i;
+          gradients.zero();
+          EXPECT_FALSE(gradients.gradient(0).defined());
+        });
 }
 
 TEST(GradientBuffers, OwnedRangesTileEveryParameter) {

@@ -51,7 +51,8 @@ TEST(LossScaler, HalvesGrowsAndHasHysteresis) {
 // One step whose gradient is not finite on one rank alone; whether it was taken, by rank.
 std::vector<bool> poisoned_step(Config config) {
   config.model.policy = "gpt2";
-  config.model.config_json = R"({"n_layer": 4, "n_head": 2, "n_embd": 8, "vocab_size": 16, "n_positions": 4})";
+  config.model.config_json = R"({"n_layer": 4, "n_head": 2, "n_embd": 8, "vocab_size": 16,
+    "n_positions": 4, "tie_word_embeddings": false})";
   std::vector<bool> stepped(4);
   std::mutex mutex;
   launch(config, [&](World& world) {

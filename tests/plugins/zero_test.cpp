@@ -1,4 +1,4 @@
-// ZeRO 1 and gradient buckets: the same numbers as one rank, less memory, any optimizer.
+// ZeRO 1, ZeRO 2 and gradient buckets: the same numbers as one rank, less memory, any optimizer.
 #include <gtest/gtest.h>
 
 #include "gantry/booster/recipe.h"
@@ -31,22 +31,24 @@ std::vector<Parallelism> layouts(int zero) {
 }
 
 TEST(Zero, EveryOptimizerEqualsOneRank) {
-  for (const char* optimizer : {"adamw", "sgd", "lion"}) {
-    ModelCase what{.layers = 3, .dropout = 0.1};
-    what.optimizer = optimizer;
-    // Lion steps by signs: an exact zero follows rounding, so its first steps are compared on fewer layouts.
-    auto chosen = layouts(1);
-    if (what.optimizer == "lion") what.batches = {6};
-    expect_layouts_equal(what, chosen);
-  }
+  for (const int zero : {1, 2})
+    for (const char* optimizer : {"adamw", "sgd", "lion"}) {
+      ModelCase what{.layers = 4, .dropout = 0.1};
+      what.optimizer = optimizer;
+      // Lion steps by signs: an exact zero follows rounding, so its first step alone is compared.
+      if (what.optimizer == "lion") what.batches = {6};
+      expect_layouts_equal(what, layouts(zero));
+    }
 }
 
 TEST(Zero, TiesKeyHeadsThatRanksShareAndUntiedHeads) {
   for (const bool tied : {false, true}) {
     ModelCase what{.family = "llama", .layers = 3, .heads = 6, .key_heads = 2};
     what.tied = tied;
-    expect_layouts_equal(what, {{.layout = {.data = 2, .tensor = 4}, .microbatches = 2, .zero = 1},
-                                {.layout = {.pipeline = 3, .data = 2, .tensor = 3}, .microbatches = 2, .zero = 1}});
+    for (const int zero : {1, 2})
+      expect_layouts_equal(what,
+                           {{.layout = {.data = 2, .tensor = 4}, .microbatches = 2, .zero = zero},
+                            {.layout = {.pipeline = 3, .data = 2, .tensor = 3}, .microbatches = 2, .zero = zero}});
   }
 }
 
@@ -55,39 +57,63 @@ TEST(GradientBuckets, ThatSetOutWhileTheBackwardRunsEqualOneRank) {
   expect_layouts_equal(what, layouts(0));
 }
 
-// A training step of a model on `data` replicas; the peak of this rank's tensors after boosting, without activations to
-// speak of.
-std::int64_t peak_bytes(int zero) {
-  Config config = layout_config({.data = 4});
+struct Memory {
+  std::int64_t held = 0, peak = 0;  // bytes of rank 0's tensors
+};
+
+// Two training steps of a model whose activations are next to nothing; the peak is that of the second.
+Memory train_alone(int zero, int replicas, const std::string& precision) {
+  Config config = layout_config({.data = replicas});
   config.model.policy = "gpt2";
-  config.model.config_json = R"({"n_layer": 4, "n_head": 4, "n_embd": 128, "vocab_size": 64, "n_positions": 8})";
+  config.model.config_json = R"({"n_layer": 6, "n_head": 4, "n_embd": 192, "vocab_size": 64, "n_positions": 8})";
+  config.model.config_json.insert(1, R"("tie_word_embeddings": false, )");
   config.parallel.zero = zero;
-  std::int64_t peak = 0;
+  config.parallel.bucket_mb = 0.25;
+  config.precision = precision;
+  Memory memory;
   EXPECT_EQ(launch(config,
                    [&](World& world) {
-                     const MemoryMeter meter;
+                     MemoryMeter meter;
                      auto* plugin = new HybridParallelPlugin(world, config);
                      Booster booster{std::unique_ptr<Plugin>(plugin)};
                      auto model = build_model(config);
                      auto boosted = booster.boost(model, build_optimizer(config, *model), cross_entropy());
                      const torch::Tensor ids = torch::arange(8).view({1, 8});
                      for (int step = 0; step < 2; ++step) {
+                       meter.reset_peak();
                        booster.execute_pipeline(make_batch({{"input_ids", ids}, {"labels", ids}}), boosted);
                        boosted.optimizer->step();
                        boosted.optimizer->zero_grad();
                      }
                      boosted.optimizer->wait();
-                     if (world.is_main()) peak = meter.bytes();
+                     if (world.is_main()) memory = {meter.bytes(), meter.peak_bytes()};
                    }),
             0);
-  return peak;
+  return memory;
 }
 
-TEST(Zero, OptimizerStateIsDealtOverReplicas) {
-  constexpr std::int64_t kParameters = 4 * (12 * 128 * 128 + 13 * 128) + (64 + 8 + 2) * 128;
-  const auto whole = peak_bytes(0), dealt = peak_bytes(1);
-  // Two float32 moments a parameter: three quarters of them are on the other replicas.
-  EXPECT_NEAR(static_cast<double>(whole - dealt), 0.75 * 8 * kParameters, 0.03 * 8 * kParameters);
+constexpr double kWidth = 192, kParameters = 6 * (12 * kWidth * kWidth + 13 * kWidth) + (64 + 64 + 8 + 2) * kWidth;
+
+// The formula of docs/data_parallelism.md.
+double formula(int zero, int replicas, const std::string& precision) {
+  const bool low = precision == "bfloat16";
+  const double values = low ? 2 : 4, gradients = 4, state = 8 + (low ? 4 : 0);
+  return kParameters * (values + gradients / (zero > 1 ? replicas : 1) + state / (zero > 0 ? replicas : 1));
+}
+
+TEST(Zero, MemoryIsThatOfTheFormula) {
+  for (const char* precision : {"float32", "bfloat16"})
+    for (const int zero : {0, 1, 2})
+      for (const int replicas : {1, 2, 4}) {
+        const Memory memory = train_alone(zero, replicas, precision);
+        const double expected = formula(zero, replicas, precision);
+        const std::string label = fmt::format("{} zero {} dp {}", precision, zero, replicas);
+        EXPECT_NEAR(static_cast<double>(memory.held), expected, 0.02 * expected) << label;
+        // Beside it: the messages and buckets under way, a parameter's own gradient, activations of 8 tokens.
+        EXPECT_NEAR(static_cast<double>(memory.peak), expected, 0.05 * expected + 4 * 0.75e6) << label;
+        fmt::print("{}: {:.2f} MB held, {:.2f} MB at the peak, formula {:.2f} MB\n", label, memory.held / 1e6,
+                   memory.peak / 1e6, expected / 1e6);
+      }
 }
 
 }  // namespace
