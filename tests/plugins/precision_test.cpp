@@ -32,6 +32,31 @@ TEST(Precision, LowOnesFollowFloat32InEveryLayout) {
     }
 }
 
+// The data begin again every 8 steps, so that the loss falls. The bands about float32's curve, as parts of the first
+// loss, are those of docs/data_parallelism.md.
+TEST(Precision, LowOnesFollowFloat32Over200Steps) {
+  for (const char* family : {"gpt2", "llama"}) {
+    ModelCase what{.family = family, .layers = 2, .width = 32, .vocabulary = 53, .batches = std::vector<int>(200, 6)};
+    what.distinct = 8;
+    what.lr = 2e-3;
+    const Parallelism how{.layout = {.pipeline = 2, .data = 2}, .microbatches = 2, .zero = 1};
+    what.precision = "float32";
+    const CaseResult exact = run_case(what, how);
+    ASSERT_EQ(exact.losses.size(), 200u);
+    EXPECT_LT(exact.losses.back(), 0.5 * exact.losses.front()) << family;
+    for (const char* precision : {"bfloat16", "float16"}) {
+      what.precision = precision;
+      const CaseResult low = run_case(what, how);
+      ASSERT_EQ(low.losses.size(), 200u);
+      double farthest = 0;
+      for (std::size_t step = 0; step < 200; ++step)
+        farthest = std::max(farthest, std::abs(low.losses[step] - exact.losses[step]));
+      EXPECT_LT(farthest, (what.precision == "bfloat16" ? 0.05 : 0.02) * exact.losses.front())
+          << family << " " << precision;
+    }
+  }
+}
+
 TEST(LossScaler, HalvesGrowsAndHasHysteresis) {
   LossScaler scaler({.initial = 1024, .growth_interval = 3, .hysteresis = 2});
   scaler.overflowed();

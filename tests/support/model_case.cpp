@@ -48,7 +48,7 @@ Config config_of(const ModelCase& what, const Parallelism& how) {
   config.parallel.zero = how.zero;
   config.precision = what.precision;
   config.optimizer.name = what.optimizer;
-  config.optimizer.lr = 1e-2;
+  config.optimizer.lr = what.lr;
   config.optimizer.clip_grad_norm = what.clip;
   config.train.seed = 7;
   return config;
@@ -75,6 +75,7 @@ void add_bert_entries(const ModelCase& what, TensorDict& batch) {
 // The whole batch of a step, the same in every layout: a linear congruence, so that no generator's state is involved.
 TensorDict whole_batch(const ModelCase& what, std::size_t step) {
   const std::int64_t samples = what.batches[step];
+  if (what.distinct > 0) step %= what.distinct;
   torch::Tensor ids = torch::empty({samples, what.tokens}, torch::kInt64), labels = torch::empty_like(ids);
   std::uint64_t state = 1000 + step;
   auto draw = [&](std::uint64_t bound) {
@@ -93,8 +94,7 @@ TensorDict whole_batch(const ModelCase& what, std::size_t step) {
   return batch;
 }
 
-Batch replica_batch(const ModelCase& what, std::size_t step, const ProcessGroupMesh& mesh) {
-  Batch batch = make_batch(whole_batch(what, step));
+Batch replica_batch(Batch batch, const ProcessGroupMesh& mesh) {
   const std::int64_t samples = batch.samples;
   const auto pieces = split_evenly(samples, mesh.size("dp"));
   const auto replica = static_cast<std::size_t>(mesh.coordinate("dp"));
@@ -102,6 +102,32 @@ Batch replica_batch(const ModelCase& what, std::size_t step, const ProcessGroupM
   batch = slice(batch, begin, end);
   batch.global_samples = samples;
   return batch;
+}
+
+// The step's batch in `how.accumulation` parts, summed up; the loss is the mean over all counted tokens.
+double run_step(const ModelCase& what, std::size_t step, const Parallelism& how, Booster& booster, Boosted& boosted,
+                const ProcessGroupMesh& mesh) {
+  const Batch whole = make_batch(whole_batch(what, step));
+  double sum = 0, tokens = 0;
+  auto add = [&](const Batch& part) {
+    const auto done = booster.execute_pipeline(replica_batch(part, mesh), boosted, {.broadcast_loss = true});
+    sum += *done.loss * static_cast<double>(done.tokens);
+    tokens += static_cast<double>(done.tokens);
+  };
+  if (how.accumulation == 1) {
+    add(whole);
+  } else {
+    {
+      const auto no_sync = booster.no_sync();
+      for (const auto& [begin, end] : split_evenly(whole.samples, how.accumulation)) {
+        Batch part = slice(whole, begin, end);
+        part.first_sample = 0;
+        add(part);
+      }
+    }
+    booster.sync_gradients(boosted);
+  }
+  return tokens > 0 ? sum / tokens : 0;
 }
 
 // Every replica of a parameter must be the same to the bit: over dp, and over tp where it is not cut.
@@ -157,7 +183,8 @@ std::string describe(const Parallelism& how) {
          (how.recompute == "none" ? "" : " recompute " + how.recompute) +
          (how.chunks == 1 ? "" : " chunks " + std::to_string(how.chunks)) + " tp " + std::to_string(how.layout.tensor) +
          " pp " + std::to_string(how.layout.pipeline) + " dp " + std::to_string(how.layout.data) + " m " +
-         std::to_string(how.microbatches) + (how.zero ? " zero " + std::to_string(how.zero) : "");
+         std::to_string(how.microbatches) + (how.zero ? " zero " + std::to_string(how.zero) : "") +
+         (how.accumulation > 1 ? " accumulation " + std::to_string(how.accumulation) : "");
 }
 
 CaseResult run_case(const ModelCase& what, const Parallelism& how, const std::string& backend) {
@@ -175,8 +202,7 @@ CaseResult run_case(const ModelCase& what, const Parallelism& how, const std::st
     CaseResult mine;
     auto& gradients = boosted.optimizer->gradients();
     for (std::size_t step = 0; step < what.batches.size(); ++step) {
-      const auto done = booster.execute_pipeline(replica_batch(what, step, mesh), boosted, {.broadcast_loss = true});
-      mine.losses.push_back(*done.loss);
+      mine.losses.push_back(run_step(what, step, how, booster, boosted, mesh));
       mine.norms.push_back(boosted.optimizer->grad_norm());
       gradients.complete();
       if (step + 1 == what.batches.size())

@@ -23,11 +23,13 @@ struct ModelCase {
   double dropout = 0;
   int tokens = 7;                           // of a sample
   std::vector<int> batches = {6, 6, 6, 5};  // global samples of each step
+  int distinct = 0;                         // steps until the data begin again; 0: never
   double ignored = 0.2;                     // share of labels that are not counted, unevenly spread
   double clip = 0.5;
   double smoothing = 0;  // of the labels
   std::string precision = "float64";
   std::string optimizer = "adamw";
+  double lr = 1e-2;
   std::string head = "BertForMaskedLM";  // bert
 };
 
@@ -40,6 +42,7 @@ struct Parallelism {
   std::string recompute = "none";
   std::vector<int> recompute_layers = {};
   int zero = 0;
+  int accumulation = 1;  // calls of execute_pipeline a step
 };
 std::string describe(const Parallelism& parallelism);
 
