@@ -1,9 +1,11 @@
-"""One training run of GPT-2 in PyTorch, in the layout asked for; prints the seconds of each step as JSON.
+"""One training run of GPT-2 in PyTorch, in the layout asked for; prints the seconds of each step as JSON, or with --memory
+the most bytes that rank 0's tensors took at once.
 
-usage: pytorch_peer.py MODE --hidden N --layers N --heads N --batch N --microbatches N --steps N --threads N
-MODE is one, pp, tp or dp; the last three start two processes over Gloo.
+usage: pytorch_peer.py MODE --hidden N --layers N --heads N --batch N --microbatches N --steps N --threads N [--memory]
+MODE is one, pp (1F1B), tp (DTensor), sp (the same, sequence parallel), dp (DDP) or fsdp; all but the first start two processes
+over Gloo.
 """
-import argparse, json, os, socket, time
+import argparse, json, os, pathlib, socket, tempfile, time
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
@@ -63,9 +65,16 @@ class Gpt(nn.Module):
     def forward(self, x):
         if self.first:
             x = self.wte(x) + self.wpe(torch.arange(x.shape[1]))
+        x = self.to_shard(x)
         for block in self.h:
             x = block(x)
-        return self.lm_head(self.ln_f(x)) if self.last else x
+        return self.lm_head(self.to_whole(self.ln_f(x))) if self.last else x
+
+    def to_shard(self, x):
+        return x
+
+    def to_whole(self, x):
+        return x
 
 
 def loss_of(logits, labels):
@@ -150,6 +159,60 @@ def run_tp(args, rank):
     return timed(args.steps, step)
 
 
+def run_sp(args, rank):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard
+    from torch.distributed.tensor.parallel import (ColwiseParallel, PrepareModuleInput, RowwiseParallel, SequenceParallel,
+                                                   parallelize_module)
+
+    mesh = init_device_mesh("cpu", (2,))
+    torch.manual_seed(0)
+    model = Gpt(args, args.layers, True, True, split=True)
+    whole = PrepareModuleInput(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),))
+    for block in model.h:
+        parallelize_module(block, mesh, {"ln_1": SequenceParallel(), "ln_2": SequenceParallel(), "attn": whole,
+                                         "attn.q": ColwiseParallel(), "attn.k": ColwiseParallel(), "attn.v": ColwiseParallel(),
+                                         "attn.proj": RowwiseParallel(output_layouts=Shard(1)),
+                                         "up": ColwiseParallel(input_layouts=Shard(1)), "down": RowwiseParallel(output_layouts=Shard(1))})
+    parallelize_module(model, mesh, {"ln_f": SequenceParallel()})
+    model.to_shard = lambda x: DTensor.from_local(x, mesh, [Replicate()]).redistribute(placements=[Shard(1)]).to_local()
+    model.to_whole = lambda x: x.redistribute(placements=[Replicate()]).to_local()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=False)
+
+    def step():
+        x, y = batch_of(args.batch)
+        loss_of(model(x), y).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return timed(args.steps, step)
+
+
+def run_fsdp(args, rank):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh("cpu", (2,))
+    model = Gpt(args, args.layers, True, True)
+    for block in model.h:
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return microbatched(args, model, torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=False), args.batch // 2, 1)
+
+
+def peak_bytes(work):
+    """Of this process's tensors while `work` runs: the profiler sees every allocation."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        work()
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(path))
+        events = json.loads(path.read_text())["traceEvents"]
+    return max(e["args"]["Total Allocated"] for e in events if e.get("name") == "[memory]")
+
+
 def run_pp(args, rank):
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
@@ -175,12 +238,10 @@ def worker(rank, args, port, queue):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(args.threads)
     dist.init_process_group("gloo", rank=rank, world_size=2)
-    if args.mode == "comm":
-        seconds = communicate(rank)
-    else:
-        seconds = {"pp": run_pp, "tp": run_tp, "dp": run_dp}[args.mode](args, rank)
+    run = {"pp": run_pp, "tp": run_tp, "sp": run_sp, "dp": run_dp, "fsdp": run_fsdp, "comm": lambda _, rank: communicate(rank)}[args.mode]
+    result = peak_bytes(lambda: run(args, rank)) if args.memory else run(args, rank)
     if rank == 0:
-        queue.put(seconds)
+        queue.put(result)
     dist.barrier()
     dist.destroy_process_group()
 
@@ -213,13 +274,14 @@ def communicate(rank):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("mode", choices=["one", "pp", "tp", "dp", "comm"])
+    parser.add_argument("mode", choices=["one", "pp", "tp", "sp", "dp", "fsdp", "comm"])
     for name, value in dict(hidden=256, layers=8, heads=8, batch=16, microbatches=8, steps=6, threads=1).items():
         parser.add_argument("--" + name, type=int, default=value)
+    parser.add_argument("--memory", action="store_true")
     args = parser.parse_args()
     if args.mode == "one":
         torch.set_num_threads(args.threads)
-        print(json.dumps(run_one(args)))
+        print(json.dumps(peak_bytes(lambda: run_one(args)) if args.memory else run_one(args)))
         return
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -34,6 +34,25 @@ TensorDict as_received(const TensorDict& sent) {
   return received;
 }
 
+// Grows with every write into one of them.
+std::int64_t versions_of(const TensorDict& tensors) {
+  std::int64_t sum = 0;
+  for (const auto& [name, tensor] : tensors)
+    if (tensor.defined() && !tensor.is_inference()) sum += tensor._version();
+  return sum;
+}
+
+// What a stage is given may be another rank's own memory: nobody may write into it.
+void expect_unwritten(const TensorDict& given, std::int64_t versions, const Action& action, const char* what) {
+  if (versions_of(given) == versions) return;
+  std::string names;
+  for (const auto& [name, tensor] : given) names += (names.empty() ? "'" : ", '") + name + "'";
+  throw UsageError({"stage " + std::to_string(action.stage),
+                    std::string("wrote into its ") + what + " (" + names + ") of microbatch " +
+                        std::to_string(action.microbatch) + ", which other ranks read",
+                    "an operation that gives a new tensor", "use x = x.add(y) in place of x.add_(y)"});
+}
+
 // True if nothing but this handle holds the memory: neither the graph, a view nor the model itself (an output may be a
 // parameter), so a backward can do without it.
 bool is_sole_owner(const torch::Tensor& tensor) {
@@ -100,7 +119,9 @@ void Executor::execute(const Action& action, StageRuntime& runtime) {
 
 void Executor::forward(const Action& action, StageRuntime& runtime) {
   auto& mine = activation(action.stage, action.microbatch);
+  const std::int64_t versions = versions_of(mine.input);
   StageOutput output = runtime.forward(action.stage, action.microbatch, mine.input);
+  expect_unwritten(mine.input, versions, action, "input");
   const int next = action.stage + 1;
   if (next < schedule_.stages() && holds(next))
     activation(next, action.microbatch).input = as_received(output.boundary);
@@ -127,9 +148,11 @@ void Executor::backward(const Action& action, StageRuntime& runtime) {
   const std::pair key{action.stage, action.microbatch};
   Activation mine = std::move(activations_[key]);
   const bool whole = action.kind == ActionKind::kBackward;
+  const std::int64_t versions = versions_of(mine.output_gradients);
   TensorDict gradients =
       whole ? runtime.backward(action.stage, action.microbatch, mine.input, mine.output, mine.output_gradients)
             : runtime.backward_input(action.stage, action.microbatch, mine.input, mine.output, mine.output_gradients);
+  expect_unwritten(mine.output_gradients, versions, action, "output's gradients");
   const int previous = action.stage - 1;
   if (previous < 0) {
     activations_.erase(key);

@@ -11,6 +11,7 @@ int launch_mpi(const Config& config, const Mesh& mesh, const std::function<void(
         {"launch",
          "a mesh of " + std::to_string(mesh.size()) + " ranks in an MPI job of " + std::to_string(mpi_world_size()),
          "as many", "start the program by this MPI's own mpirun"});
+  set_mpi_finalize_deadline(config.comm.timeout_seconds);
   set_rank_threads(config.comm, mpi_ranks_on_host());
   const auto backend =
       make_mpi_backend(config.comm.timeout_seconds, [&mesh](int rank) { return mesh.describe_rank(rank); });

@@ -58,5 +58,6 @@ int mpi_ranks_on_host();
 [[noreturn]] void mpi_abort(int exit_code);
 // Waits for all ranks; nothing if MPI is not running. Never after a failure.
 void mpi_finalize();
+void set_mpi_finalize_deadline(double seconds);  // for the other ranks to end too; exit code 7 after it
 
 }  // namespace gantry

@@ -179,7 +179,6 @@ void MpiEngine::completed(const Pending& pending, int code, MPI_Status& status) 
   if (operation.finished_.load(std::memory_order_relaxed)) return;
   int count = 0;
   if (pending.incoming) MPI_Get_count(&status, MPI_BYTE, &count);
-  operation.received_bytes_ = count;
   const bool too_long = code != MPI_SUCCESS && [&] {
     int error_class = 0;
     MPI_Error_class(code, &error_class);

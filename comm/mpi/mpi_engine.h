@@ -131,15 +131,13 @@ class MpiOperation : public Work::State {
   virtual void finish() {}
 
   MpiEngine& engine() { return *engine_; }
-  std::int64_t received_bytes() const { return received_bytes_; }  // of the last message that came
 
  private:
   friend class MpiEngine;
   bool complete();
 
   std::shared_ptr<MpiEngine> engine_;
-  int outstanding_ = 0;  // requests
-  std::int64_t received_bytes_ = 0;
+  int outstanding_ = 0;         // requests
   std::exception_ptr failure_;  // set before finished_
   std::atomic<bool> finished_{false};
   bool completed_ = false;

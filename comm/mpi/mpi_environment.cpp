@@ -14,6 +14,7 @@ namespace gantry {
 namespace {
 
 int ranks_on_host = 1;
+double finalize_seconds = 60;
 
 int count_ranks_on_host() {
   MPI_Comm host = MPI_COMM_NULL;
@@ -85,6 +86,8 @@ int mpi_world_rank() {
   return rank;
 }
 
+void set_mpi_finalize_deadline(double seconds) { finalize_seconds = seconds; }
+
 int mpi_ranks_on_host() { return ranks_on_host; }
 
 void mpi_abort(int exit_code) {
@@ -95,7 +98,11 @@ void mpi_abort(int exit_code) {
 }
 
 void mpi_finalize() {
-  if (mpi_is_running()) MPI_Finalize();
+  if (!mpi_is_running()) return;
+  const Watchdog watchdog(finalize_seconds, fmt::format("mpi: MPI_Finalize waited {} s for other ranks; expected all "
+                                                        "ranks to end; see what the slowest one does",
+                                                        finalize_seconds));
+  MPI_Finalize();
 }
 
 Watchdog::Watchdog(double seconds, std::string line) {

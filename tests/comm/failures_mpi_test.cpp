@@ -58,15 +58,19 @@ Outcome run_job(int ranks, const std::string& name) {
   return outcome;
 }
 
-// The ranks' side: a job of as many ranks as there are, whose waits last `timeout_seconds`.
-void run_rank(double timeout_seconds, const std::function<void(World&, ProcessGroupMesh&)>& body) {
+// The ranks' side: a job of as many ranks as there are, whose waits last `timeout_seconds`; after it `and_then` runs.
+void run_rank(
+    double timeout_seconds, const std::function<void(World&, ProcessGroupMesh&)>& body,
+    const std::function<void()>& and_then = [] {}) {
   mpi_initialise();
   Config config = layout_config({.tensor = mpi_world_size()});
   config.comm.timeout_seconds = timeout_seconds;
-  std::exit(launch(config, [&](World& world) {
+  const int code = launch(config, [&](World& world) {
     ProcessGroupMesh mesh(world);
     body(world, mesh);
-  }));
+  });
+  and_then();
+  std::exit(code);
 }
 
 void wait_for_all(ProcessGroupMesh& mesh) {
@@ -149,6 +153,20 @@ TEST(Failures, MakingAGroupHasADeadlineToo) {
   EXPECT_EQ(outcome.count("error: rank 0 (pp 0, dp 0, tp 0) waited 1 s for the ranks 0, 1 to make the group 'shared'"),
             1)
       << outcome.output;
+  EXPECT_LT(outcome.seconds, 15);
+}
+
+TEST(Job, DISABLED_OneRankDoesNotEnd) {
+  run_rank(
+      1, [](World&, ProcessGroupMesh& mesh) { wait_for_all(mesh); },
+      [] {
+        if (mpi_world_rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(40));
+      });
+}
+TEST(Failures, EndingTheJobHasADeadlineToo) {
+  const Outcome outcome = run_job(2, "OneRankDoesNotEnd");
+  EXPECT_EQ(outcome.exit_code, PeerError::kExitCode) << outcome.output;
+  EXPECT_EQ(outcome.count("error: mpi: MPI_Finalize waited 1 s for other ranks"), 1) << outcome.output;
   EXPECT_LT(outcome.seconds, 15);
 }
 

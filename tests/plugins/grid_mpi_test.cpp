@@ -22,5 +22,32 @@ TEST(GridOverMpi, EqualsOneRankOnThreads) {
     }
 }
 
+TEST(GridOverMpi, SchedulesZeroAndRecomputation) {
+  const ModelCase what{.layers = 8, .dropout = 0.1};
+  const CaseResult one = run_case(what, {}, "local");
+  for (const Parallelism& how : std::vector<Parallelism>{
+           {.layout = {.pipeline = 4}, .schedule = "zb_v", .microbatches = 5, .chunks = 2},
+           {.layout = {.pipeline = 4}, .schedule = "dualpipe_v", .microbatches = 6, .chunks = 2},
+           {.layout = {.pipeline = 2, .tensor = 2}, .schedule = "interleaved_1f1b", .microbatches = 3, .chunks = 2},
+           {.layout = {.pipeline = 2, .tensor = 2},
+           .schedule = "zb_h2",
+           .microbatches = 4,
+           .sequence_parallel = true,
+           .recompute = "full"},
+           {.layout = {.pipeline = 2, .data = 2}, .schedule = "zb_h1", .microbatches = 2, .zero = 1},
+           {.layout = {.data = 2, .tensor = 2}, .microbatches = 2, .zero = 2, .accumulation = 2},
+           {.layout = {.pipeline = 2, .data = 2},
+           .schedule = "v_half",
+           .microbatches = 3,
+           .chunks = 2,
+           .recompute = "selective",
+           .recompute_layers = {1},
+           .zero = 2}}) {
+    const CaseResult over_mpi = run_case(what, how);
+    expect_identical(run_case(what, how, "local"), over_mpi, describe(how));
+    expect_equal(one, over_mpi, 1e-10, describe(how));
+  }
+}
+
 }  // namespace
 }  // namespace gantry::testing

@@ -54,6 +54,15 @@ TEST(ScheduleGrid, RecomputationOfEveryModel) {
                             {{.pipeline = 3, .data = 1, .tensor = 3}, "gpipe", 2, false, 1, recompute}});
 }
 
+TEST(ScheduleGrid, RecomputationOfSomeLayersOfEachStage) {
+  for (const char* recompute : {"selective", "full"})
+    expect_layouts_equal({.layers = 5, .dropout = 0.1},
+                         {{{}, "1f1b", 1, false, 1, recompute, {2}},
+                          {{.pipeline = 2, .data = 1, .tensor = 2}, "1f1b", 3, true, 1, recompute, {2, 1}},
+                          {{.pipeline = 2}, "zb_v", 3, false, 2, recompute, {1, 0, 2, 0}},
+                          {{.pipeline = 2, .data = 2}, "interleaved_1f1b", 2, false, 2, recompute, {0, 1, 1, 1}}});
+}
+
 TEST(ScheduleGrid, SchedulesGiveOneRanksBitsUntiedWithoutClipping) {
   const ModelCase what{.layers = 8, .tied = false, .clip = 1e9, .precision = "float32"};
   const CaseResult expected = run_case(what, {.microbatches = 6});

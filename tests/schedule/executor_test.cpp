@@ -1,6 +1,8 @@
 #include "gantry/schedule/executor.h"
 
 #include <chrono>
+#include <cstdlib>
+#include <filesystem>
 #include <gtest/gtest.h>
 #include <random>
 #include <thread>
@@ -28,7 +30,11 @@ class ProductRuntime final : public StageRuntime {
     delay();
     const torch::Tensor x =
         stage == 0 ? torch::full({3 + microbatch % 2}, microbatch + 1.0, torch::kFloat64) : input.at("x");
-    if (stage > 0) EXPECT_EQ(x[0].item<double>(), (microbatch + 1.0) * product(0, stage));
+    if (stage > 0 && writes_) {
+      const torch::NoGradGuard no_grad;
+      x.add_(1);
+    }
+    if (stage > 0 && !writes_) EXPECT_EQ(x[0].item<double>(), (microbatch + 1.0) * product(0, stage));
     const torch::Tensor y = x * weights_.at(stage);
     if (stage + 1 < stages_) return {{{"x", y}, {"note", torch::tensor({stage, microbatch})}}, {}};
     last_ += y.sum().item<double>();
@@ -71,6 +77,7 @@ class ProductRuntime final : public StageRuntime {
   std::map<int, torch::Tensor> weights_;
   std::map<std::pair<int, int>, torch::Tensor> late_;
   double last_ = 0;
+  bool writes_ = false;  // into what it is given
 
  private:
   void delay() {
@@ -131,6 +138,37 @@ TEST(Executor, StagesOfOneRankHandOverWithoutMessages) {
     ProductRuntime runtime(4, made.stages_of_rank[mesh["pp"].rank()], true);
     executor.run(runtime);
     runtime.expect_gradients(2);
+  });
+}
+
+// PyTorch's own file, with backwards that it merged on one rank and split on the other.
+TEST(Executor, RunsPyTorchsCsv) {
+  const char* given = std::getenv("GANTRY_GOLDENS");
+  const std::string folder = given ? given : std::string(GANTRY_SOURCE_DIR) + "/../shared/goldens";
+  const std::string file = folder + "/schedules/pytorch_zb1p_2rank_2stagep_compute.csv";
+  // Without it, its likeness: the same schedule in the same form.
+  const auto made = std::filesystem::exists(file)
+                        ? schedule::load_csv(file)
+                        : schedule::from_csv(schedule::to_csv(schedule::generate("zb_v", 2, 4)), "zb_v");
+  run_closed_form(made);
+}
+
+TEST(Executor, AStageThatWritesIntoItsInputIsNamed) {
+  run_ranks({.pipeline = 2}, [&](World&, ProcessGroupMesh& mesh) {
+    StageLink link(mesh["pp"]);
+    const auto made = schedule::generate("gpipe", 2, 1);
+    Executor executor(schedule::lower(schedule::forward_only(made)), mesh["pp"].rank(), link);
+    ProductRuntime runtime(2, made.stages_of_rank[mesh["pp"].rank()], false);
+    runtime.writes_ = true;
+    if (mesh["pp"].rank() == 0) return executor.run(runtime);
+    try {
+      executor.run(runtime);
+      ADD_FAILURE() << "was not found";
+    } catch (const UsageError& error) {
+      EXPECT_NE(std::string(error.what()).find("stage 1: wrote into its input ('x', 'note') of microbatch 0"),
+                std::string::npos)
+          << error.what();
+    }
   });
 }
 
