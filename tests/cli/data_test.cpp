@@ -30,7 +30,8 @@ std::string text_of(std::size_t bytes, std::uint32_t state) {
 std::string config_of(const std::string& data, const std::string& more = "optimizer: {lr: 1.0e-2}\n") {
   return fmt::format(
       "model: {{policy: gpt2, config: {{n_embd: 16, n_layer: 3, n_head: 2, vocab_size: 256, n_positions: 16, "
-      "resid_pdrop: 0.0, embd_pdrop: 0.0, attn_pdrop: 0.0}}}}\nprecision: float64\ntrain: {{steps: 6}}\n"
+      "resid_pdrop: 0.0, embd_pdrop: 0.0, attn_pdrop: 0.0}}}}\nprecision: float64\ncomm: {{threads_per_rank: 1}}\n"
+      "train: {{steps: 6}}\n"
       "data: {{{}}}\n{}",
       data, more);
 }
@@ -211,7 +212,8 @@ TEST(TrainingData, SquadTrainsAQuestionAnsweringModelInEveryLayout) {
   Training training(fmt::format(
       "model: {{policy: bert, config: {{architectures: [BertForQuestionAnswering], vocab_size: 650, hidden_size: 24, "
       "intermediate_size: 40, num_hidden_layers: 3, num_attention_heads: 2, max_position_embeddings: 64, "
-      "hidden_dropout_prob: 0.0, attention_probs_dropout_prob: 0.0}}}}\nprecision: float64\n"
+      "hidden_dropout_prob: 0.0, attention_probs_dropout_prob: 0.0}}}}\nprecision: float64\ncomm: {{threads_per_rank: "
+      "1}}\n"
       "optimizer: {{lr: 3.0e-3}}\ntrain: {{steps: 30}}\nevaluation: {{path: \"{0}\"}}\n"
       "data: {{format: squad, path: \"{0}\", tokenizer: \"{1}\", sequence_length: 48, batch_size: 6}}\n",
       squad, kGoldens + "/word_piece/vocab.txt"));

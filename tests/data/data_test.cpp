@@ -28,7 +28,9 @@ class Files : public ::testing::Test {
 
 std::string fault_of(const DataConfig& config, std::int64_t vocabulary) {
   try {
-    open_dataset(config, vocabulary);
+    const auto data = open_dataset(config, vocabulary);
+    std::vector<std::int64_t> tokens(static_cast<std::size_t>(config.sequence_length) + 1);
+    data->read(data->size() - 1, tokens.data());
   } catch (const InputError& error) {
     return error.what();
   }
@@ -37,11 +39,14 @@ std::string fault_of(const DataConfig& config, std::int64_t vocabulary) {
 
 TEST_F(Files, TextReadsBytesOfFilesFoldersAndGlobs) {
   write("b.txt", "defgh");
+  write("aa.txt", "");
   write("a.txt", "abc");
   for (const std::string& path : {folder_.string(), (folder_ / "*.txt").string()}) {
     const auto data = open_dataset({.format = "text", .path = path, .sequence_length = 3}, 256);
     ASSERT_EQ(data->size(), 2);
     std::int64_t tokens[4];
+    data->read(0, tokens);  // over the end of a file
+    EXPECT_EQ(std::vector<std::int64_t>(tokens, tokens + 4), (std::vector<std::int64_t>{'a', 'b', 'c', 'd'}));
     data->read(1, tokens);
     EXPECT_EQ(std::vector<std::int64_t>(tokens, tokens + 4), (std::vector<std::int64_t>{'d', 'e', 'f', 'g'}));
   }

@@ -43,6 +43,7 @@ Outcome run(const How& how, const Criterion& criterion, const torch::Tensor& lab
           : R"({"num_hidden_layers": 3, "num_attention_heads": 2, "hidden_size": 12, "intermediate_size": 20,
                 "vocab_size": 29, "max_position_embeddings": 7})";
   config.precision = "float64";
+  config.comm.threads_per_rank = 1;
   config.schedule.microbatches = how.microbatches;
   config.parallel.sequence_parallel = how.sequence_parallel;
   Outcome outcome;

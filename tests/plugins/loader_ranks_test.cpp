@@ -47,6 +47,7 @@ Outcome run(const Layout& layout, const std::string& schedule, bool masked, int 
   config.schedule.name = schedule;
   config.schedule.chunks = schedule == "zb_v" ? 2 : 1;
   config.schedule.microbatches = 2;
+  config.comm.threads_per_rank = 1;
   Outcome all;
   std::mutex mutex;
   const int code = launch(config, [&](World& world) {
