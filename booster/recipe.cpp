@@ -25,6 +25,31 @@ std::string family_of(const nlohmann::json& config, const std::string& directory
                     "register a model family for it"});
 }
 
+// What the model's head is trained on, as ModelFamily::task says.
+std::string task_of(const Config& config) {
+  const auto& family = models::families().at(config.model.policy);
+  return family.task ? family.task(model_json(config)) : "tokens";
+}
+
+// The configured samples, for this model. Refuses what can be refused without opening a file.
+SampleSource samples_of(const Config& config, DataConfig data, const std::string& key) {
+  const auto& family = models::families().at(config.model.policy);
+  const auto keys = model_json(config);
+  if (const auto context = family.context_length(keys); data.sequence_length > context)
+    throw ConfigError({"data.sequence_length",
+                       fmt::format("{} is longer than the model's {} positions", data.sequence_length, context),
+                       fmt::format("at most {}", context), "shorten it, or give the model more positions"});
+  const std::string task = task_of(config);
+  if ((data.format == "squad") != (task == "spans"))
+    throw ConfigError({"data.format", fmt::format("{} with a model that is trained on {}", data.format, task),
+                       task == "spans" ? "squad" : "text, tokens or megatron",
+                       "squad is for models with a question-answering head, and they need it"});
+  if (data.tokenizer.empty()) data.tokenizer = config.model.path;
+  if (data.format == "squad" && data.tokenizer.empty())
+    throw ConfigError({"data.tokenizer", "is missing, and there is no model.path", "a folder with vocab.txt", ""});
+  return sample_source(data, family.vocabulary_size(keys), key);
+}
+
 }  // namespace
 
 void load_libraries(const Config& config) {
@@ -53,31 +78,23 @@ std::shared_ptr<torch::nn::Module> build_model(const Config& config) {
 }
 
 std::shared_ptr<DataLoader> build_loader(const Config& config) {
-  const auto& family = models::families().at(config.model.policy);
-  const auto keys = model_json(config);
-  if (const auto context = family.context_length(keys); config.data.sequence_length > context) {
-    throw ConfigError({"data.sequence_length",
-                       fmt::format("{} is longer than the model's {} positions", config.data.sequence_length, context),
-                       fmt::format("at most {}", context), "shorten it, or give the model more positions"});
-  }
-  std::shared_ptr<const Dataset> dataset = open_dataset(config.data, family.vocabulary_size(keys));
-  return std::make_shared<DataLoader>(std::move(dataset), DataLoaderOptions{.global_batch = config.data.batch_size,
-                                                                            .shuffle = config.data.shuffle,
-                                                                            .seed = config.train.seed});
+  return std::make_shared<DataLoader>(samples_of(config, config.data, "data.path"),
+                                      DataLoaderOptions{.global_batch = config.data.batch_size,
+                                                        .shuffle = config.data.shuffle,
+                                                        .seed = config.train.seed,
+                                                        .prefetch = config.data.prefetch});
 }
 
 std::shared_ptr<DataLoader> build_evaluation_loader(const Config& config) {
-  const auto& settings = config.evaluation;
-  if (settings.path.empty()) return nullptr;
+  if (config.evaluation.path.empty()) return nullptr;
   DataConfig held_out = config.data;
-  held_out.path = settings.path;
-  const auto& family = models::families().at(config.model.policy);
-  std::shared_ptr<const Dataset> dataset = open_dataset(held_out, family.vocabulary_size(model_json(config)));
-  if (dataset->size() < held_out.batch_size)
-    throw InputError({"evaluation.path", fmt::format("'{}' has {} samples", settings.path, dataset->size()),
-                      fmt::format("at least data.batch_size {}", held_out.batch_size), "give more text"});
-  return std::make_shared<DataLoader>(
-      dataset, DataLoaderOptions{.global_batch = held_out.batch_size, .shuffle = false, .steps = settings.batches});
+  held_out.path = config.evaluation.path;
+  held_out.sources.clear();
+  return std::make_shared<DataLoader>(samples_of(config, held_out, "evaluation.path"),
+                                      DataLoaderOptions{.global_batch = held_out.batch_size,
+                                                        .shuffle = false,
+                                                        .steps = config.evaluation.batches,
+                                                        .keep_last = true});
 }
 
 LrSchedule build_lr_schedule(const Config& config) {
@@ -85,8 +102,7 @@ LrSchedule build_lr_schedule(const Config& config) {
 }
 
 Criterion build_criterion(const Config& config) {
-  const auto& family = models::families().at(config.model.policy);
-  const std::string task = family.task ? family.task(model_json(config)) : "tokens";
+  const std::string task = task_of(config);
   if (task == "spans") return answer_span_loss();
   return task == "none" ? Criterion() : cross_entropy();
 }

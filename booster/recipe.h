@@ -23,10 +23,12 @@ std::shared_ptr<torch::nn::Module> build_model(const Config& config);
 // names have no weight decay. ConfigError for a pattern that matches nothing.
 std::shared_ptr<torch::optim::Optimizer> build_optimizer(const Config& config, const torch::nn::Module& model);
 
-// The global batches of the configured data, as one device would see them. InputError.
+// The global batches of the configured data, as one device would see them; files are opened where they are first read,
+// or when the loader is distributed (InputError). ConfigError for data that this model can't be trained on.
 std::shared_ptr<DataLoader> build_loader(const Config& config);
 
-// The held-out batches of `evaluation`, in order; null without one. InputError.
+// The held-out samples of `evaluation`, each once and in order, the last batch as short as it comes; null without one.
+// The same errors.
 std::shared_ptr<DataLoader> build_evaluation_loader(const Config& config);
 
 LrSchedule build_lr_schedule(const Config& config);

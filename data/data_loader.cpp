@@ -1,26 +1,100 @@
 #include "gantry/data/data_loader.h"
 
+#include <algorithm>
+
+#include "gantry/core/error.h"
+
 namespace gantry {
 namespace {
 
-LoaderOptions loader_options(const DataLoaderOptions& options, int replicas, int replica) {
-  return {.global_batch = options.global_batch,
-          .replicas = replicas,
-          .replica = replica,
-          .shuffle = options.shuffle,
-          .seed = options.seed};
+SampleSource source_of(std::shared_ptr<const Dataset> dataset) {
+  return {.entries = dataset->entries(), .sequence_length = dataset->sequence_length(), .open = [dataset] {
+            return std::vector<WeightedDataset>{{dataset, 1}};
+          }};
+}
+
+// How many samples the global batch at a position has, where an epoch has so many.
+std::int64_t batch_size_at(std::int64_t position, const DataLoaderOptions& options, std::int64_t epoch) {
+  return options.keep_last ? std::min(options.global_batch, epoch - position % epoch) : options.global_batch;
 }
 
 }  // namespace
 
 DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, const DataLoaderOptions& options)
-    : dataset_(std::move(dataset)),
-      options_(options),
-      loader_(dataset_, loader_options(options, 1, 0)),
-      steps_(options.steps > 0 ? options.steps : std::max<std::int64_t>(1, dataset_->size() / options.global_batch)) {}
+    : DataLoader(source_of(std::move(dataset)), options) {}
 
-void DataLoader::distribute(int replicas, int replica) {
-  loader_ = Loader(dataset_, loader_options(options_, replicas, replica));
+DataLoader::DataLoader(SampleSource source, const DataLoaderOptions& options)
+    : source_(std::move(source)), options_(options), share_{.shuffle = options.shuffle, .seed = options.seed} {}
+
+void DataLoader::distribute(int replicas, int replica, bool reads) {
+  prefetcher_.reset();
+  loader_.reset();
+  share_.replicas = replicas;
+  share_.replica = replica;
+  share_.reads = reads;
+  loader();
+}
+
+const std::shared_ptr<const Loader>& DataLoader::loader() const {
+  if (!loader_) loader_ = std::make_shared<const Loader>(source_, share_);
+  return loader_;
+}
+
+std::int64_t DataLoader::samples() const {
+  if (share_.reads) return loader()->samples();
+  if (samples_ == 0)
+    throw UsageError({"data loader", "does not read, and was not told how many samples there are", "", "set_samples"});
+  return samples_;
+}
+
+std::int64_t DataLoader::epoch_steps() const {
+  const std::int64_t all = samples(), batch = options_.global_batch;
+  return std::max<std::int64_t>(1, options_.keep_last ? (all + batch - 1) / batch : all / batch);
+}
+
+std::int64_t DataLoader::steps() const {
+  if (options_.steps == 0) return epoch_steps();
+  return options_.keep_last ? std::min(options_.steps, epoch_steps()) : options_.steps;
+}
+
+Batch DataLoader::batch_at(std::int64_t position) const {
+  return loader()->batch(position, batch_size_at(position, options_, options_.keep_last ? samples() : 0));
+}
+
+Batch DataLoader::batch(std::int64_t step) const {
+  std::int64_t position = step * options_.global_batch;
+  if (options_.keep_last) position = step / epoch_steps() * samples() + step % epoch_steps() * options_.global_batch;
+  return batch_at(position);
+}
+
+void DataLoader::seek(std::int64_t position) {
+  prefetcher_.reset();
+  position_ = position;
+}
+
+Batch DataLoader::next() {
+  Batch batch;
+  if (options_.prefetch > 0 && share_.reads) {
+    if (!prefetcher_) {
+      auto make = [loader = loader(), options = options_, epoch = options_.keep_last ? samples() : 0,
+                   position = position_]() mutable {
+        Batch made = loader->batch(position, batch_size_at(position, options, epoch));
+        position += made.global_samples;
+        return made;
+      };
+      prefetcher_ = std::make_unique<Prefetcher>(std::move(make), options_.prefetch);
+    }
+    try {
+      batch = prefetcher_->next();
+    } catch (...) {
+      prefetcher_.reset();
+      throw;
+    }
+  } else {
+    batch = batch_at(position_);
+  }
+  position_ += batch.global_samples;
+  return batch;
 }
 
 }  // namespace gantry

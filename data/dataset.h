@@ -1,26 +1,61 @@
-// Samples of tokens.
+// Samples to train on.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "gantry/core/config.h"
 
 namespace gantry {
 
-// Sample i is sequence_length() + 1 tokens: the input is the first sequence_length(), the labels are the last.
+// One entry of a batch, and where a sample's part of it lies among the numbers that Dataset::read writes.
+struct SampleEntry {
+  std::string name;
+  std::int64_t first = 0;
+  std::int64_t length = 0;  // numbers, [samples, length] in a batch; 0: one number, [samples]
+};
+
+// input_ids and labels of sequence_length + 1 tokens: the input is the first sequence_length, the labels are the last.
+inline std::vector<SampleEntry> next_token_entries(std::int64_t sequence_length) {
+  return {{"input_ids", 0, sequence_length}, {"labels", 1, sequence_length}};
+}
+
 class Dataset {
  public:
   virtual ~Dataset() = default;
   virtual std::int64_t size() const = 0;  // samples, at least 1
   virtual std::int64_t sequence_length() const = 0;
-  // `tokens` has room for sequence_length() + 1. May be called from any thread.
-  virtual void read(std::int64_t index, std::int64_t* tokens) const = 0;
+  virtual std::vector<SampleEntry> entries() const { return next_token_entries(sequence_length()); }
+  // Writes the numbers of a sample: as many as entries() reach, sequence_length() + 1 tokens by default. May be called
+  // from any thread.
+  virtual void read(std::int64_t index, std::int64_t* numbers) const = 0;
 };
 
-// text: the bytes of a file, of all files below a folder (sorted by path), or of a glob's files, one after the other,
-// as tokens 0 to 255. tokens: little-endian uint16. Sample i reads tokens [i * S, i * S + S]. InputError for what can't
-// be read, text shorter than a sequence, or a token outside the vocabulary, with its place.
-std::unique_ptr<Dataset> open_dataset(const DataConfig& config, std::int64_t vocabulary_size);
+struct WeightedDataset {
+  std::shared_ptr<const Dataset> dataset;
+  double weight = 1;  // its share of the samples is this over the sum of all
+};
+
+// What a loader deals: known without a file, opened by the ranks that read.
+struct SampleSource {
+  std::vector<SampleEntry> entries;
+  std::int64_t sequence_length = 0;
+  std::function<std::vector<WeightedDataset>()> open;  // all with these entries and this length
+};
+
+// One dataset of the configured format, at config.path. text: the bytes of a file, of all files below a folder (sorted
+// by path), or of a glob's files, one after the other, as tokens 0 to 255. tokens: little-endian uint16. Sample i of
+// these reads tokens [i S, i S + S]. megatron and squad: see corpus/megatron_dataset.h and squad_dataset.h. InputError
+// for what can't be read, text shorter than a sequence, or a token outside the vocabulary, with its place; `key` names
+// the path's place in the configuration.
+std::unique_ptr<Dataset> open_dataset(const DataConfig& config, std::int64_t vocabulary_size,
+                                      const std::string& key = "data.path");
+
+// The path of the configuration, or all its sources. Opens nothing yet; then the errors of open_dataset.
+SampleSource sample_source(const DataConfig& config, std::int64_t vocabulary_size,
+                           const std::string& key = "data.path");
 
 }  // namespace gantry

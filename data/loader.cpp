@@ -1,27 +1,77 @@
 #include "gantry/data/loader.h"
 
+#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "gantry/core/error.h"
+
 namespace gantry {
+namespace {
 
-Loader::Loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options)
-    : dataset_(std::move(dataset)), options_(options), sampler_(dataset_->size(), options.shuffle, options.seed) {}
+std::int64_t width_of(const std::vector<SampleEntry>& entries) {
+  std::int64_t width = 0;
+  for (const auto& entry : entries) width = std::max(width, entry.first + std::max<std::int64_t>(1, entry.length));
+  return width;
+}
 
-Batch Loader::batch(std::int64_t step) const {
-  const auto pieces = split_evenly(options_.global_batch, options_.replicas);
+std::string describe(const std::vector<SampleEntry>& entries) {
+  std::vector<std::string> parts;
+  for (const auto& entry : entries) parts.push_back(fmt::format("{} {}+{}", entry.name, entry.first, entry.length));
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+void require_alike(const SampleSource& source, const Dataset& dataset) {
+  const std::string expected = describe(source.entries), got = describe(dataset.entries());
+  if (got != expected || dataset.sequence_length() != source.sequence_length)
+    throw UsageError({"loader", fmt::format("a dataset of {} ({} tokens)", got, dataset.sequence_length()),
+                      fmt::format("{} ({} tokens)", expected, source.sequence_length),
+                      "blend datasets of one kind and length"});
+}
+
+}  // namespace
+
+Loader::Loader(const SampleSource& source, const LoaderOptions& options)
+    : entries_(source.entries),
+      sequence_length_(source.sequence_length),
+      width_(width_of(source.entries)),
+      options_(options) {
+  if (!options_.reads) return;
+  datasets_ = source.open();
+  std::vector<SampledSource> sampled;
+  for (const auto& [dataset, weight] : datasets_) {
+    require_alike(source, *dataset);
+    sampled.push_back({dataset->size(), weight});
+    samples_ += dataset->size();
+  }
+  sampler_.emplace(sampled, options_.shuffle, options_.seed);
+}
+
+torch::Tensor Loader::read(std::int64_t first, std::int64_t count) const {
+  if (!options_.reads) return torch::empty({count, width_}, torch::dtype(torch::kInt64).device(torch::kMeta));
+  torch::Tensor numbers = torch::empty({count, width_}, torch::kInt64);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto [source, sample] = sampler_->sample(first + i);
+    datasets_[static_cast<std::size_t>(source)].dataset->read(sample, numbers.data_ptr<std::int64_t>() + i * width_);
+  }
+  return numbers;
+}
+
+Batch Loader::batch(std::int64_t first, std::int64_t count) const {
+  const auto pieces = split_evenly(count, options_.replicas);
   const auto replica = static_cast<std::size_t>(options_.replica);
-  const auto [begin, end] =
-      replica < pieces.size() ? pieces[replica] : std::pair(options_.global_batch, options_.global_batch);
-  const std::int64_t length = dataset_->sequence_length();
-  torch::Tensor tokens = torch::empty({end - begin, length + 1}, torch::kInt64);
-  for (std::int64_t i = begin; i < end; ++i)
-    dataset_->read(sampler_.sample(step * options_.global_batch + i),
-                   tokens.data_ptr<std::int64_t>() + (i - begin) * (length + 1));
+  const auto [begin, end] = replica < pieces.size() ? pieces[replica] : std::pair(count, count);
+  const torch::Tensor numbers = read(first + begin, end - begin);
   Batch batch;
-  batch.tensors = {{"input_ids", tokens.narrow(1, 0, length).contiguous()},
-                   {"labels", tokens.narrow(1, 1, length).contiguous()}};
+  for (const auto& entry : entries_) {
+    const torch::Tensor part =
+        entry.length > 0 ? numbers.narrow(1, entry.first, entry.length) : numbers.select(1, entry.first);
+    batch.tensors.set(entry.name, part.contiguous());
+  }
   batch.samples = end - begin;
   batch.first_sample = begin;
-  batch.global_samples = options_.global_batch;
-  batch.tokens_per_sample = length;
+  batch.global_samples = count;
+  batch.tokens_per_sample = sequence_length_;
   return batch;
 }
 

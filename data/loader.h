@@ -1,7 +1,8 @@
-// This replica's part of every global batch.
+// This replica's part of any global batch.
 #pragma once
 
-#include <memory>
+#include <optional>
+#include <vector>
 
 #include "gantry/data/dataset.h"
 #include "gantry/data/sampler.h"
@@ -10,25 +11,34 @@
 namespace gantry {
 
 struct LoaderOptions {
-  std::int64_t global_batch = 1;
   int replicas = 1;
   int replica = 0;
   bool shuffle = true;
   std::uint64_t seed = 1;
+  bool reads = true;  // false: opens nothing, and gives batches without data
 };
 
 class Loader {
  public:
-  Loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options);
+  // Opens the source if it reads. UsageError for datasets whose entries are not the source's.
+  Loader(const SampleSource& source, const LoaderOptions& options);
 
-  // {input_ids, labels}, int64 [samples, sequence], of `step` from 0. The global batch is dealt to replicas as evenly
-  // as possible, in order.
-  Batch batch(std::int64_t step) const;
+  std::int64_t samples() const { return samples_; }  // of all datasets; 0 where it does not read
+
+  // The entries, int64 [samples, ...], of the global batch at positions first to first + count - 1 of the row of
+  // samples, which has no end. It is dealt to replicas as evenly as possible, in order. A loader that does not read
+  // gives tensors of those shapes on the meta device. Any thread may call it.
+  Batch batch(std::int64_t first, std::int64_t count) const;
 
  private:
-  std::shared_ptr<const Dataset> dataset_;
+  torch::Tensor read(std::int64_t first, std::int64_t count) const;
+
+  std::vector<SampleEntry> entries_;
+  std::int64_t sequence_length_, width_;  // width: numbers of a sample
   LoaderOptions options_;
-  Sampler sampler_;
+  std::vector<WeightedDataset> datasets_;
+  std::optional<BlendedSampler> sampler_;
+  std::int64_t samples_ = 0;
 };
 
 }  // namespace gantry

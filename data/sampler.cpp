@@ -6,6 +6,21 @@
 #include "gantry/tensors/philox.h"
 
 namespace gantry {
+namespace {
+
+std::vector<double> weights_of(const std::vector<SampledSource>& sources) {
+  std::vector<double> weights;
+  for (const auto& source : sources) weights.push_back(source.weight);
+  return weights;
+}
+
+// Sources of one size would be shuffled alike by one seed. The first source has the run's own.
+std::uint64_t seed_of(std::uint64_t seed, std::uint64_t source) {
+  constexpr std::uint64_t kSpread = 0x9E3779B97F4A7C15;
+  return seed + source * kSpread;
+}
+
+}  // namespace
 
 Permutation::Permutation(std::int64_t size, std::uint64_t seed, std::uint64_t epoch)
     : size_(static_cast<std::uint64_t>(size)),
@@ -31,6 +46,16 @@ std::int64_t Permutation::operator()(std::int64_t index) const {
 std::int64_t Sampler::sample(std::int64_t position) const {
   const std::int64_t epoch = position / size_, index = position % size_;
   return shuffle_ ? Permutation(size_, seed_, static_cast<std::uint64_t>(epoch))(index) : index;
+}
+
+BlendedSampler::BlendedSampler(const std::vector<SampledSource>& sources, bool shuffle, std::uint64_t seed)
+    : blend_(weights_of(sources)) {
+  for (std::size_t i = 0; i < sources.size(); ++i) samplers_.emplace_back(sources[i].size, shuffle, seed_of(seed, i));
+}
+
+SourceSample BlendedSampler::sample(std::int64_t position) const {
+  const BlendedItem item = blend_.item(position);
+  return {item.source, samplers_[static_cast<std::size_t>(item.source)].sample(item.index)};
 }
 
 std::vector<std::int64_t> DistributedSampler::indices() const {

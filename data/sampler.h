@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "gantry/data/corpus/blend.h"
+
 namespace gantry {
 
 // A permutation of 0 .. size - 1: a four-round Feistel network on Philox over the next even number of bits, walked
@@ -31,6 +33,30 @@ class Sampler {
   std::int64_t size_;
   bool shuffle_;
   std::uint64_t seed_;
+};
+
+// A sample of one of several sources.
+struct SourceSample {
+  int source = 0;
+  std::int64_t sample = 0;
+  bool operator==(const SourceSample&) const = default;
+};
+
+struct SampledSource {
+  std::int64_t size = 0;  // samples
+  double weight = 1;
+};
+
+// Weighted sources as one endless row: which source stands at a position is Blend's to say, and each source gives its
+// samples in the order of a Sampler of its own, starting over at its end.
+class BlendedSampler {
+ public:
+  BlendedSampler(const std::vector<SampledSource>& sources, bool shuffle, std::uint64_t seed);
+  SourceSample sample(std::int64_t position) const;
+
+ private:
+  Blend blend_;
+  std::vector<Sampler> samplers_;
 };
 
 struct DistributedSamplerOptions {

@@ -1,13 +1,38 @@
 #include "gantry/plugins/criterion.h"
 
-namespace gantry {
+#include "gantry/core/error.h"
 
-Criterion cross_entropy(const nn::CrossEntropyOptions& options, const std::string& logits, const std::string& labels) {
+namespace gantry {
+namespace {
+
+// Cross entropy against the labels that `aligned` takes from the microbatch.
+Criterion labelled_cross_entropy(const nn::CrossEntropyOptions& options, const std::string& logits,
+                                 std::function<torch::Tensor(const TensorDict& batch)> aligned) {
   return Criterion::on_split_outputs([=](const TensorDict& outputs, const TensorDict& batch,
                                          const SplitOutputs& split) {
     const auto dim = split.find(logits);
-    if (dim == split.end()) return nn::cross_entropy(outputs.at(logits), batch.at(labels), options);
-    return nn::cross_entropy(outputs.at(logits), batch.at(labels), *dim->second.group, dim->second.placement, options);
+    if (dim == split.end()) return nn::cross_entropy(outputs.at(logits), aligned(batch), options);
+    return nn::cross_entropy(outputs.at(logits), aligned(batch), *dim->second.group, dim->second.placement, options);
+  });
+}
+
+}  // namespace
+
+Criterion cross_entropy(const nn::CrossEntropyOptions& options, const std::string& logits, const std::string& labels) {
+  return labelled_cross_entropy(options, logits, [labels](const TensorDict& batch) { return batch.at(labels); });
+}
+
+Criterion causal_cross_entropy(const nn::CrossEntropyOptions& options, const std::string& logits,
+                               const std::string& labels) {
+  const std::int64_t ignored = options.ignore_index;
+  return labelled_cross_entropy(options, logits, [labels, ignored](const TensorDict& batch) {
+    const torch::Tensor given = batch.at(labels);
+    if (given.dim() != 2)
+      throw InputError({"causal loss", "'" + labels + "' is " + describe(given), "labels [B, S], one a token", ""});
+    const std::int64_t tokens = given.size(1);
+    torch::Tensor shifted = torch::full_like(given, ignored);
+    if (tokens > 1) shifted.narrow(1, 0, tokens - 1).copy_(given.narrow(1, 1, tokens - 1));
+    return shifted;
   });
 }
 

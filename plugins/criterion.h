@@ -52,6 +52,12 @@ class Criterion {
 Criterion cross_entropy(const nn::CrossEntropyOptions& options = {}, const std::string& logits = "logits",
                         const std::string& labels = "labels");
 
+// The same for labels that are not shifted yet (labels = input_ids, -100 where nothing counts), [B, S] against logits
+// [B, S, V]: the logits of a token are compared with the label of the next one, and the last token has none. What other
+// systems' causal models do with labels that they are given.
+Criterion causal_cross_entropy(const nn::CrossEntropyOptions& options = {}, const std::string& logits = "logits",
+                               const std::string& labels = "labels");
+
 // Where the answer to a question starts and ends: outputs[logits] [B, S, 2] against batch[start_positions] and
 // batch[end_positions] [B]. A position outside the sequence is not counted.
 Criterion answer_span_loss(const std::string& logits = "logits");

@@ -42,6 +42,15 @@ Recomputation recomputation_of(const std::string& name) {
   return name == "selective" ? Recomputation::kSelective : Recomputation::kNone;
 }
 
+// True where stages between the first and the last look at the samples themselves.
+bool reads_between(const Policy& policy, const std::vector<SampleEntry>& entries) {
+  for (const auto& read : policy.entries_between()) {
+    const auto is_read = [&](const SampleEntry& entry) { return read == "*" || read == entry.name; };
+    if (std::any_of(entries.begin(), entries.end(), is_read)) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 HybridParallelPlugin::HybridParallelPlugin(World& world, Config config)
@@ -80,7 +89,7 @@ Boosted HybridParallelPlugin::boost(BoostRequest request) {
     keep_held_parameters(*request.optimizer, module);
     boosted.optimizer = boost_optimizer(request.optimizer, *state, std::move(shared));
   }
-  if (boosted.loader) boosted.loader->distribute(mesh_.size("dp"), mesh_.coordinate("dp"));
+  if (boosted.loader) distribute(*boosted.loader, boosted);
   state->state = std::make_unique<OptimizerState>(*state->model, boosted.optimizer, stages_);
   models_.push_back(std::move(state));
   return boosted;
@@ -105,6 +114,14 @@ std::shared_ptr<BoostedOptimizer> HybridParallelPlugin::boost_optimizer(
   if (config_.precision == "float16") rules.scaled = config_.loss_scale;
   return std::make_shared<BoostedOptimizer>(optimizer, state.gradients, std::move(masters), mesh_, stages_.stages(),
                                             rules);
+}
+
+void HybridParallelPlugin::distribute(DataLoader& loader, const Boosted& boosted) {
+  const bool at_an_end = stages_.holds_first() || stages_.holds_last();
+  const bool reads = at_an_end || reads_between(boosted.model->stage_module().policy(), loader.entries());
+  loader.distribute(mesh_.size("dp"), mesh_.coordinate("dp"), reads);
+  const double samples = reads ? static_cast<double>(loader.samples()) : 0;
+  loader.set_samples(static_cast<std::int64_t>(all_reduce_number(mesh_["pp"], samples, ReduceOp::kMax)));
 }
 
 HybridParallelPlugin::ModelState& HybridParallelPlugin::state_of(const Boosted& boosted) {

@@ -25,6 +25,10 @@ class HybridParallelPlugin final : public Plugin {
   // world.
   void audit(Boosted& boosted);
 
+  // Has this rank read its replica's part of a further loader's batches, as boost does with its own: only where its
+  // stages need the data. Collective over pp.
+  void distribute(DataLoader& loader, const Boosted& boosted);
+
   ProcessGroupMesh& mesh() { return mesh_; }
   const PipelineStageManager& stages() const { return stages_; }
   // Called for each action of a step with its times, until replaced. For timelines.

@@ -14,6 +14,7 @@ class BertPolicy final : public PolicyFor<models::BertImpl> {
   SharedParameters shared_parameters(const models::BertImpl& model) const override;
   std::vector<SplitOutput> split_outputs(const models::BertImpl& model) const override;
   TensorDict forward(models::BertImpl& model, const StageContext& stage, TensorDict input) const override;
+  std::vector<std::string> entries_between() const override { return {"attention_mask"}; }
 };
 
 }  // namespace gantry

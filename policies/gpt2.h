@@ -14,6 +14,7 @@ class Gpt2Policy final : public PolicyFor<models::Gpt2Impl> {
   SharedParameters shared_parameters(const models::Gpt2Impl& model) const override;
   std::vector<SplitOutput> split_outputs(const models::Gpt2Impl& model) const override;
   TensorDict forward(models::Gpt2Impl& model, const StageContext& stage, TensorDict input) const override;
+  std::vector<std::string> entries_between() const override { return {"attention_mask"}; }
 };
 
 }  // namespace gantry

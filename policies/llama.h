@@ -14,6 +14,7 @@ class LlamaPolicy final : public PolicyFor<models::LlamaImpl> {
   SharedParameters shared_parameters(const models::LlamaImpl& model) const override;
   std::vector<SplitOutput> split_outputs(const models::LlamaImpl& model) const override;
   TensorDict forward(models::LlamaImpl& model, const StageContext& stage, TensorDict input) const override;
+  std::vector<std::string> entries_between() const override { return {"attention_mask"}; }
 };
 
 }  // namespace gantry

@@ -106,6 +106,9 @@ class Policy {
   // else what the previous stage returned.
   virtual TensorDict forward(torch::nn::Module& model, const StageContext& stage, TensorDict input) const = 0;
   virtual void postprocess(torch::nn::Module& model) const;
+  // Entries of the microbatch that forward() reads by StageContext::batch() on stages between the first and the last.
+  // Ranks that hold no other stages read their samples only for these. "*", the default: they may be any.
+  virtual std::vector<std::string> entries_between() const { return {"*"}; }
 };
 
 // A policy for one model class (the Impl class of TORCH_MODULE): each part takes the model by its type.

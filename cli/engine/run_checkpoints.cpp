@@ -29,8 +29,7 @@ std::int64_t RunCheckpoints::resume(Boosted& boosted) {
   folder = require_checkpoint(folder);
   const auto info = read_checkpoint_info(folder);
   load_checkpoint(folder, plugin_.state(boosted), plugin_.mesh());
-  first_step_ = info.step + 1;
-  note_data_cursor(info);
+  seek_data(info, *boosted.loader);
   if (world_.is_main()) {
     fmt::print("resuming from {} at step {}\n", folder, info.step);
     warn_of_threads(info);
@@ -38,14 +37,12 @@ std::int64_t RunCheckpoints::resume(Boosted& boosted) {
   return info.step;
 }
 
-void RunCheckpoints::note_data_cursor(const CheckpointInfo& info) {
-  first_batch_ = info.step;
+void RunCheckpoints::seek_data(const CheckpointInfo& info, DataLoader& loader) const {
   const nlohmann::json data = info.progress.value("data", nlohmann::json::object());
-  if (!data.is_object() || !data.contains("samples")) return;
+  if (!data.is_object() || !data.contains("samples")) return loader.seek(info.step * config_.data.batch_size);
   const auto samples = count_in(data["samples"]);
   if (!samples) throw CheckpointError({info.path, "has a data cursor that is no count", "", "use another"});
-  // Samples that are left of a batch begun with another size are passed over.
-  first_batch_ = (*samples + config_.data.batch_size - 1) / config_.data.batch_size;
+  loader.seek(*samples);
 }
 
 void RunCheckpoints::warn_of_threads(const CheckpointInfo& info) const {
@@ -70,7 +67,7 @@ void RunCheckpoints::after_step(std::int64_t step, bool last, double lr, Boosted
                             .keep = config_.checkpoint.keep,
                             .threads_per_rank = at::get_num_threads(),
                             .progress = {{"learning_rate", lr},
-                                         {"data", {{"samples", (batch_of(step) + 1) * config_.data.batch_size}}},
+                                         {"data", {{"samples", boosted.loader->position()}}},
                                          {"random", {{"seed", config_.train.seed}, {"step", step}}}},
                             .user = nlohmann::json::object()};
   writer_->save(request, plugin_.state(boosted));

@@ -12,14 +12,13 @@ namespace gantry::cli {
 
 class RunCheckpoints {
  public:
-  // Takes the lock of checkpoint.path, if there is one. Collective over the world, as every member but batch_of.
+  // Takes the lock of checkpoint.path, if there is one. Collective over the world, as every member.
   RunCheckpoints(World& world, const Config& config, HybridParallelPlugin& plugin);
 
-  // Loads what checkpoint.resume says into `boosted` and returns the steps that were done before; rank 0 says which
-  // checkpoint, and why newer ones were passed over. CheckpointError for damage, before anything else happens.
+  // Loads what checkpoint.resume says into `boosted`, whose loader goes on with the first sample that was not seen yet
+  // (whatever batch size and replicas there were and are), and returns the steps that were done before; rank 0 says
+  // which checkpoint, and why newer ones were passed over. CheckpointError for damage, before anything else happens.
   std::int64_t resume(Boosted& boosted);
-  // The loader's batch of a step, from 1: the run goes on where the data stood, also with another batch size.
-  std::int64_t batch_of(std::int64_t step) const { return first_batch_ + step - first_step_; }
   // Saves where this step is one to save at, or is `last`; also reports a save in the background that has failed.
   void after_step(std::int64_t step, bool last, double lr, Boosted& boosted);
   // True on every rank if any rank's process was asked to stop. False without checkpoints.
@@ -28,15 +27,13 @@ class RunCheckpoints {
   std::string finish();
 
  private:
-  void note_data_cursor(const CheckpointInfo& info);
+  void seek_data(const CheckpointInfo& info, DataLoader& loader) const;
   void warn_of_threads(const CheckpointInfo& info) const;
 
   World& world_;
   const Config& config_;
   HybridParallelPlugin& plugin_;
   std::unique_ptr<CheckpointWriter> writer_;  // null without checkpoint.path
-  std::int64_t first_step_ = 1;               // of this run
-  std::int64_t first_batch_ = 0;
 };
 
 }  // namespace gantry::cli

@@ -87,7 +87,7 @@ class TrainingRun {
     auto loader = build_loader(config_);
     boosted_ = booster_.boost(model, optimizer, build_criterion(config_), loader, build_lr_schedule(config_));
     held_out_ = build_evaluation_loader(config_);
-    if (held_out_) held_out_->distribute(plugin_->mesh().size("dp"), plugin_->mesh().coordinate("dp"));
+    if (held_out_) plugin_->distribute(*held_out_, boosted_);
     const auto fresh = load_weights(config_, boosted_, plugin_->mesh());
     if (!world_.is_main()) return;
     if (!fresh.empty()) fmt::print("new in this model, with first values: {}\n", fmt::join(fresh, ", "));
@@ -102,7 +102,7 @@ class TrainingRun {
     timeline_.begin();
     const double lr = boosted_.lr_schedule->at(step);
     boosted_.optimizer->set_lr(lr);
-    const Batch batch = boosted_.loader->batch(checkpoints_.batch_of(step));
+    const Batch batch = boosted_.loader->next();
     const StepResult result = booster_.execute_pipeline(batch, boosted_, {.return_loss = true, .broadcast_loss = true});
     timeline_.end(batch.samples);
     const double norm = boosted_.optimizer->grad_norm();

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "gantry/core/error.h"
+#include "gantry/data/corpus/megatron_writer.h"
 #include "gantry/data/data_loader.h"
 
 namespace gantry {
@@ -27,7 +28,9 @@ class Files : public ::testing::Test {
 
 std::string fault_of(const DataConfig& config, std::int64_t vocabulary) {
   try {
-    open_dataset(config, vocabulary);
+    const auto data = open_dataset(config, vocabulary);
+    std::vector<std::int64_t> tokens(static_cast<std::size_t>(config.sequence_length) + 1);
+    data->read(data->size() - 1, tokens.data());
   } catch (const InputError& error) {
     return error.what();
   }
@@ -36,11 +39,14 @@ std::string fault_of(const DataConfig& config, std::int64_t vocabulary) {
 
 TEST_F(Files, TextReadsBytesOfFilesFoldersAndGlobs) {
   write("b.txt", "defgh");
+  write("aa.txt", "");
   write("a.txt", "abc");
   for (const std::string& path : {folder_.string(), (folder_ / "*.txt").string()}) {
     const auto data = open_dataset({.format = "text", .path = path, .sequence_length = 3}, 256);
     ASSERT_EQ(data->size(), 2);
     std::int64_t tokens[4];
+    data->read(0, tokens);  // over the end of a file
+    EXPECT_EQ(std::vector<std::int64_t>(tokens, tokens + 4), (std::vector<std::int64_t>{'a', 'b', 'c', 'd'}));
     data->read(1, tokens);
     EXPECT_EQ(std::vector<std::int64_t>(tokens, tokens + 4), (std::vector<std::int64_t>{'d', 'e', 'f', 'g'}));
   }
@@ -62,17 +68,72 @@ TEST_F(Files, BadDataIsRefusedWithTheArithmetic) {
             std::string::npos);
 }
 
-TEST(Sampler, EverySampleOnceAnEpochInAnotherOrder) {
-  for (const std::int64_t size : {1, 2, 3, 5, 17, 64, 1000, 1025}) {
-    const Sampler sampler(size, true, 9);
-    std::vector<std::int64_t> first, second;
-    for (std::int64_t i = 0; i < size; ++i)
-      first.push_back(sampler.sample(i)), second.push_back(sampler.sample(size + i));
-    EXPECT_EQ(std::set(first.begin(), first.end()).size(), static_cast<std::size_t>(size));
-    EXPECT_EQ(std::set(second.begin(), second.end()).size(), static_cast<std::size_t>(size));
-    if (size > 10) EXPECT_NE(first, second);
+// Three sources of 12 tokens, made of 1, 2 and 3.
+TEST_F(Files, SourcesAreBlendedByWeightInEveryTokenFormat) {
+  DataConfig config{.sequence_length = 3};
+  const auto add = [&](const std::string& format, int source) {
+    const std::string name = format + std::to_string(source);
+    const auto token = static_cast<char>(source);
+    std::string path = write(name, std::string(12, token));
+    if (format == "tokens") {
+      std::string wide;
+      for (int i = 0; i < 12; ++i) wide += {token, '\0'};
+      path = write(name, wide);
+    }
+    if (format == "megatron") {
+      MegatronWriter writer(path, TokenType::kUint16);
+      writer.append_sequence(std::vector<std::int64_t>(12, source));
+      writer.end_document();
+      writer.finish();
+    }
+    config.sources.push_back({path, source == 1 ? 0.5 : 0.25});
+  };
+  for (const std::string format : {"text", "tokens", "megatron"}) {
+    config.format = format;
+    config.sources.clear();
+    for (int source = 1; source <= 3; ++source) add(format, source);
+    DataLoader loader(sample_source(config, 256), {.global_batch = 16});
+    EXPECT_EQ(loader.samples(), 9);
+    const torch::Tensor ids = loader.next().tensors.at("input_ids").select(1, 0);
+    for (int source = 1; source <= 3; ++source)
+      EXPECT_EQ((ids == source).sum().item<std::int64_t>(), source == 1 ? 8 : 4) << format << source;
   }
-  EXPECT_EQ(Sampler(5, false, 1).sample(12), 2);
+}
+
+TEST_F(Files, BadSourcesAreNamed) {
+  const auto fault = [&](const std::string& format, const std::string& path, std::int64_t vocabulary) -> std::string {
+    const DataConfig config{
+        .format = format, .sources = {{write("good", "some text"), 1}, {path, 1}}, .sequence_length = 3};
+    try {
+      DataLoader(sample_source(config, vocabulary), {.global_batch = 4}).next();
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  EXPECT_NE(fault("text", (folder_ / "none").string(), 256).find("data.sources[1].path: '"), std::string::npos);
+  EXPECT_NE(fault("text", write("short", "abc"), 256).find("short: has 3 tokens; expected at least sequence_length 3"),
+            std::string::npos);
+  MegatronWriter writer((folder_ / "m").string(), TokenType::kUint16);
+  writer.append_sequence(std::vector<std::int64_t>{1, 2, 300, 4, 5, 6, 7});
+  writer.end_document();
+  writer.finish();
+  DataConfig config{.format = "megatron", .path = (folder_ / "m").string(), .sequence_length = 3};
+  EXPECT_NO_THROW(DataLoader(sample_source(config, 301), {.global_batch = 4}).next());
+  for (const int prefetch : {0, 2}) {
+    DataLoader loader(sample_source(config, 300), {.global_batch = 4, .prefetch = prefetch});
+    try {
+      loader.next();
+      ADD_FAILURE();
+    } catch (const InputError& error) {
+      EXPECT_NE(std::string(error.what()).find("token 300 at place 2 of sequence 0 is outside"), std::string::npos)
+          << error.what();
+    }
+  }
+  config.sequence_length = 7;
+  EXPECT_NE(fault_of(config, 400).find("has 7 tokens; expected at least sequence_length 7 + 1 = 8"), std::string::npos);
+  config.path = (folder_ / "nothing").string();
+  EXPECT_NE(fault_of(config, 400).find("nothing.idx"), std::string::npos);
 }
 
 TEST(Acceptance, A4SamplerIsDisjointOverReplicasAndCoversTheDataset) {

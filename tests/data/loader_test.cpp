@@ -1,0 +1,183 @@
+// The loader: its cursor, batches prepared ahead, ranks that read nothing, a shorter last batch.
+#include <atomic>
+#include <chrono>
+#include <gtest/gtest.h>
+
+#include "gantry/core/error.h"
+#include "gantry/data/data_loader.h"
+
+namespace gantry {
+namespace {
+
+// Sample i is the numbers i, i, ...; sample `broken` can't be read.
+class Numbers final : public Dataset {
+ public:
+  explicit Numbers(std::int64_t size, std::int64_t broken = -1) : size_(size), broken_(broken) {}
+  std::int64_t size() const override { return size_; }
+  std::int64_t sequence_length() const override { return 3; }
+  void read(std::int64_t index, std::int64_t* tokens) const override {
+    ++reads;
+    if (index == broken_) throw InputError("sample " + std::to_string(index) + " is broken");
+    std::fill_n(tokens, 4, index);
+  }
+  mutable std::atomic<int> reads{0};
+
+ private:
+  std::int64_t size_, broken_;
+};
+
+std::vector<std::int64_t> samples_of(const Batch& batch) {
+  const torch::Tensor first = batch.tensors.at("input_ids").select(1, 0).contiguous();
+  return {first.data_ptr<std::int64_t>(), first.data_ptr<std::int64_t>() + first.size(0)};
+}
+
+// `steps` global batches from where the loaders of all replicas stand, put together.
+std::vector<std::int64_t> run(const std::shared_ptr<const Dataset>& data, DataLoaderOptions options, int replicas,
+                              int steps, std::int64_t& position) {
+  std::vector<std::int64_t> seen;
+  std::vector<DataLoader> loaders;
+  for (int replica = 0; replica < replicas; ++replica) {
+    loaders.emplace_back(data, options);
+    loaders.back().distribute(replicas, replica);
+    loaders.back().seek(position);
+  }
+  for (int step = 0; step < steps; ++step)
+    for (auto& loader : loaders)
+      for (const auto sample : samples_of(loader.next())) seen.push_back(sample);
+  for (const auto& loader : loaders) EXPECT_EQ(loader.position(), loaders.front().position());
+  position = loaders.front().position();
+  return seen;
+}
+
+TEST(DataLoader, TheCursorGoesOnExactlyWithOtherBatchesAndReplicas) {
+  const auto data = std::make_shared<Numbers>(101);
+  for (const int prefetch : {0, 3}) {
+    std::int64_t position = 0;
+    std::vector<std::int64_t> seen;
+    const auto go_on = [&](std::int64_t batch, int replicas, int steps) {
+      for (const auto sample : run(data, {.global_batch = batch, .prefetch = prefetch}, replicas, steps, position))
+        seen.push_back(sample);
+    };
+    go_on(8, 1, 3);   // 24
+    go_on(4, 2, 3);   // 36
+    go_on(10, 3, 2);  // 56: 36 is no multiple of 10
+    go_on(7, 2, 1);   // 63
+    go_on(50, 4, 2);  // 163: over the end of the data
+    EXPECT_EQ(position, 163);
+    std::int64_t from_start = 0;
+    EXPECT_EQ(seen, run(data, {.global_batch = 1}, 1, 163, from_start));
+  }
+}
+
+TEST(DataLoader, PrefetchedBatchesAreTheSame) {
+  const auto data = std::make_shared<Numbers>(50);
+  DataLoader plain(data, {.global_batch = 6, .seed = 3});
+  for (const int depth : {1, 2, 7}) {
+    DataLoader ahead(data, {.global_batch = 6, .seed = 3, .prefetch = depth});
+    plain.seek(0);
+    for (int step = 0; step < 30; ++step) {
+      const Batch expected = plain.next(), got = ahead.next();
+      EXPECT_TRUE(torch::equal(got.tensors.at("labels"), expected.tensors.at("labels")));
+      EXPECT_EQ(ahead.position(), plain.position());
+    }
+    ahead.seek(12);  // drops what was prepared
+    EXPECT_EQ(samples_of(ahead.next()), samples_of(plain.batch(2)));
+  }
+}
+
+TEST(DataLoader, AFaultIsReportedAtItsBatchAndAgain) {
+  const auto data = std::make_shared<Numbers>(40, 17);
+  for (const int prefetch : {0, 4}) {
+    DataLoader loader(data, {.global_batch = 5, .shuffle = false, .prefetch = prefetch});
+    for (int step = 0; step < 3; ++step) EXPECT_EQ(samples_of(loader.next()).front(), 5 * step);
+    EXPECT_THROW(loader.next(), InputError);
+    EXPECT_THROW(loader.next(), InputError);
+    EXPECT_EQ(loader.position(), 15);
+    loader.seek(20);
+    EXPECT_EQ(samples_of(loader.next()).front(), 20);
+  }
+}
+
+TEST(DataLoader, PreparesNoMoreThanAskedForAndEndsAtOnce) {
+  const auto data = std::make_shared<Numbers>(1000);
+  {
+    DataLoader loader(data, {.global_batch = 10, .prefetch = 3});
+    loader.next();
+    for (int i = 0; i < 200 && data->reads < 40; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_EQ(data->reads, 40);  // the one that was taken, and three
+  }
+  for (int i = 0; i < 200; ++i) {
+    DataLoader loader(data, {.global_batch = 2, .prefetch = 2});
+    if (i % 2 == 0) loader.next();
+  }
+}
+
+TEST(DataLoader, ARankThatDoesNotReadOpensNothingAndKnowsTheShapes) {
+  bool opened = false;
+  const SampleSource source{next_token_entries(3), 3, [&] {
+                              opened = true;
+                              return std::vector<WeightedDataset>{{std::make_shared<Numbers>(20), 1}};
+                            }};
+  DataLoader middle(source, {.global_batch = 7, .prefetch = 2, .keep_last = true}),
+      first(source, {.global_batch = 7, .keep_last = true});
+  middle.distribute(2, 1, /*reads=*/false);
+  EXPECT_FALSE(opened);
+  EXPECT_THROW(middle.steps(), UsageError);
+  first.distribute(2, 1);
+  EXPECT_TRUE(opened);
+  middle.set_samples(first.samples());
+  EXPECT_EQ(middle.steps(), 3);
+  for (int step = 0; step < 4; ++step) {
+    const Batch there = first.next(), here = middle.next();
+    EXPECT_EQ(here.samples, there.samples);
+    EXPECT_EQ(here.first_sample, there.first_sample);
+    EXPECT_EQ(here.global_samples, step % 3 == 2 ? 6 : 7);
+    EXPECT_EQ(here.tokens_per_sample, 3);
+    for (const char* name : {"input_ids", "labels"}) {
+      EXPECT_TRUE(here.tensors.at(name).is_meta());
+      EXPECT_EQ(here.tensors.at(name).sizes(), there.tensors.at(name).sizes());
+    }
+    EXPECT_EQ(middle.position(), first.position());
+  }
+}
+
+TEST(DataLoader, AnEpochMayEndWithAShorterBatch) {
+  const auto data = std::make_shared<Numbers>(10);
+  DataLoader loader(data, {.global_batch = 4, .shuffle = false, .keep_last = true});
+  EXPECT_EQ(loader.steps(), 3);
+  std::vector<std::int64_t> seen;
+  for (auto& batch : loader)
+    for (const auto sample : samples_of(batch)) seen.push_back(sample);
+  EXPECT_EQ(seen, (std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
+  EXPECT_EQ(samples_of(loader.batch(2)), (std::vector<std::int64_t>{8, 9}));
+  EXPECT_EQ(samples_of(loader.batch(3)), (std::vector<std::int64_t>{0, 1, 2, 3}));
+  loader.distribute(3, 2);
+  EXPECT_EQ(loader.batch(2).samples, 0);  // two samples for three replicas
+  EXPECT_EQ(loader.batch(2).global_samples, 2);
+  EXPECT_EQ(DataLoader(data, {.global_batch = 4, .steps = 2, .keep_last = true}).steps(), 2);
+  EXPECT_EQ(DataLoader(data, {.global_batch = 4, .steps = 9, .keep_last = true}).steps(), 3);
+  EXPECT_EQ(DataLoader(data, {.global_batch = 40, .keep_last = true}).batch(0).samples, 10);
+}
+
+class Pairs final : public Dataset {
+ public:
+  std::int64_t size() const override { return 1; }
+  std::int64_t sequence_length() const override { return 3; }
+  std::vector<SampleEntry> entries() const override { return {{"input_ids", 0, 3}, {"label", 3}}; }
+  void read(std::int64_t, std::int64_t* numbers) const override { std::fill_n(numbers, 4, 1); }
+};
+
+TEST(DataLoader, EntriesAreAsTheDatasetSays) {
+  const Batch batch = DataLoader(std::make_shared<Pairs>(), {.global_batch = 2}).next();
+  EXPECT_EQ(batch.tensors.at("input_ids").sizes(), (torch::IntArrayRef{2, 3}));
+  EXPECT_EQ(batch.tensors.at("label").sizes(), (torch::IntArrayRef{2}));
+  const SampleSource mixed{
+      next_token_entries(3), 3, [] {
+        return std::vector<WeightedDataset>{{std::make_shared<Numbers>(20), 1}, {std::make_shared<Pairs>(), 1}};
+      }};
+  EXPECT_THROW(DataLoader(mixed, {}).next(), UsageError);
+}
+
+}  // namespace
+}  // namespace gantry

@@ -1,0 +1,120 @@
+// Which ranks read the samples, and that the numbers don't depend on it.
+#include <gtest/gtest.h>
+#include <mutex>
+#include <set>
+
+#include "gantry/booster/recipe.h"
+#include "gantry/comm/launch.h"
+#include "ranks.h"
+
+namespace gantry::testing {
+namespace {
+
+constexpr double kTolerance = 1e-10;
+constexpr std::int64_t kTokens = 6;
+
+class Congruence final : public Dataset {
+ public:
+  explicit Congruence(bool masked) : masked_(masked) {}
+  std::int64_t size() const override { return 13; }
+  std::int64_t sequence_length() const override { return kTokens; }
+  std::vector<SampleEntry> entries() const override {
+    auto entries = next_token_entries(kTokens);
+    if (masked_) entries.push_back({"attention_mask", kTokens + 1, kTokens});
+    return entries;
+  }
+  void read(std::int64_t index, std::int64_t* numbers) const override {
+    for (std::int64_t i = 0; i <= kTokens; ++i) numbers[i] = (index * 17 + i * i * 5) % 29;
+    if (!masked_) return;
+    for (std::int64_t i = 0; i < kTokens; ++i) numbers[kTokens + 1 + i] = i < kTokens - index % 3;
+  }
+
+ private:
+  bool masked_;
+};
+
+struct Outcome {
+  std::vector<double> losses;  // of training, then of a pass over held-out samples
+  std::set<int> readers;       // world ranks that opened the data
+};
+
+Outcome run(const Layout& layout, const std::string& schedule, bool masked, int prefetch) {
+  Config config = layout_config(layout);
+  config.model.policy = "gpt2";
+  config.model.config_json =
+      R"({"n_layer": 4, "n_head": 2, "n_embd": 8, "vocab_size": 29, "n_positions": 6, "resid_pdrop": 0.2})";
+  config.precision = "float64";
+  config.schedule.name = schedule;
+  config.schedule.chunks = schedule == "zb_v" ? 2 : 1;
+  config.schedule.microbatches = 2;
+  config.comm.threads_per_rank = 1;
+  Outcome all;
+  std::mutex mutex;
+  const int code = launch(config, [&](World& world) {
+    const SampleSource source{Congruence(masked).entries(), kTokens, [&] {
+                                const std::lock_guard lock(mutex);
+                                all.readers.insert(world.rank());
+                                return std::vector<WeightedDataset>{{std::make_shared<Congruence>(masked), 1}};
+                              }};
+    auto* plugin = new HybridParallelPlugin(world, config);
+    Booster booster{std::unique_ptr<Plugin>(plugin)};
+    auto model = build_model(config);
+    auto boosted =
+        booster.boost(model, build_optimizer(config, *model), cross_entropy(),
+                      std::make_shared<DataLoader>(source, DataLoaderOptions{.global_batch = 5, .prefetch = prefetch}));
+    DataLoader held_out(source, {.global_batch = 4, .shuffle = false, .keep_last = true});
+    plugin->distribute(held_out, boosted);
+    std::vector<double> losses;
+    for (auto& batch : *boosted.loader) {  // two steps: all ranks must know that
+      losses.push_back(*booster.execute_pipeline(batch, boosted, {.broadcast_loss = true}).loss);
+      boosted.optimizer->step();
+      boosted.optimizer->zero_grad();
+    }
+    for (std::int64_t i = 0; i < held_out.steps(); ++i)  // 4, 4, 4 and 1: fewer than there are replicas
+      losses.push_back(
+          *booster.execute_pipeline(held_out.batch(i), boosted, {.broadcast_loss = true, .forward_only = true}).loss);
+    // A batch of the user's own, whole on all ranks, of a shape that the loader gave before.
+    Batch own = make_batch(held_out.batch(0).tensors);
+    for (auto& [name, tensor] : own.tensors) tensor = torch::ones({own.samples, kTokens}, torch::kInt64);
+    losses.push_back(*booster.execute_pipeline(own, boosted, {.broadcast_loss = true, .forward_only = true}).loss);
+    const std::lock_guard lock(mutex);
+    if (world.is_main()) all.losses = losses;
+  });
+  EXPECT_EQ(code, 0);
+  return all;
+}
+
+void expect_equal(const Outcome& expected, const Outcome& actual, const std::string& label) {
+  ASSERT_EQ(actual.losses.size(), expected.losses.size()) << label;
+  for (std::size_t i = 0; i < expected.losses.size(); ++i)
+    EXPECT_NEAR(actual.losses[i], expected.losses[i], kTolerance) << label << " " << i;
+}
+
+TEST(LoaderRanks, StagesBetweenReadNothing) {
+  const Outcome expected = run({}, "1f1b", false, 0);
+  EXPECT_EQ(expected.losses.size(), 7u);
+  const Outcome three = run({.pipeline = 3}, "1f1b", false, 2);
+  EXPECT_EQ(three.readers, (std::set<int>{0, 2}));
+  expect_equal(expected, three, "pp 3");
+  const Outcome wide = run({.pipeline = 4, .data = 2}, "1f1b", false, 0);
+  EXPECT_EQ(wide.readers, (std::set<int>{0, 1, 6, 7}));
+  expect_equal(expected, wide, "pp 4, dp 2");
+  const Outcome tensor = run({.pipeline = 3, .tensor = 2}, "zb_h1", false, 1);
+  EXPECT_EQ(tensor.readers, (std::set<int>{0, 1, 4, 5}));
+  expect_equal(expected, tensor, "pp 3, tp 2");
+}
+
+TEST(LoaderRanks, ARankWithBothEndsReadsAlone) {
+  const Outcome v = run({.pipeline = 2}, "zb_v", false, 0);
+  EXPECT_EQ(v.readers, (std::set<int>{0}));
+  expect_equal(run({}, "1f1b", false, 0), v, "zb_v");
+}
+
+TEST(LoaderRanks, AnAttentionMaskIsReadByAllStages) {
+  const Outcome masked = run({.pipeline = 3}, "1f1b", true, 2);
+  EXPECT_EQ(masked.readers, (std::set<int>{0, 1, 2}));
+  expect_equal(run({}, "1f1b", true, 0), masked, "masked");
+}
+
+}  // namespace
+}  // namespace gantry::testing
