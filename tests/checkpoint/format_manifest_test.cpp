@@ -7,6 +7,7 @@
 #include <random>
 
 #include "gantry/checkpoint/format/catalog.h"
+#include "gantry/checkpoint/format/files.h"
 #include "gantry/checkpoint/format/find.h"
 #include "gantry/checkpoint/format/manifest.h"
 #include "gantry/checkpoint/format/model_files.h"
