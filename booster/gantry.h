@@ -3,8 +3,11 @@
 
 #include "gantry/booster/booster.h"
 #include "gantry/booster/initialize.h"
+#include "gantry/booster/parallelized_model.h"
 #include "gantry/booster/plugin_library.h"
 #include "gantry/booster/recipe.h"
+#include "gantry/checkpoint/checkpoint.h"
+#include "gantry/checkpoint/writer.h"
 #include "gantry/comm/autograd_collectives.h"
 #include "gantry/comm/launch.h"
 #include "gantry/core/config.h"

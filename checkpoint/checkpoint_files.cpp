@@ -10,9 +10,10 @@ const SafetensorsFile& CheckpointFiles::open(const std::string& name) {
   if (file) return *file;
   try {
     auto opened = std::make_unique<SafetensorsFile>(folder_ + "/" + name);
-    check_file_slices(manifest_, name, opened->stored());
+    if (manifest_) check_file_slices(*manifest_, name, opened->stored());
     file = std::move(opened);
   } catch (const InputError& error) {
+    if (!manifest_) throw;
     throw CheckpointError(error.what());
   }
   return *file;

@@ -13,8 +13,10 @@ namespace gantry {
 
 class CheckpointFiles {
  public:
-  // Hashes are the caller's to check first. `manifest` must outlive this.
-  CheckpointFiles(std::string folder, const Manifest& manifest) : folder_(std::move(folder)), manifest_(manifest) {}
+  // Hashes are the caller's to check first. `manifest` must outlive this; without one the files are not compared with
+  // it, and their faults are InputErrors.
+  explicit CheckpointFiles(std::string folder, const Manifest* manifest = nullptr)
+      : folder_(std::move(folder)), manifest_(manifest) {}
 
   // Fills `target`, which is `ranges` along `dim` of the tensor (all of it for -1). CheckpointError for a file that
   // does not hold what the manifest says.
@@ -25,7 +27,7 @@ class CheckpointFiles {
   const SafetensorsFile& open(const std::string& name);
 
   std::string folder_;
-  const Manifest& manifest_;
+  const Manifest* manifest_;
   std::map<std::string, std::unique_ptr<SafetensorsFile>> files_;
 };
 

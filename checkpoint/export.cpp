@@ -99,17 +99,11 @@ void save_hugging_face(const std::string& directory, const json& config, const s
   write_text_durably(directory + "/config.json", whole.dump(2) + "\n");
 }
 
-void export_checkpoint(const std::string& folder, const std::string& directory, const ExportOptions& options) {
-  const Manifest manifest = read_manifest(folder);
-  for (const auto& [name, file] : manifest.files) check_file_hash(folder, name, file);
-  const auto& family = models::families().at(manifest.policy);
-  CheckpointFiles files(folder, manifest);
+std::vector<ExportTensor> hugging_face_tensors(const std::vector<models::TensorName>& names, CheckpointFiles& files,
+                                               const std::function<const ManifestTensor&(const std::string&)>& find) {
   std::vector<ExportTensor> tensors;
-  for (const auto& name : family.tensor_names(manifest.model_config)) {
-    const auto found = manifest.tensors.find("model/" + name.name);
-    if (found == manifest.tensors.end())
-      throw CheckpointError({folder, "has no parameter '" + name.name + "'", "those of its model", ""});
-    const ManifestTensor& tensor = found->second;
+  for (const auto& name : names) {
+    const ManifestTensor& tensor = find(name.name);
     std::vector<std::int64_t> shape = tensor.shape;
     if (name.transposed) std::reverse(shape.begin(), shape.end());
     const auto read = [&files, &tensor, turned = name.transposed] {
@@ -120,6 +114,21 @@ void export_checkpoint(const std::string& folder, const std::string& directory, 
     tensors.push_back({name.hugging_face, shape, type, read});
     for (const auto& copy : name.copies) tensors.push_back({copy, shape, type, read});
   }
+  return tensors;
+}
+
+void export_checkpoint(const std::string& folder, const std::string& directory, const ExportOptions& options) {
+  const Manifest manifest = read_manifest(folder);
+  for (const auto& [name, file] : manifest.files) check_file_hash(folder, name, file);
+  const auto& family = models::families().at(manifest.policy);
+  CheckpointFiles files(folder, &manifest);
+  const auto find = [&](const std::string& name) -> const ManifestTensor& {
+    const auto found = manifest.tensors.find("model/" + name);
+    if (found == manifest.tensors.end())
+      throw CheckpointError({folder, "has no parameter '" + name + "'", "those of its model", ""});
+    return found->second;
+  };
+  const auto tensors = hugging_face_tensors(family.tensor_names(manifest.model_config), files, find);
   save_hugging_face(directory, family.hugging_face_config(manifest.model_config), tensors, options);
 }
 

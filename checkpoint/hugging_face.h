@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "gantry/checkpoint/safetensors.h"
+#include "gantry/checkpoint/checkpoint_files.h"
 #include "gantry/models/model_family.h"
 #include "gantry/tensors/state_source.h"
 
@@ -44,6 +44,10 @@ struct ExportOptions {
 // memory. UsageError where the directory has a model in the other of the two forms; ResourceError.
 void save_hugging_face(const std::string& directory, const nlohmann::json& config,
                        const std::vector<ExportTensor>& tensors, const ExportOptions& options = {});
+
+// The tensors of those names, `find` giving where each lies in `files`, which both must outlive the result.
+std::vector<ExportTensor> hugging_face_tensors(const std::vector<models::TensorName>& names, CheckpointFiles& files,
+                                               const std::function<const ManifestTensor&(const std::string&)>& find);
 
 // The whole tensors of a checkpoint as a Hugging Face directory, hashes checked first. CheckpointError.
 void export_checkpoint(const std::string& folder, const std::string& directory, const ExportOptions& options = {});

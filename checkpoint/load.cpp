@@ -13,6 +13,7 @@ namespace gantry {
 namespace {
 
 constexpr const char* kModel = "model";
+constexpr const char* kMaster = "optimizer.master";
 
 // Each rank checks its share of the files before any rank reads one.
 void check_hashes(const std::string& folder, const Manifest& manifest, const ProcessGroupMesh& mesh) {
@@ -36,6 +37,11 @@ const ManifestTensor& find_tensor(const Manifest& manifest, const StateEntry& en
   if (found == manifest.tensors.end())
     throw CheckpointError({folder, "has no " + entry.kind + " of '" + placement.name + "'",
                            "a checkpoint of this model", "check model and checkpoint.resume"});
+  // A run of higher precision takes the masters' digits.
+  if (entry.kind == kModel && entry.held.tensor.element_size() * 8 > found->second.type->bits)
+    if (const auto master = manifest.tensors.find(std::string(kMaster) + "/" + placement.name);
+        master != manifest.tensors.end())
+      found = master;
   if (found->second.shape != placement.global_shape)
     throw CheckpointError({placement.name,
                            fmt::format("has the shape [{}] in {}", fmt::join(found->second.shape, ", "), folder),
@@ -91,7 +97,7 @@ void load_checkpoint(const std::string& folder, StateSource& state, const Proces
   for (const auto& entry : entries) find_tensor(manifest, entry, folder);
   check_model_size(manifest, entries, state, mesh, folder);
   check_hashes(folder, manifest, mesh);
-  CheckpointFiles files(folder, manifest);
+  CheckpointFiles files(folder, &manifest);
   const auto coordinates = coordinates_of(mesh);
   for (const auto& entry : entries) {
     const HeldPart part = part_held(entry.held.placement, coordinates);
@@ -110,7 +116,7 @@ TensorDict read_checkpoint_tensors(const std::string& folder, const std::string&
     throw CheckpointError(
         {folder, "has no tensors of kind '" + kind + "'", fmt::format("one of {}", fmt::join(kinds, ", ")), ""});
   for (const auto& [name, file] : manifest.files) check_file_hash(folder, name, file);
-  CheckpointFiles files(folder, manifest);
+  CheckpointFiles files(folder, &manifest);
   TensorDict tensors;
   for (const auto& [key, tensor] : manifest.tensors) {
     if (tensor.kind != kind) continue;

@@ -30,15 +30,43 @@ CLI::App* add_forward_command(CLI::App& app, ForwardArguments& arguments) {
   return forward;
 }
 
-CLI::App* add_checkpoint_command(CLI::App& app, CheckpointExportArguments& arguments,
-                                 std::function<void()> run_export) {
+CLI::App* add_checkpoint_command(CLI::App& app, CheckpointArguments& arguments, const CheckpointCallbacks& callbacks) {
   auto* checkpoint = app.add_subcommand("checkpoint", "Work with checkpoints");
   checkpoint->require_subcommand(1);
+  constexpr const char* kJson = "The outcome as JSON";
+  auto& exported = arguments.exported;
   auto* export_command = checkpoint->add_subcommand("export", "Write a checkpoint as a Hugging Face directory");
-  export_command->add_option("checkpoint", arguments.checkpoint, "A step folder, or its parent for the newest one")
+  export_command
+      ->add_option("checkpoint", exported.checkpoint,
+                   "A step folder, its parent for the newest one, or a directory of save_parallelized")
       ->required();
-  export_command->add_option("output", arguments.output, "The directory to write")->required();
-  export_command->callback(std::move(run_export));
+  export_command->add_option("output", exported.output, "The directory to write")->required();
+  export_command->add_option("--dtype", exported.dtype, "Of floating tensors; as stored if left out")
+      ->check(CLI::IsMember({"float32", "bfloat16", "float16", "float64"}));
+  export_command->add_option("--shard-gb", exported.most_shard_gb, "A larger model is written in shards of this size")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  export_command->add_flag("--json", exported.json, kJson);
+  export_command->callback(callbacks.run_export);
+
+  auto& imported = arguments.imported;
+  auto* import_command =
+      checkpoint->add_subcommand("import", "Write a Hugging Face directory as a checkpoint of step 0");
+  import_command->add_option("model", imported.model, "The Hugging Face directory")->required();
+  import_command->add_option("output", imported.output, "The parent of the step folder to write")->required();
+  add_sets(*import_command, imported.sets);
+  import_command->add_flag("--json", imported.json, kJson);
+  import_command->callback(callbacks.run_import);
+
+  auto& resharded = arguments.resharded;
+  auto* reshard =
+      checkpoint->add_subcommand("reshard", "Write a checkpoint as another layout would: --set parallel.tensor=4");
+  reshard->add_option("checkpoint", resharded.checkpoint, "A step folder, or its parent for the newest one")
+      ->required();
+  reshard->add_option("output", resharded.output, "The parent of the step folder to write")->required();
+  add_sets(*reshard, resharded.sets);
+  reshard->add_flag("--json", resharded.json, kJson);
+  reshard->callback(callbacks.run_reshard);
   return checkpoint;
 }
 

@@ -21,12 +21,37 @@ struct ForwardArguments {
 
 struct CheckpointExportArguments {
   std::string checkpoint, output;
+  std::string dtype;  // empty: as stored
+  double most_shard_gb = 5;
+  bool json = false;
+};
+
+struct CheckpointImportArguments {
+  std::string model, output;
+  std::vector<std::string> sets;
+  bool json = false;
+};
+
+struct CheckpointReshardArguments {
+  std::string checkpoint, output;
+  std::vector<std::string> sets;
+  bool json = false;
+};
+
+struct CheckpointArguments {
+  CheckpointExportArguments exported;
+  CheckpointImportArguments imported;
+  CheckpointReshardArguments resharded;
+};
+
+// What each of them calls.
+struct CheckpointCallbacks {
+  std::function<void()> run_export, run_import, run_reshard;
 };
 
 CLI::App* add_train_command(CLI::App& app, TrainArguments& arguments);
 CLI::App* add_forward_command(CLI::App& app, ForwardArguments& arguments);
-CLI::App* add_checkpoint_command(CLI::App& app, CheckpointExportArguments& export_arguments,
-                                 std::function<void()> run_export);
+CLI::App* add_checkpoint_command(CLI::App& app, CheckpointArguments& arguments, const CheckpointCallbacks& callbacks);
 
 void add_sets(CLI::App& command, std::vector<std::string>& sets);
 

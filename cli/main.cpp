@@ -5,6 +5,7 @@
 #include <sstream>
 #include <vector>
 
+#include "gantry/cli/checkpoint_command.h"
 #include "gantry/cli/commands.h"
 #include "gantry/cli/config_command.h"
 #include "gantry/cli/data_command.h"
@@ -22,7 +23,7 @@ using namespace gantry;
 struct Arguments {
   cli::TrainArguments train;
   cli::ForwardArguments forward;
-  cli::CheckpointExportArguments checkpoint_export;
+  cli::CheckpointArguments checkpoint;
   std::string config;
   std::vector<std::string> sets;
   bool json = false;
@@ -32,7 +33,7 @@ void add_commands(CLI::App& app, Arguments& arguments, char** argv) {
   const auto hand_on = [argv] { cli::run_engine(argv); };
   cli::add_train_command(app, arguments.train)->callback(hand_on);
   cli::add_forward_command(app, arguments.forward)->callback(hand_on);
-  cli::add_checkpoint_command(app, arguments.checkpoint_export, hand_on);
+  cli::add_checkpoint_readers(*cli::add_checkpoint_command(app, arguments.checkpoint, {hand_on, hand_on, hand_on}));
   cli::add_schedule_command(app);
   cli::add_data_command(app);
   auto* config = app.add_subcommand("config", "Show the resolved configuration, its mesh, stages and derived values");

@@ -74,9 +74,7 @@ class BoostedOptimizer {
   torch::optim::Optimizer& inner() { return *optimizer_; }
   MasterParameters* masters() { return masters_.get(); }  // null where the model's parameters are stepped themselves
   double loss_scale() const { return scaler_ ? scaler_->scale() : 1; }
-  void set_loss_scale(double scale) {
-    if (scaler_) scaler_->set_scale(scale);
-  }
+  LossScaler* loss_scaler() { return scaler_ ? &*scaler_ : nullptr; }  // null but for float16
   bool skips_non_finite() const { return rules_.skip_non_finite || scaler_.has_value(); }
   GradientBuffers& gradients() { return *gradients_; }
   std::int64_t steps() const { return steps_; }

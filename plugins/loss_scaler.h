@@ -10,29 +10,35 @@ namespace gantry {
 
 class LossScaler {
  public:
-  explicit LossScaler(const LossScaleConfig& config) : config_(config), scale_(config.initial) {}
+  explicit LossScaler(const LossScaleConfig& config) : config_(config), state_{config.initial} {}
 
-  double scale() const { return scale_; }
-  void set_scale(double scale) { scale_ = scale; }
+  double scale() const { return state_.scale; }
 
   void overflowed() {
-    good_steps_ = 0;
-    if (++overflows_ < config_.hysteresis) return;
-    overflows_ = 0;
-    scale_ = std::max(1.0, scale_ / 2);
+    state_.good_steps = 0;
+    if (++state_.overflows < config_.hysteresis) return;
+    state_.overflows = 0;
+    state_.scale = std::max(1.0, state_.scale / 2);
   }
   void stepped() {
-    overflows_ = 0;
-    if (++good_steps_ < config_.growth_interval) return;
-    good_steps_ = 0;
-    scale_ *= 2;
+    state_.overflows = 0;
+    if (++state_.good_steps < config_.growth_interval) return;
+    state_.good_steps = 0;
+    state_.scale *= 2;
   }
+
+  // What a resumed run goes on from.
+  struct State {
+    double scale;
+    int good_steps = 0;  // since the last overflow or doubling
+    int overflows = 0;   // in a row
+  };
+  const State& state() const { return state_; }
+  void set_state(const State& state) { state_ = state; }
 
  private:
   LossScaleConfig config_;
-  double scale_;
-  int good_steps_ = 0;
-  int overflows_ = 0;  // in a row
+  State state_;
 };
 
 }  // namespace gantry

@@ -33,6 +33,12 @@ class MasterParameters {
   void scatter(std::size_t parameter, const torch::Tensor& whole, torch::Tensor part) const;
   // The masters hold loaded values from here on.
   void loaded() { fresh_ = false; }
+  // The parameters were given new values: the masters take them before the next step.
+  void refresh() { fresh_ = true; }
+  // Makes masters that no step has filled yet what they will be.
+  void fill() {
+    if (fresh_) copy_from_parameters();
+  }
 
  private:
   void copy_from_parameters();

@@ -26,6 +26,7 @@ std::vector<StateEntry> OptimizerState::state_entries() {
   for (const auto& parameter : parameters) entries.push_back({"model", parameter, ""});
   if (!optimizer_) return entries;
   auto* masters = optimizer_->masters();
+  if (masters) masters->fill();
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     if (!parameters[i].tensor.requires_grad()) continue;
     if (masters && masters->is_copy(i)) add_entry(entries, i, "optimizer.master", masters->master(i), "model");
@@ -37,14 +38,22 @@ std::vector<StateEntry> OptimizerState::state_entries() {
 
 nlohmann::json OptimizerState::state_numbers() const {
   if (!optimizer_) return {{"optimizer_steps", 0}};
-  return {{"optimizer_steps", optimizer_->steps()}, {"loss_scale", optimizer_->loss_scale()}};
+  nlohmann::json numbers = {{"optimizer_steps", optimizer_->steps()}};
+  if (const auto* scaler = optimizer_->loss_scaler()) {
+    const auto& state = scaler->state();
+    numbers["loss_scale"] = {{"scale", state.scale}, {"good_steps", state.good_steps}, {"overflows", state.overflows}};
+  }
+  return numbers;
 }
 
 void OptimizerState::load_state_numbers(const nlohmann::json& numbers) {
   if (!optimizer_) return;
   const auto steps = numbers.at("optimizer_steps").get<std::int64_t>();
   optimizer_->set_steps(steps);
-  if (const double scale = numbers.value("loss_scale", 1.0); scale > 1) optimizer_->set_loss_scale(scale);
+  if (auto* scaler = optimizer_->loss_scaler(); scaler && numbers.contains("loss_scale")) {
+    const auto& state = numbers["loss_scale"];
+    scaler->set_state({state.at("scale"), state.at("good_steps"), state.at("overflows")});
+  }
   auto* masters = optimizer_->masters();
   if (masters) {
     for (const auto& [parameter, whole, part] : gathered_) masters->scatter(parameter, whole, part);

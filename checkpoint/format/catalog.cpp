@@ -5,6 +5,7 @@
 
 #include "gantry/checkpoint/format/find.h"
 #include "gantry/checkpoint/format/model_files.h"
+#include "gantry/checkpoint/format/parallelized.h"
 #include "gantry/checkpoint/format/verify.h"
 #include "gantry/core/error.h"
 
@@ -35,8 +36,11 @@ void place_slice(const ManifestTensor& tensor, const ManifestSlice& slice, std::
     }
 }
 
-bool holds_model(const std::string& path) {
-  return fs::exists(path + "/" + kModelFile) || fs::exists(path + "/" + kModelIndex);
+// Also one whose weights are of another kind, which find_model_files names.
+bool is_model_directory(const std::string& path) {
+  for (const char* name : {kModelFile, kModelIndex, "config.json", "pytorch_model.bin"})
+    if (fs::exists(path + "/" + name)) return true;
+  return false;
 }
 
 }  // namespace
@@ -48,7 +52,11 @@ TensorCatalog TensorCatalog::open(const std::string& path) {
     catalog.path_ = path;
     catalog.folder_ = (fs::absolute(path).parent_path()).string();
     files = {path};
-  } else if (fs::is_directory(path) && holds_model(path)) {
+  } else if (fs::is_directory(path) && is_parallelized_directory(path)) {
+    catalog.path_ = catalog.folder_ = path;
+    catalog.tensors_ = read_parallelized(path).tensors;
+    return catalog;
+  } else if (fs::is_directory(path) && is_model_directory(path)) {
     catalog.path_ = catalog.folder_ = path;
     files = find_model_files(path).paths;
   } else {
@@ -73,6 +81,7 @@ const StoredFile& TensorCatalog::file(const std::string& name) {
     return *file;
   }
   try {
+    check_file_hash(folder_, name, manifest_->files.at(name));
     auto opened = std::make_unique<StoredFile>(folder_ + "/" + name);
     check_file_slices(*manifest_, name, *opened);
     file = std::move(opened);

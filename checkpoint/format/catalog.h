@@ -14,14 +14,15 @@ namespace gantry {
 
 class TensorCatalog {
  public:
-  // A step folder or its parent, a Hugging Face directory, or a file. CheckpointError or InputError.
+  // A step folder or its parent, a directory of Hugging Face's or of save_parallelized, or a file. CheckpointError or
+  // InputError.
   static TensorCatalog open(const std::string& path);
 
   const std::string& path() const { return path_; }  // what was opened
   // By key; a checkpoint's have kinds, others none ("").
   const std::map<std::string, ManifestTensor>& tensors() const { return tensors_; }
   const Manifest* manifest() const { return manifest_.get(); }  // of a checkpoint, else null
-  // The whole tensor, row-major. Files stay open.
+  // The whole tensor, row-major. Files stay open; a checkpoint's are checked against their hashes when first read.
   std::vector<unsigned char> read(const std::string& key);
 
  private:

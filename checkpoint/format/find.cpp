@@ -84,6 +84,9 @@ std::string require_checkpoint(const std::string& path) {
       throw CheckpointError({path, "is no complete checkpoint: " + fault, "", "use another"});
     return path;
   }
+  if (!fs::exists(path, failure))
+    throw CheckpointError(
+        {path, "does not exist, so there is no complete checkpoint", "a step folder or its parent", "check the path"});
   const FoundCheckpoint found = find_newest_checkpoint(path);
   if (found.folder) return *found.folder;
   throw CheckpointError(

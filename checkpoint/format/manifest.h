@@ -29,7 +29,7 @@ struct ManifestTensor {
   std::vector<std::int64_t> shape;
   std::vector<ManifestSlice> slices;
 
-  std::string key() const { return kind + "/" + name; }  // its name in the files
+  std::string key() const { return kind.empty() ? name : kind + "/" + name; }  // its name in the files
   std::vector<std::int64_t> slice_shape(const ManifestSlice& slice) const;
   std::uint64_t bytes() const { return stored_bytes(*type, shape).value_or(0); }
 };

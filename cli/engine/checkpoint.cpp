@@ -1,18 +1,173 @@
 #include "gantry/checkpoint/checkpoint.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <mutex>
+#include <set>
 
+#include "gantry/booster/recipe.h"
+#include "gantry/checkpoint/format/catalog.h"
+#include "gantry/checkpoint/format/parallelized.h"
 #include "gantry/checkpoint/hugging_face.h"
+#include "gantry/checkpoint/parallelized.h"
+#include "gantry/checkpoint/writer.h"
 #include "gantry/cli/engine/commands.h"
+#include "gantry/cli/output.h"
+#include "gantry/cli/progress_bar.h"
+#include "gantry/comm/launch.h"
 #include "gantry/core/error.h"
 
 namespace gantry::cli {
+namespace {
+
+using nlohmann::json;
+
+// Shows how much is written; ranks that are threads write at the same time.
+class ShownFiles final : public FileSystem {
+ public:
+  explicit ShownFiles(std::uint64_t all) : all_(all) {}
+  ssize_t write(int file, const void* data, std::size_t bytes) override {
+    const ssize_t written = FileSystem::write(file, data, bytes);
+    const std::lock_guard lock(mutex_);
+    if (written > 0) done_ += static_cast<std::uint64_t>(written);
+    bar_.show(std::min(done_, all_), all_);
+    return written;
+  }
+
+ private:
+  std::mutex mutex_;
+  ProgressBar bar_{"writing"};
+  std::uint64_t all_, done_ = 0;
+};
+
+std::uint64_t bytes_in(const TensorCatalog& catalog) {
+  std::uint64_t bytes = 0;
+  for (const auto& [key, tensor] : catalog.tensors()) bytes += tensor.bytes();
+  return bytes;
+}
+
+void report(bool as_json, const std::string& done, const std::string& from, std::int64_t step, const std::string& to) {
+  if (as_json)
+    print_output(json({{"from", from}, {"step", step}, {"to", to}}).dump() + "\n");
+  else
+    print_output(fmt::format("{} {} (step {}) to {}\n", done, from, step, to));
+}
+
+// Saves `boosted` as the only thing this job writes there. Collective over the world.
+std::string save_once(SaveRequest request, Boosted& boosted, HybridParallelPlugin& plugin, FileSystem& files) {
+  CheckpointWriter writer(request.directory, plugin.mesh(), {.files = &files});
+  writer.save(request, plugin.state(boosted));
+  return writer.last();
+}
+
+// The run that made the checkpoint, as far as its state goes, in the layout that `sets` ask for.
+Config config_for(const Manifest& manifest, const std::string& folder, const std::vector<std::string>& sets) {
+  const std::string made = json({{"model", {{"policy", manifest.policy}}}}).dump();
+  Config config = Config::parse(manifest.config_text.empty() ? made : manifest.config_text, folder, sets);
+  config.comm.backend = "auto";
+  return config;
+}
+
+std::set<std::string> kinds_of(const Manifest& manifest) {
+  std::set<std::string> kinds;
+  for (const auto& [key, tensor] : manifest.tensors) kinds.insert(tensor.kind);
+  return kinds;
+}
+
+// What is in the checkpoint and not in the state would be gone from the new one.
+void refuse_losses(const std::set<std::string>& stored, StateSource& state, const std::string& folder) {
+  std::set<std::string> lost = stored;
+  for (const auto& entry : state.state_entries()) lost.erase(entry.kind);
+  if (!lost.empty())
+    throw ConfigError({folder, fmt::format("has {}, which this configuration does not", fmt::join(lost, ", ")),
+                       "the optimizer and precision that made it", "leave out --set optimizer and --set precision"});
+}
+
+void reshard_rank(World& world, const Config& config, const Manifest& manifest, const std::string& folder,
+                  const CheckpointReshardArguments& arguments, FileSystem& files) {
+  auto* plugin = new HybridParallelPlugin(world, config);
+  Booster booster{std::unique_ptr<Plugin>(plugin)};
+  const auto kinds = kinds_of(manifest);
+  auto model = build_model(config);
+  auto optimizer = kinds.size() > 1 ? build_optimizer(config, *model) : nullptr;
+  auto boosted = booster.boost(model, optimizer);
+  StateSource& state = plugin->state(boosted);
+  if (optimizer && !plugin->stages().stages().empty()) refuse_losses(kinds, state, folder);
+  load_checkpoint(folder, state, plugin->mesh());
+  const std::string made = save_once({.directory = arguments.output,
+                                      .step = manifest.step,
+                                      .config_text = config.to_yaml(),
+                                      .model_config = manifest.model_config,
+                                      .policy = manifest.policy,
+                                      .threads_per_rank = manifest.threads_per_rank,
+                                      .progress = manifest.progress,
+                                      .user = manifest.user},
+                                     boosted, *plugin, files);
+  if (world.is_main()) report(arguments.json, "resharded", folder, manifest.step, made);
+}
+
+void import_rank(World& world, const Config& config, const CheckpointImportArguments& arguments, FileSystem& files) {
+  auto* plugin = new HybridParallelPlugin(world, config);
+  Booster booster{std::unique_ptr<Plugin>(plugin)};
+  auto model = build_model(config);
+  auto boosted = booster.boost(model);
+  const auto fresh = load_weights(config, boosted, plugin->mesh());
+  const std::string made = save_once({.directory = arguments.output,
+                                      .step = 0,
+                                      .config_text = config.to_yaml(),
+                                      .model_config = json::parse(config.model.config_json),
+                                      .policy = config.model.policy,
+                                      .threads_per_rank = at::get_num_threads()},
+                                     boosted, *plugin, files);
+  if (!world.is_main()) return;
+  if (!fresh.empty()) fmt::print(stderr, "warning: new in this model, with first values: {}\n", fmt::join(fresh, ", "));
+  report(arguments.json, "imported", arguments.model, 0, made);
+}
+
+}  // namespace
 
 int run_checkpoint_export(const CheckpointExportArguments& arguments) {
-  const std::string folder = require_checkpoint(arguments.checkpoint);
-  export_checkpoint(folder, arguments.output);
-  fmt::print("exported {} (step {}) to {}\n", folder, read_checkpoint_info(folder).step, arguments.output);
+  ExportOptions options;
+  if (!arguments.dtype.empty()) options.type = dtype_of(arguments.dtype);
+  options.most_shard_bytes = static_cast<std::uint64_t>(arguments.most_shard_gb * 1e9);
+  const bool parallelized = is_parallelized_directory(arguments.checkpoint);
+  const std::string from = parallelized ? arguments.checkpoint : require_checkpoint(arguments.checkpoint);
+  {
+    ProgressBar bar("exporting");
+    options.progress = bar.function();
+    parallelized ? merge_parallelized(from, arguments.output, options)
+                 : export_checkpoint(from, arguments.output, options);
+  }
+  if (!parallelized) {
+    report(arguments.json, "exported", from, read_checkpoint_info(from).step, arguments.output);
+  } else if (arguments.json) {
+    print_output(json({{"from", from}, {"to", arguments.output}}).dump() + "\n");
+  } else {
+    print_output(fmt::format("merged {} to {}\n", from, arguments.output));
+  }
   return 0;
+}
+
+int run_checkpoint_import(const CheckpointImportArguments& arguments) {
+  const json model = {{"model", {{"path", arguments.model}}}};
+  Config config = Config::parse(model.dump(), "import", arguments.sets);
+  load_libraries(config);
+  config = resolve_model(std::move(config));
+  ShownFiles files(bytes_in(TensorCatalog::open(arguments.model)));
+  return launch(config, [&](World& world) { import_rank(world, config, arguments, files); });
+}
+
+int run_checkpoint_reshard(const CheckpointReshardArguments& arguments) {
+  const std::string folder = require_checkpoint(arguments.checkpoint);
+  const TensorCatalog catalog = TensorCatalog::open(folder);
+  const Manifest& manifest = *catalog.manifest();
+  Config config = config_for(manifest, folder, arguments.sets);
+  load_libraries(config);
+  // The model is the checkpoint's own, wherever its first weights came from.
+  config.model = {.policy = manifest.policy, .path = "", .config_json = manifest.model_config.dump()};
+  config = resolve_model(std::move(config));
+  ShownFiles files(bytes_in(catalog));
+  return launch(config, [&](World& world) { reshard_rank(world, config, manifest, folder, arguments, files); });
 }
 
 }  // namespace gantry::cli

@@ -1,0 +1,160 @@
+#include "gantry/checkpoint/format/parallelized.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "gantry/checkpoint/format/stored_file.h"
+#include "gantry/checkpoint/format/strict_json.h"
+#include "gantry/core/error.h"
+
+namespace gantry {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr const char* kKey = "gantry.parallelized";
+constexpr std::int64_t kMostRanks = 1 << 20;
+
+// Of one file: its sizes, its save, and its tensors with one slice each.
+struct RankFile {
+  ParallelizedSizes sizes;
+  std::string save;
+  std::vector<ManifestTensor> tensors;
+};
+
+// The file's name under any of the spellings, or "".
+std::string find_part(const std::string& directory, int tensor, int pipeline) {
+  for (const std::string& name : {parallelized_file_name(tensor, pipeline),
+                                  fmt::format("pytorch_model_tp_{}_pp_{}.safetensors", tensor, pipeline),
+                                  fmt::format("pytorch_model_tp={}_pp={}.safetensors", tensor, pipeline),
+                                  fmt::format("model_tp={}_pp={}.safetensors", tensor, pipeline)})
+    if (fs::exists(directory + "/" + name)) return name;
+  return "";
+}
+
+[[noreturn]] void refuse(const std::string& path, const std::string& what, const std::string& remedy = "") {
+  throw InputError({path, what, "a file that save_parallelized wrote", remedy.empty() ? "save it again" : remedy});
+}
+
+json metadata_in(const StoredFile& file) {
+  const auto& metadata = file.header().metadata;
+  const auto found = metadata.find(kKey);
+  if (found == metadata.end()) refuse(file.path(), fmt::format("has no '{}' in its metadata", kKey));
+  if (const std::string fault = json_fault(found->second); !fault.empty())
+    refuse(file.path(), std::string(kKey) + " " + fault);
+  return json::parse(found->second);
+}
+
+int size_in(const json& all, const char* key, const std::string& path) {
+  const auto size = all.is_object() && all.contains(key) ? count_in(all[key]) : std::nullopt;
+  if (!size || *size < 1 || *size > kMostRanks) refuse(path, fmt::format("'{}' is no number of ranks", key));
+  return static_cast<int>(*size);
+}
+
+// What the file holds is what its metadata says.
+void check_stored(const StoredFile& file, const ManifestTensor& tensor) {
+  const auto found = file.header().tensors.find(tensor.name);
+  const auto shape = tensor.slice_shape(tensor.slices.front());
+  if (found == file.header().tensors.end() || found->second.type != tensor.type || found->second.shape != shape)
+    refuse(file.path(), "does not hold '" + tensor.name + "' as its metadata says");
+}
+
+RankFile read_part(const std::string& directory, const std::string& name) {
+  const StoredFile file(directory + "/" + name);
+  const json all = metadata_in(file);
+  RankFile part{{size_in(all, "tensor", file.path()), size_in(all, "pipeline", file.path())}, "", {}};
+  if (!all.contains("save") || !all["save"].is_string()) refuse(file.path(), "does not name its save");
+  part.save = all["save"].get<std::string>();
+  if (!all.contains("tensors") || !all["tensors"].is_array()) refuse(file.path(), "has no list of tensors");
+  try {
+    for (const auto& value : all["tensors"]) {
+      ManifestTensor tensor = tensor_from_json(value);
+      if (tensor.slices.size() != 1) refuse(file.path(), "'" + tensor.name + "' has not one slice");
+      tensor.slices.front().file = name;
+      check_stored(file, tensor);
+      part.tensors.push_back(std::move(tensor));
+    }
+  } catch (const CheckpointError& error) {  // tensor_from_json's, which names the tensor
+    refuse(file.path(), error.what());
+  }
+  if (part.tensors.size() != file.header().tensors.size()) refuse(file.path(), "holds more than its metadata says");
+  return part;
+}
+
+void add(ParallelizedModel& model, const ManifestTensor& tensor, const std::string& path) {
+  const auto [found, fresh] = model.tensors.try_emplace(tensor.name, tensor);
+  if (fresh) return;
+  ManifestTensor& known = found->second;
+  if (known.shape != tensor.shape || known.type != tensor.type || known.slices.front().dim != tensor.slices.front().dim)
+    refuse(path, "'" + tensor.name + "' is not as in the other files");
+  // A whole tensor is needed once; replicas of a slice (a parameter that stages share) do no harm.
+  if (tensor.slices.front().dim >= 0) known.slices.push_back(tensor.slices.front());
+}
+
+// Ranges may overlap: ranks share key heads.
+void check_covered(const ManifestTensor& tensor, const std::string& directory) {
+  const int dim = tensor.slices.front().dim;
+  if (dim < 0) return;
+  std::vector<Range> ranges;
+  for (const auto& slice : tensor.slices) ranges.insert(ranges.end(), slice.ranges.begin(), slice.ranges.end());
+  std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
+  std::int64_t covered = 0;
+  for (const Range& range : ranges)
+    if (range.begin <= covered) covered = std::max(covered, range.end);
+  if (covered != tensor.shape[dim])
+    refuse(directory,
+           fmt::format("'{}' is there up to {} of {} along dim {}", tensor.name, covered, tensor.shape[dim], dim));
+}
+
+}  // namespace
+
+std::string parallelized_file_name(int tensor, int pipeline) {
+  return fmt::format("model_tp_{}_pp_{}.safetensors", tensor, pipeline);
+}
+
+bool is_parallelized_directory(const std::string& directory) { return !find_part(directory, 0, 0).empty(); }
+
+std::map<std::string, std::string> parallelized_metadata(const ParallelizedSizes& sizes, const std::string& save,
+                                                         const std::vector<ManifestTensor>& tensors) {
+  json list = json::array();
+  for (const auto& tensor : tensors) list.push_back(to_json(tensor));
+  const json all = {{"tensor", sizes.tensor}, {"pipeline", sizes.pipeline}, {"save", save}, {"tensors", list}};
+  return {{"format", "pt"}, {kKey, all.dump()}};
+}
+
+ParallelizedModel read_parallelized(const std::string& directory) {
+  if (!fs::is_directory(directory))
+    throw InputError({directory, "is no directory", "one that save_parallelized wrote", "check the path"});
+  const std::string first = find_part(directory, 0, 0);
+  if (first.empty())
+    throw InputError({directory, "has no " + parallelized_file_name(0, 0),
+                      "a file for every tensor- and pipeline-parallel rank", "check the path"});
+  ParallelizedModel model;
+  const RankFile start = read_part(directory, first);
+  model.sizes = start.sizes;
+  std::vector<std::string> expected, missing, names;
+  for (int pipeline = 0; pipeline < model.sizes.pipeline; ++pipeline)
+    for (int tensor = 0; tensor < model.sizes.tensor; ++tensor) {
+      expected.push_back(parallelized_file_name(tensor, pipeline));
+      names.push_back(find_part(directory, tensor, pipeline));
+      if (names.back().empty()) missing.push_back(expected.back());
+    }
+  if (!missing.empty())
+    throw InputError({directory, fmt::format("lacks {}", fmt::join(missing, ", ")),
+                      fmt::format("all of {}", fmt::join(expected, ", ")), "copy the missing files, or save it again"});
+  for (const auto& name : names) {
+    const RankFile part = name == first ? start : read_part(directory, name);
+    const std::string path = directory + "/" + name;
+    if (part.save != start.save || part.sizes.tensor != model.sizes.tensor ||
+        part.sizes.pipeline != model.sizes.pipeline)
+      refuse(path, "is of another save than " + first);
+    for (const auto& tensor : part.tensors) add(model, tensor, path);
+  }
+  for (const auto& [name, tensor] : model.tensors) check_covered(tensor, directory);
+  return model;
+}
+
+}  // namespace gantry

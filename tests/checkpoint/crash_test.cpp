@@ -1,0 +1,181 @@
+// Jobs over 2 x 2 ranks that are killed, or whose disk fails, at every call of a save: what stands, and what a resumed
+// job makes of it. Each job is a process of its own, forked before any thread is there.
+#include <filesystem>
+#include <fstream>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "faulty_files.h"
+#include "gantry/checkpoint/format/find.h"
+#include "gantry/checkpoint/format/verify.h"
+#include "gantry/core/error.h"
+#include "program.h"
+#include "small_run.h"
+
+namespace gantry::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using Fault = FaultyFiles::Fault;
+
+constexpr int kSteps = 6, kEvery = 2;
+
+SmallRunOptions two_by_two() { return {.layout = {.pipeline = 2, .tensor = 2}, .optimizer = "sgd", .layers = 2}; }
+
+// Resumes from the newest checkpoint in `directory`, trains to `last`, saving every kEvery steps. The exit code.
+int run_job(const std::string& directory, int last, FaultyFiles& files, bool async) {
+  const Config config = small_config(two_by_two());
+  return launch(config, [&](World& world) {
+    SmallRun run(world, config);
+    CheckpointWriter writer(directory, run.mesh(), {.async = async, .files = &files});
+    std::int64_t done = 0;
+    if (const auto found = find_newest_checkpoint(directory); found.folder) {
+      run.load(*found.folder);
+      done = read_checkpoint_info(*found.folder).step;
+    }
+    for (std::int64_t step = done + 1; step <= last; ++step) {
+      run.step(step);
+      writer.check();
+      if (step % kEvery == 0) writer.save(run.request(directory, step, /*keep=*/1), run.state());
+    }
+    writer.finish();
+  });
+}
+
+struct Job {
+  std::string directory;
+  int last = kSteps;
+  Fault fault = Fault::kNone;
+  int at = -1, error = ENOSPC;
+  bool lasting = false, async = false;
+};
+
+struct End {
+  int exit_code;  // 128 + the signal where one ended it
+  int calls;      // that the job made, where it ended by itself
+  std::string err;
+};
+
+End run_child(const Job& job) {
+  const ScratchFolder scratch;
+  const std::string err = scratch / "err", calls = scratch / "calls";
+  const pid_t child = ::fork();
+  if (child == 0) {
+    (void)!std::freopen(err.c_str(), "w", stderr);
+    FaultyFiles files;
+    files.fault = job.fault;
+    files.at = job.at;
+    files.error = job.error;
+    files.from_there_on = job.lasting;
+    const int code = run_job(job.directory, job.last, files, job.async);
+    std::ofstream(calls) << files.calls();
+    std::fflush(stderr);
+    ::_exit(code);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  const std::string made = read_file(calls);
+  return {WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status), made.empty() ? 0 : std::stoi(made),
+          read_file(err)};
+}
+
+std::map<std::string, std::string> contents(const std::string& folder) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : fs::directory_iterator(folder)) files[entry.path().filename()] = read_file(entry.path());
+  return files;
+}
+
+std::int64_t newest_step(const std::string& directory) {
+  const auto found = find_newest_checkpoint(directory);
+  if (!found.folder) return -1;
+  EXPECT_EQ(verify_checkpoint(*found.folder).faults, std::vector<std::string>());
+  return *step_of_folder_name(fs::path(*found.folder).filename());
+}
+
+class Crash : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(run_child({.directory = scratch_ / "whole"}).exit_code, 0);
+    expected_ = contents(scratch_ / "whole/step-000006");
+    ASSERT_EQ(expected_.size(), 5u);
+    ASSERT_EQ(run_child({.directory = scratch_ / "base", .last = kEvery}).exit_code, 0);
+  }
+
+  // A folder with the checkpoint of step 2 alone.
+  std::string copy_of_base(const std::string& name) {
+    fs::copy(scratch_ / "base", scratch_ / name, fs::copy_options::recursive);
+    return scratch_ / name;
+  }
+
+  void expect_resumes_to_the_same_bits(const std::string& directory) {
+    const End end = run_child({.directory = directory});
+    ASSERT_EQ(end.exit_code, 0) << end.err;
+    const auto actual = contents(directory + "/step-000006");
+    ASSERT_EQ(actual.size(), expected_.size());
+    for (const auto& [name, bytes] : expected_) EXPECT_TRUE(actual.at(name) == bytes) << name << " differs";
+    for (const auto& entry : fs::directory_iterator(directory)) {
+      const std::string name = entry.path().filename();
+      EXPECT_TRUE(name == ".lock" || name == "latest" || name == "step-000006") << name << " is left";
+    }
+  }
+
+  // The save of step 4 (and, in the background, the step beside it), killed at its calls.
+  void kill_at_every(int stride, bool async, int least_points) {
+    const End calls = run_child({.directory = copy_of_base("count"), .last = 4, .fault = Fault::kKill, .async = async});
+    ASSERT_EQ(calls.exit_code, 0) << calls.err;
+    int points = 0;
+    for (int at = 0; at < calls.calls && !HasFailure(); at += stride, ++points) {
+      SCOPED_TRACE(fmt::format("killed at call {} of {}", at, calls.calls));
+      const std::string directory = copy_of_base(fmt::format("kill{}", at));
+      const End killed =
+          run_child({.directory = directory, .last = 4, .fault = Fault::kKill, .at = at, .async = async});
+      ASSERT_EQ(killed.exit_code, 128 + SIGKILL) << killed.err;
+      EXPECT_GE(newest_step(directory), kEvery);
+      expect_resumes_to_the_same_bits(directory);
+      fs::remove_all(directory);
+    }
+    EXPECT_GE(points, least_points);
+    fs::remove_all(scratch_ / "count");
+  }
+
+  ScratchFolder scratch_;
+  std::map<std::string, std::string> expected_;
+};
+
+TEST_F(Crash, AKillAtEveryCallOfASaveEndsInTheSameBits) { kill_at_every(1, false, 60); }
+
+TEST_F(Crash, AKillWhileASaveIsInTheBackgroundToo) { kill_at_every(7, true, 8); }
+
+TEST_F(Crash, AFailingDiskIsSaidInOneLineAndTheLastCheckpointStands) {
+  const int calls = run_child({.directory = copy_of_base("count"), .last = 4, .fault = Fault::kFail}).calls;
+  for (const bool async : {false, true})
+    for (const auto& [error, words] :
+         {std::pair{ENOSPC, "No space left on device"}, {EIO, "Input/output error"}, {EROFS, "Read-only file system"}})
+      for (const int at : {0, calls / 4, calls / 2, calls - 12}) {
+        SCOPED_TRACE(fmt::format("{} at call {} of {}{}", words, at, calls, async ? " in the background" : ""));
+        const std::string directory = copy_of_base("failing");
+        const End end = run_child({.directory = directory,
+                                   .last = 4,
+                                   .fault = Fault::kFail,
+                                   .at = at,
+                                   .error = error,
+                                   .lasting = true,
+                                   .async = async});
+        EXPECT_EQ(end.exit_code, ResourceError::kExitCode) << end.err;
+        EXPECT_NE(end.err.find(words), std::string::npos) << end.err;
+        EXPECT_EQ(end.err.rfind("error: ", 0), 0u) << end.err;
+        EXPECT_EQ(std::count(end.err.begin(), end.err.end(), '\n'), 1) << end.err;
+        EXPECT_GE(newest_step(directory), kEvery);
+        expect_resumes_to_the_same_bits(directory);
+        fs::remove_all(directory);
+      }
+}
+
+TEST_F(Crash, ShortWritesAreContinued) {
+  const std::string directory = copy_of_base("short");
+  ASSERT_EQ(run_child({.directory = directory, .fault = Fault::kShortWrites}).exit_code, 0);
+  EXPECT_EQ(contents(directory + "/step-000006"), expected_);
+}
+
+}  // namespace
+}  // namespace gantry::testing

@@ -1,0 +1,181 @@
+// `gantry checkpoint inspect, verify, diff`, and directories of save_parallelized, without LibTorch.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "gantry/checkpoint/format/catalog.h"
+#include "gantry/checkpoint/format/difference.h"
+#include "gantry/checkpoint/format/parallelized.h"
+#include "gantry/core/error.h"
+#include "program.h"
+#include "tiny_checkpoint.h"
+
+namespace gantry::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+Outcome checkpoint(const std::string& arguments) { return run_program(gantry_program() + " checkpoint " + arguments); }
+
+std::string file_with(const std::string& header, const std::string& data) {
+  const std::uint64_t length = header.size();
+  std::string bytes(8, '\0');
+  std::memcpy(bytes.data(), &length, 8);
+  return bytes + header + data;
+}
+
+std::string floats(const std::vector<float>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
+}
+
+TEST(CheckpointCommand, InspectShowsTheTreeAndWhereThingsLie) {
+  const ScratchFolder scratch;
+  const std::string folder = save_tiny(scratch / "c", 7);
+  const Outcome text = checkpoint("inspect " + (scratch / "c"));
+  ASSERT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr(folder));
+  EXPECT_THAT(text.out, HasSubstr("step 7 of gpt2, saved by dp 1 x pp 1 x tp 4"));
+  EXPECT_THAT(text.out, HasSubstr("bfloat16  [8, 3]"));
+  EXPECT_THAT(text.out, HasSubstr("rank-00003.safetensors dim 0 6:8"));
+  const Outcome short_text = checkpoint("inspect --depth 1 " + folder);
+  EXPECT_THAT(short_text.out, HasSubstr("3 tensors"));
+  EXPECT_EQ(short_text.out.find("bfloat16"), std::string::npos);
+  const auto all = json::parse(checkpoint("inspect --json " + folder).out);
+  EXPECT_EQ(all["step"], 7);
+  EXPECT_EQ(all["layout"]["tp"], 4);
+  EXPECT_EQ(all["tensors"].size(), 3u);
+  EXPECT_EQ(all["tensors"][0]["slices"].size(), 4u);
+  EXPECT_EQ(all["files"]["rank-00000.safetensors"]["hash"].get<std::string>().size(), 32u);
+}
+
+TEST(CheckpointCommand, VerifyFindsDamageAndExitsWithFive) {
+  const ScratchFolder scratch;
+  save_tiny(scratch / "c", 7);
+  const std::string folder = save_tiny(scratch / "c", 9);
+  const Outcome sound = checkpoint("verify " + (scratch / "c"));
+  EXPECT_EQ(sound.exit_code, 0) << sound.err;
+  EXPECT_THAT(sound.out, HasSubstr("step-000009: sound; 4 files"));
+  run_program("printf X | dd of=" + folder + "/rank-00002.safetensors bs=1 seek=300 conv=notrunc");
+  const Outcome damaged = checkpoint("verify --json " + folder + "/");
+  EXPECT_EQ(damaged.exit_code, 5);
+  EXPECT_THAT(damaged.err, HasSubstr("rank-00002.safetensors: has the hash"));
+  EXPECT_EQ(json::parse(damaged.out)["sound"], false);
+  EXPECT_EQ(json::parse(damaged.out)["faults"].size(), 1u);
+  run_program("truncate -s -1 " + folder + "/manifest.json");
+  const Outcome manifest = checkpoint("verify " + folder);
+  EXPECT_EQ(manifest.exit_code, 5);
+  EXPECT_THAT(manifest.err, HasSubstr("manifest.json"));
+  EXPECT_EQ(std::count(manifest.err.begin(), manifest.err.end(), '\n'), 1) << manifest.err;
+  EXPECT_EQ(checkpoint("verify " + (scratch / "c")).exit_code, 0) << "the newest complete one is step 7";
+  EXPECT_EQ(checkpoint("verify " + (scratch / "nothing")).exit_code, 5);
+  EXPECT_EQ(checkpoint("verify " + (scratch / "c/step-000008")).exit_code, 5);
+}
+
+TEST(CheckpointCommand, DiffNamesTheLargestDifferenceFirst) {
+  const ScratchFolder scratch;
+  const std::string a = save_tiny(scratch / "a", 1), b = save_tiny(scratch / "b", 1, 3);
+  EXPECT_THAT(checkpoint("diff " + a + " " + a).out, HasSubstr("3 tensors, 0 differ"));
+  const auto all = json::parse(checkpoint("diff --json " + a + " " + b).out);
+  EXPECT_EQ(all["equal"], false);
+  ASSERT_EQ(all["tensors"].size(), 3u);
+  const std::string header = R"({"same":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+                             R"("w":{"dtype":"F32","shape":[2,2],"data_offsets":[8,24]}})";
+  const std::string x = scratch.write("x.safetensors", file_with(header, floats({1, 2, 1, 2, 3, 4})));
+  const std::string y = scratch.write("y.safetensors", file_with(header, floats({1, 2, 1, 2, 3.5, 4})));
+  const auto values = json::parse(checkpoint("diff --json " + x + " " + y).out);
+  const auto& worst = values["tensors"][0];
+  EXPECT_EQ(worst["name"], "w");
+  EXPECT_EQ(worst["largest"], 0.5);
+  EXPECT_EQ(worst["relative"], 0.125);
+  EXPECT_EQ(worst["at"], json({1, 0}));
+  EXPECT_EQ(worst["different"], 1);
+  EXPECT_EQ(values["tensors"][1]["different"], 0);
+  const std::string other = R"({"w":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}})";
+  const Outcome shapes =
+      checkpoint("diff " + x + " " + scratch.write("z.safetensors", file_with(other, floats({1, 2, 3, 4}))));
+  EXPECT_THAT(shapes.out, HasSubstr("same"));
+  EXPECT_THAT(shapes.out, HasSubstr("is missing in"));
+  EXPECT_THAT(shapes.out, HasSubstr("is [2, 2] and [4]"));
+}
+
+TEST(CheckpointCommand, NotANumberEqualsItselfAlone) {
+  const ScratchFolder scratch;
+  const std::string header = R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  TensorCatalog a = TensorCatalog::open(scratch.write("a", file_with(header, floats({nan, 1}))));
+  TensorCatalog b = TensorCatalog::open(scratch.write("b", file_with(header, floats({-nan, 1}))));
+  TensorCatalog c = TensorCatalog::open(scratch.write("c", file_with(header, floats({0, 1}))));
+  EXPECT_EQ(compare_tensors(a, b)[0].different, 0u);
+  EXPECT_EQ(compare_tensors(a, c)[0].different, 1u);
+  EXPECT_TRUE(std::isinf(compare_tensors(a, c)[0].largest));
+}
+
+TEST(CheckpointCommand, OtherKindsOfFilesAreNamed) {
+  const ScratchFolder scratch;
+  const std::pair<std::string, const char*> files[] = {
+      {"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "a Git LFS pointer"},
+      {"<!DOCTYPE html><html><body>404</body></html>", "an HTML page"},
+      {std::string("\x80\x02}q\0.", 6), "a pickle"},
+      {std::string("PK\x03\x04\x14\0", 6) + std::string(40, '\0'), "a zip archive, as torch.save writes"},
+      {"GGUF" + std::string(40, '\0'), "a GGUF file"}};
+  for (const auto& [bytes, said] : files) {
+    const Outcome run = checkpoint("inspect " + scratch.write("model.safetensors", bytes));
+    EXPECT_EQ(run.exit_code, 4) << run.err;
+    EXPECT_THAT(run.err, HasSubstr(said));
+    EXPECT_EQ(checkpoint("inspect " + scratch.path()).exit_code, 4) << "as a model's directory";
+  }
+  fs::remove(scratch / "model.safetensors");
+  scratch.write("config.json", "{}");
+  scratch.write("pytorch_model.bin", "");
+  const Outcome pickled = checkpoint("inspect " + scratch.path());
+  EXPECT_EQ(pickled.exit_code, 4);
+  EXPECT_THAT(pickled.err, HasSubstr("its pytorch_model.bin is a pickle"));
+}
+
+std::string parallelized_file(const ScratchFolder& scratch, int tensor, const std::string& save,
+                              const std::vector<Range>& ranges) {
+  const ManifestTensor entry{"", "w", find_stored_type("F32"), {4}, {{parallelized_file_name(tensor, 0), 0, ranges}}};
+  const auto shape = entry.slice_shape(entry.slices.front());
+  const std::string header =
+      make_safetensors_header({{"w", entry.type, shape}}, parallelized_metadata({2, 1}, save, {entry}));
+  std::vector<float> values;
+  for (const Range& range : ranges)
+    for (auto i = range.begin; i < range.end; ++i) values.push_back(static_cast<float>(i));
+  return scratch.write(parallelized_file_name(tensor, 0), header + floats(values));
+}
+
+std::string parallelized_fault(const ScratchFolder& scratch) {
+  try {
+    read_parallelized(scratch.path());
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Parallelized, SharedElementsAreFineAndHolesAreNot) {
+  const ScratchFolder scratch;
+  parallelized_file(scratch, 0, "1", {{0, 3}});
+  EXPECT_THAT(parallelized_fault(scratch), HasSubstr("lacks model_tp_1_pp_0.safetensors"));
+  parallelized_file(scratch, 1, "1", {{2, 4}});
+  TensorCatalog catalog = TensorCatalog::open(scratch.path());
+  const auto bytes = catalog.read("w");
+  EXPECT_EQ(std::memcmp(bytes.data(), floats({0, 1, 2, 3}).data(), bytes.size()), 0);
+  parallelized_file(scratch, 1, "2", {{2, 4}});
+  EXPECT_THAT(parallelized_fault(scratch), HasSubstr("of another save"));
+  parallelized_file(scratch, 0, "2", {{0, 1}});
+  EXPECT_THAT(parallelized_fault(scratch), HasSubstr("'w' is there up to 1 of 4"));
+  scratch.write(parallelized_file_name(1, 0), make_safetensors_header({}, {{"format", "pt"}}));
+  EXPECT_THAT(parallelized_fault(scratch), HasSubstr("in its metadata"));
+}
+
+}  // namespace
+}  // namespace gantry::testing

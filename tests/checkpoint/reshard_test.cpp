@@ -1,0 +1,123 @@
+// What one layout saves, every other one loads: weights and optimizer state to the bit, and the steps that follow.
+#include <cstring>
+
+#include "gantry/checkpoint/format/catalog.h"
+#include "program.h"
+#include "small_run.h"
+
+namespace gantry::testing {
+namespace {
+
+constexpr int kSaved = 2, kAfter = 3;  // steps before the save, and after it
+
+const std::vector<SmallRunOptions> kLayouts = {
+    {.layout = {}},
+    {.layout = {.tensor = 4}},  // key heads that two ranks share
+    {.layout = {.pipeline = 2}},
+    {.layout = {.data = 2}, .zero = 1},
+    {.layout = {.pipeline = 2, .tensor = 2}},
+    {.layout = {.pipeline = 2, .data = 2}, .schedule = "interleaved_1f1b", .chunks = 2},
+    {.layout = {.data = 2, .tensor = 2}, .zero = 1},
+    {.layout = {.pipeline = 2, .data = 2}, .zero = 1, .schedule = "zb_v", .chunks = 2},
+};
+
+std::string name_of(std::size_t layout) {
+  const auto& [sizes, zero, schedule, chunks, precision, optimizer, layers] = kLayouts[layout];
+  return fmt::format("tp {} pp {} dp {} zero {} {} chunks {}", sizes.tensor, sizes.pipeline, sizes.data, zero, schedule,
+                     chunks);
+}
+
+// Every tensor of every kind, to the bit.
+void expect_same_state(const std::string& expected, const std::string& actual, const std::string& label) {
+  TensorCatalog a = TensorCatalog::open(expected), b = TensorCatalog::open(actual);
+  ASSERT_EQ(a.tensors().size(), b.tensors().size()) << label;
+  for (const auto& [key, tensor] : a.tensors()) {
+    ASSERT_TRUE(b.tensors().contains(key)) << label << " " << key;
+    EXPECT_EQ(tensor.type, b.tensors().at(key).type) << label << " " << key;
+    EXPECT_TRUE(a.read(key) == b.read(key)) << label << " " << key;
+  }
+  EXPECT_EQ(a.manifest()->numbers, b.manifest()->numbers) << label;
+}
+
+void expect_near(const TensorDict& expected, const TensorDict& actual, const std::string& label) {
+  ASSERT_EQ(expected.size(), actual.size());
+  for (const auto& [name, tensor] : expected) {
+    const double difference = (actual.at(name) - tensor).abs().max().item<double>();
+    EXPECT_LE(difference, 1e-10 * std::max(1.0, tensor.abs().max().item<double>())) << label << " " << name;
+  }
+}
+
+class Reshard : public ::testing::Test {
+ protected:
+  std::string saved(std::size_t layout) const { return scratch_ / fmt::format("saved{}", layout); }
+
+  // Trains, saves after kSaved steps and goes on.
+  TensorDict save(std::size_t layout) {
+    TensorDict after;
+    run_small(kLayouts[layout], [&](SmallRun& run) {
+      for (int step = 1; step <= kSaved; ++step) run.step(step);
+      run.save(saved(layout), kSaved);
+      for (int step = 1; step <= kAfter; ++step) run.step(kSaved + step);
+      TensorDict weights = run.weights();
+      if (run.mesh().rank() == 0) after = std::move(weights);
+    });
+    return after;
+  }
+
+  void load(std::size_t from, std::size_t to, const TensorDict& expected) {
+    const std::string label = name_of(from) + " into " + name_of(to), again = scratch_ / "again";
+    TensorDict after;
+    run_small(kLayouts[to], [&](SmallRun& run) {
+      run.load(require_checkpoint(saved(from)));
+      run.save(again, kSaved);
+      for (int step = 1; step <= kAfter; ++step) run.step(kSaved + step);
+      TensorDict weights = run.weights();
+      if (run.mesh().rank() == 0) after = std::move(weights);
+    });
+    expect_same_state(saved(from), again, label);
+    expect_near(expected, after, label);
+  }
+
+ private:
+  ScratchFolder scratch_;
+};
+
+TEST_F(Reshard, EveryLayoutLoadsWhatEveryOtherSaved) {
+  for (std::size_t from = 0; from < kLayouts.size() && !HasFailure(); ++from) {
+    const TensorDict expected = save(from);
+    for (std::size_t to = 0; to < kLayouts.size() && !HasFailure(); ++to)
+      if (to != from) load(from, to, expected);
+  }
+}
+
+// Weights of the lower precision with float32 masters, saved by ZeRO's ranges, in layouts with and without ranges.
+TEST_F(Reshard, MastersOfLowPrecisionAreLoadedByAnyLayout) {
+  const SmallRunOptions zero{.layout = {.data = 2, .tensor = 2}, .zero = 1, .precision = "bfloat16"};
+  const SmallRunOptions plain{.layout = {.pipeline = 2}, .precision = "bfloat16"};
+  const ScratchFolder scratch;
+  run_small(zero, [&](SmallRun& run) {
+    run.save(scratch / "first", 0);  // before any step: masters are the weights
+    run.step(1);
+    run.save(scratch / "zero", 1);
+  });
+  run_small(plain, [&](SmallRun& run) {
+    run.load(require_checkpoint(scratch / "zero"));
+    run.save(scratch / "plain", 1);
+  });
+  expect_same_state(scratch / "zero", scratch / "plain", "bfloat16");
+  // A run of higher precision takes over the masters, not the rounded weights.
+  run_small({}, [&](SmallRun& run) {
+    run.load(require_checkpoint(scratch / "zero"));
+    const TensorDict masters = read_checkpoint_tensors(require_checkpoint(scratch / "zero"), "optimizer.master");
+    for (const auto& [name, tensor] : run.weights())
+      EXPECT_TRUE(torch::equal(tensor, masters.at(name).to(torch::kFloat64)));
+  });
+  TensorCatalog first = TensorCatalog::open(scratch / "first");
+  const auto master = first.read("optimizer.master/norm.weight");
+  float one = 0;
+  std::memcpy(&one, master.data(), sizeof(one));
+  EXPECT_EQ(one, 1.0F) << "a norm's first weight";
+}
+
+}  // namespace
+}  // namespace gantry::testing

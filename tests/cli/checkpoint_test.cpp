@@ -1,0 +1,128 @@
+// `gantry checkpoint reshard, import, export` on checkpoints that `gantry train` made.
+#include <filesystem>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "program.h"
+
+namespace gantry::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+const std::string kGolden = std::string(GANTRY_SOURCE_DIR) + "/tests/golden/";
+
+Outcome gantry_run(const std::string& arguments) { return run_program(gantry_program() + " " + arguments); }
+
+std::string write_config(const ScratchFolder& scratch) {
+  std::string text;
+  for (int i = 0; i < 2000; ++i) text += static_cast<char>('a' + i * i % 23);
+  return scratch.write(
+      "train.yaml",
+      fmt::format(
+          "model: {{policy: gpt2, config: {{n_embd: 16, n_layer: 4, n_head: 2, vocab_size: 256, n_positions: 16, "
+          "resid_pdrop: 0.1}}}}\ndata: {{format: text, path: \"{}\", sequence_length: 16, batch_size: 4}}\n"
+          "train: {{steps: 4}}\nparallel: {{tensor: 2, pipeline: 2}}\nprecision: bfloat16\n",
+          scratch.write("text.txt", text)));
+}
+
+bool are_equal(const std::string& a, const std::string& b) {
+  const Outcome diff = gantry_run("checkpoint diff --json " + a + " " + b);
+  EXPECT_EQ(diff.exit_code, 0) << diff.err;
+  return diff.exit_code == 0 && json::parse(diff.out)["equal"].get<bool>();
+}
+
+TEST(CheckpointProgram, ReshardedCheckpointsHoldTheSameAndGoOnAlike) {
+  const ScratchFolder scratch;
+  const std::string config = write_config(scratch), saved = scratch / "c";
+  ASSERT_EQ(gantry_run("train " + config + " --set checkpoint.path=" + saved).exit_code, 0);
+  const Outcome resharded = gantry_run("checkpoint reshard --json " + saved + " " + (scratch / "r") +
+                                       " --set parallel.tensor=1 --set parallel.pipeline=1 --set parallel.data=3");
+  ASSERT_EQ(resharded.exit_code, 0) << resharded.err;
+  const std::string made = json::parse(resharded.out)["to"];
+  EXPECT_EQ(made, scratch / "r/step-000004");
+  EXPECT_EQ(gantry_run("checkpoint verify " + made).exit_code, 0);
+  EXPECT_TRUE(are_equal(saved, made));
+  const auto before = json::parse(gantry_run("checkpoint inspect --json " + saved).out);
+  const auto after = json::parse(gantry_run("checkpoint inspect --json " + made).out);
+  EXPECT_EQ(after["layout"]["dp"], 3);
+  EXPECT_EQ(after["files"].size(), 3u);
+  for (const char* kept : {"step", "numbers", "progress", "model_config", "threads_per_rank"})
+    EXPECT_EQ(before[kept], after[kept]) << kept;
+  // Both lead to the same: the original layout resumes from either.
+  for (const char* from : {"c", "r"}) {
+    const Outcome run =
+        gantry_run("train " + config + " --set train.steps=6 --set checkpoint.resume=" + (scratch / from) +
+                   " --set checkpoint.path=" + (scratch / (std::string(from) + "2")));
+    ASSERT_EQ(run.exit_code, 0) << run.err;
+  }
+  EXPECT_TRUE(are_equal(scratch / "c2", scratch / "r2"));
+  EXPECT_FALSE(are_equal(scratch / "c", scratch / "c2"));
+  // What would lose state, or does not fit, is refused.
+  const Outcome lossy = gantry_run("checkpoint reshard " + saved + " " + (scratch / "x") + " --set precision=float32");
+  EXPECT_EQ(lossy.exit_code, 3);
+  EXPECT_THAT(lossy.err, HasSubstr("optimizer.master"));
+  EXPECT_EQ(gantry_run("checkpoint reshard " + saved + " " + (scratch / "x") + " --set parallel.tensor=3").exit_code,
+            3);
+  EXPECT_EQ(gantry_run("checkpoint reshard " + (scratch / "nothing") + " " + (scratch / "x")).exit_code, 5);
+}
+
+TEST(CheckpointProgram, ImportsAndExportsEveryFamilyToTheBit) {
+  for (const char* family : {"gpt2", "llama", "bert"}) {
+    SCOPED_TRACE(family);
+    const ScratchFolder scratch;
+    const Outcome imported = gantry_run("checkpoint import --json " + kGolden + family + " " + (scratch / "c") +
+                                        " --set parallel.tensor=2 --set parallel.pipeline=2");
+    ASSERT_EQ(imported.exit_code, 0) << imported.err;
+    EXPECT_EQ(json::parse(imported.out)["to"], scratch / "c/step-000000");
+    const Outcome exported = gantry_run("checkpoint export " + (scratch / "c") + " " + (scratch / "hf"));
+    ASSERT_EQ(exported.exit_code, 0) << exported.err;
+    EXPECT_TRUE(are_equal(kGolden + family + "/model.safetensors", scratch / "hf"));
+    // Shards with an index hold the same; half precision is near and half as large.
+    ASSERT_EQ(
+        gantry_run("checkpoint export --shard-gb 0.00002 " + (scratch / "c") + " " + (scratch / "shards")).exit_code,
+        0);
+    EXPECT_TRUE(fs::exists(scratch / "shards/model.safetensors.index.json"));
+    EXPECT_FALSE(fs::exists(scratch / "shards/model.safetensors"));
+    EXPECT_TRUE(are_equal(scratch / "hf", scratch / "shards"));
+    for (const char* dtype : {"bfloat16", "float16"}) {
+      ASSERT_EQ(
+          gantry_run(fmt::format("checkpoint export --dtype {0} {1} {2}/{0}", dtype, scratch / "c", scratch.path()))
+              .exit_code,
+          0);
+      const auto diff =
+          json::parse(gantry_run(fmt::format("checkpoint diff --json {0}/hf {0}/{1}", scratch.path(), dtype)).out);
+      for (const auto& tensor : diff["tensors"]) EXPECT_LT(tensor["relative"], 0.005) << tensor;
+      EXPECT_EQ(json::parse(read_file(fmt::format("{}/{}/config.json", scratch.path(), dtype)))["torch_dtype"], dtype);
+    }
+    // A checkpoint of shards in half precision is a checkpoint too.
+    const Outcome again = gantry_run("checkpoint import " + (scratch / "bfloat16") + " " + (scratch / "c2") +
+                                     " --set precision=bfloat16");
+    ASSERT_EQ(again.exit_code, 0) << again.err;
+    ASSERT_EQ(gantry_run("checkpoint export " + (scratch / "c2") + " " + (scratch / "hf2")).exit_code, 0);
+    EXPECT_TRUE(are_equal(scratch / "bfloat16", scratch / "hf2"));
+  }
+}
+
+TEST(CheckpointProgram, WhatIsNoModelIsNamed) {
+  const ScratchFolder scratch;
+  fs::create_directories(scratch / "m");
+  fs::copy(kGolden + "gpt2/config.json", scratch / "m/config.json");
+  const std::pair<std::string, const char*> files[] = {
+      {"version https://git-lfs.github.com/spec/v1\n", "a Git LFS pointer"},
+      {"<html></html>", "an HTML page"},
+      {std::string("\x80\x02}q\0.", 6), "a pickle"}};
+  for (const auto& [bytes, said] : files) {
+    scratch.write("m/model.safetensors", bytes);
+    const Outcome run = gantry_run("checkpoint import " + (scratch / "m") + " " + (scratch / "c"));
+    EXPECT_EQ(run.exit_code, 4) << run.err;
+    EXPECT_THAT(run.err, HasSubstr(said));
+  }
+}
+
+}  // namespace
+}  // namespace gantry::testing

@@ -1,0 +1,118 @@
+// Every reader of files over its corpus and a bounded, repeatable run of mutations of it. `./dev fuzz` runs longer,
+// with libFuzzer and sanitizers.
+#include <algorithm>
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <random>
+
+#include "program.h"
+#include "targets.h"
+
+namespace gantry::fuzz {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kMutations = 20000;  // of each target
+
+std::vector<std::string> corpus(const std::string& target) {
+  std::vector<fs::path> paths;
+  for (const auto& entry : fs::directory_iterator(GANTRY_SOURCE_DIR "/tests/fuzz/corpus/" + target))
+    paths.push_back(entry.path());
+  std::sort(paths.begin(), paths.end());
+  std::vector<std::string> texts;
+  for (const auto& path : paths) texts.push_back(testing::read_file(path.string()));
+  return texts;
+}
+
+// Bytes flipped, set to edges, taken out, doubled, cut off, or taken over from another file; digits made large.
+class Mutator {
+ public:
+  explicit Mutator(const std::vector<std::string>& texts) : texts_(texts), random_(20261121) {}
+
+  std::string next() {
+    std::string text = texts_[below(texts_.size())];
+    for (std::size_t changes = 1 + below(4); changes > 0; --changes) change(text);
+    return text;
+  }
+
+ private:
+  std::size_t below(std::size_t bound) { return bound == 0 ? 0 : random_() % bound; }
+
+  void change(std::string& text) {
+    static const std::string kPieces[] = {"-1",
+                                          "18446744073709551615",
+                                          "9223372036854775807",
+                                          "1e999",
+                                          "null",
+                                          "[",
+                                          "{",
+                                          "}",
+                                          "\"",
+                                          "../x",
+                                          "/etc",
+                                          "\xff\xff\xff\xff",
+                                          "NaN",
+                                          "4294967296",
+                                          "[[[[[[[[",
+                                          "\\u0000",
+                                          ",",
+                                          std::string(8, '\0'),
+                                          "true",
+                                          std::string(300, '9')};
+    const std::size_t at = below(text.size() + 1), length = std::min(below(16), text.size() - at);
+    switch (below(7)) {
+      case 0:
+        if (at < text.size()) text[at] = static_cast<char>(text[at] ^ (1 << below(8)));
+        break;
+      case 1:
+        if (at < text.size()) text[at] = "\0\x01\x7f\x80\xff"[below(5)];
+        break;
+      case 2:
+        text.erase(at, length);
+        break;
+      case 3:
+        text.insert(at, text.substr(at, length));
+        break;
+      case 4:
+        text.resize(at);
+        break;
+      case 5: {
+        const std::string& other = texts_[below(texts_.size())];
+        text.insert(at, other.substr(below(other.size() + 1), 30));
+        break;
+      }
+      default:
+        text.insert(at, kPieces[below(std::size(kPieces))]);
+    }
+  }
+
+  const std::vector<std::string>& texts_;
+  std::mt19937_64 random_;
+};
+
+class Readers : public ::testing::TestWithParam<Target> {};
+
+TEST_P(Readers, TakeOrRefuseTheCorpusAndItsMutations) {
+  const auto texts = corpus(GetParam().name);
+  ASSERT_FALSE(texts.empty());
+  int accepted = 0, refused = 0;
+  const auto run = [&](const std::string& text) {
+    try {
+      GetParam().run(text) ? ++accepted : ++refused;
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << error.what() << "\n" << ::testing::PrintToString(text.substr(0, 2000));
+    }
+  };
+  for (const auto& text : texts) run(text);
+  EXPECT_GT(accepted, 0) << "the corpus has no sound file";
+  Mutator mutator(texts);
+  for (int i = 0; i < kMutations && !HasFailure(); ++i) run(mutator.next());
+  EXPECT_GT(refused, kMutations / 10);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Readers, ::testing::ValuesIn(targets().begin(), targets().end()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace gantry::fuzz

@@ -1,0 +1,134 @@
+#include "targets.h"
+
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+#include <unistd.h>
+
+#include "gantry/checkpoint/format/files.h"
+#include "gantry/checkpoint/format/manifest.h"
+#include "gantry/checkpoint/format/model_files.h"
+#include "gantry/checkpoint/format/safetensors_header.h"
+#include "gantry/core/config.h"
+#include "gantry/core/error.h"
+#include "gantry/data/corpus/megatron.h"
+#include "gantry/data/tokenizers/tokenizer.h"
+
+namespace gantry::fuzz {
+namespace {
+
+void require(bool holds, const char* what) {
+  if (!holds) throw std::logic_error(what);
+}
+
+template <class Promised, class Body>
+bool accepts(const Body& body) {
+  try {
+    body();
+    return true;
+  } catch (const Promised&) {
+    return false;
+  }
+}
+
+// A folder in memory where there is one, for readers that take paths. Removed when the process ends.
+class Folder {
+ public:
+  Folder() {
+    const char* parent = std::filesystem::is_directory("/dev/shm") ? "/dev/shm" : "/tmp";
+    path_ = std::string(parent) + "/gantry_fuzz_" + std::to_string(::getpid());
+    std::filesystem::create_directories(path_);
+  }
+  ~Folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  std::string write(const char* name, std::string_view bytes) const {
+    std::ofstream(path_ + "/" + name, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    return path_ + "/" + name;
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+const Folder& folder() {
+  static const Folder made;
+  return made;
+}
+
+bool safetensors(std::string_view bytes) {
+  return accepts<InputError>([&] {
+    const SafetensorsHeader header = parse_safetensors_header(bytes, "fuzz.safetensors");
+    std::uint64_t sum = 0;
+    for (const auto& [name, tensor] : header.tensors) {
+      require(header.data_start + tensor.end <= bytes.size(), "a tensor ends behind its file");
+      require(stored_bytes(*tensor.type, tensor.shape) == tensor.end - tensor.begin, "a tensor has another size");
+      sum += tensor.end - tensor.begin;
+    }
+    require(header.data_start + sum == bytes.size(), "bytes that no tensor has");
+  });
+}
+
+// The body of a manifest: its hash is put before it, so that the reader sees all there is behind that gate.
+bool manifest(std::string_view bytes) {
+  const std::string whole = "{\"hash\": \"" + hash_of(bytes) + "\"," + std::string(bytes);
+  return accepts<CheckpointError>([&] {
+    const Manifest read = parse_manifest(whole, "manifest.json");
+    for (const auto& [key, tensor] : read.tensors)
+      for (const auto& slice : tensor.slices) {
+        require(read.files.contains(slice.file), "a slice in a file that is not listed");
+        require(slice.file.find('/') == std::string::npos, "a file outside of its folder");
+      }
+    require(parse_manifest(manifest_text(read), "again").tensors.size() == read.tensors.size(), "another manifest");
+  });
+}
+
+bool model_index(std::string_view bytes) {
+  folder().write(kModelIndex, bytes);
+  std::filesystem::remove(folder().path() + "/" + kModelFile);
+  return accepts<InputError>([&] {
+    for (const auto& [name, file] : find_model_files(folder().path()).file_of_name)
+      require(file.find('/') == std::string::npos, "a shard outside of its folder");
+  });
+}
+
+bool tokenizer(std::string_view bytes) {
+  const std::string path = folder().write("tokenizer.json", bytes);
+  return accepts<InputError>([&] {
+    const auto loaded = load_tokenizer(path);
+    for (const auto id : loaded->encode("Hello, world! 12\n\xC3\xA4"))
+      require(id >= 0 && id < loaded->size(), "an id outside of the vocabulary");
+  });
+}
+
+bool megatron_index(std::string_view bytes) {
+  folder().write("data.bin", std::string(64, '\1'));
+  folder().write("data.idx", bytes);
+  return accepts<InputError>([&] {
+    const MegatronFiles files(folder().path() + "/data");
+    for (std::int64_t sequence = 0; sequence < files.sequences(); ++sequence) {
+      std::vector<std::int64_t> tokens(static_cast<std::size_t>(files.length(sequence)));
+      files.read(sequence, 0, files.length(sequence), tokens.data());
+    }
+  });
+}
+
+bool yaml(std::string_view bytes) {
+  return accepts<ConfigError>([&] {
+    const Config config = Config::parse(std::string(bytes), "fuzz.yaml");
+    require(Config::parse(config.to_yaml()).to_yaml() == config.to_yaml(),
+            "a configuration that reads back as another");
+  });
+}
+
+constexpr Target kTargets[] = {{"safetensors", safetensors}, {"manifest", manifest},  {"model_index", model_index},
+                               {"tokenizer", tokenizer},     {"idx", megatron_index}, {"yaml", yaml}};
+
+}  // namespace
+
+std::span<const Target> targets() { return kTargets; }
+
+}  // namespace gantry::fuzz
