@@ -1,0 +1,80 @@
+// A tiny GPT-2, boosted on every rank of a layout, for tests of single steps.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include "gantry/booster/recipe.h"
+#include "gantry/comm/launch.h"
+#include "gantry/plugins/gather.h"
+#include "model_case.h"
+
+namespace gantry::testing {
+
+constexpr double kTolerance = 1e-10;
+
+inline Config tiny(const Layout& layout, int microbatches = 2) {
+  Config config = layout_config(layout);
+  config.model.policy = "gpt2";
+  config.model.config_json =
+      R"({"n_layer": 4, "n_head": 3, "n_embd": 12, "vocab_size": 29, "n_positions": 5, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0})";
+  config.precision = "float64";
+  config.schedule.microbatches = microbatches;
+  config.optimizer.lr = 1e-2;
+  return config;
+}
+
+inline TensorDict tokens(std::int64_t samples, int seed = 0) {
+  const torch::Tensor all = (torch::arange(samples * 6).view({samples, 6}) * 7 + seed) % 29;
+  return {{"input_ids", all.narrow(1, 0, 5).contiguous()}, {"labels", all.narrow(1, 1, 5).contiguous()}};
+}
+
+// A boosted tiny model on one rank.
+struct Rig {
+  Rig(World& world, const Config& config, Criterion criterion = cross_entropy(), bool optimize = true)
+      : plugin(new HybridParallelPlugin(world, config)), booster(std::unique_ptr<Plugin>(plugin)) {
+    auto model = build_model(config);
+    boosted = booster.boost(model, optimize ? build_optimizer(config, *model) : nullptr, std::move(criterion));
+  }
+  // This replica's samples of a whole batch.
+  Batch batch(const TensorDict& whole) const {
+    Batch all = make_batch(whole);
+    const auto pieces = split_evenly(all.samples, plugin->mesh().size("dp"));
+    const auto [begin, end] = pieces[plugin->mesh().coordinate("dp")];
+    Batch mine = slice(all, begin, end);
+    mine.first_sample = 0;
+    return mine;  // counts are found out
+  }
+  TensorDict gradients() {
+    return gather_tensors(boosted.model->stage_module(), plugin->stages(), plugin->mesh(),
+                          [&](std::size_t i) { return boosted.optimizer->gradients().gradient(i); });
+  }
+  TensorDict weights() {
+    return gather_tensors(boosted.model->stage_module(), plugin->stages(), plugin->mesh(),
+                          [&](std::size_t i) { return boosted.model->stage_module().parameters[i].tensor; });
+  }
+  HybridParallelPlugin* plugin;
+  Booster booster;
+  Boosted boosted;
+};
+
+// The same body on every rank of a layout; what it returns on rank 0.
+template <class Result>
+Result on_layout(const Config& config, const std::function<Result(World&)>& body) {
+  Result result{};
+  EXPECT_EQ(launch(config,
+                   [&](World& world) {
+                     Result mine = body(world);
+                     if (world.is_main()) result = std::move(mine);
+                   }),
+            0);
+  return result;
+}
+
+inline void expect_close(const TensorDict& a, const TensorDict& b, double tolerance = kTolerance) {
+  for (const auto& [name, tensor] : a)
+    EXPECT_LE((tensor - b.at(name)).abs().max().item<double>(),
+              tolerance * std::max(1.0, tensor.abs().max().item<double>()))
+        << name;
+}
+
+}  // namespace gantry::testing
