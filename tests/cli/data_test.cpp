@@ -36,6 +36,13 @@ std::string config_of(const std::string& data, const std::string& more = "optimi
       data, more);
 }
 
+std::vector<json> metrics_of(const std::string& output) {
+  std::vector<json> lines;
+  std::istringstream file(read_file(output + "/metrics.jsonl"));
+  for (std::string line; std::getline(file, line);) lines.push_back(json::parse(line));
+  return lines;
+}
+
 // Runs `gantry train` and gives what metrics.jsonl says; nothing where the run failed.
 class Training {
  public:
@@ -45,10 +52,7 @@ class Training {
     last = run_program(gantry_program() + " train " + (scratch_ / "train.yaml") + " --set output=" + (scratch_ / name) +
                        " " + sets);
     EXPECT_EQ(last.exit_code, 0) << sets << "\n" << last.err;
-    std::vector<json> lines;
-    std::istringstream file(read_file(scratch_ / name + "/metrics.jsonl"));
-    for (std::string line; std::getline(file, line);) lines.push_back(json::parse(line));
-    return lines;
+    return metrics_of(scratch_ / name);
   }
   std::string operator/(const std::string& name) const { return scratch_ / name; }
 
@@ -206,6 +210,30 @@ TEST(TrainingData, HeldOutLossIsOneRanksInEveryLayoutAndChangesNothing) {
   EXPECT_EQ(numbers(few, "eval_tokens"), std::vector<double>{64});
   EXPECT_EQ(few.back()["step"], 6);
 }
+
+#ifdef GANTRY_MPIRUN
+TEST(TrainingData, AStageBetweenNeedsNoFile) {
+  const ScratchFolder scratch;
+  const std::string text = scratch.write("text.txt", text_of(400, 5));
+  Training training(config_of("format: text, path: \"" + text + "\", sequence_length: 8, batch_size: 4",
+                              "parallel: {pipeline: 3}\nevaluation: {path: \"" + text + "\"}\n"));
+  const auto expected = training.lines("threads");
+  const std::string train =
+                        gantry_program() + " train " + (training / "train.yaml") + " --set output=" + (scratch / "m"),
+                    nowhere = scratch / "nowhere";
+  const std::string middle = train + " --set data.path=" + nowhere + " --set evaluation.path=" + nowhere;
+  const Outcome run =
+      run_program(std::string(GANTRY_MPIRUN) + " -n 1 " + train + " : -n 1 " + middle + " : -n 1 " + train, 60);
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const auto lines = metrics_of(scratch / "m");
+  EXPECT_EQ(numbers(lines, "loss"), numbers(expected, "loss"));
+  EXPECT_EQ(numbers(lines, "eval_loss"), numbers(expected, "eval_loss"));
+  EXPECT_EQ(numbers(lines, "loss").size(), 6u);
+  const Outcome last =
+      run_program(std::string(GANTRY_MPIRUN) + " -n 1 " + train + " : -n 1 " + train + " : -n 1 " + middle, 60);
+  EXPECT_EQ(last.exit_code, 4) << last.err;  // the last stage does
+}
+#endif
 
 TEST(TrainingData, SquadTrainsAQuestionAnsweringModelInEveryLayout) {
   const std::string squad = kGoldens + "/squad/squad.json";

@@ -5,6 +5,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/data/data_loader.h"
+#include "gantry/tensors/memory_meter.h"
 
 namespace gantry {
 namespace {
@@ -111,6 +112,16 @@ TEST(DataLoader, PreparesNoMoreThanAskedForAndEndsAtOnce) {
     DataLoader loader(data, {.global_batch = 2, .prefetch = 2});
     if (i % 2 == 0) loader.next();
   }
+}
+
+TEST(DataLoader, WhatIsPreparedCountsForTheRankThatAsks) {
+  const MemoryMeter meter;
+  {
+    DataLoader loader(std::make_shared<Numbers>(100), {.global_batch = 50, .prefetch = 2});
+    const Batch batch = loader.next();
+    EXPECT_GE(meter.bytes(), 2 * 50 * 3 * 8);  // input_ids and labels of the batch, at least
+  }
+  EXPECT_EQ(meter.bytes(), 0);
 }
 
 TEST(DataLoader, ARankThatDoesNotReadOpensNothingAndKnowsTheShapes) {

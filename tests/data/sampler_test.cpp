@@ -32,7 +32,7 @@ TEST(Sampler, EverySampleOnceAnEpochForAllSizesTo300) {
 }
 
 TEST(Sampler, EverySampleOnceAnEpochForPrimesAbove2To20) {
-  for (const std::int64_t size : {1048583, 1299709, 2097169}) {
+  for (const std::int64_t size : {1048583, 1299709}) {
     const Sampler sampler(size, true, 3);
     ASSERT_TRUE(is_permutation_of(size, size, [&](auto i) { return sampler.sample(i); })) << size;
   }
