@@ -77,7 +77,8 @@ void expect_near(const std::vector<double>& expected, const std::vector<double>&
 }
 
 const char* const kLayouts[] = {"--set parallel.tensor=2 --set parallel.pipeline=2", "--set parallel.data=2",
-                                "--set parallel.pipeline=3 --set parallel.data=2 --set data.prefetch=0"};
+                                "--set parallel.pipeline=3 --set parallel.data=2 --set data.prefetch=0",
+                                "--set parallel.data=2 --set parallel.zero=2"};
 
 TEST(TrainingData, MegatronFilesOfATextGiveItsNumbers) {
   const ScratchFolder scratch;
