@@ -90,7 +90,7 @@ struct LossScaleConfig {
 struct EvaluationConfig {
   std::string path;  // held-out data of data.format; empty: no evaluation
   int every = 0;     // steps; 0: at the end only
-  int batches = 0;   // of data.batch_size; 0: all whole ones
+  int batches = 0;   // at most so many of data.batch_size; 0: every sample once
 };
 
 struct TrainConfig {

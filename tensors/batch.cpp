@@ -46,4 +46,13 @@ Batch slice(const Batch& batch, std::int64_t begin, std::int64_t end) {
   return part;
 }
 
+Batch replica_part(const Batch& whole, int replicas, int replica) {
+  const auto pieces = split_evenly(whole.samples, replicas);
+  const auto number = static_cast<std::size_t>(replica);
+  const auto [begin, end] = number < pieces.size() ? pieces[number] : std::pair(whole.samples, whole.samples);
+  Batch part = slice(whole, begin, end);
+  part.global_samples = whole.samples;
+  return part;
+}
+
 }  // namespace gantry

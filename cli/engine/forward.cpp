@@ -45,18 +45,6 @@ TensorDict read_batch(const std::string& path, const std::string& task) {
   return batch;
 }
 
-// This replica's samples of the whole batch.
-Batch replica_batch(const TensorDict& whole, const ProcessGroupMesh& mesh) {
-  Batch batch = make_batch(whole);
-  const std::int64_t samples = batch.samples;
-  const auto pieces = split_evenly(samples, mesh.size("dp"));
-  const auto replica = static_cast<std::size_t>(mesh.coordinate("dp"));
-  const auto [begin, end] = replica < pieces.size() ? pieces[replica] : std::pair(samples, samples);
-  batch = slice(batch, begin, end);
-  batch.global_samples = samples;
-  return batch;
-}
-
 // The last stage's first rank has its replica's outputs; the others of dp add theirs. Collective over dp.
 void write_outputs(const StepResult& result, const ProcessGroupMesh& mesh, const ForwardArguments& arguments) {
   TensorDict whole;
@@ -84,7 +72,7 @@ void forward_rank(World& world, const Config& config, const ForwardArguments& ar
   boosted.model->eval();
 
   const auto result = booster.execute_pipeline(
-      replica_batch(whole, mesh), boosted,
+      replica_part(make_batch(whole), mesh.size("dp"), mesh.coordinate("dp")), boosted,
       {.return_loss = static_cast<bool>(boosted.criterion), .return_outputs = true, .broadcast_loss = true});
   if (plugin->stages().holds_last()) write_outputs(result, mesh, arguments);
   if (wants_gradients) {

@@ -94,23 +94,14 @@ TensorDict whole_batch(const ModelCase& what, std::size_t step) {
   return batch;
 }
 
-Batch replica_batch(Batch batch, const ProcessGroupMesh& mesh) {
-  const std::int64_t samples = batch.samples;
-  const auto pieces = split_evenly(samples, mesh.size("dp"));
-  const auto replica = static_cast<std::size_t>(mesh.coordinate("dp"));
-  const auto [begin, end] = replica < pieces.size() ? pieces[replica] : std::pair(samples, samples);
-  batch = slice(batch, begin, end);
-  batch.global_samples = samples;
-  return batch;
-}
-
 // The step's batch in `how.accumulation` parts, summed up; the loss is the mean over all counted tokens.
 double run_step(const ModelCase& what, std::size_t step, const Parallelism& how, Booster& booster, Boosted& boosted,
                 const ProcessGroupMesh& mesh) {
   const Batch whole = make_batch(whole_batch(what, step));
   double sum = 0, tokens = 0;
   auto add = [&](const Batch& part) {
-    const auto done = booster.execute_pipeline(replica_batch(part, mesh), boosted, {.broadcast_loss = true});
+    const auto done = booster.execute_pipeline(replica_part(part, mesh.size("dp"), mesh.coordinate("dp")), boosted,
+                                               {.broadcast_loss = true});
     sum += *done.loss * static_cast<double>(done.tokens);
     tokens += static_cast<double>(done.tokens);
   };
