@@ -90,8 +90,9 @@ void run(const std::string& folder, std::int64_t megabytes, int rounds, const Pr
   SaveRequest request{.directory = saved, .step = 1, .config_text = "", .model_config = {}, .policy = "bench"};
   CheckpointWriter synchronous(saved, mesh), asynchronous(background, mesh, {.async = true});
   for (int round = 0; round < rounds; ++round) {
+    // Everything is written to new files, as a save does it, and what was there goes before that.
     request.step = round + 1;
-    request.keep = 1;
+    for (const auto& last : {synchronous.last(), asynchronous.last(), plain}) fs::remove_all(last);
     report("plain write", state.bytes(), [&] { plain_write(plain, whole); });
     report("save", state.bytes(), [&] { synchronous.save(request, state); });
     report("asynchronous save, blocked", state.bytes(), [&] { asynchronous.save(request, state); });
