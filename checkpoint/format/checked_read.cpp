@@ -15,13 +15,14 @@ namespace gantry {
 namespace {
 
 constexpr const char* kDamaged = "the checkpoint is damaged; use another";
-constexpr std::uint64_t kPiece = std::uint64_t{1} << 20;  // hashed while it is in the cache
+constexpr std::uint64_t kPiece = std::uint64_t{1} << 20;    // hashed while it is in the cache
+constexpr std::uint64_t kWindow = std::uint64_t{16} << 20;  // asked for at once; the kernel's own windows are too small
+constexpr std::uint64_t kAhead = std::uint64_t{2} * kWindow;  // asked for before it is taken
 
 class Reader {
  public:
   explicit Reader(std::string path) : path_(std::move(path)), file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
     if (file_ < 0) throw CheckpointError({path_, std::strerror(errno), "a file that can be read", kDamaged});
-    ::posix_fadvise(file_, 0, 0, POSIX_FADV_SEQUENTIAL);
   }
   ~Reader() { ::close(file_); }
   Reader(const Reader&) = delete;
@@ -34,6 +35,8 @@ class Reader {
 
   // The next bytes; a file that has fewer was cut in the meantime.
   void take(unsigned char* target, std::uint64_t bytes) {
+    for (at_ += bytes; asked_ < at_ + kAhead; asked_ += kWindow)
+      ::posix_fadvise(file_, static_cast<off_t>(asked_), kWindow, POSIX_FADV_WILLNEED);
     for (std::uint64_t got = 0; got < bytes;) {
       const ssize_t read = ::read(file_, target + got, bytes - got);
       if (read < 0 && errno == EINTR) continue;
@@ -47,6 +50,7 @@ class Reader {
  private:
   std::string path_;
   int file_;
+  std::uint64_t at_ = 0, asked_ = 0;  // bytes from the start
   Hasher hasher_;
 };
 
