@@ -42,6 +42,7 @@ def main():
         shutil.rmtree(folder / "dcp", ignore_errors=True)
         report("save, torch.distributed.checkpoint", size, lambda: dcp.save(state, checkpoint_id=folder / "dcp", no_dist=True))
         file = folder / "peer.safetensors"
+        file.unlink(missing_ok=True)
         report("save, safetensors", size, lambda: (save_file(state, file), sync(file)))
         forget(folder / "dcp")
         report("load, torch.distributed.checkpoint", size, lambda: dcp.load(state, checkpoint_id=folder / "dcp", no_dist=True))

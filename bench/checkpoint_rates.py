@@ -1,7 +1,7 @@
 """Saving and loading checkpoints: Gantry, torch.distributed.checkpoint and safetensors beside plain writes and reads of the
 same bytes on the same disk, in turn. Prints one table; --json FILE keeps the figures.
 """
-import argparse, json, pathlib, statistics, subprocess, sys, tempfile
+import argparse, json, pathlib, statistics, subprocess, sys, tempfile, time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -14,15 +14,18 @@ def lines_of(command):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=int, default=480)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "build", help="on the disk to measure")
+    parser.add_argument("--pause", type=float, default=5, help="seconds between programs")
     parser.add_argument("--json", type=pathlib.Path)
     args = parser.parse_args()
     figures = []
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
-        for _ in range(args.rounds):  # in turn, so that a disk whose speed drifts is fair to both
-            figures += lines_of([ROOT / "build/release/bench/checkpoint_bench", folder, str(args.megabytes), "1"])
-            figures += lines_of([sys.executable, ROOT / "bench/checkpoint_peer.py", folder, str(args.megabytes), "1"])
+        for _ in range(args.rounds):  # in turn, so that a disk whose speed drifts is fair to both; first saves warm up
+            for command in ([ROOT / "build/release/bench/checkpoint_bench"], [sys.executable, "-W", "ignore", ROOT / "bench/checkpoint_peer.py"]):
+                time.sleep(args.pause)  # for the disk to come to rest
+                lines = lines_of([*command, folder, str(args.megabytes), "4"])
+                figures += lines[len(lines) // 4:]
     rows = {}
     for figure in figures:
         rows.setdefault(figure["what"], []).append(figure["seconds"])

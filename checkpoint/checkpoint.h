@@ -45,10 +45,10 @@ struct CheckpointInfo {
 
 CheckpointInfo read_checkpoint_info(const std::string& folder);  // CheckpointError
 
-// Writes every entry of the state from the checkpoint, whatever layout wrote it, after checking every file's hash (the
-// ranks share that). CheckpointError, before anything is written, for damage, a missing or unexpected tensor or another
-// shape. A checkpoint of step 0 without an optimizer's state (an imported model) leaves the optimizer's as it is. Each
-// rank reads what it needs. Collective over the world.
+// Writes every entry of the state from the checkpoint, whatever layout wrote it, and checks every file's hash (the
+// ranks share that). CheckpointError, before anything is written, for a missing or unexpected tensor or another shape;
+// for damage too, and then the state is not to be used. A checkpoint of step 0 without an optimizer's state (an
+// imported model) leaves the optimizer's as it is. Each rank reads what it needs. Collective over the world.
 void load_checkpoint(const std::string& folder, StateSource& state, const ProcessGroupMesh& mesh);
 
 // Whole tensors of one kind ("model"), by global name. CheckpointError naming the kinds there are if it has none of it.

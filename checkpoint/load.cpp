@@ -5,6 +5,7 @@
 
 #include "gantry/checkpoint/checkpoint.h"
 #include "gantry/checkpoint/checkpoint_files.h"
+#include "gantry/checkpoint/format/checked_read.h"
 #include "gantry/checkpoint/format/verify.h"
 #include "gantry/checkpoint/slices.h"
 #include "gantry/core/error.h"
@@ -15,11 +16,48 @@ namespace {
 constexpr const char* kModel = "model";
 constexpr const char* kMaster = "optimizer.master";
 
-// Each rank checks its share of the files before any rank reads one.
-void check_hashes(const std::string& folder, const Manifest& manifest, const ProcessGroupMesh& mesh) {
+// What this rank needs of the checkpoint.
+struct Need {
+  const ManifestTensor* tensor;
+  HeldPart part;
+  torch::Tensor target;
+  bool is_filled = false;
+};
+
+bool lies_as_needed(const ManifestSlice& slice, const Need& need) {
+  return slice.dim == need.part.dim && (slice.dim < 0 || slice.ranges == need.part.ranges) &&
+         need.target.is_contiguous() && need.target.is_cpu() &&
+         stored_type_of(need.target.scalar_type()).name == need.tensor->type->name;
+}
+
+// Hashes the file, and fills on the way what lies in it as this rank needs it.
+void check_file(const std::string& folder, const std::string& name, const Manifest& manifest,
+                std::vector<Need>& needs) {
+  std::vector<WantedBytes> wanted;
+  try {
+    const StoredFile file(folder + "/" + name);
+    check_file_slices(manifest, name, file);
+    for (Need& need : needs)
+      for (const auto& slice : need.tensor->slices) {
+        if (slice.file != name || !lies_as_needed(slice, need)) continue;
+        const StoredTensor& stored = file.at(need.tensor->key());
+        wanted.push_back({file.header().data_start + stored.begin, stored.end - stored.begin,
+                          static_cast<unsigned char*>(need.target.data_ptr())});
+        need.is_filled = true;
+      }
+  } catch (const Error& error) {
+    check_file_hash(folder, name, manifest.files.at(name));  // says it in the words of all damage
+    throw CheckpointError(error.what());
+  }
+  read_checked(folder, name, manifest.files.at(name), std::move(wanted));
+}
+
+// Each rank checks its share of the files, the one that it would write itself first, before any rank goes on.
+void check_files(const std::string& folder, const Manifest& manifest, std::vector<Need>& needs,
+                 const ProcessGroupMesh& mesh) {
   int index = 0;
   for (const auto& [name, file] : manifest.files)
-    if (index++ % mesh.mesh().size() == mesh.rank()) check_file_hash(folder, name, file);
+    if (index++ % mesh.mesh().size() == mesh.rank()) check_file(folder, name, manifest, needs);
   mesh.world_group().barrier().wait();
 }
 
@@ -94,15 +132,17 @@ void load_checkpoint(const std::string& folder, StateSource& state, const Proces
   const bool model_alone = manifest.step == 0 && kinds == std::set<std::string>{kModel};
   if (model_alone)
     std::erase_if(entries, [](const StateEntry& entry) { return entry.kind != kModel && entry.fallback != kModel; });
-  for (const auto& entry : entries) find_tensor(manifest, entry, folder);
+  for (const auto& entry : entries) find_tensor(manifest, entry, folder);  // before a rank waits for the others
   check_model_size(manifest, entries, state, mesh, folder);
-  check_hashes(folder, manifest, mesh);
-  CheckpointFiles files(folder, &manifest);
   const auto coordinates = coordinates_of(mesh);
-  for (const auto& entry : entries) {
-    const HeldPart part = part_held(entry.held.placement, coordinates);
-    files.read_into(find_tensor(manifest, entry, folder), entry.held.tensor.detach(), part.dim, part.ranges);
-  }
+  std::vector<Need> needs;
+  for (const auto& entry : entries)
+    needs.push_back({&find_tensor(manifest, entry, folder), part_held(entry.held.placement, coordinates),
+                     entry.held.tensor.detach()});
+  check_files(folder, manifest, needs, mesh);
+  CheckpointFiles files(folder, &manifest);
+  for (const Need& need : needs)
+    if (!need.is_filled) files.read_into(*need.tensor, need.target, need.part.dim, need.part.ranges);
   try {
     state.load_state_numbers(model_alone ? nlohmann::json{{"optimizer_steps", 0}} : manifest.numbers);
   } catch (const nlohmann::json::exception& error) {

@@ -18,8 +18,16 @@ struct Snapshot {
   std::uint64_t bytes = 0;
 };
 
-// With `copy`, of memory of its own, so that training may go on.
-Snapshot take_snapshot(StateSource& state, const ProcessGroupMesh& mesh, bool copy) {
+// A copy on the CPU, in the buffer where it has the right shape: new memory costs more than the copying.
+torch::Tensor copy_of(const torch::Tensor& tensor, torch::Tensor buffer) {
+  const torch::NoGradGuard no_grad;
+  if (!buffer.defined() || buffer.sizes() != tensor.sizes() || buffer.scalar_type() != tensor.scalar_type())
+    buffer = torch::empty(tensor.sizes(), torch::TensorOptions(tensor.scalar_type()));
+  return buffer.copy_(tensor);
+}
+
+// With `buffers`, the copies of the save before, the tensors are copied, so that training may go on.
+Snapshot take_snapshot(StateSource& state, const ProcessGroupMesh& mesh, const TensorDict* buffers) {
   Snapshot snapshot{.file = rank_file_name(mesh.rank()), .tensors = {}, .entries = {}};
   const auto coordinates = coordinates_of(mesh);
   WriterShare share(mesh);
@@ -31,7 +39,7 @@ Snapshot take_snapshot(StateSource& state, const ProcessGroupMesh& mesh, bool co
     if (!share.turn_of(part, static_cast<std::int64_t>(entry.bytes()))) continue;
     entry.slices.push_back({snapshot.file, part.dim, part.owned});
     torch::Tensor tensor = owned_part(held.tensor, part);
-    if (copy) tensor = tensor.to(torch::TensorOptions(torch::kCPU), /*non_blocking=*/false, /*copy=*/true).contiguous();
+    if (buffers) tensor = copy_of(tensor, buffers->get(entry.key()));
     snapshot.bytes += tensor.nbytes();
     snapshot.tensors.set(entry.key(), tensor);
     snapshot.entries.push_back(std::move(entry));
@@ -93,7 +101,8 @@ CheckpointWriter::~CheckpointWriter() {
 void CheckpointWriter::save(const SaveRequest& request, StateSource& state) {
   finish();
   auto job = std::make_shared<Job>();
-  job->snapshot = take_snapshot(state, mesh_, options_.async);
+  job->snapshot = take_snapshot(state, mesh_, options_.async ? &buffers_ : nullptr);
+  if (options_.async) buffers_ = job->snapshot.tensors;
   job->header = header_of(request, state, mesh_);
   job->keep = request.keep;
   const double bytes = all_reduce_number(mesh_.world_group(), static_cast<double>(job->snapshot.bytes));

@@ -14,7 +14,7 @@
 namespace gantry {
 
 struct WriterOptions {
-  // Saves return when the state is copied; at most one is under way.
+  // Saves return when the state is copied; at most one is under way. The copy's memory is kept for the next one.
   bool async = false;
   FileSystem* files = nullptr;  // not owned; null: the system's
 };
@@ -52,6 +52,7 @@ class CheckpointWriter {
   std::shared_ptr<Job> job_;  // under way
   std::atomic<bool> stop_{false};
   std::string last_;
+  TensorDict buffers_;  // the copies of the save before
 };
 
 }  // namespace gantry

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;  // a write() takes a little less than 2 GB
+constexpr std::size_t kPiece = std::size_t{1} << 20;  // hashed and written while it is in the cache
 
 [[noreturn]] void fail(const std::string& path, const char* what) {
   const int error = errno;
@@ -66,11 +66,18 @@ OutputFile::~OutputFile() {
 }
 
 void OutputFile::write(const void* data, std::size_t bytes) {
-  hasher_.update(data, bytes);
-  size_ += bytes;
   const char* left = static_cast<const char*>(data);
+  for (std::size_t piece; bytes > 0; bytes -= piece, left += piece) {
+    piece = std::min(bytes, kPiece);
+    hasher_.update(left, piece);
+    size_ += piece;
+    write_all(left, piece);
+  }
+}
+
+void OutputFile::write_all(const char* left, std::size_t bytes) {
   while (bytes > 0) {
-    const ssize_t written = files_.write(file_, left, std::min(bytes, kMostAtOnce));
+    const ssize_t written = files_.write(file_, left, bytes);
     if (written < 0 && errno == EINTR) continue;
     if (written == 0) errno = ENOSPC;
     if (written <= 0) fail(path_, "can't be written");

@@ -44,6 +44,8 @@ class OutputFile {
   std::string hash() const { return hasher_.digits(); }
 
  private:
+  void write_all(const char* left, std::size_t bytes);
+
   FileSystem& files_;
   std::string path_;
   int file_;

@@ -1,0 +1,79 @@
+#include "gantry/checkpoint/format/checked_read.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "gantry/checkpoint/format/files.h"
+#include "gantry/core/error.h"
+
+namespace gantry {
+namespace {
+
+constexpr const char* kDamaged = "the checkpoint is damaged; use another";
+constexpr std::uint64_t kPiece = std::uint64_t{1} << 20;    // hashed while it is in the cache
+constexpr std::uint64_t kWindow = std::uint64_t{16} << 20;  // asked for at once; the kernel's own windows are too small
+constexpr std::uint64_t kAhead = std::uint64_t{2} * kWindow;  // asked for before it is taken
+
+class Reader {
+ public:
+  explicit Reader(std::string path) : path_(std::move(path)), file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
+    if (file_ < 0) throw CheckpointError({path_, std::strerror(errno), "a file that can be read", kDamaged});
+  }
+  ~Reader() { ::close(file_); }
+  Reader(const Reader&) = delete;
+  Reader& operator=(const Reader&) = delete;
+
+  std::uint64_t size() const {
+    struct stat status {};
+    return ::fstat(file_, &status) == 0 ? static_cast<std::uint64_t>(status.st_size) : 0;
+  }
+
+  // The next bytes; a file that has fewer was cut in the meantime.
+  void take(unsigned char* target, std::uint64_t bytes) {
+    for (at_ += bytes; asked_ < at_ + kAhead; asked_ += kWindow)
+      ::posix_fadvise(file_, static_cast<off_t>(asked_), kWindow, POSIX_FADV_WILLNEED);
+    for (std::uint64_t got = 0; got < bytes;) {
+      const ssize_t read = ::read(file_, target + got, bytes - got);
+      if (read < 0 && errno == EINTR) continue;
+      if (read <= 0) throw CheckpointError({path_, read < 0 ? std::strerror(errno) : "ends early", "", kDamaged});
+      got += static_cast<std::uint64_t>(read);
+    }
+    hasher_.update(target, bytes);
+  }
+  std::string digits() const { return hasher_.digits(); }
+
+ private:
+  std::string path_;
+  int file_;
+  std::uint64_t at_ = 0, asked_ = 0;  // bytes from the start
+  Hasher hasher_;
+};
+
+}  // namespace
+
+void read_checked(const std::string& folder, const std::string& name, const ManifestFile& expected,
+                  std::vector<WantedBytes> wanted) {
+  const std::string path = folder + "/" + name;
+  Reader reader(path);
+  if (const auto size = reader.size(); size != expected.size)
+    throw CheckpointError({path, fmt::format("has {} bytes", size), fmt::format("{}", expected.size), kDamaged});
+  std::sort(wanted.begin(), wanted.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
+  wanted.push_back({expected.size, 0, nullptr});
+  std::vector<unsigned char> passed_over(std::min(kPiece, expected.size));
+  std::uint64_t at = 0;
+  for (const auto& part : wanted) {
+    for (std::uint64_t piece; at < part.begin; at += piece)
+      reader.take(passed_over.data(), piece = std::min(kPiece, part.begin - at));
+    for (std::uint64_t done = 0, piece; done < part.bytes; done += piece, at += piece)
+      reader.take(part.target + done, piece = std::min(kPiece, part.bytes - done));
+  }
+  if (reader.digits() != expected.hash)
+    throw CheckpointError({path, "has the hash " + reader.digits(), expected.hash, kDamaged});
+}
+
+}  // namespace gantry
