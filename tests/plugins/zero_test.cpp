@@ -65,7 +65,7 @@ struct Memory {
 Memory train_alone(int zero, int replicas, const std::string& precision) {
   Config config = layout_config({.data = replicas});
   config.model.policy = "gpt2";
-  config.model.config_json = R"({"n_layer": 6, "n_head": 4, "n_embd": 192, "vocab_size": 64, "n_positions": 8})";
+  config.model.config_json = R"({"n_layer": 10, "n_head": 4, "n_embd": 192, "vocab_size": 64, "n_positions": 8})";
   config.model.config_json.insert(1, R"("tie_word_embeddings": false, )");
   config.parallel.zero = zero;
   config.parallel.bucket_mb = 0.25;
@@ -92,7 +92,7 @@ Memory train_alone(int zero, int replicas, const std::string& precision) {
   return memory;
 }
 
-constexpr double kWidth = 192, kParameters = 6 * (12 * kWidth * kWidth + 13 * kWidth) + (64 + 64 + 8 + 2) * kWidth;
+constexpr double kWidth = 192, kParameters = 10 * (12 * kWidth * kWidth + 13 * kWidth) + (64 + 64 + 8 + 2) * kWidth;
 
 // The formula of docs/data_parallelism.md.
 double formula(int zero, int replicas, const std::string& precision) {
@@ -101,18 +101,27 @@ double formula(int zero, int replicas, const std::string& precision) {
   return kParameters * (values + gradients / (zero > 1 ? replicas : 1) + state / (zero > 0 ? replicas : 1));
 }
 
+// What is under way under ZeRO 2: two buckets, each of a parameter here, and one gradient on its way into them.
+double under_way(int zero, int replicas, const std::string& precision) {
+  if (zero < 2 || replicas == 1) return 0;
+  constexpr double kLargest = 4 * kWidth * kWidth;
+  return kLargest * (2 * 4 + (precision == "bfloat16" ? 2 : 4));
+}
+
 TEST(Zero, MemoryIsThatOfTheFormula) {
   for (const char* precision : {"float32", "bfloat16"})
     for (const int zero : {0, 1, 2})
       for (const int replicas : {1, 2, 4}) {
+        if (zero > 0 && replicas == 1) continue;  // as without it
         const Memory memory = train_alone(zero, replicas, precision);
         const double expected = formula(zero, replicas, precision);
         const std::string label = fmt::format("{} zero {} dp {}", precision, zero, replicas);
         EXPECT_NEAR(static_cast<double>(memory.held), expected, 0.02 * expected) << label;
-        // Beside it: the messages and buckets under way, a parameter's own gradient, activations of 8 tokens.
-        EXPECT_NEAR(static_cast<double>(memory.peak), expected, 0.05 * expected + 4 * 0.75e6) << label;
-        fmt::print("{}: {:.2f} MB held, {:.2f} MB at the peak, formula {:.2f} MB\n", label, memory.held / 1e6,
-                   memory.peak / 1e6, expected / 1e6);
+        const double peak = expected + under_way(zero, replicas, precision);
+        EXPECT_NEAR(static_cast<double>(memory.peak), peak, 0.05 * peak) << label;
+        fmt::print("{}: {:.2f} MB held, {:.2f} MB at the peak; by the formula {:.2f} and {:.2f} MB\n", label,
+                   static_cast<double>(memory.held) / 1e6, static_cast<double>(memory.peak) / 1e6, expected / 1e6,
+                   peak / 1e6);
       }
 }
 
