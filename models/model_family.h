@@ -18,8 +18,8 @@ namespace gantry::models {
 struct TensorName {
   std::string name;
   std::string hugging_face;
-  bool transposed = false;   // stored [in, out] there
-  bool new_allowed = false;  // of a head that a file of the bare model lacks: it keeps its first values
+  bool transposed = false;               // stored [in, out] there
+  bool new_allowed = false;              // of a head that a file of the bare model lacks: it keeps its first values
   std::vector<std::string> copies = {};  // further names there that get the same values; nothing is read from them
 };
 

@@ -20,7 +20,8 @@ const Misspelt kMisspelt[] = {
      "gantry: 'trian' is no command; expected one of train, forward, checkpoint, schedule, data, "
      "config, doctor; did you mean 'train'?"},
     {"checkpoint exprot a b",
-     "gantry checkpoint: 'exprot' is no command; expected one of export, import, reshard, inspect, verify, diff; did you mean 'export'?"},
+     "gantry checkpoint: 'exprot' is no command; expected one of export, import, reshard, inspect, verify, diff; did "
+     "you mean 'export'?"},
     {"schedule shwo 1f1b -p 2 -m 2",
      "gantry schedule: 'shwo' is no command; expected one of show, check, simulate, draw; did you mean 'show'?"},
     {"help schedule simulat",

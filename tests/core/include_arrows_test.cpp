@@ -60,9 +60,8 @@ TEST(IncludeArrows, RunOneWay) {
         std::smatch match;
         if (std::regex_search(line, match, include))
           EXPECT_TRUE(here.contains(match[1])) << entry.path() << " -> " << match[1];
-        const bool plain =
-            folder == "core" || (folder == "schedule" && !here.contains("tensors")) || is_text(entry.path()) ||
-            is_format(entry.path());
+        const bool plain = folder == "core" || (folder == "schedule" && !here.contains("tensors")) ||
+                           is_text(entry.path()) || is_format(entry.path());
         if (plain) EXPECT_EQ(line.find("#include <torch"), std::string::npos) << entry.path();
       }
     }
