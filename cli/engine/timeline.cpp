@@ -39,15 +39,16 @@ double StepTimeline::bubble() const {
   return longest > 0 ? 1 - all.select(1, 0).mean().item<double>() / longest : 0;
 }
 
-double StepTimeline::predicted_bubble() const {
+double StepTimeline::predicted_bubble() {
   if (plugin_.mesh().size("pp") == 1 || samples_ == 0) return 0;
-  return schedule::simulate(plugin_.schedule_for(samples_, false)).bubble_rate;
+  const auto [found, is_new] = predicted_.try_emplace(samples_);
+  if (is_new) found->second = schedule::simulate(plugin_.schedule_for(samples_, false)).bubble_rate;
+  return found->second;
 }
 
-schedule::Timeline StepTimeline::gather() const {
+// Every rank knows which actions the others ran, in which order: times alone travel.
+schedule::Timeline StepTimeline::gather(const schedule::Schedule& made) const {
   ProcessGroup& pipeline = plugin_.mesh()["pp"];
-  // Every rank knows which actions the others ran, in which order: times alone travel.
-  const auto made = plugin_.schedule_for(samples_, false);
   Sizes sizes;
   std::int64_t total = 0;
   schedule::Timeline rows(pipeline.size());
@@ -76,10 +77,10 @@ schedule::Timeline StepTimeline::gather() const {
 
 std::optional<double> StepTimeline::write_pictures(const std::string& output, bool is_main) const {
   if (samples_ == 0) return std::nullopt;
-  schedule::Timeline timeline = gather();
+  const auto made = plugin_.schedule_for(samples_, false);
+  schedule::Timeline timeline = gather(made);
   for (auto& lane : timeline)
     for (auto& timed : lane) timed.start *= kMilliseconds, timed.end *= kMilliseconds;
-  const auto made = plugin_.schedule_for(samples_, false);
   const auto measured = schedule::figures_of(timeline, made);
   const auto simulated = schedule::simulate(made, schedule::costs_of(timeline, made.stages()));
   if (is_main) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,19 +26,21 @@ class StepTimeline {
   // its last one), as the simulator counts it. 0 without a pipeline. Collective over pp.
   double bubble() const;
   // The same from the simulator with equal stages.
-  double predicted_bubble() const;
+  double predicted_bubble();
 
-  // The last step's compute actions of every pipeline rank, in seconds from the first one's start. Collective over pp.
-  // Ranks on other hosts have clocks of their own: their rows then start at their own first action.
-  schedule::Timeline gather() const;
   // The last step measured and, with its times, simulated, in `output`: timeline.svg and trace.json. Gives the bubble
   // that those times let expect; nothing before the first step. Collective over pp; the job's main rank writes.
   std::optional<double> write_pictures(const std::string& output, bool is_main) const;
 
  private:
+  // The last step's compute actions of every pipeline rank, in seconds from the first one's start. Collective over pp.
+  // Ranks on other hosts have clocks of their own, by which their rows lie.
+  schedule::Timeline gather(const schedule::Schedule& made) const;
+
   HybridParallelPlugin& plugin_;
   std::vector<schedule::TimedAction> seen_;
-  std::int64_t samples_ = 0;  // of the last step
+  std::int64_t samples_ = 0;                  // of the last step
+  std::map<std::int64_t, double> predicted_;  // by samples: making a schedule may take a search
   bool watches_ = false;
 };
 
