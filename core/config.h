@@ -112,7 +112,20 @@ struct CheckpointConfig {
 struct CommConfig {
   std::string backend = "auto";  // auto | local | mpi | nccl
   double timeout_seconds = 60;
-  int threads_per_rank = 0;  // 0: auto
+  int threads_per_rank = 0;        // 0: auto
+  double heartbeat_seconds = 1;    // between signs of life of a rank (comm/control); 0: none are sent
+  double lost_after_seconds = 15;  // a rank without a sign of life for so long ends the job
+  std::string interface;  // a network interface or address for them; empty: loopback, over hosts the host's own
+  int recorder = 1024;    // operations a rank remembers for `gantry doctor DIR`; 0: none
+};
+
+// Steps that are watched in detail: `wait` steps pass, `warmup` are watched and thrown away, `active` are kept; this
+// `repeat` times.
+struct ProfileConfig {
+  int wait = 0;
+  int warmup = 0;
+  int active = 0;  // 0: no profile
+  int repeat = 1;
 };
 
 struct Config {
@@ -129,6 +142,7 @@ struct Config {
   CheckpointConfig checkpoint;
   std::string output;
   CommConfig comm;
+  ProfileConfig profile;
   std::vector<std::string> libraries;
 
   // Reads and checks a file; `overrides` are "a.b=c" as of --set. All faults are reported in one ConfigError, a line

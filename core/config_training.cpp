@@ -143,12 +143,30 @@ void read_training(ConfigFaults& faults, ConfigSection& root, Config& config) {
     evaluation.integer("batches", config.evaluation.batches, 0);
     evaluation.finish();
   }
+  if (const YAML::Node node = root.node("profile"); node.IsDefined()) {
+    ConfigSection profile(faults, "profile", node);
+    config.profile.active = 1;
+    profile.integer("wait", config.profile.wait, 0);
+    profile.integer("warmup", config.profile.warmup, 0);
+    profile.integer("active", config.profile.active, 1);
+    profile.integer("repeat", config.profile.repeat, 1);
+    profile.finish();
+  }
   if (ConfigSection comm(faults, "comm", root.node("comm")); true) {
     comm.text("backend", config.comm.backend, {"auto", "local", "mpi", "nccl"});
     comm.number("timeout_seconds", config.comm.timeout_seconds, 0, 1e6, /*open_below=*/true);
     const YAML::Node threads = comm.node("threads_per_rank");
     if (!(threads.IsScalar() && threads.Scalar() == "auto"))
       comm.integer("threads_per_rank", config.comm.threads_per_rank, 1, 4096);
+    comm.number("heartbeat_seconds", config.comm.heartbeat_seconds, 0, 1e6);
+    comm.number("lost_after_seconds", config.comm.lost_after_seconds, 0, 1e6, /*open_below=*/true);
+    comm.text("interface", config.comm.interface);
+    comm.integer("recorder", config.comm.recorder, 0, 1000000);
+    if (config.comm.lost_after_seconds < 2 * config.comm.heartbeat_seconds)
+      comm.fault("lost_after_seconds",
+                 fmt::format("{} seconds are less than two heartbeats of {} s = {}", config.comm.lost_after_seconds,
+                             config.comm.heartbeat_seconds, 2 * config.comm.heartbeat_seconds),
+                 "at least that", "raise it, or lower comm.heartbeat_seconds");
     comm.finish();
   }
 }

@@ -108,8 +108,14 @@ std::string Config::to_yaml() const {
   if (checkpoint.keep > 0) out += fmt::format("keep: {}, ", checkpoint.keep);
   out += fmt::format("async: {}, resume: {}}}\n", checkpoint.async, quoted(checkpoint.resume));
   if (!output.empty()) out += fmt::format("output: {}\n", quoted(output));
-  out += fmt::format("comm: {{backend: {}, timeout_seconds: {}, threads_per_rank: {}}}\nlibraries: {}\n", comm.backend,
-                     comm.timeout_seconds, size_text(comm.threads_per_rank), quoted(libraries));
+  if (profile.active > 0)
+    out += fmt::format("profile: {{wait: {}, warmup: {}, active: {}, repeat: {}}}\n", profile.wait, profile.warmup,
+                       profile.active, profile.repeat);
+  out += fmt::format("comm: {{backend: {}, timeout_seconds: {}, threads_per_rank: {}, heartbeat_seconds: {}, ",
+                     comm.backend, comm.timeout_seconds, size_text(comm.threads_per_rank), comm.heartbeat_seconds);
+  out += fmt::format("lost_after_seconds: {}, ", comm.lost_after_seconds);
+  if (!comm.interface.empty()) out += fmt::format("interface: {}, ", quoted(comm.interface));
+  out += fmt::format("recorder: {}}}\nlibraries: {}\n", comm.recorder, quoted(libraries));
   return out;
 }
 
