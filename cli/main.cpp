@@ -10,6 +10,8 @@
 #include "gantry/cli/config_command.h"
 #include "gantry/cli/data_command.h"
 #include "gantry/cli/engine_exec.h"
+#include "gantry/cli/launch/launch_command.h"
+#include "gantry/cli/launch/rank_shim.h"
 #include "gantry/cli/output.h"
 #include "gantry/cli/schedule_command.h"
 #include "gantry/cli/usage.h"
@@ -27,11 +29,13 @@ struct Arguments {
   std::string config;
   std::vector<std::string> sets;
   bool json = false;
+  int exit_code = 0;
 };
 
 void add_commands(CLI::App& app, Arguments& arguments, char** argv) {
   const auto hand_on = [argv] { cli::run_engine(argv); };
   cli::add_train_command(app, arguments.train)->callback(hand_on);
+  cli::add_launch_command(app, arguments.exit_code);
   cli::add_forward_command(app, arguments.forward)->callback(hand_on);
   cli::add_checkpoint_readers(*cli::add_checkpoint_command(app, arguments.checkpoint, {hand_on, hand_on, hand_on}));
   cli::add_schedule_command(app);
@@ -44,9 +48,12 @@ void add_commands(CLI::App& app, Arguments& arguments, char** argv) {
   app.add_subcommand("doctor", "Show what this build and machine can do")->callback([] { cli::show_doctor(); });
 }
 
-void run(CLI::App& app, int argc, char** argv) {
-  if (argc > 1 && std::string(argv[1]) == "help")
-    return cli::print_output(cli::help_of(app, std::vector<std::string>(argv + 2, argv + argc)));
+int run(CLI::App& app, const Arguments& arguments, int argc, char** argv) {
+  if (argc == 2 && argv[1] == std::string(cli::kRankShimCommand)) return cli::run_rank_shim();
+  if (argc > 1 && std::string(argv[1]) == "help") {
+    cli::print_output(cli::help_of(app, std::vector<std::string>(argv + 2, argv + argc)));
+    return 0;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {  // for help or the version
@@ -56,6 +63,7 @@ void run(CLI::App& app, int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     throw UsageError(cli::usage_line(app, error));
   }
+  return arguments.exit_code;
 }
 
 }  // namespace
@@ -67,7 +75,7 @@ int main(int argc, char** argv) {
   Arguments arguments;
   add_commands(app, arguments, argv);
   try {
-    run(app, argc, argv);
+    return run(app, arguments, argc, argv);
   } catch (const Error& error) {
     std::fprintf(stderr, "error: %s\n", error.what());
     return error.exit_code();
@@ -75,5 +83,4 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "error: %s\n", error.what());
     return InternalError::kExitCode;
   }
-  return 0;
 }

@@ -118,7 +118,7 @@ endfunction()
 
 # bin/gantry answers what needs no LibTorch and hands the rest to libexec/gantry/gantry-engine.
 function(gantry_programs)
-  file(GLOB front CONFIGURE_DEPENDS cli/*.cpp)
+  file(GLOB front CONFIGURE_DEPENDS cli/*.cpp cli/launch/*.cpp)
   file(GLOB engine CONFIGURE_DEPENDS cli/engine/*.cpp)
   if(front)
     add_executable(gantry_front ${front} $<TARGET_OBJECTS:gantry_core> $<TARGET_OBJECTS:gantry_schedule>

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "gantry/comm/backends.h"
+#include "gantry/comm/foreign_launcher.h"
 #include "gantry/core/error.h"
 
 namespace gantry {
@@ -30,14 +31,15 @@ int launch(const Config& config, const std::function<void(World&)>& body) {
     throw UsageError({"launch", "was called within a rank of another launch", "", "call it once, from main"});
   try {
     const bool mpi = choose_backend(config.comm.backend) == "mpi";
+    if (config.comm.backend == "auto" && !mpi) refuse_foreign_launcher();
+    if (mpi && !under_launcher()) refuse_missing_launcher(config.ranks());
     const int ranks = mpi ? launched_ranks() : config.ranks();
     const Mesh mesh = Mesh::hybrid(ranks, config.parallel.pipeline, config.parallel.data, config.parallel.tensor,
                                    config.parallel.order);
     return mpi ? launch_mpi(config, mesh, guarded(body)) : launch_local(config, mesh, guarded(body));
   } catch (...) {
     const Failure failure = describe_exception(std::current_exception());
-    const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
-    if (!rank || std::string(rank) == "0") std::fprintf(stderr, "error: %s\n", failure.line.c_str());
+    if (speaks_for_all()) std::fprintf(stderr, "error: %s\n", failure.line.c_str());
     return failure.exit_code;
   }
 }

@@ -1,5 +1,6 @@
 #include "gantry/cli/engine/run_checkpoints.h"
 
+#include <cstdlib>
 #include <fmt/format.h>
 
 #include "gantry/checkpoint/format/strict_json.h"
@@ -7,6 +8,17 @@
 #include "gantry/core/error.h"
 
 namespace gantry::cli {
+
+Config resume_after_restart(Config config) {
+  const char* restart = std::getenv("GANTRY_RESTART");
+  if (!restart || std::atoi(restart) == 0) return config;
+  auto& settings = config.checkpoint;
+  if (settings.path.empty())
+    throw ConfigError({"checkpoint.path", "is missing in a run that was started again", "where it has saved",
+                       "set it, or start without --restarts"});
+  if (settings.resume == "none" || find_newest_checkpoint(settings.path).folder) settings.resume = "auto";
+  return config;
+}
 
 RunCheckpoints::RunCheckpoints(World& world, const Config& config, HybridParallelPlugin& plugin)
     : world_(world), config_(config), plugin_(plugin) {

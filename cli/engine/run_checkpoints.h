@@ -10,6 +10,10 @@
 
 namespace gantry::cli {
 
+// What `gantry launch` started again (GANTRY_RESTART above 0) goes on from what it has saved, whatever it began from:
+// the configuration with checkpoint.resume set to that. ConfigError without checkpoint.path.
+Config resume_after_restart(Config config);
+
 class RunCheckpoints {
  public:
   // Takes the lock of checkpoint.path, if there is one. Collective over the world, as every member.

@@ -196,7 +196,7 @@ int run_train(const TrainArguments& arguments) {
   Config config = Config::load(arguments.config, arguments.sets);
   config.require_training();
   load_libraries(config);
-  config = resolve_model(std::move(config));
+  config = resume_after_restart(resolve_model(std::move(config)));
   std::optional<StopSignals> signals;
   if (!config.checkpoint.path.empty()) signals.emplace();
   std::atomic<bool> stopped{false};

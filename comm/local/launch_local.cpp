@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "gantry/comm/backends.h"
+#include "gantry/comm/local/crash_note.h"
 #include "gantry/comm/local/local_backend.h"
 #include "gantry/core/error.h"
 
@@ -40,6 +41,7 @@ class Finish {
 
 void run_rank(LocalJob& job, int rank, const Config& config, const Mesh& mesh,
               const std::function<void(World&)>& body) {
+  CrashNote::name_thread(mesh.describe_rank(rank));
   set_rank_threads(config.comm, mesh.size());
   try {
     LocalBackend backend(job, rank);
@@ -55,6 +57,7 @@ void run_rank(LocalJob& job, int rank, const Config& config, const Mesh& mesh,
 
 int launch_local(const Config& config, const Mesh& mesh, const std::function<void(World&)>& body) {
   LocalJob job(mesh.size(), config.comm.timeout_seconds, [&mesh](int rank) { return mesh.describe_rank(rank); });
+  const CrashNote crash_note;
   Finish finish;
   std::vector<std::thread> threads;
   for (int rank = 0; rank < mesh.size(); ++rank)

@@ -1,0 +1,19 @@
+// Launchers that Gantry's ranks can't be started by, told from the environment that they leave.
+#pragma once
+
+#include <string>
+
+namespace gantry {
+
+// UsageError with the command to run instead, where torchrun (or a launcher with its environment), or srun without
+// PMIx, has started this program several times: each copy would take itself for the whole job. The command line is this
+// process's own.
+void refuse_foreign_launcher();
+
+// The same for a configured backend mpi without any launcher, for a job of so many ranks.
+void refuse_missing_launcher(int ranks);
+
+// True for the copy of this program that speaks for all in messages: the only one, or the first of a launcher's.
+bool speaks_for_all();
+
+}  // namespace gantry

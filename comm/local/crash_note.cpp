@@ -1,0 +1,49 @@
+#include "gantry/comm/local/crash_note.h"
+
+#include <cstring>
+#include <unistd.h>
+
+namespace gantry {
+namespace {
+
+thread_local std::array<char, 128> rank_name{};
+
+void write_text(const char* text) { (void)!::write(STDERR_FILENO, text, std::strlen(text)); }
+
+// Nothing here may allocate or lock.
+void on_crash(int signal) {
+  write_text("error: ");
+  write_text(rank_name[0] != '\0' ? rank_name.data() : "a thread beside the ranks");
+  write_text(": ended by SIG");
+  const char* name = ::sigabbrev_np(signal);
+  write_text(name ? name : "?");
+  write_text("\n");
+  ::raise(signal);  // which has its default again
+}
+
+}  // namespace
+
+CrashNote::CrashNote() {
+  struct sigaction note {};
+  note.sa_handler = on_crash;
+  note.sa_flags = SA_RESETHAND | SA_NODEFER;
+  sigemptyset(&note.sa_mask);
+  for (std::size_t i = 0; i < kSignals.size(); ++i) {
+    struct sigaction former {};
+    ::sigaction(kSignals[i], nullptr, &former);
+    caught_[i] = (former.sa_flags & SA_SIGINFO) == 0 && former.sa_handler == SIG_DFL;
+    if (caught_[i]) ::sigaction(kSignals[i], &note, nullptr);
+  }
+}
+
+CrashNote::~CrashNote() {
+  for (std::size_t i = 0; i < kSignals.size(); ++i)
+    if (caught_[i]) ::signal(kSignals[i], SIG_DFL);
+}
+
+void CrashNote::name_thread(const std::string& rank) {
+  rank_name.fill('\0');
+  std::strncpy(rank_name.data(), rank.c_str(), rank_name.size() - 1);
+}
+
+}  // namespace gantry

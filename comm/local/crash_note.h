@@ -1,0 +1,27 @@
+// Who it was when a crash takes a process of rank threads: a fatal signal's last words.
+#pragma once
+
+#include <array>
+#include <csignal>
+#include <string>
+
+namespace gantry {
+
+// While it lives, SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT first write "error: <rank>: ended by SIGSEGV" to stderr
+// and then do what they always do. Signals that have a handler already keep it. One at a time in a process.
+class CrashNote {
+ public:
+  CrashNote();
+  ~CrashNote();
+  CrashNote(const CrashNote&) = delete;
+  CrashNote& operator=(const CrashNote&) = delete;
+
+  // The name of the calling thread's rank.
+  static void name_thread(const std::string& rank);
+
+ private:
+  static constexpr std::array<int, 5> kSignals = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+  std::array<bool, kSignals.size()> caught_{};
+};
+
+}  // namespace gantry

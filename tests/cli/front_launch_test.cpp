@@ -1,0 +1,216 @@
+// `gantry launch` over mpirun on this host: shell programs as ranks.
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <fmt/format.h>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <sstream>
+#include <thread>
+#include <unistd.h>
+
+#include "background.h"
+
+namespace gantry::testing {
+namespace {
+
+std::string launch(const std::string& flags, const std::string& script) {
+  return fmt::format("{} launch {} -- sh -c '{}'", gantry_program(), flags, script);
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+// Processes with this word on their command line.
+int processes_with(const std::string& mark) {
+  int found = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename();
+    if (std::isdigit(static_cast<unsigned char>(name[0])) &&
+        read_file(entry.path() / "cmdline").find(mark) != std::string::npos)
+      ++found;
+  }
+  return found;
+}
+
+// A word that only this test's processes have: a number of seconds to sleep.
+std::string own_mark(int number) { return fmt::format("{}.{}", 100000 + ::getpid() % 100000, number); }
+
+bool wait_until_gone(const std::string& mark) {
+  for (int i = 0; i < 300; ++i) {
+    if (processes_with(mark) == 0) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  return false;
+}
+
+TEST(Launch, LinesAreWholeAndCarryTheirRank) {
+  const ScratchFolder scratch;
+  const std::string script =
+      "i=0; while [ $i -lt 300 ]; do printf \"%s begins \" $OMPI_COMM_WORLD_RANK; printf \"%0120d ends\\n\" $i; "
+      "i=$((i+1)); done; printf \"no newline\"; printf complaint >&2";
+  const Outcome run = run_program(launch("-n 3 --log-dir " + (scratch / "logs"), script));
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const auto lines = lines_of(run.out);
+  EXPECT_EQ(lines.size(), 3u * 301);
+  for (const auto& line : lines) {
+    const std::string rank = line.substr(1, 1);
+    const bool whole =
+        line == "[" + rank + "] no newline" ||
+        (line.starts_with("[" + rank + "] " + rank + " begins 0") && line.ends_with(" ends") && line.size() == 138);
+    EXPECT_TRUE(whole) << line;
+  }
+  auto complaints = lines_of(run.err);
+  std::sort(complaints.begin(), complaints.end());
+  EXPECT_EQ(complaints, (std::vector<std::string>{"[0] complaint", "[1] complaint", "[2] complaint"}));
+  for (int rank = 0; rank < 3; ++rank)
+    EXPECT_EQ(lines_of(read_file(scratch / fmt::format("logs/start-0/rank-{}.log", rank))).size(), 302u);
+  EXPECT_NE(read_file(scratch / "logs/start-0/processes").find("rank 2 on "), std::string::npos);
+}
+
+TEST(Launch, ArgumentsArriveAsTheyAre) {
+  const Outcome run = run_program(gantry_program() + " launch -n 1 -- printf '%s|' : 'a b' '' '-n' '\"' --help");
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(run.out, "[0] :|a b||-n|\"|--help|\n");
+}
+
+struct Failing {
+  const char* script;
+  int exit_code;
+  const char* said;
+};
+
+TEST(Launch, TheFirstFailingRankSaysHowItEnds) {
+  const Failing all[] = {
+      {"[ $OMPI_COMM_WORLD_RANK = 1 ] && exit 3; exec sleep 60", 3, "rank 1 ended with exit code 3"},
+      {"[ $OMPI_COMM_WORLD_RANK = 2 ] && kill -9 $$; exec sleep 60", 7, "rank 2 was killed by SIGKILL"},
+      {"[ $OMPI_COMM_WORLD_RANK = 0 ] && kill -SEGV $$; exec sleep 60", 7, "rank 0 was killed by SIGSEGV"},
+      {"[ $OMPI_COMM_WORLD_RANK = 1 ] && exit 4; trap \"exit 5\" TERM; sleep 60 & wait", 4,
+       "rank 1 ended with exit code 4"},
+      {"exit 75", 75, ""},
+      {"kill -STOP $$", 7, "was stopped by SIGSTOP and did not go on"},
+  };
+  for (const auto& [script, exit_code, said] : all) {
+    const Outcome run = run_program(launch("-n 3 --stopped-seconds 1", script), 40);
+    EXPECT_EQ(run.exit_code, exit_code) << script << "\n" << run.err;
+    EXPECT_NE(run.err.find(said), std::string::npos) << script << "\n" << run.err;
+    EXPECT_EQ(lines_of(run.err).size(), *said == '\0' ? 0u : 1u) << script << "\n" << run.err;
+  }
+}
+
+TEST(Launch, ABriefStopIsNoHarm) {
+  const Outcome run =
+      run_program(launch("-n 2 --stopped-seconds 20", "(sleep 0.5; kill -CONT $$) & kill -STOP $$; wait"), 60);
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+}
+
+TEST(Launch, NothingOutlivesItWhateverEndsIt) {
+  // What ranks leave running, and what ignores every polite signal: the launch, two shells, four sleeps.
+  const std::string stubborn = "trap \"\" TERM INT HUP USR1; sleep MARK & sleep MARK";
+  const auto script = [&](const std::string& mark) {
+    std::string text = stubborn;
+    for (auto at = text.find("MARK"); at != std::string::npos; at = text.find("MARK")) text.replace(at, 4, mark);
+    return text;
+  };
+  for (const int number : {SIGKILL, SIGTERM}) {
+    const std::string mark = own_mark(number);
+    Background run(launch("-n 2", script(mark)));
+    ASSERT_TRUE(run.wait_until([&] { return processes_with(mark) == 7; })) << run.err();
+    run.signal(number);
+    if (number == SIGTERM) {
+      ASSERT_TRUE(run.wait_until([&] { return run.err().find("once more to end at once") != std::string::npos; }));
+      run.signal(number);
+    }
+    EXPECT_EQ(run.wait(30).exit_code, 128 + number) << run.err();
+    EXPECT_TRUE(wait_until_gone(mark)) << number;
+  }
+  const std::string mark = own_mark(0);
+  const Outcome left = run_program(launch("-n 2", "sleep " + mark + " >/dev/null 2>&1 & exit 0"));
+  EXPECT_EQ(left.exit_code, 0) << left.err;
+  EXPECT_EQ(processes_with(mark), 0);
+}
+
+TEST(Launch, AStopIsAskedForOnceAndPolitely) {
+  const std::string script = "trap \"echo saved; exit 75\" USR1; echo ready; while true; do sleep 0.1; done";
+  for (const int number : {SIGTERM, SIGINT}) {
+    const ScratchFolder scratch;
+    Background run(launch("-n 2 --log-dir " + (scratch / "l"), script));
+    ASSERT_TRUE(run.wait_until([&] {
+      return !read_file(scratch / "l/start-0/rank-0.log").empty() &&
+             !read_file(scratch / "l/start-0/rank-1.log").empty();
+    }));
+    run.signal(number);
+    const Outcome stopped = run.wait(30);
+    EXPECT_EQ(stopped.exit_code, 75) << stopped.err;
+    EXPECT_NE(stopped.out.find("[0] saved"), std::string::npos) << stopped.out;
+    EXPECT_NE(stopped.out.find("[1] saved"), std::string::npos) << stopped.out;
+  }
+}
+
+TEST(Launch, StartsAgainUntilItIsDone) {
+  const ScratchFolder scratch;
+  const std::string own = "--checkpoints " + scratch.path();
+  const Outcome third = run_program(launch("-n 2 --restarts 3 " + own,
+                                           "echo start $GANTRY_RESTART; [ $GANTRY_RESTART -lt 2 ] && "
+                                           "exit $((6 + GANTRY_RESTART)); exit 0"));
+  EXPECT_EQ(third.exit_code, 0) << third.err;
+  EXPECT_NE(third.out.find("start 2"), std::string::npos) << third.out;
+  EXPECT_NE(third.err.find("starting again in 2 s (2 of 3)"), std::string::npos) << third.err;
+  const Outcome same =
+      run_program(launch("-n 2 --restarts 3 " + own, "[ $OMPI_COMM_WORLD_RANK = 1 ] && exit 6; sleep 60"));
+  EXPECT_EQ(same.exit_code, 6) << same.err;
+  EXPECT_NE(same.err.find("the same failure twice"), std::string::npos) << same.err;
+  const Outcome usage = run_program(launch("-n 1 --restarts 3 " + own, "exit 3"));
+  EXPECT_EQ(usage.exit_code, 3) << usage.err;
+  EXPECT_NE(usage.err.find("no restart: exit code 3"), std::string::npos) << usage.err;
+  const Outcome blind = run_program(launch("-n 1 --restarts 3", "exit 7"));
+  EXPECT_EQ(blind.exit_code, 7) << blind.err;
+  EXPECT_NE(blind.err.find("no restart: without checkpoints"), std::string::npos) << blind.err;
+}
+
+TEST(Launch, WhatItCannotDoIsOneLine) {
+  const ScratchFolder scratch;
+  struct Wrong {
+    std::string command;
+    int exit_code;
+    const char* said;
+  };
+  const std::string gantry = gantry_program();
+  const Wrong all[] = {
+      {gantry + " launch -- true", 2, "gantry launch -n 4 -- true"},
+      {gantry + " launch -n 0 -- true", 2, "gantry launch"},
+      {gantry + " launch -n 2", 2, "program is required"},
+      {gantry + " launch -n 5 --hosts a:2,b:2 -- true", 2, "5 ranks, but the hosts have room for 4"},
+      {gantry + " launch --hosts a:2,a -- true", 2, "named twice"},
+      {gantry + " launch --hosts a --hostfile b -- true", 2, "excludes"},
+      {gantry + " launch --hostfile " + (scratch / "none") + " -- true", 4, "can't be read"},
+      {gantry + " launch -n 1 --interface nope0 -- true", 2, "--interface nope0"},
+      {gantry + " launch -n 1 --log-dir /proc/none -- true", 6, "--log-dir"},
+      {gantry + " launch --nnodes 2 --nproc_per_node 4 -- true", 2, "gantry launch --hosts HOST_A:4,HOST_B:4 -- true"},
+      {"OMPI_COMM_WORLD_RANK=0 " + gantry + " launch -n 2 -- true", 2, "is itself a rank"},
+      {"PATH=/none " + gantry + " launch -n 2 -- true", 2, "there is no mpirun on PATH"},
+      {gantry + " launch-rank", 2, "is run by `gantry launch` only"},
+      {gantry + " launch -n 2 -- /none/such", 2, "launch: rank"},
+      {gantry + " launch --hosts no-host.invalid:2 -- true", 7, "launch: not all ranks began"},
+  };
+  for (const auto& [command, exit_code, said] : all) {
+    const Outcome run = run_program(command, 60);
+    EXPECT_EQ(run.exit_code, exit_code) << command << "\n" << run.err;
+    EXPECT_NE(run.err.find(said), std::string::npos) << command << "\n" << run.err;
+  }
+}
+
+TEST(Launch, OtherLaunchersSpelling) {
+  for (const char* flag : {"--nproc-per-node 2", "--nproc_per_node=2", "--num-gpus 2", "--num_gpus 2", "--ranks 2"}) {
+    const Outcome run = run_program(launch(flag, "echo $OMPI_COMM_WORLD_SIZE"));
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    EXPECT_EQ(run.out, "[0] 2\n[1] 2\n") << flag;
+  }
+}
+
+}  // namespace
+}  // namespace gantry::testing

@@ -1,0 +1,171 @@
+// Faults of one rank at a seeded place and moment, over threads and over MPI: every job ends in time, names the rank
+// and gives the documented exit code, and nothing of it is left. GANTRY_LONG=1 makes it 200 of them.
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "program.h"
+
+namespace gantry::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kTimeout = 3;    // comm.timeout_seconds of the jobs
+constexpr double kGrace = 15;  // that a job may take beside it
+constexpr double kUsual = 10;  // of a job that nothing disturbs, on a busy machine
+
+const std::string kTrainer = std::string(GANTRY_BUILD_DIR) + "/tests/faulty_trainer";
+
+struct Kind {
+  const char* name;
+  int mpi;    // the exit code under `gantry launch`
+  int local;  // the same of one process with a thread a rank, 128 + the signal as the shell says it; -1: ends nothing
+              // or can't be told
+  bool local_names;  // the rank, where a signal takes the whole process
+};
+
+constexpr std::array kKinds = {
+    Kind{"exception", 1, 1, true}, Kind{"memory", 6, 6, true},   Kind{"abort", 7, 134, true},
+    Kind{"segv", 7, 139, true},    Kind{"kill", 7, 137, false},  Kind{"term", 7, 143, false},
+    Kind{"stop", 7, -1, false},    Kind{"brief", 0, 0, false},   Kind{"slow", 0, 0, false},
+    Kind{"exit", 7, -1, false},    Kind{"deadlock", 7, 7, true},
+};
+constexpr std::array kMoments = {"start", "forward", "backward", "optimizer", "save", "end"};
+
+struct Case {
+  Kind kind = kKinds[0];
+  std::string moment;
+  bool mpi = true;
+  int tensor = 1, pipeline = 1, rank = 0, step = 1;
+
+  int ranks() const { return tensor * pipeline; }
+  int exit_code() const { return mpi ? kind.mpi : kind.local; }
+  std::string name() const {
+    return fmt::format("{}@{}:{}:{} over {} with tp {} pp {}", kind.name, moment, rank, step, mpi ? "mpi" : "local",
+                       tensor, pipeline);
+  }
+};
+
+Case random_case(std::mt19937& random) {
+  const auto below = [&](std::size_t n) { return static_cast<int>(random() % n); };
+  constexpr std::array<std::pair<int, int>, 4> kLayouts = {{{1, 2}, {2, 1}, {2, 2}, {1, 3}}};
+  for (;;) {
+    Case one;
+    one.kind = kKinds[static_cast<std::size_t>(below(kKinds.size()))];
+    one.moment = kMoments[static_cast<std::size_t>(below(kMoments.size()))];
+    one.mpi = below(3) != 0;
+    std::tie(one.tensor, one.pipeline) = kLayouts[static_cast<std::size_t>(below(kLayouts.size()))];
+    one.rank = below(static_cast<std::size_t>(one.ranks()));
+    one.step = one.moment == "start" ? 0 : 1 + below(4);
+    if (one.exit_code() >= 0) return one;
+  }
+}
+
+std::string job_line(const Case& one, const std::string& folder, const std::string& launch_flags = "") {
+  const std::string trainer = fmt::format("{} {} 4 {} {} {}", kTrainer, folder, one.tensor, one.pipeline, kTimeout);
+  const std::string fault = fmt::format("GANTRY_FAULT={}@{}:{}:{} ", one.kind.name, one.moment, one.rank, one.step);
+  // A core dump takes long and says nothing here. exec: the shell would report signals in words of its own.
+  const std::string prologue = "ulimit -c 0; export " + fault + "; exec ";
+  if (!one.mpi) return prologue + trainer;
+  return fmt::format("{}{} launch -n {} -x GANTRY_FAULT {} -- {}", prologue, gantry_program(), one.ranks(),
+                     launch_flags, trainer);
+}
+
+std::set<std::string> shared_memory() {
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator("/dev/shm")) names.insert(entry.path().filename());
+  return names;
+}
+
+// Processes that have `mark` on their command line.
+std::string processes_with(const std::string& mark) {
+  std::string found;
+  for (const auto& entry : fs::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename();
+    if (!std::isdigit(static_cast<unsigned char>(name[0])) || name == std::to_string(::getpid())) continue;
+    if (const std::string line = read_file(entry.path() / "cmdline"); line.find(mark) != std::string::npos)
+      found += name + " " + std::string(line.c_str()) + "; ";
+  }
+  return found;
+}
+
+void expect_nothing_left(const std::string& mark, const std::set<std::string>& before) {
+  std::string processes, files;
+  for (int i = 0; i < 60; ++i) {
+    processes = processes_with(mark);
+    files.clear();
+    for (const auto& name : shared_memory())
+      if (!before.contains(name)) files += name + " ";
+    if (processes.empty() && files.empty()) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  EXPECT_EQ(processes, "");
+  EXPECT_EQ(files, "");
+}
+
+std::string loss_in(const std::string& text) {
+  const auto at = text.find("loss ");
+  return at == std::string::npos ? "" : text.substr(at, text.find('\n', at) - at);
+}
+
+void expect_documented_end(const Case& one) {
+  SCOPED_TRACE(one.name());
+  const ScratchFolder scratch;
+  const auto before = shared_memory();
+  const auto begun = std::chrono::steady_clock::now();
+  const Outcome run = run_program(job_line(one, scratch / "c"), 120);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+  EXPECT_EQ(run.exit_code, one.exit_code()) << run.out << run.err;
+  EXPECT_LT(seconds, kGrace + kTimeout + kUsual) << run.err;
+  if (one.exit_code() == 0) {
+    EXPECT_NE(loss_in(run.out), "") << run.out << run.err;
+  } else if (one.mpi || one.kind.local_names) {
+    EXPECT_NE(run.err.find(fmt::format("rank {}", one.rank)), std::string::npos) << run.err;
+  }
+  expect_nothing_left(scratch.path(), before);
+}
+
+TEST(Faults, EveryJobEndsInTimeAndSaysWhichRankAndWhy) {
+  const char* asked = std::getenv("GANTRY_LONG");
+  const char* seed = std::getenv("GANTRY_SEED");
+  const int cases = asked && std::string(asked) == "1" ? 200 : 8;
+  std::mt19937 random(seed ? static_cast<unsigned>(std::atol(seed)) : 8u);
+  for (int i = 0; i < cases && !HasFailure(); ++i) expect_documented_end(random_case(random));
+}
+
+// A rank dies at each moment once; started again, the job ends with the loss of one that nothing disturbed.
+TEST(Faults, AfterARestartNothingDiffersToTheBit) {
+  const Case undisturbed{.kind = kKinds[7], .moment = "never", .mpi = true, .tensor = 2, .pipeline = 1, .rank = -1};
+  const ScratchFolder scratch;
+  const Outcome whole = run_program(job_line(undisturbed, scratch / "whole"));
+  ASSERT_EQ(whole.exit_code, 0) << whole.err;
+  for (const char* moment : {"backward", "save"}) {
+    Case one = undisturbed;
+    one.kind = kKinds[4];
+    one.moment = moment;
+    one.rank = 1;
+    one.step = 3;
+    SCOPED_TRACE(one.name());
+    const std::string folder = scratch / moment;
+    const Outcome run = run_program(job_line(one, folder, "--restarts 2 --checkpoints " + folder));
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    EXPECT_NE(run.err.find("after step 2; starting again"), std::string::npos) << run.err;
+    EXPECT_EQ(loss_in(run.out), loss_in(whole.out));
+    for (int rank = 0; rank < 2; ++rank) {
+      const std::string file = fmt::format("/step-000004/rank-{:05}.safetensors", rank);
+      EXPECT_FALSE(read_file(folder + file).empty());
+      EXPECT_TRUE(read_file(folder + file) == read_file(scratch / ("whole" + file))) << file;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gantry::testing
