@@ -123,6 +123,8 @@ void expect_documented_end(const Case& one) {
   const auto begun = std::chrono::steady_clock::now();
   const Outcome run = run_program(job_line(one, scratch / "c"), 120);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+  fmt::print("{}: exit code {} in {:.1f} s\n", one.name(), run.exit_code, seconds);
+  std::fflush(stdout);
   EXPECT_EQ(run.exit_code, one.exit_code()) << run.out << run.err;
   EXPECT_LT(seconds, kGrace + kTimeout + kUsual) << run.err;
   if (one.exit_code() == 0) {
@@ -138,7 +140,7 @@ TEST(Faults, EveryJobEndsInTimeAndSaysWhichRankAndWhy) {
   const char* seed = std::getenv("GANTRY_SEED");
   const int cases = asked && std::string(asked) == "1" ? 200 : 8;
   std::mt19937 random(seed ? static_cast<unsigned>(std::atol(seed)) : 8u);
-  for (int i = 0; i < cases && !HasFailure(); ++i) expect_documented_end(random_case(random));
+  for (int i = 0; i < cases; ++i) expect_documented_end(random_case(random));
 }
 
 // A rank dies at each moment once; started again, the job ends with the loss of one that nothing disturbed.

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Trains over the nodes of a Slurm allocation: sbatch examples/cluster/slurm.sh CONFIG.yaml
+# Ten minutes before the time is up Slurm sends SIGUSR1: the run saves, ends with exit code 75, and is queued again.
+#SBATCH --job-name=gantry
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=4
+#SBATCH --time=04:00:00
+#SBATCH --signal=B:USR1@600
+#SBATCH --requeue
+#SBATCH --open-mode=append
+set -uo pipefail
+
+config=${1:?usage: sbatch slurm.sh CONFIG.yaml}
+gantry=${GANTRY:-gantry}
+
+# mpirun takes the allocation's hosts by itself. `exec` would lose the requeue; the signal is handed on instead.
+"$gantry" launch -n "$SLURM_NTASKS" --restarts 3 --log-dir "logs/$SLURM_JOB_ID" -- \
+  "$gantry" train "$config" --set checkpoint.resume=auto &
+launch=$!
+trap 'kill -USR1 "$launch"' USR1 TERM
+code=0
+while kill -0 "$launch" 2>/dev/null; do
+  wait "$launch"
+  code=$?
+done
+if [ "$code" = 75 ]; then scontrol requeue "$SLURM_JOB_ID"; fi
+exit "$code"

@@ -1,0 +1,146 @@
+// `gantry train` under `gantry launch`: killed ranks and restarts to the same bits, stops on request; and what it says
+// where other launchers start it.
+#include <algorithm>
+#include <csignal>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <regex>
+#include <sstream>
+
+#include "background.h"
+
+namespace gantry::testing {
+namespace {
+
+constexpr int kSteps = 240;
+
+std::string write_config(const ScratchFolder& scratch) {
+  std::string text;
+  for (int i = 0; i < 3000; ++i) text += static_cast<char>('a' + i * i % 23);
+  return scratch.write(
+      "train.yaml",
+      fmt::format(
+          "model: {{policy: gpt2, config: {{n_embd: 16, n_layer: 2, n_head: 2, vocab_size: 256, n_positions: 32, "
+          "resid_pdrop: 0.1}}}}\nparallel: {{pipeline: 2}}\nschedule: {{microbatches: 2}}\ndata: {{format: text, path: "
+          "\"{}\", sequence_length: 32, batch_size: 4}}\ntrain: {{steps: {}, log_every: 100}}\ncomm: "
+          "{{threads_per_rank: 1, timeout_seconds: 20}}\n",
+          scratch.write("text.txt", text), kSteps));
+}
+
+std::string train(const ScratchFolder& scratch, const std::string& config, const std::string& name,
+                  const std::string& sets = "") {
+  return fmt::format("{} train {} --set output={} --set checkpoint.path={}/c --set checkpoint.every=40 {}",
+                     gantry_program(), config, scratch / name, scratch / name, sets);
+}
+
+// The metrics up to the learning rate: what must not depend on interruptions.
+std::string losses_of(const ScratchFolder& scratch, const std::string& name) {
+  std::string losses;
+  std::istringstream lines(read_file(scratch / (name + "/metrics.jsonl")));
+  for (std::string line; std::getline(lines, line);) losses += line.substr(0, line.find(",\"lr\"")) + "\n";
+  return losses;
+}
+
+long steps_of(const ScratchFolder& scratch, const std::string& name) {
+  const std::string losses = losses_of(scratch, name);
+  return std::count(losses.begin(), losses.end(), '\n');
+}
+
+pid_t process_of(const ScratchFolder& scratch, int start, int rank) {
+  const std::string text = read_file(scratch / fmt::format("logs/start-{}/processes", start));
+  std::smatch found;
+  const bool known = std::regex_search(text, found, std::regex(fmt::format("rank {} on .*: process ([0-9]+)", rank)));
+  return known ? std::stoi(found[1]) : 0;
+}
+
+TEST(LaunchTrain, KilledRanksAndRestartsLeaveNoTraceInTheBits) {
+  const ScratchFolder scratch;
+  const std::string config = write_config(scratch);
+  ASSERT_EQ(run_program(train(scratch, config, "whole")).exit_code, 0);
+  Background run(fmt::format("{} launch -n 2 --restarts 3 --log-dir {} -- {}", gantry_program(), scratch / "logs",
+                             train(scratch, config, "killed")));
+  for (const int start : {0, 1}) {
+    const long after = 60 + 100 * start;
+    ASSERT_TRUE(run.wait_until([&] {
+      return process_of(scratch, start, 1) > 0 && steps_of(scratch, "killed") >= after;
+    })) << run.err();
+    ::kill(process_of(scratch, start, 1 - start), SIGKILL);
+    ASSERT_TRUE(run.wait_until([&] { return process_of(scratch, start + 1, 1) > 0; })) << run.err();
+  }
+  const Outcome ended = run.wait();
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_NE(ended.out.find("[0] resuming from "), std::string::npos) << ended.out;
+  EXPECT_NE(ended.err.find("rank 1 was killed by SIGKILL; failed after step "), std::string::npos) << ended.err;
+  EXPECT_NE(ended.err.find("rank 0 was killed by SIGKILL"), std::string::npos) << ended.err;
+  EXPECT_EQ(losses_of(scratch, "killed"), losses_of(scratch, "whole"));
+  EXPECT_EQ(steps_of(scratch, "whole"), kSteps);
+  for (int rank = 0; rank < 2; ++rank) {
+    const std::string file = fmt::format("/c/step-{:06}/rank-{:05}.safetensors", kSteps, rank);
+    EXPECT_FALSE(read_file(scratch / ("whole" + file)).empty());
+    EXPECT_TRUE(read_file(scratch / ("whole" + file)) == read_file(scratch / ("killed" + file))) << file;
+  }
+  // What a fresh run would begin beside, a restart would take for its own.
+  const Outcome again =
+      run_program(fmt::format("{} launch -n 2 --restarts 1 -- {}", gantry_program(), train(scratch, config, "killed")));
+  EXPECT_EQ(again.exit_code, 5) << again.err;
+  EXPECT_NE(again.err.find("step-000240: is of an earlier run"), std::string::npos) << again.err;
+}
+
+TEST(LaunchTrain, SignalsEndItWithACheckpoint) {
+  const ScratchFolder scratch;
+  const std::string config = write_config(scratch);
+  Background run(fmt::format("{} launch -n 2 --restarts 3 -- {}", gantry_program(),
+                             train(scratch, config, "stopped", "--set train.steps=100000")));
+  ASSERT_TRUE(run.wait_until([&] { return steps_of(scratch, "stopped") >= 20; })) << run.err();
+  run.signal(SIGTERM);
+  const Outcome ended = run.wait();
+  EXPECT_EQ(ended.exit_code, 75) << ended.err;
+  const std::string folder = fmt::format("stopped/c/step-{:06}/manifest.json", steps_of(scratch, "stopped"));
+  EXPECT_FALSE(read_file(scratch / folder).empty()) << folder;
+}
+
+TEST(LaunchTrain, ARestartNeedsACheckpointPath) {
+  const ScratchFolder scratch;
+  const std::string bare = gantry_program() + " train " + write_config(scratch);
+  const Outcome run =
+      run_program(fmt::format("{} launch -n 2 --restarts 2 -- {} --set optimizer.lr=1.0e+30", gantry_program(), bare));
+  EXPECT_EQ(run.exit_code, 8) << run.err;
+  EXPECT_NE(run.err.find("no restart: without checkpoints"), std::string::npos) << run.err;
+  const Outcome restarted = run_program("GANTRY_RESTART=1 " + bare);
+  EXPECT_EQ(restarted.exit_code, 3) << restarted.err;
+  EXPECT_NE(restarted.err.find("checkpoint.path: is missing in a run that was started again"), std::string::npos)
+      << restarted.err;
+}
+
+TEST(LaunchTrain, OtherLaunchersCopiesAreToldWhatToRun) {
+  const ScratchFolder scratch;
+  const std::string config = write_config(scratch), bare = gantry_program() + " train " + config;
+  struct Foreign {
+    const char* environment;
+    const char* remedy;
+  };
+  const Foreign all[] = {
+      {"RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=a MASTER_PORT=1", "gantry launch -n 2 -- "},
+      {"SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=4 SLURM_JOB_ID=7", "srun --mpi=pmix -n 4 "},
+  };
+  for (const auto& [environment, remedy] : all) {
+    const Outcome run = run_program(fmt::format("{} {}", environment, bare));
+    EXPECT_EQ(run.exit_code, 2) << run.err;
+    EXPECT_NE(run.err.find(remedy + bare), std::string::npos) << run.err;
+    EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 1) << run.err;
+  }
+  const Outcome silent = run_program("RANK=1 WORLD_SIZE=2 " + bare);
+  EXPECT_EQ(silent.exit_code, 2);
+  EXPECT_EQ(silent.err, "");
+  // One copy is a whole job, and who asks for jobs of their own gets them.
+  const Outcome one = run_program("RANK=0 WORLD_SIZE=1 " + bare + " --set train.steps=1");
+  EXPECT_EQ(one.exit_code, 0) << one.err;
+  const Outcome own = run_program("RANK=1 WORLD_SIZE=2 " + bare + " --set train.steps=1 --set comm.backend=local");
+  EXPECT_EQ(own.exit_code, 0) << own.err;
+  const Outcome missing = run_program(bare + " --set comm.backend=mpi");
+  EXPECT_EQ(missing.exit_code, 2) << missing.err;
+  EXPECT_NE(missing.err.find("gantry launch -n 2 -- " + bare), std::string::npos) << missing.err;
+}
+
+}  // namespace
+}  // namespace gantry::testing

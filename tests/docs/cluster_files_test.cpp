@@ -1,0 +1,92 @@
+// The ready files of examples/cluster: they parse, and say to Gantry what it understands.
+#include <csignal>
+#include <filesystem>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <regex>
+#include <set>
+#include <yaml-cpp/yaml.h>
+
+#include "background.h"
+
+namespace gantry::testing {
+namespace {
+
+const std::string kFolder = std::string(GANTRY_SOURCE_DIR) + "/examples/cluster";
+
+std::string executable(const ScratchFolder& scratch, const std::string& name, const std::string& script) {
+  const std::string path = scratch.write(name, "#!/bin/sh\n" + script + "\n");
+  std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+  return path;
+}
+
+// slurm.sh beside a `gantry` and an `scontrol` that only note what they are asked.
+std::string slurm_line(const ScratchFolder& scratch, const std::string& gantry_script) {
+  executable(scratch, "scontrol", "echo scontrol $* >>" + (scratch / "asked"));
+  return fmt::format(
+      "env PATH={}:$PATH GANTRY={} SLURM_NTASKS=8 SLURM_JOB_ID=12 bash {}/slurm.sh c.yaml", scratch.path(),
+      executable(scratch, "gantry", "echo gantry $* >>" + (scratch / "asked") + "\n" + gantry_script), kFolder);
+}
+
+TEST(ClusterFiles, TheSlurmScriptLaunchesTheAllocation) {
+  const ScratchFolder scratch;
+  EXPECT_EQ(run_program("bash -n " + kFolder + "/slurm.sh").exit_code, 0);
+  const Outcome run = run_program(slurm_line(scratch, "exit 7"));
+  EXPECT_EQ(run.exit_code, 7) << run.err;
+  const std::string asked = read_file(scratch / "asked");
+  EXPECT_EQ(asked.find("gantry launch -n 8 --restarts 3 --log-dir logs/12 -- "), 0u) << asked;
+  EXPECT_NE(asked.find("gantry train c.yaml --set checkpoint.resume=auto"), std::string::npos) << asked;
+  EXPECT_EQ(asked.find("scontrol"), std::string::npos) << asked;
+}
+
+TEST(ClusterFiles, TheSlurmScriptHandsTheSignalOnAndQueuesTheJobAgain) {
+  const ScratchFolder scratch;
+  Background run(
+      slurm_line(scratch, "trap 'exit 75' USR1; touch " + (scratch / "ready") + "; while true; do sleep 0.05; done"));
+  ASSERT_TRUE(run.wait_until([&] { return std::filesystem::exists(scratch / "ready"); })) << run.err();
+  run.signal(SIGUSR1);
+  EXPECT_EQ(run.wait(20).exit_code, 75) << run.err();
+  EXPECT_NE(read_file(scratch / "asked").find("scontrol requeue 12"), std::string::npos);
+}
+
+TEST(ClusterFiles, TheMpiJobIsOne) {
+  const YAML::Node job = YAML::LoadFile(kFolder + "/mpijob.yaml");
+  EXPECT_EQ(job["apiVersion"].as<std::string>(), "kubeflow.org/v2beta1");
+  EXPECT_EQ(job["kind"].as<std::string>(), "MPIJob");
+  EXPECT_FALSE(job["metadata"]["name"].as<std::string>().empty());
+  const YAML::Node spec = job["spec"];
+  EXPECT_GT(spec["slotsPerWorker"].as<int>(), 0);
+  EXPECT_EQ(spec["mpiReplicaSpecs"]["Launcher"]["replicas"].as<int>(), 1);
+  EXPECT_GT(spec["mpiReplicaSpecs"]["Worker"]["replicas"].as<int>(), 0);
+  for (const char* role : {"Launcher", "Worker"}) {
+    const YAML::Node pod = spec["mpiReplicaSpecs"][role]["template"]["spec"];
+    std::set<std::string> volumes;
+    for (const auto& volume : pod["volumes"]) volumes.insert(volume["name"].as<std::string>());
+    for (const auto& container : pod["containers"]) {
+      EXPECT_FALSE(container["image"].as<std::string>().empty()) << role;
+      for (const auto& mount : container["volumeMounts"])
+        EXPECT_TRUE(volumes.contains(mount["name"].as<std::string>())) << role;
+    }
+  }
+}
+
+TEST(ClusterFiles, TheMpiJobsFlagsAreThoseOfTheProgram) {
+  const YAML::Node job = YAML::LoadFile(kFolder + "/mpijob.yaml");
+  const YAML::Node words = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]["command"];
+  std::string command = words[1].as<std::string>();
+  ASSERT_EQ(words[0].as<std::string>() + " " + command, "gantry launch");
+  int flags = 0;
+  for (std::size_t i = 2; i < words.size(); ++i) {
+    const std::string word = words[i].as<std::string>();
+    if (word == "--") command = words[i + 2].as<std::string>();
+    if (!word.starts_with("--") || word == "--") continue;
+    const std::string help = run_program(gantry_program() + " help " + command).out;
+    EXPECT_TRUE(std::regex_search(help, std::regex("[ ,]" + word + "\\b"))) << command << " " << word;
+    ++flags;
+  }
+  EXPECT_EQ(command, "train");
+  EXPECT_GT(flags, 2);
+}
+
+}  // namespace
+}  // namespace gantry::testing
