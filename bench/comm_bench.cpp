@@ -1,8 +1,14 @@
-// Seconds of one send, all_reduce and all_gather between two ranks, a JSON line each. Run alone it measures threads,
-// under `mpirun -n 2` processes, with plain Open MPI beside them.
+// Seconds of one send, all_reduce, all_gather and reduce_scatter, a JSON line each: `comm_bench RANKS` measures threads
+// beside a plain memcpy on each of them, `mpirun -n RANKS comm_bench RANKS` processes beside plain Open MPI. Rounds of
+// both are taken in turn, so that a machine whose speed drifts is fair to both.
+//
+// `bytes` is the size of the whole tensor: what an all_reduce sums, an all_gather ends with, a reduce_scatter begins
+// with, a memcpy copies on every rank at the same time. A send is half of there and back.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <vector>
 
 #ifdef GANTRY_WITH_MPI
@@ -15,82 +21,102 @@
 namespace {
 
 using namespace gantry;
+using Call = std::function<void()>;
 
-constexpr std::int64_t kBytes[] = {4 << 10, 1 << 20, 16 << 20};
+constexpr std::int64_t kBytes[] = {4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20};
+constexpr int kRounds = 9;
 
-// The median of several rounds, each of enough calls to be seen.
-double seconds_of(std::int64_t bytes, const std::function<void()>& call) {
-  const int calls = bytes > (4 << 20) ? 10 : bytes > (64 << 10) ? 50 : 500;
-  std::vector<double> rounds;
-  for (int round = 0; round < 7; ++round) {
-    const auto start = std::chrono::steady_clock::now();
-    for (int i = 0; i < calls; ++i) call();
-    rounds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / calls);
-  }
-  std::sort(rounds.begin(), rounds.end());
-  return rounds[rounds.size() / 2];
+struct Row {
+  const char* backend;
+  const char* operation;
+  Call call;
+  int calls_of_it = 1;  // operations in one call
+};
+
+double seconds_of(const Call& call, int calls) {
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < calls; ++i) call();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / calls;
 }
 
-void report(bool speak, const char* backend, const char* operation, std::int64_t bytes, double seconds) {
-  if (!speak) return;
-  std::printf("{\"backend\": \"%s\", \"op\": \"%s\", \"bytes\": %lld, \"seconds\": %.3e}\n", backend, operation,
-              static_cast<long long>(bytes), seconds);
+// Collective: all ranks measure, rank 0 prints median and least of the rounds.
+void measure(World& world, ProcessGroup& group, std::int64_t bytes, const std::vector<Row>& rows) {
+  const int calls = bytes > (4 << 20) ? 4 : bytes > (128 << 10) ? 40 : 400;
+  std::vector<std::vector<double>> seconds(rows.size());
+  for (int round = 0; round <= kRounds; ++round)
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      group.barrier().wait();
+      const double now = seconds_of(rows[i].call, calls) / rows[i].calls_of_it;
+      if (round > 0) seconds[i].push_back(now);  // the first one warms up
+    }
+  if (!world.is_main()) return;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    std::sort(seconds[i].begin(), seconds[i].end());
+    std::printf(
+        "{\"backend\": \"%s\", \"op\": \"%s\", \"ranks\": %d, \"bytes\": %lld, \"median\": %.4e, \"least\": %.4e}\n",
+        rows[i].backend, rows[i].operation, group.size(), static_cast<long long>(bytes), seconds[i][kRounds / 2],
+        seconds[i].front());
+  }
   std::fflush(stdout);
 }
 
-// There and back, halved.
+// Between ranks 0 and 1, there and back; the others wait at the next barrier.
 void ping_pong(ProcessGroup& group, const torch::Tensor& tensor) {
   const TensorSpec spec{tensor.sizes().vec(), tensor.scalar_type()};
   if (group.rank() == 0) {
     group.send(tensor, 1, {}).wait();
     group.recv(spec, 1, {}).wait();
-  } else {
+  } else if (group.rank() == 1) {
     group.recv(spec, 0, {}).wait();
     group.send(tensor, 0, {}).wait();
   }
 }
 
-void measure(World& world) {
-  ProcessGroupMesh mesh(world);
-  ProcessGroup& group = mesh["tp"];
-  for (const std::int64_t bytes : kBytes) {
-    torch::Tensor tensor = torch::zeros({bytes / 4});
-    torch::Tensor gathered = torch::zeros({bytes / 4}), part = torch::zeros({bytes / 8});
-    report(world.is_main(), world.backend().name(), "send", bytes,
-           seconds_of(bytes, [&] { ping_pong(group, tensor); }) / 2);
-    report(world.is_main(), world.backend().name(), "all_reduce", bytes,
-           seconds_of(bytes, [&] { group.all_reduce(tensor).wait(); }));
-    report(world.is_main(), world.backend().name(), "all_gather", bytes, seconds_of(bytes, [&] {
-             group.all_gather(gathered, part, {bytes / 8, bytes / 8}).wait();
-           }));
 #ifdef GANTRY_WITH_MPI
-    if (std::string(world.backend().name()) != "mpi") continue;
-    float* data = tensor.data_ptr<float>();
-    const int count = static_cast<int>(bytes / 4);
-    report(world.is_main(), "openmpi", "send", bytes,
-           seconds_of(bytes, [&] {
-             if (world.rank() == 0) {
-               MPI_Send(data, count, MPI_FLOAT, 1, 0, MPI_COMM_WORLD);
-               MPI_Recv(data, count, MPI_FLOAT, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-             } else {
-               MPI_Recv(data, count, MPI_FLOAT, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-               MPI_Send(data, count, MPI_FLOAT, 0, 0, MPI_COMM_WORLD);
-             }
-           }) / 2);
-    report(world.is_main(), "openmpi", "all_reduce", bytes,
-           seconds_of(bytes, [&] { MPI_Allreduce(MPI_IN_PLACE, data, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); }));
-    report(world.is_main(), "openmpi", "all_gather", bytes, seconds_of(bytes, [&] {
-             MPI_Allgather(part.data_ptr<float>(), count / 2, MPI_FLOAT, gathered.data_ptr<float>(), count / 2,
-                           MPI_FLOAT, MPI_COMM_WORLD);
-           }));
+void plain_ping_pong(int rank, float* data, int count) {
+  if (rank > 1) return;
+  const auto send = [&] { MPI_Send(data, count, MPI_FLOAT, 1 - rank, 0, MPI_COMM_WORLD); };
+  const auto receive = [&] { MPI_Recv(data, count, MPI_FLOAT, 1 - rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE); };
+  if (rank == 0) send();
+  receive();
+  if (rank == 1) send();
+}
 #endif
+
+void measure_all(World& world) {
+  ProcessGroupMesh mesh(world);
+  ProcessGroup& group = mesh.world_group();
+  const char* name = world.backend().name();
+  for (const std::int64_t bytes : kBytes) {
+    const std::int64_t count = bytes / 4, share = count / group.size();
+    torch::Tensor tensor = torch::zeros({count}), whole = torch::zeros({count}), part = torch::zeros({share});
+    const Sizes sizes(group.size(), share);
+    std::vector<Row> rows{{name, "send", [&] { ping_pong(group, tensor); }, 2},
+                          {name, "all_reduce", [&] { group.all_reduce(tensor).wait(); }},
+                          {name, "all_gather", [&] { group.all_gather(whole, part, sizes).wait(); }},
+                          {name, "reduce_scatter", [&] { group.reduce_scatter(part, whole, sizes).wait(); }}};
+    float *data = tensor.data_ptr<float>(), *all = whole.data_ptr<float>(), *mine = part.data_ptr<float>();
+    if (std::strcmp(name, "local") == 0) rows.push_back({"memcpy", "copy", [=] { std::memcpy(all, data, bytes); }});
+#ifdef GANTRY_WITH_MPI
+    if (std::strcmp(name, "mpi") == 0) {
+      const int n = static_cast<int>(count), m = static_cast<int>(share);
+      rows.push_back({"openmpi", "send", [=, &world] { plain_ping_pong(world.rank(), data, n); }, 2});
+      rows.push_back(
+          {"openmpi", "all_reduce", [=] { MPI_Allreduce(MPI_IN_PLACE, data, n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); }});
+      rows.push_back(
+          {"openmpi", "all_gather", [=] { MPI_Allgather(mine, m, MPI_FLOAT, all, m, MPI_FLOAT, MPI_COMM_WORLD); }});
+      rows.push_back({"openmpi", "reduce_scatter",
+                      [=] { MPI_Reduce_scatter_block(all, mine, m, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); }});
+    }
+#endif
+    measure(world, group, bytes, rows);
   }
 }
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
   Config config;
-  config.parallel.tensor = 2;
-  return launch(config, measure);
+  config.parallel.tensor = argc > 1 ? std::atoi(argv[1]) : 2;
+  return launch(config, measure_all);
 }

@@ -238,7 +238,7 @@ def worker(rank, args, port, queue):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(args.threads)
     dist.init_process_group("gloo", rank=rank, world_size=2)
-    run = {"pp": run_pp, "tp": run_tp, "sp": run_sp, "dp": run_dp, "fsdp": run_fsdp, "comm": lambda _, rank: communicate(rank)}[args.mode]
+    run = {"pp": run_pp, "tp": run_tp, "sp": run_sp, "dp": run_dp, "fsdp": run_fsdp}[args.mode]
     result = peak_bytes(lambda: run(args, rank)) if args.memory else run(args, rank)
     if rank == 0:
         queue.put(result)
@@ -246,35 +246,9 @@ def worker(rank, args, port, queue):
     dist.destroy_process_group()
 
 
-def communicate(rank):
-    rows = []
-    for size in (4 << 10, 1 << 20, 16 << 20):
-        tensor, whole, part = torch.zeros(size // 4), torch.zeros(size // 4), torch.zeros(size // 8)
-        calls = 10 if size > 4 << 20 else 50 if size > 64 << 10 else 300
-
-        def ping_pong():
-            if rank == 0:
-                dist.send(tensor, 1)
-                dist.recv(tensor, 1)
-            else:
-                dist.recv(tensor, 0)
-                dist.send(tensor, 0)
-
-        for name, call, share in (("send", ping_pong, 2), ("all_reduce", lambda: dist.all_reduce(tensor), 1),
-                                  ("all_gather", lambda: dist.all_gather_into_tensor(whole, part), 1)):
-            rounds = []
-            for _ in range(5):
-                start = time.perf_counter()
-                for _ in range(calls):
-                    call()
-                rounds.append((time.perf_counter() - start) / calls / share)
-            rows.append(dict(backend="gloo", op=name, bytes=size, seconds=sorted(rounds)[2]))
-    return rows
-
-
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("mode", choices=["one", "pp", "tp", "sp", "dp", "fsdp", "comm"])
+    parser.add_argument("mode", choices=["one", "pp", "tp", "sp", "dp", "fsdp"])
     for name, value in dict(hidden=256, layers=8, heads=8, batch=16, microbatches=8, steps=6, threads=1).items():
         parser.add_argument("--" + name, type=int, default=value)
     parser.add_argument("--memory", action="store_true")

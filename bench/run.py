@@ -1,5 +1,5 @@
 """Gantry and PyTorch side by side in one run: seconds a training step and the most memory that a rank's tensors take, for
-one rank, pp 2, tp 2 and dp 2 in their kinds, and seconds a communication. Prints tables; --json FILE keeps the figures, --quick
+one rank, pp 2, tp 2 and dp 2 in their kinds. Prints tables; --json FILE keeps the figures, --quick
 takes fewer steps, --rows "NAME;NAME" some rows.
 """
 import argparse, json, pathlib, statistics, struct, subprocess, sys, tempfile
@@ -82,44 +82,17 @@ def print_training(f):
           f"{f['gantry_bytes'] / 1e6:10.1f} {f['pytorch_bytes'] / 1e6:10.1f} {f['pytorch_bytes'] / f['gantry_bytes']:7.2f}", flush=True)
 
 
-def communication_rows():
-    program = BUILD / "bench/comm_bench"
-    lines = subprocess.run([program], check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
-    mpi = subprocess.run(["mpirun", "--oversubscribe", "--allow-run-as-root", "-n", "2", program], stdout=subprocess.PIPE, text=True)
-    lines += mpi.stdout.splitlines()
-    gloo = subprocess.run([sys.executable, ROOT / "bench/pytorch_peer.py", "comm"], check=True, stdout=subprocess.PIPE, text=True).stdout
-    figures = [json.loads(line) for line in lines] + json.loads(gloo.splitlines()[-1])
-    return {(f["op"], f["bytes"], f["backend"]): f["seconds"] for f in figures}
-
-
-def print_communication(figures):
-    backends = ["local", "mpi", "openmpi", "gloo"]
-    print(f"\n{'operation':11} {'bytes':>9} " + " ".join(f"{b + ' us':>11}" for b in backends) + f" {'gloo/local':>11} {'openmpi/mpi':>12}")
-    for op in ("send", "all_reduce", "all_gather"):
-        for size in (4 << 10, 1 << 20, 16 << 20):
-            row = [figures.get((op, size, b)) for b in backends]
-            cells = " ".join(f"{1e6 * s:11.1f}" if s else f"{'not built':>11}" for s in row)
-            ratios = [f"{row[3] / row[0]:11.1f}" if row[3] and row[0] else "", f"{row[2] / row[1]:12.2f}" if row[2] and row[1] else ""]
-            print(f"{op:11} {size:9} {cells} " + " ".join(ratios), flush=True)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--only", choices=["training", "communication"])
     parser.add_argument("--rows", type=lambda text: text.split(";"), default=list(ROWS), help="separated by semicolons")
     args = parser.parse_args()
     figures = {}
     with tempfile.TemporaryDirectory() as folder:
-        if args.only != "communication":
-            print(f"{'model':11} {'row':20} {'Gantry s':>9} {'PyTorch s':>9} {'ratio':>7} {'ideal s':>8} {'of it':>7} {'Gantry MB':>10} "
-                  f"{'PyTorch MB':>10} {'ratio':>7}")
-            figures["training"] = training_rows(args.rows, 4 if args.quick else 7, 1 if args.quick else 2, pathlib.Path(folder))
-        if args.only != "training":
-            rows = communication_rows()
-            print_communication(rows)
-            figures["communication"] = [dict(op=o, bytes=b, backend=k, seconds=s) for (o, b, k), s in rows.items()]
+        print(f"{'model':11} {'row':20} {'Gantry s':>9} {'PyTorch s':>9} {'ratio':>7} {'ideal s':>8} {'of it':>7} {'Gantry MB':>10} "
+              f"{'PyTorch MB':>10} {'ratio':>7}")
+        figures["training"] = training_rows(args.rows, 4 if args.quick else 7, 1 if args.quick else 2, pathlib.Path(folder))
     if args.json:
         args.json.write_text(json.dumps(figures, indent=1))
 

@@ -42,16 +42,58 @@ __attribute__((optimize("O3"))) void reduce_typed(T* out, const void* const* inp
   }
 }
 
-template <class T, class A = T>
-void reduce_by(void* out, const void* const* inputs, int count, std::int64_t elements, ReduceOp op) {
-  T* typed = static_cast<T*>(out);
+template <class T, class A, ReduceOp kOp>
+__attribute__((optimize("O3"))) void extend_typed(A* running, bool begun, const void* const* inputs, int count,
+                                                  std::int64_t elements) {
+  constexpr std::int64_t kBlock = 1024;
+  for (std::int64_t begin = 0; begin < elements; begin += kBlock) {
+    const std::int64_t n = std::min(kBlock, elements - begin);
+    A* sums = running + begin;
+    for (int rank = 0; rank < count; ++rank) {
+      const T* next = static_cast<const T*>(inputs[rank]) + begin;
+      if (rank == 0 && !begun)
+        for (std::int64_t i = 0; i < n; ++i) sums[i] = static_cast<A>(next[i]);
+      else
+#pragma GCC ivdep
+        for (std::int64_t i = 0; i < n; ++i) sums[i] = combine<kOp, A>(sums[i], static_cast<A>(next[i]));
+    }
+  }
+}
+
+// Calls `body` with the two types: as stored, as computed in.
+template <class Body>
+void by_type(torch::ScalarType type, Body body) {
+  switch (type) {
+    case torch::kFloat32:
+      return body(float{}, float{});
+    case torch::kFloat64:
+      return body(double{}, double{});
+    case torch::kBFloat16:
+      return body(c10::BFloat16{}, float{});
+    case torch::kFloat16:
+      return body(c10::Half{}, float{});
+    case torch::kInt64:
+      return body(std::int64_t{}, std::int64_t{});
+    case torch::kInt32:
+      return body(std::int32_t{}, std::int32_t{});
+    case torch::kUInt8:
+      return body(std::uint8_t{}, std::uint8_t{});
+    default:
+      throw UsageError(
+          {"reduction", "of " + dtype_name(type) + " tensors", "a floating or integer type", "convert it first"});
+  }
+}
+
+// Calls `body` with the operation as a constant.
+template <class Body>
+void by_op(ReduceOp op, Body body) {
   switch (op) {
     case ReduceOp::kSum:
-      return reduce_typed<T, A, ReduceOp::kSum>(typed, inputs, count, elements);
+      return body(std::integral_constant<ReduceOp, ReduceOp::kSum>());
     case ReduceOp::kMax:
-      return reduce_typed<T, A, ReduceOp::kMax>(typed, inputs, count, elements);
+      return body(std::integral_constant<ReduceOp, ReduceOp::kMax>());
     case ReduceOp::kMin:
-      return reduce_typed<T, A, ReduceOp::kMin>(typed, inputs, count, elements);
+      return body(std::integral_constant<ReduceOp, ReduceOp::kMin>());
   }
 }
 
@@ -59,25 +101,32 @@ void reduce_by(void* out, const void* const* inputs, int count, std::int64_t ele
 
 void reduce_span(void* out, const void* const* inputs, int count, std::int64_t elements, torch::ScalarType type,
                  ReduceOp op) {
-  switch (type) {
-    case torch::kFloat32:
-      return reduce_by<float>(out, inputs, count, elements, op);
-    case torch::kFloat64:
-      return reduce_by<double>(out, inputs, count, elements, op);
-    case torch::kBFloat16:
-      return reduce_by<c10::BFloat16, float>(out, inputs, count, elements, op);
-    case torch::kFloat16:
-      return reduce_by<c10::Half, float>(out, inputs, count, elements, op);
-    case torch::kInt64:
-      return reduce_by<std::int64_t>(out, inputs, count, elements, op);
-    case torch::kInt32:
-      return reduce_by<std::int32_t>(out, inputs, count, elements, op);
-    case torch::kUInt8:
-      return reduce_by<std::uint8_t>(out, inputs, count, elements, op);
-    default:
-      throw UsageError(
-          {"reduction", "of " + dtype_name(type) + " tensors", "a floating or integer type", "convert it first"});
-  }
+  by_type(type, [&]<class T, class A>(T, A) {
+    by_op(op, [&](auto constant) { reduce_typed<T, A, constant()>(static_cast<T*>(out), inputs, count, elements); });
+  });
+}
+
+std::int64_t sum_item(torch::ScalarType type) {
+  std::int64_t item = 0;
+  by_type(type, [&]<class T, class A>(T, A) { item = sizeof(A); });
+  return item;
+}
+
+void extend_sum(void* running, bool begun, const void* const* inputs, int count, std::int64_t elements,
+                torch::ScalarType type, ReduceOp op) {
+  by_type(type, [&]<class T, class A>(T, A) {
+    by_op(op, [&](auto constant) {
+      extend_typed<T, A, constant()>(static_cast<A*>(running), begun, inputs, count, elements);
+    });
+  });
+}
+
+void round_sum(void* out, const void* running, std::int64_t elements, torch::ScalarType type) {
+  by_type(type, [&]<class T, class A>(T, A) {
+    const A* sums = static_cast<const A*>(running);
+    T* values = static_cast<T*>(out);
+    for (std::int64_t i = 0; i < elements; ++i) values[i] = static_cast<T>(sums[i]);
+  });
 }
 
 }  // namespace gantry

@@ -13,4 +13,12 @@ namespace gantry {
 void reduce_span(void* out, const void* const* inputs, int count, std::int64_t elements, torch::ScalarType type,
                  ReduceOp op);
 
+// The same in steps, for sums whose terms are not in one place. A running sum has float32 elements for half precisions,
+// else the type's own: sum_item(type) bytes each. extend_sum() adds the inputs, beginning it unless `begun`;
+// round_sum() gives its values in the type.
+std::int64_t sum_item(torch::ScalarType type);
+void extend_sum(void* running, bool begun, const void* const* inputs, int count, std::int64_t elements,
+                torch::ScalarType type, ReduceOp op);
+void round_sum(void* out, const void* running, std::int64_t elements, torch::ScalarType type);
+
 }  // namespace gantry

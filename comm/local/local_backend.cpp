@@ -49,14 +49,17 @@ class LocalRecv final : public Work::State {
 
 class LocalCollective final : public Work::State {
  public:
-  // `copy_back` gets `temporary`'s values at the end, where a non-contiguous tensor had to be worked on elsewhere.
-  LocalCollective(std::shared_ptr<LocalGroupState> group, int rank, std::uint64_t sequence, torch::Tensor copy_back,
-                  torch::Tensor temporary)
-      : group_(std::move(group)),
-        rank_(rank),
-        sequence_(sequence),
-        copy_back_(std::move(copy_back)),
-        temporary_(std::move(temporary)) {}
+  LocalCollective(std::shared_ptr<LocalGroupState> group, int rank) : group_(std::move(group)), rank_(rank) {}
+
+  // Once more, after it was done. `copy_back` gets `temporary`'s values at the end, where a non-contiguous tensor had
+  // to be worked on elsewhere.
+  void begin(std::uint64_t sequence, torch::Tensor copy_back, torch::Tensor temporary) {
+    sequence_ = sequence;
+    copy_back_ = std::move(copy_back);
+    temporary_ = std::move(temporary);
+    done_ = false;
+  }
+  bool idle() const { return done_; }
 
   bool done() override {
     if (!done_) {
@@ -77,15 +80,17 @@ class LocalCollective final : public Work::State {
       const torch::NoGradGuard no_grad;
       copy_back_.copy_(temporary_);
     }
+    copy_back_.reset();
+    temporary_.reset();
     done_ = true;
     group_->leave(sequence_);
   }
 
   std::shared_ptr<LocalGroupState> group_;
   int rank_;
-  std::uint64_t sequence_;
+  std::uint64_t sequence_ = 0;
   torch::Tensor copy_back_, temporary_;
-  bool done_ = false;
+  bool done_ = true;
 };
 
 class LocalGroup final : public ProcessGroup {
@@ -110,11 +115,11 @@ class LocalGroup final : public ProcessGroup {
   }
   Work all_gather(torch::Tensor& out, const torch::Tensor& in, const Sizes& sizes) override {
     check_gather(out, in, sizes, rank_, size(), "all_gather");
-    return post({.kind = CollectiveKind::kAllGather, .in = in.contiguous(), .out = out, .sizes = sizes}, out, false);
+    return post({.kind = CollectiveKind::kAllGather, .in = in.contiguous(), .out = out, .sizes = &sizes}, out, false);
   }
   Work reduce_scatter(torch::Tensor& out, const torch::Tensor& in, const Sizes& sizes, ReduceOp op) override {
     check_gather(in, out, sizes, rank_, size(), "reduce_scatter");
-    return post({.kind = CollectiveKind::kReduceScatter, .op = op, .in = in.contiguous(), .out = out, .sizes = sizes},
+    return post({.kind = CollectiveKind::kReduceScatter, .op = op, .in = in.contiguous(), .out = out, .sizes = &sizes},
                 out, false);
   }
   Work broadcast(torch::Tensor& tensor, int root) override {
@@ -125,8 +130,8 @@ class LocalGroup final : public ProcessGroup {
     return post({.kind = CollectiveKind::kAllToAll,
                  .in = in.contiguous(),
                  .out = out,
-                 .sizes = in_sizes,
-                 .out_sizes = out_sizes},
+                 .sizes = &in_sizes,
+                 .out_sizes = &out_sizes},
                 out, false);
   }
   Work barrier() override {
@@ -136,23 +141,36 @@ class LocalGroup final : public ProcessGroup {
   void abort(const std::string& reason) override { state_->job().fail(PeerError::kExitCode, reason); }
 
  private:
-  // `target` is what the caller gets the result in: entry.in where the call is in place, else entry.out.
-  Work post(LocalEntry entry, torch::Tensor& target, bool in_place) {
-    RECORD_FUNCTION(collective_label(entry.kind), (std::vector<c10::IValue>{entry.in}));
+  // `target` is what the caller gets the result in: call.in where the call is in place, else call.out.
+  Work post(LocalCall call, torch::Tensor& target, bool in_place) {
+    RECORD_FUNCTION(collective_label(call.kind), (std::vector<c10::IValue>{call.in}));
     state_->job().throw_if_failed();
     torch::Tensor temporary;
     if (target.defined() && !target.is_contiguous()) {
       temporary = target.contiguous();
-      (in_place ? entry.in : entry.out) = temporary;
+      (in_place ? call.in : call.out) = temporary;
     }
     const std::uint64_t sequence = sequence_++;
-    state_->post(sequence, rank_, std::move(entry));
-    return Work(std::make_shared<LocalCollective>(state_, rank_, sequence, target, temporary));
+    state_->post(sequence, rank_, std::move(call));
+    auto collective = idle_collective();
+    collective->begin(sequence, target, std::move(temporary));
+    return Work(std::move(collective));
+  }
+
+  std::shared_ptr<LocalCollective> idle_collective() {
+    for (std::size_t i = 0; i < collectives_.size(); ++i) {
+      next_ = (next_ + 1) % collectives_.size();
+      if (collectives_[next_].use_count() == 1 && collectives_[next_]->idle()) return collectives_[next_];
+    }
+    return collectives_.emplace_back(std::make_shared<LocalCollective>(state_, rank_));
   }
 
   std::shared_ptr<LocalGroupState> state_;
   int rank_;
   std::uint64_t sequence_ = 0;
+  // Used again and again: as many as were ever under way at once.
+  std::vector<std::shared_ptr<LocalCollective>> collectives_;
+  std::size_t next_ = 0;
 };
 
 }  // namespace

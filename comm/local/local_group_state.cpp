@@ -59,13 +59,13 @@ bool LocalGroupState::take(int from, int to, const Tag& tag, torch::Tensor* tens
   return true;
 }
 
-void LocalGroupState::post(std::uint64_t sequence, int rank, LocalEntry entry) {
+void LocalGroupState::post(std::uint64_t sequence, int rank, LocalCall call) {
   Slot& place = slot(sequence);
   // A slot is free again when every member has left its former collective.
   wait(
       rank, [&] { return place.sequence.load(std::memory_order_acquire) == sequence; },
       [&] { return fmt::format("a free slot in group '{}' ({} collectives under way)", label_, kSlots); });
-  place.entries[rank] = std::move(entry);
+  place.entries[rank].fill(std::move(call));
   place.joined[rank].store(true, std::memory_order_release);
   if (place.posted.fetch_add(1, std::memory_order_acq_rel) + 1 < size()) return;
   prepare(place);
@@ -137,9 +137,10 @@ void LocalGroupState::work_on(Slot& slot, const Slice& slice) {
   const LocalEntry& first = slot.entries[0];
   const std::int64_t item = static_cast<std::int64_t>(first.in.element_size());
   const std::int64_t bytes = (slice.end - slice.begin) * item;
+  static thread_local std::vector<const void*> inputs;  // a thread's, to keep its memory
   switch (first.kind) {
     case CollectiveKind::kAllReduce: {
-      std::vector<const void*> inputs(size());
+      inputs.resize(size());
       const std::int64_t piece = std::max<std::int64_t>(1, kPieceBytes / item);
       for (std::int64_t begin = slice.begin; begin < slice.end; begin += piece) {
         const std::int64_t n = std::min(piece, slice.end - begin);
@@ -154,7 +155,7 @@ void LocalGroupState::work_on(Slot& slot, const Slice& slice) {
     case CollectiveKind::kReduceScatter: {
       const LocalEntry& owner = slot.entries[slice.source];
       const std::int64_t offset = (first_row(first.sizes, slice.source) * row_elements(first.in) + slice.begin) * item;
-      std::vector<const void*> inputs(size());
+      inputs.resize(size());
       for (int rank = 0; rank < size(); ++rank) inputs[rank] = bytes_of(slot.entries[rank].in) + offset;
       reduce_span(bytes_of(owner.out) + slice.begin * item, inputs.data(), size(), slice.end - slice.begin,
                   first.in.scalar_type(), first.op);
@@ -203,7 +204,10 @@ bool LocalGroupState::progress(std::uint64_t sequence) {
 void LocalGroupState::leave(std::uint64_t sequence) {
   Slot& place = slot(sequence);
   if (place.left.fetch_add(1, std::memory_order_acq_rel) + 1 < size()) return;
-  for (auto& entry : place.entries) entry = {};
+  for (auto& entry : place.entries) {
+    entry.in.reset();
+    entry.out.reset();
+  }
   for (auto& joined : place.joined) joined.store(false, std::memory_order_relaxed);
   place.posted.store(0, std::memory_order_relaxed);
   place.ready.store(false, std::memory_order_relaxed);

@@ -28,15 +28,33 @@
 
 namespace gantry {
 
-// What one member brings to a collective. Tensors are contiguous and kept alive here until every member has left the
-// slot.
+// What one member brings to a collective. Tensors are contiguous.
+struct LocalCall {
+  CollectiveKind kind = CollectiveKind::kBarrier;
+  ReduceOp op = ReduceOp::kSum;
+  int root = 0;
+  torch::Tensor in, out;
+  const Sizes* sizes = nullptr;      // all_gather, reduce_scatter; all_to_all: rows sent to each
+  const Sizes* out_sizes = nullptr;  // all_to_all: rows received from each
+};
+
+// The same in a slot, which keeps the tensors alive until every member has left it, and its sizes' memory for ever.
 struct LocalEntry {
   CollectiveKind kind = CollectiveKind::kBarrier;
   ReduceOp op = ReduceOp::kSum;
   int root = 0;
   torch::Tensor in, out;
-  Sizes sizes;      // all_gather, reduce_scatter; all_to_all: rows sent to each
-  Sizes out_sizes;  // all_to_all: rows received from each
+  Sizes sizes, out_sizes;
+
+  void fill(LocalCall call) {
+    kind = call.kind;
+    op = call.op;
+    root = call.root;
+    in = std::move(call.in);
+    out = std::move(call.out);
+    call.sizes ? sizes.assign(call.sizes->begin(), call.sizes->end()) : sizes.clear();
+    call.out_sizes ? out_sizes.assign(call.out_sizes->begin(), call.out_sizes->end()) : out_sizes.clear();
+  }
 };
 
 class LocalGroupState {
@@ -51,7 +69,7 @@ class LocalGroupState {
   // Takes the oldest message of that tag if there is one.
   bool take(int from, int to, const Tag& tag, torch::Tensor* tensor);
   // Member `rank` joins its `sequence`-th collective.
-  void post(std::uint64_t sequence, int rank, LocalEntry entry);
+  void post(std::uint64_t sequence, int rank, LocalCall call);
   // Works on slices that are there; true when the collective is done. PeerError when members called different things.
   bool progress(std::uint64_t sequence);
   // Member `rank` has seen that it is done.

@@ -22,6 +22,7 @@ struct MpiLimits {
   std::int64_t direct_bytes = std::int64_t{32}
                               << 10;  // all_reduce up to this: everyone gets everything and sums itself
   std::int64_t segment_bytes = std::int64_t{8} << 20;  // larger reductions go in pieces that stay in the cache
+  std::int64_t slot_bytes = std::int64_t{128} << 10;   // what a rank puts into shared memory at a time
 };
 
 class MpiBackend final : public Backend {

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "gantry/comm/mpi/buffer_pool.h"
 #include "gantry/comm/mpi/mpi_environment.h"
 
 namespace gantry {
@@ -29,6 +30,57 @@ MpiChannel::MpiChannel(std::shared_ptr<MpiEngine> engine, std::string label, std
   MPI_Group_free(&world);
   MPI_Comm_set_errhandler(heads_, MPI_ERRORS_RETURN);
   MPI_Comm_set_errhandler(data_, MPI_ERRORS_RETURN);
+  find_hosts();
+  if (worth_sharing_) make_ring();
+}
+
+// The same on all members but for their own place.
+void MpiChannel::find_hosts() {
+  struct Host {
+    int number, first, members;
+  };
+  std::vector<Host> hosts;  // in the order of their ranks
+  bool contiguous = true;
+  for (int rank = 0; rank < size(); ++rank) {
+    const int number = engine_->host_of(ranks_[rank]);
+    if (hosts.empty() || hosts.back().number != number) {
+      contiguous = contiguous &&
+                   std::none_of(hosts.begin(), hosts.end(), [&](const Host& host) { return host.number == number; });
+      hosts.push_back({number, rank, 0});
+    }
+    ++hosts.back().members;
+  }
+  const auto fewer = [](const Host& a, const Host& b) { return a.members < b.members; };
+  worth_sharing_ = contiguous && std::max_element(hosts.begin(), hosts.end(), fewer)->members > 1;
+  place_.alone = hosts.size() == 1;
+  place_.slice_owners = std::min_element(hosts.begin(), hosts.end(), fewer)->members;
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    const int column = rank_ - hosts[i].first;
+    if (column < 0 || column >= hosts[i].members) continue;
+    for (int member = 0; member < hosts[i].members; ++member) {
+      place_.members.push_back(hosts[i].first + member);
+      neighbours_.push_back(engine_->place_on_host(ranks_[place_.members.back()]));
+    }
+    if (column >= place_.slice_owners) continue;
+    if (i > 0) place_.previous = hosts[i - 1].first + column;
+    if (i + 1 < hosts.size()) place_.next = hosts[i + 1].first + column;
+  }
+}
+
+void MpiChannel::make_ring() {
+  const int members = static_cast<int>(place_.members.size()), me = rank_ - place_.members.front();
+  const std::int64_t bytes = engine_->limits().slot_bytes;
+  MPI_Comm host = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split(data_, place_.members.front(), rank_, &host), "MPI_Comm_split");
+  auto memory = HostMemory::create(host, HostRing::memory_bytes(members, bytes));
+  MPI_Comm_free(&host);
+  int all = memory ? 1 : 0;  // one host without: messages for all
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, data_), "MPI_Allreduce");
+  if (!all) return;
+  ring_ = std::make_unique<HostRing>(std::move(memory), members, me, bytes);
+  if (place_.alone) return;
+  running_bytes_ = 2 * ring_->slot_bytes();  // float32 for half precisions
+  running_ = BufferPool::instance().take(running_bytes_ * HostRing::kDepth);
 }
 
 MpiChannel::~MpiChannel() {

@@ -1,4 +1,5 @@
-// The communicators of one group: one for the heads of messages, whose tags are the caller's, one for all other data.
+// The communicators of one group: one for the heads of messages, whose tags are the caller's, one for all other data;
+// and the shared memory of its members on this host.
 #pragma once
 
 #include <memory>
@@ -6,10 +7,19 @@
 #include <string>
 #include <vector>
 
+#include "gantry/comm/mpi/host_ring.h"
 #include "gantry/comm/mpi/mpi_engine.h"
 #include "gantry/comm/mpi/mpi_tags.h"
 
 namespace gantry {
+
+// Where this rank's host stands among the group's.
+struct HostPlace {
+  std::vector<int> members;      // ranks of the group on this host, ascending
+  bool alone = true;             // all of the group's ranks are here
+  int slice_owners = 1;          // members that own a slice of an all_reduce: the fewest that a host has
+  int previous = -1, next = -1;  // on the hosts of lower and higher ranks, who owns the slice that this rank owns
+};
 
 class MpiChannel {
  public:
@@ -32,7 +42,17 @@ class MpiChannel {
   MPI_Comm heads() const { return heads_; }
   MPI_Comm data() const { return data_; }
 
+  // Null where there is none to gain: a host has one member, or hosts don't hold contiguous ranks.
+  HostRing* ring() const { return ring_.get(); }
+  const HostPlace& host_place() const { return place_; }
+  void wake_host() { engine_->ring(neighbours_); }
+  // Of all_reduces over several hosts: memory for the running sum of a round, HostRing::kDepth of them.
+  char* running_sum(int index) const { return running_.get() + index * running_bytes_; }
+
  private:
+  void find_hosts();
+  void make_ring();
+
   std::shared_ptr<MpiEngine> engine_;
   std::string label_;
   std::vector<int> ranks_;
@@ -40,6 +60,12 @@ class MpiChannel {
   TagLayout tags_;
   DataTags data_tags_;
   MPI_Comm heads_ = MPI_COMM_NULL, data_ = MPI_COMM_NULL;
+  HostPlace place_;
+  bool worth_sharing_ = false;
+  std::vector<int> neighbours_;  // places of place_.members on the host
+  std::unique_ptr<HostRing> ring_;
+  std::shared_ptr<char> running_;
+  std::int64_t running_bytes_ = 0;
 };
 
 }  // namespace gantry

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <fmt/format.h>
+#include <numeric>
 #include <sched.h>
+#include <sstream>
 #include <thread>
 
 #include "gantry/comm/mpi/mpi_environment.h"
@@ -18,37 +21,64 @@ using Clock = std::chrono::steady_clock;
 // The head of a message is not cut.
 constexpr std::int64_t kLeastChunkBytes = 4096;
 
-// Polls while an answer is likely to be near, giving way to other ranks where they share cores; then sleeps, ever
-// longer, since the core may be of use to someone. Waking costs up to some tenths of a millisecond.
+// Polls while an answer is likely to be near, giving way to other ranks where they share cores; then says for how long
+// to sleep, ever longer, since the core may be of use to someone. Waking costs up to some tenths of a millisecond.
 class Backoff {
  public:
   explicit Backoff(bool crowded) : crowded_(crowded) {}
   double waited() const { return waited_; }  // seconds, as last looked
-  void pause() {
+  // Zero: look again at once. `moves`: how often anything has moved so far.
+  std::chrono::microseconds pause(std::uint64_t moves) {
+    if (moves != moves_) {
+      moves_ = moves;
+      moved_ = true;
+    }
     if (++rounds_ % kRoundsALook == 0 || asleep_) look();
     if (asleep_) {
-      std::this_thread::sleep_for(sleep_);
+      const auto now = sleep_;
       sleep_ = std::min(sleep_ * 2, kLongestSleep);
-    } else if (crowded_ && rounds_ > kRoundsBeforeYielding) {
-      ::sched_yield();
+      return now;
     }
+    if (crowded_ && rounds_ > kRoundsBeforeYielding) ::sched_yield();
+    return {};
   }
 
  private:
   void look() {
     waited_ = std::chrono::duration<double>(Clock::now() - begin_).count();
-    asleep_ = waited_ > kAwakeSeconds;
+    if (moved_) {
+      moved_ = false;
+      quiet_from_ = waited_;
+      sleep_ = kShortestSleep;
+    }
+    asleep_ = waited_ - quiet_from_ > (crowded_ ? kAwakeSecondsCrowded : kAwakeSeconds);
   }
   static constexpr int kRoundsBeforeYielding = 20, kRoundsALook = 32;
-  static constexpr double kAwakeSeconds = 5e-3;
-  static constexpr std::chrono::microseconds kLongestSleep{400};
+  static constexpr double kAwakeSeconds = 2e-3, kAwakeSecondsCrowded = 1e-4;
+  static constexpr std::chrono::microseconds kShortestSleep{25}, kLongestSleep{400};
   const bool crowded_;
   const Clock::time_point begin_ = Clock::now();
-  double waited_ = 0;
+  double waited_ = 0, quiet_from_ = 0;
+  std::uint64_t moves_ = 0;
   int rounds_ = 0;
-  bool asleep_ = false;
-  std::chrono::microseconds sleep_{25};
+  bool moved_ = false, asleep_ = false;
+  std::chrono::microseconds sleep_ = kShortestSleep;
 };
+
+// Messages have their turn at one look of so many while shared memory is waited for.
+constexpr unsigned kLooksATest = 8;
+constexpr unsigned kLooksAnIdleTest = 64;  // nothing but another rank's failure could come
+
+// "0,0,1": hosts that the ranks are to take themselves to be on, beside their own; for tests on one machine.
+int pretended_host(int rank) {
+  const char* text = std::getenv("GANTRY_PRETEND_HOSTS");
+  if (!text) return 0;
+  std::istringstream hosts(text);
+  std::string host;
+  for (int place = 0; place <= rank; ++place)
+    if (!std::getline(hosts, host, ',')) return 0;
+  return std::atoi(host.c_str());
+}
 
 }  // namespace
 
@@ -61,7 +91,8 @@ struct MpiEngine::Notice {
 MpiEngine::MpiEngine(double timeout_seconds, std::function<std::string(int)> describe_rank, MpiLimits limits)
     : timeout_seconds_(timeout_seconds),
       describe_rank_(std::move(describe_rank)),
-      limits_{std::max(limits.chunk_bytes, kLeastChunkBytes), limits.direct_bytes, limits.segment_bytes},
+      limits_{std::max(limits.chunk_bytes, kLeastChunkBytes), limits.direct_bytes, limits.segment_bytes,
+              limits.slot_bytes},
       notice_(std::make_unique<Notice>()) {}
 
 std::shared_ptr<MpiEngine> MpiEngine::start(double timeout_seconds, std::function<std::string(int)> describe_rank,
@@ -75,8 +106,36 @@ std::shared_ptr<MpiEngine> MpiEngine::start(double timeout_seconds, std::functio
                                                        engine->describe_rank(engine->rank_), timeout_seconds));
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &engine->control_), "MPI_Comm_dup");
   MPI_Comm_set_errhandler(engine->control_, MPI_ERRORS_RETURN);
+  engine->find_hosts();
   engine->listen();
   return engine;
+}
+
+void MpiEngine::find_hosts() {
+  MPI_Comm machine = MPI_COMM_NULL, host = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split_type(control_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &machine), "MPI_Comm_split_type");
+  check_mpi(MPI_Comm_split(machine, pretended_host(rank_), rank_, &host), "MPI_Comm_split");
+  int place = 0, size = 1, leader = rank_;
+  MPI_Comm_rank(host, &place);
+  MPI_Comm_size(host, &size);
+  check_mpi(MPI_Bcast(&leader, 1, MPI_INT, 0, host), "MPI_Bcast");
+  auto memory = HostMemory::create(host, Doorbells::bytes(size));
+  if (!memory) {
+    // Alone, then: its ranks share no memory.
+    leader = rank_;
+    place = 0;
+    size = 1;
+    memory = HostMemory::own(Doorbells::bytes(size));
+  }
+  doorbells_ = std::make_unique<Doorbells>(std::move(memory), place);
+  hosts_.resize(size_);
+  places_.resize(size_);
+  check_mpi(MPI_Allgather(&leader, 1, MPI_INT, hosts_.data(), 1, MPI_INT, control_), "MPI_Allgather");
+  check_mpi(MPI_Allgather(&place, 1, MPI_INT, places_.data(), 1, MPI_INT, control_), "MPI_Allgather");
+  neighbours_.resize(size);
+  std::iota(neighbours_.begin(), neighbours_.end(), 0);
+  MPI_Comm_free(&host);
+  MPI_Comm_free(&machine);
 }
 
 void MpiEngine::listen() {
@@ -106,10 +165,11 @@ void MpiEngine::add(MPI_Request request, const Pending& pending) {
   requests_.push_back(request);
   pending_.push_back(pending);
   if (pending.operation) ++pending.operation->outstanding_;
+  if (pending.open) ++*pending.open;
 }
 
 void MpiEngine::send(MpiOperation& operation, const void* data, std::int64_t bytes, int peer, int tag,
-                     MPI_Comm communicator) {
+                     MPI_Comm communicator, int* open) {
   std::int64_t sent = 0;
   do {
     const std::int64_t now = std::min(bytes - sent, limits_.chunk_bytes);
@@ -117,13 +177,14 @@ void MpiEngine::send(MpiOperation& operation, const void* data, std::int64_t byt
     check_mpi(MPI_Isend(static_cast<const char*>(data) + sent, static_cast<int>(now), MPI_BYTE, peer, tag, communicator,
                         &request),
               "MPI_Isend");
-    add(request, {&operation, peer, -1, false});
+    add(request, {&operation, peer, -1, false, open});
     sent += now;
   } while (sent < bytes);
+  doorbells_->ring(neighbours_);  // it may be one of them
 }
 
 void MpiEngine::receive(MpiOperation& operation, void* data, std::int64_t bytes, int peer, int tag,
-                        MPI_Comm communicator, bool exact) {
+                        MPI_Comm communicator, bool exact, int* open) {
   std::int64_t received = 0;
   do {
     const std::int64_t now = std::min(bytes - received, limits_.chunk_bytes);
@@ -131,7 +192,7 @@ void MpiEngine::receive(MpiOperation& operation, void* data, std::int64_t bytes,
     check_mpi(MPI_Irecv(static_cast<char*>(data) + received, static_cast<int>(now), MPI_BYTE, peer, tag, communicator,
                         &request),
               "MPI_Irecv");
-    add(request, {&operation, peer, exact ? now : -1, true});
+    add(request, {&operation, peer, exact ? now : -1, true, open});
     received += now;
   } while (received < bytes);
 }
@@ -140,16 +201,31 @@ void MpiEngine::post(std::shared_ptr<MpiOperation> operation) {
   throw_if_failed();
   const std::lock_guard lock(mutex_);
   live_.push_back(operation);
+  const bool polled = operation->polled();
+  if (polled) polled_.push_back(operation.get());
   advance(*operation);
-  progress_locked();
+  if (!polled) progress_locked(true);
 }
 
-void MpiEngine::progress() {
+void MpiEngine::progress(bool thorough) {
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (lock.owns_lock()) progress_locked();
+  if (lock.owns_lock()) progress_locked(thorough);
 }
 
-void MpiEngine::progress_locked() {
+void MpiEngine::progress_locked(bool thorough) {
+  // After a failure peers may leave what they had begun in shared memory.
+  if (!failed()) {
+    for (std::size_t i = 0; i < polled_.size();) {
+      MpiOperation* const operation = polled_[i];
+      advance(*operation);
+      if (i < polled_.size() && polled_[i] == operation) ++i;
+    }
+  }
+  const unsigned every = polled_.empty() ? 1 : requests_.size() > 1 ? kLooksATest : kLooksAnIdleTest;
+  if (thorough || ++looks_ % every == 0) test_requests();
+}
+
+void MpiEngine::test_requests() {
   const std::size_t count = requests_.size();
   if (count == 0) return;
   indices_.resize(count);
@@ -158,12 +234,13 @@ void MpiEngine::progress_locked() {
   const int code = MPI_Testsome(static_cast<int>(count), requests_.data(), &found, indices_.data(), statuses_.data());
   if (code != MPI_SUCCESS && code != MPI_ERR_IN_STATUS) check_mpi(code, "MPI_Testsome");
   if (found <= 0) return;  // MPI_UNDEFINED is negative
+  note_move();
 
   // Taken out first: handling one may post more.
-  std::vector<std::pair<Pending, MPI_Status>> done;
+  completions_.clear();
   for (int i = 0; i < found; ++i) {
-    done.emplace_back(pending_[indices_[i]], statuses_[i]);
-    if (code == MPI_SUCCESS) done.back().second.MPI_ERROR = MPI_SUCCESS;
+    completions_.emplace_back(pending_[indices_[i]], statuses_[i]);
+    if (code == MPI_SUCCESS) completions_.back().second.MPI_ERROR = MPI_SUCCESS;
   }
   std::size_t kept = 0;
   for (std::size_t i = 0; i < count; ++i) {
@@ -173,7 +250,7 @@ void MpiEngine::progress_locked() {
   }
   requests_.resize(kept);
   pending_.resize(kept);
-  for (auto& [pending, status] : done) completed(pending, status.MPI_ERROR, status);
+  for (auto& [pending, status] : completions_) completed(pending, status.MPI_ERROR, status);
 }
 
 void MpiEngine::completed(const Pending& pending, int code, MPI_Status& status) {
@@ -183,6 +260,7 @@ void MpiEngine::completed(const Pending& pending, int code, MPI_Status& status) 
   }
   MpiOperation& operation = *pending.operation;
   --operation.outstanding_;
+  if (pending.open) --*pending.open;
   if (operation.finished_.load(std::memory_order_relaxed)) return;
   int count = 0;
   if (pending.incoming) MPI_Get_count(&status, MPI_BYTE, &count);
@@ -200,7 +278,7 @@ void MpiEngine::completed(const Pending& pending, int code, MPI_Status& status) 
     fail_locked(PeerError::kExitCode, describe_rank(rank_) + ": " + cause);
     operation.failure_ = std::make_exception_ptr(PeerError(cause_));
     operation.finished_.store(true, std::memory_order_release);
-  } else if (operation.outstanding_ == 0) {
+  } else if (operation.outstanding_ == 0 && !operation.polled()) {
     advance(operation);
   }
 }
@@ -209,13 +287,14 @@ void MpiEngine::advance(MpiOperation& operation) {
   bool finished = false;
   try {
     do finished = operation.advance();
-    while (!finished && operation.outstanding_ == 0);
+    while (!finished && operation.outstanding_ == 0 && !operation.polled());
   } catch (const Error& error) {
     operation.failure_ = std::current_exception();
     fail_locked(error.exit_code(), error.what());
     finished = true;
   }
   if (!finished) return;
+  if (operation.polled()) polled_.erase(std::find(polled_.begin(), polled_.end(), &operation));
   // A failed one stays: MPI may still write to its memory.
   if (!operation.failure_) {
     auto keep = std::find_if(live_.begin(), live_.end(), [&](const auto& one) { return one.get() == &operation; });
@@ -248,6 +327,7 @@ void MpiEngine::fail_locked(int exit_code, const std::string& cause) {
     if (MPI_Isend(notice, sizeof(Notice), MPI_BYTE, peer, 0, control_, &request) == MPI_SUCCESS)
       MPI_Request_free(&request);
   }
+  doorbells_->ring(neighbours_);
 }
 
 void MpiEngine::throw_if_failed() {
@@ -260,7 +340,7 @@ std::string MpiEngine::cause() {
 }
 
 std::optional<RemoteFailure> MpiEngine::remote_failure() {
-  progress();
+  progress(true);
   const std::lock_guard lock(mutex_);
   return remote_failure_;
 }
@@ -286,13 +366,23 @@ bool MpiEngine::wait_until(const std::function<bool()>& ready, MpiOperation* ope
     progress();
     if (ready()) return true;
     throw_if_failed();
-    backoff.pause();
+    const auto longest = backoff.pause(moves_.load(std::memory_order_relaxed));
+    if (longest.count() > 0) sleep(ready, longest);
     if (backoff.waited() >= timeout_seconds_) return false;
     if (operation && backoff.waited() >= next_search) {
       next_search = 2 * backoff.waited();
       search_mismatch(*operation);
     }
   }
+}
+
+// Messages from other hosts ring no bell, so it is never for long.
+void MpiEngine::sleep(const std::function<bool()>& ready, std::chrono::microseconds longest) {
+  const std::uint64_t moves = moves_.load(std::memory_order_relaxed);
+  const std::uint32_t rings = doorbells_->announce();
+  progress(true);
+  if (!ready() && !failed() && moves == moves_.load(std::memory_order_relaxed)) doorbells_->sleep(rings, longest);
+  doorbells_->leave();
 }
 
 void MpiEngine::search_mismatch(MpiOperation& operation) {
@@ -335,8 +425,15 @@ void MpiEngine::close() {
 
 bool MpiEngine::may_free() const { return !failed() && mpi_is_running(); }
 
+void MpiOperation::restart() {
+  outstanding_ = 0;
+  failure_ = nullptr;
+  completed_ = false;
+  finished_.store(false, std::memory_order_release);
+}
+
 bool MpiOperation::done() {
-  if (!finished_.load(std::memory_order_acquire)) engine_->progress();
+  if (!finished_.load(std::memory_order_acquire)) engine_->progress(true);
   if (finished_.load(std::memory_order_acquire)) return complete();
   engine_->throw_if_failed();
   return false;

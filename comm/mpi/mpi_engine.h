@@ -1,11 +1,13 @@
 // The one progress path of a job: every outstanding MPI request of this process, of every group, is tested by one call.
 //
-// Shared between threads, and guarded: everything by `mutex_`, but `failed_` and an operation's `finished_`, which are
-// atomic and set last. Whoever asks or waits for anything moves everything; who finds another thread at it does not
-// queue up.
+// Shared between threads, and guarded: everything by `mutex_`, but `moves_`, and `failed_` and an operation's
+// `finished_`, which are atomic and set last. Whoever asks or waits for anything moves everything; who finds another
+// thread at it does not queue up. An operation that waits for shared memory is asked again and again ("polled"); who
+// has waited a while sleeps at its doorbell, which the ranks of its host ring when they have changed or sent something.
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -15,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "gantry/comm/mpi/host_memory.h"
 #include "gantry/comm/mpi/mpi_backend.h"
 #include "gantry/comm/work.h"
 
@@ -41,17 +44,27 @@ class MpiEngine : public std::enable_shared_from_this<MpiEngine> {
   const MpiLimits& limits() const { return limits_; }
   std::string describe_rank(int rank) const { return describe_rank_(rank); }
 
+  // By world rank: a number for its host, and its place among the ranks of that host.
+  int host_of(int rank) const { return hosts_[rank]; }
+  int place_on_host(int rank) const { return places_[rank]; }
+  // Wakes those of this host's ranks that sleep, by place.
+  void ring(const std::vector<int>& places) { doorbells_->ring(places); }
+  // Within advance() of a polled operation: something has moved, so more is likely to come soon.
+  void note_move() { moves_.fetch_add(1, std::memory_order_relaxed); }
+
   // Starts it. The engine keeps it until it is finished, so that a Work may be dropped.
   void post(std::shared_ptr<MpiOperation> operation);
-  void progress();
+  // `thorough`: not only what is likely to have moved.
+  void progress(bool thorough = false);
   // Until it is finished; PeerError at the deadline, which ends the whole job.
   void wait(MpiOperation& operation);
 
   // Within an operation's advance(): in chunks; `peer` is a rank of `communicator`. What comes must be `bytes` long
-  // unless `exact` is false.
-  void send(MpiOperation& operation, const void* data, std::int64_t bytes, int peer, int tag, MPI_Comm communicator);
+  // unless `exact` is false. `open` counts the requests under way, for an operation that tells them apart.
+  void send(MpiOperation& operation, const void* data, std::int64_t bytes, int peer, int tag, MPI_Comm communicator,
+            int* open = nullptr);
   void receive(MpiOperation& operation, void* data, std::int64_t bytes, int peer, int tag, MPI_Comm communicator,
-               bool exact = true);
+               bool exact = true, int* open = nullptr);
 
   // Ends this rank's pending and later operations, and tells the other ranks. The first cause stands.
   void fail(int exit_code, const std::string& cause);
@@ -74,12 +87,15 @@ class MpiEngine : public std::enable_shared_from_this<MpiEngine> {
     int peer;
     std::int64_t bytes;  // expected; -1 where that is not known
     bool incoming;
+    int* open = nullptr;
   };
   struct Notice;  // what a failing rank sends to all others
 
   MpiEngine(double timeout_seconds, std::function<std::string(int)> describe_rank, MpiLimits limits);
   void add(MPI_Request request, const Pending& pending);
-  void progress_locked();
+  void find_hosts();
+  void progress_locked(bool thorough);
+  void test_requests();
   void completed(const Pending& pending, int code, MPI_Status& status);
   void advance(MpiOperation& operation);
   void fail_locked(int exit_code, const std::string& cause);
@@ -90,6 +106,7 @@ class MpiEngine : public std::enable_shared_from_this<MpiEngine> {
   std::string deadline_text(MpiOperation& operation);
   void search_mismatch(MpiOperation& operation);
   bool wait_until(const std::function<bool()>& ready, MpiOperation* operation);
+  void sleep(const std::function<bool()>& ready, std::chrono::microseconds longest);
 
   const double timeout_seconds_;
   const std::function<std::string(int)> describe_rank_;
@@ -98,6 +115,9 @@ class MpiEngine : public std::enable_shared_from_this<MpiEngine> {
   bool crowded_ = false;  // more ranks on this host than cores
   bool closed_ = false;
   MPI_Comm control_ = MPI_COMM_NULL;
+  std::vector<int> hosts_, places_;  // by world rank
+  std::vector<int> neighbours_;      // places of all ranks of this host
+  std::unique_ptr<Doorbells> doorbells_;
 
   std::mutex mutex_;
   std::vector<MPI_Request> requests_;
@@ -105,8 +125,12 @@ class MpiEngine : public std::enable_shared_from_this<MpiEngine> {
   std::vector<int> indices_;
   std::vector<MPI_Status> statuses_;
   std::vector<std::shared_ptr<MpiOperation>> live_;
+  std::vector<MpiOperation*> polled_;  // of those, in the order of their posting
+  unsigned looks_ = 0;
+  std::vector<std::pair<Pending, MPI_Status>> completions_;
   MPI_Request notice_request_ = MPI_REQUEST_NULL;
   std::unique_ptr<Notice> notice_;
+  std::atomic<std::uint64_t> moves_{0};
   std::atomic<bool> failed_{false};
   std::string cause_;
   std::optional<RemoteFailure> remote_failure_;
@@ -122,8 +146,9 @@ class MpiOperation : public Work::State {
 
  protected:
   // Called when no request of this is under way, first by post(), by whichever thread: ends the phase before and posts
-  // the next one by engine().send and receive; true when there is none.
+  // the next one by engine().send and receive; true when there is none. A polled one is called at any time.
   virtual bool advance() = 0;
+  virtual bool polled() const { return false; }
   // What the deadline's message says was awaited. `missing`: peers that something is still to come from.
   virtual std::string describe_pending(const std::vector<int>& missing) = 0;
   // A message of another size than expected came.
@@ -134,6 +159,10 @@ class MpiOperation : public Work::State {
   virtual void finish() {}
 
   MpiEngine& engine() { return *engine_; }
+  int requests() const { return outstanding_; }
+  bool finished() const { return finished_.load(std::memory_order_acquire); }
+  // As new, to be posted again. Only when it is finished and nobody else holds it.
+  void restart();
 
  private:
   friend class MpiEngine;

@@ -5,6 +5,8 @@
 #include <numeric>
 
 #include "gantry/comm/group_calls.h"
+#include "gantry/comm/mpi/call_mismatch.h"
+#include "gantry/comm/mpi/collective_plans.h"
 #include "gantry/comm/mpi/mpi_messages.h"
 #include "gantry/comm/reduce_kernels.h"
 #include "gantry/tensors/tensor_dict.h"
@@ -12,30 +14,21 @@
 namespace gantry {
 namespace {
 
-// What a collective is, works on and gives back.
-struct Collective {
-  CallCode code;
-  std::string what;  // "all_reduce of float32 [4]"
-  std::uint64_t sequence = 0;
-  Plan plan;
-  std::vector<c10::Storage> kept;   // not the tensors: their owners may give them other data
-  torch::Tensor target, temporary;  // target gets temporary's values at the end, where it is not contiguous
-};
-
 class MpiCollective final : public MpiOperation {
  public:
-  MpiCollective(std::shared_ptr<MpiChannel> channel, Collective call)
+  MpiCollective(std::shared_ptr<MpiChannel> channel, CollectiveCall call, Plan plan)
       : MpiOperation(channel->engine()),
         channel_(std::move(channel)),
         call_(std::move(call)),
+        plan_(std::move(plan)),
         tag_(channel_->data_tags().collective(call_.sequence, call_.code.encode())) {}
 
  protected:
   bool advance() override {
-    auto& phases = call_.plan.phases;
+    auto& phases = plan_.phases;
     if (next_ > 0) reduce(phases[next_ - 1]);
     if (next_ == phases.size()) {
-      call_.plan = {};  // its scratch is someone else's now
+      plan_ = {};  // its scratch is someone else's now
       return true;
     }
     const Phase& phase = phases[next_++];
@@ -45,38 +38,17 @@ class MpiCollective final : public MpiOperation {
       engine().send(*this, part.data, part.bytes, part.peer, tag_, channel_->data());
     return false;
   }
-  void finish() override {
-    if (!call_.temporary.defined()) return;
-    const torch::NoGradGuard no_grad;
-    call_.target.copy_(call_.temporary);
-    call_.temporary.reset();
-  }
+  void finish() override { call_.give_result(); }
   std::string describe_pending(const std::vector<int>& missing) override {
-    return fmt::format("{}, number {} of group '{}', which {}", call_.what, call_.sequence, channel_->label(),
+    return fmt::format("{}, number {} of group '{}', which {}", call_.describe(), call_.sequence, channel_->label(),
                        missing.empty() ? "others have not taken their parts of"
                                        : channel_->describe_members(missing) + " has not joined");
   }
   std::string describe_mismatch(int peer, std::int64_t expected, std::int64_t received) override {
-    const std::string sent = received < 0 ? fmt::format("more than {}", expected) : std::to_string(received);
-    return fmt::format(
-        "group '{}': called {} and got {} bytes from {} where {} belong; all members must make the same calls in the "
-        "same order",
-        channel_->label(), call_.what, sent, channel_->describe_member(peer), expected);
+    return describe_sizes(*channel_, call_, peer, expected, received);
   }
   std::string find_mismatch(const std::vector<int>& missing) override {
-    for (const int peer : missing)
-      for (int code = 0; code < call_codes(); ++code) {
-        if (code == call_.code.encode()) continue;
-        int found = 0;
-        MPI_Iprobe(peer, channel_->data_tags().collective(call_.sequence, code), channel_->data(), &found,
-                   MPI_STATUS_IGNORE);
-        if (found)
-          return fmt::format(
-              "group '{}': {} called {} while {} called {}; all members must make the same calls in the same order",
-              channel_->label(), channel_->describe_member(channel_->rank()), call_.what,
-              channel_->describe_member(peer), describe_call_code(code));
-      }
-    return "";
+    return find_other_call(*channel_, call_, missing);
   }
 
  private:
@@ -87,20 +59,11 @@ class MpiCollective final : public MpiOperation {
   }
 
   std::shared_ptr<MpiChannel> channel_;
-  Collective call_;
+  CollectiveCall call_;
+  Plan plan_;
   const int tag_;
   std::size_t next_ = 0;
 };
-
-char* bytes_of(const torch::Tensor& tensor) { return static_cast<char*>(tensor.data_ptr()); }
-std::int64_t item_of(const torch::Tensor& tensor) { return static_cast<std::int64_t>(tensor.element_size()); }
-
-// Elements of each rank's rows.
-std::vector<std::int64_t> scaled(const Sizes& rows, std::int64_t by) {
-  std::vector<std::int64_t> scaled;
-  for (const std::int64_t size : rows) scaled.push_back(size * by);
-  return scaled;
-}
 
 void check_host(const torch::Tensor& tensor, const char* call) {
   if (!tensor.defined() || tensor.device().is_cpu()) return;
@@ -108,47 +71,70 @@ void check_host(const torch::Tensor& tensor, const char* call) {
                     "use comm.backend: nccl, or copy it to the CPU"});
 }
 
-}  // namespace
-
-// A collective before it is planned.
-struct MpiGroup::Call {
-  CollectiveKind kind;
-  torch::Tensor target;  // undefined for a barrier
-  torch::Tensor in;      // undefined where the call is in place
-  ReduceOp op = ReduceOp::kSum;
-  std::function<Plan(const torch::Tensor& target, const torch::Tensor& in)> plan;  // of contiguous ones
-};
-
-Member MpiGroup::member() const {
-  const MpiLimits& limits = channel_->engine()->limits();
-  return {rank(), size(), limits.direct_bytes, limits.segment_bytes};
+std::vector<std::int64_t> in_bytes(std::vector<std::int64_t> elements, std::int64_t item) {
+  for (std::int64_t& count : elements) count *= item;
+  return elements;
 }
 
-Work MpiGroup::post(Call call) {
-  RECORD_FUNCTION(collective_label(call.kind), (std::vector<c10::IValue>{call.in.defined() ? call.in : call.target}));
-  channel_->engine()->throw_if_failed();
-  const char* name = collective_name(call.kind);
-  check_host(call.target, name);
-  check_host(call.in, name);
-  Collective collective;
-  collective.code.kind = call.kind;
-  collective.code.op = call.op;
-  collective.what = name;
-  if (call.target.defined()) {
-    collective.code.dtype = call.target.scalar_type();
-    collective.what += " of " + describe(call.in.defined() ? call.in : call.target);
-    collective.target = call.target;
-    if (!call.target.is_contiguous()) call.target = collective.temporary = call.target.detach().contiguous();
-    collective.kept.push_back(call.target.storage());
+Plan plan_of(const Member& me, const CollectiveCall& call) {
+  switch (call.code.kind) {
+    case CollectiveKind::kAllReduce:
+      return plan_all_reduce(me, call.out, call.elements, call.item);
+    case CollectiveKind::kAllGather:
+      return plan_all_gather(me, call.out, call.in, in_bytes(call.parts, call.item));
+    case CollectiveKind::kReduceScatter:
+      return plan_reduce_scatter(me, call.out, call.in, call.parts, call.item);
+    case CollectiveKind::kBroadcast:
+      return plan_broadcast(me, call.out, call.bytes(), call.root);
+    case CollectiveKind::kAllToAll:
+      return plan_all_to_all(me, call.out, call.in, in_bytes(call.other_parts, call.item),
+                             in_bytes(call.parts, call.item));
+    case CollectiveKind::kBarrier:
+      return plan_barrier(me);
   }
-  if (call.in.defined()) {
-    call.in = call.in.detach().contiguous();
-    collective.kept.push_back(call.in.storage());
+  return {};
+}
+
+}  // namespace
+
+// Between the hosts of a group, small sums and everything else go as messages from each to each.
+bool MpiGroup::shares_memory(const CollectiveArguments& call) const {
+  if (!channel_->ring() || channel_->host_place().alone) return channel_->ring() != nullptr;
+  return call.kind == CollectiveKind::kAllReduce &&
+         call.target->numel() * static_cast<std::int64_t>(call.target->element_size()) >
+             channel_->engine()->limits().direct_bytes;
+}
+
+std::shared_ptr<SharedCollective> MpiGroup::idle_operation() {
+  for (std::size_t i = 0; i < operations_.size(); ++i) {
+    next_ = (next_ + 1) % operations_.size();
+    if (operations_[next_].use_count() > 1 || !operations_[next_]->idle()) continue;
+    std::atomic_thread_fence(std::memory_order_acquire);  // after what the last other holder did
+    return operations_[next_];
   }
-  collective.plan = call.plan(call.target, call.in);
-  collective.sequence = collectives_++;
-  auto operation = std::make_shared<MpiCollective>(channel_, std::move(collective));
-  channel_->engine()->post(operation);
+  operations_.push_back(std::make_shared<SharedCollective>(channel_));
+  return operations_.back();
+}
+
+Work MpiGroup::post(const CollectiveArguments& arguments) {
+  RECORD_FUNCTION(collective_label(arguments.kind), (std::vector<c10::IValue>{arguments.in       ? *arguments.in
+                                                                              : arguments.target ? *arguments.target
+                                                                                                 : torch::Tensor()}));
+  const auto& engine = channel_->engine();
+  engine->throw_if_failed();
+  if (shares_memory(arguments)) {
+    auto operation = idle_operation();
+    operation->call().fill(arguments, collectives_++);
+    operation->begin();
+    engine->post(operation);
+    return Work(std::move(operation));
+  }
+  CollectiveCall call;
+  call.fill(arguments, collectives_++);
+  const MpiLimits& limits = engine->limits();
+  Plan plan = plan_of({rank(), size(), limits.direct_bytes, limits.segment_bytes}, call);
+  auto operation = std::make_shared<MpiCollective>(channel_, std::move(call), std::move(plan));
+  engine->post(operation);
   return Work(std::move(operation));
 }
 
@@ -168,37 +154,24 @@ Work MpiGroup::recv(const TensorSpec& spec, int from, const Tag& tag) {
 }
 
 Work MpiGroup::all_reduce(torch::Tensor& tensor, ReduceOp op) {
-  reduce_span(nullptr, nullptr, 1, 0, tensor.scalar_type(), op);  // refuses types without a sum before any rank waits
-  return post({CollectiveKind::kAllReduce, tensor, {}, op, [&](const torch::Tensor& target, const torch::Tensor&) {
-                 return plan_all_reduce(member(), bytes_of(target), target.numel(), item_of(target));
-               }});
+  sum_item(tensor.scalar_type());  // refuses types without a sum before any rank waits
+  return post({.kind = CollectiveKind::kAllReduce, .op = op, .target = &tensor});
 }
 
 Work MpiGroup::all_gather(torch::Tensor& out, const torch::Tensor& in, const Sizes& sizes) {
   check_gather(out, in, sizes, rank(), size(), "all_gather");
-  return post({CollectiveKind::kAllGather, out, in, ReduceOp::kSum,
-               [&](const torch::Tensor& target, const torch::Tensor& source) {
-                 return plan_all_gather(member(), bytes_of(target), bytes_of(source),
-                                        scaled(sizes, row_elements(target) * item_of(target)));
-               }});
+  return post({.kind = CollectiveKind::kAllGather, .target = &out, .in = &in, .sizes = &sizes});
 }
 
 Work MpiGroup::reduce_scatter(torch::Tensor& out, const torch::Tensor& in, const Sizes& sizes, ReduceOp op) {
   check_gather(in, out, sizes, rank(), size(), "reduce_scatter");
-  reduce_span(nullptr, nullptr, 1, 0, in.scalar_type(), op);
-  return post(
-      {CollectiveKind::kReduceScatter, out, in, op, [&](const torch::Tensor& target, const torch::Tensor& source) {
-         return plan_reduce_scatter(member(), bytes_of(target), bytes_of(source), scaled(sizes, row_elements(source)),
-                                    item_of(source));
-       }});
+  sum_item(in.scalar_type());
+  return post({.kind = CollectiveKind::kReduceScatter, .op = op, .target = &out, .in = &in, .sizes = &sizes});
 }
 
 Work MpiGroup::broadcast(torch::Tensor& tensor, int root) {
   check_rank(root, size(), "broadcast");
-  return post(
-      {CollectiveKind::kBroadcast, tensor, {}, ReduceOp::kSum, [&](const torch::Tensor& target, const torch::Tensor&) {
-         return plan_broadcast(member(), bytes_of(target), target.numel() * item_of(target), root);
-       }});
+  return post({.kind = CollectiveKind::kBroadcast, .root = root, .target = &tensor});
 }
 
 Work MpiGroup::all_to_all(torch::Tensor& out, const torch::Tensor& in, const Sizes& out_sizes, const Sizes& in_sizes) {
@@ -213,18 +186,10 @@ Work MpiGroup::all_to_all(torch::Tensor& out, const torch::Tensor& in, const Siz
                      describe(in), fmt::join(out_sizes, ", "), fmt::join(in_sizes, ", "), ranks),
          "rows that are the sums of the sizes", ""});
   }
-  return post({CollectiveKind::kAllToAll, out, in, ReduceOp::kSum,
-               [&](const torch::Tensor& target, const torch::Tensor& source) {
-                 const std::int64_t row = row_elements(target) * item_of(target);
-                 return plan_all_to_all(member(), bytes_of(target), bytes_of(source), scaled(out_sizes, row),
-                                        scaled(in_sizes, row));
-               }});
+  return post(
+      {.kind = CollectiveKind::kAllToAll, .target = &out, .in = &in, .sizes = &in_sizes, .out_sizes = &out_sizes});
 }
 
-Work MpiGroup::barrier() {
-  return post({CollectiveKind::kBarrier, {}, {}, ReduceOp::kSum, [&](const torch::Tensor&, const torch::Tensor&) {
-                 return plan_barrier(member());
-               }});
-}
+Work MpiGroup::barrier() { return post({.kind = CollectiveKind::kBarrier}); }
 
 }  // namespace gantry

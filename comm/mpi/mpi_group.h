@@ -3,8 +3,8 @@
 
 #include <memory>
 
-#include "gantry/comm/mpi/collective_plans.h"
 #include "gantry/comm/mpi/mpi_channel.h"
+#include "gantry/comm/mpi/shared_collective.h"
 #include "gantry/core/error.h"
 
 namespace gantry {
@@ -27,13 +27,16 @@ class MpiGroup final : public ProcessGroup {
   void abort(const std::string& reason) override { channel_->engine()->fail(PeerError::kExitCode, reason); }
 
  private:
-  struct Call;
-  Member member() const;
-  Work post(Call call);
+  bool shares_memory(const CollectiveArguments& call) const;
+  std::shared_ptr<SharedCollective> idle_operation();
+  Work post(const CollectiveArguments& arguments);
 
   std::shared_ptr<MpiChannel> channel_;
   std::uint64_t collectives_ = 0;
   std::uint64_t payloads_ = 0;
+  // Used again and again: as many as were ever under way at once.
+  std::vector<std::shared_ptr<SharedCollective>> operations_;
+  std::size_t next_ = 0;
 };
 
 }  // namespace gantry

@@ -1,0 +1,20 @@
+// How members that called different things find out, and what they say.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "gantry/comm/mpi/collective_call.h"
+#include "gantry/comm/mpi/mpi_channel.h"
+
+namespace gantry {
+
+// `received` bytes came from `peer` where `expected` belong; -1: more.
+std::string describe_sizes(const MpiChannel& channel, const CollectiveCall& call, int peer, std::int64_t expected,
+                           std::int64_t received);
+// Whether a message of one of `missing` is of another call with this one's number; "" if none is.
+std::string find_other_call(const MpiChannel& channel, const CollectiveCall& call, const std::vector<int>& missing);
+// What members say when they differ in more than sizes. `theirs`: what the peer called.
+std::string describe_calls(const MpiChannel& channel, const std::string& mine, int peer, const std::string& theirs);
+
+}  // namespace gantry

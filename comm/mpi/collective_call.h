@@ -1,0 +1,53 @@
+// A collective as it was called on this rank, ready to be carried out over messages or shared memory.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include "gantry/comm/group_calls.h"
+#include "gantry/comm/mpi/mpi_tags.h"
+#include "gantry/comm/process_group.h"
+
+namespace gantry {
+
+// What the caller gave, by reference: valid during the call alone.
+struct CollectiveArguments {
+  CollectiveKind kind = CollectiveKind::kBarrier;
+  ReduceOp op = ReduceOp::kSum;
+  int root = 0;
+  const torch::Tensor* target = nullptr;  // gets the result; null for a barrier
+  const torch::Tensor* in = nullptr;      // null where the call is in place
+  const Sizes* sizes = nullptr;           // rows of each rank: of the whole, or sent by all_to_all
+  const Sizes* out_sizes = nullptr;       // rows that an all_to_all receives
+};
+
+// Keeps its vectors' memory when it is filled again.
+struct CollectiveCall {
+  CallCode code;
+  int root = 0;
+  std::uint64_t sequence = 0;  // in its group
+  char* out = nullptr;         // contiguous, as is `in`; in place both are the same
+  char* in = nullptr;
+  std::int64_t item = 1;                         // bytes of an element
+  std::int64_t elements = 0;                     // of the target
+  std::vector<std::int64_t> parts, other_parts;  // elements by rank; other_parts: received by all_to_all
+
+  void fill(const CollectiveArguments& arguments, std::uint64_t number);
+  std::int64_t bytes() const { return elements * item; }
+  // "all_reduce of float32 [4]"
+  std::string describe() const;
+  // The result to the caller's tensor where that is not contiguous.
+  void give_result();
+  // Lets go of all tensors.
+  void release();
+
+ private:
+  // Storages too: a tensor's owner may give it other data while this is under way.
+  torch::Tensor target_, shown_, temporary_;
+  c10::Storage kept_out_, kept_in_;
+};
+
+}  // namespace gantry

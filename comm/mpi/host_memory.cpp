@@ -1,0 +1,104 @@
+#include "gantry/comm/mpi/host_memory.h"
+
+#include <climits>
+#include <ctime>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "gantry/comm/mpi/mpi_environment.h"
+
+namespace gantry {
+namespace {
+
+// Where the leader's memory is found. The inode tells it from another process's file where process numbers differ.
+struct Address {
+  long process = 0;
+  int descriptor = -1;
+  std::uint64_t device = 0, inode = 0;
+};
+
+char* map(int descriptor, std::size_t bytes) {
+  const int kind = descriptor < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
+  void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, kind, descriptor, 0);
+  return data == MAP_FAILED ? nullptr : static_cast<char*>(data);
+}
+
+Address make_file(std::size_t bytes) {
+  Address address{::getpid(), ::memfd_create("gantry", MFD_CLOEXEC)};
+  struct stat status;
+  if (address.descriptor < 0 || ::ftruncate(address.descriptor, static_cast<off_t>(bytes)) != 0 ||
+      ::fstat(address.descriptor, &status) != 0)
+    return address;
+  address.device = status.st_dev;
+  address.inode = status.st_ino;
+  return address;
+}
+
+char* map_file_of(const Address& address, std::size_t bytes) {
+  if (address.inode == 0) return nullptr;
+  const std::string path = fmt::format("/proc/{}/fd/{}", address.process, address.descriptor);
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (descriptor < 0) return nullptr;
+  struct stat status;
+  char* data = nullptr;
+  if (::fstat(descriptor, &status) == 0 && status.st_dev == address.device && status.st_ino == address.inode)
+    data = map(descriptor, bytes);
+  ::close(descriptor);
+  return data;
+}
+
+}  // namespace
+
+std::shared_ptr<HostMemory> HostMemory::create(MPI_Comm members, std::size_t bytes) {
+  int rank = 0;
+  MPI_Comm_rank(members, &rank);
+  Address address;
+  if (rank == 0) address = make_file(bytes);
+  check_mpi(MPI_Bcast(&address, sizeof(address), MPI_BYTE, 0, members), "MPI_Bcast");
+  std::shared_ptr<HostMemory> memory;
+  if (char* data = map_file_of(address, bytes)) memory.reset(new HostMemory(data, bytes));
+  int all = memory ? 1 : 0;
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, members), "MPI_Allreduce");
+  if (rank == 0 && address.descriptor >= 0) ::close(address.descriptor);
+  return all ? memory : nullptr;
+}
+
+std::shared_ptr<HostMemory> HostMemory::own(std::size_t bytes) {
+  char* data = map(-1, bytes);
+  if (!data) throw std::bad_alloc();
+  return std::shared_ptr<HostMemory>(new HostMemory(data, bytes));
+}
+
+HostMemory::~HostMemory() { ::munmap(data_, bytes_); }
+
+void Doorbells::ring(const std::vector<int>& members) {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (const int member : members) {
+    Bell& bell = bells_[member];
+    if (member == mine_ || bell.sleepers.load(std::memory_order_relaxed) == 0) continue;
+    bell.rings.fetch_add(1, std::memory_order_release);
+    ::syscall(SYS_futex, &bell.rings, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+  }
+}
+
+std::uint32_t Doorbells::announce() {
+  Bell& bell = bells_[mine_];
+  const std::uint32_t rings = bell.rings.load(std::memory_order_acquire);
+  bell.sleepers.fetch_add(1, std::memory_order_seq_cst);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  return rings;
+}
+
+void Doorbells::sleep(std::uint32_t rings, std::chrono::microseconds longest) {
+  const timespec limit{longest.count() / 1'000'000, longest.count() % 1'000'000 * 1000};
+  ::syscall(SYS_futex, &bells_[mine_].rings, FUTEX_WAIT, rings, &limit, nullptr, 0);
+}
+
+void Doorbells::leave() { bells_[mine_].sleepers.fetch_sub(1, std::memory_order_relaxed); }
+
+}  // namespace gantry

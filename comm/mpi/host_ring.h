@@ -1,0 +1,97 @@
+// Where the collectives of a group's members on one host meet: a ring of rounds in shared memory.
+//
+// In each round every member has a slot of some bytes to fill. Collectives take rounds in the order in which they were
+// called, which is the same on all members, so a round's number says what it is for. A member's three counters say how
+// many rounds it has filled, summed and drained (read all it wants of others' slots); a slot is free for another round
+// when all members have drained the one that had it. The first round of a collective carries a head, by which members
+// that called different things find out.
+//
+// Shared between processes: counters are atomic and written by their member alone, with release after what they tell
+// of. A slot and its head are written by their member between the round's being free and its `filled`. Within the
+// process everything here is guarded by the engine's mutex, but turn numbers are given by the group's one caller.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "gantry/comm/mpi/host_memory.h"
+
+namespace gantry {
+
+struct RoundHead {
+  std::uint32_t code = 0;   // CallCode
+  std::int32_t root = 0;    // of a broadcast
+  std::int64_t bytes = 0;   // of the whole
+  std::uint64_t parts = 0;  // hash of the parts' sizes
+  std::int64_t rounds = 0;
+};
+
+class HostRing {
+ public:
+  static constexpr int kDepth = 4;  // rounds under way
+
+  static std::size_t memory_bytes(int members, std::int64_t chunk_bytes);
+  HostRing(std::shared_ptr<HostMemory> memory, int members, int me, std::int64_t chunk_bytes);
+
+  int members() const { return members_; }
+  int me() const { return me_; }
+  // What a slot holds: some more than asked for, so that a piece for each member may begin on a cache line.
+  std::int64_t chunk_bytes() const { return chunk_bytes_; }
+  std::int64_t slot_bytes() const { return slot_bytes_; }
+
+  // A collective's turn comes when those called before it are through with their rounds.
+  void join() { mine().joined.store(++turns_, std::memory_order_release); }
+  std::uint64_t turns() const { return turns_; }
+  bool joined(int member, std::uint64_t turn) const { return line(member).joined.load() > turn; }
+  bool my_turn(std::uint64_t turn) const { return turn == turn_; }
+  std::uint64_t first_round() const { return first_round_; }
+  void end_turn(std::int64_t rounds) {
+    ++turn_;
+    first_round_ += rounds;
+  }
+
+  char* slot(int member, std::uint64_t round) const {
+    return slots_ + (member * kDepth + static_cast<std::int64_t>(round % kDepth)) * slot_bytes_;
+  }
+  RoundHead& head(int member, std::uint64_t round) const { return line(member).heads[round % kDepth]; }
+  // Of an all_to_all: bytes for each member.
+  std::int64_t* part_bytes(int member, std::uint64_t round) const {
+    return parts_ + (member * kDepth + static_cast<std::int64_t>(round % kDepth)) * members_;
+  }
+
+  bool is_free(std::uint64_t round) const { return round < kDepth || all(&Line::drained, round - kDepth); }
+  bool all_filled(std::uint64_t round) const { return all(&Line::filled, round); }
+  bool all_summed(std::uint64_t round) const { return all(&Line::summed, round); }
+  bool filled(int member, std::uint64_t round) const { return line(member).filled.load() > round; }
+  void set_filled(std::uint64_t round) { mine().filled.store(round + 1, std::memory_order_release); }
+  void set_summed(std::uint64_t round) { mine().summed.store(round + 1, std::memory_order_release); }
+  void set_drained(std::uint64_t round) { mine().drained.store(round + 1, std::memory_order_release); }
+
+ private:
+  using Counter = std::atomic<std::uint64_t>;
+  struct alignas(64) Line {
+    Counter filled, summed, drained, joined;
+    alignas(64) RoundHead heads[kDepth];
+  };
+
+  Line& line(int member) const { return lines_[member]; }
+  Line& mine() { return lines_[me_]; }
+  bool all(Counter Line::*counter, std::uint64_t round) const {
+    for (int member = 0; member < members_; ++member)
+      if ((lines_[member].*counter).load(std::memory_order_acquire) <= round) return false;
+    return true;
+  }
+
+  std::shared_ptr<HostMemory> memory_;
+  int members_, me_;
+  std::int64_t chunk_bytes_, slot_bytes_;
+  Line* lines_;
+  std::int64_t* parts_;
+  char* slots_;
+  std::uint64_t turns_ = 0;        // given
+  std::uint64_t turn_ = 0;         // whose it is
+  std::uint64_t first_round_ = 0;  // of that turn
+};
+
+}  // namespace gantry

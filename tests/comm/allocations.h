@@ -1,0 +1,69 @@
+// Counts what a thread takes from operator new, and the collectives that must take nothing. Defines the operators:
+// included by one source of a program.
+#pragma once
+
+#include <cstdlib>
+#include <gtest/gtest.h>
+#include <new>
+
+#include "ranks.h"
+
+namespace gantry::testing {
+inline thread_local bool counting = false;
+inline thread_local long allocations = 0;
+
+inline void* counted(std::size_t bytes, std::size_t alignment = alignof(std::max_align_t)) {
+  if (counting) ++allocations;
+  void* memory = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment + alignment);
+  if (!memory) throw std::bad_alloc();
+  return memory;
+}
+}  // namespace gantry::testing
+
+void* operator new(std::size_t bytes) { return gantry::testing::counted(bytes); }
+void* operator new[](std::size_t bytes) { return gantry::testing::counted(bytes); }
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  return gantry::testing::counted(bytes, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+
+namespace gantry::testing {
+
+// 100 of each collective, small and of many pieces, several under way at once.
+inline void collectives_allocate_nothing(ProcessGroup& group) {
+  const int ranks = group.size();
+  const std::int64_t part = 20'000;
+  torch::Tensor small = torch::ones({16}), large = torch::ones({300'000}), half = torch::ones({5000}, torch::kBFloat16);
+  torch::Tensor told = torch::ones({300'000}), given = torch::ones({part * ranks}), mine = torch::ones({part});
+  torch::Tensor gathered = torch::zeros({part * ranks}), summed = torch::zeros({part});
+  torch::Tensor taken = torch::zeros({part * ranks});
+  const Sizes sizes(ranks, part);
+  const auto all_kinds = [&] {
+    Work works[] = {group.all_reduce(small),
+                    group.all_reduce(large, ReduceOp::kMax),
+                    group.all_reduce(half),
+                    group.all_gather(gathered, mine, sizes),
+                    group.reduce_scatter(summed, given, sizes),
+                    group.broadcast(told, 0),
+                    group.all_to_all(taken, given, sizes, sizes),
+                    group.barrier()};
+    for (Work& work : works) work.wait();
+  };
+  for (int i = 0; i < 100; ++i) all_kinds();
+  allocations = 0;
+  counting = true;
+  for (int i = 0; i < 100; ++i) all_kinds();
+  counting = false;
+  EXPECT_EQ(allocations, 0) << "on rank " << group.rank();
+  counting = true;
+  delete new int(1);
+  counting = false;
+  EXPECT_EQ(allocations, 1) << "the count counts";
+}
+
+}  // namespace gantry::testing

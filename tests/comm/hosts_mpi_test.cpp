@@ -1,0 +1,155 @@
+// ranks: 5
+// Groups whose ranks lie on several hosts, pretended on this one: running sums from host to host where hosts hold
+// contiguous ranks, exchanged slices elsewhere.
+#include <cstdlib>
+
+#include "conformance.h"
+#include "gantry/comm/mpi/mpi_backend.h"
+#include "gantry/comm/reduce_kernels.h"
+
+namespace gantry::testing {
+namespace {
+
+constexpr int kRanks = 5;
+constexpr const char* kPlacements[] = {
+    "0,0,0,0,0",  // one host
+    "0,0,1,1,1",  // uneven
+    "0,1,1,2,2",  // the first one alone
+    "0,0,0,1,1", "0,0,0,0,1",
+    "0,1,0,1,0",  // not contiguous
+    "0,1,2,3,4",  // each alone
+};
+
+// For as long as it lives the ranks take themselves to be on these hosts.
+struct PretendedHosts {
+  explicit PretendedHosts(const char* hosts) { ::setenv("GANTRY_PRETEND_HOSTS", hosts, 1); }
+  ~PretendedHosts() { ::unsetenv("GANTRY_PRETEND_HOSTS"); }
+};
+
+struct Job {
+  explicit Job(MpiLimits limits = {})
+      : backend(make_mpi_backend(
+            30, [](int rank) { return "rank " + std::to_string(rank); }, limits)),
+        group(backend->make_group("all", {0, 1, 2, 3, 4})) {}
+  int rank() const { return group->rank(); }
+  std::unique_ptr<MpiBackend> backend;
+  std::unique_ptr<ProcessGroup> group;
+};
+
+// Numbers of all magnitudes, whose sum depends on the order.
+torch::Tensor rough(int rank, std::int64_t elements, torch::ScalarType type) {
+  const torch::Tensor index = torch::arange(elements, torch::kFloat64) + 0.7 * rank;
+  return (torch::sin(index * 12.9898) * torch::exp(3 * torch::cos(index))).to(type);
+}
+
+// By the kernel that the local backend sums with, all ranks at once.
+torch::Tensor summed_by_rank(std::int64_t elements, torch::ScalarType type, ReduceOp op) {
+  std::vector<torch::Tensor> all;
+  std::vector<const void*> inputs;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    all.push_back(rough(rank, elements, type));
+    inputs.push_back(all.back().data_ptr());
+  }
+  torch::Tensor sum = torch::empty({elements}, type);
+  reduce_span(sum.data_ptr(), inputs.data(), kRanks, elements, type, op);
+  return sum;
+}
+
+TEST(Hosts, EveryPlacementConforms) {
+  for (const char* placement : {"0,0,1,1,1", "0,1,0,1,0"}) {
+    const PretendedHosts hosts(placement);
+    run_ranks(kRanks, [](World&, ProcessGroupMesh& mesh) { check_conformance(mesh.world_group()); });
+  }
+}
+
+TEST(Hosts, EveryPlacementSumsToTheSameBits) {
+  for (const char* placement : kPlacements) {
+    const PretendedHosts hosts(placement);
+    // Small memories: many rounds, whose last is shorter.
+    Job job({.direct_bytes = 256, .slot_bytes = 4096});
+    for (const auto type : {torch::kFloat32, torch::kBFloat16, torch::kFloat16, torch::kInt64})
+      for (const auto op : {ReduceOp::kSum, ReduceOp::kMax})
+        for (const std::int64_t elements : {1, 63, 128, 1024, 1025, 2047, 2048, 2049, 4096, 50'001}) {
+          torch::Tensor sum = rough(job.rank(), elements, type);
+          job.group->all_reduce(sum, op).wait();
+          EXPECT_TRUE(torch::equal(sum, summed_by_rank(elements, type, op)))
+              << placement << " " << type << " " << elements << " at rank " << job.rank();
+        }
+  }
+}
+
+// Every kind at sizes around those at which a round is full, all under way at once, of two groups in turn.
+TEST(Hosts, RoundsOfEverySizeDoNotMix) {
+  for (const char* placement : kPlacements) {
+    const PretendedHosts hosts(placement);
+    Job job({.direct_bytes = 256, .slot_bytes = 4096});
+    const auto other = job.backend->make_group("again", {0, 1, 2, 3, 4});
+    const int rank = job.rank();
+    std::vector<std::function<void()>> checks;
+    std::vector<Work> works;
+    std::vector<std::unique_ptr<torch::Tensor>> kept;
+    const auto keep = [&](torch::Tensor tensor) -> torch::Tensor& {
+      return *kept.emplace_back(std::make_unique<torch::Tensor>(std::move(tensor)));
+    };
+    const auto expect = [&](const torch::Tensor& got, const torch::Tensor& wanted, const char* what) {
+      checks.push_back([=, &got] { EXPECT_TRUE(torch::equal(got, wanted)) << placement << " " << what; });
+    };
+    for (const std::int64_t rows : {0, 1, 5, 1023, 1024, 1025, 5119, 5120, 5121, 12'345}) {
+      for (ProcessGroup* group : {job.group.get(), other.get()}) {
+        torch::Tensor& sum = keep(values(rank, {rows}, torch::kFloat32));
+        works.push_back(group->all_reduce(sum));
+        expect(sum, summed(kRanks, {rows}, torch::kFloat32), "all_reduce");
+
+        const Sizes sizes{rows, 0, 1, rows / 2, 3};
+        const std::int64_t total = rows_before(sizes, kRanks), first = rows_before(sizes, rank);
+        const torch::Tensor all = values(2, {total}, torch::kFloat32);
+        torch::Tensor& gathered = keep(torch::zeros({total}));
+        works.push_back(group->all_gather(gathered, all.narrow(0, first, sizes[rank]), sizes));
+        expect(gathered, all, "all_gather");
+
+        torch::Tensor& part = keep(torch::zeros({sizes[rank]}));
+        works.push_back(group->reduce_scatter(part, values(rank, {total}, torch::kFloat32), sizes));
+        expect(part, summed(kRanks, {total}, torch::kFloat32).narrow(0, first, sizes[rank]), "reduce_scatter");
+
+        const int root = static_cast<int>(rows % kRanks);
+        torch::Tensor& told = keep(values(rank == root ? 4 : 0, {rows}, torch::kFloat32));
+        works.push_back(group->broadcast(told, root));
+        expect(told, values(4, {rows}, torch::kFloat32), "broadcast");
+
+        // Rank r sends rows * r / 2 + q to rank q: a number of rounds of its own.
+        Sizes sent, received;
+        std::vector<torch::Tensor> wanted;
+        for (int peer = 0; peer < kRanks; ++peer) {
+          sent.push_back(rows * rank / 2 + peer);
+          received.push_back(rows * peer / 2 + rank);
+          wanted.push_back(torch::full({received.back()}, 10 * peer + rank, torch::kFloat32));
+        }
+        std::vector<torch::Tensor> given;
+        for (int peer = 0; peer < kRanks; ++peer)
+          given.push_back(torch::full({sent[peer]}, 10 * rank + peer, torch::kFloat32));
+        torch::Tensor& taken = keep(torch::zeros({rows_before(received, kRanks)}));
+        works.push_back(group->all_to_all(taken, torch::cat(given), received, sent));
+        expect(taken, torch::cat(wanted), "all_to_all");
+        works.push_back(group->barrier());
+      }
+    }
+    for (std::size_t i = works.size(); i-- > 0;) works[i].wait();
+    for (const auto& check : checks) check();
+  }
+}
+
+TEST(Hosts, DifferentRootsAreNamed) {
+  Job job;
+  torch::Tensor tensor = torch::ones({10});
+  std::string error;
+  try {
+    job.group->broadcast(tensor, job.rank() == 3 ? 1 : 0).wait();
+  } catch (const PeerError& failure) {
+    error = failure.what();
+  }
+  EXPECT_NE(error.find("from 0"), std::string::npos) << error;
+  EXPECT_NE(error.find("from 1"), std::string::npos) << error;
+}
+
+}  // namespace
+}  // namespace gantry::testing
