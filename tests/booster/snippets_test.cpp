@@ -226,9 +226,7 @@ TEST(Policies, TiesSegmentsAndAddedLossesEqualOneRank) {
   auto loader = std::make_shared<gantry::DataLoader>(std::move(data),
                                                      gantry::DataLoaderOptions{.global_batch = 32, .prefetch = 2});
   auto boosted = booster.boost(model, optimizer, gantry::cross_entropy(), loader);
-  for (auto& batch : *boosted.loader) { /* this replica's part */
-    static_cast<void>(batch);
-  }
+  for (auto& batch : *boosted.loader) booster.execute_pipeline(batch, boosted);  // this replica's part
 }
 
 [[maybe_unused]] void tokenizer_calls() {
