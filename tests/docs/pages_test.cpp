@@ -21,7 +21,11 @@ void expect_page(const std::string& name, const std::string& text) {
     fs::create_directories(path.parent_path());
     std::ofstream(path, std::ios::binary) << text;
   }
-  EXPECT_EQ(read_file(path.string()), text) << "docs/" << name << " is not up to date: run ./dev pages";
+  const std::string there = read_file(path.string());
+  const auto at = std::mismatch(there.begin(), there.end(), text.begin(), text.end());
+  EXPECT_TRUE(there == text) << "docs/" << name << " is not up to date: run ./dev pages\n  there: "
+                             << std::string(at.first, there.end()).substr(0, 120)
+                             << "\n  now:   " << std::string(at.second, text.end()).substr(0, 120);
 }
 
 // --- invalid configurations
@@ -109,7 +113,7 @@ std::vector<std::string> declared_names(const std::string& header) {
     if (std::regex_search(line, match, type) || std::regex_search(line, match, alias) ||
         std::regex_search(line, match, holder))
       add(match[1]);
-    else if (!line.starts_with("return") && !line.starts_with("using") && std::regex_search(line, match, function))
+    else if (!line.starts_with("return") && !line.starts_with("requires") && std::regex_search(line, match, function))
       add(match[1].str() + "()");
   }
   return names;
@@ -186,12 +190,12 @@ TEST(Pictures, AreWhatTheProgramDraws) {
 
 TEST(Troubleshooting, QuotesMessagesThatThereAre) {
   std::string sources;
-  for (const auto& entry : fs::recursive_directory_iterator(kRoot)) {
-    const std::string path = fs::relative(entry.path(), kRoot).string();
-    if (path.starts_with("build") || path.starts_with(".") || path.starts_with("tests")) continue;
-    if (entry.path().extension() == ".cpp" || entry.path().extension() == ".h")
-      sources += read_file(entry.path().string());
-  }
+  const auto read = [&](const fs::path& path) {
+    if (path.extension() == ".cpp" || path.extension() == ".h") sources += read_file(path.string());
+  };
+  for (const auto& entry : fs::recursive_directory_iterator(kRoot / "cli")) read(entry.path());
+  for (const auto& folder : kFolders)
+    for (const auto& entry : fs::recursive_directory_iterator(kRoot / folder.path)) read(entry.path());
   const Document page = read_document(kRoot / "docs/troubleshooting.md");
   const std::regex quoted("`([^`]+)`");
   int messages = 0;
