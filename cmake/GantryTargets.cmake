@@ -108,7 +108,7 @@ function(gantry_core_library)
   endforeach()
   target_link_libraries(gantry_plain PRIVATE fmt::fmt yaml-cpp ${text_libraries} ${XXHASH_LIBRARY} Threads::Threads)
   set_target_properties(gantry_plain PROPERTIES OUTPUT_NAME gantry-core EXPORT_NAME core LINKER_LANGUAGE CXX
-                        VERSION ${PROJECT_VERSION} SOVERSION 0 INSTALL_RPATH "$ORIGIN")
+                        VERSION ${PROJECT_VERSION} SOVERSION 0)
 endfunction()
 
 # libgantry.so, its install rules and the CMake package.
