@@ -10,6 +10,7 @@
 
 #include "gantry/cli/engine_exec.h"
 #include "gantry/cli/output.h"
+#include "gantry/cli/torch_library.h"
 #include "gantry/core/config.h"
 #include "gantry/core/mesh.h"
 #include "gantry/core/pipeline_stage_manager.h"
@@ -154,8 +155,9 @@ void show_config(const std::string& path, const std::vector<std::string>& sets, 
 void show_doctor() {
   const double gigabytes =
       static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE)) / 1e9;
-  print_output(fmt::format("gantry {}\ncores: {}\nmemory: {:.1f} GB\nengine: {}\nbackends: {}\n", GANTRY_VERSION,
-                           std::thread::hardware_concurrency(), gigabytes, engine_path(), GANTRY_BACKENDS));
+  print_output(fmt::format("gantry {}\ncores: {}\nmemory: {:.1f} GB\nengine: {}\nLibTorch: {}\nbackends: {}\n",
+                           GANTRY_VERSION, std::thread::hardware_concurrency(), gigabytes, engine_path(),
+                           describe(find_torch_library()), GANTRY_BACKENDS));
 }
 
 }  // namespace gantry::cli

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <unistd.h>
 
+#include "gantry/cli/torch_library.h"
 #include "gantry/core/error.h"
 
 namespace gantry::cli {
@@ -16,6 +17,7 @@ std::string engine_path() {
 
 void run_engine(char** argv) {
   const std::string path = engine_path();
+  prepare_torch_library();
   ::execv(path.c_str(), argv);
   throw InternalError({path, std::string("can't be run: ") + std::strerror(errno),
                        "Gantry's engine beside this program", "build or install Gantry again"});

@@ -7,16 +7,18 @@
 
 #include "gantry/cli/checkpoint_command.h"
 #include "gantry/cli/commands.h"
+#include "gantry/cli/completion_command.h"
 #include "gantry/cli/config_command.h"
 #include "gantry/cli/data_command.h"
 #include "gantry/cli/engine_exec.h"
+#include "gantry/cli/init_command.h"
 #include "gantry/cli/launch/launch_command.h"
 #include "gantry/cli/launch/rank_shim.h"
 #include "gantry/cli/output.h"
 #include "gantry/cli/schedule_command.h"
 #include "gantry/cli/usage.h"
+#include "gantry/cli/version_text.h"
 #include "gantry/core/error.h"
-#include "gantry/core/version.h"
 
 namespace {
 
@@ -46,6 +48,8 @@ void add_commands(CLI::App& app, Arguments& arguments, char** argv) {
   config->add_flag("--json", arguments.json, "As JSON");
   config->callback([&arguments] { cli::show_config(arguments.config, arguments.sets, arguments.json); });
   app.add_subcommand("doctor", "Show what this build and machine can do")->callback([] { cli::show_doctor(); });
+  cli::add_init_command(app);
+  cli::add_completion_command(app);
 }
 
 int run(CLI::App& app, const Arguments& arguments, int argc, char** argv) {
@@ -70,7 +74,7 @@ int run(CLI::App& app, const Arguments& arguments, int argc, char** argv) {
 
 int main(int argc, char** argv) {
   CLI::App app("Gantry trains transformer models in C++ over tensor, pipeline and data parallel ranks.", "gantry");
-  app.set_version_flag("--version", std::string("gantry ") + GANTRY_VERSION);
+  app.set_version_flag("--version", cli::version_text());
   app.require_subcommand(1);
   Arguments arguments;
   add_commands(app, arguments, argv);

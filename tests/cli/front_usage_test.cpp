@@ -15,11 +15,12 @@ struct Misspelt {
 const Misspelt kMisspelt[] = {
     {"trian",
      "gantry: 'trian' is no command; expected one of train, launch, forward, checkpoint, schedule, data, config, "
-     "doctor; "
+     "doctor, "
+     "init, completion, manual; "
      "did you mean 'train'?"},
     {"help trian",
      "gantry: 'trian' is no command; expected one of train, launch, forward, checkpoint, schedule, data, "
-     "config, doctor; did you mean 'train'?"},
+     "config, doctor, init, completion, manual; did you mean 'train'?"},
     {"checkpoint exprot a b",
      "gantry checkpoint: 'exprot' is no command; expected one of export, import, reshard, inspect, verify, diff; did "
      "you mean 'export'?"},

@@ -1,4 +1,6 @@
 // The documents say what is: their links lead somewhere, their configurations load, their command lines exist.
+#include "documents.h"
+
 #include <algorithm>
 #include <filesystem>
 #include <fmt/format.h>
@@ -13,51 +15,6 @@ namespace gantry::testing {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct Block {
-  std::string language;  // after the fence; "" for none and for indented text
-  std::string text;
-  int line;
-};
-
-struct Document {
-  fs::path path;
-  std::vector<std::string> prose;  // lines outside of blocks; empty ones stand for lines of blocks
-  std::vector<Block> blocks;
-};
-
-Document read_document(const fs::path& path) {
-  Document document{.path = path, .prose = {}, .blocks = {}};
-  std::istringstream lines(read_file(path.string()));
-  bool fenced = false, indented = false;
-  for (std::string line; std::getline(lines, line);) {
-    const bool fence = line.starts_with("```");
-    const bool deep =
-        !fenced && line.starts_with("    ") && (indented || document.prose.empty() || document.prose.back().empty());
-    if ((fence && !fenced) || (deep && !indented))
-      document.blocks.push_back({fence ? line.substr(3) : "", "", static_cast<int>(document.prose.size()) + 1});
-    if ((fenced && !fence) || deep) document.blocks.back().text += line.substr(deep ? 4 : 0) + "\n";
-    document.prose.push_back(fence || fenced || deep ? "" : line);
-    fenced = fenced != fence;
-    indented = deep;
-  }
-  EXPECT_FALSE(fenced) << path << " has a ``` that nothing closes";
-  return document;
-}
-
-// The project's own: of the root, docs/ and tests/.
-std::vector<Document> documents() {
-  std::vector<Document> all;
-  const fs::path root(GANTRY_SOURCE_DIR);
-  for (const auto& folder : {root, root / "docs", root / "tests" / "golden"})
-    for (const auto& entry : fs::directory_iterator(folder))
-      if (entry.path().extension() == ".md") all.push_back(read_document(entry.path()));
-  return all;
-}
-
-std::string place(const Document& document, std::size_t line) {
-  return fmt::format("{}:{}", fs::relative(document.path, GANTRY_SOURCE_DIR).string(), line);
-}
 
 // As renderers make it: lower case, blanks to '-', punctuation gone.
 std::string anchor_of(const std::string& heading) {

@@ -1,7 +1,7 @@
 // BERT with a span head learns the answers of a SQuAD-format file, over tp 2: tokenizer, windows, training, answers and
 // the official score.
 //
-// usage: question_answering VOCAB SQUAD.json   (vocab.txt of a BERT model, and a file of SQuAD's format)
+// usage: finetune_bert_squad VOCAB SQUAD.json   (vocab.txt of a BERT model, and a file of SQuAD's format)
 #include <cstdio>
 
 #include "gantry/booster/gantry.h"
@@ -84,6 +84,6 @@ int main(int argc, char** argv) {
     const double exact = exact_match();
     if (world.is_main())
       std::printf("exact match on %zu questions: %.0f%% before, %.0f%% after\n", data.examples.size(), before, exact);
-    if (exact < 100) throw gantry::NumericalError("question_answering: the model did not learn its answers");
+    if (exact < 100) throw gantry::NumericalError("finetune_bert_squad: the model did not learn its answers");
   });
 }

@@ -1,0 +1,116 @@
+// A causal transformer over bytes on layers that Gantry can split, its policy, and how it is built from model.config.
+#pragma once
+
+#include "gantry/booster/gantry.h"
+#include "gantry/models/config_keys.h"
+#include "gantry/models/model_family.h"
+#include "gantry/policies/policy.h"
+
+struct BlockImpl : torch::nn::Module {
+  BlockImpl(std::int64_t width, std::int64_t heads) : heads(heads), head_size(width / heads), rotary(head_size, {}) {
+    norm = register_module("norm", gantry::nn::RmsNorm(width));
+    qkv = register_module("qkv", gantry::nn::Linear(width, 3 * width));
+    proj = register_module("proj", gantry::nn::Linear(width, width));
+    dropout = register_module("dropout", gantry::nn::Dropout(0.0));
+    mlp_norm = register_module("mlp_norm", gantry::nn::RmsNorm(width));
+    up = register_module("up", gantry::nn::Linear(width, 4 * width));
+    down = register_module("down", gantry::nn::Linear(4 * width, width));
+  }
+
+  // [B, S, H] -> [B, S, H], over the heads that this rank holds.
+  torch::Tensor attend(const torch::Tensor& x) {
+    const auto here = gantry::nn::held_heads(qkv, head_size, heads);
+    const auto parts = qkv(x).chunk(3, -1);
+    const torch::Tensor query = rotary(gantry::nn::split_heads(parts[0], here.count));
+    const torch::Tensor key = rotary(gantry::nn::split_heads(parts[1], here.count));
+    const torch::Tensor value = gantry::nn::split_heads(parts[2], here.count);
+    return proj(
+        gantry::nn::merge_heads(gantry::nn::attention(query, key, value, here, here, {.causal = true}, *dropout)));
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    const torch::Tensor attended = x + attend(norm(x));
+    return attended + down(torch::gelu(up(mlp_norm(attended))));
+  }
+
+  std::int64_t heads, head_size;
+  gantry::nn::Rotary rotary;
+  gantry::nn::RmsNorm norm{nullptr}, mlp_norm{nullptr};
+  gantry::nn::Linear qkv{nullptr}, proj{nullptr}, up{nullptr}, down{nullptr};
+  gantry::nn::Dropout dropout{nullptr};
+};
+TORCH_MODULE(Block);
+
+struct NextByte : torch::nn::Module {
+  static constexpr std::int64_t kBytes = 256;
+  NextByte(std::int64_t width, std::int64_t layers, std::int64_t heads) : width(width), heads(heads) {
+    tokens = register_module("tokens", gantry::nn::Embedding(kBytes, width));
+    blocks = register_module("blocks", torch::nn::ModuleList());
+    for (std::int64_t i = 0; i < layers; ++i) blocks->push_back(Block(width, heads));
+    norm = register_module("norm", gantry::nn::RmsNorm(width));
+    head = register_module("head", gantry::nn::Linear(width, kBytes));
+  }
+  std::int64_t width, heads;
+  gantry::nn::Embedding tokens{nullptr};
+  torch::nn::ModuleList blocks;
+  gantry::nn::RmsNorm norm{nullptr};
+  gantry::nn::Linear head{nullptr};
+};
+
+// What is split how, what each stage holds, and the forward of a stage.
+class NextBytePolicy final : public gantry::PolicyFor<NextByte> {
+ public:
+  std::string name() const override { return "NextBytePolicy"; }
+  gantry::ShardPlan shard_plan(const NextByte& model) const override {
+    const std::int64_t head_size = model.width / model.heads;
+    return {{"tokens", gantry::Vocab{}},
+            {"blocks.*.qkv", gantry::Column{.segments = 3, .unit = head_size}},
+            {"blocks.*.proj", gantry::Row{.unit = head_size}},
+            {"blocks.*.up", gantry::Column{}},
+            {"blocks.*.down", gantry::Row{}},
+            {"head", gantry::Column{}}};
+  }
+  gantry::StageLayout stage_layout(const NextByte&) const override {
+    return {.first = {"tokens"}, .repeated = "blocks", .last = {"norm", "head"}};
+  }
+  std::vector<gantry::SplitOutput> split_outputs(const NextByte&) const override { return {{"logits", "head"}}; }
+  std::vector<std::string> entries_between() const override { return {}; }
+  gantry::TensorDict forward(NextByte& model, const gantry::StageContext& stage, gantry::TensorDict in) const override {
+    torch::Tensor hidden = stage.is_first() ? model.tokens(in.at("input_ids")) : in.at("hidden");
+    hidden = stage.run_layers(
+        hidden, [&model](int layer, const torch::Tensor& x) { return model.blocks->at<BlockImpl>(layer).forward(x); });
+    if (!stage.is_last()) return {{"hidden", hidden}};
+    return {{"logits", model.head(model.norm(hidden))}};
+  }
+};
+
+// The keys of model.config, with their defaults.
+inline gantry::models::ModelFamily next_byte_family() {
+  using gantry::models::size_key;
+  using Keys = nlohmann::json;
+  gantry::models::ModelFamily family;
+  family.build = [](const Keys& keys) -> std::shared_ptr<torch::nn::Module> {
+    const auto width = size_key(keys, "width", 64), heads = size_key(keys, "heads", 4);
+    if (width % (2 * heads) != 0)
+      gantry::models::refuse_key("width", width, "a multiple of twice the " + std::to_string(heads) + " heads");
+    return std::make_shared<NextByte>(width, size_key(keys, "layers", 4), heads);
+  };
+  family.tensor_names = [build = family.build](const Keys& keys) {
+    std::vector<gantry::models::TensorName> names;
+    for (const auto& parameter : build(keys)->named_parameters()) names.push_back({parameter.key(), parameter.key()});
+    return names;
+  };
+  family.hugging_face_config = [](Keys keys) {
+    keys["model_type"] = "next_byte";
+    return keys;
+  };
+  family.model_type = "next_byte";
+  family.vocabulary_size = [](const Keys&) { return NextByte::kBytes; };
+  family.context_length = [](const Keys& keys) { return size_key(keys, "context", 1024); };
+  family.layers = [](const Keys& keys) { return static_cast<int>(size_key(keys, "layers", 4)); };
+  return family;
+}
+
+inline void register_next_byte() {
+  gantry::policies().add<NextBytePolicy>("next_byte");
+  gantry::models::families().add("next_byte", next_byte_family());
+}

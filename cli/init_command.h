@@ -1,0 +1,19 @@
+// `gantry init NAME`: a project of the user's own that builds against the installed Gantry and trains.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+namespace gantry::cli {
+
+// A file of cli/init/template; CMake compiles their texts into the front program.
+struct TemplateFile {
+  std::string name;
+  std::string text;  // @NAME@ and @VERSION@ stand for the project's name and Gantry's major.minor
+};
+const std::vector<TemplateFile>& project_template();
+
+void add_init_command(CLI::App& app);
+
+}  // namespace gantry::cli

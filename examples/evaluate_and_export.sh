@@ -1,0 +1,12 @@
+#!/bin/sh
+# The held-out loss of a checkpoint, and of the Hugging Face directory that it is exported to, in two layouts:
+# evaluate_and_export.sh FOLDER   (of pretrain_gpt2.sh; needs gantry and the example evaluate in PATH)
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+cd "$1"
+evaluate "$here/pretrain_gpt2.yaml" evaluation.batches=0 >of_checkpoint
+rm -rf exported
+gantry checkpoint export runs/pretrain_gpt2/checkpoints exported
+evaluate "$here/pretrain_gpt2.yaml" evaluation.batches=0 model.path=exported parallel.tensor=1 parallel.pipeline=4 >of_export
+cat of_checkpoint of_export
+cmp of_checkpoint of_export

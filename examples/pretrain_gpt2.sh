@@ -1,0 +1,17 @@
+#!/bin/sh
+# GPT-2 from text files to a Hugging Face directory: pretrain_gpt2.sh FOLDER TEXT...   (needs gantry in PATH)
+# Writes corpus/, runs/ and model/ into FOLDER. The last text is held out.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+folder=$1
+shift
+for held_out; do :; done
+mkdir -p "$folder/corpus"
+gantry data build --tokenizer byte --append-eos --output "$folder/corpus/train" "$@"
+gantry data build --tokenizer byte --append-eos --output "$folder/corpus/held_out" "$held_out"
+cd "$folder"
+gantry train "$here/pretrain_gpt2.yaml"
+# A second run, in another layout, goes on where the first one ended.
+gantry train "$here/pretrain_gpt2.yaml" --set train.steps=24 --set parallel.tensor=1 --set parallel.pipeline=1 --set parallel.data=2
+gantry checkpoint verify runs/pretrain_gpt2/checkpoints
+gantry checkpoint export runs/pretrain_gpt2/checkpoints model

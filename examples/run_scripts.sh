@@ -1,0 +1,14 @@
+#!/bin/sh
+# The examples that are scripts, one after the other, as a test: run_scripts.sh BUILD
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+mkdir "$scratch/bin"
+ln -s "$1/bin/gantry" "$scratch/bin/gantry"
+ln -s "$1/examples/example_evaluate" "$scratch/bin/evaluate"
+export PATH="$scratch/bin:$PATH"
+"$here/pretrain_gpt2.sh" "$scratch/work" "$here"/../docs/*.md "$here/../README.md"
+"$here/evaluate_and_export.sh" "$scratch/work"
+cd "$here/.."
+gantry train examples/llama.yaml --set output="$scratch/llama"

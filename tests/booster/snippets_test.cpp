@@ -1,0 +1,239 @@
+// The C++ of docs/*.md that no example has: the pages quote these lines, tests/docs/snippets_test.cpp compares them,
+// and here they are compiled and, but for whole files and folders that they name, run.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "gantry/booster/gantry.h"
+#include "gantry/data/corpus/megatron_dataset.h"
+#include "gantry/data/tokenizers/tokenizer.h"
+#include "gantry/nn/norms.h"
+#include "gantry/nn/prepare_input.h"
+#include "gantry/policies/sharder.h"
+#include "program.h"
+#include "ranks.h"
+
+namespace gantry::testing {
+namespace {
+
+// --- sharding.md: a module of one's own
+
+// A learned factor for every feature.
+struct GainImpl : torch::nn::Module, gantry::Shardable {
+  explicit GainImpl(std::int64_t features) { gain = register_parameter("gain", torch::ones({features})); }
+  torch::Tensor forward(const torch::Tensor& x) { return x * gain; }
+
+  gantry::Placements shard(const gantry::ShardStyle& style, gantry::ProcessGroup& group) override {
+    if (!std::holds_alternative<gantry::Column>(style)) gantry::refuse_style("a Gain", style, "Column{}");
+    const auto placement = gantry::shard(0, gain.size(0), group.size());
+    gantry::shard_tensor(gain, placement, group.rank());
+    return {{"gain", placement}};
+  }
+  torch::Tensor gain;
+};
+TORCH_MODULE(Gain);
+
+// Divides by the root mean square over all features, of which this rank has a part after shard().
+struct FeatureNormImpl : torch::nn::Module, gantry::Shardable {
+  explicit FeatureNormImpl(std::int64_t features) : features(features) {}
+  torch::Tensor forward(const torch::Tensor& x) {
+    torch::Tensor squares = x.square().sum(-1, /*keepdim=*/true);
+    if (group) squares = gantry::copy_to_group(gantry::reduce_from_group(squares, *group), *group);
+    return x * torch::rsqrt(squares / features + 1e-6);
+  }
+  gantry::Placements shard(const gantry::ShardStyle& style, gantry::ProcessGroup& over) override {
+    if (!std::holds_alternative<gantry::Column>(style)) gantry::refuse_style("a FeatureNorm", style, "Column{}");
+    group = &over;
+    return {};
+  }
+  std::int64_t features;
+  gantry::ProcessGroup* group = nullptr;  // null: the features are whole
+};
+TORCH_MODULE(FeatureNorm);
+
+struct GainedMlpImpl : torch::nn::Module {
+  GainedMlpImpl() {
+    up = register_module("up", gantry::nn::Linear(6, 10));
+    norm = register_module("norm", FeatureNorm(10));
+    gain = register_module("gain", Gain(10));
+    down = register_module("down", gantry::nn::Linear(10, 6));
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return down(torch::relu(gain(norm(up(x))))); }
+  gantry::nn::Linear up{nullptr}, down{nullptr};
+  FeatureNorm norm{nullptr};
+  Gain gain{nullptr};
+};
+TORCH_MODULE(GainedMlp);
+
+GainedMlp gained_mlp() {
+  const DeferredInit deferred;
+  GainedMlp model;
+  set_dtype(*model, torch::kFloat64);
+  return model;
+}
+
+void expect_close(const torch::Tensor& a, const torch::Tensor& b) {
+  ASSERT_EQ(a.sizes(), b.sizes());
+  EXPECT_LE((a - b).abs().max().item<double>(), 1e-10);
+}
+
+TEST(Sharding, AModuleOfOnesOwnEqualsTheWholeOne) {
+  run_ranks(3, [](World&, ProcessGroupMesh& mesh) {
+    auto whole = gained_mlp(), model = gained_mlp();
+    gantry::parallelize_module(
+        *model, mesh["tp"],
+        {{"up", gantry::Column{}}, {"norm", gantry::Column{}}, {"gain", gantry::Column{}}, {"down", gantry::Row{}}});
+    materialize(*whole, 1);
+    materialize(*model, 1);
+    const Range own = shard(0, 10, 3).ranges(mesh["tp"].rank()).front();
+    EXPECT_EQ(model->gain->gain.size(0), own.size());
+    const torch::Tensor x = torch::sin(torch::arange(24, torch::kFloat64)).view({4, 6}).requires_grad_();
+    const torch::Tensor other = x.detach().clone().requires_grad_();
+    const torch::Tensor y = model(x), expected = whole(other);
+    expect_close(y, expected);
+    y.square().sum().backward();
+    expected.square().sum().backward();
+    expect_close(x.grad(), other.grad());
+    expect_close(model->gain->gain.grad(), whole->gain->gain.grad().narrow(0, own.begin, own.size()));
+    expect_close(model->up->weight.grad(), whole->up->weight.grad().narrow(0, own.begin, own.size()));
+  });
+}
+
+// --- policies.md: parts that the examples have no need of
+
+struct Layer : torch::nn::Module {
+  explicit Layer(std::int64_t width, std::int64_t heads) : heads(heads) {
+    qkv = register_module("qkv", gantry::nn::Linear(width, 3 * width));
+    proj = register_module("proj", gantry::nn::Linear(width, width));
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    const auto parts = qkv(x).chunk(3, -1);
+    return x + proj(parts[0] * parts[1].sigmoid() + parts[2]);
+  }
+  std::int64_t heads;
+  gantry::nn::Linear qkv{nullptr}, proj{nullptr};
+};
+
+struct TiedModel : torch::nn::Module {
+  TiedModel(std::int64_t vocabulary, std::int64_t width, int depth, std::int64_t heads) : heads(heads), width(width) {
+    wte = register_module("wte", gantry::nn::Embedding(vocabulary, width));
+    h = register_module("h", torch::nn::ModuleList());
+    for (int i = 0; i < depth; ++i) h->push_back(std::make_shared<Layer>(width, heads));
+    lm_head = register_module("lm_head", gantry::nn::Linear(torch::nn::LinearOptions(width, vocabulary).bias(false)));
+    lm_head->tie_weight(wte->weight);
+  }
+  std::int64_t heads, width;
+  gantry::nn::Embedding wte{nullptr};
+  torch::nn::ModuleList h;
+  gantry::nn::Linear lm_head{nullptr};
+};
+
+class TiedPolicy final : public gantry::PolicyFor<TiedModel> {
+ public:
+  std::string name() const override { return "TiedPolicy"; }
+  gantry::ShardPlan shard_plan(const TiedModel& model) const override {
+    const std::int64_t head_size = model.width / model.heads;
+    return {{"wte", gantry::Vocab{}},
+            {"h.*.qkv", gantry::Column{.segments = 3, .unit = head_size}},
+            {"h.*.proj", gantry::Row{.unit = head_size}},
+            {"lm_head", gantry::Column{}}};
+  }
+  gantry::StageLayout stage_layout(const TiedModel&) const override {
+    return {.first = {"wte"}, .repeated = "h", .last = {"lm_head"}};
+  }
+  gantry::SharedParameters shared_parameters(const TiedModel&) const override {
+    return {{"wte.weight", "lm_head.weight"}};
+  }
+  std::vector<gantry::SplitOutput> split_outputs(const TiedModel&) const override { return {{"logits", "lm_head"}}; }
+  void validate_model(const TiedModel& model) const override {
+    if (model.width % model.heads != 0)
+      throw gantry::ConfigError({"TiedModel",
+                                 fmt::format("width {} is no multiple of {} heads", model.width, model.heads), "",
+                                 "choose another width"});
+  }
+  std::vector<int> distribute_layers(int layers, int stages) const override {
+    auto counts = gantry::distribute_layers(layers, stages);
+    if (stages > 1 && counts.back() > 1) --counts.back(), ++counts.front();  // the head weighs as much as a layer
+    return counts;
+  }
+  std::vector<std::string> entries_between() const override { return {}; }
+  gantry::TensorDict forward(TiedModel& model, const gantry::StageContext& stage,
+                             gantry::TensorDict in) const override {
+    torch::Tensor hidden = stage.is_first() ? model.wte(in.at("input_ids")) : in.at("hidden");
+    hidden = stage.run_layers(
+        hidden, [&model](int layer, const torch::Tensor& x) { return model.h->at<Layer>(layer).forward(x); });
+    if (stage.is_last()) stage.add_loss(1e-4 * hidden.square().sum());
+    if (!stage.is_last()) return {{"hidden", hidden}};
+    return {{"logits", model.lm_head(hidden)}};
+  }
+};
+
+double tied_loss(const std::string& parallel) {
+  double loss = 0;
+  const auto config = Config::parse("model: {policy: tied}\nparallel: " + parallel +
+                                    "\nschedule: {microbatches: 2, recompute: full}\ncomm: {timeout_seconds: 30}\n");
+  EXPECT_EQ(launch(config,
+                   [&](World& world) {
+                     Booster booster(std::make_unique<HybridParallelPlugin>(world, config));
+                     auto model = [] {
+                       const DeferredInit deferred;
+                       auto made = std::make_shared<TiedModel>(11, 8, 4, 2);
+                       set_dtype(*made, torch::kFloat64);
+                       return made;
+                     }();
+                     auto optimizer = std::make_shared<torch::optim::SGD>(model->parameters(), 0.1);
+                     auto boosted = booster.boost(model, optimizer, cross_entropy());
+                     const torch::Tensor ids = torch::arange(12).view({4, 3}) % 11;
+                     for (int step = 0; step < 3; ++step) {
+                       const auto result =
+                           booster.execute_pipeline(make_batch({{"input_ids", ids}, {"labels", (ids + 1) % 11}}),
+                                                    boosted, {.broadcast_loss = true});
+                       boosted.optimizer->step();
+                       boosted.optimizer->zero_grad();
+                       if (world.is_main()) loss = *result.loss;
+                     }
+                   }),
+            0);
+  return loss;
+}
+
+TEST(Policies, TiesSegmentsAndAddedLossesEqualOneRank) {
+  gantry::policies().add<TiedPolicy>("tied");
+  const double one = tied_loss("{}");
+  EXPECT_GT(one, 0);
+  EXPECT_NEAR(tied_loss("{tensor: 2, pipeline: 2}"), one, 1e-10);
+}
+
+// --- checkpoints.md and data.md: calls on files that a test has no need to make
+
+[[maybe_unused]] void checkpoint_calls(gantry::HybridParallelPlugin* plugin, gantry::Boosted& boosted,
+                                       std::int64_t step, const nlohmann::json& keys) {
+  gantry::CheckpointWriter writer("runs/mine", plugin->mesh(), {.async = true});
+  writer.save({.directory = "runs/mine",
+               .step = step,
+               .model_config = keys,
+               .policy = "gpt2",
+               .keep = 2,
+               .user = {{"epoch", 3}}},
+              plugin->state(boosted));
+  gantry::load_checkpoint(gantry::require_checkpoint("runs/mine"), plugin->state(boosted), plugin->mesh());
+  auto epoch = gantry::read_checkpoint_info("runs/mine/step-000012").user["epoch"];
+  static_cast<void>(epoch);
+}
+
+[[maybe_unused]] void data_calls(gantry::Booster& booster, const std::shared_ptr<torch::nn::Module>& model,
+                                 const std::shared_ptr<torch::optim::Optimizer>& optimizer) {
+  auto data = gantry::open_megatron_dataset("corpus/train", 1024, 50257);
+  auto loader = std::make_shared<gantry::DataLoader>(std::move(data),
+                                                     gantry::DataLoaderOptions{.global_batch = 32, .prefetch = 2});
+  auto boosted = booster.boost(model, optimizer, gantry::cross_entropy(), loader);
+  for (auto& batch : *boosted.loader) booster.execute_pipeline(batch, boosted);  // this replica's part
+}
+
+[[maybe_unused]] void tokenizer_calls() {
+  const auto tokenizer = gantry::load_tokenizer("models/gpt2");
+  gantry::TokenIds ids = tokenizer->encode("Hello, world");
+  std::string text = tokenizer->decode(ids);  // the exact bytes
+}
+
+}  // namespace
+}  // namespace gantry::testing

@@ -1,0 +1,226 @@
+// Pages that are made: invalid configurations of their cases, the API of the headers, pictures by the program. Each
+// test compares a page with what it would be made of now; GANTRY_WRITE_PAGES=1 (./dev pages) writes it.
+#include <algorithm>
+#include <cstdlib>
+#include <fmt/format.h>
+#include <fstream>
+#include <regex>
+
+#include "documents.h"
+
+namespace gantry::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kRoot(GANTRY_SOURCE_DIR);
+
+void expect_page(const std::string& name, const std::string& text) {
+  const fs::path path = kRoot / "docs" / name;
+  if (std::getenv("GANTRY_WRITE_PAGES")) {
+    fs::create_directories(path.parent_path());
+    std::ofstream(path, std::ios::binary) << text;
+  }
+  const std::string there = read_file(path.string());
+  const auto at = std::mismatch(there.begin(), there.end(), text.begin(), text.end());
+  EXPECT_TRUE(there == text) << "docs/" << name << " is not up to date: run ./dev pages\n  there: "
+                             << std::string(at.first, there.end()).substr(0, 120)
+                             << "\n  now:   " << std::string(at.second, text.end()).substr(0, 120);
+}
+
+// --- invalid configurations
+
+struct InvalidCase {
+  std::string section;  // where it begins one
+  std::string rule, wrong, says, right;
+};
+
+std::vector<InvalidCase> invalid_cases() {
+  std::vector<InvalidCase> cases;
+  std::istringstream lines(read_file((kRoot / "tests/docs/invalid_configurations.txt").string()));
+  std::string section;
+  std::string* block = nullptr;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("== ")) section = line.substr(3);
+    if (line.starts_with("rule: ")) cases.push_back({std::exchange(section, ""), line.substr(6), "", "", ""});
+    if (cases.empty()) continue;
+    if (line.starts_with("says: ")) cases.back().says = line.substr(6);
+    if (line == "wrong:") block = &cases.back().wrong;
+    if (line == "right:") block = &cases.back().right;
+    if (line.starts_with("  ") && block) *block += line.substr(2) + "\n";
+  }
+  return cases;
+}
+
+Outcome show(const std::string& yaml) {
+  const ScratchFolder scratch;
+  scratch.write("c.yaml", yaml);
+  return run_program(fmt::format("cd {} && {} config c.yaml", scratch.path(), gantry_program()));
+}
+
+TEST(InvalidConfigurations, AreRefusedByTheirRuleAndTheCorrectedOnesLoad) {
+  const auto cases = invalid_cases();
+  for (const auto& each : cases) {
+    const Outcome wrong = show(each.wrong), right = show(each.right);
+    EXPECT_EQ(wrong.exit_code, 3) << each.rule;
+    EXPECT_NE(wrong.err.find(each.says), std::string::npos) << each.rule << "\n" << wrong.err;
+    EXPECT_EQ(wrong.out, "") << each.rule;
+    EXPECT_EQ(right.exit_code, 0) << each.rule << "\n" << right.err;
+  }
+  EXPECT_GT(cases.size(), 30u);
+}
+
+TEST(InvalidConfigurations, ThePageHasTheCases) {
+  std::string page =
+      "# Invalid configurations\n\nWhat each breaks, what `gantry config` says of it (exit code 3), and the corrected "
+      "one. "
+      "All faults of a file are reported\nat once. This page is made of the tests' cases "
+      "(`tests/docs/invalid_configurations.txt`) by `./dev pages`.\n";
+  for (const auto& each : invalid_cases()) {
+    if (!each.section.empty()) page += "\n## " + each.section + "\n";
+    const std::string error = show(each.wrong).err;
+    page +=
+        fmt::format("\n**{}**\n\n```text\n{}```\n\n    {}\n```yaml\n{}```\n", each.rule, each.wrong, error, each.right);
+  }
+  expect_page("invalid_configurations.md", page);
+}
+
+// --- the headers
+
+// The comment at the head of a file.
+std::string purpose_of(const std::string& header) {
+  std::string purpose;
+  std::istringstream lines(header);
+  for (std::string line; std::getline(lines, line) && line.starts_with("//");)
+    purpose += (line.size() > 3 ? line.substr(3) : "") + "\n";
+  return purpose;
+}
+
+// Names that a header declares in a namespace of its own level: types and functions, each once and in order.
+std::vector<std::string> declared_names(const std::string& header) {
+  static const std::regex type("^(?:class|struct|enum class|enum) ([A-Za-z_0-9]+)(?: final)?[ :{]");
+  static const std::regex alias("^using ([A-Za-z_0-9]+) =");
+  static const std::regex holder("^TORCH_MODULE\\(([A-Za-z_0-9]+)\\)");
+  static const std::regex function("^[A-Za-z_][A-Za-z_0-9:<>,&* \\[\\]]* [&*]?([a-z_][a-z_0-9]*)\\(");
+  std::vector<std::string> names;
+  const auto add = [&](const std::string& name) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  };
+  std::istringstream lines(header);
+  for (std::string line; std::getline(lines, line);) {
+    std::smatch match;
+    if (line.ends_with(";") && std::regex_search(line, std::regex("^(class|struct) [A-Za-z_0-9]+;"))) continue;
+    if (std::regex_search(line, match, type) || std::regex_search(line, match, alias) ||
+        std::regex_search(line, match, holder))
+      add(match[1]);
+    else if (!line.starts_with("return") && !line.starts_with("requires") && std::regex_search(line, match, function))
+      add(match[1].str() + "()");
+  }
+  return names;
+}
+
+struct Folder {
+  const char* path;
+  const char* about;
+};
+
+constexpr Folder kFolders[] = {{"booster", "What a training program includes"},
+                               {"plugins", "Boosting and the step"},
+                               {"policies", "Policies and splitting"},
+                               {"schedule", "Schedules, without LibTorch but for the executor"},
+                               {"checkpoint", "Checkpoints"},
+                               {"data", "Data"},
+                               {"models", "Models"},
+                               {"nn", "Layers that can be split"},
+                               {"comm", "Ranks and their communication"},
+                               {"tensors", "Tensors, randomness, memory"},
+                               {"core", "Configurations, errors, meshes, placements; without LibTorch"}};
+
+std::vector<fs::path> headers_of(const char* folder) {
+  std::vector<fs::path> headers;
+  for (const auto& entry : fs::directory_iterator(kRoot / folder))
+    if (entry.path().extension() == ".h") headers.push_back(entry.path());
+  std::sort(headers.begin(), headers.end());
+  return headers;
+}
+
+TEST(ApiReference, HasEveryHeaderItsPurposeAndItsNames) {
+  std::string page =
+      "# The headers\n\n`#include \"gantry/booster/gantry.h\"` has what a training program needs. Each header is the "
+      "contract "
+      "of what it declares: shapes, units,\nownership, errors, and over which axis a call is collective. This page is "
+      "made of "
+      "them by `./dev pages`.\n";
+  for (const auto& [folder, about] : kFolders) {
+    page += fmt::format("\n## {}\n\n{}.\n", folder, about);
+    for (const auto& path : headers_of(folder)) {
+      const std::string header = read_file(path.string());
+      const std::string purpose = purpose_of(header);
+      EXPECT_FALSE(purpose.empty()) << path << " does not say what it is for";
+      const std::string name = fmt::format("{}/{}", folder, path.filename().string());
+      page += fmt::format("\n### [{0}](../{0})\n\n{1}", name, purpose);
+      if (const auto names = declared_names(header); !names.empty()) {
+        page += "\nDeclares";
+        for (const auto& each : names) page += fmt::format("{} `{}`", &each == &names.front() ? "" : ",", each);
+        page += ".\n";
+      }
+    }
+  }
+  expect_page("api.md", page);
+}
+
+// --- pictures of schedules.md
+
+TEST(Pictures, AreWhatTheProgramDraws) {
+  // Each picture's name says how it is drawn, so that the page shows it too.
+  const std::pair<const char*, const char*> pictures[] = {
+      {"gpipe", "gpipe -p 4 -m 8"}, {"1f1b", "1f1b -p 4 -m 8"}, {"interleaved_1f1b", "interleaved_1f1b -p 4 -m 8 -v 2"},
+      {"zb_h1", "zb_h1 -p 4 -m 8"}, {"zb_v", "zb_v -p 4 -m 8"}, {"dualpipe_v", "dualpipe_v -p 4 -m 8"}};
+  const std::string page = read_file((kRoot / "docs/schedules.md").string());
+  for (const auto& [name, arguments] : pictures) {
+    const Outcome drawn = run_program(fmt::format("{} schedule draw {} --format svg", gantry_program(), arguments));
+    ASSERT_EQ(drawn.exit_code, 0) << drawn.err;
+    expect_page(fmt::format("pictures/{}.svg", name), drawn.out);
+    EXPECT_NE(page.find(fmt::format("pictures/{}.svg)", name)), std::string::npos) << name;
+    EXPECT_NE(page.find(fmt::format("gantry schedule draw {} --format svg", arguments)), std::string::npos) << name;
+  }
+}
+
+// --- troubleshooting.md
+
+TEST(Troubleshooting, QuotesMessagesThatThereAre) {
+  std::string sources;
+  const auto read = [&](const fs::path& path) {
+    if (path.extension() == ".cpp" || path.extension() == ".h") sources += read_file(path.string());
+  };
+  for (const auto& entry : fs::recursive_directory_iterator(kRoot / "cli")) read(entry.path());
+  for (const auto& folder : kFolders)
+    for (const auto& entry : fs::recursive_directory_iterator(kRoot / folder.path)) read(entry.path());
+  const Document page = read_document(kRoot / "docs/troubleshooting.md");
+  const std::regex quoted("`([^`]+)`");
+  int messages = 0;
+  for (std::size_t i = 0; i < page.prose.size(); ++i) {
+    const std::string& line = page.prose[i];
+    if (!line.starts_with("| `")) continue;
+    const std::string cell = line.substr(0, line.find(" |", 2));  // the first column has messages
+    if (cell.find("`mpirun`") != std::string::npos) continue;
+    for (std::sregex_iterator match(cell.begin(), cell.end(), quoted), end; match != end; ++match) {
+      ++messages;
+      EXPECT_NE(sources.find((*match)[1]), std::string::npos) << place(page, i + 1) << ": " << (*match)[1];
+    }
+  }
+  EXPECT_GT(messages, 40);
+}
+
+TEST(Troubleshooting, HasEveryExitCode) {
+  const std::string page = read_file((kRoot / "docs/troubleshooting.md").string());
+  const std::string tree = read_file((kRoot / "core/error.h").string());
+  const std::regex code("detail::ErrorOf<([0-9]+)>");
+  int codes = 0;
+  for (std::sregex_iterator match(tree.begin(), tree.end(), code), end; match != end; ++match, ++codes)
+    EXPECT_NE(page.find("\n## " + (*match)[1].str() + ": "), std::string::npos) << (*match)[1];
+  EXPECT_GE(codes, 9);
+}
+
+}  // namespace
+}  // namespace gantry::testing
