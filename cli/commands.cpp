@@ -14,6 +14,9 @@ CLI::App* add_train_command(CLI::App& app, TrainArguments& arguments) {
   add_sets(*train, arguments.sets);
   train->add_option("--sample", arguments.sample, "A prompt that the trained byte-level model continues at the end")
       ->type_name("TEXT");
+  train->add_option("--status", arguments.status, "Serve live status over HTTP on this port (0: any free one)")
+      ->type_name("PORT")
+      ->check(CLI::Range(0, 65535));
   return train;
 }
 

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,7 +12,8 @@ namespace gantry::cli {
 struct TrainArguments {
   std::string config;
   std::vector<std::string> sets;
-  std::string sample;  // a prompt to continue at the end
+  std::string sample;         // a prompt to continue at the end
+  std::optional<int> status;  // the port of the live status; 0: any free one
 };
 
 struct ForwardArguments {

@@ -6,9 +6,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <fstream>
+#include <optional>
 
 #include "gantry/booster/recipe.h"
 #include "gantry/cli/engine/commands.h"
+#include "gantry/cli/engine/live_status.h"
 #include "gantry/cli/engine/metrics.h"
 #include "gantry/cli/engine/run_checkpoints.h"
 #include "gantry/cli/engine/sample.h"
@@ -42,13 +44,16 @@ void make_output(const Config& config) {
 // One training run on one rank.
 class TrainingRun {
  public:
-  TrainingRun(World& world, const Config& config)
+  // Rank 0 serves live status on `status_port`, if there is one.
+  TrainingRun(World& world, const Config& config, std::optional<int> status_port)
       : world_(world),
         config_(config),
         plugin_(new HybridParallelPlugin(world, config)),
         booster_(std::unique_ptr<Plugin>(plugin_)),
         checkpoints_(world, config, *plugin_),
-        timeline_(*plugin_) {}
+        timeline_(*plugin_) {
+    if (status_port && world_.is_main()) live_.emplace(*status_port, world_);
+  }
 
   // True if it was asked to stop before its last step.
   bool run(const std::string& prompt) {
@@ -62,6 +67,7 @@ class TrainingRun {
     for (std::int64_t step = done + 1; step <= config_.train.steps && !stopped; ++step) {
       const StepMetrics result = train_step(step);
       metrics.write(result);
+      if (live_) live_->update(result);
       if (world_.is_main()) progress.show(result);
       if (evaluates_at(step)) {
         const EvaluationMetrics evaluated = evaluate(step);
@@ -185,6 +191,7 @@ class TrainingRun {
   RunCheckpoints checkpoints_;
   Boosted boosted_;
   StepTimeline timeline_;
+  std::optional<LiveStatus> live_;        // rank 0's
   std::shared_ptr<DataLoader> held_out_;  // null without evaluation
   std::string last_checkpoint_;
   std::vector<std::int64_t> peaks_;  // by rank
@@ -201,7 +208,7 @@ int run_train(const TrainArguments& arguments) {
   if (!config.checkpoint.path.empty()) signals.emplace();
   std::atomic<bool> stopped{false};
   const int code = launch(config, [&](World& world) {
-    if (TrainingRun(world, config).run(arguments.sample)) stopped = true;
+    if (TrainingRun(world, config, arguments.status).run(arguments.sample)) stopped = true;
   });
   return code == 0 && stopped ? kStoppedOnRequest : code;
 }

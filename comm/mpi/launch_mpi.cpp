@@ -1,5 +1,6 @@
 #include "gantry/comm/backends.h"
 #include "gantry/comm/mpi/mpi_backend.h"
+#include "gantry/comm/mpi/mpi_control.h"
 #include "gantry/core/error.h"
 
 namespace gantry {
@@ -13,13 +14,17 @@ int launch_mpi(const Config& config, const Mesh& mesh, const std::function<void(
          "as many", "start the program by this MPI's own mpirun"});
   set_mpi_finalize_deadline(config.comm.timeout_seconds);
   set_rank_threads(config.comm, mpi_ranks_on_host());
-  const auto backend =
-      make_mpi_backend(config.comm.timeout_seconds, [&mesh](int rank) { return mesh.describe_rank(rank); });
+  const auto describe_rank = [mesh](int rank) { return mesh.describe_rank(rank); };
+  const auto backend = make_mpi_backend(config.comm.timeout_seconds, describe_rank);
+  std::unique_ptr<MpiControl> control;  // stays while the job is ended
   std::exception_ptr failure;
   try {
+    control = start_mpi_control(config.comm, *backend, describe_rank);
+    if (control) control->rendezvous();
     World world(*backend, config, mesh);
     body(world);
     backend->close();
+    if (control) control->leave();
   } catch (...) {
     failure = std::current_exception();
   }

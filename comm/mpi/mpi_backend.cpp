@@ -1,5 +1,6 @@
 #include "gantry/comm/mpi/mpi_backend.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <exception>
@@ -15,6 +16,10 @@ namespace {
 constexpr std::chrono::milliseconds kHearing{500};
 // How long a rank that another one's failure ends waits to be ended by it.
 constexpr std::chrono::seconds kGrace{5};
+// How much longer that is where the rank's own thread does not notice.
+constexpr std::chrono::seconds kStuckGrace{2};
+// How long others than the lowest rank wait for it to end the job.
+constexpr std::chrono::milliseconds kSecondVoice{1500}, kNextVoice{200};
 
 // Engines that could not be closed: MPI may still write to their memory.
 void bury(std::shared_ptr<MpiEngine> engine) {
@@ -65,14 +70,31 @@ void MpiBackend::end_job(int exit_code, const std::string& line) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
       other = elsewhere();
     }
-    if (!other || other->rank > rank()) {
-      std::fprintf(stderr, "error: %s\n", cause.c_str());
-      mpi_abort(exit_code);
-    }
+    if (!other || other->rank > rank()) print_and_abort(exit_code, cause);
   }
   std::this_thread::sleep_for(kGrace);
-  std::fprintf(stderr, "error: %s\n", other->cause.c_str());
-  mpi_abort(other->exit_code);
+  print_and_abort(other->exit_code, other->cause);
+}
+
+void MpiBackend::end_told(int rank, int exit_code, const std::string& cause) {
+  engine_->hear({rank, exit_code, cause});
+  std::this_thread::sleep_for(kGrace + kStuckGrace);
+  print_and_abort(exit_code, cause);
+}
+
+void MpiBackend::end_lost(int rank, int exit_code, const std::string& cause) {
+  engine_->hear({rank, exit_code, cause});
+  // Rank 0 alone finds others lost. That rank 0 is lost every other rank finds; the lowest one is to say it.
+  if (rank == 0 && this->rank() > 1)
+    std::this_thread::sleep_for(kSecondVoice + kNextVoice * std::min(this->rank(), 10));
+  if (!printed_.exchange(true)) std::fprintf(stderr, "error: %s\n", cause.c_str());
+  std::this_thread::sleep_for(kHearing);
+  print_and_abort(exit_code, cause);
+}
+
+void MpiBackend::print_and_abort(int exit_code, const std::string& line) {
+  if (!printed_.exchange(true)) std::fprintf(stderr, "error: %s\n", line.c_str());
+  mpi_abort(exit_code);
 }
 
 }  // namespace gantry

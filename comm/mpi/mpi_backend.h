@@ -3,6 +3,7 @@
 // else needs it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -41,8 +42,17 @@ class MpiBackend final : public Backend {
   // another rank's failure came first or is printed, and ends every process.
   [[noreturn]] void end_job(int exit_code, const std::string& line);
 
+  // Of the control plane, on threads of its own: `rank` has failed as it says itself, or is lost as this rank found.
+  // This rank's operations throw the cause. Where it is lost, this rank prints it and ends the job; where it failed,
+  // only if that rank has not done so after a grace time. Blocks until the process ends.
+  [[noreturn]] void end_told(int rank, int exit_code, const std::string& cause);
+  [[noreturn]] void end_lost(int rank, int exit_code, const std::string& cause);
+
  private:
+  [[noreturn]] void print_and_abort(int exit_code, const std::string& line);
+
   std::shared_ptr<MpiEngine> engine_;
+  std::atomic<bool> printed_{false};  // whichever thread ends the job: one line
 };
 
 // Collective over the job. Initialises MPI if nobody has. `describe_rank` names world ranks in messages.

@@ -86,13 +86,20 @@ void MpiEngine::listen() {
 }
 
 void MpiEngine::heard() {
-  if (!remote_failure_ || notice_->rank < remote_failure_->rank)
-    remote_failure_ = RemoteFailure{notice_->rank, notice_->exit_code, notice_->cause};
-  if (!failed()) {
-    cause_ = notice_->cause;
-    failed_.store(true, std::memory_order_release);
-  }
+  hear_locked({notice_->rank, notice_->exit_code, notice_->cause});
   listen();
+}
+
+void MpiEngine::hear(const RemoteFailure& failure) {
+  const std::lock_guard lock(mutex_);
+  hear_locked(failure);
+}
+
+void MpiEngine::hear_locked(const RemoteFailure& failure) {
+  if (!remote_failure_ || failure.rank < remote_failure_->rank) remote_failure_ = failure;
+  if (failed()) return;
+  cause_ = failure.cause;
+  failed_.store(true, std::memory_order_release);
 }
 
 void MpiEngine::add(MPI_Request request, const Pending& pending) {
@@ -229,7 +236,8 @@ void MpiEngine::fail_locked(int exit_code, const std::string& cause) {
   if (failed()) return;
   cause_ = cause;
   failed_.store(true, std::memory_order_release);
-  if (!mpi_is_running()) return;
+  tell_failure(exit_code, cause);
+  if (closed_ || !mpi_is_running()) return;
   auto* notice = new Notice;  // never freed: nobody waits for its arrival
   notice->rank = rank_;
   notice->exit_code = exit_code;

@@ -59,6 +59,8 @@ class MpiEngine : public std::enable_shared_from_this<MpiEngine> {
   void throw_if_failed();
   std::string cause();
   std::optional<RemoteFailure> remote_failure();
+  // As if another rank's engine had told it: ends this rank's operations and tells nobody.
+  void hear(const RemoteFailure& failure);
 
   // Waits until all is sent; then the engine is of no more use.
   void close();
@@ -83,6 +85,7 @@ class MpiEngine : public std::enable_shared_from_this<MpiEngine> {
   void fail_locked(int exit_code, const std::string& cause);
   void listen();
   void heard();
+  void hear_locked(const RemoteFailure& failure);
   std::vector<int> missing_peers(const MpiOperation& operation);
   std::string deadline_text(MpiOperation& operation);
   void search_mismatch(MpiOperation& operation);

@@ -16,6 +16,15 @@ namespace {
 int ranks_on_host = 1;
 double finalize_seconds = 60;
 
+// After this the process ends without MPI_Abort, which another thread that is blocked in MPI may hold up. The launcher
+// then ends the others, since one has ended without MPI_Finalize.
+constexpr std::chrono::seconds kAbortGrace{3};
+// For the control plane to send its last frame.
+constexpr std::chrono::milliseconds kLastWords{100};
+
+std::mutex listener_mutex;  // guards failure_listener
+std::function<void(int, const std::string&)> failure_listener;
+
 int count_ranks_on_host() {
   MPI_Comm host = MPI_COMM_NULL;
   int size = 1;
@@ -90,7 +99,21 @@ void set_mpi_finalize_deadline(double seconds) { finalize_seconds = seconds; }
 
 int mpi_ranks_on_host() { return ranks_on_host; }
 
+void set_failure_listener(std::function<void(int, const std::string&)> listener) {
+  const std::lock_guard lock(listener_mutex);
+  failure_listener = std::move(listener);
+}
+
+void tell_failure(int exit_code, const std::string& cause) {
+  const std::lock_guard lock(listener_mutex);
+  if (failure_listener) failure_listener(exit_code, cause);
+}
+
 void mpi_abort(int exit_code) {
+  std::thread([exit_code] {
+    std::this_thread::sleep_for(kAbortGrace);
+    ::_exit(exit_code);
+  }).detach();
   std::cout.flush();
   std::fflush(nullptr);
   if (mpi_is_running()) MPI_Abort(MPI_COMM_WORLD, exit_code);
@@ -110,6 +133,8 @@ Watchdog::Watchdog(double seconds, std::string line) {
     std::unique_lock lock(mutex_);
     if (changed_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return finished_; })) return;
     std::fprintf(stderr, "error: %s\n", line.c_str());
+    tell_failure(PeerError::kExitCode, line);
+    std::this_thread::sleep_for(kLastWords);
     mpi_abort(PeerError::kExitCode);
   });
 }

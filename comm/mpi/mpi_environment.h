@@ -2,6 +2,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <functional>
 #include <mpi.h>
 #include <mutex>
 #include <string>
@@ -15,6 +16,11 @@ std::string mpi_error_text(int code);
 
 int mpi_largest_tag();  // MPI_TAG_UB
 bool mpi_is_running();  // initialised and not finalised
+
+// Who is told, beside the other ranks' engines, that this rank ends the job and why: the control plane. Called from any
+// thread, so it must not block; an empty one ends it.
+void set_failure_listener(std::function<void(int exit_code, const std::string& cause)> listener);
+void tell_failure(int exit_code, const std::string& cause);
 
 // MPI's collective set-up calls can't be given a deadline. While this lives, a thread of its own waits for it; if it is
 // still there after `seconds`, it prints "error: <line>" and ends the job.

@@ -37,6 +37,9 @@ const std::map<std::string, Folders> kAllowed = {
 // The part of checkpoint/ that is built without LibTorch.
 bool is_format(const fs::path& path) { return path.string().find("/checkpoint/format/") != std::string::npos; }
 
+// The part of comm/ that is built without LibTorch and knows no backend.
+bool is_control(const fs::path& path) { return path.string().find("/comm/control/") != std::string::npos; }
+
 // The files of data/ that are built without LibTorch.
 bool is_text(const fs::path& path) {
   static const std::regex kText("data/((bert_text|word_piece|squad)[a-z_]*|(tokenizers|corpus)/[a-z0-9_]*)\\.(h|cpp)$");
@@ -45,6 +48,7 @@ bool is_text(const fs::path& path) {
 
 TEST(IncludeArrows, RunOneWay) {
   const std::regex include("#include\\s+[\"<]gantry/([a-z_]+)/");
+  const std::regex include_of_control("#include\\s+[\"<](gantry/(core|comm/control)/|(?!gantry/|mpi|torch))");
   int files = 0;
   for (const auto& [folder, allowed] : kAllowed)
     for (const auto& entry : fs::recursive_directory_iterator(fs::path(GANTRY_SOURCE_DIR) / folder)) {
@@ -61,7 +65,9 @@ TEST(IncludeArrows, RunOneWay) {
         if (std::regex_search(line, match, include))
           EXPECT_TRUE(here.contains(match[1])) << entry.path() << " -> " << match[1];
         const bool plain = folder == "core" || (folder == "schedule" && !here.contains("tensors")) ||
-                           is_text(entry.path()) || is_format(entry.path());
+                           is_text(entry.path()) || is_format(entry.path()) || is_control(entry.path());
+        if (is_control(entry.path()) && line.starts_with("#include"))
+          EXPECT_TRUE(std::regex_search(line, include_of_control)) << entry.path() << ": " << line;
         if (plain) EXPECT_EQ(line.find("#include <torch"), std::string::npos) << entry.path();
       }
     }

@@ -1,0 +1,52 @@
+// What signs of life cost: the processor time that control planes take while a job runs, as a share of the time that
+// passes, and so of any step. A JSON line for each number of ranks; all ranks are planes of this process on loopback.
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "gantry/comm/control/control_plane.h"
+
+namespace {
+
+using namespace gantry;
+
+// More often than in a run, so that it can be measured; the cost of a second of a run follows.
+constexpr double kHeartbeat = 0.01, kUsualHeartbeat = 1;
+constexpr double kSeconds = 3;
+
+double processor_seconds() {
+  timespec time{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+void measure(int ranks) {
+  const auto options = [ranks](int rank) {
+    return ControlOptions{.rank = rank, .ranks = ranks, .heartbeat_seconds = kHeartbeat, .describe_rank = [](int of) {
+                            return "rank " + std::to_string(of);
+                          }};
+  };
+  const ControlEvents events{[](const JobFailure&) {}, [](const JobFailure&) {}};
+  std::vector<std::unique_ptr<ControlPlane>> planes;
+  planes.push_back(ControlPlane::host(options(0), events, "127.0.0.1"));
+  for (int rank = 1; rank < ranks; ++rank)
+    planes.push_back(ControlPlane::join(options(rank), events, planes[0]->meeting()));
+  for (const auto& plane : planes) plane->rendezvous();
+  const double before = processor_seconds();
+  std::this_thread::sleep_for(std::chrono::duration<double>(kSeconds));
+  const double all_ranks = (processor_seconds() - before) / kSeconds * kHeartbeat / kUsualHeartbeat;
+  std::printf(
+      "{\"ranks\": %d, \"heartbeat_seconds\": %g, \"processor_microseconds_per_second_and_rank\": %.1f, "
+      "\"share_of_a_step\": %.2e}\n",
+      ranks, kUsualHeartbeat, 1e6 * all_ranks / ranks, all_ranks / ranks);
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int main() {
+  for (const int ranks : {2, 4, 8, 64}) measure(ranks);
+}

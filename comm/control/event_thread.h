@@ -1,0 +1,35 @@
+// A thread that runs an io_context, blocked in epoll while nothing happens.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "gantry/comm/control/asio.h"
+
+namespace gantry::control {
+
+// The thread takes no signals: they go to the program's own threads. Handlers and coroutines must not throw.
+class EventThread {
+ public:
+  EventThread() : context_(1) {}
+  ~EventThread() { stop(); }
+  EventThread(const EventThread&) = delete;
+  EventThread& operator=(const EventThread&) = delete;
+
+  asio::io_context& context() { return context_; }
+  // Runs until nothing is left to do, so something is to be spawned before.
+  void start();
+  // Waits until nothing is left to do, which the owner has brought about by closing what is open, at most the grace
+  // time; then ends the thread. Twice is allowed.
+  void stop();
+
+ private:
+  asio::io_context context_;
+  std::mutex mutex_;  // guards finished_
+  std::condition_variable changed_;
+  bool finished_ = false;
+  std::thread thread_;
+};
+
+}  // namespace gantry::control

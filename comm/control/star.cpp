@@ -1,0 +1,275 @@
+#include "gantry/comm/control/star.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <fmt/format.h>
+
+#include "gantry/core/error.h"
+
+namespace gantry::control {
+namespace {
+
+constexpr std::size_t kMostStrangers = 64;  // at a time, beyond the job's own ranks
+constexpr int kMostWarnings = 20;
+constexpr double kRetrySeconds = 0.2;
+
+std::function<void(const std::string&)> or_stderr(std::function<void(const std::string&)> warn) {
+  if (warn) return warn;
+  return [](const std::string& line) { std::fprintf(stderr, "warning: %s\n", line.c_str()); };
+}
+
+ControlOptions complete(ControlOptions options) {
+  options.warn = or_stderr(std::move(options.warn));
+  return options;
+}
+
+asio::awaitable<void> pause(asio::io_context& context, double duration) {
+  asio::steady_timer timer(context, seconds(duration));
+  co_await timer.async_wait(asio::use_awaitable);
+}
+
+}  // namespace
+
+Star::Star(asio::io_context& context, ControlOptions options, ControlEvents events, Milestones& milestones)
+    : context_(context),
+      options_(complete(std::move(options))),
+      events_(std::move(events)),
+      milestones_(milestones),
+      acceptor_(context),
+      timer_(context),
+      silence_(options_.heartbeat_seconds, options_.lost_after_seconds, now_seconds()) {}
+
+Meeting Star::open(const std::string& address) {
+  token_ = random_job_token();
+  try {
+    const tcp::endpoint endpoint(asio::ip::make_address(address), 0);
+    acceptor_.open(endpoint.protocol());
+    acceptor_.bind(endpoint);
+    acceptor_.listen();
+  } catch (const boost::system::system_error& error) {
+    throw ResourceError({"control plane", "can't listen on " + address + ": " + error.code().message(),
+                         "an address of this host", "set comm.interface, or comm.heartbeat_seconds to 0"});
+  }
+  milestones_.update([this](Progress& progress) {
+    for (int rank = 0; rank < options_.ranks; ++rank) {
+      if (rank > 0) progress.absent.insert(rank);
+      progress.working.insert(rank);
+    }
+    progress.begun = progress.absent.empty();
+  });
+  asio::co_spawn(context_, accept_all(), asio::detached);
+  asio::co_spawn(context_, pulse(), asio::detached);
+  return {address, acceptor_.local_endpoint().port(), token_};
+}
+
+void Star::join(const Meeting& meeting) {
+  token_ = meeting.token;
+  const tcp::endpoint hub(asio::ip::make_address(meeting.address), static_cast<std::uint16_t>(meeting.port));
+  asio::co_spawn(context_, connect(hub), asio::detached);
+  asio::co_spawn(context_, pulse(), asio::detached);
+}
+
+asio::awaitable<void> Star::accept_all() {
+  while (acceptor_.is_open()) {
+    error_code error;
+    tcp::socket socket = co_await acceptor_.async_accept(asio::redirect_error(asio::use_awaitable, error));
+    if (closing_ || !acceptor_.is_open()) break;
+    if (error)
+      co_await pause(context_, kRetrySeconds);  // out of descriptors, say
+    else if (strangers_.size() < kMostStrangers + static_cast<std::size_t>(options_.ranks))
+      asio::co_spawn(context_, greet(std::make_shared<Connection>(std::move(socket))), asio::detached);
+  }
+}
+
+asio::awaitable<void> Star::greet(std::shared_ptr<Connection> connection) {
+  strangers_.insert(connection);
+  asio::steady_timer deadline(context_, seconds(options_.handshake_seconds));
+  deadline.async_wait([connection](const error_code& error) {
+    if (!error) connection->close();
+  });
+  Hello hello;
+  std::string why;
+  try {
+    const Frame frame = co_await connection->read();
+    if (frame.kind != FrameKind::hello) throw FrameError("its first frame is no hello");
+    hello = decode_hello(frame.payload);
+    why = refusal(hello);
+  } catch (const FrameError& error) {
+    why = error.what();
+  } catch (const boost::system::system_error&) {
+    why = fmt::format("it said not who it is within {} s", options_.handshake_seconds);
+  }
+  deadline.cancel();
+  strangers_.erase(connection);
+  if (closing_) co_return;
+  if (why.empty()) {
+    adopt(hello.rank, connection);
+  } else {
+    connection->close();
+    warn(fmt::format("control plane: dropped a connection from {}: {}", connection->peer(), why));
+  }
+}
+
+std::string Star::refusal(const Hello& hello) const {
+  // The token first: who does not know it learns nothing else.
+  if (!same_job_token(hello.token, token_)) return "its token is not this job's";
+  if (hello.ranks != options_.ranks) return fmt::format("its job has {} ranks, not {}", hello.ranks, options_.ranks);
+  if (hello.rank == 0 || peers_.contains(hello.rank)) return fmt::format("rank {} is here already", hello.rank);
+  return "";
+}
+
+asio::awaitable<void> Star::connect(tcp::endpoint hub) {
+  while (!closing_) {
+    tcp::socket socket(context_);
+    error_code error;
+    co_await socket.async_connect(hub, asio::redirect_error(asio::use_awaitable, error));
+    if (closing_) break;
+    if (!error) {
+      const auto connection = std::make_shared<Connection>(std::move(socket));
+      connection->send(encode_hello({token_, options_.rank, options_.ranks}));
+      adopt(0, connection);
+      break;
+    }
+    milestones_.update([&](Progress& progress) { progress.trouble = error.message(); });
+    co_await pause(context_, kRetrySeconds);
+  }
+}
+
+void Star::adopt(int rank, const std::shared_ptr<Connection>& connection) {
+  peers_[rank] = connection;
+  silence_.heard(rank, now_seconds());
+  asio::co_spawn(context_, converse(rank, connection), asio::detached);
+  if (!is_hub()) return;
+  bool begun = false;
+  milestones_.update([&](Progress& progress) {
+    progress.absent.erase(rank);
+    progress.begun = begun = progress.absent.empty();
+  });
+  if (!begun) return;
+  send_all(encode_frame(FrameKind::begin));
+  // Nobody else is expected: from here on a stranger finds no open port.
+  error_code ignored;
+  acceptor_.close(ignored);
+}
+
+asio::awaitable<void> Star::converse(int rank, std::shared_ptr<Connection> connection) {
+  std::string how =
+      "its connection closed before its work was done; expected it to stay; its process has ended or was "
+      "killed";
+  try {
+    while (!closing_) {
+      const Frame frame = co_await connection->read();
+      silence_.heard(rank, now_seconds());
+      take(rank, frame);
+    }
+  } catch (const FrameError& error) {
+    how = fmt::format("sent what is no frame of the control plane: {}", error.what());
+  } catch (const boost::system::system_error&) {
+  }
+  connection->close();
+  silence_.forget(rank);
+  lose(rank, how);
+}
+
+void Star::take(int rank, const Frame& frame) {
+  switch (frame.kind) {
+    case FrameKind::beat:
+      return;
+    case FrameKind::failure: {
+      const JobFailure failure = decode_failure(frame.payload, options_.ranks);
+      if (settle(failure)) events_.on_abort(failure);
+      return;
+    }
+    case FrameKind::begin:
+      if (is_hub()) throw FrameError("a begin from another rank than 0");
+      return milestones_.update([](Progress& progress) { progress.begun = true; });
+    case FrameKind::done:
+      if (!is_hub()) throw FrameError("a done to another rank than 0");
+      return done(rank);
+    case FrameKind::end:
+      if (is_hub()) throw FrameError("an end from another rank than 0");
+      return end();
+    case FrameKind::hello:
+      throw FrameError("a second hello");
+  }
+}
+
+void Star::tell(const JobFailure& failure) { settle(failure); }
+
+// The first failure stands, and rank 0 hands it on to all. False for a later one.
+bool Star::settle(const JobFailure& failure) {
+  if (over()) return false;
+  failed_ = true;
+  send_all(encode_failure(failure));
+  milestones_.update([&](Progress& progress) { progress.failure = failure; });
+  return true;
+}
+
+void Star::lose(int rank, const std::string& how) {
+  const JobFailure failure{rank, PeerError::kExitCode, options_.describe_rank(rank) + ": " + how};
+  if (settle(failure)) events_.on_lost(failure);
+}
+
+void Star::finish() {
+  if (over()) return;
+  if (is_hub())
+    done(0);
+  else if (!peers_.empty())
+    peers_.begin()->second->send(encode_frame(FrameKind::done));
+}
+
+void Star::done(int rank) {
+  bool all = false;
+  milestones_.update([&](Progress& progress) {
+    progress.working.erase(rank);
+    all = progress.working.empty();
+  });
+  if (!all || over()) return;
+  send_all(encode_frame(FrameKind::end));
+  end();
+}
+
+void Star::end() {
+  ended_ = true;
+  for (const auto& [rank, connection] : peers_) connection->close_when_sent();
+  timer_.cancel();
+  milestones_.update([](Progress& progress) { progress.ended = true; });
+}
+
+void Star::close() {
+  closing_ = true;
+  error_code ignored;
+  acceptor_.close(ignored);
+  timer_.cancel();
+  for (const auto& connection : strangers_) connection->close();
+  for (const auto& [rank, connection] : peers_) connection->close_when_sent();
+}
+
+asio::awaitable<void> Star::pulse() {
+  while (!closing_ && !ended_) {
+    const double now = now_seconds();
+    if (now >= next_beat_) {
+      next_beat_ = now + options_.heartbeat_seconds;
+      for (const auto& [rank, connection] : peers_)
+        if (!connection->sending()) connection->send(encode_frame(FrameKind::beat));
+    }
+    if (const auto silent = silence_.look(now))
+      lose(silent->peer, fmt::format("no sign of life for {:.1f} s; expected one at least every {} s "
+                                     "(comm.lost_after_seconds); see whether it is stopped or its host is unreachable",
+                                     silent->seconds, options_.lost_after_seconds));
+    timer_.expires_after(seconds(std::min(next_beat_, silence_.next_look()) - now));
+    error_code cancelled;
+    co_await timer_.async_wait(asio::redirect_error(asio::use_awaitable, cancelled));
+  }
+}
+
+void Star::warn(const std::string& line) {
+  if (++warnings_ <= kMostWarnings) options_.warn(line);
+  if (warnings_ == kMostWarnings) options_.warn("control plane: further such connections are dropped silently");
+}
+
+void Star::send_all(const std::string& frame) {
+  for (const auto& [rank, connection] : peers_) connection->send(frame);
+}
+
+}  // namespace gantry::control

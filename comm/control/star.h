@@ -1,0 +1,65 @@
+// One rank's part of the star: what it does with connections, frames and time.
+//
+// Everything but the constructor, open() and join(), which run before the thread does, belongs to the control thread.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "gantry/comm/control/asio.h"
+#include "gantry/comm/control/connection.h"
+#include "gantry/comm/control/control_plane.h"
+#include "gantry/comm/control/milestones.h"
+#include "gantry/comm/control/silence_watch.h"
+
+namespace gantry::control {
+
+class Star {
+ public:
+  Star(asio::io_context& context, ControlOptions options, ControlEvents events, Milestones& milestones);
+
+  Meeting open(const std::string& address);  // rank 0
+  void join(const Meeting& meeting);         // the others
+
+  void tell(const JobFailure& failure);  // this rank failed
+  void finish();                         // this rank's work is done
+  void close();
+
+ private:
+  bool is_hub() const { return options_.rank == 0; }
+  bool over() const { return closing_ || ended_ || failed_; }
+
+  asio::awaitable<void> accept_all();
+  asio::awaitable<void> greet(std::shared_ptr<Connection> connection);
+  asio::awaitable<void> connect(tcp::endpoint hub);
+  asio::awaitable<void> converse(int rank, std::shared_ptr<Connection> connection);
+  asio::awaitable<void> pulse();
+
+  std::string refusal(const Hello& hello) const;
+  void adopt(int rank, const std::shared_ptr<Connection>& connection);
+  void take(int rank, const Frame& frame);
+  void done(int rank);
+  void end();
+  bool settle(const JobFailure& failure);
+  void lose(int rank, const std::string& how);
+  void warn(const std::string& line);
+  void send_all(const std::string& frame);
+
+  asio::io_context& context_;
+  const ControlOptions options_;
+  const ControlEvents events_;
+  Milestones& milestones_;
+  JobToken token_{};
+  tcp::acceptor acceptor_;
+  asio::steady_timer timer_;
+  std::map<int, std::shared_ptr<Connection>> peers_;  // by rank; on others than rank 0 only rank 0
+  SilenceWatch silence_;
+  double next_beat_ = 0;
+  std::set<std::shared_ptr<Connection>> strangers_;  // that have not said who they are
+  int warnings_ = 0;
+  bool closing_ = false, ended_ = false, failed_ = false;
+};
+
+}  // namespace gantry::control

@@ -1,0 +1,104 @@
+#include "gantry/comm/control/status_pages.h"
+
+#include <cmath>
+#include <fmt/format.h>
+
+#include "gantry/core/version.h"
+
+namespace gantry {
+namespace {
+
+// All digits, and the names that OpenMetrics has for what is no number.
+std::string number_text(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
+  return fmt::format("{}", value);
+}
+
+// A family of one sample. A unit must be the end of the family's name.
+std::string gauge(const std::string& name, const std::string& unit, const std::string& help, double value) {
+  std::string text = fmt::format("# TYPE {} gauge\n", name);
+  if (!unit.empty()) text += fmt::format("# UNIT {} {}\n", name, unit);
+  return text + fmt::format("# HELP {} {}\n{} {}\n", name, help, name, number_text(value));
+}
+
+std::string step_metrics(const RunNumbers& numbers) {
+  std::string text =
+      gauge("gantry_loss", "", "Mean loss of the last step.", numbers.loss) +
+      gauge("gantry_gradient_norm", "", "Norm of its gradient before clipping.", numbers.grad_norm) +
+      gauge("gantry_learning_rate", "", "Its learning rate.", numbers.lr) +
+      gauge("gantry_tokens_per_second", "", "Its tokens over its time.", numbers.tokens_per_second()) +
+      gauge("gantry_step_seconds", "seconds", "Its time.", numbers.step_seconds) +
+      gauge("gantry_bubble_ratio", "ratio", "Share of the pipeline's time that was idle in it.", numbers.bubble) +
+      gauge("gantry_predicted_bubble_ratio", "ratio", "The same as simulated.", numbers.predicted_bubble);
+  text += "# TYPE gantry_tokens counter\n# HELP gantry_tokens Tokens counted since the program began.\n";
+  text += fmt::format("gantry_tokens_total {}\n", numbers.total_tokens);
+  if (numbers.peak_memory_bytes.empty()) return text;
+  text += "# TYPE gantry_peak_memory_bytes gauge\n# UNIT gantry_peak_memory_bytes bytes\n";
+  text += "# HELP gantry_peak_memory_bytes Most memory of tensors so far, by rank.\n";
+  for (std::size_t rank = 0; rank < numbers.peak_memory_bytes.size(); ++rank)
+    text += fmt::format("gantry_peak_memory_bytes{{rank=\"{}\"}} {}\n", rank, numbers.peak_memory_bytes[rank]);
+  return text;
+}
+
+std::string row(const std::string& name, const std::string& value) {
+  return fmt::format("<tr><th>{}</th><td>{}</td></tr>\n", name, value);
+}
+
+std::string step_rows(const RunNumbers& numbers) {
+  std::string rows = row("Loss", fmt::format("{:.5f}", numbers.loss)) +
+                     row("Gradient norm", fmt::format("{:.4f}", numbers.grad_norm)) +
+                     row("Learning rate", fmt::format("{:.3e}", numbers.lr)) +
+                     row("Tokens per second", fmt::format("{:.0f}", numbers.tokens_per_second())) +
+                     row("Seconds per step", fmt::format("{:.3f}", numbers.step_seconds)) +
+                     row("Idle pipeline time", fmt::format("{:.1f}% (simulated {:.1f}%)", 100 * numbers.bubble,
+                                                           100 * numbers.predicted_bubble));
+  for (std::size_t rank = 0; rank < numbers.peak_memory_bytes.size(); ++rank)
+    rows += row(fmt::format("Peak memory, rank {}", rank),
+                fmt::format("{:.1f} MB", static_cast<double>(numbers.peak_memory_bytes[rank]) / 1e6));
+  return rows;
+}
+
+constexpr const char* kPageHead = R"(<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="refresh" content="2"><title>Gantry</title><style>
+:root { color-scheme: dark; }
+body { background: #14171c; color: #d7dce3; font: 16px/1.5 system-ui, sans-serif; margin: 3rem auto; max-width: 40rem; padding: 0 1rem; }
+h1 { font-size: 1.4rem; font-weight: 600; margin: 0; }
+p { color: #8b95a5; margin: .2rem 0 1.5rem; }
+progress { width: 100%; height: .5rem; accent-color: #5aa9e6; }
+table { border-collapse: collapse; width: 100%; margin-top: 1.5rem; }
+th { text-align: left; font-weight: 400; color: #8b95a5; }
+td { text-align: right; font-variant-numeric: tabular-nums; }
+th, td { border-bottom: 1px solid #262c36; padding: .45rem 0; }
+a { color: #5aa9e6; }
+</style></head><body>
+)";
+
+}  // namespace
+
+std::string open_metrics(const RunNumbers& numbers) {
+  return fmt::format(
+             "# TYPE gantry_run info\n# HELP gantry_run The program that trains.\ngantry_run_info{{version=\"{}\"}} "
+             "1\n",
+             GANTRY_VERSION) +
+         gauge("gantry_step", "", "Training steps that are done.", static_cast<double>(numbers.step)) +
+         gauge("gantry_steps", "", "Training steps of the whole run.", static_cast<double>(numbers.steps)) +
+         (numbers.step > 0 ? step_metrics(numbers) : "") + "# EOF\n";
+}
+
+std::string status_page(const RunNumbers& numbers) {
+  return fmt::format(
+      "{}<h1>Step {} of {}</h1>\n<p>{}</p>\n<progress value=\"{}\" max=\"{}\"></progress>\n<table>\n{}</table>\n"
+      "<p>For monitoring: <a href=\"/metrics\">/metrics</a></p>\n</body></html>\n",
+      kPageHead, numbers.step, numbers.steps, numbers.layout, numbers.step, std::max<std::int64_t>(numbers.steps, 1),
+      numbers.step > 0 ? step_rows(numbers) : row("The first step", "is under way"));
+}
+
+StatusReply status_reply(const RunStatus& status, const std::string& path) {
+  if (path == "/") return {.content_type = "text/html; charset=utf-8", .body = status_page(status.latest())};
+  if (path == "/metrics") return {.content_type = kOpenMetricsType, .body = open_metrics(status.latest())};
+  return not_found();
+}
+
+}  // namespace gantry

@@ -1,0 +1,173 @@
+#include "gantry/comm/control/status_server.h"
+
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http.hpp>
+#include <fmt/format.h>
+#include <set>
+
+#include "gantry/comm/control/event_thread.h"
+#include "gantry/core/error.h"
+
+namespace gantry {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+constexpr std::uint32_t kMostRequestBytes = 8192;
+constexpr std::chrono::seconds kDeadline{10};
+constexpr std::size_t kMostConnections = 32;
+constexpr std::chrono::milliseconds kRetry{100};
+
+using Request = http::request_parser<http::empty_body>;
+using Response = http::response<http::string_body>;
+
+StatusReply plain(int status, const std::string& text) { return {.status = status, .body = text + "\n"}; }
+
+// What a request that could not be read gets; status 0 where the connection is to be closed in silence.
+StatusReply refusal(const error_code& error) {
+  if (error == http::error::header_limit || error == http::error::buffer_overflow)
+    return plain(431, "the request is longer than 8 KiB");
+  const bool malformed = error.category() == make_error_code(http::error::bad_method).category() &&
+                         error != http::error::end_of_stream && error != http::error::partial_message;
+  return malformed ? plain(400, "no HTTP request") : plain(0, "");
+}
+
+std::string path_of(const std::string& target) { return target.substr(0, target.find_first_of("?#")); }
+
+StatusReply answer(const Request::value_type& request, bool has_body, const StatusServer::Handler& handler) {
+  if (request.method() != http::verb::get && request.method() != http::verb::head)
+    return plain(405, "only GET and HEAD are served");
+  if (has_body) return plain(413, "a request has no body here");
+  const std::string target(request.target());
+  if (target.empty() || target.front() != '/') return plain(400, "the path does not begin with /");
+  try {
+    return handler(path_of(target));
+  } catch (const std::exception& error) {
+    return plain(500, error.what());
+  }
+}
+
+Response as_response(StatusReply reply, bool head) {
+  Response response{static_cast<http::status>(reply.status), 11};
+  response.set(http::field::content_type, reply.content_type);
+  response.set(http::field::cache_control, "no-store");
+  response.set("X-Content-Type-Options", "nosniff");
+  if (reply.status == 405) response.set(http::field::allow, "GET, HEAD");
+  response.keep_alive(false);
+  response.content_length(reply.body.size());
+  if (!head) response.body() = std::move(reply.body);
+  return response;
+}
+
+}  // namespace
+
+StatusReply not_found() { return plain(404, "no such page"); }
+
+// Belongs to the server's thread, but for the constructor and what does not change after it.
+struct StatusServer::Impl {
+  Impl(int port, const std::string& address, Handler handler);
+
+  asio::awaitable<void> accept_all();
+  asio::awaitable<void> serve(std::shared_ptr<beast::tcp_stream> stream);
+  asio::awaitable<void> exchange(beast::tcp_stream& stream);
+  void close();
+
+  control::EventThread thread;
+  Handler handler;
+  std::string address;
+  tcp::acceptor acceptor;
+  std::set<std::shared_ptr<beast::tcp_stream>> open;
+  int port = 0;
+};
+
+StatusServer::Impl::Impl(int wanted, const std::string& where, Handler pages)
+    : handler(std::move(pages)), address(where), acceptor(thread.context()) {
+  try {
+    const tcp::endpoint endpoint(asio::ip::make_address(address), static_cast<std::uint16_t>(wanted));
+    acceptor.open(endpoint.protocol());
+    acceptor.set_option(tcp::acceptor::reuse_address(true));
+    acceptor.bind(endpoint);
+    acceptor.listen();
+  } catch (const boost::system::system_error& error) {
+    throw ResourceError({"status", fmt::format("port {} of {}: {}", wanted, address, error.code().message()),
+                         "a port that is free", "choose another one, or 0 for any"});
+  }
+  port = acceptor.local_endpoint().port();
+  asio::co_spawn(thread.context(), accept_all(), asio::detached);
+}
+
+asio::awaitable<void> StatusServer::Impl::accept_all() {
+  while (acceptor.is_open()) {
+    error_code error;
+    tcp::socket socket = co_await acceptor.async_accept(asio::redirect_error(asio::use_awaitable, error));
+    if (!acceptor.is_open()) break;
+    if (error) {  // out of descriptors, say
+      asio::steady_timer timer(thread.context(), kRetry);
+      co_await timer.async_wait(asio::use_awaitable);
+    } else if (open.size() < kMostConnections) {
+      const auto stream = std::make_shared<beast::tcp_stream>(std::move(socket));
+      open.insert(stream);
+      asio::co_spawn(thread.context(), serve(stream), asio::detached);
+    }
+  }
+}
+
+asio::awaitable<void> StatusServer::Impl::serve(std::shared_ptr<beast::tcp_stream> stream) {
+  try {
+    co_await exchange(*stream);
+  } catch (const boost::system::system_error&) {
+    // The other end is gone, or was too slow.
+  }
+  stream->close();
+  open.erase(stream);
+}
+
+asio::awaitable<void> StatusServer::Impl::exchange(beast::tcp_stream& stream) {
+  stream.expires_after(kDeadline);
+  beast::flat_buffer buffer(kMostRequestBytes);
+  Request request;
+  request.header_limit(kMostRequestBytes);
+  error_code error;
+  co_await http::async_read_header(stream, buffer, request, asio::redirect_error(asio::use_awaitable, error));
+  const bool has_body = !error && (request.chunked() || request.content_length().value_or(0) > 0);
+  StatusReply reply = error ? refusal(error) : answer(request.get(), has_body, handler);
+  if (reply.status == 0) co_return;
+  const bool head = !error && request.get().method() == http::verb::head;
+  Response response = as_response(std::move(reply), head);
+  http::response_serializer<http::string_body> serializer(response);
+  serializer.split(head);
+  stream.expires_after(kDeadline);
+  if (head)
+    co_await http::async_write_header(stream, serializer, asio::use_awaitable);
+  else
+    co_await http::async_write(stream, serializer, asio::use_awaitable);
+  error_code ignored;
+  stream.socket().shutdown(tcp::socket::shutdown_send, ignored);
+}
+
+void StatusServer::Impl::close() {
+  error_code ignored;
+  acceptor.close(ignored);
+  for (const auto& stream : open) stream->close();
+}
+
+StatusServer::StatusServer(int port, const std::string& address, Handler handler)
+    : impl_(std::make_unique<Impl>(port, address, std::move(handler))) {
+  impl_->thread.start();
+}
+
+StatusServer::~StatusServer() {
+  asio::post(impl_->thread.context(), [impl = impl_.get()] { impl->close(); });
+  impl_->thread.stop();
+}
+
+int StatusServer::port() const { return impl_->port; }
+
+std::string StatusServer::url() const { return "http://" + control::endpoint_text(impl_->address, impl_->port) + "/"; }
+
+}  // namespace gantry

@@ -1,0 +1,43 @@
+// A small HTTP/1.1 server for a run's live status: whoever has pages gives it a function from path to reply.
+//
+// It answers GET and HEAD, one request a connection. Requests of more than 8 KiB (431), bodies (413), other methods
+// (405) and paths that are none (400) are refused; a connection that is not done within 10 s is closed, and beyond 32
+// connections further ones are closed at once. It has a thread of its own, blocked while nobody asks, so that a
+// page that takes long delays no sign of life.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace gantry {
+
+struct StatusReply {
+  int status = 200;
+  std::string content_type = "text/plain; charset=utf-8";
+  std::string body;
+};
+
+// What a path that nobody serves gets.
+StatusReply not_found();
+
+class StatusServer {
+ public:
+  // From a path without its query ("/metrics"). Called on the server's thread, one call at a time; what it throws is
+  // answered by 500.
+  using Handler = std::function<StatusReply(const std::string& path)>;
+
+  // Listens on `port` of `address` (0: any free port) and serves until it is destroyed. ResourceError for a port that
+  // is in use or may not be had.
+  StatusServer(int port, const std::string& address, Handler handler);
+  ~StatusServer();
+
+  int port() const;
+  std::string url() const;  // "http://127.0.0.1:8080/"
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace gantry

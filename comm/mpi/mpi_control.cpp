@@ -1,0 +1,72 @@
+#include "gantry/comm/mpi/mpi_control.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fmt/format.h>
+#include <thread>
+
+#include "gantry/comm/control/addresses.h"
+#include "gantry/comm/mpi/mpi_environment.h"
+
+namespace gantry {
+namespace {
+
+// A meeting as bytes that MPI carries.
+struct MeetingBytes {
+  char address[64] = "";
+  int port = 0;
+  JobToken token{};
+};
+
+Meeting broadcast(const Meeting& meeting) {
+  MeetingBytes bytes;
+  std::strncpy(bytes.address, meeting.address.c_str(), sizeof(bytes.address) - 1);
+  bytes.port = meeting.port;
+  bytes.token = meeting.token;
+  check_mpi(MPI_Bcast(&bytes, sizeof(bytes), MPI_BYTE, 0, MPI_COMM_WORLD), "MPI_Bcast");
+  return {bytes.address, bytes.port, bytes.token};
+}
+
+// Both block until the process ends, so they get threads of their own.
+ControlEvents events_for(MpiBackend& backend) {
+  return {
+      [&backend](const JobFailure& failure) {
+        std::thread([&backend, failure] { backend.end_lost(failure.rank, failure.exit_code, failure.cause); }).detach();
+      },
+      [&backend](const JobFailure& failure) {
+        std::thread([&backend, failure] { backend.end_told(failure.rank, failure.exit_code, failure.cause); }).detach();
+      }};
+}
+
+}  // namespace
+
+MpiControl::MpiControl(const CommConfig& config, MpiBackend& backend, std::function<std::string(int)> describe_rank) {
+  const ControlOptions options{.rank = backend.rank(),
+                               .ranks = backend.size(),
+                               .heartbeat_seconds = config.heartbeat_seconds,
+                               .lost_after_seconds = config.lost_after_seconds,
+                               .timeout_seconds = config.timeout_seconds,
+                               .describe_rank = describe_rank};
+  const ControlEvents events = events_for(backend);
+  const Watchdog watchdog(config.timeout_seconds, fmt::format("{} waited {} s for all ranks to begin",
+                                                              describe_rank(backend.rank()), config.timeout_seconds));
+  if (backend.rank() == 0) {
+    const bool one_host = mpi_ranks_on_host() == backend.size();
+    plane_ = ControlPlane::host(options, events, control_address(config.interface, one_host));
+    broadcast(plane_->meeting());
+  } else {
+    plane_ = ControlPlane::join(options, events, broadcast({}));
+  }
+  set_failure_listener(
+      [plane = plane_.get()](int exit_code, const std::string& cause) { plane->tell(exit_code, cause); });
+}
+
+MpiControl::~MpiControl() { set_failure_listener({}); }
+
+std::unique_ptr<MpiControl> start_mpi_control(const CommConfig& config, MpiBackend& backend,
+                                              std::function<std::string(int)> describe_rank) {
+  if (config.heartbeat_seconds == 0 || backend.size() == 1) return nullptr;
+  return std::make_unique<MpiControl>(config, backend, std::move(describe_rank));
+}
+
+}  // namespace gantry

@@ -1,0 +1,300 @@
+// The star of a job whose ranks are control planes of this process, or sockets that only look like one.
+#include "gantry/comm/control/control_plane.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <dirent.h>
+#include <future>
+#include <gtest/gtest.h>
+#include <mutex>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "gantry/core/error.h"
+#include "raw_socket.h"
+
+namespace gantry::testing {
+namespace {
+
+constexpr std::chrono::seconds kLong{20};
+
+// What the plane of one rank reported. Written by its thread, read by the test; guarded by its mutex.
+class Reports {
+ public:
+  ControlEvents events() {
+    return {[this](const JobFailure& failure) { add(lost_, failure); },
+            [this](const JobFailure& failure) { add(told_, failure); }};
+  }
+  auto warner() {
+    return [this](const std::string& line) { add(warnings_, line); };
+  }
+  std::optional<JobFailure> lost() { return first(lost_); }
+  std::optional<JobFailure> told() { return first(told_); }
+  // Waits until there are so many.
+  std::vector<std::string> warnings(std::size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kLong, [&] { return warnings_.size() >= count; });
+    return warnings_;
+  }
+  bool silent() {
+    const std::lock_guard lock(mutex_);
+    return lost_.empty() && told_.empty() && warnings_.empty();
+  }
+
+ private:
+  template <class Value>
+  void add(std::vector<Value>& values, const Value& value) {
+    {
+      const std::lock_guard lock(mutex_);
+      values.push_back(value);
+    }
+    changed_.notify_all();
+  }
+  std::optional<JobFailure> first(std::vector<JobFailure>& failures) {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, kLong, [&] { return !failures.empty(); })) return std::nullopt;
+    return failures.front();
+  }
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<JobFailure> lost_, told_;
+  std::vector<std::string> warnings_;
+};
+
+ControlOptions options_of(int rank, int ranks, Reports& reports) {
+  return {.rank = rank,
+          .ranks = ranks,
+          .heartbeat_seconds = 0.1,
+          .lost_after_seconds = 5,
+          .timeout_seconds = 20,
+          .handshake_seconds = 5,
+          .describe_rank = [](int of) { return "rank " + std::to_string(of) + " (tp " + std::to_string(of) + ")"; },
+          .warn = reports.warner()};
+}
+
+// All ranks of a job.
+struct Job {
+  explicit Job(int ranks) : reports(static_cast<std::size_t>(ranks)) {
+    planes.push_back(ControlPlane::host(options_of(0, ranks, reports[0]), reports[0].events(), "127.0.0.1"));
+    for (int rank = 1; rank < ranks; ++rank)
+      planes.push_back(
+          ControlPlane::join(options_of(rank, ranks, reports[rank]), reports[rank].events(), planes[0]->meeting()));
+    for (auto& plane : planes) plane->rendezvous();
+  }
+  void leave() {
+    std::vector<std::future<void>> ends;
+    for (auto& plane : planes) ends.push_back(std::async(std::launch::async, [&plane] { plane->leave(); }));
+    for (auto& end : ends) end.get();
+  }
+  std::vector<Reports> reports;
+  std::vector<std::unique_ptr<ControlPlane>> planes;
+};
+
+std::size_t entries(const char* folder) {
+  std::size_t count = 0;
+  DIR* list = ::opendir(folder);
+  while (::readdir(list)) ++count;
+  ::closedir(list);
+  return count;
+}
+
+TEST(ControlPlane, AJobMeetsAndLeavesWithoutAWordAndLeaksNothing) {
+  { Job warm_up(2); }  // what libraries open once
+  const std::size_t descriptors = entries("/proc/self/fd"), threads = entries("/proc/self/task");
+  for (const int ranks : {1, 2, 5}) {
+    Job job(ranks);
+    EXPECT_EQ(entries("/proc/self/task"), threads + static_cast<std::size_t>(ranks));  // one thread each
+    std::this_thread::sleep_for(std::chrono::milliseconds(250));                       // some signs of life
+    job.leave();
+    for (auto& reports : job.reports) EXPECT_TRUE(reports.silent());
+  }
+  EXPECT_EQ(entries("/proc/self/fd"), descriptors);
+  EXPECT_EQ(entries("/proc/self/task"), threads);
+}
+
+TEST(ControlPlane, AFailureIsToldToAllAndTheFirstOneStands) {
+  Job job(4);
+  job.planes[2]->tell(4, "rank 2 (tp 2): data: the cause");
+  for (const int rank : {0, 1, 3}) {
+    const auto told = job.reports[rank].told();
+    ASSERT_TRUE(told) << rank;
+    EXPECT_EQ(told->rank, 2);
+    EXPECT_EQ(told->exit_code, 4);
+    EXPECT_EQ(told->cause, "rank 2 (tp 2): data: the cause");
+  }
+  job.planes[1]->tell(3, "a later one");
+  try {
+    job.planes[3]->leave();
+    ADD_FAILURE();
+  } catch (const PeerError& error) {
+    EXPECT_STREQ(error.what(), "rank 2 (tp 2): data: the cause");
+  }
+}
+
+TEST(ControlPlane, ARankWhoseProcessEndsIsLostAtOnceAndNamedToAll) {
+  Job job(3);
+  job.planes[2].reset();
+  const auto lost = job.reports[0].lost();
+  ASSERT_TRUE(lost);
+  EXPECT_EQ(lost->rank, 2);
+  EXPECT_EQ(lost->exit_code, 7);
+  EXPECT_TRUE(lost->cause.starts_with("rank 2 (tp 2): its connection closed before its work was done")) << lost->cause;
+  const auto told = job.reports[1].told();
+  ASSERT_TRUE(told);
+  EXPECT_EQ(told->cause, lost->cause);
+}
+
+TEST(ControlPlane, ThatRank0EndedIsFoundByEachOther) {
+  Job job(3);
+  job.planes[0].reset();
+  for (const int rank : {1, 2}) {
+    const auto lost = job.reports[rank].lost();
+    ASSERT_TRUE(lost);
+    EXPECT_TRUE(lost->cause.starts_with("rank 0 (tp 0): its connection closed")) << lost->cause;
+  }
+}
+
+// A rank that says hello and then nothing, as a stopped one does.
+TEST(ControlPlane, ASilentRankIsLostAndToldHowLong) {
+  Reports hub_reports, member_reports;
+  ControlOptions hub_options = options_of(0, 3, hub_reports);
+  hub_options.lost_after_seconds = 1;
+  const auto hub = ControlPlane::host(hub_options, hub_reports.events(), "127.0.0.1");
+  const auto member = ControlPlane::join(options_of(1, 3, member_reports), member_reports.events(), hub->meeting());
+  const RawSocket stopped = RawSocket::connect(hub->meeting().port);
+  ASSERT_TRUE(stopped.send(encode_hello({hub->meeting().token, 2, 3})));
+  hub->rendezvous();
+  const auto lost = hub_reports.lost();
+  ASSERT_TRUE(lost);
+  EXPECT_EQ(lost->rank, 2);
+  EXPECT_TRUE(lost->cause.starts_with("rank 2 (tp 2): no sign of life for 1.")) << lost->cause;
+  const auto told = member_reports.told();
+  ASSERT_TRUE(told);
+  EXPECT_EQ(told->cause, lost->cause);
+  EXPECT_EQ(told->exit_code, 7);
+}
+
+TEST(ControlPlane, ASilentRank0IsLostToo) {
+  const RawListener hub;
+  Reports reports;
+  ControlOptions options = options_of(1, 2, reports);
+  options.lost_after_seconds = 1;
+  const auto member = ControlPlane::join(options, reports.events(), {"127.0.0.1", hub.port(), random_job_token()});
+  const RawSocket stopped = hub.accept();
+  stopped.send(encode_frame(FrameKind::begin));
+  member->rendezvous();
+  const auto lost = reports.lost();
+  ASSERT_TRUE(lost);
+  EXPECT_TRUE(lost->cause.starts_with("rank 0 (tp 0): no sign of life for 1.")) << lost->cause;
+}
+
+TEST(ControlPlane, RendezvousNamesWhoHasNotCome) {
+  Reports reports, member_reports;
+  ControlOptions options = options_of(0, 4, reports);
+  options.timeout_seconds = 0.3;
+  const auto hub = ControlPlane::host(options, reports.events(), "127.0.0.1");
+  const auto member = ControlPlane::join(options_of(2, 4, member_reports), member_reports.events(), hub->meeting());
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  try {
+    hub->rendezvous();
+    ADD_FAILURE();
+  } catch (const PeerError& error) {
+    const std::string line = error.what();
+    EXPECT_NE(line.find("waited 0.3 s for rank 1 (tp 1), rank 3 (tp 3) at 127.0.0.1:"), std::string::npos) << line;
+  }
+}
+
+TEST(ControlPlane, LeavingNamesWhoIsNotDone) {
+  Reports reports, member_reports;
+  ControlOptions options = options_of(0, 2, reports);
+  options.timeout_seconds = 0.3;
+  const auto hub = ControlPlane::host(options, reports.events(), "127.0.0.1");
+  const auto member = ControlPlane::join(options_of(1, 2, member_reports), member_reports.events(), hub->meeting());
+  member->rendezvous();
+  try {
+    hub->leave();
+    ADD_FAILURE();
+  } catch (const PeerError& error) {
+    EXPECT_NE(std::string(error.what()).find("waited 0.3 s for rank 1 (tp 1) to end"), std::string::npos);
+  }
+}
+
+// Whatever strangers send before, between and after: one warning each, and the job goes its way.
+TEST(ControlPlane, StrangersAreDroppedAndHarmNothing) {
+  Reports reports, member_reports;
+  ControlOptions options = options_of(0, 2, reports);
+  options.handshake_seconds = 0.5;
+  const auto hub = ControlPlane::host(options, reports.events(), "127.0.0.1");
+  const int port = hub->meeting().port;
+  const JobToken& token = hub->meeting().token;
+  JobToken wrong = token;
+  wrong[15] ^= 1;
+  std::mt19937 random(3);
+  std::string garbage(5000, '\0');
+  for (char& byte : garbage) byte = static_cast<char>(random());
+  std::string oversized = encode_frame(FrameKind::failure);
+  oversized.replace(8, 4, "\xff\xff\xff\x7f");
+  const std::vector<std::pair<std::string, std::string>> strangers = {
+      {garbage, "it begins with other bytes"},
+      {"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "it begins with other bytes"},
+      {oversized, "a payload of 2147483647 bytes"},
+      {encode_hello({token, 1, 2}).substr(0, 30), "it said not who it is within 0.5 s"},
+      {"", "it said not who it is within 0.5 s"},
+      {encode_hello({wrong, 1, 2}), "its token is not this job's"},
+      {encode_failure({1, 1, "a lie"}), "its first frame is no hello"},
+      {encode_hello({token, 0, 2}), "rank 0 is here already"},
+      {encode_hello({token, 1, 3}), "its job has 3 ranks, not 2"},
+  };
+  std::size_t warned = 0;
+  for (const auto& [bytes, why] : strangers) {
+    const RawSocket stranger = RawSocket::connect(port);
+    stranger.send(bytes);
+    EXPECT_TRUE(stranger.closes()) << why;
+    const auto warnings = reports.warnings(++warned);
+    ASSERT_EQ(warnings.size(), warned) << why;
+    EXPECT_NE(warnings.back().find("dropped a connection from 127.0.0.1:"), std::string::npos) << warnings.back();
+    EXPECT_NE(warnings.back().find(why), std::string::npos) << warnings.back();
+  }
+  const auto member = ControlPlane::join(options_of(1, 2, member_reports), member_reports.events(), hub->meeting());
+  hub->rendezvous();
+  member->rendezvous();
+  EXPECT_FALSE(RawSocket::connect(port).connected());  // nobody else is expected any more
+  auto left = std::async(std::launch::async, [&] { member->leave(); });
+  hub->leave();
+  left.get();
+  EXPECT_TRUE(member_reports.silent());
+}
+
+TEST(ControlPlane, ASecondHelloOfARankIsRefused) {
+  Reports reports, member_reports;
+  const auto hub = ControlPlane::host(options_of(0, 3, reports), reports.events(), "127.0.0.1");
+  const std::string hello = encode_hello({hub->meeting().token, 1, 3});
+  const RawSocket first = RawSocket::connect(hub->meeting().port);
+  first.send(hello);
+  first.receive(kFrameHeadBytes);  // a sign of life: it is taken in
+  const RawSocket second = RawSocket::connect(hub->meeting().port);
+  second.send(hello);
+  EXPECT_TRUE(second.closes());
+  EXPECT_NE(reports.warnings(1).at(0).find("rank 1 is here already"), std::string::npos);
+}
+
+TEST(ControlPlane, ARankThatSendsNoFramesIsLost) {
+  Reports reports;
+  const auto hub = ControlPlane::host(options_of(0, 2, reports), reports.events(), "127.0.0.1");
+  const RawSocket rank = RawSocket::connect(hub->meeting().port);
+  rank.send(encode_hello({hub->meeting().token, 1, 2}));
+  hub->rendezvous();
+  rank.send("what is this?");
+  const auto lost = reports.lost();
+  ASSERT_TRUE(lost);
+  EXPECT_NE(lost->cause.find("rank 1 (tp 1): sent what is no frame of the control plane"), std::string::npos);
+}
+
+TEST(ControlPlane, AnAddressThatIsNotThisHostsIsRefused) {
+  Reports reports;
+  EXPECT_THROW(ControlPlane::host(options_of(0, 2, reports), reports.events(), "192.0.2.1"), ResourceError);
+}
+
+}  // namespace
+}  // namespace gantry::testing
