@@ -1,0 +1,129 @@
+// Puts the parts together, once for a report; again and again while a run is live.
+const order = ["training", "pipeline", "memory", "communication", "operators", "layout", "setup"];
+const main = document.getElementById("main");
+const made = new Map();  // part -> its hosts, so that newer values keep place, focus and zoom
+const shown = new Map();  // part -> what it was drawn from
+
+function part(name, title, lead, shape, count = 1) {
+  if (made.has(name)) return made.get(name);
+  const hosts = Array.from({ length: count }, () => element("div", { class: "card" }));
+  const section = element("section", { id: name, "aria-label": title }, element("h2", {}, title));
+  if (lead) section.append(element("p", { class: "lead" }, lead));
+  section.append(element("div", { class: shape }, ...hosts));
+  const after = order.slice(order.indexOf(name) + 1).map(each => document.getElementById(each)).find(each => each);
+  main.insertBefore(section, after || null);
+  made.set(name, hosts);
+  return hosts;
+}
+
+
+// Draws anew only what has changed.
+function fill(name, source, draw) {
+  const text = JSON.stringify(source);
+  if (shown.get(name) === text) return;
+  shown.set(name, text);
+  draw();
+}
+
+function heads(data) {
+  const { run, metrics } = data;
+  document.getElementById("name").textContent = data.name;
+  document.title = data.name + " · Gantry";
+  const done = last(metrics.step) || 0;
+  document.getElementById("summary").textContent = run
+    ? `${counted(run.mesh.ranks.length, "rank")} (${run.mesh.axes.map(axis => axis.name + " " + axis.size).join(" × ")}), ${run.schedule.name}, step ${done.toLocaleString("en")}${data.steps ? " of " + data.steps.toLocaleString("en") : ""}`
+    : `step ${done.toLocaleString("en")}${data.steps ? " of " + data.steps.toLocaleString("en") : ""}`;
+  document.getElementById("footer").textContent = [run ? "Gantry " + run.environment.gantry : "Gantry", data.written ? "written " + data.written : ""].filter(each => each).join(", ") +
+    (data.skipped_lines ? `; ${counted(data.skipped_lines, "line")} of metrics.jsonl could not be read` : "");
+}
+
+function render(data) {
+  const { run, metrics } = data;
+  heads(data);
+  if (!made.has("tiles")) {
+    made.set("tiles", element("div", { class: "tiles" }));
+    main.prepend(made.get("tiles"));
+  }
+  tiles(made.get("tiles"), data);
+  if (metrics.step.length) {
+    const hosts = part("training", "Training", "", "charts", 4);
+    fill("training", [metrics.step.length, last(metrics.step), data.evaluation], () => trainingCharts(hosts, data));
+  }
+  if (run && run.mesh.axes.some(axis => axis.name === "pp" && axis.size > 1) && metrics.step.length) {
+    const hosts = part("pipeline", "Pipeline",
+      "When the pipeline's ranks computed in the step below, and what the same schedule would give with these mean times and free messages. Between the bars a rank waits: the bubble.", "stack", 2);
+    if (run.timeline) fill("timeline", run.timeline, () => timelineView(hosts[0], run.timeline));
+    else hosts[0].hidden = true;
+    if (run.timeline) hosts[0].hidden = false;
+    fill("bubble", [metrics.step.length, last(metrics.step)], () => bubbleChart(hosts[1], data));
+  }
+  if (data.peak_memory_bytes.length) {
+    const [host] = part("memory", "Memory", "The most that each rank's tensors held at once.", "stack");
+    fill("memory", [data.peak_memory_bytes, run && run.memory], () => memory(host, data));
+  }
+  if (run && run.communication && run.communication.length) {
+    const [host] = part("communication", "Communication", "Of one step, as the mean over the ranks: what a rank hands in, and how long it is busy with it or waits for it.", "stack");
+    fill("communication", run.communication, () => communication(host, data));
+  }
+  if (run && run.operators && run.operators.length) {
+    const [host] = part("operators", "Costliest operators", "Of the profiled steps on rank 0, by the time that they took themselves.", "stack");
+    fill("operators", run.operators, () => operators(host, data));
+  }
+  if (run) {
+    const hosts = part("layout", "Layout", "", "two", 2);
+    fill("layout", [run.mesh, run.stages, run.schedule], () => { mesh(hosts[0], data); stageTable(hosts[1], data); });
+  }
+  const hosts = part("setup", "Setup", "", "two", 2);
+  fill("setup", [data.config, run && run.environment], () => { configuration(hosts[0], data); environment(hosts[1], data); });
+}
+
+function theme() {
+  const prefers = matchMedia("(prefers-color-scheme: dark)"), button = document.getElementById("theme");
+  const key = "gantry-theme";
+  let chosen = null;
+  try { chosen = localStorage.getItem(key); } catch { /* a file that may not store */ }
+  const apply = () => {
+    const dark = chosen ? chosen === "dark" : prefers.matches;
+    document.documentElement.dataset.theme = dark ? "dark" : "light";
+    button.textContent = dark ? "Light" : "Dark";
+  };
+  button.addEventListener("click", () => {
+    chosen = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+    try { localStorage.setItem(key, chosen); } catch { /* then it lasts as long as the page */ }
+    apply();
+  });
+  prefers.addEventListener("change", apply);
+  apply();
+}
+
+const kPause = 2000;  // milliseconds between looks at a live run
+function state(text, kind) {
+  const badge = document.getElementById("state");
+  badge.textContent = text;
+  badge.className = "state " + kind;
+}
+
+async function follow() {
+  for (let misses = 0; misses < 5; ) {
+    try {
+      const answer = await fetch("data.json", { cache: "no-store" });
+      if (!answer.ok) throw new Error(answer.statusText);
+      const data = await answer.json();
+      misses = 0;
+      state(data.live ? "live" : "ended", data.live ? "live" : "");
+      render(data);
+      if (!data.live) return;
+    } catch {
+      ++misses;
+      state("no answer", "lost");
+    }
+    await new Promise(resolve => setTimeout(resolve, kPause));
+  }
+  state("the run has ended", "");
+}
+
+theme();
+const first = JSON.parse(document.getElementById("data").textContent);
+render(first);
+if (first.live) follow();
+else state(first.steps && last(first.metrics.step) < first.steps ? "not finished" : "finished", "");
