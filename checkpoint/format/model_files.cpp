@@ -17,9 +17,34 @@ using nlohmann::json;
 
 constexpr std::uint64_t kMostJsonBytes = std::uint64_t{1} << 28;
 
-ModelFiles from_index(const std::string& directory) {
+json parse_json_object(std::string_view text, const std::string& path) {
+  const std::string fault = json_fault(text);
+  const json parsed = fault.empty() ? json::parse(text) : json();
+  if (parsed.is_object()) return parsed;
+  const std::string like = likeness(text.substr(0, 64));
+  throw InputError({path, fault.empty() ? "is no JSON object" : fault, "a JSON object",
+                    like.empty() ? "fetch it again" : "it looks like " + like});
+}
+
+// Each shard that the index names must be there.
+ModelFiles existing_shards(const std::string& directory) {
   const std::string path = directory + "/" + kModelIndex;
-  const json index = read_json_object(path);
+  const ModelFiles files = parse_model_index(read_text(path, kMostJsonBytes), path);
+  std::vector<std::string> missing;
+  for (const auto& shard : files.paths)
+    if (!fs::exists(shard)) missing.push_back(fs::path(shard).filename().string());
+  if (!missing.empty())
+    throw InputError(
+        {directory,
+         fmt::format("lacks {} of {} shards: {}", missing.size(), files.paths.size(), fmt::join(missing, ", ")),
+         "every file that its index names", "fetch them"});
+  return files;
+}
+
+}  // namespace
+
+ModelFiles parse_model_index(std::string_view text, const std::string& path) {
+  const json index = parse_json_object(text, path);
   if (!index.contains("weight_map") || !index["weight_map"].is_object())
     throw InputError({path, "has no weight_map", "an object of tensor names and files", "fetch it again"});
   ModelFiles files;
@@ -30,35 +55,18 @@ ModelFiles from_index(const std::string& directory) {
     names.insert(file.get<std::string>());
     files.file_of_name[tensor] = file.get<std::string>();
   }
-  std::vector<std::string> missing;
-  for (const auto& name : names) {
-    if (!fs::exists(directory + "/" + name)) missing.push_back(name);
-    files.paths.push_back(directory + "/" + name);
-  }
-  if (!missing.empty())
-    throw InputError({directory,
-                      fmt::format("lacks {} of {} shards: {}", missing.size(), names.size(), fmt::join(missing, ", ")),
-                      "every file that its index names", "fetch them"});
+  const std::string directory = fs::path(path).parent_path().string();
+  for (const auto& name : names) files.paths.push_back(directory + "/" + name);
   return files;
 }
 
-}  // namespace
-
-json read_json_object(const std::string& path) {
-  const std::string text = read_text(path, kMostJsonBytes);
-  const std::string fault = json_fault(text);
-  const json parsed = fault.empty() ? json::parse(text) : json();
-  if (parsed.is_object()) return parsed;
-  const std::string like = likeness(std::string_view(text).substr(0, 64));
-  throw InputError({path, fault.empty() ? "is no JSON object" : fault, "a JSON object",
-                    like.empty() ? "fetch it again" : "it looks like " + like});
-}
+json read_json_object(const std::string& path) { return parse_json_object(read_text(path, kMostJsonBytes), path); }
 
 ModelFiles find_model_files(const std::string& directory) {
   if (!fs::is_directory(directory))
     throw InputError({directory, "is no directory", "a Hugging Face model directory", "check the path"});
   if (fs::exists(directory + "/" + kModelFile)) return {{directory + "/" + kModelFile}, {}};
-  if (fs::exists(directory + "/" + kModelIndex)) return from_index(directory);
+  if (fs::exists(directory + "/" + kModelIndex)) return existing_shards(directory);
   const bool pickled =
       fs::exists(directory + "/pytorch_model.bin") || fs::exists(directory + "/pytorch_model.bin.index.json");
   throw InputError({directory, fmt::format("has neither {} nor {}", kModelFile, kModelIndex),

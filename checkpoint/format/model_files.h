@@ -4,6 +4,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace gantry {
@@ -18,6 +19,10 @@ struct ModelFiles {
   std::vector<std::string> paths;                   // each file once
   std::map<std::string, std::string> file_of_name;  // as the index says; empty for a single file
 };
+
+// The files of an index, `text` being that of `path`, as paths beside it; whether they are there is not looked at.
+// InputError for an index that is broken or whose files leave the directory.
+ModelFiles parse_model_index(std::string_view text, const std::string& path);
 
 // InputError for a directory that has neither, an index that is broken or whose files leave the directory, and shards
 // that are missing, all named.

@@ -64,16 +64,17 @@ TokenType token_type_for(std::int64_t vocabulary_size) {
   return vocabulary_size < 65500 ? TokenType::kUint16 : TokenType::kInt32;
 }
 
-MegatronFiles::MegatronFiles(const std::string& prefix)
-    : index_(with_extension(prefix, ".idx")), data_(with_extension(prefix, ".bin")) {
+MegatronIndex::MegatronIndex(std::span<const std::byte> bytes, std::string path, std::int64_t data_bytes,
+                             std::string data_name)
+    : bytes_(bytes), path_(std::move(path)) {
   check_header();
-  check_sequences();
+  check_sequences(data_bytes, data_name);
   check_documents();
 }
 
-void MegatronFiles::check_header() {
-  const auto bytes = index_.bytes();
-  const std::string path = index_.path().string();
+void MegatronIndex::check_header() {
+  const auto& bytes = bytes_;
+  const auto& path = path_;
   if (bytes.size() < kHeader || std::memcmp(bytes.data(), kMagic, sizeof kMagic) != 0)
     throw InputError({path, fmt::format("has {} bytes and does not begin with MMIDIDX", bytes.size()),
                       "Megatron's index", "make it by gantry data build or Megatron's preprocess_data.py"});
@@ -103,32 +104,30 @@ void MegatronFiles::check_header() {
   boundaries_.resize(sequences + 1);
 }
 
-std::int64_t MegatronFiles::place(std::int64_t sequence) const {
-  return value_at<std::int64_t>(index_.bytes(), places_at_ + static_cast<std::size_t>(sequence) * kPlaceBytes);
+std::int64_t MegatronIndex::place(std::int64_t sequence) const {
+  return value_at<std::int64_t>(bytes_, places_at_ + static_cast<std::size_t>(sequence) * kPlaceBytes);
 }
 
-void MegatronFiles::check_sequences() {
-  const auto data_bytes = static_cast<std::int64_t>(data_.bytes().size());
+void MegatronIndex::check_sequences(std::int64_t data_bytes, const std::string& data_name) {
   for (std::int64_t s = 0; s < sequences(); ++s) {
-    const auto length =
-        value_at<std::int32_t>(index_.bytes(), lengths_at_ + static_cast<std::size_t>(s) * kLengthBytes);
+    const auto length = value_at<std::int32_t>(bytes_, lengths_at_ + static_cast<std::size_t>(s) * kLengthBytes);
     const std::int64_t at = place(s), size = length * token_type_bytes(type_);
     if (length < 0 || at < 0 || at > data_bytes || size > data_bytes - at)
-      throw InputError({index_.path().string(),
+      throw InputError({path_,
                         fmt::format("sequence {} has {} tokens of {} at byte {}, and {} has {} bytes", s, length,
-                                    token_type_name(type_), at, data_.path().filename().string(), data_bytes),
+                                    token_type_name(type_), at, data_name, data_bytes),
                         "a place within it", "the files don't belong together or were cut; make them again"});
     if (__builtin_add_overflow(boundaries_[s], length, &boundaries_[s + 1]))
-      throw InputError({index_.path().string(), fmt::format("has 2^63 tokens or more at sequence {}", s), "fewer", ""});
+      throw InputError({path_, fmt::format("has 2^63 tokens or more at sequence {}", s), "fewer", ""});
   }
 }
 
-std::int64_t MegatronFiles::document_begin(std::int64_t document) const {
-  return value_at<std::int64_t>(index_.bytes(), documents_at_ + static_cast<std::size_t>(document) * kDocumentBytes);
+std::int64_t MegatronIndex::document_begin(std::int64_t document) const {
+  return value_at<std::int64_t>(bytes_, documents_at_ + static_cast<std::size_t>(document) * kDocumentBytes);
 }
 
-void MegatronFiles::check_documents() const {
-  const std::string path = index_.path().string();
+void MegatronIndex::check_documents() const {
+  const auto& path = path_;
   if (documents_ < 0) throw InputError({path, "has no document indices", "at least one, 0", ""});
   std::int64_t before = 0;
   for (std::int64_t d = 0; d <= documents_; ++d) {
@@ -143,14 +142,20 @@ void MegatronFiles::check_documents() const {
                       fmt::format("the number of sequences, {}", sequences()), ""});
 }
 
+MegatronFiles::MegatronFiles(const std::string& prefix)
+    : index_file_(with_extension(prefix, ".idx")),
+      data_(with_extension(prefix, ".bin")),
+      index_(index_file_.bytes(), index_file_.path().string(), static_cast<std::int64_t>(data_.bytes().size()),
+             data_.path().filename().string()) {}
+
 void MegatronFiles::read(std::int64_t sequence, std::int64_t offset, std::int64_t count, std::int64_t* tokens) const {
   const bool is_sequence = sequence >= 0 && sequence < sequences();
   if (!is_sequence || offset < 0 || count < 0 || offset > length(sequence) || count > length(sequence) - offset)
     throw UsageError({data_.path().string(),
                       fmt::format("{} tokens from {} of sequence {} are not there", count, offset, sequence),
                       is_sequence ? fmt::format("within its {}", length(sequence)) : "a sequence of the files", ""});
-  const auto at = static_cast<std::size_t>(place(sequence) + offset * token_type_bytes(type_));
-  switch (type_) {
+  const auto at = static_cast<std::size_t>(index_.place(sequence) + offset * token_type_bytes(type()));
+  switch (type()) {
     case TokenType::kUint8:
       return copy_tokens<std::uint8_t>(data_.bytes(), at, count, tokens);
     case TokenType::kInt8:

@@ -176,7 +176,11 @@ std::optional<std::int64_t> find_id(const BytePairModel& model, const Vocabulary
 }  // namespace
 
 std::unique_ptr<BytePairModel> read_tokenizer_json(const fs::path& path) {
-  const json parsed = read_json_file(path, kMostBytes);
+  return parse_tokenizer_json(read_bytes(path, kMostBytes), path);
+}
+
+std::unique_ptr<BytePairModel> parse_tokenizer_json(std::string_view text, const fs::path& path) {
+  const json parsed = parse_json_text(text, path);
   const JsonView file(parsed, path.string());
   const JsonView model_view = file.at("model");
   if (!is_byte_level(file, model_view)) return nullptr;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gantry/data/tokenizers/added_tokens.h"
@@ -62,6 +63,8 @@ class BytePairTokenizer final : public Tokenizer {
 // The model of a tokenizer.json whose kind is byte-level BPE; nullptr if it is of another kind. InputError for one that
 // is broken, or asks for what is not supported. `path` is for messages and for the files beside it.
 std::unique_ptr<BytePairModel> read_tokenizer_json(const std::filesystem::path& path);
+// The same from the file's text.
+std::unique_ptr<BytePairModel> parse_tokenizer_json(std::string_view text, const std::filesystem::path& path);
 // The model of a vocab.json and the merges.txt beside it.
 BytePairModel read_vocab_json(const std::filesystem::path& path);
 

@@ -42,8 +42,7 @@ std::string read_bytes(const std::filesystem::path& path, std::uintmax_t most_by
   return bytes;
 }
 
-json read_json_file(const std::filesystem::path& path, std::uintmax_t most_bytes) {
-  const std::string bytes = read_bytes(path, most_bytes);
+json parse_json_text(std::string_view text, const std::filesystem::path& path) {
   std::vector<std::unordered_set<std::string>> keys;  // of the objects that are open
   const auto watch = [&](int depth, json::parse_event_t event, const json& value) {
     if (depth > kMostDepth)
@@ -55,10 +54,14 @@ json read_json_file(const std::filesystem::path& path, std::uintmax_t most_bytes
     return true;
   };
   try {
-    return json::parse(bytes, watch);
+    return json::parse(text, watch);
   } catch (const json::exception& error) {
     throw InputError({path.string(), fmt::format("is no JSON: {}", error.what()), "", "fetch it again"});
   }
+}
+
+json read_json_file(const std::filesystem::path& path, std::uintmax_t most_bytes) {
+  return parse_json_text(read_bytes(path, most_bytes), path);
 }
 
 void JsonView::refuse(const std::string& expected, const std::string& remedy) const {

@@ -1,10 +1,8 @@
 #include "targets.h"
 
-#include <filesystem>
-#include <fstream>
+#include <span>
 #include <stdexcept>
 #include <string>
-#include <unistd.h>
 
 #include "gantry/checkpoint/format/files.h"
 #include "gantry/checkpoint/format/manifest.h"
@@ -13,7 +11,7 @@
 #include "gantry/core/config.h"
 #include "gantry/core/error.h"
 #include "gantry/data/corpus/megatron.h"
-#include "gantry/data/tokenizers/tokenizer.h"
+#include "gantry/data/tokenizers/byte_pair_tokenizer.h"
 
 namespace gantry::fuzz {
 namespace {
@@ -30,33 +28,6 @@ bool accepts(const Body& body) {
   } catch (const Promised&) {
     return false;
   }
-}
-
-// A folder in memory where there is one, for readers that take paths. Removed when the process ends.
-class Folder {
- public:
-  Folder() {
-    const char* parent = std::filesystem::is_directory("/dev/shm") ? "/dev/shm" : "/tmp";
-    path_ = std::string(parent) + "/gantry_fuzz_" + std::to_string(::getpid());
-    std::filesystem::create_directories(path_);
-  }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  std::string write(const char* name, std::string_view bytes) const {
-    std::ofstream(path_ + "/" + name, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    return path_ + "/" + name;
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
-const Folder& folder() {
-  static const Folder made;
-  return made;
 }
 
 bool safetensors(std::string_view bytes) {
@@ -87,32 +58,35 @@ bool manifest(std::string_view bytes) {
 }
 
 bool model_index(std::string_view bytes) {
-  folder().write(kModelIndex, bytes);
-  std::filesystem::remove(folder().path() + "/" + kModelFile);
   return accepts<InputError>([&] {
-    for (const auto& [name, file] : find_model_files(folder().path()).file_of_name)
+    const ModelFiles files = parse_model_index(bytes, "folder/model.safetensors.index.json");
+    for (const auto& [name, file] : files.file_of_name)
       require(file.find('/') == std::string::npos, "a shard outside of its folder");
   });
 }
 
 bool tokenizer(std::string_view bytes) {
-  const std::string path = folder().write("tokenizer.json", bytes);
   return accepts<InputError>([&] {
-    const auto loaded = load_tokenizer(path);
-    for (const auto id : loaded->encode("Hello, world! 12\n\xC3\xA4"))
-      require(id >= 0 && id < loaded->size(), "an id outside of the vocabulary");
+    const auto model = parse_tokenizer_json(bytes, "tokenizer.json");
+    if (!model) return;
+    const BytePairTokenizer loaded(*model);
+    for (const auto id : loaded.encode("Hello, world! 12\n\xC3\xA4"))
+      require(id >= 0 && id < loaded.size(), "an id outside of the vocabulary");
   });
 }
 
+constexpr std::int64_t kTokenFileBytes = 64;
+
 bool megatron_index(std::string_view bytes) {
-  folder().write("data.bin", std::string(64, '\1'));
-  folder().write("data.idx", bytes);
   return accepts<InputError>([&] {
-    const MegatronFiles files(folder().path() + "/data");
-    for (std::int64_t sequence = 0; sequence < files.sequences(); ++sequence) {
-      std::vector<std::int64_t> tokens(static_cast<std::size_t>(files.length(sequence)));
-      files.read(sequence, 0, files.length(sequence), tokens.data());
+    const MegatronIndex index(std::as_bytes(std::span(bytes)), "data.idx", kTokenFileBytes, "data.bin");
+    const std::int64_t each = token_type_bytes(index.type());
+    for (std::int64_t s = 0; s < index.sequences(); ++s) {
+      const std::int64_t begin = index.place(s), length = index.length(s);
+      require(length >= 0 && begin >= 0 && begin + length * each <= kTokenFileBytes, "a sequence outside of its file");
     }
+    for (std::int64_t d = 0; d <= index.documents(); ++d)
+      require(index.document_begin(d) >= 0 && index.document_begin(d) <= index.sequences(), "a document outside");
   });
 }
 
