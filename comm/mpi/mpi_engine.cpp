@@ -25,7 +25,12 @@ constexpr std::int64_t kLeastChunkBytes = 4096;
 // to sleep, ever longer, since the core may be of use to someone. Waking costs up to some tenths of a millisecond.
 class Backoff {
  public:
-  explicit Backoff(bool crowded) : crowded_(crowded) {}
+  // `rung`: what is waited for rings this rank's doorbell, so that it may sleep early.
+  Backoff(bool crowded, bool rung)
+      : crowded_(crowded),
+        awake_seconds_(!rung     ? kAwakeSeconds
+                       : crowded ? kAwakeRungCrowded
+                                 : kAwakeRung) {}
   double waited() const { return waited_; }  // seconds, as last looked
   // Zero: look again at once. `moves`: how often anything has moved so far.
   std::chrono::microseconds pause(std::uint64_t moves) {
@@ -51,12 +56,13 @@ class Backoff {
       quiet_from_ = waited_;
       sleep_ = kShortestSleep;
     }
-    asleep_ = waited_ - quiet_from_ > (crowded_ ? kAwakeSecondsCrowded : kAwakeSeconds);
+    asleep_ = waited_ - quiet_from_ > awake_seconds_;
   }
   static constexpr int kRoundsBeforeYielding = 20, kRoundsALook = 32;
-  static constexpr double kAwakeSeconds = 2e-3, kAwakeSecondsCrowded = 1e-4;
+  static constexpr double kAwakeSeconds = 5e-3, kAwakeRung = 2e-3, kAwakeRungCrowded = 1e-4;
   static constexpr std::chrono::microseconds kShortestSleep{25}, kLongestSleep{400};
   const bool crowded_;
+  const double awake_seconds_;
   const Clock::time_point begin_ = Clock::now();
   double waited_ = 0, quiet_from_ = 0;
   std::uint64_t moves_ = 0;
@@ -361,7 +367,12 @@ std::string MpiEngine::deadline_text(MpiOperation& operation) {
 
 bool MpiEngine::wait_until(const std::function<bool()>& ready, MpiOperation* operation) {
   double next_search = 0.1;
-  Backoff backoff(crowded_);
+  bool rung = false;  // no message is waited for
+  if (operation) {
+    const std::lock_guard lock(mutex_);
+    rung = operation->polled() && operation->outstanding_ == 0;
+  }
+  Backoff backoff(crowded_, rung);
   while (true) {
     progress();
     if (ready()) return true;

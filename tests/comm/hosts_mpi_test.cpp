@@ -56,9 +56,18 @@ torch::Tensor summed_by_rank(std::int64_t elements, torch::ScalarType type, Redu
 }
 
 TEST(Hosts, EveryPlacementConforms) {
+  const bool long_form = std::getenv("GANTRY_LONG") != nullptr;
   for (const char* placement : {"0,0,1,1,1", "0,1,0,1,0"}) {
     const PretendedHosts hosts(placement);
-    run_ranks(kRanks, [](World&, ProcessGroupMesh& mesh) { check_conformance(mesh.world_group()); });
+    run_ranks(kRanks, [&](World&, ProcessGroupMesh& mesh) {
+      ProcessGroup& group = mesh.world_group();
+      if (long_form) return check_conformance(group);
+      check_all_reduce(group, torch::kBFloat16);
+      check_gathers(group, torch::kFloat64);
+      check_broadcast_and_all_to_all(group, torch::kFloat32);
+      check_messages(group, torch::kInt64);
+      check_order(group);
+    });
   }
 }
 
@@ -68,13 +77,13 @@ TEST(Hosts, EveryPlacementSumsToTheSameBits) {
     // Small memories: many rounds, whose last is shorter.
     Job job({.direct_bytes = 256, .slot_bytes = 4096});
     for (const auto type : {torch::kFloat32, torch::kBFloat16, torch::kFloat16, torch::kInt64})
-      for (const auto op : {ReduceOp::kSum, ReduceOp::kMax})
-        for (const std::int64_t elements : {1, 63, 128, 1024, 1025, 2047, 2048, 2049, 4096, 50'001}) {
-          torch::Tensor sum = rough(job.rank(), elements, type);
-          job.group->all_reduce(sum, op).wait();
-          EXPECT_TRUE(torch::equal(sum, summed_by_rank(elements, type, op)))
-              << placement << " " << type << " " << elements << " at rank " << job.rank();
-        }
+      for (const std::int64_t elements : {1, 63, 1024, 1025, 2049, 20'001}) {
+        const ReduceOp op = type == torch::kInt64 ? ReduceOp::kMax : ReduceOp::kSum;
+        torch::Tensor sum = rough(job.rank(), elements, type);
+        job.group->all_reduce(sum, op).wait();
+        EXPECT_TRUE(torch::equal(sum, summed_by_rank(elements, type, op)))
+            << placement << " " << type << " " << elements << " at rank " << job.rank();
+      }
   }
 }
 
