@@ -37,25 +37,43 @@ int launched_ranks() {
 }
 
 std::vector<std::string> available_backends() {
+  std::vector<std::string> names{"local"};
 #ifdef GANTRY_WITH_MPI
-  return {"local", "mpi"};
-#else
-  return {"local"};
+  names.push_back("mpi");
 #endif
+#ifdef GANTRY_WITH_NCCL
+  names.push_back("nccl");
+#endif
+  return names;
+}
+
+std::string choose_host(const std::string& backend) {
+  if (backend != "nccl") return backend;
+  return choose_backend(under_launcher() ? "mpi" : "local");
 }
 
 std::string choose_backend(const std::string& configured) {
-  const std::string wanted = configured == "auto" ? (under_launcher() ? "mpi" : "local") : configured;
+  std::string wanted = configured;
+  if (wanted == "auto") wanted = has_cuda_devices() ? "nccl" : under_launcher() ? "mpi" : "local";
   const auto available = available_backends();
   for (const auto& name : available)
     if (name == wanted) return wanted;
-  throw ConfigError({"comm.backend", "'" + wanted + "' is not in this build", "one of those that `gantry doctor` lists",
-                     "rebuild with it, or use local"});
+  throw ConfigError(
+      {"comm.backend", "'" + wanted + "' is not in this build", "one of those that `gantry doctor` lists",
+       wanted == "nccl" ? "run ./dev setup --nccl and build again, or use auto" : "rebuild with it, or use local"});
 }
 
 #ifndef GANTRY_WITH_MPI
 int launch_mpi(const Config&, const Mesh&, const std::function<void(World&)>&) {
   throw InternalError({"launch", "this build has no MPI", "", ""});
+}
+#endif
+
+#ifndef GANTRY_WITH_NCCL
+bool has_cuda_devices() { return false; }
+
+void run_on_nccl(World&, const std::function<void(World&)>&) {
+  throw InternalError({"launch", "this build has no NCCL", "", ""});
 }
 #endif
 

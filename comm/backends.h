@@ -14,14 +14,20 @@ bool under_launcher();
 // The launcher's count of ranks; 1 without a launcher.
 int launched_ranks();
 
-std::vector<std::string> available_backends();  // "local", "mpi"
+std::vector<std::string> available_backends();  // "local", "mpi", "nccl"
 
-// "local" or "mpi" for a configured "auto | local | mpi | nccl"; ConfigError for one that this build has not.
+// One of them for a configured "auto | local | mpi | nccl": "auto" takes nccl where this build has it and this process
+// sees CUDA devices, else what starts the ranks. ConfigError for one that this build has not.
 std::string choose_backend(const std::string& configured);
+// What starts the ranks: "mpi" under a launcher, else "local". nccl stands on it.
+std::string choose_host(const std::string& backend);
+bool has_cuda_devices();  // false in a build without nccl
 
 // What launch() does on each. `describe_rank` names ranks in messages.
 int launch_local(const Config& config, const Mesh& mesh, const std::function<void(World&)>& body);
 int launch_mpi(const Config& config, const Mesh& mesh, const std::function<void(World&)>& body);
+// Runs the body over NCCL, on a rank that launch_local or launch_mpi has started.
+void run_on_nccl(World& host, const std::function<void(World&)>& body);
 
 // An exception as an error's line and exit code.
 struct Failure {

@@ -43,6 +43,20 @@ void check_gather(const torch::Tensor& whole, const torch::Tensor& part, const S
                     "a whole of their sum and a part of this rank's size along dim 0", ""});
 }
 
+void check_all_to_all(const torch::Tensor& out, const torch::Tensor& in, const Sizes& out_sizes, const Sizes& in_sizes,
+                      int size) {
+  const auto rows = [](const Sizes& sizes) { return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}); };
+  if (static_cast<int>(out_sizes.size()) == size && static_cast<int>(in_sizes.size()) == size && out.dim() > 0 &&
+      in.dim() == out.dim() && in.scalar_type() == out.scalar_type() && out.size(0) == rows(out_sizes) &&
+      in.size(0) == rows(in_sizes) && row_elements(out) == row_elements(in))
+    return;
+  throw UsageError({"all_to_all",
+                    fmt::format("out {} and in {} don't fit the out sizes {} and in sizes {} of {} ranks",
+                                describe(out), describe(in), fmt::join(out_sizes, ", "), fmt::join(in_sizes, ", "),
+                                size),
+                    "rows that are the sums of the sizes", ""});
+}
+
 void check_rank(int rank, int size, const char* call) {
   if (rank < 0 || rank >= size)
     throw UsageError({call, fmt::format("rank {} in a group of {}", rank, size), fmt::format("0 to {}", size - 1), ""});

@@ -16,6 +16,9 @@ std::int64_t row_elements(const torch::Tensor& tensor);
 // InternalError-free: UsageError when sizes don't fit the tensors or the group.
 void check_gather(const torch::Tensor& whole, const torch::Tensor& part, const Sizes& sizes, int rank, int size,
                   const char* call);
+// The same of all_to_all.
+void check_all_to_all(const torch::Tensor& out, const torch::Tensor& in, const Sizes& out_sizes, const Sizes& in_sizes,
+                      int size);
 void check_rank(int rank, int size, const char* call);
 
 }  // namespace gantry

@@ -30,13 +30,16 @@ int launch(const Config& config, const std::function<void(World&)>& body) {
   if (inside_rank)
     throw UsageError({"launch", "was called within a rank of another launch", "", "call it once, from main"});
   try {
-    const bool mpi = choose_backend(config.comm.backend) == "mpi";
+    const std::string backend = choose_backend(config.comm.backend);
+    const bool mpi = choose_host(backend) == "mpi";
     if (config.comm.backend == "auto" && !mpi) refuse_foreign_launcher();
-    if (mpi && !under_launcher()) refuse_missing_launcher(config.ranks());
+    if (backend == "mpi" && !under_launcher()) refuse_missing_launcher(config.ranks());
     const int ranks = mpi ? launched_ranks() : config.ranks();
     const Mesh mesh = Mesh::hybrid(ranks, config.parallel.pipeline, config.parallel.data, config.parallel.tensor,
                                    config.parallel.order);
-    return mpi ? launch_mpi(config, mesh, guarded(body)) : launch_local(config, mesh, guarded(body));
+    std::function<void(World&)> run = guarded(body);
+    if (backend == "nccl") run = [on_device = std::move(run)](World& host) { run_on_nccl(host, on_device); };
+    return mpi ? launch_mpi(config, mesh, run) : launch_local(config, mesh, run);
   } catch (...) {
     const Failure failure = describe_exception(std::current_exception());
     if (speaks_for_all()) std::fprintf(stderr, "error: %s\n", failure.line.c_str());

@@ -51,8 +51,8 @@ StageLink::Format StageLink::gradient_format(const Format& forward) {
 void StageLink::send_format(const StageMessage& message, int to, const Format& format) {
   nlohmann::json description = nlohmann::json::array();
   for (const auto& entry : format)
-    description.push_back(
-        {entry.name, entry.spec.shape, static_cast<int>(entry.spec.dtype), entry.requires_grad, entry.absent});
+    description.push_back({entry.name, entry.spec.shape, static_cast<int>(entry.spec.dtype), entry.requires_grad,
+                           entry.absent, static_cast<int>(entry.spec.device.type())});
   const torch::Tensor bytes = to_bytes(description.dump());
   sends_.push_back(pipeline_.send(torch::tensor({bytes.numel()}, torch::kInt64), to, metadata_tag(message, 0)));
   sends_.push_back(pipeline_.send(bytes, to, metadata_tag(message, 1)));
@@ -64,8 +64,13 @@ StageLink::Format StageLink::receive_format(const StageMessage& message, int fro
   const torch::Tensor bytes = pipeline_.recv({{length}, torch::kUInt8}, from, metadata_tag(message, 1)).result();
   const char* text = static_cast<const char*>(bytes.data_ptr());
   Format format;
+  // Of the sender's kind of device: this rank's own one of it.
   for (const auto& entry : nlohmann::json::parse(text, text + length))
-    format.push_back({entry[0], {entry[1], static_cast<torch::ScalarType>(entry[2].get<int>())}, entry[3], entry[4]});
+    format.push_back({entry[0],
+                      {entry[1], static_cast<torch::ScalarType>(entry[2].get<int>()),
+                       torch::Device(static_cast<torch::DeviceType>(entry[5].get<int>()))},
+                      entry[3],
+                      entry[4]});
   return format;
 }
 

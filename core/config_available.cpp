@@ -28,7 +28,6 @@ void report_unavailable(const Config& config, const YAML::Node& document, Config
   require("optimizer", "name", config.optimizer.name, {"adamw", "sgd", "lion"});
   require("lr_schedule", "name", config.lr_schedule.name, {"constant", "linear", "cosine", "wsd"});
   require("precision", "", config.precision, {"float32", "float64", "bfloat16", "float16"});
-  require("comm", "backend", config.comm.backend, {"auto", "local", "mpi"});
 }
 
 }  // namespace gantry

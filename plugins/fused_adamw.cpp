@@ -39,7 +39,9 @@ torch::Tensor FusedAdamW::step(LossClosure closure) {
       gradients.push_back(parameter.grad());
       averages.push_back(state.exp_avg());
       squares.push_back(state.exp_avg_sq());
-      steps.push_back(torch::tensor(static_cast<float>(state.step())));
+      // Where the parameter is, as the fused kernel of a device wants it; filled there, without a copy that waits.
+      steps.push_back(
+          torch::full({}, static_cast<float>(state.step()), torch::dtype(torch::kFloat32).device(parameter.device())));
     }
     if (parameters.empty()) continue;
     const auto [beta1, beta2] = options.betas();

@@ -52,7 +52,8 @@ TensorDict gather_tensors(const StageModule& module, const PipelineStageManager&
     }
     const auto type = type_of(mesh["pp"], tensor, owner);
     if (stages.pipeline_rank() != owner) tensor = torch::empty(placement.global_shape, type);
-    tensor = tensor.detach().clone(at::MemoryFormat::Contiguous);
+    tensor =
+        tensor.detach().to(torch::kCPU).clone(at::MemoryFormat::Contiguous);  // a device need not hold the whole model
     mesh["pp"].broadcast(tensor, owner).wait();
     whole.set(placement.name, tensor);
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 
+#include "gantry/comm/device_backend.h"
 #include "gantry/nn/linear.h"
 #include "gantry/plugins/model_setup.h"
 #include "gantry/plugins/optimizer_state.h"
@@ -51,6 +52,15 @@ bool reads_between(const Policy& policy, const std::vector<SampleEntry>& entries
   return false;
 }
 
+// Entries that this rank does not read stay on the meta device.
+TensorDict moved(const TensorDict& tensors, torch::Device device) {
+  if (device.is_cpu()) return tensors;
+  TensorDict there;
+  for (const auto& [name, tensor] : tensors)
+    there.set(name, tensor.defined() && !tensor.is_meta() ? tensor.to(device) : tensor);
+  return there;
+}
+
 }  // namespace
 
 HybridParallelPlugin::HybridParallelPlugin(World& world, Config config)
@@ -75,6 +85,8 @@ Boosted HybridParallelPlugin::boost(BoostRequest request) {
   auto state = std::make_unique<ModelState>();
   const auto split_outputs = policy->split_outputs(*request.model);
   state->model = std::make_shared<BoostedModel>(shard_model(request.model, policy, shard));
+  // What this rank holds is all there is by now. Parameters stay the objects that the optimizer knows.
+  if (const torch::Device device = rank_device(world_); !device.is_cpu()) request.model->to(device);
   state->split =
       bind_split_outputs(*request.model, split_outputs, request.criterion.accepts_split_outputs(), mesh_["tp"]);
 
@@ -184,6 +196,7 @@ StepResult HybridParallelPlugin::execute_pipeline(const Batch& given, Boosted& b
   check_batch(batch);
   if (!state.inputs_compared) check_equal_inputs(batch.tensors, mesh_);
   state.inputs_compared = true;
+  batch.tensors = moved(batch.tensors, rank_device(world_));
   const bool train = boosted.optimizer && !options.forward_only;
   if (train && !boosted.criterion)
     throw UsageError({"execute_pipeline", "training needs a criterion", "", "pass one to boost"});

@@ -53,8 +53,9 @@ std::vector<std::pair<std::int64_t, std::int64_t>> runs_of(const Record& record)
 void draw_part(const Step& step, PhiloxKey key, const Record& record, torch::Tensor& part) {
   constexpr std::int64_t kPiece = 4096;
   std::vector<double> buffer(kPiece);
+  torch::Tensor drawn = part.is_cpu() ? part : torch::empty(part.sizes(), part.options().device(torch::kCPU));
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, part.scalar_type(), "deferred_init", [&] {
-    auto* out = part.data_ptr<scalar_t>();
+    auto* out = drawn.data_ptr<scalar_t>();
     for (const auto& [first, count] : runs_of(record))
       for (std::int64_t done = 0; done < count; done += kPiece) {
         const std::int64_t n = std::min(kPiece, count - done);
@@ -62,6 +63,7 @@ void draw_part(const Step& step, PhiloxKey key, const Record& record, torch::Ten
         for (std::int64_t i = 0; i < n; ++i) *out++ = static_cast<scalar_t>(buffer[i]);
       }
   });
+  if (!part.is_cpu()) part.copy_(drawn);
 }
 
 bool is_whole(const Argument& argument, const Record& record) {

@@ -40,9 +40,11 @@ torch::Tensor dropout_mask(const torch::Tensor& like, double p, const std::strin
                            const std::vector<std::int64_t>& offset, const std::vector<std::int64_t>& global) {
   const torch::NoGradGuard no_grad;
   const PhiloxKey key{context.seed, philox_stream(name, context.step)};
+  // Drawn on the CPU, so that a device's mask is the same.
   torch::Tensor mask =
-      torch::empty(like.sizes(), like.options().requires_grad(false).memory_format(at::MemoryFormat::Contiguous));
-  if (mask.numel() == 0) return mask;
+      torch::empty(like.sizes(),
+                   like.options().device(torch::kCPU).requires_grad(false).memory_format(at::MemoryFormat::Contiguous));
+  if (mask.numel() == 0) return mask.to(like.device());
   const auto threshold = static_cast<std::uint32_t>(p * 4294967295.0);
   // Trailing dims that are whole form runs that are contiguous in the global tensor too.
   const std::int64_t dims = mask.dim();
@@ -69,7 +71,7 @@ torch::Tensor dropout_mask(const torch::Tensor& like, double p, const std::strin
       }
     }
   });
-  return mask;
+  return mask.to(like.device());
 }
 
 }  // namespace gantry

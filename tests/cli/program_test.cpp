@@ -64,7 +64,7 @@ TEST(Program, BadInputIsOneLineWithItsExitCode) {
       {"train FOLDER/train.yaml --set optimizer.lr=1.0e+30", 8, "finite"},
       {"train FOLDER/train.yaml --set schedule.layers=\"[1,2,3]\"", 3, "1 stages"},
       {"train FOLDER/train.yaml --set schedule.layers=\"E|L\"", 3, "2 stages with 0 layers"},
-      {"train FOLDER/train.yaml --set comm.backend=nccl", 3, "comm.backend"},
+      {"train FOLDER/train.yaml --set comm.backend=gloo", 3, "comm.backend"},
       {"train FOLDER/train.yaml --set libraries=[FOLDER/none.so]", 3, "none.so"},
       {"train FOLDER/train.yaml --set optimizer.no_decay=[nothing]", 3, "matches no parameter"},
       {"forward --model FOLDER --batch GOLDEN/batch.safetensors --output FOLDER/o", 4, "config.json"},

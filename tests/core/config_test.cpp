@@ -108,7 +108,6 @@ const BadCase kBadCases[] = {
     {"schedule: {layers: [2, two]}", "c.yaml:2:12: schedule.layers: entry 2 is 'two'; expected whole numbers"},
     {"!model: {policy: gpt2, config: {n_layer: 4}}\nschedule: {layers: [3]}",
      "c.yaml:2:12: schedule.layers: the list has 3 layers, but the model has 4"},
-    {"comm: {backend: nccl}", "'nccl' is not in this version"},
     {"parallel: {data: 2}\ndata: {format: text, path: x, batch_size: 1}",
      "1 samples over data 2 replicas leave 1 without one"},
     {"parallel: {tensor: 100000, pipeline: 100000}", "at most 1000000"},

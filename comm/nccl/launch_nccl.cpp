@@ -1,0 +1,27 @@
+#include "gantry/comm/backends.h"
+#include "gantry/comm/nccl/nccl_backend.h"
+#include "gantry/comm/nccl/nccl_device.h"
+
+namespace gantry {
+
+bool has_cuda_devices() {
+  return c10::impl::hasDeviceGuardImpl(torch::kCUDA) && c10::impl::getDeviceGuardImpl(torch::kCUDA)->deviceCount() > 0;
+}
+
+void run_on_nccl(World& host, const std::function<void(World&)>& body) {
+  DeviceQuestion question = ask_for_device(host.backend());
+  question.devices = has_cuda_devices() ? c10::impl::getDeviceGuardImpl(torch::kCUDA)->deviceCount() : 0;
+  question.nccl_version = nccl_version();
+  NcclOptions options;
+  options.device = {torch::kCUDA, static_cast<torch::DeviceIndex>(choose_device_index(question))};
+  options.timeout_seconds = host.config().comm.timeout_seconds;
+  options.describe_rank = [&host](int rank) { return host.mesh().describe_rank(rank); };
+  // Stages send along pp; other groups' communicators would cost device memory for nothing.
+  options.carries_messages = [](const std::string& label) { return label == "pp"; };
+  const c10::DeviceGuard on_device(options.device);
+  NcclBackend backend(host.backend(), std::move(options));
+  World world(backend, host.config(), host.mesh());
+  body(world);
+}
+
+}  // namespace gantry

@@ -1,0 +1,32 @@
+#include "gantry/comm/nccl/nccl_backend.h"
+
+#include <cstdlib>
+
+#include "gantry/comm/nccl/nccl_group.h"
+
+namespace gantry {
+
+NcclBackend::NcclBackend(Backend& host, NcclOptions options) : host_(host) {
+  // Connections that were made by the first call of a kind would make its caller wait for its peers: all at once.
+  ::setenv("NCCL_RUNTIME_CONNECT", "0", /*overwrite=*/0);
+  job_ = std::make_shared<NcclJob>(host, std::move(options));
+}
+
+NcclBackend::~NcclBackend() = default;
+
+torch::Device NcclBackend::device() const { return job_->device().device(); }
+
+std::unique_ptr<ProcessGroup> NcclBackend::make_group(const std::string& label, const std::vector<int>& ranks) {
+  job_->throw_if_failed();
+  return std::make_unique<NcclGroup>(job_, label, ranks);
+}
+
+void NcclBackend::abort(const std::string& reason) { job_->fail(reason); }
+
+int nccl_version() {
+  int version = 0;
+  ncclGetVersion(&version);
+  return version;
+}
+
+}  // namespace gantry

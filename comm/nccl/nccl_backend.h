@@ -1,0 +1,58 @@
+// Ranks with a device each, whose tensors travel by NCCL. Free of nccl.h, so that nothing else needs it.
+//
+// It stands on another backend, the host (local where ranks are threads, mpi where they are processes), which starts
+// the ranks, brings NCCL's unique ids, carries tensors in host memory and the heads of messages, and spreads failures.
+//
+// Collectives go over one communicator a group, in the order they are called. NCCL's messages have no tags and two that
+// cross on one stream may wait for each other for ever, so each direction of each pair of ring neighbours has a
+// communicator and a stream of its own, and this rule holds: a receive is put on the device only after its send was.
+// The sender issues its sends to a neighbour in the order of the calls and sends a head (tag, dtype, shape) over the
+// host for each; the receiver takes heads in that order, issues a receive of what the head says, and gives the tensor
+// to the call whose tag it is. So tags match in any order, absent tensors and wrong shapes are known before anything
+// waits on the device, and no device queue ever waits for something that is behind it.
+//
+// A Work's wait() makes the current stream wait, not the host. Sums go in NCCL's own order, the same on every run of
+// one layout.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gantry/comm/device_backend.h"
+
+namespace gantry {
+
+class NcclJob;
+
+struct NcclOptions {
+  torch::Device device = torch::kCPU;  // this rank's
+  double timeout_seconds = 60;
+  std::function<std::string(int)> describe_rank;  // by world rank
+  // Whether a group of this label gets communicators for messages; without, its messages go through the host.
+  std::function<bool(const std::string& label)> carries_messages = [](const std::string&) { return true; };
+};
+
+class NcclBackend final : public DeviceBackend {
+ public:
+  // Collective over the host's ranks. `host` must outlive it.
+  NcclBackend(Backend& host, NcclOptions options);
+  ~NcclBackend() override;
+
+  const char* name() const override { return "nccl"; }
+  int rank() const override { return host_.rank(); }
+  int size() const override { return host_.size(); }
+  torch::Device device() const override;
+  // The group must not outlive the backend's host.
+  std::unique_ptr<ProcessGroup> make_group(const std::string& label, const std::vector<int>& ranks) override;
+  void abort(const std::string& reason) override;
+
+ private:
+  Backend& host_;
+  std::shared_ptr<NcclJob> job_;
+};
+
+int nccl_version();  // of the library that is loaded: 23000 is 2.30.0
+
+}  // namespace gantry

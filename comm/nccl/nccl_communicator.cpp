@@ -1,0 +1,165 @@
+#include "gantry/comm/nccl/nccl_communicator.h"
+
+#include <exception>
+#include <fmt/format.h>
+#include <thread>
+
+#include "gantry/core/error.h"
+
+namespace gantry {
+
+ncclUniqueId new_unique_id() {
+  ncclUniqueId id;
+  if (const ncclResult_t code = ncclGetUniqueId(&id); code != ncclSuccess)
+    throw ResourceError(
+        {"nccl", fmt::format("ncclGetUniqueId failed: {}", ncclGetErrorString(code)), "", "NCCL_DEBUG=INFO says more"});
+  return id;
+}
+
+void NcclOperation::precede(const c10::Stream& current) {
+  event_.block(current);
+  // Whoever reuses the memory does so on the stream that it came from, behind this; elsewhere only when it is done.
+  if (current == posted_on_) release();
+}
+
+void NcclOperation::release() {
+  std::vector<c10::Storage> dropped;  // freed outside the lock
+  const std::lock_guard lock(mutex_);
+  dropped.swap(held_);
+}
+
+NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclJob> job, NcclMembers members, const ncclUniqueId& id)
+    : job_(std::move(job)), members_(std::move(members)), stream_(job_->device().new_stream()) {
+  job_->throw_if_failed();
+  const c10::DeviceGuard on_device(job_->device().device());
+  job_->add(this);
+  try {
+    begin(id);
+  } catch (...) {
+    job_->remove(this);
+    abort();
+    throw;
+  }
+}
+
+void NcclCommunicator::begin(const ncclUniqueId& id) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  std::unique_lock lock(mutex_);
+  const ncclResult_t code = ncclCommInitRankConfig(&communicator_, members_.size, id, members_.rank, &config);
+  settle(lock, code, members_.name + " to be made");
+}
+
+NcclCommunicator::~NcclCommunicator() {
+  try {
+    if (!job_->failed() && std::uncaught_exceptions() == 0) finalize();
+  } catch (const std::exception&) {
+    // Has ended the job; aborted below.
+  }
+  job_->remove(this);
+  abort();
+}
+
+void NcclCommunicator::finalize() {
+  const c10::DeviceGuard on_device(job_->device().device());
+  std::unique_lock lock(mutex_);
+  if (!communicator_) return;
+  settle(lock, ncclCommFinalize(communicator_), members_.name + " to finish");
+  ncclCommDestroy(communicator_);
+  communicator_ = nullptr;
+}
+
+void NcclCommunicator::abort() {
+  std::deque<std::shared_ptr<NcclOperation>> dropped;
+  const std::lock_guard lock(mutex_);
+  if (communicator_) ncclCommAbort(communicator_);
+  communicator_ = nullptr;
+  dropped.swap(under_way_);
+}
+
+void NcclCommunicator::settle(std::unique_lock<std::mutex>& lock, ncclResult_t code, const std::string& what) {
+  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                           std::chrono::duration<double>(job_->timeout_seconds()));
+  for (int round = 0; code == ncclInProgress; ++round) {
+    lock.unlock();
+    if (round < 100)
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    job_->throw_if_failed();
+    if (Clock::now() >= deadline)
+      job_->fail(fmt::format("{} waited {} s for {}", job_->describe_self(), job_->timeout_seconds(), what));
+    job_->throw_if_failed();
+    lock.lock();
+    if (!communicator_) continue;  // aborted: the job has failed
+    ncclResult_t state = ncclSuccess;
+    code = ncclCommGetAsyncError(communicator_, &state);
+    if (code == ncclSuccess) code = state;
+  }
+  if (code == ncclSuccess) return;
+  const std::string cause = describe_error(code);
+  lock.unlock();
+  job_->fail(cause);
+  job_->throw_if_failed();
+}
+
+std::shared_ptr<NcclOperation> NcclCommunicator::issue(std::vector<c10::Storage> held,
+                                                       std::function<std::string()> what, const Calls& calls,
+                                                       bool after_current) {
+  const NcclDevice& device = job_->device();
+  const c10::DeviceGuard on_device(device.device());
+  auto operation = std::make_shared<NcclOperation>(device, std::move(held), std::move(what));
+  if (after_current) {
+    c10::Event ready = device.new_event();
+    ready.record(device.current_stream());
+    ready.block(stream_);
+  }
+  std::unique_lock lock(mutex_);
+  job_->throw_if_failed();
+  if (!communicator_) throw PeerError({members_.name, "was aborted", "", ""});
+  ncclResult_t code = ncclGroupStart();
+  if (code == ncclSuccess) {
+    code = calls(communicator_, static_cast<cudaStream_t>(device.handle(stream_)));
+    const ncclResult_t end = ncclGroupEnd();
+    if (code == ncclSuccess || code == ncclInProgress) code = end;
+  }
+  settle(lock, code, operation->describe());
+  operation->issued_on(stream_);
+  if (under_way_.empty()) oldest_since_ = Clock::now();
+  under_way_.push_back(operation);
+  drop_finished();
+  return operation;
+}
+
+void NcclCommunicator::drop_finished() {
+  bool dropped = false;
+  while (!under_way_.empty() && under_way_.front()->finished()) {
+    under_way_.front()->release();
+    under_way_.pop_front();
+    dropped = true;
+  }
+  if (dropped) oldest_since_ = Clock::now();
+}
+
+std::string NcclCommunicator::find_trouble() {
+  const std::lock_guard lock(mutex_);
+  if (!communicator_) return "";
+  ncclResult_t state = ncclSuccess;
+  ncclResult_t code = ncclCommGetAsyncError(communicator_, &state);
+  if (code == ncclSuccess) code = state;
+  if (code != ncclSuccess && code != ncclInProgress) return describe_error(code);
+  drop_finished();
+  if (under_way_.empty()) return "";
+  const double waited = std::chrono::duration<double>(Clock::now() - oldest_since_).count();
+  if (waited < job_->timeout_seconds()) return "";
+  return fmt::format("{} waited {} s for {}", job_->describe_self(), job_->timeout_seconds(),
+                     under_way_.front()->describe());
+}
+
+std::string NcclCommunicator::describe_error(ncclResult_t code) const {
+  const char* last = communicator_ ? ncclGetLastError(communicator_) : nullptr;
+  return fmt::format("{}: nccl: {} failed: {}{}{}; NCCL_DEBUG=INFO says more", job_->describe_self(), members_.name,
+                     ncclGetErrorString(code), last && *last ? ": " : "", last ? last : "");
+}
+
+}  // namespace gantry

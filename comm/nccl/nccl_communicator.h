@@ -1,0 +1,96 @@
+// One NCCL communicator with a stream of its own, on which its operations run in the order they were issued.
+//
+// Communicators are nonblocking (ncclConfig_t::blocking = 0): a call that needs its peers returns at once and is asked
+// until it is through, so that the deadline and an abort reach it.
+//
+// Shared between threads, and guarded: the communicator and `under_way_` by `mutex_`; what an operation holds by its
+// own mutex. The watching thread looks and aborts; one thread at a time issues.
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <nccl.h>
+#include <string>
+#include <vector>
+
+#include "gantry/comm/nccl/nccl_job.h"
+
+namespace gantry {
+
+// Something that a communicator's stream does, and the event behind it. Keeps the memory it works on until it is done.
+class NcclOperation {
+ public:
+  NcclOperation(const NcclDevice& device, std::vector<c10::Storage> held, std::function<std::string()> what)
+      : event_(device.new_event()),
+        posted_on_(device.current_stream()),
+        held_(std::move(held)),
+        what_(std::move(what)) {}
+
+  void issued_on(const c10::Stream& stream) { event_.record(stream); }
+  bool finished() const { return event_.query(); }
+  // What the current stream is given from now on comes after it. The host does not wait.
+  void precede(const c10::Stream& current);
+  void release();
+  std::string describe() const { return what_(); }
+
+ private:
+  c10::Event event_;
+  const c10::Stream posted_on_;
+  std::mutex mutex_;  // guards held_
+  std::vector<c10::Storage> held_;
+  const std::function<std::string()> what_;
+};
+
+// Its members, as messages name them: "group 'tp' with rank 1 (...), rank 2 (...)".
+struct NcclMembers {
+  std::string name;
+  int size = 1;
+  int rank = 0;  // in it
+};
+
+ncclUniqueId new_unique_id();
+
+class NcclCommunicator {
+ public:
+  // Between ncclGroupStart and ncclGroupEnd; gives the first code that is not a success.
+  using Calls = std::function<ncclResult_t(ncclComm_t communicator, cudaStream_t stream)>;
+
+  // Collective over the members, within the job's deadline.
+  NcclCommunicator(std::shared_ptr<NcclJob> job, NcclMembers members, const ncclUniqueId& id);
+  // Waits for what is under way, unless something has failed: then it aborts.
+  ~NcclCommunicator();
+  NcclCommunicator(const NcclCommunicator&) = delete;
+  NcclCommunicator& operator=(const NcclCommunicator&) = delete;
+
+  const c10::Stream& stream() const { return stream_; }
+
+  // Issues `calls` on the stream, behind all that the current stream holds by now if `after_current`.
+  std::shared_ptr<NcclOperation> issue(std::vector<c10::Storage> held, std::function<std::string()> what,
+                                       const Calls& calls, bool after_current = true);
+
+  // For the watching thread. What is wrong, as the line of an error; "" if nothing is.
+  std::string find_trouble();
+  void abort();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void begin(const ncclUniqueId& id);
+  void finalize();
+  void settle(std::unique_lock<std::mutex>& lock, ncclResult_t code, const std::string& what);
+  void drop_finished();
+  std::string describe_error(ncclResult_t code) const;
+
+  const std::shared_ptr<NcclJob> job_;
+  const NcclMembers members_;
+  const c10::Stream stream_;
+  std::mutex mutex_;
+  ncclComm_t communicator_ = nullptr;  // null once it is aborted or destroyed
+  std::deque<std::shared_ptr<NcclOperation>> under_way_;
+  Clock::time_point oldest_since_;  // when the first of under_way_ became that
+};
+
+}  // namespace gantry

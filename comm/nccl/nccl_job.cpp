@@ -1,0 +1,110 @@
+#include "gantry/comm/nccl/nccl_job.h"
+
+#include <numeric>
+
+#include "gantry/comm/nccl/nccl_communicator.h"
+#include "gantry/core/error.h"
+
+namespace gantry {
+namespace {
+
+constexpr std::chrono::milliseconds kLook{20};
+constexpr Tag kClosingTag{Tag::Kind::kMetadata};
+
+}  // namespace
+
+NcclJob::NcclJob(Backend& host, NcclOptions options)
+    : host_(host), options_(std::move(options)), device_(options_.device) {
+  std::vector<int> everyone(host_.size());
+  std::iota(everyone.begin(), everyone.end(), 0);
+  notices_ = host_.make_group("watch", everyone);
+  failure_elsewhere_ = notices_->recv({{1}, torch::kInt64}, notices_->rank(), kClosingTag);
+  watcher_ = std::thread([this] { watch(); });
+}
+
+NcclJob::~NcclJob() {
+  try {
+    close();
+  } catch (const std::exception&) {
+    // A failure that whoever asked has heard of.
+  }
+}
+
+void NcclJob::close() {
+  if (!watcher_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  changed_.notify_all();
+  watcher_.join();
+  if (failed()) return;
+  notices_->send(torch::zeros({1}, torch::kInt64), notices_->rank(), kClosingTag);
+  failure_elsewhere_.wait();
+}
+
+void NcclJob::remember(const std::string& cause) {
+  const std::lock_guard lock(cause_mutex_);
+  if (failed_.load(std::memory_order_relaxed)) return;
+  cause_ = cause;
+  failed_.store(true, std::memory_order_release);
+  changed_.notify_all();  // communicators are aborted by the watching thread at once
+}
+
+void NcclJob::fail(const std::string& cause) {
+  remember(cause);
+  host_.abort(cause);
+}
+
+void NcclJob::throw_if_failed() {
+  if (!failed()) return;
+  const std::lock_guard lock(cause_mutex_);
+  throw PeerError(cause_);
+}
+
+void NcclJob::add(NcclCommunicator* communicator) {
+  const std::lock_guard lock(mutex_);
+  communicators_.push_back(communicator);
+}
+
+void NcclJob::remove(NcclCommunicator* communicator) {
+  const std::lock_guard lock(mutex_);
+  std::erase(communicators_, communicator);
+}
+
+void NcclJob::look_at_communicators() {
+  std::string trouble;
+  {
+    const std::lock_guard lock(mutex_);
+    for (NcclCommunicator* communicator : communicators_) {
+      if (failed_.load(std::memory_order_relaxed)) {
+        communicator->abort();
+      } else if (trouble = communicator->find_trouble(); !trouble.empty()) {
+        break;
+      }
+    }
+  }
+  if (!trouble.empty()) fail(trouble);
+}
+
+void NcclJob::watch() {
+  const c10::DeviceGuard on_device(device_.device());
+  bool aborted = false;
+  while (true) {
+    {
+      std::unique_lock lock(mutex_);
+      const auto woken = [&] { return closing_ || (!aborted && failed_.load(std::memory_order_relaxed)); };
+      changed_.wait_for(lock, kLook, woken);
+      if (closing_) return;
+    }
+    try {
+      if (!failed()) failure_elsewhere_.done();
+    } catch (const std::exception& error) {
+      remember(error.what());
+    }
+    aborted = failed();
+    look_at_communicators();
+  }
+}
+
+}  // namespace gantry

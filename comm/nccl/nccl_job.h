@@ -1,0 +1,75 @@
+// What one rank's communicators share: its device, the backend that carries what NCCL can't, the first failure, and the
+// thread that watches.
+//
+// NCCL's operations run on the device and know no deadline. The watching thread looks at every communicator some times
+// a second: an error that NCCL reports, an operation that is over its deadline or a failure of another rank ends the
+// job, and then every communicator of this rank is aborted, which ends what it has on the device.
+//
+// Shared between threads, and guarded: `communicators_`, `closing_` by `mutex_`; `cause_` by `cause_mutex_`, which is
+// never held while another one is taken; `failed_` is atomic and set last.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gantry/comm/nccl/nccl_backend.h"
+#include "gantry/comm/nccl/nccl_device.h"
+
+namespace gantry {
+
+class NcclCommunicator;
+
+class NcclJob {
+ public:
+  // Collective over the job.
+  NcclJob(Backend& host, NcclOptions options);
+  ~NcclJob();
+  NcclJob(const NcclJob&) = delete;
+  NcclJob& operator=(const NcclJob&) = delete;
+
+  Backend& host() { return host_; }
+  const NcclDevice& device() const { return device_; }
+  double timeout_seconds() const { return options_.timeout_seconds; }
+  bool carries_messages(const std::string& label) const { return options_.carries_messages(label); }
+  std::string describe_rank(int rank) const { return options_.describe_rank(rank); }
+  std::string describe_self() const { return describe_rank(host_.rank()); }
+
+  // Ends every rank's pending and later operations. The first cause stands.
+  void fail(const std::string& cause);
+  bool failed() const { return failed_.load(std::memory_order_acquire); }
+  void throw_if_failed();  // PeerError with the first cause
+
+  void add(NcclCommunicator* communicator);
+  void remove(NcclCommunicator* communicator);
+
+  // Ends the watch. Nothing is under way any more.
+  void close();
+
+ private:
+  void watch();
+  void look_at_communicators();
+  void remember(const std::string& cause);
+
+  Backend& host_;
+  const NcclOptions options_;
+  const NcclDevice device_;
+  std::unique_ptr<ProcessGroup> notices_;  // of all ranks; used by the watching thread alone
+  Work failure_elsewhere_;                 // never done before close(): asking it throws when any rank has failed
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<NcclCommunicator*> communicators_;
+  bool closing_ = false;
+  std::mutex cause_mutex_;
+  std::string cause_;
+  std::atomic<bool> failed_{false};
+  std::thread watcher_;
+};
+
+}  // namespace gantry

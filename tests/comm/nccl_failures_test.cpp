@@ -1,0 +1,195 @@
+// What the NCCL backend does when NCCL, a device or a rank fails, on support/fake_nccl.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "gantry/comm/backends.h"
+#include "nccl_ranks.h"
+
+namespace gantry::testing {
+namespace {
+
+class NcclFailures : public ::testing::Test {
+ protected:
+  void SetUp() override { reset_fake_counts(); }
+  void TearDown() override {
+    set_fake_faults(nullptr);
+    set_fake_joining(true);
+    EXPECT_EQ(fake_counts().live, 0) << "communicators are left";
+    EXPECT_EQ(fake_counts().misuses, 0);
+    EXPECT_EQ(live_fake_events(), 0);
+  }
+};
+
+void keep_reducing(ProcessGroup& group) {
+  torch::Tensor tensor = torch::ones({1000});
+  for (int i = 0; i < 1000; ++i) group.all_reduce(tensor).wait();
+}
+
+TEST_F(NcclFailures, AnErrorThatNcclReportsNamesTheRankItsGroupAndTheCause) {
+  set_fake_faults([](const FakeCall& call) {
+    return call.kind == "ncclAllReduce" && call.rank == 1 && call.number == 3 ? FakeFault::kError : FakeFault::kNone;
+  });
+  const auto [code, printed] = outcome_on_fake(3, 30, [](World&, ProcessGroup& group) { keep_reducing(group); });
+  EXPECT_EQ(code, 7);
+  EXPECT_EQ(printed,
+            "error: rank 1 (pp 0, dp 0, tp 1): nccl: group 'tp' with rank 0 (pp 0, dp 0, tp 0), rank 2 (pp 0, dp 0, "
+            "tp 2) failed: a fake remote error: the cable is cut; NCCL_DEBUG=INFO says more\n");
+  EXPECT_GT(fake_counts().aborted, 0);
+  EXPECT_EQ(fake_counts().destroyed, 0);
+}
+
+TEST_F(NcclFailures, AnOperationThatHangsOnTheDeviceMeetsTheDeadline) {
+  set_fake_faults([](const FakeCall& call) {
+    return call.kind == "ncclAllReduce" && call.rank == 0 && call.number == 3 ? FakeFault::kHang : FakeFault::kNone;
+  });
+  const auto [code, printed] = outcome_on_fake(2, 0.3, [](World&, ProcessGroup& group) { keep_reducing(group); });
+  EXPECT_EQ(code, 7);
+  EXPECT_NE(printed.find("waited 0.3 s for all_reduce of float32 [1000], number 3 of group 'tp' with rank "),
+            std::string::npos)
+      << printed;
+  EXPECT_GT(fake_counts().aborted, 0);
+}
+
+TEST_F(NcclFailures, AMessageThatHangsOnTheDeviceIsNamed) {
+  set_fake_faults([](const FakeCall& call) {
+    return call.kind == "ncclRecv" && call.number == 1 ? FakeFault::kHang : FakeFault::kNone;
+  });
+  const auto [code, printed] = outcome_on_fake(2, 0.3, [](World&, ProcessGroup& group) {
+    const Tag tag{Tag::Kind::kForward, 2, 5, 0};
+    if (group.rank() == 0) group.send(torch::ones({9}), 1, tag).wait();
+    if (group.rank() == 1) group.recv({{9}}, 0, tag).wait();
+  });
+  EXPECT_EQ(code, 7);
+  EXPECT_NE(printed.find("forward of stage 2, microbatch 5, entry 0"), std::string::npos) << printed;
+}
+
+TEST_F(NcclFailures, ADeadlineSaysWhoWaitedForWhat) {
+  const auto [code, printed] = outcome_on_fake(2, 0.2, [](World& world, ProcessGroup& group) {
+    if (world.rank() == 0) group.recv({{3}}, 1, {Tag::Kind::kForward, 0, 3, 0}).wait();
+    if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  });
+  EXPECT_EQ(code, 7);
+  EXPECT_EQ(printed,
+            "error: rank 0 (pp 0, dp 0, tp 0) waited 0.2 s for forward of stage 0, microbatch 3, entry 0 from rank 1 "
+            "(pp 0, dp 0, tp 1)\n");
+}
+
+TEST_F(NcclFailures, ARankThatThrowsEndsTheOthersWithItsCause) {
+  const auto [code, printed] = outcome_on_fake(4, 30, [](World& world, ProcessGroup& group) {
+    if (world.rank() == 2) throw InputError("data: broken");
+    keep_reducing(group);
+  });
+  EXPECT_EQ(code, 4);
+  EXPECT_EQ(printed, "error: rank 2 (pp 0, dp 0, tp 2): data: broken\n");
+}
+
+TEST_F(NcclFailures, AnAbortEndsEveryMembersPendingAndLaterOperations) {
+  std::atomic<int> ended{0};
+  const auto [code, printed] = outcome_on_fake(3, 30, [&](World& world, ProcessGroup& group) {
+    if (world.rank() == 1) {
+      group.abort("enough");
+    } else {
+      torch::Tensor tensor = torch::ones({5});
+      EXPECT_THROW(group.all_reduce(tensor).wait(), PeerError);  // rank 1 never comes
+    }
+    torch::Tensor tensor = torch::ones({5});
+    EXPECT_THROW(group.all_reduce(tensor).wait(), PeerError);
+    EXPECT_THROW(group.send(tensor, 0, {}).wait(), PeerError);
+    EXPECT_THROW(world.backend().make_group("later", {0, 1, 2}), PeerError);
+    ++ended;
+  });
+  EXPECT_EQ(ended, 3);
+  EXPECT_EQ(code, 7);
+  EXPECT_EQ(printed, "error: enough\n");
+}
+
+TEST_F(NcclFailures, ACommunicatorThatIsNeverReadyMeetsTheDeadline) {
+  set_fake_joining(false);
+  const auto [code, printed] = outcome_on_fake(2, 0.3, [](World&, ProcessGroup&) {});
+  EXPECT_EQ(code, 7);
+  EXPECT_NE(printed.find("waited 0.3 s for group 'tp' with rank"), std::string::npos) << printed;
+  EXPECT_NE(printed.find("to be made"), std::string::npos) << printed;
+}
+
+TEST_F(NcclFailures, AMessageOfAnotherShapeIsRefused) {
+  const auto [code, printed] = outcome_on_fake(2, 30, [](World& world, ProcessGroup& group) {
+    if (world.rank() == 0) group.send(torch::ones({2, 3}), 1, {}).wait();
+    if (world.rank() == 1) group.recv({{3, 2}}, 0, {}).wait();
+  });
+  EXPECT_EQ(code, 7);
+  EXPECT_NE(printed.find("float32 [2, 3]"), std::string::npos) << printed;
+  EXPECT_NE(printed.find("float32 [3, 2]"), std::string::npos) << printed;
+}
+
+TEST_F(NcclFailures, TypesWithoutASumAreRefused) {
+  const auto [code, printed] = outcome_on_fake(2, 30, [](World&, ProcessGroup& group) {
+    torch::Tensor flags = torch::ones({3}, torch::kBool);
+    EXPECT_THROW(group.all_reduce(flags), UsageError);
+    torch::Tensor same = torch::tensor({group.rank() == 0, true});
+    group.broadcast(same, 0).wait();  // but they travel
+    EXPECT_TRUE(same[0].item<bool>());
+  });
+  EXPECT_EQ(code, 0) << printed;
+}
+
+TEST(NcclChoice, ABuildWithoutItSaysHowToGetIt) {
+  const auto available = available_backends();
+  const bool built = std::find(available.begin(), available.end(), "nccl") != available.end();
+  std::string said;
+  try {
+    EXPECT_EQ(choose_backend("nccl"), "nccl");
+  } catch (const ConfigError& error) {
+    said = error.what();
+  }
+  EXPECT_EQ(said,
+            built
+                ? ""
+                : "comm.backend: 'nccl' is not in this build; one of those that `gantry doctor` lists; run ./dev setup "
+                  "--nccl and build again, or use auto");
+}
+
+std::string refusal(const DeviceQuestion& question) {
+  try {
+    choose_device_index(question);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(NcclDevices, EachRankOfAHostTakesItsOwn) {
+  for (int place = 0; place < 4; ++place)
+    EXPECT_EQ(choose_device_index({.devices = 4, .sharers = 4, .place = place, .threads = true}), place);
+}
+
+TEST(NcclDevices, SharingIsRefusedWhereItCantWork) {
+  EXPECT_NE(refusal({.devices = 0}).find("sees no CUDA device"), std::string::npos);
+  EXPECT_NE(refusal({.devices = 1, .sharers = 2, .place = 1, .threads = true}).find("start them by mpirun"),
+            std::string::npos);
+  const DeviceQuestion old{.devices = 1, .sharers = 2, .place = 1, .nccl_version = 22907, .sharing_asked = true};
+  EXPECT_NE(refusal(old).find("NCCL 2.29"), std::string::npos) << refusal(old);
+  const DeviceQuestion unasked{.devices = 1, .sharers = 2, .place = 1, .nccl_version = 23203};
+  EXPECT_EQ(refusal(unasked),
+            "comm.backend: nccl, 2 ranks on this host and 1 CUDA device, NCCL 2.32, NCCL_MULTI_RANK_GPU_ENABLE not 1; "
+            "a device a rank, or NCCL 2.30 or newer and NCCL_MULTI_RANK_GPU_ENABLE=1; use at most 1 ranks a host");
+  EXPECT_EQ(choose_device_index({.devices = 2, .sharers = 5, .place = 3, .nccl_version = 23000, .sharing_asked = true}),
+            1);
+}
+
+TEST(NcclDevices, ThreadRanksThatShareADeviceAreRefusedByAll) {
+  std::atomic<int> refused{0};
+  run_ranks(3, [&](World& world, ProcessGroupMesh&) {
+    DeviceQuestion question = ask_for_device(world.backend());
+    EXPECT_EQ(question.sharers, 3);
+    EXPECT_EQ(question.place, world.rank());
+    EXPECT_TRUE(question.threads);
+    question.devices = 2;
+    refused += !refusal(question).empty();
+  });
+  EXPECT_EQ(refused, 3);
+}
+
+}  // namespace
+}  // namespace gantry::testing
