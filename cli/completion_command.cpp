@@ -152,7 +152,8 @@ std::string zsh_completion(const std::vector<CommandEntry>& commands) {
       "    _files\n"
       "  fi\n"
       "}\n"
-      "compdef _gantry gantry\n";
+      "# Loaded by zsh itself, the file is the function's first call; sourced, it registers the function.\n"
+      "if [[ $funcstack[1] == _gantry ]]; then _gantry \"$@\"; else compdef _gantry gantry; fi\n";
   return text;
 }
 

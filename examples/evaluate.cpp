@@ -28,7 +28,7 @@ void evaluate(gantry::World& world, const gantry::Config& config) {
   }
   const double loss = sum / static_cast<double>(tokens);
   if (world.is_main())
-    std::printf("loss %.5f, perplexity %.3f over %ld tokens\n", loss, std::exp(loss), static_cast<long>(tokens));
+    std::printf("loss %.3f, perplexity %.1f over %ld tokens\n", loss, std::exp(loss), static_cast<long>(tokens));
 }
 
 }  // namespace

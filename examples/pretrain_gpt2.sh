@@ -1,14 +1,13 @@
 #!/bin/sh
-# GPT-2 from text files to a Hugging Face directory: pretrain_gpt2.sh FOLDER TEXT...   (needs gantry in PATH)
-# Writes corpus/, runs/ and model/ into FOLDER. The last text is held out.
+# GPT-2 from text files to a Hugging Face directory: pretrain_gpt2.sh FOLDER HELD_OUT TEXT...   (needs gantry in PATH)
+# Writes corpus/, runs/ and model/ into FOLDER.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-folder=$1
-shift
-for held_out; do :; done
+folder=$1 held_out=$2
+shift 2
 mkdir -p "$folder/corpus"
-gantry data build --tokenizer byte --append-eos --output "$folder/corpus/train" "$@"
-gantry data build --tokenizer byte --append-eos --output "$folder/corpus/held_out" "$held_out"
+gantry data build --tokenizer byte --output "$folder/corpus/train" "$@"
+gantry data build --tokenizer byte --output "$folder/corpus/held_out" "$held_out"
 cd "$folder"
 gantry train "$here/pretrain_gpt2.yaml"
 # A second run, in another layout, goes on where the first one ended.

@@ -8,7 +8,7 @@ mkdir "$scratch/bin"
 ln -s "$1/bin/gantry" "$scratch/bin/gantry"
 ln -s "$1/examples/example_evaluate" "$scratch/bin/evaluate"
 export PATH="$scratch/bin:$PATH"
-"$here/pretrain_gpt2.sh" "$scratch/work" "$here"/../docs/*.md "$here/../README.md"
+"$here/pretrain_gpt2.sh" "$scratch/work" "$here/../README.md" "$here"/../docs/*.md
 "$here/evaluate_and_export.sh" "$scratch/work"
 cd "$here/.."
 gantry train examples/llama.yaml --set output="$scratch/llama"

@@ -4,7 +4,7 @@
 set -euo pipefail
 build=$1
 scratch=$(mktemp -d)
-trap 'umount -q "$scratch/root/proc" || true; rm -rf "$scratch"' EXIT
+trap '[ ! -d "$scratch/root/proc" ] || umount -q "$scratch/root/proc" || true; rm -rf "$scratch"' EXIT
 cpack -G DEB --config "$build/CPackConfig.cmake" -B "$scratch/packages" >"$scratch/log" 2>&1 || { cat "$scratch/log"; exit 1; }
 package=$(ls "$scratch"/packages/gantry_*.deb)
 dpkg-deb -I "$package"
