@@ -61,7 +61,10 @@ MpiControl::MpiControl(const CommConfig& config, MpiBackend& backend, std::funct
       [plane = plane_.get()](int exit_code, const std::string& cause) { plane->tell(exit_code, cause); });
 }
 
-MpiControl::~MpiControl() { set_failure_listener({}); }
+MpiControl::~MpiControl() {
+  set_early_end_line("");
+  set_failure_listener({});
+}
 
 std::unique_ptr<MpiControl> start_mpi_control(const CommConfig& config, MpiBackend& backend,
                                               std::function<std::string(int)> describe_rank) {
