@@ -57,6 +57,8 @@ MpiControl::MpiControl(const CommConfig& config, MpiBackend& backend, std::funct
   } else {
     plane_ = ControlPlane::join(options, events, broadcast({}));
   }
+  set_early_end_line(describe_rank(backend.rank()) +
+                     ": the program ended within its rank's work; expected the body of launch to return");
   set_failure_listener(
       [plane = plane_.get()](int exit_code, const std::string& cause) { plane->tell(exit_code, cause); });
 }
