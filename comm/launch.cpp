@@ -2,6 +2,8 @@
 
 #include <cstdio>
 
+#include <c10/util/Logging.h>
+
 #include "gantry/comm/backends.h"
 #include "gantry/comm/foreign_launcher.h"
 #include "gantry/core/error.h"
@@ -22,6 +24,11 @@ std::function<void(World&)> guarded(const std::function<void(World&)>& body) {
   };
 }
 
+// LibTorch throws where an allocation or a check fails, unless this flag is set. Debian's libsentencepiece has a
+// FLAGS_minloglevel of its own, which is larger than LibTorch's of that name, is put in its place at load time, and
+// reaches into this flag: the process was aborted instead.
+void let_failed_checks_throw() { FLAGS_caffe2_use_fatal_for_enforce = false; }
+
 }  // namespace
 
 World* current_world() { return inside_rank; }
@@ -29,6 +36,7 @@ World* current_world() { return inside_rank; }
 int launch(const Config& config, const std::function<void(World&)>& body) {
   if (inside_rank)
     throw UsageError({"launch", "was called within a rank of another launch", "", "call it once, from main"});
+  let_failed_checks_throw();
   try {
     const std::string backend = choose_backend(config.comm.backend);
     const bool mpi = choose_host(backend) == "mpi";

@@ -21,7 +21,11 @@ const RankEnd* first_failure(const std::vector<RankEnd>& ranks) {
   const auto counts = [](const RankEnd& end) { return end.failed() && !end.told && end.kind != Kind::kNever; };
   const auto own = std::find_if(ranks.begin(), ranks.end(),
                                 [&](const RankEnd& end) { return counts(end) && !is_bare_peer_loss(end); });
-  const auto any = own != ranks.end() ? own : std::find_if(ranks.begin(), ranks.end(), counts);
+  if (own != ranks.end()) return &*own;
+  // What the others lost was one that stood still, though it was told to end like them.
+  const auto held =
+      std::find_if(ranks.begin(), ranks.end(), [](const RankEnd& end) { return end.kind == Kind::kHeld; });
+  const auto any = held != ranks.end() ? held : std::find_if(ranks.begin(), ranks.end(), counts);
   return any == ranks.end() ? nullptr : &*any;
 }
 

@@ -24,6 +24,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kTickMilliseconds = 100;
+constexpr double kJustWoken = 3;
 constexpr double kIntroduceSeconds = 10;  // for a connection to say who it is
 // After the first failure: mpirun ends the others; who is left then is killed, then mpirun is told, then killed.
 constexpr double kKillRanksAfter = 3, kTellMpirunAfter = 6, kKillMpirunAfter = 9, kGiveUpAfter = 12;
@@ -40,8 +41,9 @@ struct Seat {
   std::unique_ptr<Connection> connection;  // null until it has joined
   std::string host;
   bool told = false, ended = false;
-  int stop_signal = 0;  // while its program stands still
-  Clock::time_point stopped_since;
+  int stop_signal = 0;  // the last one that made its program stand still
+  bool stands_still = false;
+  Clock::time_point stopped_or_woken;
 
   bool is_running() const { return connection && !ended; }
 };
@@ -175,8 +177,10 @@ class Job {
     if (frame.kind == FrameKind::kBegun) output_.rank_began(rank, seat.host, frame.bytes);
     if (frame.kind == FrameKind::kTold) seat.told = true;
     if (frame.kind == FrameKind::kStopped) {
-      seat.stop_signal = std::atoi(frame.bytes.c_str());
-      seat.stopped_since = Clock::now();
+      const int signal = std::atoi(frame.bytes.c_str());
+      seat.stands_still = signal != 0;
+      if (signal != 0) seat.stop_signal = signal;
+      seat.stopped_or_woken = Clock::now();
     }
     if (frame.kind != FrameKind::kEnd) return;
     if (auto end = decode_end(frame.bytes)) end_rank(rank, seat, *end);
@@ -192,6 +196,12 @@ class Job {
   void end_rank(int rank, Seat& seat, RankEnd end) {
     end.rank = rank;
     if (several_hosts_) end.host = seat.host;
+    // mpirun wakes what it is about to end.
+    const bool just_woken = seat.stop_signal != 0 && seconds_since(seat.stopped_or_woken) < kJustWoken;
+    if (end.failed() && end.told && (seat.stands_still || just_woken)) {
+      end.kind = RankEnd::Kind::kHeld;
+      end.number = seat.stop_signal;
+    }
     end_.ranks.push_back(end);
     seat.ended = true;
     seat.connection->close();
@@ -226,8 +236,8 @@ class Job {
   void watch_stopped() {
     for (std::size_t i = 0; i < seats_.size(); ++i) {
       Seat& seat = seats_[i];
-      if (!seat.is_running() || seat.stop_signal == 0 || trouble_) continue;
-      if (seconds_since(seat.stopped_since) < options_.stopped_seconds) continue;
+      if (!seat.is_running() || !seat.stands_still || trouble_) continue;
+      if (seconds_since(seat.stopped_or_woken) < options_.stopped_seconds) continue;
       seat.connection->send({FrameKind::kKill, ""});
       end_rank(static_cast<int>(i), seat, {.kind = RankEnd::Kind::kHeld, .number = seat.stop_signal});
     }

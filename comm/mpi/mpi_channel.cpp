@@ -7,6 +7,8 @@
 
 #include "gantry/comm/mpi/buffer_pool.h"
 #include "gantry/comm/mpi/mpi_environment.h"
+#include "gantry/comm/mpi/roll_call.h"
+#include "gantry/core/error.h"
 
 namespace gantry {
 
@@ -19,8 +21,15 @@ MpiChannel::MpiChannel(std::shared_ptr<MpiEngine> engine, std::string label, std
       data_tags_(mpi_largest_tag()) {
   constexpr int kTag = 0;  // members make their groups in the same order, so one tag is enough
   const double seconds = engine_->timeout_seconds();
-  const Watchdog watchdog(seconds, fmt::format("{} waited {} s for the ranks {} to make the group '{}' with it",
-                                               describe_member(rank_), seconds, fmt::join(ranks_, ", "), label_));
+  const std::string waited = fmt::format("{} waited {} s for the ranks {} to make the group '{}' with it",
+                                         describe_member(rank_), seconds, fmt::join(ranks_, ", "), label_);
+  if (const auto missing = roll_call(ranks_, engine_->rank(), seconds); !missing.empty()) {
+    std::vector<std::string> names;
+    for (const int rank : missing) names.push_back(engine_->describe_rank(rank));
+    engine_->fail(PeerError::kExitCode, fmt::format("{}; {} has not joined", waited, fmt::join(names, ", ")));
+    engine_->throw_if_failed();
+  }
+  const Watchdog watchdog(seconds, waited);
   MPI_Group world = MPI_GROUP_NULL, members = MPI_GROUP_NULL;
   check_mpi(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
   check_mpi(MPI_Group_incl(world, size(), ranks_.data(), &members), "MPI_Group_incl");

@@ -102,6 +102,7 @@ TEST(Failures, MakingAGroupHasADeadlineToo) {
   EXPECT_EQ(outcome.count("error: rank 0 (pp 0, dp 0, tp 0) waited 1 s for the ranks 0, 1 to make the group 'shared'"),
             1)
       << outcome.output;
+  EXPECT_EQ(outcome.count("rank 1 (pp 0, dp 0, tp 1) has not joined"), 1) << outcome.output;
   EXPECT_LT(outcome.seconds, 15);
 }
 

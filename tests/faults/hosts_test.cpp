@@ -1,0 +1,121 @@
+// Training over several hosts: network namespaces with an address each (GANTRY_LONG=1, as root). The short form has one
+// host, named, which goes the same way but for the network.
+#include <cstdlib>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sstream>
+#include <unistd.h>
+
+#include "background.h"
+
+namespace gantry::testing {
+namespace {
+
+constexpr int kSteps = 6;
+const std::string kHosts = std::string(GANTRY_SOURCE_DIR) + "/tests/support/network_hosts.sh";
+
+bool is_long() {
+  const char* asked = std::getenv("GANTRY_LONG");
+  return asked && std::string(asked) == "1";
+}
+
+// The demo, cut short, with its output in a folder of the test's.
+std::string demo(const std::string& output, const std::string& sets = "") {
+  return fmt::format(
+      "{0} train {1}/examples/demo.yaml --set data.path={1}/core/*.h --set train.steps={2} --set output={3} --set "
+      "checkpoint.path={3}/c --set comm.threads_per_rank=1 {4}",
+      gantry_program(), GANTRY_SOURCE_DIR, kSteps, output, sets);
+}
+
+// Up to the learning rate: what must not depend on where ranks are.
+std::string losses_of(const std::string& output) {
+  std::string losses;
+  std::istringstream lines(read_file(output + "/metrics.jsonl"));
+  for (std::string line; std::getline(lines, line);) losses += line.substr(0, line.find(",\"lr\"")) + "\n";
+  return losses;
+}
+
+std::string losses_of_threads(const ScratchFolder& scratch) {
+  const Outcome run = run_program(demo(scratch / "threads"), 300);
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  return losses_of(scratch / "threads");
+}
+
+// Namespaces for its lifetime.
+class Network {
+ public:
+  explicit Network(int hosts) : name_(fmt::format("gantry{}", ::getpid() % 10000)), hosts_(hosts) {
+    const Outcome made = call(fmt::format("up {} {} {}", name_, hosts, folder_.path()));
+    EXPECT_EQ(made.exit_code, 0) << made.err;
+  }
+  ~Network() { call("down " + folder_.path()); }
+  Network(const Network&) = delete;
+  Network& operator=(const Network&) = delete;
+
+  std::string host(int i) const { return fmt::format("{}-{}", name_, i); }
+  void slow(int i) const { EXPECT_EQ(call("slow " + folder_.path() + " " + host(i)).exit_code, 0); }
+  void cut(int i) const { EXPECT_EQ(call("cut " + folder_.path() + " " + host(i)).exit_code, 0); }
+  // `gantry launch` on the first host, so many ranks on each.
+  std::string launch(int ranks_each, const std::string& program, const std::string& flags = "") const {
+    std::string list;
+    for (int i = 0; i < hosts_; ++i) list += fmt::format("{}{}:{}", i ? "," : "", host(i), ranks_each);
+    return fmt::format(
+        "env OMPI_MCA_plm_rsh_agent={0}/agent {1} run {0} {2} {3} launch --hosts {4} --interface eth0 {5} -- {6}",
+        folder_.path(), kHosts, host(0), gantry_program(), list, flags, program);
+  }
+
+ private:
+  static Outcome call(const std::string& arguments) { return run_program(kHosts + " " + arguments); }
+
+  const ScratchFolder folder_;
+  const std::string name_;
+  const int hosts_;
+};
+
+TEST(Hosts, ThisOneByItsName) {
+  const ScratchFolder scratch;
+  const std::string expected = losses_of_threads(scratch);
+  const Outcome run = run_program(fmt::format("{} launch --hosts $(hostname):4 --log-dir {} -- {}", gantry_program(),
+                                              scratch / "logs", demo(scratch / "host")),
+                                  300);
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_NE(expected, "");
+  EXPECT_EQ(losses_of(scratch / "host"), expected);
+}
+
+TEST(Hosts, SeveralGiveTheNumbersOfThreadsToTheBit) {
+  if (!is_long()) return;
+  const ScratchFolder scratch;
+  const std::string expected = losses_of_threads(scratch);
+  for (const int hosts : {2, 4}) {
+    const Network network(hosts);
+    if (hosts == 2) network.slow(1);
+    const std::string output = scratch / fmt::format("hosts{}", hosts);
+    const Outcome run = run_program(network.launch(4 / hosts, demo(output)), 300);
+    ASSERT_EQ(run.exit_code, 0) << run.out << run.err;
+    EXPECT_NE(run.out.find("over mpi"), std::string::npos) << run.out;
+    EXPECT_EQ(losses_of(output), expected);
+  }
+}
+
+TEST(Hosts, ACutNetworkEndsTheJobAndIsNamed) {
+  if (!is_long()) return;
+  const ScratchFolder scratch;
+  const Network network(2);
+  const std::string program = demo(scratch / "cut", "--set train.steps=100000 --set comm.timeout_seconds=5");
+  Background run(network.launch(2, program));
+  ASSERT_TRUE(run.wait_until(
+      [&] { return read_file(scratch / "cut/metrics.jsonl").find("\"step\":3") != std::string::npos; }, 120))
+      << run.err();
+  network.cut(1);
+  const Outcome ended = run.wait(15 + 15 + 10);
+  EXPECT_EQ(ended.exit_code, 7) << ended.out << ended.err;
+  EXPECT_NE(ended.err.find("rank "), std::string::npos) << ended.err;
+  // Beyond the cut nothing can be told: its ranks find out by themselves.
+  const std::string left = "ip netns pids " + network.host(1) + " | wc -l";
+  EXPECT_EQ(run_program(fmt::format("for i in $(seq 300); do [ $({0}) = 0 ] && break; sleep 0.1; done; {0}", left)).out,
+            "0\n");
+}
+
+}  // namespace
+}  // namespace gantry::testing
