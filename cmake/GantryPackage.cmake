@@ -56,6 +56,10 @@ endif()
 # LibTorch comes from outside: what is linked against it is looked up there, and gives no dependency.
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${LibTorch_ROOT}/lib ${CMAKE_BINARY_DIR}/lib)
+if(NCCL_LIBRARY)
+  get_filename_component(nccl_folder ${NCCL_LIBRARY} DIRECTORY)
+  list(APPEND CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${nccl_folder})
+endif()
 # The folder that Gantry was built with means nothing on another machine.
 set(CPACK_PRE_BUILD_SCRIPTS ${CMAKE_CURRENT_LIST_DIR}/package_rpath.cmake)
 include(CPack)
