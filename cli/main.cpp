@@ -42,14 +42,14 @@ void add_commands(CLI::App& app, Arguments& arguments, char** argv) {
   cli::add_checkpoint_readers(*cli::add_checkpoint_command(app, arguments.checkpoint, {hand_on, hand_on, hand_on}));
   cli::add_schedule_command(app);
   cli::add_data_command(app);
+  cli::add_init_command(app);
+  cli::add_completion_command(app);
   auto* config = app.add_subcommand("config", "Show the resolved configuration, its mesh, stages and derived values");
   config->add_option("config", arguments.config, "The configuration, a YAML file")->required();
   cli::add_sets(*config, arguments.sets);
   config->add_flag("--json", arguments.json, "As JSON");
   config->callback([&arguments] { cli::show_config(arguments.config, arguments.sets, arguments.json); });
   app.add_subcommand("doctor", "Show what this build and machine can do")->callback([] { cli::show_doctor(); });
-  cli::add_init_command(app);
-  cli::add_completion_command(app);
 }
 
 int run(CLI::App& app, const Arguments& arguments, int argc, char** argv) {

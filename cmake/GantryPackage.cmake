@@ -1,4 +1,25 @@
-# Completions and the manual page, made by the program itself, and the Debian package (cpack -G DEB).
+# What the front program says of its build, the template of `gantry init`, completions and the manual page, made by the program
+# itself, and the Debian package (cpack -G DEB).
+target_compile_definitions(gantry_front PRIVATE GANTRY_BUILD_TYPE="${CMAKE_BUILD_TYPE}" GANTRY_TORCH_ROOT="${LibTorch_ROOT}"
+  GANTRY_TORCH_VERSION="${LibTorch_VERSION}" GANTRY_COMPILER="${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}")
+
+# A source file with the texts of cli/init/template, for `gantry init`.
+function(gantry_init_template output)
+  set(folder ${CMAKE_CURRENT_SOURCE_DIR}/cli/init/template)
+  file(GLOB names CONFIGURE_DEPENDS RELATIVE ${folder} ${folder}/*)
+  set(text "// Made by CMake of cli/init/template.\n#include \"gantry/cli/init_command.h\"\n\nnamespace gantry::cli {\n")
+  string(APPEND text "const std::vector<TemplateFile>& project_template() {\n  static const std::vector<TemplateFile> files = {\n")
+  foreach(name ${names})
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${folder}/${name})
+    file(READ ${folder}/${name} content)
+    string(APPEND text "      {\"${name}\", R\"gantry~(${content})gantry~\"},\n")
+  endforeach()
+  file(GENERATE OUTPUT ${output} CONTENT "${text}  };\n  return files;\n}\n}  // namespace gantry::cli\n")
+endfunction()
+
+gantry_init_template(${CMAKE_BINARY_DIR}/generated/init_template.cpp)
+target_sources(gantry_front PRIVATE ${CMAKE_BINARY_DIR}/generated/init_template.cpp)
+
 set(shared ${CMAKE_BINARY_DIR}/share)
 set(made "")
 function(gantry_output path)
@@ -35,6 +56,10 @@ endif()
 # LibTorch comes from outside: what is linked against it is looked up there, and gives no dependency.
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${LibTorch_ROOT}/lib ${CMAKE_BINARY_DIR}/lib)
+if(NCCL_LIBRARY)
+  get_filename_component(nccl_folder ${NCCL_LIBRARY} DIRECTORY)
+  list(APPEND CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${nccl_folder})
+endif()
 # The folder that Gantry was built with means nothing on another machine.
 set(CPACK_PRE_BUILD_SCRIPTS ${CMAKE_CURRENT_LIST_DIR}/package_rpath.cmake)
 include(CPack)

@@ -124,11 +124,12 @@ function(gantry_library)
   get_property(folders GLOBAL PROPERTY GANTRY_FOLDERS)
   add_library(gantry SHARED)
   add_library(gantry::gantry ALIAS gantry)
+  target_link_libraries(gantry PUBLIC gantry_plain)
   foreach(folder ${folders})
     target_sources(gantry PRIVATE $<TARGET_OBJECTS:${folder}>)
   endforeach()
-  target_link_libraries(gantry PUBLIC gantry_plain LibTorch::LibTorch fmt::fmt-header-only
-                        PRIVATE fmt::fmt yaml-cpp nlohmann_json::nlohmann_json Threads::Threads ${XXHASH_LIBRARY} ${CMAKE_DL_LIBS})
+  target_link_libraries(gantry PUBLIC LibTorch::LibTorch fmt::fmt-header-only PRIVATE fmt::fmt yaml-cpp ${text_libraries}
+                        Threads::Threads ${XXHASH_LIBRARY} ${CMAKE_DL_LIBS})
   if(GANTRY_WITH_MPI)
     target_link_libraries(gantry PRIVATE ${MPI_C_LIBRARIES})
   endif()
@@ -143,27 +144,12 @@ function(gantry_library)
   include(GantryInstall)
 endfunction()
 
-# A source file with the texts of cli/init/template, for `gantry init`.
-function(gantry_init_template output)
-  set(folder ${CMAKE_CURRENT_SOURCE_DIR}/cli/init/template)
-  file(GLOB names CONFIGURE_DEPENDS RELATIVE ${folder} ${folder}/*)
-  set(text "// Made by CMake of cli/init/template.\n#include \"gantry/cli/init_command.h\"\n\nnamespace gantry::cli {\n")
-  string(APPEND text "const std::vector<TemplateFile>& project_template() {\n  static const std::vector<TemplateFile> files = {\n")
-  foreach(name ${names})
-    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${folder}/${name})
-    file(READ ${folder}/${name} content)
-    string(APPEND text "      {\"${name}\", R\"gantry~(${content})gantry~\"},\n")
-  endforeach()
-  file(GENERATE OUTPUT ${output} CONTENT "${text}  };\n  return files;\n}\n}  // namespace gantry::cli\n")
-endfunction()
-
 # bin/gantry answers what needs no LibTorch and hands the rest to libexec/gantry/gantry-engine.
 function(gantry_programs)
   file(GLOB front CONFIGURE_DEPENDS cli/*.cpp cli/launch/*.cpp)
   file(GLOB engine CONFIGURE_DEPENDS cli/engine/*.cpp)
   if(front)
-    gantry_init_template(${CMAKE_BINARY_DIR}/generated/init_template.cpp)
-    add_executable(gantry_front ${front} ${CMAKE_BINARY_DIR}/generated/init_template.cpp $<TARGET_OBJECTS:gantry_core> $<TARGET_OBJECTS:gantry_schedule>
+    add_executable(gantry_front ${front} $<TARGET_OBJECTS:gantry_core> $<TARGET_OBJECTS:gantry_schedule>
                    $<TARGET_OBJECTS:gantry_text> $<TARGET_OBJECTS:gantry_format>)
     set_target_properties(gantry_front PROPERTIES OUTPUT_NAME gantry)
     set(backends "local (threads)")
@@ -175,9 +161,7 @@ function(gantry_programs)
     else()
       string(APPEND backends "; without nccl, whose headers were not there when it was built: ./dev setup --nccl brings them")
     endif()
-    target_compile_definitions(gantry_front PRIVATE GANTRY_BACKENDS="${backends}" GANTRY_BUILD_TYPE="${CMAKE_BUILD_TYPE}"
-      GANTRY_COMPILER="${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}" GANTRY_TORCH_VERSION="${LibTorch_VERSION}"
-      GANTRY_TORCH_ROOT="${LibTorch_ROOT}")
+    target_compile_definitions(gantry_front PRIVATE GANTRY_BACKENDS="${backends}")
     target_link_libraries(gantry_front PRIVATE fmt::fmt yaml-cpp CLI11::CLI11 ${text_libraries} ${XXHASH_LIBRARY}
                           Threads::Threads)
     install(TARGETS gantry_front RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

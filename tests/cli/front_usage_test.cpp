@@ -14,13 +14,12 @@ struct Misspelt {
 
 const Misspelt kMisspelt[] = {
     {"trian",
-     "gantry: 'trian' is no command; expected one of train, launch, forward, checkpoint, schedule, data, config, "
-     "doctor, "
-     "init, completion, manual; "
+     "gantry: 'trian' is no command; expected one of train, launch, forward, checkpoint, schedule, data, init, completion, manual, "
+     "config, doctor; "
      "did you mean 'train'?"},
     {"help trian",
      "gantry: 'trian' is no command; expected one of train, launch, forward, checkpoint, schedule, data, "
-     "config, doctor, init, completion, manual; did you mean 'train'?"},
+     "init, completion, manual, config, doctor; did you mean 'train'?"},
     {"checkpoint exprot a b",
      "gantry checkpoint: 'exprot' is no command; expected one of export, import, reshard, inspect, verify, diff; did "
      "you mean 'export'?"},
