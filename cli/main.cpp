@@ -9,6 +9,7 @@
 #include "gantry/cli/commands.h"
 #include "gantry/cli/config_command.h"
 #include "gantry/cli/data_command.h"
+#include "gantry/cli/doctor_command.h"
 #include "gantry/cli/engine_exec.h"
 #include "gantry/cli/output.h"
 #include "gantry/cli/schedule_command.h"
@@ -41,7 +42,7 @@ void add_commands(CLI::App& app, Arguments& arguments, char** argv) {
   cli::add_sets(*config, arguments.sets);
   config->add_flag("--json", arguments.json, "As JSON");
   config->callback([&arguments] { cli::show_config(arguments.config, arguments.sets, arguments.json); });
-  app.add_subcommand("doctor", "Show what this build and machine can do")->callback([] { cli::show_doctor(); });
+  cli::add_doctor_command(app);
 }
 
 void run(CLI::App& app, int argc, char** argv) {

@@ -3,6 +3,8 @@
 #include <cstdio>
 
 #include "gantry/comm/backends.h"
+#include "gantry/comm/recorder/flight_recorder.h"
+#include "gantry/comm/recording_backend.h"
 #include "gantry/core/error.h"
 
 namespace gantry {
@@ -10,15 +12,25 @@ namespace {
 
 thread_local World* inside_rank = nullptr;
 
-// A rank's body, within which a further launch is refused.
+// A rank's body, whose operations are recorded, and within which a further launch is refused.
 std::function<void(World&)> guarded(const std::function<void(World&)>& body) {
   return [&body](World& world) {
     struct Inside {
       explicit Inside(World& world) { inside_rank = &world; }
       ~Inside() { inside_rank = nullptr; }
-    } inside(world);
-    body(world);
+    };
+    run_recorded(world, [&](World& recorded) {
+      const Inside inside(recorded);
+      body(recorded);
+    });
   };
+}
+
+recorder::JobSettings recorder_settings(const Config& config, int ranks, bool mpi) {
+  return {.folder = config.output.empty() ? "gantry-recorder" : config.output + "/recorder",
+          .ranks = ranks,
+          .entries = config.comm.recorder,
+          .several_processes = mpi && ranks > 1};
 }
 
 }  // namespace
@@ -33,6 +45,7 @@ int launch(const Config& config, const std::function<void(World&)>& body) {
     const int ranks = mpi ? launched_ranks() : config.ranks();
     const Mesh mesh = Mesh::hybrid(ranks, config.parallel.pipeline, config.parallel.data, config.parallel.tensor,
                                    config.parallel.order);
+    const recorder::RecordedJob recorded(recorder_settings(config, ranks, mpi));
     return mpi ? launch_mpi(config, mesh, guarded(body)) : launch_local(config, mesh, guarded(body));
   } catch (...) {
     const Failure failure = describe_exception(std::current_exception());

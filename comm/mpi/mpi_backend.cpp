@@ -7,6 +7,7 @@
 
 #include "gantry/comm/mpi/mpi_environment.h"
 #include "gantry/comm/mpi/mpi_group.h"
+#include "gantry/comm/recorder/flight_recorder.h"
 
 namespace gantry {
 namespace {
@@ -57,6 +58,7 @@ void MpiBackend::end_job(int exit_code, const std::string& line) {
   // The first failure counts: this rank's only if none was known when it came.
   auto other = elsewhere();
   const bool mine = !other;
+  recorder::record_failure(mine ? exit_code : other->exit_code, mine ? line : other->cause);
   if (mine) {
     const std::string cause = engine_->failed() || size() == 1 ? line : engine_->describe_rank(rank()) + ": " + line;
     engine_->fail(exit_code, cause);
@@ -67,11 +69,13 @@ void MpiBackend::end_job(int exit_code, const std::string& line) {
     }
     if (!other || other->rank > rank()) {
       std::fprintf(stderr, "error: %s\n", cause.c_str());
+      recorder::print_recorder_hint();
       mpi_abort(exit_code);
     }
   }
   std::this_thread::sleep_for(kGrace);
   std::fprintf(stderr, "error: %s\n", other->cause.c_str());
+  recorder::print_recorder_hint();
   mpi_abort(other->exit_code);
 }
 

@@ -8,10 +8,14 @@
 #include <unistd.h>
 
 #include "gantry/comm/mpi/mpi_backend.h"
+#include "gantry/comm/recorder/flight_recorder.h"
 #include "gantry/core/error.h"
 
 namespace gantry {
 namespace {
+
+// Within which the other ranks write their flight records.
+constexpr std::chrono::milliseconds kOthersWrite{300};
 
 int ranks_on_host = 1;
 double finalize_seconds = 60;
@@ -109,7 +113,10 @@ Watchdog::Watchdog(double seconds, std::string line) {
   thread_ = std::thread([this, seconds, line = std::move(line)] {
     std::unique_lock lock(mutex_);
     if (changed_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return finished_; })) return;
+    recorder::record_failure(PeerError::kExitCode, line);
+    std::this_thread::sleep_for(kOthersWrite);
     std::fprintf(stderr, "error: %s\n", line.c_str());
+    recorder::print_recorder_hint();
     mpi_abort(PeerError::kExitCode);
   });
 }
