@@ -47,16 +47,18 @@ class Examiner {
 
   static int severity(const Awaited& awaited) {
     switch (awaited.cause) {
-      case Cause::kFailed:
+      case Cause::kStopped:
         return 0;
-      case Cause::kNoFile:
+      case Cause::kFailed:
         return 1;
-      case Cause::kEnded:
+      case Cause::kNoFile:
         return 2;
-      case Cause::kOutside:
+      case Cause::kEnded:
         return 3;
-      default:
+      case Cause::kOutside:
         return 4;
+      default:
+        return 5;
     }
   }
 
@@ -118,6 +120,9 @@ class Examiner {
     switch (link.awaited.cause) {
       case Cause::kNoFile:
         return "left no file: it was killed or stopped, or wrote elsewhere";
+      case Cause::kStopped:
+        return fmt::format("was stopped: its process did not run for {:.1f} s",
+                           static_cast<double>(record->stopped_until_ns - record->stopped_from_ns) * 1e-9);
       case Cause::kFailed:
         return "failed: " + record->error;
       case Cause::kEnded:
@@ -220,6 +225,8 @@ class Examiner {
 
   Finding finding_of(const Link& link) const {
     switch (link.awaited.cause) {
+      case Cause::kStopped:
+        return Finding::kStopped;
       case Cause::kFailed:
         return Finding::kRankFailed;
       case Cause::kNoFile:
@@ -279,9 +286,9 @@ class Examiner {
 }  // namespace
 
 const char* name_of(Finding finding) {
-  static constexpr const char* kNames[] = {"nothing", "calls_differ", "tensors_differ", "rank_failed",
-                                           "cycle",   "no_file",      "rank_ended",     "never_joined",
-                                           "no_send", "not_reached",  "not_finished"};
+  static constexpr const char* kNames[] = {"nothing",      "calls_differ", "tensors_differ", "stopped",
+                                           "rank_failed",  "cycle",        "no_file",        "rank_ended",
+                                           "never_joined", "no_send",      "not_reached",    "not_finished"};
   return kNames[static_cast<int>(finding)];
 }
 

@@ -12,6 +12,7 @@ enum class Finding {
   kNothing,        // nothing is stuck
   kCallsDiffer,    // members of a group made different calls, or in another order
   kTensorsDiffer,  // shapes, dtypes or reductions differ
+  kStopped,        // the process of the rank that is waited for did not run
   kRankFailed,     // a rank ended by an error of its own
   kCycle,          // ranks wait for each other
   kNoFile,         // the rank that is waited for left no file

@@ -27,6 +27,7 @@ namespace gantry::recorder {
 namespace {
 
 constexpr int kPollMilliseconds = 100;
+constexpr std::int64_t kStoodStill = 1'000'000'000;  // nanoseconds without a look
 constexpr std::chrono::seconds kMostWriting{5};
 constexpr const char* kNamelessJob = "job";  // its launcher gives it no name
 constexpr char kSignalled = 's', kJobChanged = 'j';
@@ -83,6 +84,7 @@ class Service {
     if (settings.entries == 0) return false;
     active_ = true;
     settings_ = settings;
+    looked_ns_ = 0;
     shown_folder_ = settings.folder;
     settings_.folder = std::filesystem::absolute(settings.folder).string();
     job_ = job_name(settings.several_processes);
@@ -117,6 +119,7 @@ class Service {
     {
       const std::lock_guard lock(mutex_);
       if (ranks_.empty()) return false;
+      note_stop();
       if (failure && !failed_) failed_ = true, reason_ = reason;
       ranks = ranks_;
       folder = settings_.folder;
@@ -206,6 +209,7 @@ class Service {
       }
       pollfd ready{pipe, POLLIN, 0};
       ::poll(&ready, 1, wait);
+      look();
       char bytes[64];
       bool signalled = false;
       for (ssize_t n = 0; (n = ::read(pipe, bytes, sizeof(bytes))) > 0;)
@@ -214,7 +218,21 @@ class Service {
         write(false, "SIGUSR2", /*ask_others=*/true);
       else if (was_requested())
         write(false, "a request of another rank", /*ask_others=*/false);
+      look();
     }
+  }
+
+  // The thread looks around every tenth of a second: where it has not, the process did not run. Nobody knows of threads
+  // that sleep for good, as in a job of one process.
+  void look() {
+    const std::lock_guard lock(mutex_);
+    note_stop();
+    looked_ns_ = settings_.several_processes ? monotonic_ns() : 0;
+  }
+  void note_stop() {  // under mutex_
+    const std::int64_t now = monotonic_ns();
+    if (looked_ns_ == 0 || now - looked_ns_ < kStoodStill) return;
+    for (const auto& rank : ranks_) rank->stood_still(looked_ns_, now);
   }
 
   // 0 where there is none.
@@ -252,7 +270,7 @@ class Service {
   JobSettings settings_;
   std::string shown_folder_;  // as the configuration has it
   std::string job_, request_;
-  std::int64_t request_seen_ = 0;
+  std::int64_t request_seen_ = 0, looked_ns_ = 0;
   std::vector<std::shared_ptr<RankRecorder>> ranks_;
   bool failed_ = false, hinted_ = false;
   std::string reason_, failure_of_writing_;

@@ -109,6 +109,12 @@ void RankRecorder::ended(const std::string& error) {
   ended_ns_ = now;
 }
 
+void RankRecorder::stood_still(std::int64_t from_ns, std::int64_t until_ns) {
+  const std::lock_guard lock(mutex_);
+  stopped_from_ns_ = from_ns;
+  stopped_until_ns_ = until_ns;
+}
+
 Operation RankRecorder::operation_of(const Entry& entry) const {
   return {entry.number,    entry.group,     entry.kind,
           entry.sequence,  entry.peer,      entry.tag,
@@ -130,6 +136,8 @@ RankRecord RankRecorder::snapshot() const {
     record.state = state_;
     record.error = error_;
     record.ended_ns = ended_ns_;
+    record.stopped_from_ns = stopped_from_ns_;
+    record.stopped_until_ns = stopped_until_ns_;
     record.written_ns = monotonic_ns();
   }
   record.written_utc_ns = utc_ns();

@@ -47,6 +47,8 @@ class RankRecorder {
   // The rank's program is over; `error` is empty where it ended well.
   void ended(const std::string& error);
 
+  void stood_still(std::int64_t from_ns, std::int64_t until_ns);
+
   // All there is, as of now.
   RankRecord snapshot() const;
 
@@ -87,7 +89,7 @@ class RankRecorder {
   std::unordered_map<MessageKey, std::int64_t, MessageHash> messages_;  // how many of each
   RankState state_ = RankState::kRunning;
   std::string error_;
-  std::int64_t ended_ns_ = 0;
+  std::int64_t ended_ns_ = 0, stopped_from_ns_ = 0, stopped_until_ns_ = 0;
 };
 
 std::int64_t monotonic_ns();

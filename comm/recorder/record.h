@@ -89,8 +89,10 @@ struct RankRecord {
   RankState state = RankState::kRunning;
   std::string error;          // why it failed
   std::int64_t ended_ns = 0;  // when the rank's program ended or failed; 0 before
-  bool failure = false;       // written because the job failed; otherwise somebody asked
-  std::string reason;         // the error, or who asked
+  // The last time that the process did not run for a second or more: stopped, or its host stood still. 0 for never.
+  std::int64_t stopped_from_ns = 0, stopped_until_ns = 0;
+  bool failure = false;  // written because the job failed; otherwise somebody asked
+  std::string reason;    // the error, or who asked
   std::int64_t written_ns = 0;
   std::int64_t written_utc_ns = 0;  // the same moment since 1970: brings the clocks of several hosts together
   std::uint64_t forgotten = 0;      // operations before the first that is listed

@@ -70,6 +70,8 @@ class Reader {
     record.state = name<RankState>(all, "state", 3);
     record.error = string(all, "error");
     record.ended_ns = count(all, "ended_ns");
+    record.stopped_from_ns = count(all, "stopped_from_ns");
+    record.stopped_until_ns = count(all, "stopped_until_ns");
     record.failure = flag(all, "failure");
     record.reason = string(all, "reason");
     record.written_ns = count(all, "written_ns");
@@ -243,9 +245,10 @@ std::string to_text(const RankRecord& record) {
              kFormat, kFormatVersion, quoted(who.job), who.rank, who.ranks, quoted(who.name), quoted(who.host)) +
          fmt::format("\"process\":{},\"backend\":{},\"timeout_seconds\":{},\n", who.process, quoted(who.backend),
                      who.timeout_seconds) +
-         fmt::format("\"state\":\"{}\",\"error\":{},\"ended_ns\":{},\"failure\":{},\"reason\":{},\n",
-                     name_of(record.state), quoted(record.error), record.ended_ns, record.failure,
-                     quoted(record.reason)) +
+         fmt::format("\"state\":\"{}\",\"error\":{},\"ended_ns\":{},\"stopped_from_ns\":{},\"stopped_until_ns\":{},\n",
+                     name_of(record.state), quoted(record.error), record.ended_ns, record.stopped_from_ns,
+                     record.stopped_until_ns) +
+         fmt::format("\"failure\":{},\"reason\":{},\n", record.failure, quoted(record.reason)) +
          fmt::format("\"clock\":\"CLOCK_MONOTONIC\",\"written_ns\":{},\"written_utc_ns\":{},\"forgotten\":{},\n",
                      record.written_ns, record.written_utc_ns, record.forgotten) +
          fmt::format("\"groups\":{},\n\"operations\":{}}}\n", list_of(record.groups), list_of(record.operations));

@@ -104,6 +104,10 @@ bool Waits::has_ended(const RankRecord& record) const {
   return record.state == RankState::kEnded && (!one_host_ || record.ended_ns <= horizon_ns_);
 }
 
+bool Waits::was_stopped(const RankRecord& record) const {
+  return one_host_ && record.stopped_from_ns <= horizon_ns_ && horizon_ns_ <= record.stopped_until_ns;
+}
+
 std::int64_t Waits::told_until(const RankRecord& record) const {
   if (has_ended(record) || failed_itself(record)) return record.ended_ns;
   return one_host_ ? std::min(horizon_ns_, record.written_ns) : record.written_ns;
@@ -112,6 +116,7 @@ std::int64_t Waits::told_until(const RankRecord& record) const {
 Cause Waits::cause_of(int rank) const {
   const RankRecord* known = record(rank);
   if (!known) return Cause::kNoFile;
+  if (was_stopped(*known)) return Cause::kStopped;
   if (failed_itself(*known)) return Cause::kFailed;
   if (has_ended(*known)) return Cause::kEnded;
   return blocked_of(rank) ? Cause::kElsewhere : Cause::kOutside;
@@ -128,13 +133,17 @@ void Waits::look_at(Blocked& blocked, int other) {
   const RankRecord* known = record(other);
   const int place = known ? place_of(*known, group_of(blocked.rank, mine)) : -1;
   if (place < 0) return blocked.awaited.push_back({other, cause_of(other), /*in_group=*/!known});
-  if (mine.kind == Kind::kMakeGroup || mine.sequence == Operation::kNotCounted) return;
+  if (mine.sequence == Operation::kNotCounted) return;
 
-  const bool message = is_message(mine.kind);
-  const Operation* theirs = find(*known, key_of(mine, place, message && mine.kind == Kind::kReceive, blocked.rank));
-  // A collective that is behind what the ring keeps was done there.
-  if (!theirs && !message && known->groups[place].collectives > mine.sequence) return;
-  if (!theirs || theirs->state == State::kRefused) return blocked.awaited.push_back({other, cause_of(other), true});
+  const bool message = is_message(mine.kind), joins = mine.kind == Kind::kMakeGroup;
+  const Operation* theirs =
+      find(*known, key_of(mine, place, message ? mine.kind == Kind::kReceive : joins, blocked.rank));
+  // What is not a message and behind what the ring keeps was done there.
+  if (!theirs && !message && (joins || known->groups[place].collectives > mine.sequence)) return;
+  const bool late = theirs && one_host_ && theirs->posted_ns > horizon_ns_;
+  if (!theirs || late || theirs->state == State::kRefused)
+    return blocked.awaited.push_back({other, cause_of(other), /*in_group=*/!joins});
+  if (joins) return;
   if (!mismatch_)
     if (const auto what = difference(mine, *theirs)) mismatch_ = {*what, blocked.rank, other, &mine, theirs};
   if (message || theirs->state == State::kPosted) blocked.awaited.push_back({other, Cause::kNotWaiting, true});

@@ -11,6 +11,7 @@ namespace gantry::recorder {
 
 // Why a rank that is waited for has not done its part.
 enum class Cause {
+  kStopped,    // its process did not run
   kFailed,     // its program ended by an error of its own
   kEnded,      // its program ended
   kNoFile,     // nothing is known of it
@@ -77,6 +78,7 @@ class Waits {
   std::optional<Mismatch::What> difference(const Operation& mine, const Operation& theirs) const;
   Cause cause_of(int rank) const;
   bool has_ended(const RankRecord& record) const;
+  bool was_stopped(const RankRecord& record) const;
   bool was_asked(const RankRecord& sender, const Operation& send) const;
 
   const JobRecords& job_;

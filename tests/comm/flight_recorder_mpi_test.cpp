@@ -15,6 +15,7 @@
 namespace gantry::testing {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -66,12 +67,12 @@ TEST(Job, DISABLED_OneRankIsStopped) {
     sum(mesh);
   });
 }
-TEST_F(FlightRecorderOverMpi, AStoppedRankLeavesNoFile) {
+// mpirun wakes it up to kill it: it may still write.
+TEST_F(FlightRecorderOverMpi, AStoppedRankIsTold) {
   const JobOutcome outcome = run_job(3, "OneRankIsStopped");
   EXPECT_EQ(outcome.exit_code, PeerError::kExitCode) << outcome.output;
-  EXPECT_THAT(doctor(),
-              HasSubstr("for rank 0 to join all_reduce 1 of group 'pp+dp+tp' (float32 [4]), which left no file: "
-                        "it was killed or stopped"));
+  EXPECT_THAT(doctor(), ContainsRegex("for rank 0 (.pp 0, dp 0, tp 0. )?to join all_reduce 1 of group 'pp.dp.tp' "
+                                      ".float32 .4.., which (left no file: it was killed|was stopped)"));
 }
 
 TEST(Job, DISABLED_RanksWaitForEachOther) {
@@ -103,7 +104,7 @@ TEST(Job, DISABLED_OneRankMakesNoGroup) {
   });
 }
 TEST_F(FlightRecorderOverMpi, ARankThatDoesNotMakeTheGroup) {
-  const JobOutcome outcome = run_job(3, "OneRankMakesNoGroup");
+  const JobOutcome outcome = run_job(2, "OneRankMakesNoGroup");
   EXPECT_EQ(outcome.exit_code, PeerError::kExitCode) << outcome.output;
   EXPECT_EQ(outcome.count("gantry doctor gantry-recorder"), 1) << outcome.output;
   EXPECT_THAT(doctor(), StartsWith("rank 0 (pp 0, dp 0, tp 0) has waited 1."));

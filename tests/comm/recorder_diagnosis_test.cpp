@@ -110,6 +110,19 @@ TEST(Diagnosis, ARankThatFailedIsToldWithItsError) {
   EXPECT_EQ(diagnosis.sentence, "rank 1 failed, and nobody waited for it: model: broken");
 }
 
+TEST(Diagnosis, ARankThatWasStoppedIsToldThoughItWentOnLater) {
+  HandMadeJob made(2);
+  made.call(0, Kind::kAllReduce, State::kWaiting);
+  made.fail();
+  made.rank(1).stopped_from_ns = 20 * HandMadeJob::kSecond;
+  made.rank(1).stopped_until_ns = 92 * HandMadeJob::kSecond;
+  const auto diagnosis = diagnose(made);
+  EXPECT_EQ(diagnosis.finding, Finding::kStopped);
+  EXPECT_THAT(diagnosis.sentence, HasSubstr("which was stopped: its process did not run for 72.0 s"));
+  made.rank(1).stopped_until_ns = 30 * HandMadeJob::kSecond;
+  EXPECT_EQ(diagnose(made).finding, Finding::kNotReached) << "it ran again long before";
+}
+
 TEST(Diagnosis, ARankWithoutAFileWasKilledOrStopped) {
   HandMadeJob made(4);
   made.call(0, Kind::kAllReduce, State::kWaiting);
@@ -301,6 +314,25 @@ TEST(Diagnosis, ACollectiveThatAMemberHasCalledAndDoesNotWaitFor) {
   const auto diagnosis = diagnose(made);
   EXPECT_EQ(diagnosis.finding, Finding::kNotFinished);
   EXPECT_THAT(diagnosis.sentence, HasSubstr("which has called it and is in no wait that would move it on"));
+}
+
+// A rank that comes to the operation only after the others gave up, and finds all there.
+TEST(Diagnosis, WhatWasCalledAfterTheFailureCameTooLate) {
+  HandMadeJob made(3);
+  const int pair = made.group(0, "pair", {0, 1});
+  made.call(0, Kind::kAllReduce, State::kWaiting);
+  made.call(2, Kind::kAllReduce, State::kWaiting);
+  made.fail();
+  made.call(1, Kind::kAllReduce).posted_ns = 91 * HandMadeJob::kSecond;
+  made.rank(1).operations.back().finished_ns = 92 * HandMadeJob::kSecond;
+  EXPECT_EQ(diagnose(made).finding, Finding::kNotReached);
+  made.rank(0).operations.clear();
+  made.make_group(0, pair, State::kWaiting);
+  made.fail();
+  made.rank(1).operations.clear();
+  made.make_group(1, made.group(1, "pair", {0, 1}), State::kDone).posted_ns = 91 * HandMadeJob::kSecond;
+  made.rank(1).operations.back().finished_ns = 92 * HandMadeJob::kSecond;
+  EXPECT_EQ(diagnose(made).finding, Finding::kNeverJoined);
 }
 
 // Files are written one after the other: what came after the first was written is not known of all ranks.
