@@ -10,6 +10,7 @@
 #include "gantry/cli/completion_command.h"
 #include "gantry/cli/config_command.h"
 #include "gantry/cli/data_command.h"
+#include "gantry/cli/doctor_command.h"
 #include "gantry/cli/engine_exec.h"
 #include "gantry/cli/init_command.h"
 #include "gantry/cli/launch/launch_command.h"
@@ -49,7 +50,7 @@ void add_commands(CLI::App& app, Arguments& arguments, char** argv) {
   cli::add_sets(*config, arguments.sets);
   config->add_flag("--json", arguments.json, "As JSON");
   config->callback([&arguments] { cli::show_config(arguments.config, arguments.sets, arguments.json); });
-  app.add_subcommand("doctor", "Show what this build and machine can do")->callback([] { cli::show_doctor(); });
+  cli::add_doctor_command(app);
 }
 
 int run(CLI::App& app, const Arguments& arguments, int argc, char** argv) {

@@ -150,7 +150,7 @@ function(gantry_programs)
   file(GLOB engine CONFIGURE_DEPENDS cli/engine/*.cpp)
   if(front)
     add_executable(gantry_front ${front} $<TARGET_OBJECTS:gantry_core> $<TARGET_OBJECTS:gantry_schedule>
-                   $<TARGET_OBJECTS:gantry_text> $<TARGET_OBJECTS:gantry_format>)
+                   $<TARGET_OBJECTS:gantry_text> $<TARGET_OBJECTS:gantry_format> $<TARGET_OBJECTS:gantry_recorder>)
     set_target_properties(gantry_front PROPERTIES OUTPUT_NAME gantry)
     set(backends "local (threads)")
     if(GANTRY_WITH_MPI)

@@ -6,6 +6,8 @@
 
 #include "gantry/comm/backends.h"
 #include "gantry/comm/foreign_launcher.h"
+#include "gantry/comm/recorder/flight_recorder.h"
+#include "gantry/comm/recording_backend.h"
 #include "gantry/core/error.h"
 
 namespace gantry {
@@ -13,14 +15,17 @@ namespace {
 
 thread_local World* inside_rank = nullptr;
 
-// A rank's body, within which a further launch is refused.
+// A rank's body, whose operations are recorded, and within which a further launch is refused.
 std::function<void(World&)> guarded(const std::function<void(World&)>& body) {
   return [&body](World& world) {
     struct Inside {
       explicit Inside(World& world) { inside_rank = &world; }
       ~Inside() { inside_rank = nullptr; }
-    } inside(world);
-    body(world);
+    };
+    run_recorded(world, [&](World& recorded) {
+      const Inside inside(recorded);
+      body(recorded);
+    });
   };
 }
 
@@ -28,6 +33,13 @@ std::function<void(World&)> guarded(const std::function<void(World&)>& body) {
 // FLAGS_minloglevel of its own, which is larger than LibTorch's of that name, is put in its place at load time, and
 // reaches into this flag: the process was aborted instead.
 void let_failed_checks_throw() { FLAGS_caffe2_use_fatal_for_enforce = false; }
+
+recorder::JobSettings recorder_settings(const Config& config, int ranks, bool mpi) {
+  return {.folder = config.output.empty() ? "gantry-recorder" : config.output + "/recorder",
+          .ranks = ranks,
+          .entries = config.comm.recorder,
+          .several_processes = mpi && ranks > 1};
+}
 
 }  // namespace
 
@@ -45,6 +57,7 @@ int launch(const Config& config, const std::function<void(World&)>& body) {
     const int ranks = mpi ? launched_ranks() : config.ranks();
     const Mesh mesh = Mesh::hybrid(ranks, config.parallel.pipeline, config.parallel.data, config.parallel.tensor,
                                    config.parallel.order);
+    const recorder::RecordedJob recorded(recorder_settings(config, ranks, mpi));
     std::function<void(World&)> run = guarded(body);
     if (backend == "nccl") run = [on_device = std::move(run)](World& host) { run_on_nccl(host, on_device); };
     return mpi ? launch_mpi(config, mesh, run) : launch_local(config, mesh, run);

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "gantry/checkpoint/format/files.h"
-#include "gantry/checkpoint/format/strict_json.h"
+#include "gantry/core/strict_json.h"
 #include "gantry/core/error.h"
 
 namespace gantry {

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "gantry/checkpoint/format/files.h"
-#include "gantry/checkpoint/format/strict_json.h"
+#include "gantry/core/strict_json.h"
 #include "gantry/core/error.h"
 
 namespace gantry {

@@ -6,7 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "gantry/checkpoint/format/stored_file.h"
-#include "gantry/checkpoint/format/strict_json.h"
+#include "gantry/core/strict_json.h"
 #include "gantry/core/error.h"
 
 namespace gantry {

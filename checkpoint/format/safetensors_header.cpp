@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "gantry/checkpoint/format/strict_json.h"
+#include "gantry/core/strict_json.h"
 #include "gantry/core/error.h"
 
 namespace gantry {

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <fmt/format.h>
 
-#include "gantry/checkpoint/format/strict_json.h"
+#include "gantry/core/strict_json.h"
 #include "gantry/cli/engine/stop_signals.h"
 #include "gantry/core/error.h"
 

@@ -7,6 +7,7 @@
 #include "gantry/comm/backends.h"
 #include "gantry/comm/local/crash_note.h"
 #include "gantry/comm/local/local_backend.h"
+#include "gantry/comm/recorder/flight_recorder.h"
 #include "gantry/core/error.h"
 
 namespace gantry {
@@ -66,7 +67,11 @@ int launch_local(const Config& config, const Mesh& mesh, const std::function<voi
       finish.rank_ended();
     });
   const bool all_ended = finish.wait_for(mesh.size(), job);
-  if (job.failed()) std::fprintf(stderr, "error: %s\n", job.cause().c_str());
+  if (job.failed()) {
+    recorder::record_failure(job.exit_code(), job.cause());
+    std::fprintf(stderr, "error: %s\n", job.cause().c_str());
+    recorder::print_recorder_hint();
+  }
   if (!all_ended) {
     std::fprintf(stderr, "error: a rank is stuck outside communication; the process ends without it\n");
     std::fflush(nullptr);

@@ -8,6 +8,7 @@
 
 #include "gantry/comm/mpi/mpi_environment.h"
 #include "gantry/comm/mpi/mpi_group.h"
+#include "gantry/comm/recorder/flight_recorder.h"
 
 namespace gantry {
 namespace {
@@ -62,6 +63,7 @@ void MpiBackend::end_job(int exit_code, const std::string& line) {
   // The first failure counts: this rank's only if none was known when it came.
   auto other = elsewhere();
   const bool mine = !other;
+  recorder::record_failure(mine ? exit_code : other->exit_code, mine ? line : other->cause);
   if (mine) {
     const std::string cause = engine_->failed() || size() == 1 ? line : engine_->describe_rank(rank()) + ": " + line;
     engine_->fail(exit_code, cause);
@@ -84,16 +86,23 @@ void MpiBackend::end_told(int rank, int exit_code, const std::string& cause) {
 
 void MpiBackend::end_lost(int rank, int exit_code, const std::string& cause) {
   engine_->hear({rank, exit_code, cause});
+  recorder::record_failure(exit_code, cause);
   // Rank 0 alone finds others lost. That rank 0 is lost every other rank finds; the lowest one is to say it.
   if (rank == 0 && this->rank() > 1)
     std::this_thread::sleep_for(kSecondVoice + kNextVoice * std::min(this->rank(), 10));
-  if (!printed_.exchange(true)) std::fprintf(stderr, "error: %s\n", cause.c_str());
+  print_once(cause);
   std::this_thread::sleep_for(kHearing);
   print_and_abort(exit_code, cause);
 }
 
+void MpiBackend::print_once(const std::string& line) {
+  if (printed_.exchange(true)) return;
+  std::fprintf(stderr, "error: %s\n", line.c_str());
+  recorder::print_recorder_hint();
+}
+
 void MpiBackend::print_and_abort(int exit_code, const std::string& line) {
-  if (!printed_.exchange(true)) std::fprintf(stderr, "error: %s\n", line.c_str());
+  print_once(line);
   mpi_abort(exit_code);
 }
 

@@ -50,6 +50,7 @@ class MpiBackend final : public Backend {
   [[noreturn]] void end_lost(int rank, int exit_code, const std::string& cause);
 
  private:
+  void print_once(const std::string& line);
   [[noreturn]] void print_and_abort(int exit_code, const std::string& line);
 
   std::shared_ptr<MpiEngine> engine_;

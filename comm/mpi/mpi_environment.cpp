@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "gantry/comm/mpi/mpi_backend.h"
+#include "gantry/comm/recorder/flight_recorder.h"
 #include "gantry/core/error.h"
 
 namespace gantry {
@@ -20,7 +21,7 @@ double finalize_seconds = 60;
 // then ends the others, since one has ended without MPI_Finalize.
 constexpr std::chrono::seconds kAbortGrace{3};
 // For the control plane to send its last frame.
-constexpr std::chrono::milliseconds kLastWords{100};
+constexpr std::chrono::milliseconds kLastWords{300};
 
 std::mutex listener_mutex;  // guards failure_listener and early_end_line
 std::function<void(int, const std::string&)> failure_listener;
@@ -59,7 +60,9 @@ void initialise() {
 
 // What runs after this may find the process half ended: no exceptions, no returning.
 [[noreturn]] void end_by_line(const std::string& line) {
+  recorder::record_failure(PeerError::kExitCode, line);
   std::fprintf(stderr, "error: %s\n", line.c_str());
+  recorder::print_recorder_hint();
   tell_failure(PeerError::kExitCode, line);
   std::this_thread::sleep_for(kLastWords);
   mpi_abort(PeerError::kExitCode);

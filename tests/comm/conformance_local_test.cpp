@@ -16,6 +16,7 @@ TEST(LocalBackend, ConformsAtEverySize) {
 std::pair<int, std::string> outcome(int ranks, double timeout, const std::function<void(World&, ProcessGroup&)>& body) {
   Config config = layout_config({.tensor = ranks});
   config.comm.timeout_seconds = timeout;
+  config.comm.recorder = 0;
   ::testing::internal::CaptureStderr();
   const int code = launch(config, [&](World& world) {
     ProcessGroupMesh mesh(world);

@@ -8,6 +8,7 @@
 #include "gantry/checkpoint/format/manifest.h"
 #include "gantry/checkpoint/format/model_files.h"
 #include "gantry/checkpoint/format/safetensors_header.h"
+#include "gantry/comm/recorder/diagnosis.h"
 #include "gantry/core/config.h"
 #include "gantry/core/error.h"
 #include "gantry/data/corpus/megatron.h"
@@ -98,8 +99,23 @@ bool yaml(std::string_view bytes) {
   });
 }
 
+// A file of a flight recorder, and what is said of a job that has no other.
+bool flight_record(std::string_view bytes) {
+  return accepts<InputError>([&] {
+    const recorder::RankRecord read = recorder::parse_record(bytes, "rank-00000.json");
+    const std::string text = recorder::to_text(read);
+    require(recorder::to_text(recorder::parse_record(text, "again")) == text, "a record that reads back as another");
+    const recorder::JobRecords job{.ranks = read.identity.ranks, .records = {{read.identity.rank, read}}};
+    const recorder::Diagnosis diagnosis = recorder::diagnose(job, 5);
+    require(!diagnosis.sentence.empty(), "nothing to say");
+    for (const char c : diagnosis.sentence)
+      require(static_cast<unsigned char>(c) >= 32 && c != 127, "a control character");
+  });
+}
+
 constexpr Target kTargets[] = {{"safetensors", safetensors}, {"manifest", manifest},  {"model_index", model_index},
-                               {"tokenizer", tokenizer},     {"idx", megatron_index}, {"yaml", yaml}};
+                               {"tokenizer", tokenizer},     {"idx", megatron_index}, {"yaml", yaml},
+                               {"recorder", flight_record}};
 
 }  // namespace
 

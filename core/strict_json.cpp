@@ -1,4 +1,4 @@
-#include "gantry/checkpoint/format/strict_json.h"
+#include "gantry/core/strict_json.h"
 
 #include <algorithm>
 #include <fmt/format.h>

@@ -1,0 +1,108 @@
+// What a flight recorder knows of one rank: its groups, its last operations and how it stands. Plain values, shared by
+// those who record, write, read and diagnose; free of LibTorch.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace gantry::recorder {
+
+// kMakeGroup is the joining of a group, which is an operation of all its members too.
+enum class Kind : std::uint8_t {
+  kMakeGroup,
+  kAllReduce,
+  kAllGather,
+  kReduceScatter,
+  kBroadcast,
+  kAllToAll,
+  kBarrier,
+  kSend,
+  kReceive
+};
+const char* name_of(Kind kind);  // "all_reduce"
+bool is_message(Kind kind);      // of two ranks
+
+// kPosted: under way, nobody waits for it. kWaiting: the rank is blocked in it. kFailed: a wait for it threw. kRefused:
+// the call itself threw, so nothing was ever under way.
+enum class State : std::uint8_t { kPosted, kWaiting, kDone, kFailed, kRefused };
+const char* name_of(State state);
+
+// The fields of gantry::Tag.
+struct MessageTag {
+  enum class Kind : std::uint8_t { kUser, kForward, kBackward, kMetadata };
+  Kind kind = Kind::kUser;
+  int stage = 0;
+  int microbatch = 0;
+  int entry = 0;
+  bool operator==(const MessageTag&) const = default;
+};
+const char* name_of(MessageTag::Kind kind);   // "forward"
+std::string describe(const MessageTag& tag);  // "forward of stage 1, microbatch 3, entry 0"
+
+struct Operation {
+  static constexpr std::int64_t kNotCounted = -1;
+
+  std::uint64_t number = 0;  // among all operations of the rank, from 0
+  int group = 0;             // place in RankRecord::groups
+  Kind kind = Kind::kBarrier;
+  // Of a collective: its number in the group, from 0. Of a message: its number among those with this tag to (or from)
+  // this peer; kNotCounted where a rank has used more different tags than are counted.
+  std::int64_t sequence = 0;
+  int peer = -1;                    // world rank: the other side of a message, a broadcast's root; -1 for none
+  MessageTag tag;                   // of messages
+  std::string reduction;            // "sum", "max", "min"; "" for none
+  std::string dtype;                // "float32"; "" for no tensor, or an absent one
+  std::vector<std::int64_t> shape;  // of the whole tensor, where a collective gathers or scatters one
+  State state = State::kPosted;
+  std::int64_t posted_ns = 0;
+  std::int64_t finished_ns = 0;  // done, failed or refused; 0 before
+};
+
+// A group that this rank has begun to make.
+struct Group {
+  std::string label;
+  std::vector<int> ranks;        // world ranks, ascending
+  int instance = 0;              // among the rank's groups of these ranks, from 0: names the group on all members
+  bool made = false;             // the rank has come out of making it
+  std::int64_t collectives = 0;  // that the rank has called
+};
+
+enum class RankState : std::uint8_t { kRunning, kEnded, kFailed };
+const char* name_of(RankState state);
+
+// Who a rank is.
+struct Identity {
+  std::string job;  // the same for all ranks of one job, another for the next job
+  int rank = 0;
+  int ranks = 1;
+  std::string name;  // "rank 3 (pp 1, dp 0, tp 1)"
+  std::string host;
+  int process = 0;
+  std::string backend;
+  double timeout_seconds = 0;
+};
+
+// All times are nanoseconds of CLOCK_MONOTONIC (since the host's start): the same clock for every process of a host.
+struct RankRecord {
+  Identity identity;
+  RankState state = RankState::kRunning;
+  std::string error;          // why it failed
+  std::int64_t ended_ns = 0;  // when the rank's program ended or failed; 0 before
+  // The last time that the process did not run for a second or more: stopped, or its host stood still. 0 for never.
+  std::int64_t stopped_from_ns = 0, stopped_until_ns = 0;
+  bool failure = false;  // written because the job failed; otherwise somebody asked
+  std::string reason;    // the error, or who asked
+  std::int64_t written_ns = 0;
+  std::int64_t written_utc_ns = 0;  // the same moment since 1970: brings the clocks of several hosts together
+  std::uint64_t forgotten = 0;      // operations before the first that is listed
+  std::vector<Group> groups;
+  std::vector<Operation> operations;  // by number
+};
+
+// "float32 [4, 2]", "nothing" for an absent or no tensor.
+std::string describe_tensor(const Operation& operation);
+// "all_reduce 17 of group 'tp'", "forward of stage 0, microbatch 3, entry 0".
+std::string describe(const Operation& operation, const Group& group);
+
+}  // namespace gantry::recorder

@@ -1,0 +1,34 @@
+// A backend whose groups note every operation in the rank's flight recorder. It hands everything on to the backend that
+// it wraps, name and failures included.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "gantry/comm/recorder/rank_recorder.h"
+#include "gantry/comm/world.h"
+
+namespace gantry {
+
+class RecordingBackend final : public Backend {
+ public:
+  // `inner` is not owned.
+  RecordingBackend(Backend& inner, std::shared_ptr<recorder::RankRecorder> recorder)
+      : inner_(inner), recorder_(std::move(recorder)) {}
+
+  const char* name() const override { return inner_.name(); }
+  int rank() const override { return inner_.rank(); }
+  int size() const override { return inner_.size(); }
+  std::unique_ptr<ProcessGroup> make_group(const std::string& label, const std::vector<int>& ranks) override;
+  void abort(const std::string& reason) override { inner_.abort(reason); }
+
+ private:
+  Backend& inner_;
+  std::shared_ptr<recorder::RankRecorder> recorder_;
+};
+
+// Runs the body of a rank with a world over such a backend, and notes how it ends; with `world` itself where the job is
+// not recorded.
+void run_recorded(World& world, const std::function<void(World&)>& body);
+
+}  // namespace gantry

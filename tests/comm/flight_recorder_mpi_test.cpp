@@ -1,0 +1,152 @@
+// ranks: 1
+// Jobs over MPI that get stuck, and what `gantry doctor` says of the files that their ranks leave.
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <thread>
+#include <unistd.h>
+
+#include "gantry/core/error.h"
+#include "mpi_job.h"
+#include "program.h"
+
+namespace gantry::testing {
+namespace {
+
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// Jobs run in a folder of the test's own, where their ranks leave gantry-recorder.
+class FlightRecorderOverMpi : public ::testing::Test {
+ protected:
+  FlightRecorderOverMpi() : before_(std::filesystem::current_path()) { std::filesystem::current_path(scratch_.path()); }
+  ~FlightRecorderOverMpi() override { std::filesystem::current_path(before_); }
+
+  std::string doctor(const std::string& flags = "") const {
+    const Outcome run = run_program(gantry_program() + " doctor " + (scratch_ / "gantry-recorder") + " " + flags);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return run.out;
+  }
+
+  const ScratchFolder scratch_;
+  const std::filesystem::path before_;
+};
+
+void sum(ProcessGroupMesh& mesh, std::int64_t elements = 4) {
+  torch::Tensor tensor = torch::ones({elements});
+  mesh.world_group().all_reduce(tensor).wait();
+}
+
+TEST(Job, DISABLED_OneRankIsLate) {
+  run_job_rank({.timeout_seconds = 1}, [](World& world, ProcessGroupMesh& mesh) {
+    sum(mesh);
+    if (world.rank() == 2) std::this_thread::sleep_for(std::chrono::seconds(40));
+    sum(mesh);
+  });
+}
+// The late rank sleeps: a thread of its own writes its file.
+TEST_F(FlightRecorderOverMpi, ALateRankIsNamedWithWhatItDidLast) {
+  const JobOutcome outcome = run_job(3, "OneRankIsLate");
+  EXPECT_EQ(outcome.exit_code, PeerError::kExitCode) << outcome.output;
+  EXPECT_EQ(outcome.count("flight recorder: `gantry doctor gantry-recorder` says who waited for whom"), 1)
+      << outcome.output;
+  const std::string said = doctor();
+  EXPECT_THAT(said,
+              HasSubstr("for rank 2 (pp 0, dp 0, tp 2) to join all_reduce 1 of group 'pp+dp+tp' (float32 [4]), which "
+                        "is outside communication; its last call, all_reduce 0 of group 'pp+dp+tp'"));
+  EXPECT_THAT(said, HasSubstr("\nrank 2 (pp 0, dp 0, tp 2): running, "));
+}
+
+TEST(Job, DISABLED_OneRankIsStopped) {
+  run_job_rank({.timeout_seconds = 1}, [](World& world, ProcessGroupMesh& mesh) {
+    sum(mesh);
+    if (world.rank() == 0) ::raise(SIGSTOP);
+    sum(mesh);
+  });
+}
+// mpirun wakes it up to kill it: it may still write.
+TEST_F(FlightRecorderOverMpi, AStoppedRankIsTold) {
+  const JobOutcome outcome = run_job(3, "OneRankIsStopped");
+  EXPECT_EQ(outcome.exit_code, PeerError::kExitCode) << outcome.output;
+  EXPECT_THAT(doctor(), ContainsRegex("for rank 0 (.pp 0, dp 0, tp 0. )?to join all_reduce 1 of group 'pp.dp.tp' "
+                                      ".float32 .4.., which (left no file: it was killed|was stopped)"));
+}
+
+TEST(Job, DISABLED_RanksWaitForEachOther) {
+  run_job_rank({.timeout_seconds = 1}, [](World& world, ProcessGroupMesh& mesh) {
+    mesh.world_group().recv({{4}}, 1 - world.rank(), {Tag::Kind::kForward, world.rank(), 0, 0}).wait();
+  });
+}
+TEST_F(FlightRecorderOverMpi, ACycle) {
+  const JobOutcome outcome = run_job(2, "RanksWaitForEachOther");
+  EXPECT_EQ(outcome.exit_code, PeerError::kExitCode) << outcome.output;
+  EXPECT_THAT(doctor(), StartsWith("2 ranks wait for each other in a cycle: "));
+}
+
+TEST(Job, DISABLED_ShapesDiffer) {
+  run_job_rank({.timeout_seconds = 20}, [](World& world, ProcessGroupMesh& mesh) { sum(mesh, 4 + world.rank()); });
+}
+TEST_F(FlightRecorderOverMpi, ShapesThatDiffer) {
+  const JobOutcome outcome = run_job(2, "ShapesDiffer");
+  EXPECT_EQ(outcome.exit_code, PeerError::kExitCode) << outcome.output;
+  const std::string said = doctor();
+  EXPECT_THAT(said, HasSubstr("all_reduce of float32 [4] (sum)"));
+  EXPECT_THAT(said, HasSubstr("all_reduce of float32 [5] (sum)"));
+}
+
+TEST(Job, DISABLED_OneRankMakesNoGroup) {
+  run_job_rank({.timeout_seconds = 1}, [](World& world, ProcessGroupMesh&) {
+    if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(40));
+    const auto group = world.backend().make_group("shared", {0, 1});
+  });
+}
+TEST_F(FlightRecorderOverMpi, ARankThatDoesNotMakeTheGroup) {
+  const JobOutcome outcome = run_job(2, "OneRankMakesNoGroup");
+  EXPECT_EQ(outcome.exit_code, PeerError::kExitCode) << outcome.output;
+  EXPECT_EQ(outcome.count("gantry doctor gantry-recorder"), 1) << outcome.output;
+  EXPECT_THAT(doctor(), StartsWith("rank 0 (pp 0, dp 0, tp 0) has waited 1."));
+  EXPECT_THAT(doctor(),
+              HasSubstr("for rank 1 (pp 0, dp 0, tp 1) to join group 'shared' of the ranks 0, 1, which is outside "
+                        "communication"));
+}
+
+TEST(Job, DISABLED_OneRankEndsEarly) {
+  run_job_rank({.timeout_seconds = 1}, [](World& world, ProcessGroupMesh& mesh) {
+    if (world.rank() == 0) sum(mesh);
+  });
+}
+// Its program waits in MPI_Finalize for the others, and still writes.
+TEST_F(FlightRecorderOverMpi, ARankThatHasEnded) {
+  const JobOutcome outcome = run_job(2, "OneRankEndsEarly");
+  EXPECT_EQ(outcome.exit_code, PeerError::kExitCode) << outcome.output;
+  EXPECT_THAT(doctor(),
+              HasSubstr("for rank 1 (pp 0, dp 0, tp 1) to join all_reduce 0 of group 'pp+dp+tp' (float32 [4]), "
+                        "which has ended"));
+}
+
+// One rank is signalled while it waits; the others see its request and write too.
+TEST(Job, DISABLED_OneRankIsSignalled) {
+  run_job_rank({.timeout_seconds = 30}, [](World& world, ProcessGroupMesh& mesh) {
+    sum(mesh);
+    if (world.rank() == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      ::kill(::getpid(), SIGUSR2);
+      for (int i = 0; i < 2000 && !std::filesystem::exists("gantry-recorder/rank-00000.json"); ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    sum(mesh);
+  });
+}
+TEST_F(FlightRecorderOverMpi, ASignalToOneRankMakesAllWriteWhileTheJobGoesOn) {
+  const JobOutcome outcome = run_job(2, "OneRankIsSignalled");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  EXPECT_EQ(outcome.output.find("flight recorder"), std::string::npos) << outcome.output;
+  EXPECT_THAT(doctor("--stuck-after 0.1"), HasSubstr("rank 0 (pp 0, dp 0, tp 0) has waited"));
+  EXPECT_THAT(doctor("--stuck-after 20"), StartsWith("nothing is stuck: the longest wait is that of rank 0"));
+}
+
+}  // namespace
+}  // namespace gantry::testing
