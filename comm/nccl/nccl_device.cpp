@@ -48,14 +48,14 @@ int choose_device_index(const DeviceQuestion& question) {
                                        question.devices, question.devices == 1 ? "" : "s");
   if (question.threads)
     throw ResourceError({"comm.backend", what, "a device a rank where ranks are threads",
-                         fmt::format("use at most {} ranks, or start them by mpirun", question.devices)});
+                         fmt::format("use at most {} of them, or start them by mpirun", question.devices)});
   if (question.nccl_version < kFirstVersionThatShares || !question.sharing_asked)
     throw ResourceError(
         {"comm.backend",
          fmt::format("{}, NCCL {}.{}, {} {}", what, question.nccl_version / 10000, question.nccl_version / 100 % 100,
                      kSharingVariable, question.sharing_asked ? "1" : "not 1"),
          fmt::format("a device a rank, or NCCL 2.30 or newer and {}=1", kSharingVariable),
-         fmt::format("use at most {} ranks a host", question.devices)});
+         fmt::format("use at most {} of them", question.devices)});
   return question.place % question.devices;
 }
 

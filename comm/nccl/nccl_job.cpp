@@ -103,7 +103,12 @@ void NcclJob::watch() {
       remember(error.what());
     }
     aborted = failed();
-    look_at_communicators();
+    try {
+      look_at_communicators();
+    } catch (const std::exception& error) {  // a device that is broken answers no question
+      const std::string said = error.what();
+      fail(describe_self() + ": nccl: " + said.substr(0, said.find('\n')));
+    }
   }
 }
 

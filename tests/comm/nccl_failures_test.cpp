@@ -86,8 +86,9 @@ TEST_F(NcclFailures, ARankThatThrowsEndsTheOthersWithItsCause) {
 }
 
 TEST_F(NcclFailures, AnAbortEndsEveryMembersPendingAndLaterOperations) {
-  std::atomic<int> ended{0};
+  std::atomic<int> ready{0}, ended{0};
   const auto [code, printed] = outcome_on_fake(3, 30, [&](World& world, ProcessGroup& group) {
+    for (++ready; ready < 3;) std::this_thread::yield();  // all have made the group
     if (world.rank() == 1) {
       group.abort("enough");
     } else {
@@ -143,11 +144,10 @@ TEST(NcclChoice, ABuildWithoutItSaysHowToGetIt) {
   } catch (const ConfigError& error) {
     said = error.what();
   }
-  EXPECT_EQ(said,
-            built
-                ? ""
-                : "comm.backend: 'nccl' is not in this build; one of those that `gantry doctor` lists; run ./dev setup "
-                  "--nccl and build again, or use auto");
+  EXPECT_EQ(said, built ? ""
+                        : "comm.backend: 'nccl' is not in this build; expected one of those that `gantry doctor` "
+                          "lists; run ./dev setup "
+                          "--nccl and build again, or use auto");
 }
 
 std::string refusal(const DeviceQuestion& question) {
@@ -173,7 +173,7 @@ TEST(NcclDevices, SharingIsRefusedWhereItCantWork) {
   const DeviceQuestion unasked{.devices = 1, .sharers = 2, .place = 1, .nccl_version = 23203};
   EXPECT_EQ(refusal(unasked),
             "comm.backend: nccl, 2 ranks on this host and 1 CUDA device, NCCL 2.32, NCCL_MULTI_RANK_GPU_ENABLE not 1; "
-            "a device a rank, or NCCL 2.30 or newer and NCCL_MULTI_RANK_GPU_ENABLE=1; use at most 1 ranks a host");
+            "expected a device a rank, or NCCL 2.30 or newer and NCCL_MULTI_RANK_GPU_ENABLE=1; use at most 1 of them");
   EXPECT_EQ(choose_device_index({.devices = 2, .sharers = 5, .place = 3, .nccl_version = 23000, .sharing_asked = true}),
             1);
 }
