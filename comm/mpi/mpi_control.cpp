@@ -57,11 +57,16 @@ MpiControl::MpiControl(const CommConfig& config, MpiBackend& backend, std::funct
   } else {
     plane_ = ControlPlane::join(options, events, broadcast({}));
   }
+  set_early_end_line(describe_rank(backend.rank()) +
+                     ": the program ended within its rank's work; expected the body of launch to return");
   set_failure_listener(
       [plane = plane_.get()](int exit_code, const std::string& cause) { plane->tell(exit_code, cause); });
 }
 
-MpiControl::~MpiControl() { set_failure_listener({}); }
+MpiControl::~MpiControl() {
+  set_early_end_line("");
+  set_failure_listener({});
+}
 
 std::unique_ptr<MpiControl> start_mpi_control(const CommConfig& config, MpiBackend& backend,
                                               std::function<std::string(int)> describe_rank) {

@@ -22,8 +22,14 @@ constexpr std::chrono::seconds kAbortGrace{3};
 // For the control plane to send its last frame.
 constexpr std::chrono::milliseconds kLastWords{100};
 
-std::mutex listener_mutex;  // guards failure_listener
+std::mutex listener_mutex;  // guards failure_listener and early_end_line
 std::function<void(int, const std::string&)> failure_listener;
+std::string early_end_line;
+
+std::string current_early_end_line() {
+  const std::lock_guard lock(listener_mutex);
+  return early_end_line;
+}
 
 int count_ranks_on_host() {
   MPI_Comm host = MPI_COMM_NULL;
@@ -49,6 +55,14 @@ void initialise() {
                          "use an MPI built with thread support"});
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   ranks_on_host = count_ranks_on_host();
+}
+
+// What runs after this may find the process half ended: no exceptions, no returning.
+[[noreturn]] void end_by_line(const std::string& line) {
+  std::fprintf(stderr, "error: %s\n", line.c_str());
+  tell_failure(PeerError::kExitCode, line);
+  std::this_thread::sleep_for(kLastWords);
+  mpi_abort(PeerError::kExitCode);
 }
 
 }  // namespace
@@ -109,6 +123,11 @@ void tell_failure(int exit_code, const std::string& cause) {
   if (failure_listener) failure_listener(exit_code, cause);
 }
 
+void set_early_end_line(std::string line) {
+  const std::lock_guard lock(listener_mutex);
+  early_end_line = std::move(line);
+}
+
 void mpi_abort(int exit_code) {
   std::thread([exit_code] {
     std::this_thread::sleep_for(kAbortGrace);
@@ -122,6 +141,7 @@ void mpi_abort(int exit_code) {
 
 void mpi_finalize() {
   if (!mpi_is_running()) return;
+  if (const std::string line = current_early_end_line(); !line.empty()) end_by_line(line);
   const Watchdog watchdog(finalize_seconds, fmt::format("mpi: MPI_Finalize waited {} s for other ranks; expected all "
                                                         "ranks to end; see what the slowest one does",
                                                         finalize_seconds));
@@ -132,10 +152,7 @@ Watchdog::Watchdog(double seconds, std::string line) {
   thread_ = std::thread([this, seconds, line = std::move(line)] {
     std::unique_lock lock(mutex_);
     if (changed_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return finished_; })) return;
-    std::fprintf(stderr, "error: %s\n", line.c_str());
-    tell_failure(PeerError::kExitCode, line);
-    std::this_thread::sleep_for(kLastWords);
-    mpi_abort(PeerError::kExitCode);
+    end_by_line(line);
   });
 }
 

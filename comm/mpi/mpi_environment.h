@@ -22,6 +22,10 @@ bool mpi_is_running();  // initialised and not finalised
 void set_failure_listener(std::function<void(int exit_code, const std::string& cause)> listener);
 void tell_failure(int exit_code, const std::string& cause);
 
+// While `line` is not empty, a process that ends by itself (std::exit within a rank's body) prints it, tells it and
+// ends the job with exit code 7: the others would wait for it.
+void set_early_end_line(std::string line);
+
 // MPI's collective set-up calls can't be given a deadline. While this lives, a thread of its own waits for it; if it is
 // still there after `seconds`, it prints "error: <line>" and ends the job.
 class Watchdog {

@@ -2,6 +2,7 @@
 // Ranks of an MPI job that are stopped by signals: each test starts a job of its own by mpirun, whose ranks are this
 // program again. Waits of communication last longer than the jobs, so whatever ends them is the control plane.
 #include <chrono>
+#include <cstdlib>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <thread>
@@ -125,6 +126,22 @@ TEST(EarlyEnd, OfARankIsFoundAndNamed) {
   const JobOutcome outcome = run_job(3, "EndsAtOnceWithoutAWord");
   EXPECT_NE(outcome.exit_code, 0) << outcome.output;
   EXPECT_EQ(outcome.count("error: rank 2 (pp 0, dp 0, tp 2): its connection closed"), 1) << outcome.output;
+  EXPECT_LT(outcome.seconds, 15);
+}
+
+TEST(Job, DISABLED_ExitsInItsBody) {
+  run_job_rank(signs_of_life(), [](World& world, ProcessGroupMesh& mesh) {
+    wait_for_all(mesh);
+    if (world.rank() == 2) std::exit(0);
+    wait_for_all(mesh);
+  });
+}
+TEST(EarlyEnd, ByExitIsFoundToo) {
+  const JobOutcome outcome = run_job(3, "ExitsInItsBody");
+  EXPECT_EQ(outcome.exit_code, PeerError::kExitCode) << outcome.output;
+  EXPECT_EQ(outcome.count("error: rank 2 (pp 0, dp 0, tp 2): the program ended within its rank's work"), 1)
+      << outcome.output;
+  EXPECT_EQ(outcome.count("error: "), 1) << outcome.output;
   EXPECT_LT(outcome.seconds, 15);
 }
 
