@@ -110,15 +110,15 @@ Verdict judge(const JobEnd& end) {
   const auto& ranks = end.ranks;
   if (std::any_of(ranks.begin(), ranks.end(), [](const RankEnd& rank) { return rank.kind == Kind::kNever; }))
     return never_began(end);
-  if (end.aborted_by >= 0 && end.mpirun_code > 0) {
-    const std::string line = fmt::format("rank {} ended the job with exit code {}", end.aborted_by, end.mpirun_code);
-    return {end.mpirun_code, line, line, false};
-  }
   if (const auto* deserter = first_deserter(ranks)) {
     const std::string line =
         fmt::format("rank {}{} ended with exit code {} while others were still running", deserter->rank,
                     deserter->host.empty() ? "" : " on " + deserter->host, deserter->number);
     return {PeerError::kExitCode, line, line, false};
+  }
+  if (end.aborted_by >= 0 && end.mpirun_code > 0) {
+    const std::string line = fmt::format("rank {} ended the job with exit code {}", end.aborted_by, end.mpirun_code);
+    return {end.mpirun_code, line, line, false};
   }
   const auto stopped = std::find_if(ranks.begin(), ranks.end(), [](const RankEnd& rank) { return rank.number != 0; });
   if (stopped != ranks.end() && stopped->number == kStoppedOnRequest) return {kStoppedOnRequest, "", "", false};

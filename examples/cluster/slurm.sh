@@ -13,15 +13,13 @@ set -uo pipefail
 config=${1:?usage: sbatch slurm.sh CONFIG.yaml}
 gantry=${GANTRY:-gantry}
 
+asked=0
+trap 'asked=1; kill -USR1 $(jobs -p)' USR1 TERM
 # mpirun takes the allocation's hosts by itself. `exec` would lose the requeue; the signal is handed on instead.
 "$gantry" launch -n "$SLURM_NTASKS" --restarts 3 --log-dir "logs/$SLURM_JOB_ID" -- \
   "$gantry" train "$config" --set checkpoint.resume=auto &
 launch=$!
-trap 'kill -USR1 "$launch"' USR1 TERM
-code=0
-while kill -0 "$launch" 2>/dev/null; do
-  wait "$launch"
-  code=$?
-done
+# A signal breaks the wait off.
+while code=0; wait "$launch" || code=$?; [ "$asked" = 1 ]; do asked=0; done
 if [ "$code" = 75 ]; then scontrol requeue "$SLURM_JOB_ID"; fi
 exit "$code"
