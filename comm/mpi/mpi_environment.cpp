@@ -20,7 +20,7 @@ double finalize_seconds = 60;
 // After this the process ends without MPI_Abort, which another thread that is blocked in MPI may hold up. The launcher
 // then ends the others, since one has ended without MPI_Finalize.
 constexpr std::chrono::seconds kAbortGrace{3};
-// For the control plane to send its last frame.
+// For the control plane to send its last frame, and the other ranks to write their flight records.
 constexpr std::chrono::milliseconds kLastWords{300};
 
 std::mutex listener_mutex;  // guards failure_listener and early_end_line
