@@ -14,7 +14,9 @@ struct Misspelt {
 
 const Misspelt kMisspelt[] = {
     {"trian",
-     "gantry: 'trian' is no command; expected one of train, launch, forward, checkpoint, schedule, data, init, completion, manual, "
+     "gantry: 'trian' is no command; expected one of train, launch, forward, checkpoint, schedule, data, init, "
+     "completion, "
+     "manual, "
      "config, doctor; "
      "did you mean 'train'?"},
     {"help trian",
