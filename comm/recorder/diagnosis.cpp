@@ -63,9 +63,12 @@ class Examiner {
   }
 
   bool is_stuck(const Chain& chain) const {
-    const bool failed =
-        std::any_of(job_.records.begin(), job_.records.end(), [](const auto& one) { return one.second.failure; });
-    return failed || chain.back().awaited.cause == Cause::kEnded || chain.front().blocked->seconds >= stuck_after_;
+    return job_failed() || chain.back().awaited.cause == Cause::kEnded ||
+           chain.front().blocked->seconds >= stuck_after_;
+  }
+
+  bool job_failed() const {
+    return std::any_of(job_.records.begin(), job_.records.end(), [](const auto& one) { return one.second.failure; });
   }
 
   // --- In words ---
@@ -274,7 +277,9 @@ class Examiner {
       if (operation.kind == Kind::kSend) peers.insert(operation.peer);
     std::vector<const Operation*> all;
     for (const int peer : peers)
-      for (const auto* send : waits_.unasked(record.identity.rank, peer)) all.push_back(send);
+      for (const auto* send : waits_.unasked(record.identity.rank, peer))
+        if (job_failed() || static_cast<double>(record.written_ns - send->posted_ns) * 1e-9 >= stuck_after_)
+          all.push_back(send);
     return all;
   }
 

@@ -51,7 +51,8 @@ TEST(Service, SignalsWriteWholeFilesWhileRanksWrite) {
   for (int i = 0; i < 10; ++i) {
     const std::int64_t before = written(scratch, 1);
     ::kill(::getpid(), SIGUSR2);
-    ASSERT_TRUE(wait_until([&] { return written(scratch, 1) > before; }));
+    ASSERT_TRUE(wait_until([&] { return written(scratch, 1) > before; }))
+        << i << " " << before << " " << written(scratch, 1);
   }
   stop = true;
   for (auto& rank : ranks) rank.join();
