@@ -24,7 +24,6 @@ using namespace gantry;
 using Call = std::function<void()>;
 
 constexpr std::int64_t kBytes[] = {4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20};
-constexpr int kRounds = 9;
 
 struct Row {
   const char* backend;
@@ -41,9 +40,11 @@ double seconds_of(const Call& call, int calls) {
 
 // Collective: all ranks measure, rank 0 prints median and least of the rounds.
 void measure(World& world, ProcessGroup& group, std::int64_t bytes, const std::vector<Row>& rows) {
-  const int calls = bytes > (4 << 20) ? 4 : bytes > (128 << 10) ? 40 : 400;
+  // Short rounds, and many: some of them fall between what else a busy machine does.
+  const int calls = bytes > (4 << 20) ? 1 : bytes > (128 << 10) ? 5 : 30;
+  const int rounds = bytes > (16 << 20) ? 7 : bytes > (4 << 20) ? 15 : 50;
   std::vector<std::vector<double>> seconds(rows.size());
-  for (int round = 0; round <= kRounds; ++round)
+  for (int round = 0; round <= rounds; ++round)
     for (std::size_t i = 0; i < rows.size(); ++i) {
       group.barrier().wait();
       const double now = seconds_of(rows[i].call, calls) / rows[i].calls_of_it;
@@ -54,7 +55,7 @@ void measure(World& world, ProcessGroup& group, std::int64_t bytes, const std::v
     std::sort(seconds[i].begin(), seconds[i].end());
     std::printf(
         "{\"backend\": \"%s\", \"op\": \"%s\", \"ranks\": %d, \"bytes\": %lld, \"median\": %.4e, \"least\": %.4e}\n",
-        rows[i].backend, rows[i].operation, group.size(), static_cast<long long>(bytes), seconds[i][kRounds / 2],
+        rows[i].backend, rows[i].operation, group.size(), static_cast<long long>(bytes), seconds[i][rounds / 2],
         seconds[i].front());
   }
   std::fflush(stdout);
