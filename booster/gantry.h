@@ -2,6 +2,7 @@
 #pragma once
 
 #include "gantry/booster/booster.h"
+#include "gantry/booster/generate.h"
 #include "gantry/booster/initialize.h"
 #include "gantry/booster/parallelized_model.h"
 #include "gantry/booster/plugin_library.h"

@@ -53,19 +53,6 @@ Config read(const std::string& path) {
   return Config::parse(text, path, {"model.policy=initialized"});
 }
 
-std::shared_ptr<const Policy> policy_for(const torch::nn::Module& model) {
-  for (const auto& name : policies().names()) {
-    auto policy = policies().at(name)();
-    try {
-      policy->validate(model);
-      return policy;
-    } catch (const ConfigError&) {  // another class's
-    }
-  }
-  throw ConfigError({"initialize", "no registered policy is for a model of class " + model.name(), "",
-                     "register one by gantry::policies().add, or use gantry::parallelize_module with a plan"});
-}
-
 void check_sizes(const Config& config, const ProcessGroupMesh& mesh, const std::string& path) {
   if (config.parallel.pipeline != 1)
     throw ConfigError({path, fmt::format("pipeline {}", config.parallel.pipeline), "1 for initialize",

@@ -35,13 +35,12 @@ Gpt2AttentionImpl::Gpt2AttentionImpl(const Gpt2Config& config)
   resid_dropout = register_module("resid_dropout", nn::Dropout(config.resid_pdrop));
 }
 
-torch::Tensor Gpt2AttentionImpl::forward(const torch::Tensor& hidden, const torch::Tensor& keep) {
+torch::Tensor Gpt2AttentionImpl::forward(const torch::Tensor& hidden, const nn::AttentionOptions& attention) {
   const nn::HeadRange held = nn::held_heads(qkv, head_size_, heads_);
   const torch::Tensor fused = qkv(hidden);
   const auto parts =
       fused.view({fused.size(0), fused.size(1), 3, held.count, head_size_}).permute({2, 0, 3, 1, 4}).unbind(0);
-  const torch::Tensor mixed =
-      nn::attention(parts[0], parts[1], parts[2], held, held, {.causal = true, .keep = keep}, *attn_dropout);
+  const torch::Tensor mixed = nn::attention(parts[0], parts[1], parts[2], held, held, attention, *attn_dropout);
   return resid_dropout(proj(nn::merge_heads(mixed)));
 }
 
@@ -63,8 +62,8 @@ Gpt2BlockImpl::Gpt2BlockImpl(const Gpt2Config& config) {
   mlp = register_module("mlp", Gpt2Mlp(config));
 }
 
-torch::Tensor Gpt2BlockImpl::forward(const torch::Tensor& hidden, const torch::Tensor& keep) {
-  const torch::Tensor attended = hidden + attn(ln_1(hidden), keep);
+torch::Tensor Gpt2BlockImpl::forward(const torch::Tensor& hidden, const nn::AttentionOptions& attention) {
+  const torch::Tensor attended = hidden + attn(ln_1(hidden), attention);
   return attended + mlp(ln_2(attended));
 }
 
@@ -81,25 +80,26 @@ Gpt2Impl::Gpt2Impl(const Gpt2Config& config) : config(config) {
   if (config.tie_word_embeddings) lm_head->tie_weight(wte->weight);
 }
 
-torch::Tensor Gpt2Impl::embed(const torch::Tensor& input_ids) {
+torch::Tensor Gpt2Impl::embed(const torch::Tensor& input_ids, const torch::Tensor& positions) {
   const std::int64_t tokens = input_ids.size(1);
   if (tokens > config.n_positions) {
     throw InputError({"input_ids", fmt::format("{} tokens a sample", tokens),
                       fmt::format("at most the model's {} positions", config.n_positions), "shorten the samples"});
   }
-  return drop(wte(input_ids) + wpe(torch::arange(tokens, input_ids.options())));
+  return drop(wte(input_ids) + wpe(positions.defined() ? positions : torch::arange(tokens, input_ids.options())));
 }
 
-torch::Tensor Gpt2Impl::block(int layer, const torch::Tensor& hidden, const torch::Tensor& keep) {
-  return h->at<Gpt2BlockImpl>(layer).forward(hidden, keep);
+torch::Tensor Gpt2Impl::block(int layer, const torch::Tensor& hidden, const nn::TokenContext& tokens) {
+  return h->at<Gpt2BlockImpl>(layer).forward(hidden,
+                                             {.causal = true, .keep = tokens.keep, .cache = tokens.cache(layer)});
 }
 
 torch::Tensor Gpt2Impl::head(const torch::Tensor& hidden) { return lm_head(ln_f(hidden)); }
 
 TensorDict Gpt2Impl::forward(const TensorDict& inputs) {
   torch::Tensor hidden = embed(inputs.at("input_ids"));
-  const torch::Tensor keep = nn::kept_tokens(inputs.get("attention_mask"));
-  for (int layer = 0; layer < static_cast<int>(h->size()); ++layer) hidden = block(layer, hidden, keep);
+  const nn::TokenContext tokens{.keep = nn::kept_tokens(inputs.get("attention_mask")), .positions = {}};
+  for (int layer = 0; layer < static_cast<int>(h->size()); ++layer) hidden = block(layer, hidden, tokens);
   return {{"logits", head(hidden)}};
 }
 

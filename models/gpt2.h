@@ -30,8 +30,8 @@ struct Gpt2Config {  // Hugging Face's keys
 class Gpt2AttentionImpl : public torch::nn::Module {
  public:
   explicit Gpt2AttentionImpl(const Gpt2Config& config);
-  // [B, S, H] -> [B, S, H]; `keep` as of nn::AttentionOptions
-  torch::Tensor forward(const torch::Tensor& hidden, const torch::Tensor& keep);
+  // [B, S, H] -> [B, S, H]
+  torch::Tensor forward(const torch::Tensor& hidden, const nn::AttentionOptions& attention);
   nn::Linear qkv{nullptr}, proj{nullptr};
   nn::Dropout attn_dropout{nullptr}, resid_dropout{nullptr};
 
@@ -55,7 +55,7 @@ TORCH_MODULE(Gpt2Mlp);
 class Gpt2BlockImpl : public torch::nn::Module {
  public:
   explicit Gpt2BlockImpl(const Gpt2Config& config);
-  torch::Tensor forward(const torch::Tensor& hidden, const torch::Tensor& keep);
+  torch::Tensor forward(const torch::Tensor& hidden, const nn::AttentionOptions& attention);
   nn::LayerNorm ln_1{nullptr}, ln_2{nullptr};
   Gpt2Attention attn{nullptr};
   Gpt2Mlp mlp{nullptr};
@@ -69,8 +69,9 @@ class Gpt2Impl : public torch::nn::Module {
   // The whole model: {input_ids int64 [B, S], attention_mask [B, S] or absent} -> {logits [B, S, V]}.
   TensorDict forward(const TensorDict& inputs);
   // Its parts, for a pipeline: embedding, one block, head.
-  torch::Tensor embed(const torch::Tensor& input_ids);  // [B, S] -> [B, S, H]; InputError if S > n_positions
-  torch::Tensor block(int layer, const torch::Tensor& hidden, const torch::Tensor& keep);
+  // [B, S] -> [B, S, H], at `positions` int64 [B, S] or at 0, 1, 2, ... InputError if S > n_positions.
+  torch::Tensor embed(const torch::Tensor& input_ids, const torch::Tensor& positions = {});
+  torch::Tensor block(int layer, const torch::Tensor& hidden, const nn::TokenContext& tokens);
   torch::Tensor head(const torch::Tensor& hidden);  // [B, S, H] -> [B, S, V]
 
   const Gpt2Config config;

@@ -41,15 +41,15 @@ LlamaAttentionImpl::LlamaAttentionImpl(const LlamaConfig& config)
   dropout = register_module("dropout", nn::Dropout(config.attention_dropout));
 }
 
-torch::Tensor LlamaAttentionImpl::forward(const torch::Tensor& hidden, const torch::Tensor& keep) {
+torch::Tensor LlamaAttentionImpl::forward(const torch::Tensor& hidden, const nn::AttentionOptions& attention,
+                                          const torch::Tensor& positions) {
   const nn::HeadRange heads = nn::held_heads(q_proj, head_size_, heads_);
   const nn::HeadRange key_heads = nn::held_heads(k_proj, head_size_, key_heads_);
   const auto parts = nn::together(hidden, {q_proj, k_proj, v_proj});
-  const torch::Tensor query = rotary_(nn::split_heads(parts[0], heads.count));
-  const torch::Tensor key = rotary_(nn::split_heads(parts[1], key_heads.count));
+  const torch::Tensor query = rotary_(nn::split_heads(parts[0], heads.count), positions);
+  const torch::Tensor key = rotary_(nn::split_heads(parts[1], key_heads.count), positions);
   const torch::Tensor value = nn::split_heads(parts[2], key_heads.count);
-  return o_proj(
-      nn::merge_heads(nn::attention(query, key, value, heads, key_heads, {.causal = true, .keep = keep}, *dropout)));
+  return o_proj(nn::merge_heads(nn::attention(query, key, value, heads, key_heads, attention, *dropout)));
 }
 
 LlamaMlpImpl::LlamaMlpImpl(const LlamaConfig& config) : activation_(config.hidden_act) {
@@ -71,8 +71,9 @@ LlamaLayerImpl::LlamaLayerImpl(const LlamaConfig& config) {
   mlp = register_module("mlp", LlamaMlp(config));
 }
 
-torch::Tensor LlamaLayerImpl::forward(const torch::Tensor& hidden, const torch::Tensor& keep) {
-  const torch::Tensor attended = hidden + self_attn(input_layernorm(hidden), keep);
+torch::Tensor LlamaLayerImpl::forward(const torch::Tensor& hidden, const nn::AttentionOptions& attention,
+                                      const torch::Tensor& positions) {
+  const torch::Tensor attended = hidden + self_attn(input_layernorm(hidden), attention, positions);
   return attended + mlp(post_attention_layernorm(attended));
 }
 
@@ -97,16 +98,17 @@ torch::Tensor LlamaImpl::embed(const torch::Tensor& input_ids) {
   return embed_tokens(input_ids);
 }
 
-torch::Tensor LlamaImpl::layer(int index, const torch::Tensor& hidden, const torch::Tensor& keep) {
-  return layers->at<LlamaLayerImpl>(index).forward(hidden, keep);
+torch::Tensor LlamaImpl::layer(int index, const torch::Tensor& hidden, const nn::TokenContext& tokens) {
+  return layers->at<LlamaLayerImpl>(index).forward(
+      hidden, {.causal = true, .keep = tokens.keep, .cache = tokens.cache(index)}, tokens.positions);
 }
 
 torch::Tensor LlamaImpl::head(const torch::Tensor& hidden) { return lm_head(norm(hidden)); }
 
 TensorDict LlamaImpl::forward(const TensorDict& inputs) {
   torch::Tensor hidden = embed(inputs.at("input_ids"));
-  const torch::Tensor keep = nn::kept_tokens(inputs.get("attention_mask"));
-  for (int index = 0; index < static_cast<int>(layers->size()); ++index) hidden = layer(index, hidden, keep);
+  const nn::TokenContext tokens{.keep = nn::kept_tokens(inputs.get("attention_mask")), .positions = {}};
+  for (int index = 0; index < static_cast<int>(layers->size()); ++index) hidden = layer(index, hidden, tokens);
   return {{"logits", head(hidden)}};
 }
 

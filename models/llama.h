@@ -38,8 +38,9 @@ struct LlamaConfig {  // Hugging Face's keys
 class LlamaAttentionImpl : public torch::nn::Module {
  public:
   explicit LlamaAttentionImpl(const LlamaConfig& config);
-  // [B, S, H] -> [B, S, H]; `keep` as of nn::AttentionOptions
-  torch::Tensor forward(const torch::Tensor& hidden, const torch::Tensor& keep);
+  // [B, S, H] -> [B, S, H]; positions int64 [B, S], or undefined: 0, 1, 2, ...
+  torch::Tensor forward(const torch::Tensor& hidden, const nn::AttentionOptions& attention,
+                        const torch::Tensor& positions);
   nn::Linear q_proj{nullptr}, k_proj{nullptr}, v_proj{nullptr}, o_proj{nullptr};
   nn::Dropout dropout{nullptr};
 
@@ -63,7 +64,8 @@ TORCH_MODULE(LlamaMlp);
 class LlamaLayerImpl : public torch::nn::Module {
  public:
   explicit LlamaLayerImpl(const LlamaConfig& config);
-  torch::Tensor forward(const torch::Tensor& hidden, const torch::Tensor& keep);
+  torch::Tensor forward(const torch::Tensor& hidden, const nn::AttentionOptions& attention,
+                        const torch::Tensor& positions);
   nn::RmsNorm input_layernorm{nullptr}, post_attention_layernorm{nullptr};
   LlamaAttention self_attn{nullptr};
   LlamaMlp mlp{nullptr};
@@ -78,7 +80,7 @@ class LlamaImpl : public torch::nn::Module {
   TensorDict forward(const TensorDict& inputs);
   // Its parts, for a pipeline.
   torch::Tensor embed(const torch::Tensor& input_ids);  // [B, S] -> [B, S, H]; InputError if S is too long
-  torch::Tensor layer(int index, const torch::Tensor& hidden, const torch::Tensor& keep);
+  torch::Tensor layer(int index, const torch::Tensor& hidden, const nn::TokenContext& tokens);
   torch::Tensor head(const torch::Tensor& hidden);  // [B, S, H] -> [B, S, V]
 
   const LlamaConfig config;

@@ -22,15 +22,17 @@ torch::Tensor for_query_heads(const torch::Tensor& key, const HeadRange& heads, 
   return key.index_select(1, torch::tensor(index, torch::TensorOptions(torch::kInt64).device(key.device())));
 }
 
+// Which of `keys` keys each of the last `queries` tokens sees: its own and those before it.
+torch::Tensor seen_keys(std::int64_t queries, std::int64_t keys, const torch::TensorOptions& options) {
+  return torch::ones({queries, keys}, options).tril(keys - queries);
+}
+
 // Added to the scores: zero where a key counts, the dtype's least number where not, as Hugging Face's models do. A
 // query without any key then sees all of them alike, not NaN.
 torch::Tensor additive_mask(const AttentionOptions& options, const torch::Tensor& query) {
   if (!options.keep.defined()) return {};
   torch::Tensor keep = options.keep.unsqueeze(1).unsqueeze(1);
-  if (options.causal) {
-    const std::int64_t tokens = query.size(2);
-    keep = keep & torch::ones({tokens, tokens}, keep.options()).tril();
-  }
+  if (options.causal && query.size(2) > 1) keep = keep & seen_keys(query.size(2), keep.size(-1), keep.options());
   double least = std::numeric_limits<float>::lowest();
   if (query.scalar_type() == torch::kFloat64) least = std::numeric_limits<double>::lowest();
   if (query.scalar_type() == torch::kHalf) least = -65504;
@@ -74,8 +76,12 @@ torch::Tensor core(const torch::Tensor& query, const torch::Tensor& key, const t
   const torch::Tensor keys = for_query_heads(key, heads, key_heads), values = for_query_heads(value, heads, key_heads);
   if (dropout.is_training() && dropout.p() > 0) return with_dropout(query, keys, values, heads, options, dropout);
   std::optional<torch::Tensor> mask;
-  if (options.keep.defined()) mask = additive_mask(options, query);
-  return at::scaled_dot_product_attention(query, keys, values, mask, 0.0, options.causal && !mask);
+  const std::int64_t queries = query.size(2), seen = keys.size(2);
+  if (options.keep.defined())
+    mask = additive_mask(options, query);
+  else if (options.causal && queries > 1 && seen > queries)
+    mask = seen_keys(queries, seen, torch::TensorOptions(torch::kBool).device(query.device()));
+  return at::scaled_dot_product_attention(query, keys, values, mask, 0.0, options.causal && !mask && seen == queries);
 }
 
 }  // namespace
@@ -83,6 +89,10 @@ torch::Tensor core(const torch::Tensor& query, const torch::Tensor& key, const t
 torch::Tensor attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
                         const HeadRange& heads, const HeadRange& key_heads, const AttentionOptions& options,
                         const DropoutImpl& dropout) {
+  if (options.cache) {
+    const auto [keys, values] = options.cache->append(key, value);
+    return core(query, keys, values, heads, key_heads, options, dropout);
+  }
   if (!recomputes_attention()) return core(query, key, value, heads, key_heads, options, dropout);
   // The module outlives the graph, as its parameters do.
   return recompute(

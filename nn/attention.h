@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include "gantry/nn/dropout.h"
+#include "gantry/nn/key_value_cache.h"
 #include "gantry/nn/linear.h"
 
 namespace gantry::nn {
@@ -20,7 +21,8 @@ HeadRange held_heads(const Linear& projection, std::int64_t head_size, std::int6
 
 struct AttentionOptions {
   bool causal = false;
-  torch::Tensor keep;  // bool [samples, tokens]: keys that count; undefined: all
+  torch::Tensor keep;              // bool [samples, tokens], cached ones first: keys that count; undefined: all
+  KeyValueCache* cache = nullptr;  // earlier keys and values, which these ones join; not owned
 };
 
 // The tokens that an attention mask [samples, tokens] of zeros and ones keeps; undefined where it keeps all of them or

@@ -62,7 +62,15 @@ void Rotary::prepare(const torch::Tensor& like) {
   sine_ = angles.sin().to(like.scalar_type());
 }
 
-torch::Tensor Rotary::operator()(const torch::Tensor& heads) {
+torch::Tensor Rotary::turned_to(const torch::Tensor& heads, const torch::Tensor& positions) {
+  if (!frequencies_.defined() || frequencies_.device() != heads.device())
+    frequencies_ = frequencies(head_size_, options_).to(heads.device());
+  const torch::Tensor angles = (positions.to(torch::kFloat32).unsqueeze(-1) * frequencies_).unsqueeze(1);
+  return Turn::apply(heads, angles.cos().to(heads.scalar_type()), angles.sin().to(heads.scalar_type()));
+}
+
+torch::Tensor Rotary::operator()(const torch::Tensor& heads, const torch::Tensor& positions) {
+  if (positions.defined()) return turned_to(heads, positions);
   prepare(heads);
   return Turn::apply(heads, cosine_, sine_);
 }

@@ -19,20 +19,22 @@ struct RotaryOptions {
   std::int64_t original_positions = 8192;
 };
 
-// Turns queries and keys by their positions, which count from 0. Not thread-safe: each rank has its own.
+// Turns queries and keys by their positions. Not thread-safe: each rank has its own.
 class Rotary {
  public:
   Rotary(std::int64_t head_size, RotaryOptions options) : head_size_(head_size), options_(std::move(options)) {}
 
-  // [samples, heads, tokens, head size] -> the same shape.
-  torch::Tensor operator()(const torch::Tensor& heads);
+  // [samples, heads, tokens, head size] -> the same shape. positions: int64 [samples, tokens]; undefined: 0, 1, 2, ...
+  torch::Tensor operator()(const torch::Tensor& heads, const torch::Tensor& positions = {});
 
  private:
   void prepare(const torch::Tensor& like);
+  torch::Tensor turned_to(const torch::Tensor& heads, const torch::Tensor& positions);
 
   std::int64_t head_size_;
   RotaryOptions options_;
   torch::Tensor cosine_, sine_;  // [tokens, head size / 2] of the last length, in its dtype
+  torch::Tensor frequencies_;    // [head size / 2], where positions were given
 };
 
 }  // namespace gantry::nn

@@ -143,6 +143,8 @@ HybridParallelPlugin::ModelState& HybridParallelPlugin::state_of(const Boosted& 
       {"execute_pipeline", "the model was not boosted by this plugin", "", "pass what booster.boost returned"});
 }
 
+const SplitOutputs& HybridParallelPlugin::split_outputs(const Boosted& boosted) { return state_of(boosted).split; }
+
 StateSource& HybridParallelPlugin::state(Boosted& boosted) { return *state_of(boosted).state; }
 
 schedule::Schedule HybridParallelPlugin::schedule_for(std::int64_t replica_samples, bool forward_only) const {

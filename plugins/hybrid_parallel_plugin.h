@@ -29,6 +29,9 @@ class HybridParallelPlugin final : public Plugin {
   // stages need the data. Collective over pp.
   void distribute(DataLoader& loader, const Boosted& boosted);
 
+  const Config& config() const { return config_; }
+  // How a boosted model's outputs are split over tp.
+  const SplitOutputs& split_outputs(const Boosted& boosted);
   ProcessGroupMesh& mesh() { return mesh_; }
   const PipelineStageManager& stages() const { return stages_; }
   // Called for each action of a step with its times, until replaced. For timelines.

@@ -46,6 +46,8 @@ std::vector<SplitOutput> BertPolicy::split_outputs(const models::BertImpl& model
   return {{"logits", "cls.decoder"}};
 }
 
+Continuation BertPolicy::continuation(const models::BertImpl&) const { return {.is_possible = false}; }
+
 TensorDict BertPolicy::forward(models::BertImpl& model, const StageContext& stage, TensorDict input) const {
   torch::Tensor hidden = stage.is_first() ? model.embed(input) : input.at("hidden");
   const torch::Tensor keep = nn::kept_tokens(stage.batch().get("attention_mask"));

@@ -13,6 +13,7 @@ class BertPolicy final : public PolicyFor<models::BertImpl> {
   StageLayout stage_layout(const models::BertImpl& model) const override;
   SharedParameters shared_parameters(const models::BertImpl& model) const override;
   std::vector<SplitOutput> split_outputs(const models::BertImpl& model) const override;
+  Continuation continuation(const models::BertImpl& model) const override;
   TensorDict forward(models::BertImpl& model, const StageContext& stage, TensorDict input) const override;
   std::vector<std::string> entries_between() const override { return {"attention_mask"}; }
 };

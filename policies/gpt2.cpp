@@ -24,13 +24,17 @@ SharedParameters Gpt2Policy::shared_parameters(const models::Gpt2Impl& model) co
 
 std::vector<SplitOutput> Gpt2Policy::split_outputs(const models::Gpt2Impl&) const { return {{"logits", "lm_head"}}; }
 
+Continuation Gpt2Policy::continuation(const models::Gpt2Impl& model) const {
+  return {.is_cached = true, .positions = model.config.n_positions};
+}
+
 TensorDict Gpt2Policy::forward(models::Gpt2Impl& model, const StageContext& stage, TensorDict input) const {
-  torch::Tensor hidden = stage.is_first() ? model.embed(input.at("input_ids")) : input.at("hidden");
-  const torch::Tensor keep = nn::kept_tokens(stage.batch().get("attention_mask"));
+  const nn::TokenContext tokens = stage.tokens();
+  torch::Tensor hidden = stage.is_first() ? model.embed(input.at("input_ids"), tokens.positions) : input.at("hidden");
   hidden = stage.run_layers(
-      hidden, [&model, keep](int index, const torch::Tensor& input) { return model.block(index, input, keep); });
+      hidden, [&model, tokens](int index, const torch::Tensor& input) { return model.block(index, input, tokens); });
   if (!stage.is_last()) return {{"hidden", hidden}};
-  return {{"logits", model.head(hidden)}};
+  return {{"logits", model.head(tokens.for_head(hidden))}};
 }
 
 }  // namespace gantry

@@ -13,6 +13,7 @@ class Gpt2Policy final : public PolicyFor<models::Gpt2Impl> {
   StageLayout stage_layout(const models::Gpt2Impl& model) const override;
   SharedParameters shared_parameters(const models::Gpt2Impl& model) const override;
   std::vector<SplitOutput> split_outputs(const models::Gpt2Impl& model) const override;
+  Continuation continuation(const models::Gpt2Impl& model) const override;
   TensorDict forward(models::Gpt2Impl& model, const StageContext& stage, TensorDict input) const override;
   std::vector<std::string> entries_between() const override { return {"attention_mask"}; }
 };

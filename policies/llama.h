@@ -13,6 +13,7 @@ class LlamaPolicy final : public PolicyFor<models::LlamaImpl> {
   StageLayout stage_layout(const models::LlamaImpl& model) const override;
   SharedParameters shared_parameters(const models::LlamaImpl& model) const override;
   std::vector<SplitOutput> split_outputs(const models::LlamaImpl& model) const override;
+  Continuation continuation(const models::LlamaImpl& model) const override;
   TensorDict forward(models::LlamaImpl& model, const StageContext& stage, TensorDict input) const override;
   std::vector<std::string> entries_between() const override { return {"attention_mask"}; }
 };

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "gantry/nn/attention.h"
 #include "gantry/nn/recompute.h"
 
 namespace gantry {
@@ -15,6 +16,11 @@ std::vector<int> StageContext::layers() const {
 const TensorDict& StageContext::batch() const {
   static const TensorDict kNone;
   return settings_.batch ? *settings_.batch : kNone;
+}
+
+nn::TokenContext StageContext::tokens() const {
+  if (settings_.tokens) return *settings_.tokens;
+  return {.keep = nn::kept_tokens(batch().get("attention_mask")), .positions = {}};
 }
 
 Recomputation StageContext::recomputation(int index) const {
@@ -42,6 +48,8 @@ void Policy::postprocess(torch::nn::Module&) const {}
 SharedParameters Policy::shared_parameters(const torch::nn::Module&) const { return {}; }
 std::vector<SplitOutput> Policy::split_outputs(const torch::nn::Module&) const { return {}; }
 
+Continuation Policy::continuation(const torch::nn::Module&) const { return {}; }
+
 std::vector<int> Policy::distribute_layers(int layers, int stages) const {
   return gantry::distribute_layers(layers, stages);
 }
@@ -55,6 +63,19 @@ std::vector<std::string> Policy::held_layers(const torch::nn::Module& model, int
     held.push_back(fmt::format("{}.{}", layout.repeated, layer));
   if (stage == num_stages - 1) held.insert(held.end(), layout.last.begin(), layout.last.end());
   return held;
+}
+
+std::shared_ptr<const Policy> policy_for(const torch::nn::Module& model) {
+  for (const auto& name : policies().names()) {
+    auto policy = policies().at(name)();
+    try {
+      policy->validate(model);
+      return policy;
+    } catch (const ConfigError&) {  // another class's
+    }
+  }
+  throw ConfigError({model.name(), "no registered policy is for a model of this class", "",
+                     "register one by gantry::policies().add, or use gantry::parallelize_module with a plan"});
 }
 
 }  // namespace gantry

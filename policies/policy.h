@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "gantry/core/error.h"
 #include "gantry/core/pipeline_stage_manager.h"
 #include "gantry/core/registry.h"
+#include "gantry/nn/key_value_cache.h"
 #include "gantry/nn/shard_style.h"
 #include "gantry/tensors/batch.h"
 
@@ -40,6 +42,13 @@ struct SplitOutput {
   std::string module;  // "lm_head"
 };
 
+// How a model's text can be continued (gantry::generate).
+struct Continuation {
+  bool is_possible = true;     // its "logits" [samples, tokens, vocabulary] are those of the next token
+  bool is_cached = false;      // forward() takes StageContext::tokens(): else whole texts are computed for each token
+  std::int64_t positions = 0;  // at most so many tokens a text; 0: any number
+};
+
 // What of a stage's activations the backward computes again: nothing, attention's core, or whole layers.
 enum class Recomputation { kNone, kSelective, kFull };
 
@@ -51,8 +60,10 @@ class StageContext {
     Recomputation recomputation = Recomputation::kNone;
     std::vector<int>
         recomputed_layers;  // the first so many of each stage: one number for all, or one a stage; empty: all
+    const nn::TokenContext* tokens = nullptr;  // of texts that are continued; not owned, null: of the batch
   };
-  StageContext(int stage, int num_stages, LayerRange layers, Settings settings = {nullptr, Recomputation::kNone, {}})
+  StageContext(int stage, int num_stages, LayerRange layers,
+               Settings settings = {nullptr, Recomputation::kNone, {}, nullptr})
       : stage_(stage), num_stages_(num_stages), layers_(layers), settings_(std::move(settings)) {}
 
   int stage() const { return stage_; }
@@ -70,6 +81,10 @@ class StageContext {
 
   // How `index`, one of this stage's layers, is recomputed.
   Recomputation recomputation(int index) const;
+
+  // What layers are told of the tokens: which of them count, by the batch's attention_mask; where texts are continued,
+  // their positions and the cache too.
+  nn::TokenContext tokens() const;
 
   // The microbatch's own tensors, where this rank has them (attention masks, ...).
   const TensorDict& batch() const;
@@ -106,6 +121,7 @@ class Policy {
   // else what the previous stage returned.
   virtual TensorDict forward(torch::nn::Module& model, const StageContext& stage, TensorDict input) const = 0;
   virtual void postprocess(torch::nn::Module& model) const;
+  virtual Continuation continuation(const torch::nn::Module& model) const;
   // Entries of the microbatch that forward() reads by StageContext::batch() on stages between the first and the last.
   // Ranks that hold no other stages read their samples only for these. "*", the default: they may be any.
   virtual std::vector<std::string> entries_between() const { return {"*"}; }
@@ -123,6 +139,7 @@ class PolicyFor : public Policy {
   virtual void validate_model(const Model&) const {}
   virtual void preprocess_model(Model&) const {}
   virtual void postprocess_model(Model&) const {}
+  virtual Continuation continuation(const Model&) const { return {}; }
 
   void validate(const torch::nn::Module& model) const final { validate_model(typed(model)); }
   void preprocess(torch::nn::Module& model) const final { preprocess_model(typed(model)); }
@@ -138,6 +155,7 @@ class PolicyFor : public Policy {
     return forward(typed(model), stage, std::move(input));
   }
   void postprocess(torch::nn::Module& model) const final { postprocess_model(typed(model)); }
+  Continuation continuation(const torch::nn::Module& model) const final { return continuation(typed(model)); }
 
  private:
   template <class M>
@@ -166,5 +184,8 @@ class PolicyRegistry : public Registry<PolicyFactory> {
 
 // The registry; Gantry's own policies are in it from the start.
 PolicyRegistry& policies();
+
+// The registered policy for a model's class. ConfigError that names the class where there is none.
+std::shared_ptr<const Policy> policy_for(const torch::nn::Module& model);
 
 }  // namespace gantry

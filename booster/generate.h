@@ -1,0 +1,84 @@
+// Text continued token by token: the likeliest token each time, a drawn one, or the best of several beams. Works on a
+// boosted model in any layout (pipeline stages are busy with different prompts at once), on a plain model, and on one
+// that initialize() has split. docs/generation.md is for users.
+//
+// Lengths, penalties, filters and beam search mean what they mean in Hugging Face's transformers 5: the same model and
+// options give the same tokens for greedy and beam search. Every layout gives the same tokens, drawn ones too.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gantry/data/tokenizers/tokenizer.h"
+#include "gantry/plugins/hybrid_parallel_plugin.h"
+
+namespace gantry {
+
+// When beam search ends for a prompt that has num_beams finished sequences.
+enum class EarlyStopping {
+  kNo,     // when the best beam, as long as it is, can't be better than the worst of them
+  kYes,    // at once
+  kNever,  // when no beam of any length can be better
+};
+
+struct GenerationOptions {
+  // Lengths in tokens. max_length and min_length count the longest prompt of the call and the continuation.
+  std::optional<std::int64_t> max_new_tokens;  // before max_length; neither: 20, as far as the model's positions go
+  std::optional<std::int64_t> max_length;
+  std::int64_t min_new_tokens = 0, min_length = 0;  // no stop token before
+  std::vector<std::int64_t> stop_tokens;            // each ends a sequence, as its last token
+  // Scores of tokens that the text has are divided (negative ones multiplied) by it: Keskar et al., arXiv 1909.05858.
+  double repetition_penalty = 1;
+
+  bool sample = false;      // draw the tokens; the rest of these is for drawn ones
+  double temperature = 1;   // scores are divided by it; above 0
+  std::int64_t top_k = 50;  // only the likeliest so many; 0: all
+  double top_p = 1;         // only the likeliest that make up this probability: Holtzman et al., arXiv 1904.09751
+  std::uint64_t seed = 1;   // a draw depends on it, the sequence's and the token's number
+
+  int num_beams = 1;          // above 1: beam search
+  double length_penalty = 1;  // scores are divided by length ^ this: above 0 favours long sequences
+  EarlyStopping early_stopping = EarlyStopping::kNo;
+  int num_return_sequences = 1;  // of each prompt; for drawn ones, and at most num_beams for beams
+
+  std::int64_t vocabulary = 0;  // only tokens below it are chosen: a padded model's further columns; 0: all
+  bool use_cache = true;        // false: every token computes the whole text again
+  // Called for each token of a sequence as it is chosen, on ranks where it is set, for this replica's prompts;
+  // sequences are numbered as in the result. Not for beams.
+  std::function<void(std::int64_t sequence, std::int64_t token)> on_token = {};
+};
+
+struct GeneratedSequence {
+  std::int64_t prompt = 0;           // its number
+  std::vector<std::int64_t> tokens;  // without the prompt, with the stop token
+  double score = 0;                  // of beams: sum of log probabilities / length ^ length_penalty
+  bool stopped = false;              // by a stop token
+};
+
+// Every prompt's num_return_sequences sequences, in the order of the prompts, beams best first. All ranks get all of
+// them. The model runs in evaluation mode. UsageError for options that don't fit each other; InputError for an empty
+// prompt, a token outside the vocabulary, or lengths beyond the model's positions; ConfigError for a model that can't
+// continue text (BERT) or has no policy. A policy whose Continuation has no cache computes whole texts for each token.
+
+// A boosted model; prompts are dealt over dp. Collective over the world.
+std::vector<GeneratedSequence> generate(Boosted& boosted, HybridParallelPlugin& plugin,
+                                        const std::vector<TokenIds>& prompts, const GenerationOptions& options = {});
+
+// A plain model whose class has a registered policy, or one that initialize() has split: then collective over tp.
+std::vector<GeneratedSequence> generate(torch::nn::Module& model, const std::vector<TokenIds>& prompts,
+                                        const GenerationOptions& options = {});
+template <class Holder>
+requires requires(const Holder& holder) { holder.ptr(); }
+std::vector<GeneratedSequence> generate(const Holder& model, const std::vector<TokenIds>& prompts,
+                                        const GenerationOptions& options = {}) {
+  return generate(*model.ptr(), prompts, options);
+}
+
+// What a model's directory sets as defaults: generation_config.json, or the stop token of config.json where there is
+// none. InputError for values of wrong kinds.
+GenerationOptions generation_defaults(const std::string& directory);
+
+}  // namespace gantry

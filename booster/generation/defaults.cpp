@@ -1,0 +1,80 @@
+// generation_config.json, as transformers writes it.
+#include <filesystem>
+#include <limits>
+
+#include "gantry/booster/generate.h"
+#include "gantry/data/tokenizers/json_file.h"
+
+namespace gantry {
+namespace {
+
+constexpr std::uintmax_t kMostBytes = 1 << 20;
+constexpr std::int64_t kMostTokens = std::numeric_limits<std::int32_t>::max();
+
+void take_count(const JsonView& keys, const char* key, std::int64_t& value) {
+  if (const auto found = keys.find(key)) value = found->count(kMostTokens);
+}
+
+void take_count(const JsonView& keys, const char* key, std::optional<std::int64_t>& value) {
+  if (const auto found = keys.find(key)) value = found->count(kMostTokens);
+}
+
+void take_count(const JsonView& keys, const char* key, int& value) {
+  if (const auto found = keys.find(key)) value = static_cast<int>(found->count(kMostTokens));
+}
+
+void take_number(const JsonView& keys, const char* key, double& value) {
+  const auto found = keys.find(key);
+  if (!found) return;
+  if (!found->json().is_number()) found->refuse("a number");
+  value = found->json().get<double>();
+}
+
+// One token or a list of them.
+void take_stop_tokens(const JsonView& keys, std::vector<std::int64_t>& value) {
+  const auto found = keys.find("eos_token_id");
+  if (!found) return;
+  value.clear();
+  if (!found->json().is_array()) return value.push_back(found->count(kMostTokens));
+  for (std::size_t i = 0; i < found->list().size(); ++i) value.push_back(found->element(i).count(kMostTokens));
+}
+
+void take_early_stopping(const JsonView& keys, EarlyStopping& value) {
+  const auto found = keys.find("early_stopping");
+  if (!found) return;
+  if (found->json() != "never" && !found->json().is_boolean()) found->refuse("true, false or \"never\"");
+  if (found->json() == "never")
+    value = EarlyStopping::kNever;
+  else
+    value = found->flag() ? EarlyStopping::kYes : EarlyStopping::kNo;
+}
+
+}  // namespace
+
+GenerationOptions generation_defaults(const std::string& directory) {
+  GenerationOptions options;
+  const std::string path = directory + "/generation_config.json", model = directory + "/config.json";
+  const bool has_own = std::filesystem::exists(path);
+  if (!has_own && !std::filesystem::exists(model)) return options;
+  const auto object = read_json_file(has_own ? path : model, kMostBytes);
+  const JsonView keys(object, has_own ? path : model);
+  keys.object();
+  take_stop_tokens(keys, options.stop_tokens);
+  if (!has_own) return options;
+  take_count(keys, "max_new_tokens", options.max_new_tokens);
+  take_count(keys, "max_length", options.max_length);
+  take_count(keys, "min_new_tokens", options.min_new_tokens);
+  take_count(keys, "min_length", options.min_length);
+  take_number(keys, "repetition_penalty", options.repetition_penalty);
+  options.sample = keys.flag_or("do_sample", options.sample);
+  take_number(keys, "temperature", options.temperature);
+  take_count(keys, "top_k", options.top_k);
+  take_number(keys, "top_p", options.top_p);
+  take_count(keys, "num_beams", options.num_beams);
+  take_number(keys, "length_penalty", options.length_penalty);
+  take_early_stopping(keys, options.early_stopping);
+  take_count(keys, "num_return_sequences", options.num_return_sequences);
+  return options;
+}
+
+}  // namespace gantry

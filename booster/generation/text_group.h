@@ -1,0 +1,64 @@
+// Prompts that go through the stages together, and what has been chosen for them. Every rank of the pipeline keeps the
+// same, so that only the choices travel back from the last stage.
+#pragma once
+
+#include <vector>
+
+#include <torch/torch.h>
+
+#include "gantry/data/tokenizers/tokenizer.h"
+#include "gantry/nn/key_value_cache.h"
+#include "gantry/tensors/tensor_dict.h"
+
+namespace gantry::generation {
+
+// What the last stage has chosen: rows are sequences, `width` for each prompt.
+struct Decision {
+  std::vector<std::int64_t> tokens;   // by row
+  std::vector<std::int64_t> sources;  // the row whose text each row goes on with; one of the same prompt
+  std::vector<std::int64_t> joined;   // 1 where the token is a part of the sequence, 0 where that has ended before
+  bool is_last = false;               // nothing more is wanted of the group
+
+  torch::Tensor encode() const;  // int64 [rows + 1, 3]
+  static Decision decode(const torch::Tensor& encoded);
+};
+
+// Left-padded rows with a cache, one new token a row after the first forward; or, without a cache, whole texts padded
+// on the right, where a causal model's tokens do not see it.
+class TextGroup {
+ public:
+  TextGroup(std::vector<TokenIds> prompts, int width, bool is_cached, torch::Device device);
+  TextGroup(const TextGroup&) = delete;
+  TextGroup& operator=(const TextGroup&) = delete;
+
+  // {input_ids [rows, tokens]} of the coming forward.
+  TensorDict input() const;
+  // For the layers; null without a cache. Holds until apply().
+  const nn::TokenContext* context() const { return is_cached_ ? &context_ : nullptr; }
+  // Each row's last token's of [rows, tokens, vocabulary].
+  torch::Tensor last_of(const torch::Tensor& logits) const;
+  void apply(const Decision& decision);
+
+  const std::vector<TokenIds>& texts() const { return texts_; }  // a row each; of prompts before the first decision
+  std::int64_t row_of(std::int64_t sequence) const { return rounds_ == 0 ? sequence / width_ : sequence; }
+  std::int64_t sequences() const { return static_cast<std::int64_t>(lengths_.size()) * width_; }
+  std::int64_t prompt_length(std::int64_t sequence) const { return lengths_[sequence / width_]; }
+  std::int64_t rounds() const { return rounds_; }  // decisions so far: new tokens of each sequence
+  bool is_finished() const { return is_finished_; }
+
+ private:
+  void make_context();
+
+  int width_;
+  bool is_cached_;
+  torch::Device device_;
+  std::vector<std::int64_t> lengths_;  // of the prompts
+  std::int64_t longest_ = 0;
+  std::vector<TokenIds> texts_;
+  nn::LayerCaches caches_;
+  nn::TokenContext context_;
+  std::int64_t rounds_ = 0;
+  bool is_finished_ = false;
+};
+
+}  // namespace gantry::generation

@@ -1,0 +1,35 @@
+// What is done to scores [rows, vocabulary] before a token is chosen, in the order of Hugging Face's processors. In
+// place, on the host, in float32 or float64.
+#pragma once
+
+#include <vector>
+
+#include <torch/torch.h>
+
+#include "gantry/data/tokenizers/tokenizer.h"
+#include "gantry/plugins/criterion.h"
+
+namespace gantry::generation {
+
+// Tokens that can't be chosen: columns are tokens from `first_column` on.
+void forbid(torch::Tensor& scores, const std::vector<std::int64_t>& tokens, std::int64_t first_column);
+// Columns of tokens from `vocabulary` on; 0: none.
+void forbid_padding(torch::Tensor& scores, std::int64_t vocabulary, std::int64_t first_column);
+// Of the tokens that are in a row's text.
+void penalise_repetition(torch::Tensor& scores, const std::vector<const TokenIds*>& texts, double penalty);
+
+// The filters of drawn tokens: others' scores become minus infinity. top_k 0 and top_p 1 keep all.
+void keep_top_k(torch::Tensor& scores, std::int64_t top_k);
+void keep_top_p(torch::Tensor& scores, double top_p);
+// The token whose part of a row's probabilities, one behind the other, has the place `uniform` in [0, 1).
+std::int64_t drawn_token(const torch::Tensor& row, double uniform);
+
+// Logits [rows, this rank's columns] that are split as `split` says, whole on every rank. Collective over tp.
+torch::Tensor gather_columns(const torch::Tensor& logits, const SplitDim& split);
+// Each row's best token without gathering: ranks compare their best ones, the lowest token wins a tie. Collective over
+// tp.
+std::vector<std::int64_t> best_tokens(const torch::Tensor& scores, const SplitDim& split);
+// The first token of this rank's columns.
+std::int64_t first_column(const SplitDim& split);
+
+}  // namespace gantry::generation

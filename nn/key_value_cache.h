@@ -1,0 +1,45 @@
+// What attention keeps of tokens it has seen, so that a text can be continued without computing them again.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <utility>
+
+#include <torch/torch.h>
+
+namespace gantry::nn {
+
+// Keys and values of one layer, for the key heads that this rank holds. Memory is taken in steps of tokens, so that
+// most tokens are written in place. Not for training: nothing is differentiated through it.
+class KeyValueCache {
+ public:
+  // Puts [samples, key heads, tokens, head size] behind what there is, and gives all of it, as views that hold until
+  // the next append or select.
+  std::pair<torch::Tensor, torch::Tensor> append(const torch::Tensor& key, const torch::Tensor& value);
+  // Sample i becomes what sample samples[i] was (int64 [any number]): beams that go on, and copies of one prompt.
+  void select(const torch::Tensor& samples);
+  std::int64_t tokens() const { return tokens_; }
+
+ private:
+  void reserve(std::int64_t tokens, const torch::Tensor& like);
+
+  torch::Tensor keys_, values_;  // [samples, key heads, capacity, head size]
+  std::int64_t tokens_ = 0;
+};
+
+using LayerCaches = std::map<int, KeyValueCache>;  // by layer
+
+// What the layers of a stage know of the tokens beside their features.
+struct TokenContext {
+  torch::Tensor keep;             // bool [samples, tokens], cached ones first: which count; undefined: all
+  torch::Tensor positions;        // int64 [samples, tokens]; undefined: 0, 1, 2, ... in each sample
+  LayerCaches* caches = nullptr;  // of earlier tokens, which these ones join; not owned
+  bool only_last = false;         // the head's output is wanted for the last token alone
+
+  KeyValueCache* cache(int layer) const { return caches ? &(*caches)[layer] : nullptr; }
+  // The part of [samples, tokens, features] that the head is wanted for. UsageError where these are not all tokens but
+  // a sequence shard.
+  torch::Tensor for_head(const torch::Tensor& hidden) const;
+};
+
+}  // namespace gantry::nn

@@ -1,0 +1,44 @@
+// The tokens of Hugging Face's generate(), in every layout.
+#include <cstdlib>
+
+#include "generation_case.h"
+
+namespace gantry::testing {
+namespace {
+
+bool wants_all() { return std::getenv("GANTRY_LONG") != nullptr; }
+
+void expect_in(const std::string& model, const std::vector<Layout>& layouts) {
+  for (const auto& layout : layouts) {
+    expect_reference(model, layout);
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+// tp 1, 2, 3 x pp 1 to `stages`, and two replicas.
+std::vector<Layout> all_layouts(int stages) {
+  std::vector<Layout> layouts = {{.data = 2}, {.pipeline = 2, .data = 2, .tensor = 2}};
+  for (int tensor = 1; tensor <= 3; ++tensor)
+    for (int pipeline = 1; pipeline <= stages; ++pipeline) layouts.push_back({.pipeline = pipeline, .tensor = tensor});
+  return layouts;
+}
+
+std::vector<Layout> layouts_of(int stages) {
+  if (wants_all()) return all_layouts(stages);
+  return {{}, {.tensor = 2}, {.tensor = 3}, {.pipeline = 2}, {.pipeline = 3, .tensor = 2}};
+}
+
+TEST(GenerateAsTransformers, Gpt2) {
+  expect_in("gpt2", layouts_of(4));
+  expect_in("gpt2", {{.pipeline = 4}, {.pipeline = 2, .tensor = 3}, {.pipeline = 4, .tensor = 2}, {.data = 2}});
+}
+TEST(GenerateAsTransformers, Llama) {
+  expect_in("llama", layouts_of(4));
+  expect_in("llama", {{.pipeline = 4, .tensor = 3}});
+}
+TEST(GenerateAsTransformers, LlamaWithOneKeyHeadAndTiedEmbeddings) { expect_in("llama_tied_gqa1", layouts_of(5)); }
+TEST(GenerateAsTransformers, UntiedGpt2OfThreeHeads) { expect_in("gpt2_untied", layouts_of(3)); }
+TEST(GenerateAsTransformers, LlamaWithSharedKeyHeadsBiasesAndScaledRotation) { expect_in("llama_gqa3", layouts_of(4)); }
+
+}  // namespace
+}  // namespace gantry::testing

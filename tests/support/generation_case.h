@@ -1,0 +1,112 @@
+// Generation from a Hugging Face directory in any layout, and the reference cases of tests/golden/generation.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <mutex>
+#include <nlohmann/json.hpp>
+
+#include "gantry/booster/generate.h"
+#include "gantry/booster/recipe.h"
+#include "gantry/comm/launch.h"
+#include "program.h"
+#include "ranks.h"
+
+namespace gantry::testing {
+
+struct GenerationJob {
+  std::string name;
+  std::vector<TokenIds> prompts;
+  GenerationOptions options;
+};
+using Sequences = std::vector<GeneratedSequence>;
+
+inline std::vector<TokenIds> tokens_of(const Sequences& sequences) {
+  std::vector<TokenIds> tokens;
+  for (const auto& sequence : sequences) tokens.push_back(sequence.tokens);
+  return tokens;
+}
+
+inline std::string golden_model(const std::string& name) {
+  return std::string(GANTRY_SOURCE_DIR) + "/tests/golden/" + name;
+}
+
+inline std::string describe(const Layout& layout) {
+  return "tp " + std::to_string(layout.tensor) + " pp " + std::to_string(layout.pipeline) + " dp " +
+         std::to_string(layout.data);
+}
+
+// Runs the jobs one after the other on every rank; all ranks must give the same sequences, which are returned by job.
+inline std::vector<Sequences> generate_in(const Layout& layout, const std::string& folder,
+                                          const std::vector<GenerationJob>& jobs,
+                                          const std::vector<std::string>& sets = {}) {
+  Config config = Config::parse(nlohmann::json({{"model", {{"path", folder}}}}).dump(), "test", sets);
+  const Config sizes = layout_config(layout);
+  config.parallel.tensor = sizes.parallel.tensor;
+  config.parallel.pipeline = sizes.parallel.pipeline;
+  config.parallel.data = sizes.parallel.data;
+  config.comm.timeout_seconds = 30;
+  config.comm.threads_per_rank = 1;
+  config = resolve_model(std::move(config));
+  std::mutex lock;
+  std::vector<Sequences> all;
+  const int code = launch(config, [&](World& world) {
+    auto* plugin = new HybridParallelPlugin(world, config);
+    Booster booster{std::unique_ptr<Plugin>(plugin)};
+    auto boosted = booster.boost(build_model(config), nullptr, cross_entropy());
+    load_weights(config, boosted, plugin->mesh());
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      Sequences mine = generate(boosted, *plugin, jobs[i].prompts, jobs[i].options);
+      const std::lock_guard guard(lock);
+      if (all.size() == i) all.push_back(mine);
+      EXPECT_EQ(tokens_of(mine), tokens_of(all[i])) << world.describe() << " has other tokens than its peers";
+    }
+  });
+  EXPECT_EQ(code, 0) << describe(layout);
+  return all;
+}
+
+struct ReferenceCases {
+  std::string folder;
+  std::vector<GenerationJob> jobs;
+  std::vector<std::vector<TokenIds>> tokens;  // expected, by job
+  std::vector<std::vector<double>> scores;
+};
+
+inline ReferenceCases read_reference_cases(const std::string& name) {
+  const auto file = nlohmann::json::parse(read_file(golden_model("generation/" + name + ".json")));
+  ReferenceCases cases{.folder = golden_model(file["model"].get<std::string>())};
+  for (const auto& item : file["cases"]) {
+    const auto& given = item["options"];
+    GenerationOptions options;
+    options.stop_tokens = item["stop_tokens"].get<std::vector<std::int64_t>>();
+    if (given.contains("max_new_tokens")) options.max_new_tokens = given["max_new_tokens"].get<std::int64_t>();
+    if (given.contains("max_length")) options.max_length = given["max_length"].get<std::int64_t>();
+    options.min_new_tokens = given.value("min_new_tokens", 0);
+    options.min_length = given.value("min_length", 0);
+    options.repetition_penalty = given.value("repetition_penalty", 1.0);
+    options.num_beams = given.value("num_beams", 1);
+    options.num_return_sequences = given.value("num_return_sequences", 1);
+    options.length_penalty = given.value("length_penalty", 1.0);
+    const std::string early = given.value("early_stopping", "false");
+    if (early != "false") options.early_stopping = early == "true" ? EarlyStopping::kYes : EarlyStopping::kNever;
+    cases.jobs.push_back({item["name"], item["prompts"].get<std::vector<TokenIds>>(), options});
+    cases.tokens.push_back(item["tokens"].get<std::vector<TokenIds>>());
+    cases.scores.push_back(item["scores"].get<std::vector<double>>());
+  }
+  return cases;
+}
+
+inline void expect_reference(const std::string& name, const Layout& layout) {
+  const ReferenceCases cases = read_reference_cases(name);
+  ASSERT_GT(cases.jobs.size(), 10u);
+  const auto got = generate_in(layout, cases.folder, cases.jobs);
+  ASSERT_EQ(got.size(), cases.jobs.size());
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    EXPECT_EQ(tokens_of(got[i]), cases.tokens[i]) << name << ", " << cases.jobs[i].name << ", " << describe(layout);
+    for (std::size_t k = 0; k < cases.scores[i].size(); ++k)
+      EXPECT_NEAR(got[i].at(k).score, cases.scores[i][k], 1e-5 * std::max(1.0, std::abs(cases.scores[i][k])))
+          << name << ", " << cases.jobs[i].name;
+  }
+}
+
+}  // namespace gantry::testing
