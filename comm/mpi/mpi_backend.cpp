@@ -80,6 +80,7 @@ void MpiBackend::end_job(int exit_code, const std::string& line) {
 
 void MpiBackend::end_told(int rank, int exit_code, const std::string& cause) {
   engine_->hear({rank, exit_code, cause});
+  recorder::record_failure(exit_code, cause);
   std::this_thread::sleep_for(kGrace + kStuckGrace);
   print_and_abort(exit_code, cause);
 }
