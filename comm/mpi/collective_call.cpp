@@ -4,13 +4,14 @@
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry {
-namespace {
 
-void check_host(const torch::Tensor& tensor, const char* call) {
+void check_on_cpu(const torch::Tensor& tensor, const char* call) {
   if (tensor.device().is_cpu()) return;
   throw UsageError({call, "of a tensor on " + tensor.device().str() + " over mpi", "a CPU tensor",
                     "use comm.backend: nccl, or copy it to the CPU"});
 }
+
+namespace {
 
 // Contiguous. The tensor itself where it is: a handle of its own would be an allocation.
 torch::Tensor packed(const torch::Tensor& tensor) {
@@ -36,8 +37,8 @@ void CollectiveCall::fill(const CollectiveArguments& arguments, std::uint64_t nu
   other_parts.clear();
   if (!arguments.target) return;
   const torch::Tensor& target = *arguments.target;
-  check_host(target, collective_name(code.kind));
-  if (arguments.in) check_host(*arguments.in, collective_name(code.kind));
+  check_on_cpu(target, collective_name(code.kind));
+  if (arguments.in) check_on_cpu(*arguments.in, collective_name(code.kind));
   code.dtype = target.scalar_type();
   target_ = target;
   shown_ = arguments.in ? *arguments.in : target;

@@ -13,6 +13,9 @@
 
 namespace gantry {
 
+// UsageError for a tensor that this backend can't reach.
+void check_on_cpu(const torch::Tensor& tensor, const char* call);
+
 // What the caller gave, by reference: valid during the call alone.
 struct CollectiveArguments {
   CollectiveKind kind = CollectiveKind::kBarrier;

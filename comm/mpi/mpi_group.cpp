@@ -65,12 +65,6 @@ class MpiCollective final : public MpiOperation {
   std::size_t next_ = 0;
 };
 
-void check_host(const torch::Tensor& tensor, const char* call) {
-  if (!tensor.defined() || tensor.device().is_cpu()) return;
-  throw UsageError({call, "of a tensor on " + tensor.device().str() + " over mpi", "a CPU tensor",
-                    "use comm.backend: nccl, or copy it to the CPU"});
-}
-
 std::vector<std::int64_t> in_bytes(std::vector<std::int64_t> elements, std::int64_t item) {
   for (std::int64_t& count : elements) count *= item;
   return elements;
@@ -140,14 +134,14 @@ Work MpiGroup::post(const CollectiveArguments& arguments) {
 
 Work MpiGroup::send(const torch::Tensor& tensor, int to, const Tag& tag) {
   check_rank(to, size(), "send");
-  check_host(tensor, "send");
+  if (tensor.defined()) check_on_cpu(tensor, "send");
   channel_->engine()->post(make_send(channel_, tensor, to, tag, payloads_++));
   return {};
 }
 
 Work MpiGroup::recv(const TensorSpec& spec, int from, const Tag& tag) {
   check_rank(from, size(), "recv");
-  if (!spec.device.is_cpu()) check_host(torch::empty({0}, spec.device), "recv");
+  if (!spec.device.is_cpu()) check_on_cpu(torch::empty({0}, spec.device), "recv");
   auto operation = make_receive(channel_, spec, from, tag);
   channel_->engine()->post(operation);
   return Work(std::move(operation));
