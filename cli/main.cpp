@@ -10,6 +10,7 @@
 #include "gantry/cli/config_command.h"
 #include "gantry/cli/data_command.h"
 #include "gantry/cli/engine_exec.h"
+#include "gantry/cli/generate_command.h"
 #include "gantry/cli/output.h"
 #include "gantry/cli/schedule_command.h"
 #include "gantry/cli/usage.h"
@@ -23,6 +24,7 @@ using namespace gantry;
 struct Arguments {
   cli::TrainArguments train;
   cli::ForwardArguments forward;
+  cli::GenerateArguments generate;
   cli::CheckpointArguments checkpoint;
   std::string config;
   std::vector<std::string> sets;
@@ -33,6 +35,7 @@ void add_commands(CLI::App& app, Arguments& arguments, char** argv) {
   const auto hand_on = [argv] { cli::run_engine(argv); };
   cli::add_train_command(app, arguments.train)->callback(hand_on);
   cli::add_forward_command(app, arguments.forward)->callback(hand_on);
+  cli::add_generate_command(app, arguments.generate)->callback(hand_on);
   cli::add_checkpoint_readers(*cli::add_checkpoint_command(app, arguments.checkpoint, {hand_on, hand_on, hand_on}));
   cli::add_schedule_command(app);
   cli::add_data_command(app);

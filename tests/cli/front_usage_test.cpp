@@ -14,10 +14,11 @@ struct Misspelt {
 
 const Misspelt kMisspelt[] = {
     {"trian",
-     "gantry: 'trian' is no command; expected one of train, forward, checkpoint, schedule, data, config, doctor; "
+     "gantry: 'trian' is no command; expected one of train, forward, generate, checkpoint, schedule, data, config, "
+     "doctor; "
      "did you mean 'train'?"},
     {"help trian",
-     "gantry: 'trian' is no command; expected one of train, forward, checkpoint, schedule, data, "
+     "gantry: 'trian' is no command; expected one of train, forward, generate, checkpoint, schedule, data, "
      "config, doctor; did you mean 'train'?"},
     {"checkpoint exprot a b",
      "gantry checkpoint: 'exprot' is no command; expected one of export, import, reshard, inspect, verify, diff; did "
