@@ -12,6 +12,7 @@
 #include "gantry/cli/data_command.h"
 #include "gantry/cli/doctor_command.h"
 #include "gantry/cli/engine_exec.h"
+#include "gantry/cli/generate_command.h"
 #include "gantry/cli/init_command.h"
 #include "gantry/cli/launch/launch_command.h"
 #include "gantry/cli/launch/rank_shim.h"
@@ -28,6 +29,7 @@ using namespace gantry;
 struct Arguments {
   cli::TrainArguments train;
   cli::ForwardArguments forward;
+  cli::GenerateArguments generate;
   cli::CheckpointArguments checkpoint;
   std::string config;
   std::vector<std::string> sets;
@@ -40,6 +42,7 @@ void add_commands(CLI::App& app, Arguments& arguments, char** argv) {
   cli::add_train_command(app, arguments.train)->callback(hand_on);
   cli::add_launch_command(app, arguments.exit_code);
   cli::add_forward_command(app, arguments.forward)->callback(hand_on);
+  cli::add_generate_command(app, arguments.generate)->callback(hand_on);
   cli::add_checkpoint_readers(*cli::add_checkpoint_command(app, arguments.checkpoint, {hand_on, hand_on, hand_on}));
   cli::add_schedule_command(app);
   cli::add_data_command(app);

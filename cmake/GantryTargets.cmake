@@ -167,7 +167,7 @@ function(gantry_programs)
     install(TARGETS gantry_front RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   endif()
   if(engine)
-    add_executable(gantry_engine ${engine} cli/commands.cpp cli/progress_bar.cpp cli/output.cpp)
+    add_executable(gantry_engine ${engine} cli/commands.cpp cli/generate_command.cpp cli/progress_bar.cpp cli/output.cpp)
     set_target_properties(gantry_engine PROPERTIES OUTPUT_NAME gantry-engine
       RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/libexec/gantry INSTALL_RPATH "$ORIGIN/../../${CMAKE_INSTALL_LIBDIR};${LibTorch_ROOT}/lib")
     gantry_use_torch(gantry_engine)

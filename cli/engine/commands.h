@@ -2,11 +2,13 @@
 #pragma once
 
 #include "gantry/cli/commands.h"
+#include "gantry/cli/generate_command.h"
 
 namespace gantry::cli {
 
 int run_train(const TrainArguments& arguments);
 int run_forward(const ForwardArguments& arguments);
+int run_generate(const GenerateArguments& arguments);
 int run_checkpoint_export(const CheckpointExportArguments& arguments);
 int run_checkpoint_import(const CheckpointImportArguments& arguments);
 int run_checkpoint_reshard(const CheckpointReshardArguments& arguments);

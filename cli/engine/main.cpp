@@ -13,9 +13,11 @@ int main(int argc, char** argv) {
   int exit_code = 0;
   cli::TrainArguments train;
   cli::ForwardArguments forward;
+  cli::GenerateArguments generate;
   cli::CheckpointArguments checkpoint;
   cli::add_train_command(app, train)->callback([&] { exit_code = cli::run_train(train); });
   cli::add_forward_command(app, forward)->callback([&] { exit_code = cli::run_forward(forward); });
+  cli::add_generate_command(app, generate)->callback([&] { exit_code = cli::run_generate(generate); });
   cli::add_checkpoint_command(app, checkpoint,
                               {.run_export = [&] { exit_code = cli::run_checkpoint_export(checkpoint.exported); },
                                .run_import = [&] { exit_code = cli::run_checkpoint_import(checkpoint.imported); },

@@ -6,19 +6,21 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <optional>
 
+#include "gantry/booster/generate.h"
 #include "gantry/booster/recipe.h"
 #include "gantry/cli/engine/commands.h"
 #include "gantry/cli/engine/live_status.h"
 #include "gantry/cli/engine/metrics.h"
 #include "gantry/cli/engine/run_checkpoints.h"
-#include "gantry/cli/engine/sample.h"
 #include "gantry/cli/engine/stop_signals.h"
 #include "gantry/cli/engine/timeline.h"
 #include "gantry/comm/backends.h"
 #include "gantry/comm/launch.h"
 #include "gantry/core/error.h"
+#include "gantry/models/model_family.h"
 #include "gantry/plugins/gradient_norm.h"
 #include "gantry/tensors/memory_meter.h"
 
@@ -26,6 +28,7 @@ namespace gantry::cli {
 namespace {
 
 constexpr int kStoppedOnRequest = 75;
+constexpr std::int64_t kSampleBytes = 240;  // prompt included
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -150,9 +153,21 @@ class TrainingRun {
     return all;
   }
 
+  // As far as the model's positions go; of a long prompt its end.
   void show_sample(const std::string& prompt) {
-    const std::string text = sample_bytes(booster_, boosted_, *plugin_, prompt, config_.data.sequence_length);
-    if (world_.is_main()) fmt::print("sample (greedy):\n{}\n", text);
+    const auto& family = models::families().at(config_.model.policy);
+    const auto room =
+        std::min<std::int64_t>(kSampleBytes, family.context_length(nlohmann::json::parse(config_.model.config_json)));
+    const std::string begin = prompt.substr(prompt.size() - std::min<std::size_t>(prompt.size(), room / 2));
+    TokenIds tokens;
+    for (const char c : begin) tokens.push_back(static_cast<unsigned char>(c));
+    const auto made = generate(boosted_, *plugin_, {tokens}, {.max_length = room});
+    if (!world_.is_main()) return;
+    std::string text = begin;
+    for (const auto token : made.front().tokens) text.push_back(static_cast<char>(token));
+    std::replace_if(
+        text.begin(), text.end(), [](unsigned char c) { return c != '\n' && (c < 32 || c > 126); }, '.');
+    fmt::print("sample (greedy):\n{}\n", text);
   }
 
   void draw_last_step() {

@@ -14,13 +14,14 @@ struct Misspelt {
 
 const Misspelt kMisspelt[] = {
     {"trian",
-     "gantry: 'trian' is no command; expected one of train, launch, forward, checkpoint, schedule, data, init, "
+     "gantry: 'trian' is no command; expected one of train, launch, forward, generate, checkpoint, schedule, data, "
+     "init, "
      "completion, "
      "manual, "
      "config, doctor; "
      "did you mean 'train'?"},
     {"help trian",
-     "gantry: 'trian' is no command; expected one of train, launch, forward, checkpoint, schedule, data, "
+     "gantry: 'trian' is no command; expected one of train, launch, forward, generate, checkpoint, schedule, data, "
      "init, completion, manual, config, doctor; did you mean 'train'?"},
     {"checkpoint exprot a b",
      "gantry checkpoint: 'exprot' is no command; expected one of export, import, reshard, inspect, verify, diff; did "

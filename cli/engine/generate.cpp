@@ -1,0 +1,179 @@
+#include "gantry/booster/generate.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "gantry/cli/engine/commands.h"
+#include "gantry/cli/engine/prompt_text.h"
+#include "gantry/cli/engine/trained_model.h"
+#include "gantry/cli/output.h"
+#include "gantry/comm/launch.h"
+#include "gantry/core/error.h"
+#include "gantry/data/tokenizers/utf8.h"
+
+namespace gantry::cli {
+namespace {
+
+// What one call is asked for, ready for every rank.
+struct Job {
+  const GenerateArguments& arguments;
+  TrainedModel model;
+  std::unique_ptr<PromptText> text;  // null where none is known and none is needed
+  std::vector<TokenIds> prompts;
+  GenerationOptions options;
+
+  bool shows_text() const { return !arguments.prompts.empty(); }
+};
+
+template <class Value, class Given>
+void take(Value& value, const Given& given) {
+  if (given) value = *given;
+}
+
+std::int64_t stop_token(const std::string& word, const PromptText* text) {
+  if (!word.empty() && word.find_first_not_of("0123456789") == std::string::npos) return parse_tokens(word).front();
+  if (!text)
+    throw UsageError(
+        {"--stop", fmt::format("'{}' is text, and the model has no tokenizer", word), "a token's number", ""});
+  return text->token_of(word);
+}
+
+GenerationOptions options_of(const GenerateArguments& given, const TrainedModel& model, const PromptText* text) {
+  GenerationOptions options;
+  if (model.form != TrainedModel::Form::kCheckpoint) options = generation_defaults(model.path);
+  if (given.max_length && !given.max_new_tokens) options.max_new_tokens.reset();
+  take(options.max_new_tokens, given.max_new_tokens);
+  take(options.max_length, given.max_length);
+  take(options.min_new_tokens, given.min_new_tokens);
+  take(options.min_length, given.min_length);
+  take(options.repetition_penalty, given.repetition_penalty);
+  take(options.sample, given.sample);
+  take(options.temperature, given.temperature);
+  take(options.top_k, given.top_k);
+  take(options.top_p, given.top_p);
+  take(options.seed, given.seed);
+  take(options.num_beams, given.num_beams);
+  take(options.length_penalty, given.length_penalty);
+  take(options.num_return_sequences, given.num_return_sequences);
+  if (given.early_stopping == "never")
+    options.early_stopping = EarlyStopping::kNever;
+  else if (!given.early_stopping.empty())
+    options.early_stopping = given.early_stopping == "true" ? EarlyStopping::kYes : EarlyStopping::kNo;
+  for (const auto& word : given.stops) options.stop_tokens.push_back(stop_token(word, text));
+  options.use_cache = !given.recomputes;
+  if (!given.prompts.empty()) options.vocabulary = text->size();
+  return options;
+}
+
+void refuse_lost_flags(const GenerateArguments& given, const GenerationOptions& options) {
+  const auto refuse = [](const char* flag, const char* needed) {
+    throw UsageError({flag, std::string("has no effect without ") + needed, "", std::string("add ") + needed});
+  };
+  if (!options.sample) {
+    if (given.temperature) refuse("--temperature", "--sample");
+    if (given.top_k) refuse("--top-k", "--sample");
+    if (given.top_p) refuse("--top-p", "--sample");
+    if (given.seed) refuse("--seed", "--sample");
+  }
+  if (options.num_beams > 1) return;
+  if (given.length_penalty) refuse("--length-penalty", "--num-beams");
+  if (!given.early_stopping.empty()) refuse("--early-stopping", "--num-beams");
+}
+
+Job prepare(const GenerateArguments& arguments) {
+  if (arguments.prompts.empty() && arguments.tokens.empty())
+    throw UsageError({"gantry generate", "there is no prompt", "--prompt TEXT or --tokens 1,2,3", ""});
+  Job job{
+      .arguments = arguments, .model = find_trained_model(arguments.model, arguments.sets), .text = {}, .prompts = {}};
+  const std::string& tokenizer = arguments.tokenizer.empty() ? job.model.tokenizer : arguments.tokenizer;
+  if (!tokenizer.empty()) job.text = std::make_unique<PromptText>(tokenizer);
+  if (!job.text && job.shows_text())
+    throw InputError(
+        {arguments.model, "has no tokenizer", "one, for a prompt that is text", "give --tokenizer, or --tokens"});
+  for (const auto& prompt : arguments.prompts) job.prompts.push_back(job.text->encode(prompt));
+  for (const auto& tokens : arguments.tokens) job.prompts.push_back(parse_tokens(tokens));
+  job.options = options_of(arguments, job.model, job.text.get());
+  refuse_lost_flags(arguments, job.options);
+  return job;
+}
+
+// The sequence's text after the prompt's, without the stop token.
+std::string text_of(const Job& job, const GeneratedSequence& sequence, bool with_prompt) {
+  TokenIds tokens = job.prompts[sequence.prompt];
+  const std::string prompt = job.text->decode(tokens);
+  tokens.insert(tokens.end(), sequence.tokens.begin(), sequence.tokens.end() - (sequence.stopped ? 1 : 0));
+  const std::string whole = job.text->decode(tokens);
+  return with_prompt || !whole.starts_with(prompt) ? whole : whole.substr(prompt.size());
+}
+
+void print_json(const Job& job, const GeneratedSequence& sequence, int number) {
+  nlohmann::json line = {{"prompt", sequence.prompt + 1},
+                         {"sequence", number},
+                         {"prompt_tokens", job.prompts[sequence.prompt]},
+                         {"tokens", sequence.tokens},
+                         {"stopped", sequence.stopped}};
+  if (job.options.num_beams > 1) line["score"] = sequence.score;
+  if (job.shows_text()) line["text"] = valid_utf8(text_of(job, sequence, /*with_prompt=*/false));
+  print_output(line.dump() + "\n");
+}
+
+void print_plain(const Job& job, const GeneratedSequence& sequence, int number, bool is_alone) {
+  if (!is_alone)
+    print_output(fmt::format("--- prompt {}, sequence {}{}\n", sequence.prompt + 1, number,
+                             job.options.num_beams > 1 ? fmt::format(", score {:.6f}", sequence.score) : ""));
+  if (job.shows_text()) return print_output(valid_utf8(text_of(job, sequence, /*with_prompt=*/true)) + "\n");
+  TokenIds tokens = job.prompts[sequence.prompt];
+  tokens.insert(tokens.end(), sequence.tokens.begin(), sequence.tokens.end());
+  print_output(fmt::format("{}\n", fmt::join(tokens, ",")));
+}
+
+void print_all(const Job& job, const std::vector<GeneratedSequence>& sequences) {
+  std::int64_t prompt = -1;
+  int number = 0;
+  for (const auto& sequence : sequences) {
+    number = sequence.prompt == prompt ? number + 1 : 1;
+    prompt = sequence.prompt;
+    job.arguments.json ? print_json(job, sequence, number) : print_plain(job, sequence, number, sequences.size() == 1);
+  }
+}
+
+// One sequence, not beams: it is shown while it comes.
+bool streams(const Job& job) {
+  return job.shows_text() && !job.arguments.json && job.prompts.size() == 1 && job.options.num_beams == 1 &&
+         job.options.num_return_sequences == 1;
+}
+
+void generate_rank(World& world, const Job& job) {
+  auto* plugin = new HybridParallelPlugin(world, job.model.config);
+  Booster booster{std::unique_ptr<Plugin>(plugin)};
+  // The loss is not computed; it keeps the logits split over tp, so that a greedy choice gathers none.
+  auto boosted = booster.boost(build_model(job.model.config), nullptr, cross_entropy());
+  load_trained_weights(job.model, boosted, *plugin);
+  if (!world.is_main() || !streams(job)) {
+    const auto sequences = generate(boosted, *plugin, job.prompts, job.options);
+    if (world.is_main()) print_all(job, sequences);
+    return;
+  }
+  GrowingText shown;
+  TokenIds tokens = job.prompts.front();
+  shown.show(job.text->decode(tokens));
+  GenerationOptions options = job.options;
+  options.on_token = [&](std::int64_t, std::int64_t token) {
+    tokens.push_back(token);
+    if (std::find(options.stop_tokens.begin(), options.stop_tokens.end(), token) == options.stop_tokens.end())
+      shown.show(job.text->decode(tokens));
+  };
+  const auto sequences = generate(boosted, *plugin, job.prompts, options);
+  shown.finish(text_of(job, sequences.front(), /*with_prompt=*/true));
+  print_output("\n");
+}
+
+}  // namespace
+
+int run_generate(const GenerateArguments& arguments) {
+  const Job job = prepare(arguments);
+  return launch(job.model.config, [&](World& world) { generate_rank(world, job); });
+}
+
+}  // namespace gantry::cli

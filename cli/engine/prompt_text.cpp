@@ -1,0 +1,105 @@
+#include "gantry/cli/engine/prompt_text.h"
+
+#include <charconv>
+#include <filesystem>
+#include <fmt/format.h>
+
+#include "gantry/cli/output.h"
+#include "gantry/core/error.h"
+#include "gantry/data/tokenizers/json_file.h"
+#include "gantry/data/tokenizers/utf8.h"
+
+namespace gantry::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uintmax_t kMostBytes = 256 << 20;  // of a tokenizer.json
+constexpr std::size_t kLongestCharacter = 4;      // bytes
+
+// The template that tokenizer.json puts a text into may begin with a special token.
+bool template_begins(const fs::path& file) {
+  const auto json = read_json_file(file, kMostBytes);
+  std::vector<nlohmann::json> processors = {json.value("post_processor", nlohmann::json())};
+  if (processors[0].is_object() && processors[0].contains("processors"))
+    processors = processors[0]["processors"].get<std::vector<nlohmann::json>>();
+  for (const auto& processor : processors)
+    if (processor.is_object() && processor.value("type", "") == "TemplateProcessing" && processor.contains("single"))
+      return !processor["single"].empty() && processor["single"][0].contains("SpecialToken");
+  return false;
+}
+
+// As transformers' tokenizer of this folder does by itself.
+bool begins_with_special(const fs::path& folder) {
+  const fs::path settings = folder / "tokenizer_config.json", whole = folder / "tokenizer.json";
+  if (fs::exists(settings)) {
+    const auto json = read_json_file(settings, kMostBytes);
+    if (json.is_object() && json.contains("add_bos_token") && json["add_bos_token"].is_boolean())
+      return json["add_bos_token"].get<bool>();
+  }
+  return fs::exists(whole) ? template_begins(whole) : fs::exists(folder / "tokenizer.model");
+}
+
+}  // namespace
+
+bool has_tokenizer(const std::string& folder) {
+  std::error_code failure;
+  for (const auto& entry : fs::directory_iterator(folder, failure)) {
+    const std::string name = entry.path().filename().string();
+    if (name == "tokenizer.json" || name == "vocab.json" || name == "vocab.txt" || name.ends_with(".model"))
+      return true;
+  }
+  return false;
+}
+
+PromptText::PromptText(const std::string& path) : tokenizer_(load_tokenizer(path)) {
+  if (path == "byte") return;
+  const fs::path folder = fs::is_directory(path) ? fs::path(path) : fs::path(path).parent_path();
+  if (const auto begin = tokenizer_->special().begin; begin && begins_with_special(folder)) first_ = {*begin};
+}
+
+TokenIds PromptText::encode(const std::string& text) const {
+  TokenIds tokens = first_;
+  tokenizer_->append(text, tokens);
+  return tokens;
+}
+
+std::string PromptText::decode(const TokenIds& tokens) const { return tokenizer_->decode(tokens); }
+
+std::int64_t PromptText::token_of(const std::string& word) const {
+  const TokenIds tokens = tokenizer_->encode(word);
+  if (tokens.size() != 1)
+    throw UsageError(
+        {"--stop", fmt::format("'{}' is {} tokens", word, tokens.size()), "a number, or text that is one token", ""});
+  return tokens.front();
+}
+
+TokenIds parse_tokens(const std::string& text) {
+  TokenIds tokens;
+  for (const char *at = text.data(), *end = at + text.size();;) {
+    std::int64_t token = 0;
+    const auto [next, fault] = std::from_chars(at, end, token);
+    if (fault != std::errc() || token < 0 || (next != end && *next != ','))
+      throw UsageError({"--tokens", fmt::format("'{}' is no list of tokens", text), "numbers with commas, 1,2,3", ""});
+    tokens.push_back(token);
+    if (next == end) return tokens;
+    at = next + 1;
+  }
+}
+
+void GrowingText::show(const std::string& text) {
+  const std::string_view more = std::string_view(text).substr(std::min(shown_, text.size()));
+  std::size_t whole = valid_utf8_prefix(more);
+  if (more.size() - whole >= kLongestCharacter) whole = more.size();  // no character will come of it
+  if (whole == 0) return;
+  print_output(valid_utf8(more.substr(0, whole)));
+  shown_ += whole;
+}
+
+void GrowingText::finish(const std::string& text) {
+  show(text);
+  if (shown_ < text.size()) print_output(valid_utf8(std::string_view(text).substr(shown_)));
+  shown_ = text.size();
+}
+
+}  // namespace gantry::cli

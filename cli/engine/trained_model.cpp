@@ -1,0 +1,76 @@
+#include "gantry/cli/engine/trained_model.h"
+
+#include <filesystem>
+
+#include "gantry/booster/parallelized_model.h"
+#include "gantry/checkpoint/checkpoint.h"
+#include "gantry/checkpoint/format/parallelized.h"
+#include "gantry/cli/engine/prompt_text.h"
+#include "gantry/models/model_family.h"
+
+namespace gantry::cli {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::int64_t kBytes = 256;
+
+void set_vocabulary(TrainedModel& model) {
+  model.vocabulary =
+      models::families().at(model.config.model.policy).vocabulary_size(json::parse(model.config.model.config_json));
+  if (model.tokenizer.empty() && model.vocabulary == kBytes) model.tokenizer = "byte";
+}
+
+TrainedModel of_directory(const std::string& path, TrainedModel::Form form, const std::vector<std::string>& sets) {
+  TrainedModel model{.form = form, .path = path, .config = {}, .tokenizer = has_tokenizer(path) ? path : ""};
+  model.config = Config::parse(json({{"model", {{"path", path}}}}).dump(), "--model", sets);
+  load_libraries(model.config);
+  model.config = resolve_model(std::move(model.config));
+  return model;
+}
+
+// In a layout of its own: the one that made the checkpoint was for training.
+TrainedModel of_checkpoint(const std::string& folder, const std::vector<std::string>& sets) {
+  const CheckpointInfo info = read_checkpoint_info(folder);
+  TrainedModel model{.form = TrainedModel::Form::kCheckpoint, .path = folder, .config = {}, .tokenizer = {}};
+  json keys = {{"model", {{"policy", info.policy}}}};
+  if (!info.config_text.empty()) {
+    const Config made = Config::parse(info.config_text, folder);
+    if (!made.libraries.empty()) keys["libraries"] = made.libraries;
+    if (has_tokenizer(made.model.path)) model.tokenizer = made.model.path;
+    if (made.data.format == "text") model.tokenizer = "byte";
+  }
+  model.config = Config::parse(keys.dump(), folder, sets);
+  load_libraries(model.config);
+  model.config.model.config_json = info.model_config.dump();
+  model.config = resolve_model(std::move(model.config));
+  return model;
+}
+
+}  // namespace
+
+TrainedModel find_trained_model(const std::string& path, const std::vector<std::string>& sets) {
+  TrainedModel model;
+  if (is_parallelized_directory(path))
+    model = of_directory(path, TrainedModel::Form::kParallelized, sets);
+  else if (std::filesystem::exists(path + "/config.json"))
+    model = of_directory(path, TrainedModel::Form::kHuggingFace, sets);
+  else
+    model = of_checkpoint(require_checkpoint(path), sets);
+  set_vocabulary(model);
+  return model;
+}
+
+void load_trained_weights(const TrainedModel& model, Boosted& boosted, HybridParallelPlugin& plugin) {
+  switch (model.form) {
+    case TrainedModel::Form::kHuggingFace:
+      load_weights(model.config, boosted, plugin.mesh());
+      return;
+    case TrainedModel::Form::kCheckpoint:
+      return load_checkpoint(model.path, plugin.state(boosted), plugin.mesh());
+    case TrainedModel::Form::kParallelized:
+      return from_parallelized(model.path, boosted, plugin);
+  }
+}
+
+}  // namespace gantry::cli

@@ -1,0 +1,27 @@
+// A trained model of any form that Gantry knows: a Hugging Face directory, a checkpoint, a directory of
+// save_parallelized.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "gantry/booster/recipe.h"
+
+namespace gantry::cli {
+
+struct TrainedModel {
+  enum class Form { kHuggingFace, kCheckpoint, kParallelized };
+  Form form = Form::kHuggingFace;
+  std::string path;       // the directory, or the checkpoint's own step folder
+  Config config;          // resolved, in the layout that --set asks for
+  std::string tokenizer;  // "byte", a file or a folder that goes with it; empty: none is known
+  std::int64_t vocabulary = 0;
+};
+
+// Reads what `path` is, and loads the libraries that it needs. CheckpointError, InputError or ConfigError.
+TrainedModel find_trained_model(const std::string& path, const std::vector<std::string>& sets);
+
+// Fills a boosted model with its weights. Collective over the world.
+void load_trained_weights(const TrainedModel& model, Boosted& boosted, HybridParallelPlugin& plugin);
+
+}  // namespace gantry::cli

@@ -1,0 +1,296 @@
+// Generation: draws, caches, callbacks, plain models, models of one's own, and what is refused.
+#include "gantry/booster/gantry.h"
+#include "generation_case.h"
+
+namespace gantry::testing {
+namespace {
+
+const std::vector<TokenIds> kPrompts = {{5, 17, 42, 8, 99}, {7}, {100, 3, 56, 23, 11, 200, 9}, {13, 13, 2}};
+
+GenerationJob sampled(int sequences = 1, std::uint64_t seed = 3) {
+  return {"sampled",
+          kPrompts,
+          {.max_new_tokens = 12,
+           .repetition_penalty = 1.2,
+           .sample = true,
+           .temperature = 0.9,
+           .top_k = 60,
+           .top_p = 0.95,
+           .seed = seed,
+           .num_return_sequences = sequences}};
+}
+
+TEST(Generate, DrawsTheSameTokensInEveryLayout) {
+  for (const char* model : {"gpt2", "llama"}) {
+    const std::vector<GenerationJob> jobs = {sampled(), sampled(3), sampled(1, 4)};
+    const auto one = generate_in({}, golden_model(model), jobs);
+    EXPECT_NE(tokens_of(one[0]), tokens_of(one[2])) << "another seed draws others";
+    EXPECT_NE(one[1][0].tokens, one[1][1].tokens) << "each sequence draws for itself";
+    ASSERT_EQ(one[1].size(), 12u);
+    EXPECT_EQ(one[1][5].prompt, 1);
+    for (const Layout& layout :
+         {Layout{.tensor = 3}, Layout{.pipeline = 3}, Layout{.pipeline = 4, .tensor = 2}, Layout{.data = 3}})
+      for (std::size_t i = 0; i < jobs.size(); ++i)
+        EXPECT_EQ(tokens_of(generate_in(layout, golden_model(model), {jobs[i]})[0]), tokens_of(one[i]))
+            << model << " " << describe(layout);
+  }
+}
+
+TEST(Generate, DrawsKeepWithinTheirFilters) {
+  GenerationJob narrow = sampled();
+  narrow.options.repetition_penalty = 1;
+  narrow.options.top_k = 1;
+  GenerationJob nearly_all = narrow;
+  nearly_all.options.top_k = 0;
+  nearly_all.options.top_p = 1e-9;
+  const GenerationJob greedy{"greedy", kPrompts, {.max_new_tokens = 12}};
+  const auto got = generate_in({}, golden_model("llama"), {narrow, nearly_all, greedy});
+  EXPECT_EQ(tokens_of(got[0]), tokens_of(got[2]));
+  EXPECT_EQ(tokens_of(got[1]), tokens_of(got[2]));
+}
+
+// Every token computed from the whole text, without padding on the left.
+TEST(Generate, ACacheChangesNoToken) {
+  for (const char* model : {"gpt2", "llama", "llama_tied_gqa1", "generation/llama_gqa3"}) {
+    std::vector<TokenIds> prompts = kPrompts;
+    for (auto& prompt : prompts)
+      for (auto& token : prompt) token %= 90;
+    GenerationJob cached{"greedy", prompts, {.max_new_tokens = 20}},
+        beams{"beams", prompts, {.max_new_tokens = 8, .num_beams = 3}};
+    GenerationJob whole = cached, whole_beams = beams;
+    whole.options.use_cache = whole_beams.options.use_cache = false;
+    for (const Layout& layout : {Layout{}, Layout{.pipeline = 2, .tensor = 3}}) {
+      const auto got = generate_in(layout, golden_model(model), {cached, whole, beams, whole_beams});
+      EXPECT_EQ(tokens_of(got[0]), tokens_of(got[1])) << model << " " << describe(layout);
+      EXPECT_EQ(tokens_of(got[2]), tokens_of(got[3])) << model << " " << describe(layout);
+    }
+  }
+}
+
+// Longer than the steps in which a cache takes memory: 64 tokens.
+TEST(Generate, TextsOutgrowTheFirstMemoryOfACache) {
+  const std::string keys =
+      R"({"n_layer": 2, "n_head": 2, "n_embd": 16, "vocab_size": 50, "n_positions": 200, "initializer_range": 0.5})";
+  Config config = layout_config({});
+  config.model = {.policy = "gpt2", .path = "", .config_json = keys};
+  auto model = build_model(config);
+  materialize(*model, 1);
+  GenerationOptions options{.max_new_tokens = 150};
+  const auto cached = generate(*model, {{1, 2, 3}}, options);
+  options.use_cache = false;
+  const auto whole = generate(*model, {{1, 2, 3}}, options);
+  ASSERT_EQ(cached[0].tokens.size(), 150u);
+  EXPECT_EQ(cached[0].tokens, whole[0].tokens);
+}
+
+TEST(Generate, CacheGivesTheLogitsOfAWholeForward) {
+  for (const std::string name : {"gpt2", "llama"}) {
+    Config config = layout_config({});
+    config.precision = "float64";
+    config.model.policy = name;
+    config.model.config_json = name == "gpt2"
+                                   ? R"({"n_layer": 2, "n_head": 2, "n_embd": 16, "vocab_size": 50, "n_positions": 20})"
+                                   : R"({"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+                                         "hidden_size": 16, "intermediate_size": 24, "vocab_size": 50})";
+    auto model = build_model(config);
+    materialize(*model, 1);
+    model->eval();
+    const torch::NoGradGuard no_grad;
+    const auto policy = policy_for(*model);
+    const StageModule stage(model, policy, {{0, 2}});
+    const torch::Tensor ids = (torch::arange(12).view({2, 6}) * 7) % 50;
+    const torch::Tensor whole = stage.forward(0, {{"input_ids", ids}}, {}).at("logits");
+    nn::LayerCaches caches;
+    // Two tokens, then three at once, then one.
+    std::int64_t done = 0;
+    for (const std::int64_t count : {2, 3, 1}) {
+      const nn::TokenContext tokens{
+          .keep = {}, .positions = torch::arange(done, done + count).expand({2, count}), .caches = &caches};
+      const torch::Tensor part =
+          stage.forward(0, {{"input_ids", ids.narrow(1, done, count)}}, {.tokens = &tokens}).at("logits");
+      EXPECT_LE((part - whole.narrow(1, done, count)).abs().max().item<double>(), 1e-12) << name << " " << done;
+      done += count;
+    }
+    EXPECT_EQ(caches.at(1).tokens(), 6);
+  }
+}
+
+TEST(Generate, TellsEachTokenAsItComes) {
+  const auto folder = golden_model("gpt2");
+  std::mutex lock;
+  std::map<std::int64_t, TokenIds> told;
+  GenerationJob job{"greedy", kPrompts, {.max_new_tokens = 9}};
+  job.options.stop_tokens = {generate_in({}, folder, {job})[0][2].tokens[3]};
+  GenerationJob told_of = job;
+  told_of.options.on_token = [&](std::int64_t sequence, std::int64_t token) {
+    const std::lock_guard guard(lock);
+    told[sequence].push_back(token);
+  };
+  const auto got = generate_in({.pipeline = 2}, folder, {told_of})[0];
+  ASSERT_EQ(got.size(), 4u);
+  EXPECT_TRUE(got[2].stopped);
+  EXPECT_LE(got[2].tokens.size(), 4u);
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    TokenIds twice;  // by each of the two stages' ranks; either order
+    for (const auto token : got[i].tokens) twice.insert(twice.end(), 2, token);
+    TokenIds heard = told[static_cast<std::int64_t>(i)];
+    std::sort(twice.begin(), twice.end());
+    std::sort(heard.begin(), heard.end());
+    EXPECT_EQ(heard, twice) << i;
+  }
+}
+
+TEST(Generate, SequenceShardsAreComputedWhole) {
+  const ReferenceCases cases = read_reference_cases("gpt2");
+  const auto got = generate_in({.pipeline = 2, .tensor = 2}, cases.folder, {cases.jobs[0], cases.jobs[5]},
+                               {"parallel.sequence_parallel=true"});
+  EXPECT_EQ(tokens_of(got[0]), cases.tokens[0]);
+  EXPECT_EQ(tokens_of(got[1]), cases.tokens[5]);
+}
+
+TEST(Generate, SeveralStagesOfARank) {
+  const ReferenceCases cases = read_reference_cases("gpt2");
+  for (const char* schedule : {"schedule.name=interleaved_1f1b", "schedule.name=zb_v"}) {
+    const auto got =
+        generate_in({.pipeline = 2}, cases.folder, {cases.jobs[0], cases.jobs[5]}, {schedule, "schedule.chunks=2"});
+    EXPECT_EQ(tokens_of(got[0]), cases.tokens[0]) << schedule;
+    EXPECT_EQ(tokens_of(got[1]), cases.tokens[5]) << schedule;
+  }
+}
+
+// What initialize() has split, without a plugin.
+TEST(Generate, TensorParallelModelsOfInitialize) {
+  const ReferenceCases cases = read_reference_cases("llama");
+  const ScratchFolder scratch;
+  const std::string yaml = scratch.write("tp.yaml", "parallel: {tensor: 2}\n");
+  Config config = Config::parse(nlohmann::json({{"model", {{"path", cases.folder}}}}).dump(), "test");
+  config = resolve_model(std::move(config));
+  run_ranks(2, [&](World&, ProcessGroupMesh& mesh) {
+    auto model = build_model(config);
+    const auto split = initialize(*model, yaml);
+    std::vector<HeldTensor> held;
+    for (const auto& placement : split.placements)
+      held.push_back({placement, model->named_parameters()[placement.name]});
+    load_hugging_face(cases.folder, models::families().at("llama"), nlohmann::json::parse(config.model.config_json),
+                      held, {{"tp", mesh.coordinate("tp")}});
+    for (const std::size_t i : {0, 3, 5, 7})
+      EXPECT_EQ(tokens_of(generate(*model, cases.jobs[i].prompts, cases.jobs[i].options)), cases.tokens[i])
+          << cases.jobs[i].name;
+    EXPECT_TRUE(model->is_training()) << "as before";
+  });
+}
+
+// A model of one's own, whose policy knows nothing of caches: the next token is the last two's sum.
+struct SummingImpl : torch::nn::Module {
+  SummingImpl() {
+    table = register_module("table", nn::Embedding(10, 10));
+    layers = register_module("layers", torch::nn::ModuleList());
+    layers->push_back(torch::nn::Identity());
+    torch::NoGradGuard no_grad;
+    table->weight.copy_(torch::eye(10));
+  }
+  nn::Embedding table{nullptr};
+  torch::nn::ModuleList layers;
+};
+TORCH_MODULE(Summing);
+
+struct SummingPolicy final : PolicyFor<SummingImpl> {
+  std::string name() const override { return "SummingPolicy"; }
+  ShardPlan shard_plan(const SummingImpl&) const override { return {}; }
+  StageLayout stage_layout(const SummingImpl&) const override { return {{"table"}, "layers", {}}; }
+  TensorDict forward(SummingImpl& model, const StageContext&, TensorDict input) const override {
+    const torch::Tensor ids = input.at("input_ids");
+    const torch::Tensor before = torch::constant_pad_nd(ids.narrow(1, 0, ids.size(1) - 1), {1, 0});
+    return {{"logits", model.table((ids + before) % 10)}};
+  }
+};
+
+TEST(Generate, APolicyWithoutACacheComputesWholeTexts) {
+  policies().add<SummingPolicy>("summing");
+  Summing model;
+  const auto got = generate(model, {{1, 1}, {2, 3, 5, 8}, {4}}, {.max_new_tokens = 5});
+  EXPECT_EQ(tokens_of(got), (std::vector<TokenIds>{{2, 3, 5, 8, 3}, {3, 1, 4, 5, 9}, {4, 8, 2, 0, 2}}));
+}
+
+struct Refused {
+  GenerationOptions options;
+  std::vector<TokenIds> prompts;
+  int code;
+  const char* part;  // of the message
+};
+
+TEST(Generate, RefusesWhatCannotBe) {
+  Config config = layout_config({});
+  config.model = {.policy = "gpt2",
+                  .path = "",
+                  .config_json = R"({"n_layer": 1, "n_head": 2, "n_embd": 8, "vocab_size": 20, "n_positions": 16})"};
+  auto model = build_model(config);
+  materialize(*model, 1);
+  const std::vector<TokenIds> fine = {{1, 2}};
+  const Refused all[] = {
+      {{}, {}, 2, "there is no prompt"},
+      {{}, {{1}, {}}, 4, "prompt 2: is empty"},
+      {{}, {TokenIds(16, 1)}, 4, "has 16 tokens; expected fewer than the model's 16 positions"},
+      {{.max_new_tokens = 15}, fine, 4, "15 after a prompt of 2 make 17 tokens; expected at most the model's 16"},
+      {{.max_new_tokens = 0}, fine, 2, "max_new_tokens: is 0"},
+      {{.max_length = 2}, fine, 2, "max_length: is 2, and the longest prompt has 2 tokens"},
+      {{}, {{1, 20}}, 4, "20 at [0, 1] is outside the vocabulary of 20"},
+      {{.sample = true, .temperature = 0}, fine, 2, "temperature: is 0"},
+      {{.sample = true, .top_p = 0}, fine, 2, "top_p: is 0"},
+      {{.sample = true, .top_k = -1}, fine, 2, "top_k: is -1"},
+      {{.repetition_penalty = 0}, fine, 2, "repetition_penalty: is 0"},
+      {{.num_beams = 0}, fine, 2, "num_beams: is 0"},
+      {{.num_beams = 2, .num_return_sequences = 3}, fine, 2, "num_return_sequences: is 3 of 2 beams"},
+      {{.num_return_sequences = 2}, fine, 2, "num_return_sequences: is 2 of 1 beams"},
+      {{.sample = true, .num_beams = 2}, fine, 2, "num_beams: is 2 with sample"},
+  };
+  for (const auto& [options, prompts, code, part] : all) {
+    try {
+      generate(*model, prompts, options);
+      ADD_FAILURE() << part;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.exit_code(), code) << error.what();
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  }
+  config.model = {
+      .policy = "bert",
+      .path = "",
+      .config_json =
+          R"({"num_hidden_layers": 1, "num_attention_heads": 2, "hidden_size": 8, "intermediate_size": 8, "vocab_size": 20})"};
+  auto bert = build_model(config);
+  materialize(*bert, 1);
+  EXPECT_THROW(generate(*bert, fine), ConfigError);
+}
+
+TEST(Generate, PaddedColumnsAreNeverChosen) {
+  GenerationJob job{"greedy", {{5, 17}, {3}}, {.max_new_tokens = 20, .vocabulary = 101}};
+  GenerationJob beams = job, drawn = job;
+  beams.options.num_beams = 3;
+  drawn.options.sample = true;
+  drawn.options.temperature = 5;
+  for (const Layout& layout : {Layout{}, Layout{.tensor = 3}})
+    for (const auto& sequences : generate_in(layout, golden_model("gpt2"), {job, beams, drawn}))
+      for (const auto& sequence : sequences)
+        for (const auto token : sequence.tokens) EXPECT_LT(token, 101);
+}
+
+TEST(Generate, DefaultsOfADirectory) {
+  const ScratchFolder scratch;
+  scratch.write("config.json", R"({"eos_token_id": 7})");
+  EXPECT_EQ(generation_defaults(scratch.path()).stop_tokens, std::vector<std::int64_t>{7});
+  scratch.write(
+      "generation_config.json",
+      R"({"eos_token_id": [3, 4], "do_sample": true, "temperature": 0.6, "top_p": 0.9, "max_length": 40, "early_stopping": "never", "pad_token_id": null})");
+  const auto options = generation_defaults(scratch.path());
+  EXPECT_EQ(options.stop_tokens, (std::vector<std::int64_t>{3, 4}));
+  EXPECT_TRUE(options.sample);
+  EXPECT_EQ(options.temperature, 0.6);
+  EXPECT_EQ(options.max_length, 40);
+  EXPECT_EQ(options.early_stopping, EarlyStopping::kNever);
+  scratch.write("generation_config.json", R"({"temperature": "hot"})");
+  EXPECT_THROW(generation_defaults(scratch.path()), InputError);
+}
+
+}  // namespace
+}  // namespace gantry::testing

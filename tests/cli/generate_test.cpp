@@ -1,0 +1,189 @@
+// `gantry generate`: every form of a model, text and tokens, launchers, and what it refuses.
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "gantry/booster/parallelized_model.h"
+#include "gantry/data/tokenizers/utf8.h"
+#include "generation_case.h"
+
+namespace gantry::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+Outcome run_generate(const std::string& arguments) { return run_program(gantry_program() + " generate " + arguments); }
+
+std::vector<nlohmann::json> json_lines(const Outcome& run) {
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  std::vector<nlohmann::json> lines;
+  std::istringstream text(run.out);
+  for (std::string line; std::getline(text, line);) lines.push_back(nlohmann::json::parse(line));
+  return lines;
+}
+
+std::vector<TokenIds> tokens_in(const Outcome& run) {
+  std::vector<TokenIds> tokens;
+  for (const auto& line : json_lines(run)) tokens.push_back(line.at("tokens").get<TokenIds>());
+  return tokens;
+}
+
+// The flags of a reference case.
+std::string flags_of(const GenerationJob& job) {
+  std::ostringstream flags;
+  for (const auto& prompt : job.prompts) {
+    flags << " --tokens ";
+    for (std::size_t i = 0; i < prompt.size(); ++i) flags << (i ? "," : "") << prompt[i];
+  }
+  const auto& options = job.options;
+  if (options.max_new_tokens) flags << " --max-new-tokens " << *options.max_new_tokens;
+  if (options.num_beams > 1)
+    flags << " --num-beams " << options.num_beams << " --num-return-sequences " << options.num_return_sequences;
+  for (const auto stop : options.stop_tokens) flags << " --stop " << stop;
+  return flags.str();
+}
+
+// The reference cases have no stop token but their own; the directory names one.
+ReferenceCases cases_without_defaults(const ScratchFolder& scratch) {
+  ReferenceCases cases = read_reference_cases("gpt2");
+  fs::copy(cases.folder, scratch / "model", fs::copy_options::recursive);
+  scratch.write("model/generation_config.json", "{}");
+  cases.folder = scratch / "model";
+  return cases;
+}
+
+constexpr std::size_t kGreedy = 0, kBeams = 7, kStopped = 8;  // among the cases
+
+TEST(GenerateCommand, HuggingFaceDirectoriesInAnyLayout) {
+  const ScratchFolder scratch;
+  const ReferenceCases cases = cases_without_defaults(scratch);
+  for (const char* layout : {"", " --set parallel.tensor=3", " --set parallel.pipeline=2 --set parallel.tensor=2"})
+    for (const std::size_t i : {kGreedy, kBeams, kStopped})
+      EXPECT_EQ(tokens_in(run_generate("--json --model " + cases.folder + flags_of(cases.jobs[i]) + layout)),
+                cases.tokens[i])
+          << cases.jobs[i].name << layout;
+  EXPECT_EQ(
+      tokens_in(run_program(std::string(GANTRY_MPIRUN) + " -n 2 " + gantry_program() + " generate --json --model " +
+                            cases.folder + flags_of(cases.jobs[kBeams]) + " --set parallel.tensor=2")),
+      cases.tokens[kBeams]);
+}
+
+TEST(GenerateCommand, CheckpointsOfAnyLayout) {
+  const ScratchFolder scratch;
+  const ReferenceCases cases = read_reference_cases("gpt2");
+  ASSERT_EQ(run_program(gantry_program() + " checkpoint import " + cases.folder + " " + (scratch / "saved") +
+                        " --set parallel.tensor=2 --set parallel.pipeline=2")
+                .exit_code,
+            0);
+  for (const std::string model : {scratch / "saved", scratch / "saved/step-000000"})
+    EXPECT_EQ(
+        tokens_in(run_generate("--json --model " + model + flags_of(cases.jobs[kBeams]) + " --set parallel.tensor=3")),
+        cases.tokens[kBeams]);
+}
+
+TEST(GenerateCommand, DirectoriesOfSaveParallelized) {
+  const ScratchFolder scratch;
+  const ReferenceCases cases = cases_without_defaults(scratch);
+  Config config = layout_config({.tensor = 2});
+  config.model.path = cases.folder;
+  config = resolve_model(std::move(config));
+  ASSERT_EQ(launch(config,
+                   [&](World& world) {
+                     auto* plugin = new HybridParallelPlugin(world, config);
+                     Booster booster{std::unique_ptr<Plugin>(plugin)};
+                     auto boosted = booster.boost(build_model(config));
+                     load_weights(config, boosted, plugin->mesh());
+                     save_parallelized(scratch / "parts", boosted, *plugin, config);
+                   }),
+            0);
+  EXPECT_EQ(tokens_in(run_generate("--json --model " + (scratch / "parts") + flags_of(cases.jobs[kBeams]) +
+                                   " --set parallel.pipeline=2")),
+            cases.tokens[kBeams]);
+}
+
+// A GPT-2 with a tokenizer's files beside it, untrained but for one step.
+std::string model_with_tokenizer(const ScratchFolder& scratch) {
+  const std::string tokenizer = golden_model("tokenizers/gpt2");
+  const std::string config = scratch.write(
+      "train.yaml",
+      "model: {policy: gpt2, config: {n_embd: 24, n_layer: 2, n_head: 3, n_positions: 64, vocab_size: 1000}}\n"
+      "data: {format: text, path: \"" +
+          scratch.write("text.txt", std::string(400, 'a')) +
+          "\", sequence_length: 16, batch_size: 2}\ntrain: {steps: 1}\ncheckpoint: {path: \"" + (scratch / "saved") +
+          "\"}\n");
+  EXPECT_EQ(run_program(gantry_program() + " train " + config).exit_code, 0);
+  EXPECT_EQ(
+      run_program(gantry_program() + " checkpoint export " + (scratch / "saved") + " " + (scratch / "gpt2")).exit_code,
+      0);
+  for (const char* file : {"vocab.json", "merges.txt"}) fs::copy(tokenizer + "/" + file, scratch / "gpt2/" + file);
+  return scratch / "gpt2";
+}
+
+// What OSLO's example does with GPT-2: three beams over tensor-parallel ranks.
+TEST(GenerateCommand, TextWithBeamsOverTensorParallelRanks) {
+  const ScratchFolder scratch;
+  const std::string model = model_with_tokenizer(scratch);
+  const std::string call = "--model " + model + " --prompt \"the other\" --num-beams 3 --max-new-tokens 12";
+  const Outcome one = run_generate(call), two = run_generate(call + " --set parallel.tensor=2");
+  ASSERT_EQ(two.exit_code, 0) << two.err;
+  EXPECT_EQ(two.out, one.out);
+  EXPECT_TRUE(two.out.starts_with("the other")) << two.out;
+  const auto lines = json_lines(run_generate(call + " --json --num-return-sequences 2"));
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[0]["prompt"], 1);
+  EXPECT_EQ(lines[1]["sequence"], 2);
+  EXPECT_GE(lines[0]["score"].get<double>(), lines[1]["score"].get<double>());
+  EXPECT_EQ("the other" + lines[0]["text"].get<std::string>() + "\n", one.out);
+}
+
+TEST(GenerateCommand, StreamsWholeCharactersOfBytes) {
+  const ScratchFolder scratch;
+  const std::string config = scratch.write(
+      "train.yaml",
+      "model: {policy: gpt2, config: {n_embd: 24, n_layer: 2, n_head: 3, n_positions: 64, vocab_size: 256}}\n"
+      "data: {format: text, path: \"" +
+          scratch.write("text.txt", "äöü äöü äöü äöü äöü äöü äöü äöü äöü äöü") +
+          "\", sequence_length: 16, batch_size: 2}\noptimizer: {lr: 0.02}\ntrain: {steps: 30}\ncheckpoint: {path: \"" +
+          (scratch / "saved") + "\"}\n");
+  const Outcome trained = run_program(gantry_program() + " train " + config + " --sample aa");
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  EXPECT_NE(trained.out.find("sample (greedy):\naa"), std::string::npos) << trained.out;
+  for (const char* more : {"", " --sample --top-k 0 --temperature 20 --seed 5"}) {
+    const Outcome run = run_generate("--model " + (scratch / "saved") + " --prompt \"äö\" --max-new-tokens 30" + more +
+                                     " --set parallel.pipeline=2");
+    ASSERT_EQ(run.exit_code, 0) << run.err;
+    EXPECT_TRUE(run.out.starts_with("äö")) << run.out;
+    EXPECT_TRUE(run.out.ends_with("\n"));
+    EXPECT_EQ(valid_utf8(run.out), run.out);
+  }
+}
+
+TEST(GenerateCommand, SaysWhatIsWrong) {
+  const std::string gpt2 = "--model " + golden_model("gpt2");
+  const std::tuple<std::string, int, std::string> wrong[] = {
+      {gpt2, 2, "there is no prompt"},
+      {"--tokens 1", 2, "--model is required"},
+      {gpt2 + " --prompt a", 4, "has no tokenizer"},
+      {gpt2 + " --tokens 1,x", 2, "'1,x' is no list of tokens"},
+      {gpt2 + " --tokens ''", 2, "is no list of tokens"},
+      {gpt2 + " --tokens 1 --temperature 2", 2, "--temperature: has no effect without --sample"},
+      {gpt2 + " --tokens 1 --sample --temperature 0", 2, "temperature: is 0"},
+      {gpt2 + " --tokens 1 --length-penalty 2", 2, "--length-penalty: has no effect without --num-beams"},
+      {gpt2 + " --tokens 1 --num-beams 2 --num-return-sequences 3", 2, "3 of 2 beams"},
+      {gpt2 + " --tokens 211", 4, "211 at [0, 0] is outside the vocabulary of 211"},
+      {gpt2 + " --tokens 1 --max-new-tokens 64", 4, "make 65 tokens; expected at most the model's 64 positions"},
+      {gpt2 + " --tokens 1 --stop end", 2, "the model has no tokenizer"},
+      {"--model " + golden_model("bert") + " --tokens 1", 3, "can't continue text"},
+      {"--model " + golden_model("schedules") + " --tokens 1", 5, ""},
+  };
+  for (const auto& [arguments, code, part] : wrong) {
+    const Outcome run = run_generate(arguments);
+    EXPECT_EQ(run.exit_code, code) << arguments << "\n" << run.err;
+    EXPECT_NE(run.err.find(part), std::string::npos) << arguments << "\n" << run.err;
+    EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 1) << run.err;
+  }
+}
+
+}  // namespace
+}  // namespace gantry::testing
