@@ -235,5 +235,17 @@ TEST(Policies, TiesSegmentsAndAddedLossesEqualOneRank) {
   std::string text = tokenizer->decode(ids);  // the exact bytes
 }
 
+// --- generation.md
+
+[[maybe_unused]] void generation_calls(gantry::Boosted& boosted, gantry::HybridParallelPlugin& plugin,
+                                       torch::nn::Module& model) {
+  auto options = gantry::generation_defaults("models/gpt2");
+  options.num_beams = 3;
+  // A boosted model, in the layout of its plugin:
+  auto sequences = gantry::generate(boosted, plugin, {{464, 3290}, {15496}}, options);
+  // A plain model, or one that gantry::initialize() has split:
+  auto same = gantry::generate(model, {{464, 3290}, {15496}}, options);
+}
+
 }  // namespace
 }  // namespace gantry::testing
