@@ -159,7 +159,7 @@ function(gantry_programs)
     if(gantry_nccl)
       string(APPEND backends ", nccl (NCCL ${NCCL_VERSION})")
     else()
-      string(APPEND backends "; without nccl, whose headers were not there when it was built: ./dev setup --nccl brings them")
+      string(APPEND backends ", no nccl (its headers were not there when it was built: ./dev setup --nccl brings them)")
     endif()
     target_compile_definitions(gantry_front PRIVATE GANTRY_BACKENDS="${backends}")
     target_link_libraries(gantry_front PRIVATE fmt::fmt yaml-cpp CLI11::CLI11 ${text_libraries} ${XXHASH_LIBRARY}
