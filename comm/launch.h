@@ -14,7 +14,8 @@ namespace gantry {
 //
 // Returns the exit code: 0, or that of the first failure (core/error.h; 1 for any other exception), which is printed
 // once to stderr as "error: <rank>: <line>". When the body throws on one rank, the others' pending and later operations
-// throw PeerError naming it. A rank that is still in user code after a grace time is not waited for: the process then
+// throw PeerError naming it. Ranks end together: one that is still in its body comm.timeout_seconds after the first has
+// ended fails the job. A rank that is still in user code after a grace time is not waited for: the process then
 // ends with the right code. Under MPI a failure flushes, then MPI_Abort(code). A launch within a rank of a launch is a
 // UsageError.
 int launch(const Config& config, const std::function<void(World&)>& body);

@@ -1,6 +1,9 @@
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
+#include <fmt/format.h>
+#include <optional>
 #include <thread>
 #include <unistd.h>
 
@@ -16,28 +19,47 @@ namespace {
 // A rank that does not come back this long after another one failed is stuck in user code.
 constexpr std::chrono::seconds kGrace{10};
 
-// Counts the ranks that have ended. Shared by rank threads and the main thread, guarded by its mutex.
+// Who has ended. Shared by rank threads and the main thread, guarded by its mutex.
 class Finish {
  public:
-  void rank_ended() {
+  explicit Finish(int ranks) : left_(static_cast<std::size_t>(ranks)), ended_(left_, false) {}
+
+  void rank_ended(int rank) {
     {
       const std::lock_guard lock(mutex_);
-      ++ended_;
+      ended_[static_cast<std::size_t>(rank)] = true;
+      if (--left_ + 1 == ended_.size()) first_ended_ = std::chrono::steady_clock::now();
     }
     changed_.notify_all();
   }
-  // False if, once `failed` is true, not all ranks end within the grace time.
-  bool wait_for(int ranks, const LocalJob& job) {
+
+  // Ranks end together, as over MPI: who is not there `timeout` after the first one has failed. False if, once the job
+  // has failed, not all ranks end within the grace time.
+  bool wait(LocalJob& job) {
+    const std::chrono::duration<double> timeout(job.timeout_seconds());
     std::unique_lock lock(mutex_);
-    while (!changed_.wait_for(lock, std::chrono::milliseconds(50), [&] { return ended_ == ranks; }))
-      if (job.failed()) return changed_.wait_for(lock, kGrace, [&] { return ended_ == ranks; });
+    const auto all_ended = [this] { return left_ == 0; };
+    while (!changed_.wait_for(lock, std::chrono::milliseconds(50), all_ended)) {
+      if (!job.failed() && first_ended_ && std::chrono::steady_clock::now() - *first_ended_ > timeout)
+        job.fail(PeerError::kExitCode, late_line(job));
+      if (job.failed()) return changed_.wait_for(lock, kGrace, all_ended);
+    }
     return true;
   }
 
  private:
+  std::string late_line(const LocalJob& job) const {
+    const auto late = std::find(ended_.begin(), ended_.end(), false) - ended_.begin();
+    return format_error({job.describe_rank(static_cast<int>(late)),
+                         fmt::format("has not ended {} s after the first rank did", job.timeout_seconds()),
+                         "all ranks to end together", "see what it does"});
+  }
+
   std::mutex mutex_;
   std::condition_variable changed_;
-  int ended_ = 0;
+  std::size_t left_;
+  std::vector<bool> ended_;
+  std::optional<std::chrono::steady_clock::time_point> first_ended_;
 };
 
 void run_rank(LocalJob& job, int rank, const Config& config, const Mesh& mesh,
@@ -59,14 +81,14 @@ void run_rank(LocalJob& job, int rank, const Config& config, const Mesh& mesh,
 int launch_local(const Config& config, const Mesh& mesh, const std::function<void(World&)>& body) {
   LocalJob job(mesh.size(), config.comm.timeout_seconds, [&mesh](int rank) { return mesh.describe_rank(rank); });
   const CrashNote crash_note;
-  Finish finish;
+  Finish finish(mesh.size());
   std::vector<std::thread> threads;
   for (int rank = 0; rank < mesh.size(); ++rank)
     threads.emplace_back([&, rank] {
       run_rank(job, rank, config, mesh, body);
-      finish.rank_ended();
+      finish.rank_ended(rank);
     });
-  const bool all_ended = finish.wait_for(mesh.size(), job);
+  const bool all_ended = finish.wait(job);
   if (job.failed()) {
     recorder::record_failure(job.exit_code(), job.cause());
     std::fprintf(stderr, "error: %s\n", job.cause().c_str());
