@@ -11,6 +11,7 @@
 #include "gantry/cli/data_command.h"
 #include "gantry/cli/engine_exec.h"
 #include "gantry/cli/output.h"
+#include "gantry/cli/report_command.h"
 #include "gantry/cli/schedule_command.h"
 #include "gantry/cli/usage.h"
 #include "gantry/core/error.h"
@@ -36,6 +37,7 @@ void add_commands(CLI::App& app, Arguments& arguments, char** argv) {
   cli::add_checkpoint_readers(*cli::add_checkpoint_command(app, arguments.checkpoint, {hand_on, hand_on, hand_on}));
   cli::add_schedule_command(app);
   cli::add_data_command(app);
+  cli::add_report_command(app);
   auto* config = app.add_subcommand("config", "Show the resolved configuration, its mesh, stages and derived values");
   config->add_option("config", arguments.config, "The configuration, a YAML file")->required();
   cli::add_sets(*config, arguments.sets);
