@@ -17,6 +17,7 @@
 #include "gantry/cli/launch/launch_command.h"
 #include "gantry/cli/launch/rank_shim.h"
 #include "gantry/cli/output.h"
+#include "gantry/cli/report_command.h"
 #include "gantry/cli/schedule_command.h"
 #include "gantry/cli/usage.h"
 #include "gantry/cli/version_text.h"
@@ -48,6 +49,7 @@ void add_commands(CLI::App& app, Arguments& arguments, char** argv) {
   cli::add_data_command(app);
   cli::add_init_command(app);
   cli::add_completion_command(app);
+  cli::add_report_command(app);
   auto* config = app.add_subcommand("config", "Show the resolved configuration, its mesh, stages and derived values");
   config->add_option("config", arguments.config, "The configuration, a YAML file")->required();
   cli::add_sets(*config, arguments.sets);

@@ -144,13 +144,26 @@ function(gantry_library)
   include(GantryInstall)
 endfunction()
 
+# The run report, torch-free: cli/report and the page that it puts in.
+function(_gantry_report)
+  file(GLOB page CONFIGURE_DEPENDS cli/report/page/*)
+  set(embedded ${CMAKE_BINARY_DIR}/report_page_files.cpp)
+  add_custom_command(OUTPUT ${embedded} DEPENDS ${page} ${PROJECT_SOURCE_DIR}/cmake/EmbedPage.cmake
+    COMMAND ${CMAKE_COMMAND} -DPAGE=${PROJECT_SOURCE_DIR}/cli/report/page -DOUTPUT=${embedded} -P ${PROJECT_SOURCE_DIR}/cmake/EmbedPage.cmake)
+  file(GLOB sources CONFIGURE_DEPENDS cli/report/*.cpp)
+  add_library(gantry_report OBJECT ${sources} ${embedded})
+  target_link_libraries(gantry_report PUBLIC nlohmann_json::nlohmann_json fmt::fmt)
+endfunction()
+
 # bin/gantry answers what needs no LibTorch and hands the rest to libexec/gantry/gantry-engine.
 function(gantry_programs)
+  _gantry_report()
   file(GLOB front CONFIGURE_DEPENDS cli/*.cpp cli/launch/*.cpp)
   file(GLOB engine CONFIGURE_DEPENDS cli/engine/*.cpp)
   if(front)
     add_executable(gantry_front ${front} $<TARGET_OBJECTS:gantry_core> $<TARGET_OBJECTS:gantry_schedule>
-                   $<TARGET_OBJECTS:gantry_text> $<TARGET_OBJECTS:gantry_format> $<TARGET_OBJECTS:gantry_recorder>)
+                   $<TARGET_OBJECTS:gantry_text> $<TARGET_OBJECTS:gantry_format> $<TARGET_OBJECTS:gantry_recorder>
+                   $<TARGET_OBJECTS:gantry_report>)
     set_target_properties(gantry_front PROPERTIES OUTPUT_NAME gantry)
     set(backends "local (threads)")
     if(GANTRY_WITH_MPI)

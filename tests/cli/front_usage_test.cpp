@@ -15,14 +15,10 @@ struct Misspelt {
 const Misspelt kMisspelt[] = {
     {"trian",
      "gantry: 'trian' is no command; expected one of train, launch, forward, generate, checkpoint, schedule, data, "
-     "init, "
-     "completion, "
-     "manual, "
-     "config, doctor; "
-     "did you mean 'train'?"},
+     "init, completion, manual, report, config, doctor; did you mean 'train'?"},
     {"help trian",
      "gantry: 'trian' is no command; expected one of train, launch, forward, generate, checkpoint, schedule, data, "
-     "init, completion, manual, config, doctor; did you mean 'train'?"},
+     "init, completion, manual, report, config, doctor; did you mean 'train'?"},
     {"checkpoint exprot a b",
      "gantry checkpoint: 'exprot' is no command; expected one of export, import, reshard, inspect, verify, diff; did "
      "you mean 'export'?"},
@@ -52,6 +48,8 @@ const Misspelt kMisspelt[] = {
     {"data build --tokeniser byte --output a b",
      "gantry data build: '--tokeniser' is no flag; did you mean '--tokenizer'?"},
     {"data build --output a b", "gantry data build: --tokenizer is required; see gantry data build --help"},
+    {"report a --ouput b", "gantry report: '--ouput' is no flag; did you mean '--output'?"},
+    {"report", "gantry report: folder is required; see gantry report --help"},
     {"doctor --unheard-of", "gantry doctor: '--unheard-of' is no flag; see gantry doctor --help"},
 };
 

@@ -76,7 +76,7 @@ TEST(GenerateCommand, CheckpointsOfAnyLayout) {
                         " --set parallel.tensor=2 --set parallel.pipeline=2")
                 .exit_code,
             0);
-  for (const std::string model : {scratch / "saved", scratch / "saved/step-000000"})
+  for (const std::string& model : {scratch / "saved", scratch / "saved/step-000000"})
     EXPECT_EQ(
         tokens_in(run_generate("--json --model " + model + flags_of(cases.jobs[kBeams]) + " --set parallel.tensor=3")),
         cases.tokens[kBeams]);

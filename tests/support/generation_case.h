@@ -26,9 +26,7 @@ inline std::vector<TokenIds> tokens_of(const Sequences& sequences) {
   return tokens;
 }
 
-inline std::string golden_model(const std::string& name) {
-  return std::string(GANTRY_SOURCE_DIR) + "/tests/golden/" + name;
-}
+inline std::string golden_model(const std::string& name) { return GANTRY_SOURCE_DIR "/tests/golden/" + name; }
 
 inline std::string describe(const Layout& layout) {
   return "tp " + std::to_string(layout.tensor) + " pp " + std::to_string(layout.pipeline) + " dp " +

@@ -1,0 +1,36 @@
+// A run's output folder as the data of the report's page: metrics.jsonl, config.yaml and report.json.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace gantry::cli {
+
+class RunReader {
+ public:
+  explicit RunReader(std::string folder) : folder_(std::move(folder)) {}
+
+  // Reads what metrics.jsonl got since the last call, and the other files anew; docs/reports.md has the keys. A line
+  // that is no JSON object is passed over and counted; a value that is not finite is null. InputError for a folder
+  // without metrics.jsonl, unless the run is live, and for a report.json that is none.
+  nlohmann::json data(bool live);
+
+ private:
+  void read_metrics(bool live);
+  void read_line(const std::string& line);
+  nlohmann::json metrics() const;
+
+  std::string folder_;
+  std::uint64_t offset_ = 0;  // of the first line of metrics.jsonl that was not read yet
+  std::int64_t skipped_ = 0;
+  std::vector<nlohmann::json> steps_, evaluations_;  // the lines
+};
+
+// The page: one file that needs no other. `data` as of RunReader; everything in it is escaped.
+std::string report_page(const nlohmann::json& data);
+
+// Writes FOLDER's page to `output`, durably; where that is empty, to FOLDER/report.html. Gives its path.
+std::string write_report(const std::string& folder, const std::string& output = "");
+
+}  // namespace gantry::cli

@@ -1,0 +1,23 @@
+#include "gantry/cli/report_command.h"
+
+#include <memory>
+
+#include "gantry/cli/output.h"
+#include "gantry/cli/report/run_reader.h"
+
+namespace gantry::cli {
+
+void add_report_command(CLI::App& app) {
+  struct Arguments {
+    std::string folder, output;
+  };
+  const auto arguments = std::make_shared<Arguments>();
+  auto* report = app.add_subcommand("report", "Write the report of a run as one HTML file");
+  report->add_option("folder", arguments->folder, "The `output` folder of a run, which may still go on")->required();
+  report->add_option("--output", arguments->output, "The file to write; FOLDER/report.html if left out")
+      ->type_name("FILE");
+  report->callback(
+      [arguments] { print_output("report: " + write_report(arguments->folder, arguments->output) + "\n"); });
+}
+
+}  // namespace gantry::cli
