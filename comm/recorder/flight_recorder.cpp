@@ -79,7 +79,7 @@ class Service {
     const std::lock_guard lock(mutex_);
     if (active_) return false;
     ranks_.clear();
-    failed_ = hinted_ = false;
+    failed_ = of_waiting_ = hinted_ = false;
     failure_of_writing_.clear();
     if (settings.entries == 0) return false;
     active_ = true;
@@ -147,10 +147,11 @@ class Service {
     return true;
   }
 
-  void record_failure(const std::string& error) {
+  void record_failure(const std::string& error, bool of_waiting) {
     {
       const std::lock_guard lock(mutex_);
       if (settings_.ranks < 2) return;
+      of_waiting_ = of_waiting;
     }
     // By a thread, since a file system that hangs must not keep the job from ending.
     auto done = std::make_shared<std::promise<void>>();
@@ -170,7 +171,7 @@ class Service {
 
   void print_hint() {
     const std::lock_guard lock(mutex_);
-    if (!failed_ || hinted_) return;
+    if (!failed_ || !of_waiting_ || hinted_) return;
     hinted_ = true;
     if (failure_of_writing_.empty())
       std::fprintf(stderr, "flight recorder: `gantry doctor %s` says who waited for whom\n", shown_folder_.c_str());
@@ -272,7 +273,7 @@ class Service {
   std::string job_, request_;
   std::int64_t request_seen_ = 0, looked_ns_ = 0;
   std::vector<std::shared_ptr<RankRecorder>> ranks_;
-  bool failed_ = false, hinted_ = false;
+  bool failed_ = false, of_waiting_ = false, hinted_ = false;
   std::string reason_, failure_of_writing_;
 };
 
@@ -291,7 +292,7 @@ void record_failure(int exit_code, const std::string& error) {
   for (const int own_fault : {UsageError::kExitCode, ConfigError::kExitCode, InputError::kExitCode,
                               CheckpointError::kExitCode, StopRequested::kExitCode})
     if (exit_code == own_fault) return;
-  Service::instance().record_failure(error);
+  Service::instance().record_failure(error, exit_code == PeerError::kExitCode);
 }
 
 void print_recorder_hint() { Service::instance().print_hint(); }

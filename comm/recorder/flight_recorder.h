@@ -47,7 +47,7 @@ bool write_flight_records(const std::string& reason);
 // checkpoint) or a stop on request: its line says all.
 void record_failure(int exit_code, const std::string& error);
 // Once a job, after the error's line: one line to stderr with the folder and the command that reads it, if
-// record_failure() has written there.
+// record_failure() has written there for a rank that was waited for in vain (exit code 7). Other errors say all.
 void print_recorder_hint();
 
 }  // namespace gantry::recorder
