@@ -144,7 +144,7 @@ function(gantry_library)
   include(GantryInstall)
 endfunction()
 
-# The run report, torch-free: cli/report and the page that it puts in.
+# The run report, torch-free, of both programs: cli/report and the page that it puts in.
 function(_gantry_report)
   file(GLOB page CONFIGURE_DEPENDS cli/report/page/*)
   set(embedded ${CMAKE_BINARY_DIR}/report_page_files.cpp)
@@ -152,7 +152,7 @@ function(_gantry_report)
     COMMAND ${CMAKE_COMMAND} -DPAGE=${PROJECT_SOURCE_DIR}/cli/report/page -DOUTPUT=${embedded} -P ${PROJECT_SOURCE_DIR}/cmake/EmbedPage.cmake)
   file(GLOB sources CONFIGURE_DEPENDS cli/report/*.cpp)
   add_library(gantry_report OBJECT ${sources} ${embedded})
-  target_link_libraries(gantry_report PUBLIC nlohmann_json::nlohmann_json fmt::fmt)
+  target_link_libraries(gantry_report PUBLIC nlohmann_json::nlohmann_json fmt::fmt-header-only)
 endfunction()
 
 # bin/gantry answers what needs no LibTorch and hands the rest to libexec/gantry/gantry-engine.
@@ -180,7 +180,8 @@ function(gantry_programs)
     install(TARGETS gantry_front RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   endif()
   if(engine)
-    add_executable(gantry_engine ${engine} cli/commands.cpp cli/generate_command.cpp cli/progress_bar.cpp cli/output.cpp)
+    add_executable(gantry_engine ${engine} cli/commands.cpp cli/generate_command.cpp cli/progress_bar.cpp cli/output.cpp
+                   $<TARGET_OBJECTS:gantry_report>)
     set_target_properties(gantry_engine PROPERTIES OUTPUT_NAME gantry-engine
       RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/libexec/gantry INSTALL_RPATH "$ORIGIN/../../${CMAKE_INSTALL_LIBDIR};${LibTorch_ROOT}/lib")
     gantry_use_torch(gantry_engine)

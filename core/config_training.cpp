@@ -149,7 +149,7 @@ void read_training(ConfigFaults& faults, ConfigSection& root, Config& config) {
     profile.integer("wait", config.profile.wait, 0);
     profile.integer("warmup", config.profile.warmup, 0);
     profile.integer("active", config.profile.active, 1);
-    profile.integer("repeat", config.profile.repeat, 1);
+    profile.integer("repeat", config.profile.repeat, 0);
     profile.finish();
   }
   if (ConfigSection comm(faults, "comm", root.node("comm")); true) {

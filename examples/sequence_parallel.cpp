@@ -1,7 +1,7 @@
 // PyTorch's sequence-parallel example: the input's rows are split over the ranks, gathered before the column layer and
 // reduce-scattered after the row layer. Writes a profiler trace of every rank for each of two cycles of steps.
 //
-// usage: sequence_parallel [FOLDER]   (of the traces; runs/sequence_parallel)
+// usage: sequence_parallel [FOLDER]   (traces go to FOLDER/tensorboard/rank_R; by default to log/)
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -25,8 +25,7 @@ TORCH_MODULE(ToyModel);
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::filesystem::path folder = argc > 1 ? argv[1] : "runs/sequence_parallel";
-  std::filesystem::create_directories(folder);
+  const std::filesystem::path folder = std::filesystem::path(argc > 1 ? argv[1] : "log") / "tensorboard";
   gantry::Config config;
   const char* launched = std::getenv("OMPI_COMM_WORLD_SIZE");
   config.parallel.tensor = launched ? std::atoi(launched) : 2;
@@ -45,11 +44,12 @@ int main(int argc, char** argv) {
 
     gantry::Profiler profiler({.wait = 1, .warmup = 1, .active = 3, .repeat = 2}, [&](const gantry::Profile& profile) {
       const std::string rank = std::to_string(world.rank()), cycle = std::to_string(profile.cycle);
-      std::ofstream(folder / ("rank_" + rank + ".cycle_" + cycle + ".json"))
+      std::filesystem::create_directories(folder / ("rank_" + rank));
+      std::ofstream(folder / ("rank_" + rank) / ("cycle_" + cycle + ".pt.trace.json"))
           << gantry::chrome_trace(profile, "rank " + rank, world.rank());
       if (world.is_main()) std::printf("%s", gantry::operator_table(profile, 10).c_str());
     });
-    if (world.is_main()) std::printf("sequence-parallel training starts\n");
+    if (world.is_main()) std::printf("Sequence Parallel training starting...\n");
     for (int step = 0; step < 10; ++step) {
       // Rows of this rank's own: the shard of a batch of 20 rows a rank.
       const torch::Tensor rows = torch::sin(torch::arange(20 * 10) * (1.0 + step + world.rank())).view({20, 10});
@@ -57,8 +57,8 @@ int main(int argc, char** argv) {
       model(rows).sum().backward();
       optimizer.step();
       profiler.step();
-      if (world.is_main()) std::printf("step %d done\n", step);
+      if (world.is_main()) std::printf("iter %d completed\n", step);
     }
-    if (world.is_main()) std::printf("done; traces are in %s\n", folder.c_str());
+    if (world.is_main()) std::printf("completed! Traces are in %s\n", folder.c_str());
   });
 }

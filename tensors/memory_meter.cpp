@@ -65,6 +65,7 @@ class Reporter final : public c10::MemoryReportingInfoBase {
       owners().freed(block);
   }
   bool memoryProfilingEnabled() const override { return true; }
+  std::int64_t bytes() const { return count_->bytes; }
 
  private:
   std::shared_ptr<Count> count_;
@@ -86,5 +87,10 @@ MemoryMeter::~MemoryMeter() = default;
 std::int64_t MemoryMeter::bytes() const { return state_->count->bytes; }
 std::int64_t MemoryMeter::peak_bytes() const { return state_->count->peak; }
 void MemoryMeter::reset_peak() { state_->count->peak = state_->count->bytes.load(); }
+
+std::int64_t MemoryMeter::bytes_of_this_thread() {
+  const auto* reporter = dynamic_cast<Reporter*>(c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE));
+  return reporter ? reporter->bytes() : 0;
+}
 
 }  // namespace gantry

@@ -20,6 +20,9 @@ class MemoryMeter {
   std::int64_t peak_bytes() const;
   void reset_peak();  // to what is held now
 
+  // What the calling thread's innermost meter counts as held now; 0 without one.
+  static std::int64_t bytes_of_this_thread();
+
  private:
   class State;
   std::unique_ptr<State> state_;

@@ -7,6 +7,7 @@
 #include <ATen/record_function.h>
 
 #include "gantry/core/error.h"
+#include "gantry/tensors/memory_meter.h"
 
 namespace gantry {
 namespace {
@@ -20,6 +21,14 @@ std::string shapes_of(c10::ArrayRef<const c10::IValue> inputs) {
     shapes += fmt::format("{}[{}]", shapes.empty() ? "" : ", ", fmt::join(input.toTensor().sizes(), ", "));
   }
   return shapes;
+}
+
+std::int64_t bytes_of(c10::ArrayRef<const c10::IValue> inputs) {
+  std::int64_t bytes = 0;
+  for (const auto& input : inputs)
+    if (input.isTensor() && input.toTensor().defined() && input.toTensor().has_storage())
+      bytes += static_cast<std::int64_t>(input.toTensor().nbytes());
+  return bytes;
 }
 
 }  // namespace
@@ -39,14 +48,18 @@ struct Profiler::Recording {
     Recording* mine = of_this_thread;
     if (!mine) return nullptr;
     auto entered = std::make_unique<Entered>(mine->operators.size());
-    mine->operators.push_back({call.name(), shapes_of(call.inputs()), mine->depth++, now(), 0});
+    // Its memory is the difference of what is held, once it has ended.
+    mine->operators.push_back({call.name(), shapes_of(call.inputs()), mine->depth++, now(), 0, bytes_of(call.inputs()),
+                               -MemoryMeter::bytes_of_this_thread()});
     return entered;
   }
   static void leave(const at::RecordFunction&, at::ObserverContext* context) {
     Recording* mine = of_this_thread;
     if (!mine || !context) return;
     --mine->depth;
-    mine->operators[static_cast<Entered*>(context)->place].end = now();
+    auto& ended = mine->operators[static_cast<Entered*>(context)->place];
+    ended.end = now();
+    ended.memory += MemoryMeter::bytes_of_this_thread();
   }
 };
 thread_local Profiler::Recording* Profiler::Recording::of_this_thread = nullptr;

@@ -24,6 +24,9 @@ struct ProfiledOperator {
   std::string shapes;         // of its tensors: "[2, 3], [3, 4]"
   int depth = 0;              // how many operators it ran within
   double start = 0, end = 0;  // seconds on the steady clock
+  std::int64_t bytes = 0;     // of its tensors
+  std::int64_t memory = 0;    // that it left allocated, what ran within it included; negative where it freed more.
+                              // 0 without a MemoryMeter on the thread
 };
 
 // The active steps of one cycle, in order of their start.
@@ -59,11 +62,27 @@ class Profiler {
   std::unique_ptr<Recording> recording_;
 };
 
-// Chrome's trace format, which Perfetto reads too: `process` names this rank, `id` orders the ranks of a merged trace.
-std::string chrome_trace(const Profile& profile, const std::string& process, int id);
+// All calls of one operator, over every shape.
+struct OperatorCost {
+  std::string name;
+  std::int64_t calls = 0;
+  double own = 0, total = 0;  // seconds, without and with what ran within it
+  std::int64_t memory = 0;    // bytes that it left allocated itself
+  std::string shapes;         // of the longest call
+};
 
-// The costliest operators by their own time, without what ran within them: name, calls, own and total milliseconds,
-// shapes of the longest call.
+// The `rows` costliest by their own time, costliest first.
+std::vector<OperatorCost> costliest_operators(const Profile& profile, int rows);
+
+// As a table: name, own time and its share, total time, calls, memory, shapes. The share is of all operators, those
+// that are not shown too.
 std::string operator_table(const Profile& profile, int rows);
+
+// Events of a Chrome trace, comma-separated, in microseconds from `origin` (seconds on the steady clock): an operator
+// each with shapes, bytes, memory and what it ran within, on thread `thread` of process `id`.
+std::string chrome_events(const Profile& profile, int id, int thread, double origin);
+
+// A whole Chrome trace, which Perfetto reads too: `process` names this rank, `id` orders the ranks of a merged trace.
+std::string chrome_trace(const Profile& profile, const std::string& process, int id);
 
 }  // namespace gantry

@@ -9,13 +9,24 @@
 namespace gantry::cli {
 
 LiveStatus::LiveStatus(int port, const World& world)
-    : server_(port, control_address(world.config().comm.interface, /*one_host=*/true),
-              [this](const std::string& path) { return status_reply(status_, path); }) {
+    : has_output_(!world.config().output.empty()),
+      reader_(world.config().output),
+      server_(port, control_address(world.config().comm.interface, /*one_host=*/true),
+              [this](const std::string& path) { return reply(path); }) {
   numbers_.steps = world.config().train.steps;
   numbers_.layout = world.mesh().describe();
   status_.update(numbers_);
   fmt::print("status: {}\n", server_.url());
   std::fflush(stdout);
+}
+
+StatusReply LiveStatus::reply(const std::string& path) {
+  if (has_output_ && path == "/")
+    return {.content_type = "text/html; charset=utf-8", .body = report_page(reader_.data(/*live=*/true))};
+  if (has_output_ && path == "/data.json")
+    return {.content_type = "application/json",
+            .body = reader_.data(true).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
+  return status_reply(status_, path);
 }
 
 void LiveStatus::update(const StepMetrics& metrics) {

@@ -1,7 +1,8 @@
-// `gantry train --status PORT`: the run's latest numbers over HTTP.
+// `gantry train --status PORT`: the run's latest numbers over HTTP, and with an `output` its report while it grows.
 #pragma once
 
 #include "gantry/cli/engine/metrics.h"
+#include "gantry/cli/report/run_reader.h"
 #include "gantry/comm/control/run_status.h"
 #include "gantry/comm/control/status_server.h"
 #include "gantry/comm/world.h"
@@ -16,9 +17,13 @@ class LiveStatus {
   void update(const StepMetrics& metrics);
 
  private:
+  StatusReply reply(const std::string& path);
+
   RunStatus status_;
-  RunNumbers numbers_;   // the training loop's own copy
-  StatusServer server_;  // last: it reads status_
+  RunNumbers numbers_;  // the training loop's own copy
+  bool has_output_;
+  RunReader reader_;     // used by the server's thread alone
+  StatusServer server_;  // last: it reads what stands above
 };
 
 }  // namespace gantry::cli

@@ -1,5 +1,6 @@
 #include "gantry/cli/engine/metrics.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -33,7 +34,31 @@ std::string duration(double seconds) {
   return whole >= 60 ? fmt::format("{}m{:02}s", whole / 60, whole % 60) : fmt::format("{}s", whole);
 }
 
+// Asked for each line, so that a window that has been resized is known at the next one.
+std::size_t columns() {
+  winsize size{};
+  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
 }  // namespace
+
+std::string Progress::fitted(std::string line, const StepMetrics& metrics, std::size_t columns) const {
+  if (line.size() > columns) return line.substr(0, columns);
+  std::string more;
+  if (!metrics.peak_memory_bytes.empty())
+    more = fmt::format("  {:.0f} MB", static_cast<double>(*std::max_element(metrics.peak_memory_bytes.begin(),
+                                                                            metrics.peak_memory_bytes.end())) /
+                                          1e6);
+  // Of the time that the pipeline would compute with equal stages.
+  if (metrics.predicted_bubble > 0)
+    more += fmt::format("  {:.0f}% of ideal", 100 * (1 - metrics.bubble) / (1 - metrics.predicted_bubble));
+  if (line.size() + more.size() <= columns) line += more;
+  constexpr std::size_t kLeastBar = 12, kMostBar = 32;
+  if (line.size() + kLeastBar > columns) return line;
+  const std::size_t width = std::min(kMostBar, columns - line.size()) - 4;  // two brackets, two blanks
+  const auto filled = width * static_cast<std::size_t>(metrics.step) / static_cast<std::size_t>(steps_);
+  return fmt::format("[{}{}]  {}", std::string(filled, '='), std::string(width - filled, ' '), line);
+}
 
 MetricsFile::MetricsFile(const std::string& output, bool append, std::int64_t last_step) {
   if (output.empty()) return;
@@ -43,6 +68,7 @@ MetricsFile::MetricsFile(const std::string& output, bool append, std::int64_t la
   if (!file_)
     throw ResourceError({path_, std::strerror(errno), "a file that can be written", "choose another `output`"});
   for (const auto& line : kept) std::fprintf(file_, "%s\n", line.c_str());
+  events_.emplace(output + "/tensorboard", append ? last_step + 1 : 0);
 }
 
 MetricsFile::~MetricsFile() {
@@ -63,6 +89,12 @@ void MetricsFile::write(const StepMetrics& metrics) {
       {"bubble", metrics.bubble},
       {"predicted_bubble", metrics.predicted_bubble}};
   write_line(line.dump());
+  events_->write(metrics.step, {{"train/loss", metrics.loss},
+                                {"train/grad_norm", metrics.grad_norm},
+                                {"train/lr", metrics.lr},
+                                {"speed/tokens_per_second", static_cast<double>(metrics.tokens) / metrics.step_seconds},
+                                {"speed/step_seconds", metrics.step_seconds},
+                                {"speed/bubble", metrics.bubble}});
 }
 
 void MetricsFile::write(const EvaluationMetrics& metrics) {
@@ -72,6 +104,7 @@ void MetricsFile::write(const EvaluationMetrics& metrics) {
                                        {"perplexity", std::exp(metrics.loss)},
                                        {"eval_tokens", metrics.tokens}};
   write_line(line.dump());
+  events_->write(metrics.step, {{"evaluation/loss", metrics.loss}, {"evaluation/perplexity", std::exp(metrics.loss)}});
 }
 
 void MetricsFile::write_line(const std::string& line) {
@@ -85,21 +118,18 @@ Progress::Progress(std::int64_t first_step, std::int64_t steps, int log_every)
 
 void Progress::show(const StepMetrics& metrics) {
   seconds_ += metrics.step_seconds;
-  const bool last = metrics.step == steps_;
-  if (!terminal_ && !last && metrics.step % log_every_ != 0) return;
+  const bool last = metrics.step == steps_, keeps = last || metrics.step % log_every_ == 0;
+  if (!terminal_ && !keeps) return;
   const double per_step = seconds_ / static_cast<double>(metrics.step - first_step_ + 1);
-  std::string line = fmt::format("step {:>{}}/{}  loss {:.4f}  grad_norm {:.3f}  lr {:.2e}  {:.0f} tokens/s  {} left",
-                                 metrics.step, std::to_string(steps_).size(), steps_, metrics.loss, metrics.grad_norm,
-                                 metrics.lr, static_cast<double>(metrics.tokens) / metrics.step_seconds,
-                                 duration(per_step * static_cast<double>(steps_ - metrics.step)));
-  if (terminal_) {
-    winsize size{};
-    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 && line.size() > size.ws_col)
-      line.resize(size.ws_col);
-    fmt::print("\r{}\033[K{}", line, metrics.step % log_every_ == 0 || last ? "\n" : "");
-  } else {
+  const std::string left = duration(per_step * static_cast<double>(steps_ - metrics.step));
+  const std::string line =
+      fmt::format("step {:>{}}/{}  loss {:.4f}  grad_norm {:.3f}  lr {:.2e}  {:.0f} tokens/s  {} left", metrics.step,
+                  std::to_string(steps_).size(), steps_, metrics.loss, metrics.grad_norm, metrics.lr,
+                  static_cast<double>(metrics.tokens) / metrics.step_seconds, left);
+  if (terminal_)
+    fmt::print("\r{}\033[K{}", fitted(line, metrics, columns()), keeps ? "\n" : "");
+  else
     fmt::print("{}\n", line);
-  }
   std::fflush(stdout);
 }
 

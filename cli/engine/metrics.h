@@ -1,10 +1,13 @@
-// metrics.jsonl and the progress on the terminal.
+// metrics.jsonl, TensorBoard's scalars, and the progress on the terminal.
 #pragma once
 
 #include <cstdint>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "gantry/cli/report/event_file.h"
 
 namespace gantry::cli {
 
@@ -28,7 +31,8 @@ struct EvaluationMetrics {
   std::int64_t tokens = 0;  // counted
 };
 
-// Writes OUTPUT/metrics.jsonl, flushed after each line. ResourceError if it can't.
+// Writes OUTPUT/metrics.jsonl, flushed after each line, and the same scalars as TensorBoard's event file under
+// OUTPUT/tensorboard. ResourceError if it can't.
 class MetricsFile {
  public:
   // `append` for a run that goes on; lines of steps after `last_step` are dropped then. An empty output writes nothing.
@@ -43,6 +47,7 @@ class MetricsFile {
   void write_line(const std::string& line);
   std::FILE* file_ = nullptr;
   std::string path_;
+  std::optional<EventFile> events_;
 };
 
 // One line that renews itself on a terminal, plain lines elsewhere.
@@ -52,6 +57,9 @@ class Progress {
   void show(const StepMetrics& metrics);
   void show(const EvaluationMetrics& metrics);
   void finish();
+
+  // The line as a terminal of so many columns has it: with memory, share of the ideal and a bar where there is room.
+  std::string fitted(std::string line, const StepMetrics& metrics, std::size_t columns) const;
 
  private:
   std::int64_t first_step_, steps_;

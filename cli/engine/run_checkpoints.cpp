@@ -3,9 +3,9 @@
 #include <cstdlib>
 #include <fmt/format.h>
 
-#include "gantry/core/strict_json.h"
 #include "gantry/cli/engine/stop_signals.h"
 #include "gantry/core/error.h"
+#include "gantry/core/strict_json.h"
 
 namespace gantry::cli {
 

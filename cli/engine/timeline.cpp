@@ -13,7 +13,9 @@ constexpr double kMilliseconds = 1000;  // a second has
 
 StepTimeline::StepTimeline(HybridParallelPlugin& plugin) : plugin_(plugin) {
   plugin.set_observer([this](const schedule::Action& action, double start, double end) {
-    if (watches_ && action.is_compute()) seen_.push_back({action, start, end});
+    if (!watches_) return;
+    if (action.is_compute()) seen_.push_back({action, start, end});
+    if (listener_) listener_(action, start, end);
   });
 }
 
@@ -75,20 +77,21 @@ schedule::Timeline StepTimeline::gather(const schedule::Schedule& made) const {
   return rows;
 }
 
-std::optional<double> StepTimeline::write_pictures(const std::string& output, bool is_main) const {
+std::optional<StepPictures> StepTimeline::pictures() const {
   if (samples_ == 0) return std::nullopt;
   const auto made = plugin_.schedule_for(samples_, false);
   schedule::Timeline timeline = gather(made);
   for (auto& lane : timeline)
     for (auto& timed : lane) timed.start *= kMilliseconds, timed.end *= kMilliseconds;
-  const auto measured = schedule::figures_of(timeline, made);
-  const auto simulated = schedule::simulate(made, schedule::costs_of(timeline, made.stages()));
-  if (is_main) {
-    write_text_durably(output + "/timeline.svg",
-                       schedule::draw_svg_beside(measured, simulated, "The last step in milliseconds"));
-    write_text_durably(output + "/trace.json", schedule::draw_chrome_trace_beside(measured, simulated));
-  }
-  return simulated.bubble_rate;
+  return StepPictures{schedule::figures_of(timeline, made),
+                      schedule::simulate(made, schedule::costs_of(timeline, made.stages()))};
+}
+
+void write_pictures(const StepPictures& pictures, const std::string& output) {
+  const auto& [measured, simulated] = pictures;
+  write_text_durably(output + "/timeline.svg",
+                     schedule::draw_svg_beside(measured, simulated, "The last step in milliseconds"));
+  write_text_durably(output + "/trace.json", schedule::draw_chrome_trace_beside(measured, simulated));
 }
 
 }  // namespace gantry::cli

@@ -13,6 +13,14 @@
 
 namespace gantry::cli {
 
+// In milliseconds.
+struct StepPictures {
+  schedule::Simulation measured, simulated;
+};
+
+// Draws both in `output`: timeline.svg and trace.json.
+void write_pictures(const StepPictures& pictures, const std::string& output);
+
 class StepTimeline {
  public:
   // Watches the plugin's actions from now on. Neither is owned; the plugin lets go of the timeline with its observer.
@@ -28,9 +36,11 @@ class StepTimeline {
   // The same from the simulator with equal stages.
   double predicted_bubble();
 
-  // The last step measured and, with its times, simulated, in `output`: timeline.svg and trace.json. Gives the bubble
-  // that those times let expect; nothing before the first step. Collective over pp; the job's main rank writes.
-  std::optional<double> write_pictures(const std::string& output, bool is_main) const;
+  // The last step measured and, with its times, simulated; nothing before the first step. Collective over pp.
+  std::optional<StepPictures> pictures() const;
+
+  // Also hands each action of the steps that are watched, messages too, to `listener`.
+  void set_listener(schedule::Executor::Observer listener) { listener_ = std::move(listener); }
 
  private:
   // The last step's compute actions of every pipeline rank, in seconds from the first one's start. Collective over pp.
@@ -39,6 +49,7 @@ class StepTimeline {
 
   HybridParallelPlugin& plugin_;
   std::vector<schedule::TimedAction> seen_;
+  schedule::Executor::Observer listener_;
   std::int64_t samples_ = 0;                  // of the last step
   std::map<std::int64_t, double> predicted_;  // by samples: making a schedule may take a search
   bool watches_ = false;

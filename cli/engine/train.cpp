@@ -15,10 +15,13 @@
 #include "gantry/cli/engine/live_status.h"
 #include "gantry/cli/engine/metrics.h"
 #include "gantry/cli/engine/run_checkpoints.h"
+#include "gantry/cli/engine/run_profile.h"
+#include "gantry/cli/engine/run_report.h"
 #include "gantry/cli/engine/stop_signals.h"
 #include "gantry/cli/engine/timeline.h"
 #include "gantry/comm/backends.h"
 #include "gantry/comm/launch.h"
+#include "gantry/comm/metered_backend.h"
 #include "gantry/core/error.h"
 #include "gantry/models/model_family.h"
 #include "gantry/plugins/gradient_norm.h"
@@ -49,13 +52,19 @@ class TrainingRun {
  public:
   // Rank 0 serves live status on `status_port`, if there is one.
   TrainingRun(World& world, const Config& config, std::optional<int> status_port)
-      : world_(world),
+      : metered_(world.backend()),
+        world_(metered_, world.config(), world.mesh()),
         config_(config),
-        plugin_(new HybridParallelPlugin(world, config)),
+        plugin_(new HybridParallelPlugin(world_, config)),
         booster_(std::unique_ptr<Plugin>(plugin_)),
-        checkpoints_(world, config, *plugin_),
-        timeline_(*plugin_) {
+        checkpoints_(world_, config, *plugin_),
+        timeline_(*plugin_),
+        profile_(config, plugin_->mesh()),
+        is_followed_(status_port.has_value()) {
     if (status_port && world_.is_main()) live_.emplace(*status_port, world_);
+    if (config.profile.active > 0)
+      timeline_.set_listener(
+          [this](const schedule::Action& action, double start, double end) { profile_.saw(action, start, end); });
   }
 
   // True if it was asked to stop before its last step.
@@ -66,6 +75,7 @@ class TrainingRun {
     plugin_->mesh().world_group().barrier().wait();
     MetricsFile metrics(world_.is_main() ? config_.output : "", done > 0, done);
     Progress progress(done + 1, config_.train.steps, config_.train.log_every);
+    report(done);
     bool stopped = false;
     for (std::int64_t step = done + 1; step <= config_.train.steps && !stopped; ++step) {
       const StepMetrics result = train_step(step);
@@ -78,6 +88,8 @@ class TrainingRun {
         if (world_.is_main()) progress.show(evaluated);
       }
       const bool last = step == config_.train.steps;
+      profile_.step();
+      if (is_followed_ && !last && redraws_at(step)) report(step);
       stopped = checkpoints_.asked_to_stop() && !last;
       checkpoints_.after_step(step, last || stopped, result.lr, boosted_);
     }
@@ -85,6 +97,7 @@ class TrainingRun {
     if (world_.is_main()) progress.finish();
     if (!prompt.empty() && !stopped) show_sample(prompt);
     draw_last_step();
+    report(last_step_);
     report_end();
     return stopped;
   }
@@ -109,6 +122,7 @@ class TrainingRun {
   StepMetrics train_step(std::int64_t step) {
     const double start = now();
     timeline_.begin();
+    metered_.resume();
     const double lr = boosted_.lr_schedule->at(step);
     boosted_.optimizer->set_lr(lr);
     const Batch batch = boosted_.loader->next();
@@ -128,6 +142,9 @@ class TrainingRun {
     if (!stepped && world_.is_main())
       fmt::print(stderr, "warning: step {} is skipped: gradient norm {}, loss scale now {}\n", step, norm,
                  boosted_.optimizer->loss_scale());
+    metered_.pause();
+    ++counted_steps_;
+    last_step_ = step;
     peaks_ = all_gather_numbers(plugin_->mesh().world_group(), memory_.peak_bytes());
     return {step,   *result.loss,       norm,
             lr,     result.tokens,      now() - start,
@@ -172,11 +189,26 @@ class TrainingRun {
 
   void draw_last_step() {
     if (config_.output.empty()) return;
-    const auto expected = timeline_.write_pictures(config_.output, world_.is_main());
-    const double measured = timeline_.bubble();
-    if (!expected || !world_.is_main() || plugin_->mesh().size("pp") == 1) return;
+    const auto pictures = timeline_.pictures();
+    if (!pictures || !world_.is_main()) return;
+    write_pictures(*pictures, config_.output);
+    if (plugin_->mesh().size("pp") == 1) return;
     fmt::print("bubble of the last step: {:.1f}%, by the times of its actions {:.1f}%: {}/timeline.svg\n",
-               100 * measured, 100 * *expected, config_.output);
+               100 * pictures->measured.bubble_rate, 100 * pictures->simulated.bubble_rate, config_.output);
+  }
+
+  // A run that is followed shows its pipeline soon, and then from time to time.
+  static bool redraws_at(std::int64_t step) { return step == 2 || step == 10 || step % 50 == 0; }
+
+  // What the report shows beside the metrics, as of that step. Collective over the world.
+  void report(std::int64_t step) {
+    if (config_.output.empty()) return;
+    write_run_report(world_, *plugin_, boosted_,
+                     {.step = step,
+                      .pictures = timeline_.pictures(),
+                      .counts = metered_.counts(),
+                      .counted_steps = std::max<std::int64_t>(counted_steps_, 1),
+                      .operators = profile_.operators()});
   }
 
   void report_end() {
@@ -187,7 +219,8 @@ class TrainingRun {
                  static_cast<double>(*largest) / 1e6,
                  world_.mesh().describe_rank(static_cast<int>(largest - peaks_.begin())));
     }
-    if (!config_.output.empty()) fmt::print("metrics: {}/metrics.jsonl\n", config_.output);
+    if (!config_.output.empty())
+      fmt::print("metrics: {}/metrics.jsonl\nreport: {}\n", config_.output, write_report(config_.output));
     if (!last_checkpoint_.empty()) fmt::print("checkpoint: {}\n", last_checkpoint_);
     std::fflush(stdout);
   }
@@ -199,13 +232,17 @@ class TrainingRun {
   }
 
   MemoryMeter memory_;  // first, so that it sees all that follows
-  World& world_;
+  MeteredBackend metered_;
+  World world_;  // over metered_
   const Config& config_;
   HybridParallelPlugin* plugin_;  // owned by booster_
   Booster booster_;
   RunCheckpoints checkpoints_;
   Boosted boosted_;
   StepTimeline timeline_;
+  RunProfile profile_;
+  bool is_followed_;  // by live status
+  std::int64_t last_step_ = 0, counted_steps_ = 0;
   std::optional<LiveStatus> live_;        // rank 0's
   std::shared_ptr<DataLoader> held_out_;  // null without evaluation
   std::string last_checkpoint_;

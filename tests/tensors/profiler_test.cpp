@@ -1,6 +1,7 @@
 // Profiles of chosen steps, as traces and tables.
 #include "gantry/tensors/profiler.h"
 
+#include <algorithm>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -8,6 +9,7 @@
 #include <torch/torch.h>
 
 #include "gantry/core/error.h"
+#include "gantry/tensors/memory_meter.h"
 
 namespace gantry::testing {
 namespace {
@@ -53,6 +55,23 @@ TEST(Profile, TraceHasEveryOperatorWithItsShapes) {
   EXPECT_EQ(trace["traceEvents"][1]["args"]["shapes"], "[2, 3]");
   EXPECT_DOUBLE_EQ(trace["traceEvents"][1]["dur"].get<double>(), 0.5e6);
   EXPECT_EQ(trace["traceEvents"][2]["cat"], "communication");
+}
+
+TEST(Profiler, CountsWhatAnOperatorLeavesAllocated) {
+  const MemoryMeter meter;
+  Profile seen;
+  Profiler profiler({.active = 1}, [&](const Profile& profile) { seen = profile; });
+  const torch::Tensor kept = torch::mm(torch::ones({4, 8}), torch::ones({8, 16}));
+  profiler.step();
+  const auto found = std::find_if(seen.operators.begin(), seen.operators.end(),
+                                  [](const ProfiledOperator& one) { return one.name == "aten::mm"; });
+  ASSERT_NE(found, seen.operators.end());
+  EXPECT_EQ(found->memory, 4 * 16 * 4);
+  EXPECT_EQ(found->bytes, (4 * 8 + 8 * 16) * 4);
+  const auto costs = costliest_operators(seen, 100);
+  EXPECT_TRUE(std::any_of(costs.begin(), costs.end(), [](const OperatorCost& cost) {
+    return cost.name == "aten::mm" && cost.calls == 1 && cost.memory == 4 * 16 * 4;
+  }));
 }
 
 TEST(Profile, TableCountsOwnTimeWithoutInnerOperators) {

@@ -1,0 +1,29 @@
+// report.json: what a run's report shows beside its metrics. docs/reports.md has the keys.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "gantry/cli/engine/timeline.h"
+#include "gantry/comm/metered_backend.h"
+#include "gantry/plugins/boosted.h"
+#include "gantry/tensors/profiler.h"
+
+namespace gantry::cli {
+
+struct RunFacts {
+  std::int64_t step = 0;                   // the last one that ran
+  std::optional<StepPictures> pictures;    // of that step
+  std::vector<CommunicationCount> counts;  // of this rank, over `counted_steps`
+  std::int64_t counted_steps = 0;
+  std::vector<OperatorCost> operators;  // rank 0's, of the last profiled cycle
+};
+
+// Bytes of weights, gradients and optimizer state per parameter that a rank holds, as docs/data_parallelism.md has
+// them.
+double state_bytes_per_parameter(const Config& config, int replicas);
+
+// Writes config.output/report.json. Collective over the world; rank 0 writes.
+void write_run_report(World& world, HybridParallelPlugin& plugin, Boosted& boosted, const RunFacts& facts);
+
+}  // namespace gantry::cli
