@@ -50,11 +50,11 @@ void check_all_to_all(const torch::Tensor& out, const torch::Tensor& in, const S
       in.dim() == out.dim() && in.scalar_type() == out.scalar_type() && out.size(0) == rows(out_sizes) &&
       in.size(0) == rows(in_sizes) && row_elements(out) == row_elements(in))
     return;
-  throw UsageError({"all_to_all",
-                    fmt::format("out {} and in {} don't fit the out sizes {} and in sizes {} of {} ranks",
-                                describe(out), describe(in), fmt::join(out_sizes, ", "), fmt::join(in_sizes, ", "),
-                                size),
-                    "rows that are the sums of the sizes", ""});
+  throw UsageError(
+      {"all_to_all",
+       fmt::format("out {} and in {} don't fit the out sizes {} and in sizes {} of {} ranks", describe(out),
+                   describe(in), fmt::join(out_sizes, ", "), fmt::join(in_sizes, ", "), size),
+       "rows that are the sums of the sizes", ""});
 }
 
 void check_rank(int rank, int size, const char* call) {

@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include "gantry/checkpoint/format/files.h"
-#include "gantry/core/strict_json.h"
 #include "gantry/core/error.h"
+#include "gantry/core/strict_json.h"
 
 namespace gantry {
 namespace {

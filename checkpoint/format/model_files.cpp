@@ -6,8 +6,8 @@
 #include <set>
 
 #include "gantry/checkpoint/format/files.h"
-#include "gantry/core/strict_json.h"
 #include "gantry/core/error.h"
+#include "gantry/core/strict_json.h"
 
 namespace gantry {
 namespace {

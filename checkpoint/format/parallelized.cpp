@@ -6,8 +6,8 @@
 #include <fmt/ranges.h>
 
 #include "gantry/checkpoint/format/stored_file.h"
-#include "gantry/core/strict_json.h"
 #include "gantry/core/error.h"
+#include "gantry/core/strict_json.h"
 
 namespace gantry {
 namespace {

@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "gantry/core/strict_json.h"
 #include "gantry/core/error.h"
+#include "gantry/core/strict_json.h"
 
 namespace gantry {
 namespace {

@@ -34,9 +34,9 @@ int JobOutcome::count(const std::string& text) const {
 JobOutcome run_job(int ranks, const std::string& name) {
   char self[PATH_MAX] = "";
   EXPECT_GT(::readlink("/proc/self/exe", self, sizeof(self) - 1), 0);
-  const std::string command = clean_environment() + " timeout -k 5 60 mpirun --oversubscribe -n " + std::to_string(ranks) +
-                              " '" + self + "' --gtest_also_run_disabled_tests --gtest_filter=Job.DISABLED_" + name +
-                              " 2>&1";
+  const std::string command = clean_environment() + " timeout -k 5 60 mpirun --oversubscribe -n " +
+                              std::to_string(ranks) + " '" + self +
+                              "' --gtest_also_run_disabled_tests --gtest_filter=Job.DISABLED_" + name + " 2>&1";
   JobOutcome outcome;
   const auto begin = std::chrono::steady_clock::now();
   FILE* stream = ::popen(command.c_str(), "r");
