@@ -36,7 +36,7 @@ std::int64_t bytes_of(c10::ArrayRef<const c10::IValue> inputs) {
 // The callbacks are plain functions: they find the recording of their thread here.
 struct Profiler::Recording {
   std::vector<ProfiledOperator> operators;
-  int depth = 0;
+  std::vector<std::size_t> open;  // places of those that have not ended, outermost first
   at::CallbackHandle handle = 0;
   static thread_local Recording* of_this_thread;
 
@@ -47,16 +47,22 @@ struct Profiler::Recording {
   static std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction& call) {
     Recording* mine = of_this_thread;
     if (!mine) return nullptr;
+    // Groups around groups wait for each other's works: one wait.
+    if (std::string_view(call.name()) == "gantry::wait" && !mine->open.empty() &&
+        mine->operators[mine->open.back()].name == "gantry::wait")
+      return nullptr;
     auto entered = std::make_unique<Entered>(mine->operators.size());
     // Its memory is the difference of what is held, once it has ended.
-    mine->operators.push_back({call.name(), shapes_of(call.inputs()), mine->depth++, now(), 0, bytes_of(call.inputs()),
+    const int depth = static_cast<int>(mine->open.size());
+    mine->open.push_back(entered->place);
+    mine->operators.push_back({call.name(), shapes_of(call.inputs()), depth, now(), 0, bytes_of(call.inputs()),
                                -MemoryMeter::bytes_of_this_thread()});
     return entered;
   }
   static void leave(const at::RecordFunction&, at::ObserverContext* context) {
     Recording* mine = of_this_thread;
     if (!mine || !context) return;
-    --mine->depth;
+    mine->open.pop_back();
     auto& ended = mine->operators[static_cast<Entered*>(context)->place];
     ended.end = now();
     ended.memory += MemoryMeter::bytes_of_this_thread();

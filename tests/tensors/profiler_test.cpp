@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include <ATen/record_function.h>
 #include <torch/torch.h>
 
 #include "gantry/core/error.h"
@@ -38,6 +39,23 @@ TEST(Profiler, SeesItsOwnThreadAlone) {
   std::thread([] { torch::mm(torch::ones({2, 2}), torch::ones({2, 2})); }).join();
   profiler.step();
   for (const auto& one : seen.operators) EXPECT_NE(one.name, "aten::mm");
+}
+
+void wait_within(int levels) {
+  RECORD_FUNCTION("gantry::wait", std::vector<c10::IValue>{});
+  if (levels > 1) wait_within(levels - 1);
+}
+
+TEST(Profiler, AWaitWithinAWaitIsOneWait) {
+  Profile seen;
+  Profiler profiler({.active = 1}, [&](const Profile& profile) { seen = profile; });
+  wait_within(3);
+  wait_within(1);
+  profiler.step();
+  EXPECT_EQ(std::count_if(seen.operators.begin(), seen.operators.end(),
+                          [](const auto& one) { return one.name == "gantry::wait" && one.depth == 0; }),
+            2);
+  EXPECT_EQ(seen.operators.size(), 2u);
 }
 
 TEST(Profiler, RefusesSchedulesWithoutActiveStepsAndSecondOnes) {
