@@ -4,7 +4,7 @@ Each program runs several times, in turn; a figure is the least of all their rou
 --median the median of the programs' medians. `bytes` is the size of the whole tensor: bandwidth is bytes / seconds, and memcpy's is
 of copying as many bytes on every rank at the same time. --json FILE keeps all figures.
 """
-import argparse, json, os, pathlib, socket, statistics, subprocess, sys, time
+import argparse, json, os, pathlib, socket, statistics, subprocess, sys, time, warnings
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAM = ROOT / "build/release/bench/comm_bench"
@@ -17,6 +17,7 @@ ROUNDS = 5
 def gloo_rank(rank, ranks, port):
     import torch
     import torch.distributed as dist
+    warnings.simplefilter("ignore", FutureWarning)  # new names of the same operations
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
     for size in SIZES:
