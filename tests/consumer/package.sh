@@ -29,7 +29,7 @@ done
 
 [ -n "${GANTRY_LONG:-}" ] || exit 0
 root=$scratch/root
-debootstrap --variant=minbase bookworm "$root" "${GANTRY_MIRROR:-http://deb.debian.org/debian}" >"$scratch/log" 2>&1 || { tail -20 "$scratch/log"; exit 1; }
+debootstrap --variant=minbase bookworm "$root" ${GANTRY_MIRROR:+"$GANTRY_MIRROR"} >"$scratch/log" 2>&1 || { tail -20 "$scratch/log"; exit 1; }
 cp "$package" "$root/tmp/gantry.deb"
 mount -t proc proc "$root/proc"
 in_root() { chroot "$root" /usr/bin/env -i PATH=/usr/bin:/bin:/usr/sbin:/sbin HOME=/root DEBIAN_FRONTEND=noninteractive "$@"; }
