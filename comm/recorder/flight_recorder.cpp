@@ -20,6 +20,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "gantry/comm/recorder/diagnosis.h"
 #include "gantry/comm/recorder/record_file.h"
 #include "gantry/core/error.h"
 
@@ -64,6 +65,28 @@ void write_file(const std::string& path, const std::string& text) {
   const bool closed = std::fclose(file) == 0;
   if (!written || !closed || std::rename(fresh.c_str(), path.c_str()) != 0)
     throw ResourceError({path, std::strerror(errno), "", ""});
+}
+
+// What the doctor would say by now of the files in the folder; "" if nothing, or if they can't be read.
+std::string sentence_of(const std::string& folder) {
+  try {
+    const Diagnosis diagnosis = diagnose(read_folder(folder), /*stuck_after_seconds=*/0);
+    return diagnosis.finding == Finding::kNothing ? "" : diagnosis.sentence;
+  } catch (const std::exception&) {
+    return "";
+  }
+}
+
+// The same, at most for kMostWriting: a file system that hangs must not keep the job from ending.
+std::string sentence_in_time(const std::string& folder) {
+  auto said = std::make_shared<std::promise<std::string>>();
+  auto ready = said->get_future();
+  try {
+    std::thread([folder, said] { said->set_value(sentence_of(folder)); }).detach();
+  } catch (const std::system_error&) {
+    return "";
+  }
+  return ready.wait_for(kMostWriting) == std::future_status::ready ? ready.get() : "";
 }
 
 // Shared between threads, and guarded: everything by `mutex_`, which is not held while files are written; that is done
@@ -170,13 +193,20 @@ class Service {
   }
 
   void print_hint() {
-    const std::lock_guard lock(mutex_);
-    if (!failed_ || !of_waiting_ || hinted_) return;
-    hinted_ = true;
-    if (failure_of_writing_.empty())
-      std::fprintf(stderr, "flight recorder: `gantry doctor %s` says who waited for whom\n", shown_folder_.c_str());
-    else
-      std::fprintf(stderr, "flight recorder: its files can't be written: %s\n", failure_of_writing_.c_str());
+    std::string folder, shown, failure;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!failed_ || !of_waiting_ || hinted_) return;
+      hinted_ = true;
+      folder = settings_.folder, shown = shown_folder_, failure = failure_of_writing_;
+    }
+    if (!failure.empty()) {
+      std::fprintf(stderr, "flight recorder: its files can't be written: %s\n", failure.c_str());
+      return;
+    }
+    const std::string said = sentence_in_time(folder);
+    std::fprintf(stderr, "flight recorder: `gantry doctor %s` says who waited for whom%s%s\n", shown.c_str(),
+                 said.empty() ? "" : ": ", said.c_str());
   }
 
  private:
