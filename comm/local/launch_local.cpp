@@ -18,6 +18,8 @@ namespace {
 
 // A rank that does not come back this long after another one failed is stuck in user code.
 constexpr std::chrono::seconds kGrace{10};
+// Waits for a rank that has ended have deadlines of their own, which say more: they come first.
+constexpr std::chrono::seconds kAfterDeadlines{1};
 
 // Who has ended. Shared by rank threads and the main thread, guarded by its mutex.
 class Finish {
@@ -33,10 +35,10 @@ class Finish {
     changed_.notify_all();
   }
 
-  // Ranks end together, as over MPI: who is not there `timeout` after the first one has failed. False if, once the job
+  // Ranks end together, as over MPI: who is not there a timeout after the first one has failed. False if, once the job
   // has failed, not all ranks end within the grace time.
   bool wait(LocalJob& job) {
-    const std::chrono::duration<double> timeout(job.timeout_seconds());
+    const auto timeout = std::chrono::duration<double>(job.timeout_seconds()) + kAfterDeadlines;
     std::unique_lock lock(mutex_);
     const auto all_ended = [this] { return left_ == 0; };
     while (!changed_.wait_for(lock, std::chrono::milliseconds(50), all_ended)) {
