@@ -1,15 +1,12 @@
 #include "gantry/comm/mpi/mpi_group.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <numeric>
 
 #include "gantry/comm/group_calls.h"
 #include "gantry/comm/mpi/call_mismatch.h"
 #include "gantry/comm/mpi/collective_plans.h"
 #include "gantry/comm/mpi/mpi_messages.h"
 #include "gantry/comm/reduce_kernels.h"
-#include "gantry/tensors/tensor_dict.h"
 
 namespace gantry {
 namespace {
@@ -169,17 +166,7 @@ Work MpiGroup::broadcast(torch::Tensor& tensor, int root) {
 }
 
 Work MpiGroup::all_to_all(torch::Tensor& out, const torch::Tensor& in, const Sizes& out_sizes, const Sizes& in_sizes) {
-  const auto rows = [&](const Sizes& sizes) { return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}); };
-  const auto ranks = static_cast<std::size_t>(size());
-  if (out_sizes.size() != ranks || in_sizes.size() != ranks || out.dim() == 0 || in.dim() != out.dim() ||
-      in.scalar_type() != out.scalar_type() || out.size(0) != rows(out_sizes) || in.size(0) != rows(in_sizes) ||
-      row_elements(out) != row_elements(in)) {
-    throw UsageError(
-        {"all_to_all",
-         fmt::format("out {} and in {} don't fit the out sizes {} and in sizes {} of {} ranks", describe(out),
-                     describe(in), fmt::join(out_sizes, ", "), fmt::join(in_sizes, ", "), ranks),
-         "rows that are the sums of the sizes", ""});
-  }
+  check_all_to_all(out, in, out_sizes, in_sizes, size());
   return post(
       {.kind = CollectiveKind::kAllToAll, .target = &out, .in = &in, .sizes = &in_sizes, .out_sizes = &out_sizes});
 }
