@@ -120,7 +120,7 @@ struct CommConfig {
 };
 
 // Steps that are watched in detail: `wait` steps pass, `warmup` are watched and thrown away, `active` are kept; this
-// `repeat` times.
+// `repeat` times, or to the end of the run for 0.
 struct ProfileConfig {
   int wait = 0;
   int warmup = 0;
