@@ -134,7 +134,7 @@ void load_checkpoint(const std::string& folder, StateSource& state, const Proces
     std::erase_if(entries, [](const StateEntry& entry) { return entry.kind != kModel && entry.fallback != kModel; });
   for (const auto& entry : entries) find_tensor(manifest, entry, folder);  // before a rank waits for the others
   check_model_size(manifest, entries, state, mesh, folder);
-  const auto coordinates = coordinates_of(mesh);
+  const auto coordinates = mesh.coordinates();
   std::vector<Need> needs;
   for (const auto& entry : entries)
     needs.push_back({&find_tensor(manifest, entry, folder), part_held(entry.held.placement, coordinates),

@@ -33,7 +33,7 @@ void write_rank(const std::string& directory, const std::vector<HeldTensor>& hel
   if (mesh.coordinate("dp") != 0) return;
   const int tensor = mesh.coordinate("tp"), pipeline = mesh.coordinate("pp");
   const std::string file = parallelized_file_name(tensor, pipeline);
-  const auto coordinates = coordinates_of(mesh);
+  const auto coordinates = mesh.coordinates();
   TensorDict tensors;
   std::vector<ManifestTensor> entries;
   for (const auto& [placement, values] : held) {
@@ -138,7 +138,7 @@ void from_parallelized(const std::string& directory, const std::vector<HeldTenso
                         fmt::format("[{}]", fmt::join(placement.global_shape, ", ")), ""});
   mesh.world_group().barrier().wait();  // a rank that refuses ends the others before they write
   CheckpointFiles files(directory);
-  const auto coordinates = coordinates_of(mesh);
+  const auto coordinates = mesh.coordinates();
   for (const auto& [placement, tensor] : held) {
     const HeldPart part = part_held(placement, coordinates);
     files.read_into(model.tensors.at(placement.name), tensor.detach(), part.dim, part.ranges);

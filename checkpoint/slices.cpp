@@ -29,12 +29,6 @@ std::vector<Overlap> overlaps(const std::vector<Range>& first, const std::vector
 
 }  // namespace
 
-std::map<std::string, int> coordinates_of(const ProcessGroupMesh& mesh) {
-  std::map<std::string, int> coordinates;
-  for (const auto& axis : mesh.mesh().axes()) coordinates[axis.name] = mesh.coordinate(axis.name);
-  return coordinates;
-}
-
 HeldPart part_held(const Placement& placement, const std::map<std::string, int>& coordinates) {
   HeldPart part;
   for (const auto& [axis, along] : placement.axes) {

@@ -14,8 +14,6 @@
 
 namespace gantry {
 
-std::map<std::string, int> coordinates_of(const ProcessGroupMesh& mesh);
-
 // What of a placement one rank has: ranges along a dim, or everything (dim -1). InternalError for a tensor that is
 // sharded along two axes.
 struct HeldPart {

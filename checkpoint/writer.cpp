@@ -29,7 +29,7 @@ torch::Tensor copy_of(const torch::Tensor& tensor, torch::Tensor buffer) {
 // With `buffers`, the copies of the save before, the tensors are copied, so that training may go on.
 Snapshot take_snapshot(StateSource& state, const ProcessGroupMesh& mesh, const TensorDict* buffers) {
   Snapshot snapshot{.file = rank_file_name(mesh.rank()), .tensors = {}, .entries = {}};
-  const auto coordinates = coordinates_of(mesh);
+  const auto coordinates = mesh.coordinates();
   WriterShare share(mesh);
   for (const auto& [kind, held, fallback] : state.state_entries()) {
     if (state.first_holder(held.placement) != coordinates.at("pp")) continue;

@@ -21,6 +21,12 @@ ProcessGroupMesh::ProcessGroupMesh(World& world) : backend_(world.backend()), me
   }
 }
 
+std::map<std::string, int> ProcessGroupMesh::coordinates() const {
+  std::map<std::string, int> coordinates;
+  for (const auto& axis : mesh_.axes()) coordinates[axis.name] = coordinate(axis.name);
+  return coordinates;
+}
+
 ProcessGroup& ProcessGroupMesh::group(const std::string& axis) const {
   mesh_.axis_size(axis);
   return *groups_.at({axis});

@@ -18,6 +18,7 @@ class ProcessGroupMesh {
   const Mesh& mesh() const { return mesh_; }
   int rank() const { return rank_; }  // world rank
   int coordinate(const std::string& axis) const { return mesh_.coordinate(rank_, axis); }
+  std::map<std::string, int> coordinates() const;  // this rank's, by axis
   int size(const std::string& axis) const { return mesh_.axis_size(axis); }
 
   // The group along one axis. ConfigError for an unknown axis, naming the known ones.

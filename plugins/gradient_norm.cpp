@@ -7,12 +7,6 @@
 namespace gantry {
 namespace {
 
-std::map<std::string, int> coordinates_of(const ProcessGroupMesh& mesh) {
-  std::map<std::string, int> coordinates;
-  for (const auto& axis : mesh.mesh().axes()) coordinates[axis.name] = mesh.coordinate(axis.name);
-  return coordinates;
-}
-
 // The elements of a local gradient that this rank owns, as slices along the sharded dims: all of it unless ranges
 // overlap.
 std::vector<torch::Tensor> owned_parts(const torch::Tensor& gradient, const Placement& placement,
@@ -49,7 +43,7 @@ std::vector<torch::Tensor> counted_parts(const GradientBuffers& gradients, std::
 double gradient_norm(const GradientBuffers& gradients, const ProcessGroupMesh& mesh,
                      const std::vector<int>& held_stages, double p) {
   const bool infinite = std::isinf(p);
-  const auto coordinates = coordinates_of(mesh);
+  const auto coordinates = mesh.coordinates();
   double total = 0;
   for (std::size_t i = 0; i < gradients.parameters().size(); ++i) {
     const auto& [placement, tensor] = gradients.parameters()[i];
@@ -69,7 +63,7 @@ double gradient_norm(const GradientBuffers& gradients, const ProcessGroupMesh& m
 }
 
 std::string first_non_finite(const GradientBuffers& gradients, const ProcessGroupMesh& mesh) {
-  const auto coordinates = coordinates_of(mesh);
+  const auto coordinates = mesh.coordinates();
   std::string mine;
   for (std::size_t i = 0; i < gradients.parameters().size() && mine.empty(); ++i) {
     if (!gradients.trained(i)) continue;

@@ -1,5 +1,8 @@
 #include "gantry/comm/process_group_mesh.h"
 
+#include <map>
+#include <string>
+
 #include <gtest/gtest.h>
 
 #include "gantry/core/error.h"
@@ -26,6 +29,9 @@ TEST(Acceptance, D1ProcessGroupMeshHasAGroupForEveryAxisAndSet) {
       EXPECT_EQ(all_reduce_number(group, world.rank()), sum);
     }
     EXPECT_EQ(mesh["tp"].rank(), mesh.coordinate("tp"));
+    const std::map<std::string, int> here{
+        {"pp", mesh.coordinate("pp")}, {"dp", mesh.coordinate("dp")}, {"tp", mesh.coordinate("tp")}};
+    EXPECT_EQ(mesh.coordinates(), here);
     EXPECT_EQ(&mesh.world_group(), &mesh.group(std::vector<std::string>{"pp", "tp", "dp"}));
     EXPECT_THROW(mesh["cp"], ConfigError);
     EXPECT_THROW(mesh.group(std::vector<std::string>{"pp", "pp"}), ConfigError);
