@@ -2,12 +2,14 @@
 
 Each program runs several times, in turn; a figure is the least of all their rounds (a round is the mean of many calls), or with
 --median the median of the programs' medians. `bytes` is the size of the whole tensor: bandwidth is bytes / seconds, and memcpy's is
-of copying as many bytes on every rank at the same time. --json FILE keeps all figures.
+of copying as many bytes on every rank at the same time. --json FILE keeps all figures. --hosts N measures mpi beside plain Open MPI
+across N hosts instead: network namespaces with an address each (as root; iproute2).
 """
-import argparse, json, os, pathlib, socket, statistics, subprocess, sys, time, warnings
+import argparse, contextlib, json, os, pathlib, re, socket, statistics, subprocess, sys, tempfile, time, warnings
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAM = ROOT / "build/release/bench/comm_bench"
+HOSTS = ROOT / "tests/support/network_hosts.sh"
 SIZES = [4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20]
 OPERATIONS = ["send", "all_reduce", "all_gather", "reduce_scatter"]
 PEERS = ["local", "mpi", "openmpi", "gloo", "memcpy"]
@@ -64,6 +66,36 @@ def run_gantry(ranks):
     return lines + subprocess.run(mpirun, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
 
 
+@contextlib.contextmanager
+def network(hosts):
+    """Namespaces and the names of the hosts in them; gives the folder that `network_hosts.sh run` wants and the first host."""
+    name = f"bench{os.getpid() % 10000}"
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            subprocess.run([HOSTS, "up", name, str(hosts), folder], check=True)
+            yield folder, [f"{name}-{host}" for host in range(hosts)]
+        finally:
+            subprocess.run([HOSTS, "down", folder], check=True)
+
+
+def run_over_hosts(ranks, hosts):
+    with network(hosts) as (folder, names):
+        each = ",".join(f"{name}:{ranks // hosts}" for name in names)
+        launch = [ROOT / "build/release/bin/gantry", "launch", "--hosts", each, "--interface", "eth0", "--log-dir", f"{folder}/logs", "--", PROGRAM, ranks]
+        environment = dict(os.environ, OMPI_MCA_plm_rsh_agent=f"{folder}/agent")
+        output = subprocess.run([HOSTS, "run", folder, names[0], *map(str, launch)], check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
+    return re.findall(r"\{.*\}", output)  # behind the ranks' names
+
+
+def print_hosts_table(figures, ranks, hosts):
+    print(f"\n{ranks} ranks on {hosts} hosts, microseconds on {os.cpu_count()} cores")
+    print(f"{'operation':14} {'bytes':>9} {'mpi':>10} {'openmpi':>10} {'openmpi/mpi':>12}")
+    for op in OPERATIONS:
+        for size in SIZES:
+            mpi, plain = (figures.get((peer, op, ranks, size)) for peer in ("mpi", "openmpi"))
+            print(f"{op:14} {size:9} {text_of(mpi)} {text_of(plain)} {ratio(plain, mpi)}", flush=True)
+
+
 def text_of(seconds):
     return f"{1e6 * seconds:10.1f}" if seconds else f"{'-':>10}"
 
@@ -88,6 +120,7 @@ def main():
     parser.add_argument("--ranks", type=lambda text: [int(n) for n in text.split(",")], default=[2, 4])
     parser.add_argument("--median", action="store_true")
     parser.add_argument("--no-gloo", action="store_true")
+    parser.add_argument("--hosts", type=int, help="across so many")
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--gloo", help=argparse.SUPPRESS)  # a rank of the peer: rank,ranks,port
     args = parser.parse_args()
@@ -96,12 +129,16 @@ def main():
     found = []
     for ranks in args.ranks:
         for _ in range(args.repeats):
-            lines = run_gantry(ranks) + ([] if args.no_gloo else run_gloo(ranks))
+            if args.hosts:
+                lines = run_over_hosts(ranks, args.hosts)
+            else:
+                lines = run_gantry(ranks) + ([] if args.no_gloo else run_gloo(ranks))
             found += [json.loads(line) for line in lines]
         figures = {}
         for f in found:
             figures.setdefault((f["backend"], f["op"], f["ranks"], f["bytes"]), []).append(f)
-        print_table({key: statistics.median(f["median"] for f in rows) if args.median else min(f["least"] for f in rows) for key, rows in figures.items()}, ranks)
+        shown = {key: statistics.median(f["median"] for f in rows) if args.median else min(f["least"] for f in rows) for key, rows in figures.items()}
+        print_hosts_table(shown, ranks, args.hosts) if args.hosts else print_table(shown, ranks)
     if args.json:
         args.json.write_text(json.dumps(found, indent=1))
 

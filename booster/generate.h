@@ -78,7 +78,8 @@ std::vector<GeneratedSequence> generate(const Holder& model, const std::vector<T
 }
 
 // What a model's directory sets as defaults: generation_config.json, or the stop token of config.json where there is
-// none. InputError for values of wrong kinds.
+// none; of a checkpoint's step folder, the stop token of its model's configuration. InputError for values of wrong
+// kinds, CheckpointError for a damaged manifest.
 GenerationOptions generation_defaults(const std::string& directory);
 
 }  // namespace gantry

@@ -1,8 +1,10 @@
-// generation_config.json, as transformers writes it.
+// generation_config.json and the models' configurations, as transformers writes them.
 #include <filesystem>
 #include <limits>
 
 #include "gantry/booster/generate.h"
+#include "gantry/checkpoint/checkpoint.h"
+#include "gantry/checkpoint/format/manifest.h"
 #include "gantry/data/tokenizers/json_file.h"
 
 namespace gantry {
@@ -55,6 +57,11 @@ GenerationOptions generation_defaults(const std::string& directory) {
   GenerationOptions options;
   const std::string path = directory + "/generation_config.json", model = directory + "/config.json";
   const bool has_own = std::filesystem::exists(path);
+  if (std::filesystem::exists(directory + "/" + kManifestName)) {
+    const auto config = read_checkpoint_info(directory).model_config;
+    take_stop_tokens(JsonView(config, directory + ": model configuration"), options.stop_tokens);
+    return options;
+  }
   if (!has_own && !std::filesystem::exists(model)) return options;
   const auto object = read_json_file(has_own ? path : model, kMostBytes);
   const JsonView keys(object, has_own ? path : model);

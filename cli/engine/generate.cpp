@@ -40,8 +40,7 @@ std::int64_t stop_token(const std::string& word, const PromptText* text) {
 }
 
 GenerationOptions options_of(const GenerateArguments& given, const TrainedModel& model, const PromptText* text) {
-  GenerationOptions options;
-  if (model.form != TrainedModel::Form::kCheckpoint) options = generation_defaults(model.path);
+  GenerationOptions options = generation_defaults(model.path);
   if (given.max_length && !given.max_new_tokens) options.max_new_tokens.reset();
   take(options.max_new_tokens, given.max_new_tokens);
   take(options.max_length, given.max_length);

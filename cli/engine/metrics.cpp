@@ -127,7 +127,8 @@ void Progress::show(const StepMetrics& metrics) {
                   std::to_string(steps_).size(), steps_, metrics.loss, metrics.grad_norm, metrics.lr,
                   static_cast<double>(metrics.tokens) / metrics.step_seconds, left);
   if (terminal_)
-    fmt::print("\r{}\033[K{}", fitted(line, metrics, columns()), keeps ? "\n" : "");
+    // Erased before, not after: in the last column that would take the last letter with it.
+    fmt::print("\r\033[K{}{}", fitted(line, metrics, columns()), keeps ? "\n" : "");
   else
     fmt::print("{}\n", line);
   std::fflush(stdout);

@@ -11,6 +11,7 @@ namespace {
 
 // How much longer others wait than rank 0, who can name the missing ranks.
 constexpr double kHubFirstSeconds = 3;
+constexpr double kAnswerSeconds = 1;  // that rank 0 has to say who is late, its own work done or not
 
 std::string describe_all(const ControlOptions& options, const std::set<int>& ranks) {
   std::string names;
@@ -81,11 +82,15 @@ void ControlPlane::tell(int exit_code, const std::string& cause) {
 
 void ControlPlane::leave() {
   control::asio::post(impl_->events_thread.context(), [impl = impl_.get()] { impl->star.finish(); });
-  const control::Progress progress = impl_->milestones.wait(impl_->patience(), [](const auto& p) { return p.ended; });
+  control::Progress progress = impl_->milestones.wait(impl_->patience(), [](const auto& p) { return p.ended; });
+  if (!progress.failure && !progress.ended && impl_->options.rank != 0) {
+    control::asio::post(impl_->events_thread.context(), [impl = impl_.get()] { impl->star.ask(); });
+    progress = impl_->milestones.wait(kAnswerSeconds, [](const auto& p) { return p.ended || !p.working.empty(); });
+  }
   if (progress.failure) throw PeerError(progress.failure->cause);
   if (progress.ended) return;
   const ControlOptions& options = impl_->options;
-  const std::string whom = options.rank == 0 ? describe_all(options, progress.working) : "all ranks";
+  const std::string whom = progress.working.empty() ? "all ranks" : describe_all(options, progress.working);
   throw PeerError(
       {"control plane",
        fmt::format("{} waited {} s for {} to end", options.describe_rank(options.rank), options.timeout_seconds, whom),

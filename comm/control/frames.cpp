@@ -27,6 +27,8 @@ bool length_fits(FrameKind kind, std::size_t bytes) {
       return bytes == kHelloBytes;
     case FrameKind::failure:
       return bytes >= kFailureNumbers && bytes <= kMostPayload;
+    case FrameKind::late:
+      return bytes > 0 && bytes % 4 == 0 && bytes <= kMostPayload;
     default:
       return bytes == 0;
   }
@@ -57,11 +59,18 @@ std::string encode_failure(const JobFailure& failure) {
   return encode_frame(FrameKind::failure, payload);
 }
 
+std::string encode_late(const std::set<int>& ranks) {
+  std::string payload;
+  for (const int rank : ranks)
+    if (payload.size() + 4 <= kMostPayload) put_number(payload, static_cast<std::uint32_t>(rank));
+  return encode_frame(FrameKind::late, payload);
+}
+
 FrameHead decode_head(std::span<const char, kFrameHeadBytes> head) {
   const std::string_view bytes(head.data(), head.size());
   if (!bytes.starts_with(kMagic)) throw FrameError("it begins with other bytes than a frame of a control plane");
   const auto kind = static_cast<unsigned char>(bytes[4]);
-  if (kind < static_cast<unsigned char>(FrameKind::hello) || kind > static_cast<unsigned char>(FrameKind::end))
+  if (kind < static_cast<unsigned char>(FrameKind::hello) || kind > static_cast<unsigned char>(FrameKind::late))
     throw FrameError("kind " + std::to_string(kind) + " is unknown");
   if (bytes.substr(5, 3) != std::string_view("\0\0\0", 3)) throw FrameError("bytes that must be zero are not");
   const FrameHead decoded{static_cast<FrameKind>(kind), get_number(bytes, 8)};
@@ -91,6 +100,18 @@ JobFailure decode_failure(std::string_view payload, int ranks) {
   std::replace_if(
       cause.begin(), cause.end(), [](unsigned char c) { return c < 32 || c == 127; }, ' ');
   return {static_cast<int>(rank), static_cast<int>(code), std::move(cause)};
+}
+
+std::set<int> decode_late(std::string_view payload, int ranks) {
+  if (!length_fits(FrameKind::late, payload.size()))
+    throw FrameError("late ranks in " + std::to_string(payload.size()) + " bytes");
+  std::set<int> late;
+  for (std::size_t at = 0; at < payload.size(); at += 4) {
+    const std::uint32_t rank = get_number(payload, at);
+    if (rank >= static_cast<std::uint32_t>(ranks)) throw FrameError("a late rank outside its job");
+    late.insert(static_cast<int>(rank));
+  }
+  return late;
 }
 
 }  // namespace gantry

@@ -16,7 +16,7 @@ namespace gantry::control {
 struct Progress {
   bool begun = false;             // all ranks have come
   bool ended = false;             // all ranks' work is done
-  std::set<int> absent, working;  // rank 0's view: not come, not done
+  std::set<int> absent, working;  // rank 0's view: not come, not done; elsewhere what rank 0 answered
   std::string trouble;            // why rank 0 can't be reached, so far
   std::optional<JobFailure> failure;
 };

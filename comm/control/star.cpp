@@ -189,6 +189,14 @@ void Star::take(int rank, const Frame& frame) {
     case FrameKind::end:
       if (is_hub()) throw FrameError("an end from another rank than 0");
       return end();
+    case FrameKind::ask:
+      if (!is_hub()) throw FrameError("a question to another rank than 0");
+      return answer(rank);
+    case FrameKind::late: {
+      if (is_hub()) throw FrameError("an answer to rank 0");
+      const std::set<int> late = decode_late(frame.payload, options_.ranks);
+      return milestones_.update([&](Progress& progress) { progress.working = late; });
+    }
     case FrameKind::hello:
       throw FrameError("a second hello");
   }
@@ -216,6 +224,16 @@ void Star::finish() {
     done(0);
   else if (!peers_.empty())
     peers_.begin()->second->send(encode_frame(FrameKind::done));
+}
+
+void Star::ask() {
+  if (!over() && !peers_.empty()) peers_.begin()->second->send(encode_frame(FrameKind::ask));
+}
+
+void Star::answer(int rank) {
+  std::set<int> late;
+  milestones_.update([&](const Progress& progress) { late = progress.working; });
+  if (!late.empty()) peers_.at(rank)->send(encode_late(late));
 }
 
 void Star::done(int rank) {

@@ -25,6 +25,7 @@ class Star {
 
   void tell(const JobFailure& failure);  // this rank failed
   void finish();                         // this rank's work is done
+  void ask();                            // another rank than 0: whose work is not? The answer goes to the milestones
   void close();
 
  private:
@@ -41,6 +42,7 @@ class Star {
   void adopt(int rank, const std::shared_ptr<Connection>& connection);
   void take(int rank, const Frame& frame);
   void done(int rank);
+  void answer(int rank);
   void end();
   bool settle(const JobFailure& failure);
   void lose(int rank, const std::string& how);

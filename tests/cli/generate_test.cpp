@@ -44,14 +44,19 @@ std::string flags_of(const GenerationJob& job) {
   return flags.str();
 }
 
-// The reference cases have no stop token but their own; the directory names one.
-ReferenceCases cases_without_defaults(const ScratchFolder& scratch) {
+// The reference cases have no stop token but their own; the directory names one, which `stop` takes the place of.
+ReferenceCases cases_with_stop(const ScratchFolder& scratch, const nlohmann::json& stop) {
   ReferenceCases cases = read_reference_cases("gpt2");
   fs::copy(cases.folder, scratch / "model", fs::copy_options::recursive);
-  scratch.write("model/generation_config.json", "{}");
   cases.folder = scratch / "model";
+  fs::remove(cases.folder + "/generation_config.json");
+  auto config = nlohmann::json::parse(read_file(cases.folder + "/config.json"));
+  config["eos_token_id"] = stop;
+  scratch.write("model/config.json", config.dump());
   return cases;
 }
+
+ReferenceCases cases_without_defaults(const ScratchFolder& scratch) { return cases_with_stop(scratch, nullptr); }
 
 constexpr std::size_t kGreedy = 0, kBeams = 7, kStopped = 8;  // among the cases
 
@@ -71,7 +76,7 @@ TEST(GenerateCommand, HuggingFaceDirectoriesInAnyLayout) {
 
 TEST(GenerateCommand, CheckpointsOfAnyLayout) {
   const ScratchFolder scratch;
-  const ReferenceCases cases = read_reference_cases("gpt2");
+  const ReferenceCases cases = cases_without_defaults(scratch);
   ASSERT_EQ(run_program(gantry_program() + " checkpoint import " + cases.folder + " " + (scratch / "saved") +
                         " --set parallel.tensor=2 --set parallel.pipeline=2")
                 .exit_code,
@@ -80,6 +85,21 @@ TEST(GenerateCommand, CheckpointsOfAnyLayout) {
     EXPECT_EQ(
         tokens_in(run_generate("--json --model " + model + flags_of(cases.jobs[kBeams]) + " --set parallel.tensor=3")),
         cases.tokens[kBeams]);
+}
+
+TEST(GenerateCommand, ACheckpointKeepsItsModelsStopToken) {
+  const ScratchFolder scratch;
+  const TokenIds whole = read_reference_cases("gpt2").tokens[kGreedy].front();
+  const ReferenceCases cases = cases_with_stop(scratch, whole.at(2));
+  ASSERT_EQ(run_program(gantry_program() + " checkpoint import " + cases.folder + " " + (scratch / "saved")).exit_code,
+            0);
+  for (const std::string& model : {cases.folder, scratch / "saved"}) {
+    const auto lines = json_lines(run_generate("--json --model " + model + flags_of(cases.jobs[kGreedy])));
+    ASSERT_FALSE(lines.empty()) << model;
+    const TokenIds tokens = lines.front().at("tokens").get<TokenIds>();
+    EXPECT_EQ(tokens, TokenIds(whole.begin(), std::find(whole.begin(), whole.end(), whole.at(2)) + 1)) << model;
+    EXPECT_TRUE(lines.front().at("stopped").get<bool>()) << model;
+  }
 }
 
 TEST(GenerateCommand, DirectoriesOfSaveParallelized) {

@@ -220,6 +220,25 @@ TEST(ControlPlane, LeavingNamesWhoIsNotDone) {
   }
 }
 
+// Rank 0's control thread answers though its work goes on.
+TEST(ControlPlane, LeavingNamesRankZeroAndOthersThatAreNotDone) {
+  Reports reports, done_reports, late_reports;
+  ControlOptions quick = options_of(1, 3, done_reports);
+  quick.timeout_seconds = 0.3;
+  const auto hub = ControlPlane::host(options_of(0, 3, reports), reports.events(), "127.0.0.1");
+  const auto done = ControlPlane::join(quick, done_reports.events(), hub->meeting());
+  const auto late = ControlPlane::join(options_of(2, 3, late_reports), late_reports.events(), hub->meeting());
+  hub->rendezvous();
+  try {
+    done->leave();
+    ADD_FAILURE();
+  } catch (const PeerError& error) {
+    const std::string line = error.what();
+    EXPECT_NE(line.find("rank 1 (tp 1) waited 0.3 s for rank 0 (tp 0), rank 2 (tp 2) to end"), std::string::npos)
+        << line;
+  }
+}
+
 // Whatever strangers send before, between and after: one warning each, and the job goes its way.
 TEST(ControlPlane, StrangersAreDroppedAndHarmNothing) {
   Reports reports, member_reports;

@@ -30,6 +30,10 @@ TEST(Frames, ComeBackAsTheyWent) {
   EXPECT_EQ(failure.rank, 2);
   EXPECT_EQ(failure.exit_code, 7);
   EXPECT_EQ(failure.cause, "rank 2: the cause");
+
+  const std::string late = encode_late({0, 2, 300});
+  EXPECT_EQ(head_of(late).kind, FrameKind::late);
+  EXPECT_EQ(decode_late(payload_of(late), 301), (std::set<int>{0, 2, 300}));
 }
 
 TEST(Frames, AreTheBytesThatTheHeaderSays) {
@@ -48,7 +52,7 @@ TEST(Frames, ACauseIsOneLineThatNoTerminalObeys) {
 }
 
 TEST(Frames, LengthsThatAKindCantHaveAreRefused) {
-  for (const char kind : {1, 2, 3, 4, 5, 6})
+  for (const char kind : {1, 2, 3, 4, 5, 6, 7, 8})
     for (const std::uint32_t length : {1u, 7u, 25u, 4097u, 0x7FFFFFFFu, 0xFFFFFFFFu}) {
       if (kind == 4 && length == 25) continue;  // a failure may be
       std::string frame = encode_frame(FrameKind::beat);
@@ -70,12 +74,23 @@ TEST(Frames, AHelloOfARankOutsideItsJobIsRefused) {
     EXPECT_THROW(decode_hello(payload_of(encode_hello({{}, rank, ranks}))), FrameError) << rank << " " << ranks;
 }
 
+TEST(Frames, LateRanksAreOfTheJobAndAtMostWhatFits) {
+  EXPECT_THROW(decode_late(payload_of(encode_late({3})), 3), FrameError);
+  EXPECT_THROW(decode_late("short", 3), FrameError);
+  EXPECT_THROW(decode_late("", 3), FrameError);
+  std::set<int> many;
+  for (int rank = 0; rank < 5000; ++rank) many.insert(rank);
+  const std::string frame = encode_late(many);
+  EXPECT_EQ(head_of(frame).payload_bytes, kMostPayload);
+  EXPECT_EQ(decode_late(payload_of(frame), 5000).size(), kMostPayload / 4);
+}
+
 // Whatever comes: a head that fits, or FrameError; never more bytes than the cap.
 TEST(Frames, RandomBytesAreRefusedOrHarmless) {
   std::mt19937 random(7);
   int accepted = 0;
   for (int round = 0; round < 200'000; ++round) {
-    std::string bytes = encode_frame(static_cast<FrameKind>(1 + random() % 6));
+    std::string bytes = encode_frame(static_cast<FrameKind>(1 + random() % 8));
     const int changes = static_cast<int>(random() % 5);
     for (int i = 0; i < changes; ++i) bytes[random() % bytes.size()] = static_cast<char>(random());
     try {
@@ -86,6 +101,7 @@ TEST(Frames, RandomBytesAreRefusedOrHarmless) {
       for (char& byte : payload) byte = static_cast<char>(random());
       if (head.kind == FrameKind::hello) decode_hello(payload);
       if (head.kind == FrameKind::failure) decode_failure(payload, 4);
+      if (head.kind == FrameKind::late) decode_late(payload, 4);
     } catch (const FrameError&) {
     }
   }
