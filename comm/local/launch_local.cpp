@@ -81,7 +81,8 @@ void run_rank(LocalJob& job, int rank, const Config& config, const Mesh& mesh,
 }  // namespace
 
 int launch_local(const Config& config, const Mesh& mesh, const std::function<void(World&)>& body) {
-  LocalJob job(mesh.size(), config.comm.timeout_seconds, [&mesh](int rank) { return mesh.describe_rank(rank); });
+  LocalJob job(mesh.size(), {config.comm.timeout_seconds, config.comm.lost_after_seconds},
+               [&mesh](int rank) { return mesh.describe_rank(rank); });
   const CrashNote crash_note;
   Finish finish(mesh.size());
   std::vector<std::thread> threads;

@@ -10,6 +10,7 @@
 // any.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -130,8 +131,13 @@ void LocalGroupState::wait(int rank, Ready ready, What what) {
     job_.throw_if_failed();
     std::atomic_signal_fence(std::memory_order_seq_cst);
   }
-  const auto deadline =
-      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(job_.timeout_seconds()));
+  const auto begin = Clock::now();
+  const auto after = [&](double seconds) {
+    return begin + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  };
+  const auto deadline = after(job_.timeout_seconds());
+  // A day stands for never.
+  auto notice = after(std::min(job_.notices().due_seconds(), 86400.0));
   while (true) {
     const std::uint64_t seen = epoch_.load(std::memory_order_seq_cst);
     if (ready()) return;
@@ -141,10 +147,16 @@ void LocalGroupState::wait(int rank, Ready ready, What what) {
                 fmt::format("{} waited {} s for {}", describe_member(rank), job_.timeout_seconds(), what()));
       job_.throw_if_failed();
     }
+    if (Clock::now() >= notice) {
+      job_.notices().say(fmt::format("{} has waited {:.3g} s for {}", describe_member(rank),
+                                     std::chrono::duration<double>(Clock::now() - begin).count(), what()));
+      notice = deadline;
+    }
     sleepers_.fetch_add(1, std::memory_order_seq_cst);
     {
       std::unique_lock lock(mutex_);
-      changed_.wait_until(lock, deadline, [&] { return epoch_.load(std::memory_order_seq_cst) != seen; });
+      changed_.wait_until(lock, std::min(deadline, notice),
+                          [&] { return epoch_.load(std::memory_order_seq_cst) != seen; });
     }
     sleepers_.fetch_sub(1, std::memory_order_seq_cst);
   }

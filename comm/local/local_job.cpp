@@ -7,9 +7,10 @@
 
 namespace gantry {
 
-LocalJob::LocalJob(int ranks, double timeout_seconds, std::function<std::string(int)> describe_rank)
+LocalJob::LocalJob(int ranks, const WaitLimits& limits, std::function<std::string(int)> describe_rank)
     : ranks_(ranks),
-      timeout_seconds_(timeout_seconds),
+      timeout_seconds_(limits.timeout_seconds),
+      notices_(limits),
       describe_rank_(std::move(describe_rank)),
       crowded_(ranks > static_cast<int>(std::thread::hardware_concurrency())) {}
 

@@ -12,16 +12,19 @@
 #include <string>
 #include <vector>
 
+#include "gantry/comm/wait_limits.h"
+
 namespace gantry {
 
 class LocalGroupState;
 
 class LocalJob {
  public:
-  LocalJob(int ranks, double timeout_seconds, std::function<std::string(int)> describe_rank);
+  LocalJob(int ranks, const WaitLimits& limits, std::function<std::string(int)> describe_rank);
 
   int ranks() const { return ranks_; }
   double timeout_seconds() const { return timeout_seconds_; }
+  SlowWaitNotices& notices() { return notices_; }
   std::string describe_rank(int rank) const { return describe_rank_(rank); }
   bool crowded() const { return crowded_; }  // more ranks than cores: waiting must not spin
 
@@ -38,6 +41,7 @@ class LocalJob {
  private:
   const int ranks_;
   const double timeout_seconds_;
+  SlowWaitNotices notices_;
   const std::function<std::string(int)> describe_rank_;
   const bool crowded_;
   mutable std::mutex mutex_;

@@ -15,7 +15,7 @@ int launch_mpi(const Config& config, const Mesh& mesh, const std::function<void(
   set_mpi_finalize_deadline(config.comm.timeout_seconds);
   set_rank_threads(config.comm, mpi_ranks_on_host());
   const auto describe_rank = [mesh](int rank) { return mesh.describe_rank(rank); };
-  const auto backend = make_mpi_backend(config.comm.timeout_seconds, describe_rank);
+  const auto backend = make_mpi_backend({config.comm.timeout_seconds, config.comm.lost_after_seconds}, describe_rank);
   std::unique_ptr<MpiControl> control;  // stays while the job is ended
   std::exception_ptr failure;
   try {

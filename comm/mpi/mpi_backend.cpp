@@ -30,9 +30,9 @@ void bury(std::shared_ptr<MpiEngine> engine) {
 
 }  // namespace
 
-std::unique_ptr<MpiBackend> make_mpi_backend(double timeout_seconds, std::function<std::string(int)> describe_rank,
+std::unique_ptr<MpiBackend> make_mpi_backend(const WaitLimits& waits, std::function<std::string(int)> describe_rank,
                                              MpiLimits limits) {
-  return std::make_unique<MpiBackend>(MpiEngine::start(timeout_seconds, std::move(describe_rank), limits));
+  return std::make_unique<MpiBackend>(MpiEngine::start(waits, std::move(describe_rank), limits));
 }
 
 MpiBackend::~MpiBackend() {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "gantry/comm/wait_limits.h"
 #include "gantry/comm/world.h"
 
 namespace gantry {
@@ -58,7 +59,7 @@ class MpiBackend final : public Backend {
 };
 
 // Collective over the job. Initialises MPI if nobody has. `describe_rank` names world ranks in messages.
-std::unique_ptr<MpiBackend> make_mpi_backend(double timeout_seconds, std::function<std::string(int)> describe_rank,
+std::unique_ptr<MpiBackend> make_mpi_backend(const WaitLimits& waits, std::function<std::string(int)> describe_rank,
                                              MpiLimits limits = {});
 
 // MPI_Init_thread(MULTIPLE), once; MPI_Finalize then runs at the process's normal exit. ResourceError without threads.

@@ -26,22 +26,24 @@ struct MpiEngine::Notice {
   char cause[2040] = "";
 };
 
-MpiEngine::MpiEngine(double timeout_seconds, std::function<std::string(int)> describe_rank, MpiLimits limits)
-    : timeout_seconds_(timeout_seconds),
+MpiEngine::MpiEngine(const WaitLimits& waits, std::function<std::string(int)> describe_rank, MpiLimits limits)
+    : timeout_seconds_(waits.timeout_seconds),
+      notices_(waits),
       describe_rank_(std::move(describe_rank)),
       limits_{std::max(limits.chunk_bytes, kLeastChunkBytes), limits.direct_bytes, limits.segment_bytes,
               limits.slot_bytes},
       notice_(std::make_unique<Notice>()) {}
 
-std::shared_ptr<MpiEngine> MpiEngine::start(double timeout_seconds, std::function<std::string(int)> describe_rank,
+std::shared_ptr<MpiEngine> MpiEngine::start(const WaitLimits& waits, std::function<std::string(int)> describe_rank,
                                             MpiLimits limits) {
   mpi_initialise();
-  std::shared_ptr<MpiEngine> engine(new MpiEngine(timeout_seconds, std::move(describe_rank), limits));
+  std::shared_ptr<MpiEngine> engine(new MpiEngine(waits, std::move(describe_rank), limits));
   engine->rank_ = mpi_world_rank();
   engine->size_ = mpi_world_size();
   engine->crowded_ = mpi_ranks_on_host() > static_cast<int>(std::thread::hardware_concurrency());
-  const Watchdog watchdog(timeout_seconds, fmt::format("{} waited {} s for all ranks to begin",
-                                                       engine->describe_rank(engine->rank_), timeout_seconds));
+  const Watchdog watchdog(waits.timeout_seconds,
+                          fmt::format("{} waited {} s for all ranks to begin", engine->describe_rank(engine->rank_),
+                                      waits.timeout_seconds));
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &engine->control_), "MPI_Comm_dup");
   MPI_Comm_set_errhandler(engine->control_, MPI_ERRORS_RETURN);
   engine->find_hosts();

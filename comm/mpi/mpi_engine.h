@@ -35,7 +35,7 @@ struct RemoteFailure {
 class MpiEngine : public std::enable_shared_from_this<MpiEngine> {
  public:
   // Collective over the job.
-  static std::shared_ptr<MpiEngine> start(double timeout_seconds, std::function<std::string(int)> describe_rank,
+  static std::shared_ptr<MpiEngine> start(const WaitLimits& waits, std::function<std::string(int)> describe_rank,
                                           MpiLimits limits);
 
   int rank() const { return rank_; }
@@ -91,7 +91,7 @@ class MpiEngine : public std::enable_shared_from_this<MpiEngine> {
   };
   struct Notice;  // what a failing rank sends to all others
 
-  MpiEngine(double timeout_seconds, std::function<std::string(int)> describe_rank, MpiLimits limits);
+  MpiEngine(const WaitLimits& waits, std::function<std::string(int)> describe_rank, MpiLimits limits);
   void add(MPI_Request request, const Pending& pending);
   void find_hosts();
   void progress_locked(bool thorough);
@@ -104,11 +104,13 @@ class MpiEngine : public std::enable_shared_from_this<MpiEngine> {
   void hear_locked(const RemoteFailure& failure);
   std::vector<int> missing_peers(const MpiOperation& operation);
   std::string deadline_text(MpiOperation& operation);
+  void notice_slow(MpiOperation& operation, double waited);
   void search_mismatch(MpiOperation& operation);
   bool wait_until(const std::function<bool()>& ready, MpiOperation* operation);
   void sleep(const std::function<bool()>& ready, std::chrono::microseconds longest);
 
   const double timeout_seconds_;
+  SlowWaitNotices notices_;
   const std::function<std::string(int)> describe_rank_;
   const MpiLimits limits_;
   int rank_ = 0, size_ = 1;

@@ -80,8 +80,17 @@ std::string MpiEngine::deadline_text(MpiOperation& operation) {
                      operation.describe_pending(missing_peers(operation)));
 }
 
+void MpiEngine::notice_slow(MpiOperation& operation, double waited) {
+  std::string pending;
+  {
+    const std::lock_guard lock(mutex_);
+    pending = operation.describe_pending(missing_peers(operation));
+  }
+  notices_.say(fmt::format("{} has waited {:.3g} s for {}", describe_rank(rank_), waited, pending));
+}
+
 bool MpiEngine::wait_until(const std::function<bool()>& ready, MpiOperation* operation) {
-  double next_search = 0.1;
+  double next_search = 0.1, notice = notices_.due_seconds();
   bool rung = false;  // no message is waited for
   if (operation) {
     const std::lock_guard lock(mutex_);
@@ -98,6 +107,10 @@ bool MpiEngine::wait_until(const std::function<bool()>& ready, MpiOperation* ope
     if (operation && backoff.waited() >= next_search) {
       next_search = 2 * backoff.waited();
       search_mismatch(*operation);
+    }
+    if (operation && backoff.waited() >= notice) {
+      notice = timeout_seconds_;
+      notice_slow(*operation, backoff.waited());
     }
   }
 }

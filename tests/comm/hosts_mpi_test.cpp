@@ -29,7 +29,7 @@ struct PretendedHosts {
 struct Job {
   explicit Job(MpiLimits limits = {})
       : backend(make_mpi_backend(
-            30, [](int rank) { return "rank " + std::to_string(rank); }, limits)),
+            {.timeout_seconds = 30}, [](int rank) { return "rank " + std::to_string(rank); }, limits)),
         group(backend->make_group("all", {0, 1, 2, 3, 4})) {}
   int rank() const { return group->rank(); }
   std::unique_ptr<MpiBackend> backend;

@@ -22,8 +22,8 @@ std::string name_of(int rank) { return "rank " + std::to_string(rank); }
 
 // A backend and the group of all ranks.
 struct Job {
-  explicit Job(double timeout_seconds = 30, MpiLimits limits = {})
-      : backend(make_mpi_backend(timeout_seconds, name_of, limits)), group(backend->make_group("all", {0, 1, 2})) {}
+  explicit Job(const WaitLimits& waits = {.timeout_seconds = 30}, MpiLimits limits = {})
+      : backend(make_mpi_backend(waits, name_of, limits)), group(backend->make_group("all", {0, 1, 2})) {}
   int rank() const { return group->rank(); }
   std::unique_ptr<MpiBackend> backend;
   std::unique_ptr<ProcessGroup> group;
@@ -47,7 +47,7 @@ torch::Tensor rough(int rank, std::int64_t elements, torch::ScalarType type) {
 }
 
 TEST(MpiBackend, MessagesAndCollectivesOfManyChunksAndSegments) {
-  Job job(30, {.chunk_bytes = 5000, .direct_bytes = 64, .segment_bytes = 4096});
+  Job job({.timeout_seconds = 30}, {.chunk_bytes = 5000, .direct_bytes = 64, .segment_bytes = 4096});
   ProcessGroup& group = *job.group;
   const int next = (job.rank() + 1) % kRanks, previous = (job.rank() + 2) % kRanks;
   const std::int64_t rows = 4001;  // 48012 bytes: a last chunk that is shorter
@@ -196,7 +196,7 @@ TEST(MpiBackend, DataTagsAndCallCodesNeverMeet) {
 }
 
 TEST(MpiBackend, ADeadlineSaysWhoWaitedForWhatAndEndsEveryRanksWaits) {
-  Job job(0.4);
+  Job job({.timeout_seconds = 0.4});
   if (job.rank() == 0) {
     const auto begin = std::chrono::steady_clock::now();
     const std::string error = thrown_by([&] { job.group->recv({{4}}, 2, {Kind::kForward, 1, 3, 0}).wait(); });
@@ -213,7 +213,7 @@ TEST(MpiBackend, ADeadlineSaysWhoWaitedForWhatAndEndsEveryRanksWaits) {
 }
 
 TEST(MpiBackend, ADeadlineOfACollectiveNamesWhoIsMissing) {
-  Job job(0.4);
+  Job job({.timeout_seconds = 0.4});
   torch::Tensor tensor = torch::ones({100'000});
   if (job.rank() == 2) {
     Work work = job.group->recv({{4}}, 0, {});
@@ -229,7 +229,7 @@ TEST(MpiBackend, ADeadlineOfACollectiveNamesWhoIsMissing) {
 }
 
 TEST(MpiBackend, DifferentCallsAreNamed) {
-  Job job(20);
+  Job job({.timeout_seconds = 20});
   torch::Tensor tensor = torch::ones({10});
   const std::string error =
       thrown_by([&] { (job.rank() == 1 ? job.group->barrier() : job.group->all_reduce(tensor)).wait(); });
@@ -239,14 +239,14 @@ TEST(MpiBackend, DifferentCallsAreNamed) {
 }
 
 TEST(MpiBackend, DifferentSizesAreNamed) {
-  Job job(20);
+  Job job({.timeout_seconds = 20});
   torch::Tensor tensor = torch::ones({job.rank() == 1 ? 10 : 12});
   const std::string error = thrown_by([&] { job.group->all_reduce(tensor).wait(); });
   EXPECT_NE(error.find("bytes from rank"), std::string::npos) << error;
 }
 
 TEST(MpiBackend, AnAbortEndsEveryMembersPendingAndLaterOperations) {
-  Job job(20);
+  Job job({.timeout_seconds = 20});
   Work work = job.group->recv({{4}}, (job.rank() + 1) % kRanks, {});
   if (job.rank() == 1) job.group->abort("enough");
   EXPECT_EQ(thrown_by([&] { work.wait(); }), "enough");
@@ -297,6 +297,24 @@ TEST(BufferPool, KeepsMemoryForTheNextAndAlignsIt) {
   }
   EXPECT_EQ(pool.idle_bytes(), idle);
   EXPECT_EQ(pool.tensor({0, 3}, torch::kFloat32).numel(), 0);
+}
+
+// Long before the deadline those that wait say for whom; then the work goes on.
+TEST(MpiBackend, ALongWaitIsToldOfAndNamesTheLateRank) {
+  Job job({.timeout_seconds = 30, .notice_seconds = 0.3});
+  torch::Tensor sum = torch::ones({1000});
+  ::testing::internal::CaptureStderr();
+  if (job.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  job.group->all_reduce(sum).wait();
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(sum[0].item<float>(), kRanks);
+  if (job.rank() == 1) {
+    EXPECT_EQ(said, "");
+  } else {
+    EXPECT_NE(said.find("warning: " + name_of(job.rank()) + " has waited 0."), std::string::npos) << said;
+    EXPECT_NE(said.find("rank 1"), std::string::npos) << said;
+    EXPECT_NE(said.find("the job ends after 30 s of it (comm.timeout_seconds)"), std::string::npos) << said;
+  }
 }
 
 }  // namespace

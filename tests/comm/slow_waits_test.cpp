@@ -1,0 +1,59 @@
+// What ranks say of a wait that has become long, before its deadline.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <gtest/gtest.h>
+#include <thread>
+
+#include "gantry/comm/launch.h"
+#include "gantry/comm/wait_limits.h"
+#include "ranks.h"
+
+namespace gantry::testing {
+namespace {
+
+// Everything on stderr of four threads, one of which is late.
+std::string said_with_a_late_rank(double lost_after_seconds, int milliseconds) {
+  Config config = layout_config({.tensor = 4});
+  config.comm.timeout_seconds = 30;
+  config.comm.lost_after_seconds = lost_after_seconds;
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(launch(config,
+                   [&](World& world) {
+                     const ProcessGroupMesh mesh(world);
+                     if (world.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+                     torch::Tensor sum = torch::ones({3});
+                     mesh.group("tp").all_reduce(sum).wait();
+                     EXPECT_EQ(sum[0].item<float>(), 4);
+                   }),
+            0);
+  return ::testing::internal::GetCapturedStderr();
+}
+
+TEST(SlowWaits, NameTheLateRankAndTheJobGoesOn) {
+  const std::string said = said_with_a_late_rank(0.3, 1500);
+  EXPECT_NE(said.find("warning: rank 0 (pp 0, dp 0, tp 0) has waited 0."), std::string::npos) << said;
+  EXPECT_NE(said.find("rank 2 (pp 0, dp 0, tp 2); the job ends after 30 s of it (comm.timeout_seconds)"),
+            std::string::npos)
+      << said;
+  EXPECT_EQ(said.find("warning: rank 2 "), std::string::npos) << said;
+}
+
+TEST(SlowWaits, ShortOnesAreNotToldOf) { EXPECT_EQ(said_with_a_late_rank(15, 300), ""); }
+
+TEST(SlowWaits, ALogIsNotFilled) {
+  SlowWaitNotices notices({.timeout_seconds = 60, .notice_seconds = 15});
+  ::testing::internal::CaptureStderr();
+  for (int i = 0; i < 100; ++i) notices.say("rank 0 has waited 15 s");
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 8);
+  EXPECT_TRUE(said.ends_with("further ones are not told\n")) << said;
+  EXPECT_TRUE(std::isinf(notices.due_seconds()));
+}
+
+TEST(SlowWaits, ANearerDeadlineSpeaksAlone) {
+  EXPECT_TRUE(std::isinf(SlowWaitNotices({.timeout_seconds = 10, .notice_seconds = 15}).due_seconds()));
+}
+
+}  // namespace
+}  // namespace gantry::testing
