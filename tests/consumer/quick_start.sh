@@ -1,7 +1,7 @@
 #!/bin/bash
 # Runs the quick start word for word, as a new user would: every sh block of docs/quick_start.md but ./dev demo, which
-# made the build, in one shell. The page alone sets variables; here are only a home and a checkout for it:
-# quick_start.sh BUILD SOURCE
+# made the build, in one shell. The page alone sets variables; here are only a home and a checkout for it. Then the
+# commands of the new project's own README: quick_start.sh BUILD SOURCE
 set -euo pipefail
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -10,7 +10,8 @@ for entry in "$2"/*; do
   [ "$(basename "$entry")" = build ] || cp -r "$entry" "$scratch/checkout"
 done
 ln -s "$1" "$scratch/checkout/build/release"
-awk '/^```sh$/ { inside = 1; next } /^```$/ { inside = 0 } inside && $0 != "./dev demo"' "$2/docs/quick_start.md" >"$scratch/steps"
+commands() { awk '/^```sh$/ { inside = 1; next } /^```$/ { inside = 0 } inside && $0 != "./dev demo"' "$1"; }
+commands "$2/docs/quick_start.md" >"$scratch/steps"
 cat "$scratch/steps"
 cd "$scratch/checkout"
 as_a_user=(env -i HOME="$scratch/home" PATH=/usr/local/bin:/usr/bin:/bin TERM=dumb LANG=C.UTF-8)
@@ -22,3 +23,8 @@ cat "$scratch/out"
 for step in 1 4 5 8; do grep -q "^step $step: loss [0-9]" "$scratch/out" || { echo "no step $step"; exit 1; }; done
 [ -d my_model/runs/checkpoints/step-000008 ] || { echo "no checkpoint of step 8"; exit 1; }
 [ -s exported/model.safetensors ] || { echo "nothing was exported"; exit 1; }
+
+cd my_model
+commands README.md >"$scratch/steps"
+"${as_a_user[@]}" CMAKE_PREFIX_PATH="$scratch/home/gantry" bash -euxo pipefail "$scratch/steps" >"$scratch/out" 2>&1 || { cat "$scratch/out"; exit 1; }
+[ "$(grep -c '^step 200: loss [0-9]' "$scratch/out")" = 3 ] || { cat "$scratch/out"; exit 1; }
