@@ -1,5 +1,5 @@
 #!/bin/bash
-# Runs the quick start word for word, as a new user would: every sh block of docs/quick_start.md but ./dev demo, which
+# Runs the quick start word for word, as a new user would: every command of docs/quick_start.md but ./dev demo, which
 # made the build, in one shell. The page alone sets variables; here are only a home and a checkout for it. Then the
 # commands of the new project's own README: quick_start.sh BUILD SOURCE
 set -euo pipefail
@@ -10,7 +10,11 @@ for entry in "$2"/*; do
   [ "$(basename "$entry")" = build ] || cp -r "$entry" "$scratch/checkout"
 done
 ln -s "$1" "$scratch/checkout/build/release"
-commands() { awk '/^```sh$/ { inside = 1; next } /^```$/ { inside = 0 } inside && $0 != "./dev demo"' "$1"; }
+# Lines of sh blocks, and what console blocks have after "$ ".
+commands() {
+  awk '/^```sh$/ { inside = 1; next } /^```$/ { inside = 0 } inside && $0 != "./dev demo"
+    /^```console$/ { shown = 1; next } /^```$/ { shown = 0 } shown && sub(/^\$ /, "")' "$1"
+}
 commands "$2/docs/quick_start.md" >"$scratch/steps"
 cat "$scratch/steps"
 cd "$scratch/checkout"
