@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "gantry/checkpoint/hugging_face.h"
 #include "gantry/core/error.h"
+#include "gantry/models/model_family.h"
 #include "gantry/plugins/gather.h"
 #include "gantry/policies/model_map.h"
 
@@ -61,6 +63,15 @@ void deparallelize(const Boosted& boosted, HybridParallelPlugin& plugin, torch::
   const auto& module = boosted.model->stage_module();
   copy_into(dense, gather_tensors(module, plugin.stages(), plugin.mesh(),
                                   [&](std::size_t i) { return module.parameters[i].tensor; }));
+}
+
+std::vector<std::string> load_weights(const Config& config, torch::nn::Module& model,
+                                      const TensorParallelModel& split) {
+  if (config.model.path.empty()) return {};
+  const auto& keys = config.model.config_json;
+  return load_hugging_face(config.model.path, models::families().at(config.model.policy),
+                           nlohmann::json::parse(keys.empty() ? "{}" : keys), held_by(model, split),
+                           {{"tp", split.mesh->coordinate("tp")}});
 }
 
 void save_parallelized(const std::string& directory, torch::nn::Module& model, const TensorParallelModel& split,

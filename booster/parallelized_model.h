@@ -1,5 +1,5 @@
 // save_parallelized, from_parallelized and deparallelize for boosted models and for those of initialize():
-// checkpoint/parallelized.h says what the files are.
+// checkpoint/parallelized.h says what the files are. And the weights of a Hugging Face directory for the latter.
 #pragma once
 
 #include "gantry/booster/initialize.h"
@@ -14,6 +14,10 @@ void save_parallelized(const std::string& directory, const Boosted& boosted, Hyb
 void from_parallelized(const std::string& directory, Boosted& boosted, HybridParallelPlugin& plugin);
 // Copies the whole weights into `dense`, an unsplit model of the same class, on every rank.
 void deparallelize(const Boosted& boosted, HybridParallelPlugin& plugin, torch::nn::Module& dense);
+
+// Fills what initialize() has split from the Hugging Face directory model.path of the resolved configuration, each rank
+// reading what it holds: what load_weights of recipe.h does for a boosted model. Nothing without a path. InputError.
+std::vector<std::string> load_weights(const Config& config, torch::nn::Module& model, const TensorParallelModel& split);
 
 // A model that initialize() has split. `config` is written as config.json; with `family` as its keys.
 void save_parallelized(const std::string& directory, torch::nn::Module& model, const TensorParallelModel& split,

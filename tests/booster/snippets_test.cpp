@@ -1,7 +1,11 @@
 // The C++ of docs/*.md that no example has: the pages quote these lines, tests/docs/snippets_test.cpp compares them,
 // and here they are compiled and, but for whole files and folders that they name, run.
+#include <cstdio>
+#include <filesystem>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <iterator>
+#include <sstream>
 
 #include "gantry/booster/gantry.h"
 #include "gantry/data/corpus/megatron_dataset.h"
@@ -245,6 +249,51 @@ TEST(Policies, TiesSegmentsAndAddedLossesEqualOneRank) {
   auto sequences = gantry::generate(boosted, plugin, {{464, 3290}, {15496}}, options);
   // A plain model, or one that gantry::initialize() has split:
   auto same = gantry::generate(model, {{464, 3290}, {15496}}, options);
+}
+
+// --- coming_from.md
+
+int generate_and_save() {
+  auto config = gantry::resolve_model(gantry::Config::parse("model: {path: models/gpt2}\nparallel: {tensor: 2}\n"));
+  return gantry::launch(config, [&](gantry::World& world) {
+    auto model = gantry::build_model(config);  // ordinary, and not yet in memory
+    auto split = gantry::initialize(*model, "oslo-config.json");
+    gantry::load_weights(config, *model, split);  // of models/gpt2, each rank its part
+    auto sequences = gantry::generate(*model, {{40, 7, 101}}, {.num_beams = 3});
+    if (world.is_main())
+      for (auto token : sequences.front().tokens) std::printf("%d ", static_cast<int>(token));
+    auto keys = nlohmann::json::parse(config.model.config_json);
+    gantry::save_parallelized("saved", *model, split, keys, {.family = "gpt2"});
+    gantry::from_parallelized("saved", *model, split);
+  });
+}
+
+TEST(ComingFromOslo, WeightsGenerateAndAreSavedByRank) {
+  const ScratchFolder scratch;
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(scratch.path());
+  std::filesystem::create_directory("models");
+  std::filesystem::create_directory_symlink(GANTRY_SOURCE_DIR "/tests/golden/gpt2", "models/gpt2");
+  scratch.write("oslo-config.json", R"({"model_parallelism": {"tensor_parallel_size": 2}})");
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(generate_and_save(), 0);
+  std::istringstream printed(::testing::internal::GetCapturedStdout());
+  const std::vector<std::int64_t> tokens{std::istream_iterator<std::int64_t>(printed), {}};
+  std::filesystem::current_path(before);
+  EXPECT_TRUE(std::filesystem::exists(scratch / "saved/model_tp_1_pp_0.safetensors"));
+  // One device without a split says the same.
+  const Config config = resolve_model(Config::parse("model: {path: " GANTRY_SOURCE_DIR "/tests/golden/gpt2}\n"));
+  std::vector<std::int64_t> expected;
+  run_ranks(1, [&](World& world, ProcessGroupMesh& mesh) {
+    auto owned = std::make_unique<HybridParallelPlugin>(world, config);
+    HybridParallelPlugin& plugin = *owned;
+    Booster booster(std::move(owned));
+    auto boosted = booster.boost(build_model(config));
+    load_weights(config, boosted, mesh);
+    expected = generate(boosted, plugin, {{40, 7, 101}}, {.num_beams = 3}).front().tokens;
+  });
+  EXPECT_EQ(tokens, expected);
+  EXPECT_FALSE(expected.empty());
 }
 
 }  // namespace

@@ -1,21 +1,34 @@
 #!/bin/bash
-# Runs the quick start word for word, as a new user would: every sh block of docs/quick_start.md but ./dev's, in one shell,
-# with an installed Gantry in PATH: quick_start.sh BUILD SOURCE
+# Runs the quick start word for word, as a new user would: every command of docs/quick_start.md but ./dev demo, which
+# made the build, in one shell. The page alone sets variables; here are only a home and a checkout for it. Then the
+# commands of the new project's own README: quick_start.sh BUILD SOURCE
 set -euo pipefail
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-cmake --install "$1" --prefix "$scratch/gantry" >/dev/null
-export PATH="$scratch/gantry/bin:$PATH" CMAKE_PREFIX_PATH="$scratch/gantry" CMAKE_GENERATOR=Ninja
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-mkdir "$scratch/home"
-cp -r "$2/examples" "$2/README.md" "$scratch/home"
-# A block begins where the one before it did: in the checkout.
-awk '/^```sh$/ { inside = 1; print "cd \"$home\""; next } /^```$/ { inside = 0 } inside && !/^\.\/dev/' "$2/docs/quick_start.md" >"$scratch/steps"
+mkdir -p "$scratch/home" "$scratch/checkout/build"
+for entry in "$2"/*; do
+  [ "$(basename "$entry")" = build ] || cp -r "$entry" "$scratch/checkout"
+done
+ln -s "$1" "$scratch/checkout/build/release"
+# Lines of sh blocks, and what console blocks have after "$ ".
+commands() {
+  awk '/^```sh$/ { inside = 1; next } /^```$/ { inside = 0 } inside && $0 != "./dev demo"
+    /^```console$/ { shown = 1; next } /^```$/ { shown = 0 } shown && sub(/^\$ /, "")' "$1"
+}
+commands "$2/docs/quick_start.md" >"$scratch/steps"
 cat "$scratch/steps"
-home="$scratch/home" bash -euxo pipefail "$scratch/steps" >"$scratch/out" 2>&1 || { cat "$scratch/out"; exit 1; }
+cd "$scratch/checkout"
+as_a_user=(env -i HOME="$scratch/home" PATH=/usr/local/bin:/usr/bin:/bin TERM=dumb LANG=C.UTF-8)
+[ -z "${GANTRY_TORCH:-}" ] || as_a_user+=(GANTRY_TORCH="$GANTRY_TORCH")  # where the build's LibTorch has gone
+"${as_a_user[@]}" bash -euxo pipefail "$scratch/steps" >"$scratch/out" 2>&1 || { cat "$scratch/out"; exit 1; }
 cat "$scratch/out"
 
 # The second run of the new project went on where the first one ended, and both learned.
 for step in 1 4 5 8; do grep -q "^step $step: loss [0-9]" "$scratch/out" || { echo "no step $step"; exit 1; }; done
-[ -d "$scratch/home/my_model/runs/checkpoints/step-000008" ] || { echo "no checkpoint of step 8"; exit 1; }
-[ -s "$scratch/home/exported/model.safetensors" ] || { echo "nothing was exported"; exit 1; }
+[ -d my_model/runs/checkpoints/step-000008 ] || { echo "no checkpoint of step 8"; exit 1; }
+[ -s exported/model.safetensors ] || { echo "nothing was exported"; exit 1; }
+
+cd my_model
+commands README.md >"$scratch/steps"
+"${as_a_user[@]}" CMAKE_PREFIX_PATH="$scratch/home/gantry" bash -euxo pipefail "$scratch/steps" >"$scratch/out" 2>&1 || { cat "$scratch/out"; exit 1; }
+[ "$(grep -c '^step 200: loss [0-9]' "$scratch/out")" = 3 ] || { cat "$scratch/out"; exit 1; }

@@ -1,12 +1,10 @@
-// Pages that are made: invalid configurations of their cases, the API of the headers, pictures by the program. Each
-// test compares a page with what it would be made of now; GANTRY_WRITE_PAGES=1 (./dev pages) writes it.
+// Pages that are made: invalid configurations of their cases, the API of the headers, pictures by the program.
 #include <algorithm>
-#include <cstdlib>
 #include <fmt/format.h>
-#include <fstream>
 #include <regex>
 
 #include "documents.h"
+#include "made_page.h"
 
 namespace gantry::testing {
 namespace {
@@ -14,19 +12,6 @@ namespace {
 namespace fs = std::filesystem;
 
 const fs::path kRoot(GANTRY_SOURCE_DIR);
-
-void expect_page(const std::string& name, const std::string& text) {
-  const fs::path path = kRoot / "docs" / name;
-  if (std::getenv("GANTRY_WRITE_PAGES")) {
-    fs::create_directories(path.parent_path());
-    std::ofstream(path, std::ios::binary) << text;
-  }
-  const std::string there = read_file(path.string());
-  const auto at = std::mismatch(there.begin(), there.end(), text.begin(), text.end());
-  EXPECT_TRUE(there == text) << "docs/" << name << " is not up to date: run ./dev pages\n  there: "
-                             << std::string(at.first, there.end()).substr(0, 120)
-                             << "\n  now:   " << std::string(at.second, text.end()).substr(0, 120);
-}
 
 // --- invalid configurations
 

@@ -1,0 +1,213 @@
+// Every command of the pages is run as it stands there: each sh block in a folder of its own with small models, texts
+// and runs under the names that the pages use. Scripts run two pages from end to end; what is not run is listed here,
+// with the reason.
+#include <algorithm>
+#include <filesystem>
+#include <fmt/format.h>
+#include <set>
+
+#include "documents.h"
+
+namespace gantry::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kRoot(GANTRY_SOURCE_DIR);
+
+// Pages whose commands belong together, from the first to the last.
+constexpr std::pair<const char*, const char*> kScripted[] = {
+    {"docs/quick_start.md", "tests/consumer/quick_start.sh"},
+    {"docs/packages.md", "tests/consumer/packages_page.sh"},
+};
+
+struct Unrun {
+  const char* page;
+  const char* line;
+  const char* why;
+};
+
+constexpr Unrun kUnrun[] = {
+    {"README.md", "./dev demo", "makes the build that this test is of"},
+    {"README.md", "./dev test", "runs this test"},
+    {"docs/quick_start.md", "./dev demo", "as above"},
+    {"docs/packages.md", "./dev package", "tests/consumer/package.sh makes the package, and installs it"},
+    {"docs/packages.md", "python3 -m venv ~/torch", "downloads LibTorch, as ./dev setup does for every build"},
+    {"docs/packages.md", "~/torch/bin/pip install torch==2.13.0", "the same"},
+    {"docs/packages.md", "export GANTRY_TORCH=~/torch", "names what was downloaded; front_init_test has the variable"},
+    {"docs/nccl.md", "./dev setup --nccl", "downloads NCCL and CUDA's headers"},
+    {"docs/nccl.md", "./dev build", "makes the build that this test is of"},
+    {"docs/clusters.md", "gantry launch --hosts a:2,b:2", "two hosts: tests/faults has them in network namespaces"},
+    {"docs/clusters.md", "sbatch examples/cluster/slurm.sh",
+     "Slurm: cluster_files_test runs the script beside a stand-in"},
+    {"docs/flight_recorder.md", "$ gantry doctor runs/demo/recorder", "a hang's record: tests/faults has such runs"},
+};
+
+// A fixed port may be taken.
+constexpr std::pair<const char*, const char*> kInstead[] = {{"--status 8080", "--status 0"}};
+
+bool is_unrun(const std::string& page, const std::string& line) {
+  return std::any_of(std::begin(kUnrun), std::end(kUnrun),
+                     [&](const Unrun& each) { return page == each.page && line.starts_with(each.line); });
+}
+
+bool is_scripted(const std::string& page) {
+  return std::any_of(std::begin(kScripted), std::end(kScripted), [&](const auto& each) { return page == each.first; });
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+Outcome shell(const std::string& folder, const ScratchFolder& scratch, const std::string& commands) {
+  const std::string script = scratch.write("commands", commands);
+  const std::string bin = fs::path(gantry_program()).parent_path().string();
+  return run_program(
+      fmt::format("cd '{}' && HOME={} PATH={}:$PATH bash -euo pipefail {}", folder, scratch.path(), bin, script), 400);
+}
+
+// What the pages take for given. The models are small, and runs short, but their names, files and kinds are the pages'.
+constexpr const char* kPreparation = R"(
+golden=$source/tests/golden
+mkdir -p build models corpus
+ln -s "$build" build/release
+cp -r "$source/examples" "$source/README.md" .
+cp "$source/docs/design.md" notes.txt
+printf '{"text": "one"}\n{"text": "two"}\n' >articles.jsonl
+
+# The demo: the same keys, a smaller model, one text.
+sed -i -e 's/n_embd: 128/n_embd: 16/' -e 's/microbatches: 8/microbatches: 2/' \
+  -e 's/sequence_length: 128, batch_size: 16/sequence_length: 16, batch_size: 4/' examples/demo.yaml
+grep -q 'n_embd: 16.*n_positions: 128' examples/demo.yaml
+grep -q 'sequence_length: 16' examples/demo.yaml
+gantry train examples/demo.yaml --set train.log_every=100
+sed -i -e 's/steps: 700/steps: 4/' -e 's/every: 350/every: 2/' examples/demo.yaml
+ln -s runs/demo/checkpoints/step-000350 A
+ln -s runs/demo/checkpoints/step-000700 B
+
+# Hugging Face directories: GPT-2's and Llama's kind, with as many tokens as the pages' numbers ask for.
+pretrained() { # NAME TOKENIZER CONFIGURATION
+  gantry train "$3" --set checkpoint.path=imported_$1
+  gantry checkpoint export imported_$1 models/$1
+  rm -r imported_$1
+  cp "$golden/tokenizers/$2"/* models/$1
+}
+cat >first.yaml <<END
+model: {policy: gpt2, config: {n_embd: 8, n_layer: 2, n_head: 2, vocab_size: 50257, n_positions: 128}}
+data: {format: text, path: README.md, sequence_length: 8, batch_size: 2}
+train: {steps: 1}
+END
+cat >second.yaml <<END
+model:
+  policy: llama
+  config: {hidden_size: 16, intermediate_size: 24, num_hidden_layers: 2, num_attention_heads: 4, num_key_value_heads: 2,
+           vocab_size: 640, max_position_embeddings: 128}
+data: {format: text, path: README.md, sequence_length: 8, batch_size: 2}
+train: {steps: 1}
+END
+pretrained gpt2 gpt2 first.yaml
+pretrained llama llama3 second.yaml
+mkdir models/llama3
+cp "$golden"/tokenizers/llama3/* models/llama3
+ln -s "$golden/gpt2" DIR
+cp "$golden/gpt2/batch.safetensors" .
+
+gantry schedule show zb_h1 -p 4 -m 8 --csv >FILE.csv
+echo 'localhost slots=8' >hosts.txt
+printf '#!/bin/sh\n[ "$*" = "its arguments" ]\n' >my_program
+chmod +x my_program
+)";
+
+class Commands : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    prepared_ = new ScratchFolder;
+    const ScratchFolder scratch;
+    const Outcome run = shell(prepared_->path(), scratch,
+                              fmt::format("source={} build={}\n{}", kRoot.string(), GANTRY_BUILD_DIR, kPreparation));
+    ASSERT_EQ(run.exit_code, 0) << run.out << run.err;
+  }
+  static void TearDownTestSuite() { delete std::exchange(prepared_, nullptr); }
+
+  // Runs the sh blocks of a page in a fresh copy of the prepared folder, one after the other in one shell.
+  static int run_page(const Document& document) {
+    const std::string page = fs::relative(document.path, kRoot).string();
+    std::string commands;
+    int count = 0;
+    for (const auto& block : document.blocks) {
+      if (block.language != "sh") continue;
+      for (std::string line : lines_of(block.text)) {
+        if (is_unrun(page, line)) continue;
+#ifndef GANTRY_MPIRUN
+        if (line.starts_with("mpirun") || line.starts_with("gantry launch")) continue;
+#endif
+        for (const auto& [there, here] : kInstead)
+          if (const auto at = line.find(there); at != std::string::npos)
+            line.replace(at, std::string(there).size(), here);
+        commands += line + "\n";
+        ++count;
+      }
+    }
+    if (commands.empty()) return 0;
+    const ScratchFolder folder, scratch;
+    fs::copy(prepared_->path(), folder.path(), fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+    const Outcome run = shell(folder.path(), scratch, "set -x\n" + commands);
+    EXPECT_EQ(run.exit_code, 0) << page << "\n" << run.out << run.err;
+    return count;
+  }
+
+  static ScratchFolder* prepared_;
+};
+
+ScratchFolder* Commands::prepared_ = nullptr;
+
+TEST_F(Commands, OfEveryPageRunAsTheyStand) {
+  int count = 0;
+  for (const auto& document : documents()) {
+    if (is_scripted(fs::relative(document.path, kRoot).string())) continue;
+    SCOPED_TRACE(document.path);
+    count += run_page(document);
+  }
+  EXPECT_GT(count, 30);
+}
+
+TEST(CommandLists, HaveNothingThatThePagesLack) {
+  std::set<std::string> missing;
+  for (const auto& each : kUnrun) missing.insert(fmt::format("{}: {}", each.page, each.line));
+  for (const auto& document : documents()) {
+    const std::string page = fs::relative(document.path, kRoot).string();
+    for (const auto& block : document.blocks)
+      for (const auto& line : lines_of(block.text))
+        for (const auto& each : kUnrun)
+          if (page == each.page && line.starts_with(each.line))
+            missing.erase(fmt::format("{}: {}", each.page, each.line));
+  }
+  EXPECT_TRUE(missing.empty()) << *missing.begin();
+  for (const auto& [page, script] : kScripted)
+    EXPECT_NE(read_file((kRoot / script).string()).find(page), std::string::npos) << script;
+}
+
+// A command in a block that is no sh block would be run by nobody.
+TEST(CommandLists, CommandsAreInShBlocks) {
+  const std::set<std::string> programs = {"gantry", "./dev",  "mpirun", "srun",   "sbatch",  "cmake", "c++",
+                                          "g++",    "export", "cd",     "python", "python3", "pip",   "apt"};
+  for (const auto& document : documents()) {
+    const std::string page = fs::relative(document.path, kRoot).string();
+    for (const auto& block : document.blocks) {
+      if (block.language == "sh" || block.language == "cpp" || block.language == "yaml") continue;
+      for (const auto& line : lines_of(block.text)) {
+        const bool compared = line.starts_with("$ gantry schedule ") || line.starts_with("$ gantry config ");
+        if (compared || is_unrun(page, line)) continue;  // snippets_test compares what these print
+        const std::string word = line.substr(line.starts_with("$ ") ? 2 : 0);
+        EXPECT_FALSE(programs.contains(word.substr(0, word.find(' '))))
+            << place(document, block.line) << ": " << line << " stands in no sh block";
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gantry::testing
