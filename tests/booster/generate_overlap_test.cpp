@@ -1,6 +1,7 @@
 // Stages that generate at once: with as many prompts as stages or more, a stage computes one group's token while the
 // next stage computes that of the group before. Shown without a clock: forwards that are to run at once wait for each
 // other, which would be for ever if they ran one after the other.
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 
