@@ -21,9 +21,9 @@ LiveStatus::LiveStatus(int port, const World& world)
 }
 
 StatusReply LiveStatus::reply(const std::string& path) {
-  if (has_output_ && path == "/")
+  if (shows_report_ && path == "/")
     return {.content_type = "text/html; charset=utf-8", .body = report_page(reader_.data(/*live=*/true))};
-  if (has_output_ && path == "/data.json")
+  if (shows_report_ && path == "/data.json")
     return {.content_type = "application/json",
             .body = reader_.data(true).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
   return status_reply(status_, path);

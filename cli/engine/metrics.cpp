@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <sys/ioctl.h>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include "gantry/core/error.h"
@@ -126,6 +127,7 @@ void Progress::show(const StepMetrics& metrics) {
       fmt::format("step {:>{}}/{}  loss {:.4f}  grad_norm {:.3f}  lr {:.2e}  {:.0f} tokens/s  {} left", metrics.step,
                   std::to_string(steps_).size(), steps_, metrics.loss, metrics.grad_norm, metrics.lr,
                   static_cast<double>(metrics.tokens) / metrics.step_seconds, left);
+  is_open_ = !keeps;
   if (terminal_)
     // Erased before, not after: in the last column that would take the last letter with it.
     fmt::print("\r\033[K{}{}", fitted(line, metrics, columns()), keeps ? "\n" : "");
@@ -135,13 +137,21 @@ void Progress::show(const StepMetrics& metrics) {
 }
 
 void Progress::show(const EvaluationMetrics& metrics) {
+  is_open_ = false;
   fmt::print("{}step {:>{}}/{}  eval_loss {:.4f}  perplexity {:.2f}\n", terminal_ ? "\r\033[K" : "", metrics.step,
              std::to_string(steps_).size(), steps_, metrics.loss, std::exp(metrics.loss));
   std::fflush(stdout);
 }
 
-void Progress::finish() {
-  if (terminal_) fmt::print("\033[K");
+void Progress::clear() {
+  if (!std::exchange(is_open_, false)) return;
+  std::fputs("\r\033[K", stdout);
+  std::fflush(stdout);
+}
+
+Progress::~Progress() {
+  if (!is_open_) return;
+  std::fputc('\n', stdout);
   std::fflush(stdout);
 }
 

@@ -54,9 +54,14 @@ class MetricsFile {
 class Progress {
  public:
   Progress(std::int64_t first_step, std::int64_t steps, int log_every);
+  ~Progress();  // leaves the line as it is, and what is printed next below it
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
   void show(const StepMetrics& metrics);
   void show(const EvaluationMetrics& metrics);
-  void finish();
+
+  // Takes away a line that the next step would renew: to be called before anything else is printed.
+  void clear();
 
   // The line as a terminal of so many columns has it: with memory, share of the ideal and a bar where there is room.
   std::string fitted(std::string line, const StepMetrics& metrics, std::size_t columns) const;
@@ -65,6 +70,7 @@ class Progress {
   std::int64_t first_step_, steps_;
   int log_every_;
   bool terminal_;
+  bool is_open_ = false;  // the cursor stands behind a line that will be renewed
   double seconds_ = 0;
 };
 

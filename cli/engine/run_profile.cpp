@@ -54,7 +54,8 @@ std::uint64_t message_number(const std::string& key) {
 
 }  // namespace
 
-RunProfile::RunProfile(const Config& config, ProcessGroupMesh& mesh) : config_(config), mesh_(mesh) {
+RunProfile::RunProfile(const Config& config, ProcessGroupMesh& mesh, std::function<void()> before_print)
+    : config_(config), mesh_(mesh), before_print_(std::move(before_print)) {
   const auto& [wait, warmup, active, repeat] = config.profile;
   if (active > 0)
     profiler_ = std::make_unique<Profiler>(ProfileSchedule{wait, warmup, active, repeat},
@@ -139,11 +140,13 @@ void RunProfile::write(const Profile& profile) {
     const std::string merged = fmt::format("{}/profile-{}.trace.json", config_.output, profile.cycle);
     if (rank == 0) {
       write_text_durably(merged, whole_trace(all));
+      before_print_();
       fmt::print("profile: {}\n", merged);
     }
   }
   if (rank != 0) return;
   operators_ = costliest_operators(profile, kReportRows);
+  before_print_();
   fmt::print("{}", operator_table(profile, kTableRows));
   std::fflush(stdout);
 }

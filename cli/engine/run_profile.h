@@ -1,6 +1,7 @@
 // `profile:` of a configuration: chosen steps of a run as traces of every rank and of all together, and as a table.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,8 +15,9 @@ namespace gantry::cli {
 
 class RunProfile {
  public:
-  // Watches this rank's thread, as config.profile says: not at all where `active` is 0.
-  RunProfile(const Config& config, ProcessGroupMesh& mesh);
+  // Watches this rank's thread, as config.profile says: not at all where `active` is 0. `before_print` is called before
+  // anything is printed.
+  RunProfile(const Config& config, ProcessGroupMesh& mesh, std::function<void()> before_print);
 
   // For each action of a step, messages too, with its times on the steady clock.
   void saw(const schedule::Action& action, double start, double end);
@@ -41,6 +43,7 @@ class RunProfile {
 
   const Config& config_;
   ProcessGroupMesh& mesh_;
+  std::function<void()> before_print_;
   std::vector<SeenAction> actions_;  // since the last step that was not watched
   std::vector<OperatorCost> operators_;
   int step_ = 0;

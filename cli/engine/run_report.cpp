@@ -14,6 +14,7 @@
 
 #include "gantry/checkpoint/format/files.h"
 #include "gantry/cli/engine/gather_texts.h"
+#include "gantry/cli/report/run_reader.h"
 #include "gantry/core/version.h"
 
 namespace gantry::cli {
@@ -164,6 +165,20 @@ void write_run_report(World& world, HybridParallelPlugin& plugin, Boosted& boost
                           {"simulated", timeline_of(facts.pictures->simulated)}};
   write_text_durably(config.output + "/report.json",
                      report.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+std::future<void> write_last_report(const std::string& folder) {
+  const auto write = [folder] {
+    try {
+      write_report(folder);
+    } catch (const std::exception&) {  // would only hide why the run has failed
+    }
+  };
+  try {
+    return std::async(std::launch::async, write);
+  } catch (const std::exception&) {  // no thread to be had
+    return {};
+  }
 }
 
 }  // namespace gantry::cli

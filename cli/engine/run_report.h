@@ -1,7 +1,9 @@
 // report.json: what a run's report shows beside its metrics. docs/reports.md has the keys.
 #pragma once
 
+#include <future>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "gantry/cli/engine/timeline.h"
@@ -25,5 +27,9 @@ double state_bytes_per_parameter(const Config& config, int replicas);
 
 // Writes config.output/report.json. Collective over the world; rank 0 writes.
 void write_run_report(World& world, HybridParallelPlugin& plugin, Boosted& boosted, const RunFacts& facts);
+
+// FOLDER/report.html of a run that fails, made of the files as they are; where that can't be done there is none. In a
+// thread of its own, so that the failure is told at once: over MPI the process ends about half a second after that.
+std::future<void> write_last_report(const std::string& folder);
 
 }  // namespace gantry::cli

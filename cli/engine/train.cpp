@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <fstream>
+#include <future>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -59,7 +60,7 @@ class TrainingRun {
         booster_(std::unique_ptr<Plugin>(plugin_)),
         checkpoints_(world_, config, *plugin_),
         timeline_(*plugin_),
-        profile_(config, plugin_->mesh()),
+        profile_(config, plugin_->mesh(), [this] { clear_progress(); }),
         is_followed_(status_port.has_value()) {
     if (status_port && world_.is_main()) live_.emplace(*status_port, world_);
     if (config.profile.active > 0)
@@ -74,18 +75,20 @@ class TrainingRun {
     if (world_.is_main()) make_output(config_);
     plugin_->mesh().world_group().barrier().wait();
     MetricsFile metrics(world_.is_main() ? config_.output : "", done > 0, done);
-    Progress progress(done + 1, config_.train.steps, config_.train.log_every);
+    if (world_.is_main()) progress_.emplace(done + 1, config_.train.steps, config_.train.log_every);
     report(done);
+    has_begun_ = true;
+    if (live_) live_->show_report();
     bool stopped = false;
     for (std::int64_t step = done + 1; step <= config_.train.steps && !stopped; ++step) {
       const StepMetrics result = train_step(step);
       metrics.write(result);
       if (live_) live_->update(result);
-      if (world_.is_main()) progress.show(result);
+      if (progress_) progress_->show(result);
       if (evaluates_at(step)) {
         const EvaluationMetrics evaluated = evaluate(step);
         metrics.write(evaluated);
-        if (world_.is_main()) progress.show(evaluated);
+        if (progress_) progress_->show(evaluated);
       }
       const bool last = step == config_.train.steps;
       profile_.step();
@@ -94,13 +97,16 @@ class TrainingRun {
       checkpoints_.after_step(step, last || stopped, result.lr, boosted_);
     }
     last_checkpoint_ = checkpoints_.finish();
-    if (world_.is_main()) progress.finish();
+    progress_.reset();
     if (!prompt.empty() && !stopped) show_sample(prompt);
     draw_last_step();
     report(last_step_);
     report_end();
     return stopped;
   }
+
+  // Whether the output folder has this run's files: a report can be made of them, also after a failure.
+  bool has_begun() const { return has_begun_; }
 
  private:
   void boost() {
@@ -139,9 +145,11 @@ class TrainingRun {
     if (const int every = config_.train.audit_every; every > 0 && step % every == 0) plugin_->audit(boosted_);
     const bool stepped = boosted_.optimizer->step();
     boosted_.optimizer->zero_grad();
-    if (!stepped && world_.is_main())
+    if (!stepped && world_.is_main()) {
+      clear_progress();
       fmt::print(stderr, "warning: step {} is skipped: gradient norm {}, loss scale now {}\n", step, norm,
                  boosted_.optimizer->loss_scale());
+    }
     metered_.pause();
     ++counted_steps_;
     last_step_ = step;
@@ -149,6 +157,10 @@ class TrainingRun {
     return {step,   *result.loss,       norm,
             lr,     result.tokens,      now() - start,
             peaks_, timeline_.bubble(), timeline_.predicted_bubble()};
+  }
+
+  void clear_progress() {
+    if (progress_) progress_->clear();
   }
 
   bool evaluates_at(std::int64_t step) const {
@@ -240,8 +252,10 @@ class TrainingRun {
   RunCheckpoints checkpoints_;
   Boosted boosted_;
   StepTimeline timeline_;
+  std::optional<Progress> progress_;  // rank 0's
   RunProfile profile_;
   bool is_followed_;  // by live status
+  bool has_begun_ = false;
   std::int64_t last_step_ = 0, counted_steps_ = 0;
   std::optional<LiveStatus> live_;        // rank 0's
   std::shared_ptr<DataLoader> held_out_;  // null without evaluation
@@ -259,8 +273,15 @@ int run_train(const TrainArguments& arguments) {
   std::optional<StopSignals> signals;
   if (!config.checkpoint.path.empty()) signals.emplace();
   std::atomic<bool> stopped{false};
+  std::future<void> last_report;  // waits for it
   const int code = launch(config, [&](World& world) {
-    if (TrainingRun(world, config, arguments.status).run(arguments.sample)) stopped = true;
+    TrainingRun run(world, config, arguments.status);
+    try {
+      if (run.run(arguments.sample)) stopped = true;
+    } catch (...) {
+      if (world.is_main() && run.has_begun() && !config.output.empty()) last_report = write_last_report(config.output);
+      throw;
+    }
   });
   return code == 0 && stopped ? kStoppedOnRequest : code;
 }

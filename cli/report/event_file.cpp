@@ -90,7 +90,9 @@ std::string scalar_event(double seconds, std::int64_t step,
 EventFile::EventFile(const std::string& folder, std::int64_t first_step) {
   std::error_code ignored;  // the open below says what is wrong
   std::filesystem::create_directories(folder, ignored);
-  path_ = fmt::format("{}/events.out.tfevents.{:010.0f}.{}.{}", folder, seconds_now(), host(), getpid());
+  // Readers take a folder's files by their names: with microseconds a resumed run's is never before what it goes on
+  // from.
+  path_ = fmt::format("{}/events.out.tfevents.{:.6f}.{}.{}", folder, seconds_now(), host(), getpid());
   file_ = std::fopen(path_.c_str(), "ab");
   if (!file_)
     throw ResourceError({path_, std::strerror(errno), "a file that can be written", "choose another `output`"});

@@ -84,17 +84,32 @@ void RunReader::read_line(const std::string& line) {
     (parsed.contains("eval_loss") ? evaluations_ : steps_).push_back(std::move(parsed));
 }
 
+// Whether what was read is still there. A line has its step's time in all digits, so the last one tells runs apart,
+// also where the file was written over in place and has grown longer than it was.
+bool RunReader::continues(std::istream& file) const {
+  if (offset_ == 0) return true;
+  std::string there(last_line_.size(), '\0');
+  file.seekg(static_cast<std::streamoff>(offset_ - last_line_.size()));
+  file.read(there.data(), static_cast<std::streamsize>(there.size()));
+  return file.good() && there == last_line_;
+}
+
 void RunReader::read_metrics(bool live) {
   const std::string path = folder_ + "/metrics.jsonl";
   std::ifstream file(path, std::ios::binary);
   if (!file && live) return;
   if (!file)
     throw InputError({path, "can't be read", "the `output` folder of a run", "name the folder that has metrics.jsonl"});
+  if (!continues(file)) {
+    *this = RunReader(folder_);
+    file.clear();
+  }
   file.seekg(static_cast<std::streamoff>(offset_));
   for (std::string line; std::getline(file, line);) {
     if (file.eof() && live) return;  // half a line: the rest is under way
-    offset_ += line.size() + 1;
     if (!line.empty()) read_line(line);
+    last_line_ = std::move(line.append("\n"));
+    offset_ += last_line_.size();
   }
 }
 

@@ -1,12 +1,18 @@
 // gantry train --status: what a run serves while it trains.
+#include <algorithm>
+#include <fmt/format.h>
+#include <functional>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 #include <regex>
 
 #include "../control/raw_socket.h"
-#include "program.h"
+#include "background.h"
 
 namespace gantry::testing {
 namespace {
+
+using Json = nlohmann::json;
 
 const char* const kRun = R"(
 model: {policy: gpt2, config: {n_embd: 16, n_layer: 2, n_head: 2, vocab_size: 256, n_positions: 16}}
@@ -40,6 +46,97 @@ TEST(Status, IsServedWhileARunTrains) {
                            "\ngantry_peak_memory_bytes\\{rank=\"1\"\\} [1-9][0-9]*\n"})
     EXPECT_TRUE(std::regex_search(text, std::regex(line))) << line << text;
   EXPECT_TRUE(text.ends_with("# EOF\n"));
+}
+
+// A run whose status is asked for while it trains.
+class FollowedRun {
+ public:
+  FollowedRun(const ScratchFolder& scratch, const std::string& sets)
+      : log_(scratch / "log"),
+        run_(fmt::format("{} train {} --status 0 {} >{} 2>&1", gantry_program(), configuration(scratch), sets, log_)) {}
+
+  // Until `condition` holds; it is asked every few milliseconds.
+  bool wait_until(const std::function<bool()>& condition) { return run_.wait_until(condition, 100); }
+
+  // What a path has; empty before the server listens, and for a path that is none.
+  std::string get(const std::string& path) {
+    const int port = this->port();
+    const RawSocket socket = port == 0 ? RawSocket(-1) : RawSocket::connect(port);
+    if (!socket.connected() || !socket.send("GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n")) return "";
+    const std::string reply = socket.receive_all();
+    return reply.starts_with("HTTP/1.1 200 ") ? reply.substr(reply.find("\r\n\r\n") + 4) : "";
+  }
+  // Null where there is none.
+  Json data() { return Json::parse(get("/data.json"), nullptr, /*allow_exceptions=*/false); }
+  std::string log() const { return read_file(log_); }
+
+ private:
+  int port() {
+    std::smatch found;
+    const std::string printed = log();
+    if (port_ == 0 && std::regex_search(printed, found, std::regex("status: http://127\\.0\\.0\\.1:([0-9]+)/\n")))
+      port_ = std::stoi(found[1]);
+    return port_;
+  }
+
+  std::string log_;
+  int port_ = 0;
+  Background run_;
+};
+
+TEST(Status, ShowsTheReportsPlotsWhileTheyGrow) {
+  const ScratchFolder scratch;
+  FollowedRun run(scratch, "--set output=" + (scratch / "run"));
+  Json data;
+  const auto has_steps_after = [&](std::int64_t step) {
+    data = run.data();
+    return data.is_object() && !data["metrics"]["step"].empty() && data["metrics"]["step"].back() > step;
+  };
+  ASSERT_TRUE(run.wait_until([&] { return has_steps_after(2); })) << run.log();
+  for (int look = 0; look < 3; ++look) {
+    const Json metrics = data["metrics"];
+    EXPECT_EQ(metrics["step"].front(), 1);
+    EXPECT_TRUE(std::ranges::is_sorted(metrics["step"], std::less_equal<>())) << metrics["step"];
+    for (const char* curve : {"loss", "grad_norm", "lr", "tokens_per_second", "bubble"}) {
+      ASSERT_EQ(metrics[curve].size(), metrics["step"].size()) << curve;
+      for (const auto& value : metrics[curve]) EXPECT_TRUE(value.is_number()) << curve << " " << value;
+    }
+    EXPECT_EQ(data["live"], true);
+    EXPECT_EQ(data["run"]["schedule"]["name"], "1f1b");
+    EXPECT_EQ(data["peak_memory_bytes"].size(), 2u);
+    ASSERT_TRUE(run.wait_until([&] { return has_steps_after(metrics["step"].back()); })) << run.log();
+  }
+  // The page has the points within it, and asks for more.
+  const std::string page = run.get("/");
+  const std::string mark = "<script type=\"application/json\" id=\"data\">";
+  const auto begin = page.find(mark) + mark.size();
+  const Json drawn = Json::parse(page.substr(begin, page.find("</script>", begin) - begin), nullptr, false);
+  ASSERT_TRUE(drawn.is_object()) << page.substr(0, 400);
+  EXPECT_EQ(drawn["live"], true);
+  EXPECT_GE(drawn["metrics"]["loss"].size(), data["metrics"]["loss"].size());
+  EXPECT_NE(page.find("data.json"), std::string::npos);
+  // Redrawn after step 2 with the pipeline's times.
+  EXPECT_TRUE(run.wait_until([&] { return (data = run.data())["run"].contains("timeline"); })) << data["run"];
+}
+
+// Asked from the first moment on, while the folder still has what a longer run left there.
+TEST(Status, NeverShowsAnEarlierRunInTheSameFolder) {
+  const ScratchFolder scratch;
+  const std::string output = "--set output=" + (scratch / "run");
+  const Outcome earlier =
+      run_program(fmt::format("{} train {} {} --set train.steps=60", gantry_program(), configuration(scratch), output));
+  ASSERT_EQ(earlier.exit_code, 0) << earlier.err;
+  FollowedRun run(scratch, output);
+  std::vector<Json> begins;  // of the curves, as they were shown
+  ASSERT_TRUE(run.wait_until([&] {
+    const Json data = run.data();
+    if (!data.is_object() || data["metrics"]["step"].empty()) return false;
+    begins.push_back(data["metrics"]["step_seconds"].front());
+    return data["metrics"]["step"].back() > 70;
+  })) << run.log();
+  const std::string lines = read_file(scratch / "run/metrics.jsonl");
+  const Json first = Json::parse(lines.substr(0, lines.find('\n')))["step_seconds"];
+  for (const auto& begin : begins) EXPECT_EQ(begin, first);
 }
 
 TEST(Status, OnAPortInUseEndsTheRunAtItsStart) {

@@ -1,5 +1,5 @@
 // What a run shows on a terminal: one line that renews itself, with a bar where there is room, never wider than the
-// window, also after the window was resized.
+// window, also after the window was resized; what else is printed has lines of its own. A text as it comes.
 #include <algorithm>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace gantry::testing {
 namespace {
 
-std::string training(const ScratchFolder& scratch, int steps, int log_every) {
+std::string training(const ScratchFolder& scratch, int steps, int log_every, const std::string& more = "") {
   const std::string corpus = scratch.write("corpus.txt", std::string(4096, 'a'));
   return gantry_program() + " train " +
          scratch.write(
@@ -19,8 +19,8 @@ std::string training(const ScratchFolder& scratch, int steps, int log_every) {
              fmt::format("model: {{policy: gpt2, config: {{n_embd: 16, n_layer: 2, n_head: 2, vocab_size: 256, "
                          "n_positions: 16}}}}\nparallel: {{pipeline: 2}}\n"
                          "data: {{format: text, path: \"{}\", sequence_length: 16, batch_size: 4}}\n"
-                         "train: {{steps: {}, log_every: {}}}\n",
-                         corpus, steps, log_every));
+                         "train: {{steps: {}, log_every: {}}}\n{}",
+                         corpus, steps, log_every, more));
 }
 
 std::vector<std::string> step_lines(const std::string& printed) {
@@ -69,6 +69,63 @@ TEST(TerminalProgress, FitsAWindowThatIsResizedMeanwhile) {
   }
 }
 
+// Whether `text` was printed, and each time at a line's begin.
+::testing::AssertionResult has_lines_of_its_own(const std::string& printed, const std::string& text) {
+  int found = 0;
+  for (const auto& line : lines_drawn(printed)) {
+    if (line.find(text) == std::string::npos) continue;
+    if (!line.starts_with(text)) return ::testing::AssertionFailure() << "'" << line << "' in " << printed;
+    ++found;
+  }
+  return found > 0 ? ::testing::AssertionSuccess() : ::testing::AssertionFailure() << text << " is not in " << printed;
+}
+
+TEST(TerminalProgress, LeavesItsLineAboveAnError) {
+  const ScratchFolder scratch;
+  Terminal terminal(training(scratch, 30, 10, "optimizer: {lr: 1.0e+30}\n"), 160);
+  EXPECT_EQ(terminal.finish(), 8) << terminal.printed();
+  EXPECT_TRUE(has_lines_of_its_own(terminal.printed(), "error: "));
+  EXPECT_TRUE(std::regex_search(terminal.printed(), std::regex("step +[1-9]/30 [^\r\n]* left[^\r\n]*\r\nerror: ")))
+      << terminal.printed();
+}
+
+TEST(TerminalProgress, GivesWayToProfiles) {
+  for (const bool has_output : {true, false}) {
+    const ScratchFolder scratch;
+    std::string more = "profile: {wait: 1, warmup: 1, active: 2}\n";
+    if (has_output) more += fmt::format("output: \"{}\"\n", scratch / "run");
+    Terminal terminal(training(scratch, 9, 5, more), 160);
+    EXPECT_EQ(terminal.finish(), 0) << terminal.printed();
+    if (has_output) EXPECT_TRUE(has_lines_of_its_own(terminal.printed(), "profile: "));
+    EXPECT_EQ(step_lines(terminal.printed()).size(), 9u) << terminal.printed();
+    for (const auto& line : step_lines(terminal.printed())) {
+      EXPECT_TRUE(line.starts_with("[")) << line;
+      EXPECT_EQ(line.find("own ms"), std::string::npos) << line;
+    }
+    EXPECT_NE(terminal.printed().find("own ms"), std::string::npos) << terminal.printed();
+  }
+}
+
+TEST(TerminalProgress, GivesWayToWarnings) {
+  const ScratchFolder scratch;
+  Terminal terminal(training(scratch, 6, 5, "optimizer: {lr: 1.0e+30}\n") + " --set train.non_finite=skip", 160);
+  EXPECT_EQ(terminal.finish(), 0) << terminal.printed();
+  EXPECT_TRUE(has_lines_of_its_own(terminal.printed(), "warning: step 3 is skipped"));
+}
+
+TEST(TerminalProgress, LeavesItsLineAboveTheEndOfAStoppedRun) {
+  const ScratchFolder scratch;
+  const std::string more =
+      fmt::format("checkpoint: {{path: \"{}\"}}\noutput: \"{}\"\n", scratch / "saved", scratch / "run");
+  Terminal terminal(training(scratch, 1000000, 1000000, more), 160);
+  ASSERT_TRUE(terminal.wait_for("step       5/1000000")) << terminal.printed();
+  terminal.type("\003");
+  EXPECT_EQ(terminal.finish(), 75) << terminal.printed();
+  for (const char* line : {"bubble of the last step", "metrics: ", "checkpoint: "})
+    EXPECT_TRUE(has_lines_of_its_own(terminal.printed(), line));
+  EXPECT_NE(terminal.printed().find(" left"), std::string::npos);
+}
+
 TEST(TerminalProgress, IsPlainLinesElsewhere) {
   const ScratchFolder scratch;
   const Outcome run = run_program(training(scratch, 6, 2));
@@ -76,6 +133,28 @@ TEST(TerminalProgress, IsPlainLinesElsewhere) {
   EXPECT_EQ(run.out.find('\r'), std::string::npos);
   EXPECT_EQ(run.out.find('\033'), std::string::npos);
   EXPECT_EQ(step_lines(run.out).size(), 3u) << run.out;
+}
+
+// More tokens than could be had before the test is over: what is seen was printed before the text's end.
+TEST(TerminalGeneration, ShowsATextAsItComes) {
+  const ScratchFolder scratch;
+  const std::string config = scratch.write(
+      "train.yaml",
+      fmt::format("model: {{policy: llama, config: {{hidden_size: 16, intermediate_size: 16, num_hidden_layers: 2, "
+                  "num_attention_heads: 2, vocab_size: 256, max_position_embeddings: 2000000}}}}\n"
+                  "data: {{format: text, path: \"{}\", sequence_length: 16, batch_size: 4}}\n"
+                  "optimizer: {{lr: 0.05}}\ntrain: {{steps: 20}}\ncheckpoint: {{path: \"{}\"}}\n",
+                  scratch.write("corpus.txt", std::string(4096, 'a')), scratch / "saved"));
+  const Outcome trained = run_program(gantry_program() + " train " + config);
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  for (const char* layout : {"", " --set parallel.pipeline=2"}) {
+    Terminal terminal(gantry_program() + " generate --model " + (scratch / "saved") +
+                          " --prompt \"see: a\" --max-new-tokens 1000000" + layout,
+                      160);
+    EXPECT_TRUE(terminal.wait_for("see: a" + std::string(40, 'a'))) << layout << terminal.printed();
+    EXPECT_TRUE(terminal.runs()) << layout << terminal.printed();
+    EXPECT_EQ(terminal.printed().find('\n'), std::string::npos) << layout << terminal.printed();
+  }
 }
 
 }  // namespace

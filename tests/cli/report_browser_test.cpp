@@ -1,5 +1,5 @@
-// The report in headless Chromium: it renders without an error, every plot has marks, at a desk, in a narrow window and
-// in the dark; its plots answer to keys and buttons.
+// The report in headless Chromium: it renders without an error, every plot has marks, at a desk, on a phone's width and
+// in the dark; its plots answer to the pointer, the wheel, keys and buttons.
 #include <cmath>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -65,35 +65,69 @@ const bars = () => document.querySelectorAll("rect.action").length, before = bar
 document.querySelector("[aria-label='Zoom in']").click();
 press("+");
 const zoomed = bars();
-press("0"); press("ArrowRight"); press("ArrowDown");
+press("0");
+const tip = document.getElementById("tip"), shown = () => (tip.hidden ? "" : tip.textContent);
+const middleOf = each => { const box = each.getBoundingClientRect(); return {clientX: box.left + box.width / 2, clientY: box.top + box.height / 2}; };
+const pointTo = (plot, place) => plot.dispatchEvent(new PointerEvent("pointermove", {...place, bubbles: true}));
+const firstBar = middleOf(document.querySelector("rect.action"));
+pointTo(view, firstBar);
+const hovered = shown();
+pointTo(view, {...firstBar, clientY: view.getBoundingClientRect().top});
+const between = shown();
+const wheel = (deltaY, ctrlKey) => {
+  const event = new WheelEvent("wheel", {...firstBar, deltaY, ctrlKey, bubbles: true, cancelable: true});
+  view.dispatchEvent(event);
+  return event.defaultPrevented;
+};
+const scrolls = !wheel(-120, false), unzoomed = bars();
+for (let i = 0; i < 6; ++i) wheel(-120, true);
+const wheeled = bars(), label = document.querySelector("rect.action + text.bar-label").textContent;
+for (let i = 0; i < 6; ++i) wheel(120, true);
+const back = bars();
 const curve = document.querySelector("#training .plot");
+pointTo(curve, middleOf(curve));
+const read = shown();
+curve.dispatchEvent(new PointerEvent("pointerleave"));
+const left = shown();
+press("0"); press("ArrowRight"); press("ArrowDown");
 const spoken = document.getElementById("spoken").textContent;
 curve.dispatchEvent(new KeyboardEvent("keydown", {key: "ArrowLeft", bubbles: true}));
 const background = getComputedStyle(document.body).backgroundColor;
 document.getElementById("theme").click();
-document.getElementById("probe").textContent = JSON.stringify({
-  plots, before, zoomed, after: bars(), spoken, read: document.getElementById("spoken").textContent,
-  tip: !document.getElementById("tip").hidden, width: document.documentElement.scrollWidth, window: innerWidth, background,
+const found = JSON.stringify({
+  plots, before, zoomed, after: bars(), spoken, told: document.getElementById("spoken").textContent,
+  hovered, between, scrolls, unzoomed, wheeled, label, back, read, left, tip: !tip.hidden, width: document.documentElement.scrollWidth, window: innerWidth, background,
   switched: getComputedStyle(document.body).backgroundColor, meters: document.querySelectorAll(".meter .mark").length,
   title: document.querySelector("h1").textContent, sections: [...document.querySelectorAll("section")].map(each => each.id)})
   .replace(/[<>&]/g, each => "\\u00" + each.charCodeAt(0).toString(16));
+document.getElementById("probe").textContent = found;
+parent.postMessage(found, "*");
 </script>)";
+
+// Chromium's own windows are at least 500 wide, its frames are as they are told.
+constexpr const char* kPhone =
+    R"(<!doctype html><html><head><meta name="color-scheme" content="light dark"></head><body>
+<iframe src="report.html" width="390" height="844" style="border:0"></iframe><pre id="probe"></pre><script>
+addEventListener("message", event => { document.getElementById("probe").textContent = event.data; });
+</script></body></html>)";
 
 struct Seen {
   Json probe;
   std::string log;
 };
 
-Seen look(const Json& data, const std::string& flags) {
+Seen look(const Json& data, const std::string& flags, const char* frame = nullptr) {
   const ScratchFolder scratch;
   std::string page = cli::report_page(data);
   page.insert(page.rfind("</body>"), kProbe);
+  std::string opened = scratch.write("report.html", page);
+  if (frame) opened = scratch.write("frame.html", frame);
   const Outcome run = run_program(
       fmt::format(
           "{} --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --disable-extensions --no-first-run "
           "--disable-background-networking --disable-component-update --hide-scrollbars --user-data-dir={} "
           "--virtual-time-budget=2000 --enable-logging=stderr {} --dump-dom file://{}",
-          GANTRY_CHROMIUM, scratch / "profile", flags, scratch.write("report.html", page)),
+          GANTRY_CHROMIUM, scratch / "profile", flags, opened),
       300);
   const auto begin = run.out.find("<pre id=\"probe\">") + 16;
   return {Json::parse(run.out.substr(begin, run.out.find("</pre>", begin) - begin), nullptr, false), run.err};
@@ -111,23 +145,38 @@ void expect_whole(const Seen& seen) {
   EXPECT_EQ(seen.probe["width"], seen.probe["window"]) << "the page is wider than its window";
 }
 
+void expect_answers(const Json& probe) {
+  EXPECT_EQ(probe["before"], 2 * 2 * 8);
+  EXPECT_LT(probe["zoomed"], probe["before"]);
+  EXPECT_EQ(probe["after"], probe["before"]);
+  EXPECT_THAT(probe["hovered"], HasSubstr("forward, microbatch 0"));
+  for (const char* row : {"stage0", "from0 ms", "to5 ms", "takes5"}) EXPECT_THAT(probe["hovered"], HasSubstr(row));
+  EXPECT_EQ(probe["between"], "");
+  EXPECT_EQ(probe["scrolls"], true) << "a wheel alone moves the page";
+  EXPECT_EQ(probe["unzoomed"], probe["before"]);
+  EXPECT_LT(probe["wheeled"], probe["before"]);
+  EXPECT_EQ(probe["label"], "F0") << "what the pointer is at stays in view";
+  EXPECT_EQ(probe["back"], probe["before"]);
+  EXPECT_THAT(probe["read"], ::testing::ContainsRegex("^step [0-9]+training"));
+  EXPECT_EQ(probe["left"], "");
+  EXPECT_THAT(probe["spoken"], HasSubstr("microbatch 0"));
+  EXPECT_THAT(probe["told"], ::testing::ContainsRegex("^step [0-9]+: training"));
+  EXPECT_EQ(probe["tip"], true);
+}
+
 TEST(Browser, RendersAndAnswers) {
   const Seen seen = look(example(), "--window-size=1280,900");
   expect_whole(seen);
-  EXPECT_EQ(seen.probe["before"], 2 * 2 * 8);
-  EXPECT_LT(seen.probe["zoomed"], seen.probe["before"]);
-  EXPECT_EQ(seen.probe["after"], seen.probe["before"]);
-  EXPECT_THAT(seen.probe["spoken"], HasSubstr("microbatch 0"));
-  EXPECT_THAT(seen.probe["read"], HasSubstr("step 79"));
-  EXPECT_EQ(seen.probe["tip"], true);
+  expect_answers(seen.probe);
   EXPECT_EQ(seen.probe["background"], "rgb(245, 246, 248)");
   EXPECT_EQ(seen.probe["switched"], "rgb(15, 19, 25)");
 }
 
-TEST(Browser, FitsTheNarrowestWindowInTheDark) {
-  // Chromium's own windows are at least 500 wide: narrower than where the page becomes one column.
-  const Seen seen = look(example(), "--window-size=390,844 --blink-settings=preferredColorScheme=0");
+TEST(Browser, FitsAPhoneInTheDark) {
+  const Seen seen = look(example(), "--window-size=600,900 --blink-settings=preferredColorScheme=0", kPhone);
   expect_whole(seen);
+  expect_answers(seen.probe);
+  EXPECT_EQ(seen.probe["window"], 390);
   EXPECT_EQ(seen.probe["background"], "rgb(15, 19, 25)");
 }
 

@@ -61,6 +61,37 @@ TEST(RunReader, FollowsALiveRunAndWaitsForWholeLines) {
   EXPECT_EQ(data["live"], true);
 }
 
+// Another run in the folder of the one that was read: shorter than it, longer, of the same length.
+TEST(RunReader, BeginsAnewWhereAnotherRunDoes) {
+  for (const int steps : {0, 1, 2, 3}) {
+    const ScratchFolder run;
+    RunReader reader(run.path());
+    run.write("metrics.jsonl", step_line(1, "7.5") + step_line(2, "7.5"));
+    EXPECT_EQ(reader.data(true)["metrics"]["loss"], (Json{7.5, 7.5}));
+    std::string lines;
+    for (int step = 1; step <= steps; ++step) lines += step_line(step);
+    run.write("metrics.jsonl", lines);
+    const Json losses(static_cast<std::size_t>(steps), 2.5);
+    EXPECT_EQ(reader.data(true)["metrics"]["loss"], losses) << steps;
+    run.write("metrics.jsonl", lines + "{\"step\":9,\"eval_loss\":3.5}\n");
+    const Json more = reader.data(true);
+    EXPECT_EQ(more["metrics"]["loss"], losses) << steps;
+    EXPECT_EQ(more["evaluation"]["step"], Json{9}) << steps;
+    EXPECT_EQ(more["skipped_lines"], 0) << steps;
+  }
+}
+
+// Checkpoint every 2 steps, failed in step 4: the run that goes on keeps two lines and writes the others anew.
+TEST(RunReader, FollowsARunThatIsResumed) {
+  const ScratchFolder run;
+  RunReader reader(run.path());
+  const std::string kept = step_line(1, "1.5") + step_line(2, "2.5");
+  run.write("metrics.jsonl", kept + step_line(3, "3.5"));
+  EXPECT_EQ(reader.data(true)["metrics"]["step"], (Json{1, 2, 3}));
+  run.write("metrics.jsonl", kept + step_line(3, "4.5") + step_line(4, "5.5"));
+  EXPECT_EQ(reader.data(true)["metrics"]["loss"], (Json{1.5, 2.5, 4.5, 5.5}));
+}
+
 TEST(RunReader, ThinsLongRunsButKeepsTheirSpikes) {
   const ScratchFolder run;
   std::string lines;

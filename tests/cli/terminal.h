@@ -49,6 +49,14 @@ class Terminal {
       if (!read_more()) return false;
     return true;
   }
+  // Keys of whoever sits before it; "\003" is Ctrl-C.
+  void type(const std::string& keys) const {
+    if (::write(file_, keys.data(), keys.size()) != static_cast<ssize_t>(keys.size())) std::abort();
+  }
+  bool runs() const {
+    siginfo_t state{};
+    return ::waitid(P_PID, static_cast<id_t>(child_), &state, WEXITED | WNOHANG | WNOWAIT) == 0 && state.si_pid == 0;
+  }
   // Until the program ends; its exit code, -1 after a signal.
   int finish() {
     while (read_more()) continue;
