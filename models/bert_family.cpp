@@ -144,7 +144,7 @@ json hugging_face_config(const json& keys) {
   return whole;
 }
 
-json deciding_keys(const json& keys) {
+json keys_that_decide(const json& keys) {
   json deciding =
       keys_of(hugging_face_config(keys), {"architectures", "vocab_size", "hidden_size", "num_hidden_layers",
                                           "num_attention_heads", "intermediate_size", "max_position_embeddings",
@@ -204,7 +204,7 @@ ModelFamily bert_family() {
           .task = task,
           .normalise_name = normalise,
           .is_other_heads = is_other_heads,
-          .deciding_keys = deciding_keys};
+          .deciding_keys = keys_that_decide};
 }
 
 }  // namespace gantry::models

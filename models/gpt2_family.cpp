@@ -73,7 +73,7 @@ json hugging_face_config(const json& keys) {
   return whole;
 }
 
-json deciding_keys(const json& keys) {
+json keys_that_decide(const json& keys) {
   const Gpt2Config config = gpt2_config(keys);
   json deciding =
       keys_of(hugging_face_config(keys), {"vocab_size", "n_positions", "n_embd", "n_layer", "n_head",
@@ -120,7 +120,7 @@ ModelFamily gpt2_family() {
           .layers = [](const json& keys) { return static_cast<int>(gpt2_config(keys).n_layer); },
           .normalise_name = normalise,
           .is_other_heads = is_other_heads,
-          .deciding_keys = deciding_keys};
+          .deciding_keys = keys_that_decide};
 }
 
 }  // namespace gantry::models

@@ -94,7 +94,7 @@ json hugging_face_config(const json& keys) {
 
 // The length of the context is not among them: but for Llama-3's scaling, which names its own, any position is as the
 // other's.
-json deciding_keys(const json& keys) {
+json keys_that_decide(const json& keys) {
   const nn::RotaryOptions rotary = llama_config(keys).rotary;
   json deciding =
       keys_of(hugging_face_config(keys), {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
@@ -161,7 +161,7 @@ ModelFamily llama_family() {
           .layers = [](const json& keys) { return static_cast<int>(llama_config(keys).num_hidden_layers); },
           .normalise_name = normalise,
           .is_other_heads = is_other_heads,
-          .deciding_keys = deciding_keys};
+          .deciding_keys = keys_that_decide};
 }
 
 }  // namespace gantry::models
