@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "gantry/booster/booster.h"
+#include "gantry/checkpoint/checkpoint.h"
 #include "gantry/plugins/hybrid_parallel_plugin.h"
 
 namespace gantry {
@@ -40,5 +41,11 @@ Criterion build_criterion(const Config& config);
 // Fills the boosted model's parameters from model.path, each rank reading what it holds; nothing without a path.
 // Returns the parameters of a new head, which the directory lacks: they keep their first values.
 std::vector<std::string> load_weights(const Config& config, Boosted& boosted, const ProcessGroupMesh& mesh);
+
+// CheckpointError, naming the key and both values, where the checkpoint is of another model than the configured one:
+// names and shapes, which load_checkpoint() compares, do not tell four heads from two. What does not change what the
+// model computes (dropout, first values, token ids, ...) may differ. Nothing is compared that the checkpoint does not
+// say. The configuration is resolved.
+void require_same_model(const CheckpointInfo& info, const Config& config);
 
 }  // namespace gantry

@@ -144,6 +144,16 @@ json hugging_face_config(const json& keys) {
   return whole;
 }
 
+json keys_that_decide(const json& keys) {
+  json deciding =
+      keys_of(hugging_face_config(keys), {"architectures", "vocab_size", "hidden_size", "num_hidden_layers",
+                                          "num_attention_heads", "intermediate_size", "max_position_embeddings",
+                                          "type_vocab_size", "hidden_act", "layer_norm_eps", "tie_word_embeddings"});
+  const BertConfig config = bert_config(keys);
+  if (config.head == BertHead::kSequenceClassification) deciding["num_labels"] = config.num_labels;
+  return deciding;
+}
+
 }  // namespace
 
 BertConfig bert_config(const json& keys) {
@@ -193,7 +203,8 @@ ModelFamily bert_family() {
           .layers = [](const json& keys) { return static_cast<int>(bert_config(keys).num_hidden_layers); },
           .task = task,
           .normalise_name = normalise,
-          .is_other_heads = is_other_heads};
+          .is_other_heads = is_other_heads,
+          .deciding_keys = keys_that_decide};
 }
 
 }  // namespace gantry::models

@@ -54,6 +54,12 @@ std::string choice_key(const json& config, const std::string& key, const std::st
   return value.get<std::string>();
 }
 
+json keys_of(const json& config, const std::vector<std::string>& names) {
+  json keys = json::object();
+  for (const auto& name : names) keys[name] = has_key(config, name) ? config[name] : json(nullptr);
+  return keys;
+}
+
 void only_value(const json& config, const std::string& key, const json& value) {
   if (has_key(config, key) && config[key] != value) refuse_key(key, config[key], value.dump());
 }

@@ -21,6 +21,8 @@ double number_key(const nlohmann::json& config, const std::string& key, double m
 bool flag_key(const nlohmann::json& config, const std::string& key, bool missing);
 std::string choice_key(const nlohmann::json& config, const std::string& key, const std::string& missing,
                        const std::vector<std::string>& choices);
+// The keys of these names, null where they are not there.
+nlohmann::json keys_of(const nlohmann::json& config, const std::vector<std::string>& names);
 // Refuses any other value than the one that this family can do.
 void only_value(const nlohmann::json& config, const std::string& key, const nlohmann::json& value);
 

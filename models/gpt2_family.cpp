@@ -73,6 +73,15 @@ json hugging_face_config(const json& keys) {
   return whole;
 }
 
+json keys_that_decide(const json& keys) {
+  const Gpt2Config config = gpt2_config(keys);
+  json deciding =
+      keys_of(hugging_face_config(keys), {"vocab_size", "n_positions", "n_embd", "n_layer", "n_head",
+                                          "activation_function", "layer_norm_epsilon", "tie_word_embeddings"});
+  deciding["n_inner"] = config.n_inner > 0 ? config.n_inner : 4 * config.n_embd;
+  return deciding;
+}
+
 }  // namespace
 
 Gpt2Config gpt2_config(const json& keys) {
@@ -110,7 +119,8 @@ ModelFamily gpt2_family() {
           .context_length = [](const json& keys) { return gpt2_config(keys).n_positions; },
           .layers = [](const json& keys) { return static_cast<int>(gpt2_config(keys).n_layer); },
           .normalise_name = normalise,
-          .is_other_heads = is_other_heads};
+          .is_other_heads = is_other_heads,
+          .deciding_keys = keys_that_decide};
 }
 
 }  // namespace gantry::models

@@ -92,6 +92,24 @@ json hugging_face_config(const json& keys) {
   return whole;
 }
 
+// The length of the context is not among them: but for Llama-3's scaling, which names its own, any position is as the
+// other's.
+json keys_that_decide(const json& keys) {
+  const nn::RotaryOptions rotary = llama_config(keys).rotary;
+  json deciding =
+      keys_of(hugging_face_config(keys), {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
+                                          "num_attention_heads", "num_key_value_heads", "head_dim", "hidden_act",
+                                          "rms_norm_eps", "attention_bias", "mlp_bias", "tie_word_embeddings"});
+  json& rope = deciding["rope_parameters"] = {{"rope_theta", rotary.theta}, {"rope_type", rotary.type}};
+  if (rotary.type != "default") rope["factor"] = rotary.factor;
+  if (rotary.type == "llama3") {
+    rope["low_freq_factor"] = rotary.low_frequency_factor;
+    rope["high_freq_factor"] = rotary.high_frequency_factor;
+    rope["original_max_position_embeddings"] = rotary.original_positions;
+  }
+  return deciding;
+}
+
 }  // namespace
 
 LlamaConfig llama_config(const json& keys) {
@@ -142,7 +160,8 @@ ModelFamily llama_family() {
           .context_length = [](const json& keys) { return llama_config(keys).max_position_embeddings; },
           .layers = [](const json& keys) { return static_cast<int>(llama_config(keys).num_hidden_layers); },
           .normalise_name = normalise,
-          .is_other_heads = is_other_heads};
+          .is_other_heads = is_other_heads,
+          .deciding_keys = keys_that_decide};
 }
 
 }  // namespace gantry::models

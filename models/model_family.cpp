@@ -6,6 +6,18 @@
 
 namespace gantry::models {
 
+nlohmann::json deciding_keys(const ModelFamily& family, const nlohmann::json& config) {
+  if (family.deciding_keys) return family.deciding_keys(config);
+  const nlohmann::json all = family.hugging_face_config ? family.hugging_face_config(config) : config;
+  nlohmann::json deciding = nlohmann::json::object();
+  for (const auto& [key, value] : all.items()) {
+    const auto speaks_of = [&name = key](const char* word) { return name.find(word) != std::string::npos; };
+    if (!speaks_of("drop") && !speaks_of("initializer") && !speaks_of("token_id") && !speaks_of("dtype"))
+      deciding[key] = value;
+  }
+  return deciding;
+}
+
 Registry<ModelFamily>& families() {
   struct Filled : Registry<ModelFamily> {
     Filled() : Registry("model family") {

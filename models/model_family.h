@@ -44,7 +44,13 @@ struct ModelFamily {
   std::function<std::string(const nlohmann::json& config, const std::string& file_name)> normalise_name;
   // True for tensors of a head that this model does not have: they are passed over. Unset: there are none.
   std::function<bool(const nlohmann::json& config, const std::string& name)> is_other_heads;
+  // The keys that decide what the model computes, defaults filled in and in one spelling; a resumed run must have those
+  // of its checkpoint. Unset: what hugging_face_config gives, but for keys that speak of dropout, first values, token
+  // ids and types.
+  std::function<nlohmann::json(const nlohmann::json& config)> deciding_keys;
 };
+
+nlohmann::json deciding_keys(const ModelFamily& family, const nlohmann::json& config);
 
 // The registry; Gantry's own families are in it from the start.
 Registry<ModelFamily>& families();

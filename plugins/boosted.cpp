@@ -58,6 +58,7 @@ bool BoostedOptimizer::step() {
   if (scaler_) finite ? scaler_->stepped() : scaler_->overflowed();
   ++steps_;
   if (!finite) return false;
+  ++taken_steps_;
   if (rules_.clip_grad_norm) clip_gradients(*gradients_, grad_norm(), *rules_.clip_grad_norm);
   if (masters_) masters_->before_step();
   optimizer_->step();

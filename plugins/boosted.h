@@ -77,8 +77,13 @@ class BoostedOptimizer {
   LossScaler* loss_scaler() { return scaler_ ? &*scaler_ : nullptr; }  // null but for float16
   bool skips_non_finite() const { return rules_.skip_non_finite || scaler_.has_value(); }
   GradientBuffers& gradients() { return *gradients_; }
+  // Calls of step(), and those of them that were not skipped: what the optimizer itself has counted.
   std::int64_t steps() const { return steps_; }
-  void set_steps(std::int64_t steps) { steps_ = steps; }
+  std::int64_t taken_steps() const { return taken_steps_; }
+  void set_steps(std::int64_t steps, std::int64_t taken) {
+    steps_ = steps;
+    taken_steps_ = taken;
+  }
   void set_synced(bool synced) {
     synced_ = synced;
     norm_.reset();
@@ -94,7 +99,7 @@ class BoostedOptimizer {
   std::optional<LossScaler> scaler_;
   std::vector<double> lr_shares_;  // of each parameter group
   std::optional<double> norm_;     // of the gradients as they stand, 2-norm
-  std::int64_t steps_ = 0;
+  std::int64_t steps_ = 0, taken_steps_ = 0;
   bool synced_ = true;
 
   bool is_finite_step();

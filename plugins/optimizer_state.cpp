@@ -4,6 +4,13 @@
 
 namespace gantry {
 
+namespace {
+
+// Skipped steps count for dropout and the data, but Adam corrects its bias by those that it took.
+constexpr const char* kTakenSteps = "optimizer_steps_taken";
+
+}  // namespace
+
 const torch::Tensor& OptimizerState::stepped(std::size_t parameter) const {
   const auto* masters = optimizer_->masters();
   return masters ? masters->master(parameter) : model_.stage_module().parameters[parameter].tensor;
@@ -38,7 +45,7 @@ std::vector<StateEntry> OptimizerState::state_entries() {
 
 nlohmann::json OptimizerState::state_numbers() const {
   if (!optimizer_) return {{"optimizer_steps", 0}};
-  nlohmann::json numbers = {{"optimizer_steps", optimizer_->steps()}};
+  nlohmann::json numbers = {{"optimizer_steps", optimizer_->steps()}, {kTakenSteps, optimizer_->taken_steps()}};
   if (const auto* scaler = optimizer_->loss_scaler()) {
     const auto& state = scaler->state();
     numbers["loss_scale"] = {{"scale", state.scale}, {"good_steps", state.good_steps}, {"overflows", state.overflows}};
@@ -49,7 +56,9 @@ nlohmann::json OptimizerState::state_numbers() const {
 void OptimizerState::load_state_numbers(const nlohmann::json& numbers) {
   if (!optimizer_) return;
   const auto steps = numbers.at("optimizer_steps").get<std::int64_t>();
-  optimizer_->set_steps(steps);
+  // Checkpoints of earlier versions have the one count.
+  const auto taken = numbers.contains(kTakenSteps) ? numbers.at(kTakenSteps).get<std::int64_t>() : steps;
+  optimizer_->set_steps(steps, taken);
   if (auto* scaler = optimizer_->loss_scaler(); scaler && numbers.contains("loss_scale")) {
     const auto& state = numbers["loss_scale"];
     scaler->set_state({state.at("scale"), state.at("good_steps"), state.at("overflows")});
@@ -62,7 +71,7 @@ void OptimizerState::load_state_numbers(const nlohmann::json& numbers) {
   gathered_.clear();
   const auto& parameters = model_.stage_module().parameters;
   for (std::size_t i = 0; i < parameters.size(); ++i)
-    if (parameters[i].tensor.requires_grad()) set_optimizer_steps(optimizer_->inner(), stepped(i), steps);
+    if (parameters[i].tensor.requires_grad()) set_optimizer_steps(optimizer_->inner(), stepped(i), taken);
 }
 
 }  // namespace gantry

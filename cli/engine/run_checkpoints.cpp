@@ -3,15 +3,25 @@
 #include <cstdlib>
 #include <fmt/format.h>
 
+#include "gantry/booster/recipe.h"
+#include "gantry/checkpoint/format/foreign.h"
 #include "gantry/cli/engine/stop_signals.h"
 #include "gantry/core/error.h"
 #include "gantry/core/strict_json.h"
 
 namespace gantry::cli {
+namespace {
+
+// A variable of `gantry launch`; 0 without it.
+int count_of(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text ? std::atoi(text) : 0;
+}
+
+}  // namespace
 
 Config resume_after_restart(Config config) {
-  const char* restart = std::getenv("GANTRY_RESTART");
-  if (!restart || std::atoi(restart) == 0) return config;
+  if (count_of("GANTRY_RESTART") == 0) return config;
   auto& settings = config.checkpoint;
   if (settings.path.empty())
     throw ConfigError({"checkpoint.path", "is missing in a run that was started again", "where it has saved",
@@ -29,6 +39,7 @@ RunCheckpoints::RunCheckpoints(World& world, const Config& config, HybridParalle
 
 std::int64_t RunCheckpoints::resume(Boosted& boosted) {
   const auto& settings = config_.checkpoint;
+  if (world_.is_main()) look_for_foreign_ones();
   if (settings.resume == "none") return 0;
   std::string folder = settings.resume;
   if (settings.resume == "auto") {
@@ -40,11 +51,12 @@ std::int64_t RunCheckpoints::resume(Boosted& boosted) {
   }
   folder = require_checkpoint(folder);
   const auto info = read_checkpoint_info(folder);
+  require_same_model(info, config_);
   load_checkpoint(folder, plugin_.state(boosted), plugin_.mesh());
   seek_data(info, *boosted.loader);
   if (world_.is_main()) {
     fmt::print("resuming from {} at step {}\n", folder, info.step);
-    warn_of_threads(info);
+    warn_of_changes(info);
   }
   return info.step;
 }
@@ -57,12 +69,31 @@ void RunCheckpoints::seek_data(const CheckpointInfo& info, DataLoader& loader) c
   loader.seek(*samples);
 }
 
-void RunCheckpoints::warn_of_threads(const CheckpointInfo& info) const {
-  if (info.threads_per_rank == at::get_num_threads() || info.step == 0) return;
-  fmt::print(stderr,
-             "warning: the checkpoint was made with {} threads a rank, this run has {}: numbers may differ in "
-             "their last bits\n",
-             info.threads_per_rank, at::get_num_threads());
+// Nothing is removed: a restart, or a later `auto`, would find them.
+void RunCheckpoints::look_for_foreign_ones() const {
+  const auto& settings = config_.checkpoint;
+  if (count_of("GANTRY_RESTARTS") > 0) refuse_foreign_checkpoint(settings.path, settings.resume);
+  if (const auto foreign = find_foreign_checkpoint(settings.path, settings.resume))
+    fmt::print(stderr,
+               "warning: {} is of an earlier run; resume: auto would take it until this run saves a later step\n",
+               *foreign);
+}
+
+// What may be changed, and yet makes other numbers of the rest of the run than it would have had.
+void RunCheckpoints::warn_of_changes(const CheckpointInfo& info) const {
+  if (info.step == 0) return;
+  if (info.threads_per_rank != at::get_num_threads())
+    fmt::print(stderr,
+               "warning: the checkpoint was made with {} threads a rank, this run has {}: numbers may differ in "
+               "their last bits\n",
+               info.threads_per_rank, at::get_num_threads());
+  const nlohmann::json random = info.progress.value("random", nlohmann::json::object());
+  const auto seed = random.is_object() && random.contains("seed") ? count_in(random["seed"]) : std::nullopt;
+  if (seed && static_cast<std::uint64_t>(*seed) != config_.train.seed)
+    fmt::print(stderr,
+               "warning: the checkpoint was made with train.seed {}, this run has {}: the order of the data and "
+               "dropout are others from here on\n",
+               *seed, config_.train.seed);
 }
 
 void RunCheckpoints::after_step(std::int64_t step, bool last, double lr, Boosted& boosted) {

@@ -21,7 +21,8 @@ class RunCheckpoints {
 
   // Loads what checkpoint.resume says into `boosted`, whose loader goes on with the first sample that was not seen yet
   // (whatever batch size and replicas there were and are), and returns the steps that were done before; rank 0 says
-  // which checkpoint, and why newer ones were passed over. CheckpointError for damage, before anything else happens.
+  // which checkpoint, and why newer ones were passed over. CheckpointError for damage, another model, and checkpoints
+  // of an earlier run that a restart would take for this one's, before anything else happens.
   std::int64_t resume(Boosted& boosted);
   // Saves where this step is one to save at, or is `last`; also reports a save in the background that has failed.
   void after_step(std::int64_t step, bool last, double lr, Boosted& boosted);
@@ -32,7 +33,8 @@ class RunCheckpoints {
 
  private:
   void seek_data(const CheckpointInfo& info, DataLoader& loader) const;
-  void warn_of_threads(const CheckpointInfo& info) const;
+  void look_for_foreign_ones() const;
+  void warn_of_changes(const CheckpointInfo& info) const;
 
   World& world_;
   const Config& config_;

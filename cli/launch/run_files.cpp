@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/checkpoint/format/find.h"
+#include "gantry/checkpoint/format/foreign.h"
 #include "gantry/cli/commands.h"
 #include "gantry/core/config.h"
 #include "gantry/core/error.h"
@@ -47,13 +48,8 @@ std::optional<std::int64_t> last_step_of_metrics(const std::string& path) {
 RunFiles find_run_files(const std::vector<std::string>& program, const std::string& checkpoints) {
   if (!is_gantry_train(program)) return {checkpoints, ""};
   const Config config = config_of(program);
-  const auto& [path, every, keep, async, resume] = config.checkpoint;
-  if (resume == "none")
-    if (const auto found = find_newest_checkpoint(path); found.folder)
-      throw CheckpointError(
-          {"checkpoint.path: " + *found.folder, "is of an earlier run; a restart would take it for its own",
-           "a folder without checkpoints, or checkpoint.resume: auto", "move it away, or resume from it"});
-  return {path, config.output};
+  refuse_foreign_checkpoint(config.checkpoint.path, config.checkpoint.resume);
+  return {config.checkpoint.path, config.output};
 }
 
 std::optional<std::int64_t> last_step(const RunFiles& files) {

@@ -14,8 +14,8 @@ struct RunFiles {
 };
 
 // Of a `gantry train CONFIG ...` from its configuration, of any other program what `checkpoints` says. ConfigError for
-// a configuration that is wrong; CheckpointError where the run would begin anew beside complete checkpoints of an
-// earlier one, which a restart would take for its own.
+// a configuration that is wrong; CheckpointError where the run would begin beside complete checkpoints of an earlier
+// one, which a restart would take for its own.
 RunFiles find_run_files(const std::vector<std::string>& program, const std::string& checkpoints);
 
 // The last step that was done: of metrics.jsonl, or else of the newest complete checkpoint.

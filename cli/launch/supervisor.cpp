@@ -65,6 +65,7 @@ class Job {
     variables[Rendezvous::kVariable] =
         encode_rendezvous({addresses_to_listen_on(several_hosts_, options.interface), listener_.port, token_});
     variables["GANTRY_RESTART"] = std::to_string(start);
+    variables["GANTRY_RESTARTS"] = std::to_string(options.restarts);
     mpirun_.emplace(
         mpirun_command(options, find_mpirun(), std::filesystem::read_symlink("/proc/self/exe").string(),
                        static_cast<int>(std::thread::hardware_concurrency()), ::geteuid() == 0, exported(variables)),

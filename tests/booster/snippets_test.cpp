@@ -210,17 +210,22 @@ TEST(Policies, TiesSegmentsAndAddedLossesEqualOneRank) {
 // --- checkpoints.md and data.md: calls on files that a test has no need to make
 
 [[maybe_unused]] void checkpoint_calls(gantry::HybridParallelPlugin* plugin, gantry::Boosted& boosted,
-                                       std::int64_t step, const nlohmann::json& keys) {
+                                       std::int64_t step, const nlohmann::json& keys, const gantry::Config& config) {
   gantry::CheckpointWriter writer("runs/mine", plugin->mesh(), {.async = true});
   writer.save({.directory = "runs/mine",
                .step = step,
                .model_config = keys,
                .policy = "gpt2",
                .keep = 2,
+               .progress = {{"data", {{"samples", boosted.loader->position()}}}},
                .user = {{"epoch", 3}}},
               plugin->state(boosted));
-  gantry::load_checkpoint(gantry::require_checkpoint("runs/mine"), plugin->state(boosted), plugin->mesh());
-  auto epoch = gantry::read_checkpoint_info("runs/mine/step-000012").user["epoch"];
+  const std::string folder = gantry::require_checkpoint("runs/mine");
+  auto info = gantry::read_checkpoint_info(folder);
+  gantry::require_same_model(info, config);
+  gantry::load_checkpoint(folder, plugin->state(boosted), plugin->mesh());
+  boosted.loader->seek(info.progress["data"]["samples"]);
+  auto epoch = info.user["epoch"];
   static_cast<void>(epoch);
 }
 

@@ -22,8 +22,28 @@ constexpr int kSteps = 6, kEvery = 2;
 
 SmallRunOptions two_by_two() { return {.layout = {.pipeline = 2, .tensor = 2}, .optimizer = "sgd", .layers = 2}; }
 
+// The steps that jobs have committed in a directory, noted beside it the moment a checkpoint has its name, so that no
+// kill can take the note back.
+std::string notes_of(const std::string& directory) { return directory + ".committed"; }
+
+void note_commits(FaultyFiles& files, const std::string& directory) {
+  files.renamed = [directory](const std::string& to) {
+    const fs::path place(to);
+    if (const auto step = step_of_folder_name(place.filename()); step && place.parent_path() == directory)
+      std::ofstream(notes_of(directory), std::ios::app) << *step << std::endl;
+  };
+}
+
+std::int64_t last_commit(const std::string& directory) {
+  std::ifstream notes(notes_of(directory));
+  std::int64_t last = kEvery;  // what copy_of_base() has
+  for (std::int64_t step = 0; notes >> step;) last = step;
+  return last;
+}
+
 // Resumes from the newest checkpoint in `directory`, trains to `last`, saving every kEvery steps. The exit code.
-int run_job(const std::string& directory, int last, FaultyFiles& files, bool async) {
+// `resumed` becomes the step that it went on from.
+int run_job(const std::string& directory, int last, FaultyFiles& files, bool async, std::int64_t& resumed) {
   const Config config = small_config(two_by_two());
   return launch(config, [&](World& world) {
     SmallRun run(world, config);
@@ -33,6 +53,7 @@ int run_job(const std::string& directory, int last, FaultyFiles& files, bool asy
       run.load(*found.folder);
       done = read_checkpoint_info(*found.folder).step;
     }
+    if (world.is_main()) resumed = done;
     for (std::int64_t step = done + 1; step <= last; ++step) {
       run.step(step);
       writer.check();
@@ -51,8 +72,9 @@ struct Job {
 };
 
 struct End {
-  int exit_code;  // 128 + the signal where one ended it
-  int calls;      // that the job made, where it ended by itself
+  int exit_code;             // 128 + the signal where one ended it
+  int calls = 0;             // that the job made, where it ended by itself
+  std::int64_t resumed = 0;  // the step that it went on from, likewise
   std::string err;
 };
 
@@ -67,16 +89,18 @@ End run_child(const Job& job) {
     files.at = job.at;
     files.error = job.error;
     files.from_there_on = job.lasting;
-    const int code = run_job(job.directory, job.last, files, job.async);
-    std::ofstream(calls) << files.calls();
+    note_commits(files, job.directory);
+    std::int64_t resumed = 0;
+    const int code = run_job(job.directory, job.last, files, job.async, resumed);
+    std::ofstream(calls) << files.calls() << ' ' << resumed;
     std::fflush(stderr);
     ::_exit(code);
   }
   int status = 0;
   ::waitpid(child, &status, 0);
-  const std::string made = read_file(calls);
-  return {WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status), made.empty() ? 0 : std::stoi(made),
-          read_file(err)};
+  End end{.exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status), .err = read_file(err)};
+  std::ifstream(calls) >> end.calls >> end.resumed;
+  return end;
 }
 
 std::map<std::string, std::string> contents(const std::string& folder) {
@@ -107,9 +131,14 @@ class Crash : public ::testing::Test {
     return scratch_ / name;
   }
 
+  // No more is lost than the steps since the last commit.
   void expect_resumes_to_the_same_bits(const std::string& directory) {
+    const std::int64_t committed = last_commit(directory);
+    EXPECT_EQ(newest_step(directory), committed);
     const End end = run_child({.directory = directory});
     ASSERT_EQ(end.exit_code, 0) << end.err;
+    EXPECT_EQ(end.resumed, committed);
+    fs::remove(notes_of(directory));
     const auto actual = contents(directory + "/step-000006");
     ASSERT_EQ(actual.size(), expected_.size());
     for (const auto& [name, bytes] : expected_) EXPECT_TRUE(actual.at(name) == bytes) << name << " differs";
@@ -123,19 +152,22 @@ class Crash : public ::testing::Test {
   void kill_at_every(int stride, bool async, int least_points) {
     const End calls = run_child({.directory = copy_of_base("count"), .last = 4, .fault = Fault::kKill, .async = async});
     ASSERT_EQ(calls.exit_code, 0) << calls.err;
-    int points = 0;
+    int points = 0, before = 0, after = 0;  // the commit
     for (int at = 0; at < calls.calls && !HasFailure(); at += stride, ++points) {
       SCOPED_TRACE(fmt::format("killed at call {} of {}", at, calls.calls));
       const std::string directory = copy_of_base(fmt::format("kill{}", at));
       const End killed =
           run_child({.directory = directory, .last = 4, .fault = Fault::kKill, .at = at, .async = async});
       ASSERT_EQ(killed.exit_code, 128 + SIGKILL) << killed.err;
-      EXPECT_GE(newest_step(directory), kEvery);
+      last_commit(directory) == kEvery ? ++before : ++after;
       expect_resumes_to_the_same_bits(directory);
       fs::remove_all(directory);
     }
     EXPECT_GE(points, least_points);
+    EXPECT_GT(before, 0);
+    EXPECT_GT(after, 0);  // while the older one is removed
     fs::remove_all(scratch_ / "count");
+    fs::remove(notes_of(scratch_ / "count"));
   }
 
   ScratchFolder scratch_;
@@ -165,7 +197,6 @@ TEST_F(Crash, AFailingDiskIsSaidInOneLineAndTheLastCheckpointStands) {
         EXPECT_NE(end.err.find(words), std::string::npos) << end.err;
         EXPECT_EQ(end.err.rfind("error: ", 0), 0u) << end.err;
         EXPECT_EQ(std::count(end.err.begin(), end.err.end(), '\n'), 1) << end.err;
-        EXPECT_GE(newest_step(directory), kEvery);
         expect_resumes_to_the_same_bits(directory);
         fs::remove_all(directory);
       }

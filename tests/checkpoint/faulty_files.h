@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <functional>
 #include <limits>
 
 #include "gantry/checkpoint/format/file_system.h"
@@ -17,9 +18,10 @@ class FaultyFiles final : public FileSystem {
   enum class Fault { kNone, kKill, kFail, kShortWrites };
 
   Fault fault = Fault::kNone;
-  int at = -1;                 // the call at which the fault happens, from 0
-  int error = ENOSPC;          // of kFail
-  bool from_there_on = false;  // kFail: every later call too, but those that only clear up
+  int at = -1;                                         // the call at which the fault happens, from 0
+  int error = ENOSPC;                                  // of kFail
+  bool from_there_on = false;                          // kFail: every later call too, but those that only clear up
+  std::function<void(const std::string& to)> renamed;  // called after a rename that succeeded
   std::uint64_t room = std::numeric_limits<std::uint64_t>::max();
 
   int calls() const { return calls_; }
@@ -35,7 +37,10 @@ class FaultyFiles final : public FileSystem {
   int sync(int) override { return hit() ? -1 : 0; }
   int sync_folder(const std::string&) override { return hit() ? -1 : 0; }
   int rename(const std::string& from, const std::string& to) override {
-    return hit() ? -1 : FileSystem::rename(from, to);
+    if (hit()) return -1;
+    const int failed = FileSystem::rename(from, to);
+    if (failed == 0 && renamed) renamed(to);
+    return failed;
   }
   int make_folder(const std::string& path) override { return hit() ? -1 : FileSystem::make_folder(path); }
   int unlink(const std::string& path) override {

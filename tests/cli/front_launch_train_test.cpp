@@ -84,6 +84,14 @@ TEST(LaunchTrain, KilledRanksAndRestartsLeaveNoTraceInTheBits) {
       run_program(fmt::format("{} launch -n 2 --restarts 1 -- {}", gantry_program(), train(scratch, config, "killed")));
   EXPECT_EQ(again.exit_code, 5) << again.err;
   EXPECT_NE(again.err.find("step-000240: is of an earlier run"), std::string::npos) << again.err;
+  // So is what lies beyond the step that a run goes back to, whoever starts `gantry train`.
+  for (const char* wrapper : {"", "env "}) {
+    const Outcome back = run_program(
+        fmt::format("{} launch -n 2 --restarts 1 -- {}{}", gantry_program(), wrapper,
+                    train(scratch, config, "killed", "--set checkpoint.resume=" + (scratch / "killed/c/step-000200"))));
+    EXPECT_EQ(back.exit_code, 5) << back.err;
+    EXPECT_NE(back.err.find("step-000240: is of an earlier run"), std::string::npos) << back.err;
+  }
 }
 
 TEST(LaunchTrain, SignalsEndItWithACheckpoint) {

@@ -1,6 +1,7 @@
 // Runs of `gantry train` that stop, on request or not, and go on: the numbers of a run that nothing disturbed.
 #include <algorithm>
 #include <csignal>
+#include <filesystem>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sstream>
@@ -14,17 +15,19 @@ constexpr int kSteps = 8, kStop = 3;
 
 struct Case {
   const char* name;
+  int ranks;
   const char* sections;
 };
 
 // What a run keeps from step to step differs between them: moments, masters, loss scale, who holds what.
 constexpr Case kCases[] = {
-    {"one rank", "optimizer: {name: adamw, clip_grad_norm: 1.0}"},
-    {"tp 2 pp 2", "parallel: {tensor: 2, pipeline: 2}\nschedule: {microbatches: 2}\nlr_schedule: {name: cosine}"},
-    {"pp 2, 2 chunks", "parallel: {pipeline: 2}\nschedule: {name: interleaved_1f1b, microbatches: 2, chunks: 2}"},
-    {"zero 1", "parallel: {data: 2, zero: 1, tensor: 2}\ncheckpoint: {async: true}"},
-    {"bfloat16", "parallel: {data: 2, zero: 1}\nprecision: bfloat16\noptimizer: {name: sgd, momentum: 0.9}"},
-    {"float16",
+    {"one rank", 1, "optimizer: {name: adamw, clip_grad_norm: 1.0}"},
+    {"tp 2 pp 2", 4, "parallel: {tensor: 2, pipeline: 2}\nschedule: {microbatches: 2}\nlr_schedule: {name: cosine}"},
+    {"pp 2, 2 chunks", 2, "parallel: {pipeline: 2}\nschedule: {name: interleaved_1f1b, microbatches: 2, chunks: 2}"},
+    {"zero 1", 4, "parallel: {data: 2, zero: 1, tensor: 2}\ncheckpoint: {async: true}"},
+    {"zero 2", 4, "parallel: {data: 2, zero: 2, pipeline: 2}\nschedule: {microbatches: 2}\nprecision: bfloat16"},
+    {"bfloat16", 2, "parallel: {data: 2, zero: 1}\nprecision: bfloat16\noptimizer: {name: sgd, momentum: 0.9}"},
+    {"float16", 2,
      "parallel: {pipeline: 2}\nprecision: float16\nloss_scale: {growth_interval: 2}\nlr_schedule: {name: wsd, "
      "decay_steps: 3}"},
 };
@@ -71,22 +74,136 @@ void expect_same_end(const ScratchFolder& scratch, const std::string& a, const s
   }
 }
 
+// A run that resumes after kStop steps ends as one that never stopped. Gives the run that saved.
+Outcome expect_resumes(const ScratchFolder& scratch, const Case& how) {
+  const std::string config = write_config(scratch, how.sections);
+  const Outcome whole = run_program(train_line(scratch, config, "whole"));
+  EXPECT_EQ(whole.exit_code, 0) << whole.err;
+  const Outcome saved =
+      run_program(train_line(scratch, config, "parts", fmt::format("--set checkpoint.every={}", kStop)));
+  EXPECT_EQ(saved.exit_code, 0) << saved.err;
+  run_program("rm -r " + (scratch / "parts/c/step-000006") + " " + (scratch / "parts/c/step-000008"));
+  const Outcome resumed = run_program(train_line(scratch, config, "parts", "--set checkpoint.resume=auto"));
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_NE(resumed.out.find("at step 3"), std::string::npos) << resumed.out;
+  EXPECT_EQ(resumed.err.find("warning"), std::string::npos) << resumed.err;
+  expect_same_end(scratch, "parts", "whole", kSteps, how.ranks);
+  return saved;
+}
+
 TEST(Resume, SameLayoutGoesOnToTheSameBits) {
-  for (const auto& [name, sections] : kCases) {
-    SCOPED_TRACE(name);
+  for (const Case& how : kCases) {
+    SCOPED_TRACE(how.name);
     const ScratchFolder scratch;
-    const std::string config = write_config(scratch, sections);
-    const Outcome whole = run_program(train_line(scratch, config, "whole"));
-    ASSERT_EQ(whole.exit_code, 0) << whole.err;
-    const Outcome saved =
-        run_program(train_line(scratch, config, "parts", fmt::format("--set checkpoint.every={}", kStop)));
-    ASSERT_EQ(saved.exit_code, 0) << saved.err;
-    run_program("rm -r " + (scratch / "parts/c/step-000006") + " " + (scratch / "parts/c/step-000008"));
-    const Outcome resumed = run_program(train_line(scratch, config, "parts", "--set checkpoint.resume=auto"));
-    ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
-    EXPECT_NE(resumed.out.find("at step 3"), std::string::npos) << resumed.out;
-    const bool one = std::string(name) == "one rank";
-    expect_same_end(scratch, "parts", "whole", kSteps, one ? 1 : 2);
+    expect_resumes(scratch, how);
+    EXPECT_FALSE(
+        std::filesystem::exists(scratch / fmt::format("parts/c/step-{:06}/rank-{:05}.safetensors", kSteps, how.ranks)));
+  }
+}
+
+// Adam's bias correction goes by the steps that were taken, dropout and data by all of them.
+TEST(Resume, SkippedStepsDoNotCountForTheOptimizer) {
+  const ScratchFolder scratch;
+  const Outcome saved = expect_resumes(
+      scratch, {"float16 that overflows at first", 2,
+                "parallel: {pipeline: 2}\nprecision: float16\nloss_scale: {initial: 3.2e+7, hysteresis: 1}"});
+  EXPECT_NE(saved.err.find("warning: step 1 is skipped"), std::string::npos) << saved.err;
+  EXPECT_EQ(saved.err.find("warning: step 3 is skipped"), std::string::npos) << saved.err;
+}
+
+// A run of 4 steps that has saved after the second and the fourth.
+std::string write_saved_run(const ScratchFolder& scratch, const std::string& name) {
+  const std::string config = write_config(scratch, "checkpoint: {every: 2}", 16, 4);
+  const Outcome saved = run_program(train_line(scratch, config, name));
+  EXPECT_EQ(saved.exit_code, 0) << saved.err;
+  return config;
+}
+
+TEST(Resume, DamagedOnesArePassedOverAndNamed) {
+  const ScratchFolder scratch;
+  const std::string config = write_saved_run(scratch, "run"), newest = scratch / "run/c/step-000004";
+  const std::string whole = read_file(newest + "/rank-00000.safetensors");
+  run_program("truncate -s 1000 " + newest + "/rank-00000.safetensors; mkdir " + (scratch / "run/c/step-000009"));
+  const Outcome resumed = run_program(train_line(scratch, config, "run", "--set checkpoint.resume=auto"));
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_EQ(resumed.err,
+            fmt::format("warning: passed over {0}/step-000009 has no manifest.json\n"
+                        "warning: passed over {0}/step-000004/rank-00000.safetensors has 1000 bytes instead of {1}\n",
+                        scratch / "run/c", whole.size()));
+  EXPECT_NE(resumed.out.find("step-000002 at step 2"), std::string::npos) << resumed.out;
+  EXPECT_TRUE(read_file(newest + "/rank-00000.safetensors") == whole);
+  // Where none is whole nothing is begun anew in their place.
+  run_program("rm " + (scratch / "run/c") + "/step-00000[24]/manifest.json");
+  const Outcome none = run_program(train_line(scratch, config, "run", "--set checkpoint.resume=auto"));
+  EXPECT_EQ(none.exit_code, 5) << none.err;
+  EXPECT_NE(none.err.find("has no complete checkpoint"), std::string::npos) << none.err;
+}
+
+TEST(Resume, AnotherModelOfTheSameShapesIsRefused) {
+  const ScratchFolder scratch;
+  const std::string config = write_saved_run(scratch, "run");
+  const auto resume = [&](const std::string& sets) {
+    return run_program(train_line(scratch, config, "run", "--set checkpoint.resume=auto --set train.steps=5 " + sets));
+  };
+  const Outcome other = resume("--set model.config.n_head=4");
+  EXPECT_EQ(other.exit_code, 5) << other.err;
+  EXPECT_EQ(other.err, fmt::format("error: {}: is of a model with n_head 2; expected n_head 4, this run's; a resumed "
+                                   "run may change anything but the model\n",
+                                   scratch / "run/c/step-000004"));
+  const Outcome family = resume(
+      "--set model.policy=bert --set model.config.hidden_size=16 --set model.config.num_attention_heads=2 --set "
+      "model.config.num_hidden_layers=1 --set model.config.intermediate_size=16");
+  EXPECT_EQ(family.exit_code, 5) << family.err;
+  EXPECT_NE(family.err.find("is of a model of the policy 'gpt2'; expected 'bert', this run's"), std::string::npos)
+      << family.err;
+  // What it computes is the same: another dropout, a default that is spelt out.
+  const Outcome same = resume("--set model.config.resid_pdrop=0.2 --set model.config.layer_norm_epsilon=1.0e-5");
+  EXPECT_EQ(same.exit_code, 0) << same.err;
+}
+
+TEST(Resume, AnotherSeedIsWarnedOf) {
+  const ScratchFolder scratch;
+  const std::string config = write_saved_run(scratch, "run");
+  const Outcome other = run_program(train_line(scratch, config, "run",
+                                               "--set checkpoint.resume=auto --set train.steps=5 --set "
+                                               "train.seed=7"));
+  EXPECT_EQ(other.exit_code, 0) << other.err;
+  EXPECT_EQ(other.err,
+            "warning: the checkpoint was made with train.seed 1, this run has 7: the order of the data and dropout are "
+            "others from here on\n");
+}
+
+// Of a run that is told to begin before what its folder has.
+TEST(Resume, AnEarlierRunsCheckpointsAreNotTakenByARestart) {
+  const ScratchFolder scratch;
+  const std::string config = write_saved_run(scratch, "run"), folder = scratch / "run/c";
+  run_program("cp -r " + folder + " " + (scratch / "kept"));
+  const auto train = [&](const std::string& restarts, const std::string& resume) {
+    run_program(fmt::format("rm -r {0}; cp -r {1} {0}", folder, scratch / "kept"));
+    return run_program(restarts +
+                       train_line(scratch, config, "run",
+                                  "--set checkpoint.every=0 --set train.steps=5 --set checkpoint.resume=" + resume));
+  };
+  for (const std::string& resume : {std::string("none"), folder + "/step-000002", scratch / "kept/step-000004"}) {
+    SCOPED_TRACE(resume);
+    const Outcome refused = train("GANTRY_RESTART=0 GANTRY_RESTARTS=3 ", resume);
+    EXPECT_EQ(refused.exit_code, 5) << refused.err;
+    EXPECT_NE(refused.err.find("checkpoint.path: " + folder +
+                               "/step-000004: is of an earlier run; a restart would take it for its own"),
+              std::string::npos)
+        << refused.err;
+    EXPECT_EQ(std::count(refused.err.begin(), refused.err.end(), '\n'), 1) << refused.err;
+    EXPECT_EQ(lines_of(scratch, "run"), 4);
+  }
+  const Outcome warned = train("", folder + "/step-000002");
+  EXPECT_EQ(warned.exit_code, 0) << warned.err;
+  EXPECT_EQ(warned.err, "warning: " + folder + "/step-000004 is of an earlier run; resume: auto would take it until " +
+                            "this run saves a later step\n");
+  // Nothing of another run's lies there, or it is what is asked for.
+  for (const std::string& resume : {std::string("auto"), folder, folder + "/step-000004/"}) {
+    const Outcome taken = train("GANTRY_RESTARTS=3 ", resume);
+    EXPECT_EQ(taken.exit_code, 0) << taken.err;
+    EXPECT_EQ(taken.err, "");
   }
 }
 

@@ -10,9 +10,10 @@ std::int64_t resume(const gantry::Config& config, gantry::HybridParallelPlugin& 
   if (config.checkpoint.resume == "none") return 0;
   const auto found = gantry::find_newest_checkpoint(config.checkpoint.path);
   if (!found.folder) return 0;
-  const auto info = gantry::read_checkpoint_info(*found.folder);
+  auto info = gantry::read_checkpoint_info(*found.folder);
+  gantry::require_same_model(info, config);
   gantry::load_checkpoint(*found.folder, plugin.state(boosted), plugin.mesh());
-  boosted.loader->seek(info.step * config.data.batch_size);
+  if (info.progress.contains("data")) boosted.loader->seek(info.progress["data"]["samples"]);
   return info.step;
 }
 
@@ -21,7 +22,8 @@ void save(const gantry::Config& config, gantry::HybridParallelPlugin& plugin, ga
                            .step = boosted.optimizer->steps(),
                            .config_text = config.to_yaml(),
                            .model_config = nlohmann::json::parse(config.model.config_json),
-                           .policy = config.model.policy},
+                           .policy = config.model.policy,
+                           .progress = {{"data", {{"samples", boosted.loader->position()}}}}},
                           plugin.state(boosted), plugin.mesh());
 }
 

@@ -1,0 +1,46 @@
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "gantry/booster/recipe.h"
+#include "gantry/core/error.h"
+#include "gantry/models/model_family.h"
+
+namespace gantry {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kRemedy = "a resumed run may change anything but the model";
+
+json stored_keys(const CheckpointInfo& info, const models::ModelFamily& family) try {
+  return models::deciding_keys(family, info.model_config);
+} catch (const Error& error) {
+  throw CheckpointError({info.path, std::string("its model's keys: ") + error.what(), "those of this model", kRemedy});
+}
+
+}  // namespace
+
+void require_same_model(const CheckpointInfo& info, const Config& config) {
+  if (info.policy.empty()) return;
+  if (info.policy != config.model.policy)
+    throw CheckpointError({info.path, fmt::format("is of a model of the policy '{}'", info.policy),
+                           fmt::format("'{}', this run's", config.model.policy), kRemedy});
+  // A program of one's own may save without keys; `gantry train` without them means the family's defaults.
+  if (info.model_config.empty() && info.config_text.empty()) return;
+  const auto& family = models::families().at(config.model.policy);
+  const std::string text = config.model.config_json;
+  const json stored = stored_keys(info, family),
+             mine = models::deciding_keys(family, json::parse(text.empty() ? "{}" : text));
+  std::set<std::string> names;
+  for (const json* keys : {&stored, &mine})
+    for (const auto& [name, value] : keys->items()) names.insert(name);
+  for (const auto& name : names) {
+    const json theirs = stored.value(name, json(nullptr)), ours = mine.value(name, json(nullptr));
+    if (theirs != ours)
+      throw CheckpointError({info.path, fmt::format("is of a model with {} {}", name, theirs.dump()),
+                             fmt::format("{} {}, this run's", name, ours.dump()), kRemedy});
+  }
+}
+
+}  // namespace gantry

@@ -1,0 +1,43 @@
+#include "gantry/checkpoint/format/foreign.h"
+
+#include <filesystem>
+
+#include "gantry/checkpoint/format/find.h"
+#include "gantry/checkpoint/format/manifest.h"
+#include "gantry/core/error.h"
+
+namespace gantry {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool lies_in(const std::string& folder, const std::string& directory) {
+  std::error_code failure;
+  const fs::path parent = fs::canonical(folder, failure).parent_path();
+  return !failure && parent == fs::canonical(directory, failure) && !failure;
+}
+
+}  // namespace
+
+std::optional<std::string> find_foreign_checkpoint(const std::string& directory, const std::string& resume) {
+  if (directory.empty() || resume == "auto") return std::nullopt;
+  const auto newest = find_newest_checkpoint(directory).folder;
+  if (!newest || resume == "none") return newest;
+  const std::string begin = require_checkpoint(resume);
+  if (!lies_in(begin, directory) || read_manifest(*newest).step > read_manifest(begin).step) return newest;
+  return std::nullopt;
+}
+
+void refuse_foreign_checkpoint(const std::string& directory, const std::string& resume) {
+  const auto foreign = find_foreign_checkpoint(directory, resume);
+  if (!foreign) return;
+  const std::string where = "checkpoint.path: " + *foreign,
+                    what = "is of an earlier run; a restart would take it for its own";
+  if (resume == "none")
+    throw CheckpointError(
+        {where, what, "a folder without checkpoints, or checkpoint.resume: auto", "move it away, or resume from it"});
+  throw CheckpointError({where, what, "no newer one there than " + resume + ", from which this run begins",
+                         "move it away, set another checkpoint.path, or resume from it"});
+}
+
+}  // namespace gantry
