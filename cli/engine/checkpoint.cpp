@@ -22,22 +22,34 @@ namespace {
 
 using nlohmann::json;
 
-// Shows how much is written; ranks that are threads write at the same time.
-class ShownFiles final : public FileSystem {
+// A bar of what ranks that are threads do at the same time.
+class SharedBar {
  public:
-  explicit ShownFiles(std::uint64_t all) : all_(all) {}
-  ssize_t write(int file, const void* data, std::size_t bytes) override {
-    const ssize_t written = FileSystem::write(file, data, bytes);
+  SharedBar(const char* label, std::uint64_t all) : bar_(label), all_(all) {}
+  void add(std::uint64_t bytes) {
     const std::lock_guard lock(mutex_);
-    if (written > 0) done_ += static_cast<std::uint64_t>(written);
-    bar_.show(std::min(done_, all_), all_);
-    return written;
+    done_ = std::min(done_ + bytes, all_);
+    bar_.show(done_, all_);
   }
 
  private:
   std::mutex mutex_;
-  ProgressBar bar_{"writing"};
+  ProgressBar bar_;
   std::uint64_t all_, done_ = 0;
+};
+
+// Shows how much is written.
+class ShownFiles final : public FileSystem {
+ public:
+  explicit ShownFiles(std::uint64_t all) : bar_("writing", all) {}
+  ssize_t write(int file, const void* data, std::size_t bytes) override {
+    const ssize_t written = FileSystem::write(file, data, bytes);
+    if (written > 0) bar_.add(static_cast<std::uint64_t>(written));
+    return written;
+  }
+
+ private:
+  SharedBar bar_;
 };
 
 std::uint64_t bytes_in(const TensorCatalog& catalog) {
@@ -84,7 +96,7 @@ void refuse_losses(const std::set<std::string>& stored, StateSource& state, cons
 }
 
 void reshard_rank(World& world, const Config& config, const Manifest& manifest, const std::string& folder,
-                  const CheckpointReshardArguments& arguments, FileSystem& files) {
+                  const CheckpointReshardArguments& arguments, SharedBar& reading, FileSystem& files) {
   auto* plugin = new HybridParallelPlugin(world, config);
   Booster booster{std::unique_ptr<Plugin>(plugin)};
   const auto kinds = kinds_of(manifest);
@@ -93,7 +105,7 @@ void reshard_rank(World& world, const Config& config, const Manifest& manifest, 
   auto boosted = booster.boost(model, optimizer);
   StateSource& state = plugin->state(boosted);
   if (optimizer && !plugin->stages().stages().empty()) refuse_losses(kinds, state, folder);
-  load_checkpoint(folder, state, plugin->mesh());
+  load_checkpoint(folder, state, plugin->mesh(), [&](std::uint64_t bytes) { reading.add(bytes); });
   const std::string made = save_once({.directory = arguments.output,
                                       .step = manifest.step,
                                       .config_text = config.to_yaml(),
@@ -166,8 +178,10 @@ int run_checkpoint_reshard(const CheckpointReshardArguments& arguments) {
   // The model is the checkpoint's own, wherever its first weights came from.
   config.model = {.policy = manifest.policy, .path = "", .config_json = manifest.model_config.dump()};
   config = resolve_model(std::move(config));
+  SharedBar reading("reading", bytes_in(catalog));
   ShownFiles files(bytes_in(catalog));
-  return launch(config, [&](World& world) { reshard_rank(world, config, manifest, folder, arguments, files); });
+  return launch(config,
+                [&](World& world) { reshard_rank(world, config, manifest, folder, arguments, reading, files); });
 }
 
 }  // namespace gantry::cli
