@@ -20,7 +20,7 @@ void expect_bars(const std::string& arguments, const std::vector<std::string>& l
   EXPECT_EQ(terminal.finish(), 0) << terminal.printed();
   const auto lines = lines_drawn(terminal.printed());
   for (const auto& label : labels) {
-    const std::regex bar(label + R"( \[=* *\] +[0-9]+% of [0-9.]+ k?B)");
+    const std::regex bar(label + R"( \[=* *\] +[0-9]+% of [0-9.]+ [kM]?B)");
     const bool shown =
         std::any_of(lines.begin(), lines.end(), [&](const std::string& line) { return std::regex_match(line, bar); });
     EXPECT_TRUE(shown) << label << ": " << terminal.printed();
