@@ -6,6 +6,8 @@
 // has the format.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -48,8 +50,10 @@ CheckpointInfo read_checkpoint_info(const std::string& folder);  // CheckpointEr
 // Writes every entry of the state from the checkpoint, whatever layout wrote it, and checks every file's hash (the
 // ranks share that). CheckpointError, before anything is written, for a missing or unexpected tensor or another shape;
 // for damage too, and then the state is not to be used. A checkpoint of step 0 without an optimizer's state (an
-// imported model) leaves the optimizer's as it is. Each rank reads what it needs. Collective over the world.
-void load_checkpoint(const std::string& folder, StateSource& state, const ProcessGroupMesh& mesh);
+// imported model) leaves the optimizer's as it is. Each rank reads what it needs, and calls `checked` with the bytes of
+// each piece of its share. Collective over the world.
+void load_checkpoint(const std::string& folder, StateSource& state, const ProcessGroupMesh& mesh,
+                     const std::function<void(std::uint64_t)>& checked = {});
 
 // Whole tensors of one kind ("model"), by global name. CheckpointError naming the kinds there are if it has none of it.
 TensorDict read_checkpoint_tensors(const std::string& folder, const std::string& kind);

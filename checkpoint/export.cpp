@@ -84,6 +84,23 @@ void write_shards(const std::string& directory, const std::vector<Shard>& shards
   write_text_durably(directory + "/" + kModelIndex, index.dump(2) + "\n");
 }
 
+// Checks every file, and gives the options for writing what follows: progress is that of reading and writing together.
+ExportOptions check_hashes(const std::string& folder, const Manifest& manifest,
+                           const std::vector<ExportTensor>& tensors, ExportOptions options) {
+  std::uint64_t all = 0, done = 0;
+  for (const auto& [name, file] : manifest.files) all += file.size;
+  for (const auto& tensor : tensors) all += bytes_of(tensor, options);
+  const auto progress = options.progress;
+  for (const auto& [name, file] : manifest.files)
+    check_file_hash(folder, name, file, [&](std::uint64_t bytes) {
+      done += bytes;
+      if (progress) progress(done, all);
+    });
+  if (progress)
+    options.progress = [progress, done, all](std::uint64_t written, std::uint64_t) { progress(done + written, all); };
+  return options;
+}
+
 }  // namespace
 
 void save_hugging_face(const std::string& directory, const json& config, const std::vector<ExportTensor>& tensors,
@@ -95,7 +112,7 @@ void save_hugging_face(const std::string& directory, const json& config, const s
   refuse_other_form(directory, shards.size() > 1);
   write_shards(directory, shards, options);
   json whole = config;
-  if (!tensors.empty()) whole["torch_dtype"] = dtype_name(type_of(tensors.front(), options));
+  if (!tensors.empty()) set_weight_type(whole, dtype_name(type_of(tensors.front(), options)));
   write_text_durably(directory + "/config.json", whole.dump(2) + "\n");
 }
 
@@ -119,7 +136,6 @@ std::vector<ExportTensor> hugging_face_tensors(const std::vector<models::TensorN
 
 void export_checkpoint(const std::string& folder, const std::string& directory, const ExportOptions& options) {
   const Manifest manifest = read_manifest(folder);
-  for (const auto& [name, file] : manifest.files) check_file_hash(folder, name, file);
   const auto& family = models::families().at(manifest.policy);
   CheckpointFiles files(folder, &manifest);
   const auto find = [&](const std::string& name) -> const ManifestTensor& {
@@ -129,7 +145,8 @@ void export_checkpoint(const std::string& folder, const std::string& directory, 
     return found->second;
   };
   const auto tensors = hugging_face_tensors(family.tensor_names(manifest.model_config), files, find);
-  save_hugging_face(directory, family.hugging_face_config(manifest.model_config), tensors, options);
+  const ExportOptions rest = check_hashes(folder, manifest, tensors, options);
+  save_hugging_face(directory, family.hugging_face_config(manifest.model_config), tensors, rest);
 }
 
 }  // namespace gantry

@@ -30,9 +30,11 @@ bool lies_as_needed(const ManifestSlice& slice, const Need& need) {
          stored_type_of(need.target.scalar_type()).name == need.tensor->type->name;
 }
 
+using Checked = std::function<void(std::uint64_t)>;  // called with bytes
+
 // Hashes the file, and fills on the way what lies in it as this rank needs it.
-void check_file(const std::string& folder, const std::string& name, const Manifest& manifest,
-                std::vector<Need>& needs) {
+void check_file(const std::string& folder, const std::string& name, const Manifest& manifest, std::vector<Need>& needs,
+                const Checked& checked) {
   std::vector<WantedBytes> wanted;
   try {
     const StoredFile file(folder + "/" + name);
@@ -49,15 +51,15 @@ void check_file(const std::string& folder, const std::string& name, const Manife
     check_file_hash(folder, name, manifest.files.at(name));  // says it in the words of all damage
     throw CheckpointError(error.what());
   }
-  read_checked(folder, name, manifest.files.at(name), std::move(wanted));
+  read_checked(folder, name, manifest.files.at(name), std::move(wanted), checked);
 }
 
 // Each rank checks its share of the files, the one that it would write itself first, before any rank goes on.
 void check_files(const std::string& folder, const Manifest& manifest, std::vector<Need>& needs,
-                 const ProcessGroupMesh& mesh) {
+                 const ProcessGroupMesh& mesh, const Checked& checked) {
   int index = 0;
   for (const auto& [name, file] : manifest.files)
-    if (index++ % mesh.mesh().size() == mesh.rank()) check_file(folder, name, manifest, needs);
+    if (index++ % mesh.mesh().size() == mesh.rank()) check_file(folder, name, manifest, needs, checked);
   mesh.world_group().barrier().wait();
 }
 
@@ -125,7 +127,8 @@ CheckpointInfo read_checkpoint_info(const std::string& folder) {
           manifest.user};
 }
 
-void load_checkpoint(const std::string& folder, StateSource& state, const ProcessGroupMesh& mesh) {
+void load_checkpoint(const std::string& folder, StateSource& state, const ProcessGroupMesh& mesh,
+                     const Checked& checked) {
   const Manifest manifest = read_manifest(folder);
   std::vector<StateEntry> entries = state.state_entries();
   const auto kinds = kinds_of(manifest);
@@ -139,7 +142,7 @@ void load_checkpoint(const std::string& folder, StateSource& state, const Proces
   for (const auto& entry : entries)
     needs.push_back({&find_tensor(manifest, entry, folder), part_held(entry.held.placement, coordinates),
                      entry.held.tensor.detach()});
-  check_files(folder, manifest, needs, mesh);
+  check_files(folder, manifest, needs, mesh, checked);
   CheckpointFiles files(folder, &manifest);
   for (const Need& need : needs)
     if (!need.is_filled) files.read_into(*need.tensor, need.target, need.part.dim, need.part.ranges);

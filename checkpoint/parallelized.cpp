@@ -121,7 +121,7 @@ void save_parallelized(const std::string& directory, const json& config, const s
       remove_tree(parts, system_files());
     } else {
       json named = full;
-      if (!held.empty()) named["torch_dtype"] = dtype_name(held.front().tensor.scalar_type());
+      if (!held.empty()) set_weight_type(named, dtype_name(held.front().tensor.scalar_type()));
       write_text_durably(directory + "/config.json", named.dump(2) + "\n");
     }
   }

@@ -108,10 +108,11 @@ void CheckpointWriter::save(const SaveRequest& request, StateSource& state) {
   const double bytes = all_reduce_number(mesh_.world_group(), static_cast<double>(job->snapshot.bytes));
   if (folder_) folder_->begin(request.step, static_cast<std::uint64_t>(bytes));
   mesh_.world_group().barrier().wait();
-  job_ = job;
   if (options_.async) {
     thread_ = std::thread([this, job] { start(job); });
+    job_ = job;
   } else {
+    job_ = job;
     start(job);
     finish();
   }
@@ -142,13 +143,18 @@ void CheckpointWriter::start(const std::shared_ptr<Job>& job) {
 void CheckpointWriter::finish() {
   if (!job_) return;
   const auto job = std::exchange(job_, nullptr);
-  job->written.get();
+  try {
+    job->written.get();
+  } catch (...) {
+    if (thread_.joinable()) thread_.join();  // it is at its end, and the next save starts another
+    throw;
+  }
   mesh_.world_group().barrier().wait();  // a rank that failed ends the others here
   if (folder_ && !options_.async) {
     job->folder = folder_->commit(job->header, mesh_.mesh().size(), job->keep);
   } else if (options_.async) {
+    thread_.join();
     job->committed.get();
-    if (thread_.joinable()) thread_.join();
   }
   mesh_.world_group().barrier().wait();
   last_ = directory_ + "/" + step_folder_name(job->header.step);

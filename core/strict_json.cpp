@@ -73,6 +73,8 @@ bool is_plain_file_name(std::string_view name) {
 }
 
 std::string likeness(std::string_view start) {
+  // The length of a safetensors header may begin as a pickle does.
+  if (start.size() > 8 && start.substr(4, 4) == std::string_view("\0\0\0\0", 4) && start[8] == '{') return "";
   const auto first = std::find_if(start.begin(), start.end(), [](unsigned char c) { return c > ' '; });
   std::string shown(first, std::min(first + 16, start.end()));
   std::transform(shown.begin(), shown.end(), shown.begin(),

@@ -8,13 +8,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "gantry/checkpoint/format/damage.h"
 #include "gantry/checkpoint/format/files.h"
 #include "gantry/core/error.h"
 
 namespace gantry {
 namespace {
 
-constexpr const char* kDamaged = "the checkpoint is damaged; use another";
 constexpr std::uint64_t kPiece = std::uint64_t{1} << 20;    // hashed while it is in the cache
 constexpr std::uint64_t kWindow = std::uint64_t{16} << 20;  // asked for at once; the kernel's own windows are too small
 constexpr std::uint64_t kAhead = std::uint64_t{2} * kWindow;  // asked for before it is taken
@@ -57,23 +57,29 @@ class Reader {
 }  // namespace
 
 void read_checked(const std::string& folder, const std::string& name, const ManifestFile& expected,
-                  std::vector<WantedBytes> wanted) {
+                  std::vector<WantedBytes> wanted, const std::function<void(std::uint64_t)>& taken) {
   const std::string path = folder + "/" + name;
   Reader reader(path);
   if (const auto size = reader.size(); size != expected.size)
-    throw CheckpointError({path, fmt::format("has {} bytes", size), fmt::format("{}", expected.size), kDamaged});
+    throw CheckpointError(
+        {path, fmt::format("has {} bytes", size), fmt::format("{}", expected.size), damage_remedy(path)});
   std::sort(wanted.begin(), wanted.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
   wanted.push_back({expected.size, 0, nullptr});
   std::vector<unsigned char> passed_over(std::min(kPiece, expected.size));
+  const auto take = [&](unsigned char* target, std::uint64_t bytes) {
+    reader.take(target, bytes);
+    if (taken) taken(bytes);
+    return bytes;
+  };
   std::uint64_t at = 0;
   for (const auto& part : wanted) {
-    for (std::uint64_t piece; at < part.begin; at += piece)
-      reader.take(passed_over.data(), piece = std::min(kPiece, part.begin - at));
-    for (std::uint64_t done = 0, piece; done < part.bytes; done += piece, at += piece)
-      reader.take(part.target + done, piece = std::min(kPiece, part.bytes - done));
+    while (at < part.begin) at += take(passed_over.data(), std::min(kPiece, part.begin - at));
+    for (std::uint64_t done = 0; done < part.bytes;)
+      done += take(part.target + done, std::min(kPiece, part.bytes - done));
+    at += part.bytes;
   }
   if (reader.digits() != expected.hash)
-    throw CheckpointError({path, "has the hash " + reader.digits(), expected.hash, kDamaged});
+    throw CheckpointError({path, "has the hash " + reader.digits(), expected.hash, damage_remedy(path)});
 }
 
 }  // namespace gantry

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -16,8 +17,8 @@ struct WantedBytes {
 };
 
 // CheckpointError where the file's size or hash is not what the manifest states: what is in the targets is then not to
-// be used. `wanted` does not overlap.
+// to be used. `wanted` does not overlap. `taken` is called with the bytes of each piece.
 void read_checked(const std::string& folder, const std::string& name, const ManifestFile& expected,
-                  std::vector<WantedBytes> wanted);
+                  std::vector<WantedBytes> wanted, const std::function<void(std::uint64_t)>& taken = {});
 
 }  // namespace gantry

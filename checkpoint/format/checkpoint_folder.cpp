@@ -82,8 +82,15 @@ void CheckpointFolder::take_lock() {
   const std::string path = directory_ + "/.lock";
   lock_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (lock_ < 0)
-    throw ResourceError({path, std::strerror(errno), "a folder that can be written", "choose another checkpoint.path"});
+    throw ResourceError({path, std::string("can't be written: ") + std::strerror(errno), "a folder that can be written",
+                         "choose another checkpoint.path"});
   if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+    const int error = errno;
+    if (error != EWOULDBLOCK) {
+      ::close(std::exchange(lock_, -1));
+      throw ResourceError({path, std::string("can't be locked: ") + std::strerror(error), "a file system with locks",
+                           "choose another checkpoint.path"});
+    }
     char owner[512] = "";
     const ssize_t bytes = ::pread(lock_, owner, sizeof(owner) - 1, 0);
     ::close(std::exchange(lock_, -1));

@@ -36,13 +36,18 @@ std::vector<std::int64_t> index_of(std::uint64_t flat, const std::vector<std::in
   return index;
 }
 
-double difference_of(double a, double b) {
+template <class Number>
+double difference_of(Number a, Number b) {
   if (a == b || (std::isnan(a) && std::isnan(b))) return 0;
-  const double difference = std::abs(a - b);
+  const auto difference = static_cast<double>(std::abs(a - b));
   return std::isnan(difference) ? std::numeric_limits<double>::infinity() : difference;
 }
 
+// Whole numbers that double does not hold.
+bool is_wide_integer(const StoredType& type) { return type.name == "I64" || type.name == "U64"; }
+
 // Block by block: numbers take more room than what is stored.
+template <class Number>
 void compare_values(const ManifestTensor& a, const std::vector<unsigned char>& a_bytes, const ManifestTensor& b,
                     const std::vector<unsigned char>& b_bytes, TensorDifference& result) {
   double scale = 0;
@@ -51,14 +56,14 @@ void compare_values(const ManifestTensor& a, const std::vector<unsigned char>& a
                       b_size = static_cast<std::uint64_t>(b.type->bits) / 8;
   for (std::uint64_t begin = 0; begin < result.elements; begin += kBlock) {
     const std::uint64_t count = std::min(kBlock, result.elements - begin);
-    const auto x = stored_values(*a.type, std::span(a_bytes).subspan(begin * a_size, count * a_size));
-    const auto y = stored_values(*b.type, std::span(b_bytes).subspan(begin * b_size, count * b_size));
+    const auto x = stored_values<Number>(*a.type, std::span(a_bytes).subspan(begin * a_size, count * a_size));
+    const auto y = stored_values<Number>(*b.type, std::span(b_bytes).subspan(begin * b_size, count * b_size));
     if (!x || !y) {
       result.fault = fmt::format("is {} and {}, which are not compared by value", a.type->readable, b.type->readable);
       return;
     }
     for (std::uint64_t i = 0; i < count; ++i) {
-      if (std::isfinite((*x)[i])) scale = std::max(scale, std::abs((*x)[i]));
+      if (std::isfinite((*x)[i])) scale = std::max(scale, static_cast<double>(std::abs((*x)[i])));
       const double difference = difference_of((*x)[i], (*y)[i]);
       if (difference == 0) continue;
       ++result.different;
@@ -80,7 +85,10 @@ TensorDifference compare_one(TensorCatalog& a, const std::string& a_key, TensorC
   result.elements = x.bytes() * 8 / static_cast<std::uint64_t>(x.type->bits);
   const auto x_bytes = a.read(a_key), y_bytes = b.read(b_key);
   if (x.type == y.type && x_bytes == y_bytes) return result;
-  compare_values(x, x_bytes, y, y_bytes, result);
+  if (is_wide_integer(*x.type) || is_wide_integer(*y.type))
+    compare_values<long double>(x, x_bytes, y, y_bytes, result);
+  else
+    compare_values<double>(x, x_bytes, y, y_bytes, result);
   return result;
 }
 

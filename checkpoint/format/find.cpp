@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fmt/format.h>
 
+#include "gantry/checkpoint/format/damage.h"
 #include "gantry/checkpoint/format/manifest.h"
 #include "gantry/core/error.h"
 
@@ -54,7 +55,9 @@ std::string completeness_fault(const std::string& folder) {
       const std::string path = folder + "/" + name;
       const auto size = fs::file_size(path, failure);
       if (failure) return path + " is missing";
-      if (size != file.size) return fmt::format("{} has {} bytes instead of {}", path, size, file.size);
+      if (size == file.size) continue;
+      const std::string like = file_likeness(path);
+      return fmt::format("{} has {} bytes instead of {}{}{}", path, size, file.size, like.empty() ? "" : "; ", like);
     }
   } catch (const CheckpointError& error) {
     return error.what();

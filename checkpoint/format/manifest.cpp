@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 
+#include "gantry/checkpoint/format/damage.h"
 #include "gantry/checkpoint/format/files.h"
 #include "gantry/core/error.h"
 #include "gantry/core/strict_json.h"
@@ -12,7 +13,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kDamaged = "the checkpoint is damaged; use another";
 constexpr std::string_view kHashKey = "{\"hash\": \"";
 constexpr std::size_t kHashDigits = 32;
 constexpr std::uint64_t kMostManifestBytes = std::uint64_t{1} << 30;

@@ -60,6 +60,11 @@ ModelFiles parse_model_index(std::string_view text, const std::string& path) {
   return files;
 }
 
+void set_weight_type(json& config, const std::string& type) {
+  config["torch_dtype"] = type;
+  config.erase("dtype");  // what newer versions write, and prefer where it says another type
+}
+
 json read_json_object(const std::string& path) { return parse_json_object(read_text(path, kMostJsonBytes), path); }
 
 ModelFiles find_model_files(const std::string& directory) {

@@ -15,6 +15,9 @@ inline constexpr const char* kModelIndex = "model.safetensors.index.json";
 // A file that is one JSON object. InputError where it is missing or is not, with what it looks like.
 nlohmann::json read_json_object(const std::string& path);
 
+// Makes config.json name the weights' type ("bfloat16") under the one key that every version of transformers reads.
+void set_weight_type(nlohmann::json& config, const std::string& type);
+
 struct ModelFiles {
   std::vector<std::string> paths;                   // each file once
   std::map<std::string, std::string> file_of_name;  // as the index says; empty for a single file

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <regex>
 
 #include "gantry/checkpoint/format/stored_file.h"
 #include "gantry/core/error.h"
@@ -16,7 +17,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr const char* kKey = "gantry.parallelized";
-constexpr std::int64_t kMostRanks = 1 << 20;
+constexpr std::int64_t kMostRanks = 1 << 16;  // of both axes together: a file each is looked for
 
 // Of one file: its sizes, its save, and its tensors with one slice each.
 struct RankFile {
@@ -33,6 +34,24 @@ std::string find_part(const std::string& directory, int tensor, int pipeline) {
                                   fmt::format("model_tp={}_pp={}.safetensors", tensor, pipeline)})
     if (fs::exists(directory + "/" + name)) return name;
   return "";
+}
+
+// The file that is there with the lowest ranks, or "". Any one states how many there are.
+std::string first_part(const std::string& directory) {
+  static const std::regex kName("(pytorch_)?model_tp([_=])([0-9]{1,7})_pp\\2([0-9]{1,7})\\.safetensors");
+  std::string first;
+  std::pair<int, int> lowest;  // pipeline, tensor
+  std::error_code failure;
+  for (const auto& entry : fs::directory_iterator(directory, failure)) {
+    std::smatch ranks;
+    const std::string name = entry.path().filename();
+    if (!std::regex_match(name, ranks, kName)) continue;
+    const std::pair place{std::stoi(ranks[4]), std::stoi(ranks[3])};
+    if (!first.empty() && place >= lowest) continue;
+    if (const std::string found = find_part(directory, place.second, place.first); !found.empty())
+      first = found, lowest = place;
+  }
+  return first;
 }
 
 [[noreturn]] void refuse(const std::string& path, const std::string& what, const std::string& remedy = "") {
@@ -54,6 +73,13 @@ int size_in(const json& all, const char* key, const std::string& path) {
   return static_cast<int>(*size);
 }
 
+ParallelizedSizes sizes_in(const json& all, const std::string& path) {
+  const ParallelizedSizes sizes{size_in(all, "tensor", path), size_in(all, "pipeline", path)};
+  if (std::int64_t{sizes.tensor} * sizes.pipeline > kMostRanks)
+    refuse(path, fmt::format("says that there are {} x {} files", sizes.tensor, sizes.pipeline));
+  return sizes;
+}
+
 // What the file holds is what its metadata says.
 void check_stored(const StoredFile& file, const ManifestTensor& tensor) {
   const auto found = file.header().tensors.find(tensor.name);
@@ -65,7 +91,7 @@ void check_stored(const StoredFile& file, const ManifestTensor& tensor) {
 RankFile read_part(const std::string& directory, const std::string& name) {
   const StoredFile file(directory + "/" + name);
   const json all = metadata_in(file);
-  RankFile part{{size_in(all, "tensor", file.path()), size_in(all, "pipeline", file.path())}, "", {}};
+  RankFile part{sizes_in(all, file.path()), "", {}};
   if (!all.contains("save") || !all["save"].is_string()) refuse(file.path(), "does not name its save");
   part.save = all["save"].get<std::string>();
   if (!all.contains("tensors") || !all["tensors"].is_array()) refuse(file.path(), "has no list of tensors");
@@ -115,7 +141,7 @@ std::string parallelized_file_name(int tensor, int pipeline) {
   return fmt::format("model_tp_{}_pp_{}.safetensors", tensor, pipeline);
 }
 
-bool is_parallelized_directory(const std::string& directory) { return !find_part(directory, 0, 0).empty(); }
+bool is_parallelized_directory(const std::string& directory) { return !first_part(directory).empty(); }
 
 std::map<std::string, std::string> parallelized_metadata(const ParallelizedSizes& sizes, const std::string& save,
                                                          const std::vector<ManifestTensor>& tensors) {
@@ -128,7 +154,7 @@ std::map<std::string, std::string> parallelized_metadata(const ParallelizedSizes
 ParallelizedModel read_parallelized(const std::string& directory) {
   if (!fs::is_directory(directory))
     throw InputError({directory, "is no directory", "one that save_parallelized wrote", "check the path"});
-  const std::string first = find_part(directory, 0, 0);
+  const std::string first = first_part(directory);
   if (first.empty())
     throw InputError({directory, "has no " + parallelized_file_name(0, 0),
                       "a file for every tensor- and pipeline-parallel rank", "check the path"});

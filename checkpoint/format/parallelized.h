@@ -16,7 +16,7 @@ struct ParallelizedSizes {
 };
 
 std::string parallelized_file_name(int tensor, int pipeline);
-bool is_parallelized_directory(const std::string& directory);
+bool is_parallelized_directory(const std::string& directory);  // has any rank's file
 
 // The metadata of one rank's file. `save` is the same text in all files of one save. Each tensor has one slice: what
 // the rank holds of it.

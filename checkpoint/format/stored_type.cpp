@@ -56,9 +56,9 @@ double decode(std::uint32_t bits, const FloatLayout& layout) {
   return negative ? -value : value;
 }
 
-template <class Element, class Convert>
-std::vector<double> converted(std::span<const unsigned char> bytes, Convert convert) {
-  std::vector<double> values(bytes.size() / sizeof(Element));
+template <class Number, class Element, class Convert>
+std::vector<Number> converted(std::span<const unsigned char> bytes, Convert convert) {
+  std::vector<Number> values(bytes.size() / sizeof(Element));
   for (std::size_t i = 0; i < values.size(); ++i) {
     Element element;
     std::memcpy(&element, bytes.data() + i * sizeof(Element), sizeof(Element));
@@ -67,14 +67,14 @@ std::vector<double> converted(std::span<const unsigned char> bytes, Convert conv
   return values;
 }
 
-template <class Element>
-std::vector<double> plain(std::span<const unsigned char> bytes) {
-  return converted<Element>(bytes, [](Element element) { return static_cast<double>(element); });
+template <class Number, class Element>
+std::vector<Number> plain(std::span<const unsigned char> bytes) {
+  return converted<Number, Element>(bytes, [](Element element) { return static_cast<Number>(element); });
 }
 
-template <class Bits>
-std::vector<double> small_floats(std::span<const unsigned char> bytes, const FloatLayout& layout) {
-  return converted<Bits>(bytes, [&](Bits bits) { return decode(bits, layout); });
+template <class Number, class Bits>
+std::vector<Number> small_floats(std::span<const unsigned char> bytes, const FloatLayout& layout) {
+  return converted<Number, Bits>(bytes, [&](Bits bits) { return static_cast<Number>(decode(bits, layout)); });
 }
 
 }  // namespace
@@ -99,29 +99,33 @@ std::optional<std::uint64_t> stored_bytes(const StoredType& type, std::span<cons
   return bits / 8;
 }
 
-std::optional<std::vector<double>> stored_values(const StoredType& type, std::span<const unsigned char> bytes) {
+template <class Number>
+std::optional<std::vector<Number>> stored_values(const StoredType& type, std::span<const unsigned char> bytes) {
   const std::string_view name = type.name;
-  if (name == "F64") return plain<double>(bytes);
-  if (name == "F32") return plain<float>(bytes);
-  if (name == "F16") return small_floats<std::uint16_t>(bytes, {5, 10, 15});
-  if (name == "BF16") return small_floats<std::uint16_t>(bytes, {8, 7, 127});
-  if (name == "F8_E4M3") return small_floats<std::uint8_t>(bytes, {4, 3, 7, true});
-  if (name == "F8_E5M2") return small_floats<std::uint8_t>(bytes, {5, 2, 15});
-  if (name == "F8_E4M3FNUZ") return small_floats<std::uint8_t>(bytes, {4, 3, 8, true, true});
-  if (name == "F8_E5M2FNUZ") return small_floats<std::uint8_t>(bytes, {5, 2, 16, true, true});
+  if (name == "F64") return plain<Number, double>(bytes);
+  if (name == "F32") return plain<Number, float>(bytes);
+  if (name == "F16") return small_floats<Number, std::uint16_t>(bytes, {5, 10, 15});
+  if (name == "BF16") return small_floats<Number, std::uint16_t>(bytes, {8, 7, 127});
+  if (name == "F8_E4M3") return small_floats<Number, std::uint8_t>(bytes, {4, 3, 7, true});
+  if (name == "F8_E5M2") return small_floats<Number, std::uint8_t>(bytes, {5, 2, 15});
+  if (name == "F8_E4M3FNUZ") return small_floats<Number, std::uint8_t>(bytes, {4, 3, 8, true, true});
+  if (name == "F8_E5M2FNUZ") return small_floats<Number, std::uint8_t>(bytes, {5, 2, 16, true, true});
   if (name == "F8_E8M0")
-    return converted<std::uint8_t>(bytes, [](std::uint8_t exponent) {
+    return converted<Number, std::uint8_t>(bytes, [](std::uint8_t exponent) {
       return exponent == 255 ? std::numeric_limits<double>::quiet_NaN() : std::ldexp(1.0, exponent - 127);
     });
-  if (name == "I64") return plain<std::int64_t>(bytes);
-  if (name == "I32") return plain<std::int32_t>(bytes);
-  if (name == "I16") return plain<std::int16_t>(bytes);
-  if (name == "I8") return plain<std::int8_t>(bytes);
-  if (name == "U64") return plain<std::uint64_t>(bytes);
-  if (name == "U32") return plain<std::uint32_t>(bytes);
-  if (name == "U16") return plain<std::uint16_t>(bytes);
-  if (name == "U8" || name == "BOOL") return plain<std::uint8_t>(bytes);
+  if (name == "I64") return plain<Number, std::int64_t>(bytes);
+  if (name == "I32") return plain<Number, std::int32_t>(bytes);
+  if (name == "I16") return plain<Number, std::int16_t>(bytes);
+  if (name == "I8") return plain<Number, std::int8_t>(bytes);
+  if (name == "U64") return plain<Number, std::uint64_t>(bytes);
+  if (name == "U32") return plain<Number, std::uint32_t>(bytes);
+  if (name == "U16") return plain<Number, std::uint16_t>(bytes);
+  if (name == "U8" || name == "BOOL") return plain<Number, std::uint8_t>(bytes);
   return std::nullopt;
 }
+
+template std::optional<std::vector<double>> stored_values(const StoredType&, std::span<const unsigned char>);
+template std::optional<std::vector<long double>> stored_values(const StoredType&, std::span<const unsigned char>);
 
 }  // namespace gantry

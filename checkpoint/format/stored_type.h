@@ -23,7 +23,9 @@ const StoredType* find_readable_type(std::string_view readable);
 // The bytes of a tensor; nothing where they overflow, or where the elements do not fill whole bytes.
 std::optional<std::uint64_t> stored_bytes(const StoredType& type, std::span<const std::int64_t> shape);
 
-// Elements as numbers; complex and sub-byte types give nothing. Whole numbers beyond 2^53 lose digits.
-std::optional<std::vector<double>> stored_values(const StoredType& type, std::span<const unsigned char> bytes);
+// Elements as numbers, double or long double; complex and sub-byte types give nothing. As double, whole numbers beyond
+// 2^53 lose digits; as long double none does.
+template <class Number = double>
+std::optional<std::vector<Number>> stored_values(const StoredType& type, std::span<const unsigned char> bytes);
 
 }  // namespace gantry

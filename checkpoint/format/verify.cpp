@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "gantry/checkpoint/format/damage.h"
 #include "gantry/checkpoint/format/files.h"
 #include "gantry/core/error.h"
 #include "gantry/core/mapped_file.h"
@@ -11,7 +12,6 @@
 namespace gantry {
 namespace {
 
-constexpr const char* kDamaged = "the checkpoint is damaged; use another";
 constexpr std::uint64_t kPiece = std::uint64_t{1} << 24;
 
 void verify_file(const std::string& folder, const Manifest& manifest, const std::string& name,
@@ -29,7 +29,7 @@ void check_file_hash(const std::string& folder, const std::string& name, const M
     const MappedFile file(path);
     if (file.size() != expected.size)
       throw CheckpointError(
-          {path, fmt::format("has {} bytes", file.size()), fmt::format("{}", expected.size), kDamaged});
+          {path, fmt::format("has {} bytes", file.size()), fmt::format("{}", expected.size), damage_remedy(path)});
     Hasher hasher;
     for (std::uint64_t at = 0; at < file.size(); at += kPiece) {
       const std::uint64_t bytes = std::min(kPiece, file.size() - at);
@@ -37,7 +37,7 @@ void check_file_hash(const std::string& folder, const std::string& name, const M
       if (hashed) hashed(bytes);
     }
     if (hasher.digits() != expected.hash)
-      throw CheckpointError({path, "has the hash " + hasher.digits(), expected.hash, kDamaged});
+      throw CheckpointError({path, "has the hash " + hasher.digits(), expected.hash, damage_remedy(path)});
   } catch (const InputError& error) {
     throw CheckpointError(std::string(error.what()) + "; " + kDamaged);
   }

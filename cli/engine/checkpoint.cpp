@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <mutex>
+#include <optional>
 #include <set>
 
 #include "gantry/booster/recipe.h"
@@ -22,22 +23,51 @@ namespace {
 
 using nlohmann::json;
 
-// Shows how much is written; ranks that are threads write at the same time.
-class ShownFiles final : public FileSystem {
+// A bar of what ranks that are threads do at the same time.
+class SharedBar {
  public:
-  explicit ShownFiles(std::uint64_t all) : all_(all) {}
-  ssize_t write(int file, const void* data, std::size_t bytes) override {
-    const ssize_t written = FileSystem::write(file, data, bytes);
+  SharedBar(const char* label, std::uint64_t all) : all_(all) { bar_.emplace(label); }
+  void add(std::uint64_t bytes) {
     const std::lock_guard lock(mutex_);
-    if (written > 0) done_ += static_cast<std::uint64_t>(written);
-    bar_.show(std::min(done_, all_), all_);
-    return written;
+    done_ = std::min(done_ + bytes, all_);
+    if (bar_) bar_->show(done_, all_);
+  }
+  void end() {
+    const std::lock_guard lock(mutex_);
+    bar_.reset();
   }
 
  private:
   std::mutex mutex_;
-  ProgressBar bar_{"writing"};
+  std::optional<ProgressBar> bar_;
   std::uint64_t all_, done_ = 0;
+};
+
+// Takes a bar away when a rank is done with it, or fails, before anything is printed.
+class BarEnd {
+ public:
+  explicit BarEnd(SharedBar& bar) : bar_(bar) {}
+  ~BarEnd() { bar_.end(); }
+  BarEnd(const BarEnd&) = delete;
+  BarEnd& operator=(const BarEnd&) = delete;
+
+ private:
+  SharedBar& bar_;
+};
+
+// Shows how much is written.
+class ShownFiles final : public FileSystem {
+ public:
+  explicit ShownFiles(std::uint64_t all) : bar_("writing", all) {}
+  ssize_t write(int file, const void* data, std::size_t bytes) override {
+    const ssize_t written = FileSystem::write(file, data, bytes);
+    if (written > 0) bar_.add(static_cast<std::uint64_t>(written));
+    return written;
+  }
+  SharedBar& bar() { return bar_; }
+
+ private:
+  SharedBar bar_;
 };
 
 std::uint64_t bytes_in(const TensorCatalog& catalog) {
@@ -83,8 +113,10 @@ void refuse_losses(const std::set<std::string>& stored, StateSource& state, cons
                        "the optimizer and precision that made it", "leave out --set optimizer and --set precision"});
 }
 
-void reshard_rank(World& world, const Config& config, const Manifest& manifest, const std::string& folder,
-                  const CheckpointReshardArguments& arguments, FileSystem& files) {
+// Gives the folder that was written.
+std::string reshard_rank(World& world, const Config& config, const Manifest& manifest, const std::string& folder,
+                         const CheckpointReshardArguments& arguments, SharedBar& reading, ShownFiles& files) {
+  const BarEnd reading_end(reading), writing_end(files.bar());
   auto* plugin = new HybridParallelPlugin(world, config);
   Booster booster{std::unique_ptr<Plugin>(plugin)};
   const auto kinds = kinds_of(manifest);
@@ -93,35 +125,35 @@ void reshard_rank(World& world, const Config& config, const Manifest& manifest, 
   auto boosted = booster.boost(model, optimizer);
   StateSource& state = plugin->state(boosted);
   if (optimizer && !plugin->stages().stages().empty()) refuse_losses(kinds, state, folder);
-  load_checkpoint(folder, state, plugin->mesh());
-  const std::string made = save_once({.directory = arguments.output,
-                                      .step = manifest.step,
-                                      .config_text = config.to_yaml(),
-                                      .model_config = manifest.model_config,
-                                      .policy = manifest.policy,
-                                      .threads_per_rank = manifest.threads_per_rank,
-                                      .progress = manifest.progress,
-                                      .user = manifest.user},
-                                     boosted, *plugin, files);
-  if (world.is_main()) report(arguments.json, "resharded", folder, manifest.step, made);
+  load_checkpoint(folder, state, plugin->mesh(), [&](std::uint64_t bytes) { reading.add(bytes); });
+  return save_once({.directory = arguments.output,
+                    .step = manifest.step,
+                    .config_text = config.to_yaml(),
+                    .model_config = manifest.model_config,
+                    .policy = manifest.policy,
+                    .threads_per_rank = manifest.threads_per_rank,
+                    .progress = manifest.progress,
+                    .user = manifest.user},
+                   boosted, *plugin, files);
 }
 
-void import_rank(World& world, const Config& config, const CheckpointImportArguments& arguments, FileSystem& files) {
+std::string import_rank(World& world, const Config& config, const CheckpointImportArguments& arguments,
+                        ShownFiles& files) {
+  const BarEnd end(files.bar());
   auto* plugin = new HybridParallelPlugin(world, config);
   Booster booster{std::unique_ptr<Plugin>(plugin)};
   auto model = build_model(config);
   auto boosted = booster.boost(model);
   const auto fresh = load_weights(config, boosted, plugin->mesh());
-  const std::string made = save_once({.directory = arguments.output,
-                                      .step = 0,
-                                      .config_text = config.to_yaml(),
-                                      .model_config = json::parse(config.model.config_json),
-                                      .policy = config.model.policy,
-                                      .threads_per_rank = at::get_num_threads()},
-                                     boosted, *plugin, files);
-  if (!world.is_main()) return;
-  if (!fresh.empty()) fmt::print(stderr, "warning: new in this model, with first values: {}\n", fmt::join(fresh, ", "));
-  report(arguments.json, "imported", arguments.model, 0, made);
+  if (world.is_main() && !fresh.empty())
+    fmt::print(stderr, "warning: new in this model, with first values: {}\n", fmt::join(fresh, ", "));
+  return save_once({.directory = arguments.output,
+                    .step = 0,
+                    .config_text = config.to_yaml(),
+                    .model_config = json::parse(config.model.config_json),
+                    .policy = config.model.policy,
+                    .threads_per_rank = at::get_num_threads()},
+                   boosted, *plugin, files);
 }
 
 }  // namespace
@@ -154,7 +186,10 @@ int run_checkpoint_import(const CheckpointImportArguments& arguments) {
   load_libraries(config);
   config = resolve_model(std::move(config));
   ShownFiles files(bytes_in(TensorCatalog::open(arguments.model)));
-  return launch(config, [&](World& world) { import_rank(world, config, arguments, files); });
+  return launch(config, [&](World& world) {
+    const std::string made = import_rank(world, config, arguments, files);
+    if (world.is_main()) report(arguments.json, "imported", arguments.model, 0, made);
+  });
 }
 
 int run_checkpoint_reshard(const CheckpointReshardArguments& arguments) {
@@ -166,8 +201,12 @@ int run_checkpoint_reshard(const CheckpointReshardArguments& arguments) {
   // The model is the checkpoint's own, wherever its first weights came from.
   config.model = {.policy = manifest.policy, .path = "", .config_json = manifest.model_config.dump()};
   config = resolve_model(std::move(config));
+  SharedBar reading("reading", bytes_in(catalog));
   ShownFiles files(bytes_in(catalog));
-  return launch(config, [&](World& world) { reshard_rank(world, config, manifest, folder, arguments, files); });
+  return launch(config, [&](World& world) {
+    const std::string made = reshard_rank(world, config, manifest, folder, arguments, reading, files);
+    if (world.is_main()) report(arguments.json, "resharded", folder, manifest.step, made);
+  });
 }
 
 }  // namespace gantry::cli

@@ -193,6 +193,13 @@ TEST(Acceptance, C12ANewModelLoadsWhatWasSavedAndSaysWhatIsMissing) {
   fs::remove(scratch / "p/model_tp_0_pp_1.safetensors");
   EXPECT_THAT(fault(), HasSubstr("lacks model_tp_0_pp_1.safetensors; expected all of model_tp_0_pp_0.safetensors, "
                                  "model_tp_1_pp_0.safetensors, model_tp_0_pp_1.safetensors"));
+  fs::remove(scratch / "p/model_tp_0_pp_0.safetensors");  // any one that is there says which belong together
+  EXPECT_THAT(fault(), HasSubstr("lacks model_tp_0_pp_0.safetensors, model_tp_0_pp_1.safetensors; expected all of "
+                                 "model_tp_0_pp_0.safetensors, model_tp_1_pp_0.safetensors, model_tp_0_pp_1"));
+  const Outcome merged =
+      run_program(gantry_program() + " checkpoint export " + (scratch / "p") + " " + (scratch / "merged"));
+  EXPECT_EQ(merged.exit_code, 4) << merged.err;
+  EXPECT_THAT(merged.err, HasSubstr("lacks model_tp_0_pp_0.safetensors"));
   fs::remove_all(scratch / "p");
   scratch.write("p", "");
   EXPECT_THAT(fault(), HasSubstr("is no directory"));

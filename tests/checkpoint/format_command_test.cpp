@@ -1,5 +1,6 @@
 // `gantry checkpoint inspect, verify, diff`, and directories of save_parallelized, without LibTorch.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -10,7 +11,9 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/checkpoint/format/catalog.h"
+#include "gantry/checkpoint/format/checked_read.h"
 #include "gantry/checkpoint/format/difference.h"
+#include "gantry/checkpoint/format/find.h"
 #include "gantry/checkpoint/format/parallelized.h"
 #include "gantry/core/error.h"
 #include "program.h"
@@ -118,6 +121,28 @@ TEST(CheckpointCommand, NotANumberEqualsItselfAlone) {
   EXPECT_TRUE(std::isinf(compare_tensors(a, c)[0].largest));
 }
 
+// Whole numbers that are one double.
+TEST(CheckpointCommand, LargeWholeNumbersAreComparedExactly) {
+  const ScratchFolder scratch;
+  const auto open = [&](const char* name, const char* type, const auto& values) {
+    const std::string header = fmt::format(R"({{"w":{{"dtype":"{}","shape":[2],"data_offsets":[0,16]}}}})", type);
+    const std::string bytes(reinterpret_cast<const char*>(values.data()), 16);
+    return TensorCatalog::open(scratch.write(name, file_with(header, bytes)));
+  };
+  constexpr std::int64_t kEdge = std::int64_t{1} << 53;
+  TensorCatalog a = open("a", "I64", std::array<std::int64_t, 2>{-7, kEdge});
+  TensorCatalog b = open("b", "I64", std::array<std::int64_t, 2>{-7, kEdge + 1});
+  TensorCatalog f = open("f", "F64", std::array<double, 2>{-7, 0x1p53});
+  TensorCatalog u = open("u", "U64", std::array<std::uint64_t, 2>{~std::uint64_t{0}, 1});
+  TensorCatalog v = open("v", "U64", std::array<std::uint64_t, 2>{~std::uint64_t{0} - 1, 1});
+  EXPECT_EQ(compare_tensors(a, f)[0].different, 0u);
+  for (const auto& difference : {compare_tensors(a, b)[0], compare_tensors(f, b)[0], compare_tensors(u, v)[0]}) {
+    EXPECT_EQ(difference.different, 1u);
+    EXPECT_EQ(difference.largest, 1);
+  }
+  EXPECT_EQ(compare_tensors(a, b)[0].at, (std::vector<std::int64_t>{1}));
+}
+
 TEST(CheckpointCommand, OtherKindsOfFilesAreNamed) {
   const ScratchFolder scratch;
   const std::pair<std::string, const char*> files[] = {
@@ -138,6 +163,35 @@ TEST(CheckpointCommand, OtherKindsOfFilesAreNamed) {
   const Outcome pickled = checkpoint("inspect " + scratch.path());
   EXPECT_EQ(pickled.exit_code, 4);
   EXPECT_THAT(pickled.err, HasSubstr("its pytorch_model.bin is a pickle"));
+}
+
+// A checkpoint whose large files were not fetched, or were fetched as something else.
+TEST(CheckpointCommand, WhatARanksFileLooksLikeIsSaid) {
+  const ScratchFolder scratch;
+  const std::string folder = save_tiny(scratch / "c", 7), file = "c/step-000007/rank-00002.safetensors";
+  const std::string other = save_tiny(scratch / "d", 7);
+  const std::size_t size = fs::file_size(scratch / file);
+  std::string pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", padded = pointer;
+  padded.resize(size, ' ');
+  for (const std::string& bytes : {pointer, padded}) {  // the second one has the right size
+    scratch.write(file, bytes);
+    for (const std::string& command : {"verify " + folder, "diff " + folder + " " + other}) {
+      const Outcome run = checkpoint(command);
+      EXPECT_EQ(run.exit_code, 5) << run.err;
+      EXPECT_THAT(run.err, HasSubstr("rank-00002.safetensors"));
+      EXPECT_THAT(run.err, HasSubstr("it looks like a Git LFS pointer")) << command;
+    }
+    std::vector<unsigned char> rest(8);
+    try {
+      read_checked(folder, "rank-00002.safetensors", read_manifest(folder).files.at("rank-00002.safetensors"),
+                   {{0, 8, rest.data()}});
+      ADD_FAILURE();
+    } catch (const CheckpointError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("it looks like a Git LFS pointer"));
+    }
+  }
+  scratch.write(file, pointer);
+  EXPECT_THAT(completeness_fault(folder), HasSubstr("it looks like a Git LFS pointer"));
 }
 
 std::string parallelized_file(const ScratchFolder& scratch, int tensor, const std::string& save,
@@ -175,6 +229,29 @@ TEST(Parallelized, SharedElementsAreFineAndHolesAreNot) {
   EXPECT_THAT(parallelized_fault(scratch), HasSubstr("'w' is there up to 1 of 4"));
   scratch.write(parallelized_file_name(1, 0), make_safetensors_header({}, {{"format", "pt"}}));
   EXPECT_THAT(parallelized_fault(scratch), HasSubstr("in its metadata"));
+}
+
+TEST(Parallelized, WhicheverFileIsMissingAllAreListed) {
+  const ScratchFolder scratch;
+  EXPECT_THAT(parallelized_fault(scratch), HasSubstr("has no model_tp_0_pp_0.safetensors"));
+  parallelized_file(scratch, 1, "1", {{2, 4}});
+  EXPECT_THAT(parallelized_fault(scratch),
+              HasSubstr("lacks model_tp_0_pp_0.safetensors; expected all of model_tp_0_pp_0.safetensors, "
+                        "model_tp_1_pp_0.safetensors"));
+  const Outcome run = checkpoint("inspect " + scratch.path());
+  EXPECT_EQ(run.exit_code, 4) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("lacks model_tp_0_pp_0.safetensors"));
+}
+
+// Nothing is made for the files that a hostile one says there are.
+TEST(Parallelized, SizesBeyondAllReasonAreRefused) {
+  const ScratchFolder scratch;
+  for (const auto& [tensor, pipeline] : {std::pair{1 << 20, 1 << 20}, {1 << 16, 1 << 16}, {1 << 16, 2}, {3, 1 << 20}}) {
+    scratch.write(parallelized_file_name(0, 0),
+                  make_safetensors_header({}, parallelized_metadata({tensor, pipeline}, "1", {})));
+    EXPECT_THAT(parallelized_fault(scratch), HasSubstr("model_tp_0_pp_0.safetensors: ")) << tensor << " " << pipeline;
+    EXPECT_LT(parallelized_fault(scratch).size(), 300u);
+  }
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "failing_call.h"
 #include "faulty_files.h"
 #include "gantry/checkpoint/format/checkpoint_folder.h"
 #include "gantry/checkpoint/format/files.h"
@@ -178,6 +179,30 @@ TEST(Commit, OneJobAFolder) {
     EXPECT_NE(std::string(error.what()).find("process " + std::to_string(::getpid())), std::string::npos)
         << error.what();
   }
+}
+
+// A file system without locks (some network ones) is not another job.
+TEST(Commit, AFolderThatCannotBeLockedIsAResourceError) {
+  const ScratchFolder scratch;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (!let_call_fail(SYS_flock, ENOLCK)) ::_exit(125);
+    try {
+      const CheckpointFolder folder(scratch / "c", unfaulted());
+    } catch (const ResourceError& error) {
+      scratch.write("said", error.what());
+      ::_exit(0);
+    } catch (...) {
+    }
+    ::_exit(1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 125) GTEST_SKIP() << "this kernel has no seccomp";
+  EXPECT_EQ(status, 0);
+  EXPECT_NE(read_file(scratch / "said").find(std::string("can't be locked: ") + std::strerror(ENOLCK)),
+            std::string::npos)
+      << read_file(scratch / "said");
 }
 
 TEST(Commit, OnlyLeftoversOfCheckpointsAreCleared) {

@@ -115,6 +115,14 @@ TEST(FormatHeader, SoundOnesAreTaken) {
     EXPECT_EQ(fault_of(with_header(header, data)), "no error") << header;
 }
 
+// The header's length is the file's first bytes, and some lengths begin as a pickle does.
+TEST(FormatHeader, ADamagedOneIsNotTakenForAPickle) {
+  const std::string start = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]})";
+  const std::string fault = fault_of(with_header(start + std::string(0x0280 - start.size(), ' '), 8));
+  EXPECT_NE(fault.find("no JSON"), std::string::npos) << fault;
+  EXPECT_EQ(fault.find("pickle"), std::string::npos) << fault;
+}
+
 TEST(FormatHeader, EveryTypeOfTheFormatIsKnown) {
   for (const char* name : {"BOOL",    "F4",          "F6_E2M3",     "F6_E3M2", "U8",  "I8",  "F8_E5M2", "F8_E4M3",
                            "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "I16",     "U16", "F16", "BF16",    "I32",

@@ -205,6 +205,16 @@ std::string index_fault(const std::string& index) {
   return fault_of<InputError>([&] { find_model_files(scratch.path()); });
 }
 
+TEST(FormatModelFiles, TheTypeOfTheWeightsHasOneKey) {
+  for (const char* source :
+       {R"({"n_embd": 4})", R"({"n_embd": 4, "dtype": "float32"})", R"({"n_embd": 4, "torch_dtype": "float32"})",
+        R"({"n_embd": 4, "dtype": "float32", "torch_dtype": "float16"})"}) {
+    json config = json::parse(source);
+    set_weight_type(config, "bfloat16");
+    EXPECT_EQ(config, json::parse(R"({"n_embd": 4, "torch_dtype": "bfloat16"})")) << source;
+  }
+}
+
 TEST(FormatModelFiles, IndexesAreReadStrictly) {
   EXPECT_EQ(index_fault(R"({"weight_map": {"a": "one.safetensors", "b": "one.safetensors"}})"), "no error");
   EXPECT_NE(index_fault(R"({"weight_map": {"a": "one.safetensors", "b": "two.safetensors", "c": "3.safetensors"}})")

@@ -97,15 +97,58 @@ TEST(CheckpointProgram, ImportsAndExportsEveryFamilyToTheBit) {
       const auto diff =
           json::parse(gantry_run(fmt::format("checkpoint diff --json {0}/hf {0}/{1}", scratch.path(), dtype)).out);
       for (const auto& tensor : diff["tensors"]) EXPECT_LT(tensor["relative"], 0.005) << tensor;
-      EXPECT_EQ(json::parse(read_file(fmt::format("{}/{}/config.json", scratch.path(), dtype)))["torch_dtype"], dtype);
+      const auto config = json::parse(read_file(fmt::format("{}/{}/config.json", scratch.path(), dtype)));
+      EXPECT_EQ(config["torch_dtype"], dtype);
+      EXPECT_FALSE(config.contains("dtype")) << "the source's, which transformers would prefer";
     }
-    // A checkpoint of shards in half precision is a checkpoint too.
-    const Outcome again = gantry_run("checkpoint import " + (scratch / "bfloat16") + " " + (scratch / "c2") +
-                                     " --set precision=bfloat16");
-    ASSERT_EQ(again.exit_code, 0) << again.err;
-    ASSERT_EQ(gantry_run("checkpoint export " + (scratch / "c2") + " " + (scratch / "hf2")).exit_code, 0);
-    EXPECT_TRUE(are_equal(scratch / "bfloat16", scratch / "hf2"));
   }
+}
+
+TEST(CheckpointProgram, ImportsShardsAndHalfPrecisionToTheBit) {
+  const ScratchFolder scratch;
+  ASSERT_EQ(gantry_run("checkpoint import " + kGolden + "gpt2 " + (scratch / "c")).exit_code, 0);
+  for (const char* dtype : {"float32", "bfloat16", "float16"})
+    for (const char* shard_gb : {"5", "0.00002"}) {
+      SCOPED_TRACE(fmt::format("{} {}", dtype, shard_gb));
+      const std::string name = fmt::format("{}_{}", dtype, shard_gb), directory = scratch / name;
+      ASSERT_EQ(gantry_run(fmt::format("checkpoint export --dtype {} --shard-gb {} {} {}", dtype, shard_gb,
+                                       scratch / "c", directory))
+                    .exit_code,
+                0);
+      const Outcome again =
+          gantry_run(fmt::format("checkpoint import {} {}/c_{} --set precision={} --set parallel.tensor=2", directory,
+                                 scratch.path(), name, dtype));
+      ASSERT_EQ(again.exit_code, 0) << again.err;
+      ASSERT_EQ(gantry_run(fmt::format("checkpoint export {0}/c_{1} {0}/{1}_again", scratch.path(), name)).exit_code,
+                0);
+      const std::string made = fmt::format("{}/{}_again", scratch.path(), name);
+      EXPECT_TRUE(are_equal(directory, made));
+      EXPECT_EQ(json::parse(read_file(made + "/config.json"))["torch_dtype"], dtype);
+    }
+}
+
+TEST(CheckpointProgram, AnIndexThatIsWrongAboutItsShardsIsRefused) {
+  const ScratchFolder scratch;
+  ASSERT_EQ(gantry_run("checkpoint import " + kGolden + "gpt2 " + (scratch / "c")).exit_code, 0);
+  ASSERT_EQ(gantry_run("checkpoint export --shard-gb 0.00002 " + (scratch / "c") + " " + (scratch / "m")).exit_code, 0);
+  const json sound = json::parse(read_file(scratch / "m/model.safetensors.index.json"));
+  const auto fault = [&](const json& index) {
+    scratch.write("m/model.safetensors.index.json", index.dump());
+    const Outcome run = gantry_run("checkpoint import " + (scratch / "m") + " " + (scratch / "again"));
+    EXPECT_EQ(run.exit_code, 4) << run.err;
+    return run.err;
+  };
+  // A tensor in another shard than its own, and one that no shard has.
+  json moved = sound, more = sound;
+  moved["weight_map"]["transformer.wte.weight"] = sound["weight_map"]["transformer.ln_f.bias"];
+  ASSERT_NE(moved, sound);
+  more["weight_map"]["transformer.h.9.ln_1.bias"] = sound["weight_map"]["transformer.ln_f.bias"];
+  EXPECT_THAT(fault(moved), HasSubstr("has no tensor 'transformer.wte.weight', which the index says is there"));
+  EXPECT_THAT(fault(more), HasSubstr("has no tensor 'transformer.h.9.ln_1.bias', which the index says is there"));
+  // A shard that is missing.
+  json other = sound;
+  other["weight_map"]["transformer.wte.weight"] = "model-00009-of-00002.safetensors";
+  EXPECT_THAT(fault(other), HasSubstr("model-00009-of-00002.safetensors"));
 }
 
 TEST(CheckpointProgram, WhatIsNoModelIsNamed) {
