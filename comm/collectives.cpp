@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -30,11 +31,21 @@ std::int64_t row_elements(const torch::Tensor& tensor) {
   return elements;
 }
 
+namespace {
+
+// Sizes that are none come to -1, which no tensor has.
+std::int64_t total_rows(const Sizes& sizes, int ranks) {
+  if (static_cast<int>(sizes.size()) != ranks) return -1;
+  const bool negative = std::any_of(sizes.begin(), sizes.end(), [](std::int64_t rows) { return rows < 0; });
+  return negative ? -1 : std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+}
+
+}  // namespace
+
 void check_gather(const torch::Tensor& whole, const torch::Tensor& part, const Sizes& sizes, int rank, int size,
                   const char* call) {
-  const std::int64_t total = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
-  if (static_cast<int>(sizes.size()) == size && whole.dim() > 0 && part.dim() == whole.dim() &&
-      whole.size(0) == total && part.size(0) == sizes[rank] && row_elements(whole) == row_elements(part) &&
+  if (whole.dim() > 0 && part.dim() == whole.dim() && whole.size(0) == total_rows(sizes, size) &&
+      part.size(0) == sizes[rank] && row_elements(whole) == row_elements(part) &&
       whole.scalar_type() == part.scalar_type())
     return;
   throw UsageError({call,
@@ -45,10 +56,9 @@ void check_gather(const torch::Tensor& whole, const torch::Tensor& part, const S
 
 void check_all_to_all(const torch::Tensor& out, const torch::Tensor& in, const Sizes& out_sizes, const Sizes& in_sizes,
                       int size) {
-  const auto rows = [](const Sizes& sizes) { return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}); };
-  if (static_cast<int>(out_sizes.size()) == size && static_cast<int>(in_sizes.size()) == size && out.dim() > 0 &&
-      in.dim() == out.dim() && in.scalar_type() == out.scalar_type() && out.size(0) == rows(out_sizes) &&
-      in.size(0) == rows(in_sizes) && row_elements(out) == row_elements(in))
+  if (out.dim() > 0 && in.dim() == out.dim() && in.scalar_type() == out.scalar_type() &&
+      out.size(0) == total_rows(out_sizes, size) && in.size(0) == total_rows(in_sizes, size) &&
+      row_elements(out) == row_elements(in))
     return;
   throw UsageError(
       {"all_to_all",

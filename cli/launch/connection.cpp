@@ -23,6 +23,7 @@ namespace {
 constexpr int kConnectMilliseconds = 5000;
 constexpr int kSilentSeconds = 5, kProbeSeconds = 2, kProbes = 5;  // 15 s in all
 constexpr int kUnconfirmedMilliseconds = 15000;
+constexpr int kMostBlocks = 16;  // that one peer sends before others are heard
 
 std::string numeric(const sockaddr* address) {
   std::array<char, NI_MAXHOST> text{};
@@ -35,6 +36,22 @@ bool is_usable(const ifaddrs& entry, bool several_hosts, const std::string& inte
   if (!entry.ifa_addr || (entry.ifa_flags & IFF_UP) == 0 || entry.ifa_addr->sa_family != AF_INET) return false;
   if (!interface.empty()) return entry.ifa_name == interface || numeric(entry.ifa_addr) == interface;
   return ((entry.ifa_flags & IFF_LOOPBACK) == 0) == several_hosts;
+}
+
+// Of the interfaces that are up: loopback alone, or all but loopback, or the one that `interface` names.
+std::vector<std::string> own_addresses(bool several_hosts, const std::string& interface) {
+  std::vector<std::string> addresses;
+  ifaddrs* entries = nullptr;
+  if (::getifaddrs(&entries) == 0) {
+    for (const ifaddrs* entry = entries; entry; entry = entry->ifa_next)
+      if (is_usable(*entry, several_hosts, interface)) addresses.push_back(numeric(entry->ifa_addr));
+    ::freeifaddrs(entries);
+  }
+  if (!addresses.empty()) return addresses;
+  if (!interface.empty())
+    throw UsageError({"--interface " + interface, "has no IPv4 address on this host, or is down",
+                      "an interface's name or address", "`ip address` lists them"});
+  return {"127.0.0.1"};
 }
 
 void set(int socket, int level, int option, int value) { ::setsockopt(socket, level, option, &value, sizeof(value)); }
@@ -71,27 +88,17 @@ std::optional<Rendezvous> decode_rendezvous(const std::string& text) {
   return rendezvous;
 }
 
-std::vector<std::string> addresses_to_listen_on(bool several_hosts, const std::string& interface) {
-  std::vector<std::string> addresses;
-  ifaddrs* entries = nullptr;
-  if (::getifaddrs(&entries) == 0) {
-    for (const ifaddrs* entry = entries; entry; entry = entry->ifa_next)
-      if (is_usable(*entry, several_hosts, interface)) addresses.push_back(numeric(entry->ifa_addr));
-    ::freeifaddrs(entries);
-  }
-  if (!addresses.empty()) return addresses;
-  if (!interface.empty())
-    throw UsageError({"--interface " + interface, "has no IPv4 address on this host, or is down",
-                      "an interface's name or address", "`ip address` lists them"});
-  return {"127.0.0.1"};
-}
-
-Listener listen_for_ranks(bool several_hosts, int port) {
+Listener listen_for_ranks(bool several_hosts, const std::string& interface, int port) {
+  std::vector<std::string> addresses = own_addresses(several_hosts, interface);
   Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   sockaddr_in here{};
   here.sin_family = AF_INET;
   here.sin_port = htons(static_cast<std::uint16_t>(port));
   here.sin_addr.s_addr = htonl(several_hosts ? INADDR_ANY : INADDR_LOOPBACK);
+  if (!interface.empty()) {
+    addresses.resize(1);
+    ::inet_pton(AF_INET, addresses[0].c_str(), &here.sin_addr);
+  }
   socklen_t size = sizeof(here);
   set(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
   if (!socket || ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&here), size) != 0 ||
@@ -99,7 +106,7 @@ Listener listen_for_ranks(bool several_hosts, int port) {
       ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&here), &size) != 0)
     throw ResourceError({"launch", fmt::format("can't listen on port {}: {}", port, std::strerror(errno)), "",
                          port == 0 ? "" : "choose another --port"});
-  return {std::move(socket), ntohs(here.sin_port)};
+  return {std::move(socket), ntohs(here.sin_port), std::move(addresses)};
 }
 
 Descriptor connect_to_launch(const Rendezvous& rendezvous) {
@@ -148,24 +155,21 @@ void Connection::send(const Frame& frame) {
 
 std::vector<Frame> Connection::receive() {
   std::array<char, 65536> block;
-  while (open_) {
-    const ssize_t got = ::recv(socket_.get(), block.data(), block.size(), MSG_DONTWAIT);
-    if (got > 0) {
-      reader_.add({block.data(), static_cast<std::size_t>(got)});
-      if (static_cast<std::size_t>(got) < block.size()) break;
-    } else if (got == 0) {
-      close();
-    } else if (errno != EINTR && errno != EAGAIN) {
-      fail(errno);
-    } else if (errno == EAGAIN) {
-      break;
-    }
-  }
   std::vector<Frame> frames;
-  try {
-    while (auto frame = reader_.next()) frames.push_back(std::move(*frame));
-  } catch (const PeerError&) {
-    close();
+  for (int blocks = 0; open_ && blocks < kMostBlocks; ++blocks) {
+    const ssize_t got = ::recv(socket_.get(), block.data(), block.size(), MSG_DONTWAIT);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EAGAIN) break;
+    if (got < 0) fail(errno);
+    if (got == 0) close();
+    if (got <= 0) break;
+    try {
+      reader_.add({block.data(), static_cast<std::size_t>(got)});
+      while (auto frame = reader_.next()) frames.push_back(std::move(*frame));
+    } catch (const PeerError&) {
+      close();
+    }
+    if (static_cast<std::size_t>(got) < block.size()) break;
   }
   return frames;
 }

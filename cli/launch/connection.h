@@ -20,16 +20,14 @@ struct Rendezvous {
 std::string encode_rendezvous(const Rendezvous& rendezvous);
 std::optional<Rendezvous> decode_rendezvous(const std::string& text);
 
-// Of this host's interfaces that are up: loopback alone, or all but loopback, or the one that `interface` names.
-// UsageError where it has no address.
-std::vector<std::string> addresses_to_listen_on(bool several_hosts, const std::string& interface);
-
 struct Listener {
   Descriptor socket;
   int port = 0;
+  std::vector<std::string> addresses;  // by which ranks may reach it
 };
-// On loopback, or on every address. Port 0 is any free one. ResourceError.
-Listener listen_for_ranks(bool several_hosts, int port);
+// On the address of `interface` (a name or an address of this host's) where one is given; else on loopback, or over
+// several hosts on every address. Port 0 is any free one. UsageError where the interface has no address; ResourceError.
+Listener listen_for_ranks(bool several_hosts, const std::string& interface, int port);
 
 // A rank's connection to its launch, over the first address that answers; not open if none does.
 Descriptor connect_to_launch(const Rendezvous& rendezvous);
@@ -40,7 +38,10 @@ void watch_peer(int socket, bool several_hosts);
 // One end of a connection: bytes in both directions.
 class Connection {
  public:
-  explicit Connection(Descriptor socket) : socket_(std::move(socket)) {}
+  // A peer that may be anyone is heard no further than a frame of `largest` bytes.
+  explicit Connection(Descriptor socket, std::size_t largest = FrameReader::kLargest)
+      : socket_(std::move(socket)), reader_(largest) {}
+  void trust() { reader_.allow(FrameReader::kLargest); }
   int get() const { return socket_.get(); }
   bool is_open() const { return open_; }
   // Closed because the other side's host is out of reach, not because its process has ended.
@@ -49,7 +50,8 @@ class Connection {
 
   // Waits where the other side does not take them. A failure closes.
   void send(const Frame& frame);
-  // Reads what is there and gives the whole frames. At the end, or by a fault, closes.
+  // Reads what is there, at most a MiB so that nobody is heard alone, and gives the whole frames. At the end, or by a
+  // fault, closes.
   std::vector<Frame> receive();
 
  private:

@@ -19,17 +19,23 @@ std::string encode(const Frame& frame) {
   return bytes + frame.bytes;
 }
 
+void FrameReader::add(std::string_view bytes) {
+  bytes_.erase(0, begin_);
+  begin_ = 0;
+  bytes_.append(bytes);
+}
+
 std::optional<Frame> FrameReader::next() {
-  if (bytes_.size() < kHeader) return std::nullopt;
+  const std::string_view left = std::string_view(bytes_).substr(begin_);
+  if (left.size() < kHeader) return std::nullopt;
   std::uint32_t length = 0;
-  std::memcpy(&length, bytes_.data(), sizeof(length));
+  std::memcpy(&length, left.data(), sizeof(length));
   length = ntohl(length);
-  if (length > kLargest)
-    throw PeerError({"launch", fmt::format("a frame of {} bytes", length), fmt::format("at most {}", kLargest), ""});
-  if (bytes_.size() < kHeader + length) return std::nullopt;
-  Frame frame{static_cast<FrameKind>(bytes_[4]), bytes_.substr(kHeader, length)};
-  bytes_.erase(0, kHeader + length);
-  return frame;
+  if (length > largest_)
+    throw PeerError({"launch", fmt::format("a frame of {} bytes", length), fmt::format("at most {}", largest_), ""});
+  if (left.size() < kHeader + length) return std::nullopt;
+  begin_ += kHeader + length;
+  return Frame{static_cast<FrameKind>(left[4]), std::string(left.substr(kHeader, length))};
 }
 
 std::string encode_hello(const Hello& hello) {

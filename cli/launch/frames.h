@@ -34,14 +34,18 @@ std::string encode(const Frame& frame);
 // Frames out of bytes as they arrive. The other side may be anyone until its hello has been checked.
 class FrameReader {
  public:
-  static constexpr std::size_t kLargest = 1 << 20;
+  static constexpr std::size_t kLargest = 1 << 20, kLargestHello = 4096;
 
-  void add(std::string_view bytes) { bytes_.append(bytes); }
-  // The next whole frame. PeerError for a length beyond kLargest: this is no shim.
+  explicit FrameReader(std::size_t largest = kLargest) : largest_(largest) {}
+  void allow(std::size_t largest) { largest_ = largest; }
+  void add(std::string_view bytes);
+  // The next whole frame. PeerError for a length beyond what is allowed: this is no shim.
   std::optional<Frame> next();
 
  private:
   std::string bytes_;
+  std::size_t begin_ = 0;  // of what next() has not given
+  std::size_t largest_;
 };
 
 struct Hello {

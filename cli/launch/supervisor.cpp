@@ -26,6 +26,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int kTickMilliseconds = 100;
 constexpr double kJustWoken = 3;
 constexpr double kIntroduceSeconds = 10;  // for a connection to say who it is
+constexpr std::size_t kMostGuests = 64;   // beyond the ranks
 // After the first failure: mpirun ends the others; who is left then is killed, then mpirun is told, then killed.
 constexpr double kKillRanksAfter = 3, kTellMpirunAfter = 6, kKillMpirunAfter = 9, kGiveUpAfter = 12;
 
@@ -59,11 +60,10 @@ class Job {
   Job(const LaunchOptions& options, int start, LaunchSignals& signals, JobOutput& output)
       : options_(options), signals_(signals), output_(output), seats_(static_cast<std::size_t>(options.ranks)) {
     several_hosts_ = !options.hosts.empty() || has_batch_system();
-    listener_ = listen_for_ranks(several_hosts_, options.port);
+    listener_ = listen_for_ranks(several_hosts_, options.interface, options.port);
     token_ = random_token();
     std::map<std::string, std::string> variables;
-    variables[Rendezvous::kVariable] =
-        encode_rendezvous({addresses_to_listen_on(several_hosts_, options.interface), listener_.port, token_});
+    variables[Rendezvous::kVariable] = encode_rendezvous({listener_.addresses, listener_.port, token_});
     variables["GANTRY_RESTART"] = std::to_string(start);
     variables["GANTRY_RESTARTS"] = std::to_string(options.restarts);
     mpirun_.emplace(
@@ -131,12 +131,16 @@ class Job {
     *trouble_ = std::min(*trouble_, Clock::now() - std::chrono::seconds(static_cast<int>(kKillRanksAfter)));
   }
 
+  // Where there are too many, those go who have been silent for longest; each is heard at least once.
   void accept_guests() {
-    for (int number;
-         (number = ::accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0;) {
+    const std::size_t most = kMostGuests + seats_.size();
+    for (std::size_t accepted = 0; accepted < most; ++accepted) {
+      const int number = ::accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+      if (number < 0) break;
       watch_peer(number, several_hosts_);
-      guests_.push_back({Connection(Descriptor(number))});
+      guests_.push_back({Connection(Descriptor(number), FrameReader::kLargestHello)});
     }
+    if (guests_.size() > most) guests_.erase(guests_.begin(), guests_.end() - static_cast<std::ptrdiff_t>(most));
   }
 
   // A guest is heard only if its first words are a hello of this launch.
@@ -158,6 +162,7 @@ class Job {
     Seat& seat = seats_[static_cast<std::size_t>(hello->rank)];
     seat.host = hello->host;
     seat.connection = std::make_unique<Connection>(std::move(guest.connection));
+    seat.connection->trust();
     guest.connection.close();
     seat.connection->send({FrameKind::kCommand, encode_words(options_.program)});
     if (end_.asked_by != 0) seat.connection->send({FrameKind::kSignal, std::to_string(SIGUSR1)});

@@ -69,7 +69,7 @@ void ControlPlane::rendezvous() {
                                ? "for all ranks"
                                : "for " + options.describe_rank(0) + " (" + progress.trouble + ")";
   throw PeerError({"control plane",
-                   fmt::format("{} waited {} s {} at {}", options.describe_rank(options.rank), options.timeout_seconds,
+                   fmt::format("{} waited {:g} s {} at {}", options.describe_rank(options.rank), impl_->patience(),
                                whom, control::endpoint_text(meeting_.address, meeting_.port)),
                    "all ranks to connect", "set comm.interface to the network that joins the hosts"});
 }
@@ -93,7 +93,7 @@ void ControlPlane::leave() {
   const std::string whom = progress.working.empty() ? "all ranks" : describe_all(options, progress.working);
   throw PeerError(
       {"control plane",
-       fmt::format("{} waited {} s for {} to end", options.describe_rank(options.rank), options.timeout_seconds, whom),
+       fmt::format("{} waited {:g} s for {} to end", options.describe_rank(options.rank), impl_->patience(), whom),
        "all ranks to end together", "see what the slowest one does"});
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <fmt/format.h>
+#include <utility>
 
 #include "gantry/core/error.h"
 
@@ -13,13 +14,9 @@ constexpr std::size_t kMostStrangers = 64;  // at a time, beyond the job's own r
 constexpr int kMostWarnings = 20;
 constexpr double kRetrySeconds = 0.2;
 
-std::function<void(const std::string&)> or_stderr(std::function<void(const std::string&)> warn) {
-  if (warn) return warn;
-  return [](const std::string& line) { std::fprintf(stderr, "warning: %s\n", line.c_str()); };
-}
-
 ControlOptions complete(ControlOptions options) {
-  options.warn = or_stderr(std::move(options.warn));
+  if (!options.warn)
+    options.warn = [](const std::string& line) { std::fprintf(stderr, "warning: %s\n", line.c_str()); };
   return options;
 }
 
@@ -124,22 +121,29 @@ asio::awaitable<void> Star::connect(tcp::endpoint hub) {
     error_code error;
     co_await socket.async_connect(hub, asio::redirect_error(asio::use_awaitable, error));
     if (closing_) break;
+    std::string trouble = error.message();
     if (!error) {
       const auto connection = std::make_shared<Connection>(std::move(socket));
       connection->send(encode_hello({token_, options_.rank, options_.ranks}));
-      adopt(0, connection);
-      break;
+      meet(0, connection);
+      if (!co_await converse(0, connection)) break;
+      peers_.erase(0);
+      trouble = "it closes connections unheard";
     }
-    milestones_.update([&](Progress& progress) { progress.trouble = error.message(); });
+    milestones_.update([&](Progress& progress) { progress.trouble = trouble; });
     co_await pause(context_, kRetrySeconds);
   }
 }
 
-void Star::adopt(int rank, const std::shared_ptr<Connection>& connection) {
+void Star::meet(int rank, const std::shared_ptr<Connection>& connection) {
   peers_[rank] = connection;
   silence_.heard(rank, now_seconds());
+}
+
+void Star::adopt(int rank, const std::shared_ptr<Connection>& connection) {
+  meet(rank, connection);
+  connection->send(encode_frame(FrameKind::beat));  // so that it knows that it was taken in
   asio::co_spawn(context_, converse(rank, connection), asio::detached);
-  if (!is_hub()) return;
   bool begun = false;
   milestones_.update([&](Progress& progress) {
     progress.absent.erase(rank);
@@ -152,23 +156,27 @@ void Star::adopt(int rank, const std::shared_ptr<Connection>& connection) {
   acceptor_.close(ignored);
 }
 
-asio::awaitable<void> Star::converse(int rank, std::shared_ptr<Connection> connection) {
+asio::awaitable<bool> Star::converse(int rank, std::shared_ptr<Connection> connection) {
   std::string how =
       "its connection closed before its work was done; expected it to stay; its process has ended or was "
       "killed";
+  bool turned_away = false;
   try {
     while (!closing_) {
       const Frame frame = co_await connection->read();
+      if (!std::exchange(answered_, true)) milestones_.update([](Progress& progress) { progress.trouble.clear(); });
       silence_.heard(rank, now_seconds());
       take(rank, frame);
     }
   } catch (const FrameError& error) {
     how = fmt::format("sent what is no frame of the control plane: {}", error.what());
   } catch (const boost::system::system_error&) {
+    turned_away = !is_hub() && !answered_ && !over();
   }
   connection->close();
   silence_.forget(rank);
-  lose(rank, how);
+  if (!turned_away) lose(rank, how);
+  co_return turned_away;
 }
 
 void Star::take(int rank, const Frame& frame) {

@@ -35,10 +35,12 @@ class Star {
   asio::awaitable<void> accept_all();
   asio::awaitable<void> greet(std::shared_ptr<Connection> connection);
   asio::awaitable<void> connect(tcp::endpoint hub);
-  asio::awaitable<void> converse(int rank, std::shared_ptr<Connection> connection);
+  // True if rank 0 closed the connection before its first frame: it had no room for one more stranger.
+  asio::awaitable<bool> converse(int rank, std::shared_ptr<Connection> connection);
   asio::awaitable<void> pulse();
 
   std::string refusal(const Hello& hello) const;
+  void meet(int rank, const std::shared_ptr<Connection>& connection);
   void adopt(int rank, const std::shared_ptr<Connection>& connection);
   void take(int rank, const Frame& frame);
   void done(int rank);
@@ -61,6 +63,7 @@ class Star {
   double next_beat_ = 0;
   std::set<std::shared_ptr<Connection>> strangers_;  // that have not said who they are
   int warnings_ = 0;
+  bool answered_ = false;  // on others than rank 0: its first frame has come
   bool closing_ = false, ended_ = false, failed_ = false;
 };
 

@@ -4,10 +4,22 @@
 #include <fmt/ranges.h>
 
 #include "gantry/comm/local/local_group_state.h"
+#include "gantry/comm/reduce_kernels.h"
+#include "gantry/core/error.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry {
 namespace {
+
+// Other threads read and write the memory as it lies there.
+void check_on_cpu(const torch::Device& device, const char* call) {
+  if (device.is_cpu()) return;
+  throw UsageError({call, "of a tensor on " + device.str() + " over local", "a CPU tensor",
+                    "use comm.backend: nccl, or copy it to the CPU"});
+}
+void check_on_cpu(const torch::Tensor& tensor, const char* call) {
+  if (tensor.defined()) check_on_cpu(tensor.device(), call);
+}
 
 class LocalRecv final : public Work::State {
  public:
@@ -102,15 +114,18 @@ class LocalGroup final : public ProcessGroup {
 
   Work send(const torch::Tensor& tensor, int to, const Tag& tag) override {
     check_rank(to, size(), "send");
+    check_on_cpu(tensor, "send");
     state_->job().throw_if_failed();
     state_->push(rank_, to, tag, tensor.defined() ? tensor.detach() : tensor);
     return {};
   }
   Work recv(const TensorSpec& spec, int from, const Tag& tag) override {
     check_rank(from, size(), "recv");
+    check_on_cpu(spec.device, "recv");
     return Work(std::make_shared<LocalRecv>(state_, rank_, from, tag, spec));
   }
   Work all_reduce(torch::Tensor& tensor, ReduceOp op) override {
+    sum_item(tensor.scalar_type());  // refuses types without a sum before any rank waits
     return post({.kind = CollectiveKind::kAllReduce, .op = op, .in = tensor}, tensor, /*in_place=*/true);
   }
   Work all_gather(torch::Tensor& out, const torch::Tensor& in, const Sizes& sizes) override {
@@ -119,6 +134,7 @@ class LocalGroup final : public ProcessGroup {
   }
   Work reduce_scatter(torch::Tensor& out, const torch::Tensor& in, const Sizes& sizes, ReduceOp op) override {
     check_gather(in, out, sizes, rank_, size(), "reduce_scatter");
+    sum_item(in.scalar_type());
     return post({.kind = CollectiveKind::kReduceScatter, .op = op, .in = in.contiguous(), .out = out, .sizes = &sizes},
                 out, false);
   }
@@ -127,6 +143,7 @@ class LocalGroup final : public ProcessGroup {
     return post({.kind = CollectiveKind::kBroadcast, .root = root, .in = tensor}, tensor, true);
   }
   Work all_to_all(torch::Tensor& out, const torch::Tensor& in, const Sizes& out_sizes, const Sizes& in_sizes) override {
+    check_all_to_all(out, in, out_sizes, in_sizes, size());
     return post({.kind = CollectiveKind::kAllToAll,
                  .in = in.contiguous(),
                  .out = out,
@@ -144,6 +161,8 @@ class LocalGroup final : public ProcessGroup {
   // `target` is what the caller gets the result in: call.in where the call is in place, else call.out.
   Work post(LocalCall call, torch::Tensor& target, bool in_place) {
     RECORD_FUNCTION(collective_label(call.kind), (std::vector<c10::IValue>{call.in}));
+    check_on_cpu(call.in, collective_name(call.kind));
+    check_on_cpu(call.out, collective_name(call.kind));
     state_->job().throw_if_failed();
     torch::Tensor temporary;
     if (target.defined() && !target.is_contiguous()) {

@@ -25,6 +25,15 @@ std::string describe_call(const LocalEntry& entry) {
   return fmt::format("{} of {}", collective_name(entry.kind), describe(entry.in.defined() ? entry.in : entry.out));
 }
 
+// Alike in all but the sizes by rank.
+bool is_same_call(const LocalEntry& one, const LocalEntry& other) {
+  if (one.kind != other.kind || one.op != other.op || one.root != other.root) return false;
+  if (one.kind == CollectiveKind::kBarrier) return true;
+  const bool whole = one.kind == CollectiveKind::kAllReduce || one.kind == CollectiveKind::kBroadcast;
+  return one.in.scalar_type() == other.in.scalar_type() &&
+         (whole ? one.in.numel() == other.in.numel() : row_elements(one.in) == row_elements(other.in));
+}
+
 }  // namespace
 
 LocalGroupState::LocalGroupState(LocalJob& job, std::string label, std::vector<int> ranks)
@@ -73,24 +82,30 @@ void LocalGroupState::post(std::uint64_t sequence, int rank, LocalCall call) {
   wake_all();
 }
 
+// Each has checked that its own tensors fit each other: together with this nobody goes beyond anybody's memory.
 std::string LocalGroupState::find_mismatch(const Slot& slot) const {
   const LocalEntry& first = slot.entries[0];
   for (int rank = 1; rank < size(); ++rank) {
     const LocalEntry& other = slot.entries[rank];
-    bool same = first.kind == other.kind && first.op == other.op && first.root == other.root;
-    if (same && first.in.defined() && first.kind != CollectiveKind::kBarrier)
-      same = first.in.scalar_type() == other.in.scalar_type();
-    if (same && (first.kind == CollectiveKind::kAllReduce || first.kind == CollectiveKind::kBroadcast))
-      same = first.in.numel() == other.in.numel();
-    if (same && first.kind != CollectiveKind::kAllToAll) same = first.sizes == other.sizes;
-    if (same && first.kind == CollectiveKind::kAllToAll)
-      for (int peer = 0; peer < size(); ++peer) same = same && slot.entries[peer].sizes[rank] == other.out_sizes[peer];
-    if (!same) {
+    if (!is_same_call(first, other))
       return fmt::format(
           "group '{}': {} called {} while {} called {}; all members must make the same calls in the same order", label_,
           describe_member(0), describe_call(first), describe_member(rank), describe_call(other));
-    }
+    if (first.kind != CollectiveKind::kAllToAll && first.sizes != other.sizes)
+      return fmt::format("group '{}': {} and {} called {} with different sizes by rank", label_, describe_member(0),
+                         describe_member(rank), describe_call(first));
   }
+  return first.kind == CollectiveKind::kAllToAll ? find_unequal_exchange(slot) : "";
+}
+
+std::string LocalGroupState::find_unequal_exchange(const Slot& slot) const {
+  for (int from = 0; from < size(); ++from)
+    for (int to = 0; to < size(); ++to) {
+      const std::int64_t sent = slot.entries[from].sizes[to], expected = slot.entries[to].out_sizes[from];
+      if (sent == expected) continue;
+      return fmt::format("group '{}': {} called {} and sends {} rows to {}, which expects {}", label_,
+                         describe_member(from), describe_call(slot.entries[from]), sent, describe_member(to), expected);
+    }
   return "";
 }
 

@@ -107,6 +107,7 @@ class LocalGroupState {
   Slot& slot(std::uint64_t sequence) { return *slots_[sequence % kSlots]; }
   void prepare(Slot& slot);
   std::string find_mismatch(const Slot& slot) const;
+  std::string find_unequal_exchange(const Slot& slot) const;
   void add_slices(Slot& slot, int source, int target, std::int64_t elements, std::int64_t element_size);
   void work_on(Slot& slot, const Slice& slice);
 

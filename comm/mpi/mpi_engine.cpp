@@ -114,10 +114,11 @@ void MpiEngine::post(std::shared_ptr<MpiOperation> operation) {
   throw_if_failed();
   const std::lock_guard lock(mutex_);
   live_.push_back(operation);
-  const bool polled = operation->polled();
+  const bool polled = operation->polled(), alone = polled_.empty();
   if (polled) polled_.push_back(operation.get());
   advance(*operation);
-  if (!polled) progress_locked(true);
+  // What was posted before moves on, too: between two posts there may be a long computation.
+  if (!polled || !alone) progress_locked(true);
 }
 
 void MpiEngine::progress(bool thorough) {

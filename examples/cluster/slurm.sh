@@ -13,10 +13,12 @@ set -uo pipefail
 config=${1:?usage: sbatch slurm.sh CONFIG.yaml}
 gantry=${GANTRY:-gantry}
 
+# A job that is queued again keeps its number; its logs are another folder's.
+logs=logs/$SLURM_JOB_ID${SLURM_RESTART_COUNT:+-$SLURM_RESTART_COUNT}
 asked=0
 trap 'asked=1; kill -USR1 $(jobs -p)' USR1 TERM
 # mpirun takes the allocation's hosts by itself. `exec` would lose the requeue; the signal is handed on instead.
-"$gantry" launch -n "$SLURM_NTASKS" --restarts 3 --log-dir "logs/$SLURM_JOB_ID" -- \
+"$gantry" launch -n "$SLURM_NTASKS" --restarts 3 --log-dir "$logs" -- \
   "$gantry" train "$config" --set checkpoint.resume=auto &
 launch=$!
 # A signal breaks the wait off.

@@ -78,6 +78,13 @@ TEST(Frames, AStrangersBytesAreRefused) {
   FrameReader reader;
   reader.add("GET / HTTP/1.1\r\n");
   EXPECT_THROW(reader.next(), PeerError);
+  const std::string whole = encode({FrameKind::kHello, std::string(FrameReader::kLargestHello + 1, 'x')});
+  FrameReader guest(FrameReader::kLargestHello), known(FrameReader::kLargestHello);
+  guest.add(whole.substr(0, 5));
+  EXPECT_THROW(guest.next(), PeerError);  // of its head alone
+  known.allow(FrameReader::kLargest);
+  known.add(whole);
+  EXPECT_TRUE(known.next());
   EXPECT_FALSE(decode_hello("token x 3 host"));
   EXPECT_FALSE(decode_hello("token 1"));
   const auto hello = decode_hello(encode_hello({"token", 3, 17, "host"}));

@@ -1,11 +1,13 @@
-// ranks: 2
+// ranks: 2 4
+#include <cstdlib>
+
 #include "allocations.h"
 
 namespace gantry::testing {
 namespace {
 
 TEST(MpiBackend, CollectivesOfOneHostAllocateNothingInTheSteadyState) {
-  run_ranks(2, [](World& world, ProcessGroupMesh& mesh) {
+  run_ranks(std::stoi(std::getenv("OMPI_COMM_WORLD_SIZE")), [](World& world, ProcessGroupMesh& mesh) {
     ASSERT_STREQ(world.backend().name(), "mpi");
     collectives_allocate_nothing(mesh.world_group());
   });

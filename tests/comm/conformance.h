@@ -1,9 +1,11 @@
 // What every backend does, in closed-form expectations of rank and size. Included by a test for each backend.
 #pragma once
 
+#include <algorithm>
 #include <gtest/gtest.h>
 #include <numeric>
 
+#include "gantry/comm/group_calls.h"
 #include "gantry/core/error.h"
 #include "ranks.h"
 
@@ -136,8 +138,113 @@ inline void check_order(ProcessGroup& group) {
   EXPECT_TRUE(torch::equal(sum, expected));
 }
 
+// Half precisions are summed in float32 and rounded once: 256 + 1 + 1 is 258, though 256 + 1 in bfloat16 is 256.
+inline void check_half_sums(ProcessGroup& group) {
+  for (const auto& [type, large] : {std::pair{torch::kBFloat16, 256}, std::pair{torch::kFloat16, 2048}}) {
+    const torch::Tensor expected = torch::full({1001}, large + group.size() - 1).to(type);
+    torch::Tensor sum = torch::full({1001}, group.rank() == 0 ? large : 1).to(type);
+    Sizes sizes(group.size(), 0);
+    sizes.back() = 1001;
+    torch::Tensor part = torch::empty({sizes[group.rank()]}, type);
+    group.reduce_scatter(part, sum, sizes).wait();
+    group.all_reduce(sum).wait();
+    EXPECT_TRUE(torch::equal(sum, expected)) << type << " " << sum[0];
+    EXPECT_TRUE(torch::equal(part, expected.narrow(0, 0, part.size(0)))) << type;
+  }
+}
+
+// Calls that don't fit in themselves are refused where they are made, before anybody waits; the group goes on.
+inline void check_refusals(ProcessGroup& group) {
+  const int size = group.size(), rank = group.rank();
+  const auto rows = [](std::int64_t count, std::int64_t width = 3, torch::ScalarType type = torch::kFloat32) {
+    return torch::zeros({count, width}, type);
+  };
+  const Sizes twos(size, 2), too_many(size + 1, 2), ones(size, 1);
+  Sizes negative = twos;  // whose sum is a tensor's rows all the same
+  negative[(rank + 1) % size] -= 4;
+  const std::int64_t fewer = std::max(0, 2 * size - 4);
+  torch::Tensor flags = torch::ones({3}, torch::kBool), whole = rows(2 * size), part = rows(2);
+  EXPECT_THROW(group.all_reduce(flags), UsageError);
+  EXPECT_THROW(group.broadcast(part, size), UsageError);
+
+  struct Gather {
+    const char* name;
+    torch::Tensor whole, part;
+    Sizes sizes;
+  };
+  for (auto& [name, all, own, sizes] : {Gather{"a size too many", whole, part, too_many},
+                                        {"a size too few", whole, part, Sizes(size - 1, 2)},
+                                        {"sizes of fewer rows", whole, rows(1), ones},
+                                        {"sizes of more rows", rows(2 * size - 1), part, twos},
+                                        {"negative sizes", rows(fewer), part, negative},
+                                        {"a part of more rows", whole, rows(3), twos},
+                                        {"a wider part", whole, rows(2, 5), twos},
+                                        {"a narrower part", whole, rows(2, 2), twos},
+                                        {"another dtype", whole, rows(2, 3, torch::kFloat64), twos},
+                                        {"another dimension", whole, torch::zeros({2, 3, 1}), twos},
+                                        {"numbers", torch::zeros({}), torch::zeros({}), twos}}) {
+    torch::Tensor out = all, in = own;
+    EXPECT_THROW(group.all_gather(out, in, sizes), UsageError) << "all_gather of " << name;
+    EXPECT_THROW(group.reduce_scatter(in, out, sizes), UsageError) << "reduce_scatter of " << name;
+  }
+
+  struct Exchange {
+    const char* name;
+    torch::Tensor out, in;
+    Sizes out_sizes, in_sizes;
+  };
+  for (auto& [name, out, in, out_sizes, in_sizes] :
+       {Exchange{"a size too many", whole, whole, twos, too_many},
+        {"an out size too many", whole, whole, too_many, twos},
+        {"no sizes", whole, whole, twos, {}},
+        {"fewer rows than sent", whole, rows(2 * size - 1), twos, twos},
+        {"fewer rows than taken", rows(2 * size - 1), whole, twos, twos},
+        {"negative sizes", rows(fewer), rows(fewer), negative, negative},
+        {"wider rows", rows(2 * size, 5), whole, twos, twos},
+        {"another dtype", rows(2 * size, 3, torch::kInt64), whole, twos, twos},
+        {"another dimension", torch::zeros({2 * size, 3, 1}), whole, twos, twos}}) {
+    torch::Tensor to = out;
+    EXPECT_THROW(group.all_to_all(to, in, out_sizes, in_sizes), UsageError) << "all_to_all of " << name;
+  }
+  EXPECT_EQ(all_reduce_number(group, 1), size);
+}
+
+// Calls that each fit in themselves but not to the other members': nobody may touch what is not theirs.
+enum class Disagreement { kWidths, kDtypes, kSizes };
+
+// One rank is at odds with the others; then whoever had nothing to complain of meets the failure at a barrier.
+inline void disagree(ProcessGroup& group, CollectiveKind kind, Disagreement about, int odd_rank) {
+  const int size = group.size(), rank = group.rank();
+  const bool odd = rank == odd_rank;
+  const std::int64_t width = odd && about == Disagreement::kWidths ? 5000 : 3;
+  const auto type = odd && about == Disagreement::kDtypes ? torch::kFloat64 : torch::kFloat32;
+  const auto rows = [&](const Sizes& sizes) { return torch::ones({rows_before(sizes, size), width}, type); };
+  const Sizes plain(size, 2);
+  Sizes sizes = plain;
+  if (odd && about == Disagreement::kSizes) {
+    sizes[rank] += 1000;
+    if (kind != CollectiveKind::kAllToAll) sizes[(rank + 1) % size] -= 1;
+  }
+  torch::Tensor whole = rows(sizes), part = torch::ones({sizes[rank], width}, type), out = rows(plain);
+  if (kind == CollectiveKind::kAllGather) group.all_gather(whole, part, sizes).wait();
+  if (kind == CollectiveKind::kReduceScatter) group.reduce_scatter(part, whole, sizes).wait();
+  if (kind == CollectiveKind::kAllToAll) {
+    std::rotate(sizes.begin(), sizes.end() - 1, sizes.end());  // to the next rank it sends more than that expects
+    group.all_to_all(out, whole, plain, sizes).wait();
+  }
+  group.barrier().wait();
+}
+
+// Calls `check` with each collective, what its members disagree about, and a rank that is at odds.
+inline void for_each_disagreement(int size, const std::function<void(CollectiveKind, Disagreement, int)>& check) {
+  for (const auto kind : {CollectiveKind::kAllGather, CollectiveKind::kReduceScatter, CollectiveKind::kAllToAll})
+    for (const auto about : {Disagreement::kWidths, Disagreement::kDtypes, Disagreement::kSizes})
+      for (const int odd : {0, size - 1}) check(kind, about, odd);
+}
+
 inline void check_conformance(ProcessGroup& group) {
-  for (const auto type : {torch::kFloat32, torch::kFloat64, torch::kBFloat16, torch::kInt64}) {
+  for (const auto type :
+       {torch::kFloat32, torch::kFloat64, torch::kBFloat16, torch::kFloat16, torch::kInt64, torch::kInt32}) {
     check_all_reduce(group, type);
     check_gathers(group, type);
     check_broadcast_and_all_to_all(group, type);
@@ -145,6 +252,8 @@ inline void check_conformance(ProcessGroup& group) {
   }
   check_outstanding(group);
   check_order(group);
+  check_half_sums(group);
+  check_refusals(group);
   for (int i = 0; i < 200; ++i) {
     group.barrier().wait();
     EXPECT_EQ(all_reduce_number(group, 1), group.size());

@@ -3,6 +3,7 @@
 
 #include "conformance.h"
 #include "gantry/comm/launch.h"
+#include "waiting.h"
 
 namespace gantry::testing {
 namespace {
@@ -62,6 +63,37 @@ TEST(LocalBackend, DifferentCallsAreRefusedByName) {
   });
   EXPECT_EQ(code, 7);
   EXPECT_NE(printed.find("called all_reduce of float32 [4] while"), std::string::npos) << printed;
+}
+
+TEST(LocalBackend, CallsThatFitOnlyInThemselvesAreRefusedByName) {
+  for_each_disagreement(3, [](CollectiveKind kind, Disagreement about, int odd) {
+    const auto [code, printed] =
+        outcome(3, 30, [&](World&, ProcessGroup& group) { disagree(group, kind, about, odd); });
+    EXPECT_EQ(code, 7);
+    EXPECT_NE(printed.find("error: "), std::string::npos) << printed;
+    EXPECT_NE(printed.find(std::string("called ") + collective_name(kind)), std::string::npos) << printed;
+    EXPECT_NE(printed.find("rank " + std::to_string(odd)), std::string::npos) << printed;
+  });
+}
+
+TEST(LocalBackend, TensorsOfOtherDevicesAreRefused) {
+  run_ranks(2, [](World&, ProcessGroupMesh& mesh) {
+    ProcessGroup& group = mesh.world_group();
+    torch::Tensor there = torch::empty({4}, torch::kMeta), here = torch::empty({8});
+    EXPECT_THROW(group.all_reduce(there), UsageError);
+    EXPECT_THROW(group.broadcast(there, 0), UsageError);
+    EXPECT_THROW(group.all_gather(here, there, {4, 4}), UsageError);
+    EXPECT_THROW(group.reduce_scatter(there, here, {4, 4}), UsageError);
+    EXPECT_THROW(group.all_to_all(here, torch::empty({8}, torch::kMeta), {4, 4}, {4, 4}), UsageError);
+    EXPECT_THROW(group.send(there, 1 - group.rank(), {}), UsageError);
+    EXPECT_THROW(group.recv({{4}, torch::kFloat32, torch::kMeta}, 1 - group.rank(), {}), UsageError);
+    EXPECT_EQ(all_reduce_number(group, 1), 2);
+  });
+}
+
+TEST(LocalBackend, MoreRanksThanCoresWaitWithoutUsingThem) {
+  const int ranks = static_cast<int>(std::thread::hardware_concurrency()) + 2;
+  run_ranks(ranks, [](World&, ProcessGroupMesh& mesh) { waiting_leaves_the_cores_alone(mesh.world_group(), 0.3); });
 }
 
 TEST(LocalBackend, AMessageOfAnotherShapeIsRefused) {

@@ -2,6 +2,7 @@
 #include <cstdlib>
 
 #include "conformance.h"
+#include "waiting.h"
 
 namespace gantry::testing {
 namespace {
@@ -14,6 +15,11 @@ TEST(MpiBackend, ConformsAtEverySize) {
     for (int size = ranks > 4 ? ranks : 1; size <= ranks; ++size)
       on_first_ranks(world, mesh, size, [](ProcessGroup& group) { check_conformance(group); });
   });
+}
+
+TEST(MpiBackend, WaitingRanksLeaveTheCoresAlone) {
+  const int ranks = std::stoi(std::getenv("OMPI_COMM_WORLD_SIZE"));
+  run_ranks(ranks, [](World&, ProcessGroupMesh& mesh) { waiting_leaves_the_cores_alone(mesh.world_group(), 0.5); });
 }
 
 }  // namespace

@@ -5,12 +5,12 @@
 #include <numeric>
 #include <thread>
 
+#include "conformance.h"
 #include "gantry/comm/launch.h"
 #include "gantry/comm/mpi/buffer_pool.h"
 #include "gantry/comm/mpi/mpi_backend.h"
 #include "gantry/comm/mpi/mpi_tags.h"
 #include "gantry/core/error.h"
-#include "ranks.h"
 
 namespace gantry::testing {
 namespace {
@@ -243,6 +243,15 @@ TEST(MpiBackend, DifferentSizesAreNamed) {
   torch::Tensor tensor = torch::ones({job.rank() == 1 ? 10 : 12});
   const std::string error = thrown_by([&] { job.group->all_reduce(tensor).wait(); });
   EXPECT_NE(error.find("bytes from rank"), std::string::npos) << error;
+}
+
+TEST(MpiBackend, CallsThatFitOnlyInThemselvesAreRefusedByName) {
+  for_each_disagreement(kRanks, [](CollectiveKind kind, Disagreement about, int odd) {
+    Job job(20);
+    const std::string error = thrown_by([&] { disagree(*job.group, kind, about, odd); });
+    EXPECT_NE(error.find(collective_name(kind)), std::string::npos) << error;
+    EXPECT_NE(error.find("group 'all'"), std::string::npos) << error;
+  });
 }
 
 TEST(MpiBackend, AnAbortEndsEveryMembersPendingAndLaterOperations) {

@@ -229,13 +229,15 @@ TEST(ControlPlane, LeavingNamesRankZeroAndOthersThatAreNotDone) {
   const auto done = ControlPlane::join(quick, done_reports.events(), hub->meeting());
   const auto late = ControlPlane::join(options_of(2, 3, late_reports), late_reports.events(), hub->meeting());
   hub->rendezvous();
+  const auto begun = std::chrono::steady_clock::now();
   try {
     done->leave();
     ADD_FAILURE();
   } catch (const PeerError& error) {
     const std::string line = error.what();
-    EXPECT_NE(line.find("rank 1 (tp 1) waited 0.3 s for rank 0 (tp 0), rank 2 (tp 2) to end"), std::string::npos)
+    EXPECT_NE(line.find("rank 1 (tp 1) waited 3.3 s for rank 0 (tp 0), rank 2 (tp 2) to end"), std::string::npos)
         << line;
+    EXPECT_GE(std::chrono::steady_clock::now() - begun, std::chrono::milliseconds(3300));  // rank 0 had the first word
   }
 }
 
@@ -285,13 +287,58 @@ TEST(ControlPlane, StrangersAreDroppedAndHarmNothing) {
   EXPECT_TRUE(member_reports.silent());
 }
 
+// More strangers than rank 0 listens to at a time, who say nothing: a rank comes again until one of them had to go.
+TEST(ControlPlane, ACrowdOfSilentStrangersKeepsNoRankOut) {
+  constexpr int kCrowd = 64 + 2;
+  Reports reports, member_reports;
+  ControlOptions options = options_of(0, 2, reports);
+  options.handshake_seconds = 1;
+  const auto hub = ControlPlane::host(options, reports.events(), "127.0.0.1");
+  std::vector<RawSocket> crowd;
+  for (int i = 0; i < kCrowd; ++i) crowd.push_back(RawSocket::connect(hub->meeting().port));
+  EXPECT_TRUE(RawSocket::connect(hub->meeting().port).closes(500)) << "there is room for more";
+  const auto member = ControlPlane::join(options_of(1, 2, member_reports), member_reports.events(), hub->meeting());
+  hub->rendezvous();
+  member->rendezvous();
+  auto left = std::async(std::launch::async, [&] { member->leave(); });
+  hub->leave();
+  left.get();
+  EXPECT_TRUE(member_reports.silent());
+  EXPECT_FALSE(reports.warnings(1).empty());
+}
+
+// Rank 0's port answers, but nobody of this job.
+TEST(ControlPlane, ARankThatIsNeverHeardSaysWhy) {
+  auto listener = std::make_unique<RawListener>();
+  Reports reports;
+  ControlOptions options = options_of(1, 2, reports);
+  options.timeout_seconds = 0.1;
+  const auto member =
+      ControlPlane::join(options, reports.events(), {"127.0.0.1", listener->port(), random_job_token()});
+  for (int i = 0; i < 3; ++i) listener->accept();  // and closes
+  std::thread closer([&] {
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    listener.reset();
+  });
+  try {
+    member->rendezvous();
+    ADD_FAILURE();
+  } catch (const PeerError& error) {
+    EXPECT_NE(std::string(error.what()).find("waited 3.1 s for rank 0 (tp 0) (Connection refused) at 127.0.0.1:"),
+              std::string::npos)
+        << error.what();
+  }
+  closer.join();
+  EXPECT_TRUE(reports.silent());
+}
+
 TEST(ControlPlane, ASecondHelloOfARankIsRefused) {
   Reports reports, member_reports;
   const auto hub = ControlPlane::host(options_of(0, 3, reports), reports.events(), "127.0.0.1");
   const std::string hello = encode_hello({hub->meeting().token, 1, 3});
   const RawSocket first = RawSocket::connect(hub->meeting().port);
   first.send(hello);
-  first.receive(kFrameHeadBytes);  // a sign of life: it is taken in
+  first.receive(kFrameHeadBytes);  // a sign of life at once: it is taken in
   const RawSocket second = RawSocket::connect(hub->meeting().port);
   second.send(hello);
   EXPECT_TRUE(second.closes());

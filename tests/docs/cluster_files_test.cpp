@@ -39,6 +39,13 @@ TEST(ClusterFiles, TheSlurmScriptLaunchesTheAllocation) {
   EXPECT_EQ(asked.find("scontrol"), std::string::npos) << asked;
 }
 
+TEST(ClusterFiles, TheSlurmScriptKeepsTheLogsOfEachTimeItWasQueued) {
+  const ScratchFolder scratch;
+  const Outcome run = run_program("SLURM_RESTART_COUNT=2 " + slurm_line(scratch, "exit 0"));
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_NE(read_file(scratch / "asked").find(" --log-dir logs/12-2 -- "), std::string::npos);
+}
+
 TEST(ClusterFiles, TheSlurmScriptHandsTheSignalOnAndQueuesTheJobAgain) {
   const ScratchFolder scratch;
   Background run(
@@ -68,6 +75,24 @@ TEST(ClusterFiles, TheMpiJobIsOne) {
         EXPECT_TRUE(volumes.contains(mount["name"].as<std::string>())) << role;
     }
   }
+}
+
+// A job that is deleted has the time to save: its workers go after their ranks.
+TEST(ClusterFiles, TheMpiJobsWorkersOutliveTheirRanks) {
+  const YAML::Node roles = YAML::LoadFile(kFolder + "/mpijob.yaml")["spec"]["mpiReplicaSpecs"];
+  const auto grace = [&](const char* role) {
+    return roles[role]["template"]["spec"]["terminationGracePeriodSeconds"].as<int>();
+  };
+  EXPECT_GE(grace("Worker"), grace("Launcher"));
+  const YAML::Node command =
+      roles["Worker"]["template"]["spec"]["containers"][0]["lifecycle"]["preStop"]["exec"]["command"];
+  ASSERT_EQ(command.size(), 3u);
+  const ScratchFolder scratch;
+  const std::string loop = scratch.write("loop", command[2].as<std::string>());
+  const std::string daemon = executable(scratch, "orted", "sleep 1.5; touch " + (scratch / "gone"));
+  const Outcome run =
+      run_program(daemon + " & sleep 0.5\nsh " + loop + "\n[ -e " + (scratch / "gone") + " ] || echo too early");
+  EXPECT_EQ(run.out, "") << run.err;
 }
 
 TEST(ClusterFiles, TheMpiJobsFlagsAreThoseOfTheProgram) {

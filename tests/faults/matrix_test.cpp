@@ -10,6 +10,7 @@
 #include <random>
 #include <set>
 #include <thread>
+#include <vector>
 
 #include "program.h"
 
@@ -135,32 +136,43 @@ void expect_documented_end(const Case& one) {
   expect_nothing_left(scratch.path(), before);
 }
 
-TEST(Faults, EveryJobEndsInTimeAndSaysWhichRankAndWhy) {
+bool is_long() {
   const char* asked = std::getenv("GANTRY_LONG");
+  return asked && std::string(asked) == "1";
+}
+
+TEST(Faults, EveryJobEndsInTimeAndSaysWhichRankAndWhy) {
   const char* seed = std::getenv("GANTRY_SEED");
-  const int cases = asked && std::string(asked) == "1" ? 200 : 8;
+  const int cases = is_long() ? 200 : 8;
   std::mt19937 random(seed ? static_cast<unsigned>(std::atol(seed)) : 8u);
   for (int i = 0; i < cases; ++i) expect_documented_end(random_case(random));
 }
 
-// A rank dies at each moment once; started again, the job ends with the loss of one that nothing disturbed.
+// A rank is killed, at each moment in the long form and at two of them else; started again, the job ends with the
+// weights and the loss of one that nothing disturbed.
 TEST(Faults, AfterARestartNothingDiffersToTheBit) {
   const Case undisturbed{.kind = kKinds[7], .moment = "never", .mpi = true, .tensor = 2, .pipeline = 1, .rank = -1};
   const ScratchFolder scratch;
   const Outcome whole = run_program(job_line(undisturbed, scratch / "whole"));
   ASSERT_EQ(whole.exit_code, 0) << whole.err;
-  for (const char* moment : {"backward", "save"}) {
+  std::vector<std::string> moments = {"backward", "save"};
+  if (is_long()) moments.assign(kMoments.begin(), kMoments.end());
+  for (const std::string& moment : moments) {
     Case one = undisturbed;
     one.kind = kKinds[4];
     one.moment = moment;
     one.rank = 1;
-    one.step = 3;
+    one.step = moment == "start" ? 0 : 3;
     SCOPED_TRACE(one.name());
     const std::string folder = scratch / moment;
     const Outcome run = run_program(job_line(one, folder, "--restarts 2 --checkpoints " + folder));
     EXPECT_EQ(run.exit_code, 0) << run.err;
-    EXPECT_NE(run.err.find("after step 2; starting again"), std::string::npos) << run.err;
-    EXPECT_EQ(loss_in(run.out), loss_in(whole.out));
+    const char* after = moment == "start" ? "at a step that nothing says"
+                        : moment == "end" ? "after step 4"
+                                          : "after step 2";
+    EXPECT_NE(run.err.find(std::string(after) + "; starting again"), std::string::npos) << run.err;
+    // Killed at its end the job has nothing left to do when it starts again, and no loss of its own to tell.
+    if (moment != "end") EXPECT_EQ(loss_in(run.out), loss_in(whole.out));
     for (int rank = 0; rank < 2; ++rank) {
       const std::string file = fmt::format("/step-000004/rank-{:05}.safetensors", rank);
       EXPECT_FALSE(read_file(folder + file).empty());
