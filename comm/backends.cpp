@@ -72,6 +72,8 @@ int launch_mpi(const Config&, const Mesh&, const std::function<void(World&)>&) {
 #ifndef GANTRY_WITH_NCCL
 bool has_cuda_devices() { return false; }
 
+void prepare_nccl() {}
+
 void run_on_nccl(World&, const std::function<void(World&)>&) {
   throw InternalError({"launch", "this build has no NCCL", "", ""});
 }

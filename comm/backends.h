@@ -26,6 +26,8 @@ bool has_cuda_devices();  // false in a build without nccl
 // What launch() does on each. `describe_rank` names ranks in messages.
 int launch_local(const Config& config, const Mesh& mesh, const std::function<void(World&)>& body);
 int launch_mpi(const Config& config, const Mesh& mesh, const std::function<void(World&)>& body);
+// Sets what NCCL reads of this process's environment: once, before ranks start, since no thread may read it meanwhile.
+void prepare_nccl();
 // Runs the body over NCCL, on a rank that launch_local or launch_mpi has started.
 void run_on_nccl(World& host, const std::function<void(World&)>& body);
 

@@ -59,7 +59,10 @@ int launch(const Config& config, const std::function<void(World&)>& body) {
                                    config.parallel.order);
     const recorder::RecordedJob recorded(recorder_settings(config, ranks, mpi));
     std::function<void(World&)> run = guarded(body);
-    if (backend == "nccl") run = [on_device = std::move(run)](World& host) { run_on_nccl(host, on_device); };
+    if (backend == "nccl") {
+      prepare_nccl();
+      run = [on_device = std::move(run)](World& host) { run_on_nccl(host, on_device); };
+    }
     return mpi ? launch_mpi(config, mesh, run) : launch_local(config, mesh, run);
   } catch (...) {
     const Failure failure = describe_exception(std::current_exception());

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "gantry/comm/world.h"
+#include "gantry/comm/device_backend.h"
 
 namespace gantry {
 
@@ -21,7 +21,7 @@ struct CommunicationCount {
   double seconds = 0;
 };
 
-class MeteredBackend final : public Backend {
+class MeteredBackend final : public DeviceBackend {
  public:
   // `inner` is not owned. Counts nothing before the first resume().
   explicit MeteredBackend(Backend& inner);
@@ -30,6 +30,8 @@ class MeteredBackend final : public Backend {
   const char* name() const override { return inner_.name(); }
   int rank() const override { return inner_.rank(); }
   int size() const override { return inner_.size(); }
+  torch::Device device() const override { return device_of(inner_); }
+  std::shared_ptr<DeviceEnd> take_end() const override { return take_end_from(inner_); }
   std::unique_ptr<ProcessGroup> make_group(const std::string& label, const std::vector<int>& ranks) override;
   void abort(const std::string& reason) override { inner_.abort(reason); }
 

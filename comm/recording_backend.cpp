@@ -84,8 +84,9 @@ struct PoolAllocator {
 
 class RecordedWork final : public Work::State {
  public:
-  RecordedWork(std::shared_ptr<RankRecorder> recorder, std::uint64_t number, Work inner)
-      : recorder_(std::move(recorder)), number_(number), inner_(std::move(inner)) {}
+  // `device` is the backend, where its waits leave operations to a device; else null.
+  RecordedWork(std::shared_ptr<RankRecorder> recorder, std::uint64_t number, Work inner, const DeviceBackend* device)
+      : recorder_(std::move(recorder)), number_(number), inner_(std::move(inner)), device_(device) {}
 
   bool done() override {
     return watched([&] {
@@ -98,8 +99,12 @@ class RecordedWork final : public Work::State {
     if (done()) return;
     recorder_->waits(number_);
     watched([&] {
+      if (device_) device_->take_end();  // an earlier wait's, for which nobody asked
       inner_.wait();
-      note(Step::kDone);
+      if (const auto end = device_ ? device_->take_end() : nullptr)
+        note_at(*end);
+      else
+        note(Step::kDone);
       return true;
     });
   }
@@ -118,18 +123,30 @@ class RecordedWork final : public Work::State {
   void note(Step state) {
     if (!std::exchange(noted_, true)) recorder_->finish(number_, state);
   }
+  // The host goes on and the device waits: that is the rank's wait until the device is through.
+  void note_at(DeviceEnd& end) {
+    if (std::exchange(noted_, true)) return;
+    end.when_ended([recorder = recorder_, number = number_](bool done) {
+      recorder->finish(number, done ? Step::kDone : Step::kFailed);
+    });
+  }
 
   std::shared_ptr<RankRecorder> recorder_;
   const std::uint64_t number_;
   Work inner_;
+  const DeviceBackend* device_;
   bool noted_ = false;
 };
 
 class RecordingGroup final : public ProcessGroup {
  public:
   RecordingGroup(std::unique_ptr<ProcessGroup> inner, std::shared_ptr<RankRecorder> recorder, int group,
-                 std::vector<int> ranks)
-      : inner_(std::move(inner)), recorder_(std::move(recorder)), group_(group), ranks_(std::move(ranks)) {}
+                 std::vector<int> ranks, const DeviceBackend* device)
+      : inner_(std::move(inner)),
+        recorder_(std::move(recorder)),
+        group_(group),
+        ranks_(std::move(ranks)),
+        device_(device) {}
 
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
@@ -201,14 +218,15 @@ class RecordingGroup final : public ProcessGroup {
       recorder_->finish(number, Step::kRefused);
       throw;
     }
-    return Work(
-        std::allocate_shared<RecordedWork>(PoolAllocator<RecordedWork>(works_), recorder_, number, std::move(work)));
+    return Work(std::allocate_shared<RecordedWork>(PoolAllocator<RecordedWork>(works_), recorder_, number,
+                                                   std::move(work), device_));
   }
 
   std::unique_ptr<ProcessGroup> inner_;
   std::shared_ptr<RankRecorder> recorder_;
   const int group_;
   const std::vector<int> ranks_;  // world ranks
+  const DeviceBackend* device_;   // the backend that made `inner_`, if it is one; outlives what it makes
   std::shared_ptr<BlockPool> works_ = std::make_shared<BlockPool>();
 };
 
@@ -225,7 +243,8 @@ std::unique_ptr<ProcessGroup> RecordingBackend::make_group(const std::string& la
     throw;
   }
   recorder_->made(group, number);
-  return std::make_unique<RecordingGroup>(std::move(made), recorder_, group, ranks);
+  return std::make_unique<RecordingGroup>(std::move(made), recorder_, group, ranks,
+                                          dynamic_cast<const DeviceBackend*>(&inner_));
 }
 
 void run_recorded(World& world, const std::function<void(World&)>& body) {

@@ -2,9 +2,9 @@
 
 #include <arpa/inet.h>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <fmt/format.h>
-#include <fstream>
 #include <ifaddrs.h>
 #include <memory>
 #include <net/if.h>
@@ -51,17 +51,26 @@ std::vector<Interface> interfaces() {
   return v4;
 }
 
-// The interface of the default route; "" without one.
-std::string default_route() {
-  std::ifstream routes("/proc/net/route");
-  std::string line;
-  std::getline(routes, line);  // the columns' names
-  while (std::getline(routes, line)) {
-    std::istringstream columns(line);
-    std::string name, destination;
-    if (columns >> name >> destination && destination == "00000000") return name;
-  }
-  return "";
+std::string listed(const std::vector<Interface>& all) {
+  std::string text;
+  for (const Interface& one : all) text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", one.name, one.address);
+  return text;
+}
+
+// Of "10.77.0.0/16".
+bool lies_in(const Interface& interface, const std::string& network) {
+  const auto slash = network.find('/');
+  in_addr base{}, own{};
+  if (slash == std::string::npos || interface.v6 ||
+      ::inet_pton(AF_INET, network.substr(0, slash).c_str(), &base) != 1 ||
+      ::inet_pton(AF_INET, interface.address.c_str(), &own) != 1)
+    return false;
+  int bits = 0;
+  const char* end = network.data() + network.size();
+  const auto read = std::from_chars(network.data() + slash + 1, end, bits);
+  if (read.ec != std::errc() || read.ptr != end || bits < 0 || bits > 32) return false;
+  const std::uint32_t mask = bits == 0 ? 0 : ~std::uint32_t{0} << (32 - bits);
+  return ((ntohl(base.s_addr) ^ ntohl(own.s_addr)) & mask) == 0;
 }
 
 }  // namespace
@@ -69,32 +78,35 @@ std::string default_route() {
 std::string loopback_address() { return "127.0.0.1"; }
 
 std::string interface_address(const std::string& interface) {
-  std::string known;
-  for (const Interface& one : interfaces()) {
+  const auto all = interfaces();
+  for (const Interface& one : all)
     if (one.name == interface || one.address == interface) return one.address;
-    known += fmt::format("{}{} ({})", known.empty() ? "" : ", ", one.name, one.address);
-  }
   throw ConfigError({"comm.interface", "'" + interface + "' is no interface or address of this host that is up",
-                     "one of " + known, "name another one"});
+                     "one of " + listed(all), "name another one"});
 }
 
-std::string own_address() {
-  const std::string route = default_route();
-  std::string first;
-  for (const Interface& one : interfaces()) {
-    if (one.loopback) continue;
-    if (one.name == route) return one.address;
-    if (first.empty()) first = one.address;
-  }
-  if (first.empty())
-    throw ResourceError({"control plane", "this host has no address but loopback, and the job has several hosts",
-                         "a network interface that is up", "set comm.interface, or comm.heartbeat_seconds to 0"});
-  return first;
+std::string address_among(const std::string& networks) {
+  const auto all = interfaces();
+  std::istringstream names(networks);
+  for (std::string name; std::getline(names, name, ',');)
+    for (const Interface& one : all)
+      if (one.name == name || one.address == name || lies_in(one, name)) return one.address;
+  return "";
 }
 
-std::string control_address(const std::string& interface, bool one_host) {
+std::string control_address(const std::string& interface, bool one_host, const std::string& launcher_networks) {
   if (!interface.empty()) return interface_address(interface);
-  return one_host ? loopback_address() : own_address();
+  if (one_host) return loopback_address();
+  if (const std::string named = address_among(launcher_networks); !named.empty()) return named;
+  auto others = interfaces();
+  std::erase_if(others, [](const Interface& one) { return one.loopback; });
+  if (others.empty())
+    throw ResourceError({"control plane", "this host has no address but loopback, and the job has several hosts",
+                         "a network interface that is up", "set comm.heartbeat_seconds to 0 to do without"});
+  throw ConfigError({"comm.interface",
+                     "is not set, and the job has several hosts: ranks would listen on a network that nobody named",
+                     "one of rank 0's host: " + listed(others),
+                     "add --interface NAME to gantry launch, or --set comm.interface=NAME to gantry train"});
 }
 
 }  // namespace gantry

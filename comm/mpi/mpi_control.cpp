@@ -1,6 +1,7 @@
 #include "gantry/comm/mpi/mpi_control.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <fmt/format.h>
 #include <thread>
@@ -10,6 +11,14 @@
 
 namespace gantry {
 namespace {
+
+// The networks that mpirun was told to keep to, by `gantry launch --interface` or by its own flags: it hands them on to
+// the ranks.
+std::string launcher_networks() {
+  for (const char* name : {"OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include"})
+    if (const char* networks = std::getenv(name)) return networks;
+  return "";
+}
 
 // A meeting as bytes that MPI carries.
 struct MeetingBytes {
@@ -52,7 +61,7 @@ MpiControl::MpiControl(const CommConfig& config, MpiBackend& backend, std::funct
                                                               describe_rank(backend.rank()), config.timeout_seconds));
   if (backend.rank() == 0) {
     const bool one_host = mpi_ranks_on_host() == backend.size();
-    plane_ = ControlPlane::host(options, events, control_address(config.interface, one_host));
+    plane_ = ControlPlane::host(options, events, control_address(config.interface, one_host, launcher_networks()));
     broadcast(plane_->meeting());
   } else {
     plane_ = ControlPlane::join(options, events, broadcast({}));

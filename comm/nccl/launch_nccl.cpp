@@ -1,3 +1,5 @@
+#include <cstdlib>
+
 #include "gantry/comm/backends.h"
 #include "gantry/comm/nccl/nccl_backend.h"
 #include "gantry/comm/nccl/nccl_device.h"
@@ -6,6 +8,11 @@ namespace gantry {
 
 bool has_cuda_devices() {
   return c10::impl::hasDeviceGuardImpl(torch::kCUDA) && c10::impl::getDeviceGuardImpl(torch::kCUDA)->deviceCount() > 0;
+}
+
+void prepare_nccl() {
+  // Connections that were made by the first call of a kind would make its caller wait for its peers: all at once.
+  ::setenv("NCCL_RUNTIME_CONNECT", "0", /*overwrite=*/0);
 }
 
 void run_on_nccl(World& host, const std::function<void(World&)>& body) {

@@ -1,20 +1,17 @@
 #include "gantry/comm/nccl/nccl_backend.h"
 
-#include <cstdlib>
-
 #include "gantry/comm/nccl/nccl_group.h"
 
 namespace gantry {
 
-NcclBackend::NcclBackend(Backend& host, NcclOptions options) : host_(host) {
-  // Connections that were made by the first call of a kind would make its caller wait for its peers: all at once.
-  ::setenv("NCCL_RUNTIME_CONNECT", "0", /*overwrite=*/0);
-  job_ = std::make_shared<NcclJob>(host, std::move(options));
-}
+NcclBackend::NcclBackend(Backend& host, NcclOptions options)
+    : host_(host), job_(std::make_shared<NcclJob>(host, std::move(options))) {}
 
 NcclBackend::~NcclBackend() = default;
 
 torch::Device NcclBackend::device() const { return job_->device().device(); }
+
+std::shared_ptr<DeviceEnd> NcclBackend::take_end() const { return take_last_preceding(); }
 
 std::unique_ptr<ProcessGroup> NcclBackend::make_group(const std::string& label, const std::vector<int>& ranks) {
   job_->throw_if_failed();

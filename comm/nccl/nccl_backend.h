@@ -36,7 +36,7 @@ struct NcclOptions {
 
 class NcclBackend final : public DeviceBackend {
  public:
-  // Collective over the host's ranks. `host` must outlive it.
+  // Collective over the host's ranks, in a process that called prepare_nccl() (backends.h). `host` must outlive it.
   NcclBackend(Backend& host, NcclOptions options);
   ~NcclBackend() override;
 
@@ -44,6 +44,7 @@ class NcclBackend final : public DeviceBackend {
   int rank() const override { return host_.rank(); }
   int size() const override { return host_.size(); }
   torch::Device device() const override;
+  std::shared_ptr<DeviceEnd> take_end() const override;
   // The group must not outlive the backend's host.
   std::unique_ptr<ProcessGroup> make_group(const std::string& label, const std::vector<int>& ranks) override;
   void abort(const std::string& reason) override;

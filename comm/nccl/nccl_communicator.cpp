@@ -3,10 +3,18 @@
 #include <exception>
 #include <fmt/format.h>
 #include <thread>
+#include <utility>
 
 #include "gantry/core/error.h"
 
 namespace gantry {
+namespace {
+
+thread_local std::weak_ptr<NcclOperation> last_preceding;
+
+}  // namespace
+
+std::shared_ptr<NcclOperation> take_last_preceding() { return std::exchange(last_preceding, {}).lock(); }
 
 ncclUniqueId new_unique_id() {
   ncclUniqueId id;
@@ -16,8 +24,16 @@ ncclUniqueId new_unique_id() {
   return id;
 }
 
+bool NcclOperation::finished() const {
+  if (!event_.query()) return false;
+  // An abort lets the event pass too; it is noted before.
+  const std::lock_guard lock(mutex_);
+  return state_ != State::kAborted;
+}
+
 void NcclOperation::precede(const c10::Stream& current) {
   event_.block(current);
+  last_preceding = weak_from_this();
   // Whoever reuses the memory does so on the stream that it came from, behind this; elsewhere only when it is done.
   if (current == posted_on_) release();
 }
@@ -28,8 +44,28 @@ void NcclOperation::release() {
   dropped.swap(held_);
 }
 
+void NcclOperation::end(bool done) {
+  std::vector<std::function<void(bool)>> listeners;
+  {
+    const std::lock_guard lock(mutex_);
+    state_ = done ? State::kDone : State::kAborted;
+    listeners.swap(listeners_);
+  }
+  for (const auto& tell : listeners) tell(done);
+}
+
+void NcclOperation::when_ended(std::function<void(bool done)> then) {
+  bool done = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_ == State::kUnderWay) return listeners_.push_back(std::move(then));
+    done = state_ == State::kDone;
+  }
+  then(done);
+}
+
 NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclJob> job, NcclMembers members, const ncclUniqueId& id)
-    : job_(std::move(job)), members_(std::move(members)), stream_(job_->device().new_stream()) {
+    : job_(std::move(job)), members_(std::move(members)), stream_(job_->device()) {
   job_->throw_if_failed();
   const c10::DeviceGuard on_device(job_->device().device());
   job_->add(this);
@@ -65,14 +101,23 @@ void NcclCommunicator::finalize() {
   std::unique_lock lock(mutex_);
   if (!communicator_) return;
   settle(lock, ncclCommFinalize(communicator_), members_.name + " to finish");
+  for (const auto& operation : under_way_) operation->end(/*done=*/true);
   ncclCommDestroy(communicator_);
   communicator_ = nullptr;
 }
 
 void NcclCommunicator::abort() {
-  std::deque<std::shared_ptr<NcclOperation>> dropped;
+  std::deque<std::shared_ptr<NcclOperation>> dropped;  // freed outside the lock, and after the abort
   const std::lock_guard lock(mutex_);
-  if (communicator_) ncclCommAbort(communicator_);
+  if (communicator_) {
+    try {
+      drop_finished();
+    } catch (const std::exception&) {
+      // A broken device: nobody knows of its operations.
+    }
+    for (const auto& operation : under_way_) operation->end(/*done=*/false);
+    ncclCommAbort(communicator_);
+  }
   communicator_ = nullptr;
   dropped.swap(under_way_);
 }
@@ -112,19 +157,19 @@ std::shared_ptr<NcclOperation> NcclCommunicator::issue(std::vector<c10::Storage>
   if (after_current) {
     c10::Event ready = device.new_event();
     ready.record(device.current_stream());
-    ready.block(stream_);
+    ready.block(stream());
   }
   std::unique_lock lock(mutex_);
   job_->throw_if_failed();
   if (!communicator_) throw PeerError({members_.name, "was aborted", "", ""});
   ncclResult_t code = ncclGroupStart();
   if (code == ncclSuccess) {
-    code = calls(communicator_, static_cast<cudaStream_t>(device.handle(stream_)));
+    code = calls(communicator_, static_cast<cudaStream_t>(device.handle(stream())));
     const ncclResult_t end = ncclGroupEnd();
     if (code == ncclSuccess || code == ncclInProgress) code = end;
   }
   settle(lock, code, operation->describe());
-  operation->issued_on(stream_);
+  operation->issued_on(stream());
   if (under_way_.empty()) oldest_since_ = Clock::now();
   under_way_.push_back(operation);
   drop_finished();
@@ -135,6 +180,7 @@ void NcclCommunicator::drop_finished() {
   bool dropped = false;
   while (!under_way_.empty() && under_way_.front()->finished()) {
     under_way_.front()->release();
+    under_way_.front()->end(/*done=*/true);
     under_way_.pop_front();
     dropped = true;
   }

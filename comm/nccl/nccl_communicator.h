@@ -3,8 +3,8 @@
 // Communicators are nonblocking (ncclConfig_t::blocking = 0): a call that needs its peers returns at once and is asked
 // until it is through, so that the deadline and an abort reach it.
 //
-// Shared between threads, and guarded: the communicator and `under_way_` by `mutex_`; what an operation holds by its
-// own mutex. The watching thread looks and aborts; one thread at a time issues.
+// Shared between threads, and guarded: the communicator and `under_way_` by `mutex_`; what an operation holds, and how
+// it ended, by its own mutex. The watching thread looks and aborts; one thread at a time issues.
 #pragma once
 
 #include <chrono>
@@ -17,11 +17,12 @@
 #include <vector>
 
 #include "gantry/comm/nccl/nccl_job.h"
+#include "gantry/comm/nccl/nccl_stream.h"
 
 namespace gantry {
 
 // Something that a communicator's stream does, and the event behind it. Keeps the memory it works on until it is done.
-class NcclOperation {
+class NcclOperation final : public DeviceEnd, public std::enable_shared_from_this<NcclOperation> {
  public:
   NcclOperation(const NcclDevice& device, std::vector<c10::Storage> held, std::function<std::string()> what)
       : event_(device.new_event()),
@@ -30,17 +31,24 @@ class NcclOperation {
         what_(std::move(what)) {}
 
   void issued_on(const c10::Stream& stream) { event_.record(stream); }
-  bool finished() const { return event_.query(); }
+  bool finished() const;  // never of one that was aborted
   // What the current stream is given from now on comes after it. The host does not wait.
   void precede(const c10::Stream& current);
   void release();
+  // For its communicator, once: whether it is done or about to be aborted.
+  void end(bool done);
+  void when_ended(std::function<void(bool done)> then) override;
   std::string describe() const { return what_(); }
 
  private:
+  enum class State { kUnderWay, kDone, kAborted };
+
   c10::Event event_;
   const c10::Stream posted_on_;
-  std::mutex mutex_;  // guards held_
+  mutable std::mutex mutex_;  // guards the following three
   std::vector<c10::Storage> held_;
+  State state_ = State::kUnderWay;
+  std::vector<std::function<void(bool)>> listeners_;
   const std::function<std::string()> what_;
 };
 
@@ -50,6 +58,10 @@ struct NcclMembers {
   int size = 1;
   int rank = 0;  // in it
 };
+
+// The last one that this thread let its current stream wait for, once; null if there is none, or nobody has it any
+// more.
+std::shared_ptr<NcclOperation> take_last_preceding();
 
 ncclUniqueId new_unique_id();
 
@@ -65,7 +77,7 @@ class NcclCommunicator {
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
-  const c10::Stream& stream() const { return stream_; }
+  const c10::Stream& stream() const { return stream_.get(); }
 
   // Issues `calls` on the stream, behind all that the current stream holds by now if `after_current`.
   std::shared_ptr<NcclOperation> issue(std::vector<c10::Storage> held, std::function<std::string()> what,
@@ -86,7 +98,7 @@ class NcclCommunicator {
 
   const std::shared_ptr<NcclJob> job_;
   const NcclMembers members_;
-  const c10::Stream stream_;
+  const NcclStream stream_;
   std::mutex mutex_;
   ncclComm_t communicator_ = nullptr;  // null once it is aborted or destroyed
   std::deque<std::shared_ptr<NcclOperation>> under_way_;

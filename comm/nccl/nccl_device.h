@@ -21,7 +21,7 @@ class NcclDevice {
   torch::Device device() const { return device_; }
   c10::Event new_event() const { return c10::Event(device_.type()); }
   c10::Stream current_stream() const { return guard_.getStream(device_); }  // of this thread
-  c10::Stream new_stream() const { return guard_.getStreamFromGlobalPool(device_, /*isHighPriority=*/true); }
+  c10::Stream pooled_stream() const { return guard_.getStreamFromGlobalPool(device_, /*isHighPriority=*/true); }
   void* handle(const c10::Stream& stream) const { return guard_.getStreamNativeHandle(stream); }
 
   // True of tensors of the device's type; false of those that other means carry. UsageError for one on another device

@@ -10,8 +10,9 @@
 namespace gantry::recorder {
 namespace {
 
-constexpr std::size_t kMostLinks = 4;  // of a chain that is told whole
-constexpr std::size_t kMostNotes = 5;  // of one kind
+constexpr std::size_t kMostLinks = 4;   // of a chain that is told whole
+constexpr std::size_t kMostNotes = 5;   // of one kind
+constexpr double kDeadlineShare = 0.9;  // of the timeout, since whoever watches looks from time to time
 
 class Examiner {
  public:
@@ -63,6 +64,11 @@ class Examiner {
   }
 
   bool is_stuck(const Chain& chain) const {
+    // What all were in when the job failed was cut off by that, unless its own deadline was over.
+    if (chain.back().awaited.cause == Cause::kWithin && job_failed()) {
+      const Blocked& last = *chain.back().blocked;
+      return last.seconds >= kDeadlineShare * waits_.record(last.rank)->identity.timeout_seconds;
+    }
     return job_failed() || chain.back().awaited.cause == Cause::kEnded ||
            chain.front().blocked->seconds >= stuck_after_;
   }
@@ -101,6 +107,7 @@ class Examiner {
     const Operation& operation = *link.blocked->operation;
     const Group& group = waits_.group_of(link.blocked->rank, operation);
     const std::string whom = name(link.awaited.rank);
+    if (link.awaited.cause == Cause::kWithin) return fmt::format("{} with {}", with_tensor(operation, group), whom);
     if (operation.kind == Kind::kMakeGroup)
       return fmt::format("{} to join group '{}' of the ranks {}", whom, group.label, fmt::join(group.ranks, ", "));
     if (!is_message(operation.kind)) return fmt::format("{} to join {}", whom, with_tensor(operation, group));
@@ -130,6 +137,8 @@ class Examiner {
         return "failed: " + record->error;
       case Cause::kEnded:
         return "has ended" + describe_last(*record);
+      case Cause::kWithin:
+        return "is in it too: all its members have called it, and it does not come to its end";
       case Cause::kNotWaiting:
         return is_message(link.blocked->operation->kind)
                    ? "has done so: it is on its way"
@@ -235,6 +244,7 @@ class Examiner {
       case Cause::kNoFile:
         return Finding::kNoFile;
       case Cause::kNotWaiting:
+      case Cause::kWithin:
         return Finding::kNotFinished;
       default:
         break;

@@ -124,8 +124,22 @@ Cause Waits::cause_of(int rank) const {
 
 void Waits::find_awaited(Blocked& blocked) {
   if (is_message(blocked.operation->kind)) return look_at(blocked, blocked.operation->peer);
-  for (const int member : group_of(blocked.rank, *blocked.operation).ranks)
+  const auto& members = group_of(blocked.rank, *blocked.operation).ranks;
+  for (const int member : members)
     if (member != blocked.rank) look_at(blocked, member);
+  if (!blocked.awaited.empty()) return;
+  // Nobody is missing: a device, or what lies between devices, does not do it.
+  for (const int member : members)
+    if (member != blocked.rank && has_called(blocked, member))
+      blocked.awaited.push_back({member, Cause::kWithin, true});
+}
+
+// Of the collective that a rank is blocked in, as far as the other's record goes back.
+bool Waits::has_called(const Blocked& blocked, int other) const {
+  const Operation& mine = *blocked.operation;
+  const RankRecord* known = record(other);
+  const int place = known ? place_of(*known, group_of(blocked.rank, mine)) : -1;
+  return place >= 0 && find(*known, key_of(mine, place, mine.kind == Kind::kMakeGroup, blocked.rank));
 }
 
 void Waits::look_at(Blocked& blocked, int other) {
@@ -146,7 +160,10 @@ void Waits::look_at(Blocked& blocked, int other) {
   if (joins) return;
   if (!mismatch_)
     if (const auto what = difference(mine, *theirs)) mismatch_ = {*what, blocked.rank, other, &mine, theirs};
-  if (message || theirs->state == State::kPosted) blocked.awaited.push_back({other, Cause::kNotWaiting, true});
+  // A device moves its collectives on, whatever its host waits for.
+  const bool moves_on = !message && known->identity.backend == "nccl";
+  if (message || (theirs->state == State::kPosted && !moves_on))
+    blocked.awaited.push_back({other, Cause::kNotWaiting, true});
 }
 
 std::optional<Mismatch::What> Waits::difference(const Operation& mine, const Operation& theirs) const {

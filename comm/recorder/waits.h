@@ -11,13 +11,14 @@ namespace gantry::recorder {
 
 // Why a rank that is waited for has not done its part.
 enum class Cause {
-  kStopped,    // its process did not run
-  kFailed,     // its program ended by an error of its own
-  kEnded,      // its program ended
-  kNoFile,     // nothing is known of it
-  kElsewhere,  // it is blocked in an operation of its own
-  kOutside,    // it is in no operation
-  kNotWaiting  // it has done its part, and what follows from it has not arrived
+  kStopped,     // its process did not run
+  kFailed,      // its program ended by an error of its own
+  kEnded,       // its program ended
+  kNoFile,      // nothing is known of it
+  kElsewhere,   // it is blocked in an operation of its own
+  kOutside,     // it is in no operation
+  kNotWaiting,  // it has done its part, and what follows from it has not arrived
+  kWithin       // it is in the same operation, as all members are, and that does not come to its end
 };
 
 struct Awaited {
@@ -75,6 +76,7 @@ class Waits {
   void find_blocked();
   void find_awaited(Blocked& blocked);
   void look_at(Blocked& blocked, int other);
+  bool has_called(const Blocked& blocked, int other) const;
   std::optional<Mismatch::What> difference(const Operation& mine, const Operation& theirs) const;
   Cause cause_of(int rank) const;
   bool has_ended(const RankRecord& record) const;

@@ -83,5 +83,17 @@ TEST(Doctor, WithoutAFolderItIsAboutTheMachine) {
   EXPECT_EQ(doctor("--json").exit_code, 2);
 }
 
+TEST(Doctor, SaysWhetherThisBuildHasNcclAndHowToGetIt) {
+  const std::string said = doctor("").out;
+  const auto line = said.substr(said.find("backends: "));
+  EXPECT_THAT(line, StartsWith("backends: local (threads)"));
+#ifdef GANTRY_BUILT_WITH_NCCL
+  EXPECT_THAT(line, ::testing::ContainsRegex(", nccl \\(NCCL [0-9]+\\.[0-9]+"));
+#else
+  EXPECT_THAT(line,
+              HasSubstr(", no nccl (its headers were not there when it was built: ./dev setup --nccl brings them)"));
+#endif
+}
+
 }  // namespace
 }  // namespace gantry::testing

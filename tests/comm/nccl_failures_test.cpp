@@ -124,6 +124,24 @@ TEST_F(NcclFailures, AMessageOfAnotherShapeIsRefused) {
   EXPECT_NE(printed.find("float32 [3, 2]"), std::string::npos) << printed;
 }
 
+TEST_F(NcclFailures, CommunicatorsThatWouldShareAStreamAreRefused) {
+  // LibTorch's pool deals streams in turn: two communicators on one could wait behind each other for ever.
+  constexpr int kStreams = 12;  // 6 a rank: 'tp' takes 3, with its messages both ways, and each further group 3
+  set_fake_pool(kStreams);
+  const auto make = [](World& world) { return world.backend().make_group("more", {0, 1}); };
+  const auto [code, printed] = outcome_on_fake(2, 30, [&](World& world, ProcessGroup&) {
+    for (int i = 0; i < 5; ++i) make(world)->barrier().wait();  // what one gives back the next one takes
+    const auto second = make(world);
+    make(world);
+  });
+  set_fake_pool(0);
+  EXPECT_EQ(code, 6);
+  EXPECT_NE(printed.find("nccl: 12 communicators of this process have all of cpu's streams; expected a stream of its "
+                         "own for each"),
+            std::string::npos)
+      << printed;
+}
+
 TEST_F(NcclFailures, TypesWithoutASumAreRefused) {
   const auto [code, printed] = outcome_on_fake(2, 30, [](World&, ProcessGroup& group) {
     torch::Tensor flags = torch::ones({3}, torch::kBool);

@@ -317,6 +317,30 @@ TEST(Diagnosis, ACollectiveThatAMemberHasCalledAndDoesNotWaitFor) {
   EXPECT_THAT(diagnosis.sentence, HasSubstr("which has called it and is in no wait that would move it on"));
 }
 
+// As where a device hangs: all hosts have done their part.
+TEST(Diagnosis, ACollectiveThatAllAreInAndThatDoesNotEnd) {
+  HandMadeJob made(2);
+  for (int rank = 0; rank < 2; ++rank) made.call(rank, Kind::kAllReduce, State::kWaiting);
+  for (int rank = 0; rank < 2; ++rank) made.call(rank, Kind::kBroadcast, State::kWaiting);  // behind it
+  const auto diagnosis = diagnose(made);
+  EXPECT_EQ(diagnosis.finding, Finding::kNotFinished);
+  EXPECT_EQ(diagnosis.sentence,
+            "rank 0 has waited 90.0 s for all_reduce 0 of group 'all' (float32 [4]) with rank 1, which is in it too: "
+            "all its members have called it, and it does not come to its end");
+  made.rank(1).operations.front().state = State::kPosted;
+  EXPECT_THAT(diagnose(made).sentence, HasSubstr("is in no wait that would move it on"));
+  made.rank(1).identity.backend = "nccl";
+  EXPECT_THAT(diagnose(made).sentence, HasSubstr("which is in it too")) << "a device needs no wait of its host";
+}
+
+TEST(Diagnosis, ACollectiveThatAFailureCutsOffIsNotBlamed) {
+  HandMadeJob made(2);
+  for (int rank = 0; rank < 2; ++rank)
+    made.call(rank, Kind::kAllReduce, State::kWaiting).posted_ns = 90 * HandMadeJob::kSecond - HandMadeJob::kSecond / 4;
+  made.fail();
+  EXPECT_EQ(diagnose(made).finding, Finding::kNothing) << diagnose(made).sentence;
+}
+
 // A rank that comes to the operation only after the others gave up, and finds all there.
 TEST(Diagnosis, WhatWasCalledAfterTheFailureCameTooLate) {
   HandMadeJob made(3);

@@ -229,5 +229,28 @@ TEST(Addresses, AnInterfaceIsANameOrAnAddress) {
   }
 }
 
+TEST(Addresses, TheLaunchersNetworksCount) {
+  EXPECT_EQ(address_among("lo"), "127.0.0.1");
+  EXPECT_EQ(address_among("ib7,lo"), "127.0.0.1");
+  EXPECT_EQ(address_among("10.255.0.0/30,127.0.0.0/8"), "127.0.0.1");
+  EXPECT_EQ(address_among("127.0.0.1/32"), "127.0.0.1");
+  for (const char* none : {"", "ib7", "127.0.0.0/", "127.0.0.0/33", "127.0.0.0/8x", "/8", "10.255.255.252/32"})
+    EXPECT_EQ(address_among(none), "") << none;
+  EXPECT_EQ(control_address("", /*one_host=*/false, "ib7,lo"), "127.0.0.1");
+}
+
+TEST(Addresses, NoNetworkIsTakenThatNobodyNamed) {
+  for (const char* networks : {"", "ib7"}) try {
+      ADD_FAILURE() << control_address("", /*one_host=*/false, networks);
+    } catch (const ConfigError& error) {
+      const std::string said = error.what();
+      EXPECT_EQ(said.find("comm.interface: is not set, and the job has several hosts"), 0u) << said;
+      EXPECT_NE(said.find("--interface NAME"), std::string::npos) << said;
+      EXPECT_EQ(said.find("lo (127.0.0.1)"), std::string::npos) << said;
+    } catch (const ResourceError& error) {  // a machine without a network
+      EXPECT_NE(std::string(error.what()).find("no address but loopback"), std::string::npos) << error.what();
+    }
+}
+
 }  // namespace
 }  // namespace gantry::testing

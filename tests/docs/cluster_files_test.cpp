@@ -21,11 +21,13 @@ std::string executable(const ScratchFolder& scratch, const std::string& name, co
 }
 
 // slurm.sh beside a `gantry` and an `scontrol` that only note what they are asked.
-std::string slurm_line(const ScratchFolder& scratch, const std::string& gantry_script) {
+std::string slurm_line(const ScratchFolder& scratch, const std::string& gantry_script,
+                       const std::string& arguments = "c.yaml ib0", int nodes = 2) {
   executable(scratch, "scontrol", "echo scontrol $* >>" + (scratch / "asked"));
   return fmt::format(
-      "env PATH={}:$PATH GANTRY={} SLURM_NTASKS=8 SLURM_JOB_ID=12 bash {}/slurm.sh c.yaml", scratch.path(),
-      executable(scratch, "gantry", "echo gantry $* >>" + (scratch / "asked") + "\n" + gantry_script), kFolder);
+      "env PATH={}:$PATH GANTRY={} SLURM_NTASKS=8 SLURM_JOB_NUM_NODES={} SLURM_JOB_ID=12 bash {}/slurm.sh {}",
+      scratch.path(), executable(scratch, "gantry", "echo gantry $* >>" + (scratch / "asked") + "\n" + gantry_script),
+      nodes, kFolder, arguments);
 }
 
 TEST(ClusterFiles, TheSlurmScriptLaunchesTheAllocation) {
@@ -34,7 +36,7 @@ TEST(ClusterFiles, TheSlurmScriptLaunchesTheAllocation) {
   const Outcome run = run_program(slurm_line(scratch, "exit 7"));
   EXPECT_EQ(run.exit_code, 7) << run.err;
   const std::string asked = read_file(scratch / "asked");
-  EXPECT_EQ(asked.find("gantry launch -n 8 --restarts 3 --log-dir logs/12 -- "), 0u) << asked;
+  EXPECT_EQ(asked.find("gantry launch -n 8 --interface ib0 --restarts 3 --log-dir logs/12 -- "), 0u) << asked;
   EXPECT_NE(asked.find("gantry train c.yaml --set checkpoint.resume=auto"), std::string::npos) << asked;
   EXPECT_EQ(asked.find("scontrol"), std::string::npos) << asked;
 }
@@ -44,6 +46,15 @@ TEST(ClusterFiles, TheSlurmScriptKeepsTheLogsOfEachTimeItWasQueued) {
   const Outcome run = run_program("SLURM_RESTART_COUNT=2 " + slurm_line(scratch, "exit 0"));
   EXPECT_EQ(run.exit_code, 0) << run.err;
   EXPECT_NE(read_file(scratch / "asked").find(" --log-dir logs/12-2 -- "), std::string::npos);
+}
+
+TEST(ClusterFiles, TheSlurmScriptAsksForTheNetworkOfSeveralNodes) {
+  const ScratchFolder scratch;
+  const Outcome run = run_program(slurm_line(scratch, "exit 0", "c.yaml"));
+  EXPECT_NE(run.exit_code, 0);
+  EXPECT_NE(run.err.find("a job of several nodes needs its network"), std::string::npos) << run.err;
+  EXPECT_EQ(run_program(slurm_line(scratch, "exit 0", "c.yaml", /*nodes=*/1)).exit_code, 0);
+  EXPECT_EQ(read_file(scratch / "asked").find("gantry launch -n 8 --restarts 3"), 0u);
 }
 
 TEST(ClusterFiles, TheSlurmScriptHandsTheSignalOnAndQueuesTheJobAgain) {

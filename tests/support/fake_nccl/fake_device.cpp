@@ -15,6 +15,7 @@ std::atomic<int> live_events{0};
 // Streams live as long as the process, as LibTorch's own do. Number 0 is the calling thread.
 std::mutex streams_mutex;
 std::vector<std::unique_ptr<FakeStream>> streams;
+std::size_t pool_begin = 0, pool_size = 0, pool_dealt = 0;  // guarded by the same mutex
 
 FakeStream& stream_of(c10::StreamId id) {
   const std::lock_guard lock(streams_mutex);
@@ -62,6 +63,7 @@ class FakeGuard final : public c10::impl::DeviceGuardImplInterface {
   }
   c10::Stream getStreamFromGlobalPool(torch::Device, bool) const override {
     const std::lock_guard lock(streams_mutex);
+    if (pool_size > 0) return numbered(static_cast<c10::StreamId>(pool_begin + pool_dealt++ % pool_size + 1));
     streams.push_back(std::make_unique<FakeStream>());
     return numbered(static_cast<c10::StreamId>(streams.size()));
   }
@@ -131,5 +133,12 @@ void FakeStream::work() {
 void install_fake_device(torch::DeviceType type) { c10::impl::registerDeviceGuard(type, new FakeGuard(type)); }
 
 int live_fake_events() { return live_events; }
+
+void set_fake_pool(int size) {
+  const std::lock_guard lock(streams_mutex);
+  pool_begin = streams.size();
+  pool_size = static_cast<std::size_t>(size);
+  for (int i = 0; i < size; ++i) streams.push_back(std::make_unique<FakeStream>());
+}
 
 }  // namespace gantry::testing

@@ -1,0 +1,165 @@
+// The flight recorder over NCCL, on support/fake_nccl: what a host puts on its device is not done before the device is,
+// and the doctor names what the device hangs in, not what the host waits for afterwards.
+#include <algorithm>
+#include <chrono>
+#include <gmock/gmock.h>
+#include <thread>
+#include <tuple>
+
+#include "gantry/comm/metered_backend.h"
+#include "gantry/comm/recorder/diagnosis.h"
+#include "nccl_ranks.h"
+#include "program.h"
+
+namespace gantry::testing {
+namespace {
+
+using recorder::Finding;
+using ::testing::HasSubstr;
+
+constexpr double kTimeout = 0.5;
+constexpr auto kPastIt = std::chrono::milliseconds(1500);
+constexpr Tag kLater{Tag::Kind::kForward, 4, 7, 0};
+
+class RecorderOverNccl : public ::testing::Test {
+ protected:
+  using Body = std::function<void(World&, ProcessGroup&)>;
+
+  void SetUp() override { reset_fake_counts(); }
+  void TearDown() override {
+    set_fake_faults(nullptr);
+    EXPECT_EQ(fake_counts().live, 0) << "communicators are left";
+    EXPECT_EQ(live_fake_events(), 0);
+  }
+
+  // The ranks' hosts are free of their devices, as with a GPU: the current stream is not the thread itself.
+  void run(const Body& body, double timeout = kTimeout) {
+    Config config = layout_config({.tensor = 2});
+    config.comm.timeout_seconds = timeout;
+    config.output = scratch_.path();
+    std::tie(code_, printed_) = outcome_on_fake(config, [&](World& world, ProcessGroup& group) {
+      const c10::StreamGuard on_device(NcclDevice(torch::kCPU).pooled_stream());
+      body(world, group);
+    });
+  }
+  void read() {
+    job_ = recorder::read_folder(scratch_.path());
+    diagnosis_ = recorder::diagnose(job_, 5);
+  }
+  void expect(Finding finding, const std::string& said) const {
+    EXPECT_STREQ(name_of(diagnosis_.finding), name_of(finding)) << diagnosis_.sentence << "\n" << printed_;
+    EXPECT_THAT(diagnosis_.sentence, HasSubstr(said));
+  }
+  // Of the rank's all_reduces, in their order.
+  std::vector<recorder::State> sums_of(int rank) const {
+    std::vector<recorder::State> states;
+    for (const auto& operation : job_.records.at(rank).operations)
+      if (operation.kind == recorder::Kind::kAllReduce) states.push_back(operation.state);
+    return states;
+  }
+
+  const ScratchFolder scratch_;
+  int code_ = -1;
+  std::string printed_;
+  recorder::JobRecords job_;
+  recorder::Diagnosis diagnosis_;
+};
+
+// Puts them on the device and does not wait for it.
+void start_sums(ProcessGroup& group, torch::Tensor& tensor, int count) {
+  for (int i = 0; i < count; ++i) group.all_reduce(tensor).wait();
+}
+
+void wait_for_device() {
+  const NcclDevice device(torch::kCPU);
+  c10::Event reached = device.new_event();
+  reached.record(device.current_stream());
+  reached.synchronize();
+}
+
+TEST_F(RecorderOverNccl, ADeviceThatHangsInACollectiveIsNamedNotTheHostsLaterWait) {
+  set_fake_faults([](const FakeCall& call) {
+    return call.kind == "ncclAllReduce" && call.rank == 0 && call.number == 3 ? FakeFault::kHang : FakeFault::kNone;
+  });
+  run([](World& world, ProcessGroup& group) {
+    torch::Tensor tensor = torch::ones({1000});
+    start_sums(group, tensor, 5);
+    // One host works on, the other one waits for it.
+    if (world.rank() == 0) std::this_thread::sleep_for(kPastIt);
+    if (world.rank() == 1) group.recv({{9}}, 0, kLater).wait();
+  });
+  EXPECT_EQ(code_, PeerError::kExitCode);
+  read();
+  expect(Finding::kNotFinished, "for all_reduce 3 of group 'tp' (float32 [1000]) with rank ");
+  expect(Finding::kNotFinished, "which is in it too");
+  EXPECT_THAT(printed_, HasSubstr("all_reduce 3 of group 'tp'"));
+  for (int rank = 0; rank < 2; ++rank) {
+    const auto states = sums_of(rank);
+    ASSERT_EQ(states.size(), 5u);
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(states[i], recorder::State::kDone) << "rank " << rank << ", " << i;
+    for (int i = 3; i < 5; ++i)
+      EXPECT_TRUE(states[i] == recorder::State::kWaiting || states[i] == recorder::State::kFailed)
+          << "rank " << rank << ", " << i << ": " << name_of(states[i]);
+  }
+}
+
+TEST_F(RecorderOverNccl, ARankThatNeverComesIsNamedByWhatTheDeviceWaitsFor) {
+  run([](World& world, ProcessGroup& group) {
+    torch::Tensor tensor = torch::ones({10});
+    start_sums(group, tensor, world.rank() == 0 ? 4 : 3);
+    if (world.rank() == 0) group.recv({{9}}, 1, kLater).wait();
+    if (world.rank() == 1) std::this_thread::sleep_for(kPastIt);
+  });
+  EXPECT_EQ(code_, PeerError::kExitCode);
+  read();
+  expect(Finding::kNotReached,
+         "for rank 1 (pp 0, dp 0, tp 1) to join all_reduce 3 of group 'tp' (float32 [10]), which is outside "
+         "communication; its last call, all_reduce 2 of group 'tp' (float32 [10]), was done");
+}
+
+TEST_F(RecorderOverNccl, WhatTheDeviceHasDoneIsDone) {
+  set_fake_faults([](const FakeCall& call) { return call.number % 3 == 1 ? FakeFault::kDelay : FakeFault::kNone; });
+  run(
+      [](World& world, ProcessGroup& group) {
+        torch::Tensor tensor = torch::ones({10});
+        start_sums(group, tensor, 20);
+        Work message = world.rank() == 0 ? group.send(tensor, 1, kLater) : group.recv({{10}}, 0, kLater);
+        message.wait();
+        wait_for_device();  // the fake's memory is the host's, and would be used anew
+      },
+      /*timeout=*/30);
+  EXPECT_EQ(code_, 0) << printed_;
+  ASSERT_TRUE(recorder::write_flight_records("the test asks"));
+  read();
+  for (int rank = 0; rank < 2; ++rank)
+    for (const auto& operation : job_.records.at(rank).operations)
+      EXPECT_EQ(operation.state, recorder::State::kDone) << "rank " << rank << ", operation " << operation.number;
+  expect(Finding::kNothing, "nothing is stuck");
+}
+
+TEST_F(RecorderOverNccl, ARanksDeviceIsSeenThroughEveryWrapper) {
+  const torch::Device device(torch::kPrivateUse1);
+  Config config = layout_config({.tensor = 2});
+  config.output = scratch_.path();
+  ASSERT_GT(config.comm.recorder, 0) << "it is on unless told otherwise";
+  EXPECT_EQ(launch_on_fake(config,
+                           [&](World& world) {
+                             EXPECT_NE(dynamic_cast<RecordingBackend*>(&world.backend()), nullptr);
+                             EXPECT_EQ(rank_device(world), device);
+                             MeteredBackend metered(world.backend());
+                             World counted(metered, world.config(), world.mesh());
+                             EXPECT_EQ(rank_device(counted), device);
+                             EXPECT_STREQ(counted.backend().name(), "nccl");
+                           },
+                           {.device = torch::kPrivateUse1}),
+            0);
+  run_ranks(2, [](World& world, ProcessGroupMesh&) {
+    MeteredBackend metered(world.backend());
+    World counted(metered, world.config(), world.mesh());
+    EXPECT_TRUE(rank_device(world).is_cpu());
+    EXPECT_TRUE(rank_device(counted).is_cpu());
+  });
+}
+
+}  // namespace
+}  // namespace gantry::testing

@@ -1,0 +1,77 @@
+// Training over the NCCL backend on support/fake_nccl, as `gantry train` does it, with recorder and counts: executor,
+// optimizer and checkpoints give what they give over threads.
+#include <atomic>
+
+#include "../checkpoint/small_run.h"
+#include "gantry/comm/metered_backend.h"
+#include "nccl_ranks.h"
+#include "program.h"
+
+namespace gantry::testing {
+namespace {
+
+// Two steps and a save; two more by a run that loaded it. The weights after each half, of rank 0.
+struct Halves {
+  TensorDict saved, resumed;
+};
+
+void train(World& world, const Config& config, const std::string& folder, Halves& result) {
+  MeteredBackend metered(world.backend());
+  metered.resume();
+  World counted(metered, world.config(), world.mesh());
+  Halves mine;
+  std::string checkpoint;
+  {
+    SmallRun run(counted, config);
+    for (int step = 0; step < 2; ++step) run.step(step);
+    checkpoint = run.save(folder, 2);
+    mine.saved = run.weights();
+  }
+  SmallRun run(counted, config);
+  run.load(checkpoint);
+  for (int step = 2; step < 4; ++step) run.step(step);
+  mine.resumed = run.weights();
+  EXPECT_FALSE(metered.counts().empty());
+  if (world.is_main()) result = std::move(mine);
+}
+
+void expect_same(const TensorDict& expected, const TensorDict& actual, const std::string& what) {
+  ASSERT_EQ(expected.size(), actual.size());
+  for (const auto& [name, tensor] : expected)
+    EXPECT_TRUE(torch::equal(tensor, actual.at(name))) << what << ": " << name;
+}
+
+void expect_as_over_threads(const SmallRunOptions& options) {
+  const ScratchFolder scratch;
+  Config config = small_config(options);
+  config.output = scratch.path();
+  config.optimizer.clip_grad_norm = 0.5;
+  Halves threads, nccl;
+  ASSERT_EQ(launch(config, [&](World& world) { train(world, config, scratch / "threads", threads); }), 0);
+  reset_fake_counts();
+  std::atomic<int> sends{0}, sums{0};
+  set_fake_faults([&](const FakeCall& call) {
+    sends += call.kind == "ncclSend";
+    sums += call.kind == "ncclAllReduce";
+    return call.number % 7 == call.rank ? FakeFault::kDelay : FakeFault::kNone;
+  });
+  ASSERT_EQ(launch_on_fake(config, [&](World& world) { train(world, config, scratch / "nccl", nccl); }), 0);
+  set_fake_faults(nullptr);
+  EXPECT_GT(sends, 0) << "stages' messages went another way";
+  EXPECT_GT(sums, 0);
+  EXPECT_EQ(fake_counts().misuses, 0);
+  EXPECT_EQ(fake_counts().live, 0);
+  EXPECT_EQ(live_fake_events(), 0);
+  ASSERT_GT(nccl.saved.size(), 0u);
+  expect_same(threads.saved, nccl.saved, "after two steps");
+  expect_same(threads.resumed, nccl.resumed, "after two more from the checkpoint");
+}
+
+TEST(NcclTraining, StagesAndTensorRanks) { expect_as_over_threads({.layout = {.pipeline = 2, .tensor = 2}}); }
+
+TEST(NcclTraining, ReplicasThatShareTheOptimizersState) {
+  expect_as_over_threads({.layout = {.pipeline = 2, .data = 2}, .zero = 2, .schedule = "zb_h1"});
+}
+
+}  // namespace
+}  // namespace gantry::testing
