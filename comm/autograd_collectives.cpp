@@ -96,8 +96,6 @@ struct ReduceScatterToGroup : torch::autograd::Function<ReduceScatterToGroup> {
   }
 };
 
-std::int64_t positive(std::int64_t dim, const torch::Tensor& tensor) { return dim < 0 ? dim + tensor.dim() : dim; }
-
 }  // namespace
 
 torch::Tensor copy_to_group(const torch::Tensor& input, ProcessGroup& group) {
@@ -107,14 +105,14 @@ torch::Tensor reduce_from_group(const torch::Tensor& input, ProcessGroup& group)
   return ReduceFromGroup::apply(input, &group);
 }
 torch::Tensor gather_from_group(const torch::Tensor& input, ProcessGroup& group, int dim, const Sizes& sizes) {
-  return GatherFromGroup::apply(input, &group, positive(dim, input), sizes);
+  return GatherFromGroup::apply(input, &group, c10::maybe_wrap_dim(dim, input.dim()), sizes);
 }
 torch::Tensor split_to_group(const torch::Tensor& input, ProcessGroup& group, int dim, const Sizes& sizes) {
-  return SplitToGroup::apply(input, &group, positive(dim, input), sizes);
+  return SplitToGroup::apply(input, &group, c10::maybe_wrap_dim(dim, input.dim()), sizes);
 }
 
 torch::Tensor reduce_scatter_to_group(const torch::Tensor& input, ProcessGroup& group, int dim, const Sizes& sizes) {
-  return ReduceScatterToGroup::apply(input, &group, positive(dim, input), sizes);
+  return ReduceScatterToGroup::apply(input, &group, c10::maybe_wrap_dim(dim, input.dim()), sizes);
 }
 
 }  // namespace gantry

@@ -72,14 +72,8 @@ void check_rank(int rank, int size, const char* call) {
     throw UsageError({call, fmt::format("rank {} in a group of {}", rank, size), fmt::format("0 to {}", size - 1), ""});
 }
 
-namespace {
-
-std::int64_t positive(std::int64_t dim, const torch::Tensor& tensor) { return dim < 0 ? dim + tensor.dim() : dim; }
-
-}  // namespace
-
 torch::Tensor all_gather_along(ProcessGroup& group, const torch::Tensor& in, int dim, const Sizes& sizes) {
-  const std::int64_t along = positive(dim, in);
+  const std::int64_t along = c10::maybe_wrap_dim(dim, in.dim());
   const torch::Tensor rows = in.movedim(along, 0).contiguous();
   std::vector<std::int64_t> shape = rows.sizes().vec();
   shape[0] = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
@@ -89,7 +83,7 @@ torch::Tensor all_gather_along(ProcessGroup& group, const torch::Tensor& in, int
 }
 
 PendingPart start_reduce_scatter_along(ProcessGroup& group, const torch::Tensor& in, int dim, const Sizes& sizes) {
-  const std::int64_t along = positive(dim, in);
+  const std::int64_t along = c10::maybe_wrap_dim(dim, in.dim());
   const torch::Tensor rows = in.movedim(along, 0).contiguous();
   std::vector<std::int64_t> shape = rows.sizes().vec();
   shape[0] = sizes[group.rank()];

@@ -1,7 +1,6 @@
 #include "gantry/cli/engine/run_profile.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <fmt/format.h>
@@ -9,6 +8,7 @@
 
 #include "gantry/checkpoint/format/files.h"
 #include "gantry/cli/engine/gather_texts.h"
+#include "gantry/cli/engine/seconds_now.h"
 
 namespace gantry::cli {
 namespace {
@@ -22,8 +22,6 @@ constexpr double kOtherClock = 0.5;          // seconds that a barrier's ends li
 constexpr double kMoment = 0.001;            // microseconds before an action's end: still within it
 constexpr int kActions = 0, kOperators = 1;  // threads of a rank's process
 constexpr int kTableRows = 10, kReportRows = 20;
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 json named(const char* what, const std::string& name, int rank, int thread) {
   return {{"name", what}, {"ph", "M"}, {"pid", rank}, {"tid", thread}, {"args", {{"name", name}}}};
@@ -81,7 +79,7 @@ void RunProfile::step() {
 double RunProfile::origin(const Profile& profile) const {
   ProcessGroup& world = mesh_.world_group();
   world.barrier().wait();
-  const double mine = now();
+  const double mine = seconds_now();
   torch::Tensor first = torch::tensor({mine}, torch::kFloat64);
   world.broadcast(first, 0).wait();
   const double ahead = mine - first.item<double>();

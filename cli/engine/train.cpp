@@ -18,6 +18,7 @@
 #include "gantry/cli/engine/run_checkpoints.h"
 #include "gantry/cli/engine/run_profile.h"
 #include "gantry/cli/engine/run_report.h"
+#include "gantry/cli/engine/seconds_now.h"
 #include "gantry/cli/engine/stop_signals.h"
 #include "gantry/cli/engine/timeline.h"
 #include "gantry/comm/backends.h"
@@ -33,8 +34,6 @@ namespace {
 
 constexpr int kStoppedOnRequest = 75;
 constexpr std::int64_t kSampleBytes = 240;  // prompt included
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 void make_output(const Config& config) {
   if (config.output.empty()) return;
@@ -126,7 +125,7 @@ class TrainingRun {
   }
 
   StepMetrics train_step(std::int64_t step) {
-    const double start = now();
+    const double start = seconds_now();
     timeline_.begin();
     metered_.resume();
     const double lr = boosted_.lr_schedule->at(step);
@@ -155,7 +154,7 @@ class TrainingRun {
     last_step_ = step;
     peaks_ = all_gather_numbers(plugin_->mesh().world_group(), memory_.peak_bytes());
     return {step,   *result.loss,       norm,
-            lr,     result.tokens,      now() - start,
+            lr,     result.tokens,      seconds_now() - start,
             peaks_, timeline_.bubble(), timeline_.predicted_bubble()};
   }
 

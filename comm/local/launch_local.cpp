@@ -17,7 +17,7 @@ namespace gantry {
 namespace {
 
 // A rank that does not come back this long after another one failed is stuck in user code.
-constexpr std::chrono::seconds kGrace{10};
+constexpr std::chrono::seconds kEndGrace{10};
 // Waits for a rank that has ended have deadlines of their own, which say more: they come first.
 constexpr std::chrono::seconds kAfterDeadlines{1};
 
@@ -44,7 +44,7 @@ class Finish {
     while (!changed_.wait_for(lock, std::chrono::milliseconds(50), all_ended)) {
       if (!job.failed() && first_ended_ && std::chrono::steady_clock::now() - *first_ended_ > timeout)
         job.fail(PeerError::kExitCode, late_line(job));
-      if (job.failed()) return changed_.wait_for(lock, kGrace, all_ended);
+      if (job.failed()) return changed_.wait_for(lock, kEndGrace, all_ended);
     }
     return true;
   }

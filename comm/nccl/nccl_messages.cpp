@@ -16,7 +16,7 @@ namespace {
 enum Path : int { kAbsent, kOverHost, kDirect };
 
 // A head as numbers: path, tag (kind, stage, microbatch, entry), dtype, dims, shape.
-constexpr int kMostDims = 12, kShapeAt = 7, kHeadNumbers = kShapeAt + kMostDims;
+constexpr int kMostMessageDims = 12, kShapeAt = 7, kHeadNumbers = kShapeAt + kMostMessageDims;
 
 // On the host's group. Callers' tags are in the heads.
 constexpr Tag kHeadTag{Tag::Kind::kUser, 0, 0, 0}, kIdTag{Tag::Kind::kUser, 0, 0, 1};
@@ -31,8 +31,9 @@ torch::Tensor make_head(int path, const Tag& tag, const torch::Tensor& tensor) {
   torch::Tensor head = torch::zeros({kHeadNumbers}, torch::kInt64);
   auto* numbers = head.data_ptr<std::int64_t>();
   const std::int64_t dims = tensor.defined() ? tensor.dim() : 0;
-  if (dims > kMostDims)
-    throw UsageError({"send", fmt::format("a tensor of {} dims", dims), fmt::format("at most {}", kMostDims), ""});
+  if (dims > kMostMessageDims)
+    throw UsageError(
+        {"send", fmt::format("a tensor of {} dims", dims), fmt::format("at most {}", kMostMessageDims), ""});
   const std::int64_t first[] = {path,      static_cast<std::int64_t>(tag.kind),
                                 tag.stage, tag.microbatch,
                                 tag.entry, tensor.defined() ? static_cast<std::int64_t>(tensor.scalar_type()) : 0,
