@@ -115,7 +115,7 @@ struct CommConfig {
   int threads_per_rank = 0;        // 0: auto
   double heartbeat_seconds = 1;    // between signs of life of a rank (comm/control); 0: none are sent
   double lost_after_seconds = 15;  // a rank without a sign of life for so long ends the job
-  std::string interface;  // a network interface or address for them; empty: loopback, over hosts the host's own
+  std::string interface;  // a network interface or address for them; empty: loopback; over hosts it must be named
   int recorder = 1024;    // operations a rank remembers for `gantry doctor DIR`; 0: none
 };
 

@@ -4,6 +4,7 @@
 // <line>".
 #pragma once
 
+#include <cstdlib>
 #include <stdexcept>
 #include <string>
 
@@ -77,6 +78,7 @@ std::string nearest_name(const std::string& name, const Names& names) {
   std::string best;
   int best_distance = static_cast<int>(name.size()) / 3 + 2;
   for (const auto& candidate : names) {
+    if (std::abs(static_cast<int>(candidate.size()) - static_cast<int>(name.size())) >= best_distance) continue;
     const int distance = edit_distance(name, candidate);
     if (distance < best_distance) best_distance = distance, best = candidate;
   }
