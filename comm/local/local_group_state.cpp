@@ -15,7 +15,7 @@ constexpr std::int64_t kSliceBytes = 128 << 10;
 // A reduced piece is copied to the other members while it is still in the first-level cache.
 constexpr std::int64_t kPieceBytes = 8 << 10;
 
-char* bytes_of(const torch::Tensor& tensor) { return static_cast<char*>(tensor.data_ptr()); }
+char* data_of(const torch::Tensor& tensor) { return static_cast<char*>(tensor.data_ptr()); }
 
 std::int64_t first_row(const Sizes& sizes, int rank) {
   return std::accumulate(sizes.begin(), sizes.begin() + rank, std::int64_t{0});
@@ -159,11 +159,11 @@ void LocalGroupState::work_on(Slot& slot, const Slice& slice) {
       const std::int64_t piece = std::max<std::int64_t>(1, kPieceBytes / item);
       for (std::int64_t begin = slice.begin; begin < slice.end; begin += piece) {
         const std::int64_t n = std::min(piece, slice.end - begin);
-        for (int rank = 0; rank < size(); ++rank) inputs[rank] = bytes_of(slot.entries[rank].in) + begin * item;
-        char* sum = bytes_of(first.in) + begin * item;
+        for (int rank = 0; rank < size(); ++rank) inputs[rank] = data_of(slot.entries[rank].in) + begin * item;
+        char* sum = data_of(first.in) + begin * item;
         reduce_span(sum, inputs.data(), size(), n, first.in.scalar_type(), first.op);
         for (int rank = 1; rank < size(); ++rank)
-          std::memcpy(bytes_of(slot.entries[rank].in) + begin * item, sum, n * item);
+          std::memcpy(data_of(slot.entries[rank].in) + begin * item, sum, n * item);
       }
       return;
     }
@@ -171,30 +171,30 @@ void LocalGroupState::work_on(Slot& slot, const Slice& slice) {
       const LocalEntry& owner = slot.entries[slice.source];
       const std::int64_t offset = (first_row(first.sizes, slice.source) * row_elements(first.in) + slice.begin) * item;
       inputs.resize(size());
-      for (int rank = 0; rank < size(); ++rank) inputs[rank] = bytes_of(slot.entries[rank].in) + offset;
-      reduce_span(bytes_of(owner.out) + slice.begin * item, inputs.data(), size(), slice.end - slice.begin,
+      for (int rank = 0; rank < size(); ++rank) inputs[rank] = data_of(slot.entries[rank].in) + offset;
+      reduce_span(data_of(owner.out) + slice.begin * item, inputs.data(), size(), slice.end - slice.begin,
                   first.in.scalar_type(), first.op);
       return;
     }
     case CollectiveKind::kAllGather: {
       const std::int64_t offset = (first_row(first.sizes, slice.source) * row_elements(first.in) + slice.begin) * item;
-      const char* part = bytes_of(slot.entries[slice.source].in) + slice.begin * item;
+      const char* part = data_of(slot.entries[slice.source].in) + slice.begin * item;
       for (const LocalEntry& entry : slot.entries)
-        if (bytes_of(entry.out) + offset != part) std::memcpy(bytes_of(entry.out) + offset, part, bytes);
+        if (data_of(entry.out) + offset != part) std::memcpy(data_of(entry.out) + offset, part, bytes);
       return;
     }
     case CollectiveKind::kBroadcast: {
-      const char* source = bytes_of(slot.entries[slice.source].in) + slice.begin * item;
+      const char* source = data_of(slot.entries[slice.source].in) + slice.begin * item;
       for (int rank = 0; rank < size(); ++rank)
-        if (rank != slice.source) std::memcpy(bytes_of(slot.entries[rank].in) + slice.begin * item, source, bytes);
+        if (rank != slice.source) std::memcpy(data_of(slot.entries[rank].in) + slice.begin * item, source, bytes);
       return;
     }
     case CollectiveKind::kAllToAll: {
       const LocalEntry& from = slot.entries[slice.source];
       const LocalEntry& to = slot.entries[slice.target];
       const std::int64_t row = row_elements(from.in);
-      std::memcpy(bytes_of(to.out) + (first_row(to.out_sizes, slice.source) * row + slice.begin) * item,
-                  bytes_of(from.in) + (first_row(from.sizes, slice.target) * row + slice.begin) * item, bytes);
+      std::memcpy(data_of(to.out) + (first_row(to.out_sizes, slice.source) * row + slice.begin) * item,
+                  data_of(from.in) + (first_row(from.sizes, slice.target) * row + slice.begin) * item, bytes);
       return;
     }
     case CollectiveKind::kBarrier:
