@@ -142,6 +142,10 @@ class Crash : public ::testing::Test {
     const auto actual = contents(directory + "/step-000006");
     ASSERT_EQ(actual.size(), expected_.size());
     for (const auto& [name, bytes] : expected_) EXPECT_TRUE(actual.at(name) == bytes) << name << " differs";
+    if (HasFailure())
+      ADD_FAILURE() << run_program(gantry_program() + " checkpoint diff " + (scratch_ / "whole/step-000006") + " " +
+                                   directory + "/step-000006")
+                           .out;
     for (const auto& entry : fs::directory_iterator(directory)) {
       const std::string name = entry.path().filename();
       EXPECT_TRUE(name == ".lock" || name == "latest" || name == "step-000006") << name << " is left";

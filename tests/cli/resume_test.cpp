@@ -106,7 +106,7 @@ TEST(Resume, SkippedStepsDoNotCountForTheOptimizer) {
   const ScratchFolder scratch;
   const Outcome saved = expect_resumes(
       scratch, {"float16 that overflows at first", 2,
-                "parallel: {pipeline: 2}\nprecision: float16\nloss_scale: {initial: 3.2e+7, hysteresis: 1}"});
+                "parallel: {pipeline: 2}\nprecision: float16\nloss_scale: {initial: 1e+6, hysteresis: 1}"});
   EXPECT_NE(saved.err.find("warning: step 1 is skipped"), std::string::npos) << saved.err;
   EXPECT_EQ(saved.err.find("warning: step 3 is skipped"), std::string::npos) << saved.err;
 }

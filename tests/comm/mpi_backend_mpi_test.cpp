@@ -247,7 +247,7 @@ TEST(MpiBackend, DifferentSizesAreNamed) {
 
 TEST(MpiBackend, CallsThatFitOnlyInThemselvesAreRefusedByName) {
   for_each_disagreement(kRanks, [](CollectiveKind kind, Disagreement about, int odd) {
-    Job job(20);
+    Job job({.timeout_seconds = 20});
     const std::string error = thrown_by([&] { disagree(*job.group, kind, about, odd); });
     EXPECT_NE(error.find(collective_name(kind)), std::string::npos) << error;
     EXPECT_NE(error.find("group 'all'"), std::string::npos) << error;
