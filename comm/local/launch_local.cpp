@@ -10,6 +10,7 @@
 #include "gantry/comm/backends.h"
 #include "gantry/comm/local/crash_note.h"
 #include "gantry/comm/local/local_backend.h"
+#include "gantry/comm/local/settle_math.h"
 #include "gantry/comm/recorder/flight_recorder.h"
 #include "gantry/core/error.h"
 
@@ -81,6 +82,7 @@ void run_rank(LocalJob& job, int rank, const Config& config, const Mesh& mesh,
 }  // namespace
 
 int launch_local(const Config& config, const Mesh& mesh, const std::function<void(World&)>& body) {
+  settle_math();
   LocalJob job(mesh.size(), {config.comm.timeout_seconds, config.comm.lost_after_seconds},
                [&mesh](int rank) { return mesh.describe_rank(rank); });
   const CrashNote crash_note;

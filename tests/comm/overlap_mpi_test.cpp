@@ -29,7 +29,7 @@ int buckets_there_at_the_last_hook(ProcessGroup& group, std::int64_t elements) {
   for (int layer = 0; layer < kLayers; ++layer) {
     weights.push_back(torch::eye(64).requires_grad_());
     weights.back().register_hook([&](const torch::Tensor& gradient) {
-      buckets.push_back({torch::full({elements}, group.rank() + 1), {}});
+      buckets.push_back({torch::full({elements}, 1.0F + static_cast<float>(group.rank())), {}});
       buckets.back().work = group.all_reduce(buckets.back().sum);
       if (static_cast<int>(buckets.size()) == kLayers)
         there = static_cast<int>(std::count_if(buckets.begin(), buckets.end(),
@@ -68,7 +68,7 @@ TEST(Overlap, ALargeMessageAndALargeSumMoveWhenTheirWorksAreAsked) {
   run_ranks(2, [](World&, ProcessGroupMesh& mesh) {
     ProcessGroup& group = mesh.world_group();
     const int peer = 1 - group.rank();
-    torch::Tensor sum = torch::ones({4 << 20}), sent = torch::full({4 << 20}, 7), square = torch::eye(64);
+    torch::Tensor sum = torch::ones({4 << 20}), sent = torch::full({4 << 20}, 7.0F), square = torch::eye(64);
     Work works[] = {group.all_reduce(sum), group.recv({{4 << 20}}, peer, {}), group.send(sent, peer, {})};
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     const auto all_done = [&] { return std::all_of(works, works + 3, [](Work& work) { return work.done(); }); };

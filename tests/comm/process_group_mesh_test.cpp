@@ -1,9 +1,8 @@
 #include "gantry/comm/process_group_mesh.h"
 
+#include <gtest/gtest.h>
 #include <map>
 #include <string>
-
-#include <gtest/gtest.h>
 
 #include "gantry/core/error.h"
 #include "ranks.h"
