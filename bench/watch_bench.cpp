@@ -7,7 +7,6 @@
 // Signs of life are sent ten times as often as in a run, so that every block has some. Deadlines of waits are a part of
 // waiting, on in both.
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -22,6 +21,7 @@
 #include "gantry/comm/launch.h"
 #include "gantry/comm/recorder/flight_recorder.h"
 #include "gantry/comm/recording_backend.h"
+#include "gantry/core/steady_seconds.h"
 
 namespace {
 
@@ -125,8 +125,7 @@ struct Cost {
 Cost now() {
   timespec time{};
   ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-  return {std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(),
-          static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec)};
+  return {steady_seconds(), static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec)};
 }
 
 class Bench {

@@ -107,10 +107,11 @@ Criterion build_criterion(const Config& config) {
   return task == "none" ? Criterion() : cross_entropy();
 }
 
-std::vector<std::string> load_weights(const Config& config, Boosted& boosted, const ProcessGroupMesh& mesh) {
+std::vector<std::string> load_weights(const Config& config, Boosted& boosted, const ProcessGroupMesh& mesh,
+                                      const std::function<void(std::uint64_t)>& loaded) {
   if (config.model.path.empty()) return {};
   return load_hugging_face(config.model.path, models::families().at(config.model.policy), model_json(config),
-                           boosted.model->stage_module().parameters, {{"tp", mesh.coordinate("tp")}});
+                           boosted.model->stage_module().parameters, {{"tp", mesh.coordinate("tp")}}, loaded);
 }
 
 }  // namespace gantry

@@ -1,6 +1,7 @@
 // From a configuration to the parts of a training program: what `gantry train` does, for a user's own main too.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "gantry/booster/booster.h"
@@ -39,8 +40,10 @@ LrSchedule build_lr_schedule(const Config& config);
 Criterion build_criterion(const Config& config);
 
 // Fills the boosted model's parameters from model.path, each rank reading what it holds; nothing without a path.
-// Returns the parameters of a new head, which the directory lacks: they keep their first values.
-std::vector<std::string> load_weights(const Config& config, Boosted& boosted, const ProcessGroupMesh& mesh);
+// Returns the parameters of a new head, which the directory lacks: they keep their first values. `loaded` is called
+// with the bytes that each tensor took.
+std::vector<std::string> load_weights(const Config& config, Boosted& boosted, const ProcessGroupMesh& mesh,
+                                      const std::function<void(std::uint64_t)>& loaded = {});
 
 // CheckpointError, naming the key and both values, where the checkpoint is of another model than the configured one:
 // names and shapes, which load_checkpoint() compares, do not tell four heads from two. What does not change what the

@@ -71,8 +71,9 @@ void check_names(const TensorSource& source, const std::vector<models::TensorNam
                     "the tensors that config.json describes", "check that config.json belongs to these weights"});
 }
 
-void load_one(const TensorSource& source, const models::TensorName& name, const HeldTensor& held,
-              const std::map<std::string, int>& coordinates) {
+// Returns the bytes that were read.
+std::uint64_t load_one(const TensorSource& source, const models::TensorName& name, const HeldTensor& held,
+                       const std::map<std::string, int>& coordinates) {
   const auto [file, stored] = source.at(name.hugging_face);
   std::vector<std::int64_t> expected = held.placement.global_shape;
   if (name.transposed) std::reverse(expected.begin(), expected.end());
@@ -90,6 +91,7 @@ void load_one(const TensorSource& source, const models::TensorName& name, const 
   const torch::NoGradGuard no_grad;
   torch::Tensor target = held.tensor;
   target.copy_(part);
+  return part.nbytes();
 }
 
 }  // namespace
@@ -98,7 +100,8 @@ json read_model_config(const std::string& directory) { return read_json_object(d
 
 std::vector<std::string> load_hugging_face(const std::string& directory, const models::ModelFamily& family,
                                            const json& keys, const std::vector<HeldTensor>& held,
-                                           const std::map<std::string, int>& coordinates) {
+                                           const std::map<std::string, int>& coordinates,
+                                           const std::function<void(std::uint64_t)>& loaded) {
   const TensorSource source(directory, family, keys);
   const auto names = family.tensor_names(keys);
   check_names(source, names, family, keys, directory);
@@ -112,7 +115,9 @@ std::vector<std::string> load_hugging_face(const std::string& directory, const m
     const auto found = by_name.find(tensor.placement.name);
     if (found == by_name.end())
       throw InternalError({tensor.placement.name, "has no name in Hugging Face's files", "", ""});
-    if (source.contains(found->second->hugging_face)) load_one(source, *found->second, tensor, coordinates);
+    if (!source.contains(found->second->hugging_face)) continue;
+    const std::uint64_t bytes = load_one(source, *found->second, tensor, coordinates);
+    if (loaded) loaded(bytes);
   }
   return fresh;
 }

@@ -18,10 +18,11 @@ nlohmann::json read_model_config(const std::string& directory);
 // Fills every held tensor with this rank's part of the file's tensor, turned and converted as needed. `keys`: the
 // model's own config. `coordinates`: this rank's, by axis. InputError that lists missing and unexpected names, or names
 // both shapes where they differ. Returns the names of a new head's tensors, which the file lacks: they keep their
-// values.
+// values. `loaded` is called with the bytes that each tensor took.
 std::vector<std::string> load_hugging_face(const std::string& directory, const models::ModelFamily& family,
                                            const nlohmann::json& keys, const std::vector<HeldTensor>& held,
-                                           const std::map<std::string, int>& coordinates);
+                                           const std::map<std::string, int>& coordinates,
+                                           const std::function<void(std::uint64_t)>& loaded = {});
 
 // Whole tensors under Hugging Face's names and in their orientation.
 TensorDict to_hugging_face(const std::vector<models::TensorName>& names, const TensorDict& tensors);

@@ -8,6 +8,9 @@
 
 namespace gantry {
 
+// Who copies a sum on does so by pieces of as many bytes: they are still in the first-level cache.
+inline constexpr std::int64_t kReducePieceBytes = 8 << 10;
+
 // out[i] = inputs[0][i] op inputs[1][i] op ...; out may be one of the inputs. ConfigError-free: types without an order
 // or sum (bool, complex) throw UsageError.
 void reduce_span(void* out, const void* const* inputs, int count, std::int64_t elements, torch::ScalarType type,

@@ -1,14 +1,12 @@
 #include "gantry/schedule/executor.h"
 
-#include <chrono>
+#include "gantry/core/steady_seconds.h"
 
 namespace gantry::schedule {
 namespace {
 
 // Receives posted ahead of their use: enough to hide a message's latency, few enough to bound memory.
 constexpr std::size_t kReceivesAhead = 4;
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 StageMessage message(StageMessage::Direction direction, int sending_stage, int microbatch,
                      const StageRuntime& runtime) {
@@ -71,9 +69,9 @@ void Executor::run(StageRuntime& runtime, const Observer& observer) {
   const torch::AutoGradMode gradients(runtime.needs_gradients());
   for (std::size_t position = 0; position < row.size(); ++position) {
     post_receives(position, runtime);
-    const double start = observer ? now() : 0;
+    const double start = observer ? steady_seconds() : 0;
     execute(row[position], runtime);
-    if (observer) observer(row[position], start, now());
+    if (observer) observer(row[position], start, steady_seconds());
     link_.collect();
   }
   link_.flush();

@@ -1,18 +1,16 @@
 #include "gantry/tensors/profiler.h"
 
-#include <chrono>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <ATen/record_function.h>
 
 #include "gantry/core/error.h"
+#include "gantry/core/steady_seconds.h"
 #include "gantry/tensors/memory_meter.h"
 
 namespace gantry {
 namespace {
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 std::string shapes_of(c10::ArrayRef<const c10::IValue> inputs) {
   std::string shapes;
@@ -55,8 +53,8 @@ struct Profiler::Recording {
     // Its memory is the difference of what is held, once it has ended.
     const int depth = static_cast<int>(mine->open.size());
     mine->open.push_back(entered->place);
-    mine->operators.push_back({call.name(), shapes_of(call.inputs()), depth, now(), 0, bytes_of(call.inputs()),
-                               -MemoryMeter::bytes_of_this_thread()});
+    mine->operators.push_back({call.name(), shapes_of(call.inputs()), depth, steady_seconds(), 0,
+                               bytes_of(call.inputs()), -MemoryMeter::bytes_of_this_thread()});
     return entered;
   }
   static void leave(const at::RecordFunction&, at::ObserverContext* context) {
@@ -64,7 +62,7 @@ struct Profiler::Recording {
     if (!mine || !context) return;
     mine->open.pop_back();
     auto& ended = mine->operators[static_cast<Entered*>(context)->place];
-    ended.end = now();
+    ended.end = steady_seconds();
     ended.memory += MemoryMeter::bytes_of_this_thread();
   }
 };

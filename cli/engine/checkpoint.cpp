@@ -138,13 +138,13 @@ std::string reshard_rank(World& world, const Config& config, const Manifest& man
 }
 
 std::string import_rank(World& world, const Config& config, const CheckpointImportArguments& arguments,
-                        ShownFiles& files) {
-  const BarEnd end(files.bar());
+                        SharedBar& reading, ShownFiles& files) {
+  const BarEnd reading_end(reading), writing_end(files.bar());
   auto* plugin = new HybridParallelPlugin(world, config);
   Booster booster{std::unique_ptr<Plugin>(plugin)};
   auto model = build_model(config);
   auto boosted = booster.boost(model);
-  const auto fresh = load_weights(config, boosted, plugin->mesh());
+  const auto fresh = load_weights(config, boosted, plugin->mesh(), [&](std::uint64_t bytes) { reading.add(bytes); });
   if (world.is_main() && !fresh.empty())
     fmt::print(stderr, "warning: new in this model, with first values: {}\n", fmt::join(fresh, ", "));
   return save_once({.directory = arguments.output,
@@ -185,9 +185,11 @@ int run_checkpoint_import(const CheckpointImportArguments& arguments) {
   Config config = Config::parse(model.dump(), "import", arguments.sets);
   load_libraries(config);
   config = resolve_model(std::move(config));
-  ShownFiles files(bytes_in(TensorCatalog::open(arguments.model)));
+  const std::uint64_t bytes = bytes_in(TensorCatalog::open(arguments.model));
+  SharedBar reading("reading", bytes);
+  ShownFiles files(bytes);
   return launch(config, [&](World& world) {
-    const std::string made = import_rank(world, config, arguments, files);
+    const std::string made = import_rank(world, config, arguments, reading, files);
     if (world.is_main()) report(arguments.json, "imported", arguments.model, 0, made);
   });
 }

@@ -8,7 +8,7 @@
 
 #include "gantry/checkpoint/format/files.h"
 #include "gantry/cli/engine/gather_texts.h"
-#include "gantry/cli/engine/seconds_now.h"
+#include "gantry/core/steady_seconds.h"
 
 namespace gantry::cli {
 namespace {
@@ -79,7 +79,7 @@ void RunProfile::step() {
 double RunProfile::origin(const Profile& profile) const {
   ProcessGroup& world = mesh_.world_group();
   world.barrier().wait();
-  const double mine = seconds_now();
+  const double mine = steady_seconds();
   torch::Tensor first = torch::tensor({mine}, torch::kFloat64);
   world.broadcast(first, 0).wait();
   const double ahead = mine - first.item<double>();

@@ -15,6 +15,7 @@
 #include "gantry/checkpoint/format/files.h"
 #include "gantry/cli/engine/gather_texts.h"
 #include "gantry/cli/report/run_reader.h"
+#include "gantry/core/this_host.h"
 #include "gantry/core/version.h"
 
 namespace gantry::cli {
@@ -37,18 +38,13 @@ std::string processor() {
   return "unknown";
 }
 
-std::string host() {
-  char name[256] = "";
-  return gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
-}
-
 Json environment(World& world) {
   const double memory = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
   return {{"gantry", GANTRY_VERSION},
           {"libtorch", TORCH_VERSION},
           {"compiler", "g++ " __VERSION__},
           {"backend", world.backend().name()},
-          {"host", host()},
+          {"host", host_name()},
           {"processor", processor()},
           {"cores", std::thread::hardware_concurrency()},
           {"memory", fmt::format("{:.1f} GB", memory / 1e9)},

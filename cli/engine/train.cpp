@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fmt/format.h>
@@ -18,13 +17,13 @@
 #include "gantry/cli/engine/run_checkpoints.h"
 #include "gantry/cli/engine/run_profile.h"
 #include "gantry/cli/engine/run_report.h"
-#include "gantry/cli/engine/seconds_now.h"
 #include "gantry/cli/engine/stop_signals.h"
 #include "gantry/cli/engine/timeline.h"
 #include "gantry/comm/backends.h"
 #include "gantry/comm/launch.h"
 #include "gantry/comm/metered_backend.h"
 #include "gantry/core/error.h"
+#include "gantry/core/steady_seconds.h"
 #include "gantry/models/model_family.h"
 #include "gantry/plugins/gradient_norm.h"
 #include "gantry/tensors/memory_meter.h"
@@ -125,7 +124,7 @@ class TrainingRun {
   }
 
   StepMetrics train_step(std::int64_t step) {
-    const double start = seconds_now();
+    const double start = steady_seconds();
     timeline_.begin();
     metered_.resume();
     const double lr = boosted_.lr_schedule->at(step);
@@ -154,7 +153,7 @@ class TrainingRun {
     last_step_ = step;
     peaks_ = all_gather_numbers(plugin_->mesh().world_group(), memory_.peak_bytes());
     return {step,   *result.loss,       norm,
-            lr,     result.tokens,      seconds_now() - start,
+            lr,     result.tokens,      steady_seconds() - start,
             peaks_, timeline_.bubble(), timeline_.predicted_bubble()};
   }
 

@@ -6,16 +6,13 @@
 #include <cstring>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <netdb.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sstream>
 #include <sys/socket.h>
 
 #include "gantry/core/error.h"
+#include "gantry/core/this_host.h"
 
 namespace gantry::cli {
 namespace {
@@ -25,33 +22,20 @@ constexpr int kSilentSeconds = 5, kProbeSeconds = 2, kProbes = 5;  // 15 s in al
 constexpr int kUnconfirmedMilliseconds = 15000;
 constexpr int kMostBlocks = 16;  // that one peer sends before others are heard
 
-std::string numeric(const sockaddr* address) {
-  std::array<char, NI_MAXHOST> text{};
-  const socklen_t size = address->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-  const int fault = ::getnameinfo(address, size, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST);
-  return fault == 0 ? text.data() : "";
-}
-
-bool is_usable(const ifaddrs& entry, bool several_hosts, const std::string& interface) {
-  if (!entry.ifa_addr || (entry.ifa_flags & IFF_UP) == 0 || entry.ifa_addr->sa_family != AF_INET) return false;
-  if (!interface.empty()) return entry.ifa_name == interface || numeric(entry.ifa_addr) == interface;
-  return ((entry.ifa_flags & IFF_LOOPBACK) == 0) == several_hosts;
-}
-
-// Of the interfaces that are up: loopback alone, or all but loopback, or the one that `interface` names.
-std::vector<std::string> own_addresses(bool several_hosts, const std::string& interface) {
-  std::vector<std::string> addresses;
-  ifaddrs* entries = nullptr;
-  if (::getifaddrs(&entries) == 0) {
-    for (const ifaddrs* entry = entries; entry; entry = entry->ifa_next)
-      if (is_usable(*entry, several_hosts, interface)) addresses.push_back(numeric(entry->ifa_addr));
-    ::freeifaddrs(entries);
-  }
-  if (!addresses.empty()) return addresses;
+// The one that `interface` names, or loopback on one host.
+std::string own_address(bool several_hosts, const std::string& interface) {
+  if (interface.empty() && !several_hosts) return "127.0.0.1";
+  auto all = network_interfaces();
+  std::erase_if(all, [](const NetworkInterface& one) { return one.v6; });
+  for (const auto& one : all)
+    if (one.name == interface || one.address == interface) return one.address;
   if (!interface.empty())
     throw UsageError({"--interface " + interface, "has no IPv4 address on this host, or is down",
-                      "an interface's name or address", "`ip address` lists them"});
-  return {"127.0.0.1"};
+                      "one of " + list_interfaces(all), "name another one"});
+  std::erase_if(all, [](const NetworkInterface& one) { return one.loopback; });
+  throw UsageError({"gantry launch", "several hosts, and --interface is not given: it would listen on every network",
+                    all.empty() ? "a network that joins them" : "one of " + list_interfaces(all),
+                    "add --interface NAME"});
 }
 
 void set(int socket, int level, int option, int value) { ::setsockopt(socket, level, option, &value, sizeof(value)); }
@@ -76,29 +60,23 @@ Descriptor connect_to(const std::string& address, int port) {
 }  // namespace
 
 std::string encode_rendezvous(const Rendezvous& rendezvous) {
-  return fmt::format("{} {} {}", rendezvous.token, rendezvous.port, fmt::join(rendezvous.addresses, " "));
+  return fmt::format("{} {} {}", rendezvous.token, rendezvous.port, rendezvous.address);
 }
 
 std::optional<Rendezvous> decode_rendezvous(const std::string& text) {
   std::istringstream words(text);
   Rendezvous rendezvous;
-  if (!(words >> rendezvous.token >> rendezvous.port)) return std::nullopt;
-  for (std::string address; words >> address;) rendezvous.addresses.push_back(address);
-  if (rendezvous.addresses.empty()) return std::nullopt;
+  if (!(words >> rendezvous.token >> rendezvous.port >> rendezvous.address)) return std::nullopt;
   return rendezvous;
 }
 
 Listener listen_for_ranks(bool several_hosts, const std::string& interface, int port) {
-  std::vector<std::string> addresses = own_addresses(several_hosts, interface);
+  const std::string address = own_address(several_hosts, interface);
   Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   sockaddr_in here{};
   here.sin_family = AF_INET;
   here.sin_port = htons(static_cast<std::uint16_t>(port));
-  here.sin_addr.s_addr = htonl(several_hosts ? INADDR_ANY : INADDR_LOOPBACK);
-  if (!interface.empty()) {
-    addresses.resize(1);
-    ::inet_pton(AF_INET, addresses[0].c_str(), &here.sin_addr);
-  }
+  ::inet_pton(AF_INET, address.c_str(), &here.sin_addr);
   socklen_t size = sizeof(here);
   set(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
   if (!socket || ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&here), size) != 0 ||
@@ -106,16 +84,13 @@ Listener listen_for_ranks(bool several_hosts, const std::string& interface, int 
       ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&here), &size) != 0)
     throw ResourceError({"launch", fmt::format("can't listen on port {}: {}", port, std::strerror(errno)), "",
                          port == 0 ? "" : "choose another --port"});
-  return {std::move(socket), ntohs(here.sin_port), std::move(addresses)};
+  return {std::move(socket), ntohs(here.sin_port), address};
 }
 
 Descriptor connect_to_launch(const Rendezvous& rendezvous) {
-  for (const auto& address : rendezvous.addresses)
-    if (Descriptor socket = connect_to(address, rendezvous.port)) {
-      watch_peer(socket.get(), !address.starts_with("127."));
-      return socket;
-    }
-  return {};
+  Descriptor socket = connect_to(rendezvous.address, rendezvous.port);
+  if (socket) watch_peer(socket.get(), !rendezvous.address.starts_with("127."));
+  return socket;
 }
 
 void watch_peer(int socket, bool several_hosts) {

@@ -13,7 +13,7 @@ namespace gantry::cli {
 // Where a launch listens, as its ranks are told: in the environment, which only their user can read.
 struct Rendezvous {
   static constexpr const char* kVariable = "GANTRY_LAUNCH";
-  std::vector<std::string> addresses;  // tried in this order
+  std::string address;
   int port = 0;
   std::string token;
 };
@@ -23,13 +23,13 @@ std::optional<Rendezvous> decode_rendezvous(const std::string& text);
 struct Listener {
   Descriptor socket;
   int port = 0;
-  std::vector<std::string> addresses;  // by which ranks may reach it
+  std::string address;  // by which ranks reach it
 };
-// On the address of `interface` (a name or an address of this host's) where one is given; else on loopback, or over
-// several hosts on every address. Port 0 is any free one. UsageError where the interface has no address; ResourceError.
+// On the address of `interface` (a name or an address of this host's), or of loopback where none is given: over several
+// hosts one must be. Port 0 is any free one. UsageError lists this host's interfaces; ResourceError.
 Listener listen_for_ranks(bool several_hosts, const std::string& interface, int port);
 
-// A rank's connection to its launch, over the first address that answers; not open if none does.
+// A rank's connection to its launch, not open if nobody answers.
 Descriptor connect_to_launch(const Rendezvous& rendezvous);
 
 // A peer that is out of reach is found out by the kernel within 15 s: by its silence, and by what it does not confirm.

@@ -11,7 +11,7 @@ namespace gantry::cli {
 struct LaunchOptions {
   int ranks = 0;
   std::vector<Host> hosts;               // empty: this host, or those of the batch system
-  std::string interface;                 // the network interface or address between hosts; empty: any
+  std::string interface;                 // the network interface or address between hosts; may be empty on one host
   int port = 0;                          // that ranks connect to; 0: any free one
   int restarts = 0;                      // at most
   std::string checkpoints;               // where a program that is not `gantry train` saves

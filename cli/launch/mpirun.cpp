@@ -1,5 +1,6 @@
 #include "gantry/cli/launch/mpirun.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -15,6 +16,7 @@
 
 #include "gantry/cli/launch/rank_shim.h"
 #include "gantry/core/error.h"
+#include "gantry/core/this_host.h"
 
 namespace gantry::cli {
 namespace {
@@ -58,6 +60,16 @@ bool has_batch_system() {
   for (const char* name : {"SLURM_JOB_ID", "PBS_NODEFILE", "LSB_HOSTS", "OMPI_MCA_orte_default_hostfile"})
     if (std::getenv(name)) return true;
   return false;
+}
+
+bool may_have_several_hosts(const LaunchOptions& options) {
+  const std::string own = host_name();
+  const auto is_own = [&](const Host& host) {
+    return host.name == own || host.name == own.substr(0, own.find('.')) || host.name == "localhost";
+  };
+  if (!options.hosts.empty()) return !std::all_of(options.hosts.begin(), options.hosts.end(), is_own);
+  const char* slurm_hosts = std::getenv("SLURM_JOB_NUM_NODES");
+  return has_batch_system() && !(slurm_hosts && std::string(slurm_hosts) == "1");
 }
 
 std::vector<std::string> mpirun_command(const LaunchOptions& options, const std::string& mpirun,

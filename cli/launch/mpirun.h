@@ -18,6 +18,10 @@ std::string find_mpirun();
 // True in a job of Slurm, PBS or LSF, whose hosts mpirun knows by itself.
 bool has_batch_system();
 
+// False where the hosts named, or those of a Slurm job, are this one alone; of the other batch systems' nothing is
+// known.
+bool may_have_several_hosts(const LaunchOptions& options);
+
 // `cores` of this host; `exported` are the variables that ranks on other hosts get too.
 std::vector<std::string> mpirun_command(const LaunchOptions& options, const std::string& mpirun,
                                         const std::string& shim, int cores, bool as_root,

@@ -8,7 +8,6 @@
 #include <cstring>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <fstream>
 #include <poll.h>
 #include <sys/prctl.h>
@@ -20,6 +19,7 @@
 #include "gantry/cli/launch/connection.h"
 #include "gantry/cli/launch/rank_end.h"
 #include "gantry/core/error.h"
+#include "gantry/core/this_host.h"
 
 namespace gantry::cli {
 namespace {
@@ -217,12 +217,6 @@ class Shim {
   bool told_ = false;
 };
 
-std::string host_name() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name[0] != '\0' ? name.data() : "?";
-}
-
 std::vector<std::string> take_command(Connection& launch) {
   pollfd ready{launch.get(), POLLIN, 0};
   while (launch.is_open() && ::poll(&ready, 1, 30000) == 1)
@@ -245,8 +239,7 @@ int run_rank_shim() {
   Descriptor socket = connect_to_launch(*rendezvous);
   if (!socket)
     throw PeerError({fmt::format("rank {} on {}", rank, host_name()),
-                     fmt::format("can't reach the launch at {} on port {}", fmt::join(rendezvous->addresses, ", "),
-                                 rendezvous->port),
+                     fmt::format("can't reach the launch at {} on port {}", rendezvous->address, rendezvous->port),
                      "a way through between the hosts", "choose its network by --interface, its port by --port"});
   Connection launch(std::move(socket));
   launch.send({FrameKind::kHello, encode_hello({rendezvous->token, std::atoi(rank), ::getpid(), host_name()})});

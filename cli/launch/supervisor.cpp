@@ -59,11 +59,11 @@ class Job {
  public:
   Job(const LaunchOptions& options, int start, LaunchSignals& signals, JobOutput& output)
       : options_(options), signals_(signals), output_(output), seats_(static_cast<std::size_t>(options.ranks)) {
-    several_hosts_ = !options.hosts.empty() || has_batch_system();
+    several_hosts_ = may_have_several_hosts(options);
     listener_ = listen_for_ranks(several_hosts_, options.interface, options.port);
     token_ = random_token();
     std::map<std::string, std::string> variables;
-    variables[Rendezvous::kVariable] = encode_rendezvous({listener_.addresses, listener_.port, token_});
+    variables[Rendezvous::kVariable] = encode_rendezvous({listener_.address, listener_.port, token_});
     variables["GANTRY_RESTART"] = std::to_string(start);
     variables["GANTRY_RESTARTS"] = std::to_string(options.restarts);
     mpirun_.emplace(

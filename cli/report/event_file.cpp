@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "gantry/core/error.h"
+#include "gantry/core/this_host.h"
 
 namespace gantry::cli {
 namespace {
@@ -54,13 +55,9 @@ std::string event_head(double seconds, std::int64_t step) {
          varint(static_cast<std::uint64_t>(step));
 }
 
-double seconds_now() {
+// Since 1970, as TensorBoard has them.
+double wall_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-std::string host() {
-  char name[256] = "";
-  return gethostname(name, sizeof name - 1) == 0 ? name : "host";
 }
 
 }  // namespace
@@ -92,14 +89,14 @@ EventFile::EventFile(const std::string& folder, std::int64_t first_step) {
   std::filesystem::create_directories(folder, ignored);
   // Readers take a folder's files by their names: with microseconds a resumed run's is never before what it goes on
   // from.
-  path_ = fmt::format("{}/events.out.tfevents.{:.6f}.{}.{}", folder, seconds_now(), host(), getpid());
+  path_ = fmt::format("{}/events.out.tfevents.{:.6f}.{}.{}", folder, wall_seconds(), host_name(), getpid());
   file_ = std::fopen(path_.c_str(), "ab");
   if (!file_)
     throw ResourceError({path_, std::strerror(errno), "a file that can be written", "choose another `output`"});
-  append(event_head(seconds_now(), 0) + message(3, "brain.Event:2"));
+  append(event_head(wall_seconds(), 0) + message(3, "brain.Event:2"));
   // A session that starts at this step: readers drop later steps of sessions before it.
   constexpr int kStart = 1;
-  append(event_head(seconds_now(), first_step) + message(7, key(1, kVarint) + varint(kStart)));
+  append(event_head(wall_seconds(), first_step) + message(7, key(1, kVarint) + varint(kStart)));
 }
 
 EventFile::~EventFile() {
@@ -107,7 +104,7 @@ EventFile::~EventFile() {
 }
 
 void EventFile::write(std::int64_t step, const std::vector<std::pair<std::string, double>>& scalars) {
-  append(scalar_event(seconds_now(), step, scalars));
+  append(scalar_event(wall_seconds(), step, scalars));
 }
 
 void EventFile::append(const std::string& event) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "gantry/core/error.h"
+#include "gantry/core/steady_seconds.h"
 
 namespace gantry::control {
 namespace {
@@ -34,7 +35,7 @@ Star::Star(asio::io_context& context, ControlOptions options, ControlEvents even
       milestones_(milestones),
       acceptor_(context),
       timer_(context),
-      silence_(options_.heartbeat_seconds, options_.lost_after_seconds, now_seconds()) {}
+      silence_(options_.heartbeat_seconds, options_.lost_after_seconds, steady_seconds()) {}
 
 Meeting Star::open(const std::string& address) {
   token_ = random_job_token();
@@ -137,7 +138,7 @@ asio::awaitable<void> Star::connect(tcp::endpoint hub) {
 
 void Star::meet(int rank, const std::shared_ptr<Connection>& connection) {
   peers_[rank] = connection;
-  silence_.heard(rank, now_seconds());
+  silence_.heard(rank, steady_seconds());
 }
 
 void Star::adopt(int rank, const std::shared_ptr<Connection>& connection) {
@@ -165,7 +166,7 @@ asio::awaitable<bool> Star::converse(int rank, std::shared_ptr<Connection> conne
     while (!closing_) {
       const Frame frame = co_await connection->read();
       if (!std::exchange(answered_, true)) milestones_.update([](Progress& progress) { progress.trouble.clear(); });
-      silence_.heard(rank, now_seconds());
+      silence_.heard(rank, steady_seconds());
       take(rank, frame);
     }
   } catch (const FrameError& error) {
@@ -273,7 +274,7 @@ void Star::close() {
 
 asio::awaitable<void> Star::pulse() {
   while (!closing_ && !ended_) {
-    const double now = now_seconds();
+    const double now = steady_seconds();
     if (now >= next_beat_) {
       next_beat_ = now + options_.heartbeat_seconds;
       for (const auto& [rank, connection] : peers_)

@@ -12,8 +12,6 @@ namespace {
 
 // Small enough to balance work and stay in the second-level cache, large enough that claiming one costs nothing.
 constexpr std::int64_t kSliceBytes = 128 << 10;
-// A reduced piece is copied to the other members while it is still in the first-level cache.
-constexpr std::int64_t kPieceBytes = 8 << 10;
 
 char* data_of(const torch::Tensor& tensor) { return static_cast<char*>(tensor.data_ptr()); }
 
@@ -156,7 +154,7 @@ void LocalGroupState::work_on(Slot& slot, const Slice& slice) {
   switch (first.kind) {
     case CollectiveKind::kAllReduce: {
       inputs.resize(size());
-      const std::int64_t piece = std::max<std::int64_t>(1, kPieceBytes / item);
+      const std::int64_t piece = std::max<std::int64_t>(1, kReducePieceBytes / item);
       for (std::int64_t begin = slice.begin; begin < slice.end; begin += piece) {
         const std::int64_t n = std::min(piece, slice.end - begin);
         for (int rank = 0; rank < size(); ++rank) inputs[rank] = data_of(slot.entries[rank].in) + begin * item;

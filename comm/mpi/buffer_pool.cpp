@@ -3,10 +3,11 @@
 #include <cstdlib>
 #include <new>
 
+#include "gantry/comm/mpi/host_memory.h"
+
 namespace gantry {
 namespace {
 
-constexpr std::size_t kPage = 4096;
 // Below this the allocator is as good and a plain tensor is cheaper to make.
 constexpr std::size_t kLeastPooledTensor = std::size_t{64} << 10;
 
@@ -18,7 +19,8 @@ BufferPool& BufferPool::instance() {
 }
 
 std::shared_ptr<char> BufferPool::take(std::size_t bytes) {
-  const std::size_t wanted = (std::max<std::size_t>(bytes, 1) + kPage - 1) / kPage * kPage;
+  const std::size_t wanted =
+      static_cast<std::size_t>(whole_pages(std::max<std::int64_t>(static_cast<std::int64_t>(bytes), 1)));
   char* memory = nullptr;
   std::size_t capacity = wanted;
   {
@@ -31,7 +33,7 @@ std::shared_ptr<char> BufferPool::take(std::size_t bytes) {
       idle_.erase(found);
     }
   }
-  if (!memory) memory = static_cast<char*>(std::aligned_alloc(kPage, capacity));
+  if (!memory) memory = static_cast<char*>(std::aligned_alloc(kPageBytes, capacity));
   if (!memory) throw std::bad_alloc();
   return {memory, [this, capacity](char* back) { give_back(back, capacity); }};
 }

@@ -11,6 +11,9 @@
 
 namespace gantry {
 
+inline constexpr std::int64_t kPageBytes = 4096;
+inline std::int64_t whole_pages(std::int64_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
+
 // Has no name in any file system: it is gone with its last process, however that ends, and /dev/shm's size does not
 // limit it. Pages take memory when they are first touched.
 class HostMemory {

@@ -3,11 +3,8 @@
 namespace gantry {
 namespace {
 
-constexpr std::int64_t kRingPage = 4096;
 // A piece may begin on a cache line and be cut at one: two lines more each, and as many to spare.
 constexpr std::int64_t kSpareBytesAMember = 256;
-
-std::int64_t whole_pages(std::int64_t bytes) { return (bytes + kRingPage - 1) / kRingPage * kRingPage; }
 
 std::int64_t bytes_of_slot(int members, std::int64_t chunk_bytes) {
   return whole_pages(chunk_bytes + members * kSpareBytesAMember);

@@ -103,6 +103,7 @@ class MpiEngine : public std::enable_shared_from_this<MpiEngine> {
   void heard();
   void hear_locked(const RemoteFailure& failure);
   std::vector<int> missing_peers(const MpiOperation& operation);
+  std::string awaited(MpiOperation& operation);  // what it waits for, and from whom; guarded by mutex_
   std::string deadline_text(MpiOperation& operation);
   void notice_slow(MpiOperation& operation, double waited);
   void search_mismatch(MpiOperation& operation);

@@ -76,15 +76,16 @@ std::vector<int> MpiEngine::missing_peers(const MpiOperation& operation) {
 }
 
 std::string MpiEngine::deadline_text(MpiOperation& operation) {
-  return fmt::format("{} waited {} s for {}", describe_rank(rank_), timeout_seconds_,
-                     operation.describe_pending(missing_peers(operation)));
+  return fmt::format("{} waited {} s for {}", describe_rank(rank_), timeout_seconds_, awaited(operation));
 }
+
+std::string MpiEngine::awaited(MpiOperation& operation) { return operation.describe_pending(missing_peers(operation)); }
 
 void MpiEngine::notice_slow(MpiOperation& operation, double waited) {
   std::string pending;
   {
     const std::lock_guard lock(mutex_);
-    pending = operation.describe_pending(missing_peers(operation));
+    pending = awaited(operation);
   }
   notices_.say(fmt::format("{} has waited {:.3g} s for {}", describe_rank(rank_), waited, pending));
 }

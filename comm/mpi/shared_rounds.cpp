@@ -9,8 +9,6 @@ namespace gantry {
 namespace {
 
 constexpr std::int64_t kLine = 64;
-// A summed piece is copied to the slot while it is still in the first-level cache.
-constexpr std::int64_t kSharedPieceBytes = 8 << 10;
 
 std::int64_t whole_lines(std::int64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 
@@ -84,8 +82,8 @@ void SharedCollective::sum_part(std::int64_t index, char* out, char* copied_to) 
   const Slice mine = slice(index);
   const char* own = call_.in + mine.offset;
   const std::int64_t bytes = mine.elements * call_.item;
-  for (std::int64_t begin = 0; begin < bytes; begin += kSharedPieceBytes) {
-    const std::int64_t now = std::min(kSharedPieceBytes, bytes - begin);
+  for (std::int64_t begin = 0; begin < bytes; begin += kReducePieceBytes) {
+    const std::int64_t now = std::min(kReducePieceBytes, bytes - begin);
     for (int member = 0; member < ring_.members(); ++member)
       inputs_[member] = member == me ? own + begin : slot(member, index) + mine.at + begin;
     reduce_span(out + begin, inputs_.data(), ring_.members(), now / call_.item, call_.code.dtype, call_.code.op);

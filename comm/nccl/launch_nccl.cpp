@@ -21,7 +21,7 @@ void run_on_nccl(World& host, const std::function<void(World&)>& body) {
   question.nccl_version = nccl_version();
   NcclOptions options;
   options.device = {torch::kCUDA, static_cast<torch::DeviceIndex>(choose_device_index(question))};
-  options.timeout_seconds = host.config().comm.timeout_seconds;
+  options.waits = {host.config().comm.timeout_seconds, host.config().comm.lost_after_seconds};
   options.describe_rank = [&host](int rank) { return host.mesh().describe_rank(rank); };
   // Stages send along pp; other groups' communicators would cost device memory for nothing.
   options.carries_messages = [](const std::string& label) { return label == "pp"; };

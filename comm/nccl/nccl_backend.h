@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "gantry/comm/device_backend.h"
+#include "gantry/comm/wait_limits.h"
 
 namespace gantry {
 
@@ -28,7 +29,7 @@ class NcclJob;
 
 struct NcclOptions {
   torch::Device device = torch::kCPU;  // this rank's
-  double timeout_seconds = 60;
+  WaitLimits waits;
   std::function<std::string(int)> describe_rank;  // by world rank
   // Whether a group of this label gets communicators for messages; without, its messages go through the host.
   std::function<bool(const std::string& label)> carries_messages = [](const std::string&) { return true; };

@@ -170,7 +170,7 @@ std::shared_ptr<NcclOperation> NcclCommunicator::issue(std::vector<c10::Storage>
   }
   settle(lock, code, operation->describe());
   operation->issued_on(stream());
-  if (under_way_.empty()) oldest_since_ = Clock::now();
+  if (under_way_.empty()) begin_oldest();
   under_way_.push_back(operation);
   drop_finished();
   return operation;
@@ -184,7 +184,12 @@ void NcclCommunicator::drop_finished() {
     under_way_.pop_front();
     dropped = true;
   }
-  if (dropped) oldest_since_ = Clock::now();
+  if (dropped) begin_oldest();
+}
+
+void NcclCommunicator::begin_oldest() {
+  oldest_since_ = Clock::now();
+  oldest_told_ = false;
 }
 
 std::string NcclCommunicator::find_trouble() {
@@ -197,6 +202,11 @@ std::string NcclCommunicator::find_trouble() {
   drop_finished();
   if (under_way_.empty()) return "";
   const double waited = std::chrono::duration<double>(Clock::now() - oldest_since_).count();
+  if (waited >= job_->notices().due_seconds() && !oldest_told_) {
+    oldest_told_ = true;
+    job_->notices().say(
+        fmt::format("{} has waited {:.3g} s for {}", job_->describe_self(), waited, under_way_.front()->describe()));
+  }
   if (waited < job_->timeout_seconds()) return "";
   return fmt::format("{} waited {} s for {}", job_->describe_self(), job_->timeout_seconds(),
                      under_way_.front()->describe());

@@ -94,6 +94,7 @@ class NcclCommunicator {
   void finalize();
   void settle(std::unique_lock<std::mutex>& lock, ncclResult_t code, const std::string& what);
   void drop_finished();
+  void begin_oldest();
   std::string describe_error(ncclResult_t code) const;
 
   const std::shared_ptr<NcclJob> job_;
@@ -103,6 +104,7 @@ class NcclCommunicator {
   ncclComm_t communicator_ = nullptr;  // null once it is aborted or destroyed
   std::deque<std::shared_ptr<NcclOperation>> under_way_;
   Clock::time_point oldest_since_;  // when the first of under_way_ became that
+  bool oldest_told_ = false;        // that it takes long
 };
 
 }  // namespace gantry

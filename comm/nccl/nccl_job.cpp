@@ -14,11 +14,11 @@ constexpr Tag kClosingTag{Tag::Kind::kMetadata};
 }  // namespace
 
 NcclJob::NcclJob(Backend& host, NcclOptions options)
-    : host_(host), options_(std::move(options)), device_(options_.device) {
+    : host_(host), options_(std::move(options)), device_(options_.device), notices_(options_.waits) {
   std::vector<int> everyone(host_.size());
   std::iota(everyone.begin(), everyone.end(), 0);
-  notices_ = host_.make_group("watch", everyone);
-  failure_elsewhere_ = notices_->recv({{1}, torch::kInt64}, notices_->rank(), kClosingTag);
+  everyone_ = host_.make_group("watch", everyone);
+  failure_elsewhere_ = everyone_->recv({{1}, torch::kInt64}, everyone_->rank(), kClosingTag);
   watcher_ = std::thread([this] { watch(); });
 }
 
@@ -39,7 +39,7 @@ void NcclJob::close() {
   changed_.notify_all();
   watcher_.join();
   if (failed()) return;
-  notices_->send(torch::zeros({1}, torch::kInt64), notices_->rank(), kClosingTag);
+  everyone_->send(torch::zeros({1}, torch::kInt64), everyone_->rank(), kClosingTag);
   failure_elsewhere_.wait();
 }
 

@@ -35,7 +35,8 @@ class NcclJob {
 
   Backend& host() { return host_; }
   const NcclDevice& device() const { return device_; }
-  double timeout_seconds() const { return options_.timeout_seconds; }
+  double timeout_seconds() const { return options_.waits.timeout_seconds; }
+  SlowWaitNotices& notices() { return notices_; }
   bool carries_messages(const std::string& label) const { return options_.carries_messages(label); }
   std::string describe_rank(int rank) const { return options_.describe_rank(rank); }
   std::string describe_self() const { return describe_rank(host_.rank()); }
@@ -59,8 +60,9 @@ class NcclJob {
   Backend& host_;
   const NcclOptions options_;
   const NcclDevice device_;
-  std::unique_ptr<ProcessGroup> notices_;  // of all ranks; used by the watching thread alone
-  Work failure_elsewhere_;                 // never done before close(): asking it throws when any rank has failed
+  SlowWaitNotices notices_;
+  std::unique_ptr<ProcessGroup> everyone_;  // of all ranks; used by the watching thread alone
+  Work failure_elsewhere_;                  // never done before close(): asking it throws when any rank has failed
 
   std::mutex mutex_;
   std::condition_variable changed_;

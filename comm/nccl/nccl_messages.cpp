@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "gantry/core/error.h"
+#include "gantry/core/steady_seconds.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry {
@@ -72,15 +73,19 @@ class ReceiveState final : public Work::State {
   }
   void wait() override {
     if (taken_) return;
-    const double seconds = messages_->job().timeout_seconds();
-    const auto begin = std::chrono::steady_clock::now();
+    NcclJob& job = messages_->job();
+    const double begin = steady_seconds();
+    double notice = job.notices().due_seconds();
     Pause pause;
     while (!look()) {
-      if (std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() >= seconds)
-        messages_->job().fail(fmt::format("{} waited {} s for {} from {}",
-                                          messages_->describe_member(messages_->rank()), seconds, describe(call_->tag),
-                                          messages_->describe_member(from_)));
-      messages_->job().throw_if_failed();
+      const double waited = steady_seconds() - begin;
+      if (waited >= notice) {
+        notice = job.timeout_seconds();
+        job.notices().say(fmt::format("{} has waited {:.3g} s for {}", own_name(), waited, awaited()));
+      }
+      if (waited >= job.timeout_seconds())
+        job.fail(fmt::format("{} waited {} s for {}", own_name(), job.timeout_seconds(), awaited()));
+      job.throw_if_failed();
       pause();
     }
     take();
@@ -88,6 +93,10 @@ class ReceiveState final : public Work::State {
   torch::Tensor result() override { return call_->message.tensor; }
 
  private:
+  std::string own_name() const { return messages_->describe_member(messages_->rank()); }
+  std::string awaited() const {
+    return fmt::format("{} from {}", describe(call_->tag), messages_->describe_member(from_));
+  }
   bool look() {
     messages_->job().throw_if_failed();
     if (!call_->matched) messages_->progress(from_);

@@ -23,6 +23,7 @@
 #include "gantry/comm/recorder/diagnosis.h"
 #include "gantry/comm/recorder/record_file.h"
 #include "gantry/core/error.h"
+#include "gantry/core/this_host.h"
 
 namespace gantry::recorder {
 namespace {
@@ -40,12 +41,6 @@ void on_signal(int) {
   const int error = errno;
   (void)!::write(signal_pipe.load(std::memory_order_relaxed), &kSignalled, 1);
   errno = error;
-}
-
-std::string host_name() {
-  char name[256] = "";
-  ::gethostname(name, sizeof(name) - 1);
-  return name;
 }
 
 // The same on all ranks of the job, where its launcher says so.

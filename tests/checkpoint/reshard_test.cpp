@@ -119,5 +119,20 @@ TEST_F(Reshard, MastersOfLowPrecisionAreLoadedByAnyLayout) {
   EXPECT_EQ(one, 1.0F) << "a norm's first weight";
 }
 
+// Checkpoints of before 0.1's release have one count of steps: all that were made were taken.
+TEST(StepCounts, OneStandsForBoth) {
+  run_small({.layers = 1}, [](SmallRun& run) {
+    nlohmann::json numbers = run.state().state_numbers();
+    numbers["optimizer_steps"] = 5;
+    numbers["optimizer_steps_taken"] = 3;
+    run.state().load_state_numbers(numbers);
+    EXPECT_EQ(run.state().state_numbers(), numbers);
+    numbers.erase("optimizer_steps_taken");
+    run.state().load_state_numbers(numbers);
+    EXPECT_EQ(run.state().state_numbers().at("optimizer_steps"), 5);
+    EXPECT_EQ(run.state().state_numbers().at("optimizer_steps_taken"), 5);
+  });
+}
+
 }  // namespace
 }  // namespace gantry::testing

@@ -195,7 +195,9 @@ TEST(Launch, WhatItCannotDoIsOneLine) {
       {"PATH=/none " + gantry + " launch -n 2 -- true", 2, "there is no mpirun on PATH"},
       {gantry + " launch-rank", 2, "is run by `gantry launch` only"},
       {gantry + " launch -n 2 -- /none/such", 2, "launch: rank"},
-      {gantry + " launch --hosts no-host.invalid:2 -- true", 7, "launch: not all ranks began"},
+      {gantry + " launch --hosts no-host.invalid:2 --interface lo -- true", 7, "launch: not all ranks began"},
+      {gantry + " launch --hosts no-host.invalid:2 -- true", 2, "--interface is not given"},
+      {"SLURM_JOB_ID=7 SLURM_JOB_NUM_NODES=2 " + gantry + " launch -n 2 -- true", 2, "--interface is not given"},
   };
   for (const auto& [command, exit_code, said] : all) {
     const Outcome run = run_program(command, 60);

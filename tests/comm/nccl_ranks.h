@@ -35,7 +35,7 @@ inline int launch_on_fake(const Config& config, const std::function<void(World&)
   return launch_local(config, mesh, [&](World& host) {
     NcclOptions options;
     options.device = torch::Device(on.device);
-    options.timeout_seconds = config.comm.timeout_seconds;
+    options.waits = {config.comm.timeout_seconds, config.comm.lost_after_seconds};
     options.describe_rank = [&host](int rank) { return host.mesh().describe_rank(rank); };
     options.carries_messages = [&](const std::string&) { return on.messages; };
     NcclBackend backend(host.backend(), options);
