@@ -1,10 +1,11 @@
+// The clock by which durations are measured.
 #pragma once
 
 #include <chrono>
 
 namespace gantry {
 
-// Seconds on the steady clock: only differences mean anything. All ranks of one machine read the same clock.
+// Only differences mean anything. All ranks of one machine read the same clock.
 inline double steady_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
