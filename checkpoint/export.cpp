@@ -47,6 +47,14 @@ void refuse_other_form(const std::string& directory, bool sharded) {
                       "remove it, or choose another directory"});
 }
 
+// Of a type that ends earlier: float16 at 65504.
+void refuse_new_infinities(const ExportTensor& tensor, const torch::Tensor& held, const torch::Tensor& values) {
+  if (values.scalar_type() == held.scalar_type() || !values.is_floating_point()) return;
+  if (!torch::isinf(values).logical_and(torch::isfinite(held.to(values.device()))).any().item<bool>()) return;
+  throw InputError({tensor.name, fmt::format("has values that are infinite as {}", dtype_name(values.scalar_type())),
+                    "a type that holds them", "export as bfloat16 or float32"});
+}
+
 template <class Written>
 void write_shard(const std::string& path, const Shard& shard, const ExportOptions& options, const Written& written) {
   std::vector<NamedTensorShape> shapes;
@@ -56,7 +64,9 @@ void write_shard(const std::string& path, const Shard& shard, const ExportOption
   DurableFile file(path);
   file.write(header.data(), header.size());
   for (const auto* tensor : shard.tensors) {
-    const torch::Tensor values = tensor->read().detach().to(torch::kCPU, type_of(*tensor, options)).contiguous();
+    const torch::Tensor held = tensor->read().detach();
+    const torch::Tensor values = held.to(torch::kCPU, type_of(*tensor, options)).contiguous();
+    refuse_new_infinities(*tensor, held, values);
     if (values.sizes() != at::IntArrayRef(tensor->shape))
       throw InternalError({tensor->name, "is " + describe(values), "the shape that was announced", ""});
     if (values.nbytes() > 0) file.write(values.data_ptr(), values.nbytes());

@@ -104,6 +104,17 @@ void check_names(const ParallelizedModel& model, const std::vector<std::string>&
                     "the parameters of this model", ""});
 }
 
+// A reader could not tell which of the two is meant.
+void refuse_two_forms(const std::string& directory, bool whole) {
+  std::string other;
+  if (whole && is_parallelized_directory(directory)) other = parallelized_file_name(0, 0);
+  for (const char* name : {kModelFile, kModelIndex})
+    if (!whole && std::filesystem::exists(directory + "/" + name)) other = name;
+  if (!other.empty())
+    throw UsageError({directory, "has " + other + " already, of a save in another form", "one form a directory",
+                      "remove it, or choose another directory"});
+}
+
 }  // namespace
 
 void save_parallelized(const std::string& directory, const json& config, const std::vector<HeldTensor>& held,
@@ -112,6 +123,7 @@ void save_parallelized(const std::string& directory, const json& config, const s
   const std::string parts = whole ? directory + kPartsFolder : directory;
   make_directory(directory, mesh);
   make_directory(parts, mesh);
+  if (mesh.rank() == 0) refuse_two_forms(directory, whole);
   write_rank(parts, held, mesh);
   mesh.world_group().barrier().wait();
   if (mesh.rank() == 0) {

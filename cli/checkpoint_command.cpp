@@ -74,7 +74,7 @@ std::string inspect_json(const TensorCatalog& catalog) {
   }
   json["tensors"] = Json::array();
   for (const auto& [key, tensor] : catalog.tensors()) json["tensors"].push_back(tensor_json(tensor));
-  return json.dump() + "\n";
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 std::string inspect_text(const TensorCatalog& catalog, int depth) {
@@ -94,14 +94,15 @@ std::string inspect_text(const TensorCatalog& catalog, int depth) {
 }
 
 void run_inspect(const InspectOptions& options) {
-  const TensorCatalog catalog = TensorCatalog::open(options.path);
+  const TensorCatalog catalog = TensorCatalog::open(options.path, warn_of_passed_over);
   print_output(options.json ? inspect_json(catalog) : inspect_text(catalog, options.depth));
 }
 
 // The folder that `path` means. Its manifest may be damaged: verify says how.
 std::string folder_to_verify(const std::string& path) {
   const std::string folder = path.substr(0, path.find_last_not_of('/') + 1);
-  return step_of_folder_name(folder.substr(folder.rfind('/') + 1)) ? folder : require_checkpoint(path);
+  return step_of_folder_name(folder.substr(folder.rfind('/') + 1)) ? folder
+                                                                   : require_checkpoint(path, warn_of_passed_over);
 }
 
 void run_verify(const VerifyOptions& options) {
@@ -117,7 +118,7 @@ void run_verify(const VerifyOptions& options) {
                        {"files", report.files},
                        {"bytes", report.bytes},
                        {"faults", report.faults}})
-                     .dump() +
+                     .dump(-1, ' ', false, Json::error_handler_t::replace) +
                  "\n");
   if (!report.faults.empty())
     throw CheckpointError(
@@ -151,7 +152,8 @@ std::string difference_line(const TensorDifference& difference) {
 }
 
 void run_diff(const DiffOptions& options) {
-  TensorCatalog a = TensorCatalog::open(options.a), b = TensorCatalog::open(options.b);
+  TensorCatalog a = TensorCatalog::open(options.a, warn_of_passed_over),
+                b = TensorCatalog::open(options.b, warn_of_passed_over);
   std::vector<TensorDifference> all;
   {
     ProgressBar bar("comparing");
@@ -163,7 +165,9 @@ void run_diff(const DiffOptions& options) {
   if (options.json) {
     Json list = Json::array();
     for (const auto& difference : all) list.push_back(difference_json(difference));
-    print_output(Json({{"a", a.path()}, {"b", b.path()}, {"equal", differing == 0}, {"tensors", list}}).dump() + "\n");
+    print_output(Json({{"a", a.path()}, {"b", b.path()}, {"equal", differing == 0}, {"tensors", list}})
+                     .dump(-1, ' ', false, Json::error_handler_t::replace) +
+                 "\n");
     return;
   }
   std::string text = fmt::format("{} tensors, {} differ\n", all.size(), differing);
@@ -195,7 +199,9 @@ void add_checkpoint_readers(CLI::App& checkpoint) {
   const auto compared = std::make_shared<DiffOptions>();
   diff->add_option("a", compared->a, kAny)->required();
   diff->add_option("b", compared->b, "Another one")->required();
-  diff->add_option("--most", compared->most, "Lines to show; 0: all")->capture_default_str();
+  diff->add_option("--most", compared->most, "Lines to show; 0: all")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   diff->add_flag("--json", compared->json, "As JSON, with every tensor");
   diff->callback([compared] { run_diff(*compared); });
 }

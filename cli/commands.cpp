@@ -47,7 +47,7 @@ CLI::App* add_checkpoint_command(CLI::App& app, CheckpointArguments& arguments, 
   export_command->add_option("--dtype", exported.dtype, "Of floating tensors; as stored if left out")
       ->check(CLI::IsMember({"float32", "bfloat16", "float16", "float64"}));
   export_command->add_option("--shard-gb", exported.most_shard_gb, "A larger model is written in shards of this size")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1e-6, 1e6))
       ->capture_default_str();
   export_command->add_flag("--json", exported.json, kJson);
   export_command->callback(callbacks.run_export);

@@ -152,9 +152,18 @@ void show_config(const std::string& path, const std::vector<std::string>& sets, 
                           step_text(resolved.step));
 }
 
-void show_doctor() {
+void show_doctor(bool as_json) {
   const double gigabytes =
       static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE)) / 1e9;
+  if (as_json)
+    return print_output(nlohmann::ordered_json{{"version", GANTRY_VERSION},
+                                               {"cores", std::thread::hardware_concurrency()},
+                                               {"memory_gb", gigabytes},
+                                               {"engine", engine_path()},
+                                               {"libtorch", describe(find_torch_library())},
+                                               {"backends", GANTRY_BACKENDS}}
+                            .dump(2) +
+                        "\n");
   print_output(fmt::format("gantry {}\ncores: {}\nmemory: {:.1f} GB\nengine: {}\nLibTorch: {}\nbackends: {}\n",
                            GANTRY_VERSION, std::thread::hardware_concurrency(), gigabytes, engine_path(),
                            describe(find_torch_library()), GANTRY_BACKENDS));

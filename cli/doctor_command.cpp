@@ -102,7 +102,7 @@ std::string report_json(const JobRecords& job, const recorder::Diagnosis& diagno
 }
 
 void run(const Arguments& arguments) {
-  if (arguments.folder.empty()) return show_doctor();
+  if (arguments.folder.empty()) return show_doctor(arguments.json);
   const JobRecords job = recorder::read_folder(arguments.folder);
   const auto diagnosis = recorder::diagnose(job, arguments.stuck_after);
   print_output(arguments.json ? report_json(job, diagnosis) : report_text(job, diagnosis));
@@ -116,7 +116,7 @@ CLI::App* add_doctor_command(CLI::App& app) {
       "doctor", "Show what this build and machine can do; with DIR, who waited for whom by a job's flight records");
   auto* folder =
       doctor->add_option("dir", arguments->folder, "The folder of the records, or the run's output")->type_name("DIR");
-  doctor->add_flag("--json", arguments->json, "As JSON, with every operation")->needs(folder);
+  doctor->add_flag("--json", arguments->json, "As JSON; of records with every operation");
   doctor
       ->add_option("--stuck-after", arguments->stuck_after,
                    "Of a job that goes on: how long a wait for a rank that works on may last")

@@ -39,12 +39,15 @@ void add_lengths(CLI::App& command, GenerateArguments& arguments) {
 }
 
 void add_drawing(CLI::App& command, GenerateArguments& arguments) {
-  command.add_flag("--sample,!--no-sample", arguments.sample, "Draw the tokens in place of taking the likeliest");
+  // As a function: CLI11 2.1 sets an optional flag when it is added, not only when it is given.
+  command.add_flag_function(
+      "--sample,!--no-sample", [&arguments](std::int64_t count) { arguments.sample = count > 0; },
+      "Draw the tokens in place of taking the likeliest");
   command.add_option("--temperature", arguments.temperature,
                      "Drawn tokens: above 1 more even, below 1 likelier ones [1]");
   command.add_option("--top-k", arguments.top_k, "Draw from the likeliest so many; 0: all [50]");
   command.add_option("--top-p", arguments.top_p, "Draw from the likeliest that make up this probability [1]");
-  command.add_option("--seed", arguments.seed, "Of the draws [1]");
+  command.add_option("--seed", arguments.seed, "Of the draws [1]")->check(CLI::NonNegativeNumber);
 }
 
 void add_beams(CLI::App& command, GenerateArguments& arguments) {

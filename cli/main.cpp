@@ -67,6 +67,7 @@ int run(CLI::App& app, const Arguments& arguments, int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {  // for help or the version
+    if (const auto unknown = cli::unknown_word(app)) throw UsageError(*unknown);
     std::ostringstream answer;
     app.exit(asked, answer);
     cli::print_output(answer.str());

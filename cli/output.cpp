@@ -1,6 +1,7 @@
 #include "gantry/cli/output.h"
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <string_view>
 #include <unistd.h>
@@ -22,6 +23,10 @@ void print_output(const std::string& text) {
                            "free space there, or write elsewhere"});
     }
   }
+}
+
+void warn_of_passed_over(const std::string& fault) {
+  std::fputs(("warning: passed over " + fault + "\n").c_str(), stderr);
 }
 
 }  // namespace gantry::cli

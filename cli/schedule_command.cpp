@@ -196,6 +196,12 @@ void run_check(const Options& options) {
   try {
     const Schedule lowered = schedule::lower(checked);  // validates what it is given
     schedule::validate(lowered);
+    if (options.json)
+      return print_output(nlohmann::ordered_json{{"valid", true},
+                                                 {"computations", count_computations(lowered)},
+                                                 {"messages", count_messages(lowered)}}
+                              .dump() +
+                          "\n");
     print_output(
         fmt::format("{}: {} computations, each once and after the data it needs; {} messages, each sent and received; "
                     "no deadlock, even if every send waits for its receive\n",
@@ -289,6 +295,7 @@ void add_schedule_command(CLI::App& app) {
   const auto [check, check_options] =
       add_subcommand(*group, "check", "Prove that it can run; exit code 4 if it can't", run_check);
   add_times(*check, *check_options);
+  check->add_flag("--json", check_options->json, "As JSON");
   const auto [simulate, simulate_options] =
       add_subcommand(*group, "simulate", "Makespan, bubble and peak memory", run_simulate);
   add_stage_times(*simulate, *simulate_options);

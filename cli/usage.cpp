@@ -35,26 +35,37 @@ ErrorText unknown_flag(const CLI::App& app, const std::string& path, const std::
   return {path, fmt::format("'{}' is no flag", flag), "", suggestion(flag, names, path)};
 }
 
-}  // namespace
-
-std::string usage_line(const CLI::App& app, const CLI::ParseError& error) {
+// The commands that the words lead to, each with its path, innermost last.
+std::vector<std::pair<const CLI::App*, std::string>> reached_commands(const CLI::App& app) {
   std::vector<std::pair<const CLI::App*, std::string>> reached{{&app, app.get_name()}};
   while (!reached.back().first->get_subcommands().empty()) {
     const CLI::App* inner = reached.back().first->get_subcommands().front();
     reached.emplace_back(inner, reached.back().second + " " + inner->get_name());
   }
-  // A word that nobody knows explains what is missing, so it is said first.
+  return reached;
+}
+
+}  // namespace
+
+std::optional<ErrorText> unknown_word(const CLI::App& app) {
+  const auto reached = reached_commands(app);
   for (auto at = reached.rbegin(); at != reached.rend(); ++at) {
     const auto& [command, path] = *at;
     std::vector<std::string> unknown = command->remaining();
     std::erase(unknown, "--");
     if (unknown.empty()) continue;
     const std::string& word = unknown.front();
-    if (word.size() > 1 && word[0] == '-') return format_error(unknown_flag(*command, path, word));
-    if (!commands_of(*command).empty()) return format_error(unknown_command(*command, path, word));
-    return format_error({path, fmt::format("'{}' is one argument too many", word), "", see_help(path)});
+    if (word.size() > 1 && word[0] == '-') return unknown_flag(*command, path, word);
+    if (!commands_of(*command).empty()) return unknown_command(*command, path, word);
+    return ErrorText{path, fmt::format("'{}' is one argument too many", word), "", see_help(path)};
   }
-  const std::string& path = reached.back().second;
+  return std::nullopt;
+}
+
+std::string usage_line(const CLI::App& app, const CLI::ParseError& error) {
+  // A word that nobody knows explains what is missing, so it is said first.
+  if (const auto unknown = unknown_word(app)) return format_error(*unknown);
+  const std::string path = reached_commands(app).back().second;
   return format_error({path, error.what(), "", see_help(path)});
 }
 

@@ -2,9 +2,16 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <optional>
 #include <string>
 
+#include "gantry/core/error.h"
+
 namespace gantry::cli {
+
+// The first word of the command line that no command or flag has the name of, by the innermost command that was
+// reached.
+std::optional<ErrorText> unknown_word(const CLI::App& app);
 
 // What `error` means, said of the innermost command that was reached.
 std::string usage_line(const CLI::App& app, const CLI::ParseError& error);

@@ -56,6 +56,8 @@ class FaultFinder final : public nlohmann::json_sax<json> {
 }  // namespace
 
 std::string json_fault(std::string_view text) {
+  // The parser takes it for the end of the text.
+  if (const auto at = text.find('\0'); at != text.npos) return fmt::format("is no JSON at byte {}", at + 1);
   FaultFinder finder;
   const bool sound = json::sax_parse(text.begin(), text.end(), &finder);
   if (!sound && finder.fault.empty()) return "is no JSON";

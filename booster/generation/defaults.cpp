@@ -1,10 +1,13 @@
 // generation_config.json and the models' configurations, as transformers writes them.
 #include <filesystem>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <limits>
 
 #include "gantry/booster/generate.h"
 #include "gantry/checkpoint/checkpoint.h"
 #include "gantry/checkpoint/format/manifest.h"
+#include "gantry/core/error.h"
 #include "gantry/data/tokenizers/json_file.h"
 
 namespace gantry {
@@ -51,6 +54,57 @@ void take_early_stopping(const JsonView& keys, EarlyStopping& value) {
     value = found->flag() ? EarlyStopping::kYes : EarlyStopping::kNo;
 }
 
+// What changes the tokens and is not done here, with the numbers that mean it is off; so do null, false and empty
+// lists.
+struct Foreign {
+  const char* key;
+  double off = 0;
+};
+constexpr Foreign kForeign[] = {
+    {"bad_words_ids"},
+    {"begin_suppress_tokens"},
+    {"constraints"},
+    {"diversity_penalty"},
+    {"dola_layers"},
+    {"encoder_no_repeat_ngram_size"},
+    {"encoder_repetition_penalty", 1},
+    {"epsilon_cutoff"},
+    {"eta_cutoff"},
+    {"exponential_decay_length_penalty"},
+    {"force_words_ids"},
+    {"forced_bos_token_id", -1},
+    {"forced_decoder_ids"},
+    {"forced_eos_token_id", -1},
+    {"guidance_scale", 1},
+    {"min_p"},
+    {"no_repeat_ngram_size"},
+    {"num_beam_groups", 1},
+    {"penalty_alpha"},
+    {"remove_invalid_values"},
+    {"renormalize_logits"},
+    {"sequence_bias"},
+    {"stop_strings"},
+    {"suppress_tokens"},
+    {"typical_p", 1},
+    {"watermarking_config"},
+};
+
+bool is_off(const nlohmann::json& value, double off) {
+  if (value.is_number()) return value.get<double>() == off;
+  return value.is_null() || value == false || value.empty() || value == "";
+}
+
+// Other tokens than its authors' would come, and nobody would know why.
+void refuse_foreign(const nlohmann::json& object, const std::string& path) {
+  std::vector<std::string> asked;
+  for (const auto& [key, off] : kForeign)
+    if (const auto found = object.find(key); found != object.end() && !is_off(*found, off))
+      asked.push_back(fmt::format("{}: {}", key, found->dump()));
+  if (!asked.empty())
+    throw InputError({path, fmt::format("asks for {}, which Gantry does not do", fmt::join(asked, ", ")),
+                      "keys that docs/generation.md names", "take them out to generate without"});
+}
+
 }  // namespace
 
 GenerationOptions generation_defaults(const std::string& directory) {
@@ -68,6 +122,7 @@ GenerationOptions generation_defaults(const std::string& directory) {
   keys.object();
   take_stop_tokens(keys, options.stop_tokens);
   if (!has_own) return options;
+  refuse_foreign(object, path);
   take_count(keys, "max_new_tokens", options.max_new_tokens);
   take_count(keys, "max_length", options.max_length);
   take_count(keys, "min_new_tokens", options.min_new_tokens);

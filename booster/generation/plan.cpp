@@ -1,7 +1,9 @@
 #include "gantry/booster/generation/plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
+#include <limits>
 
 #include "gantry/core/error.h"
 
@@ -9,15 +11,19 @@ namespace gantry::generation {
 namespace {
 
 constexpr std::int64_t kDefaultNewTokens = 20;
+constexpr std::int64_t kMostTokens = std::numeric_limits<std::int32_t>::max();
+constexpr double kLeastDivisor = 1e-6;  // logits divided by less are no numbers any more
 
 void require(bool holds, const std::string& option, const std::string& what, const std::string& expected,
              const std::string& remedy = "") {
   if (!holds) throw UsageError({option, what, expected, remedy});
 }
 
+bool is_divisor(double value) { return std::isfinite(value) && value >= kLeastDivisor; }
+
 void check_sampling(const GenerationOptions& options) {
-  require(options.temperature > 0, "temperature", fmt::format("is {}", options.temperature), "above 0",
-          "leave sample off for the likeliest token each time");
+  require(is_divisor(options.temperature), "temperature", fmt::format("is {}", options.temperature),
+          fmt::format("at least {}", kLeastDivisor), "leave sample off for the likeliest token each time");
   require(options.top_k >= 0, "top_k", fmt::format("is {}", options.top_k), "1 or more, or 0 for all", "");
   require(options.top_p > 0 && options.top_p <= 1, "top_p", fmt::format("is {}", options.top_p),
           "above 0 and at most 1", "");
@@ -37,10 +43,14 @@ void check_counts(const GenerationOptions& options) {
 void check_options(const GenerationOptions& options) {
   check_counts(options);
   if (options.sample) check_sampling(options);
-  require(options.repetition_penalty > 0, "repetition_penalty", fmt::format("is {}", options.repetition_penalty),
-          "above 0; 1 is none", "");
-  require(options.max_new_tokens.value_or(1) > 0, "max_new_tokens",
-          fmt::format("is {}", options.max_new_tokens.value_or(0)), "1 or more", "");
+  require(is_divisor(options.repetition_penalty), "repetition_penalty",
+          fmt::format("is {}", options.repetition_penalty), fmt::format("at least {}; 1 is none", kLeastDivisor));
+  require(std::isfinite(options.length_penalty), "length_penalty", fmt::format("is {}", options.length_penalty),
+          "a number; 0 is none");
+  require(options.max_new_tokens.value_or(1) > 0 && options.max_new_tokens.value_or(1) <= kMostTokens, "max_new_tokens",
+          fmt::format("is {}", options.max_new_tokens.value_or(0)), fmt::format("1 to {}", kMostTokens));
+  require(options.max_length.value_or(1) <= kMostTokens, "max_length",
+          fmt::format("is {}", options.max_length.value_or(0)), fmt::format("at most {}", kMostTokens));
   require(options.min_new_tokens >= 0 && options.min_length >= 0, "min_new_tokens and min_length",
           fmt::format("are {} and {}", options.min_new_tokens, options.min_length), "0 or more", "");
 }

@@ -45,7 +45,7 @@ bool is_model_directory(const std::string& path) {
 
 }  // namespace
 
-TensorCatalog TensorCatalog::open(const std::string& path) {
+TensorCatalog TensorCatalog::open(const std::string& path, const std::function<void(const std::string&)>& passed_over) {
   TensorCatalog catalog;
   std::vector<std::string> files;
   if (fs::is_regular_file(path)) {
@@ -60,7 +60,7 @@ TensorCatalog TensorCatalog::open(const std::string& path) {
     catalog.path_ = catalog.folder_ = path;
     files = find_model_files(path).paths;
   } else {
-    catalog.path_ = catalog.folder_ = require_checkpoint(path);
+    catalog.path_ = catalog.folder_ = require_checkpoint(path, passed_over);
     catalog.manifest_ = std::make_unique<Manifest>(read_manifest(catalog.path_));
     catalog.tensors_ = catalog.manifest_->tensors;
     return catalog;

@@ -2,6 +2,7 @@
 // LibTorch.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -14,9 +15,10 @@ namespace gantry {
 
 class TensorCatalog {
  public:
-  // A step folder or its parent, a directory of Hugging Face's or of save_parallelized, or a file. CheckpointError or
-  // InputError.
-  static TensorCatalog open(const std::string& path);
+  // A step folder or its parent, a directory of Hugging Face's or of save_parallelized, or a file. `passed_over` is
+  // require_checkpoint()'s. CheckpointError or InputError.
+  static TensorCatalog open(const std::string& path,
+                            const std::function<void(const std::string& fault)>& passed_over = {});
 
   const std::string& path() const { return path_; }  // what was opened
   // By key; a checkpoint's have kinds, others none ("").

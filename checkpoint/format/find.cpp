@@ -51,6 +51,8 @@ std::string completeness_fault(const std::string& folder) {
   if (!fs::exists(folder + "/" + kManifestName, failure)) return folder + " has no " + kManifestName;
   try {
     const Manifest manifest = read_manifest(folder);
+    const auto named = step_of_folder_name(fs::path(folder).filename());
+    if (named && *named != manifest.step) return fmt::format("{} holds step {}", folder, manifest.step);
     for (const auto& [name, file] : manifest.files) {
       const std::string path = folder + "/" + name;
       const auto size = fs::file_size(path, failure);
@@ -78,7 +80,7 @@ FoundCheckpoint find_newest_checkpoint(const std::string& parent) {
   return found;
 }
 
-std::string require_checkpoint(const std::string& path) {
+std::string require_checkpoint(const std::string& path, const std::function<void(const std::string&)>& passed_over) {
   std::error_code failure;
   const bool itself =
       fs::exists(path + "/" + kManifestName, failure) || step_of_folder_name(fs::path(path).filename()).has_value();
@@ -91,6 +93,8 @@ std::string require_checkpoint(const std::string& path) {
     throw CheckpointError(
         {path, "does not exist, so there is no complete checkpoint", "a step folder or its parent", "check the path"});
   const FoundCheckpoint found = find_newest_checkpoint(path);
+  if (found.folder && passed_over)
+    for (const auto& folder : found.passed_over) passed_over(folder.fault);
   if (found.folder) return *found.folder;
   throw CheckpointError(
       {path, "has no complete checkpoint" + (found.passed_over.empty() ? "" : ": " + describe(found.passed_over)),

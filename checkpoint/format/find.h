@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,8 +31,10 @@ struct FoundCheckpoint {
 // Looks at the step folders in `parent`, newest first. A parent that is not there has none.
 FoundCheckpoint find_newest_checkpoint(const std::string& parent);
 
-// `path` itself where it is a checkpoint's folder, else the newest complete one in it. CheckpointError where there is
-// none, or where `path` itself is incomplete, saying why.
-std::string require_checkpoint(const std::string& path);
+// `path` itself where it is a checkpoint's folder, else the newest complete one in it; `passed_over` is called with
+// what is wrong with each newer one. CheckpointError where there is none, or where `path` itself is incomplete, saying
+// why.
+std::string require_checkpoint(const std::string& path,
+                               const std::function<void(const std::string& fault)>& passed_over = {});
 
 }  // namespace gantry

@@ -67,17 +67,26 @@ void set_weight_type(json& config, const std::string& type) {
 
 json read_json_object(const std::string& path) { return parse_json_object(read_text(path, kMostJsonBytes), path); }
 
+std::string find_pickle(const std::string& directory) {
+  std::set<std::string> found;
+  for (const auto& entry : fs::directory_iterator(directory)) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with("pytorch_model") && (name.ends_with(".bin") || name.ends_with(".bin.index.json")))
+      found.insert(name);
+  }
+  return found.empty() ? "" : *found.begin();
+}
+
 ModelFiles find_model_files(const std::string& directory) {
   if (!fs::is_directory(directory))
     throw InputError({directory, "is no directory", "a Hugging Face model directory", "check the path"});
   if (fs::exists(directory + "/" + kModelFile)) return {{directory + "/" + kModelFile}, {}};
   if (fs::exists(directory + "/" + kModelIndex)) return existing_shards(directory);
-  const bool pickled =
-      fs::exists(directory + "/pytorch_model.bin") || fs::exists(directory + "/pytorch_model.bin.index.json");
+  const std::string pickle = find_pickle(directory);
   throw InputError({directory, fmt::format("has neither {} nor {}", kModelFile, kModelIndex),
                     "a Hugging Face model directory",
-                    pickled ? "its pytorch_model.bin is a pickle; convert it to safetensors"
-                            : "convert its weights to safetensors"});
+                    pickle.empty() ? "convert its weights to safetensors"
+                                   : "its " + pickle + " is a pickle; convert it to safetensors"});
 }
 
 }  // namespace gantry

@@ -27,6 +27,10 @@ struct ModelFiles {
 // InputError for an index that is broken or whose files leave the directory.
 ModelFiles parse_model_index(std::string_view text, const std::string& path);
 
+// A file of the directory that PyTorch has pickled weights in (pytorch_model.bin, pytorch_model_tp_0_pp_0.bin, ...), or
+// "".
+std::string find_pickle(const std::string& directory);
+
 // InputError for a directory that has neither, an index that is broken or whose files leave the directory, and shards
 // that are missing, all named.
 ModelFiles find_model_files(const std::string& directory);

@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 #include <regex>
 
+#include "gantry/checkpoint/format/model_files.h"
 #include "gantry/checkpoint/format/stored_file.h"
 #include "gantry/core/error.h"
 #include "gantry/core/strict_json.h"
@@ -158,6 +159,10 @@ ParallelizedModel read_parallelized(const std::string& directory) {
   if (first.empty())
     throw InputError({directory, "has no " + parallelized_file_name(0, 0),
                       "a file for every tensor- and pipeline-parallel rank", "check the path"});
+  for (const char* whole : {kModelFile, kModelIndex})
+    if (fs::exists(directory + "/" + whole))
+      throw InputError(
+          {directory, fmt::format("has both {} and {}", first, whole), "one model", "remove the older one"});
   ParallelizedModel model;
   const RankFile start = read_part(directory, first);
   model.sizes = start.sizes;

@@ -78,7 +78,8 @@ std::uint64_t bytes_in(const TensorCatalog& catalog) {
 
 void report(bool as_json, const std::string& done, const std::string& from, std::int64_t step, const std::string& to) {
   if (as_json)
-    print_output(json({{"from", from}, {"step", step}, {"to", to}}).dump() + "\n");
+    print_output(
+        json({{"from", from}, {"step", step}, {"to", to}}).dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
   else
     print_output(fmt::format("{} {} (step {}) to {}\n", done, from, step, to));
 }
@@ -163,7 +164,8 @@ int run_checkpoint_export(const CheckpointExportArguments& arguments) {
   if (!arguments.dtype.empty()) options.type = dtype_of(arguments.dtype);
   options.most_shard_bytes = static_cast<std::uint64_t>(arguments.most_shard_gb * 1e9);
   const bool parallelized = is_parallelized_directory(arguments.checkpoint);
-  const std::string from = parallelized ? arguments.checkpoint : require_checkpoint(arguments.checkpoint);
+  const std::string from =
+      parallelized ? arguments.checkpoint : require_checkpoint(arguments.checkpoint, warn_of_passed_over);
   {
     ProgressBar bar("exporting");
     options.progress = bar.function();
@@ -173,7 +175,8 @@ int run_checkpoint_export(const CheckpointExportArguments& arguments) {
   if (!parallelized) {
     report(arguments.json, "exported", from, read_checkpoint_info(from).step, arguments.output);
   } else if (arguments.json) {
-    print_output(json({{"from", from}, {"to", arguments.output}}).dump() + "\n");
+    print_output(json({{"from", from}, {"to", arguments.output}}).dump(-1, ' ', false, json::error_handler_t::replace) +
+                 "\n");
   } else {
     print_output(fmt::format("merged {} to {}\n", from, arguments.output));
   }
@@ -195,7 +198,7 @@ int run_checkpoint_import(const CheckpointImportArguments& arguments) {
 }
 
 int run_checkpoint_reshard(const CheckpointReshardArguments& arguments) {
-  const std::string folder = require_checkpoint(arguments.checkpoint);
+  const std::string folder = require_checkpoint(arguments.checkpoint, warn_of_passed_over);
   const TensorCatalog catalog = TensorCatalog::open(folder);
   const Manifest& manifest = *catalog.manifest();
   Config config = config_for(manifest, folder, arguments.sets);

@@ -6,6 +6,7 @@
 #include "gantry/booster/recipe.h"
 #include "gantry/checkpoint/format/foreign.h"
 #include "gantry/cli/engine/stop_signals.h"
+#include "gantry/cli/output.h"
 #include "gantry/core/error.h"
 #include "gantry/core/strict_json.h"
 
@@ -46,10 +47,12 @@ std::int64_t RunCheckpoints::resume(Boosted& boosted) {
     const FoundCheckpoint found = find_newest_checkpoint(settings.path);
     if (!found.folder && found.passed_over.empty()) return 0;
     if (world_.is_main())
-      for (const auto& passed : found.passed_over) fmt::print(stderr, "warning: passed over {}\n", passed.fault);
+      for (const auto& passed : found.passed_over) warn_of_passed_over(passed.fault);
     folder = found.folder.value_or(settings.path);
   }
-  folder = require_checkpoint(folder);
+  folder = require_checkpoint(folder, [this](const std::string& fault) {
+    if (world_.is_main()) warn_of_passed_over(fault);
+  });
   const auto info = read_checkpoint_info(folder);
   require_same_model(info, config_);
   load_checkpoint(folder, plugin_.state(boosted), plugin_.mesh());

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -50,6 +51,19 @@ std::uint64_t message_number(const std::string& key) {
   return hash >> 11;
 }
 
+// One more than the last of the folder's profile-C.trace.json; 0 where there is none.
+int next_cycle(const std::string& folder) {
+  int next = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    int cycle = 0, length = 0;
+    const std::string name = entry.path().filename();
+    if (std::sscanf(name.c_str(), "profile-%9d.trace.json%n", &cycle, &length) == 1 &&
+        length == static_cast<int>(name.size()))
+      next = std::max(next, cycle + 1);
+  }
+  return next;
+}
+
 }  // namespace
 
 RunProfile::RunProfile(const Config& config, ProcessGroupMesh& mesh, std::function<void()> before_print)
@@ -58,6 +72,23 @@ RunProfile::RunProfile(const Config& config, ProcessGroupMesh& mesh, std::functi
   if (active > 0)
     profiler_ = std::make_unique<Profiler>(ProfileSchedule{wait, warmup, active, repeat},
                                            [this](const Profile& profile) { write(profile); });
+}
+
+void RunProfile::follow_earlier() {
+  if (!profiler_ || config_.output.empty()) return;
+  if (mesh_.rank() == 0) first_cycle_ = next_cycle(config_.output);
+  first_cycle_ = static_cast<int>(all_reduce_number(mesh_.world_group(), first_cycle_));
+}
+
+void RunProfile::finish() {
+  if (!profiler_ || cycles_ > 0 || mesh_.rank() != 0) return;
+  const auto& [wait, warmup, active, repeat] = config_.profile;
+  before_print_();
+  fmt::print(
+      stderr,
+      "warning: profile: the run ended before its first cycle: wait {} + warmup {} + active {} = {} steps, and it "
+      "had {}; raise train.steps, or lower them\n",
+      wait, warmup, active, wait + warmup + active, step_);
 }
 
 void RunProfile::saw(const Action& action, double start, double end) {
@@ -122,7 +153,8 @@ std::string RunProfile::action_events(double origin) const {
 }
 
 void RunProfile::write(const Profile& profile) {
-  const int rank = mesh_.rank();
+  const int rank = mesh_.rank(), cycle = first_cycle_ + profile.cycle;
+  ++cycles_;
   const double start = origin(profile);
   std::string events = named("process_name", mesh_.mesh().describe_rank(rank), rank, kActions).dump() + ",\n" +
                        named("thread_name", "schedule", rank, kActions).dump() + ",\n" +
@@ -133,14 +165,17 @@ void RunProfile::write(const Profile& profile) {
   if (!config_.output.empty()) {
     const std::string folder = fmt::format("{}/tensorboard/rank_{}", config_.output, rank);
     make_folders(folder);
-    write_text_durably(fmt::format("{}/cycle_{}.pt.trace.json", folder, profile.cycle), whole_trace({events}));
+    write_text_durably(fmt::format("{}/cycle_{}.pt.trace.json", folder, cycle), whole_trace({events}));
     const auto all = gather_texts(mesh_.world_group(), events);
-    const std::string merged = fmt::format("{}/profile-{}.trace.json", config_.output, profile.cycle);
+    const std::string merged = fmt::format("{}/profile-{}.trace.json", config_.output, cycle);
     if (rank == 0) {
       write_text_durably(merged, whole_trace(all));
       before_print_();
       fmt::print("profile: {}\n", merged);
     }
+  } else if (rank == 0 && cycles_ == 1) {
+    before_print_();
+    fmt::print("profile: no trace is written; set output to get one\n");
   }
   if (rank != 0) return;
   operators_ = costliest_operators(profile, kReportRows);

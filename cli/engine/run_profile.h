@@ -19,12 +19,18 @@ class RunProfile {
   // anything is printed.
   RunProfile(const Config& config, ProcessGroupMesh& mesh, std::function<void()> before_print);
 
+  // The run goes on after others' steps: their traces stay, and cycles are numbered on. Collective over the world.
+  void follow_earlier();
+
   // For each action of a step, messages too, with its times on the steady clock.
   void saw(const schedule::Action& action, double start, double end);
 
   // Ends a step. At the end of a cycle every rank writes OUTPUT/tensorboard/rank_R/cycle_C.pt.trace.json, and rank 0
   // OUTPUT/profile-C.trace.json with all of them, and prints the table. Collective over the world.
   void step();
+
+  // The run is over: rank 0 says so on stderr if no cycle came to its end.
+  void finish();
 
   // Rank 0's of the last cycle.
   const std::vector<OperatorCost>& operators() const { return operators_; }
@@ -47,6 +53,7 @@ class RunProfile {
   std::vector<SeenAction> actions_;  // since the last step that was not watched
   std::vector<OperatorCost> operators_;
   int step_ = 0;
+  int first_cycle_ = 0, cycles_ = 0;
   std::unique_ptr<Profiler> profiler_;  // last: it calls write()
 };
 

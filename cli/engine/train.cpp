@@ -72,6 +72,7 @@ class TrainingRun {
     const std::int64_t done = checkpoints_.resume(boosted_);
     if (world_.is_main()) make_output(config_);
     plugin_->mesh().world_group().barrier().wait();
+    if (done > 0) profile_.follow_earlier();
     MetricsFile metrics(world_.is_main() ? config_.output : "", done > 0, done);
     if (world_.is_main()) progress_.emplace(done + 1, config_.train.steps, config_.train.log_every);
     report(done);
@@ -95,6 +96,7 @@ class TrainingRun {
       checkpoints_.after_step(step, last || stopped, result.lr, boosted_);
     }
     last_checkpoint_ = checkpoints_.finish();
+    profile_.finish();
     progress_.reset();
     if (!prompt.empty() && !stopped) show_sample(prompt);
     draw_last_step();

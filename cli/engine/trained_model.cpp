@@ -6,6 +6,7 @@
 #include "gantry/checkpoint/checkpoint.h"
 #include "gantry/checkpoint/format/parallelized.h"
 #include "gantry/cli/engine/prompt_text.h"
+#include "gantry/cli/output.h"
 #include "gantry/models/model_family.h"
 
 namespace gantry::cli {
@@ -56,7 +57,7 @@ TrainedModel find_trained_model(const std::string& path, const std::vector<std::
   else if (std::filesystem::exists(path + "/config.json"))
     model = of_directory(path, TrainedModel::Form::kHuggingFace, sets);
   else
-    model = of_checkpoint(require_checkpoint(path), sets);
+    model = of_checkpoint(require_checkpoint(path, warn_of_passed_over), sets);
   set_vocabulary(model);
   return model;
 }

@@ -20,6 +20,7 @@ enum class FrameKind : char {
   kSignal = 's',   // to the shim: a signal's number, for the program
   kKill = 'k',     // to the shim: end the program at once
   kStopped = 't',  // from the shim: the program was stopped by the signal of this number; 0: it goes on
+  kAlive = 'a',    // from the shim, every second
   kTold = 'd',     // from the shim: mpirun has told this rank to end
   kEnd = 'x',      // from the shim, last: RankEnd
 };

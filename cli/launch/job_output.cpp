@@ -22,6 +22,8 @@ const char* kind_name(RankEnd::Kind kind) {
       return "signal";
     case RankEnd::Kind::kHeld:
       return "stopped";
+    case RankEnd::Kind::kSilent:
+      return "silent";
     case RankEnd::Kind::kLost:
       return "lost";
     case RankEnd::Kind::kNever:

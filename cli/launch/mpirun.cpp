@@ -65,7 +65,8 @@ bool has_batch_system() {
 bool may_have_several_hosts(const LaunchOptions& options) {
   const std::string own = host_name();
   const auto is_own = [&](const Host& host) {
-    return host.name == own || host.name == own.substr(0, own.find('.')) || host.name == "localhost";
+    return host.name == own || host.name == own.substr(0, own.find('.')) || host.name == "localhost" ||
+           host.name == "127.0.0.1";
   };
   if (!options.hosts.empty()) return !std::all_of(options.hosts.begin(), options.hosts.end(), is_own);
   const char* slurm_hosts = std::getenv("SLURM_JOB_NUM_NODES");
@@ -85,6 +86,8 @@ std::vector<std::string> mpirun_command(const LaunchOptions& options, const std:
     for (const auto& host : options.hosts) hosts.push_back(fmt::format("{}:{}", host.name, host.slots));
     add({"--host", fmt::format("{}", fmt::join(hosts, ","))});
   } else if (!has_batch_system()) {
+    // Through shared memory alone: no rank listens on a network.
+    if (!std::getenv("OMPI_MCA_btl")) add({"--mca", "btl", "vader,self"});
     add({"--use-hwthread-cpus"});
     if (options.ranks > cores) add({"--oversubscribe"});
   }

@@ -31,6 +31,8 @@ const RankEnd* first_failure(const std::vector<RankEnd>& ranks) {
 
 Verdict of_rank(const RankEnd& end) {
   std::string line = describe_end(end);
+  if (is_bare_peer_loss(end))
+    return {end.number, line + ", for want of another one: its error says which", "a rank was lost", false};
   return {end.kind == Kind::kExit ? end.number : PeerError::kExitCode, line, line, false};
 }
 
@@ -52,6 +54,10 @@ Verdict when_asked(const JobEnd& end) {
           fmt::format("ended by {}{}", signal_name(end.asked_by),
                       end.forced ? " at once" : "; the program saves nothing when it is asked to stop (SIGUSR1)"),
           "", false};
+}
+
+Verdict mpirun_killed(const JobEnd& end) {
+  return {PeerError::kExitCode, fmt::format("mpirun was killed by {}", signal_name(-end.mpirun_code)), "mpirun", true};
 }
 
 Verdict never_began(const JobEnd& end) {
@@ -91,6 +97,8 @@ std::string describe_end(const RankEnd& end) {
       return fmt::format("{} was killed by {}", who, signal_name(end.number));
     case Kind::kHeld:
       return fmt::format("{} was stopped by {} and did not go on", who, signal_name(end.number));
+    case Kind::kSilent:
+      return fmt::format("{} gives no sign of life: its supervisor (gantry launch-rank) was stopped", who);
     case Kind::kLost:
       return fmt::format("{} is out of reach", who);
     case Kind::kNever:
@@ -106,6 +114,7 @@ Verdict judge(const JobEnd& end) {
     const bool by_request = !failure || end.forced || (failure->kind == Kind::kSignal && failure->number == SIGUSR1);
     if (by_request) return when_asked(end);
   }
+  if (end.mpirun_first) return mpirun_killed(end);
   if (failure) return of_rank(*failure);
   const auto& ranks = end.ranks;
   if (std::any_of(ranks.begin(), ranks.end(), [](const RankEnd& rank) { return rank.kind == Kind::kNever; }))
@@ -122,9 +131,7 @@ Verdict judge(const JobEnd& end) {
   }
   const auto stopped = std::find_if(ranks.begin(), ranks.end(), [](const RankEnd& rank) { return rank.number != 0; });
   if (stopped != ranks.end() && stopped->number == kStoppedOnRequest) return {kStoppedOnRequest, "", "", false};
-  if (end.mpirun_code < 0)
-    return {PeerError::kExitCode, fmt::format("mpirun was killed by {}", signal_name(-end.mpirun_code)), "mpirun",
-            true};
+  if (end.mpirun_code < 0) return mpirun_killed(end);
   if (end.mpirun_code != 0)
     return {end.mpirun_code, fmt::format("mpirun ended with exit code {}", end.mpirun_code), "mpirun", true};
   return {};

@@ -13,6 +13,7 @@ struct RankEnd {
     kExit,    // number: its exit code
     kSignal,  // number: the signal that ended it
     kHeld,    // number: the signal that stopped it, for longer than the launch waits
+    kSilent,  // its shim gives no sign of life
     kLost,    // its host is out of reach
     kNever,   // it never began
   };
@@ -37,6 +38,7 @@ std::string signal_name(int number);
 struct JobEnd {
   std::vector<RankEnd> ranks;  // in the order in which they ended
   int mpirun_code = 0;         // or the signal that ended it, negative
+  bool mpirun_first = false;   // a signal ended mpirun before any rank had failed
   int aborted_by = -1;         // the rank that called MPI_Abort, where mpirun said one
   int asked_by = 0;            // the signal that asked the launch to stop; 0: none
   bool forced = false;         // it was asked twice, or did not end by itself

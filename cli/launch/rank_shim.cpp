@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
+#include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
 #include <poll.h>
@@ -19,12 +20,14 @@
 #include "gantry/cli/launch/connection.h"
 #include "gantry/cli/launch/rank_end.h"
 #include "gantry/core/error.h"
+#include "gantry/core/steady_seconds.h"
 #include "gantry/core/this_host.h"
 
 namespace gantry::cli {
 namespace {
 
 constexpr int kFarewellMilliseconds = 3000;  // until the launch must have taken the last report
+constexpr int kAliveMilliseconds = 1000;     // between signs of life
 
 sigset_t watched_signals() {
   sigset_t set;
@@ -144,6 +147,20 @@ void end_descendants() {
   }
 }
 
+// What Open MPI's daemon removes, unless it was killed: this rank's file in /dev/shm, whose others have mapped it by
+// now.
+void remove_shared_memory() {
+  const char* job = std::getenv("OMPI_MCA_ess_base_jobid");
+  const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  if (!job || !rank) return;
+  const std::string end = fmt::format(".{}.{:x}.{}", ::getuid(), std::strtoul(job, nullptr, 10), rank);
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", ignored)) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with("vader_segment.") && name.ends_with(end)) std::filesystem::remove(entry.path(), ignored);
+  }
+}
+
 class Shim {
  public:
   Shim(Connection launch, const std::vector<std::string>& words) : launch_(std::move(launch)), program_(words) {
@@ -158,7 +175,8 @@ class Shim {
                                    {launch_.is_open() ? launch_.get() : -1, POLLIN, 0},
                                    {program_.stream(0).get(), POLLIN, 0},
                                    {program_.stream(1).get(), POLLIN, 0}}};
-      if (::poll(ready.data(), ready.size(), -1) < 0 && errno != EINTR) break;
+      if (::poll(ready.data(), ready.size(), kAliveMilliseconds) < 0 && errno != EINTR) break;
+      say_alive();
       if (ready[0].revents != 0) take_signals();
       if (ready[1].revents != 0) take_orders();
       for (const int i : {0, 1})
@@ -166,6 +184,7 @@ class Shim {
     }
     for (const int i : {0, 1}) program_.forward(i, launch_);
     end_descendants();
+    remove_shared_memory();
     const RankEnd end = program_.end(told_);
     say_farewell(end);
     return end;
@@ -180,6 +199,14 @@ class Shim {
       if (info.ssi_signo != SIGCHLD) continue;
       program_.reap([this](int signal) { launch_.send({FrameKind::kStopped, std::to_string(signal)}); });
     }
+  }
+
+  // A shim that was stopped itself says nothing of its program: the launch hears it by the silence.
+  void say_alive() {
+    const double now = steady_seconds();
+    if (now - alive_at_ < 1e-3 * kAliveMilliseconds) return;
+    alive_at_ = now;
+    launch_.send({FrameKind::kAlive, ""});
   }
 
   // Said at once: if the program does not end soon, mpirun kills this process too.
@@ -215,6 +242,7 @@ class Shim {
   Program program_;
   Descriptor signals_;
   bool told_ = false;
+  double alive_at_ = 0;
 };
 
 std::vector<std::string> take_command(Connection& launch) {

@@ -17,6 +17,7 @@
 #include "gantry/cli/launch/connection.h"
 #include "gantry/cli/launch/mpirun.h"
 #include "gantry/core/error.h"
+#include "gantry/core/this_host.h"
 
 namespace gantry::cli {
 namespace {
@@ -27,6 +28,7 @@ constexpr int kTickMilliseconds = 100;
 constexpr double kJustWoken = 3;
 constexpr double kIntroduceSeconds = 10;  // for a connection to say who it is
 constexpr std::size_t kMostGuests = 64;   // beyond the ranks
+constexpr double kLeastSilence = 5;       // of a shim, which sends a sign of life every second
 // After the first failure: mpirun ends the others; who is left then is killed, then mpirun is told, then killed.
 constexpr double kKillRanksAfter = 3, kTellMpirunAfter = 6, kKillMpirunAfter = 9, kGiveUpAfter = 12;
 
@@ -45,6 +47,8 @@ struct Seat {
   int stop_signal = 0;  // the last one that made its program stand still
   bool stands_still = false;
   Clock::time_point stopped_or_woken;
+  pid_t shim = 0;  // on this host; 0: on another one
+  Clock::time_point heard = Clock::now();
 
   bool is_running() const { return connection && !ended; }
 };
@@ -161,6 +165,8 @@ class Job {
     if (!known) return guest.connection.close();
     Seat& seat = seats_[static_cast<std::size_t>(hello->rank)];
     seat.host = hello->host;
+    seat.shim = hello->host == host_name() ? hello->process : 0;
+    seat.heard = Clock::now();
     seat.connection = std::make_unique<Connection>(std::move(guest.connection));
     seat.connection->trust();
     guest.connection.close();
@@ -172,7 +178,10 @@ class Job {
     for (std::size_t i = 0; i < seats_.size(); ++i) {
       Seat& seat = seats_[i];
       if (!seat.is_running()) continue;
-      for (const Frame& frame : seat.connection->receive()) hear(static_cast<int>(i), seat, frame);
+      for (const Frame& frame : seat.connection->receive()) {
+        seat.heard = Clock::now();
+        hear(static_cast<int>(i), seat, frame);
+      }
       if (!seat.ended && !seat.connection->is_open()) lose(static_cast<int>(i), seat);
     }
   }
@@ -221,7 +230,11 @@ class Job {
 
   void watch_clock() {
     watch_stopped();
-    if (mpirun_->poll_end()) begin_trouble();
+    watch_silent();
+    if (const auto code = mpirun_->poll_end()) {
+      end_.mpirun_first = end_.mpirun_first || (*code < 0 && !trouble_);
+      begin_trouble();
+    }
     if (!trouble_ && seconds_since(begun_) > options_.start_seconds) watch_start();
     if (!trouble_) return;
     const double seconds = seconds_since(*trouble_);
@@ -246,6 +259,21 @@ class Job {
       if (seconds_since(seat.stopped_or_woken) < options_.stopped_seconds) continue;
       seat.connection->send({FrameKind::kKill, ""});
       end_rank(static_cast<int>(i), seat, {.kind = RankEnd::Kind::kHeld, .number = seat.stop_signal});
+    }
+  }
+
+  // A shim sends a sign of life every second; only time in which the launch itself was awake counts.
+  void watch_silent() {
+    const auto now = Clock::now(), before = std::exchange(looked_, now);
+    const bool slept = now - before > std::chrono::milliseconds(10 * kTickMilliseconds);
+    for (std::size_t i = 0; i < seats_.size(); ++i) {
+      Seat& seat = seats_[i];
+      if (slept) seat.heard += now - before;
+      if (!seat.is_running() || trouble_ ||
+          seconds_since(seat.heard) < std::max(options_.stopped_seconds, kLeastSilence))
+        continue;
+      end_rank(static_cast<int>(i), seat, {.kind = RankEnd::Kind::kSilent});
+      if (seat.shim > 0) ::kill(seat.shim, SIGKILL);  // and the program with it
     }
   }
 
@@ -290,6 +318,7 @@ class Job {
   JobEnd end_;
   Clock::time_point begun_ = Clock::now();
   std::optional<Clock::time_point> trouble_;  // the first failure
+  Clock::time_point looked_ = Clock::now();
   int level_ = 0;
 };
 

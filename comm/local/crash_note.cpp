@@ -1,7 +1,13 @@
 #include "gantry/comm/local/crash_note.h"
 
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <unistd.h>
+
+#include "gantry/comm/recorder/flight_recorder.h"
+#include "gantry/core/error.h"
 
 namespace gantry {
 namespace {
@@ -21,9 +27,23 @@ void on_crash(int signal) {
   ::raise(signal);  // which has its default again
 }
 
+std::atomic<bool> is_watched{false};
+
+void on_exit() {
+  if (!is_watched || rank_name[0] == '\0') return;
+  const std::string cause = format_error({rank_name.data(), "the program ended within its rank's work",
+                                          "the body of launch to return", "return from it in place of calling exit"});
+  recorder::record_failure(PeerError::kExitCode, cause);
+  write_text(("error: " + cause + "\n").c_str());
+  std::fflush(nullptr);
+  ::_exit(PeerError::kExitCode);
+}
+
 }  // namespace
 
 CrashNote::CrashNote() {
+  static const bool registered = std::atexit(on_exit) == 0;
+  is_watched = registered;
   struct sigaction note {};
   note.sa_handler = on_crash;
   note.sa_flags = SA_RESETHAND | SA_NODEFER;
@@ -37,6 +57,7 @@ CrashNote::CrashNote() {
 }
 
 CrashNote::~CrashNote() {
+  is_watched = false;
   for (std::size_t i = 0; i < kSignals.size(); ++i)
     if (caught_[i]) ::signal(kSignals[i], SIG_DFL);
 }

@@ -8,7 +8,9 @@
 namespace gantry {
 
 // While it lives, SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT first write "error: <rank>: ended by SIGSEGV" to stderr
-// and then do what they always do. Signals that have a handler already keep it. One at a time in a process.
+// and then do what they always do; signals that have a handler already keep it. And exit() on a rank's thread, which
+// would end the work of all with the code of a job that is done, says so and ends the process with PeerError's. One at
+// a time in a process.
 class CrashNote {
  public:
   CrashNote();

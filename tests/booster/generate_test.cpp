@@ -227,6 +227,7 @@ TEST(Generate, RefusesWhatCannotBe) {
   auto model = build_model(config);
   materialize(*model, 1);
   const std::vector<TokenIds> fine = {{1, 2}};
+  constexpr double kInfinite = std::numeric_limits<double>::infinity();
   const Refused all[] = {
       {{}, {}, 2, "there is no prompt"},
       {{}, {{1}, {}}, 4, "prompt 2: is empty"},
@@ -236,6 +237,11 @@ TEST(Generate, RefusesWhatCannotBe) {
       {{.max_length = 2}, fine, 2, "max_length: is 2, and the longest prompt has 2 tokens"},
       {{}, {{1, 20}}, 4, "20 at [0, 1] is outside the vocabulary of 20"},
       {{.sample = true, .temperature = 0}, fine, 2, "temperature: is 0"},
+      {{.sample = true, .temperature = 1e-320}, fine, 2, "temperature: is 1e-320"},
+      {{.sample = true, .temperature = kInfinite}, fine, 2, "temperature: is inf"},
+      {{.repetition_penalty = kInfinite}, fine, 2, "repetition_penalty: is inf"},
+      {{.num_beams = 2, .length_penalty = std::nan("")}, fine, 2, "length_penalty: is nan"},
+      {{.max_new_tokens = std::numeric_limits<std::int64_t>::max()}, fine, 2, "max_new_tokens: is 9223372036854775807"},
       {{.sample = true, .top_p = 0}, fine, 2, "top_p: is 0"},
       {{.sample = true, .top_k = -1}, fine, 2, "top_k: is -1"},
       {{.repetition_penalty = 0}, fine, 2, "repetition_penalty: is 0"},
@@ -290,6 +296,21 @@ TEST(Generate, DefaultsOfADirectory) {
   EXPECT_EQ(options.early_stopping, EarlyStopping::kNever);
   scratch.write("generation_config.json", R"({"temperature": "hot"})");
   EXPECT_THROW(generation_defaults(scratch.path()), InputError);
+  // What would change the tokens is not passed over; as transformers writes it when it is off, it is.
+  scratch.write("generation_config.json",
+                R"({"no_repeat_ngram_size": 0, "typical_p": 1.0, "num_beam_groups": 1, "suppress_tokens": null,
+                    "bad_words_ids": [], "renormalize_logits": false, "forced_bos_token_id": null, "use_cache": true})");
+  EXPECT_EQ(generation_defaults(scratch.path()).num_beams, 1);
+  scratch.write("generation_config.json", R"({"no_repeat_ngram_size": 3, "forced_bos_token_id": 0})");
+  try {
+    generation_defaults(scratch.path());
+    ADD_FAILURE();
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what())
+                  .find("asks for forced_bos_token_id: 0, no_repeat_ngram_size: 3, which Gantry does not do"),
+              std::string::npos)
+        << error.what();
+  }
 }
 
 }  // namespace

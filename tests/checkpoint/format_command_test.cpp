@@ -25,6 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 Outcome checkpoint(const std::string& arguments) { return run_program(gantry_program() + " checkpoint " + arguments); }
 
@@ -80,6 +81,29 @@ TEST(CheckpointCommand, VerifyFindsDamageAndExitsWithFive) {
   EXPECT_EQ(checkpoint("verify " + (scratch / "c")).exit_code, 0) << "the newest complete one is step 7";
   EXPECT_EQ(checkpoint("verify " + (scratch / "nothing")).exit_code, 5);
   EXPECT_EQ(checkpoint("verify " + (scratch / "c/step-000008")).exit_code, 5);
+}
+
+// A parent stands for its newest complete one; which ones were not is said.
+TEST(CheckpointCommand, DamagedNewestOnesAreNamed) {
+  const ScratchFolder scratch;
+  const std::string older = save_tiny(scratch / "c", 4), newer = save_tiny(scratch / "c", 6);
+  run_program("truncate -s 10 " + newer + "/rank-00001.safetensors");
+  for (const std::string command : {"verify", "inspect"}) {
+    const Outcome run = run_program(gantry_program() + " checkpoint " + command + " " + (scratch / "c"));
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    EXPECT_THAT(run.out, HasSubstr(older));
+    EXPECT_THAT(run.err, StartsWith("warning: passed over " + newer + "/rank-00001.safetensors has 10 bytes"));
+  }
+}
+
+TEST(CheckpointCommand, AFolderIsNamedByTheStepItHolds) {
+  const ScratchFolder scratch;
+  const std::string folder = save_tiny(scratch / "c", 4);
+  run_program("cp -r " + folder + " " + (scratch / "c/step-000099") + "; cp -r " + folder + " " + (scratch / "best"));
+  const Outcome parent = run_program(gantry_program() + " checkpoint verify " + (scratch / "c"));
+  EXPECT_EQ(parent.out.find(folder + ": sound"), 0u) << parent.out;
+  EXPECT_THAT(parent.err, HasSubstr("step-000099 holds step 4"));
+  EXPECT_EQ(run_program(gantry_program() + " checkpoint verify " + (scratch / "best")).exit_code, 0);
 }
 
 TEST(CheckpointCommand, DiffNamesTheLargestDifferenceFirst) {
@@ -163,6 +187,8 @@ TEST(CheckpointCommand, OtherKindsOfFilesAreNamed) {
   const Outcome pickled = checkpoint("inspect " + scratch.path());
   EXPECT_EQ(pickled.exit_code, 4);
   EXPECT_THAT(pickled.err, HasSubstr("its pytorch_model.bin is a pickle"));
+  fs::rename(scratch / "pytorch_model.bin", scratch / "pytorch_model_tp_0_pp_0.bin");  // OSLO's own
+  EXPECT_THAT(checkpoint("inspect " + scratch.path()).err, HasSubstr("its pytorch_model_tp_0_pp_0.bin is a pickle"));
 }
 
 // A checkpoint whose large files were not fetched, or were fetched as something else.

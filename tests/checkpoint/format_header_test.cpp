@@ -40,6 +40,8 @@ TEST(FormatHeader, HostileOnesAreRefused) {
       {with_header("", 0), "does not begin with '{'"},
       {with_header(" {}", 0), "does not begin with '{'"},
       {with_header("{", 0), "no JSON at byte 2"},
+      {with_header(std::string("{}\0", 3), 0), "no JSON at byte 3"},  // some parsers end there
+      {with_header(std::string("{}\0{\"a\":", 8), 0), "no JSON at byte 3"},
       {with_header("{\"a\":1}", 0), "does not have dtype, shape and data_offsets"},
       {with_header(good, 7), "lies at 0 to 8 of 7 bytes"},
       {with_header(good, 9), "cover 8 of 9 bytes"},

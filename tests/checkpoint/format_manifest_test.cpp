@@ -169,7 +169,9 @@ TEST(FormatManifest, RandomChangesAreReadOrRefused) {
 // A folder with a sealed manifest and its one file, of `size` bytes.
 void write_checkpoint(const std::string& folder, std::size_t size = 128) {
   fs::create_directories(folder);
-  std::ofstream(folder + "/manifest.json") << sealed(sound_manifest());
+  json manifest = sound_manifest();
+  if (const auto step = step_of_folder_name(fs::path(folder).filename())) manifest["step"] = *step;
+  std::ofstream(folder + "/manifest.json") << sealed(manifest);
   std::ofstream(folder + "/a.safetensors") << std::string(size, 'x');
 }
 
@@ -228,6 +230,7 @@ TEST(FormatModelFiles, IndexesAreReadStrictly) {
   EXPECT_NE(index_fault("{}").find("no weight_map"), std::string::npos);
   EXPECT_NE(index_fault(R"({"weight_map": []})").find("no weight_map"), std::string::npos);
   EXPECT_NE(index_fault("[]").find("no JSON object"), std::string::npos);
+  EXPECT_NE(index_fault(std::string("{\"weight_map\": {}}\0more", 23)).find("no JSON at byte 19"), std::string::npos);
   EXPECT_NE(index_fault("version https://git-lfs.github.com/spec/v1").find("Git LFS pointer"), std::string::npos);
   EXPECT_NE(index_fault(R"({"weight_map": {"a": "one.safetensors", "a": "one.safetensors"}})").find("'a' twice"),
             std::string::npos);

@@ -93,6 +93,9 @@ TEST(Launch, TheFirstFailingRankSaysHowItEnds) {
        "rank 1 ended with exit code 4"},
       {"exit 75", 75, ""},
       {"kill -STOP $$", 7, "was stopped by SIGSTOP and did not go on"},
+      {"[ $OMPI_COMM_WORLD_RANK = 1 ] && kill -STOP $PPID; sleep 60", 7, "launch: rank 1 gives no sign of life"},
+      {"[ $OMPI_COMM_WORLD_RANK = 1 ] && kill -KILL $(cut -d\" \" -f4 /proc/$PPID/stat); sleep 60", 7,
+       "launch: mpirun was killed by SIGKILL"},
   };
   for (const auto& [script, exit_code, said] : all) {
     const Outcome run = run_program(launch("-n 3 --stopped-seconds 1", script), 40);
@@ -106,6 +109,15 @@ TEST(Launch, ABriefStopIsNoHarm) {
   const Outcome run =
       run_program(launch("-n 2 --stopped-seconds 20", "(sleep 0.5; kill -CONT $$) & kill -STOP $$; wait"), 60);
   EXPECT_EQ(run.exit_code, 0) << run.err;
+  const Outcome supervisor =
+      run_program(launch("-n 2 --stopped-seconds 20", "kill -STOP $PPID; sleep 1.5; kill -CONT $PPID"), 60);
+  EXPECT_EQ(supervisor.exit_code, 0) << supervisor.err;
+}
+
+// Ranks of one host meet in shared memory: they open no port.
+TEST(Launch, RanksOfOneHostListenOnNoNetwork) {
+  const Outcome run = run_program(launch("-n 1", "echo $OMPI_MCA_btl"));
+  EXPECT_EQ(run.out, "[0] vader,self\n") << run.err;
 }
 
 TEST(Launch, NothingOutlivesItWhateverEndsIt) {

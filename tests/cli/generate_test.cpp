@@ -157,6 +157,19 @@ TEST(GenerateCommand, TextWithBeamsOverTensorParallelRanks) {
   EXPECT_EQ("the other" + lines[0]["text"].get<std::string>() + "\n", one.out);
 }
 
+TEST(GenerateCommand, ADirectoryMaySampleByDefault) {
+  const ScratchFolder scratch;
+  const ReferenceCases cases = cases_without_defaults(scratch);
+  const std::string plain = "--model " + cases.folder + " --tokens 1,2,3 --max-new-tokens 12 --json";
+  const auto greedy = tokens_in(run_generate(plain));
+  const auto drawn = tokens_in(run_generate(plain + " --sample --temperature 5"));
+  EXPECT_NE(greedy, drawn);
+  scratch.write("model/generation_config.json", R"({"do_sample": true, "temperature": 5.0})");
+  EXPECT_EQ(tokens_in(run_generate(plain)), drawn);
+  EXPECT_EQ(tokens_in(run_generate(plain + " --seed 1")), drawn);
+  EXPECT_EQ(tokens_in(run_generate(plain + " --no-sample")), greedy);
+}
+
 TEST(GenerateCommand, StreamsWholeCharactersOfBytes) {
   const ScratchFolder scratch;
   const std::string config = scratch.write(
@@ -193,6 +206,7 @@ TEST(GenerateCommand, SaysWhatIsWrong) {
       {gpt2 + " --tokens 1 --num-beams 2 --num-return-sequences 3", 2, "3 of 2 beams"},
       {gpt2 + " --tokens 211", 4, "211 at [0, 0] is outside the vocabulary of 211"},
       {gpt2 + " --tokens 1 --max-new-tokens 64", 4, "make 65 tokens; expected at most the model's 64 positions"},
+      {gpt2 + " --tokens 1 --sample --seed -1", 2, "--seed"},
       {gpt2 + " --tokens 1 --stop end", 2, "the model has no tokenizer"},
       {"--model " + golden_model("bert") + " --tokens 1", 3, "can't continue text"},
       {"--model " + golden_model("schedules") + " --tokens 1", 5, ""},

@@ -17,8 +17,8 @@ constexpr int kMutations = 20000;  // of each target
 
 std::vector<std::string> corpus(const std::string& target) {
   std::vector<fs::path> paths;
-  for (const auto& entry : fs::directory_iterator(GANTRY_SOURCE_DIR "/tests/fuzz/corpus/" + target))
-    paths.push_back(entry.path());
+  for (const auto& entry : fs::recursive_directory_iterator(GANTRY_SOURCE_DIR "/tests/fuzz/corpus/" + target))
+    if (entry.is_regular_file()) paths.push_back(entry.path());
   std::sort(paths.begin(), paths.end());
   std::vector<std::string> texts;
   for (const auto& path : paths) texts.push_back(testing::read_file(path.string()));

@@ -12,9 +12,10 @@ namespace {
 
 std::atomic<int> live_events{0};
 
-// Streams live as long as the process, as LibTorch's own do. Number 0 is the calling thread.
+// Streams live as long as the process, as LibTorch's own do, and their threads may outlive its main one: never
+// destroyed. Number 0 is the calling thread.
 std::mutex streams_mutex;
-std::vector<std::unique_ptr<FakeStream>> streams;
+auto& streams = *new std::vector<std::unique_ptr<FakeStream>>;
 std::size_t pool_begin = 0, pool_size = 0, pool_dealt = 0;  // guarded by the same mutex
 
 FakeStream& stream_of(c10::StreamId id) {
