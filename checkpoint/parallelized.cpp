@@ -115,27 +115,41 @@ void refuse_two_forms(const std::string& directory, bool whole) {
                       "remove it, or choose another directory"});
 }
 
+// Every file was written before the first former one is replaced: a job that is killed while it writes leaves the former
+// save, and one that is killed here leaves files that say that they are of different saves.
+void put_parts_in_place(const std::string& parts, const std::string& directory, const ParallelizedSizes& sizes) {
+  for (int pipeline = 0; pipeline < sizes.pipeline; ++pipeline)
+    for (int tensor = 0; tensor < sizes.tensor; ++tensor) {
+      const std::string file = "/" + parallelized_file_name(tensor, pipeline);
+      rename_durably(parts + file, directory + file, system_files());
+    }
+}
+
 }  // namespace
 
 void save_parallelized(const std::string& directory, const json& config, const std::vector<HeldTensor>& held,
                        const ProcessGroupMesh& mesh, const ParallelizedOptions& options) {
   const bool whole = options.merge || mesh.size("tp") * mesh.size("pp") == 1;
-  const std::string parts = whole ? directory + kPartsFolder : directory;
+  const std::string parts = directory + kPartsFolder;
   make_directory(directory, mesh);
+  if (mesh.rank() == 0) {
+    refuse_two_forms(directory, whole);
+    remove_tree(parts, system_files());  // of a job that was killed
+  }
   make_directory(parts, mesh);
-  if (mesh.rank() == 0) refuse_two_forms(directory, whole);
   write_rank(parts, held, mesh);
   mesh.world_group().barrier().wait();
   if (mesh.rank() == 0) {
     const json full = whole_config(config, options);
     if (whole) {
       merge(parts, full, options.family.empty() ? nullptr : &models::families().at(options.family), directory, {});
-      remove_tree(parts, system_files());
     } else {
+      put_parts_in_place(parts, directory, {mesh.size("tp"), mesh.size("pp")});
       json named = full;
       if (!held.empty()) set_weight_type(named, dtype_name(held.front().tensor.scalar_type()));
       write_text_durably(directory + "/config.json", named.dump(2) + "\n");
     }
+    remove_tree(parts, system_files());
   }
   mesh.world_group().barrier().wait();
 }

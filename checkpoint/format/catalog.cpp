@@ -6,6 +6,7 @@
 #include "gantry/checkpoint/format/find.h"
 #include "gantry/checkpoint/format/model_files.h"
 #include "gantry/checkpoint/format/parallelized.h"
+#include "gantry/checkpoint/format/stored_form.h"
 #include "gantry/checkpoint/format/verify.h"
 #include "gantry/core/error.h"
 
@@ -36,34 +37,28 @@ void place_slice(const ManifestTensor& tensor, const ManifestSlice& slice, std::
     }
 }
 
-// Also one whose weights are of another kind, which find_model_files names.
-bool is_model_directory(const std::string& path) {
-  for (const char* name : {kModelFile, kModelIndex, "config.json", "pytorch_model.bin"})
-    if (fs::exists(path + "/" + name)) return true;
-  return false;
-}
-
 }  // namespace
 
 TensorCatalog TensorCatalog::open(const std::string& path, const std::function<void(const std::string&)>& passed_over) {
   TensorCatalog catalog;
   std::vector<std::string> files;
-  if (fs::is_regular_file(path)) {
-    catalog.path_ = path;
-    catalog.folder_ = (fs::absolute(path).parent_path()).string();
-    files = {path};
-  } else if (fs::is_directory(path) && is_parallelized_directory(path)) {
-    catalog.path_ = catalog.folder_ = path;
-    catalog.tensors_ = read_parallelized(path).tensors;
-    return catalog;
-  } else if (fs::is_directory(path) && is_model_directory(path)) {
-    catalog.path_ = catalog.folder_ = path;
-    files = find_model_files(path).paths;
-  } else {
-    catalog.path_ = catalog.folder_ = require_checkpoint(path, passed_over);
-    catalog.manifest_ = std::make_unique<Manifest>(read_manifest(catalog.path_));
-    catalog.tensors_ = catalog.manifest_->tensors;
-    return catalog;
+  catalog.path_ = catalog.folder_ = path;
+  switch (stored_form(path)) {
+    case StoredForm::kParallelized:
+      catalog.tensors_ = read_parallelized(path).tensors;
+      return catalog;
+    case StoredForm::kCheckpoint:
+      catalog.path_ = catalog.folder_ = require_checkpoint(path, passed_over);
+      catalog.manifest_ = std::make_unique<Manifest>(read_manifest(catalog.path_));
+      catalog.tensors_ = catalog.manifest_->tensors;
+      return catalog;
+    case StoredForm::kFile:
+      catalog.folder_ = fs::absolute(path).parent_path().string();
+      files = {path};
+      break;
+    case StoredForm::kHuggingFace:
+      files = find_model_files(path).paths;
+      break;
   }
   for (const auto& file : files) {
     const std::string name = fs::path(file).filename();

@@ -179,7 +179,7 @@ std::string CheckpointFolder::commit(Manifest header, int ranks, int keep) {
   if (files_.sync_folder(folder) != 0)
     throw ResourceError({folder, std::string("can't be synced: ") + std::strerror(errno), "", ""});
   put_in_place(step);
-  write_text_durably(directory_ + "/latest", step_folder_name(step) + "\n", files_);
+  name_latest(step);
   remove_older(step, keep);
   return directory_ + "/" + step_folder_name(step);
 }
@@ -193,6 +193,13 @@ void CheckpointFolder::put_in_place(std::int64_t step) {
   }
   rename_durably(partial(step), place, files_);
   if (again) remove_tree(replaced, files_);
+}
+
+// The newest complete one, which an older step that is saved again (reshard into the same folder) is not.
+void CheckpointFolder::name_latest(std::int64_t saved) {
+  const std::string newest =
+      fs::path(find_newest_checkpoint(directory_).folder.value_or(step_folder_name(saved))).filename();
+  write_text_durably(directory_ + "/latest", newest + "\n", files_);
 }
 
 // Counts complete checkpoints only, so that a damaged one does not push out a good one.

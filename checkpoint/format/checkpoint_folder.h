@@ -60,6 +60,7 @@ class CheckpointFolder {
   void clear_leftovers();
   void take_parts(Manifest& manifest, int ranks) const;
   void put_in_place(std::int64_t step);
+  void name_latest(std::int64_t saved);
   void remove_older(std::int64_t newest, int keep);
 
   std::string directory_;

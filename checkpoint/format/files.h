@@ -71,7 +71,7 @@ void write_text_durably(const std::string& path, const std::string& text, FileSy
 
 // The folder and those above it that are missing, each synced into its parent.
 void make_folders(const std::string& path, FileSystem& files = system_files());
-void rename_durably(const std::string& from, const std::string& to, FileSystem& files);  // within one folder
+void rename_durably(const std::string& from, const std::string& to, FileSystem& files);  // the folder of `to` is synced
 void remove_tree(const std::string& folder, FileSystem& files);  // what is not there is no error
 
 // InputError if it can't be read, is empty, or has more than `most_bytes`.

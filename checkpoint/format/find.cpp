@@ -27,6 +27,12 @@ std::vector<StepFolder> step_folders(const std::string& parent) {
   return folders;
 }
 
+// Not a parent of checkpoints.
+bool is_itself(const std::string& path) {
+  std::error_code failure;
+  return fs::exists(path + "/" + kManifestName, failure) || step_of_folder_name(fs::path(path).filename()).has_value();
+}
+
 std::string describe(const std::vector<StepFolder>& folders) {
   std::string text;
   for (const auto& folder : folders) text += (text.empty() ? "" : ", ") + folder.fault;
@@ -80,11 +86,11 @@ FoundCheckpoint find_newest_checkpoint(const std::string& parent) {
   return found;
 }
 
+bool holds_checkpoints(const std::string& directory) { return is_itself(directory) || !step_folders(directory).empty(); }
+
 std::string require_checkpoint(const std::string& path, const std::function<void(const std::string&)>& passed_over) {
   std::error_code failure;
-  const bool itself =
-      fs::exists(path + "/" + kManifestName, failure) || step_of_folder_name(fs::path(path).filename()).has_value();
-  if (itself) {
+  if (is_itself(path)) {
     if (const std::string fault = completeness_fault(path); !fault.empty())
       throw CheckpointError({path, "is no complete checkpoint: " + fault, "", "use another"});
     return path;

@@ -31,6 +31,9 @@ struct FoundCheckpoint {
 // Looks at the step folders in `parent`, newest first. A parent that is not there has none.
 FoundCheckpoint find_newest_checkpoint(const std::string& parent);
 
+// A checkpoint's folder, complete or not, or one that has such in it.
+bool holds_checkpoints(const std::string& directory);
+
 // `path` itself where it is a checkpoint's folder, else the newest complete one in it; `passed_over` is called with
 // what is wrong with each newer one. CheckpointError where there is none, or where `path` itself is incomplete, saying
 // why.

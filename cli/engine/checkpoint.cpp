@@ -8,9 +8,12 @@
 
 #include "gantry/booster/recipe.h"
 #include "gantry/checkpoint/format/catalog.h"
-#include "gantry/checkpoint/format/parallelized.h"
+#include "gantry/checkpoint/format/find.h"
+#include "gantry/checkpoint/format/model_files.h"
+#include "gantry/checkpoint/format/stored_form.h"
 #include "gantry/checkpoint/hugging_face.h"
 #include "gantry/checkpoint/parallelized.h"
+#include "gantry/checkpoint/safetensors.h"
 #include "gantry/checkpoint/writer.h"
 #include "gantry/cli/engine/commands.h"
 #include "gantry/cli/output.h"
@@ -105,13 +108,32 @@ std::set<std::string> kinds_of(const Manifest& manifest) {
   return kinds;
 }
 
-// What is in the checkpoint and not in the state would be gone from the new one.
-void refuse_losses(const std::set<std::string>& stored, StateSource& state, const std::string& folder) {
-  std::set<std::string> lost = stored;
-  for (const auto& entry : state.state_entries()) lost.erase(entry.kind);
+// What is in the checkpoint and not in the state would be gone from the new one, and values of another type be others.
+void refuse_losses(const Manifest& manifest, bool all_kinds, StateSource& state, const std::string& folder) {
+  const char* expected = "the optimizer and precision that made it";
+  const char* remedy = "leave out --set optimizer and --set precision; export --dtype changes the type of weights";
+  std::set<std::string> lost = all_kinds ? kinds_of(manifest) : std::set<std::string>();
+  for (const auto& entry : state.state_entries()) {
+    lost.erase(entry.kind);
+    const auto stored = manifest.tensors.find(entry.kind + "/" + entry.held.placement.name);
+    const StoredType& type = stored_type_of(entry.held.tensor.scalar_type());
+    if (stored != manifest.tensors.end() && stored->second.type != &type)
+      throw ConfigError({folder,
+                         fmt::format("has {} as {}, which would be {} in this configuration", stored->first,
+                                     stored->second.type->readable, type.readable),
+                         expected, remedy});
+  }
   if (!lost.empty())
-    throw ConfigError({folder, fmt::format("has {}, which this configuration does not", fmt::join(lost, ", ")),
-                       "the optimizer and precision that made it", "leave out --set optimizer and --set precision"});
+    throw ConfigError(
+        {folder, fmt::format("has {}, which this configuration does not", fmt::join(lost, ", ")), expected, remedy});
+}
+
+// The layout is what reshard changes.
+void refuse_another_model(const std::vector<std::string>& sets) {
+  for (const auto& set : sets)
+    if (set.starts_with("model.") || set.starts_with("model="))
+      throw UsageError({"--set " + set, "the model is the checkpoint's own", "keys of parallel, schedule or comm",
+                        "leave it out"});
 }
 
 // Gives the folder that was written.
@@ -125,7 +147,7 @@ std::string reshard_rank(World& world, const Config& config, const Manifest& man
   auto optimizer = kinds.size() > 1 ? build_optimizer(config, *model) : nullptr;
   auto boosted = booster.boost(model, optimizer);
   StateSource& state = plugin->state(boosted);
-  if (optimizer && !plugin->stages().stages().empty()) refuse_losses(kinds, state, folder);
+  refuse_losses(manifest, optimizer && !plugin->stages().stages().empty(), state, folder);
   load_checkpoint(folder, state, plugin->mesh(), [&](std::uint64_t bytes) { reading.add(bytes); });
   return save_once({.directory = arguments.output,
                     .step = manifest.step,
@@ -136,6 +158,20 @@ std::string reshard_rank(World& world, const Config& config, const Manifest& man
                     .progress = manifest.progress,
                     .user = manifest.user},
                    boosted, *plugin, files);
+}
+
+// Its form. InputError where it is neither a checkpoint nor save_parallelized's; UsageError where the output lies among
+// checkpoints, which would be hidden by it.
+StoredForm require_exportable(const CheckpointExportArguments& arguments) {
+  if (holds_checkpoints(arguments.output))
+    throw UsageError({arguments.output, "has checkpoints in it", "a directory for the exported model alone",
+                      "choose another directory"});
+  const StoredForm form = stored_form(arguments.checkpoint);
+  if (form == StoredForm::kHuggingFace) find_model_files(arguments.checkpoint);  // names what its weights are
+  if (form == StoredForm::kHuggingFace || form == StoredForm::kFile)
+    throw InputError({arguments.checkpoint, "is in the form of Hugging Face already",
+                      "a checkpoint, or a directory of save_parallelized", ""});
+  return form;
 }
 
 std::string import_rank(World& world, const Config& config, const CheckpointImportArguments& arguments,
@@ -163,7 +199,7 @@ int run_checkpoint_export(const CheckpointExportArguments& arguments) {
   ExportOptions options;
   if (!arguments.dtype.empty()) options.type = dtype_of(arguments.dtype);
   options.most_shard_bytes = static_cast<std::uint64_t>(arguments.most_shard_gb * 1e9);
-  const bool parallelized = is_parallelized_directory(arguments.checkpoint);
+  const bool parallelized = require_exportable(arguments) == StoredForm::kParallelized;
   const std::string from =
       parallelized ? arguments.checkpoint : require_checkpoint(arguments.checkpoint, warn_of_passed_over);
   {
@@ -198,6 +234,7 @@ int run_checkpoint_import(const CheckpointImportArguments& arguments) {
 }
 
 int run_checkpoint_reshard(const CheckpointReshardArguments& arguments) {
+  refuse_another_model(arguments.sets);
   const std::string folder = require_checkpoint(arguments.checkpoint, warn_of_passed_over);
   const TensorCatalog catalog = TensorCatalog::open(folder);
   const Manifest& manifest = *catalog.manifest();

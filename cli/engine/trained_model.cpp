@@ -1,10 +1,7 @@
 #include "gantry/cli/engine/trained_model.h"
 
-#include <filesystem>
-
 #include "gantry/booster/parallelized_model.h"
 #include "gantry/checkpoint/checkpoint.h"
-#include "gantry/checkpoint/format/parallelized.h"
 #include "gantry/cli/engine/prompt_text.h"
 #include "gantry/cli/output.h"
 #include "gantry/models/model_family.h"
@@ -22,7 +19,7 @@ void set_vocabulary(TrainedModel& model) {
   if (model.tokenizer.empty() && model.vocabulary == kBytes) model.tokenizer = "byte";
 }
 
-TrainedModel of_directory(const std::string& path, TrainedModel::Form form, const std::vector<std::string>& sets) {
+TrainedModel of_directory(const std::string& path, StoredForm form, const std::vector<std::string>& sets) {
   TrainedModel model{.form = form, .path = path, .config = {}, .tokenizer = has_tokenizer(path) ? path : ""};
   model.config = Config::parse(json({{"model", {{"path", path}}}}).dump(), "--model", sets);
   load_libraries(model.config);
@@ -33,7 +30,7 @@ TrainedModel of_directory(const std::string& path, TrainedModel::Form form, cons
 // In a layout of its own: the one that made the checkpoint was for training.
 TrainedModel of_checkpoint(const std::string& folder, const std::vector<std::string>& sets) {
   const CheckpointInfo info = read_checkpoint_info(folder);
-  TrainedModel model{.form = TrainedModel::Form::kCheckpoint, .path = folder, .config = {}, .tokenizer = {}};
+  TrainedModel model{.form = StoredForm::kCheckpoint, .path = folder, .config = {}, .tokenizer = {}};
   json keys = {{"model", {{"policy", info.policy}}}};
   if (!info.config_text.empty()) {
     const Config made = Config::parse(info.config_text, folder);
@@ -52,10 +49,9 @@ TrainedModel of_checkpoint(const std::string& folder, const std::vector<std::str
 
 TrainedModel find_trained_model(const std::string& path, const std::vector<std::string>& sets) {
   TrainedModel model;
-  if (is_parallelized_directory(path))
-    model = of_directory(path, TrainedModel::Form::kParallelized, sets);
-  else if (std::filesystem::exists(path + "/config.json"))
-    model = of_directory(path, TrainedModel::Form::kHuggingFace, sets);
+  const StoredForm form = stored_form(path);
+  if (form == StoredForm::kParallelized || form == StoredForm::kHuggingFace)
+    model = of_directory(path, form, sets);
   else
     model = of_checkpoint(require_checkpoint(path, warn_of_passed_over), sets);
   set_vocabulary(model);
@@ -64,12 +60,13 @@ TrainedModel find_trained_model(const std::string& path, const std::vector<std::
 
 void load_trained_weights(const TrainedModel& model, Boosted& boosted, HybridParallelPlugin& plugin) {
   switch (model.form) {
-    case TrainedModel::Form::kHuggingFace:
+    case StoredForm::kHuggingFace:
       load_weights(model.config, boosted, plugin.mesh());
       return;
-    case TrainedModel::Form::kCheckpoint:
+    case StoredForm::kFile:  // require_checkpoint() has refused it
+    case StoredForm::kCheckpoint:
       return load_checkpoint(model.path, plugin.state(boosted), plugin.mesh());
-    case TrainedModel::Form::kParallelized:
+    case StoredForm::kParallelized:
       return from_parallelized(model.path, boosted, plugin);
   }
 }

@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "gantry/booster/recipe.h"
+#include "gantry/checkpoint/format/stored_form.h"
 
 namespace gantry::cli {
 
 struct TrainedModel {
-  enum class Form { kHuggingFace, kCheckpoint, kParallelized };
-  Form form = Form::kHuggingFace;
+  StoredForm form = StoredForm::kHuggingFace;  // never a single file
   std::string path;       // the directory, or the checkpoint's own step folder
   Config config;          // resolved, in the layout that --set asks for
   std::string tokenizer;  // "byte", a file or a folder that goes with it; empty: none is known

@@ -138,6 +138,7 @@ std::vector<std::string> names_in(const std::string& directory) {
 TEST(Acceptance, C10AFileForEveryTensorAndPipelineRankBesideConfig) {
   const ScratchFolder scratch;
   scratch.write("file", "");
+  scratch.write("p/.parts/model_tp_9_pp_9.safetensors", "of a job that was killed while it saved");
   trained(
       [&](SmallRun& run) {
         save_parallelized(scratch / "p", run.boosted(), run.plugin(), run.config());
@@ -162,6 +163,13 @@ TEST(Acceptance, C11OneRankSavesTheMergedModel) {
   trained([&](SmallRun& run) { save_parallelized(scratch / "p", run.boosted(), run.plugin(), run.config()); },
           {.layout = {.data = 2}});
   EXPECT_EQ(names_in(scratch / "p"), (std::vector<std::string>{"config.json", "model.safetensors"}));
+  scratch.write("parts/model_tp_0_pp_0.safetensors", "of two ranks");
+  run_small({}, [&](SmallRun& run) {
+    EXPECT_THAT(
+        fault_of<UsageError>([&] { save_parallelized(scratch / "parts", run.boosted(), run.plugin(), run.config()); }),
+        HasSubstr("has model_tp_0_pp_0.safetensors already, of a save in another form"));
+  });
+  EXPECT_EQ(names_in(scratch / "parts"), std::vector<std::string>{"model_tp_0_pp_0.safetensors"});
 }
 
 TEST(Acceptance, C12ANewModelLoadsWhatWasSavedAndSaysWhatIsMissing) {

@@ -15,6 +15,7 @@
 #include "gantry/checkpoint/format/difference.h"
 #include "gantry/checkpoint/format/find.h"
 #include "gantry/checkpoint/format/parallelized.h"
+#include "gantry/checkpoint/format/stored_form.h"
 #include "gantry/core/error.h"
 #include "program.h"
 #include "tiny_checkpoint.h"
@@ -104,6 +105,22 @@ TEST(CheckpointCommand, AFolderIsNamedByTheStepItHolds) {
   EXPECT_EQ(parent.out.find(folder + ": sound"), 0u) << parent.out;
   EXPECT_THAT(parent.err, HasSubstr("step-000099 holds step 4"));
   EXPECT_EQ(run_program(gantry_program() + " checkpoint verify " + (scratch / "best")).exit_code, 0);
+}
+
+// Training programs leave a config.json beside their checkpoints; weights there are what is meant.
+TEST(CheckpointCommand, AConfigBesideCheckpointsIsNoModel) {
+  const ScratchFolder scratch;
+  const std::string folder = save_tiny(scratch / "c", 4);
+  scratch.write("c/config.json", "{}");
+  EXPECT_EQ(stored_form(scratch / "c"), StoredForm::kCheckpoint);
+  EXPECT_THAT(checkpoint("inspect " + (scratch / "c")).out, HasSubstr(folder));
+  scratch.write("c/pytorch_model-00001-of-00002.bin", "");
+  EXPECT_EQ(stored_form(scratch / "c"), StoredForm::kHuggingFace);
+  EXPECT_EQ(stored_form(folder), StoredForm::kCheckpoint);
+  EXPECT_EQ(stored_form(scratch / "nothing"), StoredForm::kCheckpoint);
+  scratch.write("m/config.json", "{}");
+  EXPECT_EQ(stored_form(scratch / "m"), StoredForm::kHuggingFace);
+  EXPECT_EQ(stored_form(scratch / "m/config.json"), StoredForm::kFile);
 }
 
 TEST(CheckpointCommand, DiffNamesTheLargestDifferenceFirst) {

@@ -82,6 +82,16 @@ TEST(Commit, LeavesTheCheckpointItsLockAndLatest) {
             (std::vector<std::string>{"manifest.json", "rank-00000.safetensors", "rank-00001.safetensors"}));
 }
 
+TEST(Commit, LatestIsTheNewestWhateverWasSavedLast) {
+  const ScratchFolder scratch;
+  save(scratch / "c", 4, unfaulted(), 0);
+  save(scratch / "c", 2, unfaulted(), 0);
+  EXPECT_EQ(read_file(scratch / "c/latest"), "step-000004\n");
+  fs::remove(scratch / "c/step-000004/rank-00001.safetensors");
+  save(scratch / "c", 3, unfaulted(), 0);
+  EXPECT_EQ(read_file(scratch / "c/latest"), "step-000003\n") << "step 4 is not complete";
+}
+
 // The saves of steps 2, 4 and 4 again, killed at each of their calls; then the same job runs again.
 TEST(Commit, AKillAtAnyCallLosesNothingThatWasCommitted) {
   int calls = 0;

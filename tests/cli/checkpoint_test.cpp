@@ -1,4 +1,5 @@
 // `gantry checkpoint reshard, import, export` on checkpoints that `gantry train` made.
+#include <cstring>
 #include <filesystem>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -66,6 +67,13 @@ TEST(CheckpointProgram, ReshardedCheckpointsHoldTheSameAndGoOnAlike) {
   const Outcome lossy = gantry_run("checkpoint reshard " + saved + " " + (scratch / "x") + " --set precision=float32");
   EXPECT_EQ(lossy.exit_code, 3);
   EXPECT_THAT(lossy.err, HasSubstr("optimizer.master"));
+  const Outcome rounded = gantry_run("checkpoint reshard " + saved + " " + (scratch / "x") + " --set precision=float16");
+  EXPECT_EQ(rounded.exit_code, 3);
+  EXPECT_THAT(rounded.err, HasSubstr("as bfloat16, which would be float16 in this configuration"));
+  const Outcome other = gantry_run("checkpoint reshard " + saved + " " + (scratch / "x") + " --set model.policy=llama");
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_THAT(other.err, HasSubstr("--set model.policy=llama: the model is the checkpoint's own"));
+  EXPECT_FALSE(fs::exists(scratch / "x"));
   EXPECT_EQ(gantry_run("checkpoint reshard " + saved + " " + (scratch / "x") + " --set parallel.tensor=3").exit_code,
             3);
   EXPECT_EQ(gantry_run("checkpoint reshard " + (scratch / "nothing") + " " + (scratch / "x")).exit_code, 5);
@@ -125,6 +133,42 @@ TEST(CheckpointProgram, ImportsShardsAndHalfPrecisionToTheBit) {
       EXPECT_TRUE(are_equal(directory, made));
       EXPECT_EQ(json::parse(read_file(made + "/config.json"))["torch_dtype"], dtype);
     }
+}
+
+TEST(CheckpointProgram, ExportRefusesWhatFloat16DoesNotHold) {
+  const ScratchFolder scratch;
+  fs::create_directories(scratch / "m");
+  fs::copy(kGolden + "gpt2/config.json", scratch / "m/config.json");
+  std::string bytes = read_file(kGolden + "gpt2/model.safetensors");
+  std::uint64_t header = 0;
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  const float large = 1e6F;
+  std::memcpy(bytes.data() + sizeof(header) + header, &large, sizeof(large));
+  scratch.write("m/model.safetensors", bytes);
+  ASSERT_EQ(gantry_run("checkpoint import " + (scratch / "m") + " " + (scratch / "c")).exit_code, 0);
+  const Outcome narrow = gantry_run("checkpoint export --dtype float16 " + (scratch / "c") + " " + (scratch / "x"));
+  EXPECT_EQ(narrow.exit_code, 4) << narrow.err;
+  EXPECT_THAT(narrow.err, HasSubstr("has values that are infinite as float16"));
+  EXPECT_FALSE(fs::exists(scratch / "x/model.safetensors"));
+  EXPECT_EQ(gantry_run("checkpoint export --dtype bfloat16 " + (scratch / "c") + " " + (scratch / "y")).exit_code, 0);
+}
+
+TEST(CheckpointProgram, ExportGoesFromCheckpointsToPlacesOfItsOwn) {
+  const ScratchFolder scratch;
+  const std::string checkpoints = scratch / "c";
+  ASSERT_EQ(gantry_run("checkpoint import " + kGolden + "gpt2 " + checkpoints).exit_code, 0);
+  for (const std::string& place : {checkpoints, checkpoints + "/step-000000"}) {
+    const Outcome run = gantry_run("checkpoint export " + checkpoints + " " + place);
+    EXPECT_EQ(run.exit_code, 2) << run.err;
+    EXPECT_THAT(run.err, HasSubstr("has checkpoints in it"));
+  }
+  const Outcome exported = gantry_run("checkpoint export " + kGolden + "gpt2 " + (scratch / "x"));
+  EXPECT_EQ(exported.exit_code, 4) << exported.err;
+  EXPECT_THAT(exported.err, HasSubstr("is in the form of Hugging Face already"));
+  scratch.write("p/pytorch_model_tp=0_pp=0.bin", "");
+  const Outcome pickled = gantry_run("checkpoint export " + (scratch / "p") + " " + (scratch / "x"));
+  EXPECT_EQ(pickled.exit_code, 4) << pickled.err;
+  EXPECT_THAT(pickled.err, HasSubstr("is a pickle"));
 }
 
 TEST(CheckpointProgram, AnIndexThatIsWrongAboutItsShardsIsRefused) {
