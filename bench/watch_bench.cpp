@@ -4,15 +4,20 @@
 // it measures threads, under mpirun processes.
 //   watch_bench [CONFIG.yaml [PAIRS]]
 //
+// The intervals are those of the machine's noise; `share_by_these` is the same cost added up of its parts: an
+// operation's records times the operations, and what runs beside the ranks, measured while they wait.
+//
 // Signs of life are sent ten times as often as in a run, so that every block has some. Deadlines of waits are a part of
 // waiting, on in both.
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <optional>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "gantry/booster/recipe.h"
@@ -167,6 +172,17 @@ class Bench {
     return cost;
   }
 
+  // Processor seconds a second, of all ranks, that what runs beside them takes while they do nothing.
+  double beside_a_second() {
+    if (!processes_) return 0;
+    const Beside beside(*sync_, true);
+    sync_->barrier().wait();
+    const Cost begin = now();
+    std::this_thread::sleep_for(std::chrono::seconds(3));
+    const Cost end = now();
+    return all_reduce_number(*sync_, (end.processor - begin.processor) / (end.wall - begin.wall));
+  }
+
   double operations_a_step() const {
     const auto record = recorder_->snapshot();
     const auto groups = std::count_if(record.operations.begin(), record.operations.end(),
@@ -218,20 +234,60 @@ Ratio ratio_of(const std::vector<Cost>& on, const std::vector<Cost>& off, double
   return {median(ratios), medians[kResamples / 40], medians[kResamples - kResamples / 40]};
 }
 
-double seconds_to_record() {
-  constexpr int kCalls = 200'000;
-  recorder::RankRecorder ring({.rank = 0, .ranks = 2}, kEntries);
-  std::uint64_t making = 0;
-  const int group = ring.begin_group("alone", {0, 1}, making);
-  const std::int64_t shape[] = {8, 128, 256};
-  const double begin = now().processor;
-  for (int i = 0; i < kCalls; ++i) {
-    const auto number =
-        ring.post({.group = group, .kind = recorder::Kind::kAllReduce, .dtype = "float32", .shape = shape});
-    ring.waits(number);
-    ring.finish(number, recorder::State::kDone);
+// A group whose operations take no time, so that what is around them is all there is.
+class NothingToDo final : public ProcessGroup {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 2; }
+  Work send(const torch::Tensor&, int, const Tag&) override { return Work(state_); }
+  Work recv(const TensorSpec&, int, const Tag&) override { return Work(state_); }
+  Work all_reduce(torch::Tensor&, ReduceOp) override { return Work(state_); }
+  Work all_gather(torch::Tensor&, const torch::Tensor&, const Sizes&) override { return Work(state_); }
+  Work reduce_scatter(torch::Tensor&, const torch::Tensor&, const Sizes&, ReduceOp) override { return Work(state_); }
+  Work broadcast(torch::Tensor&, int) override { return Work(state_); }
+  Work all_to_all(torch::Tensor&, const torch::Tensor&, const Sizes&, const Sizes&) override { return Work(state_); }
+  Work barrier() override { return Work(state_); }
+  void abort(const std::string&) override {}
+
+ private:
+  struct Waited final : Work::State {
+    bool done() override { return false; }
+    void wait() override {}
+  };
+  std::shared_ptr<Work::State> state_ = std::make_shared<Waited>();
+};
+
+class NothingToDoBackend final : public Backend {
+ public:
+  const char* name() const override { return "nothing"; }
+  int rank() const override { return 0; }
+  int size() const override { return 2; }
+  std::unique_ptr<ProcessGroup> make_group(const std::string&, const std::vector<int>&) override {
+    return std::make_unique<NothingToDo>();
   }
+  void abort(const std::string&) override {}
+};
+
+double seconds_of_calls(ProcessGroup& group) {
+  constexpr int kCalls = 200'000;
+  torch::Tensor tensor = torch::zeros({8, 128, 256});
+  const double begin = now().processor;
+  for (int i = 0; i < kCalls; ++i) group.all_reduce(tensor, ReduceOp::kSum).wait();
   return (now().processor - begin) / kCalls;
+}
+
+// An operation's records and all that is put around it for them: processor time with, less without.
+double seconds_to_record() {
+  NothingToDoBackend backend;
+  RecordingBackend recording(
+      backend, std::make_shared<recorder::RankRecorder>(recorder::Identity{.rank = 0, .ranks = 2}, kEntries));
+  const auto plain = backend.make_group("plain", {0, 1}), recorded = recording.make_group("recorded", {0, 1});
+  double least = 1;
+  for (int i = 0; i < 5; ++i) {
+    const double with = seconds_of_calls(*recorded), without = seconds_of_calls(*plain);
+    least = std::min(least, with - without);
+  }
+  return least;
 }
 
 void run(World& world, const Config& config, int pairs) {
@@ -241,6 +297,7 @@ void run(World& world, const Config& config, int pairs) {
     const bool on_first = i % 2 == 0;
     for (const bool is_on : {on_first, !on_first}) (is_on ? on : off).push_back(bench.measure(is_on));
   }
+  const double beside = bench.beside_a_second();
   if (!world.is_main()) return;
   std::vector<double> walls, processors;
   for (const Cost& one : off) walls.push_back(one.wall), processors.push_back(one.processor);
@@ -249,11 +306,11 @@ void run(World& world, const Config& config, int pairs) {
   std::printf(
       "{\"backend\": \"%s\", \"ranks\": %d, \"pairs\": %d, \"seconds_a_step\": %.4f, \"wall_ratio\": [%.4f, %.4f, "
       "%.4f], \"processor_seconds_a_step\": %.4f, \"processor_ratio\": [%.4f, %.4f, %.4f], "
-      "\"operations_a_step_and_rank\": %.0f, \"microseconds_to_record_one\": %.3f, \"recorders_share_by_these\": "
-      "%.5f}\n",
+      "\"operations_a_step_and_rank\": %.0f, \"microseconds_to_record_one\": %.3f, \"beside_seconds_a_second\": %.6f, "
+      "\"share_by_these\": %.5f}\n",
       world.backend().name(), world.size(), pairs, median(walls), wall.low, wall.middle, wall.high, median(processors),
-      processor.low, processor.middle, processor.high, operations, 1e6 * record,
-      record * operations * world.size() / median(processors));
+      processor.low, processor.middle, processor.high, operations, 1e6 * record, beside,
+      (record * operations * world.size() + beside * median(walls)) / median(processors));
 }
 
 }  // namespace

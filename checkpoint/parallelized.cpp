@@ -115,8 +115,8 @@ void refuse_two_forms(const std::string& directory, bool whole) {
                       "remove it, or choose another directory"});
 }
 
-// Every file was written before the first former one is replaced: a job that is killed while it writes leaves the former
-// save, and one that is killed here leaves files that say that they are of different saves.
+// Every file was written before the first former one is replaced: a job that is killed while it writes leaves the
+// former save, and one that is killed here leaves files that say that they are of different saves.
 void put_parts_in_place(const std::string& parts, const std::string& directory, const ParallelizedSizes& sizes) {
   for (int pipeline = 0; pipeline < sizes.pipeline; ++pipeline)
     for (int tensor = 0; tensor < sizes.tensor; ++tensor) {

@@ -8,6 +8,7 @@
 #include "gantry/comm/foreign_launcher.h"
 #include "gantry/comm/recorder/flight_recorder.h"
 #include "gantry/comm/recording_backend.h"
+#include "gantry/comm/torchrun.h"
 #include "gantry/core/error.h"
 
 namespace gantry {
@@ -41,6 +42,25 @@ recorder::JobSettings recorder_settings(const Config& config, int ranks, bool mp
           .several_processes = mpi && ranks > 1};
 }
 
+int launch_ranks(const Config& config, const std::string& backend, int ranks, const std::function<void(World&)>& body) {
+  const bool mpi = choose_host(backend) == "mpi";
+  const Mesh mesh = Mesh::hybrid(ranks, config.parallel.pipeline, config.parallel.data, config.parallel.tensor,
+                                 config.parallel.order);
+  const recorder::RecordedJob recorded(recorder_settings(config, ranks, mpi));
+  std::function<void(World&)> run = guarded(body);
+  if (backend == "nccl") {
+    prepare_nccl();
+    run = [on_device = std::move(run)](World& host) { run_on_nccl(host, on_device); };
+  }
+  return mpi ? launch_mpi(config, mesh, run) : launch_local(config, mesh, run);
+}
+
+int report_failure() {
+  const Failure failure = describe_exception(std::current_exception());
+  if (speaks_for_all()) std::fprintf(stderr, "error: %s\n", failure.line.c_str());
+  return failure.exit_code;
+}
+
 }  // namespace
 
 World* current_world() { return inside_rank; }
@@ -51,23 +71,25 @@ int launch(const Config& config, const std::function<void(World&)>& body) {
   let_failed_checks_throw();
   try {
     const std::string backend = choose_backend(config.comm.backend);
-    const bool mpi = choose_host(backend) == "mpi";
-    if (config.comm.backend == "auto" && !mpi) refuse_foreign_launcher();
-    if (backend == "mpi" && !under_launcher()) refuse_missing_launcher(config.ranks());
-    const int ranks = mpi ? launched_ranks() : config.ranks();
-    const Mesh mesh = Mesh::hybrid(ranks, config.parallel.pipeline, config.parallel.data, config.parallel.tensor,
-                                   config.parallel.order);
-    const recorder::RecordedJob recorded(recorder_settings(config, ranks, mpi));
-    std::function<void(World&)> run = guarded(body);
-    if (backend == "nccl") {
-      prepare_nccl();
-      run = [on_device = std::move(run)](World& host) { run_on_nccl(host, on_device); };
+    const auto run = [&](int ranks) { return launch_ranks(config, backend, ranks, body); };
+    if (choose_host(backend) == "mpi") {
+      if (!under_launcher()) refuse_missing_launcher(config.ranks());
+      return run(launched_ranks());
     }
-    return mpi ? launch_mpi(config, mesh, run) : launch_local(config, mesh, run);
+    // Whoever asks for local ranks gets a job in every copy.
+    if (config.comm.backend == "local") return run(config.ranks());
+    if (const auto copies = torchrun_copies())
+      return run_in_first_copy(*copies, [&] {
+        try {
+          return run(copies->count);
+        } catch (...) {
+          return report_failure();  // the others are told too
+        }
+      });
+    refuse_foreign_launcher();
+    return run(config.ranks());
   } catch (...) {
-    const Failure failure = describe_exception(std::current_exception());
-    if (speaks_for_all()) std::fprintf(stderr, "error: %s\n", failure.line.c_str());
-    return failure.exit_code;
+    return report_failure();
   }
 }
 

@@ -9,8 +9,9 @@ namespace gantry {
 
 // Under mpirun, srun or another PMI launcher the body runs once, in this process, over Open MPI; otherwise once on each
 // of config.ranks() threads of this process. In a build with NCCL and where CUDA devices are, tensors travel by NCCL in
-// both cases, and each rank has a device (rank_device of comm/device_backend.h). comm.backend overrides. UsageError
-// where another launcher has started this program several times without MPI (foreign_launcher.h).
+// both cases, and each rank has a device (rank_device of comm/device_backend.h). comm.backend overrides. Of copies that
+// torchrun has started on one host the first has all ranks, and launch returns its exit code in each (torchrun.h).
+// UsageError where another launcher has started this program several times without MPI (foreign_launcher.h).
 //
 // Returns the exit code: 0, or that of the first failure (core/error.h; 1 for any other exception), which is printed
 // once to stderr as "error: <rank>: <line>". When the body throws on one rank, the others' pending and later operations

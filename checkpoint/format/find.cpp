@@ -86,7 +86,9 @@ FoundCheckpoint find_newest_checkpoint(const std::string& parent) {
   return found;
 }
 
-bool holds_checkpoints(const std::string& directory) { return is_itself(directory) || !step_folders(directory).empty(); }
+bool holds_checkpoints(const std::string& directory) {
+  return is_itself(directory) || !step_folders(directory).empty();
+}
 
 std::string require_checkpoint(const std::string& path, const std::function<void(const std::string&)>& passed_over) {
   std::error_code failure;

@@ -132,8 +132,8 @@ void refuse_losses(const Manifest& manifest, bool all_kinds, StateSource& state,
 void refuse_another_model(const std::vector<std::string>& sets) {
   for (const auto& set : sets)
     if (set.starts_with("model.") || set.starts_with("model="))
-      throw UsageError({"--set " + set, "the model is the checkpoint's own", "keys of parallel, schedule or comm",
-                        "leave it out"});
+      throw UsageError(
+          {"--set " + set, "the model is the checkpoint's own", "keys of parallel, schedule or comm", "leave it out"});
 }
 
 // Gives the folder that was written.

@@ -12,9 +12,9 @@ namespace gantry::cli {
 
 struct TrainedModel {
   StoredForm form = StoredForm::kHuggingFace;  // never a single file
-  std::string path;       // the directory, or the checkpoint's own step folder
-  Config config;          // resolved, in the layout that --set asks for
-  std::string tokenizer;  // "byte", a file or a folder that goes with it; empty: none is known
+  std::string path;                            // the directory, or the checkpoint's own step folder
+  Config config;                               // resolved, in the layout that --set asks for
+  std::string tokenizer;                       // "byte", a file or a folder that goes with it; empty: none is known
   std::int64_t vocabulary = 0;
 };
 

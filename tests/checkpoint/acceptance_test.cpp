@@ -138,6 +138,7 @@ std::vector<std::string> names_in(const std::string& directory) {
 TEST(Acceptance, C10AFileForEveryTensorAndPipelineRankBesideConfig) {
   const ScratchFolder scratch;
   scratch.write("file", "");
+  fs::create_directories(scratch / "p/.parts");
   scratch.write("p/.parts/model_tp_9_pp_9.safetensors", "of a job that was killed while it saved");
   trained(
       [&](SmallRun& run) {
@@ -163,6 +164,7 @@ TEST(Acceptance, C11OneRankSavesTheMergedModel) {
   trained([&](SmallRun& run) { save_parallelized(scratch / "p", run.boosted(), run.plugin(), run.config()); },
           {.layout = {.data = 2}});
   EXPECT_EQ(names_in(scratch / "p"), (std::vector<std::string>{"config.json", "model.safetensors"}));
+  fs::create_directories(scratch / "parts");
   scratch.write("parts/model_tp_0_pp_0.safetensors", "of two ranks");
   run_small({}, [&](SmallRun& run) {
     EXPECT_THAT(

@@ -118,6 +118,7 @@ TEST(CheckpointCommand, AConfigBesideCheckpointsIsNoModel) {
   EXPECT_EQ(stored_form(scratch / "c"), StoredForm::kHuggingFace);
   EXPECT_EQ(stored_form(folder), StoredForm::kCheckpoint);
   EXPECT_EQ(stored_form(scratch / "nothing"), StoredForm::kCheckpoint);
+  fs::create_directories(scratch / "m");
   scratch.write("m/config.json", "{}");
   EXPECT_EQ(stored_form(scratch / "m"), StoredForm::kHuggingFace);
   EXPECT_EQ(stored_form(scratch / "m/config.json"), StoredForm::kFile);

@@ -67,7 +67,8 @@ TEST(CheckpointProgram, ReshardedCheckpointsHoldTheSameAndGoOnAlike) {
   const Outcome lossy = gantry_run("checkpoint reshard " + saved + " " + (scratch / "x") + " --set precision=float32");
   EXPECT_EQ(lossy.exit_code, 3);
   EXPECT_THAT(lossy.err, HasSubstr("optimizer.master"));
-  const Outcome rounded = gantry_run("checkpoint reshard " + saved + " " + (scratch / "x") + " --set precision=float16");
+  const Outcome rounded =
+      gantry_run("checkpoint reshard " + saved + " " + (scratch / "x") + " --set precision=float16");
   EXPECT_EQ(rounded.exit_code, 3);
   EXPECT_THAT(rounded.err, HasSubstr("as bfloat16, which would be float16 in this configuration"));
   const Outcome other = gantry_run("checkpoint reshard " + saved + " " + (scratch / "x") + " --set model.policy=llama");
@@ -165,6 +166,7 @@ TEST(CheckpointProgram, ExportGoesFromCheckpointsToPlacesOfItsOwn) {
   const Outcome exported = gantry_run("checkpoint export " + kGolden + "gpt2 " + (scratch / "x"));
   EXPECT_EQ(exported.exit_code, 4) << exported.err;
   EXPECT_THAT(exported.err, HasSubstr("is in the form of Hugging Face already"));
+  fs::create_directories(scratch / "p");
   scratch.write("p/pytorch_model_tp=0_pp=0.bin", "");
   const Outcome pickled = gantry_run("checkpoint export " + (scratch / "p") + " " + (scratch / "x"));
   EXPECT_EQ(pickled.exit_code, 4) << pickled.err;

@@ -120,6 +120,31 @@ TEST(LaunchTrain, ARestartNeedsACheckpointPath) {
       << restarted.err;
 }
 
+// A command's two copies as torchrun starts them on one host; prints each one's exit code.
+std::string as_torchrun(const std::string& command, int port, const std::string& meanwhile = "") {
+  return fmt::format(
+      "for rank in 0 1; do RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 "
+      "MASTER_PORT={} {} > /dev/null & copies=\"$copies $!\"; done; {} for copy in $copies; do wait $copy; echo $?; "
+      "done",
+      port, command, meanwhile);
+}
+
+TEST(LaunchTrain, C15TorchrunsCopiesOnOneHostAreOneJob) {
+  const ScratchFolder scratch;
+  const std::string config = write_config(scratch);
+  ASSERT_EQ(run_program(train(scratch, config, "plain")).exit_code, 0);
+  const Outcome copies = run_program(as_torchrun(train(scratch, config, "copies"), 1));
+  EXPECT_EQ(copies.out, "0\n0\n") << copies.err;
+  EXPECT_EQ(losses_of(scratch, "copies"), losses_of(scratch, "plain"));
+  const Outcome refused = run_program(as_torchrun(train(scratch, config, "x", "--set parallel.tensor=3"), 2));
+  EXPECT_EQ(refused.out, "3\n3\n");
+  EXPECT_EQ(std::count(refused.err.begin(), refused.err.end(), '\n'), 1) << refused.err;
+  const Outcome killed = run_program(as_torchrun(
+      "exec " + train(scratch, config, "killed", "--set train.steps=100000"), 3,
+      "while [ ! -s " + (scratch / "killed/metrics.jsonl") + " ]; do sleep 0.1; done; kill -KILL ${copies% *};"));
+  EXPECT_EQ(killed.out, "137\n7\n") << killed.err;
+}
+
 TEST(LaunchTrain, OtherLaunchersCopiesAreToldWhatToRun) {
   const ScratchFolder scratch;
   const std::string config = write_config(scratch), bare = gantry_program() + " train " + config;
@@ -128,7 +153,7 @@ TEST(LaunchTrain, OtherLaunchersCopiesAreToldWhatToRun) {
     const char* remedy;
   };
   const Foreign all[] = {
-      {"RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=a MASTER_PORT=1", "gantry launch -n 2 -- "},
+      {"RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=1 LOCAL_RANK=0 MASTER_ADDR=a MASTER_PORT=1", "gantry launch -n 2 -- "},
       {"SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=4 SLURM_JOB_ID=7", "srun --mpi=pmix -n 4 "},
   };
   for (const auto& [environment, remedy] : all) {
