@@ -16,13 +16,11 @@ nlohmann::json model_json(const Config& config) {
   return nlohmann::json::parse(config.model.config_json.empty() ? "{}" : config.model.config_json);
 }
 
-std::string family_of(const nlohmann::json& config, const std::string& directory) {
-  const std::string type = config.value("model_type", "");
-  for (const auto& name : models::families().names())
-    if (models::families().at(name).model_type == type) return name;
-  throw InputError({directory + "/config.json", "model_type '" + type + "' is not one that Gantry has",
-                    "one of " + fmt::format("{}", fmt::join(models::families().names(), ", ")),
-                    "register a model family for it"});
+std::string require_family(const nlohmann::json& config, const std::string& directory) {
+  if (const std::string name = models::family_of(config); !name.empty()) return name;
+  throw InputError(
+      {directory + "/config.json", "model_type '" + config.value("model_type", "") + "' is not one that Gantry has",
+       "one of " + fmt::format("{}", fmt::join(models::families().names(), ", ")), "register a model family for it"});
 }
 
 // What the model's head is trained on, as ModelFamily::task says.
@@ -59,7 +57,7 @@ void load_libraries(const Config& config) {
 Config resolve_model(Config config) {
   if (!config.model.path.empty()) {
     nlohmann::json keys = read_model_config(config.model.path);
-    if (config.model.policy.empty()) config.model.policy = family_of(keys, config.model.path);
+    if (config.model.policy.empty()) config.model.policy = require_family(keys, config.model.path);
     const nlohmann::json overrides = model_json(config);
     keys.update(overrides);
     config.model.config_json = keys.dump();

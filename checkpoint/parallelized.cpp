@@ -49,13 +49,6 @@ void write_rank(const std::string& directory, const std::vector<HeldTensor>& hel
                     parallelized_metadata({mesh.size("tp"), mesh.size("pp")}, save, entries));
 }
 
-const models::ModelFamily* family_of(const json& config) {
-  const std::string type = config.value("model_type", "");
-  for (const auto& name : models::families().names())
-    if (models::families().at(name).model_type == type) return &models::families().at(name);
-  return nullptr;
-}
-
 // Every tensor by its own name.
 std::vector<models::TensorName> own_names(const ParallelizedModel& model) {
   std::vector<models::TensorName> names;
@@ -174,7 +167,8 @@ void from_parallelized(const std::string& directory, const std::vector<HeldTenso
 
 void merge_parallelized(const std::string& directory, const std::string& output, const ExportOptions& options) {
   const json config = read_json_object(directory + "/config.json");
-  merge(directory, config, family_of(config), output, options);
+  const std::string family = models::family_of(config);
+  merge(directory, config, family.empty() ? nullptr : &models::families().at(family), output, options);
 }
 
 }  // namespace gantry

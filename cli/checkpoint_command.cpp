@@ -9,7 +9,10 @@
 
 #include "gantry/checkpoint/format/difference.h"
 #include "gantry/checkpoint/format/find.h"
+#include "gantry/checkpoint/format/stored_form.h"
 #include "gantry/cli/checkpoint_tree.h"
+#include "gantry/cli/commands.h"
+#include "gantry/cli/difference_text.h"
 #include "gantry/cli/output.h"
 #include "gantry/cli/progress_bar.h"
 #include "gantry/core/error.h"
@@ -27,12 +30,6 @@ struct InspectOptions {
 
 struct VerifyOptions {
   std::string path;
-  bool json = false;
-};
-
-struct DiffOptions {
-  std::string a, b;
-  std::size_t most = 20;
   bool json = false;
 };
 
@@ -128,59 +125,27 @@ void run_verify(const VerifyOptions& options) {
     print_output(fmt::format("{}: sound; {} files, {}\n", folder, report.files, readable_bytes(report.bytes)));
 }
 
-// JSON has no infinity.
-Json number(double value) { return std::isfinite(value) ? Json(value) : Json("infinity"); }
-
-Json difference_json(const TensorDifference& difference) {
-  Json json = {{"name", difference.name}};
-  if (!difference.fault.empty()) {
-    json["fault"] = difference.fault;
-    return json;
-  }
-  json["elements"] = difference.elements;
-  json["different"] = difference.different;
-  json["largest"] = number(difference.largest);
-  json["relative"] = number(difference.relative);
-  if (difference.different > 0) json["at"] = difference.at;
-  return json;
+// A checkpoint has its family's names and a model of Hugging Face's its own, which the engine knows.
+bool have_other_names(const std::string& a, const std::string& b) {
+  const StoredForm forms[] = {stored_form(a), stored_form(b)};
+  const auto has = [&](StoredForm form) { return forms[0] == form || forms[1] == form; };
+  return has(StoredForm::kHuggingFace) && (has(StoredForm::kCheckpoint) || has(StoredForm::kParallelized));
 }
 
-std::string difference_line(const TensorDifference& difference) {
-  if (!difference.fault.empty()) return fmt::format("{:<50} {}\n", difference.name, difference.fault);
-  return fmt::format("{:<50} {:<12.4g} {:<12.4g} at {}, {} of {} elements\n", difference.name, difference.largest,
-                     difference.relative, shape_text(difference.at), difference.different, difference.elements);
-}
-
-void run_diff(const DiffOptions& options) {
-  TensorCatalog a = TensorCatalog::open(options.a, warn_of_passed_over),
-                b = TensorCatalog::open(options.b, warn_of_passed_over);
-  std::vector<TensorDifference> all;
+void run_diff(const CheckpointDiffArguments& arguments) {
+  TensorCatalog a = TensorCatalog::open(arguments.a, warn_of_passed_over),
+                b = TensorCatalog::open(arguments.b, warn_of_passed_over);
+  std::vector<TensorDifference> differences;
   {
     ProgressBar bar("comparing");
-    all = compare_tensors(a, b, bar.function());
+    differences = compare_tensors(a, b, bar.function());
   }
-  const auto end = std::find_if(all.begin(), all.end(),
-                                [](const TensorDifference& each) { return each.fault.empty() && each.different == 0; });
-  const auto differing = static_cast<std::size_t>(end - all.begin());
-  if (options.json) {
-    Json list = Json::array();
-    for (const auto& difference : all) list.push_back(difference_json(difference));
-    print_output(Json({{"a", a.path()}, {"b", b.path()}, {"equal", differing == 0}, {"tensors", list}})
-                     .dump(-1, ' ', false, Json::error_handler_t::replace) +
-                 "\n");
-    return;
-  }
-  std::string text = fmt::format("{} tensors, {} differ\n", all.size(), differing);
-  const std::size_t shown = options.most == 0 ? differing : std::min(differing, options.most);
-  if (shown > 0) text += fmt::format("{:<50} {:<12} {:<12} where\n", "largest differences", "absolute", "relative");
-  for (std::size_t i = 0; i < shown; ++i) text += difference_line(all[i]);
-  if (shown < differing) text += fmt::format("and {} more; --most 0 shows all\n", differing - shown);
-  print_output(text);
+  print_differences(differences, a.path(), b.path(), arguments);
 }
 
 }  // namespace
 
-void add_checkpoint_readers(CLI::App& checkpoint) {
+void add_checkpoint_readers(CLI::App& checkpoint, const std::function<void()>& hand_on) {
   constexpr const char* kAny = "A step folder or its parent, a Hugging Face directory, or a safetensors file";
   auto* inspect = checkpoint.add_subcommand("inspect", "Show the tensors: shapes, types, sizes and where they lie");
   const auto inspected = std::make_shared<InspectOptions>();
@@ -195,15 +160,11 @@ void add_checkpoint_readers(CLI::App& checkpoint) {
   verify->add_flag("--json", verified->json, "As JSON, with every fault");
   verify->callback([verified] { run_verify(*verified); });
 
-  auto* diff = checkpoint.add_subcommand("diff", "Show how the tensors of two differ, the largest difference first");
-  const auto compared = std::make_shared<DiffOptions>();
-  diff->add_option("a", compared->a, kAny)->required();
-  diff->add_option("b", compared->b, "Another one")->required();
-  diff->add_option("--most", compared->most, "Lines to show; 0: all")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  diff->add_flag("--json", compared->json, "As JSON, with every tensor");
-  diff->callback([compared] { run_diff(*compared); });
+  const auto compared = std::make_shared<CheckpointDiffArguments>();
+  add_diff_command(checkpoint, *compared, [compared, hand_on] {
+    if (have_other_names(compared->a, compared->b)) hand_on();
+    run_diff(*compared);
+  });
 }
 
 }  // namespace gantry::cli

@@ -33,6 +33,18 @@ CLI::App* add_forward_command(CLI::App& app, ForwardArguments& arguments) {
   return forward;
 }
 
+void add_diff_command(CLI::App& checkpoint, CheckpointDiffArguments& arguments, const std::function<void()>& run_diff) {
+  auto* diff = checkpoint.add_subcommand("diff", "Show how the tensors of two differ, the largest difference first");
+  diff->add_option("a", arguments.a, "A step folder or its parent, a Hugging Face directory, or a safetensors file")
+      ->required();
+  diff->add_option("b", arguments.b, "Another one")->required();
+  diff->add_option("--most", arguments.most, "Lines to show; 0: all")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  diff->add_flag("--json", arguments.json, "As JSON, with every tensor");
+  diff->callback(run_diff);
+}
+
 CLI::App* add_checkpoint_command(CLI::App& app, CheckpointArguments& arguments, const CheckpointCallbacks& callbacks) {
   auto* checkpoint = app.add_subcommand("checkpoint", "Work with checkpoints");
   checkpoint->require_subcommand(1);

@@ -40,6 +40,12 @@ struct CheckpointReshardArguments {
   bool json = false;
 };
 
+struct CheckpointDiffArguments {
+  std::string a, b;
+  std::size_t most = 20;
+  bool json = false;
+};
+
 struct CheckpointArguments {
   CheckpointExportArguments exported;
   CheckpointImportArguments imported;
@@ -53,6 +59,7 @@ struct CheckpointCallbacks {
 
 CLI::App* add_train_command(CLI::App& app, TrainArguments& arguments);
 CLI::App* add_forward_command(CLI::App& app, ForwardArguments& arguments);
+void add_diff_command(CLI::App& checkpoint, CheckpointDiffArguments& arguments, const std::function<void()>& run_diff);
 CLI::App* add_checkpoint_command(CLI::App& app, CheckpointArguments& arguments, const CheckpointCallbacks& callbacks);
 
 void add_sets(CLI::App& command, std::vector<std::string>& sets);

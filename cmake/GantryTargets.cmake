@@ -191,6 +191,7 @@ function(gantry_programs)
   endif()
   if(engine)
     add_executable(gantry_engine ${engine} cli/commands.cpp cli/generate_command.cpp cli/progress_bar.cpp cli/output.cpp
+                   cli/checkpoint_tree.cpp cli/difference_text.cpp
                    $<TARGET_OBJECTS:gantry_report>)
     set_target_properties(gantry_engine PROPERTIES OUTPUT_NAME gantry-engine
       RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/libexec/gantry INSTALL_RPATH "$ORIGIN/../../${CMAKE_INSTALL_LIBDIR};${LibTorch_ROOT}/lib")

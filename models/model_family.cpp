@@ -30,4 +30,12 @@ Registry<ModelFamily>& families() {
   return registry;
 }
 
+std::string family_of(const nlohmann::json& config) {
+  const auto type = config.find("model_type");
+  if (type == config.end() || !type->is_string()) return "";
+  for (const auto& name : families().names())
+    if (families().at(name).model_type == type->get<std::string>()) return name;
+  return "";
+}
+
 }  // namespace gantry::models

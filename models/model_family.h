@@ -55,4 +55,7 @@ nlohmann::json deciding_keys(const ModelFamily& family, const nlohmann::json& co
 // The registry; Gantry's own families are in it from the start.
 Registry<ModelFamily>& families();
 
+// The name of the family that config.json's model_type is of; empty where there is none.
+std::string family_of(const nlohmann::json& config);
+
 }  // namespace gantry::models

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <limits>
@@ -15,16 +16,39 @@ constexpr std::string_view kModelKind = "model/";
 
 bool has_kinds(const TensorCatalog& catalog) { return catalog.manifest() != nullptr; }
 
-// The names to compare by, each with the catalog's own key.
-std::map<std::string, std::string> names_of(const TensorCatalog& catalog, bool model_alone) {
-  std::map<std::string, std::string> names;
+ComparedNames names_of(const TensorCatalog& catalog, bool model_alone) {
+  ComparedNames names;
   for (const auto& [key, tensor] : catalog.tensors()) {
     if (!model_alone || !has_kinds(catalog))
-      names[key] = key;
+      names[key] = {key};
     else if (key.starts_with(kModelKind))
-      names[key.substr(kModelKind.size())] = key;
+      names[key.substr(kModelKind.size())] = {key};
   }
   return names;
+}
+
+// Row-major, of a matrix whose elements have `size` bytes.
+std::vector<unsigned char> transpose(const std::vector<unsigned char>& bytes, std::uint64_t rows, std::uint64_t columns,
+                                     std::uint64_t size) {
+  std::vector<unsigned char> turned(bytes.size());
+  for (std::uint64_t row = 0; row < rows; ++row)
+    for (std::uint64_t column = 0; column < columns; ++column)
+      std::memcpy(turned.data() + (column * rows + row) * size, bytes.data() + (row * columns + column) * size, size);
+  return turned;
+}
+
+std::vector<std::int64_t> shape_of(const TensorCatalog& catalog, const ComparedTensor& which) {
+  std::vector<std::int64_t> shape = catalog.tensors().at(which.key).shape;
+  if (which.transposed) std::reverse(shape.begin(), shape.end());
+  return shape;
+}
+
+std::vector<unsigned char> read(TensorCatalog& catalog, const ComparedTensor& which) {
+  auto bytes = catalog.read(which.key);
+  const ManifestTensor& tensor = catalog.tensors().at(which.key);
+  if (!which.transposed || tensor.shape.size() != 2) return bytes;
+  return transpose(bytes, static_cast<std::uint64_t>(tensor.shape[0]), static_cast<std::uint64_t>(tensor.shape[1]),
+                   static_cast<std::uint64_t>(tensor.type->bits) / 8);
 }
 
 std::vector<std::int64_t> index_of(std::uint64_t flat, const std::vector<std::int64_t>& shape) {
@@ -48,18 +72,18 @@ bool is_wide_integer(const StoredType& type) { return type.name == "I64" || type
 
 // Block by block: numbers take more room than what is stored.
 template <class Number>
-void compare_values(const ManifestTensor& a, const std::vector<unsigned char>& a_bytes, const ManifestTensor& b,
-                    const std::vector<unsigned char>& b_bytes, TensorDifference& result) {
+void compare_values(const StoredType& a, const std::vector<unsigned char>& a_bytes, const StoredType& b,
+                    const std::vector<unsigned char>& b_bytes, const std::vector<std::int64_t>& shape,
+                    TensorDifference& result) {
   double scale = 0;
   std::uint64_t worst = 0;
-  const std::uint64_t a_size = static_cast<std::uint64_t>(a.type->bits) / 8,
-                      b_size = static_cast<std::uint64_t>(b.type->bits) / 8;
+  const std::uint64_t a_size = static_cast<std::uint64_t>(a.bits) / 8, b_size = static_cast<std::uint64_t>(b.bits) / 8;
   for (std::uint64_t begin = 0; begin < result.elements; begin += kBlock) {
     const std::uint64_t count = std::min(kBlock, result.elements - begin);
-    const auto x = stored_values<Number>(*a.type, std::span(a_bytes).subspan(begin * a_size, count * a_size));
-    const auto y = stored_values<Number>(*b.type, std::span(b_bytes).subspan(begin * b_size, count * b_size));
+    const auto x = stored_values<Number>(a, std::span(a_bytes).subspan(begin * a_size, count * a_size));
+    const auto y = stored_values<Number>(b, std::span(b_bytes).subspan(begin * b_size, count * b_size));
     if (!x || !y) {
-      result.fault = fmt::format("is {} and {}, which are not compared by value", a.type->readable, b.type->readable);
+      result.fault = fmt::format("is {} and {}, which are not compared by value", a.readable, b.readable);
       return;
     }
     for (std::uint64_t i = 0; i < count; ++i) {
@@ -72,23 +96,25 @@ void compare_values(const ManifestTensor& a, const std::vector<unsigned char>& a
   }
   if (result.different == 0) return;
   result.relative = scale > 0 ? result.largest / scale : std::numeric_limits<double>::infinity();
-  result.at = index_of(worst, a.shape);
+  result.at = index_of(worst, shape);
 }
 
-TensorDifference compare_one(TensorCatalog& a, const std::string& a_key, TensorCatalog& b, const std::string& b_key) {
-  const ManifestTensor &x = a.tensors().at(a_key), &y = b.tensors().at(b_key);
+TensorDifference compare_one(TensorCatalog& a, const ComparedTensor& in_a, TensorCatalog& b,
+                             const ComparedTensor& in_b) {
+  const StoredType &x = *a.tensors().at(in_a.key).type, &y = *b.tensors().at(in_b.key).type;
+  const auto shape = shape_of(a, in_a), other = shape_of(b, in_b);
   TensorDifference result;
-  if (x.shape != y.shape) {
-    result.fault = fmt::format("is [{}] and [{}]", fmt::join(x.shape, ", "), fmt::join(y.shape, ", "));
+  if (shape != other) {
+    result.fault = fmt::format("is [{}] and [{}]", fmt::join(shape, ", "), fmt::join(other, ", "));
     return result;
   }
-  result.elements = x.bytes() * 8 / static_cast<std::uint64_t>(x.type->bits);
-  const auto x_bytes = a.read(a_key), y_bytes = b.read(b_key);
-  if (x.type == y.type && x_bytes == y_bytes) return result;
-  if (is_wide_integer(*x.type) || is_wide_integer(*y.type))
-    compare_values<long double>(x, x_bytes, y, y_bytes, result);
+  result.elements = a.tensors().at(in_a.key).bytes() * 8 / static_cast<std::uint64_t>(x.bits);
+  const auto x_bytes = read(a, in_a), y_bytes = read(b, in_b);
+  if (&x == &y && x_bytes == y_bytes) return result;
+  if (is_wide_integer(x) || is_wide_integer(y))
+    compare_values<long double>(x, x_bytes, y, y_bytes, shape, result);
   else
-    compare_values<double>(x, x_bytes, y, y_bytes, result);
+    compare_values<double>(x, x_bytes, y, y_bytes, shape, result);
   return result;
 }
 
@@ -102,11 +128,15 @@ bool is_worse(const TensorDifference& a, const TensorDifference& b) {
 
 std::vector<TensorDifference> compare_tensors(TensorCatalog& a, TensorCatalog& b, const ByteProgress& progress) {
   const bool model_alone = has_kinds(a) != has_kinds(b);
-  const auto a_names = names_of(a, model_alone), b_names = names_of(b, model_alone);
+  return compare_tensors(a, names_of(a, model_alone), b, names_of(b, model_alone), progress);
+}
+
+std::vector<TensorDifference> compare_tensors(TensorCatalog& a, const ComparedNames& a_names, TensorCatalog& b,
+                                              const ComparedNames& b_names, const ByteProgress& progress) {
   std::set<std::string> names;
   std::uint64_t all = 0, done = 0;
-  for (const auto& [name, key] : a_names) names.insert(name), all += a.tensors().at(key).bytes();
-  for (const auto& [name, key] : b_names) names.insert(name);
+  for (const auto& [name, tensor] : a_names) names.insert(name), all += a.tensors().at(tensor.key).bytes();
+  for (const auto& [name, tensor] : b_names) names.insert(name);
   std::vector<TensorDifference> differences;
   for (const auto& name : names) {
     const auto in_a = a_names.find(name), in_b = b_names.find(name);
@@ -119,7 +149,7 @@ std::vector<TensorDifference> compare_tensors(TensorCatalog& a, TensorCatalog& b
       difference = compare_one(a, in_a->second, b, in_b->second);
     difference.name = name;
     differences.push_back(std::move(difference));
-    if (in_a != a_names.end()) done += a.tensors().at(in_a->second).bytes();
+    if (in_a != a_names.end()) done += a.tensors().at(in_a->second.key).bytes();
     if (progress) progress(done, all);
   }
   std::sort(differences.begin(), differences.end(), is_worse);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -20,9 +21,20 @@ struct TensorDifference {
   std::vector<std::int64_t> at{};  // the index of the largest
 };
 
+// What stands for a name in a comparison: a tensor of a catalog, or a matrix's transpose.
+struct ComparedTensor {
+  std::string key;
+  bool transposed = false;
+};
+using ComparedNames = std::map<std::string, ComparedTensor>;
+
 // Tensors of both, worst first: what can't be compared, then by relative difference, then by name. Types may differ;
 // values are compared. Where one side has kinds ("model/...") and the other has not, the model's are compared. Both
 // tensors of a name are in memory at a time. CheckpointError or InputError for damage.
 std::vector<TensorDifference> compare_tensors(TensorCatalog& a, TensorCatalog& b, const ByteProgress& progress = {});
+
+// The same, of these names.
+std::vector<TensorDifference> compare_tensors(TensorCatalog& a, const ComparedNames& a_names, TensorCatalog& b,
+                                              const ComparedNames& b_names, const ByteProgress& progress = {});
 
 }  // namespace gantry

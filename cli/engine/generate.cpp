@@ -31,8 +31,13 @@ void take(Value& value, const Given& given) {
   if (given) value = *given;
 }
 
-std::int64_t stop_token(const std::string& word, const PromptText* text) {
-  if (!word.empty() && word.find_first_not_of("0123456789") == std::string::npos) return parse_tokens(word).front();
+std::int64_t stop_token(const std::string& word, const TrainedModel& model, const PromptText* text) {
+  if (!word.empty() && word.find_first_not_of("0123456789") == std::string::npos) {
+    const std::int64_t token = parse_tokens(word).front();
+    if (token < model.vocabulary) return token;
+    throw UsageError({"--stop", fmt::format("the model has {} tokens, and {} is none of them", model.vocabulary, token),
+                      fmt::format("0 to {}", model.vocabulary - 1), ""});
+  }
   if (!text)
     throw UsageError(
         {"--stop", fmt::format("'{}' is text, and the model has no tokenizer", word), "a token's number", ""});
@@ -59,7 +64,7 @@ GenerationOptions options_of(const GenerateArguments& given, const TrainedModel&
     options.early_stopping = EarlyStopping::kNever;
   else if (!given.early_stopping.empty())
     options.early_stopping = given.early_stopping == "true" ? EarlyStopping::kYes : EarlyStopping::kNo;
-  for (const auto& word : given.stops) options.stop_tokens.push_back(stop_token(word, text));
+  for (const auto& word : given.stops) options.stop_tokens.push_back(stop_token(word, model, text));
   options.use_cache = !given.recomputes;
   if (!given.prompts.empty()) options.vocabulary = text->size();
   return options;

@@ -18,10 +18,13 @@ int main(int argc, char** argv) {
   cli::add_train_command(app, train)->callback([&] { exit_code = cli::run_train(train); });
   cli::add_forward_command(app, forward)->callback([&] { exit_code = cli::run_forward(forward); });
   cli::add_generate_command(app, generate)->callback([&] { exit_code = cli::run_generate(generate); });
-  cli::add_checkpoint_command(app, checkpoint,
-                              {.run_export = [&] { exit_code = cli::run_checkpoint_export(checkpoint.exported); },
-                               .run_import = [&] { exit_code = cli::run_checkpoint_import(checkpoint.imported); },
-                               .run_reshard = [&] { exit_code = cli::run_checkpoint_reshard(checkpoint.resharded); }});
+  cli::CheckpointDiffArguments diff;
+  auto* commands = cli::add_checkpoint_command(
+      app, checkpoint,
+      {.run_export = [&] { exit_code = cli::run_checkpoint_export(checkpoint.exported); },
+       .run_import = [&] { exit_code = cli::run_checkpoint_import(checkpoint.imported); },
+       .run_reshard = [&] { exit_code = cli::run_checkpoint_reshard(checkpoint.resharded); }});
+  cli::add_diff_command(*commands, diff, [&] { exit_code = cli::run_checkpoint_diff(diff); });
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -91,6 +91,9 @@ TEST(CheckpointProgram, ImportsAndExportsEveryFamilyToTheBit) {
     const Outcome exported = gantry_run("checkpoint export " + (scratch / "c") + " " + (scratch / "hf"));
     ASSERT_EQ(exported.exit_code, 0) << exported.err;
     EXPECT_TRUE(are_equal(kGolden + family + "/model.safetensors", scratch / "hf"));
+    // Between a checkpoint and a model of Hugging Face's by the names and orientations of the latter.
+    EXPECT_TRUE(are_equal(scratch / "c", kGolden + family));
+    EXPECT_TRUE(are_equal(scratch / "hf", scratch / "c"));
     // Shards with an index hold the same; half precision is near and half as large.
     ASSERT_EQ(
         gantry_run("checkpoint export --shard-gb 0.00002 " + (scratch / "c") + " " + (scratch / "shards")).exit_code,
@@ -106,6 +109,10 @@ TEST(CheckpointProgram, ImportsAndExportsEveryFamilyToTheBit) {
       const auto diff =
           json::parse(gantry_run(fmt::format("checkpoint diff --json {0}/hf {0}/{1}", scratch.path(), dtype)).out);
       for (const auto& tensor : diff["tensors"]) EXPECT_LT(tensor["relative"], 0.005) << tensor;
+      const auto mixed =
+          json::parse(gantry_run(fmt::format("checkpoint diff --json {0}/c {0}/{1}", scratch.path(), dtype)).out);
+      EXPECT_FALSE(mixed["equal"]);
+      EXPECT_EQ(mixed["tensors"], diff["tensors"]) << "turned back, the same differences at the same places";
       const auto config = json::parse(read_file(fmt::format("{}/{}/config.json", scratch.path(), dtype)));
       EXPECT_EQ(config["torch_dtype"], dtype);
       EXPECT_FALSE(config.contains("dtype")) << "the source's, which transformers would prefer";

@@ -207,6 +207,7 @@ TEST(GenerateCommand, SaysWhatIsWrong) {
       {gpt2 + " --tokens 211", 4, "211 at [0, 0] is outside the vocabulary of 211"},
       {gpt2 + " --tokens 1 --max-new-tokens 64", 4, "make 65 tokens; expected at most the model's 64 positions"},
       {gpt2 + " --tokens 1 --sample --seed -1", 2, "--seed"},
+      {gpt2 + " --tokens 1 --stop 9999999", 2, "is none of them"},
       {gpt2 + " --tokens 1 --stop end", 2, "the model has no tokenizer"},
       {"--model " + golden_model("bert") + " --tokens 1", 3, "can't continue text"},
       {"--model " + golden_model("schedules") + " --tokens 1", 5, ""},

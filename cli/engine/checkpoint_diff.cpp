@@ -1,0 +1,82 @@
+// `gantry checkpoint diff` of a checkpoint and a model of Hugging Face's, whose names and orientations differ.
+#include <nlohmann/json.hpp>
+
+#include "gantry/booster/recipe.h"
+#include "gantry/checkpoint/format/difference.h"
+#include "gantry/checkpoint/format/stored_form.h"
+#include "gantry/checkpoint/hugging_face.h"
+#include "gantry/cli/difference_text.h"
+#include "gantry/cli/engine/commands.h"
+#include "gantry/cli/output.h"
+#include "gantry/cli/progress_bar.h"
+
+namespace gantry::cli {
+namespace {
+
+using nlohmann::json;
+
+struct KnownModel {
+  const models::ModelFamily* family = nullptr;  // null: names are compared as they are
+  json keys;
+};
+
+// Of the side that is not Hugging Face's.
+KnownModel model_of(const TensorCatalog& catalog) {
+  if (const Manifest* manifest = catalog.manifest()) {
+    const std::string made = json({{"model", {{"policy", manifest->policy}}}}).dump();
+    load_libraries(Config::parse(manifest->config_text.empty() ? made : manifest->config_text, catalog.path()));
+    return {&models::families().at(manifest->policy), manifest->model_config};
+  }
+  const json keys = read_model_config(catalog.path());
+  const std::string family = models::family_of(keys);
+  return {family.empty() ? nullptr : &models::families().at(family), keys};
+}
+
+// By Hugging Face's names. What one tensor is under several of them counts where the other side has them too.
+ComparedNames own_names(const TensorCatalog& catalog, const KnownModel& model, const ComparedNames& theirs) {
+  ComparedNames names;
+  const std::string kind = catalog.manifest() ? "model/" : "";
+  for (const auto& name : model.family->tensor_names(model.keys)) {
+    const std::string key = kind + name.name;
+    if (!catalog.tensors().contains(key)) continue;
+    names[name.hugging_face] = {key, name.transposed};
+    for (const auto& copy : name.copies)
+      if (theirs.contains(copy)) names[copy] = {key, name.transposed};
+  }
+  return names;
+}
+
+ComparedNames their_names(const TensorCatalog& catalog, const KnownModel& model) {
+  ComparedNames names;
+  for (const auto& [key, tensor] : catalog.tensors()) {
+    const auto& normalise = model.family->normalise_name;
+    const std::string name = normalise ? normalise(model.keys, key) : key;
+    if (!name.empty()) names.try_emplace(name, ComparedTensor{key});
+  }
+  return names;
+}
+
+std::vector<TensorDifference> compare(TensorCatalog& a, TensorCatalog& b) {
+  const bool a_is_theirs = stored_form(a.path()) == StoredForm::kHuggingFace;
+  const TensorCatalog &own = a_is_theirs ? b : a, &their = a_is_theirs ? a : b;
+  const KnownModel model = model_of(own);
+  ProgressBar bar("comparing");
+  if (!model.family) return compare_tensors(a, b, bar.function());
+  ComparedNames theirs = their_names(their, model);
+  const ComparedNames ours = own_names(own, model, theirs);
+  if (const auto& is_other = model.family->is_other_heads)
+    std::erase_if(theirs,
+                  [&](const auto& each) { return !ours.contains(each.first) && is_other(model.keys, each.first); });
+  return compare_tensors(a, a_is_theirs ? theirs : ours, b, a_is_theirs ? ours : theirs, bar.function());
+}
+
+}  // namespace
+
+int run_checkpoint_diff(const CheckpointDiffArguments& arguments) {
+  TensorCatalog a = TensorCatalog::open(arguments.a, warn_of_passed_over),
+                b = TensorCatalog::open(arguments.b, warn_of_passed_over);
+  print_differences(compare(a, b), a.path(), b.path(), arguments);
+  return 0;
+}
+
+}  // namespace gantry::cli
