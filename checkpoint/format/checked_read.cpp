@@ -15,7 +15,7 @@
 namespace gantry {
 namespace {
 
-constexpr std::uint64_t kPiece = std::uint64_t{1} << 20;    // hashed while it is in the cache
+constexpr std::uint64_t kPiece = std::uint64_t{4} << 20;    // read while the one before is hashed
 constexpr std::uint64_t kWindow = std::uint64_t{16} << 20;  // asked for at once; the kernel's own windows are too small
 constexpr std::uint64_t kAhead = std::uint64_t{2} * kWindow;  // asked for before it is taken
 
@@ -43,15 +43,24 @@ class Reader {
       if (read <= 0) throw CheckpointError({path_, read < 0 ? std::strerror(errno) : "ends early", "", kDamaged});
       got += static_cast<std::uint64_t>(read);
     }
-    hasher_.update(target, bytes);
+    settle();
+    hashing_ = hasher_.update_beside(target, bytes);
   }
-  std::string digits() const { return hasher_.digits(); }
+  // What was taken is hashed, and its memory may be used again.
+  void settle() {
+    if (hashing_.valid()) hashing_.get();
+  }
+  std::string digits() {
+    settle();
+    return hasher_.digits();
+  }
 
  private:
   std::string path_;
   int file_;
   std::uint64_t at_ = 0, asked_ = 0;  // bytes from the start
   Hasher hasher_;
+  std::future<void> hashing_;
 };
 
 }  // namespace
@@ -73,13 +82,16 @@ void read_checked(const std::string& folder, const std::string& name, const Mani
   };
   std::uint64_t at = 0;
   for (const auto& part : wanted) {
-    while (at < part.begin) at += take(passed_over.data(), std::min(kPiece, part.begin - at));
+    while (at < part.begin) {
+      at += take(passed_over.data(), std::min(kPiece, part.begin - at));
+      reader.settle();
+    }
     for (std::uint64_t done = 0; done < part.bytes;)
       done += take(part.target + done, std::min(kPiece, part.bytes - done));
     at += part.bytes;
   }
-  if (reader.digits() != expected.hash)
-    throw CheckpointError({path, "has the hash " + reader.digits(), expected.hash, damage_remedy(path)});
+  if (const std::string digits = reader.digits(); digits != expected.hash)
+    throw CheckpointError({path, "has the hash " + digits, expected.hash, damage_remedy(path)});
 }
 
 }  // namespace gantry

@@ -18,6 +18,10 @@ ssize_t FileSystem::write(int file, const void* data, std::size_t bytes) { retur
 
 int FileSystem::sync(int file) { return ::fsync(file); }
 
+void FileSystem::begin_sync(int file, std::uint64_t begin, std::uint64_t bytes) {
+  ::sync_file_range(file, static_cast<off64_t>(begin), static_cast<off64_t>(bytes), SYNC_FILE_RANGE_WRITE);
+}
+
 int FileSystem::close(int file) { return ::close(file); }
 
 int FileSystem::sync_folder(const std::string& path) {

@@ -15,6 +15,8 @@ class FileSystem {
   virtual int create(const std::string& path);  // opened for writing, emptied; -1 on failure, as below
   virtual ssize_t write(int file, const void* data, std::size_t bytes);
   virtual int sync(int file);
+  // Asks the disk to begin with these bytes. A hint: what fails is found by sync().
+  virtual void begin_sync(int file, std::uint64_t begin, std::uint64_t bytes);
   virtual int close(int file);
   virtual int sync_folder(const std::string& path);
   virtual int rename(const std::string& from, const std::string& to);

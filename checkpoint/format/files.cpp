@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <system_error>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -19,7 +20,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kPiece = std::size_t{1} << 20;  // hashed and written while it is in the cache
+constexpr std::size_t kPiece = std::size_t{1} << 20;
+constexpr std::size_t kWorthAThread = std::size_t{1} << 20;   // hashing fewer bytes is as fast as starting a thread
+constexpr std::uint64_t kWriteBack = std::uint64_t{8} << 20;  // the disk begins with these while others are copied
 
 [[noreturn]] void fail(const std::string& path, const char* what) {
   const int error = errno;
@@ -44,6 +47,15 @@ Hasher::~Hasher() { XXH3_freeState(state_); }
 
 void Hasher::update(const void* data, std::size_t bytes) { XXH3_128bits_update(state_, data, bytes); }
 
+std::future<void> Hasher::update_beside(const void* data, std::size_t bytes) {
+  try {
+    if (bytes >= kWorthAThread) return std::async(std::launch::async, [this, data, bytes] { update(data, bytes); });
+  } catch (const std::system_error&) {  // no thread can be had
+  }
+  update(data, bytes);
+  return {};
+}
+
 std::string Hasher::digits() const {
   const XXH128_hash_t hash = XXH3_128bits_digest(state_);
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
@@ -66,12 +78,15 @@ OutputFile::~OutputFile() {
 }
 
 void OutputFile::write(const void* data, std::size_t bytes) {
+  const std::future<void> hashing = hasher_.update_beside(data, bytes);
   const char* left = static_cast<const char*>(data);
   for (std::size_t piece; bytes > 0; bytes -= piece, left += piece) {
     piece = std::min(bytes, kPiece);
-    hasher_.update(left, piece);
-    size_ += piece;
     write_all(left, piece);
+    size_ += piece;
+    if (size_ - on_its_way_ < kWriteBack) continue;
+    files_.begin_sync(file_, on_its_way_, size_ - on_its_way_);
+    on_its_way_ = size_;
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -21,6 +22,9 @@ class Hasher {
   Hasher(const Hasher&) = delete;
   Hasher& operator=(const Hasher&) = delete;
   void update(const void* data, std::size_t bytes);
+  // The same, beside the caller, which may read the bytes meanwhile: the hasher and they are in use until what is
+  // returned is waited for or destroyed. Few bytes are hashed at once.
+  [[nodiscard]] std::future<void> update_beside(const void* data, std::size_t bytes);
   std::string digits() const;
 
  private:
@@ -49,7 +53,7 @@ class OutputFile {
   FileSystem& files_;
   std::string path_;
   int file_;
-  std::uint64_t size_ = 0;
+  std::uint64_t size_ = 0, on_its_way_ = 0;  // bytes; of these the first, which the disk was asked to take
   Hasher hasher_;
 };
 
