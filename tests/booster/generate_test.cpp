@@ -158,9 +158,11 @@ TEST(Generate, SeveralStagesOfARank) {
   }
 }
 
-// What initialize() has split, without a plugin.
-TEST(Generate, TensorParallelModelsOfInitialize) {
+// What initialize() has split, without a plugin: greedy tokens, beams and draws, the same on every rank. (Models with
+// other heads, split so: Bert's in tests/plugins/model_grid_test.cpp.)
+TEST(Generate, C5TensorParallelRanksGiveTheTokensOfOneDevice) {
   const ReferenceCases cases = read_reference_cases("llama");
+  const auto drawn = tokens_of(generate_in({}, cases.folder, {sampled()})[0]);
   const ScratchFolder scratch;
   const std::string yaml = scratch.write("tp.yaml", "parallel: {tensor: 2}\n");
   Config config = Config::parse(nlohmann::json({{"model", {{"path", cases.folder}}}}).dump(), "test");
@@ -176,6 +178,7 @@ TEST(Generate, TensorParallelModelsOfInitialize) {
     for (const std::size_t i : {0, 3, 5, 7})
       EXPECT_EQ(tokens_of(generate(*model, cases.jobs[i].prompts, cases.jobs[i].options)), cases.tokens[i])
           << cases.jobs[i].name;
+    EXPECT_EQ(tokens_of(generate(*model, sampled().prompts, sampled().options)), drawn);
     EXPECT_TRUE(model->is_training()) << "as before";
   });
 }
