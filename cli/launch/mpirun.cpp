@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
+#include <filesystem>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sstream>
@@ -41,6 +42,16 @@ namespace {
   ::execv(arguments[0], arguments.data());
   std::fprintf(stderr, "%s: can't be run: %s\n", arguments[0], std::strerror(errno));
   ::_exit(127);
+}
+
+// What Open MPI 4 keeps of a job on this host, which an mpirun that was killed leaves there.
+void remove_session(pid_t mpirun) {
+  const char* folder = nullptr;
+  for (const char* name : {"OMPI_MCA_orte_tmpdir_base", "TMPDIR", "TEMP", "TMP"})
+    if (!folder) folder = std::getenv(name);
+  std::error_code ignored;
+  std::filesystem::remove_all(
+      fmt::format("{}/ompi.{}.{}/pid.{}", folder ? folder : "/tmp", host_name(), ::geteuid(), mpirun), ignored);
 }
 
 }  // namespace
@@ -113,9 +124,11 @@ Mpirun::Mpirun(const std::vector<std::string>& command, const std::map<std::stri
 }
 
 Mpirun::~Mpirun() {
-  if (poll_end()) return;
-  kill_group();
-  ::waitpid(process_, nullptr, 0);
+  if (!poll_end()) {
+    kill_group();
+    ::waitpid(process_, nullptr, 0);
+  }
+  remove_session(process_);
 }
 
 std::string Mpirun::read_output() {

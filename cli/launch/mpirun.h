@@ -28,7 +28,7 @@ std::vector<std::string> mpirun_command(const LaunchOptions& options, const std:
                                         const std::vector<std::string>& exported);
 
 // Runs in a process group of its own, so that a terminal's Ctrl-C reaches the launch alone; is told to end when this
-// process ends in whatever way, and killed with its group by the destructor.
+// process ends in whatever way, and killed with its group by the destructor, which leaves none of its temporary files.
 class Mpirun {
  public:
   // `variables` are added to its environment.

@@ -97,11 +97,14 @@ TEST(Launch, TheFirstFailingRankSaysHowItEnds) {
       {"[ $OMPI_COMM_WORLD_RANK = 1 ] && kill -KILL $(cut -d\" \" -f4 /proc/$PPID/stat); sleep 60", 7,
        "launch: mpirun was killed by SIGKILL"},
   };
+  const ScratchFolder scratch;
   for (const auto& [script, exit_code, said] : all) {
-    const Outcome run = run_program(launch("-n 3 --stopped-seconds 1", script), 40);
+    const Outcome run = run_program("TMPDIR=" + scratch.path() + " " + launch("-n 3 --stopped-seconds 1", script), 40);
     EXPECT_EQ(run.exit_code, exit_code) << script << "\n" << run.err;
     EXPECT_NE(run.err.find(said), std::string::npos) << script << "\n" << run.err;
     EXPECT_EQ(lines_of(run.err).size(), *said == '\0' ? 0u : 1u) << script << "\n" << run.err;
+    for (const auto& left : std::filesystem::recursive_directory_iterator(scratch.path()))
+      EXPECT_FALSE(left.path().filename().string().starts_with("pid.")) << script << " leaves " << left.path();
   }
 }
 
