@@ -1,13 +1,13 @@
 #include "gantry/comm/recording_backend.h"
 
 #include <array>
-#include <mutex>
 #include <span>
 #include <utility>
 
 #include "gantry/comm/backends.h"
 #include "gantry/comm/group_calls.h"
 #include "gantry/comm/recorder/flight_recorder.h"
+#include "gantry/core/block_pool.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry {
@@ -35,52 +35,6 @@ const char* name_of(ReduceOp op) {
 recorder::MessageTag recorded(const Tag& tag) {
   return {static_cast<recorder::MessageTag::Kind>(tag.kind), tag.stage, tag.microbatch, tag.entry};
 }
-
-// Blocks of one size that are used again and again. Shared between threads (a Work may end on any), and guarded by its
-// mutex.
-class BlockPool {
- public:
-  ~BlockPool() {
-    for (void* block : free_) ::operator delete(block);
-  }
-  void* take(std::size_t bytes) {
-    const std::lock_guard lock(mutex_);
-    if (bytes != bytes_ || free_.empty()) {
-      if (bytes_ == 0) bytes_ = bytes;
-      return ::operator new(bytes);
-    }
-    void* block = free_.back();
-    free_.pop_back();
-    return block;
-  }
-  void give(void* block, std::size_t bytes) {
-    const std::lock_guard lock(mutex_);
-    if (bytes == bytes_)
-      free_.push_back(block);
-    else
-      ::operator delete(block);
-  }
-
- private:
-  std::mutex mutex_;
-  std::size_t bytes_ = 0;
-  std::vector<void*> free_;
-};
-
-template <class T>
-struct PoolAllocator {
-  using value_type = T;
-  explicit PoolAllocator(std::shared_ptr<BlockPool> pool) : pool(std::move(pool)) {}
-  template <class U>
-  PoolAllocator(const PoolAllocator<U>& other) : pool(other.pool) {}
-  T* allocate(std::size_t n) { return static_cast<T*>(pool->take(n * sizeof(T))); }
-  void deallocate(T* block, std::size_t n) { pool->give(block, n * sizeof(T)); }
-  template <class U>
-  bool operator==(const PoolAllocator<U>& other) const {
-    return pool == other.pool;
-  }
-  std::shared_ptr<BlockPool> pool;
-};
 
 class RecordedWork final : public Work::State {
  public:
@@ -218,8 +172,7 @@ class RecordingGroup final : public ProcessGroup {
       recorder_->finish(number, Step::kRefused);
       throw;
     }
-    return Work(std::allocate_shared<RecordedWork>(PoolAllocator<RecordedWork>(works_), recorder_, number,
-                                                   std::move(work), device_));
+    return Work(make_pooled<RecordedWork>(works_, recorder_, number, std::move(work), device_));
   }
 
   std::unique_ptr<ProcessGroup> inner_;

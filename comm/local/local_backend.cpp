@@ -5,6 +5,7 @@
 
 #include "gantry/comm/local/local_group_state.h"
 #include "gantry/comm/reduce_kernels.h"
+#include "gantry/core/block_pool.h"
 #include "gantry/core/error.h"
 #include "gantry/tensors/tensor_dict.h"
 
@@ -23,8 +24,13 @@ void check_on_cpu(const torch::Tensor& tensor, const char* call) {
 
 class LocalRecv final : public Work::State {
  public:
-  LocalRecv(std::shared_ptr<LocalGroupState> group, int rank, int from, const Tag& tag, TensorSpec spec)
-      : group_(std::move(group)), rank_(rank), from_(from), tag_(tag), spec_(std::move(spec)) {}
+  LocalRecv(std::shared_ptr<LocalGroupState> group, int rank, int from, const Tag& tag, const TensorSpec& spec)
+      : group_(std::move(group)),
+        rank_(rank),
+        from_(from),
+        tag_(tag),
+        dtype_(spec.dtype),
+        shape_(spec.shape.begin(), spec.shape.end()) {}
 
   bool done() override {
     if (!taken_) {
@@ -43,18 +49,18 @@ class LocalRecv final : public Work::State {
  private:
   void check() {
     taken_ = true;
-    if (!tensor_.defined() || (tensor_.sizes().vec() == spec_.shape && tensor_.scalar_type() == spec_.dtype)) return;
+    if (!tensor_.defined() || (tensor_.sizes().equals(shape_) && tensor_.scalar_type() == dtype_)) return;
     throw PeerError(
         {group_->describe_member(rank_),
          fmt::format("received {} from {} as {}", describe(tag_), group_->describe_member(from_), describe(tensor_)),
-         fmt::format("{} [{}]", dtype_name(spec_.dtype), fmt::join(spec_.shape, ", ")),
-         "make both sides agree on the shape"});
+         fmt::format("{} [{}]", dtype_name(dtype_), fmt::join(shape_, ", ")), "make both sides agree on the shape"});
   }
 
   std::shared_ptr<LocalGroupState> group_;
   int rank_, from_;
   Tag tag_;
-  TensorSpec spec_;
+  torch::ScalarType dtype_;
+  c10::DimVector shape_;
   torch::Tensor tensor_;
   bool taken_ = false;
 };
@@ -122,7 +128,7 @@ class LocalGroup final : public ProcessGroup {
   Work recv(const TensorSpec& spec, int from, const Tag& tag) override {
     check_rank(from, size(), "recv");
     check_on_cpu(spec.device, "recv");
-    return Work(std::make_shared<LocalRecv>(state_, rank_, from, tag, spec));
+    return Work(make_pooled<LocalRecv>(receives_, state_, rank_, from, tag, spec));
   }
   Work all_reduce(torch::Tensor& tensor, ReduceOp op) override {
     sum_item(tensor.scalar_type());  // refuses types without a sum before any rank waits
@@ -190,6 +196,7 @@ class LocalGroup final : public ProcessGroup {
   // Used again and again: as many as were ever under way at once.
   std::vector<std::shared_ptr<LocalCollective>> collectives_;
   std::size_t next_ = 0;
+  std::shared_ptr<BlockPool> receives_ = std::make_shared<BlockPool>();
 };
 
 }  // namespace

@@ -62,7 +62,7 @@ bool LocalGroupState::take(int from, int to, const Tag& tag, torch::Tensor* tens
   const auto box = boxes_.find({from, to, tag.kind, tag.stage, tag.microbatch, tag.entry});
   if (box == boxes_.end() || box->second.empty()) return false;
   *tensor = std::move(box->second.front());
-  box->second.pop_front();
+  box->second.erase(box->second.begin());
   return true;
 }
 

@@ -120,7 +120,7 @@ class LocalGroupState {
   std::condition_variable changed_;
   std::atomic<int> sleepers_{0};
   std::atomic<std::uint64_t> epoch_{0};  // rises with every change that a sleeper may wait for
-  std::map<std::tuple<int, int, Tag::Kind, int, int, int>, std::deque<torch::Tensor>> boxes_;
+  std::map<std::tuple<int, int, Tag::Kind, int, int, int>, std::vector<torch::Tensor>> boxes_;  // few at a time
 };
 
 template <class Ready, class What>

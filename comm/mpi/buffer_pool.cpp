@@ -50,7 +50,7 @@ void BufferPool::give_back(char* memory, std::size_t capacity) {
   std::free(memory);
 }
 
-torch::Tensor BufferPool::tensor(const std::vector<std::int64_t>& shape, torch::ScalarType dtype) {
+torch::Tensor BufferPool::tensor(at::IntArrayRef shape, torch::ScalarType dtype) {
   std::size_t bytes = c10::elementSize(dtype);
   for (const std::int64_t extent : shape) bytes *= static_cast<std::size_t>(extent);
   if (bytes < kLeastPooledTensor) return torch::empty(shape, dtype);

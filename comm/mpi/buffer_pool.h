@@ -20,7 +20,7 @@ class BufferPool {
   // At least `bytes`, aligned for vector loads; goes back when the last handle is dropped. Any thread may do either.
   std::shared_ptr<char> take(std::size_t bytes);
   // A tensor on such memory.
-  torch::Tensor tensor(const std::vector<std::int64_t>& shape, torch::ScalarType dtype);
+  torch::Tensor tensor(at::IntArrayRef shape, torch::ScalarType dtype);
 
   std::size_t idle_bytes() const;
 

@@ -132,14 +132,14 @@ Work MpiGroup::post(const CollectiveArguments& arguments) {
 Work MpiGroup::send(const torch::Tensor& tensor, int to, const Tag& tag) {
   check_rank(to, size(), "send");
   if (tensor.defined()) check_on_cpu(tensor, "send");
-  channel_->engine()->post(make_send(channel_, tensor, to, tag, payloads_++));
+  channel_->engine()->post(make_send(sends_, channel_, tensor, to, tag, payloads_++));
   return {};
 }
 
 Work MpiGroup::recv(const TensorSpec& spec, int from, const Tag& tag) {
   check_rank(from, size(), "recv");
   if (!spec.device.is_cpu()) check_on_cpu(torch::empty({0}, spec.device), "recv");
-  auto operation = make_receive(channel_, spec, from, tag);
+  auto operation = make_receive(receives_, channel_, spec, from, tag);
   channel_->engine()->post(operation);
   return Work(std::move(operation));
 }

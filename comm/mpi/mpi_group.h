@@ -5,6 +5,7 @@
 
 #include "gantry/comm/mpi/mpi_channel.h"
 #include "gantry/comm/mpi/shared_collective.h"
+#include "gantry/core/block_pool.h"
 #include "gantry/core/error.h"
 
 namespace gantry {
@@ -37,6 +38,7 @@ class MpiGroup final : public ProcessGroup {
   // Used again and again: as many as were ever under way at once.
   std::vector<std::shared_ptr<SharedCollective>> operations_;
   std::size_t next_ = 0;
+  std::shared_ptr<BlockPool> sends_ = std::make_shared<BlockPool>(), receives_ = std::make_shared<BlockPool>();
 };
 
 }  // namespace gantry

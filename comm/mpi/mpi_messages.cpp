@@ -47,7 +47,8 @@ class MpiSend final : public MpiOperation {
       if (tensor.dim() > kMostDims)
         throw UsageError(
             {"send", fmt::format("a tensor of {} dims", tensor.dim()), fmt::format("at most {}", kMostDims), ""});
-      const torch::Tensor packed = tensor.detach().contiguous();
+      const torch::NoGradGuard no_grad;
+      const torch::Tensor packed = tensor.contiguous();
       storage_ = packed.storage();  // not the tensor: its owner may give it other data
       data_ = static_cast<const char*>(packed.const_data_ptr());
       bytes_ = payload_bytes(packed);
@@ -57,9 +58,9 @@ class MpiSend final : public MpiOperation {
       std::copy(packed.sizes().begin(), packed.sizes().end(), head.shape);
     }
     const bool together = bytes_ <= kMostInlineBytes;
-    first_.resize(sizeof(Head) + (together ? bytes_ : 0));
-    std::memcpy(first_.data(), &head, sizeof(Head));
-    if (together && bytes_ > 0) std::memcpy(first_.data() + sizeof(Head), data_, bytes_);
+    first_bytes_ = static_cast<std::int64_t>(sizeof(Head)) + (together ? bytes_ : 0);
+    std::memcpy(first_, &head, sizeof(Head));
+    if (together && bytes_ > 0) std::memcpy(first_ + sizeof(Head), data_, static_cast<std::size_t>(bytes_));
     payload_tag_ = together ? -1 : payload_tag;
   }
 
@@ -67,7 +68,7 @@ class MpiSend final : public MpiOperation {
   bool advance() override {
     if (posted_) return true;
     posted_ = true;
-    engine().send(*this, first_.data(), static_cast<std::int64_t>(first_.size()), to_, wire_tag_, channel_->heads());
+    engine().send(*this, first_, first_bytes_, to_, wire_tag_, channel_->heads());
     if (payload_tag_ >= 0) engine().send(*this, data_, bytes_, to_, payload_tag_, channel_->data());
     return false;
   }
@@ -84,9 +85,10 @@ class MpiSend final : public MpiOperation {
   c10::Storage storage_;
   const char* data_ = nullptr;
   std::int64_t bytes_ = 0;
-  std::vector<char> first_;  // head and small payload
   int payload_tag_ = -1;
   bool posted_ = false;
+  std::int64_t first_bytes_ = 0;
+  char first_[sizeof(Head) + kMostInlineBytes];  // head and small payload
 };
 
 class MpiReceive final : public MpiOperation {
@@ -94,7 +96,8 @@ class MpiReceive final : public MpiOperation {
   MpiReceive(std::shared_ptr<MpiChannel> channel, const TensorSpec& spec, int from, const Tag& tag)
       : MpiOperation(channel->engine()),
         channel_(std::move(channel)),
-        spec_(spec),
+        dtype_(spec.dtype),
+        shape_(spec.shape.begin(), spec.shape.end()),
         from_(from),
         tag_(tag),
         wire_tag_(channel_->tags().encode(tag)) {}
@@ -127,17 +130,17 @@ class MpiReceive final : public MpiOperation {
     Head head;
     std::memcpy(&head, first_, sizeof(Head));
     if (head.dtype == Head::kAbsent) return true;
-    const bool same = head.dtype == static_cast<std::int32_t>(spec_.dtype) &&
-                      head.dims == static_cast<std::int32_t>(spec_.shape.size()) &&
-                      std::equal(spec_.shape.begin(), spec_.shape.end(), head.shape);
+    const bool same = head.dtype == static_cast<std::int32_t>(dtype_) &&
+                      head.dims == static_cast<std::int32_t>(shape_.size()) &&
+                      std::equal(shape_.begin(), shape_.end(), head.shape);
     if (!same) {
       throw PeerError({channel_->describe_member(channel_->rank()),
                        fmt::format("received {} from {} as {}", describe(tag_), channel_->describe_member(from_),
                                    describe_head(head)),
-                       fmt::format("{} [{}]", dtype_name(spec_.dtype), fmt::join(spec_.shape, ", ")),
+                       fmt::format("{} [{}]", dtype_name(dtype_), fmt::join(shape_, ", ")),
                        "make both sides agree on the shape"});
     }
-    tensor_ = BufferPool::instance().tensor(spec_.shape, spec_.dtype);
+    tensor_ = BufferPool::instance().tensor(shape_, dtype_);
     const std::int64_t bytes = payload_bytes(tensor_);
     if (bytes > kMostInlineBytes) {
       engine().receive(*this, tensor_.data_ptr(), bytes, from_, head.payload_tag, channel_->data());
@@ -148,7 +151,8 @@ class MpiReceive final : public MpiOperation {
   }
 
   std::shared_ptr<MpiChannel> channel_;
-  const TensorSpec spec_;
+  const torch::ScalarType dtype_;
+  const c10::DimVector shape_;
   const int from_;
   const Tag tag_;
   const int wire_tag_;
@@ -159,15 +163,15 @@ class MpiReceive final : public MpiOperation {
 
 }  // namespace
 
-std::shared_ptr<MpiOperation> make_send(std::shared_ptr<MpiChannel> channel, const torch::Tensor& tensor, int to,
-                                        const Tag& tag, std::uint64_t payload) {
+std::shared_ptr<MpiOperation> make_send(const std::shared_ptr<BlockPool>& pool, std::shared_ptr<MpiChannel> channel,
+                                        const torch::Tensor& tensor, int to, const Tag& tag, std::uint64_t payload) {
   const int payload_tag = channel->data_tags().payload(payload);
-  return std::make_shared<MpiSend>(std::move(channel), tensor, to, tag, payload_tag);
+  return make_pooled<MpiSend>(pool, std::move(channel), tensor, to, tag, payload_tag);
 }
 
-std::shared_ptr<MpiOperation> make_receive(std::shared_ptr<MpiChannel> channel, const TensorSpec& spec, int from,
-                                           const Tag& tag) {
-  return std::make_shared<MpiReceive>(std::move(channel), spec, from, tag);
+std::shared_ptr<MpiOperation> make_receive(const std::shared_ptr<BlockPool>& pool, std::shared_ptr<MpiChannel> channel,
+                                           const TensorSpec& spec, int from, const Tag& tag) {
+  return make_pooled<MpiReceive>(pool, std::move(channel), spec, from, tag);
 }
 
 }  // namespace gantry

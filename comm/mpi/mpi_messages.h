@@ -8,13 +8,15 @@
 #include <torch/torch.h>
 
 #include "gantry/comm/mpi/mpi_channel.h"
+#include "gantry/core/block_pool.h"
 
 namespace gantry {
 
-// `payload` numbers the channel's messages with a payload of their own; the caller counts.
-std::shared_ptr<MpiOperation> make_send(std::shared_ptr<MpiChannel> channel, const torch::Tensor& tensor, int to,
-                                        const Tag& tag, std::uint64_t payload);
-std::shared_ptr<MpiOperation> make_receive(std::shared_ptr<MpiChannel> channel, const TensorSpec& spec, int from,
-                                           const Tag& tag);
+// `payload` numbers the channel's messages with a payload of their own; the caller counts. `pool` is of sends alone, or
+// of receives alone.
+std::shared_ptr<MpiOperation> make_send(const std::shared_ptr<BlockPool>& pool, std::shared_ptr<MpiChannel> channel,
+                                        const torch::Tensor& tensor, int to, const Tag& tag, std::uint64_t payload);
+std::shared_ptr<MpiOperation> make_receive(const std::shared_ptr<BlockPool>& pool, std::shared_ptr<MpiChannel> channel,
+                                           const TensorSpec& spec, int from, const Tag& tag);
 
 }  // namespace gantry

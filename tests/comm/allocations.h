@@ -67,4 +67,38 @@ inline void collectives_allocate_nothing(ProcessGroup& group) {
   EXPECT_EQ(allocations, 1) << "the count counts";
 }
 
+// What `body` takes from operator new on this thread.
+template <class Body>
+long allocations_of(const Body& body) {
+  allocations = 0;
+  counting = true;
+  body();
+  counting = false;
+  return allocations;
+}
+
+// 100 messages round the ranks: what is sent or received is a tensor, an object of LibTorch's, and nothing else is
+// taken.
+inline void messages_allocate_their_tensors_alone(ProcessGroup& group) {
+  const int next = (group.rank() + 1) % group.size(), previous = (group.rank() + group.size() - 1) % group.size();
+  const torch::Tensor sent = torch::ones({16});
+  const TensorSpec spec{{16}, torch::kFloat32};
+  constexpr int kMessages = 100;
+  long sending = 0, receiving = 0;
+  const auto all = [&] {
+    sending = receiving = 0;
+    for (int i = 0; i < kMessages; ++i) {
+      const Tag tag{.microbatch = i % 4};
+      sending += allocations_of([&] { group.send(sent, next, tag); });
+      receiving += allocations_of([&] { group.recv(spec, previous, tag).result(); });
+      group.barrier().wait();
+    }
+  };
+  all();
+  all();
+  const long tensor = allocations_of([] { torch::empty({16}); });
+  EXPECT_GT(tensor, 0);
+  EXPECT_LE(sending + receiving, kMessages * tensor) << "on rank " << group.rank();
+}
+
 }  // namespace gantry::testing

@@ -13,5 +13,10 @@ TEST(MpiBackend, CollectivesOfOneHostAllocateNothingInTheSteadyState) {
   });
 }
 
+TEST(MpiBackend, MessagesAllocateTheirTensorsAlone) {
+  run_ranks(std::stoi(std::getenv("OMPI_COMM_WORLD_SIZE")),
+            [](World&, ProcessGroupMesh& mesh) { messages_allocate_their_tensors_alone(mesh.world_group()); });
+}
+
 }  // namespace
 }  // namespace gantry::testing
