@@ -139,9 +139,10 @@ TEST(LaunchTrain, C15TorchrunsCopiesOnOneHostAreOneJob) {
   const Outcome refused = run_program(as_torchrun(train(scratch, config, "x", "--set parallel.tensor=3"), 2));
   EXPECT_EQ(refused.out, "3\n3\n");
   EXPECT_EQ(std::count(refused.err.begin(), refused.err.end(), '\n'), 1) << refused.err;
-  const Outcome killed = run_program(as_torchrun(
-      "exec " + train(scratch, config, "killed", "--set train.steps=100000"), 3,
-      "while [ ! -s " + (scratch / "killed/metrics.jsonl") + " ]; do sleep 0.1; done; kill -KILL ${copies% *};"));
+  const Outcome killed = run_program(
+      as_torchrun("exec " + train(scratch, config, "killed", "--set train.steps=100000"), 3,
+                  "while [ ! -s " + (scratch / "killed/metrics.jsonl") +
+                      " ]; do sleep 0.1; done; sleep 1; kill -KILL ${copies% *};"));  // the other one has come
   EXPECT_EQ(killed.out, "137\n7\n") << killed.err;
 }
 
