@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <optional>
 #include <random>
 #include <thread>
@@ -89,7 +90,10 @@ class SwitchedBackend final : public Backend {
 class Beside {
  public:
   Beside(ProcessGroup& sync, bool is_on)
-      : recorder_({.ranks = sync.size(), .entries = kEntries, .several_processes = is_on}) {
+      : recorder_({.folder = std::filesystem::temp_directory_path().string(),
+                   .ranks = sync.size(),
+                   .entries = kEntries,
+                   .several_processes = is_on}) {
     if (!is_on) return;
     const auto describe = [](int rank) { return "rank " + std::to_string(rank); };
     const ControlOptions options{
