@@ -1,7 +1,5 @@
 #include "gantry/cli/checkpoint_command.h"
 
-#include <algorithm>
-#include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <memory>

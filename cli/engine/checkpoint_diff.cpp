@@ -61,7 +61,7 @@ std::vector<TensorDifference> compare(TensorCatalog& a, TensorCatalog& b) {
   const TensorCatalog &own = a_is_theirs ? b : a, &their = a_is_theirs ? a : b;
   const KnownModel model = model_of(own);
   ProgressBar bar("comparing");
-  if (!model.family) return compare_tensors(a, b, bar.function());
+  if (!model.family || !model.family->tensor_names) return compare_tensors(a, b, bar.function());
   ComparedNames theirs = their_names(their, model);
   const ComparedNames ours = own_names(own, model, theirs);
   if (const auto& is_other = model.family->is_other_heads)

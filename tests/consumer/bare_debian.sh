@@ -16,7 +16,7 @@ leave() {
   for ((i = ${#mounted[@]} - 1; i >= 0; i--)); do umount -l "${mounted[i]}"; done
 }
 trap leave EXIT
-for folder in proc sys dev dev/shm; do
+for folder in proc sys dev dev/pts dev/shm; do
   mkdir -p "$root/$folder"
   mountpoint -q "$root/$folder" && continue
   mount --bind "/$folder" "$root/$folder"
