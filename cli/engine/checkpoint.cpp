@@ -111,7 +111,8 @@ std::set<std::string> kinds_of(const Manifest& manifest) {
 // What is in the checkpoint and not in the state would be gone from the new one, and values of another type be others.
 void refuse_losses(const Manifest& manifest, bool all_kinds, StateSource& state, const std::string& folder) {
   const char* expected = "the optimizer and precision that made it";
-  const char* remedy = "--set optimizer and precision as they were, or leave them out; export --dtype changes the type of weights";
+  const char* remedy =
+      "--set optimizer and precision as they were, or leave them out; export --dtype changes the type of weights";
   std::set<std::string> lost = all_kinds ? kinds_of(manifest) : std::set<std::string>();
   for (const auto& entry : state.state_entries()) {
     lost.erase(entry.kind);
