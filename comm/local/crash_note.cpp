@@ -1,6 +1,5 @@
 #include "gantry/comm/local/crash_note.h"
 
-#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -27,10 +26,18 @@ void on_crash(int signal) {
   ::raise(signal);  // which has its default again
 }
 
-std::atomic<bool> is_watched{false};
+// exit() first destroys what the calling thread has of its own, and then what is the process's: the other ranks still
+// work with that, so this is the last moment to end in good order.
+struct WithinWork {
+  bool is_within = false;
+  ~WithinWork() {
+    if (is_within) leave();
+  }
+  [[noreturn]] static void leave();
+};
+thread_local WithinWork within_work;
 
-void on_exit() {
-  if (!is_watched || rank_name[0] == '\0') return;
+void WithinWork::leave() {
   const std::string cause = format_error({rank_name.data(), "the program ended within its rank's work",
                                           "the body of launch to return", "return from it in place of calling exit"});
   recorder::record_failure(PeerError::kExitCode, cause);
@@ -42,8 +49,6 @@ void on_exit() {
 }  // namespace
 
 CrashNote::CrashNote() {
-  static const bool registered = std::atexit(on_exit) == 0;
-  is_watched = registered;
   struct sigaction note {};
   note.sa_handler = on_crash;
   note.sa_flags = SA_RESETHAND | SA_NODEFER;
@@ -57,14 +62,16 @@ CrashNote::CrashNote() {
 }
 
 CrashNote::~CrashNote() {
-  is_watched = false;
   for (std::size_t i = 0; i < kSignals.size(); ++i)
     if (caught_[i]) ::signal(kSignals[i], SIG_DFL);
 }
 
-void CrashNote::name_thread(const std::string& rank) {
+CrashNote::RankThread::RankThread(const std::string& rank) {
   rank_name.fill('\0');
   std::strncpy(rank_name.data(), rank.c_str(), rank_name.size() - 1);
+  within_work.is_within = true;
 }
+
+CrashNote::RankThread::~RankThread() { within_work.is_within = false; }
 
 }  // namespace gantry

@@ -18,8 +18,14 @@ class CrashNote {
   CrashNote(const CrashNote&) = delete;
   CrashNote& operator=(const CrashNote&) = delete;
 
-  // The name of the calling thread's rank.
-  static void name_thread(const std::string& rank);
+  // A rank's work on the thread that makes it, from here to its end; crashes afterwards still have the name.
+  class RankThread {
+   public:
+    explicit RankThread(const std::string& rank);
+    ~RankThread();
+    RankThread(const RankThread&) = delete;
+    RankThread& operator=(const RankThread&) = delete;
+  };
 
  private:
   static constexpr std::array<int, 5> kSignals = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};

@@ -67,7 +67,7 @@ class Finish {
 
 void run_rank(LocalJob& job, int rank, const Config& config, const Mesh& mesh,
               const std::function<void(World&)>& body) {
-  CrashNote::name_thread(mesh.describe_rank(rank));
+  const CrashNote::RankThread thread(mesh.describe_rank(rank));
   set_rank_threads(config.comm, mesh.size());
   try {
     LocalBackend backend(job, rank);

@@ -148,6 +148,23 @@ TEST(Faults, EveryJobEndsInTimeAndSaysWhichRankAndWhy) {
   for (int i = 0; i < cases; ++i) expect_documented_end(random_case(random));
 }
 
+// exit() on one thread destroys what is the process's while the other ranks work with it: again and again, since it is
+// a race.
+TEST(Faults, ARankOfThreadsThatLeavesIsNamedEveryTime) {
+  const Kind leave =
+      *std::find_if(kKinds.begin(), kKinds.end(), [](const Kind& kind) { return kind.name == std::string("leave"); });
+  for (int i = 0; i < 12; ++i)
+    expect_documented_end({.kind = leave,
+                           .moment = i % 3 == 0   ? "start"
+                                     : i % 3 == 1 ? "forward"
+                                                  : "backward",
+                           .mpi = false,
+                           .tensor = 2,
+                           .pipeline = 2,
+                           .rank = i % 4,
+                           .step = i % 3 == 0 ? 0 : 1 + i % 2});
+}
+
 // A rank is killed, at each moment in the long form and at two of them else; started again, the job ends with the
 // weights and the loss of one that nothing disturbed.
 TEST(Faults, AfterARestartNothingDiffersToTheBit) {
