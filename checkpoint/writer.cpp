@@ -1,5 +1,7 @@
 #include "gantry/checkpoint/writer.h"
 
+#include <ATen/record_function.h>
+
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/checkpoint/slices.h"
 #include "gantry/core/error.h"
@@ -109,7 +111,10 @@ void CheckpointWriter::save(const SaveRequest& request, StateSource& state) {
   if (folder_) folder_->begin(request.step, static_cast<std::uint64_t>(bytes));
   mesh_.world_group().barrier().wait();
   if (options_.async) {
-    thread_ = std::thread([this, job] { start(job); });
+    thread_ = std::thread([this, job] {
+      const at::DisableRecordFunctionGuard unseen;  // a recording ends when its ranks have met, not this thread
+      start(job);
+    });
     job_ = job;
   } else {
     job_ = job;

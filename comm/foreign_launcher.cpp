@@ -8,11 +8,6 @@
 namespace gantry {
 namespace {
 
-int number_in(const char* variable) {
-  const char* value = std::getenv(variable);
-  return value ? std::atoi(value) : -1;
-}
-
 // This process's command line as one would type it.
 std::string own_command() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
@@ -34,12 +29,17 @@ std::string launch_command(int ranks) { return "gantry launch -n " + std::to_str
 
 }  // namespace
 
+int launcher_number(const char* variable) {
+  const char* value = std::getenv(variable);
+  return value && *value ? std::atoi(value) : -1;
+}
+
 void refuse_foreign_launcher() {
-  if (const int copies = number_in("SLURM_STEP_NUM_TASKS"); copies > 1 && number_in("SLURM_PROCID") >= 0)
+  if (const int copies = launcher_number("SLURM_STEP_NUM_TASKS"); copies > 1 && launcher_number("SLURM_PROCID") >= 0)
     refuse("srun", copies,
            "srun --mpi=pmix -n " + std::to_string(copies) + " " + own_command() + ", or within the allocation " +
                launch_command(copies));
-  if (const int copies = number_in("WORLD_SIZE"); copies > 1 && number_in("RANK") >= 0)
+  if (const int copies = launcher_number("WORLD_SIZE"); copies > 1 && launcher_number("RANK") >= 0)
     refuse("torchrun, or a launcher like it,", copies, launch_command(copies));
 }
 
@@ -51,7 +51,7 @@ void refuse_missing_launcher(int ranks) {
 
 bool speaks_for_all() {
   for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID", "RANK"})
-    if (const int rank = number_in(variable); rank >= 0) return rank == 0;
+    if (const int rank = launcher_number(variable); rank >= 0) return rank == 0;
   return true;
 }
 

@@ -13,6 +13,9 @@ void refuse_foreign_launcher();
 // The same for a configured backend mpi without any launcher, for a job of so many ranks.
 void refuse_missing_launcher(int ranks);
 
+// The number that a launcher has left in an environment variable; -1 where there is none.
+int launcher_number(const char* variable);
+
 // True for the copy of this program that speaks for all in messages: the only one, or the first of a launcher's.
 bool speaks_for_all();
 

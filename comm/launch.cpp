@@ -10,6 +10,7 @@
 #include "gantry/comm/recording_backend.h"
 #include "gantry/comm/torchrun.h"
 #include "gantry/core/error.h"
+#include "gantry/tensors/kineto_recording.h"
 
 namespace gantry {
 namespace {
@@ -69,6 +70,7 @@ int launch(const Config& config, const std::function<void(World&)>& body) {
   if (inside_rank)
     throw UsageError({"launch", "was called within a rank of another launch", "", "call it once, from main"});
   let_failed_checks_throw();
+  KinetoRecording::keep_quiet();
   try {
     const std::string backend = choose_backend(config.comm.backend);
     const auto run = [&](int ranks) { return launch_ranks(config, backend, ranks, body); };

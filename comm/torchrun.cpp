@@ -12,6 +12,7 @@
 // After the former, which has what Boost 1.74 forgets.
 #include <boost/asio/local/stream_protocol.hpp>
 
+#include "gantry/comm/foreign_launcher.h"
 #include "gantry/core/error.h"
 
 namespace gantry {
@@ -27,11 +28,6 @@ constexpr std::chrono::milliseconds kPause{20};
 std::string text_in(const char* variable) {
   const char* value = std::getenv(variable);
   return value ? value : "";
-}
-
-int count_in(const char* variable) {
-  const std::string value = text_in(variable);
-  return value.empty() ? -1 : std::atoi(value.c_str());
 }
 
 // In the abstract namespace: no file is left, and the kernel frees it with the first copy. One for each launch of the
@@ -101,8 +97,8 @@ int wait_for_first(asio::io_context& context, const Local::endpoint& place) {
 }  // namespace
 
 std::optional<TorchrunCopies> torchrun_copies() {
-  const int copies = count_in("WORLD_SIZE"), rank = count_in("RANK");
-  if (copies < 2 || rank < 0 || count_in("LOCAL_WORLD_SIZE") != copies) return std::nullopt;
+  const int copies = launcher_number("WORLD_SIZE"), rank = launcher_number("RANK");
+  if (copies < 2 || rank < 0 || launcher_number("LOCAL_WORLD_SIZE") != copies) return std::nullopt;
   return TorchrunCopies{copies, rank == 0};
 }
 

@@ -1,6 +1,7 @@
 #include "gantry/data/prefetcher.h"
 
 #include <ATen/ThreadLocalState.h>
+#include <ATen/record_function.h>
 
 namespace gantry {
 
@@ -8,6 +9,7 @@ Prefetcher::Prefetcher(std::function<Batch()> make, int depth)
     : make_(std::move(make)), depth_(static_cast<std::size_t>(depth)) {
   thread_ = std::thread([this, state = at::ThreadLocalState()] {
     const at::ThreadLocalStateGuard guard(state);
+    const at::DisableRecordFunctionGuard unseen;  // a recording ends when its ranks have met, not this thread
     run();
   });
 }

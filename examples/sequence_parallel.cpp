@@ -42,13 +42,15 @@ int main(int argc, char** argv) {
     gantry::materialize(*model, /*seed=*/1);
     torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(0.25));
 
-    gantry::Profiler profiler({.wait = 1, .warmup = 1, .active = 3, .repeat = 2}, [&](const gantry::Profile& profile) {
+    const auto write = [&](const gantry::Profile& profile) {
       const std::string rank = std::to_string(world.rank()), cycle = std::to_string(profile.cycle);
       std::filesystem::create_directories(folder / ("rank_" + rank));
       std::ofstream(folder / ("rank_" + rank) / ("cycle_" + cycle + ".pt.trace.json"))
           << gantry::chrome_trace(profile, "rank " + rank, world.rank());
       if (world.is_main()) std::printf("%s", gantry::operator_table(profile, 10).c_str());
-    });
+    };
+    gantry::Profiler profiler({.wait = 1, .warmup = 1, .active = 3, .repeat = 2}, write,
+                              [&] { mesh.world_group().barrier().wait(); });
     if (world.is_main()) std::printf("Sequence Parallel training starting...\n");
     for (int step = 0; step < 10; ++step) {
       // Rows of this rank's own: the shard of a batch of 20 rows a rank.

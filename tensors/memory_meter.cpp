@@ -55,17 +55,21 @@ Owners& owners() {
   return *all;
 }
 
+// Of the thread alone: threads that work for it carry its reporter.
+thread_local c10::MemoryReportingInfoBase* told_too = nullptr;
+
 class Reporter final : public c10::MemoryReportingInfoBase {
  public:
   explicit Reporter(std::shared_ptr<Count> count) : count_(std::move(count)) {}
-  void reportMemoryUsage(void* block, std::int64_t bytes, std::size_t, std::size_t, c10::Device) override {
+  void reportMemoryUsage(void* block, std::int64_t bytes, std::size_t allocated, std::size_t reserved,
+                         c10::Device device) override {
     if (bytes > 0)
       owners().allocated(block, bytes, count_);
     else
       owners().freed(block);
+    if (told_too) told_too->reportMemoryUsage(block, bytes, allocated, reserved, device);
   }
   bool memoryProfilingEnabled() const override { return true; }
-  std::int64_t bytes() const { return count_->bytes; }
 
  private:
   std::shared_ptr<Count> count_;
@@ -88,9 +92,6 @@ std::int64_t MemoryMeter::bytes() const { return state_->count->bytes; }
 std::int64_t MemoryMeter::peak_bytes() const { return state_->count->peak; }
 void MemoryMeter::reset_peak() { state_->count->peak = state_->count->bytes.load(); }
 
-std::int64_t MemoryMeter::bytes_of_this_thread() {
-  const auto* reporter = dynamic_cast<Reporter*>(c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE));
-  return reporter ? reporter->bytes() : 0;
-}
+void MemoryMeter::tell_too(c10::MemoryReportingInfoBase* other) { told_too = other; }
 
 }  // namespace gantry

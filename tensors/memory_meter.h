@@ -6,6 +6,10 @@
 #include <cstdint>
 #include <memory>
 
+namespace c10 {
+struct MemoryReportingInfoBase;
+}
+
 namespace gantry {
 
 class MemoryMeter {
@@ -20,8 +24,8 @@ class MemoryMeter {
   std::int64_t peak_bytes() const;
   void reset_peak();  // to what is held now
 
-  // What the calling thread's innermost meter counts as held now; 0 without one.
-  static std::int64_t bytes_of_this_thread();
+  // What the calling thread's innermost meter is told of goes to `other` too, until it is null again.
+  static void tell_too(c10::MemoryReportingInfoBase* other);
 
  private:
   class State;

@@ -70,8 +70,9 @@ RunProfile::RunProfile(const Config& config, ProcessGroupMesh& mesh, std::functi
     : config_(config), mesh_(mesh), before_print_(std::move(before_print)) {
   const auto& [wait, warmup, active, repeat] = config.profile;
   if (active > 0)
-    profiler_ = std::make_unique<Profiler>(ProfileSchedule{wait, warmup, active, repeat},
-                                           [this](const Profile& profile) { write(profile); });
+    profiler_ = std::make_unique<Profiler>(
+        ProfileSchedule{wait, warmup, active, repeat}, [this](const Profile& profile) { write(profile); },
+        [this] { mesh_.world_group().barrier().wait(); });
 }
 
 void RunProfile::follow_earlier() {
@@ -81,14 +82,15 @@ void RunProfile::follow_earlier() {
 }
 
 void RunProfile::finish() {
-  if (!profiler_ || cycles_ > 0 || mesh_.rank() != 0) return;
+  if (!profiler_) return;
+  profiler_->finish();
+  if (cycles_ > 0 || mesh_.rank() != 0) return;
   const auto& [wait, warmup, active, repeat] = config_.profile;
   before_print_();
-  fmt::print(
-      stderr,
-      "warning: profile: the run ended before its first cycle: wait {} + warmup {} + active {} = {} steps, and it "
-      "had {}; raise train.steps, or lower them\n",
-      wait, warmup, active, wait + warmup + active, step_);
+  fmt::print(stderr,
+             "warning: profile: the run ended before its first active step: wait {} + warmup {} + 1 = {} steps, and it "
+             "had {}; raise train.steps, or lower them\n",
+             wait, warmup, wait + warmup + 1, step_);
 }
 
 void RunProfile::saw(const Action& action, double start, double end) {
@@ -171,7 +173,10 @@ void RunProfile::write(const Profile& profile) {
     if (rank == 0) {
       write_text_durably(merged, whole_trace(all));
       before_print_();
-      fmt::print("profile: {}\n", merged);
+      fmt::print("profile: {}{}\n", merged,
+                 profile.steps == config_.profile.active
+                     ? ""
+                     : fmt::format(" ({} of {} active steps: the run is over)", profile.steps, config_.profile.active));
     }
   } else if (rank == 0 && cycles_ == 1) {
     before_print_();

@@ -29,7 +29,8 @@ class RunProfile {
   // OUTPUT/profile-C.trace.json with all of them, and prints the table. Collective over the world.
   void step();
 
-  // The run is over: rank 0 says so on stderr if no cycle came to its end.
+  // The run is over: writes a cycle that is under way, and says on stderr (rank 0) if there never was one. Collective
+  // over the world.
   void finish();
 
   // Rank 0's of the last cycle.

@@ -95,8 +95,8 @@ class TrainingRun {
       stopped = checkpoints_.asked_to_stop() && !last;
       checkpoints_.after_step(step, last || stopped, result.lr, boosted_);
     }
-    last_checkpoint_ = checkpoints_.finish();
     profile_.finish();
+    last_checkpoint_ = checkpoints_.finish();
     progress_.reset();
     if (!prompt.empty() && !stopped) show_sample(prompt);
     draw_last_step();

@@ -1,7 +1,6 @@
 #include "gantry/comm/local/crash_note.h"
 
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <unistd.h>
 

@@ -3,33 +3,61 @@
 #pragma once
 
 #include <cstddef>
-#include <map>
-#include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include <torch/torch.h>
 
 namespace gantry {
 
+// Goes back to the pool with its holder.
+class PooledMemory {
+ public:
+  PooledMemory() = default;  // none
+  PooledMemory(PooledMemory&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), capacity_(other.capacity_) {}
+  PooledMemory& operator=(PooledMemory&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(capacity_, other.capacity_);
+    other.give_back();
+    return *this;
+  }
+  ~PooledMemory() { give_back(); }
+  char* get() const { return data_; }
+
+ private:
+  friend class BufferPool;
+  PooledMemory(char* data, std::size_t capacity) : data_(data), capacity_(capacity) {}
+  void give_back();
+
+  char* data_ = nullptr;
+  std::size_t capacity_ = 0;
+};
+
 class BufferPool {
  public:
   // Of the process; never destroyed, since tensors give their memory back at any time.
   static BufferPool& instance();
 
-  // At least `bytes`, aligned for vector loads; goes back when the last handle is dropped. Any thread may do either.
-  std::shared_ptr<char> take(std::size_t bytes);
+  // At least `bytes`, aligned for vector loads. Any thread may take or give back.
+  PooledMemory take(std::size_t bytes);
   // A tensor on such memory.
   torch::Tensor tensor(at::IntArrayRef shape, torch::ScalarType dtype);
 
   std::size_t idle_bytes() const;
 
  private:
+  friend class PooledMemory;
+  struct Idle {
+    std::size_t capacity;
+    char* data;
+  };
   void give_back(char* memory, std::size_t capacity);
 
   static constexpr std::size_t kMostIdleBytes = std::size_t{256} << 20;  // what is beyond is freed
   mutable std::mutex mutex_;
-  std::multimap<std::size_t, char*> idle_;  // by capacity; guarded by mutex_, as is the sum below
+  std::vector<Idle> idle_;  // smallest first; guarded by mutex_, as is the sum below
   std::size_t idle_bytes_ = 0;
 };
 

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "gantry/comm/mpi/buffer_pool.h"
-
 namespace gantry {
 namespace {
 
@@ -24,18 +22,12 @@ std::int64_t segments_of(std::int64_t bytes, std::int64_t segment_bytes) {
   return std::max<std::int64_t>(1, (bytes + segment_bytes - 1) / segment_bytes);
 }
 
-std::vector<std::int64_t> offsets_of(const std::vector<std::int64_t>& lengths) {
-  std::vector<std::int64_t> offsets{0};
-  for (const std::int64_t length : lengths) offsets.push_back(offsets.back() + length);
-  return offsets;
-}
-
 // Every rank's slice of `data`, cut into the same number of segments.
 struct Slices {
   char* data;
   std::int64_t item;
-  std::vector<std::int64_t> elements;
-  std::vector<std::int64_t> offsets;
+  const std::vector<std::int64_t>& elements;
+  const std::vector<std::int64_t>& offsets;
   std::int64_t segments;
 
   Range range(int rank, std::int64_t segment) const {
@@ -46,56 +38,52 @@ struct Slices {
 };
 
 // Each rank gets every member's piece of its slice and sums them to `out`. The scratch holds one piece a peer.
-void add_scatter(const Member& me, Phase& phase, const Slices& in, std::int64_t segment, char* out, char* scratch) {
+void add_scatter(Plan& plan, const Member& me, const Slices& in, std::int64_t segment, char* out, char* scratch) {
   const Range mine = in.range(me.rank, segment);
-  Reduction sum{out, {}, mine.size()};
+  plan.begin_sum(out, mine.size());
   for (int peer = 0; peer < me.size; ++peer) {
     if (peer == me.rank) {
-      sum.inputs.push_back(in.at(mine.begin));
+      plan.add_input(in.at(mine.begin));
       continue;
     }
     const Range theirs = in.range(peer, segment);
-    phase.receives.push_back({peer, scratch, mine.size() * in.item});
-    phase.sends.push_back({peer, in.at(theirs.begin), theirs.size() * in.item});
-    sum.inputs.push_back(scratch);
+    plan.receive({peer, scratch, mine.size() * in.item});
+    plan.send({peer, in.at(theirs.begin), theirs.size() * in.item});
+    plan.add_input(scratch);
     scratch += mine.size() * in.item;
   }
-  phase.reductions.push_back(std::move(sum));
 }
 
-void add_gather(const Member& me, Phase& phase, const Slices& data, std::int64_t segment) {
+void add_gather(Plan& plan, const Member& me, const Slices& data, std::int64_t segment) {
   const Range mine = data.range(me.rank, segment);
   for (int peer = 0; peer < me.size; ++peer) {
     if (peer == me.rank) continue;
     const Range theirs = data.range(peer, segment);
-    phase.receives.push_back({peer, data.at(theirs.begin), theirs.size() * data.item});
-    phase.sends.push_back({peer, data.at(mine.begin), mine.size() * data.item});
+    plan.receive({peer, data.at(theirs.begin), theirs.size() * data.item});
+    plan.send({peer, data.at(mine.begin), mine.size() * data.item});
   }
 }
 
 // The largest piece of this rank's slice, once for each peer.
-std::shared_ptr<char> scratch_for(const Member& me, const Slices& slices) {
+char* scratch_for(Plan& plan, const Member& me, const Slices& slices) {
   const std::int64_t piece = (slices.elements[me.rank] + slices.segments - 1) / slices.segments;
-  return BufferPool::instance().take(piece * slices.item * (me.size - 1));
+  return plan.take_scratch(piece * slices.item * (me.size - 1));
 }
 
-Plan plan_direct(const Member& me, char* data, std::int64_t elements, std::int64_t item) {
-  Plan plan{{}, BufferPool::instance().take(elements * item * (me.size - 1))};
-  Phase& phase = plan.phases.emplace_back();
-  Reduction sum{data, {}, elements};
-  char* place = plan.scratch.get();
+void plan_direct(Plan& plan, const Member& me, char* data, std::int64_t elements, std::int64_t item) {
+  char* place = plan.take_scratch(elements * item * (me.size - 1));
+  plan.begin_sum(data, elements);
   for (int peer = 0; peer < me.size; ++peer) {
     if (peer == me.rank) {
-      sum.inputs.push_back(data);
+      plan.add_input(data);
       continue;
     }
-    phase.receives.push_back({peer, place, elements * item});
-    phase.sends.push_back({peer, data, elements * item});
-    sum.inputs.push_back(place);
+    plan.receive({peer, place, elements * item});
+    plan.send({peer, data, elements * item});
+    plan.add_input(place);
     place += elements * item;
   }
-  phase.reductions.push_back(std::move(sum));
-  return plan;
+  plan.end_phase();
 }
 
 void copy_own(char* out, const char* in, std::int64_t bytes) {
@@ -104,97 +92,107 @@ void copy_own(char* out, const char* in, std::int64_t bytes) {
 
 }  // namespace
 
-Plan plan_all_reduce(const Member& me, char* data, std::int64_t elements, std::int64_t item) {
-  if (me.size == 1) return {};
-  const std::int64_t bytes = elements * item;
-  if (bytes <= me.direct_bytes && me.size <= kMostDirectRanks) return plan_direct(me, data, elements, item);
-  Slices slices{data, item, {}, {}, segments_of(bytes, me.segment_bytes)};
-  for (int rank = 0; rank < me.size; ++rank) slices.elements.push_back(part(elements, rank, me.size).size());
-  slices.offsets = offsets_of(slices.elements);
-  Plan plan{{}, scratch_for(me, slices)};
-  for (std::int64_t segment = 0; segment <= slices.segments; ++segment) {
-    Phase& phase = plan.phases.emplace_back();
-    if (segment < slices.segments)
-      add_scatter(me, phase, slices, segment, slices.at(slices.range(me.rank, segment).begin), plan.scratch.get());
-    if (segment > 0) add_gather(me, phase, slices, segment - 1);
-  }
-  return plan;
+void Plan::clear() {
+  receives_.clear();
+  sends_.clear();
+  reductions_.clear();
+  inputs_.clear();
+  ends_.clear();
+  scratch_ = {};
 }
 
-Plan plan_reduce_scatter(const Member& me, char* out, char* in, const std::vector<std::int64_t>& elements,
-                         std::int64_t item) {
-  Slices slices{in, item, elements, offsets_of(elements), 1};
-  if (me.size == 1) {
-    copy_own(out, in, elements[0] * item);
-    return {};
+char* Plan::take_scratch(std::int64_t bytes) {
+  scratch_ = BufferPool::instance().take(static_cast<std::size_t>(bytes));
+  return scratch_.get();
+}
+
+const std::vector<std::int64_t>& Plan::offsets_of(const std::vector<std::int64_t>& lengths, int which) {
+  auto& offsets = offsets_[which];
+  offsets.assign(1, 0);
+  for (const std::int64_t length : lengths) offsets.push_back(offsets.back() + length);
+  return offsets;
+}
+
+void plan_all_reduce(Plan& plan, const Member& me, char* data, std::int64_t elements, std::int64_t item,
+                     std::vector<std::int64_t>& slice_elements) {
+  if (me.size == 1) return;
+  const std::int64_t bytes = elements * item;
+  if (bytes <= me.direct_bytes && me.size <= kMostDirectRanks) return plan_direct(plan, me, data, elements, item);
+  slice_elements.clear();
+  for (int rank = 0; rank < me.size; ++rank) slice_elements.push_back(part(elements, rank, me.size).size());
+  const Slices slices{data, item, slice_elements, plan.offsets_of(slice_elements),
+                      segments_of(bytes, me.segment_bytes)};
+  char* const scratch = scratch_for(plan, me, slices);
+  for (std::int64_t segment = 0; segment <= slices.segments; ++segment) {
+    if (segment < slices.segments)
+      add_scatter(plan, me, slices, segment, slices.at(slices.range(me.rank, segment).begin), scratch);
+    if (segment > 0) add_gather(plan, me, slices, segment - 1);
+    plan.end_phase();
   }
-  slices.segments = segments_of(slices.offsets.back() * item, me.segment_bytes);
-  Plan plan{{}, scratch_for(me, slices)};
+}
+
+void plan_reduce_scatter(Plan& plan, const Member& me, char* out, char* in, const std::vector<std::int64_t>& elements,
+                         std::int64_t item) {
+  if (me.size == 1) return copy_own(out, in, elements[0] * item);
+  const auto& offsets = plan.offsets_of(elements);
+  const Slices slices{in, item, elements, offsets, segments_of(offsets.back() * item, me.segment_bytes)};
+  char* const scratch = scratch_for(plan, me, slices);
   for (std::int64_t segment = 0; segment < slices.segments; ++segment) {
     char* sum = out + part(elements[me.rank], segment, slices.segments).begin * item;
-    add_scatter(me, plan.phases.emplace_back(), slices, segment, sum, plan.scratch.get());
+    add_scatter(plan, me, slices, segment, sum, scratch);
+    plan.end_phase();
   }
-  return plan;
 }
 
-Plan plan_all_gather(const Member& me, char* out, char* in, const std::vector<std::int64_t>& bytes) {
-  const auto offsets = offsets_of(bytes);
-  copy_own(out + offsets[me.rank], in, bytes[me.rank]);
-  Plan plan;
-  Phase& phase = plan.phases.emplace_back();
+void plan_all_gather(Plan& plan, const Member& me, char* out, char* in, const std::vector<std::int64_t>& elements,
+                     std::int64_t item) {
+  const auto& offsets = plan.offsets_of(elements);
+  copy_own(out + offsets[me.rank] * item, in, elements[me.rank] * item);
   for (int peer = 0; peer < me.size; ++peer) {
     if (peer == me.rank) continue;
-    phase.receives.push_back({peer, out + offsets[peer], bytes[peer]});
-    phase.sends.push_back({peer, in, bytes[me.rank]});
+    plan.receive({peer, out + offsets[peer] * item, elements[peer] * item});
+    plan.send({peer, in, elements[me.rank] * item});
   }
-  return plan;
+  plan.end_phase();
 }
 
-Plan plan_all_to_all(const Member& me, char* out, char* in, const std::vector<std::int64_t>& out_bytes,
-                     const std::vector<std::int64_t>& in_bytes) {
-  const auto out_offsets = offsets_of(out_bytes), in_offsets = offsets_of(in_bytes);
-  copy_own(out + out_offsets[me.rank], in + in_offsets[me.rank], in_bytes[me.rank]);
-  Plan plan;
-  Phase& phase = plan.phases.emplace_back();
+void plan_all_to_all(Plan& plan, const Member& me, char* out, char* in, const std::vector<std::int64_t>& out_elements,
+                     const std::vector<std::int64_t>& in_elements, std::int64_t item) {
+  const auto &out_offsets = plan.offsets_of(out_elements, 0), &in_offsets = plan.offsets_of(in_elements, 1);
+  copy_own(out + out_offsets[me.rank] * item, in + in_offsets[me.rank] * item, in_elements[me.rank] * item);
   for (int peer = 0; peer < me.size; ++peer) {
     if (peer == me.rank) continue;
-    phase.receives.push_back({peer, out + out_offsets[peer], out_bytes[peer]});
-    phase.sends.push_back({peer, in + in_offsets[peer], in_bytes[peer]});
+    plan.receive({peer, out + out_offsets[peer] * item, out_elements[peer] * item});
+    plan.send({peer, in + in_offsets[peer] * item, in_elements[peer] * item});
   }
-  return plan;
+  plan.end_phase();
 }
 
-Plan plan_broadcast(const Member& me, char* data, std::int64_t bytes, int root) {
-  Plan plan;
+void plan_broadcast(Plan& plan, const Member& me, char* data, std::int64_t bytes, int root) {
   const int place = (me.rank - root + me.size) % me.size;  // in the tree, the root at 0
-  int parent = -1;
-  int reach = 1;  // children are at place + reach / 2, place + reach / 4, ...
+  int reach = 1;                                           // children are at place + reach / 2, place + reach / 4, ...
   while (reach < me.size && !(place & reach)) reach *= 2;
-  if (place != 0) parent = (place - reach + root) % me.size;
-  std::vector<int> children;
-  for (int step = reach / 2; step > 0; step /= 2)
-    if (place + step < me.size) children.push_back((place + step + root) % me.size);
+  const int parent = place == 0 ? -1 : (place - reach + root) % me.size;
 
   const std::int64_t segments = me.size > 2 ? segments_of(bytes, me.segment_bytes) : 1;
   for (std::int64_t segment = 0; segment <= segments; ++segment) {
-    Phase& phase = plan.phases.emplace_back();
     const Range now = part(bytes, segment, segments);
-    if (parent >= 0 && segment < segments) phase.receives.push_back({parent, data + now.begin, now.size()});
-    if (segment == 0) continue;
-    const Range before = part(bytes, segment - 1, segments);
-    for (const int child : children) phase.sends.push_back({child, data + before.begin, before.size()});
+    if (parent >= 0 && segment < segments) plan.receive({parent, data + now.begin, now.size()});
+    if (segment > 0) {
+      const Range before = part(bytes, segment - 1, segments);
+      for (int step = reach / 2; step > 0; step /= 2)
+        if (place + step < me.size) plan.send({(place + step + root) % me.size, data + before.begin, before.size()});
+    }
+    plan.end_phase();
   }
-  return plan;
 }
 
-Plan plan_barrier(const Member& me) {
-  Plan plan;
+void plan_barrier(Plan& plan, const Member& me) {
   for (int step = 1; step < me.size; step *= 2) {
-    Phase& phase = plan.phases.emplace_back();
-    phase.receives.push_back({(me.rank - step + me.size) % me.size, nullptr, 0});
-    phase.sends.push_back({(me.rank + step) % me.size, nullptr, 0});
+    plan.receive({(me.rank - step + me.size) % me.size, nullptr, 0});
+    plan.send({(me.rank + step) % me.size, nullptr, 0});
+    plan.end_phase();
   }
-  return plan;
 }
 
 }  // namespace gantry

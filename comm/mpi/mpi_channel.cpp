@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "gantry/comm/mpi/buffer_pool.h"
 #include "gantry/comm/mpi/mpi_environment.h"
 #include "gantry/comm/mpi/roll_call.h"
 #include "gantry/core/error.h"

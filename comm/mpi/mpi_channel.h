@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "gantry/comm/mpi/buffer_pool.h"
 #include "gantry/comm/mpi/host_ring.h"
 #include "gantry/comm/mpi/mpi_engine.h"
 #include "gantry/comm/mpi/mpi_tags.h"
@@ -64,7 +65,7 @@ class MpiChannel {
   bool worth_sharing_ = false;
   std::vector<int> neighbours_;  // places of place_.members on the host
   std::unique_ptr<HostRing> ring_;
-  std::shared_ptr<char> running_;
+  PooledMemory running_;
   std::int64_t running_bytes_ = 0;
 };
 

@@ -14,6 +14,9 @@ namespace {
 // The head of a message is not cut.
 constexpr std::int64_t kLeastChunkBytes = 4096;
 
+// Under way at once, which timing decides: more than that allocates when it first happens.
+constexpr std::size_t kUsualRequests = 1024;
+
 // Messages have their turn at one look of so many while shared memory is waited for.
 constexpr unsigned kLooksATest = 8;
 constexpr unsigned kLooksAnIdleTest = 64;  // nothing but another rank's failure could come
@@ -32,7 +35,15 @@ MpiEngine::MpiEngine(const WaitLimits& waits, std::function<std::string(int)> de
       describe_rank_(std::move(describe_rank)),
       limits_{std::max(limits.chunk_bytes, kLeastChunkBytes), limits.direct_bytes, limits.segment_bytes,
               limits.slot_bytes},
-      notice_(std::make_unique<Notice>()) {}
+      notice_(std::make_unique<Notice>()) {
+  requests_.reserve(kUsualRequests);
+  pending_.reserve(kUsualRequests);
+  indices_.reserve(kUsualRequests);
+  statuses_.reserve(kUsualRequests);
+  completions_.reserve(kUsualRequests);
+  live_.reserve(kUsualRequests);
+  polled_.reserve(kUsualRequests);
+}
 
 std::shared_ptr<MpiEngine> MpiEngine::start(const WaitLimits& waits, std::function<std::string(int)> describe_rank,
                                             MpiLimits limits) {

@@ -1,89 +1,24 @@
 #include "gantry/comm/mpi/mpi_group.h"
 
-#include <fmt/format.h>
-
 #include "gantry/comm/group_calls.h"
-#include "gantry/comm/mpi/call_mismatch.h"
-#include "gantry/comm/mpi/collective_plans.h"
 #include "gantry/comm/mpi/mpi_messages.h"
 #include "gantry/comm/reduce_kernels.h"
 
 namespace gantry {
 namespace {
 
-class MpiCollective final : public MpiOperation {
- public:
-  MpiCollective(std::shared_ptr<MpiChannel> channel, CollectiveCall call, Plan plan)
-      : MpiOperation(channel->engine()),
-        channel_(std::move(channel)),
-        call_(std::move(call)),
-        plan_(std::move(plan)),
-        tag_(channel_->data_tags().collective(call_.sequence, call_.code.encode())) {}
-
- protected:
-  bool advance() override {
-    auto& phases = plan_.phases;
-    if (next_ > 0) reduce(phases[next_ - 1]);
-    if (next_ == phases.size()) {
-      plan_ = {};  // its scratch is someone else's now
-      return true;
-    }
-    const Phase& phase = phases[next_++];
-    for (const Transfer& part : phase.receives)
-      engine().receive(*this, part.data, part.bytes, part.peer, tag_, channel_->data());
-    for (const Transfer& part : phase.sends)
-      engine().send(*this, part.data, part.bytes, part.peer, tag_, channel_->data());
-    return false;
+// One of the ring's that nobody uses, else a new one; looks first behind the last one that was found.
+template <class Operation>
+std::shared_ptr<Operation> idle_one(OperationRing<Operation>& ring, const std::shared_ptr<MpiChannel>& channel) {
+  auto& all = ring.all;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    ring.last = (ring.last + 1) % all.size();
+    if (all[ring.last].use_count() > 1 || !all[ring.last]->idle()) continue;
+    std::atomic_thread_fence(std::memory_order_acquire);  // after what the last other holder did
+    return all[ring.last];
   }
-  void finish() override { call_.give_result(); }
-  std::string describe_pending(const std::vector<int>& missing) override {
-    return fmt::format("{}, number {} of group '{}', which {}", call_.describe(), call_.sequence, channel_->label(),
-                       missing.empty() ? "others have not taken their parts of"
-                                       : channel_->describe_members(missing) + " has not joined");
-  }
-  std::string describe_mismatch(int peer, std::int64_t expected, std::int64_t received) override {
-    return describe_sizes(*channel_, call_, peer, expected, received);
-  }
-  std::string find_mismatch(const std::vector<int>& missing) override {
-    return find_other_call(*channel_, call_, missing);
-  }
-
- private:
-  void reduce(const Phase& phase) {
-    for (const Reduction& sum : phase.reductions)
-      reduce_span(sum.out, sum.inputs.data(), static_cast<int>(sum.inputs.size()), sum.elements, call_.code.dtype,
-                  call_.code.op);
-  }
-
-  std::shared_ptr<MpiChannel> channel_;
-  CollectiveCall call_;
-  Plan plan_;
-  const int tag_;
-  std::size_t next_ = 0;
-};
-
-std::vector<std::int64_t> in_bytes(std::vector<std::int64_t> elements, std::int64_t item) {
-  for (std::int64_t& count : elements) count *= item;
-  return elements;
-}
-
-Plan plan_of(const Member& me, const CollectiveCall& call) {
-  switch (call.code.kind) {
-    case CollectiveKind::kAllReduce:
-      return plan_all_reduce(me, call.out, call.elements, call.item);
-    case CollectiveKind::kAllGather:
-      return plan_all_gather(me, call.out, call.in, in_bytes(call.parts, call.item));
-    case CollectiveKind::kReduceScatter:
-      return plan_reduce_scatter(me, call.out, call.in, call.parts, call.item);
-    case CollectiveKind::kBroadcast:
-      return plan_broadcast(me, call.out, call.bytes(), call.root);
-    case CollectiveKind::kAllToAll:
-      return plan_all_to_all(me, call.out, call.in, in_bytes(call.other_parts, call.item),
-                             in_bytes(call.parts, call.item));
-    case CollectiveKind::kBarrier:
-      return plan_barrier(me);
-  }
-  return {};
+  all.push_back(std::make_shared<Operation>(channel));
+  return all.back();
 }
 
 }  // namespace
@@ -96,37 +31,21 @@ bool MpiGroup::shares_memory(const CollectiveArguments& call) const {
              channel_->engine()->limits().direct_bytes;
 }
 
-std::shared_ptr<SharedCollective> MpiGroup::idle_operation() {
-  for (std::size_t i = 0; i < operations_.size(); ++i) {
-    next_ = (next_ + 1) % operations_.size();
-    if (operations_[next_].use_count() > 1 || !operations_[next_]->idle()) continue;
-    std::atomic_thread_fence(std::memory_order_acquire);  // after what the last other holder did
-    return operations_[next_];
-  }
-  operations_.push_back(std::make_shared<SharedCollective>(channel_));
-  return operations_.back();
+template <class Operation>
+Work MpiGroup::begin(OperationRing<Operation>& ring, const CollectiveArguments& arguments) {
+  std::shared_ptr<Operation> operation = idle_one(ring, channel_);
+  operation->call().fill(arguments, collectives_++);
+  operation->begin();
+  channel_->engine()->post(operation);
+  return Work(std::move(operation));
 }
 
 Work MpiGroup::post(const CollectiveArguments& arguments) {
   RECORD_FUNCTION(collective_label(arguments.kind), (std::vector<c10::IValue>{arguments.in       ? *arguments.in
                                                                               : arguments.target ? *arguments.target
                                                                                                  : torch::Tensor()}));
-  const auto& engine = channel_->engine();
-  engine->throw_if_failed();
-  if (shares_memory(arguments)) {
-    auto operation = idle_operation();
-    operation->call().fill(arguments, collectives_++);
-    operation->begin();
-    engine->post(operation);
-    return Work(std::move(operation));
-  }
-  CollectiveCall call;
-  call.fill(arguments, collectives_++);
-  const MpiLimits& limits = engine->limits();
-  Plan plan = plan_of({rank(), size(), limits.direct_bytes, limits.segment_bytes}, call);
-  auto operation = std::make_shared<MpiCollective>(channel_, std::move(call), std::move(plan));
-  engine->post(operation);
-  return Work(std::move(operation));
+  channel_->engine()->throw_if_failed();
+  return shares_memory(arguments) ? begin(shared_, arguments) : begin(messages_, arguments);
 }
 
 Work MpiGroup::send(const torch::Tensor& tensor, int to, const Tag& tag) {

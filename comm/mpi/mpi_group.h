@@ -2,13 +2,22 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
+#include "gantry/comm/mpi/message_collective.h"
 #include "gantry/comm/mpi/mpi_channel.h"
 #include "gantry/comm/mpi/shared_collective.h"
 #include "gantry/core/block_pool.h"
 #include "gantry/core/error.h"
 
 namespace gantry {
+
+// Operations that are used again and again: as many as were ever under way at once.
+template <class Operation>
+struct OperationRing {
+  std::vector<std::shared_ptr<Operation>> all;
+  std::size_t last = 0;  // found idle
+};
 
 class MpiGroup final : public ProcessGroup {
  public:
@@ -29,15 +38,15 @@ class MpiGroup final : public ProcessGroup {
 
  private:
   bool shares_memory(const CollectiveArguments& call) const;
-  std::shared_ptr<SharedCollective> idle_operation();
   Work post(const CollectiveArguments& arguments);
+  template <class Operation>
+  Work begin(OperationRing<Operation>& ring, const CollectiveArguments& arguments);
 
   std::shared_ptr<MpiChannel> channel_;
   std::uint64_t collectives_ = 0;
   std::uint64_t payloads_ = 0;
-  // Used again and again: as many as were ever under way at once.
-  std::vector<std::shared_ptr<SharedCollective>> operations_;
-  std::size_t next_ = 0;
+  OperationRing<SharedCollective> shared_;
+  OperationRing<MessageCollective> messages_;
   std::shared_ptr<BlockPool> sends_ = std::make_shared<BlockPool>(), receives_ = std::make_shared<BlockPool>();
 };
 

@@ -119,32 +119,37 @@ TEST(Traces, E11TwoCyclesGiveTwoTracesARankAndTwoOfAll) {
   EXPECT_THAT(read_file(scratch / "run/report.html"), HasSubstr("<!doctype html>"));
 }
 
-// A run that is too short for a cycle says so; one that goes on keeps the traces of before, and numbers on.
+// A run that ends before an active step says so, and within a cycle writes what it has; one that goes on keeps the
+// traces of before, and numbers on.
 TEST(Traces, NoCycleIsLostWithoutAWord) {
   const ScratchFolder scratch;
   const std::string config = scratch.write(
       "train.yaml",
       fmt::format("model: {{policy: gpt2, config: {{n_embd: 16, n_layer: 2, n_head: 2, vocab_size: 256, n_positions: "
                   "16}}}}\nparallel: {{pipeline: 2}}\n"
-                  "data: {{format: text, path: \"{}\", sequence_length: 8, batch_size: 4}}\ntrain: {{steps: 3}}\n"
+                  "data: {{format: text, path: \"{}\", sequence_length: 8, batch_size: 4}}\ntrain: {{steps: 2}}\n"
                   "profile: {{wait: 1, warmup: 1, active: 2, repeat: 0}}\noutput: {}\n"
                   "checkpoint: {{path: {}, resume: auto}}\n",
                   scratch.write("text.txt", std::string(400, 'a')), scratch / "run", scratch / "c"));
   const auto train = [&](const std::string& more) { return run_program(gantry_program() + " train " + config + more); };
   const Outcome brief = train("");
   EXPECT_EQ(brief.exit_code, 0) << brief.err;
-  EXPECT_THAT(brief.err, HasSubstr("warning: profile: the run ended before its first cycle: wait 1 + warmup 1 + active "
-                                   "2 = 4 steps, and it had 3"));
-  EXPECT_EQ(train(" --set train.steps=8").err, "");
+  EXPECT_THAT(brief.err, HasSubstr("warning: profile: the run ended before its first active step: wait 1 + warmup 1 + "
+                                   "1 = 3 steps, and it had 2"));
+  const Outcome broken_off = train(" --set train.steps=5");
+  EXPECT_EQ(broken_off.err, "");
+  EXPECT_THAT(broken_off.out, HasSubstr("profile-0.trace.json (1 of 2 active steps: the run is over)"));
   const std::string first = read_file(scratch / "run/profile-0.trace.json");
-  EXPECT_EQ(train(" --set train.steps=12").err, "");
+  const Outcome whole = train(" --set train.steps=9");
+  EXPECT_EQ(whole.err, "");
+  EXPECT_THAT(whole.out, HasSubstr("profile-1.trace.json\n"));
   EXPECT_EQ(read_file(scratch / "run/profile-0.trace.json"), first);
   EXPECT_NE(read_file(scratch / "run/profile-1.trace.json"), first);
   EXPECT_TRUE(std::filesystem::exists(scratch / "run/tensorboard/rank_1/cycle_1.pt.trace.json"));
   std::string quiet = read_file(config);
   quiet.erase(quiet.find("output:"), quiet.find("checkpoint:") - quiet.find("output:"));
   const Outcome untraced =
-      run_program(gantry_program() + " train " + scratch.write("quiet.yaml", quiet) + " --set train.steps=16");
+      run_program(gantry_program() + " train " + scratch.write("quiet.yaml", quiet) + " --set train.steps=13");
   EXPECT_THAT(untraced.out, HasSubstr("profile: no trace is written; set output")) << untraced.err;
 }
 

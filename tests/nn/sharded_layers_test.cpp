@@ -161,7 +161,8 @@ TEST(LinearBackward, StartsTheInputGradientsSumBeforeTheWeightGradientAndWaitsAf
     torch::Tensor x = values({8, 16}).requires_grad_();
     const torch::Tensor sum = up(x).sum();
     Profile profile;
-    Profiler profiler({.active = 1}, [&](const Profile& seen) { profile = seen; });
+    Profiler profiler(
+        {.active = 1}, [&](const Profile& seen) { profile = seen; }, [&] { mesh.world_group().barrier().wait(); });
     sum.backward();
     profiler.step();
     const auto started = place_of(profile, "gantry::all_reduce");

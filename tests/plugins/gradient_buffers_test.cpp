@@ -64,8 +64,9 @@ TEST(GradientBuffers, BucketsSetOutInOneOrderWhenTheyAreReady) {
     GradientBuffers gradients(parameters(), {}, mesh, {.bucket_bytes = 1});  // a bucket a parameter
     add_gradients(gradients, mesh.coordinate("dp"));
     std::vector<std::size_t> started;
-    Profiler profiler({.active = 1, .repeat = 0},
-                      [&](const Profile& profile) { started.push_back(collectives_in(profile)); });
+    Profiler profiler(
+        {.active = 1, .repeat = 0}, [&](const Profile& profile) { started.push_back(collectives_in(profile)); },
+        [&] { mesh.world_group().barrier().wait(); });
     gradients.parameter_ready(4);  // not watched: nothing is last yet
     profiler.step();
     gradients.watch(true);

@@ -23,13 +23,18 @@ Profile traced_step(int zero, int pipeline, int chunks = 1) {
   Profile traced;
   EXPECT_EQ(launch(config,
                    [&](World& world) {
-                     Booster booster{std::make_unique<HybridParallelPlugin>(world, config)};
+                     auto plugin = std::make_unique<HybridParallelPlugin>(world, config);
+                     ProcessGroup& ranks = plugin->mesh().world_group();
+                     Booster booster{std::move(plugin)};
                      auto model = build_model(config);
                      auto boosted = booster.boost(model, build_optimizer(config, *model), cross_entropy());
                      const torch::Tensor ids = torch::arange(16).view({2, 8});
-                     Profiler profiler({.wait = 0, .warmup = 1, .active = 1}, [&](const Profile& profile) {
-                       if (world.is_main()) traced = profile;
-                     });
+                     Profiler profiler(
+                         {.wait = 0, .warmup = 1, .active = 1},
+                         [&](const Profile& profile) {
+                           if (world.is_main()) traced = profile;
+                         },
+                         [&] { ranks.barrier().wait(); });
                      for (int step = 0; step < 2; ++step) {
                        booster.execute_pipeline(make_batch({{"input_ids", ids}, {"labels", ids}}), boosted);
                        boosted.optimizer->step();

@@ -1,0 +1,68 @@
+#include "gantry/comm/mpi/message_collective.h"
+
+#include <fmt/format.h>
+
+#include "gantry/comm/mpi/call_mismatch.h"
+#include "gantry/comm/reduce_kernels.h"
+
+namespace gantry {
+
+void MessageCollective::begin() {
+  restart();
+  begun_ = true;
+  next_ = 0;
+  tag_ = channel_->data_tags().collective(call_.sequence, call_.code.encode());
+  plan();
+}
+
+void MessageCollective::plan() {
+  const MpiLimits& limits = engine().limits();
+  const Member me{channel_->rank(), channel_->size(), limits.direct_bytes, limits.segment_bytes};
+  plan_.clear();
+  switch (call_.code.kind) {
+    case CollectiveKind::kAllReduce:
+      return plan_all_reduce(plan_, me, call_.out, call_.elements, call_.item, slices_);
+    case CollectiveKind::kAllGather:
+      return plan_all_gather(plan_, me, call_.out, call_.in, call_.parts, call_.item);
+    case CollectiveKind::kReduceScatter:
+      return plan_reduce_scatter(plan_, me, call_.out, call_.in, call_.parts, call_.item);
+    case CollectiveKind::kBroadcast:
+      return plan_broadcast(plan_, me, call_.out, call_.bytes(), call_.root);
+    case CollectiveKind::kAllToAll:
+      return plan_all_to_all(plan_, me, call_.out, call_.in, call_.other_parts, call_.parts, call_.item);
+    case CollectiveKind::kBarrier:
+      return plan_barrier(plan_, me);
+  }
+}
+
+bool MessageCollective::advance() {
+  if (next_ > 0)
+    for (const Reduction& sum : plan_.reductions(next_ - 1))
+      reduce_span(sum.out, plan_.inputs(sum), channel_->size(), sum.elements, call_.code.dtype, call_.code.op);
+  if (next_ == plan_.phases()) {
+    plan_.clear();  // its scratch is someone else's now
+    return true;
+  }
+  const std::size_t phase = next_++;
+  for (const Transfer& part : plan_.receives(phase))
+    engine().receive(*this, part.data, part.bytes, part.peer, tag_, channel_->data());
+  for (const Transfer& part : plan_.sends(phase))
+    engine().send(*this, part.data, part.bytes, part.peer, tag_, channel_->data());
+  return false;
+}
+
+std::string MessageCollective::describe_pending(const std::vector<int>& missing) {
+  return fmt::format("{}, number {} of group '{}', which {}", call_.describe(), call_.sequence, channel_->label(),
+                     missing.empty() ? "others have not taken their parts of"
+                                     : channel_->describe_members(missing) + " has not joined");
+}
+
+std::string MessageCollective::describe_mismatch(int peer, std::int64_t expected, std::int64_t received) {
+  return describe_sizes(*channel_, call_, peer, expected, received);
+}
+
+std::string MessageCollective::find_mismatch(const std::vector<int>& missing) {
+  return find_other_call(*channel_, call_, missing);
+}
+
+}  // namespace gantry
