@@ -55,6 +55,9 @@ endfunction()
 # The precompiled header of everything that includes LibTorch, tests too.
 function(gantry_use_torch target)
   target_link_libraries(${target} PUBLIC LibTorch::LibTorch fmt::fmt-header-only nlohmann_json::nlohmann_json Threads::Threads)
+  if(CMAKE_DISABLE_PRECOMPILE_HEADERS)
+    return()
+  endif()
   if(NOT TARGET gantry_pch)
     # Written once: a newer file would make everything be built again.
     if(NOT EXISTS ${CMAKE_BINARY_DIR}/pch/gantry_pch.cpp)

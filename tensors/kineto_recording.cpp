@@ -46,6 +46,13 @@ std::set<kineto::ActivityType> activities() {
   return wanted;
 }
 
+void refuse_other_profiler() {
+  auto& api = libkineto::api();
+  if (kineto::ProfilerStateBase::get(/*global=*/true) ||
+      (api.isProfilerInitialized() && api.activityProfiler().isActive()))
+    throw UsageError({"profile", "another profiler records this process", "one at a time", "end that one first"});
+}
+
 // Kineto takes whatever else is told of the calling thread's memory, a MemoryMeter, for a profiler of its own.
 template <class Call>
 void on_a_bare_thread(const Call& call) {
@@ -213,6 +220,7 @@ class Share {
 
 // Of the process; `mutex` guards all of it and what it points to, until `events` is there.
 struct KinetoRecording::Session {
+  bool alone = false;                      // one thread only
   int threads = 0;                         // that take part
   std::shared_ptr<ProfilerResult> events;  // once it has ended
   double ahead = 0;                        // steady_ahead() then
@@ -237,32 +245,47 @@ void KinetoRecording::keep_quiet() { setenv("KINETO_LOG_LEVEL", "99", /*overwrit
 void KinetoRecording::warm_up() {
   const std::lock_guard lock(Session::mutex);
   if (Session::ready || Session::current) return;
+  refuse_other_profiler();
   on_a_bare_thread(prepare);
   Session::ready = true;
 }
 
-std::shared_ptr<KinetoRecording::Session> KinetoRecording::join() {
-  const std::lock_guard lock(Session::mutex);
-  if (!Session::current) {
-    if (kineto::ProfilerStateBase::get(/*global=*/true))
-      throw UsageError({"profile", "another profiler records this process", "one at a time", "end that one first"});
-    const bool ready = std::exchange(Session::ready, false);
-    on_a_bare_thread([ready] {
-      if (!ready) prepare();
-      torch::autograd::profiler::enableProfiler(
-          settings(), activities(),
-          {at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION, at::RecordScope::USER_SCOPE});
-    });
-    Session::current = std::make_shared<Session>();
-  }
-  ++Session::current->threads;
-  return Session::current;
+std::shared_ptr<KinetoRecording::Session> KinetoRecording::begin(bool alone) {
+  const bool ready = std::exchange(Session::ready, false);
+  if (!ready) refuse_other_profiler();
+  on_a_bare_thread([ready] {
+    if (!ready) prepare();
+    torch::autograd::profiler::enableProfiler(
+        settings(), activities(),
+        {at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION, at::RecordScope::USER_SCOPE});
+  });
+  auto session = std::make_shared<Session>();
+  session->alone = alone;
+  return session;
 }
 
-KinetoRecording::KinetoRecording() : session_(join()), thread_(at::RecordFunction::currentThreadId()) {
+std::shared_ptr<KinetoRecording::Session> KinetoRecording::join(bool alone) {
   const std::lock_guard lock(Session::mutex);
-  if (session_->threads > 1) joined_ = steady_seconds();
-  if (!session_->events) MemoryMeter::tell_too(kineto::ProfilerStateBase::get(/*global=*/true));
+  auto& current = Session::current;
+  if (!current)
+    current = begin(alone);
+  else if (alone || current->alone)
+    throw UsageError({"profile", "another thread of this process is profiled, and one of the two does not wait for it",
+                      "threads that meet", "give the Profiler a barrier of all of them"});
+  ++current->threads;
+  MemoryMeter::tell_too(kineto::ProfilerStateBase::get(/*global=*/true));
+  return current;
+}
+
+KinetoRecording::KinetoRecording(Joining, std::function<void()> meet)
+    : meet_(std::move(meet)), session_(join(!meet_)), thread_(at::RecordFunction::currentThreadId()) {}
+
+// It has joined, and is destroyed should the meeting fail.
+KinetoRecording::KinetoRecording(std::function<void()> meet) : KinetoRecording(Joining{}, std::move(meet)) {
+  if (!meet_) return;
+  joined_ = steady_seconds();
+  const at::DisableRecordFunctionGuard unseen;
+  meet_();
 }
 
 // What is under way on other threads ends before they leave: none is within a recorded operator when the last does.
@@ -274,11 +297,11 @@ KinetoRecording::~KinetoRecording() {
   if (--session_->threads == 0) session_->end();
 }
 
-Profile KinetoRecording::take(const std::function<void()>& meet) {
+Profile KinetoRecording::take() {
   MemoryMeter::tell_too(nullptr);
   {
     const at::DisableRecordFunctionGuard unseen;
-    meet();
+    if (meet_) meet_();
     const std::lock_guard lock(Session::mutex);
     session_->end();
     --session_->threads;

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <ATen/record_function.h>
-
 #include "gantry/core/error.h"
 #include "gantry/tensors/kineto_recording.h"
 
@@ -38,11 +36,7 @@ Profiler::Phase Profiler::phase_of(int step) const {
 
 void Profiler::enter(Phase phase) {
   if (phase == Phase::kWarmup && phase_ != Phase::kWarmup) KinetoRecording::warm_up();
-  if (phase == Phase::kActive && !recording_) {
-    recording_ = std::make_unique<KinetoRecording>();
-    const at::DisableRecordFunctionGuard unseen;
-    meet_();  // nobody's recording ends before all take part
-  }
+  if (phase == Phase::kActive && !recording_) recording_ = std::make_unique<KinetoRecording>(meet_);
   phase_ = phase;
 }
 
@@ -51,7 +45,7 @@ int Profiler::active_steps_done() const {
 }
 
 void Profiler::end_cycle(int cycle, int steps) {
-  Profile profile = recording_->take(meet_);
+  Profile profile = recording_->take();
   recording_.reset();
   profile.cycle = cycle;
   profile.steps = steps;

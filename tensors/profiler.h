@@ -58,8 +58,7 @@ class Profiler {
   // this process has called it, as a barrier of the world does; it is called where active steps begin and where they
   // end, here, in step() or in finish(). Without it the thread is the only one that is profiled. UsageError for a
   // schedule without active steps or with negative ones, and where another profiler is at work.
-  Profiler(
-      ProfileSchedule schedule, Ready ready, std::function<void()> meet = [] {});
+  Profiler(ProfileSchedule schedule, Ready ready, std::function<void()> meet = {});
   ~Profiler();
   Profiler(const Profiler&) = delete;
   Profiler& operator=(const Profiler&) = delete;

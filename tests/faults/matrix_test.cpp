@@ -80,21 +80,35 @@ std::string job_line(const Case& one, const std::string& folder, const std::stri
                      launch_flags, trainer);
 }
 
-std::set<std::string> shared_memory() {
+// Folders of /proc.
+std::vector<fs::path> other_processes() {
+  std::vector<fs::path> found;
+  for (const auto& entry : fs::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename();
+    if (std::isdigit(static_cast<unsigned char>(name[0])) && name != std::to_string(::getpid()))
+      found.push_back(entry.path());
+  }
+  return found;
+}
+
+// Files in shared memory that no process has mapped: those of other jobs are theirs.
+std::set<std::string> left_shared_memory() {
   std::set<std::string> names;
   for (const auto& entry : fs::directory_iterator("/dev/shm")) names.insert(entry.path().filename());
+  if (names.empty()) return names;
+  for (const auto& process : other_processes()) {
+    const std::string maps = read_file(process / "maps");
+    std::erase_if(names, [&](const std::string& name) { return maps.find("/dev/shm/" + name) != std::string::npos; });
+  }
   return names;
 }
 
 // Processes that have `mark` on their command line.
 std::string processes_with(const std::string& mark) {
   std::string found;
-  for (const auto& entry : fs::directory_iterator("/proc")) {
-    const std::string name = entry.path().filename();
-    if (!std::isdigit(static_cast<unsigned char>(name[0])) || name == std::to_string(::getpid())) continue;
-    if (const std::string line = read_file(entry.path() / "cmdline"); line.find(mark) != std::string::npos)
-      found += name + " " + std::string(line.c_str()) + "; ";
-  }
+  for (const auto& process : other_processes())
+    if (const std::string line = read_file(process / "cmdline"); line.find(mark) != std::string::npos)
+      found += process.filename().string() + " " + std::string(line.c_str()) + "; ";
   return found;
 }
 
@@ -103,7 +117,7 @@ void expect_nothing_left(const std::string& mark, const std::set<std::string>& b
   for (int i = 0; i < 60; ++i) {
     processes = processes_with(mark);
     files.clear();
-    for (const auto& name : shared_memory())
+    for (const auto& name : left_shared_memory())
       if (!before.contains(name)) files += name + " ";
     if (processes.empty() && files.empty()) return;
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -120,7 +134,7 @@ std::string loss_in(const std::string& text) {
 void expect_documented_end(const Case& one) {
   SCOPED_TRACE(one.name());
   const ScratchFolder scratch;
-  const auto before = shared_memory();
+  const auto before = left_shared_memory();
   const auto begun = std::chrono::steady_clock::now();
   const Outcome run = run_program(job_line(one, scratch / "c"), 120);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include <ATen/record_function.h>
+#include <torch/csrc/autograd/profiler_kineto.h>
 #include <torch/torch.h>
 
 #include "gantry/core/error.h"
@@ -112,11 +113,28 @@ TEST(Profiler, OneThatGivesUpLeavesTheNextOnesUnharmed) {
     torch::mm(torch::ones({2, 2}), torch::ones({2, 2}));
     profiler.step();
   }
+  EXPECT_THROW(Profiler({.active = 1}, {}, [] { throw std::runtime_error("nobody comes"); }), std::runtime_error);
   Profile seen;
   Profiler profiler({.active = 1}, [&](const Profile& profile) { seen = profile; });
   torch::mm(torch::ones({2, 3}), torch::ones({3, 4}));
   profiler.step();
   EXPECT_EQ(products_in(seen, "[2, 3], [3, 4]"), 1u);
+}
+
+TEST(Profiler, RefusesThreadsThatDoNotMeetAndOtherProfilers) {
+  {
+    const Profiler alone({.active = 1}, [](const Profile&) {});
+    std::thread([] { EXPECT_THROW(Profiler({.active = 1}, {}), UsageError); }).join();
+    std::thread([] { EXPECT_THROW(Profiler({.active = 1}, {}, [] {}), UsageError); }).join();
+  }
+  using namespace torch::profiler::impl;
+  const ProfilerConfig config(ProfilerState::KINETO);
+  torch::autograd::profiler::prepareProfiler(config, {ActivityType::CPU});
+  torch::autograd::profiler::enableProfiler(config, {ActivityType::CPU});
+  EXPECT_THROW(Profiler({.active = 1}, {}), UsageError);
+  EXPECT_THROW(Profiler({.warmup = 1, .active = 1}, {}), UsageError);
+  torch::autograd::profiler::disableProfiler();
+  EXPECT_NO_THROW(Profiler({.active = 1}, {}));
 }
 
 TEST(Profiler, OperatorsLieWhereTheClockSaysAndWithinWhatCalledThem) {
