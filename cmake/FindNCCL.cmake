@@ -18,6 +18,7 @@ find_library(NCCL_LIBRARY NAMES nccl libnccl.so.2 HINTS ${_nccl} PATH_SUFFIXES l
 find_path(NCCL_CUDA_INCLUDE_DIR cuda_runtime.h HINTS ${_cuda} PATH_SUFFIXES include)
 
 if(NCCL_INCLUDE_DIR)
+  set(_version "")  # other modules have one
   foreach(_part MAJOR MINOR PATCH)
     file(STRINGS ${NCCL_INCLUDE_DIR}/nccl.h _line REGEX "define NCCL_${_part} +[0-9]+")
     string(REGEX MATCH "[0-9]+" _number "${_line}")
