@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <kineto/libkineto.h>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -74,13 +75,18 @@ void prepare() {
   torch::autograd::profiler::prepareProfiler(settings(), activities());
 }
 
-// Seconds of the steady clock less those of the system's, Kineto's: of several readings the one taken fastest.
-double steady_ahead() {
-  double ahead = 0, fastest = 1;
+template <class Clock>
+std::int64_t nanoseconds_of() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
+}
+
+// Nanoseconds of the steady clock less those of the system's, Kineto's: of several readings the one taken fastest.
+std::int64_t steady_ahead() {
+  std::int64_t ahead = 0, fastest = std::numeric_limits<std::int64_t>::max();
   for (int reading = 0; reading < 8; ++reading) {
-    const double before = steady_seconds();
-    const double system = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-    const double took = steady_seconds() - before;
+    const auto before = nanoseconds_of<std::chrono::steady_clock>();
+    const auto system = nanoseconds_of<std::chrono::system_clock>();
+    const auto took = nanoseconds_of<std::chrono::steady_clock>() - before;
     if (took > fastest) continue;
     fastest = took;
     ahead = before + took / 2 - system;
@@ -127,7 +133,7 @@ bool is_operator(const KinetoEvent& event) {
 // One rank's share of all events.
 class Share {
  public:
-  Share(std::uint64_t thread, double ahead, double joined) : thread_(thread), ahead_(ahead), joined_(joined) {}
+  Share(std::uint64_t thread, std::int64_t ahead, double joined) : thread_(thread), ahead_(ahead), joined_(joined) {}
 
   Profile of(const std::vector<KinetoEvent>& events) {
     std::map<std::uint64_t, std::vector<const KinetoEvent*>> threads;
@@ -151,7 +157,10 @@ class Share {
     std::optional<std::size_t> place;  // nothing where it is another rank's
   };
 
-  double seconds(std::uint64_t nanoseconds) const { return static_cast<double>(nanoseconds) * kNanosecond + ahead_; }
+  // A system clock's number of nanoseconds has more digits than a double.
+  double seconds(std::uint64_t nanoseconds) const {
+    return static_cast<double>(static_cast<std::int64_t>(nanoseconds) + ahead_) * kNanosecond;
+  }
 
   // An operator on another thread is this rank's where it goes backwards through what this one went forwards, or runs
   // within one that does: autograd has a thread a GPU.
@@ -210,7 +219,8 @@ class Share {
   }
 
   const std::uint64_t thread_;
-  const double ahead_, joined_;
+  const std::int64_t ahead_;
+  const double joined_;
   Profile profile_;
   std::vector<std::uint64_t> numbers_;                     // Kineto's, by operator
   std::unordered_map<std::uint64_t, std::size_t> places_;  // of operators, by that number
@@ -223,7 +233,7 @@ struct KinetoRecording::Session {
   bool alone = false;                      // one thread only
   int threads = 0;                         // that take part
   std::shared_ptr<ProfilerResult> events;  // once it has ended
-  double ahead = 0;                        // steady_ahead() then
+  std::int64_t ahead = 0;                  // steady_ahead() then
 
   static std::mutex mutex;
   static std::shared_ptr<Session> current;
@@ -293,12 +303,14 @@ KinetoRecording::~KinetoRecording() {
   if (!session_) return;
   MemoryMeter::tell_too(nullptr);
   const std::lock_guard lock(Session::mutex);
-  if (!session_->events) kineto::ProfilerStateBase::get(/*global=*/true)->removeCallback();
+  if (auto* state = kineto::ProfilerStateBase::get(/*global=*/true); state && !session_->events)
+    state->removeCallback();
   if (--session_->threads == 0) session_->end();
 }
 
 Profile KinetoRecording::take() {
   MemoryMeter::tell_too(nullptr);
+  if (torch::cuda::is_available()) torch::cuda::synchronize();  // else the last kernels would be missing
   {
     const at::DisableRecordFunctionGuard unseen;
     if (meet_) meet_();
