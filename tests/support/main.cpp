@@ -5,9 +5,10 @@
 
 #ifdef __SANITIZE_THREAD__
 // LibTorch is not instrumented: that all who read a tensor on other threads have dropped it before its memory is freed
-// is counted inside of it, where the sanitizer does not look.
+// is counted inside of it, where the sanitizer does not look. A profile's events hold tensors too.
 extern "C" const char* __tsan_default_suppressions() {
-  return "race:c10::TensorImpl::~TensorImpl\nrace:c10::intrusive_ptr<c10::StorageImpl\n";
+  return "race:c10::TensorImpl::~TensorImpl\nrace:c10::intrusive_ptr<c10::StorageImpl\n"
+         "race:torch::profiler::impl::ExtraFields\n";
 }
 #endif
 
