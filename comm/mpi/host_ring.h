@@ -52,12 +52,12 @@ class HostRing {
   }
 
   char* slot(int member, std::uint64_t round) const {
-    return slots_ + (member * kDepth + static_cast<std::int64_t>(round % kDepth)) * slot_bytes_;
+    return slots_ + (std::int64_t{member} * kDepth + static_cast<std::int64_t>(round % kDepth)) * slot_bytes_;
   }
   RoundHead& head(int member, std::uint64_t round) const { return line(member).heads[round % kDepth]; }
   // Of an all_to_all: bytes for each member.
   std::int64_t* part_bytes(int member, std::uint64_t round) const {
-    return parts_ + (member * kDepth + static_cast<std::int64_t>(round % kDepth)) * members_;
+    return parts_ + (std::int64_t{member} * kDepth + static_cast<std::int64_t>(round % kDepth)) * members_;
   }
 
   bool is_free(std::uint64_t round) const { return round < kDepth || all(&Line::drained, round - kDepth); }
@@ -75,6 +75,9 @@ class HostRing {
     alignas(64) RoundHead heads[kDepth];
   };
 
+  static std::int64_t lines_bytes(int members) {
+    return whole_pages(members * static_cast<std::int64_t>(sizeof(Line)));
+  }
   Line& line(int member) const { return lines_[member]; }
   Line& mine() { return lines_[me_]; }
   bool all(Counter Line::*counter, std::uint64_t round) const {

@@ -49,7 +49,8 @@ ControlEvents events_for(MpiBackend& backend) {
 
 }  // namespace
 
-MpiControl::MpiControl(const CommConfig& config, MpiBackend& backend, std::function<std::string(int)> describe_rank) {
+MpiControl::MpiControl(const CommConfig& config, MpiBackend& backend,
+                       const std::function<std::string(int)>& describe_rank) {
   const ControlOptions options{.rank = backend.rank(),
                                .ranks = backend.size(),
                                .heartbeat_seconds = config.heartbeat_seconds,
@@ -78,9 +79,9 @@ MpiControl::~MpiControl() {
 }
 
 std::unique_ptr<MpiControl> start_mpi_control(const CommConfig& config, MpiBackend& backend,
-                                              std::function<std::string(int)> describe_rank) {
+                                              const std::function<std::string(int)>& describe_rank) {
   if (config.heartbeat_seconds == 0 || backend.size() == 1) return nullptr;
-  return std::make_unique<MpiControl>(config, backend, std::move(describe_rank));
+  return std::make_unique<MpiControl>(config, backend, describe_rank);
 }
 
 }  // namespace gantry

@@ -16,7 +16,7 @@ namespace gantry {
 class MpiControl {
  public:
   // Collective over the job. ConfigError or ResourceError for an interface that can't be had. `backend` outlives it.
-  MpiControl(const CommConfig& config, MpiBackend& backend, std::function<std::string(int)> describe_rank);
+  MpiControl(const CommConfig& config, MpiBackend& backend, const std::function<std::string(int)>& describe_rank);
   ~MpiControl();
 
   // Collective over the job: until all ranks are connected. PeerError if some don't come.
@@ -30,6 +30,6 @@ class MpiControl {
 
 // Null where no signs of life are wanted (comm.heartbeat_seconds 0) or there is one rank.
 std::unique_ptr<MpiControl> start_mpi_control(const CommConfig& config, MpiBackend& backend,
-                                              std::function<std::string(int)> describe_rank);
+                                              const std::function<std::string(int)>& describe_rank);
 
 }  // namespace gantry

@@ -121,7 +121,7 @@ void MpiEngine::receive(MpiOperation& operation, void* data, std::int64_t bytes,
   } while (received < bytes);
 }
 
-void MpiEngine::post(std::shared_ptr<MpiOperation> operation) {
+void MpiEngine::post(const std::shared_ptr<MpiOperation>& operation) {
   throw_if_failed();
   const std::lock_guard lock(mutex_);
   live_.push_back(operation);

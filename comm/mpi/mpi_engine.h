@@ -53,7 +53,7 @@ class MpiEngine : public std::enable_shared_from_this<MpiEngine> {
   void note_move() { moves_.fetch_add(1, std::memory_order_relaxed); }
 
   // Starts it. The engine keeps it until it is finished, so that a Work may be dropped.
-  void post(std::shared_ptr<MpiOperation> operation);
+  void post(const std::shared_ptr<MpiOperation>& operation);
   // `thorough`: not only what is likely to have moved.
   void progress(bool thorough = false);
   // Until it is finished; PeerError at the deadline, which ends the whole job.

@@ -153,7 +153,7 @@ void SharedCollective::drain_exchange(std::int64_t index) {
   const int me = ring_.me(), members = ring_.members();
   std::int64_t offset = 0;
   for (int member = 0; member < members; ++member) {
-    const std::int64_t* parts = peer_parts_.data() + member * members;
+    const std::int64_t* parts = peer_parts_.data() + std::int64_t{member} * members;
     const Range range = piece(parts[me], index, peer_rounds_[member]);
     const char* from = member == me ? call_.in + (offsets_[me] + range.begin) * call_.item
                                     : slot(member, index) + place(parts, me, index, peer_rounds_[member]);
