@@ -180,7 +180,7 @@ class Shim {
       if (ready[0].revents != 0) take_signals();
       if (ready[1].revents != 0) take_orders();
       for (const int i : {0, 1})
-        if (ready[static_cast<std::size_t>(2 + i)].revents != 0) program_.forward(i, launch_);
+        if (ready[2 + static_cast<std::size_t>(i)].revents != 0) program_.forward(i, launch_);
     }
     for (const int i : {0, 1}) program_.forward(i, launch_);
     end_descendants();

@@ -35,7 +35,7 @@ struct ControlPlane::Impl {
 
 ControlPlane::ControlPlane(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
-std::unique_ptr<ControlPlane> ControlPlane::host(ControlOptions options, ControlEvents events,
+std::unique_ptr<ControlPlane> ControlPlane::host(const ControlOptions& options, ControlEvents events,
                                                  const std::string& address) {
   auto impl = std::make_unique<Impl>(options, std::move(events));
   const Meeting meeting = impl->star.open(address);
@@ -45,7 +45,8 @@ std::unique_ptr<ControlPlane> ControlPlane::host(ControlOptions options, Control
   return plane;
 }
 
-std::unique_ptr<ControlPlane> ControlPlane::join(ControlOptions options, ControlEvents events, const Meeting& meeting) {
+std::unique_ptr<ControlPlane> ControlPlane::join(const ControlOptions& options, ControlEvents events,
+                                                 const Meeting& meeting) {
   auto impl = std::make_unique<Impl>(options, std::move(events));
   impl->star.join(meeting);
   impl->events_thread.start();

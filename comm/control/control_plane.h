@@ -45,9 +45,11 @@ struct Meeting {
 class ControlPlane {
  public:
   // Rank 0's. Listens on a free port of `address` until all ranks have come. ResourceError if it can't.
-  static std::unique_ptr<ControlPlane> host(ControlOptions options, ControlEvents events, const std::string& address);
+  static std::unique_ptr<ControlPlane> host(const ControlOptions& options, ControlEvents events,
+                                            const std::string& address);
   // Any other rank's.
-  static std::unique_ptr<ControlPlane> join(ControlOptions options, ControlEvents events, const Meeting& meeting);
+  static std::unique_ptr<ControlPlane> join(const ControlOptions& options, ControlEvents events,
+                                            const Meeting& meeting);
   // Closes the connections and ends the thread. Peers that have not left find this rank lost.
   ~ControlPlane();
 
