@@ -44,25 +44,23 @@ int Profiler::active_steps_done() const {
   return step_ % (schedule_.wait + schedule_.warmup + schedule_.active) - schedule_.wait - schedule_.warmup;
 }
 
-void Profiler::end_cycle(int cycle, int steps) {
+void Profiler::end_cycle(int steps) {
   Profile profile = recording_->take();
   recording_.reset();
-  profile.cycle = cycle;
+  profile.cycle = step_ / (schedule_.wait + schedule_.warmup + schedule_.active);
   profile.steps = steps;
   ready_(profile);
 }
 
 void Profiler::step() {
-  const int cycle = step_ / (schedule_.wait + schedule_.warmup + schedule_.active);
   const bool last = phase_ == Phase::kActive && active_steps_done() == schedule_.active - 1;
-  if (last) end_cycle(cycle, schedule_.active);
+  if (last) end_cycle(schedule_.active);
   ++step_;
   enter(phase_of(step_));
 }
 
 void Profiler::finish() {
-  const int cycle = step_ / (schedule_.wait + schedule_.warmup + schedule_.active);
-  if (phase_ == Phase::kActive && active_steps_done() > 0) end_cycle(cycle, active_steps_done());
+  if (phase_ == Phase::kActive && active_steps_done() > 0) end_cycle(active_steps_done());
   recording_.reset();
   phase_ = Phase::kOff;
 }

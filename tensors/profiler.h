@@ -74,7 +74,7 @@ class Profiler {
   Phase phase_of(int step) const;
   int active_steps_done() const;  // of the cycle that the next step belongs to
   void enter(Phase phase);
-  void end_cycle(int cycle, int steps);
+  void end_cycle(int steps);
 
   ProfileSchedule schedule_;
   Ready ready_;

@@ -4,6 +4,12 @@
 
 namespace gantry {
 
+std::string describe_awaited(const MpiChannel& channel, const CollectiveCall& call, const std::vector<int>& absent) {
+  return fmt::format(
+      "{}, number {} of group '{}', which {}", call.describe(), call.sequence, channel.label(),
+      absent.empty() ? "others have not taken their parts of" : channel.describe_members(absent) + " has not joined");
+}
+
 std::string describe_sizes(const MpiChannel& channel, const CollectiveCall& call, int peer, std::int64_t expected,
                            std::int64_t received) {
   const std::string sent = received < 0 ? fmt::format("more than {}", expected) : std::to_string(received);

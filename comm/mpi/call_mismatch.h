@@ -1,4 +1,4 @@
-// How members that called different things find out, and what they say.
+// What members say of a collective that does not end, and how those that called different things find out.
 #pragma once
 
 #include <string>
@@ -9,6 +9,8 @@
 
 namespace gantry {
 
+// What a collective waits for: `absent` members that have not joined, or, where it is empty, the others' parts.
+std::string describe_awaited(const MpiChannel& channel, const CollectiveCall& call, const std::vector<int>& absent);
 // `received` bytes came from `peer` where `expected` belong; -1: more.
 std::string describe_sizes(const MpiChannel& channel, const CollectiveCall& call, int peer, std::int64_t expected,
                            std::int64_t received);

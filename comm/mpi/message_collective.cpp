@@ -1,7 +1,5 @@
 #include "gantry/comm/mpi/message_collective.h"
 
-#include <fmt/format.h>
-
 #include "gantry/comm/mpi/call_mismatch.h"
 #include "gantry/comm/reduce_kernels.h"
 
@@ -52,9 +50,7 @@ bool MessageCollective::advance() {
 }
 
 std::string MessageCollective::describe_pending(const std::vector<int>& missing) {
-  return fmt::format("{}, number {} of group '{}', which {}", call_.describe(), call_.sequence, channel_->label(),
-                     missing.empty() ? "others have not taken their parts of"
-                                     : channel_->describe_members(missing) + " has not joined");
+  return describe_awaited(*channel_, call_, missing);
 }
 
 std::string MessageCollective::describe_mismatch(int peer, std::int64_t expected, std::int64_t received) {

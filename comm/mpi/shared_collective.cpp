@@ -166,9 +166,7 @@ std::string SharedCollective::describe_pending(const std::vector<int>& missing) 
     if (!ring_.joined(member, turn_)) absent.push_back(channel_->host_place().members[member]);
   for (const int peer : missing)
     if (std::find(absent.begin(), absent.end(), peer) == absent.end()) absent.push_back(peer);
-  return fmt::format(
-      "{}, number {} of group '{}', which {}", call_.describe(), call_.sequence, channel_->label(),
-      absent.empty() ? "others have not taken their parts of" : channel_->describe_members(absent) + " has not joined");
+  return describe_awaited(*channel_, call_, absent);
 }
 
 std::string SharedCollective::describe_mismatch(int peer, std::int64_t expected, std::int64_t received) {
