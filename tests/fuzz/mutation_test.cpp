@@ -1,7 +1,6 @@
 // Every reader of files over its corpus and a bounded, repeatable run of mutations of it. `./dev fuzz` runs longer,
 // with libFuzzer and sanitizers.
 #include <algorithm>
-#include <filesystem>
 #include <gtest/gtest.h>
 #include <random>
 
@@ -11,18 +10,25 @@
 namespace gantry::fuzz {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr int kMutations = 20000;  // of each target
 
-std::vector<std::string> corpus(const std::string& target) {
-  std::vector<fs::path> paths;
-  for (const auto& entry : fs::recursive_directory_iterator(GANTRY_SOURCE_DIR "/tests/fuzz/corpus/" + target))
-    if (entry.is_regular_file()) paths.push_back(entry.path());
-  std::sort(paths.begin(), paths.end());
+// The files of an archive that `./dev fuzz` has packed (POSIX ustar: a block of 512 bytes before each file says its
+// name and size, and its bytes fill whole blocks).
+std::vector<std::string> unpacked(const std::string& archive) {
+  constexpr std::size_t kBlock = 512, kSizeAt = 124, kTypeAt = 156;
   std::vector<std::string> texts;
-  for (const auto& path : paths) texts.push_back(testing::read_file(path.string()));
+  for (std::size_t at = 0; at + kBlock <= archive.size() && archive[at] != '\0';) {
+    const std::size_t size = std::stoull(archive.substr(at + kSizeAt, 12), nullptr, 8);
+    EXPECT_EQ(archive[at + kTypeAt], '0') << archive.c_str() + at << " is no regular file";
+    EXPECT_LE(at + kBlock + size, archive.size()) << "the archive is cut short";
+    texts.push_back(archive.substr(at + kBlock, size));
+    at += kBlock + (size + kBlock - 1) / kBlock * kBlock;
+  }
   return texts;
+}
+
+std::vector<std::string> corpus(const std::string& target) {
+  return unpacked(testing::read_file(GANTRY_SOURCE_DIR "/tests/fuzz/corpus/" + target + ".tar"));
 }
 
 // Bytes flipped, set to edges, taken out, doubled, cut off, or taken over from another file; digits made large.

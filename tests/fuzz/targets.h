@@ -7,7 +7,7 @@
 namespace gantry::fuzz {
 
 struct Target {
-  const char* name;  // also the folder of its corpus
+  const char* name;  // also that of its corpus
   // Reads the bytes as that kind of file. Refusals of the kind that the reader promises are the reader's right; any
   // other exception, or a result that is not what it should be, comes out. True where the bytes were accepted.
   bool (*run)(std::string_view bytes);
