@@ -35,7 +35,7 @@ gantry_output(fish/vendor_completions.d/gantry.fish completion fish)
 gantry_output(man/man1/gantry.1 manual)
 add_custom_target(gantry_shell_files ALL DEPENDS ${made})
 install(DIRECTORY ${shared}/ DESTINATION ${CMAKE_INSTALL_DATADIR})
-install(FILES README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME gantry)
