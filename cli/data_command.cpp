@@ -15,7 +15,7 @@
 namespace gantry::cli {
 namespace {
 
-struct Options {
+struct DataOptions {
   CorpusOptions corpus;
   std::string tokenizer;
   bool json = false;
@@ -42,7 +42,7 @@ struct ProgressLine {
   }
 };
 
-std::string to_json(const Options& options, const Tokenizer& tokenizer, const CorpusSummary& summary) {
+std::string to_json(const DataOptions& options, const Tokenizer& tokenizer, const CorpusSummary& summary) {
   const nlohmann::ordered_json json = {{"output", options.corpus.output},
                                        {"tokenizer", tokenizer.kind()},
                                        {"vocabulary_size", tokenizer.size()},
@@ -57,7 +57,7 @@ std::string to_json(const Options& options, const Tokenizer& tokenizer, const Co
   return json.dump() + "\n";
 }
 
-std::string to_text(const Options& options, const Tokenizer& tokenizer, const CorpusSummary& summary) {
+std::string to_text(const DataOptions& options, const Tokenizer& tokenizer, const CorpusSummary& summary) {
   std::string text = fmt::format(
       "{0}.bin, {0}.idx: {1} documents, {2} tokens of {3} ({4}, vocabulary {5}), {6:.1f} s, {7:.2f} million tokens a "
       "second\n",
@@ -69,7 +69,7 @@ std::string to_text(const Options& options, const Tokenizer& tokenizer, const Co
   return text;
 }
 
-void run_build(const Options& options) {
+void run_build(const DataOptions& options) {
   const auto tokenizer = load_tokenizer(options.tokenizer);
   CorpusSummary summary;
   {
@@ -87,7 +87,7 @@ void add_data_command(CLI::App& app) {
   CLI::App* group = app.add_subcommand("data", "Prepare data for training");
   group->require_subcommand(1);
   CLI::App* build = group->add_subcommand("build", "Make Megatron's .bin and .idx from text by a tokenizer");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<DataOptions>();
   CorpusOptions& corpus = options->corpus;
   corpus.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   build->add_option("files", corpus.files, "Text files, a document each, or *.jsonl, a document a line")->required();

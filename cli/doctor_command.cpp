@@ -18,8 +18,8 @@ using recorder::JobRecords;
 using recorder::Operation;
 using recorder::RankRecord;
 
-constexpr std::size_t kMostRanks = 32;      // that the text lists; JSON has all
-constexpr std::size_t kLastOperations = 5;  // of each
+constexpr std::size_t kMostRanksShown = 32;  // that the text lists; JSON has all
+constexpr std::size_t kLastOperations = 5;   // of each
 
 struct Arguments {
   std::string folder;
@@ -63,8 +63,8 @@ std::string report_text(const JobRecords& job, const recorder::Diagnosis& diagno
   for (const auto& note : diagnosis.notes) text += fmt::format("note: {}\n", note);
   std::size_t shown = 0;
   for (const auto& [rank, record] : job.records)
-    if (shown++ < kMostRanks) text += rank_text(record);
-  if (shown > kMostRanks) text += fmt::format("\n{} more ranks; --json has all\n", shown - kMostRanks);
+    if (shown++ < kMostRanksShown) text += rank_text(record);
+  if (shown > kMostRanksShown) text += fmt::format("\n{} more ranks; --json has all\n", shown - kMostRanksShown);
   return text;
 }
 

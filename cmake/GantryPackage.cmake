@@ -1,6 +1,6 @@
 # What the front program says of its build, the template of `gantry init`, completions and the manual page, made by the program
 # itself, and the Debian package (cpack -G DEB).
-target_compile_definitions(gantry_front PRIVATE GANTRY_BUILD_TYPE="${CMAKE_BUILD_TYPE}" GANTRY_TORCH_ROOT="${LibTorch_ROOT}"
+target_compile_definitions(gantry_front_parts PRIVATE GANTRY_BUILD_TYPE="${CMAKE_BUILD_TYPE}" GANTRY_TORCH_ROOT="${LibTorch_ROOT}"
   GANTRY_TORCH_VERSION="${LibTorch_VERSION}" GANTRY_COMPILER="${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}")
 
 # A source file with the texts of cli/init/template, for `gantry init`.
@@ -18,7 +18,7 @@ function(gantry_init_template output)
 endfunction()
 
 gantry_init_template(${CMAKE_BINARY_DIR}/generated/init_template.cpp)
-target_sources(gantry_front PRIVATE ${CMAKE_BINARY_DIR}/generated/init_template.cpp)
+target_sources(gantry_front_parts PRIVATE ${CMAKE_BINARY_DIR}/generated/init_template.cpp)
 
 set(shared ${CMAKE_BINARY_DIR}/share)
 set(made "")

@@ -11,7 +11,7 @@ namespace gantry {
 namespace {
 
 constexpr std::size_t kMostBytes = 1 << 20;
-constexpr int kMostDepth = 32;
+constexpr int kDeepestLevel = 32;
 
 [[noreturn]] void refuse(const std::string& name, const YAML::Mark& mark, const std::string& what,
                          const std::string& remedy) {
@@ -61,8 +61,8 @@ class Checker : public YAML::EventHandler {
  private:
   void enter(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor) {
     check(mark, tag, anchor);
-    if (++depth_ > kMostDepth)
-      refuse(name_, mark, fmt::format("nested deeper than {} levels", kMostDepth), "flatten it");
+    if (++depth_ > kDeepestLevel)
+      refuse(name_, mark, fmt::format("nested deeper than {} levels", kDeepestLevel), "flatten it");
   }
   void check(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor) {
     if (anchor != 0) refuse(name_, mark, "an anchor", "write the value out where it is needed");
@@ -103,8 +103,8 @@ void check_brackets(const std::string& text, const std::string& name) {
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (text[i] == '[' || text[i] == '{') ++depth;
     if (text[i] == ']' || text[i] == '}') depth = std::max(0, depth - 1);
-    if (depth > 2 * kMostDepth)
-      refuse(name, mark_at(text, i), fmt::format("nested deeper than {} levels", kMostDepth), "flatten it");
+    if (depth > 2 * kDeepestLevel)
+      refuse(name, mark_at(text, i), fmt::format("nested deeper than {} levels", kDeepestLevel), "flatten it");
   }
 }
 

@@ -62,7 +62,7 @@ class NameList {
   std::vector<TensorName> names_;
 };
 
-std::vector<TensorName> tensor_names(const json& keys) {
+std::vector<TensorName> bert_tensor_names(const json& keys) {
   const BertConfig config = bert_config(keys);
   const std::string prefix = config.head == BertHead::kNone ? "" : "bert.";
   NameList names;
@@ -91,7 +91,7 @@ std::vector<TensorName> tensor_names(const json& keys) {
 }
 
 // Older files say gamma and beta, and carry buffers; the prefix depends on the head that was saved.
-std::string normalise(const json& keys, const std::string& file_name) {
+std::string bert_normalise(const json& keys, const std::string& file_name) {
   std::string name = file_name;
   if (name.ends_with(".gamma")) name = name.substr(0, name.size() - 5) + "weight";
   if (name.ends_with(".beta")) name = name.substr(0, name.size() - 4) + "bias";
@@ -107,7 +107,7 @@ std::string normalise(const json& keys, const std::string& file_name) {
 }
 
 // What another head than this model's left in the file.
-bool is_other_heads(const json&, const std::string& name) {
+bool bert_is_other_heads(const json&, const std::string& name) {
   for (const char* part : {"cls.", "classifier.", "qa_outputs.", "pooler.", "bert.pooler."})
     if (name.starts_with(part)) return true;
   return false;
@@ -119,7 +119,7 @@ std::string task(const json& keys) {
   return head == BertHead::kQuestionAnswering ? "spans" : "tokens";
 }
 
-json hugging_face_config(const json& keys) {
+json bert_hugging_face_config(const json& keys) {
   const BertConfig config = bert_config(keys);
   json whole = keys;
   whole["model_type"] = "bert";
@@ -144,11 +144,11 @@ json hugging_face_config(const json& keys) {
   return whole;
 }
 
-json keys_that_decide(const json& keys) {
-  json deciding =
-      keys_of(hugging_face_config(keys), {"architectures", "vocab_size", "hidden_size", "num_hidden_layers",
-                                          "num_attention_heads", "intermediate_size", "max_position_embeddings",
-                                          "type_vocab_size", "hidden_act", "layer_norm_eps", "tie_word_embeddings"});
+json bert_keys_that_decide(const json& keys) {
+  json deciding = keys_of(
+      bert_hugging_face_config(keys),
+      {"architectures", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
+       "max_position_embeddings", "type_vocab_size", "hidden_act", "layer_norm_eps", "tie_word_embeddings"});
   const BertConfig config = bert_config(keys);
   if (config.head == BertHead::kSequenceClassification) deciding["num_labels"] = config.num_labels;
   return deciding;
@@ -194,17 +194,17 @@ ModelFamily bert_family() {
   return {.build = [](const json& keys) -> std::shared_ptr<torch::nn::Module> {
             return std::make_shared<BertImpl>(bert_config(keys));
           },
-          .tensor_names = tensor_names,
-          .hugging_face_config = hugging_face_config,
+          .tensor_names = bert_tensor_names,
+          .hugging_face_config = bert_hugging_face_config,
           .model_type = "bert",
           .architectures = {"BertForMaskedLM"},
           .vocabulary_size = [](const json& keys) { return bert_config(keys).vocab_size; },
           .context_length = [](const json& keys) { return bert_config(keys).max_position_embeddings; },
           .layers = [](const json& keys) { return static_cast<int>(bert_config(keys).num_hidden_layers); },
           .task = task,
-          .normalise_name = normalise,
-          .is_other_heads = is_other_heads,
-          .deciding_keys = keys_that_decide};
+          .normalise_name = bert_normalise,
+          .is_other_heads = bert_is_other_heads,
+          .deciding_keys = bert_keys_that_decide};
 }
 
 }  // namespace gantry::models

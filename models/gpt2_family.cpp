@@ -16,7 +16,7 @@ void refuse_other_mathematics(const json& config) {
   only_value(config, "model_type", "gpt2");
 }
 
-std::vector<TensorName> tensor_names(const json& keys) {
+std::vector<TensorName> gpt2_tensor_names(const json& keys) {
   const Gpt2Config config = gpt2_config(keys);
   std::vector<TensorName> names = {{"wte.weight", "transformer.wte.weight"}, {"wpe.weight", "transformer.wpe.weight"}};
   const std::pair<const char*, const char*> norms[] = {{"ln_1", "ln_1"}, {"ln_2", "ln_2"}};
@@ -38,18 +38,18 @@ std::vector<TensorName> tensor_names(const json& keys) {
 }
 
 // Causal masks that old files carry as buffers; files of the bare model lack the prefix.
-std::string normalise(const json&, const std::string& file_name) {
+std::string gpt2_normalise(const json&, const std::string& file_name) {
   if (file_name.ends_with(".attn.bias") || file_name.ends_with(".attn.masked_bias")) return "";
   const bool bare = !file_name.starts_with("transformer.") && !file_name.starts_with("lm_head.");
   return bare ? "transformer." + file_name : file_name;
 }
 
 // A tied head may be stored beside the embedding that it equals.
-bool is_other_heads(const json& keys, const std::string& name) {
+bool gpt2_is_other_heads(const json& keys, const std::string& name) {
   return name == "lm_head.weight" && gpt2_config(keys).tie_word_embeddings;
 }
 
-json hugging_face_config(const json& keys) {
+json gpt2_hugging_face_config(const json& keys) {
   const Gpt2Config config = gpt2_config(keys);
   json whole = keys;
   whole["model_type"] = "gpt2";
@@ -73,11 +73,11 @@ json hugging_face_config(const json& keys) {
   return whole;
 }
 
-json keys_that_decide(const json& keys) {
+json gpt2_keys_that_decide(const json& keys) {
   const Gpt2Config config = gpt2_config(keys);
   json deciding =
-      keys_of(hugging_face_config(keys), {"vocab_size", "n_positions", "n_embd", "n_layer", "n_head",
-                                          "activation_function", "layer_norm_epsilon", "tie_word_embeddings"});
+      keys_of(gpt2_hugging_face_config(keys), {"vocab_size", "n_positions", "n_embd", "n_layer", "n_head",
+                                               "activation_function", "layer_norm_epsilon", "tie_word_embeddings"});
   deciding["n_inner"] = config.n_inner > 0 ? config.n_inner : 4 * config.n_embd;
   return deciding;
 }
@@ -111,16 +111,16 @@ ModelFamily gpt2_family() {
   return {.build = [](const json& keys) -> std::shared_ptr<torch::nn::Module> {
             return std::make_shared<Gpt2Impl>(gpt2_config(keys));
           },
-          .tensor_names = tensor_names,
-          .hugging_face_config = hugging_face_config,
+          .tensor_names = gpt2_tensor_names,
+          .hugging_face_config = gpt2_hugging_face_config,
           .model_type = "gpt2",
           .architectures = {"GPT2LMHeadModel"},
           .vocabulary_size = [](const json& keys) { return gpt2_config(keys).vocab_size; },
           .context_length = [](const json& keys) { return gpt2_config(keys).n_positions; },
           .layers = [](const json& keys) { return static_cast<int>(gpt2_config(keys).n_layer); },
-          .normalise_name = normalise,
-          .is_other_heads = is_other_heads,
-          .deciding_keys = keys_that_decide};
+          .normalise_name = gpt2_normalise,
+          .is_other_heads = gpt2_is_other_heads,
+          .deciding_keys = gpt2_keys_that_decide};
 }
 
 }  // namespace gantry::models

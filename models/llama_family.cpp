@@ -31,7 +31,7 @@ nn::RotaryOptions rotary_options(const json& keys, std::int64_t positions) {
   return options;
 }
 
-std::vector<TensorName> tensor_names(const json& keys) {
+std::vector<TensorName> llama_tensor_names(const json& keys) {
   const LlamaConfig config = llama_config(keys);
   std::vector<TensorName> names = {{"embed_tokens.weight", "model.embed_tokens.weight"}};
   auto add = [&](const std::string& name) { names.push_back({name, "model." + name}); };
@@ -54,18 +54,18 @@ std::vector<TensorName> tensor_names(const json& keys) {
 }
 
 // Files of the bare model lack the prefix; old ones carry the frequencies as buffers.
-std::string normalise(const json&, const std::string& file_name) {
+std::string llama_normalise(const json&, const std::string& file_name) {
   if (file_name.ends_with(".rotary_emb.inv_freq")) return "";
   const bool bare = !file_name.starts_with("model.") && !file_name.starts_with("lm_head.");
   return bare ? "model." + file_name : file_name;
 }
 
 // A tied head may be stored beside the embedding that it equals.
-bool is_other_heads(const json& keys, const std::string& name) {
+bool llama_is_other_heads(const json& keys, const std::string& name) {
   return name == "lm_head.weight" && llama_config(keys).tie_word_embeddings;
 }
 
-json hugging_face_config(const json& keys) {
+json llama_hugging_face_config(const json& keys) {
   const LlamaConfig config = llama_config(keys);
   json whole = keys;
   whole["model_type"] = "llama";
@@ -94,12 +94,12 @@ json hugging_face_config(const json& keys) {
 
 // The length of the context is not among them: but for Llama-3's scaling, which names its own, any position is as the
 // other's.
-json keys_that_decide(const json& keys) {
+json llama_keys_that_decide(const json& keys) {
   const nn::RotaryOptions rotary = llama_config(keys).rotary;
   json deciding =
-      keys_of(hugging_face_config(keys), {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
-                                          "num_attention_heads", "num_key_value_heads", "head_dim", "hidden_act",
-                                          "rms_norm_eps", "attention_bias", "mlp_bias", "tie_word_embeddings"});
+      keys_of(llama_hugging_face_config(keys), {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
+                                                "num_attention_heads", "num_key_value_heads", "head_dim", "hidden_act",
+                                                "rms_norm_eps", "attention_bias", "mlp_bias", "tie_word_embeddings"});
   json& rope = deciding["rope_parameters"] = {{"rope_theta", rotary.theta}, {"rope_type", rotary.type}};
   if (rotary.type != "default") rope["factor"] = rotary.factor;
   if (rotary.type == "llama3") {
@@ -152,16 +152,16 @@ ModelFamily llama_family() {
   return {.build = [](const json& keys) -> std::shared_ptr<torch::nn::Module> {
             return std::make_shared<LlamaImpl>(llama_config(keys));
           },
-          .tensor_names = tensor_names,
-          .hugging_face_config = hugging_face_config,
+          .tensor_names = llama_tensor_names,
+          .hugging_face_config = llama_hugging_face_config,
           .model_type = "llama",
           .architectures = {"LlamaForCausalLM"},
           .vocabulary_size = [](const json& keys) { return llama_config(keys).vocab_size; },
           .context_length = [](const json& keys) { return llama_config(keys).max_position_embeddings; },
           .layers = [](const json& keys) { return static_cast<int>(llama_config(keys).num_hidden_layers); },
-          .normalise_name = normalise,
-          .is_other_heads = is_other_heads,
-          .deciding_keys = keys_that_decide};
+          .normalise_name = llama_normalise,
+          .is_other_heads = llama_is_other_heads,
+          .deciding_keys = llama_keys_that_decide};
 }
 
 }  // namespace gantry::models

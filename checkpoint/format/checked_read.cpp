@@ -15,7 +15,7 @@
 namespace gantry {
 namespace {
 
-constexpr std::uint64_t kPiece = std::uint64_t{1} << 20;  // hashed while it is in the cache
+constexpr std::uint64_t kHashedAtOnce = std::uint64_t{1} << 20;  // hashed while it is in the cache
 
 class Reader {
  public:
@@ -62,7 +62,7 @@ void read_checked(const std::string& folder, const std::string& name, const Mani
         {path, fmt::format("has {} bytes", size), fmt::format("{}", expected.size), damage_remedy(path)});
   std::sort(wanted.begin(), wanted.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
   wanted.push_back({expected.size, 0, nullptr});
-  std::vector<unsigned char> passed_over(std::min(kPiece, expected.size));
+  std::vector<unsigned char> passed_over(std::min(kHashedAtOnce, expected.size));
   const auto take = [&](unsigned char* target, std::uint64_t bytes) {
     reader.take(target, bytes);
     if (taken) taken(bytes);
@@ -70,9 +70,9 @@ void read_checked(const std::string& folder, const std::string& name, const Mani
   };
   std::uint64_t at = 0;
   for (const auto& part : wanted) {
-    while (at < part.begin) at += take(passed_over.data(), std::min(kPiece, part.begin - at));
+    while (at < part.begin) at += take(passed_over.data(), std::min(kHashedAtOnce, part.begin - at));
     for (std::uint64_t done = 0; done < part.bytes;)
-      done += take(part.target + done, std::min(kPiece, part.bytes - done));
+      done += take(part.target + done, std::min(kHashedAtOnce, part.bytes - done));
     at += part.bytes;
   }
   if (const std::string digits = reader.digits(); digits != expected.hash)

@@ -55,29 +55,29 @@ std::string first_part(const std::string& directory) {
   return first;
 }
 
-[[noreturn]] void refuse(const std::string& path, const std::string& what, const std::string& remedy = "") {
+[[noreturn]] void refuse_files(const std::string& path, const std::string& what, const std::string& remedy = "") {
   throw InputError({path, what, "a file that save_parallelized wrote", remedy.empty() ? "save it again" : remedy});
 }
 
 json metadata_in(const StoredFile& file) {
   const auto& metadata = file.header().metadata;
   const auto found = metadata.find(kKey);
-  if (found == metadata.end()) refuse(file.path(), fmt::format("has no '{}' in its metadata", kKey));
+  if (found == metadata.end()) refuse_files(file.path(), fmt::format("has no '{}' in its metadata", kKey));
   if (const std::string fault = json_fault(found->second); !fault.empty())
-    refuse(file.path(), std::string(kKey) + " " + fault);
+    refuse_files(file.path(), std::string(kKey) + " " + fault);
   return json::parse(found->second);
 }
 
 int size_in(const json& all, const char* key, const std::string& path) {
   const auto size = all.is_object() && all.contains(key) ? count_in(all[key]) : std::nullopt;
-  if (!size || *size < 1 || *size > kMostRanks) refuse(path, fmt::format("'{}' is no number of ranks", key));
+  if (!size || *size < 1 || *size > kMostRanks) refuse_files(path, fmt::format("'{}' is no number of ranks", key));
   return static_cast<int>(*size);
 }
 
 ParallelizedSizes sizes_in(const json& all, const std::string& path) {
   const ParallelizedSizes sizes{size_in(all, "tensor", path), size_in(all, "pipeline", path)};
   if (std::int64_t{sizes.tensor} * sizes.pipeline > kMostRanks)
-    refuse(path, fmt::format("says that there are {} x {} files", sizes.tensor, sizes.pipeline));
+    refuse_files(path, fmt::format("says that there are {} x {} files", sizes.tensor, sizes.pipeline));
   return sizes;
 }
 
@@ -86,28 +86,29 @@ void check_stored(const StoredFile& file, const ManifestTensor& tensor) {
   const auto found = file.header().tensors.find(tensor.name);
   const auto shape = tensor.slice_shape(tensor.slices.front());
   if (found == file.header().tensors.end() || found->second.type != tensor.type || found->second.shape != shape)
-    refuse(file.path(), "does not hold '" + tensor.name + "' as its metadata says");
+    refuse_files(file.path(), "does not hold '" + tensor.name + "' as its metadata says");
 }
 
 RankFile read_part(const std::string& directory, const std::string& name) {
   const StoredFile file(directory + "/" + name);
   const json all = metadata_in(file);
   RankFile part{sizes_in(all, file.path()), "", {}};
-  if (!all.contains("save") || !all["save"].is_string()) refuse(file.path(), "does not name its save");
+  if (!all.contains("save") || !all["save"].is_string()) refuse_files(file.path(), "does not name its save");
   part.save = all["save"].get<std::string>();
-  if (!all.contains("tensors") || !all["tensors"].is_array()) refuse(file.path(), "has no list of tensors");
+  if (!all.contains("tensors") || !all["tensors"].is_array()) refuse_files(file.path(), "has no list of tensors");
   try {
     for (const auto& value : all["tensors"]) {
       ManifestTensor tensor = tensor_from_json(value);
-      if (tensor.slices.size() != 1) refuse(file.path(), "'" + tensor.name + "' has not one slice");
+      if (tensor.slices.size() != 1) refuse_files(file.path(), "'" + tensor.name + "' has not one slice");
       tensor.slices.front().file = name;
       check_stored(file, tensor);
       part.tensors.push_back(std::move(tensor));
     }
   } catch (const CheckpointError& error) {  // tensor_from_json's, which names the tensor
-    refuse(file.path(), error.what());
+    refuse_files(file.path(), error.what());
   }
-  if (part.tensors.size() != file.header().tensors.size()) refuse(file.path(), "holds more than its metadata says");
+  if (part.tensors.size() != file.header().tensors.size())
+    refuse_files(file.path(), "holds more than its metadata says");
   return part;
 }
 
@@ -116,7 +117,7 @@ void add(ParallelizedModel& model, const ManifestTensor& tensor, const std::stri
   if (fresh) return;
   ManifestTensor& known = found->second;
   if (known.shape != tensor.shape || known.type != tensor.type || known.slices.front().dim != tensor.slices.front().dim)
-    refuse(path, "'" + tensor.name + "' is not as in the other files");
+    refuse_files(path, "'" + tensor.name + "' is not as in the other files");
   // A whole tensor is needed once; replicas of a slice (a parameter that stages share) do no harm.
   if (tensor.slices.front().dim >= 0) known.slices.push_back(tensor.slices.front());
 }
@@ -132,8 +133,8 @@ void check_covered(const ManifestTensor& tensor, const std::string& directory) {
   for (const Range& range : ranges)
     if (range.begin <= covered) covered = std::max(covered, range.end);
   if (covered != tensor.shape[dim])
-    refuse(directory,
-           fmt::format("'{}' is there up to {} of {} along dim {}", tensor.name, covered, tensor.shape[dim], dim));
+    refuse_files(directory, fmt::format("'{}' is there up to {} of {} along dim {}", tensor.name, covered,
+                                        tensor.shape[dim], dim));
 }
 
 }  // namespace
@@ -181,7 +182,7 @@ ParallelizedModel read_parallelized(const std::string& directory) {
     const std::string path = directory + "/" + name;
     if (part.save != start.save || part.sizes.tensor != model.sizes.tensor ||
         part.sizes.pipeline != model.sizes.pipeline)
-      refuse(path, "is of another save than " + first);
+      refuse_files(path, "is of another save than " + first);
     for (const auto& tensor : part.tensors) add(model, tensor, path);
   }
   for (const auto& [name, tensor] : model.tensors) check_covered(tensor, directory);

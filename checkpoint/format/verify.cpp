@@ -12,7 +12,7 @@
 namespace gantry {
 namespace {
 
-constexpr std::uint64_t kPiece = std::uint64_t{1} << 24;
+constexpr std::uint64_t kReadAtOnce = std::uint64_t{1} << 24;
 
 void verify_file(const std::string& folder, const Manifest& manifest, const std::string& name,
                  const std::function<void(std::uint64_t)>& hashed) {
@@ -31,8 +31,8 @@ void check_file_hash(const std::string& folder, const std::string& name, const M
       throw CheckpointError(
           {path, fmt::format("has {} bytes", file.size()), fmt::format("{}", expected.size), damage_remedy(path)});
     Hasher hasher;
-    for (std::uint64_t at = 0; at < file.size(); at += kPiece) {
-      const std::uint64_t bytes = std::min(kPiece, file.size() - at);
+    for (std::uint64_t at = 0; at < file.size(); at += kReadAtOnce) {
+      const std::uint64_t bytes = std::min(kReadAtOnce, file.size() - at);
       hasher.update(file.data() + at, bytes);
       if (hashed) hashed(bytes);
     }

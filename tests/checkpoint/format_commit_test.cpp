@@ -208,7 +208,7 @@ TEST(Commit, AFolderThatCannotBeLockedIsAResourceError) {
   }
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 125) GTEST_SKIP() << "this kernel has no seccomp";
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 125) GTEST_SKIP() << "needs seccomp, which this kernel lacks";
   EXPECT_EQ(status, 0);
   EXPECT_NE(read_file(scratch / "said").find(std::string("can't be locked: ") + std::strerror(ENOLCK)),
             std::string::npos)

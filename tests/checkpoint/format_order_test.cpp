@@ -56,7 +56,7 @@ class RecordingFiles final : public FileSystem {
   std::map<int, std::string> paths_;  // of open files
 };
 
-void save(const std::string& directory, std::int64_t step, FileSystem& files) {
+void save_step(const std::string& directory, std::int64_t step, FileSystem& files) {
   CheckpointFolder folder(directory, files);
   folder.begin(step, 1000);
   for (int rank = 0; rank < kTinyRanks; ++rank)
@@ -71,9 +71,9 @@ void expect_file(std::vector<std::string>& calls, const std::string& name) {
 
 TEST(Order, FilesAndFoldersAreSyncedBeforeTheyAreReliedOn) {
   const ScratchFolder scratch;
-  save(scratch.path(), 2, system_files());
+  save_step(scratch.path(), 2, system_files());
   RecordingFiles files(scratch.path());
-  save(scratch.path(), 4, files);
+  save_step(scratch.path(), 4, files);
 
   const std::string partial = ".step-000004.partial";
   std::vector<std::string> expected{"make " + partial, "sync ."};

@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string config_text(const ScratchFolder& scratch, const std::string& extra) {
+std::string guide_config(const ScratchFolder& scratch, const std::string& extra) {
   const std::string text = scratch.write("text.txt", std::string(400, 'a') + std::string(400, 'b'));
   return fmt::format(
       "model: {{policy: gpt2, config: {{n_embd: 16, n_layer: 2, n_head: 2, vocab_size: 256, n_positions: 16}}}}\n"
@@ -27,7 +27,7 @@ std::size_t count(const std::string& text, const std::string& part) {
 
 TEST(Acceptance, B9OneRankPrintsAndMemoryIsOfEveryRank) {
   const ScratchFolder scratch;
-  const std::string config = scratch.write("train.yaml", config_text(scratch, "parallel: {tensor: 2, pipeline: 2}\n"));
+  const std::string config = scratch.write("train.yaml", guide_config(scratch, "parallel: {tensor: 2, pipeline: 2}\n"));
   const Outcome run = run_program(gantry_program() + " train " + config + " --set output=" + (scratch / "out"));
   ASSERT_EQ(run.exit_code, 0) << run.err;
   EXPECT_EQ(count(run.out, "step 1"), 1u) << run.out;
@@ -39,7 +39,7 @@ TEST(Acceptance, B9OneRankPrintsAndMemoryIsOfEveryRank) {
 
 TEST(Acceptance, B10TensorParallelismLeavesTheGlobalBatch) {
   const ScratchFolder scratch;
-  const std::string config = scratch.write("train.yaml", config_text(scratch, "parallel: {tensor: 2}\n"));
+  const std::string config = scratch.write("train.yaml", guide_config(scratch, "parallel: {tensor: 2}\n"));
   const Outcome alone = run_program(gantry_program() + " config " + config);
   EXPECT_THAT(alone.out, HasSubstr("a step: 6 samples (48 tokens), 6 a replica"));
   const Outcome replicas = run_program(gantry_program() + " config " + config + " --set parallel.data=2");
@@ -49,7 +49,7 @@ TEST(Acceptance, B10TensorParallelismLeavesTheGlobalBatch) {
 #ifdef GANTRY_MPIRUN
 TEST(Acceptance, E1TooFewRanksAreCountedOnceWithAnExitCode) {
   const ScratchFolder scratch;
-  const std::string config = scratch.write("train.yaml", config_text(scratch, "parallel: {tensor: 2}\n"));
+  const std::string config = scratch.write("train.yaml", guide_config(scratch, "parallel: {tensor: 2}\n"));
   const Outcome run = run_program(std::string(GANTRY_MPIRUN) + " -n 1 " + gantry_program() + " train " + config, 60);
   EXPECT_EQ(run.exit_code, 3) << run.err;
   EXPECT_THAT(run.err, HasSubstr("tensor 2 = 2 does not divide the 1 ranks of this job"));
@@ -58,7 +58,7 @@ TEST(Acceptance, E1TooFewRanksAreCountedOnceWithAnExitCode) {
 
 TEST(Libraries, WrongOnesAreRefusedForWhatTheyAre) {
   const ScratchFolder scratch;
-  const std::string config = scratch.write("train.yaml", config_text(scratch, ""));
+  const std::string config = scratch.write("train.yaml", guide_config(scratch, ""));
   const std::string text = scratch.write("text.so", "no library");
   const std::string build = GANTRY_BUILD_DIR;
   for (const auto& [library, said] : std::vector<std::pair<std::string, std::string>>{

@@ -9,7 +9,7 @@
 namespace gantry::testing {
 namespace {
 
-const std::string kGolden = std::string(GANTRY_SOURCE_DIR) + "/tests/golden/gpt2";
+const std::string kGoldenGpt2 = std::string(GANTRY_SOURCE_DIR) + "/tests/golden/gpt2";
 
 std::string config_text(const ScratchFolder& scratch, const std::string& extra = "") {
   const std::string text = scratch.write("text.txt", std::string(400, 'a') + std::string(400, 'b'));
@@ -27,7 +27,8 @@ struct BadRun {
 };
 
 std::string filled(std::string text, const ScratchFolder& scratch) {
-  for (const auto& [name, value] : {std::pair<std::string, std::string>{"GOLDEN", kGolden}, {"FOLDER", scratch.path()}})
+  for (const auto& [name, value] :
+       {std::pair<std::string, std::string>{"GOLDEN", kGoldenGpt2}, {"FOLDER", scratch.path()}})
     for (auto at = text.find(name); at != std::string::npos; at = text.find(name)) text.replace(at, name.size(), value);
   return text;
 }

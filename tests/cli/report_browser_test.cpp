@@ -116,6 +116,18 @@ struct Seen {
   std::string log;
 };
 
+const std::string& chromium() {
+  static const std::string program = find_program("chromium");
+  return program;
+}
+
+class Browser : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (chromium().empty()) GTEST_SKIP() << "needs Chromium: apt-get install chromium";
+  }
+};
+
 Seen look(const Json& data, const std::string& flags, const char* frame = nullptr) {
   const ScratchFolder scratch;
   std::string page = cli::report_page(data);
@@ -127,7 +139,7 @@ Seen look(const Json& data, const std::string& flags, const char* frame = nullpt
           "{} --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --disable-extensions --no-first-run "
           "--disable-background-networking --disable-component-update --hide-scrollbars --user-data-dir={} "
           "--virtual-time-budget=2000 --enable-logging=stderr {} --dump-dom file://{}",
-          GANTRY_CHROMIUM, scratch / "profile", flags, opened),
+          chromium(), scratch / "profile", flags, opened),
       300);
   const auto begin = run.out.find("<pre id=\"probe\">") + 16;
   return {Json::parse(run.out.substr(begin, run.out.find("</pre>", begin) - begin), nullptr, false), run.err};
@@ -164,7 +176,7 @@ void expect_answers(const Json& probe) {
   EXPECT_EQ(probe["tip"], true);
 }
 
-TEST(Browser, RendersAndAnswers) {
+TEST_F(Browser, RendersAndAnswers) {
   const Seen seen = look(example(), "--window-size=1280,900");
   expect_whole(seen);
   expect_answers(seen.probe);
@@ -172,7 +184,7 @@ TEST(Browser, RendersAndAnswers) {
   EXPECT_EQ(seen.probe["switched"], "rgb(15, 19, 25)");
 }
 
-TEST(Browser, FitsAPhoneInTheDark) {
+TEST_F(Browser, FitsAPhoneInTheDark) {
   const Seen seen = look(example(), "--window-size=600,900 --blink-settings=preferredColorScheme=0", kPhone);
   expect_whole(seen);
   expect_answers(seen.probe);
@@ -180,7 +192,7 @@ TEST(Browser, FitsAPhoneInTheDark) {
   EXPECT_EQ(seen.probe["background"], "rgb(15, 19, 25)");
 }
 
-TEST(Browser, ShowsARunWithoutStepsOrReport) {
+TEST_F(Browser, ShowsARunWithoutStepsOrReport) {
   Json data = example();
   data["run"] = nullptr;
   data["peak_memory_bytes"] = Json::array();
@@ -191,7 +203,7 @@ TEST(Browser, ShowsARunWithoutStepsOrReport) {
   const Outcome run = run_program(
       fmt::format("{} --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run --user-data-dir={} "
                   "--virtual-time-budget=1000 --enable-logging=stderr --dump-dom file://{}",
-                  GANTRY_CHROMIUM, scratch / "profile", page),
+                  chromium(), scratch / "profile", page),
       300);
   EXPECT_THAT(run.err, Not(HasSubstr("CONSOLE")));
   EXPECT_THAT(run.out, HasSubstr("no step yet"));

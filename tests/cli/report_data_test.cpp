@@ -20,13 +20,13 @@ std::string step_line(int step, const std::string& loss = "2.5", double norm = 1
                      loss, norm);
 }
 
-constexpr const char* kConfig = "model: {policy: gpt2}\ntrain: {steps: 9}\n";
+constexpr const char* kReportedConfig = "model: {policy: gpt2}\ntrain: {steps: 9}\n";
 
 TEST(RunReader, TurnsLinesIntoColumns) {
   const ScratchFolder run;
   run.write("metrics.jsonl",
             step_line(1) + "{\"step\":1,\"eval_loss\":3.5,\"perplexity\":33.1}\n" + step_line(2, "null"));
-  run.write("config.yaml", kConfig);
+  run.write("config.yaml", kReportedConfig);
   const Json data = RunReader(run.path()).data(false);
   EXPECT_EQ(data["metrics"]["step"], (Json{1, 2}));
   EXPECT_EQ(data["metrics"]["loss"], (Json{2.5, nullptr}));
@@ -34,7 +34,7 @@ TEST(RunReader, TurnsLinesIntoColumns) {
   EXPECT_EQ(data["evaluation"]["loss"], Json{3.5});
   EXPECT_EQ(data["peak_memory_bytes"], (Json{7, 8}));
   EXPECT_EQ(data["steps"], 9);
-  EXPECT_EQ(data["config"], kConfig);
+  EXPECT_EQ(data["config"], kReportedConfig);
   EXPECT_TRUE(data["run"].is_null());
 }
 

@@ -18,7 +18,7 @@ using Json = nlohmann::json;
 constexpr int kNumericalError = 8;
 
 // The second step's loss is not finite.
-std::string training(const ScratchFolder& scratch, const std::string& sets = "") {
+std::string failing_training(const ScratchFolder& scratch, const std::string& sets = "") {
   const std::string config = scratch.write(
       "train.yaml",
       fmt::format(
@@ -50,14 +50,14 @@ void expect_report_of_metrics(const std::string& folder) {
 
 TEST(FailedRun, LeavesAReport) {
   const ScratchFolder scratch;
-  expect_one_error(run_program(training(scratch)));
+  expect_one_error(run_program(failing_training(scratch)));
   expect_report_of_metrics(scratch / "run");
 }
 
 #ifdef GANTRY_MPIRUN
 TEST(FailedRun, OfProcessesLeavesAReport) {
   const ScratchFolder scratch;
-  const Outcome run = run_program(fmt::format("{} launch -n 2 -- {}", gantry_program(), training(scratch)));
+  const Outcome run = run_program(fmt::format("{} launch -n 2 -- {}", gantry_program(), failing_training(scratch)));
   EXPECT_EQ(run.exit_code, kNumericalError) << run.err;
   expect_report_of_metrics(scratch / "run");
 }
@@ -66,16 +66,16 @@ TEST(FailedRun, OfProcessesLeavesAReport) {
 TEST(FailedRun, SaysTheSameWhereNoReportCanBeWritten) {
   const ScratchFolder scratch;
   fs::create_directories(scratch / "run/report.html/taken");
-  expect_one_error(run_program(training(scratch)));
+  expect_one_error(run_program(failing_training(scratch)));
   EXPECT_TRUE(fs::is_directory(scratch / "run/report.html/taken"));
 }
 
 // What fails before it has begun leaves an earlier run's files as they are.
 TEST(FailedRun, ThatHasNotBegunLeavesTheEarlierOnesReport) {
   const ScratchFolder scratch;
-  ASSERT_EQ(run_program(training(scratch, "--set optimizer.lr=0.001")).exit_code, 0);
+  ASSERT_EQ(run_program(failing_training(scratch, "--set optimizer.lr=0.001")).exit_code, 0);
   const std::string report = read_file(scratch / "run/report.html");
-  const Outcome run = run_program(training(scratch, "--set checkpoint.resume=" + (scratch / "nothing")));
+  const Outcome run = run_program(failing_training(scratch, "--set checkpoint.resume=" + (scratch / "nothing")));
   EXPECT_EQ(run.exit_code, 5) << run.err;
   EXPECT_EQ(read_file(scratch / "run/report.html"), report);
 }

@@ -22,7 +22,7 @@ CommConfig signs_of_life() {
   return {.timeout_seconds = 50, .heartbeat_seconds = 0.25, .lost_after_seconds = kLostAfter};
 }
 
-void wait_for_all(ProcessGroupMesh& mesh) {
+void wait_for_every_rank(ProcessGroupMesh& mesh) {
   torch::Tensor tensor = torch::ones({100'000});
   mesh.world_group().all_reduce(tensor).wait();
 }
@@ -37,9 +37,9 @@ pid_t id_of(int rank, ProcessGroupMesh& mesh) {
 // `victim` is stopped; the others wait for it.
 void stop_for_good(int victim) {
   run_job_rank(signs_of_life(), [victim](World& world, ProcessGroupMesh& mesh) {
-    wait_for_all(mesh);
+    wait_for_every_rank(mesh);
     if (world.rank() == victim) ::raise(SIGSTOP);
-    wait_for_all(mesh);
+    wait_for_every_rank(mesh);
   });
 }
 
@@ -58,7 +58,7 @@ TEST(StoppedRank, MayBeRank0) { expect_lost(run_job(3, "Rank0IsStopped"), "rank 
 
 TEST(Job, DISABLED_OthersAreBusy) {
   run_job_rank(signs_of_life(), [](World& world, ProcessGroupMesh& mesh) {
-    wait_for_all(mesh);
+    wait_for_every_rank(mesh);
     if (world.rank() == 1) ::raise(SIGSTOP);
     std::this_thread::sleep_for(std::chrono::seconds(45));  // outside of communication
   });
@@ -76,7 +76,7 @@ TEST(Job, DISABLED_StoppedForAWhile) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1200));
         ::kill(id, SIGCONT);
       }
-      wait_for_all(mesh);
+      wait_for_every_rank(mesh);
     }
   });
 }
@@ -88,9 +88,9 @@ TEST(StoppedRank, IsUnharmedIfItGoesOnInTime) {
 
 TEST(Job, DISABLED_Rank0IsKilled) {
   run_job_rank(signs_of_life(), [](World& world, ProcessGroupMesh& mesh) {
-    wait_for_all(mesh);
+    wait_for_every_rank(mesh);
     if (world.rank() == 0) ::raise(SIGKILL);
-    wait_for_all(mesh);
+    wait_for_every_rank(mesh);
   });
 }
 TEST(KilledRank, MayBeRank0) {
@@ -102,7 +102,7 @@ TEST(KilledRank, MayBeRank0) {
 
 TEST(Job, DISABLED_OneRankFailsWhileOthersCompute) {
   run_job_rank(signs_of_life(), [](World& world, ProcessGroupMesh& mesh) {
-    wait_for_all(mesh);
+    wait_for_every_rank(mesh);
     if (world.rank() == 1) throw InputError({"data", "the cause", "", ""});
     std::this_thread::sleep_for(std::chrono::seconds(45));
   });
@@ -117,9 +117,9 @@ TEST(FailedRank, EndsOthersThatDoNotCommunicate) {
 
 TEST(Job, DISABLED_EndsAtOnceWithoutAWord) {
   run_job_rank(signs_of_life(), [](World& world, ProcessGroupMesh& mesh) {
-    wait_for_all(mesh);
+    wait_for_every_rank(mesh);
     if (world.rank() == 2) ::_exit(0);
-    wait_for_all(mesh);
+    wait_for_every_rank(mesh);
   });
 }
 TEST(EarlyEnd, OfARankIsFoundAndNamed) {
@@ -131,9 +131,9 @@ TEST(EarlyEnd, OfARankIsFoundAndNamed) {
 
 TEST(Job, DISABLED_ExitsInItsBody) {
   run_job_rank(signs_of_life(), [](World& world, ProcessGroupMesh& mesh) {
-    wait_for_all(mesh);
+    wait_for_every_rank(mesh);
     if (world.rank() == 2) std::exit(0);
-    wait_for_all(mesh);
+    wait_for_every_rank(mesh);
   });
 }
 TEST(EarlyEnd, ByExitIsFoundToo) {
@@ -148,7 +148,7 @@ TEST(EarlyEnd, ByExitIsFoundToo) {
 TEST(Job, DISABLED_NoSignsOfLife) {
   CommConfig comm = signs_of_life();
   comm.heartbeat_seconds = 0;
-  run_job_rank(comm, [](World&, ProcessGroupMesh& mesh) { wait_for_all(mesh); });
+  run_job_rank(comm, [](World&, ProcessGroupMesh& mesh) { wait_for_every_rank(mesh); });
 }
 TEST(Heartbeat, MayBeSwitchedOff) {
   const JobOutcome outcome = run_job(2, "NoSignsOfLife");

@@ -40,7 +40,7 @@ void sum(ProcessGroupMesh& mesh, std::int64_t elements = 4) {
   mesh.world_group().all_reduce(tensor).wait();
 }
 
-TEST(Job, DISABLED_OneRankIsLate) {
+TEST(Job, DISABLED_TheRecorderNamesALateRank) {
   run_job_rank({.timeout_seconds = 1}, [](World& world, ProcessGroupMesh& mesh) {
     sum(mesh);
     if (world.rank() == 2) std::this_thread::sleep_for(std::chrono::seconds(40));
@@ -49,7 +49,7 @@ TEST(Job, DISABLED_OneRankIsLate) {
 }
 // The late rank sleeps: a thread of its own writes its file.
 TEST_F(FlightRecorderOverMpi, ALateRankIsNamedWithWhatItDidLast) {
-  const JobOutcome outcome = run_job(3, "OneRankIsLate");
+  const JobOutcome outcome = run_job(3, "TheRecorderNamesALateRank");
   EXPECT_EQ(outcome.exit_code, PeerError::kExitCode) << outcome.output;
   EXPECT_EQ(outcome.count("flight recorder: `gantry doctor gantry-recorder` says who waited for whom"), 1)
       << outcome.output;
@@ -60,7 +60,7 @@ TEST_F(FlightRecorderOverMpi, ALateRankIsNamedWithWhatItDidLast) {
   EXPECT_THAT(said, HasSubstr("\nrank 2 (pp 0, dp 0, tp 2): running, "));
 }
 
-TEST(Job, DISABLED_OneRankIsStopped) {
+TEST(Job, DISABLED_TheRecorderNamesAStoppedRank) {
   run_job_rank({.timeout_seconds = 1}, [](World& world, ProcessGroupMesh& mesh) {
     sum(mesh);
     if (world.rank() == 0) ::raise(SIGSTOP);
@@ -69,7 +69,7 @@ TEST(Job, DISABLED_OneRankIsStopped) {
 }
 // mpirun wakes it up to kill it: it may still write.
 TEST_F(FlightRecorderOverMpi, AStoppedRankIsTold) {
-  const JobOutcome outcome = run_job(3, "OneRankIsStopped");
+  const JobOutcome outcome = run_job(3, "TheRecorderNamesAStoppedRank");
   EXPECT_EQ(outcome.exit_code, PeerError::kExitCode) << outcome.output;
   EXPECT_THAT(doctor(), ContainsRegex("for rank 0 (.pp 0, dp 0, tp 0. )?to join all_reduce 1 of group 'pp.dp.tp' "
                                       ".float32 .4.., which (left no file: it was killed|was stopped)"));
@@ -97,14 +97,14 @@ TEST_F(FlightRecorderOverMpi, ShapesThatDiffer) {
   EXPECT_THAT(said, HasSubstr("all_reduce of float32 [5] (sum)"));
 }
 
-TEST(Job, DISABLED_OneRankMakesNoGroup) {
+TEST(Job, DISABLED_TheRecorderNamesAMissingGroup) {
   run_job_rank({.timeout_seconds = 1}, [](World& world, ProcessGroupMesh&) {
     if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(40));
     const auto group = world.backend().make_group("shared", {0, 1});
   });
 }
 TEST_F(FlightRecorderOverMpi, ARankThatDoesNotMakeTheGroup) {
-  const JobOutcome outcome = run_job(2, "OneRankMakesNoGroup");
+  const JobOutcome outcome = run_job(2, "TheRecorderNamesAMissingGroup");
   EXPECT_EQ(outcome.exit_code, PeerError::kExitCode) << outcome.output;
   EXPECT_EQ(outcome.count("gantry doctor gantry-recorder"), 1) << outcome.output;
   EXPECT_THAT(doctor(), StartsWith("rank 0 (pp 0, dp 0, tp 0) has waited 1."));

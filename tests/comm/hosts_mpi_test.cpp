@@ -6,11 +6,12 @@
 #include "conformance.h"
 #include "gantry/comm/mpi/mpi_backend.h"
 #include "gantry/comm/reduce_kernels.h"
+#include "rough.h"
 
 namespace gantry::testing {
 namespace {
 
-constexpr int kRanks = 5;
+constexpr int kHostRanks = 5;
 constexpr const char* kPlacements[] = {
     "0,0,0,0,0",  // one host
     "0,0,1,1,1",  // uneven
@@ -26,8 +27,8 @@ struct PretendedHosts {
   ~PretendedHosts() { ::unsetenv("GANTRY_PRETEND_HOSTS"); }
 };
 
-struct Job {
-  explicit Job(MpiLimits limits = {})
+struct HostsJob {
+  explicit HostsJob(MpiLimits limits = {})
       : backend(make_mpi_backend(
             {.timeout_seconds = 30}, [](int rank) { return "rank " + std::to_string(rank); }, limits)),
         group(backend->make_group("all", {0, 1, 2, 3, 4})) {}
@@ -36,22 +37,16 @@ struct Job {
   std::unique_ptr<ProcessGroup> group;
 };
 
-// Numbers of all magnitudes, whose sum depends on the order.
-torch::Tensor rough(int rank, std::int64_t elements, torch::ScalarType type) {
-  const torch::Tensor index = torch::arange(elements, torch::kFloat64) + 0.7 * rank;
-  return (torch::sin(index * 12.9898) * torch::exp(3 * torch::cos(index))).to(type);
-}
-
 // By the kernel that the local backend sums with, all ranks at once.
 torch::Tensor summed_by_rank(std::int64_t elements, torch::ScalarType type, ReduceOp op) {
   std::vector<torch::Tensor> all;
   std::vector<const void*> inputs;
-  for (int rank = 0; rank < kRanks; ++rank) {
+  for (int rank = 0; rank < kHostRanks; ++rank) {
     all.push_back(rough(rank, elements, type));
     inputs.push_back(all.back().data_ptr());
   }
   torch::Tensor sum = torch::empty({elements}, type);
-  reduce_span(sum.data_ptr(), inputs.data(), kRanks, elements, type, op);
+  reduce_span(sum.data_ptr(), inputs.data(), kHostRanks, elements, type, op);
   return sum;
 }
 
@@ -59,7 +54,7 @@ TEST(Hosts, EveryPlacementConforms) {
   const bool long_form = std::getenv("GANTRY_LONG") != nullptr;
   for (const char* placement : {"0,0,1,1,1", "0,1,0,1,0"}) {
     const PretendedHosts hosts(placement);
-    run_ranks(kRanks, [&](World&, ProcessGroupMesh& mesh) {
+    run_ranks(kHostRanks, [&](World&, ProcessGroupMesh& mesh) {
       ProcessGroup& group = mesh.world_group();
       if (long_form) return check_conformance(group);
       check_all_reduce(group, torch::kBFloat16);
@@ -75,7 +70,7 @@ TEST(Hosts, EveryPlacementSumsToTheSameBits) {
   for (const char* placement : kPlacements) {
     const PretendedHosts hosts(placement);
     // Small memories: many rounds, whose last is shorter.
-    Job job({.direct_bytes = 256, .slot_bytes = 4096});
+    HostsJob job({.direct_bytes = 256, .slot_bytes = 4096});
     for (const auto type : {torch::kFloat32, torch::kBFloat16, torch::kFloat16, torch::kInt64})
       for (const std::int64_t elements : {1, 63, 1024, 1025, 2049, 20'001}) {
         const ReduceOp op = type == torch::kInt64 ? ReduceOp::kMax : ReduceOp::kSum;
@@ -91,7 +86,7 @@ TEST(Hosts, EveryPlacementSumsToTheSameBits) {
 TEST(Hosts, RoundsOfEverySizeDoNotMix) {
   for (const char* placement : kPlacements) {
     const PretendedHosts hosts(placement);
-    Job job({.direct_bytes = 256, .slot_bytes = 4096});
+    HostsJob job({.direct_bytes = 256, .slot_bytes = 4096});
     const auto other = job.backend->make_group("again", {0, 1, 2, 3, 4});
     const int rank = job.rank();
     std::vector<std::function<void()>> checks;
@@ -107,10 +102,10 @@ TEST(Hosts, RoundsOfEverySizeDoNotMix) {
       for (ProcessGroup* group : {job.group.get(), other.get()}) {
         torch::Tensor& sum = keep(values(rank, {rows}, torch::kFloat32));
         works.push_back(group->all_reduce(sum));
-        expect(sum, summed(kRanks, {rows}, torch::kFloat32), "all_reduce");
+        expect(sum, summed(kHostRanks, {rows}, torch::kFloat32), "all_reduce");
 
         const Sizes sizes{rows, 0, 1, rows / 2, 3};
-        const std::int64_t total = rows_before(sizes, kRanks), first = rows_before(sizes, rank);
+        const std::int64_t total = rows_before(sizes, kHostRanks), first = rows_before(sizes, rank);
         const torch::Tensor all = values(2, {total}, torch::kFloat32);
         torch::Tensor& gathered = keep(torch::zeros({total}));
         works.push_back(group->all_gather(gathered, all.narrow(0, first, sizes[rank]), sizes));
@@ -118,9 +113,9 @@ TEST(Hosts, RoundsOfEverySizeDoNotMix) {
 
         torch::Tensor& part = keep(torch::zeros({sizes[rank]}));
         works.push_back(group->reduce_scatter(part, values(rank, {total}, torch::kFloat32), sizes));
-        expect(part, summed(kRanks, {total}, torch::kFloat32).narrow(0, first, sizes[rank]), "reduce_scatter");
+        expect(part, summed(kHostRanks, {total}, torch::kFloat32).narrow(0, first, sizes[rank]), "reduce_scatter");
 
-        const int root = static_cast<int>(rows % kRanks);
+        const int root = static_cast<int>(rows % kHostRanks);
         torch::Tensor& told = keep(values(rank == root ? 4 : 0, {rows}, torch::kFloat32));
         works.push_back(group->broadcast(told, root));
         expect(told, values(4, {rows}, torch::kFloat32), "broadcast");
@@ -128,15 +123,15 @@ TEST(Hosts, RoundsOfEverySizeDoNotMix) {
         // Rank r sends rows * r / 2 + q to rank q: a number of rounds of its own.
         Sizes sent, received;
         std::vector<torch::Tensor> wanted;
-        for (int peer = 0; peer < kRanks; ++peer) {
+        for (int peer = 0; peer < kHostRanks; ++peer) {
           sent.push_back(rows * rank / 2 + peer);
           received.push_back(rows * peer / 2 + rank);
           wanted.push_back(torch::full({received.back()}, 10 * peer + rank, torch::kFloat32));
         }
         std::vector<torch::Tensor> given;
-        for (int peer = 0; peer < kRanks; ++peer)
+        for (int peer = 0; peer < kHostRanks; ++peer)
           given.push_back(torch::full({sent[peer]}, 10 * rank + peer, torch::kFloat32));
-        torch::Tensor& taken = keep(torch::zeros({rows_before(received, kRanks)}));
+        torch::Tensor& taken = keep(torch::zeros({rows_before(received, kHostRanks)}));
         works.push_back(group->all_to_all(taken, torch::cat(given), received, sent));
         expect(taken, torch::cat(wanted), "all_to_all");
         works.push_back(group->barrier());
@@ -148,7 +143,7 @@ TEST(Hosts, RoundsOfEverySizeDoNotMix) {
 }
 
 TEST(Hosts, DifferentRootsAreNamed) {
-  Job job;
+  HostsJob job;
   torch::Tensor tensor = torch::ones({10});
   std::string error;
   try {

@@ -11,6 +11,7 @@
 #include "gantry/comm/mpi/mpi_backend.h"
 #include "gantry/comm/mpi/mpi_tags.h"
 #include "gantry/core/error.h"
+#include "rough.h"
 
 namespace gantry::testing {
 namespace {
@@ -38,12 +39,6 @@ std::string thrown_by(Body body) {
     return error.what();
   }
   return "";
-}
-
-// Numbers of all magnitudes, whose sum depends on the order.
-torch::Tensor rough(int rank, std::int64_t elements, torch::ScalarType type) {
-  const torch::Tensor index = torch::arange(elements, torch::kFloat64) + 0.7 * rank;
-  return (torch::sin(index * 12.9898) * torch::exp(3 * torch::cos(index))).to(type);
 }
 
 TEST(MpiBackend, MessagesAndCollectivesOfManyChunksAndSegments) {

@@ -116,7 +116,7 @@ std::string with(std::string bytes, std::size_t at, T value) {
   return bytes;
 }
 
-std::string fault(const std::string& prefix) {
+std::string megatron_fault(const std::string& prefix) {
   try {
     const MegatronFiles files(prefix);
   } catch (const InputError& error) {
@@ -132,7 +132,7 @@ TEST(Megatron, FilesThatLieAreRefused) {
   constexpr std::size_t kLengths = 34, kPlaces = kLengths + 20, kDocumentIndices = kPlaces + 40;
   const auto fault_of = [&](const std::string& index) {
     scratch.write("x.idx", index);
-    return fault(scratch / "x");
+    return megatron_fault(scratch / "x");
   };
   EXPECT_EQ(fault_of(good), "no error");
   EXPECT_EQ(fault_of(good + std::string(5, '\1')), "no error");  // modes
@@ -161,11 +161,12 @@ TEST(Megatron, FilesThatLieAreRefused) {
   EXPECT_THAT(fault_of(with(good, kDocumentIndices + 24, std::int64_t{6})), HasSubstr("document index 3 is 6"));
   scratch.write("x.idx", good);
   scratch.write("x.bin", read_file(scratch / "x.bin").substr(0, 18));
-  EXPECT_THAT(fault(scratch / "x"), HasSubstr("sequence 4 has 2 tokens of uint16 at byte 16, and x.bin has 18 bytes"));
+  EXPECT_THAT(megatron_fault(scratch / "x"),
+              HasSubstr("sequence 4 has 2 tokens of uint16 at byte 16, and x.bin has 18 bytes"));
   fs::remove(scratch / "x.bin");
-  EXPECT_THAT(fault(scratch / "x"), HasSubstr("x.bin: No such file or directory"));
+  EXPECT_THAT(megatron_fault(scratch / "x"), HasSubstr("x.bin: No such file or directory"));
   fs::create_directory(scratch / "x.bin");
-  EXPECT_THAT(fault(scratch / "x"), HasSubstr("x.bin: is no regular file"));
+  EXPECT_THAT(megatron_fault(scratch / "x"), HasSubstr("x.bin: is no regular file"));
 }
 
 TEST(Megatron, FloatsMustBeWholeNumbers) {

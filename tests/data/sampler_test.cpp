@@ -99,9 +99,9 @@ TEST(BlendedSampler, OneSourceIsAPlainSampler) {
 }
 
 // Sample i of source s is the number 1000 s + i.
-class Numbers final : public Dataset {
+class SourcedNumbers final : public Dataset {
  public:
-  Numbers(std::int64_t source, std::int64_t size) : source_(source), size_(size) {}
+  SourcedNumbers(std::int64_t source, std::int64_t size) : source_(source), size_(size) {}
   std::int64_t size() const override { return size_; }
   std::int64_t sequence_length() const override { return 1; }
   void read(std::int64_t index, std::int64_t* tokens) const override { tokens[0] = tokens[1] = 1000 * source_ + index; }
@@ -127,12 +127,12 @@ std::vector<std::int64_t> order_of(const SampleSource& source, std::int64_t batc
 
 TEST(SampleOrder, DoesNotDependOnReplicasBatchesOrARestart) {
   const SampleSource one{next_token_entries(1), 1, [] {
-                           return std::vector<WeightedDataset>{{std::make_shared<Numbers>(0, 31), 1}};
+                           return std::vector<WeightedDataset>{{std::make_shared<SourcedNumbers>(0, 31), 1}};
                          }};
   const SampleSource blend{next_token_entries(1), 1, [] {
-                             return std::vector<WeightedDataset>{{std::make_shared<Numbers>(0, 31), 0.6},
-                                                                 {std::make_shared<Numbers>(1, 7), 0.3},
-                                                                 {std::make_shared<Numbers>(2, 100), 0.1}};
+                             return std::vector<WeightedDataset>{{std::make_shared<SourcedNumbers>(0, 31), 0.6},
+                                                                 {std::make_shared<SourcedNumbers>(1, 7), 0.3},
+                                                                 {std::make_shared<SourcedNumbers>(2, 100), 0.1}};
                            }};
   constexpr std::int64_t kSamples = 200;
   for (const auto& source : {one, blend}) {

@@ -14,8 +14,8 @@ namespace {
 using ::testing::HasSubstr;
 using Numbers = std::vector<std::int64_t>;
 
-const std::string kGoldens = std::string(GANTRY_SOURCE_DIR) + "/tests/golden";
-const std::string kVocabulary = kGoldens + "/word_piece/vocab.txt", kSquad = kGoldens + "/squad/squad.json";
+const std::string kGoldenFolder = std::string(GANTRY_SOURCE_DIR) + "/tests/golden";
+const std::string kVocabulary = kGoldenFolder + "/word_piece/vocab.txt", kSquad = kGoldenFolder + "/squad/squad.json";
 
 std::string fault_of(const std::string& file, std::int64_t length, std::int64_t vocabulary) {
   try {

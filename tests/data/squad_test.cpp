@@ -18,11 +18,11 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-const fs::path kGoldens = fs::path(GANTRY_SOURCE_DIR) / "tests/golden";
+const fs::path kSquadGoldens = fs::path(GANTRY_SOURCE_DIR) / "tests/golden";
 
-json golden(const std::string& name) { return json::parse(std::ifstream(kGoldens / "squad" / name)); }
-SquadData small_data() { return read_squad((kGoldens / "squad/squad.json").string()); }
-WordPiece small_tokenizer() { return WordPiece::load((kGoldens / "word_piece/vocab.txt").string()); }
+json squad_golden(const std::string& name) { return json::parse(std::ifstream(kSquadGoldens / "squad" / name)); }
+SquadData small_data() { return read_squad((kSquadGoldens / "squad/squad.json").string()); }
+WordPiece small_tokenizer() { return WordPiece::load((kSquadGoldens / "word_piece/vocab.txt").string()); }
 
 std::string slice(const std::string& text, ByteSpan span) { return text.substr(span.begin, span.end - span.begin); }
 
@@ -130,7 +130,7 @@ TEST_F(File, MisplacedAnswersCanBeDropped) {
 TEST(Squad, FeaturesEqualHuggingFace) {
   const SquadData data = small_data();
   const auto features = make_squad_features(data, small_tokenizer(), {.max_length = 32, .stride = 8});
-  const json want = golden("features.json");
+  const json want = squad_golden("features.json");
   ASSERT_EQ(features.size(), want.size());
   for (std::size_t i = 0; i < features.size(); ++i) {
     const auto& [example, window, start, end] = features[i];
@@ -271,7 +271,7 @@ TEST(Squad, LogitsThatDoNotFitAreRefused) {
 }
 
 TEST(SquadScores, EqualTheOfficialEvaluation) {
-  for (const auto& row : golden("scores.json")) {
+  for (const auto& row : squad_golden("scores.json")) {
     const auto prediction = row["prediction"].get<std::string>(), truth = row["truth"].get<std::string>();
     EXPECT_EQ(normalise_answer(prediction), row["normalised"]) << prediction;
     EXPECT_EQ(exact_match(prediction, truth), row["exact"]) << prediction << " | " << truth;

@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 using testing::read_file;
 using testing::ScratchFolder;
 
-const std::string kGoldens = std::string(GANTRY_SOURCE_DIR) + "/tests/golden/tokenizers/";
+const std::string kTokenizerFolders = std::string(GANTRY_SOURCE_DIR) + "/tests/golden/tokenizers/";
 
 std::string fault(const std::string& path) {
   try {
@@ -32,7 +32,7 @@ std::string fault(const std::string& path) {
 // Llama 3's golden with one value changed: {"/model/vocab", ...} by JSON pointer.
 std::string fault_with(const std::string& pointer, const json& value) {
   const ScratchFolder scratch;
-  json file = json::parse(read_file(kGoldens + "llama3/tokenizer.json"));
+  json file = json::parse(read_file(kTokenizerFolders + "llama3/tokenizer.json"));
   file[json::json_pointer(pointer)] = value;
   return fault(scratch.write("tokenizer.json", file.dump()));
 }
@@ -93,13 +93,15 @@ TEST(LoadTokenizer, FilesThatAreNoTokenizersAreNamed) {
 
 TEST(LoadTokenizer, AFolderIsReadByWhatItHas) {
   const ScratchFolder scratch;
-  fs::copy(kGoldens + "sentence/bpe.model", scratch / "spiece.model");
+  fs::copy(kTokenizerFolders + "sentence/bpe.model", scratch / "spiece.model");
   EXPECT_EQ(load_tokenizer(scratch.path())->kind(), "SentencePiece");
-  fs::copy(kGoldens + "sentence/unigram.model", scratch / "tokenizer.model");
-  EXPECT_EQ(load_tokenizer(scratch.path())->size(), load_tokenizer(kGoldens + "sentence/unigram.model")->size());
+  fs::copy(kTokenizerFolders + "sentence/unigram.model", scratch / "tokenizer.model");
+  EXPECT_EQ(load_tokenizer(scratch.path())->size(),
+            load_tokenizer(kTokenizerFolders + "sentence/unigram.model")->size());
   scratch.write("tokenizer.json", R"({"model": {"type": "Unigram", "vocab": []}})");  // as beside T5's model
   EXPECT_EQ(load_tokenizer(scratch.path())->kind(), "SentencePiece");
-  fs::copy(kGoldens + "llama3/tokenizer.json", scratch / "tokenizer.json", fs::copy_options::overwrite_existing);
+  fs::copy(kTokenizerFolders + "llama3/tokenizer.json", scratch / "tokenizer.json",
+           fs::copy_options::overwrite_existing);
   EXPECT_EQ(load_tokenizer(scratch.path())->kind(), "byte-level BPE");
   EXPECT_FALSE(load_tokenizer(scratch.path())->special().end);  // no tokenizer_config.json names one
   scratch.write("tokenizer_config.json", R"({"eos_token": "<|nothing|>"})");
@@ -108,7 +110,7 @@ TEST(LoadTokenizer, AFolderIsReadByWhatItHas) {
 
 TEST(LoadTokenizer, Gpt2FilesTakeTheirConfigsTokens) {
   const ScratchFolder scratch;
-  for (const char* name : {"vocab.json", "merges.txt"}) fs::copy(kGoldens + "gpt2/" + name, scratch / name);
+  for (const char* name : {"vocab.json", "merges.txt"}) fs::copy(kTokenizerFolders + "gpt2/" + name, scratch / name);
   const std::int64_t size = load_tokenizer(scratch.path())->size();
   scratch.write("added_tokens.json", "{\"<mark>\": " + std::to_string(size) + "}");
   scratch.write("tokenizer_config.json",
@@ -127,7 +129,7 @@ TEST(LoadTokenizer, DamagedFilesAreReadOrRefused) {
   std::uint32_t state = 7;
   const auto random = [&](std::size_t below) { return (state = state * 1664525 + 1013904223) % 65536 * below / 65536; };
   for (const std::string name : {"llama3/tokenizer.json", "sentence/bpe.model"}) {
-    const std::string whole = read_file(kGoldens + name);
+    const std::string whole = read_file(kTokenizerFolders + name);
     int refused = 0;
     for (int round = 0; round < 400; ++round) {
       const ScratchFolder scratch;

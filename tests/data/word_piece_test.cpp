@@ -17,12 +17,12 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-const fs::path kGoldens = fs::path(GANTRY_SOURCE_DIR) / "tests/golden/word_piece";
+const fs::path kWordPieceGoldens = fs::path(GANTRY_SOURCE_DIR) / "tests/golden/word_piece";
 
-json golden(const std::string& name) { return json::parse(std::ifstream(kGoldens / name)); }
+json word_piece_golden(const std::string& name) { return json::parse(std::ifstream(kWordPieceGoldens / name)); }
 
 std::vector<std::string> vocabulary() {
-  std::ifstream file(kGoldens / "vocab.txt");
+  std::ifstream file(kWordPieceGoldens / "vocab.txt");
   std::vector<std::string> tokens;
   for (std::string token; std::getline(file, token);) tokens.push_back(token);
   return tokens;
@@ -61,7 +61,7 @@ constexpr const char* kSpecial = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
 
 TEST(WordPiece, EqualsHuggingFaceOnHardText) {
   int cases = 0;
-  for (const auto& group : golden("tokens.json")) {
+  for (const auto& group : word_piece_golden("tokens.json")) {
     WordPieceOptions options{.lower_case = group["do_lower_case"],
                              .tokenize_chinese_chars = group["tokenize_chinese_chars"]};
     if (!group["strip_accents"].is_null()) options.strip_accents = group["strip_accents"].get<bool>();
@@ -78,7 +78,7 @@ TEST(WordPiece, EqualsHuggingFaceOnHardText) {
 
 TEST(WordPiece, WindowsOfPairsEqualHuggingFace) {
   const WordPiece tokenizer = small();
-  for (const auto& pair : golden("windows.json")) {
+  for (const auto& pair : word_piece_golden("windows.json")) {
     const EncodeOptions options{.max_length = pair["max_length"], .stride = pair["stride"]};
     const auto first = pair["first"].get<std::string>(), second = pair["second"].get<std::string>();
     const auto windows = tokenizer.encode_pair(first, second, options);

@@ -13,8 +13,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kRoot(GANTRY_SOURCE_DIR);
-
 // Pages whose commands belong together, from the first to the last.
 constexpr std::pair<const char*, const char*> kScripted[] = {
     {"docs/quick_start.md", "tests/consumer/quick_start.sh"},
@@ -54,13 +52,6 @@ bool is_unrun(const std::string& page, const std::string& line) {
 
 bool is_scripted(const std::string& page) {
   return std::any_of(std::begin(kScripted), std::end(kScripted), [&](const auto& each) { return page == each.first; });
-}
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
 }
 
 Outcome shell(const std::string& folder, const ScratchFolder& scratch, const std::string& commands) {

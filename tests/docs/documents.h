@@ -11,6 +11,15 @@
 
 namespace gantry::testing {
 
+inline const std::filesystem::path kRoot(GANTRY_SOURCE_DIR);
+
+inline std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
 struct Block {
   std::string language;  // after the fence; "" for none and for indented text
   std::string text;

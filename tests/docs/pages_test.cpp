@@ -11,8 +11,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kRoot(GANTRY_SOURCE_DIR);
-
 // --- invalid configurations
 
 struct InvalidCase {

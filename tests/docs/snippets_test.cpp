@@ -98,13 +98,6 @@ std::vector<Session> sessions_of(const Block& block) {
   return sessions;
 }
 
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> all;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) all.push_back(line);
-  return all;
-}
-
 bool is_printed(const std::vector<std::string>& printed, const std::vector<std::string>& expected) {
   std::size_t at = 0;
   bool any = false;

@@ -39,12 +39,9 @@ std::string with_disk(const ScratchFolder& scratch, const std::string& disk, int
   return "unshare -rm sh " + name;
 }
 
-// Whether a mount namespace can be made here; says so where not.
-bool has_namespaces() {
-  const Outcome run = run_program("unshare -rm true");
-  if (run.exit_code != 0) fmt::print("mount namespaces are refused here: {}\n", run.err);
-  return run.exit_code == 0;
-}
+constexpr const char* kNeedsNamespaces = "needs mount namespaces: `unshare -rm true` fails here";
+
+bool has_namespaces() { return run_program("unshare -rm true").exit_code == 0; }
 
 void expect_one_line(const std::string& err, const std::string& said) {
   EXPECT_THAT(err, HasSubstr(said));
@@ -76,19 +73,20 @@ void fill_disk(const std::string& said, int failing_call) {
 }
 
 TEST(Disk, TooLittleSpaceIsSaidBeforeItIsFull) {
-  if (!has_namespaces()) GTEST_SKIP();
+  if (!has_namespaces()) GTEST_SKIP() << kNeedsNamespaces;
   fill_disk("bytes left, and this checkpoint takes", 0);
 }
 
 // Where the free space can't be told, the writing itself finds the disk full.
 TEST(Disk, AFullOneIsSaid) {
-  if (!has_namespaces()) GTEST_SKIP();
-  if (run_with_failing_call(SYS_statfs, ENOSYS, "true").exit_code == 125) GTEST_SKIP() << "this kernel has no seccomp";
+  if (!has_namespaces()) GTEST_SKIP() << kNeedsNamespaces;
+  if (run_with_failing_call(SYS_statfs, ENOSYS, "true").exit_code == 125)
+    GTEST_SKIP() << "needs seccomp, which this kernel lacks";
   fill_disk("No space left on device", SYS_statfs);
 }
 
 TEST(Disk, AReadOnlyOneIsSaidAndItsCheckpointsStand) {
-  if (!has_namespaces()) GTEST_SKIP();
+  if (!has_namespaces()) GTEST_SKIP() << kNeedsNamespaces;
   const ScratchFolder scratch;
   const std::string disk = scratch / "disk";
   const auto onto = [&](const char* folder) {
@@ -111,7 +109,7 @@ TEST(Disk, ASyncThatFailsIsSaid) {
   for (const char* async : {"false", "true"}) {
     const Outcome run = run_with_failing_call(
         SYS_fsync, EIO, training(scratch, scratch / "c", 4, fmt::format("--set checkpoint.async={}", async)));
-    if (run.exit_code == 125) GTEST_SKIP() << "this kernel has no seccomp";
+    if (run.exit_code == 125) GTEST_SKIP() << "needs seccomp, which this kernel lacks";
     EXPECT_EQ(run.exit_code, 6) << run.err;
     expect_one_line(run.err, "can't be synced: Input/output error");
     const Outcome stands = run_program(gantry_program() + " checkpoint verify " + (scratch / "c"));

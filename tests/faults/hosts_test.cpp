@@ -15,11 +15,6 @@ namespace {
 constexpr int kSteps = 6;
 const std::string kHosts = std::string(GANTRY_SOURCE_DIR) + "/tests/support/network_hosts.sh";
 
-bool is_long() {
-  const char* asked = std::getenv("GANTRY_LONG");
-  return asked && std::string(asked) == "1";
-}
-
 // The demo, cut short, with its output in a folder of the test's.
 std::string demo(const std::string& output, const std::string& sets = "") {
   return fmt::format(
@@ -85,7 +80,7 @@ TEST(Hosts, ThisOneByItsName) {
 }
 
 TEST(Hosts, SeveralGiveTheNumbersOfThreadsToTheBit) {
-  if (!is_long()) return;
+  if (!is_long_form()) return;
   const ScratchFolder scratch;
   const std::string expected = losses_of_threads(scratch);
   for (const int hosts : {2, 4}) {
@@ -100,7 +95,7 @@ TEST(Hosts, SeveralGiveTheNumbersOfThreadsToTheBit) {
 }
 
 TEST(Hosts, ACutNetworkEndsTheJobAndIsNamed) {
-  if (!is_long()) return;
+  if (!is_long_form()) return;
   const ScratchFolder scratch;
   const Network network(2);
   const std::string program = demo(scratch / "cut", "--set train.steps=100000 --set comm.timeout_seconds=5");

@@ -150,14 +150,9 @@ void expect_documented_end(const Case& one) {
   expect_nothing_left(scratch.path(), before);
 }
 
-bool is_long() {
-  const char* asked = std::getenv("GANTRY_LONG");
-  return asked && std::string(asked) == "1";
-}
-
 TEST(Faults, EveryJobEndsInTimeAndSaysWhichRankAndWhy) {
   const char* seed = std::getenv("GANTRY_SEED");
-  const int cases = is_long() ? 200 : 8;
+  const int cases = is_long_form() ? 200 : 8;
   std::mt19937 random(seed ? static_cast<unsigned>(std::atol(seed)) : 8u);
   for (int i = 0; i < cases; ++i) expect_documented_end(random_case(random));
 }
@@ -187,7 +182,7 @@ TEST(Faults, AfterARestartNothingDiffersToTheBit) {
   const Outcome whole = run_program(job_line(undisturbed, scratch / "whole"));
   ASSERT_EQ(whole.exit_code, 0) << whole.err;
   std::vector<std::string> moments = {"backward", "save"};
-  if (is_long()) moments.assign(kMoments.begin(), kMoments.end());
+  if (is_long_form()) moments.assign(kMoments.begin(), kMoments.end());
   for (const std::string& moment : moments) {
     Case one = undisturbed;
     one.kind = kKinds[4];

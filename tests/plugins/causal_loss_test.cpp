@@ -13,7 +13,7 @@ namespace {
 constexpr double kTolerance = 1e-10;
 constexpr std::int64_t kSamples = 6, kTokens = 7, kVocabulary = 29;
 
-struct Outcome {
+struct CausalStep {
   double loss = 0;
   std::int64_t tokens = 0;
   TensorDict gradients;
@@ -34,7 +34,7 @@ struct Labels {
       torch::cat({given.narrow(1, 1, kTokens - 1), torch::full({kSamples, 1}, -100, torch::kInt64)}, 1);
 };
 
-Outcome run(const How& how, const Criterion& criterion, const torch::Tensor& labels) {
+CausalStep run(const How& how, const Criterion& criterion, const torch::Tensor& labels) {
   Config config = layout_config(how.layout);
   config.model.policy = how.family;
   config.model.config_json =
@@ -46,7 +46,7 @@ Outcome run(const How& how, const Criterion& criterion, const torch::Tensor& lab
   config.comm.threads_per_rank = 1;
   config.schedule.microbatches = how.microbatches;
   config.parallel.sequence_parallel = how.sequence_parallel;
-  Outcome outcome;
+  CausalStep outcome;
   const int code = launch(config, [&](World& world) {
     auto* plugin = new HybridParallelPlugin(world, config);
     Booster booster{std::unique_ptr<Plugin>(plugin)};
@@ -66,7 +66,7 @@ Outcome run(const How& how, const Criterion& criterion, const torch::Tensor& lab
   return outcome;
 }
 
-void expect_equal(const Outcome& expected, const Outcome& actual, const std::string& label) {
+void expect_equal(const CausalStep& expected, const CausalStep& actual, const std::string& label) {
   EXPECT_NEAR(actual.loss, expected.loss, kTolerance * expected.loss) << label;
   EXPECT_EQ(actual.tokens, expected.tokens) << label;
   ASSERT_EQ(actual.gradients.size(), expected.gradients.size()) << label;
@@ -77,7 +77,7 @@ void expect_equal(const Outcome& expected, const Outcome& actual, const std::str
 TEST(CausalLoss, EqualsTheAlignedLossInEveryLayout) {
   const Labels labels;
   for (const std::string family : {"gpt2", "llama"}) {
-    const Outcome expected = run({.family = family}, cross_entropy(), labels.shifted);
+    const CausalStep expected = run({.family = family}, cross_entropy(), labels.shifted);
     EXPECT_EQ(expected.tokens, (labels.shifted != -100).sum().item<std::int64_t>());
     EXPECT_LT(expected.tokens, kSamples * (kTokens - 1));
     for (const auto& how : {How{}, How{.microbatches = 3}, How{{.tensor = 2}}, How{{.tensor = 2}, 2, true},
@@ -95,7 +95,7 @@ TEST(CausalLoss, TakesLabelsByAnyNameAndNoLabelsOfTheLastToken) {
   const Labels labels;
   const torch::Tensor plain =
       torch::cat({labels.ids.narrow(1, 1, kTokens - 1), torch::full({kSamples, 1}, -100, torch::kInt64)}, 1);
-  const Outcome expected = run({}, cross_entropy(), plain);
+  const CausalStep expected = run({}, cross_entropy(), plain);
   EXPECT_EQ(expected.tokens, kSamples * (kTokens - 1));
   // The ids themselves are the labels, whatever `labels` holds.
   expect_equal(expected, run({{.tensor = 2}}, causal_cross_entropy({}, "logits", "input_ids"), labels.given), "ids");

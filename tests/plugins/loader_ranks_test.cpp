@@ -10,35 +10,35 @@
 namespace gantry::testing {
 namespace {
 
-constexpr double kTolerance = 1e-10;
-constexpr std::int64_t kTokens = 6;
+constexpr double kLossTolerance = 1e-10;
+constexpr std::int64_t kLoadedTokens = 6;
 
 class Congruence final : public Dataset {
  public:
   explicit Congruence(bool masked) : masked_(masked) {}
   std::int64_t size() const override { return 13; }
-  std::int64_t sequence_length() const override { return kTokens; }
+  std::int64_t sequence_length() const override { return kLoadedTokens; }
   std::vector<SampleEntry> entries() const override {
-    auto entries = next_token_entries(kTokens);
-    if (masked_) entries.push_back({"attention_mask", kTokens + 1, kTokens});
+    auto entries = next_token_entries(kLoadedTokens);
+    if (masked_) entries.push_back({"attention_mask", kLoadedTokens + 1, kLoadedTokens});
     return entries;
   }
   void read(std::int64_t index, std::int64_t* numbers) const override {
-    for (std::int64_t i = 0; i <= kTokens; ++i) numbers[i] = (index * 17 + i * i * 5) % 29;
+    for (std::int64_t i = 0; i <= kLoadedTokens; ++i) numbers[i] = (index * 17 + i * i * 5) % 29;
     if (!masked_) return;
-    for (std::int64_t i = 0; i < kTokens; ++i) numbers[kTokens + 1 + i] = i < kTokens - index % 3;
+    for (std::int64_t i = 0; i < kLoadedTokens; ++i) numbers[kLoadedTokens + 1 + i] = i < kLoadedTokens - index % 3;
   }
 
  private:
   bool masked_;
 };
 
-struct Outcome {
+struct LoadedRun {
   std::vector<double> losses;  // of training, then of a pass over held-out samples
   std::set<int> readers;       // world ranks that opened the data
 };
 
-Outcome run(const Layout& layout, const std::string& schedule, bool masked, int prefetch) {
+LoadedRun run(const Layout& layout, const std::string& schedule, bool masked, int prefetch) {
   Config config = layout_config(layout);
   config.model.policy = "gpt2";
   config.model.config_json =
@@ -48,10 +48,10 @@ Outcome run(const Layout& layout, const std::string& schedule, bool masked, int 
   config.schedule.chunks = schedule == "zb_v" ? 2 : 1;
   config.schedule.microbatches = 2;
   config.comm.threads_per_rank = 1;
-  Outcome all;
+  LoadedRun all;
   std::mutex mutex;
   const int code = launch(config, [&](World& world) {
-    const SampleSource source{Congruence(masked).entries(), kTokens, [&] {
+    const SampleSource source{Congruence(masked).entries(), kLoadedTokens, [&] {
                                 const std::lock_guard lock(mutex);
                                 all.readers.insert(world.rank());
                                 return std::vector<WeightedDataset>{{std::make_shared<Congruence>(masked), 1}};
@@ -75,7 +75,7 @@ Outcome run(const Layout& layout, const std::string& schedule, bool masked, int 
           *booster.execute_pipeline(held_out.batch(i), boosted, {.broadcast_loss = true, .forward_only = true}).loss);
     // A batch of the user's own, whole on all ranks, of a shape that the loader gave before.
     Batch own = make_batch(held_out.batch(0).tensors);
-    for (auto& [name, tensor] : own.tensors) tensor = torch::ones({own.samples, kTokens}, torch::kInt64);
+    for (auto& [name, tensor] : own.tensors) tensor = torch::ones({own.samples, kLoadedTokens}, torch::kInt64);
     losses.push_back(*booster.execute_pipeline(own, boosted, {.broadcast_loss = true, .forward_only = true}).loss);
     const std::lock_guard lock(mutex);
     if (world.is_main()) all.losses = losses;
@@ -84,36 +84,36 @@ Outcome run(const Layout& layout, const std::string& schedule, bool masked, int 
   return all;
 }
 
-void expect_equal(const Outcome& expected, const Outcome& actual, const std::string& label) {
+void expect_equal_runs(const LoadedRun& expected, const LoadedRun& actual, const std::string& label) {
   ASSERT_EQ(actual.losses.size(), expected.losses.size()) << label;
   for (std::size_t i = 0; i < expected.losses.size(); ++i)
-    EXPECT_NEAR(actual.losses[i], expected.losses[i], kTolerance) << label << " " << i;
+    EXPECT_NEAR(actual.losses[i], expected.losses[i], kLossTolerance) << label << " " << i;
 }
 
 TEST(LoaderRanks, StagesBetweenReadNothing) {
-  const Outcome expected = run({}, "1f1b", false, 0);
+  const LoadedRun expected = run({}, "1f1b", false, 0);
   EXPECT_EQ(expected.losses.size(), 7u);
-  const Outcome three = run({.pipeline = 3}, "1f1b", false, 2);
+  const LoadedRun three = run({.pipeline = 3}, "1f1b", false, 2);
   EXPECT_EQ(three.readers, (std::set<int>{0, 2}));
-  expect_equal(expected, three, "pp 3");
-  const Outcome wide = run({.pipeline = 4, .data = 2}, "1f1b", false, 0);
+  expect_equal_runs(expected, three, "pp 3");
+  const LoadedRun wide = run({.pipeline = 4, .data = 2}, "1f1b", false, 0);
   EXPECT_EQ(wide.readers, (std::set<int>{0, 1, 6, 7}));
-  expect_equal(expected, wide, "pp 4, dp 2");
-  const Outcome tensor = run({.pipeline = 3, .tensor = 2}, "zb_h1", false, 1);
+  expect_equal_runs(expected, wide, "pp 4, dp 2");
+  const LoadedRun tensor = run({.pipeline = 3, .tensor = 2}, "zb_h1", false, 1);
   EXPECT_EQ(tensor.readers, (std::set<int>{0, 1, 4, 5}));
-  expect_equal(expected, tensor, "pp 3, tp 2");
+  expect_equal_runs(expected, tensor, "pp 3, tp 2");
 }
 
 TEST(LoaderRanks, ARankWithBothEndsReadsAlone) {
-  const Outcome v = run({.pipeline = 2}, "zb_v", false, 0);
+  const LoadedRun v = run({.pipeline = 2}, "zb_v", false, 0);
   EXPECT_EQ(v.readers, (std::set<int>{0}));
-  expect_equal(run({}, "1f1b", false, 0), v, "zb_v");
+  expect_equal_runs(run({}, "1f1b", false, 0), v, "zb_v");
 }
 
 TEST(LoaderRanks, AnAttentionMaskIsReadByAllStages) {
-  const Outcome masked = run({.pipeline = 3}, "1f1b", true, 2);
+  const LoadedRun masked = run({.pipeline = 3}, "1f1b", true, 2);
   EXPECT_EQ(masked.readers, (std::set<int>{0, 1, 2}));
-  expect_equal(run({}, "1f1b", true, 0), masked, "masked");
+  expect_equal_runs(run({}, "1f1b", true, 0), masked, "masked");
 }
 
 }  // namespace

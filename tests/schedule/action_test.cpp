@@ -12,7 +12,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-std::string error_of(const std::string& cell) {
+std::string cell_error(const std::string& cell) {
   try {
     parse_cell(cell, "file.csv: line 2, cell 5");
   } catch (const ConfigError& error) {
@@ -53,7 +53,7 @@ TEST(Action, OverlappedPairIsTwoActionsThatHangTogether) {
 class HostileCell : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(HostileCell, IsRefusedWithItsPlace) {
-  const std::string message = error_of(GetParam());
+  const std::string message = cell_error(GetParam());
   EXPECT_THAT(message, HasSubstr("file.csv: line 2, cell 5: "));
   EXPECT_EQ(message.find('\n'), std::string::npos);
   EXPECT_LT(message.size(), 300u);
@@ -78,12 +78,12 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(Action, ErrorsSayWhatWouldHaveBeenRight) {
   EXPECT_EQ(
-      error_of("2f0"),
+      cell_error("2f0"),
       "file.csv: line 2, cell 5: '2f0' is not an action; expected stage, one of F, B, I, W, SEND_F, RECV_F, SEND_B, "
       "RECV_B, and microbatch, as in 2F0; write it in capitals");
-  EXPECT_THAT(error_of("2BW0"), HasSubstr("write B and I"));
-  EXPECT_THAT(error_of("0REDUCE_GRAD"), HasSubstr("leave it out"));
-  EXPECT_THAT(error_of("2F1000000"), HasSubstr("at most 999999"));
+  EXPECT_THAT(cell_error("2BW0"), HasSubstr("write B and I"));
+  EXPECT_THAT(cell_error("0REDUCE_GRAD"), HasSubstr("leave it out"));
+  EXPECT_THAT(cell_error("2F1000000"), HasSubstr("at most 999999"));
 }
 
 }  // namespace

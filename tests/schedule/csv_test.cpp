@@ -14,7 +14,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-std::string error_of(const std::string& text) {
+std::string csv_error(const std::string& text) {
   try {
     from_csv(text, "my.csv");
   } catch (const ConfigError& error) {
@@ -59,11 +59,11 @@ TEST(Csv, PairsAreWrittenAsPyTorchDoes) {
 }
 
 TEST(Csv, FaultsNameLineAndCell) {
-  EXPECT_THAT(error_of("0F0,0B0\n1F0,1Q0\n"), HasSubstr("my.csv: line 2, cell 2: '1Q0'"));
-  EXPECT_THAT(error_of(""), HasSubstr("my.csv: the schedule is empty"));
-  EXPECT_THAT(error_of("\n\n"), HasSubstr("empty"));
-  EXPECT_THAT(error_of("0F0\n,,\n1F0\n"), HasSubstr("line 2: the row has no action"));
-  EXPECT_THAT(error_of(std::string((64u << 20) + 1, ',')), HasSubstr("bytes"));
+  EXPECT_THAT(csv_error("0F0,0B0\n1F0,1Q0\n"), HasSubstr("my.csv: line 2, cell 2: '1Q0'"));
+  EXPECT_THAT(csv_error(""), HasSubstr("my.csv: the schedule is empty"));
+  EXPECT_THAT(csv_error("\n\n"), HasSubstr("empty"));
+  EXPECT_THAT(csv_error("0F0\n,,\n1F0\n"), HasSubstr("line 2: the row has no action"));
+  EXPECT_THAT(csv_error(std::string((64u << 20) + 1, ',')), HasSubstr("bytes"));
 }
 
 TEST(Csv, FilesAreReadAndUnreadableOnesAreInputErrors) {

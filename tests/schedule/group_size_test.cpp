@@ -13,13 +13,13 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string row_text(const std::vector<Action>& row) {
+std::string group_row(const std::vector<Action>& row) {
   std::string text;
   for (const auto& action : row) text += (text.empty() ? "" : " ") + to_string(action);
   return text;
 }
 
-std::string error_of(const std::string& name, int ranks, int microbatches, int chunks, int group_size) {
+std::string group_size_error(const std::string& name, int ranks, int microbatches, int chunks, int group_size) {
   try {
     generate(name, ranks, microbatches, chunks, {.group_size = group_size});
   } catch (const ConfigError& error) {
@@ -31,15 +31,15 @@ std::string error_of(const std::string& name, int ranks, int microbatches, int c
 // By hand from Megatron-LM's rules: 2 (p - rank - 1) + (v - 1) group forwards ahead, groups through all chunks.
 TEST(GroupSize, OrdersAreMegatrons) {
   const Schedule even = generate("interleaved_1f1b", 2, 8, 2, {.group_size = 4});
-  EXPECT_EQ(row_text(even.actions[0]),
+  EXPECT_EQ(group_row(even.actions[0]),
             "0F0 0F1 0F2 0F3 2F0 2F1 2F2 2B0 2F3 2B1 0F4 2B2 0F5 2B3 0F6 0B0 0F7 0B1 2F4 0B2 2F5 0B3 2F6 2B4 2F7 2B5 "
             "2B6 2B7 0B4 0B5 0B6 0B7");
-  EXPECT_EQ(row_text(even.actions[1]),
+  EXPECT_EQ(group_row(even.actions[1]),
             "1F0 1F1 1F2 1F3 3F0 3B0 3F1 3B1 3F2 3B2 3F3 3B3 1F4 1B0 1F5 1B1 1F6 1B2 1F7 1B3 3F4 3B4 3F5 3B5 3F6 3B6 "
             "3F7 3B7 1B4 1B5 1B6 1B7");
   // The last group has three, which are at least as many as the ranks.
   const Schedule uneven = generate("interleaved_1f1b", 2, 7, 2, {.group_size = 4});
-  EXPECT_EQ(row_text(uneven.actions[1]),
+  EXPECT_EQ(group_row(uneven.actions[1]),
             "1F0 1F1 1F2 1F3 3F0 3B0 3F1 3B1 3F2 3B2 3F3 3B3 1F4 1B0 1F5 1B1 1F6 1B2 3F4 1B3 3F5 3B4 3F6 3B5 3B6 "
             "1B4 1B5 1B6");
 }
@@ -55,7 +55,7 @@ TEST(GroupSize, EverySizeIsValidAndGroupsStayTogether) {
     for (int chunks = 1; chunks <= 4; ++chunks)
       for (int group = ranks; group <= ranks + 4; ++group)
         for (int microbatches = 1; microbatches <= 14; ++microbatches) {
-          SCOPED_TRACE(testing::Message() << ranks << " " << chunks << " " << group << " " << microbatches);
+          SCOPED_TRACE(::testing::Message() << ranks << " " << chunks << " " << group << " " << microbatches);
           const Schedule schedule = generate("interleaved_1f1b", ranks, microbatches, chunks, {.group_size = group});
           ASSERT_NO_THROW(validate(lower(schedule)));
           // A stage's forwards are in the order of the microbatches; a group ends before its chunk's next one begins.
@@ -68,11 +68,11 @@ TEST(GroupSize, EverySizeIsValidAndGroupsStayTogether) {
 }
 
 TEST(GroupSize, WhereItMakesNoSenseItIsRefused) {
-  EXPECT_THAT(error_of("interleaved_1f1b", 4, 8, 2, 3),
+  EXPECT_THAT(group_size_error("interleaved_1f1b", 4, 8, 2, 3),
               HasSubstr("groups of 3 microbatches; expected at least as many as the 4 ranks"));
-  EXPECT_THAT(error_of("interleaved_1f1b", 4, 8, 2, -4), HasSubstr("at least 1"));
-  EXPECT_THAT(error_of("1f1b", 4, 8, 1, 4), HasSubstr("it has no group size to set"));
-  EXPECT_EQ(error_of("interleaved_1f1b", 4, 3, 2, 1000), "accepted");
+  EXPECT_THAT(group_size_error("interleaved_1f1b", 4, 8, 2, -4), HasSubstr("at least 1"));
+  EXPECT_THAT(group_size_error("1f1b", 4, 8, 1, 4), HasSubstr("it has no group size to set"));
+  EXPECT_EQ(group_size_error("interleaved_1f1b", 4, 3, 2, 1000), "accepted");
 }
 
 }  // namespace

@@ -1,7 +1,13 @@
-// The main of tests that use LibTorch. Under mpirun every rank runs all tests; only rank 0 prints what passed.
+// The main of every test program. `--source=grid_test` runs the tests of <folder>/grid_test.cpp alone, as an entry of
+// ctest does. Under mpirun every rank runs them; only rank 0 prints what passed.
+#include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <gtest/gtest.h>
+#include <map>
 #include <string>
+#include <string_view>
 
 #ifdef __SANITIZE_THREAD__
 // LibTorch is not instrumented: that all who read a tensor on other threads have dropped it before its memory is freed
@@ -12,19 +18,96 @@ extern "C" const char* __tsan_default_suppressions() {
 }
 #endif
 
+namespace {
+
+using ::testing::TestInfo;
+using ::testing::TestPartResult;
+
+constexpr int kLeftOut = 77;  // what ctest takes for "skipped"
+
+// Every test that is linked in: its full name, and the source that it stands in, without folder and extension.
+std::multimap<std::string, std::string> all_tests() {
+  std::multimap<std::string, std::string> tests;
+  const auto& program = *::testing::UnitTest::GetInstance();
+  for (int s = 0; s < program.total_test_suite_count(); ++s) {
+    const auto& suite = *program.GetTestSuite(s);
+    for (int t = 0; t < suite.total_test_count(); ++t) {
+      const TestInfo& test = *suite.GetTestInfo(t);
+      tests.emplace(std::string(suite.name()) + "." + test.name(), std::filesystem::path(test.file()).stem().string());
+    }
+  }
+  return tests;
+}
+
+// True where gtest is now to run the tests of this source; says why not.
+bool choose(const std::string& source) {
+  const auto tests = all_tests();
+  std::string chosen;
+  for (auto test = tests.begin(); test != tests.end(); ++test) {
+    if (const auto next = std::next(test); next != tests.end() && next->first == test->first) {
+      std::fprintf(stderr, "two tests of this program are named %s\n", test->first.c_str());
+      return false;
+    }
+    if (test->second == source) chosen += test->first + ":";
+  }
+  if (chosen.empty()) std::fprintf(stderr, "%s.cpp has no test in this program\n", source.c_str());
+  GTEST_FLAG_SET(filter, chosen);
+  return !chosen.empty();
+}
+
+// On a rank that is not the first.
+class FailuresOnly : public ::testing::EmptyTestEventListener {
+  void OnTestPartResult(const TestPartResult& result) override {
+    if (result.failed())
+      std::fprintf(stderr, "%s:%d: %s\n", result.file_name(), result.line_number(), result.message());
+  }
+};
+
+// What was skipped, with its reason, into the file that GANTRY_LEFT_OUT names, for ./dev test to print. A skip
+// without a reason counts as a failure.
+class LeftOut : public ::testing::EmptyTestEventListener {
+ public:
+  bool has_bare() const { return has_bare_; }
+
+ private:
+  void OnTestPartResult(const TestPartResult& result) override {
+    if (!result.skipped()) return;
+    const TestInfo* test = ::testing::UnitTest::GetInstance()->current_test_info();
+    const std::string name = test ? std::string(test->test_suite_name()) + "." + test->name() : result.file_name();
+    if (std::string_view(result.message()).empty()) {
+      std::fprintf(stderr, "%s is skipped without a reason\n", name.c_str());
+      has_bare_ = true;
+    }
+    if (const char* path = std::getenv("GANTRY_LEFT_OUT"))
+      std::ofstream(path, std::ios::app) << "left out: " + name + ": " + result.message() + "\n";
+  }
+
+  bool has_bare_ = false;
+};
+
+bool is_first_rank() {
+  const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  return !rank || std::string_view(rank) == "0";
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
-  const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
-  if (rank && std::string(rank) != "0") {
-    auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
-    class FailuresOnly : public ::testing::EmptyTestEventListener {
-      void OnTestPartResult(const ::testing::TestPartResult& result) override {
-        if (result.failed())
-          std::fprintf(stderr, "%s:%d: %s\n", result.file_name(), result.line_number(), result.message());
-      }
-    };
+  constexpr std::string_view kSource = "--source=";
+  for (int i = 1; i < argc; ++i)
+    if (!std::string_view(argv[i]).starts_with(kSource) || !choose(argv[i] + kSource.size())) return 2;
+  const auto& program = *::testing::UnitTest::GetInstance();
+  auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
+  auto* left_out = new LeftOut;
+  if (is_first_rank()) {
+    listeners.Append(left_out);
+  } else {
     delete listeners.Release(listeners.default_result_printer());
     listeners.Append(new FailuresOnly);
   }
-  return RUN_ALL_TESTS();
+  const int code = RUN_ALL_TESTS();
+  if (code != 0 || left_out->has_bare()) return 1;
+  const int skipped = program.skipped_test_count();
+  return skipped > 0 && skipped == program.test_to_run_count() ? kLeftOut : 0;
 }

@@ -23,6 +23,16 @@ Outcome run_program(const std::string& command, int seconds) {
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(out), read_file(err)};
 }
 
+bool is_long_form() {
+  const char* asked = std::getenv("GANTRY_LONG");
+  return asked && std::string(asked) == "1";
+}
+
+std::string find_program(const std::string& name) {
+  const std::string found = run_program("command -v " + name).out;
+  return found.substr(0, found.find('\n'));
+}
+
 std::string gantry_program() {
   const char* path = std::getenv("GANTRY_BIN");
   return path ? path : std::string(GANTRY_BUILD_DIR) + "/bin/gantry";

@@ -32,4 +32,10 @@ class ScratchFolder {
 
 std::string read_file(const std::string& path);
 
+// Whether GANTRY_LONG=1 asks for the form of a test that takes minutes.
+bool is_long_form();
+
+// A program of the machine's that not every one has, as the shell finds it; empty where there is none.
+std::string find_program(const std::string& name);
+
 }  // namespace gantry::testing

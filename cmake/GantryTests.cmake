@@ -1,0 +1,94 @@
+# What the table in tests/CMakeLists.txt is written in. A program has the tests of a folder, and a ctest entry those of one source.
+
+# gantry_plain_tests(NAME GLOB... [WITH SOURCE...] [LINK LIBRARY...]): a program without LibTorch.
+# gantry_torch_tests(NAME GLOB... [WITH SOURCE...] [LINK LIBRARY...]): a program with it.
+# Its sources are <GLOB>_test.cpp, less those that a row above has taken, and WITH's, which hold no tests.
+function(gantry_plain_tests name)
+  _gantry_tests(${name} ${ARGN})
+  target_link_libraries(${name} PRIVATE gantry_plain fmt::fmt yaml-cpp nlohmann_json::nlohmann_json Threads::Threads)
+endfunction()
+
+function(gantry_torch_tests name)
+  _gantry_tests(${name} ${ARGN})
+  gantry_use_torch(${name})
+  target_link_libraries(${name} PRIVATE gantry_torch_test_support)
+endfunction()
+
+function(_gantry_tests name)
+  cmake_parse_arguments(ARG "" "" "WITH;LINK" ${ARGN})
+  list(TRANSFORM ARG_UNPARSED_ARGUMENTS APPEND "_test.cpp")
+  file(GLOB sources CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} ${ARG_UNPARSED_ARGUMENTS})
+  get_property(taken GLOBAL PROPERTY GANTRY_TEST_SOURCES)
+  list(REMOVE_ITEM sources "" ${taken} ${tests_left_out})
+  set_property(GLOBAL APPEND PROPERTY GANTRY_TEST_SOURCES ${sources})
+  add_executable(${name} ${sources} ${ARG_WITH})
+  gantry_join_sources(${name})
+  target_compile_definitions(${name} PRIVATE ${test_definitions})
+  target_link_libraries(${name} PRIVATE ${ARG_LINK} gantry_test_support)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  set_property(GLOBAL APPEND PROPERTY GANTRY_TEST_PROGRAMS ${name})
+  foreach(source ${sources})
+    _gantry_test_entries(${name} ${source})
+  endforeach()
+endfunction()
+
+# <folder>/<name> runs <folder>/<name>_test.cpp's tests; one that begins with "// ranks: 4 8" runs under mpirun, once for each
+# number of ranks, and has as many cores.
+function(_gantry_test_entries program source)
+  get_filename_component(folder ${source} DIRECTORY)
+  get_filename_component(file ${source} NAME_WE)
+  string(REGEX REPLACE "_test$" "" name ${folder}/${file})
+  file(STRINGS ${source} first_line LIMIT_COUNT 1)
+  if(NOT first_line MATCHES "^// ranks:")
+    add_test(NAME ${name} COMMAND ${program} --source=${file})
+    _gantry_test_properties(${name} 1 ${folder})
+    return()
+  endif()
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
+  string(REGEX MATCHALL "[0-9]+" counts "${first_line}")
+  foreach(ranks ${counts})
+    add_test(NAME ${name}_${ranks} COMMAND ${mpirun} -n ${ranks} $<TARGET_FILE:${program}> --source=${file})
+    _gantry_test_properties(${name}_${ranks} ${ranks} ${folder} mpi)
+  endforeach()
+endfunction()
+
+# Every entry is quick until gantry_long_tests says otherwise.
+function(_gantry_test_properties name cores)
+  set_tests_properties(${name} PROPERTIES TIMEOUT 600 PROCESSORS ${cores} SKIP_RETURN_CODE 77 LABELS "${ARGN};quick"
+                       ENVIRONMENT "${test_environment}")
+endfunction()
+
+# gantry_test_cores(CORES ENTRY...): ctest -j counts on so many cores for each; where the machine has fewer, it runs alone.
+function(gantry_test_cores cores)
+  foreach(name ${ARGN})
+    if(TEST ${name})
+      set_tests_properties(${name} PROPERTIES PROCESSORS ${cores})
+    endif()
+  endforeach()
+endfunction()
+
+# gantry_tests_alone(ENTRY...): nothing else runs meanwhile.
+function(gantry_tests_alone)
+  foreach(name ${ARGN})
+    if(TEST ${name})
+      set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
+    endif()
+  endforeach()
+endfunction()
+
+# gantry_long_tests(ENTRY...): left out of `./dev test quick`, and started first.
+function(gantry_long_tests)
+  foreach(name ${ARGN})
+    if(TEST ${name})
+      get_test_property(${name} LABELS labels)
+      list(REMOVE_ITEM labels quick)
+      set_tests_properties(${name} PROPERTIES LABELS "${labels};long" COST 1000)
+    endif()
+  endforeach()
+endfunction()
+
+# gantry_script_test(ENTRY SCRIPT ARGUMENT...): a script of tests/consumer. They build programs: two cores each.
+function(gantry_script_test name script)
+  add_test(NAME ${name} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/consumer/${script} ${ARGN})
+  set_tests_properties(${name} PROPERTIES TIMEOUT 1800 PROCESSORS 2 LABELS "consumer;long" COST 1000)
+endfunction()
