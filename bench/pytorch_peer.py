@@ -64,7 +64,7 @@ class Gpt(nn.Module):
 
     def forward(self, x):
         if self.first:
-            x = self.wte(x) + self.wpe(torch.arange(x.shape[1]))
+            x = self.wte(x) + self.wpe(torch.arange(x.shape[1], device=x.device))
         x = self.to_shard(x)
         for block in self.h:
             x = block(x)

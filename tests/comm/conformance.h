@@ -11,6 +11,34 @@
 
 namespace gantry::testing {
 
+// Where the suite's tensors lie: the CPU, unless a test says otherwise.
+inline torch::Device& conformance_device() {
+  static torch::Device device = torch::kCPU;
+  return device;
+}
+inline torch::TensorOptions conformance_options(torch::ScalarType type) {
+  return torch::dtype(type).device(conformance_device());
+}
+inline TensorSpec make_spec(std::vector<std::int64_t> shape, torch::ScalarType type = torch::kFloat32) {
+  return {std::move(shape), type, conformance_device()};
+}
+inline torch::Tensor make_empty(torch::IntArrayRef shape, torch::ScalarType type = torch::kFloat32) {
+  return torch::empty(shape, conformance_options(type));
+}
+inline torch::Tensor make_full(torch::IntArrayRef shape, torch::Scalar value,
+                               torch::ScalarType type = torch::kFloat32) {
+  return torch::full(shape, value, conformance_options(type));
+}
+inline torch::Tensor make_zeros(torch::IntArrayRef shape, torch::ScalarType type = torch::kFloat32) {
+  return make_full(shape, 0, type);
+}
+inline torch::Tensor make_ones(torch::IntArrayRef shape, torch::ScalarType type = torch::kFloat32) {
+  return make_full(shape, 1, type);
+}
+inline torch::Tensor make_arange(std::int64_t end, torch::ScalarType type) {
+  return torch::arange(end, conformance_options(type));
+}
+
 // The group of the first `size` ranks of the job, given to `body` on its members.
 inline void on_first_ranks(World& world, ProcessGroupMesh& mesh, int size,
                            const std::function<void(ProcessGroup&)>& body) {
@@ -25,7 +53,7 @@ inline void on_first_ranks(World& world, ProcessGroupMesh& mesh, int size,
 inline torch::Tensor values(int rank, std::vector<std::int64_t> shape, torch::ScalarType type) {
   std::int64_t elements = 1;
   for (const auto size : shape) elements *= size;
-  return ((torch::arange(elements, torch::kInt64) + rank) % 8).to(type).view(shape);
+  return ((make_arange(elements, torch::kInt64) + rank) % 8).to(type).view(shape);
 }
 
 inline torch::Tensor summed(int ranks, const std::vector<std::int64_t>& shape, torch::ScalarType type) {
@@ -53,22 +81,22 @@ inline void check_all_reduce(ProcessGroup& group, torch::ScalarType type) {
   torch::Tensor transposed = values(group.rank(), {6, 4}, type).t();
   group.all_reduce(transposed).wait();
   EXPECT_TRUE(torch::equal(transposed, summed(group.size(), {6, 4}, type).t()));
-  torch::Tensor most = torch::full({5}, group.rank(), type), least = most.clone();
+  torch::Tensor most = make_full({5}, group.rank(), type), least = most.clone();
   group.all_reduce(most, ReduceOp::kMax).wait();
   group.all_reduce(least, ReduceOp::kMin).wait();
-  EXPECT_TRUE(torch::equal(most, torch::full({5}, group.size() - 1, type)));
-  EXPECT_TRUE(torch::equal(least, torch::zeros({5}, type)));
+  EXPECT_TRUE(torch::equal(most, make_full({5}, group.size() - 1, type)));
+  EXPECT_TRUE(torch::equal(least, make_zeros({5}, type)));
 }
 
 inline void check_gathers(ProcessGroup& group, torch::ScalarType type) {
   for (const Sizes& sizes : {Sizes(group.size(), 3), uneven_sizes(group.size()), Sizes(group.size(), 0)}) {
     const std::int64_t total = rows_before(sizes, group.size());
     const torch::Tensor whole = values(0, {total, 5}, type);
-    torch::Tensor out = torch::empty({total, 5}, type);
+    torch::Tensor out = make_empty({total, 5}, type);
     group.all_gather(out, whole.narrow(0, rows_before(sizes, group.rank()), sizes[group.rank()]), sizes).wait();
     EXPECT_TRUE(torch::equal(out, whole));
 
-    torch::Tensor part = torch::empty({sizes[group.rank()], 5}, type);
+    torch::Tensor part = make_empty({sizes[group.rank()], 5}, type);
     group.reduce_scatter(part, values(group.rank(), {total, 5}, type), sizes).wait();
     EXPECT_TRUE(torch::equal(
         part, summed(group.size(), {total, 5}, type).narrow(0, rows_before(sizes, group.rank()), sizes[group.rank()])));
@@ -88,10 +116,10 @@ inline void check_broadcast_and_all_to_all(ProcessGroup& group, torch::ScalarTyp
   for (int peer = 0; peer < size; ++peer) {
     sent.push_back(rank + peer);
     received.push_back(peer + rank);
-    in.push_back(torch::full({rank + peer, 2}, 10 * rank + peer, type));
-    expected.push_back(torch::full({peer + rank, 2}, 10 * peer + rank, type));
+    in.push_back(make_full({rank + peer, 2}, 10 * rank + peer, type));
+    expected.push_back(make_full({peer + rank, 2}, 10 * peer + rank, type));
   }
-  torch::Tensor out = torch::empty({rows_before(received, size), 2}, type);
+  torch::Tensor out = make_empty({rows_before(received, size), 2}, type);
   group.all_to_all(out, torch::cat(in), received, sent).wait();
   EXPECT_TRUE(torch::equal(out, torch::cat(expected)));
 }
@@ -101,14 +129,16 @@ inline void check_messages(ProcessGroup& group, torch::ScalarType type) {
   const auto tag = [](int entry) { return Tag{Tag::Kind::kUser, 1, 2, entry}; };
   std::vector<Work> sends;
   sends.push_back(group.send(values(group.rank(), {3, 4}, type), next, tag(0)));
-  sends.push_back(group.send(torch::Tensor(), next, tag(1)));             // absent
-  sends.push_back(group.send(torch::empty({0, 4}, type), next, tag(2)));  // empty
+  sends.push_back(group.send(torch::Tensor(), next, tag(1)));           // absent
+  sends.push_back(group.send(make_empty({0, 4}, type), next, tag(2)));  // empty
   sends.push_back(group.send(values(group.rank(), {4, 3}, type).t(), next, tag(3)));
   // Taken in another order than sent: the tag decides.
-  EXPECT_TRUE(torch::equal(group.recv({{3, 4}, type}, previous, tag(3)).result(), values(previous, {4, 3}, type).t()));
-  EXPECT_FALSE(group.recv({{3, 4}, type}, previous, tag(1)).result().defined());
-  EXPECT_EQ(group.recv({{0, 4}, type}, previous, tag(2)).result().numel(), 0);
-  EXPECT_TRUE(torch::equal(group.recv({{3, 4}, type}, previous, tag(0)).result(), values(previous, {3, 4}, type)));
+  EXPECT_TRUE(
+      torch::equal(group.recv(make_spec({3, 4}, type), previous, tag(3)).result(), values(previous, {4, 3}, type).t()));
+  EXPECT_FALSE(group.recv(make_spec({3, 4}, type), previous, tag(1)).result().defined());
+  EXPECT_EQ(group.recv(make_spec({0, 4}, type), previous, tag(2)).result().numel(), 0);
+  EXPECT_TRUE(
+      torch::equal(group.recv(make_spec({3, 4}, type), previous, tag(0)).result(), values(previous, {3, 4}, type)));
   for (auto& work : sends) work.wait();
 }
 
@@ -116,20 +146,20 @@ inline void check_outstanding(ProcessGroup& group) {
   std::vector<torch::Tensor> tensors;
   std::vector<Work> works;
   for (int i = 0; i < 20; ++i) {
-    tensors.push_back(torch::full({1 + 1000 * i}, group.rank() + i, torch::kFloat64));
+    tensors.push_back(make_full({1 + 1000 * i}, group.rank() + i, torch::kFloat64));
     works.push_back(group.all_reduce(tensors.back()));
   }
   for (int i = 19; i >= 0; --i) {
     works[i].wait();
     const double expected = group.size() * (group.size() - 1) / 2.0 + group.size() * i;
-    EXPECT_TRUE(torch::equal(tensors[i], torch::full({1 + 1000 * i}, expected, torch::kFloat64)));
+    EXPECT_TRUE(torch::equal(tensors[i], make_full({1 + 1000 * i}, expected, torch::kFloat64)));
   }
 }
 
 // Sums go by rank: ((x0 + x1) + x2) + ..., rounded in the tensor's precision each time, or once from float32.
 inline void check_order(ProcessGroup& group) {
   const auto of = [](int rank) {
-    return torch::full({50000}, rank % 2 ? 1e8f : -1e8f) + 0.3f * static_cast<float>(rank + 1);
+    return make_full({50000}, rank % 2 ? 1e8f : -1e8f) + 0.3f * static_cast<float>(rank + 1);
   };
   torch::Tensor expected = of(0);
   for (int rank = 1; rank < group.size(); ++rank) expected = expected + of(rank);
@@ -141,11 +171,11 @@ inline void check_order(ProcessGroup& group) {
 // Half precisions are summed in float32 and rounded once: 256 + 1 + 1 is 258, though 256 + 1 in bfloat16 is 256.
 inline void check_half_sums(ProcessGroup& group) {
   for (const auto& [type, large] : {std::pair{torch::kBFloat16, 256}, std::pair{torch::kFloat16, 2048}}) {
-    const torch::Tensor expected = torch::full({1001}, large + group.size() - 1).to(type);
-    torch::Tensor sum = torch::full({1001}, group.rank() == 0 ? large : 1).to(type);
+    const torch::Tensor expected = make_full({1001}, large + group.size() - 1).to(type);
+    torch::Tensor sum = make_full({1001}, group.rank() == 0 ? large : 1).to(type);
     Sizes sizes(group.size(), 0);
     sizes.back() = 1001;
-    torch::Tensor part = torch::empty({sizes[group.rank()]}, type);
+    torch::Tensor part = make_empty({sizes[group.rank()]}, type);
     group.reduce_scatter(part, sum, sizes).wait();
     group.all_reduce(sum).wait();
     EXPECT_TRUE(torch::equal(sum, expected)) << type << " " << sum[0];
@@ -157,13 +187,13 @@ inline void check_half_sums(ProcessGroup& group) {
 inline void check_refusals(ProcessGroup& group) {
   const int size = group.size(), rank = group.rank();
   const auto rows = [](std::int64_t count, std::int64_t width = 3, torch::ScalarType type = torch::kFloat32) {
-    return torch::zeros({count, width}, type);
+    return make_zeros({count, width}, type);
   };
   const Sizes twos(size, 2), too_many(size + 1, 2), ones(size, 1);
   Sizes negative = twos;  // whose sum is a tensor's rows all the same
   negative[(rank + 1) % size] -= 4;
   const std::int64_t fewer = std::max(0, 2 * size - 4);
-  torch::Tensor flags = torch::ones({3}, torch::kBool), whole = rows(2 * size), part = rows(2);
+  torch::Tensor flags = make_ones({3}, torch::kBool), whole = rows(2 * size), part = rows(2);
   EXPECT_THROW(group.all_reduce(flags), UsageError);
   EXPECT_THROW(group.broadcast(part, size), UsageError);
 
@@ -181,8 +211,8 @@ inline void check_refusals(ProcessGroup& group) {
                                         {"a wider part", whole, rows(2, 5), twos},
                                         {"a narrower part", whole, rows(2, 2), twos},
                                         {"another dtype", whole, rows(2, 3, torch::kFloat64), twos},
-                                        {"another dimension", whole, torch::zeros({2, 3, 1}), twos},
-                                        {"numbers", torch::zeros({}), torch::zeros({}), twos}}) {
+                                        {"another dimension", whole, make_zeros({2, 3, 1}), twos},
+                                        {"numbers", make_zeros({}), make_zeros({}), twos}}) {
     torch::Tensor out = all, in = own;
     EXPECT_THROW(group.all_gather(out, in, sizes), UsageError) << "all_gather of " << name;
     EXPECT_THROW(group.reduce_scatter(in, out, sizes), UsageError) << "reduce_scatter of " << name;
@@ -202,7 +232,7 @@ inline void check_refusals(ProcessGroup& group) {
         {"negative sizes", rows(fewer), rows(fewer), negative, negative},
         {"wider rows", rows(2 * size, 5), whole, twos, twos},
         {"another dtype", rows(2 * size, 3, torch::kInt64), whole, twos, twos},
-        {"another dimension", torch::zeros({2 * size, 3, 1}), whole, twos, twos}}) {
+        {"another dimension", make_zeros({2 * size, 3, 1}), whole, twos, twos}}) {
     torch::Tensor to = out;
     EXPECT_THROW(group.all_to_all(to, in, out_sizes, in_sizes), UsageError) << "all_to_all of " << name;
   }
@@ -218,14 +248,14 @@ inline void disagree(ProcessGroup& group, CollectiveKind kind, Disagreement abou
   const bool odd = rank == odd_rank;
   const std::int64_t width = odd && about == Disagreement::kWidths ? 5000 : 3;
   const auto type = odd && about == Disagreement::kDtypes ? torch::kFloat64 : torch::kFloat32;
-  const auto rows = [&](const Sizes& sizes) { return torch::ones({rows_before(sizes, size), width}, type); };
+  const auto rows = [&](const Sizes& sizes) { return make_ones({rows_before(sizes, size), width}, type); };
   const Sizes plain(size, 2);
   Sizes sizes = plain;
   if (odd && about == Disagreement::kSizes) {
     sizes[rank] += 1000;
     if (kind != CollectiveKind::kAllToAll) sizes[(rank + 1) % size] -= 1;
   }
-  torch::Tensor whole = rows(sizes), part = torch::ones({sizes[rank], width}, type), out = rows(plain);
+  torch::Tensor whole = rows(sizes), part = make_ones({sizes[rank], width}, type), out = rows(plain);
   if (kind == CollectiveKind::kAllGather) group.all_gather(whole, part, sizes).wait();
   if (kind == CollectiveKind::kReduceScatter) group.reduce_scatter(part, whole, sizes).wait();
   if (kind == CollectiveKind::kAllToAll) {

@@ -1,0 +1,6 @@
+// What nccl.h needs of CUDA's runtime: the names of two handles. Gantry calls NCCL and LibTorch, never CUDA itself, so
+// it is built without CUDA's headers, which a machine with LibTorch and NCCL may lack.
+#pragma once
+
+typedef struct CUstream_st* cudaStream_t;
+typedef struct CUevent_st* cudaEvent_t;

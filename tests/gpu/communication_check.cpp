@@ -1,0 +1,35 @@
+// The backend of a device: the conformance suite at one rank, and several ranks on one device, which are processes.
+#include <gtest/gtest.h>
+
+#include "../comm/conformance.h"
+#include "checked_device.h"
+#include "gantry/comm/device_backend.h"
+#include "gantry/comm/launch.h"
+
+namespace gantry::testing {
+namespace {
+
+TEST(DeviceBackend, ConformsAtOneRank) {
+  Config config = layout_config({});
+  config.comm.backend = checked_backend();
+  const int code = launch(config, [](World& world) {
+    ProcessGroupMesh mesh(world);
+    EXPECT_EQ(rank_device(world).is_cpu(), is_rehearsal());
+    conformance_device() = rank_device(world);
+    check_conformance(mesh.world_group());
+    conformance_device() = torch::kCPU;
+    check_conformance(mesh.world_group());
+  });
+  EXPECT_EQ(code, 0);
+}
+
+// Run under mpirun on two processes; named apart so that one process leaves it out.
+TEST(SharedDevice, TwoRanksOnOneDevice) {
+  ModelCase what;
+  for (const Layout& layout : {Layout{.tensor = 2}, Layout{.pipeline = 2}, Layout{.data = 2}})
+    expect_equal(run_case(what, {.layout = layout}, "mpi"), run_checked(what, {.layout = layout}), 1e-9,
+                 describe(Parallelism{.layout = layout}));
+}
+
+}  // namespace
+}  // namespace gantry::testing
