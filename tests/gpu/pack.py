@@ -149,7 +149,7 @@ def add_mpi(prefix):
             prefix.add(home / "include" / name)
     prefix.add_library(libraries / "libmpi.so.40")
     prefix.link(home / "lib/libmpi.so", "../../libmpi.so.40")
-    travels = re.compile(r"lib(mpi|open-rte|open-pal|pmix|hwloc|event|mca_common_(sm|ompio)|udev|cap)")
+    travels = re.compile(r"lib(mpi|open-rte|open-pal|pmix|munge|hwloc|event|mca_common_(sm|ompio)|udev|cap)")
     for plugin in [*home.glob("lib/openmpi3/mca_*.so"), *libraries.glob("pmix2/lib/pmix/*.so")]:
         if all(where and travels.match(name) for name, where in libraries_of(plugin)):
             prefix.add_library(plugin)

@@ -41,14 +41,17 @@ class Torch:
 
 
 def environment():
-    """What programs of the packed folder are run with: its libraries, and Open MPI's home."""
+    """What the build and the programs of the packed folder are run with: its headers, which come after LibTorch's as those
+    of /usr would (LibTorch has an fmt of its own), its libraries, and Open MPI's home."""
     found = dict(os.environ)
     if PREFIX.is_dir():
         before = found.get("LD_LIBRARY_PATH")
-        found["LD_LIBRARY_PATH"] = f"{LIBRARIES}:{LIBRARIES}/pmix2/lib" + (f":{before}" if before else "")
+        found["LD_LIBRARY_PATH"] = str(LIBRARIES) + (f":{before}" if before else "")
+        found["C_INCLUDE_PATH"] = found["CPLUS_INCLUDE_PATH"] = str(PREFIX / "include")
     if has_mpi():
         found.update(OPAL_PREFIX=str(PREFIX), PMIX_INSTALL_PREFIX=str(PREFIX), PATH=f"{PREFIX}/bin:{found['PATH']}",
                      OMPI_MCA_mca_base_component_path=str(LIBRARIES / "openmpi/lib/openmpi3"),
                      PMIX_MCA_mca_base_component_path=str(LIBRARIES / "pmix2/lib/pmix"),
+                     OMPI_MCA_plm="isolated",  # one host: ssh may be missing
                      OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     return found
