@@ -52,10 +52,12 @@ function(_gantry_test_entries program source)
   endforeach()
 endfunction()
 
-# Every entry is quick until gantry_long_tests says otherwise.
+# Every entry is quick until gantry_long_tests says otherwise. It runs in a folder of its own, for others run beside it.
 function(_gantry_test_properties name cores)
+  set(folder ${CMAKE_CURRENT_BINARY_DIR}/entries/${name})
+  file(MAKE_DIRECTORY ${folder})
   set_tests_properties(${name} PROPERTIES TIMEOUT 600 PROCESSORS ${cores} SKIP_RETURN_CODE 77 LABELS "${ARGN};quick"
-                       ENVIRONMENT "${test_environment}")
+                       ENVIRONMENT "${test_environment}" WORKING_DIRECTORY ${folder})
 endfunction()
 
 # gantry_test_cores(CORES ENTRY...): ctest -j counts on so many cores for each; where the machine has fewer, it runs alone.

@@ -48,6 +48,11 @@ bool choose(const std::string& source) {
       std::fprintf(stderr, "two tests of this program are named %s\n", test->first.c_str());
       return false;
     }
+    if (!test->second.ends_with("_test")) {
+      std::fprintf(stderr, "%s stands in %s, which no entry runs; expected a source <name>_test.cpp\n",
+                   test->first.c_str(), test->second.c_str());
+      return false;
+    }
     if (test->second == source) chosen += test->first + ":";
   }
   if (chosen.empty()) std::fprintf(stderr, "%s.cpp has no test in this program\n", source.c_str());
