@@ -60,32 +60,38 @@ function(_gantry_test_properties name cores)
                        ENVIRONMENT "${test_environment}" WORKING_DIRECTORY ${folder})
 endfunction()
 
-# gantry_test_cores(CORES ENTRY...): ctest -j counts on so many cores for each; where the machine has fewer, it runs alone.
-function(gantry_test_cores cores)
+# Those entries of a list that this build has; a name that the full build lacks is an error.
+function(_gantry_entries result)
+  set(here "")
   foreach(name ${ARGN})
     if(TEST ${name})
-      set_tests_properties(${name} PROPERTIES PROCESSORS ${cores})
+      list(APPEND here ${name})
+    elseif(GANTRY_WITH_MPI AND NOT GANTRY_SANITIZE)
+      message(FATAL_ERROR "tests/CMakeLists.txt names the entry '${name}', which there is not")
     endif()
   endforeach()
+  set(${result} ${here} PARENT_SCOPE)
+endfunction()
+
+# gantry_test_cores(CORES ENTRY...): ctest -j counts on so many cores for each; where the machine has fewer, it runs alone.
+function(gantry_test_cores cores)
+  _gantry_entries(entries ${ARGN})
+  set_tests_properties(${entries} PROPERTIES PROCESSORS ${cores})
 endfunction()
 
 # gantry_tests_alone(ENTRY...): nothing else runs meanwhile.
 function(gantry_tests_alone)
-  foreach(name ${ARGN})
-    if(TEST ${name})
-      set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
-    endif()
-  endforeach()
+  _gantry_entries(entries ${ARGN})
+  set_tests_properties(${entries} PROPERTIES RUN_SERIAL ON)
 endfunction()
 
 # gantry_long_tests(ENTRY...): left out of `./dev test quick`, and started first.
 function(gantry_long_tests)
-  foreach(name ${ARGN})
-    if(TEST ${name})
-      get_test_property(${name} LABELS labels)
-      list(REMOVE_ITEM labels quick)
-      set_tests_properties(${name} PROPERTIES LABELS "${labels};long" COST 1000)
-    endif()
+  _gantry_entries(entries ${ARGN})
+  foreach(name ${entries})
+    get_test_property(${name} LABELS labels)
+    list(REMOVE_ITEM labels quick)
+    set_tests_properties(${name} PROPERTIES LABELS "${labels};long" COST 1000)
   endforeach()
 endfunction()
 
