@@ -5,7 +5,6 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <thread>
 #include <unistd.h>
 
 #include "gantry/cli/engine_exec.h"
@@ -15,6 +14,7 @@
 #include "gantry/core/mesh.h"
 #include "gantry/core/pipeline_stage_manager.h"
 #include "gantry/core/schedule_choice.h"
+#include "gantry/core/usable_cores.h"
 #include "gantry/core/version.h"
 #include "gantry/schedule/configured_schedule.h"
 #include "gantry/schedule/simulate.h"
@@ -157,7 +157,7 @@ void show_doctor(bool as_json) {
       static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE)) / 1e9;
   if (as_json)
     return print_output(nlohmann::ordered_json{{"version", GANTRY_VERSION},
-                                               {"cores", std::thread::hardware_concurrency()},
+                                               {"cores", usable_cores()},
                                                {"memory_gb", gigabytes},
                                                {"engine", engine_path()},
                                                {"libtorch", describe(find_torch_library())},
@@ -165,8 +165,8 @@ void show_doctor(bool as_json) {
                             .dump(2) +
                         "\n");
   print_output(fmt::format("gantry {}\ncores: {}\nmemory: {:.1f} GB\nengine: {}\nLibTorch: {}\nbackends: {}\n",
-                           GANTRY_VERSION, std::thread::hardware_concurrency(), gigabytes, engine_path(),
-                           describe(find_torch_library()), GANTRY_BACKENDS));
+                           GANTRY_VERSION, usable_cores(), gigabytes, engine_path(), describe(find_torch_library()),
+                           GANTRY_BACKENDS));
 }
 
 }  // namespace gantry::cli

@@ -6,10 +6,10 @@
 #include <fmt/format.h>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <thread>
 #include <unistd.h>
 
 #include "gantry/cli/output.h"
+#include "gantry/core/usable_cores.h"
 #include "gantry/data/corpus/build.h"
 
 namespace gantry::cli {
@@ -89,7 +89,7 @@ void add_data_command(CLI::App& app) {
   CLI::App* build = group->add_subcommand("build", "Make Megatron's .bin and .idx from text by a tokenizer");
   const auto options = std::make_shared<DataOptions>();
   CorpusOptions& corpus = options->corpus;
-  corpus.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  corpus.threads = usable_cores();
   build->add_option("files", corpus.files, "Text files, a document each, or *.jsonl, a document a line")->required();
   build
       ->add_option("--tokenizer", options->tokenizer,
@@ -101,7 +101,9 @@ void add_data_command(CLI::App& app) {
       ->capture_default_str();
   build->add_flag("--lines", corpus.documents.lines, "A line of a text file is a document");
   build->add_flag("--append-eos", corpus.append_end, "The tokenizer's end token after each document");
-  build->add_option("--threads", corpus.threads, "Threads that encode; all cores if left out")
+  build
+      ->add_option("--threads", corpus.threads,
+                   "Threads that encode; as many as this process may use cores if left out")
       ->check(CLI::Range(1, 1024))
       ->type_name("N");
   build->add_flag("--json", options->json, "The summary as JSON");

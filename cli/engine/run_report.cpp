@@ -6,7 +6,6 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <thread>
 #include <unistd.h>
 
 #include <ATen/Parallel.h>
@@ -16,6 +15,7 @@
 #include "gantry/cli/engine/gather_texts.h"
 #include "gantry/cli/report/run_reader.h"
 #include "gantry/core/this_host.h"
+#include "gantry/core/usable_cores.h"
 #include "gantry/core/version.h"
 
 namespace gantry::cli {
@@ -46,7 +46,7 @@ Json environment(World& world) {
           {"backend", world.backend().name()},
           {"host", host_name()},
           {"processor", processor()},
-          {"cores", std::thread::hardware_concurrency()},
+          {"cores", usable_cores()},
           {"memory", fmt::format("{:.1f} GB", memory / 1e9)},
           {"threads_per_rank", at::get_num_threads()}};
 }

@@ -12,12 +12,12 @@
 #include <random>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <thread>
 
 #include "gantry/cli/launch/connection.h"
 #include "gantry/cli/launch/mpirun.h"
 #include "gantry/core/error.h"
 #include "gantry/core/this_host.h"
+#include "gantry/core/usable_cores.h"
 
 namespace gantry::cli {
 namespace {
@@ -70,10 +70,9 @@ class Job {
     variables[Rendezvous::kVariable] = encode_rendezvous({listener_.address, listener_.port, token_});
     variables["GANTRY_RESTART"] = std::to_string(start);
     variables["GANTRY_RESTARTS"] = std::to_string(options.restarts);
-    mpirun_.emplace(
-        mpirun_command(options, find_mpirun(), std::filesystem::read_symlink("/proc/self/exe").string(),
-                       static_cast<int>(std::thread::hardware_concurrency()), ::geteuid() == 0, exported(variables)),
-        variables);
+    mpirun_.emplace(mpirun_command(options, find_mpirun(), std::filesystem::read_symlink("/proc/self/exe").string(),
+                                   usable_cores(), ::geteuid() == 0, exported(variables)),
+                    variables);
   }
 
   JobEnd run() {
