@@ -52,14 +52,17 @@ std::string job_name(bool several_processes) {
   return name;
 }
 
+// Whole or not at all. Ranks that fail together leave their requests at one path: what each renames is its own.
 void write_file(const std::string& path, const std::string& text) {
-  const std::string fresh = path + ".new";
+  const std::string fresh = fmt::format("{}.{}-{}.new", path, host_name(), ::getpid());
   FILE* file = std::fopen(fresh.c_str(), "we");
   if (!file) throw ResourceError({path, std::strerror(errno), "", ""});
   const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
   const bool closed = std::fclose(file) == 0;
-  if (!written || !closed || std::rename(fresh.c_str(), path.c_str()) != 0)
-    throw ResourceError({path, std::strerror(errno), "", ""});
+  if (written && closed && std::rename(fresh.c_str(), path.c_str()) == 0) return;
+  const int error = errno;
+  ::unlink(fresh.c_str());
+  throw ResourceError({path, std::strerror(error), "", ""});
 }
 
 // What the doctor would say by now of the files in the folder; "" if nothing, or if they can't be read.

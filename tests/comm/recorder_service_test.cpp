@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
 
@@ -123,6 +124,40 @@ TEST(Service, ARequestOfAnotherProcessIsAnswered) {
   EXPECT_TRUE(write_flight_records("mine"));
   EXPECT_EQ(read_file(scratch / "recorder/request"), "job-seven\n");
   ::unsetenv("PMIX_NAMESPACE");
+}
+
+// They fail at the same moment, and each leaves a request for the others at one path.
+TEST(Service, ProcessesThatFailTogetherWriteWithoutDisturbingEachOther) {
+  constexpr int kProcesses = 4, kTimes = 50;
+  const ScratchFolder scratch;
+  int begin[2] = {-1, -1};
+  ASSERT_EQ(::pipe(begin), 0);
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < kProcesses; ++rank) {
+    children.push_back(::fork());
+    if (children.back() != 0) continue;
+    ::alarm(120);
+    JobSettings mine = settings(scratch, kProcesses);
+    mine.several_processes = true;
+    const RecordedJob job(mine);
+    const auto ring = record_rank({.rank = rank});
+    char byte = 0;
+    ::close(begin[1]);
+    (void)!::read(begin[0], &byte, 1);  // until the parent closes it
+    int failed = 0;
+    for (int i = 0; i < kTimes; ++i) failed += write_flight_records("all at once") ? 0 : 1;
+    ::_exit(failed > 0 ? 1 : 0);
+  }
+  ::close(begin[0]);
+  ::close(begin[1]);
+  for (const pid_t child : children) {
+    int status = -1;
+    ::waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  }
+  EXPECT_EQ(read_folder(scratch.path()).records.size(), static_cast<std::size_t>(kProcesses));
+  for (const auto& entry : std::filesystem::directory_iterator(scratch / "recorder"))
+    EXPECT_NE(entry.path().extension(), ".new") << entry.path();
 }
 
 std::atomic<int> own_calls{0};
