@@ -11,6 +11,7 @@
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "gantry/comm/control/frames.h"
@@ -29,10 +30,12 @@ struct ControlOptions {
   std::function<void(const std::string&)> warn = {};  // gets a line a stranger; left out: stderr as "warning: <line>"
 };
 
-// At most one of both is called, once; never after this rank's own tell().
+// At most one of the first two is called, once; never after this rank's own tell().
 struct ControlEvents {
   std::function<void(const JobFailure&)> on_lost;   // this rank found the rank lost; exit code 7
   std::function<void(const JobFailure&)> on_abort;  // another rank told it
+  // These ranks have left (their work is done), while others have not. Each rank is told of once, within a heartbeat.
+  std::function<void(const std::set<int>&)> on_left = {};
 };
 
 // Where rank 0 is to be found, and the secret that it expects. The job's launcher carries it to the other ranks.

@@ -28,6 +28,7 @@ bool length_fits(FrameKind kind, std::size_t bytes) {
     case FrameKind::failure:
       return bytes >= kFailureNumbers && bytes <= kMostPayload;
     case FrameKind::late:
+    case FrameKind::left:
       return bytes > 0 && bytes % 4 == 0 && bytes <= kMostPayload;
     default:
       return bytes == 0;
@@ -59,18 +60,18 @@ std::string encode_failure(const JobFailure& failure) {
   return encode_frame(FrameKind::failure, payload);
 }
 
-std::string encode_late(const std::set<int>& ranks) {
+std::string encode_ranks(FrameKind kind, const std::set<int>& ranks) {
   std::string payload;
   for (const int rank : ranks)
     if (payload.size() + 4 <= kMostPayload) put_number(payload, static_cast<std::uint32_t>(rank));
-  return encode_frame(FrameKind::late, payload);
+  return encode_frame(kind, payload);
 }
 
 FrameHead decode_head(std::span<const char, kFrameHeadBytes> head) {
   const std::string_view bytes(head.data(), head.size());
   if (!bytes.starts_with(kMagic)) throw FrameError("it begins with other bytes than a frame of a control plane");
   const auto kind = static_cast<unsigned char>(bytes[4]);
-  if (kind < static_cast<unsigned char>(FrameKind::hello) || kind > static_cast<unsigned char>(FrameKind::late))
+  if (kind < static_cast<unsigned char>(FrameKind::hello) || kind > static_cast<unsigned char>(FrameKind::left))
     throw FrameError("kind " + std::to_string(kind) + " is unknown");
   if (bytes.substr(5, 3) != std::string_view("\0\0\0", 3)) throw FrameError("bytes that must be zero are not");
   const FrameHead decoded{static_cast<FrameKind>(kind), get_number(bytes, 8)};
@@ -102,16 +103,16 @@ JobFailure decode_failure(std::string_view payload, int ranks) {
   return {static_cast<int>(rank), static_cast<int>(code), std::move(cause)};
 }
 
-std::set<int> decode_late(std::string_view payload, int ranks) {
+std::set<int> decode_ranks(std::string_view payload, int ranks) {
   if (!length_fits(FrameKind::late, payload.size()))
-    throw FrameError("late ranks in " + std::to_string(payload.size()) + " bytes");
-  std::set<int> late;
+    throw FrameError("ranks in " + std::to_string(payload.size()) + " bytes");
+  std::set<int> decoded;
   for (std::size_t at = 0; at < payload.size(); at += 4) {
     const std::uint32_t rank = get_number(payload, at);
-    if (rank >= static_cast<std::uint32_t>(ranks)) throw FrameError("a late rank outside its job");
-    late.insert(static_cast<int>(rank));
+    if (rank >= static_cast<std::uint32_t>(ranks)) throw FrameError("a rank outside its job");
+    decoded.insert(static_cast<int>(rank));
   }
-  return late;
+  return decoded;
 }
 
 }  // namespace gantry

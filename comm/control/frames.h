@@ -14,6 +14,8 @@
 //   end      empty                                                  every rank's work is done
 //   ask      empty                                                  to rank 0: whose work is not done?
 //   late     u32 a rank, one or more                                rank 0's answer
+//   left     u32 a rank, one or more                                from rank 0: their work is done, while others' is
+//   not
 // Whatever reads a frame refuses what is not exactly this, before it reserves memory for a payload.
 #pragma once
 
@@ -32,7 +34,7 @@ namespace gantry {
 inline constexpr std::size_t kFrameHeadBytes = 12;
 inline constexpr std::size_t kMostPayload = 4096;
 
-enum class FrameKind : std::uint8_t { hello = 1, begin, beat, failure, done, end, ask, late };
+enum class FrameKind : std::uint8_t { hello = 1, begin, beat, failure, done, end, ask, late, left };
 
 // Not a frame; what() says why.
 struct FrameError : std::runtime_error {
@@ -60,13 +62,14 @@ struct JobFailure {
 std::string encode_frame(FrameKind kind, std::string_view payload = {});  // head and payload
 std::string encode_hello(const Hello& hello);
 std::string encode_failure(const JobFailure& failure);  // a cause that is too long is cut
-std::string encode_late(const std::set<int>& ranks);    // the first that fit
+// A late or a left, of the first kMostPayload / 4 ranks.
+std::string encode_ranks(FrameKind kind, const std::set<int>& ranks);
 
 // FrameError for other bytes than a frame's head, an unknown kind, and a length that the kind can't have.
 FrameHead decode_head(std::span<const char, kFrameHeadBytes> head);
 // Of a payload whose length its head promised. FrameError for a rank that is none of a job's.
 Hello decode_hello(std::string_view payload);
 JobFailure decode_failure(std::string_view payload, int ranks);
-std::set<int> decode_late(std::string_view payload, int ranks);
+std::set<int> decode_ranks(std::string_view payload, int ranks);
 
 }  // namespace gantry

@@ -21,6 +21,11 @@ ControlOptions complete(ControlOptions options) {
   return options;
 }
 
+ControlEvents complete(ControlEvents events) {
+  if (!events.on_left) events.on_left = [](const std::set<int>&) {};
+  return events;
+}
+
 asio::awaitable<void> pause(asio::io_context& context, double duration) {
   asio::steady_timer timer(context, seconds(duration));
   co_await timer.async_wait(asio::use_awaitable);
@@ -31,7 +36,7 @@ asio::awaitable<void> pause(asio::io_context& context, double duration) {
 Star::Star(asio::io_context& context, ControlOptions options, ControlEvents events, Milestones& milestones)
     : context_(context),
       options_(complete(std::move(options))),
-      events_(std::move(events)),
+      events_(complete(std::move(events))),
       milestones_(milestones),
       acceptor_(context),
       timer_(context),
@@ -203,9 +208,12 @@ void Star::take(int rank, const Frame& frame) {
       return answer(rank);
     case FrameKind::late: {
       if (is_hub()) throw FrameError("an answer to rank 0");
-      const std::set<int> late = decode_late(frame.payload, options_.ranks);
+      const std::set<int> late = decode_ranks(frame.payload, options_.ranks);
       return milestones_.update([&](Progress& progress) { progress.working = late; });
     }
+    case FrameKind::left:
+      if (is_hub()) throw FrameError("news of other ranks to rank 0");
+      return events_.on_left(decode_ranks(frame.payload, options_.ranks));
     case FrameKind::hello:
       throw FrameError("a second hello");
   }
@@ -242,7 +250,7 @@ void Star::ask() {
 void Star::answer(int rank) {
   std::set<int> late;
   milestones_.update([&](const Progress& progress) { late = progress.working; });
-  if (!late.empty()) peers_.at(rank)->send(encode_late(late));
+  if (!late.empty()) peers_.at(rank)->send(encode_ranks(FrameKind::late, late));
 }
 
 void Star::done(int rank) {
@@ -251,9 +259,19 @@ void Star::done(int rank) {
     progress.working.erase(rank);
     all = progress.working.empty();
   });
+  left_.insert(rank);
   if (!all || over()) return;
   send_all(encode_frame(FrameKind::end));
   end();
+}
+
+// Where the others end within a heartbeat too, as they should, there is nothing to tell.
+void Star::tell_left() {
+  if (left_.empty() || over()) return;
+  std::set<int> told;
+  while (!left_.empty() && told.size() < kMostPayload / 4) told.insert(left_.extract(left_.begin()));
+  send_all(encode_ranks(FrameKind::left, told));
+  events_.on_left(told);
 }
 
 void Star::end() {
@@ -277,6 +295,7 @@ asio::awaitable<void> Star::pulse() {
     const double now = steady_seconds();
     if (now >= next_beat_) {
       next_beat_ = now + options_.heartbeat_seconds;
+      tell_left();
       for (const auto& [rank, connection] : peers_)
         if (!connection->sending()) connection->send(encode_frame(FrameKind::beat));
     }

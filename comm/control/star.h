@@ -44,6 +44,7 @@ class Star {
   void adopt(int rank, const std::shared_ptr<Connection>& connection);
   void take(int rank, const Frame& frame);
   void done(int rank);
+  void tell_left();
   void answer(int rank);
   void end();
   bool settle(const JobFailure& failure);
@@ -62,6 +63,7 @@ class Star {
   SilenceWatch silence_;
   double next_beat_ = 0;
   std::set<std::shared_ptr<Connection>> strangers_;  // that have not said who they are
+  std::set<int> left_;                               // rank 0: whose work is done, and the others don't know
   int warnings_ = 0;
   bool answered_ = false;  // on others than rank 0: its first frame has come
   bool closing_ = false, ended_ = false, failed_ = false;

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <mutex>
 #include <random>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -24,7 +25,8 @@ class Reports {
  public:
   ControlEvents events() {
     return {[this](const JobFailure& failure) { add(lost_, failure); },
-            [this](const JobFailure& failure) { add(told_, failure); }};
+            [this](const JobFailure& failure) { add(told_, failure); },
+            [this](const std::set<int>& ranks) { add(left_, ranks); }};
   }
   auto warner() {
     return [this](const std::string& line) { add(warnings_, line); };
@@ -36,6 +38,11 @@ class Reports {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, kLong, [&] { return warnings_.size() >= count; });
     return warnings_;
+  }
+  // The first ranks of which it was told that they have left.
+  std::set<int> left() {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, kLong, [&] { return !left_.empty(); }) ? left_.front() : std::set<int>();
   }
   bool silent() {
     const std::lock_guard lock(mutex_);
@@ -60,6 +67,7 @@ class Reports {
   std::condition_variable changed_;
   std::vector<JobFailure> lost_, told_;
   std::vector<std::string> warnings_;
+  std::vector<std::set<int>> left_;
 };
 
 ControlOptions options_of(int rank, int ranks, Reports& reports) {
@@ -218,6 +226,23 @@ TEST(ControlPlane, LeavingNamesWhoIsNotDone) {
   } catch (const PeerError& error) {
     EXPECT_NE(std::string(error.what()).find("waited 0.3 s for rank 1 (tp 1) to end"), std::string::npos);
   }
+}
+
+// Rank 0 too; and the job goes on.
+TEST(ControlPlane, EveryRankHearsWhoHasLeftBeforeTheOthers) {
+  Reports reports, early_reports, late_reports;
+  const auto hub = ControlPlane::host(options_of(0, 3, reports), reports.events(), "127.0.0.1");
+  const auto early = ControlPlane::join(options_of(1, 3, early_reports), early_reports.events(), hub->meeting());
+  const auto late = ControlPlane::join(options_of(2, 3, late_reports), late_reports.events(), hub->meeting());
+  hub->rendezvous();
+  std::thread leaving([&] { early->leave(); });
+  EXPECT_EQ(reports.left(), std::set<int>{1});
+  EXPECT_EQ(late_reports.left(), std::set<int>{1});
+  std::thread last([&] { late->leave(); });
+  hub->leave();
+  last.join();
+  leaving.join();
+  EXPECT_TRUE(reports.silent() && early_reports.silent() && late_reports.silent());
 }
 
 // Rank 0's control thread answers though its work goes on.

@@ -31,9 +31,9 @@ TEST(Frames, ComeBackAsTheyWent) {
   EXPECT_EQ(failure.exit_code, 7);
   EXPECT_EQ(failure.cause, "rank 2: the cause");
 
-  const std::string late = encode_late({0, 2, 300});
+  const std::string late = encode_ranks(FrameKind::late, {0, 2, 300});
   EXPECT_EQ(head_of(late).kind, FrameKind::late);
-  EXPECT_EQ(decode_late(payload_of(late), 301), (std::set<int>{0, 2, 300}));
+  EXPECT_EQ(decode_ranks(payload_of(late), 301), (std::set<int>{0, 2, 300}));
 }
 
 TEST(Frames, AreTheBytesThatTheHeaderSays) {
@@ -75,14 +75,14 @@ TEST(Frames, AHelloOfARankOutsideItsJobIsRefused) {
 }
 
 TEST(Frames, LateRanksAreOfTheJobAndAtMostWhatFits) {
-  EXPECT_THROW(decode_late(payload_of(encode_late({3})), 3), FrameError);
-  EXPECT_THROW(decode_late("short", 3), FrameError);
-  EXPECT_THROW(decode_late("", 3), FrameError);
+  EXPECT_THROW(decode_ranks(payload_of(encode_ranks(FrameKind::late, {3})), 3), FrameError);
+  EXPECT_THROW(decode_ranks("short", 3), FrameError);
+  EXPECT_THROW(decode_ranks("", 3), FrameError);
   std::set<int> many;
   for (int rank = 0; rank < 5000; ++rank) many.insert(rank);
-  const std::string frame = encode_late(many);
+  const std::string frame = encode_ranks(FrameKind::late, many);
   EXPECT_EQ(head_of(frame).payload_bytes, kMostPayload);
-  EXPECT_EQ(decode_late(payload_of(frame), 5000).size(), kMostPayload / 4);
+  EXPECT_EQ(decode_ranks(payload_of(frame), 5000).size(), kMostPayload / 4);
 }
 
 // Whatever comes: a head that fits, or FrameError; never more bytes than the cap.
@@ -101,7 +101,7 @@ TEST(Frames, RandomBytesAreRefusedOrHarmless) {
       for (char& byte : payload) byte = static_cast<char>(random());
       if (head.kind == FrameKind::hello) decode_hello(payload);
       if (head.kind == FrameKind::failure) decode_failure(payload, 4);
-      if (head.kind == FrameKind::late) decode_late(payload, 4);
+      if (head.kind == FrameKind::late || head.kind == FrameKind::left) decode_ranks(payload, 4);
     } catch (const FrameError&) {
     }
   }
