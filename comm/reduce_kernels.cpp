@@ -17,7 +17,7 @@ inline A combine(A a, A b) {
 
 // T is stored, A is computed in.
 template <class T, class A, ReduceOp kOp>
-__attribute__((optimize("O3"))) void reduce_typed(T* out, const void* const* inputs, int count, std::int64_t elements) {
+void reduce_typed(T* out, const void* const* inputs, int count, std::int64_t elements) {
   if constexpr (std::is_same_v<T, A>) {
     if (count == 2) {
       const T* a = static_cast<const T*>(inputs[0]);
@@ -43,8 +43,7 @@ __attribute__((optimize("O3"))) void reduce_typed(T* out, const void* const* inp
 }
 
 template <class T, class A, ReduceOp kOp>
-__attribute__((optimize("O3"))) void extend_typed(A* running, bool begun, const void* const* inputs, int count,
-                                                  std::int64_t elements) {
+void extend_typed(A* running, bool begun, const void* const* inputs, int count, std::int64_t elements) {
   constexpr std::int64_t kBlock = 1024;
   for (std::int64_t begin = 0; begin < elements; begin += kBlock) {
     const std::int64_t n = std::min(kBlock, elements - begin);

@@ -84,11 +84,15 @@ int wait_for_first(asio::io_context& context, const Local::endpoint& place) {
                        "every copy of this program in gantry::launch", "see that copy's own error"});
     std::this_thread::sleep_for(kPause);
   }
+  // Before anything is waited for: a stranger could stay silent for ever. The first copy may work for days.
+  if (!is_own(socket))
+    throw PeerError({"launch", "another user's process is where the copy with RANK 0 was to be",
+                     "this user's copy there", "give torchrun another --master-port"});
   unsigned char code = 0;
   do {
     asio::read(socket, asio::buffer(&code, 1), failure);
   } while (failure == asio::error::interrupted);
-  if (failure || !is_own(socket))
+  if (failure)
     throw PeerError({"launch", "the copy with RANK 0, which runs the ranks, has ended without a word", "",
                      "see that copy's own error"});
   return code;

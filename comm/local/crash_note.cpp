@@ -10,6 +10,8 @@
 namespace gantry {
 namespace {
 
+constexpr std::size_t kStackBytes = 64 << 10;  // some kernels save kilobytes of registers there
+
 thread_local std::array<char, 128> rank_name{};
 
 void write_text(const char* text) { (void)!::write(STDERR_FILENO, text, std::strlen(text)); }
@@ -50,7 +52,7 @@ void WithinWork::leave() {
 CrashNote::CrashNote() {
   struct sigaction note {};
   note.sa_handler = on_crash;
-  note.sa_flags = SA_RESETHAND | SA_NODEFER;
+  note.sa_flags = SA_RESETHAND | SA_NODEFER | SA_ONSTACK;
   sigemptyset(&note.sa_mask);
   for (std::size_t i = 0; i < kSignals.size(); ++i) {
     struct sigaction former {};
@@ -69,8 +71,21 @@ CrashNote::RankThread::RankThread(const std::string& rank) {
   rank_name.fill('\0');
   std::strncpy(rank_name.data(), rank.c_str(), rank_name.size() - 1);
   within_work.is_within = true;
+  stack_t former{};
+  if (::sigaltstack(nullptr, &former) != 0 || (former.ss_flags & SS_DISABLE) == 0) return;
+  stack_ = std::make_unique<char[]>(kStackBytes);
+  stack_t own{};
+  own.ss_sp = stack_.get();
+  own.ss_size = kStackBytes;
+  ::sigaltstack(&own, nullptr);
 }
 
-CrashNote::RankThread::~RankThread() { within_work.is_within = false; }
+CrashNote::RankThread::~RankThread() {
+  within_work.is_within = false;
+  if (!stack_) return;
+  stack_t none{};
+  none.ss_flags = SS_DISABLE;
+  ::sigaltstack(&none, nullptr);
+}
 
 }  // namespace gantry

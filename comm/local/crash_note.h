@@ -3,6 +3,7 @@
 
 #include <array>
 #include <csignal>
+#include <memory>
 #include <string>
 
 namespace gantry {
@@ -19,12 +20,17 @@ class CrashNote {
   CrashNote& operator=(const CrashNote&) = delete;
 
   // A rank's work on the thread that makes it, from here to its end; crashes afterwards still have the name.
+  // Until its end handlers have a stack of their own on this thread, unless it has one: a stack that has run over
+  // leaves them no room.
   class RankThread {
    public:
     explicit RankThread(const std::string& rank);
     ~RankThread();
     RankThread(const RankThread&) = delete;
     RankThread& operator=(const RankThread&) = delete;
+
+   private:
+    std::unique_ptr<char[]> stack_;
   };
 
  private:
