@@ -1,6 +1,7 @@
 #include <cstdlib>
 
 #include "gantry/comm/backends.h"
+#include "gantry/comm/nccl/cuda_uuids.h"
 #include "gantry/comm/nccl/nccl_backend.h"
 #include "gantry/comm/nccl/nccl_device.h"
 
@@ -13,11 +14,13 @@ bool has_cuda_devices() {
 void prepare_nccl() {
   // Connections that were made by the first call of a kind would make its caller wait for its peers: all at once.
   ::setenv("NCCL_RUNTIME_CONNECT", "0", /*overwrite=*/0);
+  // Streams that share a hardware queue wait behind each other: a communicator a direction and group, and the compute.
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
 }
 
 void run_on_nccl(World& host, const std::function<void(World&)>& body) {
-  DeviceQuestion question = ask_for_device(host.backend());
-  question.devices = has_cuda_devices() ? c10::impl::getDeviceGuardImpl(torch::kCUDA)->deviceCount() : 0;
+  DeviceQuestion question =
+      ask_for_device(host.backend(), has_cuda_devices() ? visible_device_uuids() : std::vector<std::string>());
   question.nccl_version = nccl_version();
   NcclOptions options;
   options.device = {torch::kCUDA, static_cast<torch::DeviceIndex>(choose_device_index(question))};

@@ -158,6 +158,7 @@ std::shared_ptr<NcclOperation> NcclCommunicator::issue(std::vector<c10::Storage>
     c10::Event ready = device.new_event();
     ready.record(device.current_stream());
     ready.block(stream());
+    operation->follow(std::move(ready));
   }
   std::unique_lock lock(mutex_);
   job_->throw_if_failed();
@@ -201,6 +202,7 @@ std::string NcclCommunicator::find_trouble() {
   if (code != ncclSuccess && code != ncclInProgress) return describe_error(code);
   drop_finished();
   if (under_way_.empty()) return "";
+  if (!under_way_.front()->may_have_begun()) begin_oldest();  // behind what this rank itself computes
   const double waited = std::chrono::duration<double>(Clock::now() - oldest_since_).count();
   if (waited >= job_->notices().due_seconds() && !oldest_told_) {
     oldest_told_ = true;

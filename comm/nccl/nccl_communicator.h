@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <nccl.h>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,11 @@ class NcclOperation final : public DeviceEnd, public std::enable_shared_from_thi
         held_(std::move(held)),
         what_(std::move(what)) {}
 
+  // Before it is issued: it comes after what that event is behind.
+  void follow(c10::Event begins) { begins_.emplace(std::move(begins)); }
   void issued_on(const c10::Stream& stream) { event_.record(stream); }
+  // What was on the poster's stream before it is done: from here on it takes its own time.
+  bool may_have_begun() const { return !begins_ || begins_->query(); }
   bool finished() const;  // never of one that was aborted
   // What the current stream is given from now on comes after it. The host does not wait.
   void precede(const c10::Stream& current);
@@ -44,6 +49,7 @@ class NcclOperation final : public DeviceEnd, public std::enable_shared_from_thi
   enum class State { kUnderWay, kDone, kAborted };
 
   c10::Event event_;
+  std::optional<c10::Event> begins_;
   const c10::Stream posted_on_;
   mutable std::mutex mutex_;  // guards the following three
   std::vector<c10::Storage> held_;
@@ -103,7 +109,7 @@ class NcclCommunicator {
   std::mutex mutex_;
   ncclComm_t communicator_ = nullptr;  // null once it is aborted or destroyed
   std::deque<std::shared_ptr<NcclOperation>> under_way_;
-  Clock::time_point oldest_since_;  // when the first of under_way_ became that
+  Clock::time_point oldest_since_;  // since when the first of under_way_ takes its own time
   bool oldest_told_ = false;        // that it takes long
 };
 

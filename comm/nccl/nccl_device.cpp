@@ -1,10 +1,11 @@
 #include "gantry/comm/nccl/nccl_device.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <fmt/format.h>
-#include <functional>
+#include <map>
 #include <numeric>
-#include <unistd.h>
+#include <set>
 
 #include "gantry/comm/world.h"
 #include "gantry/core/error.h"
@@ -15,13 +16,66 @@ namespace {
 constexpr int kFirstVersionThatShares = 23000;
 constexpr const char* kSharingVariable = "NCCL_MULTI_RANK_GPU_ENABLE";
 
-// A number for this host and the devices that this process may use of it.
-std::int64_t host_and_devices() {
-  char name[256] = "";
-  ::gethostname(name, sizeof(name) - 1);
-  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  return static_cast<std::int64_t>(std::hash<std::string>()(std::string(name) + '\n' + (visible ? visible : "all")));
+using Devices = std::vector<std::string>;
+
+bool share_any(const Devices& one, const Devices& other) {
+  return std::any_of(one.begin(), one.end(), [&](const std::string& device) {
+    return std::find(other.begin(), other.end(), device) != other.end();
+  });
 }
+
+// The ranks that have to agree with this one: those that see a device that it sees, those that see one of theirs, ...
+std::vector<int> find_sharers(const DeviceQuestion& question) {
+  std::vector<bool> found(question.visible.size(), false);
+  std::vector<int> open{question.rank};
+  found[question.rank] = true;
+  while (!open.empty()) {
+    const Devices& devices = question.visible[open.back()];
+    open.pop_back();
+    for (std::size_t rank = 0; rank < found.size(); ++rank)
+      if (!found[rank] && share_any(devices, question.visible[rank])) {
+        found[rank] = true;
+        open.push_back(static_cast<int>(rank));
+      }
+  }
+  std::vector<int> sharers;
+  for (std::size_t rank = 0; rank < found.size(); ++rank)
+    if (found[rank]) sharers.push_back(static_cast<int>(rank));
+  return sharers;
+}
+
+// Gives ranks devices of their own, lower ranks first: one that finds none free makes others move to another of theirs.
+class Division {
+ public:
+  explicit Division(const std::vector<Devices>& visible) : visible_(visible) {}
+
+  bool place(int rank) {
+    tried_.clear();
+    return place_or_move(rank);
+  }
+  const std::string* device_of(int rank) const {
+    for (const auto& [device, owner] : owners_)
+      if (owner == rank) return &device;
+    return nullptr;
+  }
+
+ private:
+  bool place_or_move(int rank) {
+    for (const auto& device : visible_[rank])
+      if (owners_.try_emplace(device, rank).second) return true;
+    for (const auto& device : visible_[rank]) {
+      if (!tried_.insert(device).second) continue;
+      if (!place_or_move(owners_.at(device))) continue;
+      owners_[device] = rank;
+      return true;
+    }
+    return false;
+  }
+
+  const std::vector<Devices>& visible_;
+  std::map<std::string, int> owners_;
+  std::set<std::string> tried_;
+};
 
 }  // namespace
 
@@ -39,35 +93,58 @@ void NcclDevice::record_use(const torch::Tensor& tensor, const c10::Stream& stre
 }
 
 int choose_device_index(const DeviceQuestion& question) {
-  if (question.devices == 0)
+  const Devices& mine = question.visible[question.rank];
+  if (mine.empty())
     throw ResourceError(
         {"comm.backend", "nccl, and this process sees no CUDA device", "one a rank",
          "look at CUDA_VISIBLE_DEVICES and the LibTorch that Gantry was built with, or use mpi or local"});
-  if (question.sharers <= question.devices) return question.place;
-  const std::string what = fmt::format("nccl, {} ranks on this host and {} CUDA device{}", question.sharers,
-                                       question.devices, question.devices == 1 ? "" : "s");
+  const std::vector<int> sharers = find_sharers(question);
+  Division division(question.visible);
+  std::set<std::string> devices;
+  bool all_placed = true;
+  for (const int rank : sharers) {
+    all_placed = division.place(rank) && all_placed;
+    devices.insert(question.visible[rank].begin(), question.visible[rank].end());
+  }
+  if (all_placed)
+    return static_cast<int>(std::find(mine.begin(), mine.end(), *division.device_of(question.rank)) - mine.begin());
+  const std::string what = fmt::format("nccl, {} ranks on this host and {} CUDA device{}", sharers.size(),
+                                       devices.size(), devices.size() == 1 ? "" : "s");
   if (question.threads)
     throw ResourceError({"comm.backend", what, "a device a rank where ranks are threads",
-                         fmt::format("use at most {} of them, or start them by mpirun", question.devices)});
+                         fmt::format("use at most {} of them, or start them by mpirun", devices.size())});
   if (question.nccl_version < kFirstVersionThatShares || !question.sharing_asked)
     throw ResourceError(
         {"comm.backend",
          fmt::format("{}, NCCL {}.{}, {} {}", what, question.nccl_version / 10000, question.nccl_version / 100 % 100,
                      kSharingVariable, question.sharing_asked ? "1" : "not 1"),
          fmt::format("a device a rank, or NCCL 2.30 or newer and {}=1", kSharingVariable),
-         fmt::format("use at most {} of them", question.devices)});
-  return question.place % question.devices;
+         fmt::format("use at most {} of them, and let each see one of its own", devices.size())});
+  const auto place = std::find(sharers.begin(), sharers.end(), question.rank) - sharers.begin();
+  return static_cast<int>(place % static_cast<std::ptrdiff_t>(mine.size()));
 }
 
-DeviceQuestion ask_for_device(Backend& host) {
+DeviceQuestion ask_for_device(Backend& host, const std::vector<std::string>& uuids) {
+  constexpr std::int64_t kUuidBytes = 16;
   std::vector<int> everyone(host.size());
   std::iota(everyone.begin(), everyone.end(), 0);
   const auto group = host.make_group("devices", everyone);
-  const auto places = all_gather_numbers(*group, host_and_devices());
+  const Sizes counts = all_gather_numbers(*group, static_cast<std::int64_t>(uuids.size()));
+  torch::Tensor mine = torch::zeros({static_cast<std::int64_t>(uuids.size()), kUuidBytes}, torch::kUInt8);
+  for (std::size_t i = 0; i < uuids.size(); ++i)
+    std::copy_n(uuids[i].data(), std::min<std::size_t>(kUuidBytes, uuids[i].size()),
+                mine.data_ptr<std::uint8_t>() + static_cast<std::int64_t>(i) * kUuidBytes);
+  torch::Tensor all =
+      torch::zeros({std::accumulate(counts.begin(), counts.end(), std::int64_t{0}), kUuidBytes}, torch::kUInt8);
+  group->all_gather(all, mine, counts).wait();
   const char* sharing = std::getenv(kSharingVariable);
   DeviceQuestion question;
-  question.sharers = static_cast<int>(std::count(places.begin(), places.end(), places[host.rank()]));
-  question.place = static_cast<int>(std::count(places.begin(), places.begin() + host.rank(), places[host.rank()]));
+  question.rank = host.rank();
+  const auto* bytes = reinterpret_cast<const char*>(all.data_ptr());
+  for (const std::int64_t count : counts) {
+    Devices& devices = question.visible.emplace_back();
+    for (std::int64_t i = 0; i < count; ++i, bytes += kUuidBytes) devices.emplace_back(bytes, kUuidBytes);
+  }
   question.threads = host.name() == std::string("local");
   question.sharing_asked = sharing && sharing == std::string("1");
   return question;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
@@ -37,18 +38,18 @@ class NcclDevice {
 
 // What decides which device a rank takes.
 struct DeviceQuestion {
-  int devices = 0;             // that this process sees
-  int sharers = 1;             // ranks of this host that see the same ones
-  int place = 0;               // of this rank among them
-  bool threads = false;        // they are threads of one process
-  int nccl_version = 0;        // as ncclGetVersion gives it: 23000 is 2.30.0
-  bool sharing_asked = false;  // NCCL_MULTI_RANK_GPU_ENABLE=1
+  int rank = 0;                                   // this one
+  std::vector<std::vector<std::string>> visible;  // of each rank: the devices that its process sees, by UUID
+  bool threads = false;                           // ranks are threads of one process
+  int nccl_version = 0;                           // as ncclGetVersion gives it: 23000 is 2.30.0
+  bool sharing_asked = false;                     // NCCL_MULTI_RANK_GPU_ENABLE=1
 };
-// The device's index. ConfigError where there is none; ResourceError where ranks would share one and can't.
+// The device's index in this rank's process. Each rank gets one of its own where that is possible; ResourceError where
+// there is none, or where ranks would share one and can't. The same division on every rank.
 int choose_device_index(const DeviceQuestion& question);
 
-// Collective over the job: this rank's place among the ranks of its host that see the same devices
-// (CUDA_VISIBLE_DEVICES). The rest of the question is left to the caller.
-DeviceQuestion ask_for_device(Backend& host);
+// Collective over the job: what every rank's process sees, this one's being `uuids`. The versions are left to the
+// caller.
+DeviceQuestion ask_for_device(Backend& host, const std::vector<std::string>& uuids);
 
 }  // namespace gantry
