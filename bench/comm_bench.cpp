@@ -65,11 +65,11 @@ void measure(World& world, ProcessGroup& group, std::int64_t bytes, const std::v
 void ping_pong(ProcessGroup& group, const torch::Tensor& tensor) {
   const TensorSpec spec{tensor.sizes().vec(), tensor.scalar_type()};
   if (group.rank() == 0) {
-    group.send(tensor, 1, {}).wait();
+    group.hand_over(tensor, 1, {}).wait();
     group.recv(spec, 1, {}).wait();
   } else if (group.rank() == 1) {
     group.recv(spec, 0, {}).wait();
-    group.send(tensor, 0, {}).wait();
+    group.hand_over(tensor, 0, {}).wait();
   }
 }
 

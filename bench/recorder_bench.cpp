@@ -47,11 +47,11 @@ void compare(World& world, const char* operation, std::int64_t bytes, const std:
 void ping_pong(ProcessGroup& group, const torch::Tensor& tensor) {
   const TensorSpec spec{tensor.sizes().vec(), tensor.scalar_type()};
   if (group.rank() == 0) {
-    group.send(tensor, 1, {}).wait();
+    group.hand_over(tensor, 1, {}).wait();
     group.recv(spec, 1, {}).wait();
   } else {
     group.recv(spec, 0, {}).wait();
-    group.send(tensor, 0, {}).wait();
+    group.hand_over(tensor, 0, {}).wait();
   }
 }
 

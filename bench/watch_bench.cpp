@@ -45,6 +45,9 @@ class SwitchedGroup final : public ProcessGroup {
   int rank() const override { return plain_->rank(); }
   int size() const override { return plain_->size(); }
   Work send(const torch::Tensor& tensor, int to, const Tag& tag) override { return group().send(tensor, to, tag); }
+  Work hand_over(const torch::Tensor& tensor, int to, const Tag& tag) override {
+    return group().hand_over(tensor, to, tag);
+  }
   Work recv(const TensorSpec& spec, int from, const Tag& tag) override { return group().recv(spec, from, tag); }
   Work all_reduce(torch::Tensor& tensor, ReduceOp op) override { return group().all_reduce(tensor, op); }
   Work all_gather(torch::Tensor& out, const torch::Tensor& in, const Sizes& sizes) override {
@@ -244,6 +247,7 @@ class NothingToDo final : public ProcessGroup {
   int rank() const override { return 0; }
   int size() const override { return 2; }
   Work send(const torch::Tensor&, int, const Tag&) override { return Work(state_); }
+  Work hand_over(const torch::Tensor&, int, const Tag&) override { return Work(state_); }
   Work recv(const TensorSpec&, int, const Tag&) override { return Work(state_); }
   Work all_reduce(torch::Tensor&, ReduceOp) override { return Work(state_); }
   Work all_gather(torch::Tensor&, const torch::Tensor&, const Sizes&) override { return Work(state_); }

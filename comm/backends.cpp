@@ -1,8 +1,8 @@
 #include "gantry/comm/backends.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <new>
-#include <thread>
 
 #include "gantry/core/error.h"
 
@@ -47,6 +47,11 @@ std::vector<std::string> available_backends() {
   return names;
 }
 
+bool has_backend(const std::string& name) {
+  const auto names = available_backends();
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
 std::string choose_host(const std::string& backend) {
   if (backend != "nccl") return backend;
   return choose_backend(under_launcher() ? "mpi" : "local");
@@ -55,9 +60,7 @@ std::string choose_host(const std::string& backend) {
 std::string choose_backend(const std::string& configured) {
   std::string wanted = configured;
   if (wanted == "auto") wanted = has_cuda_devices() ? "nccl" : under_launcher() ? "mpi" : "local";
-  const auto available = available_backends();
-  for (const auto& name : available)
-    if (name == wanted) return wanted;
+  if (has_backend(wanted)) return wanted;
   throw ConfigError(
       {"comm.backend", "'" + wanted + "' is not in this build", "one of those that `gantry doctor` lists",
        wanted == "nccl" ? "run ./dev setup --nccl and build again, or use auto" : "rebuild with it, or use local"});
@@ -65,6 +68,10 @@ std::string choose_backend(const std::string& configured) {
 
 #ifndef GANTRY_WITH_MPI
 int launch_mpi(const Config&, const Mesh&, const std::function<void(World&)>&) {
+  throw InternalError({"launch", "this build has no MPI", "", ""});
+}
+
+std::optional<int> agree_to_start(const std::optional<Failure>&, double) {
   throw InternalError({"launch", "this build has no MPI", "", ""});
 }
 #endif
@@ -96,13 +103,11 @@ Failure describe_exception(std::exception_ptr exception) {
   }
 }
 
-void set_rank_threads(const CommConfig& config, int ranks_on_host) {
-  if (config.threads_per_rank > 0) {
+void set_rank_threads(const CommConfig& config, int cores) {
+  if (config.threads_per_rank > 0)
     at::set_num_threads(config.threads_per_rank);
-  } else if (!std::getenv("OMP_NUM_THREADS")) {
-    const int cores = static_cast<int>(std::thread::hardware_concurrency());
-    at::set_num_threads(std::max(1, cores / ranks_on_host));
-  }
+  else if (!std::getenv("OMP_NUM_THREADS"))
+    at::set_num_threads(std::max(1, cores));
 }
 
 }  // namespace gantry

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@ bool under_launcher();
 int launched_ranks();
 
 std::vector<std::string> available_backends();  // "local", "mpi", "nccl"
+bool has_backend(const std::string& name);
 
 // One of them for a configured "auto | local | mpi | nccl": "auto" takes nccl where this build has it and this process
 // sees CUDA devices, else what starts the ranks. ConfigError for one that this build has not.
@@ -26,7 +28,8 @@ bool has_cuda_devices();  // false in a build without nccl
 // What launch() does on each. `describe_rank` names ranks in messages.
 int launch_local(const Config& config, const Mesh& mesh, const std::function<void(World&)>& body);
 int launch_mpi(const Config& config, const Mesh& mesh, const std::function<void(World&)>& body);
-// Sets what NCCL reads of this process's environment: once, before ranks start, since no thread may read it meanwhile.
+// Sets what NCCL and CUDA read of this process's environment, in a build with NCCL: before anything asks for devices,
+// and before ranks start, since no thread may read it meanwhile.
 void prepare_nccl();
 // Runs the body over NCCL, on a rank that launch_local or launch_mpi has started.
 void run_on_nccl(World& host, const std::function<void(World&)>& body);
@@ -38,8 +41,13 @@ struct Failure {
 };
 Failure describe_exception(std::exception_ptr exception);
 
-// Sets this thread's intra-op threads: comm.threads_per_rank, or cores / ranks of this host unless OMP_NUM_THREADS is
-// set.
-void set_rank_threads(const CommConfig& config, int ranks_on_host);
+// In a job of a launcher's, before any rank begins: each rank brings what has gone wrong with it, if anything. Where
+// nothing has, the ranks may begin. Else each failure is printed once, by the lowest rank that has it, with its name
+// unless all have the same; gives the exit code of the lowest rank that failed. Collective over the job.
+std::optional<int> agree_to_start(const std::optional<Failure>& mine, double timeout_seconds);
+
+// Sets this thread's intra-op threads: comm.threads_per_rank, or `cores`, the rank's share of those that its process
+// may use, unless OMP_NUM_THREADS is set.
+void set_rank_threads(const CommConfig& config, int cores);
 
 }  // namespace gantry

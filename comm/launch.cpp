@@ -1,6 +1,7 @@
 #include "gantry/comm/launch.h"
 
 #include <cstdio>
+#include <optional>
 
 #include <c10/util/Logging.h>
 
@@ -43,22 +44,43 @@ recorder::JobSettings recorder_settings(const Config& config, int ranks, bool mp
           .several_processes = mpi && ranks > 1};
 }
 
-int launch_ranks(const Config& config, const std::string& backend, int ranks, const std::function<void(World&)>& body) {
-  const bool mpi = choose_host(backend) == "mpi";
-  const Mesh mesh = Mesh::hybrid(ranks, config.parallel.pipeline, config.parallel.data, config.parallel.tensor,
-                                 config.parallel.order);
-  const recorder::RecordedJob recorded(recorder_settings(config, ranks, mpi));
-  std::function<void(World&)> run = guarded(body);
-  if (backend == "nccl") {
-    prepare_nccl();
-    run = [on_device = std::move(run)](World& host) { run_on_nccl(host, on_device); };
-  }
-  return mpi ? launch_mpi(config, mesh, run) : launch_local(config, mesh, run);
+// What is settled before ranks begin.
+struct Preparation {
+  std::string backend;
+  Mesh mesh;
+};
+
+Preparation prepare(const Config& config, int ranks) {
+  return {choose_backend(config.comm.backend), Mesh::hybrid(ranks, config.parallel.pipeline, config.parallel.data,
+                                                            config.parallel.tensor, config.parallel.order)};
 }
 
+int run_prepared(const Config& config, const Preparation& preparation, const std::function<void(World&)>& body) {
+  const bool mpi = choose_host(preparation.backend) == "mpi";
+  const recorder::RecordedJob recorded(recorder_settings(config, preparation.mesh.size(), mpi));
+  std::function<void(World&)> run = guarded(body);
+  if (preparation.backend == "nccl") run = [on_device = std::move(run)](World& host) { run_on_nccl(host, on_device); };
+  return mpi ? launch_mpi(config, preparation.mesh, run) : launch_local(config, preparation.mesh, run);
+}
+
+// The ranks agree whether all may begin: what is wrong on one host, the others can't know.
+int launch_under_launcher(const Config& config, const std::function<void(World&)>& body) {
+  std::optional<Preparation> preparation;
+  std::optional<Failure> failure;
+  try {
+    preparation = prepare(config, launched_ranks());
+  } catch (...) {
+    failure = describe_exception(std::current_exception());
+  }
+  if (const auto code = agree_to_start(failure, config.comm.timeout_seconds)) return *code;
+  return run_prepared(config, *preparation, body);
+}
+
+// A failure that only this copy of the program can know is printed by it; one that all have, by the first.
 int report_failure() {
   const Failure failure = describe_exception(std::current_exception());
-  if (speaks_for_all()) std::fprintf(stderr, "error: %s\n", failure.line.c_str());
+  if (speaks_for_all() || failure.exit_code == PeerError::kExitCode)
+    std::fprintf(stderr, "error: %s\n", failure.line.c_str());
   return failure.exit_code;
 }
 
@@ -71,15 +93,16 @@ int launch(const Config& config, const std::function<void(World&)>& body) {
     throw UsageError({"launch", "was called within a rank of another launch", "", "call it once, from main"});
   let_failed_checks_throw();
   KinetoRecording::keep_quiet();
+  prepare_nccl();
+  const auto run = [&](int ranks) { return run_prepared(config, prepare(config, ranks), body); };
   try {
-    const std::string backend = choose_backend(config.comm.backend);
-    const auto run = [&](int ranks) { return launch_ranks(config, backend, ranks, body); };
-    if (choose_host(backend) == "mpi") {
-      if (!under_launcher()) refuse_missing_launcher(config.ranks());
-      return run(launched_ranks());
-    }
     // Whoever asks for local ranks gets a job in every copy.
     if (config.comm.backend == "local") return run(config.ranks());
+    if (under_launcher() && has_backend("mpi")) return launch_under_launcher(config, body);
+    if (choose_host(choose_backend(config.comm.backend)) == "mpi") {
+      refuse_missing_launcher(config.ranks());
+      return run(1);
+    }
     if (const auto copies = torchrun_copies())
       return run_in_first_copy(*copies, [&] {
         try {

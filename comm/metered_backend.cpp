@@ -75,6 +75,13 @@ class MeteredGroup final : public ProcessGroup {
   Work send(const torch::Tensor& tensor, int to, const Tag& tag) override {
     return count(kSend, bytes_of(tensor), [&] { return inner_->send(tensor, to, tag); });
   }
+  Work hand_over(const torch::Tensor& tensor, int to, const Tag& tag) override {
+    if (meter_->counts()) {
+      ++cells_[kSend].calls;
+      cells_[kSend].bytes += bytes_of(tensor);
+    }
+    return inner_->hand_over(tensor, to, tag);  // nobody waits for it
+  }
   Work recv(const TensorSpec& spec, int from, const Tag& tag) override {
     return count(kRecv, bytes_of(spec), [&] { return inner_->recv(spec, from, tag); });
   }

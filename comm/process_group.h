@@ -1,9 +1,9 @@
 // The ranks that share all mesh coordinates but some axes', and this rank's endpoint to them.
 //
 // Every operation returns a Work at once and is finished by its wait(). All members call the collectives of a group in
-// the same order. Reductions sum by rank, 0 first, so the same layout gives the same bits on every backend, run after
-// run. A group of size 1 is a real group. Operations of one group are called from one thread at a time. After a
-// member's failure every pending and later operation throws PeerError that names it.
+// the same order; any number of them may be under way. Reductions sum by rank, 0 first, so the same layout gives the
+// same bits on every backend, run after run. A group of size 1 is a real group. Operations of one group are called from
+// one thread at a time. After a member's failure every pending and later operation throws PeerError that names it.
 #pragma once
 
 #include <cstdint>
@@ -44,8 +44,12 @@ class ProcessGroup {
   virtual int rank() const = 0;  // in the group, by ascending world rank
   virtual int size() const = 0;
 
-  // `tensor` must stay unchanged until the message is received. An undefined one is sent as absent.
+  // `tensor` must stay unchanged until the Work is done; then it may be written again. An undefined one is sent as
+  // absent. Where the memory is the host's, this copies the tensor and is done at once.
   virtual Work send(const torch::Tensor& tensor, int to, const Tag& tag) = 0;
+  // The same without a copy, of a tensor that the caller gives away: nobody writes to its memory any more, which may
+  // become the receiver's. The group keeps it for as long as it is needed, so the Work may be dropped under way.
+  virtual Work hand_over(const torch::Tensor& tensor, int to, const Tag& tag) = 0;
   // result() is the tensor, of that spec. PeerError if what was sent has another shape or dtype, naming both.
   virtual Work recv(const TensorSpec& spec, int from, const Tag& tag) = 0;
 

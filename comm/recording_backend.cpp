@@ -38,9 +38,14 @@ recorder::MessageTag recorded(const Tag& tag) {
 
 class RecordedWork final : public Work::State {
  public:
-  // `device` is the backend, where its waits leave operations to a device; else null.
-  RecordedWork(std::shared_ptr<RankRecorder> recorder, std::uint64_t number, Work inner, const DeviceBackend* device)
-      : recorder_(std::move(recorder)), number_(number), inner_(std::move(inner)), device_(device) {}
+  // `device` is the backend, where its waits leave operations to a device; else null. `given_away`: of a hand_over.
+  RecordedWork(std::shared_ptr<RankRecorder> recorder, std::uint64_t number, Work inner, const DeviceBackend* device,
+               bool given_away)
+      : recorder_(std::move(recorder)),
+        number_(number),
+        inner_(std::move(inner)),
+        device_(device),
+        given_away_(given_away) {}
 
   bool done() override {
     return watched([&] {
@@ -50,6 +55,7 @@ class RecordedWork final : public Work::State {
     });
   }
   void wait() override {
+    if (noted_) return inner_.wait();  // once more: another stream may have to
     if (done()) return;
     recorder_->waits(number_);
     watched([&] {
@@ -63,6 +69,11 @@ class RecordedWork final : public Work::State {
     });
   }
   torch::Tensor result() override { return inner_.result(); }
+  void dropped() override {
+    if (!given_away_) return wait();
+    inner_ = Work();
+    note(Step::kDone);  // of this rank nothing more is wanted
+  }
 
  private:
   template <class Body>
@@ -89,6 +100,7 @@ class RecordedWork final : public Work::State {
   const std::uint64_t number_;
   Work inner_;
   const DeviceBackend* device_;
+  const bool given_away_;
   bool noted_ = false;
 };
 
@@ -109,6 +121,12 @@ class RecordingGroup final : public ProcessGroup {
   Work send(const torch::Tensor& tensor, int to, const Tag& tag) override {
     check_rank(to, size(), "send");
     return post(Kind::kSend, tensor, to, recorded(tag), "", [&] { return inner_->send(tensor, to, tag); });
+  }
+  Work hand_over(const torch::Tensor& tensor, int to, const Tag& tag) override {
+    check_rank(to, size(), "hand_over");
+    return post(
+        Kind::kSend, tensor, to, recorded(tag), "", [&] { return inner_->hand_over(tensor, to, tag); },
+        /*given_away=*/true);
   }
   Work recv(const TensorSpec& spec, int from, const Tag& tag) override {
     check_rank(from, size(), "recv");
@@ -144,7 +162,7 @@ class RecordingGroup final : public ProcessGroup {
  private:
   template <class Start>
   Work post(Kind kind, const torch::Tensor& tensor, int peer, const recorder::MessageTag& tag, const char* reduction,
-            const Start& start) {
+            const Start& start, bool given_away = false) {
     const bool there = tensor.defined();
     return post(
         {.group = group_,
@@ -154,11 +172,11 @@ class RecordingGroup final : public ProcessGroup {
          .reduction = reduction,
          .dtype = there ? lasting_name(tensor.scalar_type()) : "",
          .shape = there ? std::span(tensor.sizes().data(), tensor.sizes().size()) : std::span<const std::int64_t>()},
-        start);
+        start, given_away);
   }
 
   template <class Start>
-  Work post(const recorder::Call& call, const Start& start) {
+  Work post(const recorder::Call& call, const Start& start, bool given_away = false) {
     const std::uint64_t number = recorder_->post(call);
     Work work;
     try {
@@ -172,7 +190,7 @@ class RecordingGroup final : public ProcessGroup {
       recorder_->finish(number, Step::kRefused);
       throw;
     }
-    return Work(make_pooled<RecordedWork>(works_, recorder_, number, std::move(work), device_));
+    return Work(make_pooled<RecordedWork>(works_, recorder_, number, std::move(work), device_, given_away));
   }
 
   std::unique_ptr<ProcessGroup> inner_;

@@ -54,8 +54,8 @@ void StageLink::send_format(const StageMessage& message, int to, const Format& f
     description.push_back({entry.name, entry.spec.shape, static_cast<int>(entry.spec.dtype), entry.requires_grad,
                            entry.absent, static_cast<int>(entry.spec.device.type())});
   const torch::Tensor bytes = to_bytes(description.dump());
-  sends_.push_back(pipeline_.send(torch::tensor({bytes.numel()}, torch::kInt64), to, metadata_tag(message, 0)));
-  sends_.push_back(pipeline_.send(bytes, to, metadata_tag(message, 1)));
+  sends_.push_back(pipeline_.hand_over(torch::tensor({bytes.numel()}, torch::kInt64), to, metadata_tag(message, 0)));
+  sends_.push_back(pipeline_.hand_over(bytes, to, metadata_tag(message, 1)));
 }
 
 StageLink::Format StageLink::receive_format(const StageMessage& message, int from) {
@@ -115,8 +115,8 @@ void StageLink::send_entries(const StageMessage& message, int to, const Format& 
   for (std::size_t i = 0; i < format.size(); ++i) {
     if (format[i].absent) continue;
     const torch::Tensor tensor = tensors.get(format[i].name);
-    sends_.push_back(pipeline_.send(tensor.defined() ? tensor.detach().contiguous() : tensor, to,
-                                    entry_tag(message, static_cast<int>(i))));
+    sends_.push_back(pipeline_.hand_over(tensor.defined() ? tensor.detach().contiguous() : tensor, to,
+                                         entry_tag(message, static_cast<int>(i))));
   }
 }
 

@@ -6,6 +6,13 @@
 
 namespace gantry {
 
+std::string ended_early_text(const std::string& who, const std::string& what, const std::string& ended) {
+  return fmt::format(
+      "{} waits for {}; {} has ended its work; expected all ranks to make the same calls; see why its "
+      "body returned before the others'",
+      who, what, ended);
+}
+
 double SlowWaitNotices::due_seconds() const {
   const bool is_off =
       limits_.notice_seconds >= limits_.timeout_seconds || said_.load(std::memory_order_relaxed) >= kMost;

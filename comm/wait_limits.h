@@ -11,6 +11,10 @@ struct WaitLimits {
   double notice_seconds = 15;   // then a line names who is waited for, where the deadline is later
 };
 
+// The failure of a wait that can't end: `who` waits for `what` ("all_reduce of float32 [4], which rank 1 has not
+// joined"), and `ended` has ended its work.
+std::string ended_early_text(const std::string& who, const std::string& what, const std::string& ended);
+
 // The lines of waits that have become long, on stderr: whoever is stuck is named while it may still go on. Called from
 // any rank's thread.
 class SlowWaitNotices {

@@ -1,8 +1,13 @@
-// A pending communication. Copies share it; dropping the last handle of an unfinished one is an error of the caller's
-// that is caught by finishing it first.
+// A pending communication. Copies share it. The destructor of the last copy finishes it as wait() does, so that no
+// result is lost and no other rank waits for this one; what goes wrong there ends the job, and later operations throw
+// it. While an exception unwinds the stack it does not wait, since the other ranks may be waiting for this one: the
+// operation is then left to its group.
 #pragma once
 
+#include <atomic>
+#include <exception>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include <ATen/record_function.h>
@@ -12,7 +17,7 @@ namespace gantry {
 
 class Work {
  public:
-  // What a backend implements for one operation.
+  // What a backend implements for one operation. It may be used again for another one once no Work has it.
   class State {
    public:
     virtual ~State() = default;
@@ -20,15 +25,44 @@ class Work {
     virtual void
     wait() = 0;  // blocks until done, at most the group's deadline; PeerError that says who waited for what
     virtual torch::Tensor result() { return {}; }
+    // The last Work that had it is gone, and nobody has seen it done.
+    virtual void dropped() { wait(); }
+
+   private:
+    friend class Work;
+    std::atomic<int> works_{0};
+    std::atomic<bool> seen_{false};  // somebody has waited, or was told that it is done
   };
 
   Work() = default;  // done
-  explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {
+    if (state_->works_.fetch_add(1, std::memory_order_relaxed) == 0)
+      state_->seen_.store(false, std::memory_order_relaxed);
+  }
+  Work(const Work& other) : state_(other.state_) {
+    if (state_) state_->works_.fetch_add(1, std::memory_order_relaxed);
+  }
+  Work(Work&& other) noexcept = default;
+  Work& operator=(Work other) noexcept {
+    state_.swap(other.state_);
+    return *this;
+  }
+  ~Work() {
+    if (state_ && state_->works_.fetch_sub(1, std::memory_order_acq_rel) == 1 &&
+        !state_->seen_.load(std::memory_order_relaxed))
+      finish_dropped();
+  }
 
-  bool done() { return !state_ || state_->done(); }
+  bool done() {
+    if (!state_) return true;
+    if (!state_->done()) return false;
+    state_->seen_.store(true, std::memory_order_relaxed);
+    return true;
+  }
   void wait() {
     if (!state_) return;
     RECORD_FUNCTION("gantry::wait", std::vector<c10::IValue>{});  // seen by profilers
+    state_->seen_.store(true, std::memory_order_relaxed);
     state_->wait();
   }
   // Waits; of a recv the tensor received (read-only: its storage may be the sender's; undefined if an absent one was
@@ -39,6 +73,15 @@ class Work {
   }
 
  private:
+  void finish_dropped() noexcept {
+    if (std::uncaught_exceptions() > 0) return;
+    try {
+      state_->dropped();
+    } catch (...) {
+      // The job has failed: the group's next operation says why.
+    }
+  }
+
   std::shared_ptr<State> state_;
 };
 

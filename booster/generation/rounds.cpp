@@ -123,7 +123,7 @@ class Rounds {
     const torch::Tensor encoded = decision.encode().to(device_);
     for (int rank = 0; rank < places_.stages->pipeline_size(); ++rank)
       if (rank != places_.stages->pipeline_rank())
-        sends_.push_back(places_.pipeline->send(encoded, rank, decision_tag(index)));
+        sends_.push_back(places_.pipeline->hand_over(encoded, rank, decision_tag(index)));
     apply(index, decision);
   }
 

@@ -13,6 +13,7 @@
 #include "gantry/comm/local/settle_math.h"
 #include "gantry/comm/recorder/flight_recorder.h"
 #include "gantry/core/error.h"
+#include "gantry/core/usable_cores.h"
 
 namespace gantry {
 namespace {
@@ -68,11 +69,12 @@ class Finish {
 void run_rank(LocalJob& job, int rank, const Config& config, const Mesh& mesh,
               const std::function<void(World&)>& body) {
   const CrashNote::RankThread thread(mesh.describe_rank(rank));
-  set_rank_threads(config.comm, mesh.size());
+  set_rank_threads(config.comm, usable_cores() / mesh.size());
   try {
     LocalBackend backend(job, rank);
     World world(backend, config, mesh);
     body(world);
+    job.note_ended(rank);
   } catch (...) {
     const Failure failure = describe_exception(std::current_exception());
     job.fail(failure.exit_code, mesh.size() == 1 ? failure.line : mesh.describe_rank(rank) + ": " + failure.line);

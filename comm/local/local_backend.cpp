@@ -1,6 +1,7 @@
 #include "gantry/comm/local/local_backend.h"
 
 #include <algorithm>
+#include <cstring>
 #include <fmt/ranges.h>
 
 #include "gantry/comm/local/local_group_state.h"
@@ -20,6 +21,15 @@ void check_on_cpu(const torch::Device& device, const char* call) {
 }
 void check_on_cpu(const torch::Tensor& tensor, const char* call) {
   if (tensor.defined()) check_on_cpu(tensor.device(), call);
+}
+
+// Of the values now, contiguous.
+torch::Tensor copy_of(const torch::Tensor& tensor) {
+  const torch::NoGradGuard no_grad;
+  if (!tensor.is_contiguous()) return tensor.detach().contiguous();
+  torch::Tensor copy = torch::empty(tensor.sizes(), tensor.dtype());
+  if (tensor.nbytes() > 0) std::memcpy(copy.data_ptr(), tensor.const_data_ptr(), tensor.nbytes());
+  return copy;
 }
 
 class LocalRecv final : public Work::State {
@@ -42,7 +52,8 @@ class LocalRecv final : public Work::State {
   void wait() override {
     if (taken_) return;
     group_->wait(
-        rank_, [&] { return done(); }, [&] { return describe(tag_) + " from " + group_->describe_member(from_); });
+        rank_, [&] { return done(); }, [&] { return describe(tag_) + " from " + group_->describe_member(from_); },
+        [&] { return std::vector<int>{from_}; });
   }
   torch::Tensor result() override { return tensor_; }
 
@@ -50,10 +61,12 @@ class LocalRecv final : public Work::State {
   void check() {
     taken_ = true;
     if (!tensor_.defined() || (tensor_.sizes().equals(shape_) && tensor_.scalar_type() == dtype_)) return;
-    throw PeerError(
+    const PeerError error(
         {group_->describe_member(rank_),
          fmt::format("received {} from {} as {}", describe(tag_), group_->describe_member(from_), describe(tensor_)),
          fmt::format("{} [{}]", dtype_name(dtype_), fmt::join(shape_, ", ")), "make both sides agree on the shape"});
+    group_->job().fail(PeerError::kExitCode, error.what());  // whether or not anybody catches it
+    throw error;
   }
 
   std::shared_ptr<LocalGroupState> group_;
@@ -71,8 +84,8 @@ class LocalCollective final : public Work::State {
 
   // Once more, after it was done. `copy_back` gets `temporary`'s values at the end, where a non-contiguous tensor had
   // to be worked on elsewhere.
-  void begin(std::uint64_t sequence, torch::Tensor copy_back, torch::Tensor temporary) {
-    sequence_ = sequence;
+  void begin(LocalGroupState::Slot& slot, torch::Tensor copy_back, torch::Tensor temporary) {
+    slot_ = &slot;
     copy_back_ = std::move(copy_back);
     temporary_ = std::move(temporary);
     done_ = false;
@@ -82,14 +95,15 @@ class LocalCollective final : public Work::State {
   bool done() override {
     if (!done_) {
       group_->job().throw_if_failed();
-      if (group_->progress(sequence_)) finish();
+      if (group_->progress(*slot_)) finish();
     }
     return done_;
   }
   void wait() override {
     if (done_) return;
     group_->wait(
-        rank_, [&] { return done(); }, [&] { return group_->describe_pending(sequence_, rank_); });
+        rank_, [&] { return done(); }, [&] { return group_->describe_pending(*slot_, rank_); },
+        [&] { return group_->missing(*slot_); });
   }
 
  private:
@@ -101,12 +115,12 @@ class LocalCollective final : public Work::State {
     copy_back_.reset();
     temporary_.reset();
     done_ = true;
-    group_->leave(sequence_);
+    group_->leave(*slot_);
   }
 
   std::shared_ptr<LocalGroupState> group_;
   int rank_;
-  std::uint64_t sequence_ = 0;
+  LocalGroupState::Slot* slot_ = nullptr;
   torch::Tensor copy_back_, temporary_;
   bool done_ = true;
 };
@@ -119,11 +133,10 @@ class LocalGroup final : public ProcessGroup {
   int size() const override { return state_->size(); }
 
   Work send(const torch::Tensor& tensor, int to, const Tag& tag) override {
-    check_rank(to, size(), "send");
-    check_on_cpu(tensor, "send");
-    state_->job().throw_if_failed();
-    state_->push(rank_, to, tag, tensor.defined() ? tensor.detach() : tensor);
-    return {};
+    return push(tensor.defined() && tensor.is_cpu() ? copy_of(tensor) : tensor, to, tag, "send");
+  }
+  Work hand_over(const torch::Tensor& tensor, int to, const Tag& tag) override {
+    return push(tensor.defined() ? tensor.detach() : tensor, to, tag, "hand_over");
   }
   Work recv(const TensorSpec& spec, int from, const Tag& tag) override {
     check_rank(from, size(), "recv");
@@ -164,6 +177,13 @@ class LocalGroup final : public ProcessGroup {
   void abort(const std::string& reason) override { state_->job().fail(PeerError::kExitCode, reason); }
 
  private:
+  Work push(torch::Tensor tensor, int to, const Tag& tag, const char* call) {
+    check_rank(to, size(), call);
+    check_on_cpu(tensor, call);
+    state_->job().throw_if_failed();
+    state_->push(rank_, to, tag, std::move(tensor));
+    return {};
+  }
   // `target` is what the caller gets the result in: call.in where the call is in place, else call.out.
   Work post(LocalCall call, torch::Tensor& target, bool in_place) {
     RECORD_FUNCTION(collective_label(call.kind), (std::vector<c10::IValue>{call.in}));
@@ -175,10 +195,8 @@ class LocalGroup final : public ProcessGroup {
       temporary = target.contiguous();
       (in_place ? call.in : call.out) = temporary;
     }
-    const std::uint64_t sequence = sequence_++;
-    state_->post(sequence, rank_, std::move(call));
     auto collective = idle_collective();
-    collective->begin(sequence, target, std::move(temporary));
+    collective->begin(state_->post(rank_, std::move(call)), target, std::move(temporary));
     return Work(std::move(collective));
   }
 
@@ -192,7 +210,6 @@ class LocalGroup final : public ProcessGroup {
 
   std::shared_ptr<LocalGroupState> state_;
   int rank_;
-  std::uint64_t sequence_ = 0;
   // Used again and again: as many as were ever under way at once.
   std::vector<std::shared_ptr<LocalCollective>> collectives_;
   std::size_t next_ = 0;

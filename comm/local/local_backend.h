@@ -1,4 +1,5 @@
-// Ranks as threads of one process. A send hands the tensor over without a copy; collectives read the peers' memory.
+// Ranks as threads of one process. A tensor that is handed over becomes the receiver's without a copy; collectives read
+// the peers' memory.
 #pragma once
 
 #include <map>

@@ -13,6 +13,10 @@ namespace {
 // Small enough to balance work and stay in the second-level cache, large enough that claiming one costs nothing.
 constexpr std::int64_t kSliceBytes = 128 << 10;
 
+// Made beforehand, with room for their members' sizes where those are not too many: in steady state nothing is
+// allocated.
+constexpr int kUsualSlots = 64, kMostReserved = 64;
+
 char* data_of(const torch::Tensor& tensor) { return static_cast<char*>(tensor.data_ptr()); }
 
 std::int64_t first_row(const Sizes& sizes, int rank) {
@@ -34,13 +38,45 @@ bool is_same_call(const LocalEntry& one, const LocalEntry& other) {
 
 }  // namespace
 
-LocalGroupState::LocalGroupState(LocalJob& job, std::string label, std::vector<int> ranks)
-    : job_(job), label_(std::move(label)), ranks_(std::move(ranks)) {
-  for (int i = 0; i < kSlots; ++i) {
-    slots_.push_back(std::make_unique<Slot>(size()));
-    slots_.back()->sequence = i;
+struct LocalGroupState::Slot {
+  std::uint64_t sequence = 0;  // of the collective, in its group
+  std::vector<LocalEntry> entries;
+  std::vector<std::atomic<bool>> joined;
+  std::atomic<int> posted{0};
+  std::atomic<bool> ready{false};
+  std::atomic<int> next{0}, finished{0}, left{0};
+  std::vector<Slice> slices;
+  std::string mismatch;  // set before ready
+  std::atomic<Slot*> following{nullptr};
+  std::atomic<int> frees{0};  // by each member that has gone on to the following one, and by the last to leave
+
+  explicit Slot(int size) : entries(static_cast<std::size_t>(size)), joined(static_cast<std::size_t>(size)) {
+    if (size > kMostReserved) return;
+    for (auto& entry : entries) {
+      entry.sizes.reserve(static_cast<std::size_t>(size));
+      entry.out_sizes.reserve(static_cast<std::size_t>(size));
+    }
   }
+  void reset() {
+    for (auto& one : joined) one.store(false, std::memory_order_relaxed);
+    for (auto* count : {&posted, &next, &finished, &left, &frees}) count->store(0, std::memory_order_relaxed);
+    ready.store(false, std::memory_order_relaxed);
+    following.store(nullptr, std::memory_order_relaxed);
+  }
+};
+
+LocalGroupState::LocalGroupState(LocalJob& job, std::string label, std::vector<int> ranks)
+    : job_(job), label_(std::move(label)), ranks_(std::move(ranks)), cursors_(ranks_.size()), boxes_(ranks_.size()) {
+  for (int i = 0; i < kUsualSlots; ++i) slots_.push_back(std::make_unique<Slot>(size()));
+  for (const auto& slot : slots_) idle_.push_back(slot.get());
+  // Every call follows another: the first ones a slot that all have left.
+  Slot* const before_all = take_idle();
+  before_all->frees = 1;
+  before_all->sequence = ~std::uint64_t{0};
+  for (auto& cursor : cursors_) cursor.at = before_all;
 }
+
+LocalGroupState::~LocalGroupState() = default;
 
 void LocalGroupState::wake_all() {
   epoch_.fetch_add(1, std::memory_order_seq_cst);
@@ -49,35 +85,69 @@ void LocalGroupState::wake_all() {
   changed_.notify_all();
 }
 
-void LocalGroupState::push(int from, int to, const Tag& tag, const torch::Tensor& tensor) {
+void LocalGroupState::push(int from, int to, const Tag& tag, torch::Tensor tensor) {
   {
     const std::lock_guard lock(mutex_);
-    boxes_[{from, to, tag.kind, tag.stage, tag.microbatch, tag.entry}].push_back(tensor);
+    boxes_[to].push_back({from, tag, std::move(tensor)});
   }
   wake_all();
 }
 
 bool LocalGroupState::take(int from, int to, const Tag& tag, torch::Tensor* tensor) {
   const std::lock_guard lock(mutex_);
-  const auto box = boxes_.find({from, to, tag.kind, tag.stage, tag.microbatch, tag.entry});
-  if (box == boxes_.end() || box->second.empty()) return false;
-  *tensor = std::move(box->second.front());
-  box->second.erase(box->second.begin());
+  auto& box = boxes_[to];
+  const auto message =
+      std::find_if(box.begin(), box.end(), [&](const Message& one) { return one.from == from && one.tag == tag; });
+  if (message == box.end()) return false;
+  *tensor = std::move(message->tensor);
+  box.erase(message);
   return true;
 }
 
-void LocalGroupState::post(std::uint64_t sequence, int rank, LocalCall call) {
-  Slot& place = slot(sequence);
-  // A slot is free again when every member has left its former collective.
-  wait(
-      rank, [&] { return place.sequence.load(std::memory_order_acquire) == sequence; },
-      [&] { return fmt::format("a free slot in group '{}' ({} collectives under way)", label_, kSlots); });
+LocalGroupState::Slot* LocalGroupState::take_idle() {
+  const std::lock_guard lock(idle_mutex_);
+  if (idle_.empty()) {
+    slots_.push_back(std::make_unique<Slot>(size()));
+    idle_.reserve(slots_.size());  // so that giving one back takes no memory
+    return slots_.back().get();
+  }
+  Slot* const slot = idle_.back();
+  idle_.pop_back();
+  return slot;
+}
+
+// The slot of the call after that of `slot`.
+LocalGroupState::Slot& LocalGroupState::following(Slot& slot) {
+  Slot* next = slot.following.load(std::memory_order_acquire);
+  if (next) return *next;
+  Slot* const fresh = take_idle();
+  fresh->sequence = slot.sequence + 1;
+  if (slot.following.compare_exchange_strong(next, fresh, std::memory_order_acq_rel, std::memory_order_acquire))
+    return *fresh;
+  const std::lock_guard lock(idle_mutex_);  // another member was faster
+  idle_.push_back(fresh);
+  return *next;
+}
+
+void LocalGroupState::free_once(Slot& slot) {
+  if (slot.frees.fetch_add(1, std::memory_order_acq_rel) < size()) return;
+  slot.reset();
+  const std::lock_guard lock(idle_mutex_);
+  idle_.push_back(&slot);
+}
+
+LocalGroupState::Slot& LocalGroupState::post(int rank, LocalCall call) {
+  Slot& before = *cursors_[rank].at;
+  Slot& place = following(before);
+  cursors_[rank].at = &place;
+  free_once(before);
   place.entries[rank].fill(std::move(call));
   place.joined[rank].store(true, std::memory_order_release);
-  if (place.posted.fetch_add(1, std::memory_order_acq_rel) + 1 < size()) return;
+  if (place.posted.fetch_add(1, std::memory_order_acq_rel) + 1 < size()) return place;
   prepare(place);
   place.ready.store(true, std::memory_order_release);
   wake_all();
+  return place;
 }
 
 // Each has checked that its own tensors fit each other: together with this nobody goes beyond anybody's memory.
@@ -200,8 +270,7 @@ void LocalGroupState::work_on(Slot& slot, const Slice& slice) {
   }
 }
 
-bool LocalGroupState::progress(std::uint64_t sequence) {
-  Slot& place = slot(sequence);
+bool LocalGroupState::progress(Slot& place) {
   if (!place.ready.load(std::memory_order_acquire)) return false;
   if (!place.mismatch.empty()) throw PeerError(place.mismatch);
   const int total = static_cast<int>(place.slices.size());
@@ -214,31 +283,33 @@ bool LocalGroupState::progress(std::uint64_t sequence) {
   return place.finished.load(std::memory_order_acquire) == total;
 }
 
-void LocalGroupState::leave(std::uint64_t sequence) {
-  Slot& place = slot(sequence);
+void LocalGroupState::leave(Slot& place) {
   if (place.left.fetch_add(1, std::memory_order_acq_rel) + 1 < size()) return;
   for (auto& entry : place.entries) {
     entry.in.reset();
     entry.out.reset();
   }
-  for (auto& joined : place.joined) joined.store(false, std::memory_order_relaxed);
-  place.posted.store(0, std::memory_order_relaxed);
-  place.ready.store(false, std::memory_order_relaxed);
-  place.next.store(0, std::memory_order_relaxed);
-  place.finished.store(0, std::memory_order_relaxed);
-  place.left.store(0, std::memory_order_relaxed);
-  place.sequence.store(sequence + kSlots, std::memory_order_release);
-  wake_all();
+  free_once(place);
 }
 
-std::string LocalGroupState::describe_pending(std::uint64_t sequence, int rank) {
-  Slot& place = slot(sequence);
-  std::string missing;
+std::vector<int> LocalGroupState::missing(const Slot& place) const {
+  std::vector<int> members;
   for (int member = 0; member < size(); ++member)
-    if (!place.joined[member].load(std::memory_order_acquire))
-      missing += (missing.empty() ? "" : ", ") + describe_member(member);
+    if (!place.joined[member].load(std::memory_order_acquire)) members.push_back(member);
+  return members;
+}
+
+std::string LocalGroupState::describe_pending(const Slot& place, int rank) const {
+  std::string names;
+  for (const int member : missing(place)) names += (names.empty() ? "" : ", ") + describe_member(member);
   return fmt::format("{}, number {} of group '{}', which {} has not joined", describe_call(place.entries[rank]),
-                     sequence, label_, missing.empty() ? "nobody" : missing);
+                     place.sequence, label_, names.empty() ? "nobody" : names);
+}
+
+int LocalGroupState::find_ended(const std::vector<int>& awaited) const {
+  const auto ended =
+      std::find_if(awaited.begin(), awaited.end(), [&](int member) { return job_.has_ended(ranks_[member]); });
+  return ended == awaited.end() ? -1 : *ended;
 }
 
 }  // namespace gantry

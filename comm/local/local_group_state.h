@@ -4,19 +4,22 @@
 // then on whoever posts or waits claims slices by an atomic counter and works on the members' memory directly. Which
 // thread does a slice does not matter to the bits: every element is summed in rank order.
 //
-// Shared between threads, and guarded: `boxes_` by `mutex_`. A slot's entry is written by its own rank before `posted`
-// rises; the slices by the last poster before `ready` is set; `next`, `finished` and `left` are atomic. Sleeping is by
-// `changed_` under `mutex_`: who changes something raises `epoch_` and wakes sleepers if `sleepers_` says there are
-// any.
+// Slots are a chain in the order of the calls: a member goes from the slot of its last call to the following one, which
+// the first to come links. A slot is used again when every member has left its collective and has gone on, so there are
+// as many as were ever under way at once.
+//
+// Shared between threads, and guarded: `boxes_` by `mutex_`, slots that nobody uses by `idle_mutex_`. A member's cursor
+// is its own. A slot's number is written before it is linked; its entry by its own rank before `posted` rises; the
+// slices by the last poster before `ready` is set; what counts or links is atomic. Sleeping is by `changed_` under
+// `mutex_`: who changes something raises `epoch_` and wakes sleepers if `sleepers_` says there are any.
 #pragma once
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <fmt/format.h>
-#include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -60,28 +63,33 @@ struct LocalEntry {
 
 class LocalGroupState {
  public:
+  struct Slot;  // a collective's
+
   LocalGroupState(LocalJob& job, std::string label, std::vector<int> ranks);
+  ~LocalGroupState();
 
   int size() const { return static_cast<int>(ranks_.size()); }
   LocalJob& job() { return job_; }
   std::string describe_member(int rank) const { return job_.describe_rank(ranks_[rank]); }
 
-  void push(int from, int to, const Tag& tag, const torch::Tensor& tensor);
+  // The tensor becomes the receiver's.
+  void push(int from, int to, const Tag& tag, torch::Tensor tensor);
   // Takes the oldest message of that tag if there is one.
   bool take(int from, int to, const Tag& tag, torch::Tensor* tensor);
-  // Member `rank` joins its `sequence`-th collective.
-  void post(std::uint64_t sequence, int rank, LocalCall call);
+  // Member `rank` joins its next collective. The slot is valid until it leaves.
+  Slot& post(int rank, LocalCall call);
   // Works on slices that are there; true when the collective is done. PeerError when members called different things.
-  bool progress(std::uint64_t sequence);
-  // Member `rank` has seen that it is done.
-  void leave(std::uint64_t sequence);
-  // "all_reduce 17 of group 'tp'; not there: rank 3 (...)" for a deadline's message.
-  std::string describe_pending(std::uint64_t sequence, int rank);
+  bool progress(Slot& slot);
+  // A member has seen that it is done.
+  void leave(Slot& slot);
+  // "all_reduce 17 of group 'tp', which rank 3 (...) has not joined" for a deadline's message.
+  std::string describe_pending(const Slot& slot, int rank) const;
+  std::vector<int> missing(const Slot& slot) const;  // members that have not joined
 
-  // Blocks until `ready` returns true; checked again after every change. PeerError with `what` at the deadline, which
-  // ends the whole job, or if the job failed.
-  template <class Ready, class What>
-  void wait(int rank, Ready ready, What what);
+  // Blocks until `ready` returns true; checked again after every change. PeerError with `what` at the deadline, and at
+  // once where a member of `awaited` has ended its work; both end the whole job. PeerError, too, if the job failed.
+  template <class Ready, class What, class Awaited>
+  void wait(int rank, Ready ready, What what, Awaited awaited);
   void wake_all();
 
  private:
@@ -91,40 +99,43 @@ class LocalGroupState {
     std::int64_t begin;  // in elements of the part
     std::int64_t end;
   };
-  struct Slot {
-    std::atomic<std::uint64_t> sequence{0};  // whose turn it is
-    std::vector<LocalEntry> entries;
-    std::vector<std::atomic<bool>> joined;
-    std::atomic<int> posted{0};
-    std::atomic<bool> ready{false};
-    std::atomic<int> next{0}, finished{0}, left{0};
-    std::vector<Slice> slices;
-    std::string mismatch;  // set before ready
-    Slot(int size) : entries(size), joined(size) {}
+  struct Message {
+    int from;
+    Tag tag;
+    torch::Tensor tensor;
   };
-  static constexpr int kSlots = 64;
+  struct alignas(64) Cursor {
+    Slot* at = nullptr;  // of the member's last call
+  };
 
-  Slot& slot(std::uint64_t sequence) { return *slots_[sequence % kSlots]; }
+  Slot& following(Slot& slot);
+  Slot* take_idle();
+  void free_once(Slot& slot);
   void prepare(Slot& slot);
   std::string find_mismatch(const Slot& slot) const;
   std::string find_unequal_exchange(const Slot& slot) const;
   void add_slices(Slot& slot, int source, int target, std::int64_t elements, std::int64_t element_size);
   void work_on(Slot& slot, const Slice& slice);
+  // A member of `awaited`, a rank of the group, that has ended its work; -1 if none has.
+  int find_ended(const std::vector<int>& awaited) const;
 
   LocalJob& job_;
   const std::string label_;
   const std::vector<int> ranks_;
+  std::vector<Cursor> cursors_;
+  std::mutex idle_mutex_;  // guards the following two
   std::vector<std::unique_ptr<Slot>> slots_;
+  std::vector<Slot*> idle_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
   std::atomic<int> sleepers_{0};
-  std::atomic<std::uint64_t> epoch_{0};  // rises with every change that a sleeper may wait for
-  std::map<std::tuple<int, int, Tag::Kind, int, int, int>, std::vector<torch::Tensor>> boxes_;  // few at a time
+  std::atomic<std::uint64_t> epoch_{0};      // rises with every change that a sleeper may wait for
+  std::vector<std::vector<Message>> boxes_;  // by receiver; few at a time
 };
 
-template <class Ready, class What>
-void LocalGroupState::wait(int rank, Ready ready, What what) {
+template <class Ready, class What, class Awaited>
+void LocalGroupState::wait(int rank, Ready ready, What what, Awaited awaited) {
   using Clock = std::chrono::steady_clock;
   const int spins = job_.crowded() ? 20 : 4000;
   for (int i = 0; i < spins; ++i) {
@@ -143,6 +154,14 @@ void LocalGroupState::wait(int rank, Ready ready, What what) {
     const std::uint64_t seen = epoch_.load(std::memory_order_seq_cst);
     if (ready()) return;
     job_.throw_if_failed();
+    if (const int ended = job_.some_ended() ? find_ended(awaited()) : -1; ended >= 0) {
+      // What it did before it ended is seen from here on.
+      if (ready()) return;
+      const std::vector<int> still = awaited();
+      if (std::find(still.begin(), still.end(), ended) != still.end())
+        job_.fail(PeerError::kExitCode, ended_early_text(describe_member(rank), what(), describe_member(ended)));
+      job_.throw_if_failed();
+    }
     if (Clock::now() >= deadline) {
       job_.fail(PeerError::kExitCode,
                 fmt::format("{} waited {} s for {}", describe_member(rank), job_.timeout_seconds(), what()));

@@ -1,9 +1,8 @@
 #include "gantry/comm/local/local_job.h"
 
-#include <thread>
-
 #include "gantry/comm/local/local_group_state.h"
 #include "gantry/core/error.h"
+#include "gantry/core/usable_cores.h"
 
 namespace gantry {
 
@@ -12,18 +11,28 @@ LocalJob::LocalJob(int ranks, const WaitLimits& limits, std::function<std::strin
       timeout_seconds_(limits.timeout_seconds),
       notices_(limits),
       describe_rank_(std::move(describe_rank)),
-      crowded_(ranks > static_cast<int>(std::thread::hardware_concurrency())) {}
+      crowded_(ranks > usable_cores()),
+      ended_(static_cast<std::size_t>(ranks)) {}
 
 void LocalJob::fail(int exit_code, const std::string& cause) {
+  std::unique_lock lock(mutex_);
+  if (failed_.load(std::memory_order_relaxed)) return;
+  cause_ = cause;
+  exit_code_ = exit_code;
+  failed_.store(true, std::memory_order_release);
+  wake_all(std::move(lock));
+}
+
+void LocalJob::note_ended(int rank) {
+  ended_[rank].store(true, std::memory_order_release);
+  some_ended_.store(true, std::memory_order_release);
+  wake_all(std::unique_lock(mutex_));
+}
+
+void LocalJob::wake_all(std::unique_lock<std::mutex> lock) {
   std::vector<std::shared_ptr<LocalGroupState>> groups;
-  {
-    const std::lock_guard lock(mutex_);
-    if (failed_.load(std::memory_order_relaxed)) return;
-    cause_ = cause;
-    exit_code_ = exit_code;
-    failed_.store(true, std::memory_order_release);
-    for (const auto& [key, group] : groups_) groups.push_back(group);
-  }
+  for (const auto& [key, group] : groups_) groups.push_back(group);
+  lock.unlock();
   for (const auto& group : groups) group->wake_all();
 }
 

@@ -1,10 +1,10 @@
 // What the rank threads of one job share: the first failure, and the shared halves of their groups.
 //
-// Shared between threads, and guarded: `cause_`, `exit_code_`, `groups_` by `mutex_`; `failed_` is atomic and set last.
+// Shared between threads, and guarded: `cause_`, `exit_code_`, `groups_` by `mutex_`; `failed_` is atomic and set last;
+// who has ended is atomic.
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <functional>
 #include <map>
 #include <memory>
@@ -35,10 +35,17 @@ class LocalJob {
   std::string cause() const;
   int exit_code() const;
 
+  // The rank's body has returned: what waits for it ends.
+  void note_ended(int rank);
+  bool some_ended() const { return some_ended_.load(std::memory_order_acquire); }
+  bool has_ended(int rank) const { return ended_[rank].load(std::memory_order_acquire); }
+
   // The shared half of the group that `rank` makes as its n-th of these ranks.
   std::shared_ptr<LocalGroupState> group_state(const std::string& label, const std::vector<int>& ranks, int n);
 
  private:
+  void wake_all(std::unique_lock<std::mutex> lock);
+
   const int ranks_;
   const double timeout_seconds_;
   SlowWaitNotices notices_;
@@ -48,6 +55,8 @@ class LocalJob {
   std::atomic<bool> failed_{false};
   std::string cause_;
   int exit_code_ = 0;
+  std::vector<std::atomic<bool>> ended_;
+  std::atomic<bool> some_ended_{false};
   std::map<std::pair<std::vector<int>, int>, std::shared_ptr<LocalGroupState>> groups_;
 };
 

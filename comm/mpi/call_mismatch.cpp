@@ -4,19 +4,22 @@
 
 namespace gantry {
 
-std::string describe_awaited(const MpiChannel& channel, const CollectiveCall& call, const std::vector<int>& absent) {
+std::string describe_awaited(const MpiChannel& channel, const CollectiveCall& call, const std::vector<int>& absent,
+                             bool passed_on) {
   return fmt::format(
-      "{}, number {} of group '{}', which {}", call.describe(), call.sequence, channel.label(),
-      absent.empty() ? "others have not taken their parts of" : channel.describe_members(absent) + " has not joined");
+      "{}, number {} of group '{}', which {}{}", call.describe(), call.sequence, channel.label(),
+      absent.empty() ? "others have not taken their parts of" : channel.describe_members(absent) + " has not joined",
+      passed_on && !absent.empty() ? ", or waits in for others" : "");
 }
 
 std::string describe_sizes(const MpiChannel& channel, const CollectiveCall& call, int peer, std::int64_t expected,
                            std::int64_t received) {
   const std::string sent = received < 0 ? fmt::format("more than {}", expected) : std::to_string(received);
   return fmt::format(
-      "group '{}': called {} and got {} bytes from {} where {} belong; all members must make the same calls in the "
+      "group '{}': {} called {} and got {} bytes from {} where {} belong; all members must make the same calls in the "
       "same order",
-      channel.label(), call.describe(), sent, channel.describe_member(peer), expected);
+      channel.label(), channel.describe_member(channel.rank()), call.describe(), sent, channel.describe_member(peer),
+      expected);
 }
 
 std::string describe_calls(const MpiChannel& channel, const std::string& mine, int peer, const std::string& theirs) {

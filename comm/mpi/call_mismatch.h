@@ -10,7 +10,10 @@
 namespace gantry {
 
 // What a collective waits for: `absent` members that have not joined, or, where it is empty, the others' parts.
-std::string describe_awaited(const MpiChannel& channel, const CollectiveCall& call, const std::vector<int>& absent);
+// `passed_on`: what is awaited of them is made of other members' parts, so that they may have joined and wait
+// themselves.
+std::string describe_awaited(const MpiChannel& channel, const CollectiveCall& call, const std::vector<int>& absent,
+                             bool passed_on);
 // `received` bytes came from `peer` where `expected` belong; -1: more.
 std::string describe_sizes(const MpiChannel& channel, const CollectiveCall& call, int peer, std::int64_t expected,
                            std::int64_t received);

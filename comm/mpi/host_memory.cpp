@@ -1,6 +1,8 @@
 #include "gantry/comm/mpi/host_memory.h"
 
+#include <cerrno>
 #include <climits>
+#include <cstring>
 #include <ctime>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -20,6 +22,7 @@ struct Address {
   long process = 0;
   int descriptor = -1;
   std::uint64_t device = 0, inode = 0;
+  int error = 0;  // why there is none
 };
 
 char* map(int descriptor, std::size_t bytes) {
@@ -32,40 +35,53 @@ Address make_file(std::size_t bytes) {
   Address address{::getpid(), ::memfd_create("gantry", MFD_CLOEXEC)};
   struct stat status;
   if (address.descriptor < 0 || ::ftruncate(address.descriptor, static_cast<off_t>(bytes)) != 0 ||
-      ::fstat(address.descriptor, &status) != 0)
+      ::fstat(address.descriptor, &status) != 0) {
+    address.error = errno;
     return address;
+  }
   address.device = status.st_dev;
   address.inode = status.st_ino;
   return address;
 }
 
+// Null with errno.
 char* map_file_of(const Address& address, std::size_t bytes) {
-  if (address.inode == 0) return nullptr;
   const std::string path = fmt::format("/proc/{}/fd/{}", address.process, address.descriptor);
   const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (descriptor < 0) return nullptr;
   struct stat status;
   char* data = nullptr;
+  errno = ENOENT;  // another process has that number here
   if (::fstat(descriptor, &status) == 0 && status.st_dev == address.device && status.st_ino == address.inode)
     data = map(descriptor, bytes);
+  const int error = errno;
   ::close(descriptor);
+  errno = error;
   return data;
 }
 
 }  // namespace
 
-std::shared_ptr<HostMemory> HostMemory::create(MPI_Comm members, std::size_t bytes) {
+std::shared_ptr<HostMemory> HostMemory::create(MPI_Comm members, std::size_t bytes, std::string& trouble) {
   int rank = 0;
   MPI_Comm_rank(members, &rank);
   Address address;
   if (rank == 0) address = make_file(bytes);
   check_mpi(MPI_Bcast(&address, sizeof(address), MPI_BYTE, 0, members), "MPI_Bcast");
   std::shared_ptr<HostMemory> memory;
-  if (char* data = map_file_of(address, bytes)) memory.reset(new HostMemory(data, bytes));
-  int all = memory ? 1 : 0;
-  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, members), "MPI_Allreduce");
+  int error = address.error;
+  if (error == 0) {
+    if (char* data = map_file_of(address, bytes))
+      memory.reset(new HostMemory(data, bytes));
+    else
+      error = errno;
+  }
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &error, 1, MPI_INT, MPI_MAX, members), "MPI_Allreduce");
   if (rank == 0 && address.descriptor >= 0) ::close(address.descriptor);
-  return all ? memory : nullptr;
+  if (error == 0) return memory;
+  trouble = fmt::format("{} of {} bytes: {}", address.error ? "memfd_create" : "opening its process's memfd in /proc",
+                        bytes, std::strerror(error));
+  return nullptr;
 }
 
 std::shared_ptr<HostMemory> HostMemory::own(std::size_t bytes) {

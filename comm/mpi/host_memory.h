@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <mpi.h>
+#include <string>
 #include <vector>
 
 namespace gantry {
@@ -18,8 +19,9 @@ inline std::int64_t whole_pages(std::int64_t bytes) { return (bytes + kPageBytes
 // limit it. Pages take memory when they are first touched.
 class HostMemory {
  public:
-  // Collective over `members`, all on one host. Zeros. Null, on every member, where one of them can't map it.
-  static std::shared_ptr<HostMemory> create(MPI_Comm members, std::size_t bytes);
+  // Collective over `members`, all on one host. Zeros. Null, on every member, where one of them can't map it; `trouble`
+  // then says why.
+  static std::shared_ptr<HostMemory> create(MPI_Comm members, std::size_t bytes, std::string& trouble);
   // Of this process alone.
   static std::shared_ptr<HostMemory> own(std::size_t bytes);
   ~HostMemory();

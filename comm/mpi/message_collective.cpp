@@ -1,5 +1,7 @@
 #include "gantry/comm/mpi/message_collective.h"
 
+#include <algorithm>
+
 #include "gantry/comm/mpi/call_mismatch.h"
 #include "gantry/comm/reduce_kernels.h"
 
@@ -50,7 +52,14 @@ bool MessageCollective::advance() {
 }
 
 std::string MessageCollective::describe_pending(const std::vector<int>& missing) {
-  return describe_awaited(*channel_, call_, missing);
+  // After the first phase, and from another member of a broadcast's tree than its root.
+  const bool told_by_root = std::find(missing.begin(), missing.end(), call_.root) != missing.end();
+  const bool passed_on = next_ > 1 || (call_.code.kind == CollectiveKind::kBroadcast && !told_by_root);
+  return describe_awaited(*channel_, call_, missing, passed_on);
+}
+
+std::vector<int> MessageCollective::awaited_ranks(const std::vector<int>& missing) {
+  return channel_->world_ranks(missing);
 }
 
 std::string MessageCollective::describe_mismatch(int peer, std::int64_t expected, std::int64_t received) {

@@ -27,6 +27,7 @@ class MessageCollective final : public MpiOperation {
   bool advance() override;
   void finish() override { call_.give_result(); }
   std::string describe_pending(const std::vector<int>& missing) override;
+  std::vector<int> awaited_ranks(const std::vector<int>& missing) override;
   std::string describe_mismatch(int peer, std::int64_t expected, std::int64_t received) override;
   std::string find_mismatch(const std::vector<int>& missing) override;
 

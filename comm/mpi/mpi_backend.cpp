@@ -96,6 +96,8 @@ void MpiBackend::end_lost(int rank, int exit_code, const std::string& cause) {
   print_and_abort(exit_code, cause);
 }
 
+void MpiBackend::note_ended(const std::vector<int>& ranks) { engine_->note_ended(ranks); }
+
 void MpiBackend::print_once(const std::string& line) {
   if (printed_.exchange(true)) return;
   std::fprintf(stderr, "error: %s\n", line.c_str());

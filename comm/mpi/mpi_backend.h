@@ -49,6 +49,8 @@ class MpiBackend final : public Backend {
   // only if that rank has not done so after a grace time. Blocks until the process ends.
   [[noreturn]] void end_told(int rank, int exit_code, const std::string& cause);
   [[noreturn]] void end_lost(int rank, int exit_code, const std::string& cause);
+  // The bodies of these ranks have returned.
+  void note_ended(const std::vector<int>& ranks);
 
  private:
   void print_once(const std::string& line);
@@ -67,6 +69,8 @@ void mpi_initialise();
 int mpi_world_size();
 int mpi_world_rank();
 int mpi_ranks_on_host();
+// This rank's share of its host's cores: the ranks may be bound to cores of their own, or share them and a quota.
+double mpi_cores_of_rank();
 // Flushes the streams and ends all processes of the job with this code.
 [[noreturn]] void mpi_abort(int exit_code);
 // Waits for all ranks; nothing if MPI is not running. Never after a failure.

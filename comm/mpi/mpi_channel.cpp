@@ -22,12 +22,7 @@ MpiChannel::MpiChannel(std::shared_ptr<MpiEngine> engine, std::string label, std
   const double seconds = engine_->timeout_seconds();
   const std::string waited = fmt::format("{} waited {} s for the ranks {} to make the group '{}' with it",
                                          describe_member(rank_), seconds, fmt::join(ranks_, ", "), label_);
-  if (const auto missing = roll_call(ranks_, engine_->rank(), seconds); !missing.empty()) {
-    std::vector<std::string> names;
-    for (const int rank : missing) names.push_back(engine_->describe_rank(rank));
-    engine_->fail(PeerError::kExitCode, fmt::format("{}; {} has not joined", waited, fmt::join(names, ", ")));
-    engine_->throw_if_failed();
-  }
+  call_the_roll(waited);
   const Watchdog watchdog(seconds, waited);
   MPI_Group world = MPI_GROUP_NULL, members = MPI_GROUP_NULL;
   check_mpi(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
@@ -40,6 +35,26 @@ MpiChannel::MpiChannel(std::shared_ptr<MpiEngine> engine, std::string label, std
   MPI_Comm_set_errhandler(data_, MPI_ERRORS_RETURN);
   find_hosts();
   if (worth_sharing_) make_ring();
+}
+
+void MpiChannel::call_the_roll(const std::string& waited) {
+  const auto find_ended = [this](const std::vector<int>& ranks) {
+    engine_->progress(/*thorough=*/true);
+    engine_->throw_if_failed();  // another member may know more
+    return engine_->find_ended(ranks);
+  };
+  const RollCallEnd end = roll_call(ranks_, engine_->rank(), engine_->timeout_seconds(), find_ended);
+  if (end.missing.empty()) return;
+  std::vector<std::string> names;
+  for (const int rank : end.missing) names.push_back(engine_->describe_rank(rank));
+  const std::string missing = fmt::format("{}", fmt::join(names, ", "));
+  const std::string what = fmt::format("the ranks {} to make the group '{}', which {} has not joined",
+                                       fmt::join(ranks_, ", "), label_, missing);
+  engine_->fail(PeerError::kExitCode,
+                end.ended >= 0    ? ended_early_text(describe_member(rank_), what, engine_->describe_rank(end.ended))
+                : end.first_waits ? fmt::format("{}; {} has joined and waits too", waited, missing)
+                                  : fmt::format("{}; {} has not joined", waited, missing));
+  engine_->throw_if_failed();
 }
 
 // The same on all members but for their own place.
@@ -80,7 +95,9 @@ void MpiChannel::make_ring() {
   const std::int64_t bytes = engine_->limits().slot_bytes;
   MPI_Comm host = MPI_COMM_NULL;
   check_mpi(MPI_Comm_split(data_, place_.members.front(), rank_, &host), "MPI_Comm_split");
-  auto memory = HostMemory::create(host, HostRing::memory_bytes(members, bytes));
+  std::string trouble;
+  auto memory = HostMemory::create(host, HostRing::memory_bytes(members, bytes), trouble);
+  if (!memory && me == 0) engine_->warn_unshared(trouble);
   MPI_Comm_free(&host);
   int all = memory ? 1 : 0;  // one host without: messages for all
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, data_), "MPI_Allreduce");
@@ -95,6 +112,11 @@ MpiChannel::~MpiChannel() {
   if (!engine_->may_free() || std::uncaught_exceptions() > 0) return;
   MPI_Comm_free(&data_);
   MPI_Comm_free(&heads_);
+}
+
+std::vector<int> MpiChannel::world_ranks(std::vector<int> members) const {
+  for (int& member : members) member = ranks_[member];
+  return members;
 }
 
 std::string MpiChannel::describe_members(const std::vector<int>& ranks) const {

@@ -36,6 +36,7 @@ class MpiChannel {
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(ranks_.size()); }
   std::string describe_member(int rank) const { return engine_->describe_rank(ranks_[rank]); }
+  std::vector<int> world_ranks(std::vector<int> members) const;
   std::string describe_members(const std::vector<int>& ranks) const;  // "rank 1 (...), rank 3 (...)"
 
   const TagLayout& tags() const { return tags_; }
@@ -51,6 +52,7 @@ class MpiChannel {
   char* running_sum(int index) const { return running_.get() + index * running_bytes_; }
 
  private:
+  void call_the_roll(const std::string& waited);
   void find_hosts();
   void make_ring();
 

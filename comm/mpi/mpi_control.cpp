@@ -36,7 +36,7 @@ Meeting broadcast(const Meeting& meeting) {
   return {bytes.address, bytes.port, bytes.token};
 }
 
-// Both block until the process ends, so they get threads of their own.
+// The first two block until the process ends, so they get threads of their own.
 ControlEvents events_for(MpiBackend& backend) {
   return {
       [&backend](const JobFailure& failure) {
@@ -44,6 +44,9 @@ ControlEvents events_for(MpiBackend& backend) {
       },
       [&backend](const JobFailure& failure) {
         std::thread([&backend, failure] { backend.end_told(failure.rank, failure.exit_code, failure.cause); }).detach();
+      },
+      [&backend](const std::set<int>& ranks) {
+        backend.note_ended({ranks.begin(), ranks.end()});
       }};
 }
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 #include <fmt/format.h>
-#include <thread>
 
+#include "gantry/comm/backends.h"
 #include "gantry/comm/mpi/mpi_environment.h"
 #include "gantry/core/error.h"
 
@@ -51,7 +51,7 @@ std::shared_ptr<MpiEngine> MpiEngine::start(const WaitLimits& waits, std::functi
   std::shared_ptr<MpiEngine> engine(new MpiEngine(waits, std::move(describe_rank), limits));
   engine->rank_ = mpi_world_rank();
   engine->size_ = mpi_world_size();
-  engine->crowded_ = mpi_ranks_on_host() > static_cast<int>(std::thread::hardware_concurrency());
+  engine->crowded_ = mpi_cores_of_rank() < 1 - 1e-6;
   const Watchdog watchdog(waits.timeout_seconds,
                           fmt::format("{} waited {} s for all ranks to begin", engine->describe_rank(engine->rank_),
                                       waits.timeout_seconds));
@@ -213,9 +213,10 @@ void MpiEngine::advance(MpiOperation& operation) {
   try {
     do finished = operation.advance();
     while (!finished && operation.outstanding_ == 0 && !operation.polled());
-  } catch (const Error& error) {
+  } catch (...) {  // of any kind: other operations' completions are still to be handled
     operation.failure_ = std::current_exception();
-    fail_locked(error.exit_code(), error.what());
+    const Failure failure = describe_exception(operation.failure_);
+    fail_locked(failure.exit_code, failure.line);
     finished = true;
   }
   if (!finished) return;
@@ -262,6 +263,11 @@ void MpiEngine::throw_if_failed() {
 std::string MpiEngine::cause() {
   const std::lock_guard lock(mutex_);
   return cause_;
+}
+
+void MpiEngine::note_ended(const std::vector<int>& ranks) {
+  const std::lock_guard lock(mutex_);
+  for (const int rank : ranks) ended_at_.emplace(rank, std::chrono::steady_clock::now());
 }
 
 std::optional<RemoteFailure> MpiEngine::remote_failure() {

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mpi.h>
 #include <mutex>
@@ -52,6 +53,9 @@ class MpiEngine : public std::enable_shared_from_this<MpiEngine> {
   // Within advance() of a polled operation: something has moved, so more is likely to come soon.
   void note_move() { moves_.fetch_add(1, std::memory_order_relaxed); }
 
+  // A line on stderr, the first time in a process: why ranks of this host share no memory.
+  void warn_unshared(const std::string& trouble) const;
+
   // Starts it. The engine keeps it until it is finished, so that a Work may be dropped.
   void post(const std::shared_ptr<MpiOperation>& operation);
   // `thorough`: not only what is likely to have moved.
@@ -74,6 +78,10 @@ class MpiEngine : public std::enable_shared_from_this<MpiEngine> {
   std::optional<RemoteFailure> remote_failure();
   // As if another rank's engine had told it: ends this rank's operations and tells nobody.
   void hear(const RemoteFailure& failure);
+  // The ranks' bodies have returned: waits for them end, once what they sent before must have come.
+  void note_ended(const std::vector<int>& ranks);
+  // Of those one whose messages must have come; -1 without.
+  int find_ended(const std::vector<int>& ranks);
 
   // Waits until all is sent; then the engine is of no more use.
   void close();
@@ -107,6 +115,9 @@ class MpiEngine : public std::enable_shared_from_this<MpiEngine> {
   std::string deadline_text(MpiOperation& operation);
   void notice_slow(MpiOperation& operation, double waited);
   void search_mismatch(MpiOperation& operation);
+  void search_ended(MpiOperation& operation);
+  void search_ended_locked(MpiOperation& operation);
+  int find_ended_locked(const std::vector<int>& ranks) const;
   bool wait_until(const std::function<bool()>& ready, MpiOperation* operation);
   void sleep(const std::function<bool()>& ready, std::chrono::microseconds longest);
 
@@ -137,6 +148,7 @@ class MpiEngine : public std::enable_shared_from_this<MpiEngine> {
   std::atomic<bool> failed_{false};
   std::string cause_;
   std::optional<RemoteFailure> remote_failure_;
+  std::map<int, std::chrono::steady_clock::time_point> ended_at_;  // when this rank heard of it, by world rank
 };
 
 // A sequence of phases, each some requests. A subclass posts the next phase in advance().
@@ -154,6 +166,8 @@ class MpiOperation : public Work::State {
   virtual bool polled() const { return false; }
   // What the deadline's message says was awaited. `missing`: peers that something is still to come from.
   virtual std::string describe_pending(const std::vector<int>& missing) = 0;
+  // World ranks without whose part it can't end.
+  virtual std::vector<int> awaited_ranks(const std::vector<int>& /*missing*/) { return {}; }
   // A message of another size than expected came.
   virtual std::string describe_mismatch(int peer, std::int64_t expected, std::int64_t received) = 0;
   // Looks for a sign that it can never finish; "" if there is none. Called now and then while waiting.

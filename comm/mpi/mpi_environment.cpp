@@ -5,16 +5,20 @@
 #include <cstdlib>
 #include <fmt/format.h>
 #include <iostream>
+#include <type_traits>
 #include <unistd.h>
+#include <vector>
 
 #include "gantry/comm/mpi/mpi_backend.h"
 #include "gantry/comm/recorder/flight_recorder.h"
 #include "gantry/core/error.h"
+#include "gantry/core/usable_cores.h"
 
 namespace gantry {
 namespace {
 
 int ranks_on_host = 1;
+double cores_of_rank = 1;
 double finalize_seconds = 60;
 
 // After this the process ends without MPI_Abort, which another thread that is blocked in MPI may hold up. The launcher
@@ -32,13 +36,16 @@ std::string current_early_end_line() {
   return early_end_line;
 }
 
-int count_ranks_on_host() {
+void look_at_host() {
   MPI_Comm host = MPI_COMM_NULL;
-  int size = 1;
   check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host), "MPI_Comm_split_type");
-  MPI_Comm_size(host, &size);
+  MPI_Comm_size(host, &ranks_on_host);
+  static_assert(std::is_trivially_copyable_v<CpuClaim>);
+  const CpuClaim mine = own_cpu_claim();
+  std::vector<CpuClaim> claims(static_cast<std::size_t>(ranks_on_host));
+  check_mpi(MPI_Allgather(&mine, sizeof(mine), MPI_BYTE, claims.data(), sizeof(mine), MPI_BYTE, host), "MPI_Allgather");
+  cores_of_rank = share_of_cores(mine, claims);
   MPI_Comm_free(&host);
-  return size;
 }
 
 void initialise() {
@@ -55,7 +62,7 @@ void initialise() {
     throw ResourceError({"mpi", fmt::format("thread level {} is provided", provided), "MPI_THREAD_MULTIPLE",
                          "use an MPI built with thread support"});
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  ranks_on_host = count_ranks_on_host();
+  look_at_host();
 }
 
 // What runs after this may find the process half ended: no exceptions, no returning.
@@ -115,6 +122,8 @@ int mpi_world_rank() {
 void set_mpi_finalize_deadline(double seconds) { finalize_seconds = seconds; }
 
 int mpi_ranks_on_host() { return ranks_on_host; }
+
+double mpi_cores_of_rank() { return cores_of_rank; }
 
 void set_failure_listener(std::function<void(int, const std::string&)> listener) {
   const std::lock_guard lock(listener_mutex);

@@ -1,7 +1,6 @@
 #include "gantry/comm/mpi/mpi_group.h"
 
 #include "gantry/comm/group_calls.h"
-#include "gantry/comm/mpi/mpi_messages.h"
 #include "gantry/comm/reduce_kernels.h"
 
 namespace gantry {
@@ -49,9 +48,17 @@ Work MpiGroup::post(const CollectiveArguments& arguments) {
 }
 
 Work MpiGroup::send(const torch::Tensor& tensor, int to, const Tag& tag) {
+  return post_send(tensor, SentMemory::kCopied, to, tag);
+}
+
+Work MpiGroup::hand_over(const torch::Tensor& tensor, int to, const Tag& tag) {
+  return post_send(tensor, SentMemory::kGivenAway, to, tag);
+}
+
+Work MpiGroup::post_send(const torch::Tensor& tensor, SentMemory memory, int to, const Tag& tag) {
   check_rank(to, size(), "send");
   if (tensor.defined()) check_on_cpu(tensor, "send");
-  channel_->engine()->post(make_send(sends_, channel_, tensor, to, tag, payloads_++));
+  channel_->engine()->post(make_send(sends_, channel_, tensor, memory, to, tag, payloads_++));
   return {};
 }
 

@@ -6,6 +6,7 @@
 
 #include "gantry/comm/mpi/message_collective.h"
 #include "gantry/comm/mpi/mpi_channel.h"
+#include "gantry/comm/mpi/mpi_messages.h"
 #include "gantry/comm/mpi/shared_collective.h"
 #include "gantry/core/block_pool.h"
 #include "gantry/core/error.h"
@@ -25,8 +26,10 @@ class MpiGroup final : public ProcessGroup {
 
   int rank() const override { return channel_->rank(); }
   int size() const override { return channel_->size(); }
-  // Done at once, as on the local backend: a send never waits for its receiver. What is sent is kept until it has left.
+  // Both are done at once, as on the local backend: a send never waits for its receiver. What is sent is kept until it
+  // has left.
   Work send(const torch::Tensor& tensor, int to, const Tag& tag) override;
+  Work hand_over(const torch::Tensor& tensor, int to, const Tag& tag) override;
   Work recv(const TensorSpec& spec, int from, const Tag& tag) override;
   Work all_reduce(torch::Tensor& tensor, ReduceOp op) override;
   Work all_gather(torch::Tensor& out, const torch::Tensor& in, const Sizes& sizes) override;
@@ -37,6 +40,7 @@ class MpiGroup final : public ProcessGroup {
   void abort(const std::string& reason) override { channel_->engine()->fail(PeerError::kExitCode, reason); }
 
  private:
+  Work post_send(const torch::Tensor& tensor, SentMemory memory, int to, const Tag& tag);
   bool shares_memory(const CollectiveArguments& call) const;
   Work post(const CollectiveArguments& arguments);
   template <class Operation>

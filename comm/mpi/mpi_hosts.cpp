@@ -1,4 +1,6 @@
 // Which ranks of the job are on which host.
+#include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <numeric>
 #include <sstream>
@@ -22,6 +24,16 @@ int pretended_host(int rank) {
 
 }  // namespace
 
+void MpiEngine::warn_unshared(const std::string& trouble) const {
+  static std::atomic<bool> is_said{false};
+  if (is_said.exchange(true)) return;
+  std::fprintf(
+      stderr,
+      "warning: %s: the ranks of this host share no memory (%s); their collectives go by messages, which takes "
+      "longer\n",
+      describe_rank(rank_).c_str(), trouble.c_str());
+}
+
 void MpiEngine::find_hosts() {
   MPI_Comm machine = MPI_COMM_NULL, host = MPI_COMM_NULL;
   check_mpi(MPI_Comm_split_type(control_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &machine), "MPI_Comm_split_type");
@@ -30,8 +42,10 @@ void MpiEngine::find_hosts() {
   MPI_Comm_rank(host, &place);
   MPI_Comm_size(host, &size);
   check_mpi(MPI_Bcast(&leader, 1, MPI_INT, 0, host), "MPI_Bcast");
-  auto memory = HostMemory::create(host, Doorbells::bytes(size));
+  std::string trouble;
+  auto memory = HostMemory::create(host, Doorbells::bytes(size), trouble);
   if (!memory) {
+    if (place == 0) warn_unshared(trouble);
     // Alone, then: its ranks share no memory.
     leader = rank_;
     place = 0;

@@ -36,7 +36,8 @@ std::string describe_head(const Head& head) {
 
 class MpiSend final : public MpiOperation {
  public:
-  MpiSend(std::shared_ptr<MpiChannel> channel, const torch::Tensor& tensor, int to, const Tag& tag, int payload_tag)
+  MpiSend(std::shared_ptr<MpiChannel> channel, const torch::Tensor& tensor, SentMemory memory, int to, const Tag& tag,
+          int payload_tag)
       : MpiOperation(channel->engine()),
         channel_(std::move(channel)),
         to_(to),
@@ -52,6 +53,7 @@ class MpiSend final : public MpiOperation {
       storage_ = packed.storage();  // not the tensor: its owner may give it other data
       data_ = static_cast<const char*>(packed.const_data_ptr());
       bytes_ = payload_bytes(packed);
+      if (memory == SentMemory::kCopied && bytes_ > kMostInlineBytes && packed.is_alias_of(tensor)) copy_data();
       head.dtype = static_cast<std::int32_t>(packed.scalar_type());
       head.dims = static_cast<std::int32_t>(packed.dim());
       head.payload_tag = payload_tag;
@@ -75,14 +77,23 @@ class MpiSend final : public MpiOperation {
   std::string describe_pending(const std::vector<int>&) override {
     return fmt::format("{} to take {}", channel_->describe_member(to_), describe(tag_));
   }
+  std::vector<int> awaited_ranks(const std::vector<int>&) override { return channel_->world_ranks({to_}); }
   std::string describe_mismatch(int, std::int64_t, std::int64_t) override { return "a send can't differ"; }
 
  private:
+  void copy_data() {
+    copy_ = BufferPool::instance().take(static_cast<std::size_t>(bytes_));
+    std::memcpy(copy_.get(), data_, static_cast<std::size_t>(bytes_));
+    data_ = copy_.get();
+    storage_ = {};
+  }
+
   std::shared_ptr<MpiChannel> channel_;
   const int to_;
   const Tag tag_;
   const int wire_tag_;
   c10::Storage storage_;
+  PooledMemory copy_;
   const char* data_ = nullptr;
   std::int64_t bytes_ = 0;
   int payload_tag_ = -1;
@@ -119,6 +130,7 @@ class MpiReceive final : public MpiOperation {
   std::string describe_pending(const std::vector<int>&) override {
     return fmt::format("{} from {}", describe(tag_), channel_->describe_member(from_));
   }
+  std::vector<int> awaited_ranks(const std::vector<int>&) override { return channel_->world_ranks({from_}); }
   std::string describe_mismatch(int, std::int64_t expected, std::int64_t received) override {
     return fmt::format("received {} bytes of {} from {}; {} bytes, as its head said", received, describe(tag_),
                        channel_->describe_member(from_), expected);
@@ -164,9 +176,10 @@ class MpiReceive final : public MpiOperation {
 }  // namespace
 
 std::shared_ptr<MpiOperation> make_send(const std::shared_ptr<BlockPool>& pool, std::shared_ptr<MpiChannel> channel,
-                                        const torch::Tensor& tensor, int to, const Tag& tag, std::uint64_t payload) {
+                                        const torch::Tensor& tensor, SentMemory memory, int to, const Tag& tag,
+                                        std::uint64_t payload) {
   const int payload_tag = channel->data_tags().payload(payload);
-  return make_pooled<MpiSend>(pool, std::move(channel), tensor, to, tag, payload_tag);
+  return make_pooled<MpiSend>(pool, std::move(channel), tensor, memory, to, tag, payload_tag);
 }
 
 std::shared_ptr<MpiOperation> make_receive(const std::shared_ptr<BlockPool>& pool, std::shared_ptr<MpiChannel> channel,

@@ -12,10 +12,14 @@
 
 namespace gantry {
 
+// What a send makes of the caller's tensor.
+enum class SentMemory { kCopied, kGivenAway };
+
 // `payload` numbers the channel's messages with a payload of their own; the caller counts. `pool` is of sends alone, or
 // of receives alone.
 std::shared_ptr<MpiOperation> make_send(const std::shared_ptr<BlockPool>& pool, std::shared_ptr<MpiChannel> channel,
-                                        const torch::Tensor& tensor, int to, const Tag& tag, std::uint64_t payload);
+                                        const torch::Tensor& tensor, SentMemory memory, int to, const Tag& tag,
+                                        std::uint64_t payload);
 std::shared_ptr<MpiOperation> make_receive(const std::shared_ptr<BlockPool>& pool, std::shared_ptr<MpiChannel> channel,
                                            const TensorSpec& spec, int from, const Tag& tag);
 

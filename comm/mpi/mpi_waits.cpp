@@ -13,6 +13,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// What a rank sent before it ended comes within this, from the moment at which others hear that it did.
+constexpr std::chrono::seconds kLastMessages{3};
+constexpr double kSearchSeconds = 0.1;
+
 // Polls while an answer is likely to be near, which it is after every move, giving way to other ranks where they share
 // cores; then says for how long to sleep, ever longer, since the core may be of use to someone. Waking costs up to some
 // tenths of a millisecond.
@@ -91,7 +95,7 @@ void MpiEngine::notice_slow(MpiOperation& operation, double waited) {
 }
 
 bool MpiEngine::wait_until(const std::function<bool()>& ready, MpiOperation* operation) {
-  double next_search = 0.1, notice = notices_.due_seconds();
+  double next_search = kSearchSeconds, next_ended = kSearchSeconds, notice = notices_.due_seconds();
   bool rung = false;  // no message is waited for
   if (operation) {
     const std::lock_guard lock(mutex_);
@@ -108,6 +112,10 @@ bool MpiEngine::wait_until(const std::function<bool()>& ready, MpiOperation* ope
     if (operation && backoff.waited() >= next_search) {
       next_search = 2 * backoff.waited();
       search_mismatch(*operation);
+    }
+    if (operation && backoff.waited() >= next_ended) {
+      next_ended = backoff.waited() + kSearchSeconds;
+      search_ended(*operation);
     }
     if (operation && backoff.waited() >= notice) {
       notice = timeout_seconds_;
@@ -133,6 +141,32 @@ void MpiEngine::search_mismatch(MpiOperation& operation) {
   throw PeerError(cause_);
 }
 
+int MpiEngine::find_ended_locked(const std::vector<int>& ranks) const {
+  for (const int rank : ranks)
+    if (const auto ended = ended_at_.find(rank);
+        ended != ended_at_.end() && Clock::now() - ended->second >= kLastMessages)
+      return rank;
+  return -1;
+}
+
+int MpiEngine::find_ended(const std::vector<int>& ranks) {
+  const std::lock_guard lock(mutex_);
+  return find_ended_locked(ranks);
+}
+
+void MpiEngine::search_ended(MpiOperation& operation) {
+  const std::lock_guard lock(mutex_);
+  search_ended_locked(operation);
+}
+
+void MpiEngine::search_ended_locked(MpiOperation& operation) {
+  if (ended_at_.empty() || operation.finished_.load(std::memory_order_acquire)) return;
+  const int ended = find_ended_locked(operation.awaited_ranks(missing_peers(operation)));
+  if (ended < 0) return;
+  fail_locked(PeerError::kExitCode, ended_early_text(describe_rank(rank_), awaited(operation), describe_rank(ended)));
+  throw PeerError(cause_);
+}
+
 void MpiEngine::wait(MpiOperation& operation) {
   if (wait_until([&] { return operation.finished_.load(std::memory_order_acquire); }, &operation)) return;
   const std::lock_guard lock(mutex_);
@@ -146,7 +180,9 @@ void MpiEngine::close() {
   const bool drained = wait_until(
       [&] {
         const std::unique_lock lock(mutex_, std::try_to_lock);
-        return lock.owns_lock() && live_.empty();
+        if (!lock.owns_lock()) return false;
+        if (!live_.empty()) search_ended_locked(*live_.front());
+        return live_.empty();
       },
       nullptr);
   const std::lock_guard lock(mutex_);

@@ -1,5 +1,6 @@
 #include "gantry/comm/mpi/roll_call.h"
 
+#include <algorithm>
 #include <chrono>
 #include <mpi.h>
 #include <thread>
@@ -9,7 +10,12 @@
 namespace gantry {
 namespace {
 
-constexpr int kHere = 1, kAllHere = 2;  // tags of MPI_COMM_WORLD, which carries nothing else from peer to peer
+using Clock = std::chrono::steady_clock;
+
+constexpr int kHere = 1, kAllHere = 2, kFirstHere = 3;  // tags of MPI_COMM_WORLD, which has no other messages
+// How much later than the first member the others give up: had it been there, it would have ended the job.
+constexpr double kFirstFirstSeconds = 1;
+constexpr std::chrono::milliseconds kLookForEnded{100};
 
 struct Awaited {
   int peer;
@@ -18,41 +24,57 @@ struct Awaited {
 
 void tell(int peer, int tag) { check_mpi(MPI_Send(nullptr, 0, MPI_BYTE, peer, tag, MPI_COMM_WORLD), "MPI_Send"); }
 
-// The peers from whom nothing came in time; what was asked of them stays open, since the job ends.
-std::vector<int> wait_for(const std::vector<int>& peers, int tag, double seconds) {
+// Waits for a word of that tag from each of `peers`; `heard` is called at each. What was asked of those that are
+// missing stays open, since the job ends.
+RollCallEnd wait_for(const std::vector<int>& peers, int tag, double seconds,
+                     const std::function<int(const std::vector<int>&)>& find_ended,
+                     const std::function<void(int peer)>& heard) {
   std::vector<Awaited> awaited;
   for (const int peer : peers) {
     awaited.push_back({peer});
     check_mpi(MPI_Irecv(nullptr, 0, MPI_BYTE, peer, tag, MPI_COMM_WORLD, &awaited.back().request), "MPI_Irecv");
   }
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-  while (!awaited.empty()) {
-    std::erase_if(awaited, [](Awaited& one) {
+  RollCallEnd end;
+  const auto deadline = Clock::now() + std::chrono::duration<double>(seconds);
+  auto next_look = Clock::now() + kLookForEnded;
+  while (true) {
+    std::erase_if(awaited, [&](Awaited& one) {
       int done = 0;
       check_mpi(MPI_Test(&one.request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+      if (done != 0) heard(one.peer);
       return done != 0;
     });
-    if (std::chrono::steady_clock::now() > deadline) break;
-    if (!awaited.empty()) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    end.missing.clear();
+    for (const auto& one : awaited) end.missing.push_back(one.peer);
+    const auto now = Clock::now();
+    if (now > next_look) {
+      next_look = now + kLookForEnded;
+      end.ended = find_ended(end.missing);
+    }
+    if (end.missing.empty() || end.ended >= 0 || now > deadline) return end;
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
-  std::vector<int> missing;
-  for (const auto& one : awaited) missing.push_back(one.peer);
-  return missing;
 }
 
 }  // namespace
 
-std::vector<int> roll_call(const std::vector<int>& ranks, int rank, double seconds) {
+RollCallEnd roll_call(const std::vector<int>& ranks, int rank, double seconds,
+                      const std::function<int(const std::vector<int>&)>& find_ended) {
   const int first = ranks.front();
-  if (rank != first) {
-    tell(first, kHere);
-    return wait_for({first}, kAllHere, seconds + 1);
+  const auto nothing = [](int) {};
+  if (rank == first) {
+    const std::vector<int> others(ranks.begin() + 1, ranks.end());
+    RollCallEnd end = wait_for(others, kHere, seconds, find_ended, [](int peer) { tell(peer, kFirstHere); });
+    if (end.missing.empty())
+      for (const int other : others) tell(other, kAllHere);
+    return end;
   }
-  const std::vector<int> others(ranks.begin() + 1, ranks.end());
-  auto missing = wait_for(others, kHere, seconds);
-  if (missing.empty())
-    for (const int other : others) tell(other, kAllHere);
-  return missing;
+  tell(first, kHere);
+  RollCallEnd end = wait_for({first}, kFirstHere, seconds + kFirstFirstSeconds, find_ended, nothing);
+  if (!end.missing.empty()) return end;
+  end = wait_for({first}, kAllHere, seconds + kFirstFirstSeconds, find_ended, nothing);
+  end.first_waits = !end.missing.empty() && end.ended < 0;
+  return end;
 }
 
 }  // namespace gantry

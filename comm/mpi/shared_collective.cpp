@@ -160,13 +160,22 @@ bool SharedCollective::may_drain() const {
   return drained_ < filled_ && ring_.all_filled(round(drained_));
 }
 
-std::string SharedCollective::describe_pending(const std::vector<int>& missing) {
+// Members of this host that have not joined, and those of others from whom a message is still to come.
+std::vector<int> SharedCollective::absent(const std::vector<int>& missing) const {
   std::vector<int> absent;
   for (int member = 0; member < ring_.members(); ++member)
     if (!ring_.joined(member, turn_)) absent.push_back(channel_->host_place().members[member]);
   for (const int peer : missing)
     if (std::find(absent.begin(), absent.end(), peer) == absent.end()) absent.push_back(peer);
-  return describe_awaited(*channel_, call_, absent);
+  return absent;
+}
+
+std::string SharedCollective::describe_pending(const std::vector<int>& missing) {
+  return describe_awaited(*channel_, call_, absent(missing), /*passed_on=*/!missing.empty());
+}
+
+std::vector<int> SharedCollective::awaited_ranks(const std::vector<int>& missing) {
+  return channel_->world_ranks(absent(missing));
 }
 
 std::string SharedCollective::describe_mismatch(int peer, std::int64_t expected, std::int64_t received) {

@@ -35,6 +35,7 @@ class SharedCollective final : public MpiOperation {
   bool polled() const override { return true; }
   void finish() override { call_.give_result(); }
   std::string describe_pending(const std::vector<int>& missing) override;
+  std::vector<int> awaited_ranks(const std::vector<int>& missing) override;
   std::string describe_mismatch(int peer, std::int64_t expected, std::int64_t received) override;
   std::string find_mismatch(const std::vector<int>& missing) override {
     return find_other_call(*channel_, call_, missing);
@@ -59,6 +60,7 @@ class SharedCollective final : public MpiOperation {
   bool sums_slices() const { return call_.code.kind == CollectiveKind::kAllReduce && !whole_; }
 
   void cut();
+  std::vector<int> absent(const std::vector<int>& missing) const;
   void write_head();
   void check_heads();
   bool may_fill();

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <optional>
 
 #include "gantry/comm/reduce_kernels.h"
 #include "gantry/core/error.h"
@@ -72,23 +73,35 @@ class CollectiveState final : public Work::State {
   }
   void wait() override {
     job_->throw_if_failed();
-    if (!ended_) finish();
+    if (!ended_) return finish();
+    order();  // another stream may have waited before
   }
 
  private:
-  void finish() {
-    operation_->precede(job_->device().current_stream());
+  void order() {
+    const c10::Stream current = job_->device().current_stream();
+    operation_->precede(current);
+    if (copied_) copied_->block(current);
     job_->throw_if_failed();
+  }
+  void finish() {
+    order();
     ended_ = true;
     if (!temporary_.defined()) return;
+    const NcclDevice& device = job_->device();
     const torch::NoGradGuard no_grad;
     target_.copy_(temporary_);
+    // The copy may run after this has let go of the memory, on another stream than the memory's.
+    device.record_use(temporary_, device.current_stream());
     temporary_.reset();
+    copied_.emplace(device.new_event());
+    copied_->record(device.current_stream());
   }
 
   const std::shared_ptr<NcclJob> job_;
   const std::shared_ptr<NcclOperation> operation_;
   torch::Tensor target_, temporary_;
+  std::optional<c10::Event> copied_;  // behind the copy to a target that is not contiguous
   bool ended_ = false;
 };
 
@@ -161,7 +174,12 @@ Work NcclGroup::post(CollectiveKind kind, torch::Tensor& target, const torch::Te
 
 Work NcclGroup::send(const torch::Tensor& tensor, int to, const Tag& tag) {
   check_rank(to, size(), "send");
-  return messages_->send(tensor, to, tag);
+  return messages_->send(tensor, to, tag, /*given_away=*/false);
+}
+
+Work NcclGroup::hand_over(const torch::Tensor& tensor, int to, const Tag& tag) {
+  check_rank(to, size(), "hand_over");
+  return messages_->send(tensor, to, tag, /*given_away=*/true);
 }
 
 Work NcclGroup::recv(const TensorSpec& spec, int from, const Tag& tag) {

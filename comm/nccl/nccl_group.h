@@ -19,6 +19,7 @@ class NcclGroup final : public ProcessGroup {
   int rank() const override { return host_->rank(); }
   int size() const override { return host_->size(); }
   Work send(const torch::Tensor& tensor, int to, const Tag& tag) override;
+  Work hand_over(const torch::Tensor& tensor, int to, const Tag& tag) override;
   Work recv(const TensorSpec& spec, int from, const Tag& tag) override;
   Work all_reduce(torch::Tensor& tensor, ReduceOp op) override;
   Work all_gather(torch::Tensor& out, const torch::Tensor& in, const Sizes& sizes) override;

@@ -72,7 +72,7 @@ class ReceiveState final : public Work::State {
     return true;
   }
   void wait() override {
-    if (taken_) return;
+    if (taken_) return order();
     NcclJob& job = messages_->job();
     const double begin = steady_seconds();
     double notice = job.notices().due_seconds();
@@ -105,19 +105,24 @@ class ReceiveState final : public Work::State {
   void take() {
     NcclMessage& message = call_->message;
     if (message.on_host) message.tensor = message.payload.result();
-    if (message.operation) {
-      const NcclDevice& device = messages_->job().device();
-      message.operation->precede(device.current_stream());
-      device.record_use(message.tensor, device.current_stream());
-      messages_->job().throw_if_failed();
-      message.operation->release();
-    }
+    order();
+    if (message.operation) message.operation->release();
     taken_ = true;
     torch::Tensor& tensor = message.tensor;
     if (!tensor.defined()) return;
     check(tensor);
     if (tensor.device().type() != call_->spec.device.type())
       tensor = tensor.to(call_->spec.device.is_cpu() ? torch::kCPU : messages_->job().device().device());
+  }
+  // The current stream comes after it: each that waits.
+  void order() {
+    NcclMessage& message = call_->message;
+    if (!message.operation) return;
+    const NcclDevice& device = messages_->job().device();
+    message.operation->precede(device.current_stream());
+    if (message.tensor.device().type() == device.device().type())
+      device.record_use(message.tensor, device.current_stream());
+    messages_->job().throw_if_failed();
   }
   void check(const torch::Tensor& tensor) {
     const TensorSpec& spec = call_->spec;
@@ -137,8 +142,8 @@ class ReceiveState final : public Work::State {
 
 class SendState final : public Work::State {
  public:
-  SendState(std::shared_ptr<NcclMessages> messages, std::shared_ptr<NcclOperation> operation)
-      : messages_(std::move(messages)), operation_(std::move(operation)) {}
+  SendState(std::shared_ptr<NcclMessages> messages, std::shared_ptr<NcclOperation> operation, bool given_away)
+      : messages_(std::move(messages)), operation_(std::move(operation)), given_away_(given_away) {}
   bool done() override {
     messages_->job().throw_if_failed();
     return operation_->finished();
@@ -148,10 +153,14 @@ class SendState final : public Work::State {
     operation_->precede(messages_->job().device().current_stream());
     messages_->job().throw_if_failed();
   }
+  void dropped() override {
+    if (!given_away_) wait();
+  }
 
  private:
   const std::shared_ptr<NcclMessages> messages_;
-  const std::shared_ptr<NcclOperation> operation_;
+  const std::shared_ptr<NcclOperation> operation_;  // its communicator keeps it, and it the memory
+  const bool given_away_;
 };
 
 }  // namespace
@@ -199,13 +208,17 @@ void NcclMessages::connect(int from, int to) {
 }
 
 void NcclMessages::send_head(int to, const Tag& tag, const torch::Tensor& tensor, int path) {
-  host_->send(make_head(path, tag, tensor), to, kHeadTag);
+  host_->hand_over(make_head(path, tag, tensor), to, kHeadTag);
 }
 
-Work NcclMessages::send(const torch::Tensor& tensor, int to, const Tag& tag) {
+Work NcclMessages::send(const torch::Tensor& tensor, int to, const Tag& tag, bool given_away) {
   job_->throw_if_failed();
   if (to == rank()) {
-    deliver(sources_[to], {.tag = tag, .tensor = tensor.defined() ? tensor.detach() : tensor});
+    const torch::NoGradGuard no_grad;
+    deliver(sources_[to], {.tag = tag,
+                           .tensor = !tensor.defined() ? tensor
+                                     : given_away      ? tensor.detach()
+                                                       : tensor.clone()});
     return {};
   }
   if (!tensor.defined()) {
@@ -213,13 +226,15 @@ Work NcclMessages::send(const torch::Tensor& tensor, int to, const Tag& tag) {
     return {};
   }
   if (job_->device().holds(tensor, "send") && tensor.numel() > 0 && to_.contains(to))
-    return send_direct(tensor, to, tag);
+    return send_direct(tensor, to, tag, given_away);
   send_head(to, tag, tensor, kOverHost);
-  host_->send(tensor.detach().to(torch::kCPU).contiguous(), to, payload_tag(payloads_sent_[to]++));
-  return {};
+  const torch::Tensor on_host = tensor.detach().to(torch::kCPU).contiguous();
+  const Tag place = payload_tag(payloads_sent_[to]++);
+  if (given_away || !on_host.is_alias_of(tensor)) return host_->hand_over(on_host, to, place);
+  return host_->send(on_host, to, place);
 }
 
-Work NcclMessages::send_direct(const torch::Tensor& tensor, int to, const Tag& tag) {
+Work NcclMessages::send_direct(const torch::Tensor& tensor, int to, const Tag& tag, bool given_away) {
   const torch::Tensor packed = tensor.detach().contiguous();
   auto operation = to_.at(to)->issue(
       {packed.storage()},
@@ -228,7 +243,7 @@ Work NcclMessages::send_direct(const torch::Tensor& tensor, int to, const Tag& t
         return ncclSend(packed.const_data_ptr(), packed.nbytes(), ncclUint8, 1, pair, stream);
       });
   send_head(to, tag, packed, kDirect);  // after the send was issued: the receiver relies on it
-  return Work(std::make_shared<SendState>(shared_from_this(), std::move(operation)));
+  return Work(std::make_shared<SendState>(shared_from_this(), std::move(operation), given_away));
 }
 
 Work NcclMessages::recv(const TensorSpec& spec, int from, const Tag& tag) {

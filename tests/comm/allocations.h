@@ -89,7 +89,7 @@ inline void messages_allocate_their_tensors_alone(ProcessGroup& group) {
     sending = receiving = 0;
     for (int i = 0; i < kMessages; ++i) {
       const Tag tag{.microbatch = i % 4};
-      sending += allocations_of([&] { group.send(sent, next, tag); });
+      sending += allocations_of([&] { i % 2 ? group.send(sent, next, tag) : group.hand_over(sent, next, tag); });
       receiving += allocations_of([&] { group.recv(spec, previous, tag).result(); });
       group.barrier().wait();
     }

@@ -156,6 +156,97 @@ inline void check_outstanding(ProcessGroup& group) {
   }
 }
 
+// More than any table of them would hold, waited for in another order than called.
+inline void check_many_outstanding(ProcessGroup& group) {
+  const int size = group.size(), rank = group.rank();
+  std::vector<torch::Tensor> tensors;
+  std::vector<Work> works;
+  for (int i = 0; i < 200; ++i) {
+    tensors.push_back(torch::full({1 + i % 7}, rank + i, torch::kInt64));
+    works.push_back(i % 5 == 4 ? group.broadcast(tensors.back(), i % size) : group.all_reduce(tensors.back()));
+  }
+  for (int i = 199; i >= 0; --i) {
+    works[i].wait();
+    const int expected = i % 5 == 4 ? i % size + i : size * (size - 1) / 2 + size * i;
+    EXPECT_TRUE((tensors[i] == expected).all().item<bool>()) << i << " " << tensors[i];
+  }
+}
+
+// A Work that is dropped is finished when it is gone, its copies being gone too.
+inline void check_dropped(ProcessGroup& group) {
+  const int size = group.size(), rank = group.rank();
+  const int next = (rank + 1) % size, previous = (rank + size - 1) % size;
+  for (int i = 0; i < 100; ++i) {
+    torch::Tensor sum = values(rank, {6, 4}, torch::kFloat32).t();  // not contiguous: the result has to be copied
+    group.all_reduce(sum);
+    EXPECT_TRUE(torch::equal(sum, summed(size, {6, 4}, torch::kFloat32).t())) << i;
+    torch::Tensor rows = torch::zeros({3, size}).t();
+    group.all_gather(rows, torch::full({1, 3}, rank, torch::kFloat32), Sizes(size, 1));
+    EXPECT_TRUE(torch::equal(rows.select(1, 2), torch::arange(size, torch::kFloat32))) << i;
+  }
+  torch::Tensor sum = torch::ones({5});
+  Work kept;
+  {
+    const Work first = group.all_reduce(sum);
+    kept = first;
+  }
+  kept.wait();
+  EXPECT_TRUE(torch::equal(sum, torch::full({5}, 1.0f * size)));
+  // A receive that is dropped has taken its message.
+  const Tag tag{Tag::Kind::kUser, 5, 0, 0};
+  for (const float value : {1.0f, 2.0f}) group.hand_over(torch::full({2}, value), next, tag);
+  group.recv({{2}}, previous, tag);
+  EXPECT_TRUE(torch::equal(group.recv({{2}}, previous, tag).result(), torch::full({2}, 2.0f)));
+  group.barrier();
+}
+
+// When a send has been waited for its buffer may be written, whoever received by then. On a device the wait may be
+// until the receiver has it: `until_received`.
+inline void check_sent_buffers(ProcessGroup& group, bool until_received) {
+  const int next = (group.rank() + 1) % group.size(), previous = (group.rank() + group.size() - 1) % group.size();
+  for (const std::int64_t elements : {5, 3000, 1 << 20}) {
+    for (const bool transposed : {false, true}) {
+      const Tag tag{Tag::Kind::kUser, 6, static_cast<int>(elements % 100), transposed ? 1 : 0};
+      const auto send = [&] {
+        torch::Tensor mine = values(group.rank(), {elements, 2}, torch::kFloat32);
+        const torch::Tensor sent = transposed ? mine.t() : mine;
+        group.send(sent, next, tag).wait();
+        mine.fill_(-1);
+      };
+      const auto receive = [&] {
+        const torch::Tensor theirs = values(previous, {elements, 2}, torch::kFloat32);
+        const torch::Tensor expected = transposed ? theirs.t() : theirs;
+        EXPECT_TRUE(torch::equal(group.recv({expected.sizes().vec()}, previous, tag).result(), expected)) << elements;
+      };
+      if (until_received && group.rank() % 2 == 1) {
+        receive();
+        send();
+      } else {
+        send();
+        if (!until_received) group.barrier().wait();  // no buffer is as it was when the first one receives
+        receive();
+      }
+    }
+  }
+}
+
+// What is given away arrives as it was, also where its sender lets go of it at once.
+inline void check_handed_over(ProcessGroup& group) {
+  const int next = (group.rank() + 1) % group.size(), previous = (group.rank() + group.size() - 1) % group.size();
+  const auto tag = [](int entry) { return Tag{Tag::Kind::kUser, 7, 0, entry}; };
+  const std::vector<std::int64_t> sizes{0, 5, 3000, 1 << 20};
+  for (int i = 0; i < 4; ++i) group.hand_over(values(group.rank(), {sizes[i], 2}, torch::kInt64), next, tag(i));
+  group.hand_over(values(group.rank(), {4, 3}, torch::kInt64).t(), next, tag(4));
+  group.hand_over(torch::Tensor(), next, tag(5));
+  EXPECT_FALSE(group.recv({{1}}, previous, tag(5)).result().defined());
+  EXPECT_TRUE(torch::equal(group.recv({{3, 4}, torch::kInt64}, previous, tag(4)).result(),
+                           values(previous, {4, 3}, torch::kInt64).t()));
+  for (int i = 0; i < 4; ++i)
+    EXPECT_TRUE(torch::equal(group.recv({{sizes[i], 2}, torch::kInt64}, previous, tag(i)).result(),
+                             values(previous, {sizes[i], 2}, torch::kInt64)))
+        << i;
+}
+
 // Sums go by rank: ((x0 + x1) + x2) + ..., rounded in the tensor's precision each time, or once from float32.
 inline void check_order(ProcessGroup& group) {
   const auto of = [](int rank) {
@@ -272,7 +363,8 @@ inline void for_each_disagreement(int size, const std::function<void(CollectiveK
       for (const int odd : {0, size - 1}) check(kind, about, odd);
 }
 
-inline void check_conformance(ProcessGroup& group) {
+// `sends_until_received`: where a wait for a send is one for its receiver.
+inline void check_conformance(ProcessGroup& group, bool sends_until_received = false) {
   for (const auto type :
        {torch::kFloat32, torch::kFloat64, torch::kBFloat16, torch::kFloat16, torch::kInt64, torch::kInt32}) {
     check_all_reduce(group, type);
@@ -281,6 +373,10 @@ inline void check_conformance(ProcessGroup& group) {
     check_messages(group, type);
   }
   check_outstanding(group);
+  check_many_outstanding(group);
+  check_dropped(group);
+  check_sent_buffers(group, sends_until_received);
+  check_handed_over(group);
   check_order(group);
   check_half_sums(group);
   check_refusals(group);

@@ -1,8 +1,10 @@
+#include <array>
 #include <chrono>
 #include <thread>
 
 #include "conformance.h"
 #include "gantry/comm/launch.h"
+#include "gantry/core/usable_cores.h"
 #include "waiting.h"
 
 namespace gantry::testing {
@@ -36,9 +38,16 @@ TEST(LocalBackend, ARankThatThrowsEndsTheOthersWithItsCause) {
   EXPECT_EQ(printed, "error: rank 2 (pp 0, dp 0, tp 2): data: broken\n");
 }
 
+// Stays in its body, outside of any wait, until the job fails.
+void stay_until_failure(ProcessGroup& group) {
+  Work never = group.recv({{1}}, group.rank(), {Tag::Kind::kMetadata, 1, 1, 1});
+  while (!never.done()) std::this_thread::yield();
+}
+
 TEST(LocalBackend, ADeadlineSaysWhoWaitedForWhat) {
   const auto [code, printed] = outcome(2, 0.2, [](World& world, ProcessGroup& group) {
     if (world.rank() == 0) group.recv({{3}}, 1, {Tag::Kind::kForward, 0, 3, 0}).wait();
+    stay_until_failure(group);
   });
   EXPECT_EQ(code, 7);
   EXPECT_EQ(printed,
@@ -50,10 +59,62 @@ TEST(LocalBackend, ADeadlineNamesWhoHasNotJoinedACollective) {
   const auto [code, printed] = outcome(3, 0.2, [](World& world, ProcessGroup& group) {
     torch::Tensor tensor = torch::ones({4});
     if (world.rank() != 1) group.all_reduce(tensor).wait();
+    stay_until_failure(group);
   });
   EXPECT_EQ(code, 7);
   EXPECT_NE(printed.find("all_reduce of float32 [4]"), std::string::npos) << printed;
   EXPECT_NE(printed.find("which rank 1 (pp 0, dp 0, tp 1) has not joined"), std::string::npos) << printed;
+}
+
+// With a deadline that this test would not live to see.
+TEST(LocalBackend, AWaitForARankThatHasEndedEndsAtOnce) {
+  const std::string after =
+      "; rank 1 (pp 0, dp 0, tp 1) has ended its work; expected all ranks to make the same calls; "
+      "see why its body returned before the others'\n";
+  const auto collective = outcome(3, 3600, [](World& world, ProcessGroup& group) {
+    torch::Tensor tensor = torch::ones({4});
+    group.all_reduce(tensor).wait();
+    if (world.rank() != 1) group.all_reduce(tensor).wait();
+  });
+  EXPECT_EQ(collective.first, 7);
+  EXPECT_NE(collective.second.find(" waits for all_reduce of float32 [4], number 1 of group "), std::string::npos)
+      << collective.second;
+  EXPECT_NE(collective.second.find(" has not joined" + after), std::string::npos) << collective.second;
+  const auto message = outcome(2, 3600, [](World& world, ProcessGroup& group) {
+    if (world.rank() == 1) group.send(torch::ones({3}), 0, {});  // it ends, and this comes all the same
+    if (world.rank() == 0) EXPECT_EQ(group.recv({{3}}, 1, {}).result()[0].item<float>(), 1);
+    if (world.rank() == 0) group.recv({{3}}, 1, {}).wait();
+  });
+  EXPECT_EQ(message.second,
+            "error: rank 0 (pp 0, dp 0, tp 0) waits for message of stage 0, microbatch 0, entry 0 from "
+            "rank 1 (pp 0, dp 0, tp 1)" +
+                after);
+}
+
+TEST(LocalBackend, WhatIsHandedOverIsNotCopied) {
+  std::array<const void*, 2> sent{}, received{};
+  run_ranks(2, [&](World&, ProcessGroupMesh& mesh) {
+    ProcessGroup& group = mesh.world_group();
+    const torch::Tensor given = torch::ones({1000});
+    sent[group.rank()] = given.data_ptr();
+    group.hand_over(given, 1 - group.rank(), {});
+    received[group.rank()] = group.recv({{1000}}, 1 - group.rank(), {}).result().data_ptr();
+    group.barrier().wait();
+  });
+  EXPECT_EQ(received[0], sent[1]);
+  EXPECT_EQ(received[1], sent[0]);
+}
+
+// While an exception unwinds nobody waits: the others get its cause, long before the deadline.
+TEST(LocalBackend, AWorkThatAnExceptionDropsDoesNotKeepItsRank) {
+  const auto [code, printed] = outcome(2, 3600, [](World& world, ProcessGroup& group) {
+    torch::Tensor tensor = torch::ones({4});
+    const Work work = group.all_reduce(tensor);
+    if (world.rank() == 0) throw InputError("data: broken");
+    group.recv({{1}}, 0, {}).wait();
+  });
+  EXPECT_EQ(code, 4);
+  EXPECT_EQ(printed, "error: rank 0 (pp 0, dp 0, tp 0): data: broken\n");
 }
 
 TEST(LocalBackend, DifferentCallsAreRefusedByName) {
@@ -92,7 +153,7 @@ TEST(LocalBackend, TensorsOfOtherDevicesAreRefused) {
 }
 
 TEST(LocalBackend, MoreRanksThanCoresWaitWithoutUsingThem) {
-  const int ranks = static_cast<int>(std::thread::hardware_concurrency()) + 2;
+  const int ranks = usable_cores() + 2;
   run_ranks(ranks, [](World&, ProcessGroupMesh& mesh) { waiting_leaves_the_cores_alone(mesh.world_group(), 0.3); });
 }
 

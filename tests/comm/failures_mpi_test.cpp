@@ -2,13 +2,17 @@
 // What a job over MPI does when a rank fails: each test starts a job of its own by mpirun, whose ranks are this program
 // again.
 #include <chrono>
+#include <cstdlib>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <thread>
 
+#include "gantry/comm/backends.h"
+#include "gantry/comm/launch.h"
 #include "gantry/comm/mpi/mpi_backend.h"
 #include "gantry/core/error.h"
 #include "mpi_job.h"
+#include "ranks.h"
 
 namespace gantry::testing {
 namespace {
@@ -88,6 +92,99 @@ TEST(Failures, AKilledRankEndsTheJobAndIsNamed) {
   EXPECT_TRUE(outcome.exit_code == PeerError::kExitCode || outcome.exit_code == 128 + SIGKILL) << outcome.output;
   EXPECT_EQ(outcome.count("error: rank 1 (pp 0, dp 0, tp 1): its connection closed"), 1) << outcome.output;
   EXPECT_LT(outcome.seconds, 15);
+}
+
+// It has filled rounds that the others are still to read, and will not fill the next.
+TEST(Job, DISABLED_OneRankIsKilledInARound) {
+  run_rank(3600, [](World& world, ProcessGroupMesh& mesh) {
+    torch::Tensor tensor = torch::ones({10'000'000});
+    mesh.world_group().all_reduce(tensor).wait();
+    Work work = mesh.world_group().all_reduce(tensor);
+    if (world.rank() == 1) {
+      EXPECT_FALSE(work.done());
+      ::raise(SIGKILL);
+    }
+    work.wait();
+  });
+}
+TEST(Failures, ARankThatIsKilledWithinARoundOfSharedMemoryEndsTheJob) {
+  const JobOutcome outcome = run_job(3, "OneRankIsKilledInARound");
+  EXPECT_TRUE(outcome.exit_code == PeerError::kExitCode || outcome.exit_code == 128 + SIGKILL) << outcome.output;
+  EXPECT_EQ(outcome.count("error: rank 1 (pp 0, dp 0, tp 1): its connection closed"), 1) << outcome.output;
+}
+
+// The others hear of it by the control plane, long before the deadline.
+TEST(Job, DISABLED_OneRankEndsEarly) {
+  run_rank(3600, [](World& world, ProcessGroupMesh& mesh) {
+    wait_for_all(mesh);
+    if (world.rank() == 1) return;
+    if (world.rank() == 0) wait_for_all(mesh);
+    mesh.world_group().recv({{3}}, 1, {}).wait();
+  });
+}
+TEST(Failures, AWaitForARankThatHasEndedEndsSoon) {
+  const JobOutcome outcome = run_job(3, "OneRankEndsEarly");
+  EXPECT_EQ(outcome.exit_code, PeerError::kExitCode) << outcome.output;
+  EXPECT_EQ(outcome.count("error: "), 1) << outcome.output;
+  EXPECT_EQ(outcome.count("rank 1 (pp 0, dp 0, tp 1) has ended its work"), 1) << outcome.output;
+}
+
+TEST(Job, DISABLED_OneRankEndsBeforeAGroup) {
+  run_rank(3600, [](World& world, ProcessGroupMesh&) {
+    if (world.rank() != 0) world.backend().make_group("late", {0, 1, 2});
+  });
+}
+TEST(Failures, AGroupWithoutARankThatHasEndedIsNotWaitedFor) {
+  const JobOutcome outcome = run_job(3, "OneRankEndsBeforeAGroup");
+  EXPECT_EQ(outcome.exit_code, PeerError::kExitCode) << outcome.output;
+  EXPECT_EQ(
+      outcome.count("make the group 'late', which rank 0 (pp 0, dp 0, tp 0) has not joined; rank 0 (pp 0, dp 0, tp 0) "
+                    "has ended its work"),
+      1)
+      << outcome.output;
+}
+
+// Outside the body: one rank's build or configuration is another than the others'.
+TEST(Job, DISABLED_OneRankCannotBegin) {
+  Config config = layout_config({.tensor = launched_ranks()});
+  if (std::string(std::getenv("OMPI_COMM_WORLD_RANK")) == "1") config.parallel.tensor = 7;
+  std::exit(launch(config, [](World&) {}));
+}
+TEST(Failures, WhatKeepsOneRankFromBeginningIsPrinted) {
+  const JobOutcome outcome = run_job(3, "OneRankCannotBegin");
+  EXPECT_EQ(outcome.exit_code, ConfigError::kExitCode) << outcome.output;
+  EXPECT_EQ(outcome.count("error: rank 1 on "), 1) << outcome.output;
+  EXPECT_EQ(outcome.count("error: "), 1) << outcome.output;
+}
+
+TEST(Job, DISABLED_NoRankCanBegin) {
+  std::exit(launch(layout_config({.tensor = 7}), [](World&) {}));
+}
+TEST(Failures, WhatKeepsAllRanksFromBeginningIsPrintedOnce) {
+  const JobOutcome outcome = run_job(3, "NoRankCanBegin");
+  EXPECT_EQ(outcome.exit_code, ConfigError::kExitCode) << outcome.output;
+  EXPECT_EQ(outcome.count("error: "), 1) << outcome.output;
+  EXPECT_EQ(outcome.count("error: rank"), 0) << outcome.output;
+}
+
+// A first member that is there, and waits itself, is not the one that is missing.
+TEST(Job, DISABLED_TheFirstRankWaitsToo) {
+  run_rank(2, [](World& world, ProcessGroupMesh& mesh) {
+    if (world.rank() == 2) {
+      Work never = mesh.world_group().recv({{1}}, 2, {Tag::Kind::kMetadata, 1, 1, 1});
+      while (!never.done()) std::this_thread::yield();
+    }
+    // Its deadline is three quarters later than rank 1's.
+    if (world.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1900));
+    world.backend().make_group("late", {0, 1, 2});
+  });
+}
+TEST(Failures, AGroupsFirstRankIsNotBlamedWhileItWaits) {
+  const JobOutcome outcome = run_job(3, "TheFirstRankWaitsToo");
+  EXPECT_EQ(outcome.exit_code, PeerError::kExitCode) << outcome.output;
+  EXPECT_EQ(outcome.count("error: "), 1) << outcome.output;
+  EXPECT_EQ(outcome.count("error: rank 0 (pp 0, dp 0, tp 0) waited 2 s"), 1) << outcome.output;
+  EXPECT_EQ(outcome.count("rank 2 (pp 0, dp 0, tp 2) has not joined"), 1) << outcome.output;
 }
 
 TEST(Job, DISABLED_OneRankMakesNoGroup) {

@@ -52,7 +52,8 @@ torch::Tensor summed_by_rank(std::int64_t elements, torch::ScalarType type, Redu
 
 TEST(Hosts, EveryPlacementConforms) {
   const bool long_form = std::getenv("GANTRY_LONG") != nullptr;
-  for (const char* placement : {"0,0,1,1,1", "0,1,0,1,0"}) {
+  for (const char* placement : kPlacements) {
+    SCOPED_TRACE(placement);
     const PretendedHosts hosts(placement);
     run_ranks(kHostRanks, [&](World&, ProcessGroupMesh& mesh) {
       ProcessGroup& group = mesh.world_group();
@@ -61,6 +62,7 @@ TEST(Hosts, EveryPlacementConforms) {
       check_gathers(group, torch::kFloat64);
       check_broadcast_and_all_to_all(group, torch::kFloat32);
       check_messages(group, torch::kInt64);
+      check_many_outstanding(group);
       check_order(group);
     });
   }

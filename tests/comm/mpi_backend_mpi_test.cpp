@@ -1,9 +1,17 @@
 // ranks: 3
 // What only the MPI backend has: chunks, tags' limits, deadlines, failures that travel, and the local backend's bits.
+#include <algorithm>
 #include <chrono>
+#include <csignal>
+#include <fstream>
 #include <gtest/gtest.h>
+#include <new>
 #include <numeric>
+#include <optional>
+#include <regex>
+#include <sys/resource.h>
 #include <thread>
+#include <unistd.h>
 
 #include "conformance.h"
 #include "gantry/comm/launch.h"
@@ -28,6 +36,40 @@ struct Job {
   int rank() const { return group->rank(); }
   std::unique_ptr<MpiBackend> backend;
   std::unique_ptr<ProcessGroup> group;
+};
+
+// While it lives, this process may take so much more address space than it has now.
+class AddressSpaceLimit {
+ public:
+  explicit AddressSpaceLimit(std::size_t more) {
+    ::getrlimit(RLIMIT_AS, &former_);
+    std::size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlimit lower{pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)) + more, former_.rlim_max};
+    ::setrlimit(RLIMIT_AS, &lower);
+  }
+  ~AddressSpaceLimit() { ::setrlimit(RLIMIT_AS, &former_); }
+
+ private:
+  rlimit former_{};
+};
+
+// While it lives, no file of this process, in memory or on a disk, can become larger than 1 MiB.
+class SmallFiles {
+ public:
+  SmallFiles() : handler_(::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &former_);
+    const rlimit least{1 << 20, former_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &least);
+  }
+  ~SmallFiles() {
+    ::setrlimit(RLIMIT_FSIZE, &former_);
+    ::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit former_{};
+  sighandler_t handler_;
 };
 
 // What an operation throws; "" if nothing.
@@ -190,6 +232,45 @@ TEST(MpiBackend, DataTagsAndCallCodesNeverMeet) {
   EXPECT_EQ(describe_call_code(CallCode{}.encode()), "barrier");
 }
 
+// Of any kind, in the midst of an operation: who waits for this rank hears of it, and not from a deadline.
+TEST(MpiBackend, AnAllocationThatFailsWithinAnOperationIsToldToTheOthers) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizer has its own idea of memory";
+#endif
+  Job job({.timeout_seconds = 600});
+  constexpr std::int64_t kElements = std::int64_t{1} << 28;  // 256 MiB
+  if (job.rank() == 0) job.group->hand_over(torch::zeros({kElements}, torch::kUInt8), 1, {});
+  Work later = job.group->recv({{4}}, (job.rank() + 1) % kRanks, {Kind::kForward, 0, 0, 0});
+  if (job.rank() == 1) {
+    Work large = job.group->recv({{kElements}, torch::kUInt8}, 0, {});
+    const AddressSpaceLimit limit(std::size_t{64} << 20);
+    EXPECT_THROW(large.wait(), std::bad_alloc);
+  }
+  EXPECT_EQ(thrown_by([&] { later.wait(); }),
+            "memory: an allocation failed; use more tensor or pipeline ranks, or smaller microbatches");
+}
+
+// Once, by the host's first rank; then messages carry what would have gone through memory.
+TEST(MpiBackend, AHostWhoseRanksShareNoMemorySaysSo) {
+  ::testing::internal::CaptureStderr();
+  std::optional<Job> job;
+  {
+    const SmallFiles limit;
+    job.emplace();
+  }
+  torch::Tensor sum = torch::ones({100'000});
+  job->group->all_reduce(sum).wait();
+  EXPECT_EQ(sum[99'999].item<float>(), kRanks);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  if (job->rank() == 0) {
+    EXPECT_TRUE(said.starts_with("warning: rank 0: the ranks of this host share no memory (memfd_create of ")) << said;
+    EXPECT_NE(said.find("File too large"), std::string::npos) << said;
+    EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+  } else {
+    EXPECT_EQ(said, "");
+  }
+}
+
 TEST(MpiBackend, ADeadlineSaysWhoWaitedForWhatAndEndsEveryRanksWaits) {
   Job job({.timeout_seconds = 0.4});
   if (job.rank() == 0) {
@@ -237,15 +318,36 @@ TEST(MpiBackend, DifferentSizesAreNamed) {
   Job job({.timeout_seconds = 20});
   torch::Tensor tensor = torch::ones({job.rank() == 1 ? 10 : 12});
   const std::string error = thrown_by([&] { job.group->all_reduce(tensor).wait(); });
-  EXPECT_NE(error.find("bytes from rank"), std::string::npos) << error;
+  // 40 and 48 bytes, each as the rank that has it says.
+  EXPECT_TRUE(std::regex_search(
+      error, std::regex("rank 1 called all_reduce of float32 .10. and got 48 bytes from rank [02] where 40 belong|"
+                        "rank [02] called all_reduce of float32 .12. and got 40 bytes from rank 1 where 48 belong")))
+      << error;
 }
 
 TEST(MpiBackend, CallsThatFitOnlyInThemselvesAreRefusedByName) {
   for_each_disagreement(kRanks, [](CollectiveKind kind, Disagreement about, int odd) {
     Job job({.timeout_seconds = 20});
     const std::string error = thrown_by([&] { disagree(*job.group, kind, about, odd); });
-    EXPECT_NE(error.find(collective_name(kind)), std::string::npos) << error;
-    EXPECT_NE(error.find("group 'all'"), std::string::npos) << error;
+    const std::string name = collective_name(kind);
+    const std::string reduction = kind == CollectiveKind::kReduceScatter ? " .sum." : "";
+    // Who notices first is a matter of time: the rank at odds, or one of the others.
+    const std::string rank = name_of(odd), other = "rank [0-2]";
+    const std::string called =
+        about == Disagreement::kDtypes
+            ? "called " + name + reduction + " of float(32|64)|called " + name + " of float(32|64)"
+            : "called " + name + " of float32";
+    EXPECT_TRUE(std::regex_search(error, std::regex("^group 'all': " + other + " (" + called + ")"))) << error;
+    EXPECT_NE(error.find(rank), std::string::npos) << error;
+    if (about == Disagreement::kDtypes) {
+      EXPECT_NE(error.find("float32"), std::string::npos) << error;
+      EXPECT_NE(error.find("float64"), std::string::npos) << error;
+      EXPECT_NE(error.find("all members must make the same calls in the same order"), std::string::npos) << error;
+    } else {
+      EXPECT_TRUE(std::regex_search(
+          error, std::regex("and got (more than )?[0-9]+ bytes from " + other + " where [0-9]+ belong")))
+          << error;
+    }
   });
 }
 

@@ -10,7 +10,7 @@ TEST(NcclBackend, ConformsAtEverySize) {
     EXPECT_EQ(outcome_on_fake(size, 30,
                               [](World& world, ProcessGroup& group) {
                                 EXPECT_STREQ(world.backend().name(), "nccl");
-                                check_conformance(group);
+                                check_conformance(group, /*sends_until_received=*/true);
                               })
                   .second,
               "");
@@ -30,6 +30,10 @@ TEST(NcclBackend, ConformsWithSlowOperations) {
                                 check_messages(group, type);
                               }
                               check_outstanding(group);
+                              check_many_outstanding(group);
+                              check_dropped(group);
+                              check_sent_buffers(group, /*until_received=*/true);
+                              check_handed_over(group);
                             })
                 .second,
             "");
@@ -61,7 +65,7 @@ TEST(NcclBackend, TensorsOnTheHostTravelThere) {
 
 TEST(NcclBackend, EverythingIsGivenBack) {
   reset_fake_counts();
-  outcome_on_fake(3, 30, [](World&, ProcessGroup& group) { check_conformance(group); });
+  outcome_on_fake(3, 30, [](World&, ProcessGroup& group) { check_conformance(group, /*sends_until_received=*/true); });
   const FakeCounts counts = fake_counts();
   EXPECT_EQ(counts.live, 0);
   EXPECT_EQ(counts.aborted, 0);

@@ -2,9 +2,12 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <future>
 #include <thread>
 
 #include "gantry/comm/backends.h"
+#include "gantry/comm/nccl/nccl_communicator.h"
+#include "gantry/core/steady_seconds.h"
 #include "nccl_ranks.h"
 
 namespace gantry::testing {
@@ -165,6 +168,66 @@ TEST_F(NcclFailures, CommunicatorsThatWouldShareAStreamAreRefused) {
       << printed;
 }
 
+// Waited for on one stream, then on another: both come after it.
+TEST_F(NcclFailures, EachStreamThatWaitsComesAfterTheOperation) {
+  set_fake_faults([](const FakeCall&) { return FakeFault::kDelay; });
+  const auto [code, printed] = outcome_on_fake(2, 30, [](World&, ProcessGroup& group) {
+    const c10::Stream beside = NcclDevice(torch::kCPU).pooled_stream();
+    const int peer = 1 - group.rank();
+    torch::Tensor sum = torch::ones({1000}), sent = torch::full({5}, 7.0f);
+    for (const bool message : {false, true}) {
+      Work sending = message ? group.hand_over(sent, peer, {}) : Work();
+      Work work = message ? group.recv({{5}}, peer, {}) : group.all_reduce(sum);
+      {
+        const c10::StreamGuard on_stream(beside);
+        work.wait();
+      }
+      if (message)
+        EXPECT_TRUE(torch::equal(work.result(), sent));
+      else
+        work.wait();
+    }
+    EXPECT_TRUE(torch::equal(sum, torch::full({1000}, 2.0f)));
+    group.barrier().wait();
+  });
+  EXPECT_EQ(code, 0) << printed;
+}
+
+// A deadline begins when what the rank computed before is done, however long that takes.
+TEST_F(NcclFailures, WhatWasComputedBeforeIsNotWaitedFor) {
+  install_fake_device(torch::kCPU);
+  run_ranks(1, [](World& world, ProcessGroupMesh&) {
+    constexpr double kTimeout = 0.1;
+    const NcclDevice device(torch::kCPU);
+    std::promise<void> computed;
+    std::shared_future<void> done(computed.get_future());
+    auto job = std::make_shared<NcclJob>(world.backend(),
+                                         NcclOptions{.device = torch::kCPU,
+                                                     .waits = {.timeout_seconds = kTimeout, .notice_seconds = kTimeout},
+                                                     .describe_rank = [](int) { return "rank 0"; }});
+    {
+      NcclCommunicator communicator(job, {"group 'one'", 1, 0}, new_unique_id());
+      torch::Tensor tensor = torch::ones({4});
+      {
+        const c10::Stream compute = device.pooled_stream();
+        static_cast<FakeStream*>(device.handle(compute))->add([done] { done.wait(); });
+        const c10::StreamGuard on_stream(compute);
+        communicator.issue(
+            {tensor.storage()}, [] { return "a sum"; },
+            [&](ncclComm_t one, cudaStream_t stream) {
+              return ncclAllReduce(tensor.data_ptr(), tensor.data_ptr(), 4, ncclFloat32, ncclSum, one, stream);
+            });
+      }
+      // Several deadlines long, as the watch sees it too.
+      const double begin = steady_seconds();
+      while (steady_seconds() < begin + 5 * kTimeout) EXPECT_EQ(communicator.find_trouble(), "");
+      EXPECT_FALSE(job->failed());
+      computed.set_value();
+    }
+    job->close();
+  });
+}
+
 TEST_F(NcclFailures, TypesWithoutASumAreRefused) {
   const auto [code, printed] = outcome_on_fake(2, 30, [](World&, ProcessGroup& group) {
     torch::Tensor flags = torch::ones({3}, torch::kBool);
@@ -200,33 +263,49 @@ std::string refusal(const DeviceQuestion& question) {
   return "";
 }
 
-TEST(NcclDevices, EachRankOfAHostTakesItsOwn) {
-  for (int place = 0; place < 4; ++place)
-    EXPECT_EQ(choose_device_index({.devices = 4, .sharers = 4, .place = place, .threads = true}), place);
+using Visible = std::vector<std::vector<std::string>>;
+
+// Every rank's index.
+std::vector<int> indices(const Visible& visible, bool threads = false) {
+  std::vector<int> chosen;
+  for (int rank = 0; rank < static_cast<int>(visible.size()); ++rank)
+    chosen.push_back(choose_device_index(
+        {.rank = rank, .visible = visible, .threads = threads, .nccl_version = 23000, .sharing_asked = true}));
+  return chosen;
+}
+
+TEST(NcclDevices, EachRankTakesItsOwnHoweverTheyAreNamed) {
+  EXPECT_EQ(indices(Visible(4, {"a", "b", "c", "d"}), /*threads=*/true), (std::vector<int>{0, 1, 2, 3}));
+  EXPECT_EQ(indices({{"a", "b"}, {"a", "b"}, {"c", "d"}, {"c", "d"}}), (std::vector<int>{0, 1, 0, 1})) << "two hosts";
+  EXPECT_EQ(indices({{"a"}, {"b"}}), (std::vector<int>{0, 0})) << "each sees its own";
+  EXPECT_EQ(indices({{"a", "b"}, {"b", "a"}}), (std::vector<int>{0, 0})) << "in another order";
+  EXPECT_EQ(indices({{"a", "b"}, {"a"}}), (std::vector<int>{1, 0})) << "who has a choice gives way";
+  EXPECT_EQ(indices({{"a", "b", "c"}, {"a", "b"}, {"a"}}), (std::vector<int>{2, 1, 0}));
 }
 
 TEST(NcclDevices, SharingIsRefusedWhereItCantWork) {
-  EXPECT_NE(refusal({.devices = 0}).find("sees no CUDA device"), std::string::npos);
-  EXPECT_NE(refusal({.devices = 1, .sharers = 2, .place = 1, .threads = true}).find("start them by mpirun"),
-            std::string::npos);
-  const DeviceQuestion old{.devices = 1, .sharers = 2, .place = 1, .nccl_version = 22907, .sharing_asked = true};
+  EXPECT_NE(refusal({.visible = {{}}}).find("sees no CUDA device"), std::string::npos);
+  // One device under two names: before devices were told apart by UUID, both ranks took it.
+  const Visible one(2, {"a"});
+  EXPECT_NE(refusal({.rank = 1, .visible = one, .threads = true}).find("start them by mpirun"), std::string::npos);
+  const DeviceQuestion old{.rank = 1, .visible = one, .nccl_version = 22907, .sharing_asked = true};
   EXPECT_NE(refusal(old).find("NCCL 2.29"), std::string::npos) << refusal(old);
-  const DeviceQuestion unasked{.devices = 1, .sharers = 2, .place = 1, .nccl_version = 23203};
+  const DeviceQuestion unasked{.rank = 1, .visible = one, .nccl_version = 23203};
   EXPECT_EQ(refusal(unasked),
             "comm.backend: nccl, 2 ranks on this host and 1 CUDA device, NCCL 2.32, NCCL_MULTI_RANK_GPU_ENABLE not 1; "
-            "expected a device a rank, or NCCL 2.30 or newer and NCCL_MULTI_RANK_GPU_ENABLE=1; use at most 1 of them");
-  EXPECT_EQ(choose_device_index({.devices = 2, .sharers = 5, .place = 3, .nccl_version = 23000, .sharing_asked = true}),
-            1);
+            "expected a device a rank, or NCCL 2.30 or newer and NCCL_MULTI_RANK_GPU_ENABLE=1; use at most 1 of them, "
+            "and let each see one of its own");
+  EXPECT_EQ(indices(Visible(5, {"a", "b"})), (std::vector<int>{0, 1, 0, 1, 0}));
 }
 
 TEST(NcclDevices, ThreadRanksThatShareADeviceAreRefusedByAll) {
   std::atomic<int> refused{0};
   run_ranks(3, [&](World& world, ProcessGroupMesh&) {
-    DeviceQuestion question = ask_for_device(world.backend());
-    EXPECT_EQ(question.sharers, 3);
-    EXPECT_EQ(question.place, world.rank());
+    const std::vector<std::string> seen{"sixteen bytes, 1", "sixteen bytes, 2"};
+    const DeviceQuestion question = ask_for_device(world.backend(), seen);
+    EXPECT_EQ(question.visible, Visible(3, seen));
+    EXPECT_EQ(question.rank, world.rank());
     EXPECT_TRUE(question.threads);
-    question.devices = 2;
     refused += !refusal(question).empty();
   });
   EXPECT_EQ(refused, 3);

@@ -11,6 +11,7 @@ class CountingGroup final : public ProcessGroup {
   int rank() const override { return inner_.rank(); }
   int size() const override { return inner_.size(); }
   Work send(const torch::Tensor& t, int to, const Tag& tag) override { return inner_.send(t, to, tag); }
+  Work hand_over(const torch::Tensor& t, int to, const Tag& tag) override { return inner_.hand_over(t, to, tag); }
   Work recv(const TensorSpec& spec, int from, const Tag& tag) override { return inner_.recv(spec, from, tag); }
   Work all_reduce(torch::Tensor& t, ReduceOp op) override { return ++all_reduces, inner_.all_reduce(t, op); }
   Work all_gather(torch::Tensor& o, const torch::Tensor& i, const Sizes& s) override {
