@@ -1,5 +1,6 @@
 #include "gantry/comm/stage_link.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "gantry/core/error.h"
@@ -27,7 +28,7 @@ torch::Tensor to_bytes(const std::string& text) {
 
 StageLink::StageLink(ProcessGroup& pipeline) : pipeline_(pipeline) {}
 
-StageLink::Format StageLink::describe_format(const TensorDict& tensors) {
+StageLink::Format StageLink::format_of(const TensorDict& tensors) {
   Format format;
   for (const auto& [name, tensor] : tensors) {
     EntrySpec entry{.name = name, .spec = {}, .requires_grad = false, .absent = !tensor.defined()};
@@ -40,15 +41,32 @@ StageLink::Format StageLink::describe_format(const TensorDict& tensors) {
   return format;
 }
 
-// A backward message carries gradients of what the forward message from the stage before brought.
-StageLink::Format StageLink::gradient_format(const Format& forward) {
-  Format format;
-  for (const auto& entry : forward)
-    if (entry.requires_grad && !entry.absent) format.push_back(entry);
-  return format;
+// As format_of() says it, without making one for each message.
+bool StageLink::fits(const Format& format, const TensorDict& tensors) {
+  return std::equal(format.begin(), format.end(), tensors.begin(), tensors.end(),
+                    [](const EntrySpec& entry, const TensorDict::Entry& given) {
+                      const auto& [name, tensor] = given;
+                      if (name != entry.name || tensor.defined() == entry.absent) return false;
+                      return entry.absent ||
+                             (tensor.scalar_type() == entry.spec.dtype && tensor.sizes() == entry.spec.shape &&
+                              tensor.device() == entry.spec.device && tensor.requires_grad() == entry.requires_grad);
+                    });
 }
 
-void StageLink::send_format(const StageMessage& message, int to, const Format& format) {
+// A message without a tensor can't tell that it is another one.
+bool StageLink::can_tell(const Format& format) {
+  return std::any_of(format.begin(), format.end(), [](const EntrySpec& entry) { return !entry.absent; });
+}
+
+// A backward message carries gradients of what the forward message brought.
+StageLink::DescriptionPtr StageLink::describe(Format forward) {
+  Description description{std::move(forward), {}};
+  for (const auto& entry : description.forward)
+    if (entry.requires_grad && !entry.absent) description.backward.push_back(entry);
+  return std::make_shared<const Description>(std::move(description));
+}
+
+void StageLink::send_description(const StageMessage& message, int to, const Format& format) {
   nlohmann::json description = nlohmann::json::array();
   for (const auto& entry : format)
     description.push_back({entry.name, entry.spec.shape, static_cast<int>(entry.spec.dtype), entry.requires_grad,
@@ -58,7 +76,7 @@ void StageLink::send_format(const StageMessage& message, int to, const Format& f
   sends_.push_back(pipeline_.hand_over(bytes, to, metadata_tag(message, 1)));
 }
 
-StageLink::Format StageLink::receive_format(const StageMessage& message, int from) {
+StageLink::DescriptionPtr StageLink::receive_description(const StageMessage& message, int from) {
   const auto length =
       pipeline_.recv({{1}, torch::kInt64}, from, metadata_tag(message, 0)).result().item<std::int64_t>();
   const torch::Tensor bytes = pipeline_.recv({{length}, torch::kUInt8}, from, metadata_tag(message, 1)).result();
@@ -71,22 +89,24 @@ StageLink::Format StageLink::receive_format(const StageMessage& message, int fro
                        torch::Device(static_cast<torch::DeviceType>(entry[5].get<int>()))},
                       entry[3],
                       entry[4]});
-  return format;
+  return describe(std::move(format));
 }
 
-const StageLink::Format* StageLink::known_format(const StageMessage& message) const {
+const StageLink::Format* StageLink::expected_format(const StageMessage& message) const {
+  if (message.direction == StageMessage::Direction::kForward) {
+    const auto found = received_.find(key_of(message));
+    return found == received_.end() ? nullptr : &found->second->forward;
+  }
   // The forward of stage s - 1 says what the backward of stage s looks like, to both sides.
-  const bool forward = message.direction == StageMessage::Direction::kForward;
-  const auto& formats = forward ? received_formats_ : sent_gradients_;
-  const auto found = formats.find({forward ? message.stage : message.stage - 1, message.shape_key});
-  return found == formats.end() ? nullptr : &found->second;
+  const auto found = awaited_backward_.find({message.stage - 1, message.microbatch});
+  return found == awaited_backward_.end() ? nullptr : &found->second->backward;
 }
 
 void StageLink::post(const StageMessage& message, int from) {
-  const Format* format = known_format(message);
-  if (!format) return;
+  const Format* format = expected_format(message);
+  if (!format || !can_tell(*format)) return;
   auto& works = posted_[{message.direction, message.stage, message.microbatch}];
-  if (!works.empty() || format->empty()) return;
+  if (!works.empty()) return;
   for (std::size_t i = 0; i < format->size(); ++i)
     works.push_back((*format)[i].absent
                         ? Work()
@@ -94,23 +114,26 @@ void StageLink::post(const StageMessage& message, int from) {
 }
 
 void StageLink::send(const StageMessage& message, int to, const TensorDict& tensors) {
-  if (message.direction == StageMessage::Direction::kForward) {
-    const Key key{message.stage, message.shape_key};
-    if (!sent_formats_.contains(key)) {
-      const Format format = describe_format(tensors);
-      send_format(message, to, format);
-      sent_formats_[key] = format;
-      sent_gradients_[key] = gradient_format(format);
-    }
-    send_entries(message, to, sent_formats_[key], tensors);
-  } else {
-    const auto found = received_gradients_.find({message.stage - 1, message.shape_key});
-    if (found == received_gradients_.end())
-      throw InternalError({"stage link", "a backward is sent before its forward came", "", ""});
-    send_entries(message, to, found->second, tensors);
-  }
+  if (message.direction == StageMessage::Direction::kForward) return send_forward(message, to, tensors);
+  const auto found = owed_backward_.find({message.stage - 1, message.microbatch});
+  if (found == owed_backward_.end())
+    throw InternalError({"stage link", "a backward is sent before its forward came", "", ""});
+  send_entries(message, to, found->second->backward, tensors);
+  owed_backward_.erase(found);
 }
 
+void StageLink::send_forward(const StageMessage& message, int to, const TensorDict& tensors) {
+  DescriptionPtr& description = sent_[key_of(message)];
+  if (!description || !can_tell(description->forward) || !fits(description->forward, tensors)) {
+    if (description) send_entries(message, to, description->forward, {});
+    description = describe(format_of(tensors));
+    send_description(message, to, description->forward);
+  }
+  awaited_backward_[{message.stage, message.microbatch}] = description;
+  send_entries(message, to, description->forward, tensors);
+}
+
+// Entries that `tensors` lacks are sent as absent.
 void StageLink::send_entries(const StageMessage& message, int to, const Format& format, const TensorDict& tensors) {
   for (std::size_t i = 0; i < format.size(); ++i) {
     if (format[i].absent) continue;
@@ -120,32 +143,47 @@ void StageLink::send_entries(const StageMessage& message, int to, const Format& 
   }
 }
 
+// Of what is expected, one tensor an entry.
+std::vector<torch::Tensor> StageLink::receive_entries(const StageMessage& message, int from) {
+  post(message, from);
+  const auto posted = posted_.find({message.direction, message.stage, message.microbatch});
+  std::vector<torch::Tensor> tensors(expected_format(message)->size());
+  if (posted == posted_.end()) return tensors;
+  for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i] = posted->second[i].result();
+  posted_.erase(posted);
+  return tensors;
+}
+
 TensorDict StageLink::receive(const StageMessage& message, int from) {
   const bool forward = message.direction == StageMessage::Direction::kForward;
-  if (forward && !known_format(message)) {
-    const Key key{message.stage, message.shape_key};
-    received_formats_[key] = receive_format(message, from);
-    received_gradients_[key] = gradient_format(received_formats_[key]);
+  const Format* format = expected_format(message);
+  if (!forward && !format)
+    throw InternalError({"stage link", "a backward is awaited before its forward was sent", "", ""});
+  std::vector<torch::Tensor> tensors;
+  if (format) tensors = receive_entries(message, from);
+  const auto came = [](const torch::Tensor& tensor) { return tensor.defined(); };
+  if (forward && std::none_of(tensors.begin(), tensors.end(), came)) {  // it looks otherwise, or is the first one
+    received_[key_of(message)] = receive_description(message, from);
+    format = expected_format(message);
+    tensors = receive_entries(message, from);
   }
-  const Format* format = known_format(message);
-  if (!format) throw InternalError({"stage link", "a backward is awaited before its forward was sent", "", ""});
-  post(message, from);
-  std::vector<Work> works = std::move(posted_[{message.direction, message.stage, message.microbatch}]);
-  posted_.erase({message.direction, message.stage, message.microbatch});
-
   TensorDict received;
-  for (std::size_t i = 0; i < format->size(); ++i) {
-    const EntrySpec& entry = (*format)[i];
-    torch::Tensor tensor = works[i].result();
-    if (forward && tensor.defined() && entry.requires_grad) tensor = tensor.detach().requires_grad_();
-    received.set(entry.name, tensor);
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const bool leaf = forward && tensors[i].defined() && (*format)[i].requires_grad;
+    received.set((*format)[i].name, leaf ? tensors[i].detach().requires_grad_() : tensors[i]);
   }
+  if (forward)
+    owed_backward_[{message.stage, message.microbatch}] = received_[key_of(message)];
+  else
+    awaited_backward_.erase({message.stage - 1, message.microbatch});
   return received;
 }
 
 void StageLink::flush() {
   for (auto& work : sends_) work.wait();
   sends_.clear();
+  awaited_backward_.clear();
+  owed_backward_.clear();
 }
 
 void StageLink::collect() {

@@ -1,8 +1,11 @@
 // Point-to-point transport of TensorDicts between pipeline stages: any number of entries, shapes and dtypes.
 //
-// What a message looks like (names, dtypes, shapes, which entries require a gradient) travels once for each direction,
-// stage and shape key, before its first message; from then on messages carry tensors only. A backward message has the
-// floating entries that require a gradient, in the forward's order; an undefined gradient is sent as absent.
+// A description (names, dtypes, shapes, which entries require a gradient) goes before the first forward message of a
+// stage, shape key and microbatch, and before each one that differs from the last of these; all others carry tensors
+// only. The receiver can't know of a change and may have posted receives of the former description: the sender fills
+// those with absent tensors, which says that a new description follows. A backward message has the floating entries
+// that require a gradient, in the order of the forward message of its microbatch; an undefined gradient is sent as
+// absent.
 #pragma once
 
 #include <map>
@@ -21,7 +24,7 @@ struct StageMessage {
   Direction direction = Direction::kForward;
   int stage = 0;  // the sending stage
   int microbatch = 0;
-  std::string shape_key;  // equal keys promise equal shapes, dtypes and gradient flags
+  std::string shape_key;  // messages of one key look alike as a rule: what differs costs a description
 };
 
 class StageLink {
@@ -29,14 +32,14 @@ class StageLink {
   // `pipeline`: the group along pp; ranks below are ranks in it. Not owned.
   explicit StageLink(ProcessGroup& pipeline);
 
-  // Posts the receives of a message early, if its metadata is known; otherwise does nothing.
+  // Posts the receives of a message early, if its description is known; otherwise does nothing.
   void post(const StageMessage& message, int from);
   // Sends without blocking. `tensors` must not be changed until flush(), or until their receiver has used them.
   void send(const StageMessage& message, int to, const TensorDict& tensors);
   // Waits for a message. Forward: detached tensors with requires_grad set as the sender's had. Backward: by entry name.
   // Received tensors are read-only.
   TensorDict receive(const StageMessage& message, int from);
-  // Waits for all sends.
+  // Waits for all sends. Forwards whose backward has not come by then have none.
   void flush();
   // Drops finished sends, so that what they hold is freed.
   void collect();
@@ -49,24 +52,30 @@ class StageLink {
     bool absent = false;
   };
   using Format = std::vector<EntrySpec>;
-  struct Key {
-    int stage;  // that sends the forward
-    std::string shape_key;
-    auto operator<=>(const Key&) const = default;
+  struct Description {
+    Format forward, backward;
   };
+  using DescriptionPtr = std::shared_ptr<const Description>;
+  using Key = std::tuple<int, std::string, int>;  // the stage that sends the forward, shape key, microbatch
+  using Place = std::pair<int, int>;              // the stage that sends the forward, microbatch
 
-  static Format describe_format(const TensorDict& tensors);
-  static Format gradient_format(const Format& forward);
-  void send_format(const StageMessage& message, int to, const Format& format);
-  Format receive_format(const StageMessage& message, int from);
-  // What a message that this rank receives looks like, if that is known already.
-  const Format* known_format(const StageMessage& message) const;
+  static Key key_of(const StageMessage& message) { return {message.stage, message.shape_key, message.microbatch}; }
+  static DescriptionPtr describe(Format forward);
+  static Format format_of(const TensorDict& tensors);
+  static bool fits(const Format& format, const TensorDict& tensors);
+  static bool can_tell(const Format& format);
+
+  void send_forward(const StageMessage& message, int to, const TensorDict& tensors);
+  void send_description(const StageMessage& message, int to, const Format& format);
+  DescriptionPtr receive_description(const StageMessage& message, int from);
+  // What a message that this rank receives looks like, as far as is known: null, or the former one's of its key.
+  const Format* expected_format(const StageMessage& message) const;
   void send_entries(const StageMessage& message, int to, const Format& format, const TensorDict& tensors);
+  std::vector<torch::Tensor> receive_entries(const StageMessage& message, int from);
 
   ProcessGroup& pipeline_;
-  std::map<Key, Format> sent_formats_, sent_gradients_;  // of forwards sent, and of the gradients that come back
-  std::map<Key, Format> received_formats_,
-      received_gradients_;  // of forwards received, and of the gradients that go back
+  std::map<Key, DescriptionPtr> sent_, received_;                     // of forwards; the last of each key
+  std::map<Place, DescriptionPtr> awaited_backward_, owed_backward_;  // of forwards sent and received in this step
   std::map<std::tuple<StageMessage::Direction, int, int>, std::vector<Work>> posted_;
   std::vector<Work> sends_;
 };

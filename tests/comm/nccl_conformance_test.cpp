@@ -1,6 +1,7 @@
 // The conformance suite over the NCCL backend, whose NCCL and device are those of support/fake_nccl.
 #include "conformance.h"
 #include "nccl_ranks.h"
+#include "stage_link_cases.h"
 
 namespace gantry::testing {
 namespace {
@@ -106,6 +107,10 @@ TEST(NcclBackend, AStageLinkMovesMessagesBothWays) {
           })
           .second,
       "");
+}
+
+TEST(NcclBackend, AStageLinksMessagesMayChangeFromOneToTheNext) {
+  EXPECT_EQ(outcome_on_fake(2, 30, [](World&, ProcessGroup& group) { check_changing_messages(group); }).second, "");
 }
 
 }  // namespace

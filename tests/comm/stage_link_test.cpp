@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "gantry/comm/metered_backend.h"
 #include "ranks.h"
+#include "stage_link_cases.h"
 
 namespace gantry::testing {
 namespace {
@@ -56,6 +58,37 @@ TEST(Acceptance, D11ShapesMayChangeBetweenSteps) {
       if (mesh["pp"].rank() == 1) EXPECT_EQ(link.receive(message, 0).at("x").numel(), size);
       link.flush();
     }
+  });
+}
+
+TEST(StageLink, MessagesMayChangeFromOneToTheNext) {
+  run_ranks({.pipeline = 2}, [](World&, ProcessGroupMesh& mesh) { check_changing_messages(mesh["pp"]); });
+}
+
+TEST(StageLink, MessagesThatDoNotChangeCarryTensorsAlone) {
+  run_ranks({.pipeline = 2}, [](World& world, ProcessGroupMesh&) {
+    MeteredBackend metered(world.backend());
+    const auto group = metered.make_group("pp", {0, 1});
+    metered.resume();
+    StageLink link(*group);
+    const StageMessage message{Direction::kForward, 0, 0, "a"};
+    std::int64_t before = 0;
+    // How many messages this rank has sent.
+    const auto round = [&](const TensorDict& tensors) {
+      if (group->rank() == 0) link.send(message, 1, tensors);
+      if (group->rank() == 1) link.receive(message, 0);
+      link.flush();
+      std::int64_t sent = 0;
+      for (const auto& count : metered.counts())
+        if (count.operation != "recv") sent += count.calls;
+      return sent - std::exchange(before, sent);
+    };
+    const TensorDict two{{"x", torch::ones({2})}, {"y", torch::ones({2})}}, one{{"x", torch::ones({2})}};
+    const bool sends = group->rank() == 0;
+    EXPECT_EQ(round(two), sends ? 4 : 0);  // with its description
+    EXPECT_EQ(round(two), sends ? 2 : 0);
+    EXPECT_EQ(round(one), sends ? 5 : 0);  // two that are absent, and the description
+    EXPECT_EQ(round(one), sends ? 1 : 0);
   });
 }
 
