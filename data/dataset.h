@@ -11,11 +11,17 @@
 
 namespace gantry {
 
-// One entry of a batch, and where a sample's part of it lies among the numbers that Dataset::read writes.
+// Integers are int64 in a batch. Reals are float32 there, and are cast to the model's precision before its forward.
+enum class NumberType { kInteger, kReal };
+
+// One entry of a batch, and where a sample's part of it lies among the integers that Dataset::read writes, or the reals
+// of Dataset::read_reals.
 struct SampleEntry {
   std::string name;
   std::int64_t first = 0;
   std::int64_t length = 0;  // numbers, [samples, length] in a batch; 0: one number, [samples]
+  NumberType type = NumberType::kInteger;
+  std::vector<std::int64_t> shape = {};  // of `length` numbers: [samples, shape...] in a batch
 };
 
 // input_ids and labels of sequence_length + 1 tokens: the input is the first sequence_length, the labels are the last.
@@ -27,11 +33,14 @@ class Dataset {
  public:
   virtual ~Dataset() = default;
   virtual std::int64_t size() const = 0;  // samples, at least 1
+  // Tokens of a sample; 0 where that is not known, or means nothing.
   virtual std::int64_t sequence_length() const = 0;
   virtual std::vector<SampleEntry> entries() const { return next_token_entries(sequence_length()); }
-  // Writes the numbers of a sample: as many as entries() reach, sequence_length() + 1 tokens by default. May be called
+  // Writes the integers of a sample: as many as entries() reach, sequence_length() + 1 tokens by default. May be called
   // from any thread.
   virtual void read(std::int64_t index, std::int64_t* numbers) const = 0;
+  // Likewise its reals, where entries() has some. The default is a UsageError.
+  virtual void read_reals(std::int64_t index, float* numbers) const;
 };
 
 struct WeightedDataset {

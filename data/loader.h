@@ -20,21 +20,27 @@ struct LoaderOptions {
 
 class Loader {
  public:
-  // Opens the source if it reads. UsageError for datasets whose entries are not the source's.
+  // Opens the source if it reads. UsageError for datasets whose entries are not the source's, and for an entry whose
+  // shape has another number of elements than its length.
   Loader(const SampleSource& source, const LoaderOptions& options);
 
   std::int64_t samples() const { return samples_; }  // of all datasets; 0 where it does not read
 
-  // The entries, int64 [samples, ...], of the global batch at positions first to first + count - 1 of the row of
-  // samples, which has no end. It is dealt to replicas as evenly as possible, in order. A loader that does not read
-  // gives tensors of those shapes on the meta device. Any thread may call it.
+  // The entries, int64 or float32 [samples, ...], of the global batch at positions first to first + count - 1 of the
+  // row of samples, which has no end. It is dealt to replicas as evenly as possible, in order. A loader that does not
+  // read gives tensors of those shapes on the meta device. Any thread may call it.
   Batch batch(std::int64_t first, std::int64_t count) const;
 
  private:
-  torch::Tensor read(std::int64_t first, std::int64_t count) const;
+  // Of each sample, its integers and its reals.
+  struct Numbers {
+    torch::Tensor integers, reals;
+  };
+  Numbers read(std::int64_t first, std::int64_t count) const;
 
   std::vector<SampleEntry> entries_;
-  std::int64_t sequence_length_, width_;  // width: numbers of a sample
+  std::int64_t sequence_length_;
+  std::int64_t integers_, reals_;  // of a sample
   LoaderOptions options_;
   std::vector<WeightedDataset> datasets_;
   std::optional<BlendedSampler> sampler_;

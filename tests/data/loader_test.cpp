@@ -190,5 +190,49 @@ TEST(DataLoader, EntriesAreAsTheDatasetSays) {
   EXPECT_THROW(DataLoader(mixed, {}).next(), UsageError);
 }
 
+// A sample is an image of [2, 3] reals, its brightness and a class.
+class Pictures final : public Dataset {
+ public:
+  explicit Pictures(bool reads = true) : reads_(reads) {}
+  std::int64_t size() const override { return 4; }
+  std::int64_t sequence_length() const override { return 0; }
+  std::vector<SampleEntry> entries() const override {
+    return {{.name = "pixels", .first = 1, .length = 6, .type = NumberType::kReal, .shape = {2, 3}},
+            {.name = "brightness", .type = NumberType::kReal},
+            {.name = "class"}};
+  }
+  void read(std::int64_t index, std::int64_t* numbers) const override { numbers[0] = index; }
+  void read_reals(std::int64_t index, float* numbers) const override {
+    if (!reads_) return Dataset::read_reals(index, numbers);
+    for (int i = 0; i < 7; ++i) numbers[i] = static_cast<float>(index) + 0.125f * static_cast<float>(i);
+  }
+
+ private:
+  bool reads_;
+};
+
+TEST(DataLoader, RealEntriesHaveTheirShapes) {
+  for (const bool reads : {true, false}) {
+    DataLoader loader(std::make_shared<Pictures>(), {.global_batch = 2, .shuffle = false});
+    loader.distribute(1, 0, reads);
+    const TensorDict tensors = loader.batch(1).tensors;
+    const torch::Tensor& pixels = tensors.at("pixels");
+    EXPECT_EQ(pixels.sizes(), (torch::IntArrayRef{2, 2, 3}));
+    EXPECT_EQ(pixels.scalar_type(), torch::kFloat32);
+    EXPECT_EQ(tensors.at("brightness").sizes(), (torch::IntArrayRef{2}));
+    EXPECT_EQ(tensors.at("class").scalar_type(), torch::kInt64);
+    EXPECT_EQ(pixels.is_meta(), !reads);
+    if (!reads) continue;
+    EXPECT_EQ(pixels[1][1][2].item<float>(), 3.75f);
+    EXPECT_EQ(tensors.at("brightness")[0].item<float>(), 2.0f);
+    EXPECT_EQ(tensors.at("class")[1].item<std::int64_t>(), 3);
+  }
+  EXPECT_THROW(DataLoader(std::make_shared<Pictures>(false), {}).next(), UsageError);
+  const SampleSource crooked{{{.name = "x", .length = 5, .type = NumberType::kReal, .shape = {2, 3}}}, 0, [] {
+                               return std::vector<WeightedDataset>{{std::make_shared<Pictures>(), 1}};
+                             }};
+  EXPECT_THROW(DataLoader(crooked, {}).next(), UsageError);
+}
+
 }  // namespace
 }  // namespace gantry
