@@ -10,13 +10,22 @@
 #include "gantry/comm/recorder/flight_recorder.h"
 #include "gantry/comm/recording_backend.h"
 #include "gantry/comm/torchrun.h"
-#include "gantry/core/error.h"
+#include "gantry/core/user_error.h"
 #include "gantry/tensors/kineto_recording.h"
 
 namespace gantry {
 namespace {
 
 thread_local World* inside_rank = nullptr;
+
+// What is neither an error of Gantry's nor a lack of memory is of the body's own code, or of what that called.
+void run_users_code(const std::function<void(World&)>& body, World& world) try { body(world); } catch (const Error&) {
+  throw;
+} catch (...) {
+  const Failure failure = describe_exception(std::current_exception());
+  if (failure.exit_code != InternalError::kExitCode) throw;
+  throw UserError(failure.line);
+}
 
 // A rank's body, whose operations are recorded, and within which a further launch is refused.
 std::function<void(World&)> guarded(const std::function<void(World&)>& body) {
@@ -27,7 +36,7 @@ std::function<void(World&)> guarded(const std::function<void(World&)>& body) {
     };
     run_recorded(world, [&](World& recorded) {
       const Inside inside(recorded);
-      body(recorded);
+      run_users_code(body, recorded);
     });
   };
 }

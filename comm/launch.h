@@ -13,7 +13,7 @@ namespace gantry {
 // torchrun has started on one host the first has all ranks, and launch returns its exit code in each (torchrun.h).
 // UsageError where another launcher has started this program several times without MPI (foreign_launcher.h).
 //
-// Returns the exit code: 0, or that of the first failure (core/error.h; 1 for any other exception), which is printed
+// Returns the exit code: 0, or that of the first failure (core/error.h; 9 for any other exception), which is printed
 // once to stderr as "error: <rank>: <line>". When the body throws on one rank, the others' pending and later operations
 // throw PeerError naming it. Ranks end together: one that is still in its body comm.timeout_seconds after the first has
 // ended fails the job. A rank that is still in user code after a grace time is not waited for: the process then

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 
-#include "gantry/core/error.h"
+#include "gantry/core/user_error.h"
 
 namespace gantry::cli {
 namespace {
@@ -12,7 +12,8 @@ constexpr double kLongestWait = 60;
 
 bool may_pass(int exit_code) {
   return exit_code == InternalError::kExitCode || exit_code == ResourceError::kExitCode ||
-         exit_code == PeerError::kExitCode || exit_code == NumericalError::kExitCode;
+         exit_code == PeerError::kExitCode || exit_code == NumericalError::kExitCode ||
+         exit_code == UserError::kExitCode;
 }
 
 std::string at_step(const JobFailure& failure) {

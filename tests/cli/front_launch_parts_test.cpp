@@ -176,7 +176,7 @@ JobFailure failed(int exit_code, std::optional<std::int64_t> step, const std::st
 }
 
 TEST(Restarts, OnlyFailuresThatMayPass) {
-  for (const int code : {1, 6, 7, 8}) EXPECT_TRUE(decide_restart(3, 1, "c", failed(code, 5), {}).again) << code;
+  for (const int code : {1, 6, 7, 8, 9}) EXPECT_TRUE(decide_restart(3, 1, "c", failed(code, 5), {}).again) << code;
   for (const int code : {2, 3, 4, 5, 42}) {
     const auto decision = decide_restart(3, 1, "c", failed(code, 5), {});
     EXPECT_FALSE(decision.again) << code;

@@ -92,7 +92,7 @@ TEST_F(FlightRecorder, ARankThatFailed) {
     if (world.rank() == 1) throw std::runtime_error("the cause");
     sum(mesh["tp"]);
   });
-  EXPECT_EQ(exit_code_, 1);
+  EXPECT_EQ(exit_code_, 9);
   expect(Finding::kRankFailed,
          "for rank 1 (pp 0, dp 0, tp 1) to join all_reduce 0 of group 'tp' (float32 [4]), which "
          "failed: the cause");

@@ -10,7 +10,7 @@ namespace {
 
 const std::map<std::string, int> kExitCodes = {{"InternalError", 1}, {"UsageError", 2},      {"ConfigError", 3},
                                                {"InputError", 4},    {"CheckpointError", 5}, {"ResourceError", 6},
-                                               {"PeerError", 7},     {"NumericalError", 8}};
+                                               {"PeerError", 7},     {"NumericalError", 8},  {"UserError", 9}};
 
 std::string trimmed(const std::string& text) {
   const auto begin = text.find_first_not_of(" \n\t");

@@ -34,7 +34,7 @@ struct Kind {
 };
 
 constexpr std::array kKinds = {
-    Kind{"exception", 1, 1, true}, Kind{"memory", 6, 6, true},   Kind{"abort", 7, 134, true},
+    Kind{"exception", 9, 9, true}, Kind{"memory", 6, 6, true},   Kind{"abort", 7, 134, true},
     Kind{"segv", 7, 139, true},    Kind{"kill", 7, 137, false},  Kind{"term", 7, 143, false},
     Kind{"stop", 7, -1, false},    Kind{"brief", 0, 0, false},   Kind{"slow", 0, 0, false},
     Kind{"exit", 7, -1, false},    Kind{"deadlock", 7, 7, true}, Kind{"leave", 7, 7, true},
