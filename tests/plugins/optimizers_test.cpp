@@ -4,6 +4,7 @@
 
 #include "gantry/booster/recipe.h"
 #include "gantry/core/error.h"
+#include "gantry/plugins/fused_adamw.h"
 #include "gantry/plugins/lion.h"
 
 namespace gantry::testing {
@@ -85,6 +86,23 @@ TEST(Lion, StepsBySignsAsThePaperHasIt) {
       EXPECT_NEAR(weight[i].item<double>(), w[i], 1e-14);
     }
   }
+}
+
+TEST(FusedAdamW, KeepsTheLargestSquaresAsLibTorchsAdamWDoes) {
+  const torch::Tensor start = torch::linspace(-1, 1, 7, torch::kFloat64);
+  torch::Tensor weight = start.clone().requires_grad_(), expected = start.clone().requires_grad_();
+  const auto options = torch::optim::AdamWOptions(0.05).weight_decay(0.1).amsgrad(true);
+  FusedAdamW fused({weight}, options);
+  torch::optim::AdamW plain({expected}, options);
+  // Squares that fall: without their maximum the steps would grow.
+  for (const double size : {3.0, 2.0, 1e-3, 1e-4, 0.5}) {
+    weight.mutable_grad() = size * torch::cos(start * 3 + size);
+    expected.mutable_grad() = weight.grad().clone();
+    fused.step();
+    plain.step();
+    EXPECT_LE((weight - expected).abs().max().item<double>(), 1e-12) << size;
+  }
+  EXPECT_TRUE(optimizer_tensors(fused, weight)[2].second.sum().item<double>() > 0);
 }
 
 }  // namespace
