@@ -55,15 +55,16 @@ void load_libraries(const Config& config) {
 }
 
 Config resolve_model(Config config) {
+  nlohmann::json file = nlohmann::json::object();
   if (!config.model.path.empty()) {
     nlohmann::json keys = read_model_config(config.model.path);
     if (config.model.policy.empty()) config.model.policy = require_family(keys, config.model.path);
-    const nlohmann::json overrides = model_json(config);
-    keys.update(overrides);
+    file = keys;
+    keys.update(model_json(config));
     config.model.config_json = keys.dump();
   }
   policies().at(config.model.policy);
-  models::families().at(config.model.policy);
+  models::refuse_unknown_keys(models::families().at(config.model.policy), model_json(config), file);
   return config;
 }
 

@@ -13,8 +13,8 @@ namespace gantry {
 // Loads the shared libraries that the configuration names (plugin_library.h). Before ranks start. ConfigError.
 void load_libraries(const Config& config);
 
-// The configuration with what model.path says filled in: the policy and the model's own keys. ConfigError or
-// InputError.
+// The configuration with what model.path says filled in: the policy and the model's own keys. ConfigError, also for a
+// key of model.config that the model's family does not know, or InputError.
 Config resolve_model(Config config);
 
 // A model of the policy's family in the configured precision, with deferred first values. The configuration is

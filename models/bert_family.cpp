@@ -204,7 +204,27 @@ ModelFamily bert_family() {
           .task = task,
           .normalise_name = bert_normalise,
           .is_other_heads = bert_is_other_heads,
-          .deciding_keys = bert_keys_that_decide};
+          .deciding_keys = bert_keys_that_decide,
+          .keys = {"attention_probs_dropout_prob",
+                   "classifier_dropout",
+                   "directionality",
+                   "hidden_act",
+                   "hidden_dropout_prob",
+                   "hidden_size",
+                   "initializer_range",
+                   "intermediate_size",
+                   "layer_norm_eps",
+                   "max_position_embeddings",
+                   "num_attention_heads",
+                   "num_hidden_layers",
+                   "pooler_fc_size",
+                   "pooler_num_attention_heads",
+                   "pooler_num_fc_layers",
+                   "pooler_size_per_head",
+                   "pooler_type",
+                   "position_embedding_type",
+                   "type_vocab_size",
+                   "vocab_size"}};
 }
 
 }  // namespace gantry::models

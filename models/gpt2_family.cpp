@@ -120,7 +120,28 @@ ModelFamily gpt2_family() {
           .layers = [](const json& keys) { return static_cast<int>(gpt2_config(keys).n_layer); },
           .normalise_name = gpt2_normalise,
           .is_other_heads = gpt2_is_other_heads,
-          .deciding_keys = gpt2_keys_that_decide};
+          .deciding_keys = gpt2_keys_that_decide,
+          .keys = {"activation_function",
+                   "attn_pdrop",
+                   "embd_pdrop",
+                   "initializer_range",
+                   "layer_norm_epsilon",
+                   "n_ctx",
+                   "n_embd",
+                   "n_head",
+                   "n_inner",
+                   "n_layer",
+                   "n_positions",
+                   "reorder_and_upcast_attn",
+                   "resid_pdrop",
+                   "scale_attn_by_inverse_layer_idx",
+                   "scale_attn_weights",
+                   "summary_activation",
+                   "summary_first_dropout",
+                   "summary_proj_to_labels",
+                   "summary_type",
+                   "summary_use_proj",
+                   "vocab_size"}};
 }
 
 }  // namespace gantry::models

@@ -161,7 +161,11 @@ ModelFamily llama_family() {
           .layers = [](const json& keys) { return static_cast<int>(llama_config(keys).num_hidden_layers); },
           .normalise_name = llama_normalise,
           .is_other_heads = llama_is_other_heads,
-          .deciding_keys = llama_keys_that_decide};
+          .deciding_keys = llama_keys_that_decide,
+          .keys = {"attention_bias", "attention_dropout", "head_dim", "hidden_act", "hidden_size", "initializer_range",
+                   "intermediate_size", "max_position_embeddings", "mlp_bias", "num_attention_heads",
+                   "num_hidden_layers", "num_key_value_heads", "pretraining_tp", "rms_norm_eps", "rope_parameters",
+                   "rope_scaling", "rope_theta", "vocab_size"}};
 }
 
 }  // namespace gantry::models

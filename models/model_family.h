@@ -48,7 +48,13 @@ struct ModelFamily {
   // of its checkpoint. Unset: what hugging_face_config gives, but for keys that speak of dropout, first values, token
   // ids and types.
   std::function<nlohmann::json(const nlohmann::json& config)> deciding_keys;
+  // The keys that the family reads, or knows to leave the model as it is. Unset: any.
+  std::vector<std::string> keys = {};
 };
+
+// ConfigError, naming the nearest one, for a key of model.config that neither the family nor `file` knows: the
+// config.json that the keys go over, empty without one. Keys that all of Hugging Face's models have are known.
+void refuse_unknown_keys(const ModelFamily& family, const nlohmann::json& config, const nlohmann::json& file);
 
 nlohmann::json deciding_keys(const ModelFamily& family, const nlohmann::json& config);
 

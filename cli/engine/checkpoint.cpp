@@ -20,6 +20,7 @@
 #include "gantry/cli/progress_bar.h"
 #include "gantry/comm/launch.h"
 #include "gantry/core/error.h"
+#include "gantry/models/model_family.h"
 
 namespace gantry::cli {
 namespace {
@@ -243,7 +244,8 @@ int run_checkpoint_reshard(const CheckpointReshardArguments& arguments) {
   load_libraries(config);
   // The model is the checkpoint's own, wherever its first weights came from.
   config.model = {.policy = manifest.policy, .path = "", .config_json = manifest.model_config.dump()};
-  config = resolve_model(std::move(config));
+  policies().at(manifest.policy);
+  models::families().at(manifest.policy);
   SharedBar reading("reading", bytes_in(catalog));
   ShownFiles files(bytes_in(catalog));
   return launch(config, [&](World& world) {

@@ -40,8 +40,10 @@ TrainedModel of_checkpoint(const std::string& folder, const std::vector<std::str
   }
   model.config = Config::parse(keys.dump(), folder, sets);
   load_libraries(model.config);
+  // As the checkpoint's own config.json has them: resolve_model() is for what a user writes.
   model.config.model.config_json = info.model_config.dump();
-  model.config = resolve_model(std::move(model.config));
+  policies().at(model.config.model.policy);
+  models::families().at(model.config.model.policy);
   return model;
 }
 
