@@ -74,6 +74,7 @@ TensorParallelModel initialize(torch::nn::Module& model, const std::string& path
   TensorParallelModel made{.mesh = std::make_unique<ProcessGroupMesh>(*world), .placements = {}};
   check_sizes(config, *made.mesh, path);
   const auto policy = policy_for(model);
+  refuse_split_model(model.shared_from_this());
   policy->preprocess(model);
   synchronise_first_values(model, *made.mesh);
   const auto outputs = policy->split_outputs(model);

@@ -8,11 +8,11 @@ namespace gantry {
 
 namespace {
 
-// A group's learning rate in proportion to the optimizer's; 1 for options of a user's own that state none.
-double lr_share(const torch::optim::OptimizerOptions& group, const torch::optim::OptimizerOptions& defaults) try {
-  return defaults.get_lr() > 0 ? group.get_lr() / defaults.get_lr() : 1;
+// None for options of a user's own that state none.
+std::optional<double> stated_lr(const torch::optim::OptimizerOptions& options) try {
+  return options.get_lr();
 } catch (const c10::Error&) {
-  return 1;
+  return std::nullopt;
 }
 
 }  // namespace
@@ -31,15 +31,38 @@ BoostedOptimizer::BoostedOptimizer(std::shared_ptr<torch::optim::Optimizer> opti
       masters_(std::move(masters)),
       mesh_(mesh),
       held_stages_(std::move(held_stages)),
-      rules_(rules) {
+      rules_(rules),
+      latch_(*optimizer_, [this] { zero_grad(); }) {
   if (rules.scaled) scaler_.emplace(*rules.scaled);
-  for (auto& group : optimizer_->param_groups())
-    lr_shares_.push_back(group.has_options() ? lr_share(group.options(), optimizer_->defaults()) : 1);
+  const auto whole = stated_lr(optimizer_->defaults());
+  for (auto& group : optimizer_->param_groups()) {
+    const auto own = group.has_options() ? stated_lr(group.options()) : std::nullopt;
+    states_lr_.push_back(own.has_value());
+    lr_shares_.push_back(own && whole && *whole > 0 ? *own / *whole : 1);
+  }
+}
+
+void BoostedOptimizer::require_gradients() const {
+  if (added_ == Added::kUnsynced)
+    throw UsageError({"boosted optimizer", "step() was called on gradients that are not summed over the ranks yet", "",
+                      "call booster.sync_gradients(boosted) after the last execute_pipeline under no_sync"});
+  if (added_ == Added::kNothing)
+    throw UsageError({"boosted optimizer", "step() was called without a backward since the last step or zero_grad", "",
+                      "call booster.execute_pipeline(batch, boosted) first, and zero_grad() after step()"});
+}
+
+void BoostedOptimizer::require_finite_rates() const {
+  const auto& groups = optimizer_->param_groups();
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    if (!states_lr_[i] || std::isfinite(groups[i].options().get_lr())) continue;
+    throw NumericalError({"optimizer step " + std::to_string(steps_ + 1),
+                          "the learning rate is " + std::to_string(groups[i].options().get_lr()), "a finite number",
+                          "check the learning rate's schedule, or what set_lr was given"});
+  }
 }
 
 // True for a finite norm. Else the step is skipped, or the run stopped.
 bool BoostedOptimizer::is_finite_step() {
-  if (!rules_.clip_grad_norm && !skips_non_finite()) return true;
   const double norm = grad_norm();
   if (std::isfinite(norm)) return true;
   if (skips_non_finite()) return false;
@@ -50,18 +73,17 @@ bool BoostedOptimizer::is_finite_step() {
 }
 
 bool BoostedOptimizer::step() {
-  if (!synced_) {
-    throw UsageError({"boosted optimizer", "step() was called on gradients that are not summed over the ranks yet", "",
-                      "call booster.sync_gradients(boosted) after the last execute_pipeline under no_sync"});
-  }
+  require_gradients();
+  require_finite_rates();
   const bool finite = is_finite_step();
   if (scaler_) finite ? scaler_->stepped() : scaler_->overflowed();
   ++steps_;
+  added_ = Added::kNothing;
   if (!finite) return false;
   ++taken_steps_;
   if (rules_.clip_grad_norm) clip_gradients(*gradients_, grad_norm(), *rules_.clip_grad_norm);
   if (masters_) masters_->before_step();
-  optimizer_->step();
+  latch_.step(*optimizer_);
   if (masters_) masters_->after_step();
   return true;
 }
@@ -69,7 +91,7 @@ bool BoostedOptimizer::step() {
 void BoostedOptimizer::zero_grad() {
   gradients_->zero();
   norm_.reset();
-  synced_ = true;
+  added_ = Added::kNothing;
 }
 
 double BoostedOptimizer::grad_norm(double p) {

@@ -12,6 +12,7 @@
 #include "gantry/plugins/loss_scaler.h"
 #include "gantry/plugins/lr_schedule.h"
 #include "gantry/plugins/master_parameters.h"
+#include "gantry/plugins/step_latch.h"
 #include "gantry/policies/sharder.h"
 
 namespace gantry {
@@ -49,17 +50,19 @@ struct StepRules {
   std::optional<LossScaleConfig> scaled;  // float16: the loss is scaled, and overflows are skipped
 };
 
-// The optimizer over the parameters that this rank holds. step() clips with the true global norm when asked to.
+// The optimizer over the parameters that this rank holds. step() clips with the true global norm when asked to. step()
+// of the optimizer that was passed to boost is refused from then on; its zero_grad() is this one's.
 class BoostedOptimizer {
  public:
   BoostedOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer, std::shared_ptr<GradientBuffers> gradients,
                    std::unique_ptr<MasterParameters> masters, const ProcessGroupMesh& mesh,
                    std::vector<int> held_stages, const StepRules& rules);
 
-  // False where the step was skipped, on all ranks alike, as StepRules says. Gradients must be synced (UsageError
-  // otherwise, naming sync_gradients). Collective over the world where it looks at the norm. NumericalError, before
-  // anything changes, when the norm is not finite: it names the first such parameter. Under ZeRO the new values of
-  // other replicas are there when the next execute_pipeline runs, or after wait().
+  // False where the step was skipped, on all ranks alike, as StepRules says. UsageError without a backward since the
+  // last step or zero_grad, and for gradients that are not synced, naming sync_gradients. NumericalError, before
+  // anything changes, when the norm is not finite, naming the first such parameter, or when a learning rate is not.
+  // Collective over the world. Under ZeRO the new values of other replicas are there when the next execute_pipeline
+  // runs, or after wait().
   bool step();
   void wait() { gradients_->wait_values(); }
   void zero_grad();
@@ -84,10 +87,13 @@ class BoostedOptimizer {
     steps_ = steps;
     taken_steps_ = taken;
   }
+  // What execute_pipeline and sync_gradients have done: gradients are being added, or are summed over the ranks.
   void set_synced(bool synced) {
-    synced_ = synced;
+    added_ = synced ? Added::kSynced : Added::kUnsynced;
     norm_.reset();
   }
+  // Summed gradients that were neither stepped nor zeroed.
+  bool has_unused_gradients() const { return added_ == Added::kSynced; }
 
  private:
   std::shared_ptr<torch::optim::Optimizer> optimizer_;
@@ -98,10 +104,15 @@ class BoostedOptimizer {
   StepRules rules_;
   std::optional<LossScaler> scaler_;
   std::vector<double> lr_shares_;  // of each parameter group
+  std::vector<bool> states_lr_;    // whether its options state a learning rate
   std::optional<double> norm_;     // of the gradients as they stand, 2-norm
   std::int64_t steps_ = 0, taken_steps_ = 0;
-  bool synced_ = true;
+  enum class Added { kNothing, kUnsynced, kSynced };  // to the gradients since the last step or zero_grad
+  Added added_ = Added::kNothing;
+  StepLatch latch_;
 
+  void require_gradients() const;
+  void require_finite_rates() const;
   bool is_finite_step();
 };
 

@@ -36,6 +36,18 @@ Criterion causal_cross_entropy(const nn::CrossEntropyOptions& options, const std
   });
 }
 
+Criterion mean_over_labels(Criterion::Function mean, const std::string& labels, std::int64_t ignore_index) {
+  return Criterion([=](const TensorDict& outputs, const TensorDict& batch) {
+    const torch::Tensor count = (batch.at(labels) != ignore_index).sum();
+    const Loss loss = mean(outputs, batch);
+    if (loss.count.defined())
+      throw UsageError({"mean_over_labels", "the callable returned a sum and a count", "a scalar mean",
+                        "pass it to boost as it is"});
+    if (count.item<std::int64_t>() == 0) return Loss(torch::zeros({}, loss.sum.options().requires_grad(false)), count);
+    return Loss(loss.sum * count, count);
+  });
+}
+
 Criterion answer_span_loss(const std::string& logits) {
   return Criterion([=](const TensorDict& outputs, const TensorDict& batch) {
     const torch::Tensor scores = outputs.at(logits);  // [B, S, 2]

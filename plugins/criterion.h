@@ -24,7 +24,10 @@ class Criterion {
 
   Criterion() = default;  // none: forwards only
 
-  // Any callable of (outputs, batch) that returns a Loss or a scalar mean. It sees whole outputs.
+  // Any callable of (outputs, batch) that returns a Loss{sum, count} or a scalar mean. It sees whole outputs. A mean is
+  // taken for one over the microbatch's samples, each of which weighs the same: microbatches and replicas weigh by
+  // their samples. A mean over tokens or labels is that only where every sample has as many, so one beside ignored
+  // labels (-100) in the batch is a UsageError; see mean_over_labels.
   template <class F>
   requires std::is_invocable_r_v<Loss, F, const TensorDict&, const TensorDict&> Criterion(F function)
       : whole_(std::move(function)) {}  // NOLINT: a callable is a criterion
@@ -57,6 +60,11 @@ Criterion cross_entropy(const nn::CrossEntropyOptions& options = {}, const std::
 // systems' causal models do with labels that they are given.
 Criterion causal_cross_entropy(const nn::CrossEntropyOptions& options = {}, const std::string& logits = "logits",
                                const std::string& labels = "labels");
+
+// Of a callable that returns the mean over the labels that are not ignore_index, as torch's cross_entropy does: told
+// how many count in batch[labels], microbatches and replicas weigh by them, and the numbers are one device's.
+Criterion mean_over_labels(Criterion::Function mean, const std::string& labels = "labels",
+                           std::int64_t ignore_index = -100);
 
 // Where the answer to a question starts and ends: outputs[logits] [B, S, 2] against batch[start_positions] and
 // batch[end_positions] [B]. A position outside the sequence is not counted.

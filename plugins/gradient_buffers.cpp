@@ -40,15 +40,35 @@ GradientBuffers::GradientBuffers(std::vector<HeldTensor> parameters, std::vector
     : parameters_(std::move(parameters)),
       shared_(std::move(shared)),
       mesh_(mesh),
+      options_(options),
       place_(parameters_.size()),
       views_(parameters_.size()) {
-  make_buckets(options);
-  for (auto& bucket : buckets_) fill_bucket(bucket);
+  bring_in();
   reset_progress();
   begin_accumulation();
 }
 
-void GradientBuffers::make_buckets(const GradientOptions& options) {
+void GradientBuffers::bring_in() {
+  std::vector<std::size_t> fresh;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (!parameters_[i].tensor.requires_grad() || steps(i)) continue;
+    if (!trained(i)) fresh.push_back(i);
+    place_[i].frozen = false;
+    // What is in the bucket is zero since it was left out.
+    parameters_[i].tensor.mutable_grad() = views_[i];
+  }
+  if (fresh.empty()) return;
+  const std::size_t first = buckets_.size();
+  make_buckets(fresh);
+  for (std::size_t number = first; number < buckets_.size(); ++number) {
+    fill_bucket(buckets_[number]);
+    buckets_[number].missing = buckets_[number].members.size();
+  }
+  for (const std::size_t i : fresh) parameters_[i].tensor.mutable_grad() = views_[i];
+}
+
+// Behind those that there are.
+void GradientBuffers::make_buckets(const std::vector<std::size_t>& parameters) {
   std::set<std::size_t> shared;
   for (const auto& each : shared_) shared.insert(each.parameter);
   using Key = std::tuple<bool, bool, int, std::vector<std::string>, torch::ScalarType>;
@@ -57,31 +77,32 @@ void GradientBuffers::make_buckets(const GradientOptions& options) {
     std::int64_t bytes;
   };
   std::map<Key, Open> open;
-  for (std::size_t i = parameters_.size(); i-- > 0;) {
+  const auto known = static_cast<std::ptrdiff_t>(buckets_.size());
+  for (auto each = parameters.rbegin(); each != parameters.rend(); ++each) {
+    const std::size_t i = *each;
     const auto& [placement, tensor] = parameters_[i];
-    if (!tensor.requires_grad()) continue;
     const bool overlaps = placement.along("tp").overlaps();
     const bool late = overlaps || shared.contains(i) || placement.stages.size() > 1;
     // Under ZeRO stages wait for their values apart, and scatter their gradients apart.
-    const int stage = options.shard_over_dp ? placement.stages.front() : 0;
+    const int stage = options_.shard_over_dp ? placement.stages.front() : 0;
     const Key key{late, overlaps, stage, placement.gradient_axes(), tensor.scalar_type()};
     const auto bytes = aligned(tensor.numel()) * static_cast<std::int64_t>(tensor.element_size());
     auto found = open.find(key);
-    if (found == open.end() || found->second.bytes + bytes > options.bucket_bytes) {
+    if (found == open.end() || found->second.bytes + bytes > options_.bucket_bytes) {
       found = open.insert_or_assign(key, Open{buckets_.size(), 0}).first;
       Bucket bucket;
       bucket.axes = placement.gradient_axes();
       bucket.late = late;
       bucket.stage = stage;
       // Ranges of elements that ranks share would need owners of their own: such parameters stay whole.
-      if (options.shard_over_dp && !overlaps && mesh_.size("dp") > 1) bucket.sizes.resize(mesh_.size("dp"));
-      bucket.scattered = options.shard_gradients && bucket.sharded() && !late && bucket.axes == kOverReplicas;
+      if (options_.shard_over_dp && !overlaps && mesh_.size("dp") > 1) bucket.sizes.resize(mesh_.size("dp"));
+      bucket.scattered = options_.shard_gradients && bucket.sharded() && !late && bucket.axes == kOverReplicas;
       buckets_.push_back(std::move(bucket));
     }
     found->second.bytes += bytes;
     buckets_[found->second.bucket].members.push_back(i);
   }
-  std::stable_partition(buckets_.begin(), buckets_.end(), [](const Bucket& bucket) { return !bucket.late; });
+  std::stable_partition(buckets_.begin() + known, buckets_.end(), [](const Bucket& bucket) { return !bucket.late; });
 }
 
 void GradientBuffers::fill_bucket(Bucket& bucket) {
@@ -89,7 +110,9 @@ void GradientBuffers::fill_bucket(Bucket& bucket) {
   const auto number = static_cast<std::size_t>(&bucket - buckets_.data());
   std::int64_t elements = 0;
   for (const std::size_t i : bucket.members) {
-    place_[i] = {number, elements, /*trained=*/true};
+    place_[i].bucket = number;
+    place_[i].offset = elements;
+    place_[i].trained = true;
     elements += aligned(parameters_[i].tensor.numel());
   }
   bucket.elements = elements;
@@ -127,11 +150,12 @@ void GradientBuffers::reset_progress() {
   watches_ = false;
 }
 
-void GradientBuffers::begin_accumulation() {
+bool GradientBuffers::begin_accumulation() {
   release_completed();
+  bring_in();
   bool detached = false;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (!trained(i)) continue;
+    if (!steps(i)) continue;
     auto& gradient = parameters_[i].tensor.mutable_grad();
     if (bucket_of(i).scattered) {
       gradient.reset();
@@ -142,8 +166,10 @@ void GradientBuffers::begin_accumulation() {
     gradient = views_[i];
   }
   // An optimizer's own zero_grad sets gradients to none: that means zero.
-  if (detached && !zeroed_) zero();
-  if (!reduced_) return;
+  const bool removed = detached && !zeroed_;
+  if (removed) zero();
+  leave_out_frozen();
+  if (!reduced_) return removed;
   if (!zeroed_) {
     for (auto& bucket : buckets_) {
       bucket.put_aside = bucket.sum.clone();
@@ -152,6 +178,22 @@ void GradientBuffers::begin_accumulation() {
   }
   reduced_ = false;
   zeroed_ = false;
+  return removed;
+}
+
+// Gradients that are not zero yet are stepped first.
+void GradientBuffers::leave_out_frozen() {
+  if (!zeroed_) return;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (!steps(i) || parameters_[i].tensor.requires_grad()) continue;
+    place_[i].frozen = true;
+    parameters_[i].tensor.mutable_grad().reset();
+  }
+}
+
+void GradientBuffers::parameter_reached(std::size_t parameter) {
+  place_[parameter].reached = true;
+  parameter_ready(parameter);
 }
 
 void GradientBuffers::parameter_ready(std::size_t parameter) {
@@ -192,7 +234,8 @@ void GradientBuffers::sync(double factor) {
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     if (const auto& along = parameters_[i].placement.along("tp"); views_[i].defined() && along.overlaps())
       sum_overlaps(views_[i], along, mesh_["tp"]);
-  for (const auto& shared : shared_) shared.group->all_reduce(views_[shared.parameter]).wait();
+  for (const auto& shared : shared_)
+    if (trained(shared.parameter)) shared.group->all_reduce(views_[shared.parameter]).wait();
   while (!in_flight_.empty()) finish_scatter(buckets_[in_flight_.front()]);
   while (next_ < buckets_.size()) start(buckets_[next_++]);
   for (auto& bucket : buckets_) {

@@ -10,6 +10,10 @@
 // at once, the bucket is reduced when it is full, and only the owned range of the sum stays. Parameters that several
 // stages or tp ranks share keep their whole gradients until the sync, and so do all where replicas hold().
 //
+// Parameters may be frozen and unfrozen (requires_grad) in the midst of a run, on all ranks alike. One that did not
+// require a gradient before gets a bucket with others of its kind, behind those there are. One that is frozen keeps its
+// place, and has no gradient: optimizers pass it over.
+//
 // Between syncs the buckets hold unreduced sums. After a sync without zero_grad the reduced sums are put aside, so that
 // the next sync never reduces them twice.
 #pragma once
@@ -43,13 +47,19 @@ class GradientBuffers {
   GradientBuffers(std::vector<HeldTensor> parameters, std::vector<SharedGradient> shared, const ProcessGroupMesh& mesh,
                   const GradientOptions& options = {});
 
-  // Makes every parameter's gradient a view into its bucket again (a zero_grad of the user's may have removed it).
-  // Called before a step's first backward; puts reduced sums aside if there are any.
-  void begin_accumulation();
+  // Makes every parameter's gradient a view into its bucket again (a zero_grad of the user's may have removed it), and
+  // leaves out parameters that are frozen by now. Called before a step's first backward; puts reduced sums aside if
+  // there are any. True where somebody else has removed gradients that were not zero.
+  bool begin_accumulation();
+  // Brings in parameters that have come to require a gradient. Called before each backward of a step.
+  void bring_in();
 
   // While watched, parameter_ready() counts: what it is called for gets no more gradient before the sync.
   void watch(bool on) { watches_ = on; }
   void parameter_ready(std::size_t parameter);
+  // As autograd reports it: remembers, too, that a backward has reached the parameter.
+  void parameter_reached(std::size_t parameter);
+  bool was_reached(std::size_t parameter) const { return place_[parameter].reached; }
   // All parameters of that stage alone.
   void stage_ready(int stage);
 
@@ -70,7 +80,10 @@ class GradientBuffers {
   void scale(double factor);
   const std::vector<HeldTensor>& parameters() const { return parameters_; }
   const std::vector<SharedGradient>& shared() const { return shared_; }
+  // It has a place in a bucket: it requires a gradient, or did so once.
   bool trained(std::size_t parameter) const { return place_[parameter].trained; }
+  // It takes part in this step.
+  bool steps(std::size_t parameter) const { return place_[parameter].trained && !place_[parameter].frozen; }
   // After a sync under ZeRO only the owned range of it is the sum, until complete(). Undefined for what is not trained,
   // and under ZeRO 2 but from complete() to the next accumulation.
   const torch::Tensor& gradient(std::size_t parameter) const { return views_[parameter]; }
@@ -110,10 +123,11 @@ class GradientBuffers {
     bool sharded() const { return !sizes.empty(); }
   };
 
-  void make_buckets(const GradientOptions& options);
+  void make_buckets(const std::vector<std::size_t>& parameters);
   void fill_bucket(Bucket& bucket);
   void start(Bucket& bucket);
   static void zero(Bucket& bucket);
+  void leave_out_frozen();
   void reset_progress();
   void scatter(std::size_t parameter);
   void start_scatter(Bucket& bucket);
@@ -129,12 +143,15 @@ class GradientBuffers {
     std::size_t bucket = 0;
     std::int64_t offset = 0;
     bool trained = false;
+    bool frozen = false;  // trained once, and left out since
     bool ready = false;
+    bool reached = false;  // by a backward, ever
   };
 
   std::vector<HeldTensor> parameters_;
   std::vector<SharedGradient> shared_;
   const ProcessGroupMesh& mesh_;
+  GradientOptions options_;
   std::vector<Bucket> buckets_;
   std::vector<Place> place_;  // by parameter
   std::vector<torch::Tensor> views_;

@@ -24,11 +24,11 @@ void GradientBuffers::scatter(std::size_t parameter) {
   Bucket& bucket = bucket_of(parameter);
   if (bucket.travels) finish_scatter(bucket);
   if (!bucket.flat.defined()) make_flat(bucket);
-  auto& [number, offset, trained, ready] = place_[parameter];
-  bucket.flat.narrow(0, offset, gradient.numel()).view(gradient.sizes()).add_(gradient);
+  Place& place = place_[parameter];
+  bucket.flat.narrow(0, place.offset, gradient.numel()).view(gradient.sizes()).add_(gradient);
   gradient.reset();
-  if (ready) return;
-  ready = true;
+  if (place.ready) return;
+  place.ready = true;
   if (--bucket.missing == 0) start_scatter(bucket);
 }
 

@@ -1,7 +1,9 @@
 #include "gantry/plugins/hybrid_parallel_plugin.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "gantry/comm/device_backend.h"
 #include "gantry/nn/linear.h"
@@ -9,6 +11,7 @@
 #include "gantry/plugins/optimizer_state.h"
 #include "gantry/plugins/ready_hooks.h"
 #include "gantry/plugins/replica_audit.h"
+#include "gantry/plugins/users_slips.h"
 #include "gantry/schedule/validate.h"
 
 namespace gantry {
@@ -28,7 +31,12 @@ struct HybridParallelPlugin::ModelState {
   bool accumulating = false;
   std::int64_t samples_of_step = 0;  // global samples seen since the optimizer's last step
   std::int64_t step = 0;
-  bool inputs_compared = false;  // once, at the first step
+  bool inputs_compared = false;   // once, at the first step
+  bool outputs_compared = false;  // likewise, on the ranks of the last stage
+  bool has_counted = false;       // a step had labels that count
+  bool said_unused = false;       // that gradients were added to others which nothing had stepped
+  // Of the model's parameters, where they are of one type: what a batch's reals become.
+  std::optional<torch::ScalarType> real_type;
 };
 
 namespace {
@@ -52,13 +60,33 @@ bool reads_between(const Policy& policy, const std::vector<SampleEntry>& entries
   return false;
 }
 
-// Entries that this rank does not read stay on the meta device.
-TensorDict moved(const TensorDict& tensors, torch::Device device) {
-  if (device.is_cpu()) return tensors;
-  TensorDict there;
-  for (const auto& [name, tensor] : tensors)
-    there.set(name, tensor.defined() && !tensor.is_meta() ? tensor.to(device) : tensor);
-  return there;
+std::optional<torch::ScalarType> real_type_of(const StageModule& module) {
+  std::optional<torch::ScalarType> type;
+  for (const auto& held : module.parameters) {
+    if (!held.tensor.is_floating_point()) continue;
+    if (type && *type != held.tensor.scalar_type()) return std::nullopt;
+    type = held.tensor.scalar_type();
+  }
+  return type;
+}
+
+// As the model takes them. Entries that this rank does not read stay on the meta device.
+TensorDict prepared(const TensorDict& tensors, torch::Device device, std::optional<torch::ScalarType> real_type) {
+  TensorDict ready;
+  for (const auto& [name, tensor] : tensors) {
+    torch::Tensor entry = tensor;
+    if (entry.defined() && real_type && entry.is_floating_point()) entry = entry.to(*real_type);
+    if (entry.defined() && !entry.is_meta()) entry = entry.to(device);
+    ready.set(name, entry);
+  }
+  return ready;
+}
+
+std::string first_names(const std::vector<std::string>& names) {
+  constexpr std::size_t kMost = 8;
+  const std::vector<std::string> shown(names.begin(), names.begin() + std::min(names.size(), kMost));
+  return fmt::format("{}{}", fmt::join(shown, ", "),
+                     names.size() > kMost ? fmt::format(" and {} more", names.size() - kMost) : "");
 }
 
 }  // namespace
@@ -76,6 +104,7 @@ HybridParallelPlugin::~HybridParallelPlugin() = default;
 Boosted HybridParallelPlugin::boost(BoostRequest request) {
   if (!request.model) throw UsageError({"boost", "no model was given", "", "pass a model"});
   refuse_used_optimizer(request.optimizer.get());
+  refuse_split_model(request.model);  // before its shapes meet whole ones
   synchronise_first_values(*request.model, mesh_);
 
   const auto policy = policies().at(config_.model.policy)();
@@ -96,6 +125,7 @@ Boosted HybridParallelPlugin::boost(BoostRequest request) {
                   .loader = request.loader,
                   .lr_schedule = request.lr_schedule};
   const auto& module = state->model->stage_module();
+  state->real_type = real_type_of(module);
   auto shared = make_shared_groups(module, stages_, mesh_, state->shared_groups);
   if (request.optimizer) {
     keep_held_parameters(*request.optimizer, module);
@@ -163,11 +193,13 @@ schedule::Executor& HybridParallelPlugin::executor_for(int microbatches, bool fo
 }
 
 // Replicas may not know of each other's samples: ask once, where the batch does not say.
-void HybridParallelPlugin::agree_on_counts(Batch& batch) {
-  if (batch.tokens_per_sample == 0) {
-    const torch::Tensor ids = batch.tensors.get("input_ids");
-    batch.tokens_per_sample = ids.defined() && ids.dim() > 1 ? ids.size(1) : 1;
-  }
+void HybridParallelPlugin::agree_on_counts(Batch& batch, const Policy& policy) {
+  if (batch.tokens_per_sample == 0) batch.tokens_per_sample = policy.tokens_per_sample(batch.tensors);
+  if (batch.tokens_per_sample == 0 && config_.parallel.sequence_parallel && mesh_.size("tp") > 1)
+    throw InputError({"batch", "how many tokens a sample of " + describe(batch.tensors) + " has is not known",
+                      "input_ids [samples, tokens], or integers of one such shape, for sequence parallelism",
+                      "set batch.tokens_per_sample, or override " + policy.name() + "::tokens_per_sample"});
+  batch.tokens_per_sample = std::max<std::int64_t>(1, batch.tokens_per_sample);
   if (batch.global_samples != 0) return;
   const auto samples = all_gather_numbers(mesh_["dp"], batch.samples);
   batch.first_sample = 0;
@@ -194,11 +226,12 @@ void HybridParallelPlugin::check_batch(const Batch& batch) const {
 StepResult HybridParallelPlugin::execute_pipeline(const Batch& given, Boosted& boosted, const ExecuteOptions& options) {
   ModelState& state = state_of(boosted);
   Batch batch = given;
-  agree_on_counts(batch);
+  const StageModule& module = state.model->stage_module();
+  agree_on_counts(batch, module.policy());
   check_batch(batch);
   if (!state.inputs_compared) check_equal_inputs(batch.tensors, mesh_);
   state.inputs_compared = true;
-  batch.tensors = moved(batch.tensors, rank_device(world_));
+  batch.tensors = prepared(batch.tensors, rank_device(world_), state.real_type);
   const bool train = boosted.optimizer && !options.forward_only;
   if (train && !boosted.criterion)
     throw UsageError({"execute_pipeline", "training needs a criterion", "", "pass one to boost"});
@@ -207,14 +240,18 @@ StepResult HybridParallelPlugin::execute_pipeline(const Batch& given, Boosted& b
     state.step = boosted.optimizer->steps();
     state.samples_of_step = 0;
   }
-  if (train && !state.accumulating) {
-    state.gradients->begin_accumulation();
+  const bool begins = train && !state.accumulating;
+  if (begins) {
+    const bool removed = state.gradients->begin_accumulation();
+    look_at_unused_gradients(state, *boosted.optimizer, removed);
     state.expected_tokens = std::max<double>(1, static_cast<double>(batch.global_samples * batch.tokens_per_sample));
     state.loss_scale = boosted.optimizer->loss_scale();
     state.counted_tokens = 0;
     state.accumulating = true;
     boosted.optimizer->set_synced(false);
   }
+  if (train) state.gradients->bring_in();
+  if (train && boosted.optimizer->masters()) boosted.optimizer->masters()->bring_in();
 
   const int count = this->microbatches(batch.samples);
   std::vector<Batch> microbatches;
@@ -227,7 +264,10 @@ StepResult HybridParallelPlugin::execute_pipeline(const Batch& given, Boosted& b
                              .step = static_cast<std::uint64_t>(state.step),
                              .first_sample = state.samples_of_step + batch.first_sample,
                              .sequence_length = config_.parallel.sequence_parallel ? batch.tokens_per_sample : 0};
-  PipelineStep step(state.model->stage_module(), boosted.criterion, state.split, std::move(microbatches),
+  const auto check_outputs = [&](const TensorDict& outputs) {
+    state.outputs_compared = check_whole_outputs(outputs, state.split, module, mesh_);
+  };
+  PipelineStep step(module, boosted.criterion, state.split, std::move(microbatches),
                     {.seed_gradient = train ? state.loss_scale / state.expected_tokens : 1,
                      .random = random,
                      .needs_gradients = train,
@@ -236,7 +276,10 @@ StepResult HybridParallelPlugin::execute_pipeline(const Batch& given, Boosted& b
                      .gradients = train && !no_sync_ ? state.gradients.get() : nullptr,
                      .scattered = scatters && !holds ? state.gradients.get() : nullptr,
                      .values = state.gradients.get(),
-                     .recomputed_layers = config_.schedule.recompute_layers});
+                     .recomputed_layers = config_.schedule.recompute_layers,
+                     .is_whole = count <= 1 && batch.samples == batch.global_samples && !no_sync_ && (begins || !train),
+                     .check_outputs = state.outputs_compared ? std::function<void(const TensorDict&)>()
+                                                             : std::function(check_outputs)});
   {
     const EvaluationGuard evaluation(state.model->module(), !train);
     if (count > 0) executor_for(count, !train).run(step, observer_);
@@ -271,6 +314,41 @@ void HybridParallelPlugin::sync_gradients(Boosted& boosted) {
   state.gradients->sync((counted > 0 ? state.expected_tokens / counted : 1) / state.loss_scale);
   state.accumulating = false;
   boosted.optimizer->set_synced(true);
+  look_at_first_step(state, counted);
+}
+
+// Where masters are stepped in place of the parameters, no other optimizer trains the model.
+void HybridParallelPlugin::look_at_unused_gradients(ModelState& state, BoostedOptimizer& optimizer, bool removed) {
+  if (!optimizer.masters() || !optimizer.has_unused_gradients()) return;
+  if (removed)
+    throw UsageError({"boosted optimizer", "another optimizer has removed gradients that were not stepped", "",
+                      "call boosted.optimizer->step() and zero_grad(): under ZeRO or in a low precision no other "
+                      "optimizer trains the model"});
+  if (!state.said_unused && world_.is_main())
+    fmt::print(stderr,
+               "warning: execute_pipeline adds to gradients that were neither stepped nor zeroed; call "
+               "boosted.optimizer->step(), since under ZeRO or in a low precision no other optimizer trains the "
+               "model; booster.no_sync() where they are to be added\n");
+  state.said_unused = true;
+}
+
+void HybridParallelPlugin::look_at_first_step(ModelState& state, double counted) {
+  if (counted == 0) {
+    if (!state.has_counted)
+      throw InputError({"batch", "none of the first step's labels is counted", "labels that are not all ignored",
+                        "check how the labels are made: -100 (ignore_index) means that one is not counted"});
+    if (world_.is_main())
+      fmt::print(stderr, "warning: none of the labels of step {} is counted: its gradients are zero\n", state.step + 1);
+    return;
+  }
+  if (state.has_counted) return;
+  state.has_counted = true;
+  const auto names = parameters_without_gradient(*state.gradients, state.model->stage_module(), mesh_);
+  if (!names.empty() && world_.is_main())
+    fmt::print(stderr,
+               "warning: {} parameters got no gradient in the first step: {}; the policy's forward does not use them, "
+               "or detaches what they give; freeze them (requires_grad) where that is meant\n",
+               names.size(), first_names(names));
 }
 
 void HybridParallelPlugin::audit(Boosted& boosted) {

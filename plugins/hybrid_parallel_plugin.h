@@ -48,7 +48,9 @@ class HybridParallelPlugin final : public Plugin {
   ModelState& state_of(const Boosted& boosted);
   std::shared_ptr<BoostedOptimizer> boost_optimizer(const std::shared_ptr<torch::optim::Optimizer>& optimizer,
                                                     ModelState& state, std::vector<SharedGradient> shared);
-  void agree_on_counts(Batch& batch);
+  void agree_on_counts(Batch& batch, const Policy& policy);
+  void look_at_unused_gradients(ModelState& state, BoostedOptimizer& optimizer, bool removed);
+  void look_at_first_step(ModelState& state, double counted);
   schedule::Executor& executor_for(int microbatches, bool forward_only);
   void check_batch(const Batch& batch) const;
 

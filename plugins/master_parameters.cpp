@@ -19,20 +19,32 @@ bool MasterParameters::needed(const std::vector<HeldTensor>& parameters, bool sh
 
 MasterParameters::MasterParameters(torch::optim::Optimizer& optimizer, GradientBuffers& gradients,
                                    const ProcessGroupMesh& mesh)
-    : gradients_(gradients), mesh_(mesh) {
+    : optimizer_(optimizer),
+      gradients_(gradients),
+      mesh_(mesh),
+      made_(gradients.parameters().size()),
+      copies_(gradients.parameters().size()) {
+  for (const auto& held : gradients.parameters()) masters_.push_back(held.tensor);
+  bring_in();
+}
+
+void MasterParameters::bring_in() {
   std::map<void*, torch::Tensor> master_of;
-  for (std::size_t i = 0; i < gradients.parameters().size(); ++i) {
-    const torch::Tensor& parameter = gradients.parameters()[i].tensor;
-    const bool trained = gradients.trained(i);
-    torch::Tensor master = trained ? gradients.owned_values(i) : parameter;
-    copies_.push_back(trained && is_low(parameter));
-    if (copies_.back()) master = torch::zeros(master.sizes(), master.options().dtype(torch::kFloat32));
-    if (trained) master.requires_grad_();
-    masters_.push_back(master);
-    master_of[parameter.unsafeGetTensorImpl()] = master;
+  for (std::size_t i = 0; i < masters_.size(); ++i) {
+    if (made_[i] || !gradients_.trained(i)) continue;
+    made_[i] = true;
+    const torch::Tensor parameter = masters_[i];
+    masters_[i] = gradients_.owned_values(i);
+    copies_[i] = is_low(parameter);
+    if (copies_[i]) masters_[i] = masters_[i].to(torch::kFloat32);
+    masters_[i].requires_grad_();
+    master_of[parameter.unsafeGetTensorImpl()] = masters_[i];
   }
-  for (auto& group : optimizer.param_groups())
-    for (auto& parameter : group.params()) parameter = master_of.at(parameter.unsafeGetTensorImpl());
+  if (master_of.empty()) return;
+  for (auto& group : optimizer_.param_groups())
+    for (auto& parameter : group.params())
+      if (const auto master = master_of.find(parameter.unsafeGetTensorImpl()); master != master_of.end())
+        parameter = master->second;
 }
 
 void MasterParameters::copy_from_parameters() {
@@ -45,7 +57,8 @@ void MasterParameters::before_step() {
   if (fresh_) copy_from_parameters();
   fresh_ = false;
   for (std::size_t i = 0; i < masters_.size(); ++i)
-    if (gradients_.trained(i)) masters_[i].mutable_grad() = gradients_.owned_gradient(i);
+    if (gradients_.trained(i))
+      masters_[i].mutable_grad() = gradients_.steps(i) ? gradients_.owned_gradient(i) : torch::Tensor();
 }
 
 void MasterParameters::after_step() {

@@ -14,12 +14,14 @@ namespace gantry {
 
 class MasterParameters {
  public:
-  // Replaces the parameters in the optimizer's groups. `gradients` is not owned.
+  // Replaces the parameters in the optimizer's groups. Neither is owned.
   MasterParameters(torch::optim::Optimizer& optimizer, GradientBuffers& gradients, const ProcessGroupMesh& mesh);
 
   // True if a model's parameters need masters.
   static bool needed(const std::vector<HeldTensor>& parameters, bool shard_over_dp);
 
+  // Makes masters of parameters that were brought in since.
+  void bring_in();
   // Gives the masters their gradients; before the first step low-precision parameters are copied, so that weights may
   // be loaded after boosting.
   void before_step();
@@ -43,10 +45,11 @@ class MasterParameters {
  private:
   void copy_from_parameters();
 
+  torch::optim::Optimizer& optimizer_;
   GradientBuffers& gradients_;
   const ProcessGroupMesh& mesh_;
-  std::vector<torch::Tensor> masters_;
-  std::vector<bool> copies_;
+  std::vector<torch::Tensor> masters_;  // a parameter that never required a gradient stands for itself
+  std::vector<bool> made_, copies_;
   bool fresh_ = true;  // no step was taken and nothing loaded
 };
 

@@ -120,4 +120,20 @@ void keep_held_parameters(torch::optim::Optimizer& optimizer, const StageModule&
   }
 }
 
+EvaluationGuard::EvaluationGuard(torch::nn::Module& module, bool on) {
+  if (!on) return;
+  module_ = &module;
+  was_training_ = module.is_training();
+  for (const auto& each : module.modules(/*include_self=*/false)) inner_.emplace_back(each, each->is_training());
+  module.eval();
+}
+
+EvaluationGuard::~EvaluationGuard() {
+  if (!module_) return;
+  // train() sets a module's children too; they come after it.
+  module_->train(was_training_);
+  for (const auto& [module, training] : inner_)
+    if (module->is_training() != training) module->train(training);
+}
+
 }  // namespace gantry

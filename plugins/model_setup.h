@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "gantry/comm/process_group_mesh.h"
@@ -39,19 +40,16 @@ void keep_held_parameters(torch::optim::Optimizer& optimizer, const StageModule&
 // Evaluation mode for its lifetime, where `on`.
 class EvaluationGuard {
  public:
-  EvaluationGuard(torch::nn::Module& module, bool on) : module_(module), was_training_(module.is_training()), on_(on) {
-    if (on_) module_.eval();
-  }
-  ~EvaluationGuard() {
-    if (on_) module_.train(was_training_);
-  }
+  EvaluationGuard(torch::nn::Module& module, bool on);
+  // Every module is then in the mode that it was in itself.
+  ~EvaluationGuard();
   EvaluationGuard(const EvaluationGuard&) = delete;
   EvaluationGuard& operator=(const EvaluationGuard&) = delete;
 
  private:
-  torch::nn::Module& module_;
-  bool was_training_;
-  bool on_;
+  torch::nn::Module* module_ = nullptr;  // null: not on
+  bool was_training_ = false;
+  std::vector<std::pair<std::shared_ptr<torch::nn::Module>, bool>> inner_;  // parents before their children
 };
 
 }  // namespace gantry

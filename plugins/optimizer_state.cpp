@@ -35,7 +35,7 @@ std::vector<StateEntry> OptimizerState::state_entries() {
   auto* masters = optimizer_->masters();
   if (masters) masters->fill();
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    if (!parameters[i].tensor.requires_grad()) continue;
+    if (!optimizer_->gradients().trained(i)) continue;
     if (masters && masters->is_copy(i)) add_entry(entries, i, "optimizer.master", masters->master(i), "model");
     for (const auto& [name, tensor] : optimizer_tensors(optimizer_->inner(), stepped(i)))
       add_entry(entries, i, "optimizer." + name, tensor);
@@ -71,7 +71,7 @@ void OptimizerState::load_state_numbers(const nlohmann::json& numbers) {
   gathered_.clear();
   const auto& parameters = model_.stage_module().parameters;
   for (std::size_t i = 0; i < parameters.size(); ++i)
-    if (parameters[i].tensor.requires_grad()) set_optimizer_steps(optimizer_->inner(), stepped(i), taken);
+    if (optimizer_->gradients().trained(i)) set_optimizer_steps(optimizer_->inner(), stepped(i), taken);
 }
 
 }  // namespace gantry

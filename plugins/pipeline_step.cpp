@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <fmt/format.h>
 
+#include "gantry/comm/backends.h"
+#include "gantry/core/user_error.h"
+#include "gantry/plugins/users_slips.h"
+
 namespace gantry {
 namespace {
 
@@ -31,8 +35,35 @@ PipelineStep::PipelineStep(const StageModule& model, const Criterion& criterion,
     shape_keys_.push_back(shape_key_of(microbatch, options_.needs_gradients));
 }
 
+// Runs a part of the step. What is thrown that is no error of Gantry's says where: the stage, its layers or the one
+// that runs, the microbatch, and what was given to it.
+template <class Run>
+auto PipelineStep::named(const char* what, int stage, int microbatch, const TensorDict& given, const int* layer,
+                         Run run) const try {
+  return run();
+} catch (const Error&) {
+  throw;
+} catch (...) {
+  const Failure failure = describe_exception(std::current_exception());
+  if (failure.exit_code != InternalError::kExitCode) throw;
+  const std::string layers = model_.policy().stage_layout(model_.module()).repeated;
+  const LayerRange range = model_.layer_ranges().at(stage);
+  const std::string place = layer && *layer >= 0 ? fmt::format("{}.{}", layers, *layer)
+                                                 : fmt::format("{} {} to {}", layers, range.begin, range.end - 1);
+  throw UserError({fmt::format("{} of stage {} ({}), microbatch {}", what, stage, place, microbatch),
+                   fmt::format("threw \"{}\" on {}", failure.line, gantry::describe(given)), "",
+                   "check the modules there, what the policy's forward gives them, and its shard plan"});
+}
+
 StageOutput PipelineStep::forward(int stage, int microbatch, TensorDict input) {
   if (options_.values) options_.values->wait_values(stage);
+  const TensorDict given = stage == 0 ? microbatches_[microbatch].tensors : input;
+  int layer = -1;
+  return named("forward", stage, microbatch, given, &layer,
+               [&] { return compute(stage, microbatch, std::move(input), &layer); });
+}
+
+StageOutput PipelineStep::compute(int stage, int microbatch, TensorDict input, int* layer) {
   const Batch& batch = microbatches_[microbatch];
   RandomContext random = options_.random;
   random.first_sample += batch.first_sample - microbatches_.front().first_sample;
@@ -43,11 +74,15 @@ StageOutput PipelineStep::forward(int stage, int microbatch, TensorDict input) {
   TensorDict result = model_.forward(stage, stage == 0 ? batch.tensors : std::move(input),
                                      {.batch = &batch.tensors,
                                       .recomputation = options_.recomputation,
-                                      .recomputed_layers = options_.recomputed_layers},
+                                      .recomputed_layers = options_.recomputed_layers,
+                                      .running_layer = layer},
                                      &added);
   StageOutput output;
   if (stage == model_.num_stages() - 1) {
-    if (criterion_) output.root = record_loss(microbatch, result);
+    if (options_.check_outputs && microbatch == 0) options_.check_outputs(result);
+    if (criterion_)
+      output.root =
+          named("criterion", stage, microbatch, result, layer, [&] { return record_loss(microbatch, result); });
     if (options_.keep_outputs)
       for (const auto& [name, tensor] : result) outputs_[microbatch].set(name, tensor.detach());
   } else {
@@ -69,6 +104,7 @@ torch::Tensor PipelineStep::record_loss(int microbatch, const TensorDict& output
                       "reduce the loss over its tokens"});
   }
   if (!loss.count.defined()) {  // a mean: microbatches weigh by their samples
+    if (!options_.is_whole) refuse_mean_over_ignored(batch.tensors);
     loss.count = torch::tensor(batch.samples);
     loss.sum = loss.sum * static_cast<double>(batch.samples);
   }
@@ -79,12 +115,13 @@ torch::Tensor PipelineStep::record_loss(int microbatch, const TensorDict& output
 
 bool PipelineStep::is_last_backward(int stage) { return ++backwards_done_[stage] == microbatches_.size(); }
 
-TensorDict PipelineStep::backward(int stage, int, const TensorDict& input, const StageOutput& output,
+TensorDict PipelineStep::backward(int stage, int microbatch, const TensorDict& input, const StageOutput& output,
                                   const TensorDict& gradients) {
   const bool last = is_last_backward(stage) && options_.gradients;
   // Parameters say one by one that they are ready; a recomputed layer may use one twice, so there the whole stage does.
   if (last) options_.gradients->watch(options_.recomputation == Recomputation::kNone);
-  TensorDict given = run_backward(input, output, gradients);
+  TensorDict given = named("backward", stage, microbatch, stage == 0 ? microbatches_[microbatch].tensors : input,
+                           nullptr, [&] { return run_backward(input, output, gradients); });
   if (last) options_.gradients->watch(false);
   if (last) options_.gradients->stage_ready(stage);
   if (options_.scattered) options_.scattered->scatter_stage(stage);
@@ -95,15 +132,19 @@ TensorDict PipelineStep::backward_input(int stage, int microbatch, const TensorD
                                         const TensorDict& gradients) {
   auto& store = stores_[{stage, microbatch}];
   store.collect(true);
-  TensorDict input_gradients = run_backward(input, output, gradients);
+  TensorDict input_gradients =
+      named("backward", stage, microbatch, stage == 0 ? microbatches_[microbatch].tensors : input, nullptr,
+            [&] { return run_backward(input, output, gradients); });
   store.collect(false);
   return input_gradients;
 }
 
 void PipelineStep::backward_weight(int stage, int microbatch) {
   auto* scattered = options_.scattered;
-  stores_[{stage, microbatch}].run([&] {
-    if (scattered) scattered->scatter_added(stage);
+  named("backward of weights", stage, microbatch, microbatches_[microbatch].tensors, nullptr, [&] {
+    stores_[{stage, microbatch}].run([&] {
+      if (scattered) scattered->scatter_added(stage);
+    });
   });
   if (scattered) scattered->scatter_stage(stage);
   if (is_last_backward(stage) && options_.gradients) options_.gradients->stage_ready(stage);

@@ -1,6 +1,7 @@
 // One step's work on one rank: the microbatches, the loss and the outputs. What the executor runs.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
@@ -28,6 +29,9 @@ class PipelineStep final : public StageRuntime {
     GradientBuffers* scattered = nullptr;  // scattered after each backward, if not null; not owned
     GradientBuffers* values = nullptr;     // whose values a stage waits for before its forward; not owned
     std::vector<int> recomputed_layers;    // as StageContext::Settings has them
+    bool is_whole = true;  // this step's one microbatch is the whole global batch, so that any mean is right
+    // Called with the first microbatch's outputs on the ranks of the last stage, before the criterion.
+    std::function<void(const TensorDict& outputs)> check_outputs = {};
   };
 
   PipelineStep(const StageModule& model, const Criterion& criterion, const SplitOutputs& split,
@@ -49,6 +53,9 @@ class PipelineStep final : public StageRuntime {
   TensorDict outputs() const;
 
  private:
+  StageOutput compute(int stage, int microbatch, TensorDict input, int* layer);
+  template <class Run>
+  auto named(const char* what, int stage, int microbatch, const TensorDict& given, const int* layer, Run run) const;
   // True where the stage's gradients are whole once this microbatch's are added.
   bool is_last_backward(int stage);
   torch::Tensor record_loss(int microbatch, const TensorDict& outputs);

@@ -13,7 +13,7 @@ class ReadyHook final : public torch::autograd::PostAccumulateGradHook {
   ReadyHook(std::weak_ptr<GradientBuffers> gradients, std::size_t parameter)
       : gradients_(std::move(gradients)), parameter_(parameter) {}
   void operator()(const torch::autograd::Variable&) override {
-    if (const auto gradients = gradients_.lock()) gradients->parameter_ready(parameter_);
+    if (const auto gradients = gradients_.lock()) gradients->parameter_reached(parameter_);
   }
 
  private:
@@ -25,7 +25,7 @@ class ReadyHook final : public torch::autograd::PostAccumulateGradHook {
 
 void report_ready_gradients(const std::shared_ptr<GradientBuffers>& gradients) {
   for (std::size_t i = 0; i < gradients->parameters().size(); ++i)
-    if (gradients->trained(i))
+    if (gradients->parameters()[i].tensor.is_floating_point())
       torch::autograd::impl::set_post_acc_grad_hooks(gradients->parameters()[i].tensor,
                                                      std::make_unique<ReadyHook>(gradients, i));
 }

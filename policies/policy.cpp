@@ -30,15 +30,31 @@ Recomputation StageContext::recomputation(int index) const {
   return index - layers_.begin < count ? settings_.recomputation : Recomputation::kNone;
 }
 
+namespace {
+
+// Autograd records a recomputed layer where its input requires a gradient. Parameters of the layer may require one
+// where nothing before it does: the model's first layers may be frozen.
+torch::Tensor recorded(const torch::Tensor& hidden) {
+  if (hidden.requires_grad() || !torch::GradMode::is_enabled() || !hidden.is_floating_point()) return hidden;
+  return hidden.detach().requires_grad_();
+}
+
+}  // namespace
+
 torch::Tensor StageContext::run_layers(torch::Tensor hidden, const Layer& layer) const {
+  int none = -1;
+  int& running = settings_.running_layer ? *settings_.running_layer : none;
   for (const int index : layers()) {
+    running = index;
     const Recomputation how = recomputation(index);
     const nn::RecomputeAttentionGuard selective(how == Recomputation::kSelective);
     if (how == Recomputation::kFull)
-      hidden = nn::recompute([layer, index](const auto& inputs) { return layer(index, inputs[0]); }, {hidden});
+      hidden =
+          nn::recompute([layer, index](const auto& inputs) { return layer(index, inputs[0]); }, {recorded(hidden)});
     else
       hidden = layer(index, hidden);
   }
+  running = -1;
   return hidden;
 }
 
@@ -47,6 +63,18 @@ void Policy::preprocess(torch::nn::Module&) const {}
 void Policy::postprocess(torch::nn::Module&) const {}
 SharedParameters Policy::shared_parameters(const torch::nn::Module&) const { return {}; }
 std::vector<SplitOutput> Policy::split_outputs(const torch::nn::Module&) const { return {}; }
+
+std::int64_t Policy::tokens_per_sample(const TensorDict& batch) const {
+  if (const torch::Tensor ids = batch.get("input_ids"); ids.defined()) return ids.dim() > 1 ? ids.size(1) : 1;
+  std::int64_t tokens = 0;
+  for (const auto& [name, tensor] : batch) {
+    if (!tensor.defined() || tensor.dim() != 2 || !at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true))
+      continue;
+    if (tokens != 0 && tokens != tensor.size(1)) return 0;
+    tokens = tensor.size(1);
+  }
+  return tokens;
+}
 
 Continuation Policy::continuation(const torch::nn::Module&) const { return {}; }
 

@@ -61,9 +61,10 @@ class StageContext {
     std::vector<int>
         recomputed_layers;  // the first so many of each stage: one number for all, or one a stage; empty: all
     const nn::TokenContext* tokens = nullptr;  // of texts that are continued; not owned, null: of the batch
+    int* running_layer = nullptr;  // told by run_layers() which layer runs, -1 between them; not owned, may be null
   };
   StageContext(int stage, int num_stages, LayerRange layers,
-               Settings settings = {nullptr, Recomputation::kNone, {}, nullptr})
+               Settings settings = {nullptr, Recomputation::kNone, {}, nullptr, nullptr})
       : stage_(stage), num_stages_(num_stages), layers_(layers), settings_(std::move(settings)) {}
 
   int stage() const { return stage_; }
@@ -122,6 +123,10 @@ class Policy {
   virtual TensorDict forward(torch::nn::Module& model, const StageContext& stage, TensorDict input) const = 0;
   virtual void postprocess(torch::nn::Module& model) const;
   virtual Continuation continuation(const torch::nn::Module& model) const;
+  // Tokens of each sample of a batch, 0 where the batch does not say: sequence parallelism has to know, unless
+  // Batch::tokens_per_sample does. The default: dim 1 of input_ids, or of all [samples, tokens] integers, where they
+  // agree.
+  virtual std::int64_t tokens_per_sample(const TensorDict& batch) const;
   // Entries of the microbatch that forward() reads by StageContext::batch() on stages between the first and the last.
   // Ranks that hold no other stages read their samples only for these. "*", the default: they may be any.
   virtual std::vector<std::string> entries_between() const { return {"*"}; }

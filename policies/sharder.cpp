@@ -19,13 +19,20 @@ class SplitModels {
   void add(const std::shared_ptr<torch::nn::Module>& model) {
     const std::lock_guard lock(mutex_);
     std::erase_if(models_, [](const auto& known) { return known.expired(); });
-    for (const auto& known : models_)
-      if (known.lock() == model)
-        throw ConfigError({model->name(), "was split already", "a whole model", "build a new one for each boost"});
+    refuse_known(model);
     models_.push_back(model);
+  }
+  void refuse(const std::shared_ptr<torch::nn::Module>& model) {
+    const std::lock_guard lock(mutex_);
+    refuse_known(model);
   }
 
  private:
+  void refuse_known(const std::shared_ptr<torch::nn::Module>& model) const {
+    for (const auto& known : models_)
+      if (known.lock() == model)
+        throw ConfigError({model->name(), "was split already", "a whole model", "build a new one for each boost"});
+  }
   std::mutex mutex_;
   std::vector<std::weak_ptr<torch::nn::Module>> models_;
 };
@@ -35,12 +42,17 @@ SplitModels& split_models() {
   return models;
 }
 
+// The nearest module's name, or where to look for one.
+std::string suggest_module(const std::string& path, const ModelMap& map) {
+  const std::string near = nearest_name(path, map.module_names());
+  return near.empty() ? "check the names of the model's modules" : "did you mean '" + near + "'?";
+}
+
 int layer_count(const ModelMap& map, const StageLayout& layout, const Policy& policy) {
   for (const auto& [path, module] : map.modules)
     if (path == layout.repeated) return static_cast<int>(module->children().size());
   throw ConfigError({policy.name() + "::stage_layout", "the model has no module '" + layout.repeated + "'",
-                     "the path of its list of layers",
-                     "did you mean '" + nearest_name(layout.repeated, map.module_names()) + "'?"});
+                     "the path of its list of layers", suggest_module(layout.repeated, map)});
 }
 
 // The module paths of every stage, checked against the model.
@@ -57,7 +69,7 @@ std::vector<std::vector<std::string>> held_paths(const ModelMap& map, const Poli
       if (!known.contains(path)) {
         throw ConfigError({policy.name(),
                            fmt::format("stage {} holds '{}', which the model does not have", stage, path),
-                           "a module's path", "did you mean '" + nearest_name(path, map.module_names()) + "'?"});
+                           "a module's path", suggest_module(path, map)});
       }
     }
   }
@@ -151,6 +163,8 @@ TensorDict StageModule::forward(int stage, TensorDict input, const StageContext:
   if (added_loss) *added_loss = context.added_loss();
   return output;
 }
+
+void refuse_split_model(const std::shared_ptr<torch::nn::Module>& model) { split_models().refuse(model); }
 
 StageModule shard_model(std::shared_ptr<torch::nn::Module> model, std::shared_ptr<const Policy> policy,
                         const ShardConfig& config) {

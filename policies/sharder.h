@@ -53,6 +53,9 @@ class StageModule {
 StageModule shard_model(std::shared_ptr<torch::nn::Module> model, std::shared_ptr<const Policy> policy,
                         const ShardConfig& config);
 
+// ConfigError for a model that was split before: for callers that communicate before they split it.
+void refuse_split_model(const std::shared_ptr<torch::nn::Module>& model);
+
 // Tensor parallelism alone, by a policy's plan: as parallelize_module, with sequence shards between the split modules
 // where asked for. A model that was split before is a ConfigError.
 std::vector<Placement> shard_tensors(torch::nn::Module& model, const Policy& policy, ProcessGroup& group,

@@ -1,0 +1,106 @@
+#include "gantry/plugins/users_slips.h"
+
+#include <algorithm>
+#include <map>
+#include <xxhash.h>
+
+#include "gantry/core/error.h"
+
+namespace gantry {
+namespace {
+
+// As many elements of an output are compared. What ranks compute alike differs by rounding at most; parts of a split
+// dim have nothing in common.
+constexpr std::int64_t kCompared = 512;
+constexpr double kRounding = 0.05;  // of the largest element; bfloat16 has 8 bits
+
+torch::Tensor first_elements(const torch::Tensor& output) {
+  const torch::Tensor flat = output.detach().reshape({-1});
+  torch::Tensor part = flat.narrow(0, 0, std::min(flat.numel(), kCompared)).to(torch::kCPU, torch::kFloat64);
+  return torch::nan_to_num(part).contiguous();
+}
+
+// The group's rank whose output is another than rank 0's, or 0.
+int rank_that_differs(const torch::Tensor& output, ProcessGroup& group, bool& nothing_but_zeros) {
+  const std::string shape = describe(output);
+  const auto shapes = all_gather_numbers(group, static_cast<std::int64_t>(XXH3_64bits(shape.data(), shape.size())));
+  for (int rank = 1; rank < group.size(); ++rank)
+    if (shapes[rank] != shapes[0]) return rank;
+  const torch::Tensor mine = first_elements(output);
+  torch::Tensor all = torch::empty({group.size() * mine.numel()}, torch::kFloat64);
+  group.all_gather(all, mine, Sizes(group.size(), mine.numel())).wait();
+  if (all.numel() == 0) return 0;
+  all = all.view({group.size(), -1});
+  const double largest = all.abs().max().item<double>();
+  if (largest > 0) nothing_but_zeros = false;
+  for (int rank = 1; rank < group.size(); ++rank)
+    if ((all[rank] - all[0]).abs().max().item<double>() > kRounding * largest) return rank;
+  return 0;
+}
+
+// 0: not trained or not held here, 1: without a gradient, 2: with one.
+enum Reached : std::int64_t { kUnknown, kWithout, kWith };
+
+bool has_gradient(const GradientBuffers& gradients, std::size_t i) {
+  if (gradients.was_reached(i)) return true;
+  // A schedule may add the weight gradients in a way of its own.
+  return gradients.owned_gradient(i).any().item<bool>();
+}
+
+}  // namespace
+
+bool check_whole_outputs(const TensorDict& outputs, const SplitOutputs& split, const StageModule& model,
+                         const ProcessGroupMesh& mesh) {
+  ProcessGroup& group = mesh["tp"];
+  if (group.size() == 1) return true;
+  bool nothing_but_zeros = !outputs.empty();
+  for (const auto& [name, output] : outputs) {
+    if (split.contains(name)) {
+      nothing_but_zeros = false;
+      continue;
+    }
+    if (!output.defined()) continue;
+    const int other = rank_that_differs(output, group, nothing_but_zeros);
+    if (other == 0) continue;
+    const auto ranks = mesh.mesh().ranks_along(mesh.rank(), {"tp"});
+    throw ConfigError({model.policy().name() + "::split_outputs",
+                       "output '" + name + "' " + describe(output) + " of " + mesh.mesh().describe_rank(ranks[0]) +
+                           " is another than that of " + mesh.mesh().describe_rank(ranks[other]),
+                       "whole outputs, the same on all ranks of tp, but for those that split_outputs names",
+                       "name it with the column-split layer that it comes from, or gather it"});
+  }
+  return !nothing_but_zeros;
+}
+
+void refuse_mean_over_ignored(const TensorDict& batch) {
+  constexpr std::int64_t kIgnored = -100;
+  for (const auto& [name, tensor] : batch) {
+    if (!tensor.defined() || tensor.is_meta() || tensor.scalar_type() != torch::kInt64) continue;
+    if (!(tensor == kIgnored).any().item<bool>()) continue;
+    throw UsageError({"criterion",
+                      "returned a mean, and '" + name +
+                          "' has ignored labels (-100), so that microbatches of unlike "
+                          "counts would weigh alike",
+                      "a Loss{sum, count}",
+                      "return the sum and the count, or pass gantry::mean_over_labels(criterion)"});
+  }
+}
+
+std::vector<std::string> parameters_without_gradient(const GradientBuffers& gradients, const StageModule& model,
+                                                     const ProcessGroupMesh& mesh) {
+  const auto& all = model.all_placements;
+  std::map<std::string, std::int64_t> place;
+  for (std::size_t i = 0; i < all.size(); ++i) place[all[i].name] = static_cast<std::int64_t>(i);
+  torch::Tensor reached = torch::zeros({static_cast<std::int64_t>(all.size())}, torch::kInt64);
+  auto* numbers = reached.data_ptr<std::int64_t>();
+  for (std::size_t i = 0; i < gradients.parameters().size(); ++i)
+    if (gradients.steps(i))
+      numbers[place.at(gradients.parameters()[i].placement.name)] = has_gradient(gradients, i) ? kWith : kWithout;
+  mesh.world_group().all_reduce(reached, ReduceOp::kMax).wait();
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < all.size(); ++i)
+    if (numbers[i] == kWithout) names.push_back(all[i].name);
+  return names;
+}
+
+}  // namespace gantry

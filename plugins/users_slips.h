@@ -1,0 +1,27 @@
+// Slips of a user's that would give other numbers without a word, found where they are made.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "gantry/comm/process_group_mesh.h"
+#include "gantry/plugins/criterion.h"
+#include "gantry/plugins/gradient_buffers.h"
+#include "gantry/policies/sharder.h"
+
+namespace gantry {
+
+// Outputs of the last stage that the policy does not call split are whole: the same on every rank of tp. ConfigError
+// naming split_outputs for one that is not. False while there was nothing but zeros to compare. Collective over tp.
+bool check_whole_outputs(const TensorDict& outputs, const SplitOutputs& split, const StageModule& model,
+                         const ProcessGroupMesh& mesh);
+
+// UsageError for a criterion's mean where the microbatch has ignored labels, so that microbatches weigh unequally.
+void refuse_mean_over_ignored(const TensorDict& batch);
+
+// The names of parameters that no backward has reached and whose gradient is zero, in the model's order. After a sync.
+// Collective over the world.
+std::vector<std::string> parameters_without_gradient(const GradientBuffers& gradients, const StageModule& model,
+                                                     const ProcessGroupMesh& mesh);
+
+}  // namespace gantry

@@ -1,0 +1,326 @@
+// Slips of a user's: each is refused or named, none trains something else without a word.
+#include <cmath>
+#include <gmock/gmock.h>
+
+#include "gantry/core/error.h"
+#include "gantry/plugins/lion.h"
+#include "small_stack.h"
+
+namespace gantry::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+struct Said {
+  int code = 0;
+  std::string text;
+};
+
+Said said_by(const Config& config, const std::function<void(World&)>& body) {
+  ::testing::internal::CaptureStderr();
+  Said said;
+  said.code = launch(config, body);
+  said.text = ::testing::internal::GetCapturedStderr();
+  return said;
+}
+
+// A boosted stack, and the optimizer that was passed to boost.
+struct StackRig {
+  StackRig(World& world, const Config& config, Criterion criterion = cross_entropy(),
+           std::shared_ptr<torch::optim::Optimizer> given = nullptr)
+      : booster(std::make_unique<HybridParallelPlugin>(world, config)), model(build_stack(config)), optimizer(given) {
+    if (!optimizer) optimizer = build_optimizer(config, *model);
+    boosted = booster.boost(model, optimizer, std::move(criterion));
+    const auto& mesh = static_cast<HybridParallelPlugin&>(booster.plugin()).mesh();
+    batch = replica_part(make_batch(stack_batch(8)), mesh.size("dp"), mesh.coordinate("dp"));
+  }
+  StepResult run() { return booster.execute_pipeline(batch, boosted, {.broadcast_loss = true}); }
+  Booster booster;
+  std::shared_ptr<torch::nn::Module> model;
+  std::shared_ptr<torch::optim::Optimizer> optimizer;
+  Boosted boosted;
+  Batch batch;
+};
+
+TEST(UsersSlips, TheOptimizerThatWasPassedToBoostDoesNotStep) {
+  for (const int zero : {0, 1, 2})
+    for (const char* name : {"adamw", "sgd", "lion"}) {
+      Config config = stack_config({.data = 2});
+      config.parallel.zero = zero;
+      config.optimizer.name = name;
+      const Said said = said_by(config, [&](World& world) {
+        StackRig rig(world, config);
+        rig.run();
+        EXPECT_TRUE(rig.boosted.optimizer->step());
+        rig.boosted.optimizer->zero_grad();
+        rig.run();
+        rig.optimizer->step();
+      });
+      EXPECT_EQ(said.code, 2) << name;
+      EXPECT_THAT(said.text, HasSubstr("step() was called on the optimizer that was passed to boost; call "
+                                       "boosted.optimizer->step()"));
+    }
+}
+
+TEST(UsersSlips, ItsZeroGradIsTheBoostedOnes) {
+  for (const int zero : {0, 1, 2})
+    for (const char* precision : {"float64", "bfloat16"}) {
+      Config config = stack_config({.data = 2});
+      config.parallel.zero = zero;
+      config.precision = precision;
+      const Said said = said_by(config, [&](World& world) {
+        StackRig rig(world, config);
+        rig.run();
+        const double norm = rig.boosted.optimizer->grad_norm();
+        rig.optimizer->zero_grad();
+        rig.run();
+        EXPECT_EQ(rig.boosted.optimizer->grad_norm(), norm) << zero << " " << precision;
+      });
+      EXPECT_EQ(said.code, 0);
+      EXPECT_THAT(said.text, IsEmpty());
+    }
+}
+
+TEST(UsersSlips, AnotherOptimizerWhereItTrainsNothing) {
+  Config config = stack_config({.data = 2});
+  const auto body = [&](World& world) {
+    StackRig rig(world, config);
+    torch::optim::AdamW own(rig.model->parameters(), torch::optim::AdamWOptions(1e-2));
+    for (int step = 0; step < 3; ++step) {
+      rig.run();
+      own.step();
+      own.zero_grad();
+    }
+  };
+  config.parallel.zero = 1;
+  Said said = said_by(config, body);
+  EXPECT_EQ(said.code, 2);
+  EXPECT_THAT(said.text, HasSubstr("another optimizer has removed gradients that were not stepped"));
+  config.parallel.zero = 2;  // there are no gradients to remove
+  said = said_by(config, body);
+  EXPECT_EQ(said.code, 0);
+  EXPECT_THAT(said.text, HasSubstr("warning: execute_pipeline adds to gradients that were neither stepped nor zeroed"));
+  EXPECT_EQ(said.text.find("warning:"), said.text.rfind("warning:"));
+}
+
+TEST(UsersSlips, AStepWithoutABackward) {
+  const Config config = stack_config({});
+  EXPECT_EQ(said_by(config,
+                    [&](World& world) {
+                      StackRig rig(world, config);
+                      EXPECT_THROW(rig.boosted.optimizer->step(), UsageError);
+                      rig.run();
+                      EXPECT_TRUE(rig.boosted.optimizer->step());
+                      EXPECT_THROW(rig.boosted.optimizer->step(), UsageError);
+                      rig.run();
+                      rig.boosted.optimizer->zero_grad();
+                      EXPECT_THROW(rig.boosted.optimizer->step(), UsageError);
+                    })
+                .code,
+            0);
+}
+
+TEST(UsersSlips, EvaluationLeavesEveryModuleInItsOwnMode) {
+  const Config config = tiny({});
+  EXPECT_EQ(said_by(config,
+                    [&](World& world) {
+                      Rig rig(world, config);
+                      auto& model = rig.boosted.model->module();
+                      model.train();
+                      std::map<std::string, bool> before;
+                      for (const auto& item : model.named_modules("", /*include_self=*/false)) {
+                        if (item.key() == "h.1" || item.key() == "ln_f") item.value()->eval();
+                        if (item.key() == "h.1.mlp.dropout") item.value()->train();
+                      }
+                      for (const auto& item : model.named_modules("", false))
+                        before[item.key()] = item.value()->is_training();
+                      EXPECT_FALSE(before.at("h.1.attn"));
+                      rig.booster.execute_pipeline(rig.batch(tokens(4)), rig.boosted, {.forward_only = true});
+                      EXPECT_TRUE(model.is_training());
+                      for (const auto& item : model.named_modules("", false))
+                        EXPECT_EQ(item.value()->is_training(), before.at(item.key())) << item.key();
+                    })
+                .code,
+            0);
+}
+
+TEST(UsersSlips, BoostingTwiceIsSaidAlikeByAllRanks) {
+  for (const Layout& layout : {Layout{.tensor = 2}, Layout{.pipeline = 2}, Layout{.data = 2}}) {
+    const Config config = stack_config(layout);
+    const Said said = said_by(config, [&](World& world) {
+      StackRig rig(world, config);
+      try {
+        rig.booster.boost(rig.model, build_optimizer(config, *rig.model), cross_entropy());
+        ADD_FAILURE();
+      } catch (const ConfigError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("was split already"));
+        throw;
+      }
+    });
+    EXPECT_EQ(said.code, 3);
+  }
+}
+
+TEST(UsersSlips, ParametersThatNothingReachesAreNamedOnce) {
+  for (const Layout& layout : {Layout{}, Layout{.pipeline = 2, .data = 2}, Layout{.tensor = 2}}) {
+    const Config config = stack_config(layout, "stack_skips");
+    const Said said = said_by(config, [&](World& world) {
+      StackRig rig(world, config);
+      for (int step = 0; step < 2; ++step) {
+        rig.run();
+        rig.boosted.optimizer->step();
+        rig.boosted.optimizer->zero_grad();
+      }
+    });
+    EXPECT_EQ(said.code, 0);
+    EXPECT_THAT(said.text, HasSubstr("warning: 2 parameters got no gradient in the first step: blocks.1.weight, "
+                                     "blocks.1.bias; "));
+    EXPECT_EQ(said.text.find("warning:"), said.text.rfind("warning:"));
+  }
+}
+
+TEST(UsersSlips, ParametersThatAreReachedAreNot) {
+  for (const char* schedule : {"1f1b", "zb_h1"})
+    for (const char* recompute : {"none", "full"})
+      for (const int zero : {0, 2}) {
+        Config config = tiny({.pipeline = 2, .data = 2});
+        config.schedule.name = schedule;
+        config.schedule.recompute = recompute;
+        config.parallel.zero = zero;
+        const Said said = said_by(config, [&](World& world) {
+          Rig rig(world, config);
+          rig.booster.execute_pipeline(rig.batch(tokens(8)), rig.boosted);
+        });
+        EXPECT_EQ(said.code, 0);
+        EXPECT_THAT(said.text, IsEmpty()) << schedule << " " << recompute << " " << zero;
+      }
+}
+
+TEST(UsersSlips, StepsWithoutALabelThatCounts) {
+  const Config config = stack_config({.data = 2});
+  const auto ignored = [](StackRig& rig) { rig.batch.tensors.set("labels", torch::full({4}, -100)); };
+  Said said = said_by(config, [&](World& world) {
+    StackRig rig(world, config);
+    ignored(rig);
+    rig.run();
+  });
+  EXPECT_EQ(said.code, 4);
+  EXPECT_THAT(said.text, HasSubstr("none of the first step's labels is counted"));
+  said = said_by(config, [&](World& world) {
+    StackRig rig(world, config);
+    rig.run();
+    rig.boosted.optimizer->step();
+    rig.boosted.optimizer->zero_grad();
+    ignored(rig);
+    EXPECT_EQ(rig.run().tokens, 0);
+  });
+  EXPECT_EQ(said.code, 0);
+  EXPECT_THAT(said.text, HasSubstr("warning: none of the labels of step 2 is counted"));
+}
+
+TEST(UsersSlips, NumbersThatAreNotFiniteWithoutClipping) {
+  const Config config = stack_config({});
+  ASSERT_EQ(config.train.non_finite, "stop");
+  ASSERT_FALSE(config.optimizer.clip_grad_norm);
+  Said said = said_by(config, [&](World& world) {
+    StackRig rig(world, config);
+    rig.run();
+    rig.boosted.optimizer->set_lr(std::nan(""));
+    rig.boosted.optimizer->step();
+  });
+  EXPECT_EQ(said.code, 8);
+  EXPECT_THAT(said.text, HasSubstr("the learning rate is nan"));
+  said = said_by(config, [&](World& world) {
+    StackRig rig(world, config);
+    rig.batch.tensors.at("x")[0].fill_(std::nan(""));
+    rig.run();
+    rig.boosted.optimizer->step();
+  });
+  EXPECT_EQ(said.code, 8);
+  EXPECT_THAT(said.text, HasSubstr("nan, first in "));
+}
+
+TEST(UsersSlips, KeysOfTheModelThatNoFamilyHas) {
+  const auto resolved = [](const std::string& keys) {
+    try {
+      resolve_model(Config::parse("model: {policy: " + keys + "}\n"));
+      return std::string();
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+  };
+  EXPECT_EQ(resolved("gpt2, config: {n_embdd: 8}"),
+            "model.config.n_embdd: is no key of gpt2; expected a key of Hugging Face's config.json for gpt2; did you "
+            "mean 'n_embd'?");
+  EXPECT_THAT(resolved("llama, config: {hidden: 8}"), HasSubstr("model.config.hidden: is no key of llama"));
+  EXPECT_THAT(resolved("bert, config: {zzzzzzzzzzzzzzzzzz: 8}"), HasSubstr("; take it out"));
+  EXPECT_EQ(resolved("gpt2, config: {n_embd: 8, n_ctx: 5, use_cache: true, bos_token_id: 0}"), "");
+}
+
+TEST(UsersSlips, AnExceptionInAForwardSaysWhere) {
+  const Config config = stack_config({.pipeline = 2}, "stack_throws");
+  const Said said = said_by(config, [&](World& world) {
+    StackRig rig(world, config);
+    rig.run();
+  });
+  EXPECT_EQ(said.code, 9);
+  EXPECT_THAT(said.text, HasSubstr("forward of stage 1 (blocks.2), microbatch 0: threw \""));
+  EXPECT_THAT(said.text, HasSubstr("on {hidden: float64 [4, 8]}"));
+}
+
+TEST(UsersSlips, AnExceptionInACriterionOrABackwardSaysWhere) {
+  struct Throws : torch::autograd::Function<Throws> {
+    static torch::Tensor forward(torch::autograd::AutogradContext*, const torch::Tensor& x) { return x.clone(); }
+    static torch::autograd::variable_list backward(torch::autograd::AutogradContext*, torch::autograd::variable_list) {
+      throw std::runtime_error("a backward of mine");
+    }
+  };
+  const Config config = stack_config({.pipeline = 2});
+  const auto with = [&](const Criterion& criterion) {
+    return said_by(config, [&](World& world) {
+      StackRig rig(world, config, criterion);
+      rig.run();
+    });
+  };
+  Said said = with(Criterion([](const TensorDict&, const TensorDict&) -> Loss { throw std::runtime_error("mine"); }));
+  EXPECT_EQ(said.code, 9);
+  EXPECT_THAT(said.text, HasSubstr("criterion of stage 1 (blocks 2 to 3), microbatch 0: threw \"mine\" on {logits: "));
+  said = with(Criterion([](const TensorDict& outputs, const TensorDict& batch) {
+    return nn::cross_entropy(Throws::apply(outputs.at("logits")), batch.at("labels"));
+  }));
+  EXPECT_EQ(said.code, 9);
+  EXPECT_THAT(said.text, HasSubstr("backward of stage 1 (blocks 2 to 3), microbatch 0: threw \"a backward of mine\""));
+}
+
+TEST(UsersSlips, AnExceptionOfTheLoopHasACodeOfItsOwn) {
+  const Said said = said_by(stack_config({}), [](World&) { throw std::logic_error("a fault of the loop"); });
+  EXPECT_EQ(said.code, 9);
+  EXPECT_THAT(said.text, HasSubstr("a fault of the loop"));
+}
+
+TEST(UsersSlips, SplitOutputsThatThePolicyForgets) {
+  // Labels that lie in every rank's part too: nothing else would tell.
+  for (const std::int64_t labels : {6, 2}) {
+    const Config config = stack_config({.pipeline = 2, .tensor = 2}, "stack_forgets");
+    const Said said = said_by(config, [&](World& world) {
+      StackRig rig(world, config);
+      rig.batch.tensors.set("labels", rig.batch.tensors.at("labels") % labels);
+      rig.run();
+    });
+    EXPECT_EQ(said.code, 3) << said.text;
+    EXPECT_THAT(said.text, HasSubstr("StackPolicy::split_outputs: output 'logits' float64 [4, 3] of rank 2"));
+  }
+}
+
+TEST(UsersSlips, APathWithoutANeighbourSuggestsNone) {
+  const Said said = said_by(stack_config({}, "stack_names_none"),
+                            [&](World& world) { StackRig rig(world, stack_config({}, "stack_names_none")); });
+  EXPECT_EQ(said.code, 3);
+  EXPECT_THAT(said.text, HasSubstr("has no module 'transformer.encoder.layers'"));
+  EXPECT_THAT(said.text, Not(HasSubstr("''")));
+}
+
+}  // namespace
+}  // namespace gantry::testing
