@@ -1,12 +1,12 @@
 #include "gantry/data/dataset.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <fmt/format.h>
 #include <glob.h>
 #include <vector>
 
 #include "gantry/core/error.h"
+#include "gantry/core/paths.h"
 #include "gantry/data/corpus/megatron_dataset.h"
 #include "gantry/data/squad_dataset.h"
 #include "gantry/data/token_files.h"
@@ -22,25 +22,15 @@ struct Place {
   std::string text() const { return key + " " + path; }
 };
 
-std::vector<fs::path> files_below(const Place& place) {
-  std::vector<fs::path> files;
-  std::error_code failure;
-  for (const auto& entry : fs::recursive_directory_iterator(place.path, failure))
-    if (entry.is_regular_file()) files.push_back(entry.path());
-  if (failure) throw InputError({place.text(), failure.message(), "a folder that can be read", ""});
-  std::sort(files.begin(), files.end());
-  return files;
-}
-
 std::vector<fs::path> files_of(const Place& place) {
   const std::string& path = place.path;
-  if (fs::is_directory(path)) return files_below(place);
-  if (fs::exists(path)) return {path};
+  if (is_folder(path)) return files_below(path);
+  if (path_exists(path)) return {path};
   std::vector<fs::path> files;
   glob_t found{};
   if (::glob(path.c_str(), 0, nullptr, &found) == 0)
     for (std::size_t i = 0; i < found.gl_pathc; ++i)
-      if (fs::is_regular_file(found.gl_pathv[i])) files.emplace_back(found.gl_pathv[i]);
+      if (is_file(found.gl_pathv[i])) files.emplace_back(found.gl_pathv[i]);
   ::globfree(&found);
   if (files.empty())
     throw InputError({place.key, "'" + path + "' is no file or folder and matches no file",

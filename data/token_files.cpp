@@ -1,6 +1,8 @@
 #include "gantry/data/token_files.h"
 
 #include <fmt/format.h>
+#include <fstream>
+#include <optional>
 
 #include "gantry/core/error.h"
 #include "gantry/core/mapped_file.h"
@@ -11,25 +13,60 @@ namespace {
 
 using Paths = std::vector<std::filesystem::path>;
 
-std::vector<MappedFile> map_all(const Paths& paths) { return {paths.begin(), paths.end()}; }
+// One of the files: mapped, or read piece by piece where there are too many to map.
+class TokenFile {
+ public:
+  TokenFile(std::filesystem::path path, bool is_mapped) : path_(std::move(path)) {
+    MappedFile file(path_);  // also where it is not kept: what can't be read is found now
+    size_ = static_cast<std::int64_t>(file.size());
+    if (is_mapped) mapped_.emplace(std::move(file));
+  }
+  const std::filesystem::path& path() const { return path_; }
+  std::int64_t size() const { return size_; }
+
+  // `use` is called with the bytes from `begin` on.
+  template <class Use>
+  void with_bytes(std::int64_t begin, std::int64_t bytes, Use use) const {
+    if (mapped_) return use(mapped_->data() + begin);
+    std::vector<unsigned char> piece(static_cast<std::size_t>(bytes));
+    std::ifstream file(path_, std::ios::binary);
+    file.seekg(begin);
+    if (!file.read(reinterpret_cast<char*>(piece.data()), bytes))
+      throw InputError({path_.string(), "has become shorter, or can't be read any more", fmt::format("{} bytes", size_),
+                        "leave the data as they are while a run reads them"});
+    use(piece.data());
+  }
+
+ private:
+  std::filesystem::path path_;
+  std::int64_t size_ = 0;
+  std::optional<MappedFile> mapped_;
+};
+
+std::vector<TokenFile> open_all(const Paths& paths, std::size_t most_mapped) {
+  std::vector<TokenFile> files;
+  files.reserve(paths.size());
+  for (const auto& path : paths) files.emplace_back(path, paths.size() <= most_mapped);
+  return files;
+}
 
 // Tokens before each file, and at the end all of them.
-std::vector<std::int64_t> boundaries_of(const std::vector<MappedFile>& files, int token_bytes) {
+std::vector<std::int64_t> boundaries_of(const std::vector<TokenFile>& files, int token_bytes) {
   std::vector<std::int64_t> boundaries = {0};
   for (const auto& file : files) {
-    const auto bytes = static_cast<std::int64_t>(file.size());
-    if (bytes % token_bytes != 0)
-      throw InputError({file.path().string(), fmt::format("has {} bytes", bytes), "an even number, two for each token",
-                        "data.format tokens is raw little-endian uint16"});
-    boundaries.push_back(boundaries.back() + bytes / token_bytes);
+    if (file.size() % token_bytes != 0)
+      throw InputError({file.path().string(), fmt::format("has {} bytes", file.size()),
+                        "an even number, two for each token", "data.format tokens is raw little-endian uint16"});
+    boundaries.push_back(boundaries.back() + file.size() / token_bytes);
   }
   return boundaries;
 }
 
 class TokenFiles final : public Dataset {
  public:
-  TokenFiles(const Paths& paths, int token_bytes, std::int64_t sequence_length, std::int64_t vocabulary)
-      : files_(map_all(paths)),
+  TokenFiles(const Paths& paths, int token_bytes, std::int64_t sequence_length, std::int64_t vocabulary,
+             std::size_t most_mapped)
+      : files_(open_all(paths, most_mapped)),
         token_bytes_(token_bytes),
         boundaries_(boundaries_of(files_, token_bytes)),
         packed_(boundaries_, sequence_length),
@@ -41,24 +78,26 @@ class TokenFiles final : public Dataset {
 
   void read(std::int64_t index, std::int64_t* tokens) const override {
     for (const auto& run : packed_.runs(index)) {
-      const MappedFile& file = files_[static_cast<std::size_t>(run.document)];
-      for (std::int64_t i = run.offset; i < run.offset + run.count; ++i) {
-        *tokens = token_bytes_ == 1 ? file.data()[i] : file.data()[2 * i] | file.data()[2 * i + 1] << 8;
-        if (*tokens >= vocabulary_) refuse(file, i, *tokens);
-        ++tokens;
-      }
+      const TokenFile& file = files_[static_cast<std::size_t>(run.document)];
+      file.with_bytes(run.offset * token_bytes_, run.count * token_bytes_, [&](const unsigned char* bytes) {
+        for (std::int64_t i = 0; i < run.count; ++i) {
+          *tokens = token_bytes_ == 1 ? bytes[i] : bytes[2 * i] | bytes[2 * i + 1] << 8;
+          if (*tokens >= vocabulary_) refuse(file, run.offset + i, *tokens);
+          ++tokens;
+        }
+      });
     }
   }
 
  private:
-  [[noreturn]] void refuse(const MappedFile& file, std::int64_t place, std::int64_t token) const {
+  [[noreturn]] void refuse(const TokenFile& file, std::int64_t place, std::int64_t token) const {
     throw InputError(
         {file.path().string(),
          fmt::format("token {} at place {} is outside the model's vocabulary of {}", token, place, vocabulary_),
          fmt::format("0 to {}", vocabulary_ - 1), "check that the data and the model use the same tokenizer"});
   }
 
-  std::vector<MappedFile> files_;
+  std::vector<TokenFile> files_;
   int token_bytes_;
   std::vector<std::int64_t> boundaries_;
   PackedSequences packed_;  // reads boundaries_
@@ -68,8 +107,9 @@ class TokenFiles final : public Dataset {
 }  // namespace
 
 std::unique_ptr<Dataset> open_token_files(const Paths& files, int token_bytes, std::int64_t sequence_length,
-                                          std::int64_t vocabulary_size, const std::string& place) {
-  auto dataset = std::make_unique<TokenFiles>(files, token_bytes, sequence_length, vocabulary_size);
+                                          std::int64_t vocabulary_size, const std::string& place,
+                                          std::size_t most_mapped) {
+  auto dataset = std::make_unique<TokenFiles>(files, token_bytes, sequence_length, vocabulary_size, most_mapped);
   if (dataset->size() == 0)
     throw InputError({place, fmt::format("has {} tokens", dataset->tokens()),
                       fmt::format("at least sequence_length {} + 1 = {}", sequence_length, sequence_length + 1),

@@ -1,5 +1,5 @@
 // Files of raw tokens, text among them, as samples to train on: mapped into memory, so that ranks of one host share
-// them.
+// them. A process has about 65,530 mappings: of more than `most_mapped` files, each is opened when it is read.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,6 @@ namespace gantry {
 // tokens, and, when it is read, for a token outside 0 .. vocabulary_size - 1.
 std::unique_ptr<Dataset> open_token_files(const std::vector<std::filesystem::path>& files, int token_bytes,
                                           std::int64_t sequence_length, std::int64_t vocabulary_size,
-                                          const std::string& place);
+                                          const std::string& place, std::size_t most_mapped = 16384);
 
 }  // namespace gantry

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/core/error.h"
+#include "gantry/core/paths.h"
 #include "gantry/data/word_piece.h"
 
 namespace gantry {
@@ -26,7 +27,7 @@ std::string read_small_file(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   if (size == 0 || file.bad())
-    throw InputError({path.string(), fs::exists(path) ? "is empty or can't be read" : std::strerror(ENOENT),
+    throw InputError({path.string(), path_exists(path) ? "is empty or can't be read" : std::strerror(ENOENT),
                       "a file of a BERT tokenizer", "give its vocab.txt or the folder that holds it"});
   return bytes;
 }
@@ -118,11 +119,11 @@ class TokenizerConfig {
 }  // namespace
 
 WordPiece WordPiece::load(const std::string& path) {
-  const fs::path file = fs::is_directory(path) ? fs::path(path) / "vocab.txt" : fs::path(path);
+  const fs::path file = is_folder(path) ? fs::path(path) / "vocab.txt" : fs::path(path);
   const auto vocabulary = read_vocabulary(file);
   WordPieceOptions options;
   const fs::path beside = file.parent_path() / "tokenizer_config.json";
-  if (fs::exists(beside)) {
+  if (path_exists(beside)) {
     const TokenizerConfig config(beside);
     config.read_flag("do_lower_case", options.lower_case);
     config.read_flag("strip_accents", options.strip_accents);

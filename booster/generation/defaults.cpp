@@ -8,6 +8,7 @@
 #include "gantry/checkpoint/checkpoint.h"
 #include "gantry/checkpoint/format/manifest.h"
 #include "gantry/core/error.h"
+#include "gantry/core/paths.h"
 #include "gantry/data/tokenizers/json_file.h"
 
 namespace gantry {
@@ -110,13 +111,13 @@ void refuse_foreign(const nlohmann::json& object, const std::string& path) {
 GenerationOptions generation_defaults(const std::string& directory) {
   GenerationOptions options;
   const std::string path = directory + "/generation_config.json", model = directory + "/config.json";
-  const bool has_own = std::filesystem::exists(path);
-  if (std::filesystem::exists(directory + "/" + kManifestName)) {
+  const bool has_own = path_exists(path);
+  if (path_exists(directory + "/" + kManifestName)) {
     const auto config = read_checkpoint_info(directory).model_config;
     take_stop_tokens(JsonView(config, directory + ": model configuration"), options.stop_tokens);
     return options;
   }
-  if (!has_own && !std::filesystem::exists(model)) return options;
+  if (!has_own && !path_exists(model)) return options;
   const auto object = read_json_file(has_own ? path : model, kMostBytes);
   const JsonView keys(object, has_own ? path : model);
   keys.object();

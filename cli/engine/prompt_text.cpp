@@ -6,6 +6,7 @@
 
 #include "gantry/cli/output.h"
 #include "gantry/core/error.h"
+#include "gantry/core/paths.h"
 #include "gantry/data/tokenizers/json_file.h"
 #include "gantry/data/tokenizers/utf8.h"
 
@@ -32,20 +33,20 @@ bool template_begins(const fs::path& file) {
 // As transformers' tokenizer of this folder does by itself.
 bool begins_with_special(const fs::path& folder) {
   const fs::path settings = folder / "tokenizer_config.json", whole = folder / "tokenizer.json";
-  if (fs::exists(settings)) {
+  if (path_exists(settings)) {
     const auto json = read_json_file(settings, kMostBytes);
     if (json.is_object() && json.contains("add_bos_token") && json["add_bos_token"].is_boolean())
       return json["add_bos_token"].get<bool>();
   }
-  return fs::exists(whole) ? template_begins(whole) : fs::exists(folder / "tokenizer.model");
+  return path_exists(whole) ? template_begins(whole) : path_exists(folder / "tokenizer.model");
 }
 
 }  // namespace
 
 bool has_tokenizer(const std::string& folder) {
-  std::error_code failure;
-  for (const auto& entry : fs::directory_iterator(folder, failure)) {
-    const std::string name = entry.path().filename().string();
+  if (!is_folder(folder)) return false;
+  for (const auto& entry : entries_of(folder)) {
+    const std::string name = entry.filename().string();
     if (name == "tokenizer.json" || name == "vocab.json" || name == "vocab.txt" || name.ends_with(".model"))
       return true;
   }
@@ -54,7 +55,7 @@ bool has_tokenizer(const std::string& folder) {
 
 PromptText::PromptText(const std::string& path) : tokenizer_(load_tokenizer(path)) {
   if (path == "byte") return;
-  const fs::path folder = fs::is_directory(path) ? fs::path(path) : fs::path(path).parent_path();
+  const fs::path folder = is_folder(path) ? fs::path(path) : fs::path(path).parent_path();
   if (const auto begin = tokenizer_->special().begin; begin && begins_with_special(folder)) first_ = {*begin};
 }
 

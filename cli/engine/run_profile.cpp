@@ -9,6 +9,7 @@
 
 #include "gantry/checkpoint/format/files.h"
 #include "gantry/cli/engine/gather_texts.h"
+#include "gantry/core/paths.h"
 #include "gantry/core/steady_seconds.h"
 
 namespace gantry::cli {
@@ -54,9 +55,9 @@ std::uint64_t message_number(const std::string& key) {
 // One more than the last of the folder's profile-C.trace.json; 0 where there is none.
 int next_cycle(const std::string& folder) {
   int next = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+  for (const auto& entry : entries_of(folder)) {
     int cycle = 0, length = 0;
-    const std::string name = entry.path().filename();
+    const std::string name = entry.filename();
     if (std::sscanf(name.c_str(), "profile-%9d.trace.json%n", &cycle, &length) == 1 &&
         length == static_cast<int>(name.size()))
       next = std::max(next, cycle + 1);

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/core/error.h"
+#include "gantry/core/paths.h"
 #include "gantry/core/strict_json.h"
 
 namespace gantry::recorder {
@@ -259,7 +260,7 @@ RankRecord parse_record(std::string_view text, const std::string& path) { return
 JobRecords read_folder(const std::string& folder) {
   fs::path place(folder);
   auto paths = record_files(place);
-  if (paths.empty() && fs::is_directory(place / "recorder")) paths = record_files(place /= "recorder");
+  if (paths.empty() && is_folder(place / "recorder")) paths = record_files(place /= "recorder");
   if (paths.empty())
     throw InputError({place.string(), "has no file rank-*.json", "the folder that the job's message named",
                       "jobs write it when they fail, or on SIGUSR2"});

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "gantry/core/error.h"
+#include "gantry/core/paths.h"
 
 namespace gantry {
 namespace {
@@ -66,7 +67,7 @@ DocumentReader::DocumentReader(std::vector<std::string> files, const DocumentOpt
   for (const auto& file : files_) {
     std::error_code failure;
     const auto size = fs::is_regular_file(file, failure) ? fs::file_size(file, failure) : 0;
-    if (failure || !fs::is_regular_file(file))
+    if (failure || !is_file(file))
       throw InputError({file, failure ? failure.message() : "is no regular file", "a file of text", "check the path"});
     bytes_ += static_cast<std::int64_t>(size);
   }

@@ -5,6 +5,8 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <limits>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "gantry/core/error.h"
@@ -41,8 +43,8 @@ void sync_folder(const fs::path& folder) {
 class MegatronWriter::Output {
  public:
   explicit Output(fs::path path) : path_(std::move(path)) {
-    file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (file_ < 0) refuse(path_, "can't be written");
+    open_alone();
+    if (::ftruncate(file_, 0) != 0) refuse(path_, "can't be written");
     buffer_.reserve(kBuffer);
   }
   Output(const Output&) = delete;
@@ -67,6 +69,24 @@ class MegatronWriter::Output {
   void keep() { is_kept_ = true; }
 
  private:
+  // With a lock that ends with the process; a file system without locks has none. Who held it before may have given the
+  // file its name in the meantime: then the next one is opened.
+  void open_alone() {
+    while (true) {
+      file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+      if (file_ < 0) refuse(path_, "can't be written");
+      if (::flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        ::close(file_);
+        throw UsageError({path_.string(), "is being written by another `gantry data build`", "one at a time",
+                          "wait for its end, or choose another output"});
+      }
+      struct stat opened {
+      }, there{};
+      if (::fstat(file_, &opened) == 0 && ::stat(path_.c_str(), &there) == 0 && opened.st_ino == there.st_ino) return;
+      ::close(file_);
+    }
+  }
+
   void flush() {
     for (std::size_t done = 0; done < buffer_.size();) {
       const ssize_t written = ::write(file_, buffer_.data() + done, buffer_.size() - done);

@@ -17,7 +17,7 @@ namespace gantry {
 // .bin. Without finish() the destructor removes the partial files.
 class MegatronWriter {
  public:
-  // ResourceError where the files can't be made.
+  // ResourceError where the files can't be made; UsageError where another one writes there.
   MegatronWriter(const std::string& prefix, TokenType type);
   MegatronWriter(const MegatronWriter&) = delete;
   MegatronWriter& operator=(const MegatronWriter&) = delete;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "gantry/core/error.h"
+#include "gantry/core/paths.h"
 #include "gantry/data/tokenizers/byte_pair_tokenizer.h"
 #include "gantry/data/tokenizers/json_file.h"
 #include "gantry/data/tokenizers/special_tokens.h"
@@ -237,7 +238,7 @@ void read_decoder(const JsonView& config, const Vocabulary& vocabulary, BytePair
 
 // added_tokens.json: {"<|mark|>": 50257, ...}
 void read_added_json(const fs::path& path, const Vocabulary& vocabulary, BytePairModel& model) {
-  if (!fs::exists(path)) return;
+  if (!path_exists(path)) return;
   const json parsed = read_json_file(path, kMostBytes);
   const JsonView file(parsed, path.string());
   const std::int64_t limit = id_limit(vocabulary.ids.size() + file.object().size());
@@ -257,7 +258,7 @@ BytePairModel read_vocab_json(const fs::path& path) {
   BytePairModel model;
   model.merges = read_merges_txt(folder / "merges.txt", vocabulary);
   bool add_prefix_space = false;
-  if (const fs::path config_path = folder / "tokenizer_config.json"; fs::exists(config_path)) {
+  if (const fs::path config_path = folder / "tokenizer_config.json"; path_exists(config_path)) {
     const json config_json = read_json_file(config_path, kMostBytes);
     const JsonView config(config_json, config_path.string());
     add_prefix_space = config.flag_or("add_prefix_space", false);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "gantry/core/error.h"
+#include "gantry/core/paths.h"
 #include "gantry/data/tokenizers/json_file.h"
 
 namespace gantry {
@@ -22,7 +23,7 @@ SpecialTokenIds read_special_tokens(const std::filesystem::path& folder,
   SpecialTokenIds special;
   for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
     const auto path = folder / name;
-    if (!std::filesystem::exists(path)) continue;
+    if (!path_exists(path)) continue;
     const auto json = read_json_file(path, kMostBytes);
     const JsonView file(json, path.string());
     for (const auto& [key, id] : {std::pair("bos_token", &special.begin), std::pair("eos_token", &special.end),

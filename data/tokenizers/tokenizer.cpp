@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "gantry/core/error.h"
+#include "gantry/core/paths.h"
 #include "gantry/data/tokenizers/byte_pair_tokenizer.h"
 #include "gantry/data/tokenizers/library_tokenizers.h"
 
@@ -56,21 +57,21 @@ std::unique_ptr<Tokenizer> load_file(const fs::path& path) {
 
 // The one *.model of a folder, tokenizer.model before others; an empty path for none.
 fs::path model_in(const fs::path& folder) {
-  if (fs::exists(folder / "tokenizer.model")) return folder / "tokenizer.model";
+  if (path_exists(folder / "tokenizer.model")) return folder / "tokenizer.model";
   fs::path found;
-  for (const auto& entry : fs::directory_iterator(folder))
-    if (entry.path().extension() == ".model" && (found.empty() || entry.path() < found)) found = entry.path();
+  for (const auto& entry : entries_of(folder))
+    if (entry.extension() == ".model" && found.empty()) found = entry;
   return found;
 }
 
 std::unique_ptr<Tokenizer> load_folder(const fs::path& folder) {
   const fs::path json = folder / "tokenizer.json";
-  const bool has_json = fs::exists(json);
+  const bool has_json = path_exists(json);
   if (has_json)
     if (auto tokenizer = load_tokenizer_json(json)) return tokenizer;
-  if (fs::exists(folder / "vocab.json") && fs::exists(folder / "merges.txt")) return load_file(folder / "vocab.json");
+  if (path_exists(folder / "vocab.json") && path_exists(folder / "merges.txt")) return load_file(folder / "vocab.json");
   if (const fs::path model = model_in(folder); !model.empty()) return load_file(model);
-  if (fs::exists(folder / "vocab.txt")) return load_file(folder / "vocab.txt");
+  if (path_exists(folder / "vocab.txt")) return load_file(folder / "vocab.txt");
   if (has_json) return load_file(json);  // says what is wrong with it
   throw InputError({folder.string(), "has no tokenizer", kKnown, ""});
 }
@@ -79,11 +80,9 @@ std::unique_ptr<Tokenizer> load_folder(const fs::path& folder) {
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path) {
   if (path == "byte") return std::make_unique<ByteTokenizer>();
-  std::error_code failure;
-  const auto status = fs::status(path, failure);
-  if (!fs::exists(status))
+  if (!path_exists(path))
     throw InputError({path, "does not exist", fmt::format("'byte', or a file or folder: {}", kKnown), ""});
-  return fs::is_directory(status) ? load_folder(path) : load_file(path);
+  return is_folder(path) ? load_folder(path) : load_file(path);
 }
 
 }  // namespace gantry

@@ -179,6 +179,23 @@ TEST(Megatron, FloatsMustBeWholeNumbers) {
   }
 }
 
+TEST(MegatronWriter, ASecondOneOfThePrefixIsRefused) {
+  const ScratchFolder scratch;
+  MegatronWriter first(scratch / "x", TokenType::kUint16);
+  first.append_sequence(Tokens{1, 2, 3});
+  try {
+    MegatronWriter(scratch / "x", TokenType::kUint16);
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("is being written by another `gantry data build`"));
+  }
+  first.end_document();
+  first.finish();
+  EXPECT_EQ(read(MegatronFiles(scratch / "x"), 0), (Tokens{1, 2, 3}));
+  write(scratch / "x", TokenType::kUint16, kDocuments);  // the lock went with the name
+  EXPECT_EQ(MegatronFiles(scratch / "x").documents(), 3);
+}
+
 TEST(MegatronWriter, UnfinishedFilesLeaveTheOldOnes) {
   const ScratchFolder scratch;
   write(scratch / "x", TokenType::kUint16, {{{1, 2, 3}}});

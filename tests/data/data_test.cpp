@@ -8,6 +8,7 @@
 #include "gantry/core/error.h"
 #include "gantry/data/corpus/megatron_writer.h"
 #include "gantry/data/data_loader.h"
+#include "gantry/data/token_files.h"
 
 namespace gantry {
 namespace {
@@ -50,6 +51,25 @@ TEST_F(Files, TextReadsBytesOfFilesFoldersAndGlobs) {
     data->read(1, tokens);
     EXPECT_EQ(std::vector<std::int64_t>(tokens, tokens + 4), (std::vector<std::int64_t>{'d', 'e', 'f', 'g'}));
   }
+}
+
+// A process has about 65,530 mappings; fewer stand for them.
+TEST_F(Files, MoreThanCanBeMappedAreReadAlike) {
+  std::vector<std::filesystem::path> files;
+  for (int i = 0; i < 20; ++i)
+    files.emplace_back(write(std::to_string(100 + i), std::string("\x01\0\x02\0\x03", 5) + static_cast<char>(i % 2)));
+  const auto mapped = open_token_files(files, 2, 4, 512, "data"),
+             opened = open_token_files(files, 2, 4, 512, "data", 3);
+  ASSERT_EQ(opened->size(), mapped->size());
+  for (std::int64_t i = 0; i < mapped->size(); ++i) {
+    std::vector<std::int64_t> a(5), b(5);
+    mapped->read(i, a.data());
+    opened->read(i, b.data());
+    EXPECT_EQ(a, b) << i;
+  }
+  std::filesystem::resize_file(files.back(), 0);
+  std::vector<std::int64_t> tokens(5);
+  EXPECT_THROW(opened->read(opened->size() - 1, tokens.data()), InputError);
 }
 
 TEST_F(Files, BadDataIsRefusedWithTheArithmetic) {
