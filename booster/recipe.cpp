@@ -109,8 +109,17 @@ Criterion build_criterion(const Config& config) {
 std::vector<std::string> load_weights(const Config& config, Boosted& boosted, const ProcessGroupMesh& mesh,
                                       const std::function<void(std::uint64_t)>& loaded) {
   if (config.model.path.empty()) return {};
-  return load_hugging_face(config.model.path, models::families().at(config.model.policy), model_json(config),
-                           boosted.model->stage_module().parameters, {{"tp", mesh.coordinate("tp")}}, loaded);
+  DiskProgress progress;
+  std::vector<std::string> fresh;
+  work_on_disk(mesh.world_group(), disk_limits(config.comm.timeout_seconds), progress, [&] {
+    fresh = load_hugging_face(config.model.path, models::families().at(config.model.policy), model_json(config),
+                              boosted.model->stage_module().parameters, {{"tp", mesh.coordinate("tp")}},
+                              [&](std::uint64_t bytes) {
+                                progress.add(bytes + 1);
+                                if (loaded) loaded(bytes);
+                              });
+  });
+  return fresh;
 }
 
 }  // namespace gantry

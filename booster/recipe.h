@@ -41,7 +41,7 @@ Criterion build_criterion(const Config& config);
 
 // Fills the boosted model's parameters from model.path, each rank reading what it holds; nothing without a path.
 // Returns the parameters of a new head, which the directory lacks: they keep their first values. `loaded` is called
-// with the bytes that each tensor took.
+// with the bytes that each tensor took. A disk may take its time. Collective over the world.
 std::vector<std::string> load_weights(const Config& config, Boosted& boosted, const ProcessGroupMesh& mesh,
                                       const std::function<void(std::uint64_t)>& loaded = {});
 

@@ -6,17 +6,16 @@
 namespace gantry {
 
 const SafetensorsFile& CheckpointFiles::open(const std::string& name) {
-  auto& file = files_[name];
-  if (file) return *file;
-  try {
-    auto opened = std::make_unique<SafetensorsFile>(folder_ + "/" + name);
-    if (manifest_) check_file_slices(*manifest_, name, opened->stored());
-    file = std::move(opened);
-  } catch (const InputError& error) {
-    if (!manifest_) throw;
-    throw CheckpointError(error.what());
-  }
-  return *file;
+  return files_.get(name, [&] {
+    try {
+      auto opened = std::make_unique<SafetensorsFile>(folder_ + "/" + name);
+      if (manifest_) check_file_slices(*manifest_, name, opened->stored());
+      return opened;
+    } catch (const InputError& error) {
+      if (!manifest_) throw;
+      throw CheckpointError(error.what());
+    }
+  });
 }
 
 void CheckpointFiles::read_into(const ManifestTensor& tensor, const torch::Tensor& target, int dim,
@@ -26,6 +25,8 @@ void CheckpointFiles::read_into(const ManifestTensor& tensor, const torch::Tenso
 }
 
 torch::Tensor CheckpointFiles::read(const ManifestTensor& tensor) {
+  // Opened before memory is asked for: what the manifest claims is compared with what the files hold.
+  for (const auto& slice : tensor.slices) open(slice.file);
   torch::Tensor whole = torch::empty(tensor.shape, scalar_type_of(*tensor.type, tensor.key()));
   read_into(tensor, whole, -1, {});
   return whole;

@@ -1,11 +1,10 @@
 // The files of a checkpoint, opened when first read, and parts of global tensors out of them.
 #pragma once
 
-#include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
+#include "gantry/checkpoint/format/open_files.h"
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/checkpoint/slices.h"
 
@@ -24,11 +23,11 @@ class CheckpointFiles {
   torch::Tensor read(const ManifestTensor& tensor);  // whole
 
  private:
-  const SafetensorsFile& open(const std::string& name);
+  const SafetensorsFile& open(const std::string& name);  // holds until the next call
 
   std::string folder_;
   const Manifest* manifest_;
-  std::map<std::string, std::unique_ptr<SafetensorsFile>> files_;
+  OpenFiles<SafetensorsFile> files_;
 };
 
 }  // namespace gantry

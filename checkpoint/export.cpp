@@ -1,17 +1,17 @@
 #include <algorithm>
-#include <filesystem>
 #include <fmt/format.h>
 
 #include "gantry/checkpoint/checkpoint_files.h"
 #include "gantry/checkpoint/format/model_files.h"
+#include "gantry/checkpoint/format/staged_files.h"
 #include "gantry/checkpoint/format/verify.h"
 #include "gantry/checkpoint/hugging_face.h"
 #include "gantry/core/error.h"
+#include "gantry/core/paths.h"
 
 namespace gantry {
 namespace {
 
-namespace fs = std::filesystem;
 using nlohmann::json;
 
 struct Shard {
@@ -25,6 +25,12 @@ torch::ScalarType type_of(const ExportTensor& tensor, const ExportOptions& optio
 
 std::uint64_t bytes_of(const ExportTensor& tensor, const ExportOptions& options) {
   return stored_bytes(stored_type_of(type_of(tensor, options)), tensor.shape).value();
+}
+
+void write_file(const std::string& path, const std::string& text, FileSystem& files) {
+  OutputFile file(files, path);
+  file.write(text.data(), text.size());
+  file.finish();
 }
 
 // In order, each as full as it may be; a tensor that is larger alone has a shard of its own.
@@ -42,7 +48,7 @@ std::vector<Shard> deal_shards(const std::vector<ExportTensor>& tensors, const E
 // A reader would take what is left of the other form.
 void refuse_other_form(const std::string& directory, bool sharded) {
   const std::string other = directory + "/" + (sharded ? kModelFile : kModelIndex);
-  if (fs::exists(other))
+  if (path_exists(other))
     throw UsageError({directory, "has " + other + " already, which would hide what is written now", "",
                       "remove it, or choose another directory"});
 }
@@ -55,13 +61,15 @@ void refuse_new_infinities(const ExportTensor& tensor, const torch::Tensor& held
                     "a type that holds them", "export as bfloat16 or float32"});
 }
 
+FileSystem& files_of(const ExportOptions& options) { return options.files ? *options.files : system_files(); }
+
 template <class Written>
 void write_shard(const std::string& path, const Shard& shard, const ExportOptions& options, const Written& written) {
   std::vector<NamedTensorShape> shapes;
   for (const auto* tensor : shard.tensors)
     shapes.push_back({tensor->name, &stored_type_of(type_of(*tensor, options)), tensor->shape});
   const std::string header = make_safetensors_header(shapes, {{"format", "pt"}});
-  DurableFile file(path);
+  OutputFile file(files_of(options), path);
   file.write(header.data(), header.size());
   for (const auto* tensor : shard.tensors) {
     const torch::Tensor held = tensor->read().detach();
@@ -72,26 +80,25 @@ void write_shard(const std::string& path, const Shard& shard, const ExportOption
     if (values.nbytes() > 0) file.write(values.data_ptr(), values.nbytes());
     written(values.nbytes());
   }
-  file.commit();
+  file.finish();
 }
 
-// The index comes last, so that a directory that has one has its shards.
-void write_shards(const std::string& directory, const std::vector<Shard>& shards, const ExportOptions& options) {
+void write_shards(const StagedFiles& staged, const std::vector<Shard>& shards, const ExportOptions& options) {
   std::uint64_t all = 0, done = 0;
   for (const auto& shard : shards) all += shard.bytes;
   const auto written = [&](std::uint64_t bytes) {
     done += bytes;
     if (options.progress) options.progress(done, all);
   };
-  if (shards.size() == 1) return write_shard(directory + "/" + kModelFile, shards[0], options, written);
+  if (shards.size() == 1) return write_shard(staged.path(kModelFile), shards[0], options, written);
   json weight_map = json::object();
   for (std::size_t i = 0; i < shards.size(); ++i) {
     const std::string name = fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
-    write_shard(directory + "/" + name, shards[i], options, written);
+    write_shard(staged.path(name), shards[i], options, written);
     for (const auto* tensor : shards[i].tensors) weight_map[tensor->name] = name;
   }
   const json index = {{"metadata", {{"total_size", all}}}, {"weight_map", weight_map}};
-  write_text_durably(directory + "/" + kModelIndex, index.dump(2) + "\n");
+  write_file(staged.path(kModelIndex), index.dump(2) + "\n", files_of(options));
 }
 
 // Checks every file, and gives the options for writing what follows: progress is that of reading and writing together.
@@ -115,15 +122,14 @@ ExportOptions check_hashes(const std::string& folder, const Manifest& manifest,
 
 void save_hugging_face(const std::string& directory, const json& config, const std::vector<ExportTensor>& tensors,
                        const ExportOptions& options) {
-  if (fs::exists(directory) && !fs::is_directory(directory))
-    throw UsageError({directory, "is a file", "a directory to write into", "choose another"});
-  make_folders(directory);
+  StagedFiles staged(directory, files_of(options));
   const auto shards = deal_shards(tensors, options);
   refuse_other_form(directory, shards.size() > 1);
-  write_shards(directory, shards, options);
+  write_shards(staged, shards, options);
   json whole = config;
   if (!tensors.empty()) set_weight_type(whole, dtype_name(type_of(tensors.front(), options)));
-  write_text_durably(directory + "/config.json", whole.dump(2) + "\n");
+  write_file(staged.path("config.json"), whole.dump(2) + "\n", files_of(options));
+  staged.place();
 }
 
 std::vector<ExportTensor> hugging_face_tensors(const std::vector<models::TensorName>& names, CheckpointFiles& files,

@@ -6,7 +6,9 @@
 #include <set>
 
 #include "gantry/checkpoint/format/model_files.h"
+#include "gantry/checkpoint/format/staged_files.h"
 #include "gantry/core/error.h"
+#include "gantry/core/paths.h"
 
 namespace gantry {
 namespace {
@@ -96,7 +98,12 @@ std::uint64_t load_one(const TensorSource& source, const models::TensorName& nam
 
 }  // namespace
 
-json read_model_config(const std::string& directory) { return read_json_object(directory + "/config.json"); }
+json read_model_config(const std::string& directory) {
+  const std::string path = directory + "/config.json";
+  if (const std::string unfinished = unfinished_placing(directory); !unfinished.empty() && !path_exists(path))
+    throw InputError({directory, "has no config.json" + unfinished, "a model that was saved whole", "save it again"});
+  return read_json_object(path);
+}
 
 std::vector<std::string> load_hugging_face(const std::string& directory, const models::ModelFamily& family,
                                            const json& keys, const std::vector<HeldTensor>& held,

@@ -39,10 +39,13 @@ struct ExportOptions {
   std::optional<torch::ScalarType> type;                                // of floating tensors; unset: as they are
   std::uint64_t most_shard_bytes = 5'000'000'000;                       // a larger model is written in shards
   std::function<void(std::uint64_t done, std::uint64_t all)> progress;  // in bytes
+  FileSystem* files = nullptr;                                          // not owned; null: the system's
 };
 
 // Writes config.json and model.safetensors, or shards and their index; makes the directory. One tensor at a time is in
-// memory. UsageError where the directory has a model in the other of the two forms; ResourceError.
+// memory. What the directory has of an earlier model stands until the new one is whole on the disk, and readers never
+// find files of both (format/staged_files.h). UsageError where the directory has a model in the other of the two
+// forms, or another job writes there; ResourceError.
 void save_hugging_face(const std::string& directory, const nlohmann::json& config,
                        const std::vector<ExportTensor>& tensors, const ExportOptions& options = {});
 

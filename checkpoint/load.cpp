@@ -9,6 +9,7 @@
 #include "gantry/checkpoint/format/verify.h"
 #include "gantry/checkpoint/slices.h"
 #include "gantry/core/error.h"
+#include "gantry/core/this_host.h"
 
 namespace gantry {
 namespace {
@@ -54,13 +55,12 @@ void check_file(const std::string& folder, const std::string& name, const Manife
   read_checked(folder, name, manifest.files.at(name), std::move(wanted), checked);
 }
 
-// Each rank checks its share of the files, the one that it would write itself first, before any rank goes on.
+// Each rank checks its share of the files, the one that it would write itself first.
 void check_files(const std::string& folder, const Manifest& manifest, std::vector<Need>& needs,
                  const ProcessGroupMesh& mesh, const Checked& checked) {
   int index = 0;
   for (const auto& [name, file] : manifest.files)
     if (index++ % mesh.mesh().size() == mesh.rank()) check_file(folder, name, manifest, needs, checked);
-  mesh.world_group().barrier().wait();
 }
 
 std::set<std::string> kinds_of(const Manifest& manifest) {
@@ -113,10 +113,16 @@ void check_model_size(const Manifest& manifest, const std::vector<StateEntry>& e
        fmt::format("the {} of this model", held), "a resumed run may change anything but the model"});
 }
 
-}  // namespace
+// What was not filled while files were checked.
+void fill_rest(const std::string& folder, const Manifest& manifest, std::vector<Need>& needs, DiskProgress& progress) {
+  CheckpointFiles files(folder, &manifest);
+  for (const Need& need : needs) {
+    if (!need.is_filled) files.read_into(*need.tensor, need.target, need.part.dim, need.part.ranges);
+    progress.add(need.target.nbytes() + 1);
+  }
+}
 
-CheckpointInfo read_checkpoint_info(const std::string& folder) {
-  const Manifest manifest = read_manifest(folder);
+CheckpointInfo info_of(const Manifest& manifest, const std::string& folder) {
   return {folder,
           manifest.step,
           manifest.config_text,
@@ -127,9 +133,43 @@ CheckpointInfo read_checkpoint_info(const std::string& folder) {
           manifest.user};
 }
 
-void load_checkpoint(const std::string& folder, StateSource& state, const ProcessGroupMesh& mesh,
-                     const Checked& checked) {
-  const Manifest manifest = read_manifest(folder);
+// What this rank's own file system has there is what rank 0 chose.
+void require_same_manifest(const std::string& folder, const std::string& chosen, const ProcessGroupMesh& mesh) {
+  const std::string found = stated_manifest_hash(folder);
+  if (found == chosen) return;
+  throw CheckpointError({folder,
+                         fmt::format("{} on {} finds {} there", mesh.mesh().describe_rank(mesh.rank()), host_name(),
+                                     found.empty() ? "no manifest" : "a manifest of the hash " + found),
+                         "that of the hash " + chosen + ", which rank 0 has chosen for all ranks",
+                         "have all hosts see one file system there, and start again"});
+}
+
+}  // namespace
+
+CheckpointInfo AgreedCheckpoint::info() const { return info_of(*manifest, folder); }
+
+CheckpointInfo read_checkpoint_info(const std::string& folder) { return info_of(read_manifest(folder), folder); }
+
+std::optional<AgreedCheckpoint> agree_on_checkpoint(const ProcessGroupMesh& mesh,
+                                                    const std::function<std::optional<CompleteCheckpoint>()>& choose,
+                                                    const DiskLimits& limits) {
+  ProcessGroup& world = mesh.world_group();
+  const DiskProgress progress;
+  std::optional<CompleteCheckpoint> chosen;
+  work_on_disk(world, limits, progress, [&] {
+    if (mesh.rank() == 0) chosen = choose();
+  });
+  const std::string folder = broadcast_text(world, chosen ? chosen->folder : "", 0);
+  if (folder.empty()) return std::nullopt;
+  const std::string text = broadcast_text(world, chosen ? chosen->manifest : "", 0);
+  work_on_disk(world, limits, progress, [&] { require_same_manifest(folder, stated_hash(text), mesh); });
+  return AgreedCheckpoint{folder, std::make_shared<const Manifest>(parse_manifest(text, folder + "/" + kManifestName))};
+}
+
+void load_checkpoint(const AgreedCheckpoint& checkpoint, StateSource& state, const ProcessGroupMesh& mesh,
+                     const Checked& checked, const DiskLimits& limits) {
+  const auto& [folder, shared] = checkpoint;
+  const Manifest& manifest = *shared;
   std::vector<StateEntry> entries = state.state_entries();
   const auto kinds = kinds_of(manifest);
   const bool model_alone = manifest.step == 0 && kinds == std::set<std::string>{kModel};
@@ -142,15 +182,25 @@ void load_checkpoint(const std::string& folder, StateSource& state, const Proces
   for (const auto& entry : entries)
     needs.push_back({&find_tensor(manifest, entry, folder), part_held(entry.held.placement, coordinates),
                      entry.held.tensor.detach()});
-  check_files(folder, manifest, needs, mesh, checked);
-  CheckpointFiles files(folder, &manifest);
-  for (const Need& need : needs)
-    if (!need.is_filled) files.read_into(*need.tensor, need.target, need.part.dim, need.part.ranges);
+  DiskProgress progress;
+  const auto seen = [&](std::uint64_t bytes) {
+    progress.add(bytes);
+    if (checked) checked(bytes);
+  };
+  // All files are checked before any rank goes on.
+  work_on_disk(mesh.world_group(), limits, progress, [&] { check_files(folder, manifest, needs, mesh, seen); });
+  work_on_disk(mesh.world_group(), limits, progress, [&] { fill_rest(folder, manifest, needs, progress); });
   try {
     state.load_state_numbers(model_alone ? nlohmann::json{{"optimizer_steps", 0}} : manifest.numbers);
   } catch (const nlohmann::json::exception& error) {
     throw CheckpointError({folder, std::string("its numbers: ") + error.what(), "those of this version", ""});
   }
+}
+
+void load_checkpoint(const std::string& folder, StateSource& state, const ProcessGroupMesh& mesh,
+                     const Checked& checked, const DiskLimits& limits) {
+  const auto named = [&] { return CompleteCheckpoint{folder, read_manifest_text(folder)}; };
+  load_checkpoint(*agree_on_checkpoint(mesh, named, limits), state, mesh, checked, limits);
 }
 
 TensorDict read_checkpoint_tensors(const std::string& folder, const std::string& kind) {

@@ -2,23 +2,24 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <memory>
 #include <set>
 
 #include "gantry/checkpoint/format/model_files.h"
 #include "gantry/checkpoint/format/parallelized.h"
+#include "gantry/checkpoint/format/staged_files.h"
 #include "gantry/checkpoint/slices.h"
 #include "gantry/core/error.h"
+#include "gantry/core/paths.h"
 
 namespace gantry {
 namespace {
 
-namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr const char* kPartsFolder = "/.parts";
+constexpr const char* kRanksFolder = "/.ranks";  // a file a rank, of a model that is merged
 
 // One number for all files of a save, rank 0's clock.
 std::string name_of_save(const ProcessGroupMesh& mesh) {
@@ -28,8 +29,8 @@ std::string name_of_save(const ProcessGroupMesh& mesh) {
   return fmt::format("{:x}", number.item<std::int64_t>());
 }
 
-void write_rank(const std::string& directory, const std::vector<HeldTensor>& held, const ProcessGroupMesh& mesh) {
-  const std::string save = name_of_save(mesh);
+void write_rank(const std::string& directory, const std::string& save, const std::vector<HeldTensor>& held,
+                const ProcessGroupMesh& mesh, FileSystem& files) {
   if (mesh.coordinate("dp") != 0) return;
   const int tensor = mesh.coordinate("tp"), pipeline = mesh.coordinate("pp");
   const std::string file = parallelized_file_name(tensor, pipeline);
@@ -46,7 +47,7 @@ void write_rank(const std::string& directory, const std::vector<HeldTensor>& hel
                        {{file, part.dim, part.ranges}}});
   }
   write_safetensors(directory + "/" + file, tensors,
-                    parallelized_metadata({mesh.size("tp"), mesh.size("pp")}, save, entries));
+                    parallelized_metadata({mesh.size("tp"), mesh.size("pp")}, save, entries), files);
 }
 
 // Every tensor by its own name.
@@ -74,15 +75,6 @@ json whole_config(const json& config, const ParallelizedOptions& options) {
   return options.family.empty() ? config : models::families().at(options.family).hugging_face_config(config);
 }
 
-void make_directory(const std::string& directory, const ProcessGroupMesh& mesh) {
-  if (mesh.rank() == 0) {
-    if (fs::exists(directory) && !fs::is_directory(directory))
-      throw UsageError({directory, "is a file", "a directory to write into", "choose another"});
-    make_folders(directory);
-  }
-  mesh.world_group().barrier().wait();
-}
-
 void check_names(const ParallelizedModel& model, const std::vector<std::string>& names, const std::string& directory) {
   std::vector<std::string> missing, unexpected;
   const std::set<std::string> expected(names.begin(), names.end());
@@ -102,49 +94,67 @@ void refuse_two_forms(const std::string& directory, bool whole) {
   std::string other;
   if (whole && is_parallelized_directory(directory)) other = parallelized_file_name(0, 0);
   for (const char* name : {kModelFile, kModelIndex})
-    if (!whole && std::filesystem::exists(directory + "/" + name)) other = name;
+    if (!whole && path_exists(directory + "/" + name)) other = name;
   if (!other.empty())
     throw UsageError({directory, "has " + other + " already, of a save in another form", "one form a directory",
                       "remove it, or choose another directory"});
 }
 
-// Every file was written before the first former one is replaced: a job that is killed while it writes leaves the
-// former save, and one that is killed here leaves files that say that they are of different saves.
-void put_parts_in_place(const std::string& parts, const std::string& directory, const ParallelizedSizes& sizes) {
-  for (int pipeline = 0; pipeline < sizes.pipeline; ++pipeline)
-    for (int tensor = 0; tensor < sizes.tensor; ++tensor) {
-      const std::string file = "/" + parallelized_file_name(tensor, pipeline);
-      rename_durably(parts + file, directory + file, system_files());
-    }
-}
+// Rank 0's part around the others' writing.
+class ParallelizedSave {
+ public:
+  ParallelizedSave(const std::string& directory, bool whole, FileSystem& files) : directory_(directory), files_(files) {
+    if (path_exists(directory_) && !is_folder(directory_))
+      throw UsageError({directory_, "is a file", "a directory to write into", "choose another"});
+    make_folders(directory_, files_);
+    refuse_two_forms(directory_, whole);
+    remove_tree(directory_ + kRanksFolder, files_);  // of a job that was killed
+    if (whole)
+      make_folders(directory_ + kRanksFolder, files_);
+    else
+      staged_ = std::make_unique<StagedFiles>(directory_, files_);
+  }
+
+  // Once all ranks have written.
+  void finish(const json& config, const std::vector<HeldTensor>& held, const ParallelizedOptions& options) {
+    if (staged_) return place(config, held);
+    merge(directory_ + kRanksFolder, config, options.family.empty() ? nullptr : &models::families().at(options.family),
+          directory_, {.files = &files_});
+    remove_tree(directory_ + kRanksFolder, files_);
+  }
+
+ private:
+  void place(json config, const std::vector<HeldTensor>& held) {
+    if (!held.empty()) set_weight_type(config, dtype_name(held.front().tensor.scalar_type()));
+    write_text_durably(staged_->path("config.json"), config.dump(2) + "\n", files_);
+    staged_->place();
+  }
+
+  std::string directory_;
+  FileSystem& files_;
+  std::unique_ptr<StagedFiles> staged_;  // null where the ranks' files are merged
+};
 
 }  // namespace
 
 void save_parallelized(const std::string& directory, const json& config, const std::vector<HeldTensor>& held,
                        const ProcessGroupMesh& mesh, const ParallelizedOptions& options) {
   const bool whole = options.merge || mesh.size("tp") * mesh.size("pp") == 1;
-  const std::string parts = directory + kPartsFolder;
-  make_directory(directory, mesh);
-  if (mesh.rank() == 0) {
-    refuse_two_forms(directory, whole);
-    remove_tree(parts, system_files());  // of a job that was killed
-  }
-  make_directory(parts, mesh);
-  write_rank(parts, held, mesh);
-  mesh.world_group().barrier().wait();
-  if (mesh.rank() == 0) {
-    const json full = whole_config(config, options);
-    if (whole) {
-      merge(parts, full, options.family.empty() ? nullptr : &models::families().at(options.family), directory, {});
-    } else {
-      put_parts_in_place(parts, directory, {mesh.size("tp"), mesh.size("pp")});
-      json named = full;
-      if (!held.empty()) set_weight_type(named, dtype_name(held.front().tensor.scalar_type()));
-      write_text_durably(directory + "/config.json", named.dump(2) + "\n");
-    }
-    remove_tree(parts, system_files());
-  }
-  mesh.world_group().barrier().wait();
+  const std::string name = name_of_save(mesh);
+  DiskProgress progress;
+  WatchedFiles files(system_files(), progress);
+  const auto on_disk = [&](const std::function<void()>& work) {
+    work_on_disk(mesh.world_group(), options.disk, progress, work);
+  };
+  std::unique_ptr<ParallelizedSave> save;  // rank 0's
+  on_disk([&] {
+    if (mesh.rank() == 0) save = std::make_unique<ParallelizedSave>(directory, whole, files);
+  });
+  const std::string ranks = whole ? directory + kRanksFolder : StagedFiles::folder(directory);
+  on_disk([&] { write_rank(ranks, name, held, mesh, files); });
+  on_disk([&] {
+    if (save) save->finish(whole_config(config, options), held, options);
+  });
 }
 
 void from_parallelized(const std::string& directory, const std::vector<HeldTensor>& held,
@@ -156,13 +166,16 @@ void from_parallelized(const std::string& directory, const std::vector<HeldTenso
       throw InputError({placement.name, fmt::format("has the shape [{}] in {}", fmt::join(shape, ", "), directory),
                         fmt::format("[{}]", fmt::join(placement.global_shape, ", ")), ""});
   mesh.world_group().barrier().wait();  // a rank that refuses ends the others before they write
-  CheckpointFiles files(directory);
-  const auto coordinates = mesh.coordinates();
-  for (const auto& [placement, tensor] : held) {
-    const HeldPart part = part_held(placement, coordinates);
-    files.read_into(model.tensors.at(placement.name), tensor.detach(), part.dim, part.ranges);
-  }
-  mesh.world_group().barrier().wait();
+  DiskProgress progress;
+  work_on_disk(mesh.world_group(), {}, progress, [&] {
+    CheckpointFiles files(directory);
+    const auto coordinates = mesh.coordinates();
+    for (const auto& [placement, tensor] : held) {
+      const HeldPart part = part_held(placement, coordinates);
+      files.read_into(model.tensors.at(placement.name), tensor.detach(), part.dim, part.ranges);
+      progress.add(tensor.nbytes() + 1);
+    }
+  });
 }
 
 void merge_parallelized(const std::string& directory, const std::string& output, const ExportOptions& options) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "gantry/checkpoint/disk_work.h"
 #include "gantry/checkpoint/hugging_face.h"
 #include "gantry/comm/process_group_mesh.h"
 #include "gantry/tensors/state_source.h"
@@ -18,6 +19,7 @@ struct ParallelizedOptions {
   bool merge = false;
   // A registered model family ("gpt2"): a merged model then has Hugging Face's names and orientation, else its own.
   std::string family;
+  DiskLimits disk;  // how long ranks wait for each other's disks
 };
 
 // Writes what the ranks of the first replica hold, and config.json: the family's whole config made of `config`, or

@@ -1,5 +1,8 @@
 #include "gantry/checkpoint/writer.h"
 
+#include <chrono>
+#include <cstdio>
+
 #include <ATen/record_function.h>
 
 #include "gantry/checkpoint/safetensors.h"
@@ -8,9 +11,6 @@
 
 namespace gantry {
 namespace {
-
-// How long rank 0 waits for the slowest rank's file.
-constexpr std::chrono::hours kPartsDeadline{1};
 
 // What one rank writes.
 struct Snapshot {
@@ -83,21 +83,35 @@ struct CheckpointWriter::Job {
   Snapshot snapshot;
   Manifest header;
   int keep = 0;
-  std::string folder;  // set before `committed`
   std::promise<void> write_promise, commit_promise;
   std::shared_future<void> written{write_promise.get_future()}, committed{commit_promise.get_future()};
 };
 
 CheckpointWriter::CheckpointWriter(const std::string& directory, const ProcessGroupMesh& mesh,
                                    const WriterOptions& options)
-    : mesh_(mesh), options_(options), files_(options.files ? *options.files : system_files()), directory_(directory) {
-  if (mesh_.rank() == 0) folder_ = std::make_unique<CheckpointFolder>(directory, files_);
-  mesh_.world_group().barrier().wait();
+    : mesh_(mesh),
+      options_(options),
+      files_(options.files ? *options.files : system_files(), progress_),
+      directory_(directory) {
+  on_disk([&] {
+    if (mesh_.rank() == 0) folder_ = std::make_unique<CheckpointFolder>(directory, files_);
+  });
+  pass_on_warnings();
 }
 
 CheckpointWriter::~CheckpointWriter() {
   stop_ = true;
   if (thread_.joinable()) thread_.join();
+}
+
+void CheckpointWriter::on_disk(const std::function<void()>& work) {
+  work_on_disk(mesh_.world_group(), options_.disk, progress_, work);
+}
+
+void CheckpointWriter::pass_on_warnings() {
+  if (!folder_) return;
+  for (const auto& line : folder_->take_warnings())
+    options_.warn ? options_.warn(line) : (void)std::fputs(("warning: " + line + "\n").c_str(), stderr);
 }
 
 void CheckpointWriter::save(const SaveRequest& request, StateSource& state) {
@@ -108,23 +122,29 @@ void CheckpointWriter::save(const SaveRequest& request, StateSource& state) {
   job->header = header_of(request, state, mesh_);
   job->keep = request.keep;
   const double bytes = all_reduce_number(mesh_.world_group(), static_cast<double>(job->snapshot.bytes));
-  if (folder_) folder_->begin(request.step, static_cast<std::uint64_t>(bytes));
-  mesh_.world_group().barrier().wait();
-  if (options_.async) {
-    thread_ = std::thread([this, job] {
-      const at::DisableRecordFunctionGuard unseen;  // a recording ends when its ranks have met, not this thread
-      start(job);
-    });
-    job_ = job;
-  } else {
-    job_ = job;
-    start(job);
-    finish();
-  }
+  on_disk([&] {
+    if (folder_) folder_->begin(request.step, static_cast<std::uint64_t>(bytes));
+  });
+  if (!options_.async) return write_at_once(job);
+  thread_ = std::thread([this, job] {
+    const at::DisableRecordFunctionGuard unseen;  // a recording ends when its ranks have met, not this thread
+    write_in_background(job);
+  });
+  job_ = job;
+}
+
+void CheckpointWriter::write_at_once(const std::shared_ptr<Job>& job) {
+  const std::int64_t step = job->header.step;
+  on_disk([&] { write_snapshot(partial_folder(directory_, step), job->snapshot, files_); });
+  on_disk([&] {
+    if (folder_) folder_->commit(std::move(job->header), mesh_.mesh().size(), job->keep);
+  });
+  pass_on_warnings();
+  last_ = directory_ + "/" + step_folder_name(step);
 }
 
 // Writes this rank's file; on rank 0 then waits for the others' and commits.
-void CheckpointWriter::start(const std::shared_ptr<Job>& job) {
+void CheckpointWriter::write_in_background(const std::shared_ptr<Job>& job) {
   const std::int64_t step = job->header.step;
   try {
     write_snapshot(partial_folder(directory_, step), job->snapshot, files_);
@@ -135,10 +155,10 @@ void CheckpointWriter::start(const std::shared_ptr<Job>& job) {
     job->commit_promise.set_value();
     return;
   }
-  if (!options_.async && folder_) return;  // finish() commits once all ranks have written
+  const std::chrono::seconds patience(static_cast<std::int64_t>(options_.disk.stall_seconds));
   try {
-    if (folder_ && folder_->wait_for_parts(step, mesh_.mesh().size(), stop_, kPartsDeadline))
-      job->folder = folder_->commit(job->header, mesh_.mesh().size(), job->keep);
+    if (folder_ && folder_->wait_for_parts(step, mesh_.mesh().size(), stop_, patience))
+      folder_->commit(job->header, mesh_.mesh().size(), job->keep);
     job->commit_promise.set_value();
   } catch (...) {
     job->commit_promise.set_exception(std::current_exception());
@@ -148,20 +168,19 @@ void CheckpointWriter::start(const std::shared_ptr<Job>& job) {
 void CheckpointWriter::finish() {
   if (!job_) return;
   const auto job = std::exchange(job_, nullptr);
-  try {
-    job->written.get();
-  } catch (...) {
-    if (thread_.joinable()) thread_.join();  // it is at its end, and the next save starts another
-    throw;
-  }
-  mesh_.world_group().barrier().wait();  // a rank that failed ends the others here
-  if (folder_ && !options_.async) {
-    job->folder = folder_->commit(job->header, mesh_.mesh().size(), job->keep);
-  } else if (options_.async) {
+  on_disk([&] {  // a rank that failed ends the others here
+    try {
+      job->written.get();
+    } catch (...) {
+      thread_.join();  // it is at its end, and the next save starts another
+      throw;
+    }
+  });
+  on_disk([&] {
     thread_.join();
     job->committed.get();
-  }
-  mesh_.world_group().barrier().wait();
+  });
+  pass_on_warnings();
   last_ = directory_ + "/" + step_folder_name(job->header.step);
 }
 

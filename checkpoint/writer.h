@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <exception>
+#include <functional>
 #include <future>
 #include <memory>
 #include <string>
@@ -17,6 +18,10 @@ struct WriterOptions {
   // Saves return when the state is copied; at most one is under way. The copy's memory is kept for the next one.
   bool async = false;
   FileSystem* files = nullptr;  // not owned; null: the system's
+  DiskLimits disk;              // how long ranks wait for each other's disks
+  // Called on rank 0, by the thread that calls the writer, with what could not be removed: older checkpoints that keep
+  // their space. Empty: it is printed on stderr.
+  std::function<void(const std::string& line)> warn;
 };
 
 // One rank's part in it. Every member but check() is collective over the world. A failed save throws on the rank that
@@ -41,15 +46,19 @@ class CheckpointWriter {
 
  private:
   struct Job;
-  void start(const std::shared_ptr<Job>& job);
+  void on_disk(const std::function<void()>& work);
+  void write_at_once(const std::shared_ptr<Job>& job);
+  void write_in_background(const std::shared_ptr<Job>& job);
+  void pass_on_warnings();
 
   const ProcessGroupMesh& mesh_;
   WriterOptions options_;
-  FileSystem& files_;
+  DiskProgress progress_;
+  WatchedFiles files_;
   std::string directory_;
   std::unique_ptr<CheckpointFolder> folder_;  // on rank 0
   std::thread thread_;
-  std::shared_ptr<Job> job_;  // under way
+  std::shared_ptr<Job> job_;  // under way in the background
   std::atomic<bool> stop_{false};
   std::string last_;
   TensorDict buffers_;  // the copies of the save before

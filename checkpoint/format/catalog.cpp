@@ -47,11 +47,14 @@ TensorCatalog TensorCatalog::open(const std::string& path, const std::function<v
     case StoredForm::kParallelized:
       catalog.tensors_ = read_parallelized(path).tensors;
       return catalog;
-    case StoredForm::kCheckpoint:
-      catalog.path_ = catalog.folder_ = require_checkpoint(path, passed_over);
-      catalog.manifest_ = std::make_unique<Manifest>(read_manifest(catalog.path_));
+    case StoredForm::kCheckpoint: {
+      const CompleteCheckpoint found = require_complete_checkpoint(path, passed_over);
+      catalog.path_ = catalog.folder_ = found.folder;
+      catalog.manifest_ =
+          std::make_unique<Manifest>(parse_manifest(found.manifest, found.folder + "/" + kManifestName));
       catalog.tensors_ = catalog.manifest_->tensors;
       return catalog;
+    }
     case StoredForm::kFile:
       catalog.folder_ = fs::absolute(path).parent_path().string();
       files = {path};
@@ -69,25 +72,24 @@ TensorCatalog TensorCatalog::open(const std::string& path, const std::function<v
 }
 
 const StoredFile& TensorCatalog::file(const std::string& name) {
-  auto& file = files_[name];
-  if (file) return *file;
-  if (!manifest_) {
-    file = std::make_unique<StoredFile>(folder_ + "/" + name);
-    return *file;
-  }
-  try {
-    check_file_hash(folder_, name, manifest_->files.at(name));
-    auto opened = std::make_unique<StoredFile>(folder_ + "/" + name);
-    check_file_slices(*manifest_, name, *opened);
-    file = std::move(opened);
-  } catch (const InputError& error) {
-    throw CheckpointError(error.what());
-  }
-  return *file;
+  return files_.get(name, [&] {
+    if (!manifest_) return std::make_unique<StoredFile>(folder_ + "/" + name);
+    try {
+      if (!checked_.contains(name)) check_file_hash(folder_, name, manifest_->files.at(name));
+      checked_.insert(name);
+      auto opened = std::make_unique<StoredFile>(folder_ + "/" + name);
+      check_file_slices(*manifest_, name, *opened);
+      return opened;
+    } catch (const InputError& error) {
+      throw CheckpointError(error.what());
+    }
+  });
 }
 
 std::vector<unsigned char> TensorCatalog::read(const std::string& key) {
   const ManifestTensor& tensor = tensors_.at(key);
+  // Opened before memory is asked for: what a manifest claims is compared with what the files hold.
+  for (const auto& slice : tensor.slices) file(slice.file);
   std::vector<unsigned char> whole(tensor.bytes());
   for (const auto& slice : tensor.slices) {
     const StoredFile& stored = file(slice.file);

@@ -5,10 +5,12 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "gantry/checkpoint/format/manifest.h"
+#include "gantry/checkpoint/format/open_files.h"
 #include "gantry/checkpoint/format/stored_file.h"
 
 namespace gantry {
@@ -24,7 +26,8 @@ class TensorCatalog {
   // By key; a checkpoint's have kinds, others none ("").
   const std::map<std::string, ManifestTensor>& tensors() const { return tensors_; }
   const Manifest* manifest() const { return manifest_.get(); }  // of a checkpoint, else null
-  // The whole tensor, row-major. Files stay open; a checkpoint's are checked against their hashes when first read.
+  // The whole tensor, row-major. A checkpoint's files are checked against their hashes when first read; memory is asked
+  // for once the files were seen to hold what is claimed.
   std::vector<unsigned char> read(const std::string& key);
 
  private:
@@ -33,7 +36,8 @@ class TensorCatalog {
   std::string path_, folder_;
   std::unique_ptr<Manifest> manifest_;
   std::map<std::string, ManifestTensor> tensors_;
-  std::map<std::string, std::unique_ptr<StoredFile>> files_;
+  OpenFiles<StoredFile> files_;
+  std::set<std::string> checked_;  // against their hashes
 };
 
 }  // namespace gantry

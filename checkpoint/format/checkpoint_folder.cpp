@@ -14,6 +14,7 @@
 #include "gantry/checkpoint/format/files.h"
 #include "gantry/checkpoint/format/find.h"
 #include "gantry/core/error.h"
+#include "gantry/core/paths.h"
 
 namespace gantry {
 namespace {
@@ -46,10 +47,18 @@ std::string this_job() {
 
 std::vector<std::string> names_in(const std::string& directory) {
   std::vector<std::string> names;
-  std::error_code failure;
-  for (const auto& entry : fs::directory_iterator(directory, failure)) names.push_back(entry.path().filename());
-  std::sort(names.begin(), names.end());
+  for (const auto& entry : entries_of(directory)) names.push_back(entry.filename());
   return names;
+}
+
+// What has been written into the folder so far. Files come and go meanwhile.
+std::uint64_t bytes_in(const std::string& folder) {
+  std::uint64_t bytes = 0;
+  for (const auto& name : names_in(folder)) {
+    std::error_code gone;
+    if (const auto size = fs::file_size(folder + "/" + name, gone); !gone) bytes += size;
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -113,12 +122,12 @@ void CheckpointFolder::clear_leftovers() {
     const std::string path = directory_ + "/" + name;
     if (const auto step = step_of_hidden(name, kReplaced)) {
       const std::string place = directory_ + "/" + step_folder_name(*step);
-      if (fs::exists(place))
-        remove_tree(path, files_);
+      if (path_exists(place))
+        remove_or_warn(path);
       else
         rename_durably(path, place, files_);
     } else if (step_of_hidden(name, kPartial) || step_of_hidden(name, kRemoved)) {
-      remove_tree(path, files_);
+      remove_or_warn(path);
     } else if (name == "latest.partial") {
       files_.unlink(path);
     }
@@ -127,7 +136,7 @@ void CheckpointFolder::clear_leftovers() {
 
 void CheckpointFolder::begin(std::int64_t step, std::uint64_t bytes) {
   const std::string folder = partial(step);
-  if (fs::exists(folder)) remove_tree(folder, files_);
+  if (path_exists(folder)) remove_tree(folder, files_);
   const std::uint64_t left = files_.free_bytes(directory_), needed = bytes + kSpareBytes;
   if (left < needed)
     throw ResourceError({directory_, fmt::format("has {} bytes left, and this checkpoint takes {}", left, needed), "",
@@ -136,18 +145,31 @@ void CheckpointFolder::begin(std::int64_t step, std::uint64_t bytes) {
 }
 
 bool CheckpointFolder::wait_for_parts(std::int64_t step, int ranks, const std::atomic<bool>& stop,
-                                      std::chrono::seconds deadline) const {
+                                      std::chrono::seconds patience) const {
+  using Clock = std::chrono::steady_clock;
+  constexpr auto kLook = std::chrono::milliseconds(5), kLookAtSizes = std::chrono::milliseconds(1000);
   const std::string folder = partial(step);
-  const auto end = std::chrono::steady_clock::now() + deadline;
+  auto moved = Clock::now(), looked = moved;
+  std::uint64_t written = 0;
   int next = 0;
   while (true) {
-    while (next < ranks && fs::exists(part_path(folder, next))) ++next;
+    const int before = next;
+    while (next < ranks && path_exists(part_path(folder, next))) ++next;
     if (next == ranks) return true;
     if (stop) return false;
-    if (std::chrono::steady_clock::now() > end)
-      throw PeerError({folder, fmt::format("rank {} has not written its part within {} s", next, deadline.count()),
-                       "every rank's part", "see that rank's own error"});
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    const auto now = Clock::now();
+    if (next > before) moved = now;
+    if (now - looked >= std::min<Clock::duration>(kLookAtSizes, patience)) {
+      looked = now;
+      const std::uint64_t bytes = bytes_in(folder);
+      if (bytes != std::exchange(written, bytes)) moved = now;
+    }
+    if (now - moved >= patience)
+      throw PeerError({folder,
+                       fmt::format("rank {} has not written its part, and no rank has written anything for {} s", next,
+                                   patience.count()),
+                       "every rank's part", "see that rank's own error, and whether its disk answers"});
+    std::this_thread::sleep_for(kLook);
   }
 }
 
@@ -180,19 +202,24 @@ std::string CheckpointFolder::commit(Manifest header, int ranks, int keep) {
     throw ResourceError({folder, std::string("can't be synced: ") + std::strerror(errno), "", ""});
   put_in_place(step);
   name_latest(step);
-  remove_older(step, keep);
+  try {
+    if (keep > 0) hide_older(step, keep);
+    remove_hidden();
+  } catch (const Error& error) {
+    warn(directory_, error);
+  }
   return directory_ + "/" + step_folder_name(step);
 }
 
 void CheckpointFolder::put_in_place(std::int64_t step) {
   const std::string place = directory_ + "/" + step_folder_name(step), replaced = hidden(step, kReplaced);
-  const bool again = fs::exists(place);
+  const bool again = path_exists(place);
   if (again) {
-    if (fs::exists(replaced)) remove_tree(replaced, files_);
+    if (path_exists(replaced)) remove_tree(replaced, files_);
     rename_durably(place, replaced, files_);
   }
   rename_durably(partial(step), place, files_);
-  if (again) remove_tree(replaced, files_);
+  if (again) remove_or_warn(replaced);
 }
 
 // The newest complete one, which an older step that is saved again (reshard into the same folder) is not.
@@ -203,8 +230,7 @@ void CheckpointFolder::name_latest(std::int64_t saved) {
 }
 
 // Counts complete checkpoints only, so that a damaged one does not push out a good one.
-void CheckpointFolder::remove_older(std::int64_t newest, int keep) {
-  if (keep <= 0) return;
+void CheckpointFolder::hide_older(std::int64_t newest, int keep) {
   std::vector<std::int64_t> steps;
   for (const auto& name : names_in(directory_))
     if (const auto step = step_of_folder_name(name);
@@ -212,10 +238,32 @@ void CheckpointFolder::remove_older(std::int64_t newest, int keep) {
       steps.push_back(*step);
   std::sort(steps.begin(), steps.end(), std::greater<>());
   for (std::size_t i = static_cast<std::size_t>(keep) - 1; i < steps.size(); ++i) {
-    const std::string removed = hidden(steps[i], kRemoved);
-    rename_durably(directory_ + "/" + step_folder_name(steps[i]), removed, files_);
-    remove_tree(removed, files_);
+    const std::string older = directory_ + "/" + step_folder_name(steps[i]);
+    try {
+      rename_durably(older, hidden(steps[i], kRemoved), files_);
+    } catch (const Error& error) {
+      warn(older, error);
+    }
   }
+}
+
+void CheckpointFolder::remove_hidden() {
+  for (const auto& name : names_in(directory_))  // what an earlier save could not remove among them
+    if (step_of_hidden(name, kRemoved)) remove_or_warn(directory_ + "/" + name);
+}
+
+void CheckpointFolder::remove_or_warn(const std::string& folder) {
+  try {
+    remove_tree(folder, files_);
+  } catch (const Error& error) {
+    warn(folder, error);
+  }
+}
+
+void CheckpointFolder::warn(const std::string& folder, const Error& error) {
+  if (warned_.insert(folder).second)
+    warnings_.push_back(
+        fmt::format("{}; the next save tries it again, and until then it takes its space", error.what()));
 }
 
 }  // namespace gantry

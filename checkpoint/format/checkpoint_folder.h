@@ -6,17 +6,23 @@
 //   .step-000012.partial  being written
 //   .step-000012.replaced former contents of a step that is saved again, until the new ones have their name
 //   .step-000012.removed  an older checkpoint on its way out
+//
+// What can't be removed (a file that another host holds open on NFS) is warned of, once, and tried again with the next
+// save: the new checkpoint is in place then, and training goes on.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gantry/checkpoint/format/file_system.h"
 #include "gantry/checkpoint/format/manifest.h"
+#include "gantry/core/error.h"
 
 namespace gantry {
 
@@ -47,12 +53,14 @@ class CheckpointFolder {
   std::string partial(std::int64_t step) const { return partial_folder(directory_, step); }
   // Makes the empty partial folder. ResourceError where the disk has not `bytes` left.
   void begin(std::int64_t step, std::uint64_t bytes);
-  // Waits until every rank's part is there, or `stop`. PeerError when `deadline` passes first, naming the ranks.
-  // Returns false when stopped.
-  bool wait_for_parts(std::int64_t step, int ranks, const std::atomic<bool>& stop, std::chrono::seconds deadline) const;
+  // Waits until every rank's part is there, or `stop`. PeerError naming the first rank without one where no rank's file
+  // has grown for `patience`. Returns false when stopped.
+  bool wait_for_parts(std::int64_t step, int ranks, const std::atomic<bool>& stop, std::chrono::seconds patience) const;
   // Makes the manifest of its header and the parts, and gives the folder its name; then removes older checkpoints so
   // that `keep` are left (0: all). Returns the checkpoint's folder.
   std::string commit(Manifest header, int ranks, int keep);
+  // What could not be removed since the last call, a line each.
+  std::vector<std::string> take_warnings() { return std::exchange(warnings_, {}); }
 
  private:
   std::string hidden(std::int64_t step, const char* suffix) const;
@@ -61,11 +69,16 @@ class CheckpointFolder {
   void take_parts(Manifest& manifest, int ranks) const;
   void put_in_place(std::int64_t step);
   void name_latest(std::int64_t saved);
-  void remove_older(std::int64_t newest, int keep);
+  void hide_older(std::int64_t newest, int keep);
+  void remove_hidden();
+  void remove_or_warn(const std::string& folder);
+  void warn(const std::string& folder, const Error& error);
 
   std::string directory_;
   FileSystem& files_;
   int lock_ = -1;
+  std::vector<std::string> warnings_;
+  std::set<std::string> warned_;  // folders
 };
 
 }  // namespace gantry

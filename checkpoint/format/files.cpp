@@ -14,6 +14,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/core/mapped_file.h"
+#include "gantry/core/paths.h"
 
 namespace gantry {
 namespace {
@@ -129,10 +130,10 @@ void write_text_durably(const std::string& path, const std::string& text, FileSy
 }
 
 void make_folders(const std::string& path, FileSystem& files) {
-  if (fs::is_directory(path)) return;
+  if (is_folder(path)) return;
   const std::string parent = parent_of(path);
   if (parent != path) make_folders(parent, files);
-  if (files.make_folder(path) != 0 && !(errno == EEXIST && fs::is_directory(path))) fail(path, "can't be made");
+  if (files.make_folder(path) != 0 && !(errno == EEXIST && is_folder(path))) fail(path, "can't be made");
   if (files.sync_folder(parent) != 0) fail(parent, "can't be synced");
 }
 
@@ -141,17 +142,17 @@ void rename_durably(const std::string& from, const std::string& to, FileSystem& 
   if (files.sync_folder(parent_of(to)) != 0) fail(parent_of(to), "can't be synced");
 }
 
-void remove_tree(const std::string& folder, FileSystem& files) {
-  std::error_code ignored;
-  std::vector<std::string> entries;
-  for (const auto& entry : fs::directory_iterator(folder, ignored)) entries.push_back(entry.path());
-  for (const auto& entry : entries) {
-    if (fs::is_directory(fs::symlink_status(entry, ignored)))
-      remove_tree(entry, files);
-    else if (files.unlink(entry) != 0 && errno != ENOENT)
-      fail(entry, "can't be removed");
+void remove_tree(const std::string& path, FileSystem& files) {
+  std::error_code failure;
+  if (!fs::is_directory(fs::symlink_status(path, failure))) {
+    if (files.unlink(path) != 0 && errno != ENOENT) fail(path, "can't be removed");
+    return;
   }
-  if (files.remove_folder(folder) != 0 && errno != ENOENT) fail(folder, "can't be removed");
+  std::vector<std::string> entries;  // those that can't be listed make the folder one that can't be removed
+  for (fs::directory_iterator entry(path, failure), end; !failure && entry != end; entry.increment(failure))
+    entries.push_back(entry->path());
+  for (const auto& entry : entries) remove_tree(entry, files);
+  if (files.remove_folder(path) != 0 && errno != ENOENT) fail(path, "can't be removed");
 }
 
 std::string read_text(const std::string& path, std::uint64_t most_bytes) {

@@ -76,7 +76,8 @@ void write_text_durably(const std::string& path, const std::string& text, FileSy
 // The folder and those above it that are missing, each synced into its parent.
 void make_folders(const std::string& path, FileSystem& files = system_files());
 void rename_durably(const std::string& from, const std::string& to, FileSystem& files);  // the folder of `to` is synced
-void remove_tree(const std::string& folder, FileSystem& files);  // what is not there is no error
+// A file, or a folder with all in it; what is not there is no error.
+void remove_tree(const std::string& path, FileSystem& files);
 
 // InputError if it can't be read, is empty, or has more than `most_bytes`.
 std::string read_text(const std::string& path, std::uint64_t most_bytes = std::uint64_t{1} << 32);

@@ -8,6 +8,7 @@
 #include "gantry/checkpoint/format/damage.h"
 #include "gantry/checkpoint/format/manifest.h"
 #include "gantry/core/error.h"
+#include "gantry/core/paths.h"
 
 namespace gantry {
 namespace {
@@ -16,21 +17,45 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "step-";
 
-// Newest first.
+// Newest first. A parent that is not there has none.
 std::vector<StepFolder> step_folders(const std::string& parent) {
   std::vector<StepFolder> folders;
-  std::error_code failure;
-  for (const auto& entry : fs::directory_iterator(parent, failure))
-    if (const auto step = step_of_folder_name(entry.path().filename()); step && entry.is_directory(failure))
-      folders.push_back({entry.path(), *step, ""});
+  if (!is_folder(parent)) return folders;
+  for (const auto& entry : entries_of(parent))
+    if (const auto step = step_of_folder_name(entry.filename()); step && is_folder(entry))
+      folders.push_back({entry, *step, ""});
   std::sort(folders.begin(), folders.end(), [](const auto& a, const auto& b) { return a.step > b.step; });
   return folders;
 }
 
 // Not a parent of checkpoints.
 bool is_itself(const std::string& path) {
-  std::error_code failure;
-  return fs::exists(path + "/" + kManifestName, failure) || step_of_folder_name(fs::path(path).filename()).has_value();
+  return path_exists(path + "/" + kManifestName) || step_of_folder_name(fs::path(path).filename()).has_value();
+}
+
+// Gives the manifest's text in `text`.
+std::string fault_of_step(const std::string& folder, std::string& text) {
+  const std::string path = folder + "/" + kManifestName;
+  if (!path_exists(path)) return folder + " has no " + kManifestName;
+  try {
+    text = read_manifest_text(folder);
+    const Manifest manifest = parse_manifest(text, path);
+    const auto named = step_of_folder_name(fs::path(folder).filename());
+    if (named && *named != manifest.step) return fmt::format("{} holds step {}", folder, manifest.step);
+    for (const auto& [name, file] : manifest.files) {
+      const std::string file_path = folder + "/" + name;
+      std::error_code failure;
+      const auto size = fs::file_size(file_path, failure);
+      if (failure) return file_path + " is missing";
+      if (size == file.size) continue;
+      const std::string like = file_likeness(file_path);
+      return fmt::format("{} has {} bytes instead of {}{}{}", file_path, size, file.size, like.empty() ? "" : "; ",
+                         like);
+    }
+  } catch (const CheckpointError& error) {
+    return error.what();
+  }
+  return "";
 }
 
 std::string describe(const std::vector<StepFolder>& folders) {
@@ -53,36 +78,21 @@ std::optional<std::int64_t> step_of_folder_name(const std::string& name) {
 }
 
 std::string completeness_fault(const std::string& folder) {
-  std::error_code failure;
-  if (!fs::exists(folder + "/" + kManifestName, failure)) return folder + " has no " + kManifestName;
-  try {
-    const Manifest manifest = read_manifest(folder);
-    const auto named = step_of_folder_name(fs::path(folder).filename());
-    if (named && *named != manifest.step) return fmt::format("{} holds step {}", folder, manifest.step);
-    for (const auto& [name, file] : manifest.files) {
-      const std::string path = folder + "/" + name;
-      const auto size = fs::file_size(path, failure);
-      if (failure) return path + " is missing";
-      if (size == file.size) continue;
-      const std::string like = file_likeness(path);
-      return fmt::format("{} has {} bytes instead of {}{}{}", path, size, file.size, like.empty() ? "" : "; ", like);
-    }
-  } catch (const CheckpointError& error) {
-    return error.what();
-  }
-  return "";
+  std::string text;
+  return fault_of_step(folder, text);
 }
 
 FoundCheckpoint find_newest_checkpoint(const std::string& parent) {
   FoundCheckpoint found;
   for (auto& folder : step_folders(parent)) {
-    folder.fault = completeness_fault(folder.path);
+    folder.fault = fault_of_step(folder.path, found.manifest);
     if (folder.fault.empty()) {
       found.folder = folder.path;
-      break;
+      return found;
     }
     found.passed_over.push_back(std::move(folder));
   }
+  found.manifest.clear();
   return found;
 }
 
@@ -90,23 +100,28 @@ bool holds_checkpoints(const std::string& directory) {
   return is_itself(directory) || !step_folders(directory).empty();
 }
 
-std::string require_checkpoint(const std::string& path, const std::function<void(const std::string&)>& passed_over) {
-  std::error_code failure;
+CompleteCheckpoint require_complete_checkpoint(const std::string& path,
+                                               const std::function<void(const std::string&)>& passed_over) {
+  CompleteCheckpoint complete{path, ""};
   if (is_itself(path)) {
-    if (const std::string fault = completeness_fault(path); !fault.empty())
+    if (const std::string fault = fault_of_step(path, complete.manifest); !fault.empty())
       throw CheckpointError({path, "is no complete checkpoint: " + fault, "", "use another"});
-    return path;
+    return complete;
   }
-  if (!fs::exists(path, failure))
+  if (!path_exists(path))
     throw CheckpointError(
         {path, "does not exist, so there is no complete checkpoint", "a step folder or its parent", "check the path"});
-  const FoundCheckpoint found = find_newest_checkpoint(path);
+  FoundCheckpoint found = find_newest_checkpoint(path);
   if (found.folder && passed_over)
     for (const auto& folder : found.passed_over) passed_over(folder.fault);
-  if (found.folder) return *found.folder;
+  if (found.folder) return {*found.folder, std::move(found.manifest)};
   throw CheckpointError(
       {path, "has no complete checkpoint" + (found.passed_over.empty() ? "" : ": " + describe(found.passed_over)),
        "a step folder or its parent", ""});
+}
+
+std::string require_checkpoint(const std::string& path, const std::function<void(const std::string&)>& passed_over) {
+  return require_complete_checkpoint(path, passed_over).folder;
 }
 
 }  // namespace gantry

@@ -15,6 +15,7 @@ std::optional<std::int64_t> step_of_folder_name(const std::string& name);
 
 // The one rule of what a complete checkpoint is: its manifest is whole (it states its own hash), and every file that it
 // names is there with its size. Gives what is wrong, or "". The files' contents are checked by verify and by loading.
+// InputError, here and below, for a folder that may not be read: it may have checkpoints in it.
 std::string completeness_fault(const std::string& folder);
 
 struct StepFolder {
@@ -25,6 +26,7 @@ struct StepFolder {
 
 struct FoundCheckpoint {
   std::optional<std::string> folder;    // the newest complete one
+  std::string manifest;                 // the text of its manifest.json, read once for whoever goes on with it
   std::vector<StepFolder> passed_over;  // newer ones, newest first, each with its fault
 };
 
@@ -34,9 +36,17 @@ FoundCheckpoint find_newest_checkpoint(const std::string& parent);
 // A checkpoint's folder, complete or not, or one that has such in it.
 bool holds_checkpoints(const std::string& directory);
 
+// A complete checkpoint, with the text of its manifest.json.
+struct CompleteCheckpoint {
+  std::string folder, manifest;
+};
+
 // `path` itself where it is a checkpoint's folder, else the newest complete one in it; `passed_over` is called with
 // what is wrong with each newer one. CheckpointError where there is none, or where `path` itself is incomplete, saying
 // why.
+CompleteCheckpoint require_complete_checkpoint(const std::string& path,
+                                               const std::function<void(const std::string& fault)>& passed_over = {});
+// Its folder alone.
 std::string require_checkpoint(const std::string& path,
                                const std::function<void(const std::string& fault)>& passed_over = {});
 

@@ -17,6 +17,13 @@ bool lies_in(const std::string& folder, const std::string& directory) {
   return !failure && parent == fs::canonical(directory, failure) && !failure;
 }
 
+// Of a complete checkpoint, which its name has where nobody gave it another.
+std::int64_t step_in(const std::string& folder) {
+  std::error_code failure;
+  const auto named = step_of_folder_name(fs::canonical(folder, failure).filename().string());
+  return named ? *named : read_manifest(folder).step;
+}
+
 }  // namespace
 
 std::optional<std::string> find_foreign_checkpoint(const std::string& directory, const std::string& resume) {
@@ -24,7 +31,7 @@ std::optional<std::string> find_foreign_checkpoint(const std::string& directory,
   const auto newest = find_newest_checkpoint(directory).folder;
   if (!newest || resume == "none") return newest;
   const std::string begin = require_checkpoint(resume);
-  if (!lies_in(begin, directory) || read_manifest(*newest).step > read_manifest(begin).step) return newest;
+  if (!lies_in(begin, directory) || step_in(*newest) > step_in(begin)) return newest;
   return std::nullopt;
 }
 

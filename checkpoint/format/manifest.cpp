@@ -1,7 +1,9 @@
 #include "gantry/checkpoint/format/manifest.h"
 
 #include <algorithm>
+#include <exception>
 #include <fmt/format.h>
+#include <fstream>
 
 #include "gantry/checkpoint/format/damage.h"
 #include "gantry/checkpoint/format/files.h"
@@ -15,7 +17,7 @@ using nlohmann::json;
 
 constexpr std::string_view kHashKey = "{\"hash\": \"";
 constexpr std::size_t kHashDigits = 32;
-constexpr std::uint64_t kMostManifestBytes = std::uint64_t{1} << 30;
+constexpr std::uint64_t kMostManifestBytes = std::uint64_t{1} << 28;
 
 [[noreturn]] void refuse(const std::string& where, const std::string& what, const std::string& expected = "") {
   throw CheckpointError({where, what, expected, kDamaged});
@@ -96,7 +98,8 @@ void read_files(const json& files, Manifest& manifest) {
   }
 }
 
-Manifest from_json(const json& all, const std::string& path) {
+// All but the tensors.
+Manifest head_from_json(const json& all, const std::string& path) {
   if (const json& version = member(all, "format_version"); version != kManifestVersion)
     throw CheckpointError({path, "has the format version " + version.dump(), std::to_string(kManifestVersion),
                            "read it with the Gantry that wrote it"});
@@ -116,15 +119,50 @@ Manifest from_json(const json& all, const std::string& path) {
   for (const auto& [axis, size] : layout.items())
     manifest.layout[axis] = static_cast<int>(std::min<std::int64_t>(number_in(layout, axis.c_str()), 1 << 30));
   read_files(object_in(all, "files"), manifest);
-  for (const auto& value : list_in(all, "tensors")) {
-    ManifestTensor tensor = tensor_from_json(value);
-    check_tiling(tensor);
-    for (const auto& slice : tensor.slices)
-      if (!manifest.files.contains(slice.file)) refuse(tensor.key(), "lies in '" + slice.file + "', which has no hash");
-    const std::string key = tensor.key();
-    if (!manifest.tensors.emplace(key, std::move(tensor)).second) refuse(key, "is there twice");
-  }
+  list_in(all, "tensors");
   return manifest;
+}
+
+// The list of tensors is nearly all of a manifest. Each is taken over as soon as it is read and then dropped, so that a
+// large manifest is never a document of its own. Errors wait for the head's, which say more of a wrong version.
+class TensorList {
+ public:
+  bool sees(int depth, json::parse_event_t event, json& parsed) {
+    if (event == json::parse_event_t::key && depth == 1) inside_ = parsed == "tensors";
+    const bool is_scalar = event == json::parse_event_t::value;
+    if (!inside_ || depth != 2 ||
+        !(is_scalar || event == json::parse_event_t::object_end || event == json::parse_event_t::array_end))
+      return true;
+    take(parsed);
+    return false;
+  }
+  std::map<std::string, ManifestTensor> finish() {
+    if (fault_) std::rethrow_exception(fault_);
+    return std::move(tensors_);
+  }
+
+ private:
+  void take(const json& value) {
+    if (fault_) return;
+    try {
+      ManifestTensor tensor = tensor_from_json(value);
+      check_tiling(tensor);
+      const std::string key = tensor.key();
+      if (!tensors_.emplace(key, std::move(tensor)).second) refuse(key, "is there twice");
+    } catch (...) {
+      fault_ = std::current_exception();
+    }
+  }
+
+  bool inside_ = false;
+  std::map<std::string, ManifestTensor> tensors_;
+  std::exception_ptr fault_;
+};
+
+void check_files_are_listed(const Manifest& manifest) {
+  for (const auto& [key, tensor] : manifest.tensors)
+    for (const auto& slice : tensor.slices)
+      if (!manifest.files.contains(slice.file)) refuse(key, "lies in '" + slice.file + "', which has no hash");
 }
 
 }  // namespace
@@ -213,16 +251,38 @@ std::string manifest_text(const Manifest& manifest) {
 Manifest parse_manifest(std::string_view text, const std::string& path) {
   check_hash(text, path);
   if (const std::string fault = json_fault(text); !fault.empty()) refuse(path, fault);
-  return from_json(json::parse(text.begin(), text.end()), path);
+  TensorList tensors;
+  const json head = json::parse(text.begin(), text.end(), [&](int depth, json::parse_event_t event, json& parsed) {
+    return tensors.sees(depth, event, parsed);
+  });
+  Manifest manifest = head_from_json(head, path);
+  manifest.tensors = tensors.finish();
+  check_files_are_listed(manifest);
+  return manifest;
 }
 
-Manifest read_manifest(const std::string& folder) {
-  const std::string path = folder + "/" + kManifestName;
+std::string read_manifest_text(const std::string& folder) {
   try {
-    return parse_manifest(read_text(path, kMostManifestBytes), path);
+    return read_text(folder + "/" + kManifestName, kMostManifestBytes);
   } catch (const InputError& error) {
     throw CheckpointError(error.what());
   }
+}
+
+Manifest read_manifest(const std::string& folder) {
+  return parse_manifest(read_manifest_text(folder), folder + "/" + kManifestName);
+}
+
+std::string stated_hash(std::string_view text) {
+  return text.starts_with(kHashKey) ? std::string(text.substr(kHashKey.size(), kHashDigits)) : "";
+}
+
+std::string stated_manifest_hash(const std::string& folder) {
+  std::string start(kHashKey.size() + kHashDigits, '\0');
+  std::ifstream file(folder + "/" + kManifestName, std::ios::binary);
+  file.read(start.data(), static_cast<std::streamsize>(start.size()));
+  start.resize(static_cast<std::size_t>(file.gcount()));
+  return stated_hash(start);
 }
 
 }  // namespace gantry

@@ -63,6 +63,12 @@ std::string manifest_text(const Manifest& manifest);
 // whose slices do not tile their tensors exactly.
 Manifest parse_manifest(std::string_view text, const std::string& path);
 Manifest read_manifest(const std::string& folder);
+// The text alone, of at most 256 MiB. CheckpointError.
+std::string read_manifest_text(const std::string& folder);
+// The hash that the folder's manifest states in its first line, which is all that is read; "" where there is none.
+std::string stated_manifest_hash(const std::string& folder);
+// The same of a text.
+std::string stated_hash(std::string_view text);
 
 // Every element of the tensor in exactly one slice. CheckpointError.
 void check_tiling(const ManifestTensor& tensor);

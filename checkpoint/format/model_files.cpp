@@ -6,7 +6,9 @@
 #include <set>
 
 #include "gantry/checkpoint/format/files.h"
+#include "gantry/checkpoint/format/staged_files.h"
 #include "gantry/core/error.h"
+#include "gantry/core/paths.h"
 #include "gantry/core/strict_json.h"
 
 namespace gantry {
@@ -32,7 +34,7 @@ ModelFiles existing_shards(const std::string& directory) {
   const ModelFiles files = parse_model_index(read_text(path, kMostJsonBytes), path);
   std::vector<std::string> missing;
   for (const auto& shard : files.paths)
-    if (!fs::exists(shard)) missing.push_back(fs::path(shard).filename().string());
+    if (!path_exists(shard)) missing.push_back(fs::path(shard).filename().string());
   if (!missing.empty())
     throw InputError(
         {directory,
@@ -69,8 +71,8 @@ json read_json_object(const std::string& path) { return parse_json_object(read_t
 
 std::string find_pickle(const std::string& directory) {
   std::set<std::string> found;
-  for (const auto& entry : fs::directory_iterator(directory)) {
-    const std::string name = entry.path().filename();
+  for (const auto& entry : entries_of(directory)) {
+    const std::string name = entry.filename();
     if (name.starts_with("pytorch_model") && (name.ends_with(".bin") || name.ends_with(".bin.index.json")))
       found.insert(name);
   }
@@ -78,12 +80,13 @@ std::string find_pickle(const std::string& directory) {
 }
 
 ModelFiles find_model_files(const std::string& directory) {
-  if (!fs::is_directory(directory))
+  if (!is_folder(directory))
     throw InputError({directory, "is no directory", "a Hugging Face model directory", "check the path"});
-  if (fs::exists(directory + "/" + kModelFile)) return {{directory + "/" + kModelFile}, {}};
-  if (fs::exists(directory + "/" + kModelIndex)) return existing_shards(directory);
+  if (path_exists(directory + "/" + kModelFile)) return {{directory + "/" + kModelFile}, {}};
+  if (path_exists(directory + "/" + kModelIndex)) return existing_shards(directory);
   const std::string pickle = find_pickle(directory);
-  throw InputError({directory, fmt::format("has neither {} nor {}", kModelFile, kModelIndex),
+  throw InputError({directory,
+                    fmt::format("has neither {} nor {}{}", kModelFile, kModelIndex, unfinished_placing(directory)),
                     "a Hugging Face model directory",
                     pickle.empty() ? "convert its weights to safetensors"
                                    : "its " + pickle + " is a pickle; convert it to safetensors"});

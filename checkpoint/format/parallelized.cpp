@@ -9,12 +9,12 @@
 #include "gantry/checkpoint/format/model_files.h"
 #include "gantry/checkpoint/format/stored_file.h"
 #include "gantry/core/error.h"
+#include "gantry/core/paths.h"
 #include "gantry/core/strict_json.h"
 
 namespace gantry {
 namespace {
 
-namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr const char* kKey = "gantry.parallelized";
@@ -33,7 +33,7 @@ std::string find_part(const std::string& directory, int tensor, int pipeline) {
                                   fmt::format("pytorch_model_tp_{}_pp_{}.safetensors", tensor, pipeline),
                                   fmt::format("pytorch_model_tp={}_pp={}.safetensors", tensor, pipeline),
                                   fmt::format("model_tp={}_pp={}.safetensors", tensor, pipeline)})
-    if (fs::exists(directory + "/" + name)) return name;
+    if (path_exists(directory + "/" + name)) return name;
   return "";
 }
 
@@ -42,10 +42,10 @@ std::string first_part(const std::string& directory) {
   static const std::regex kName("(pytorch_)?model_tp([_=])([0-9]{1,7})_pp\\2([0-9]{1,7})\\.safetensors");
   std::string first;
   std::pair<int, int> lowest;  // pipeline, tensor
-  std::error_code failure;
-  for (const auto& entry : fs::directory_iterator(directory, failure)) {
+  if (!is_folder(directory)) return first;
+  for (const auto& entry : entries_of(directory)) {
     std::smatch ranks;
-    const std::string name = entry.path().filename();
+    const std::string name = entry.filename();
     if (!std::regex_match(name, ranks, kName)) continue;
     const std::pair place{std::stoi(ranks[4]), std::stoi(ranks[3])};
     if (!first.empty() && place >= lowest) continue;
@@ -154,14 +154,14 @@ std::map<std::string, std::string> parallelized_metadata(const ParallelizedSizes
 }
 
 ParallelizedModel read_parallelized(const std::string& directory) {
-  if (!fs::is_directory(directory))
+  if (!is_folder(directory))
     throw InputError({directory, "is no directory", "one that save_parallelized wrote", "check the path"});
   const std::string first = first_part(directory);
   if (first.empty())
     throw InputError({directory, "has no " + parallelized_file_name(0, 0),
                       "a file for every tensor- and pipeline-parallel rank", "check the path"});
   for (const char* whole : {kModelFile, kModelIndex})
-    if (fs::exists(directory + "/" + whole))
+    if (path_exists(directory + "/" + whole))
       throw InputError(
           {directory, fmt::format("has both {} and {}", first, whole), "one model", "remove the older one"});
   ParallelizedModel model;

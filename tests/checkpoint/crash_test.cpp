@@ -1,13 +1,18 @@
 // Jobs over 2 x 2 ranks that are killed, or whose disk fails, at every call of a save: what stands, and what a resumed
 // job makes of it. Each job is a process of its own, forked before any thread is there.
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "faulty_files.h"
+#include "gantry/checkpoint/format/catalog.h"
 #include "gantry/checkpoint/format/find.h"
+#include "gantry/checkpoint/format/model_files.h"
 #include "gantry/checkpoint/format/verify.h"
+#include "gantry/checkpoint/hugging_face.h"
 #include "gantry/core/error.h"
 #include "program.h"
 #include "small_run.h"
@@ -210,6 +215,67 @@ TEST_F(Crash, ShortWritesAreContinued) {
   const std::string directory = copy_of_base("short");
   ASSERT_EQ(run_child({.directory = directory, .fault = Fault::kShortWrites}).exit_code, 0);
   EXPECT_EQ(contents(directory + "/step-000006"), expected_);
+}
+
+// A model of two shards, all of whose values are `value`; in a process that is killed at its call number `at`.
+int export_child(const std::string& directory, float value, int at) {
+  const ScratchFolder scratch;
+  const std::string calls = scratch / "calls";
+  const pid_t child = ::fork();
+  if (child == 0) {
+    FaultyFiles files;
+    if (at >= 0) files.fault = Fault::kKill;
+    files.at = at;
+    std::vector<ExportTensor> tensors;
+    for (const char* name : {"a", "b"})
+      tensors.push_back({name, {4}, torch::kFloat32, [value] { return torch::full({4}, value); }});
+    save_hugging_face(directory, {{"model_type", "gpt2"}, {"value", value}}, tensors,
+                      {.most_shard_bytes = 16, .files = &files});
+    std::ofstream(calls) << files.calls();
+    ::_exit(0);
+  }
+  int status = 0, made = 0;
+  ::waitpid(child, &status, 0);
+  std::ifstream(calls) >> made;
+  return made;
+}
+
+// The value of all that a reader finds there; nothing where it refuses. Config and weights are of one save.
+std::optional<float> exported_value(const std::string& directory) {
+  try {
+    auto catalog = TensorCatalog::open(directory);
+    std::set<float> values;
+    for (const auto& [key, tensor] : catalog.tensors()) {
+      const auto bytes = catalog.read(key);
+      for (std::size_t i = 0; i < bytes.size(); i += sizeof(float)) {
+        float value = 0;
+        std::memcpy(&value, bytes.data() + i, sizeof value);
+        values.insert(value);
+      }
+    }
+    if (fs::exists(directory + "/config.json"))
+      values.insert(read_json_object(directory + "/config.json").at("value").get<float>());
+    EXPECT_EQ(values.size(), 1u) << "a mixture of two exports";
+    return *values.begin();
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+TEST(ExportCrash, AKillWhileOneModelReplacesAnotherLeavesNoMixture) {
+  const ScratchFolder scratch;
+  const int calls = export_child(scratch / "count", 1, -1);
+  ASSERT_GT(calls, 20);
+  for (int at = 0; at < calls; ++at) {
+    SCOPED_TRACE(fmt::format("killed at call {} of {}", at, calls));
+    const std::string directory = scratch / fmt::format("m{}", at);
+    export_child(directory, 1, -1);
+    export_child(directory, 2, at);
+    exported_value(directory);
+    export_child(directory, 3, -1);
+    EXPECT_EQ(exported_value(directory), 3);
+    fs::remove_all(directory);
+  }
 }
 
 }  // namespace

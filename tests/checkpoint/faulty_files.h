@@ -18,16 +18,19 @@ class FaultyFiles final : public FileSystem {
   enum class Fault { kNone, kKill, kFail, kShortWrites };
 
   Fault fault = Fault::kNone;
-  int at = -1;                                         // the call at which the fault happens, from 0
-  int error = ENOSPC;                                  // of kFail
-  bool from_there_on = false;                          // kFail: every later call too, but those that only clear up
-  std::function<void(const std::string& to)> renamed;  // called after a rename that succeeded
+  int at = -1;                                           // the call at which the fault happens, from 0
+  int error = ENOSPC;                                    // of kFail
+  bool from_there_on = false;                            // kFail: every later call too, but those that only clear up
+  std::function<void(const std::string& to)> renamed;    // called after a rename that succeeded
+  std::function<bool(const std::string& path)> is_held;  // files that can't be removed, as others' open ones on NFS
+  std::function<void()> before_write;                    // called before each write
   std::uint64_t room = std::numeric_limits<std::uint64_t>::max();
 
   int calls() const { return calls_; }
 
   int create(const std::string& path) override { return hit() ? -1 : FileSystem::create(path); }
   ssize_t write(int file, const void* data, std::size_t bytes) override {
+    if (before_write) before_write();
     const int call = calls_++;
     if (fault == Fault::kShortWrites) return FileSystem::write(file, data, bytes > 3 ? bytes / 3 : bytes);
     if (!strikes(call)) return FileSystem::write(file, data, bytes);
@@ -44,6 +47,10 @@ class FaultyFiles final : public FileSystem {
   }
   int make_folder(const std::string& path) override { return hit() ? -1 : FileSystem::make_folder(path); }
   int unlink(const std::string& path) override {
+    if (is_held && is_held(path)) {
+      errno = EBUSY;
+      return -1;
+    }
     if (fault == Fault::kKill && hit()) return -1;
     return FileSystem::unlink(path);
   }

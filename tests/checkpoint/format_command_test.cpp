@@ -41,6 +41,17 @@ std::string floats(const std::vector<float>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
 }
 
+// Root may read everything: a loop of links stands for a folder that can't be read.
+TEST(CheckpointCommand, AFolderThatCannotBeReadIsAnErrorOfItsInput) {
+  const ScratchFolder scratch;
+  fs::create_symlink("loop", scratch / "loop");
+  for (const char* command : {"inspect ", "verify "}) {
+    const Outcome loop = checkpoint(command + (scratch / "loop"));
+    EXPECT_EQ(loop.exit_code, 4) << loop.err;
+    EXPECT_THAT(loop.err, HasSubstr("can't be read: Too many levels of symbolic links"));
+  }
+}
+
 TEST(CheckpointCommand, InspectShowsTheTreeAndWhereThingsLie) {
   const ScratchFolder scratch;
   const std::string folder = save_tiny(scratch / "c", 7);

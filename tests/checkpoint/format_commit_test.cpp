@@ -157,6 +157,42 @@ TEST(Commit, AnyFailingCallIsAResourceErrorAndTheLastCheckpointStands) {
     }
 }
 
+// As on NFS, where a file that another host has open gets a name that can't be removed.
+TEST(Commit, AnOlderStepThatCannotBeRemovedIsWarnedOfAndTriedAgain) {
+  const ScratchFolder scratch;
+  FaultyFiles files;
+  files.is_held = [](const std::string& path) { return path.find(".step-000002.removed/rank") != path.npos; };
+  save(scratch / "c", 2, files);
+  CheckpointFolder folder(scratch / "c", files);
+  const auto save_next = [&](std::int64_t step) {
+    folder.begin(step, 100);
+    for (int rank = 0; rank < kRanks; ++rank)
+      write_part(folder.partial(step), write_rank(folder.partial(step), rank, 1, files), files);
+    return folder.commit({.step = step}, kRanks, 1);
+  };
+  EXPECT_EQ(save_next(4), scratch / "c/step-000004");
+  const auto warnings = folder.take_warnings();
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_NE(warnings[0].find("can't be removed: Device or resource busy; "), std::string::npos) << warnings[0];
+  save_next(6);
+  EXPECT_TRUE(folder.take_warnings().empty()) << "once a folder";
+  EXPECT_EQ(names_in(scratch / "c"),
+            (std::vector<std::string>{".lock", ".step-000002.removed", "latest", "step-000006"}));
+  files.is_held = {};
+  save_next(8);
+  EXPECT_EQ(names_in(scratch / "c"), (std::vector<std::string>{".lock", "latest", "step-000008"}));
+}
+
+TEST(Commit, LeftoversThatCannotBeRemovedAreWarnedOf) {
+  const ScratchFolder scratch;
+  fs::create_directories(scratch / "c/.step-000002.partial");
+  scratch.write("c/.step-000002.partial/rank", "x");
+  FaultyFiles files;
+  files.is_held = [](const std::string& path) { return path.ends_with("/rank"); };
+  CheckpointFolder folder(scratch / "c", files);
+  EXPECT_EQ(folder.take_warnings().size(), 1u);
+}
+
 TEST(Commit, ShortWritesAreContinued) {
   const ScratchFolder scratch;
   FaultyFiles files;

@@ -11,6 +11,8 @@
 #include "gantry/checkpoint/format/find.h"
 #include "gantry/checkpoint/format/manifest.h"
 #include "gantry/checkpoint/format/model_files.h"
+#include "gantry/checkpoint/format/open_files.h"
+#include "gantry/checkpoint/format/safetensors_header.h"
 #include "gantry/core/error.h"
 #include "program.h"
 
@@ -166,6 +168,54 @@ TEST(FormatManifest, RandomChangesAreReadOrRefused) {
   EXPECT_LT(refused, kRuns);
 }
 
+TEST(FormatManifest, AHugeOneIsRefusedBeforeItIsRead) {
+  const ScratchFolder scratch;
+  scratch.write("manifest.json", "{");
+  fs::resize_file(scratch / "manifest.json", (std::uintmax_t{1} << 28) + 1);  // a hole on the disk
+  EXPECT_NE(fault_of<CheckpointError>([&] { read_manifest(scratch.path()); }).find("at most 268435456"),
+            std::string::npos);
+}
+
+// A tensor of a tebibyte that the manifest claims, and the file does not hold.
+TEST(FormatManifest, WhatItClaimsIsComparedBeforeMemoryIsAskedFor) {
+  const ScratchFolder scratch;
+  const std::string header = make_safetensors_header({{"model/w", find_stored_type("F32"), {4, 2}}}, {});
+  const std::string file = header + std::string(32, 'x');
+  json all = sound_manifest();
+  all["files"]["a.safetensors"] = {{"hash", hash_of(file)}, {"size", file.size()}};
+  scratch.write("a.safetensors", file);
+  scratch.write("manifest.json", sealed(all));
+  EXPECT_EQ(TensorCatalog::open(scratch.path()).read("model/w").size(), 32u);
+  all["tensors"][0]["shape"] = {std::int64_t{1} << 38, 1};
+  all["tensors"][0]["slices"][0]["ranges"] = {{0, std::int64_t{1} << 38}};
+  scratch.write("manifest.json", sealed(all));
+  EXPECT_NE(fault_of<CheckpointError>([&] {
+              TensorCatalog::open(scratch.path()).read("model/w");
+            }).find("is float32 [4, 2]; expected float32 [274877906944, 1]"),
+            std::string::npos);
+}
+
+// A process has about 65,530 mappings, and a checkpoint a file for each rank.
+TEST(OpenFiles, CloseTheOneThatWasUsedLongestAgo) {
+  OpenFiles<int> files;
+  int opened = 0;
+  const auto get = [&](int number) {
+    return files.get(std::to_string(number), [&] {
+      ++opened;
+      return std::make_unique<int>(number);
+    });
+  };
+  const int most = static_cast<int>(OpenFiles<int>::kMost);
+  for (int number = 0; number < 3 * most; ++number) {
+    EXPECT_EQ(get(number), number);
+    get(0);
+  }
+  EXPECT_EQ(files.size(), OpenFiles<int>::kMost);
+  EXPECT_EQ(opened, 3 * most) << "number 0 stays open";
+  get(1);
+  EXPECT_EQ(opened, 3 * most + 1);
+}
+
 // A folder with a sealed manifest and its one file, of `size` bytes.
 void write_checkpoint(const std::string& folder, std::size_t size = 128) {
   fs::create_directories(folder);
@@ -198,6 +248,14 @@ TEST(FormatFind, TakesTheNewestCompleteOneAndSaysWhyOthersWerePassedOver) {
   EXPECT_THROW(require_checkpoint(scratch / "step-000012"), CheckpointError);
   EXPECT_THROW(require_checkpoint(scratch / "step-000011"), CheckpointError);
   EXPECT_THROW(require_checkpoint(scratch / "none"), CheckpointError);
+}
+
+// Root may read everything: a loop of links stands for a folder that can't be read.
+TEST(FormatFind, AFolderThatCannotBeReadIsNotAnEmptyOne) {
+  const ScratchFolder scratch;
+  fs::create_symlink("loop", scratch / "loop");
+  EXPECT_THROW(find_newest_checkpoint(scratch / "loop"), InputError);
+  EXPECT_THROW(require_checkpoint(scratch / "loop"), InputError);
 }
 
 std::string index_fault(const std::string& index) {

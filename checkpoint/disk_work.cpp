@@ -1,0 +1,109 @@
+#include "gantry/checkpoint/disk_work.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <fmt/format.h>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include <ATen/record_function.h>
+
+#include "gantry/core/error.h"
+
+namespace gantry {
+namespace {
+
+using StallClock = std::chrono::steady_clock;
+
+// Tells the other ranks how far this one is until all of them are done, on a thread of its own.
+class Teller {
+ public:
+  Teller(ProcessGroup& group, const DiskLimits& limits, const DiskProgress& progress)
+      : group_(group), limits_(limits), progress_(progress), thread_([this] { run(); }) {}
+
+  // This rank is done, or has failed. Throws what the other ranks' words came to.
+  void finish(bool failed) {
+    {
+      const std::lock_guard lock(mutex_);
+      (failed ? failed_ : done_) = true;
+    }
+    changed_.notify_one();
+    thread_.join();
+    if (!failed && fault_) std::rethrow_exception(fault_);
+  }
+
+ private:
+  void run() {
+    const at::DisableRecordFunctionGuard unseen;  // by profiles
+    try {
+      while (tell()) {
+      }
+    } catch (...) {
+      fault_ = std::current_exception();
+    }
+  }
+
+  // False when all ranks are done, or this one has failed: the others hear of that when it ends the job.
+  bool tell() {
+    bool done = false;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait_for(lock, std::chrono::duration<double>(limits_.tell_seconds), [&] { return done_ || failed_; });
+      if (failed_) return false;
+      done = done_;
+    }
+    const auto unfinished = all_gather_numbers(group_, done ? 0 : 1);
+    const double amount = all_reduce_number(group_, static_cast<double>(progress_.amount()));
+    if (limits_.told) limits_.told();
+    const auto first = std::find(unfinished.begin(), unfinished.end(), 1);
+    if (first == unfinished.end()) return false;
+    const auto now = StallClock::now();
+    if (std::exchange(amount_, amount) != amount) moved_ = now;
+    if (std::chrono::duration<double>(now - moved_).count() >= limits_.stall_seconds)
+      refuse_stall(first - unfinished.begin());
+    return true;
+  }
+
+  [[noreturn]] void refuse_stall(std::ptrdiff_t rank) const {
+    throw PeerError({"reading or writing a checkpoint",
+                     fmt::format("rank {} of the job is not done, and no rank has moved a byte for {} s", rank,
+                                 limits_.stall_seconds),
+                     "a disk that answers", "look at that rank's file system"});
+  }
+
+  ProcessGroup& group_;
+  const DiskLimits& limits_;
+  const DiskProgress& progress_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool done_ = false, failed_ = false;
+  double amount_ = 0;
+  StallClock::time_point moved_ = StallClock::now();
+  std::exception_ptr fault_;
+  std::thread thread_;  // last: it uses what stands above
+};
+
+}  // namespace
+
+DiskLimits disk_limits(double timeout_seconds) {
+  DiskLimits limits;
+  limits.tell_seconds = std::min(limits.tell_seconds, timeout_seconds / 4);
+  return limits;
+}
+
+void work_on_disk(ProcessGroup& group, const DiskLimits& limits, const DiskProgress& progress,
+                  const std::function<void()>& work) {
+  Teller teller(group, limits, progress);
+  try {
+    work();
+  } catch (...) {
+    teller.finish(/*failed=*/true);
+    throw;
+  }
+  teller.finish(/*failed=*/false);
+}
+
+}  // namespace gantry

@@ -1,0 +1,72 @@
+#include "gantry/checkpoint/format/run_changes.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace gantry {
+namespace {
+
+std::string sources_of(const DataConfig& data) {
+  if (data.sources.empty()) return data.path;
+  std::vector<std::string> parts;
+  for (const auto& [path, weight] : data.sources) parts.push_back(fmt::format("{} (weight {})", path, weight));
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+class ChangeList {
+ public:
+  void compare(const char* key, const std::string& before, const std::string& now, bool moves_samples,
+               const std::string& effect = "samples are skipped or repeated from here on") {
+    if (before != now) changes_.push_back({key, before, now, effect, moves_samples});
+  }
+  std::vector<RunChange> take() { return std::move(changes_); }
+
+ private:
+  std::vector<RunChange> changes_;
+};
+
+// Data that is read in order and has only grown goes on as if it had always been longer.
+bool moves_samples(const DataConfig& data, const DataPlace& place) {
+  const bool has_grown = place.samples_now > *place.samples_before && place.read <= *place.samples_before;
+  return data.shuffle || !data.sources.empty() || !has_grown;
+}
+
+}  // namespace
+
+std::vector<RunChange> changes_between(const Config& before, const Config& now, const DataPlace& place) {
+  ChangeList list;
+  const DataConfig &was = before.data, &is = now.data;
+  const bool has_data = !was.format.empty() && !is.format.empty();
+  if (has_data) {
+    list.compare("data.format", was.format, is.format, true);
+    list.compare(was.sources.empty() && is.sources.empty() ? "data.path" : "data.sources", sources_of(was),
+                 sources_of(is), true);
+    list.compare("data.tokenizer", was.tokenizer, is.tokenizer, true);
+    list.compare("data.sequence_length", std::to_string(was.sequence_length), std::to_string(is.sequence_length), true);
+    list.compare("data.shuffle", was.shuffle ? "true" : "false", is.shuffle ? "true" : "false", true);
+    // Other sequence lengths have other counts, and are named above.
+    if (place.samples_before && place.samples_now > 0 && was.sequence_length == is.sequence_length)
+      list.compare("data of so many samples:", std::to_string(*place.samples_before), std::to_string(place.samples_now),
+                   moves_samples(is, place),
+                   moves_samples(is, place) ? "samples are skipped or repeated from here on" : "the new ones follow");
+  }
+  const bool drawn = has_data && is.shuffle;
+  list.compare("train.seed", std::to_string(before.train.seed), std::to_string(now.train.seed), drawn,
+               drawn ? "the order of the data and dropout are others from here on" : "dropout is another from here on");
+  if (before.train.steps > 0)
+    list.compare("train.steps", std::to_string(before.train.steps), std::to_string(now.train.steps), false,
+                 now.lr_schedule.name == "constant"
+                     ? ""
+                     : fmt::format("the learning rate of lr_schedule {} goes by them", now.lr_schedule.name));
+  return list.take();
+}
+
+std::string describe(const std::vector<RunChange>& changes) {
+  std::string text = "was made with ";
+  for (const auto& change : changes)
+    text += fmt::format("{}{} {}, and this run has {}", &change == &changes.front() ? "" : "; with ", change.key,
+                        change.before, change.now);
+  return text;
+}
+
+}  // namespace gantry

@@ -1,0 +1,93 @@
+#include "gantry/checkpoint/format/staged_files.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include "gantry/checkpoint/format/model_files.h"
+#include "gantry/core/error.h"
+#include "gantry/core/paths.h"
+
+namespace gantry {
+namespace {
+
+constexpr std::array<const char*, 2> kReadFirst = {"config.json", kModelIndex};
+
+std::string placing_folder(const std::string& directory) { return directory + "/.placing"; }
+
+// The lock is the kernel's and ends with the process. A file system without locks (some network ones) has none.
+int lock_of(const std::string& folder, const std::string& directory) {
+  const int lock = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (lock < 0 || ::flock(lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return lock;
+  ::close(lock);
+  throw UsageError({directory, "another job writes a model there", "one job a directory",
+                    "wait for its end, or choose another directory"});
+}
+
+}  // namespace
+
+StagedFiles::StagedFiles(const std::string& directory, FileSystem& files) : directory_(directory), files_(files) {
+  if (path_exists(directory_) && !is_folder(directory_))
+    throw UsageError({directory_, "is a file", "a directory to write into", "choose another"});
+  make_folders(directory_, files_);
+  if (const std::string placing = placing_folder(directory_); path_exists(placing)) {
+    lock_ = lock_of(placing, directory_);
+    finish();
+    if (lock_ >= 0) ::close(std::exchange(lock_, -1));
+  }
+  if (files_.make_folder(folder(directory_)) != 0 && errno != EEXIST)
+    throw ResourceError({folder(directory_), std::string("can't be made: ") + std::strerror(errno),
+                         "a folder that can be written", "choose another"});
+  lock_ = lock_of(folder(directory_), directory_);
+  for (const auto& left : entries_of(folder(directory_))) remove_tree(left.string(), files_);
+}
+
+StagedFiles::~StagedFiles() {
+  try {
+    if (path_exists(folder(directory_))) remove_tree(folder(directory_), files_);
+  } catch (const std::exception&) {  // hidden, and cleared up by the next save
+  }
+  if (lock_ >= 0) ::close(lock_);
+}
+
+std::string StagedFiles::folder(const std::string& directory) { return directory + "/.parts"; }
+
+void StagedFiles::place() {
+  if (files_.sync_folder(folder(directory_)) != 0)
+    throw ResourceError({folder(directory_), std::string("can't be synced: ") + std::strerror(errno), "",
+                         "choose a folder that can be written"});
+  rename_durably(folder(directory_), placing_folder(directory_), files_);
+  finish();
+}
+
+void StagedFiles::finish() {
+  const std::string placing = placing_folder(directory_);
+  std::vector<std::string> names;
+  for (const auto& entry : entries_of(placing)) names.push_back(entry.filename().string());
+  const auto has = [&](const char* name) { return std::find(names.begin(), names.end(), name) != names.end(); };
+  for (const char* name : kReadFirst)
+    if (has(name)) remove_tree(directory_ + "/" + name, files_);
+  if (files_.sync_folder(directory_) != 0)
+    throw ResourceError({directory_, std::string("can't be synced: ") + std::strerror(errno), "",
+                         "choose a folder that can be written"});
+  for (const auto& name : names)
+    if (std::find(kReadFirst.begin(), kReadFirst.end(), name) == kReadFirst.end())
+      rename_durably(placing + "/" + name, directory_ + "/" + name, files_);
+  for (auto name = kReadFirst.rbegin(); name != kReadFirst.rend(); ++name)
+    if (has(*name)) rename_durably(placing + "/" + *name, directory_ + "/" + *name, files_);
+  remove_tree(placing, files_);
+}
+
+std::string unfinished_placing(const std::string& directory) {
+  return path_exists(placing_folder(directory)) ? "; a save into it was ended before its files had their places, and "
+                                                  "the next save there finishes it"
+                                                : "";
+}
+
+}  // namespace gantry

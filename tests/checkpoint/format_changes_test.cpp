@@ -1,0 +1,73 @@
+// What a resumed run has changed: what moves its place in the data, what does something else, and what does nothing.
+#include <gtest/gtest.h>
+
+#include "gantry/checkpoint/format/run_changes.h"
+
+namespace gantry::testing {
+namespace {
+
+constexpr const char* kRun =
+    "model: {policy: gpt2}\ndata: {format: text, path: a.txt, sequence_length: 32, batch_size: 4}\n"
+    "train: {steps: 10, seed: 3}\nlr_schedule: {name: cosine}\n";
+
+// "KEY" for each change, with "!" where samples move.
+std::string changed(const std::vector<std::string>& sets, const DataPlace& place = {40, 100, 100},
+                    const std::vector<std::string>& before = {}) {
+  std::string keys;
+  for (const auto& change : changes_between(Config::parse(kRun, "c", before), Config::parse(kRun, "c", sets), place))
+    keys += (keys.empty() ? "" : " ") + change.key + (change.moves_samples ? "!" : "");
+  return keys;
+}
+
+TEST(RunChanges, DataOrderAndLengthMoveSamples) {
+  EXPECT_EQ(changed({}), "");
+  EXPECT_EQ(changed({"data.path=b.txt"}), "data.path!");
+  EXPECT_EQ(changed({"data.format=tokens"}), "data.format!");
+  EXPECT_EQ(changed({"data.sequence_length=64"}, {40, 100, 50}), "data.sequence_length!");
+  EXPECT_EQ(changed({"data.shuffle=false"}), "data.shuffle!");
+  EXPECT_EQ(changed({"train.seed=4"}), "train.seed!");
+  EXPECT_EQ(changed({"data.batch_size=8", "data.prefetch=0", "optimizer.lr=1"}), "") << "the place is one in samples";
+}
+
+TEST(RunChanges, SourcesAndTheirWeightsDo) {
+  const std::string data = "data={format: text, sequence_length: 32, batch_size: 4, sources: ";
+  const std::string one = data + "[{path: a.txt, weight: 1}, {path: b.txt, weight: 2}]}";
+  const std::string other = data + "[{path: a.txt, weight: 1}, {path: b.txt, weight: 3}]}";
+  EXPECT_EQ(changed({one}, {}, {one}), "");
+  EXPECT_EQ(changed({other}, {}, {one}), "data.sources!");
+  EXPECT_EQ(changed({one}), "data.sources!");
+}
+
+TEST(RunChanges, ADroppedOrGrownFileIsSeenByItsSamples) {
+  EXPECT_EQ(changed({}, {40, 100, 101}), "data of so many samples:!");
+  EXPECT_EQ(changed({}, {40, std::nullopt, 101}), "") << "a checkpoint that does not say";
+  EXPECT_EQ(changed({}, {40, 100, 0}), "") << "a loader that does not know";
+  const std::vector<std::string> in_order{"data.shuffle=false"};
+  EXPECT_EQ(changed(in_order, {40, 100, 101}, in_order), "data of so many samples:") << "the new ones follow";
+  EXPECT_EQ(changed(in_order, {40, 100, 99}, in_order), "data of so many samples:!");
+  EXPECT_EQ(changed(in_order, {140, 100, 101}, in_order), "data of so many samples:!") << "in the second epoch";
+}
+
+TEST(RunChanges, StepsAreNamedWithWhatTheyChange) {
+  const auto of = [](const std::string& name) {
+    const std::vector<std::string> sets{"lr_schedule.name=" + name}, more{"lr_schedule.name=" + name, "train.steps=20"};
+    return changes_between(Config::parse(kRun, "c", sets), Config::parse(kRun, "c", more), {});
+  };
+  ASSERT_EQ(of("cosine").size(), 1u);
+  EXPECT_FALSE(of("cosine")[0].moves_samples);
+  EXPECT_EQ(of("cosine")[0].effect, "the learning rate of lr_schedule cosine goes by them");
+  EXPECT_EQ(describe(of("cosine")), "was made with train.steps 10, and this run has 20");
+  EXPECT_EQ(of("constant")[0].effect, "");
+}
+
+TEST(RunChanges, ASeedWithoutAnOrderChangesDropoutAlone) {
+  EXPECT_EQ(changed({"data.shuffle=false", "train.seed=4"}, {}, {"data.shuffle=false"}), "train.seed");
+}
+
+TEST(RunChanges, ARunWithoutDataComparesNone) {
+  const Config without = Config::parse("model: {policy: gpt2}\n"), with = Config::parse(kRun, "c", {"train.seed=1"});
+  EXPECT_TRUE(changes_between(without, with, {}).empty());
+}
+
+}  // namespace
+}  // namespace gantry::testing
