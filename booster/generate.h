@@ -49,6 +49,9 @@ struct GenerationOptions {
   // Called for each token of a sequence as it is chosen, on ranks where it is set, for this replica's prompts;
   // sequences are numbered as in the result. Not for beams.
   std::function<void(std::int64_t sequence, std::int64_t token)> on_token = {};
+  // Asked before each token on the ranks of the last stage that hold the text, which must all answer alike. True: every
+  // text ends with that token. Not for beams.
+  std::function<bool()> ends = {};
 };
 
 struct GeneratedSequence {

@@ -103,9 +103,10 @@ struct TrainConfig {
 
 struct CheckpointConfig {
   std::string path;  // empty: no checkpoints
-  int every = 0;     // 0: at the end only
+  int every = 500;   // steps; 0: at the end only
   int keep = 0;      // 0: all
   bool async = false;
+  bool allow_changes = false;   // resume with other data, or another order of it, than the checkpoint's
   std::string resume = "none";  // auto | none | a step folder or its parent
 };
 

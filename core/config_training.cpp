@@ -129,6 +129,10 @@ void read_training(ConfigFaults& faults, ConfigSection& root, Config& config) {
     checkpoint.text("resume", config.checkpoint.resume);
     if (config.checkpoint.resume == "auto" && config.checkpoint.path.empty())
       checkpoint.fault("resume", "is auto, and there is no path", "checkpoint.path", "say where checkpoints are");
+    checkpoint.flag("allow_changes", config.checkpoint.allow_changes);
+    if (config.checkpoint.allow_changes && config.checkpoint.resume == "none")
+      checkpoint.fault("allow_changes", "is true, and nothing is resumed", "checkpoint.resume: auto or a path",
+                       "take it out");
     checkpoint.finish();
   }
   if (ConfigSection scale(faults, "loss_scale", root.node("loss_scale")); true) {

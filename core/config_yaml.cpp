@@ -103,9 +103,9 @@ std::string Config::to_yaml() const {
   out += fmt::format("seed: {}, log_every: {}, audit_every: {}, non_finite: {}}}\n", train.seed, train.log_every,
                      train.audit_every, train.non_finite);
   out += "checkpoint: {";
-  if (!checkpoint.path.empty()) out += fmt::format("path: {}, ", quoted(checkpoint.path));
-  if (checkpoint.every > 0) out += fmt::format("every: {}, ", checkpoint.every);
+  if (!checkpoint.path.empty()) out += fmt::format("path: {}, every: {}, ", quoted(checkpoint.path), checkpoint.every);
   if (checkpoint.keep > 0) out += fmt::format("keep: {}, ", checkpoint.keep);
+  if (checkpoint.allow_changes) out += "allow_changes: true, ";
   out += fmt::format("async: {}, resume: {}}}\n", checkpoint.async, quoted(checkpoint.resume));
   if (!output.empty()) out += fmt::format("output: {}\n", quoted(output));
   if (profile.active > 0)

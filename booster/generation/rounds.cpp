@@ -118,7 +118,8 @@ class Rounds {
 
   void choose(int index, const torch::Tensor& logits) {
     auto& group = *groups_[index];
-    const Decision decision = choices_[index].choose(group.last_of(logits), group);
+    Decision decision = choices_[index].choose(group.last_of(logits), group);
+    if (plan_.options.ends && !plan_.is_beams() && plan_.options.ends()) decision.is_last = true;
     std::erase_if(sends_, [](Work& send) { return send.done(); });
     const torch::Tensor encoded = decision.encode().to(device_);
     for (int rank = 0; rank < places_.stages->pipeline_size(); ++rank)

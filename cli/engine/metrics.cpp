@@ -4,9 +4,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
-#include <filesystem>
 #include <fmt/format.h>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -17,17 +15,6 @@
 
 namespace gantry::cli {
 namespace {
-
-// The lines of an earlier run up to its checkpoint's step.
-std::vector<std::string> lines_until(const std::string& path, std::int64_t last_step) {
-  std::vector<std::string> kept;
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    const auto parsed = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (parsed.is_object() && parsed.value("step", std::int64_t{0}) <= last_step) kept.push_back(line);
-  }
-  return kept;
-}
 
 std::string duration(double seconds) {
   const auto whole = static_cast<std::int64_t>(seconds + 0.5);
@@ -61,15 +48,13 @@ std::string Progress::fitted(std::string line, const StepMetrics& metrics, std::
   return fmt::format("[{}{}]  {}", std::string(filled, '='), std::string(width - filled, ' '), line);
 }
 
-MetricsFile::MetricsFile(const std::string& output, bool append, std::int64_t last_step) {
+MetricsFile::MetricsFile(const std::string& output, std::int64_t done) {
   if (output.empty()) return;
   path_ = output + "/metrics.jsonl";
-  const auto kept = append ? lines_until(path_, last_step) : std::vector<std::string>();
-  file_ = std::fopen(path_.c_str(), "w");
+  file_ = std::fopen(path_.c_str(), "a");
   if (!file_)
     throw ResourceError({path_, std::strerror(errno), "a file that can be written", "choose another `output`"});
-  for (const auto& line : kept) std::fprintf(file_, "%s\n", line.c_str());
-  events_.emplace(output + "/tensorboard", append ? last_step + 1 : 0);
+  events_.emplace(output + "/tensorboard", done > 0 ? done + 1 : 0);
 }
 
 MetricsFile::~MetricsFile() {

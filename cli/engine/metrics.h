@@ -31,12 +31,13 @@ struct EvaluationMetrics {
   std::int64_t tokens = 0;  // counted
 };
 
-// Writes OUTPUT/metrics.jsonl, flushed after each line, and the same scalars as TensorBoard's event file under
-// OUTPUT/tensorboard. ResourceError if it can't.
+// Adds to OUTPUT/metrics.jsonl, flushed after each line, and the same scalars to TensorBoard's event file under
+// OUTPUT/tensorboard. What the folder has of an earlier run was put aside (report/earlier_run.h). ResourceError if it
+// can't.
 class MetricsFile {
  public:
-  // `append` for a run that goes on; lines of steps after `last_step` are dropped then. An empty output writes nothing.
-  MetricsFile(const std::string& output, bool append, std::int64_t last_step);
+  // `done`: the steps before this run's first one. An empty output writes nothing.
+  MetricsFile(const std::string& output, std::int64_t done);
   ~MetricsFile();
   MetricsFile(const MetricsFile&) = delete;
   MetricsFile& operator=(const MetricsFile&) = delete;

@@ -11,6 +11,7 @@
 #include <ATen/Parallel.h>
 #include <torch/version.h>
 
+#include "gantry/checkpoint/disk_work.h"
 #include "gantry/checkpoint/format/files.h"
 #include "gantry/cli/engine/gather_texts.h"
 #include "gantry/cli/report/run_reader.h"
@@ -138,11 +139,14 @@ double state_bytes_per_parameter(const Config& config, int replicas) {
   return weights + number / gradients + (masters + values * number) / dealt;
 }
 
-void write_run_report(World& world, HybridParallelPlugin& plugin, Boosted& boosted, const RunFacts& facts) {
+namespace {
+
+// Rank 0's text. Collective over the world.
+std::string report_text(World& world, HybridParallelPlugin& plugin, Boosted& boosted, const RunFacts& facts) {
   ProcessGroup& all = plugin.mesh().world_group();
   const auto parameters = all_gather_numbers(all, held_parameters(boosted));
   const Json communication = communication_of(all, facts);
-  if (!world.is_main()) return;
+  if (!world.is_main()) return "";
   const Config& config = world.config();
   const int replicas = plugin.mesh().size("dp");
   Json report = {
@@ -159,8 +163,17 @@ void write_run_report(World& world, HybridParallelPlugin& plugin, Boosted& boost
     report["timeline"] = {{"step", facts.step},
                           {"measured", timeline_of(facts.pictures->measured)},
                           {"simulated", timeline_of(facts.pictures->simulated)}};
-  write_text_durably(config.output + "/report.json",
-                     report.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+  return report.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+void write_run_report(World& world, HybridParallelPlugin& plugin, Boosted& boosted, const RunFacts& facts) {
+  const std::string text = report_text(world, plugin, boosted, facts);
+  const DiskProgress progress;
+  work_on_disk(plugin.mesh().world_group(), disk_limits(world.config().comm.timeout_seconds), progress, [&] {
+    if (world.is_main()) write_text_durably(world.config().output + "/report.json", text);
+  });
 }
 
 std::future<void> write_last_report(const std::string& folder) {

@@ -1,16 +1,16 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <filesystem>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <fstream>
 #include <future>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "gantry/booster/generate.h"
 #include "gantry/booster/recipe.h"
+#include "gantry/checkpoint/disk_work.h"
+#include "gantry/checkpoint/format/files.h"
 #include "gantry/cli/engine/commands.h"
 #include "gantry/cli/engine/live_status.h"
 #include "gantry/cli/engine/metrics.h"
@@ -19,6 +19,7 @@
 #include "gantry/cli/engine/run_report.h"
 #include "gantry/cli/engine/stop_signals.h"
 #include "gantry/cli/engine/timeline.h"
+#include "gantry/cli/report/earlier_run.h"
 #include "gantry/comm/backends.h"
 #include "gantry/comm/launch.h"
 #include "gantry/comm/metered_backend.h"
@@ -34,16 +35,24 @@ namespace {
 constexpr int kStoppedOnRequest = 75;
 constexpr std::int64_t kSampleBytes = 240;  // prompt included
 
-void make_output(const Config& config) {
-  if (config.output.empty()) return;
-  std::error_code failure;
-  std::filesystem::create_directories(config.output, failure);
-  std::ofstream file(config.output + "/config.yaml");
-  file << config.to_yaml();
-  file.close();
-  if (failure || !file)
-    throw ResourceError({config.output, failure ? failure.message() : "config.yaml can't be written",
-                         "a folder that can be written", "choose another `output`"});
+// What an earlier run has left there is put aside first. Rank 0's part.
+struct OutputFolder {
+  std::string put_aside;         // the path of earlier metrics, or ""
+  bool owes_evaluation = false;  // of the last step that was done
+};
+
+OutputFolder make_output(const Config& config, std::int64_t done) {
+  if (config.output.empty()) return {};
+  make_folders(config.output);
+  OutputFolder output;
+  if (done == 0) {
+    output.put_aside = keep_earlier_run(config.output);
+  } else {
+    const KeptMetrics kept = keep_metrics_until(config.output, done);
+    output = {kept.put_aside, kept.owes_evaluation};
+  }
+  write_text_durably(config.output + "/config.yaml", config.to_yaml());
+  return output;
 }
 
 // One training run on one rank.
@@ -56,7 +65,7 @@ class TrainingRun {
         config_(config),
         plugin_(new HybridParallelPlugin(world_, config)),
         booster_(std::unique_ptr<Plugin>(plugin_)),
-        checkpoints_(world_, config, *plugin_),
+        checkpoints_(world_, config, *plugin_, [this] { clear_progress(); }),
         timeline_(*plugin_),
         profile_(config, plugin_->mesh(), [this] { clear_progress(); }),
         is_followed_(status_port.has_value()) {
@@ -66,39 +75,39 @@ class TrainingRun {
           [this](const schedule::Action& action, double start, double end) { profile_.saw(action, start, end); });
   }
 
-  // True if it was asked to stop before its last step.
+  // True if it was asked to stop before its end.
   bool run(const std::string& prompt) {
     boost();
     const std::int64_t done = checkpoints_.resume(boosted_);
-    if (world_.is_main()) make_output(config_);
-    plugin_->mesh().world_group().barrier().wait();
-    if (done > 0) profile_.follow_earlier();
-    MetricsFile metrics(world_.is_main() ? config_.output : "", done > 0, done);
+    const bool owes_evaluation = open_output(done);
+    profile_.follow_earlier();
+    MetricsFile metrics(world_.is_main() ? config_.output : "", done);
     if (world_.is_main()) progress_.emplace(done + 1, config_.train.steps, config_.train.log_every);
     report(done);
     has_begun_ = true;
     if (live_) live_->show_report();
-    bool stopped = false;
+    bool stopped = owes_evaluation && evaluates_at(done) && !evaluate(done, metrics);
     for (std::int64_t step = done + 1; step <= config_.train.steps && !stopped; ++step) {
       const StepMetrics result = train_step(step);
       metrics.write(result);
       if (live_) live_->update(result);
       if (progress_) progress_->show(result);
-      if (evaluates_at(step)) {
-        const EvaluationMetrics evaluated = evaluate(step);
-        metrics.write(evaluated);
-        if (progress_) progress_->show(evaluated);
+      const bool last = step == config_.train.steps, asked = checkpoints_.asked_to_stop();
+      // Saved before anything else is done with the step, which may fail or take long.
+      if (last || asked || checkpoints_.saves_at(step)) checkpoints_.save(step, result.lr, boosted_);
+      if (last || asked) last_checkpoint_ = checkpoints_.finish();
+      stopped = asked && (!last || evaluates_at(step));
+      if (!stopped && evaluates_at(step) && !evaluate(step, metrics)) {
+        stopped = true;
+        checkpoints_.save(step, result.lr, boosted_);
       }
-      const bool last = step == config_.train.steps;
       profile_.step();
       if (is_followed_ && !last && redraws_at(step)) report(step);
-      stopped = checkpoints_.asked_to_stop() && !last;
-      checkpoints_.after_step(step, last || stopped, result.lr, boosted_);
     }
     profile_.finish();
     last_checkpoint_ = checkpoints_.finish();
     progress_.reset();
-    if (!prompt.empty() && !stopped) show_sample(prompt);
+    if (!prompt.empty() && !stopped && !checkpoints_.asked_to_stop()) show_sample(prompt);
     draw_last_step();
     report(last_step_);
     report_end();
@@ -109,6 +118,20 @@ class TrainingRun {
   bool has_begun() const { return has_begun_; }
 
  private:
+  // Whether the last step that was done before has an evaluation to come. Collective over the world.
+  bool open_output(std::int64_t done) {
+    OutputFolder output;
+    const DiskProgress progress;
+    ProcessGroup& world = plugin_->mesh().world_group();
+    work_on_disk(world, disk_limits(config_.comm.timeout_seconds), progress, [&] {
+      if (world_.is_main()) output = make_output(config_, done);
+    });
+    if (!output.put_aside.empty())
+      fmt::print("{}: kept as {}\n", done > 0 ? "metrics of steps that are trained again" : "metrics of an earlier run",
+                 output.put_aside);
+    return all_reduce_number(world, output.owes_evaluation ? 1 : 0) > 0;
+  }
+
   void boost() {
     auto model = build_model(config_);
     auto optimizer = build_optimizer(config_, *model);
@@ -168,18 +191,22 @@ class TrainingRun {
            (step == config_.train.steps || (config_.evaluation.every > 0 && step % config_.evaluation.every == 0));
   }
 
-  // The mean over every counted token of the held-out batches, without gradients or dropout.
-  EvaluationMetrics evaluate(std::int64_t step) {
+  // The mean over every counted token of the held-out batches, without gradients or dropout. False, and nothing is
+  // written, where the run was asked to stop meanwhile.
+  bool evaluate(std::int64_t step, MetricsFile& metrics) {
     EvaluationMetrics all{.step = step};
     double sum = 0;
     for (std::int64_t i = 0; i < held_out_->steps(); ++i) {
+      if (checkpoints_.asked_to_stop()) return false;
       const StepResult result =
           booster_.execute_pipeline(held_out_->batch(i), boosted_, {.broadcast_loss = true, .forward_only = true});
       sum += *result.loss * static_cast<double>(result.tokens);
       all.tokens += result.tokens;
     }
     all.loss = all.tokens > 0 ? sum / static_cast<double>(all.tokens) : 0;
-    return all;
+    metrics.write(all);
+    if (progress_) progress_->show(all);
+    return true;
   }
 
   // As far as the model's positions go; of a long prompt its end.
@@ -190,7 +217,8 @@ class TrainingRun {
     const std::string begin = prompt.substr(prompt.size() - std::min<std::size_t>(prompt.size(), room / 2));
     TokenIds tokens;
     for (const char c : begin) tokens.push_back(static_cast<unsigned char>(c));
-    const auto made = generate(boosted_, *plugin_, {tokens}, {.max_length = room});
+    const auto made = generate(boosted_, *plugin_, {tokens},
+                               {.max_length = room, .ends = [this] { return checkpoints_.stage_asked_to_stop(); }});
     if (!world_.is_main()) return;
     std::string text = begin;
     for (const auto token : made.front().tokens) text.push_back(static_cast<char>(token));
@@ -249,10 +277,10 @@ class TrainingRun {
   const Config& config_;
   HybridParallelPlugin* plugin_;  // owned by booster_
   Booster booster_;
+  std::optional<Progress> progress_;  // rank 0's
   RunCheckpoints checkpoints_;
   Boosted boosted_;
   StepTimeline timeline_;
-  std::optional<Progress> progress_;  // rank 0's
   RunProfile profile_;
   bool is_followed_;  // by live status
   bool has_begun_ = false;

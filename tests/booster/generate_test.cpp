@@ -1,4 +1,6 @@
 // Generation: draws, caches, callbacks, plain models, models of one's own, and what is refused.
+#include <atomic>
+
 #include "gantry/booster/gantry.h"
 #include "generation_case.h"
 
@@ -138,6 +140,16 @@ TEST(Generate, TellsEachTokenAsItComes) {
     std::sort(heard.begin(), heard.end());
     EXPECT_EQ(heard, twice) << i;
   }
+}
+
+TEST(Generate, EndsWhereItIsAskedTo) {
+  std::atomic<int> asked{0};
+  GenerationJob job{"greedy", {kPrompts[0]}, {.max_new_tokens = 9}};
+  const auto whole = generate_in({}, golden_model("gpt2"), {job})[0];
+  job.options.ends = [&] { return ++asked == 3; };
+  const auto ended = generate_in({.pipeline = 2}, golden_model("gpt2"), {job})[0];
+  EXPECT_EQ(ended[0].tokens, TokenIds(whole[0].tokens.begin(), whole[0].tokens.begin() + 3));
+  EXPECT_EQ(asked, 3) << "on the last stage alone";
 }
 
 TEST(Generate, SequenceShardsAreComputedWhole) {

@@ -161,16 +161,125 @@ TEST(Resume, AnotherModelOfTheSameShapesIsRefused) {
   EXPECT_EQ(same.exit_code, 0) << same.err;
 }
 
-TEST(Resume, AnotherSeedIsWarnedOf) {
+// Samples would be skipped or repeated: refused unless that is allowed, and then said.
+TEST(Resume, ChangedDataOrOrderIsRefusedUnlessItIsAllowed) {
+  const ScratchFolder scratch;
+  const std::string config = write_saved_run(scratch, "run"), step = scratch / "run/c/step-000004";
+  run_program("cp -r " + (scratch / "run") + " " + (scratch / "kept"));
+  const std::string other = scratch.write("other.txt", std::string(4000, 'a'));
+  const auto resume = [&](const std::string& sets) {
+    run_program(fmt::format("rm -r {0}; cp -r {1} {0}", scratch / "run", scratch / "kept"));
+    return run_program(train_line(scratch, config, "run", "--set checkpoint.resume=auto --set train.steps=5 " + sets));
+  };
+  const auto expect_refused = [&](const std::string& sets, const std::string& what) {
+    SCOPED_TRACE(sets);
+    const Outcome refused = resume(sets);
+    EXPECT_EQ(refused.exit_code, 5) << refused.err;
+    EXPECT_EQ(refused.err, "error: " + step + ": was made with " + what +
+                               ": samples would be skipped or repeated; expected the data and the order that it was "
+                               "made with; go on with those, or set checkpoint.allow_changes: true\n");
+    const Outcome allowed = resume(sets + " --set checkpoint.allow_changes=true");
+    EXPECT_EQ(allowed.exit_code, 0) << allowed.err;
+    EXPECT_NE(allowed.err.find("warning: the checkpoint was made with "), std::string::npos) << allowed.err;
+  };
+  expect_refused("--set train.seed=7", "train.seed 1, and this run has 7");
+  expect_refused("--set data.shuffle=false", "data.shuffle true, and this run has false");
+  expect_refused("--set data.sequence_length=16", "data.sequence_length 32, and this run has 16");
+  expect_refused(
+      "--set data.path=" + other,
+      fmt::format("data.path {}, and this run has {}; with data of so many samples: 93, and this run has 124",
+                  scratch / "text.txt", other));
+  const Outcome same = resume("--set data.batch_size=8 --set data.prefetch=0");
+  EXPECT_EQ(same.exit_code, 0) << same.err;
+  EXPECT_EQ(same.err, "");
+  run_program("echo more of the same text, so that there are more samples >> " + (scratch / "text.txt"));
+  expect_refused("", "data of so many samples: 93, and this run has 95");
+}
+
+TEST(Resume, AnotherNumberOfStepsIsNamed) {
   const ScratchFolder scratch;
   const std::string config = write_saved_run(scratch, "run");
-  const Outcome other = run_program(train_line(scratch, config, "run",
-                                               "--set checkpoint.resume=auto --set train.steps=5 --set "
-                                               "train.seed=7"));
-  EXPECT_EQ(other.exit_code, 0) << other.err;
-  EXPECT_EQ(other.err,
-            "warning: the checkpoint was made with train.seed 1, this run has 7: the order of the data and dropout are "
-            "others from here on\n");
+  const auto resume = [&](const std::string& sets) {
+    const Outcome resumed = run_program(train_line(scratch, config, "run", "--set checkpoint.resume=auto " + sets));
+    EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+    return resumed;
+  };
+  EXPECT_NE(resume("--set train.steps=5").out.find("train.steps 4, and this run has 5\n"), std::string::npos);
+  EXPECT_EQ(resume("--set train.steps=6 --set lr_schedule.name=cosine").err,
+            "warning: the checkpoint was made with train.steps 5, and this run has 6: the learning rate of lr_schedule "
+            "cosine goes by them\n");
+}
+
+// Tokens from 0 to 255, and at the end one that no model here has.
+std::string write_tokens(const ScratchFolder& scratch, const std::string& name, int tokens, bool is_sound) {
+  std::string bytes;
+  for (int i = 0; i < tokens; ++i) bytes += {static_cast<char>('a' + i * i % 23), '\0'};
+  if (!is_sound) bytes.replace(bytes.size() - 2, 2, "\xff\x7f");
+  return scratch.write(name, bytes);
+}
+
+std::string evaluated_run(const ScratchFolder& scratch, int steps, int held_out, bool is_sound) {
+  return write_config(scratch,
+                      fmt::format("evaluation: {{path: {}}}", write_tokens(scratch, "held_out", held_out, is_sound)),
+                      16, steps) +
+         " --set data.format=tokens --set data.path=" + write_tokens(scratch, "tokens", 3000, true);
+}
+
+TEST(Resume, TheLastSaveComesBeforeTheLastEvaluation) {
+  for (const char* async : {"false", "true"}) {
+    const ScratchFolder scratch;
+    const std::string config = evaluated_run(scratch, 4, 321, /*is_sound=*/false);
+    const Outcome failed =
+        run_program(train_line(scratch, config, "run", fmt::format("--set checkpoint.async={}", async)));
+    EXPECT_EQ(failed.exit_code, 4) << failed.err;
+    EXPECT_NE(failed.err.find("outside the model's vocabulary"), std::string::npos) << failed.err;
+    const Outcome stands = run_program(gantry_program() + " checkpoint verify " + (scratch / "run/c"));
+    EXPECT_EQ(stands.exit_code, 0) << stands.err;
+    EXPECT_NE(stands.out.find("step-000004"), std::string::npos) << stands.out;
+  }
+}
+
+// The held-out data would take many minutes.
+TEST(Resume, AStopInAnEvaluationIsObeyedAndTheEvaluationComesLater) {
+  const ScratchFolder scratch;
+  const std::string config = evaluated_run(scratch, 4, 4'000'000, /*is_sound=*/true);
+  const std::string line = train_line(scratch, config, "run", "--set checkpoint.resume=auto ");
+  for (int attempt = 0; attempt < 2; ++attempt) {  // the second one goes on with the evaluation alone
+    Background run(line);
+    ASSERT_TRUE(run.wait_until([&] {
+      return attempt == 0 ? lines_of(scratch, "run") == 4
+                          : !read_file(scratch / "run/report.json").empty() && lines_of(scratch, "run") == 4;
+    })) << run.err();
+    run.signal(SIGTERM);
+    const Outcome stopped = run.wait();
+    ASSERT_EQ(stopped.exit_code, 75) << stopped.err;
+    EXPECT_EQ(lines_of(scratch, "run"), 4);
+    EXPECT_FALSE(read_file(scratch / "run/c/step-000004/manifest.json").empty());
+    run_program("rm -f " + (scratch / "run/report.json"));
+  }
+  const Outcome resumed = run_program(line + "--set evaluation.batches=2");
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_EQ(lines_of(scratch, "run"), 5);
+  EXPECT_NE(read_file(scratch / "run/metrics.jsonl").find("\"step\":4,\"eval_loss\""), std::string::npos);
+  EXPECT_NE(resumed.out.find("step 4/4  eval_loss"), std::string::npos) << resumed.out;
+  run_program(line + "--set evaluation.batches=2");
+  EXPECT_EQ(lines_of(scratch, "run"), 5) << "once";
+}
+
+TEST(Resume, AFreshRunKeepsWhatAnEarlierOneHasLeft) {
+  const ScratchFolder scratch;
+  const std::string config = write_saved_run(scratch, "run");
+  const std::string former = read_file(scratch / "run/metrics.jsonl");
+  run_program("rm -r " + (scratch / "run/c"));
+  const Outcome fresh = run_program(train_line(scratch, config, "run", "--set train.steps=2"));
+  EXPECT_EQ(fresh.exit_code, 0) << fresh.err;
+  EXPECT_NE(fresh.out.find("metrics of an earlier run: kept as " + (scratch / "run/metrics.1.jsonl")),
+            std::string::npos)
+      << fresh.out;
+  EXPECT_EQ(read_file(scratch / "run/metrics.1.jsonl"), former);
+  EXPECT_EQ(lines_of(scratch, "run"), 2);
+  for (const char* kept : {"config.1.yaml", "report.1.html", "report.1.json"})
+    EXPECT_FALSE(read_file(scratch / (std::string("run/") + kept)).empty()) << kept;
 }
 
 // Of a run that is told to begin before what its folder has.

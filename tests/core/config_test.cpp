@@ -67,6 +67,7 @@ const BadCase kBadCases[] = {
     {"precision: int8", "one of float64, float32, bfloat16, float16"},
     {"train: {steps: 0}", "train.steps: '0'"},
     {"checkpoint: {resume: auto}", "checkpoint.path"},
+    {"checkpoint: {path: runs, allow_changes: true}", "nothing is resumed"},
     {"comm: {timeout_seconds: 0}", "comm.timeout_seconds: '0'"},
     {"comm: {backend: gloo}", "one of auto, local, mpi, nccl"},
     {"libraries: lib.so", "is no list"},
@@ -169,7 +170,7 @@ TEST(Config, TheResolvedWholeReadsBackAsItself) {
       "parallel: {tensor: 2, pipeline: 2, data: auto}\nschedule: {microbatches: 8, layers: [2, 3]}\n"
       "data: {format: text, path: \"a b.txt\", batch_size: 4}\noptimizer: {lr: 3.0e-4, betas: [0.9, 0.95], "
       "clip_grad_norm: 1.0, no_decay: [\"*.bias\"]}\n"
-      "train: {steps: 3}\ncheckpoint: {path: x, every: 2, keep: 1, resume: auto}\noutput: runs\n");
+      "train: {steps: 3}\ncheckpoint: {path: x, every: 2, keep: 1, resume: auto, allow_changes: true}\noutput: runs\n");
   const std::string text = config.to_yaml();
   EXPECT_EQ(Config::parse(text).to_yaml(), text);
   EXPECT_NE(config.model.config_json.find("\"tie\":true"), std::string::npos);
@@ -180,6 +181,8 @@ TEST(Config, ZeroMeansAtTheEndAndAllAndGlobsAreText) {
       kModel, "c",
       {"checkpoint.path=x", "checkpoint.every=0", "checkpoint.keep=0", "data.format=text", "data.path=*.txt"});
   EXPECT_EQ(config.checkpoint.every, 0);
+  EXPECT_EQ(Config::parse(config.to_yaml()).checkpoint.every, 0);
+  EXPECT_EQ(Config::parse(kModel, "c", {"checkpoint.path=x"}).checkpoint.every, 500) << "a crash loses no whole run";
   EXPECT_EQ(config.data.path, "*.txt");
 }
 
