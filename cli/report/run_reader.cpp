@@ -8,44 +8,42 @@
 
 #include "gantry/core/config.h"
 #include "gantry/core/error.h"
+#include "gantry/core/paths.h"
 
 namespace gantry::cli {
 namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::size_t kMostSteps = 4000;  // that a page shows; of longer runs, stretches of steps are thinned
-constexpr const char* kColumns[] = {"loss",   "grad_norm",       "lr", "tokens_per_second", "step_seconds",
-                                    "bubble", "predicted_bubble"};
+constexpr std::size_t kMostLineBytes = std::size_t{1} << 24;        // of metrics.jsonl; a longer one is none of ours
+constexpr std::uintmax_t kMostFileBytes = std::uintmax_t{1} << 28;  // of config.yaml and report.json
 
-Json number_of(const Json& line, const char* key) {
-  const auto found = line.find(key);
-  return found != line.end() && found->is_number() ? *found : Json(nullptr);
-}
+// One line, without its end, and how many bytes of the file it took. Of a line that is too long there is no text.
+struct MetricsLine {
+  std::string text;
+  std::uint64_t bytes = 0;
+  bool is_ended = false;
+};
 
-double value_of(const Json& line, const char* key) {
-  const Json found = number_of(line, key);
-  return found.is_null() ? std::numeric_limits<double>::infinity() : found.get<double>();
-}
-
-// Of each stretch of steps the last one and those of the largest loss and gradient norm: spikes stay to be seen.
-std::vector<const Json*> thinned(const std::vector<Json>& lines) {
-  const std::size_t stretch = std::max<std::size_t>(1, 3 * lines.size() / kMostSteps);
-  std::vector<const Json*> kept;
-  for (std::size_t begin = 0; begin < lines.size(); begin += stretch) {
-    const auto first = lines.begin() + static_cast<std::ptrdiff_t>(begin);
-    const auto end = lines.begin() + static_cast<std::ptrdiff_t>(std::min(lines.size(), begin + stretch));
-    std::vector<const Json*> chosen = {&*(end - 1)};
-    for (const char* key : {"loss", "grad_norm"})
-      chosen.push_back(&*std::max_element(
-          first, end, [key](const Json& a, const Json& b) { return value_of(a, key) < value_of(b, key); }));
-    std::sort(chosen.begin(), chosen.end());
-    kept.insert(kept.end(), chosen.begin(), std::unique(chosen.begin(), chosen.end()));
+// False at the end of the file.
+bool next_line(std::istream& file, MetricsLine& line) {
+  line = {};
+  auto& bytes = *file.rdbuf();
+  constexpr int kEnd = std::char_traits<char>::eof();
+  for (int c = bytes.sbumpc(); c != kEnd && !line.is_ended; c = line.is_ended ? kEnd : bytes.sbumpc()) {
+    ++line.bytes;
+    line.is_ended = c == '\n';
+    if (!line.is_ended && line.text.size() < kMostLineBytes) line.text.push_back(static_cast<char>(c));
   }
-  return kept;
+  if (line.text.size() == kMostLineBytes) line.text = "";
+  return line.bytes > 0;
 }
 
 std::string text_of(const std::filesystem::path& path) {
+  std::error_code none;
+  if (const auto bytes = std::filesystem::file_size(path, none); !none && bytes > kMostFileBytes)
+    throw InputError({path.string(), fmt::format("has {} bytes", bytes), fmt::format("at most {}", kMostFileBytes),
+                      "name the `output` folder of a run"});
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
@@ -60,7 +58,7 @@ int steps_of(const std::string& config) {
 
 // What only the engine knows; null without the file.
 Json run_of(const std::filesystem::path& path) {
-  if (!std::filesystem::exists(path)) return nullptr;
+  if (!path_exists(path)) return nullptr;
   Json run = Json::parse(text_of(path), nullptr, /*allow_exceptions=*/false);
   const bool whole =
       run.is_object() && run.value("format", Json()) == 1 &&
@@ -76,12 +74,22 @@ std::string now_in_words() { return fmt::format("{:%Y-%m-%d %H:%M} UTC", fmt::gm
 
 }  // namespace
 
+RunReader::RunReader(std::string folder)
+    : folder_(std::move(folder)),
+      steps_({"step", "loss", "grad_norm", "lr", "tokens_per_second", "step_seconds", "bubble", "predicted_bubble"},
+             {"loss", "grad_norm"}),
+      evaluations_({"step", "eval_loss", "perplexity"}, {"eval_loss"}) {}
+
 void RunReader::read_line(const std::string& line) {
-  Json parsed = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!parsed.is_object() || number_of(parsed, "step").is_null())
+  const Json parsed = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!parsed.is_object() || !parsed.contains("step") || !parsed["step"].is_number()) {
     ++skipped_;
-  else
-    (parsed.contains("eval_loss") ? evaluations_ : steps_).push_back(std::move(parsed));
+  } else if (parsed.contains("eval_loss")) {
+    evaluations_.add(parsed);
+  } else {
+    steps_.add(parsed);
+    peaks_ = parsed.value("peak_memory_bytes", Json::array());
+  }
 }
 
 // Whether what was read is still there. A line has its step's time in all digits, so the last one tells runs apart,
@@ -105,34 +113,21 @@ void RunReader::read_metrics(bool live) {
     file.clear();
   }
   file.seekg(static_cast<std::streamoff>(offset_));
-  for (std::string line; std::getline(file, line);) {
-    if (file.eof() && live) return;  // half a line: the rest is under way
-    if (!line.empty()) read_line(line);
-    last_line_ = std::move(line.append("\n"));
-    offset_ += last_line_.size();
+  for (MetricsLine line; next_line(file, line);) {
+    if (!line.is_ended && live) return;  // half a line: the rest is under way
+    if (line.bytes > 1) read_line(line.text);
+    last_line_ = std::move(line.text);
+    if (line.is_ended) last_line_ += '\n';
+    offset_ += line.bytes;
   }
-}
-
-Json RunReader::metrics() const {
-  Json columns = {{"step", Json::array()}};
-  for (const char* key : kColumns) columns[key] = Json::array();
-  for (const Json* line : thinned(steps_)) {
-    columns["step"].push_back(line->at("step"));
-    for (const char* key : kColumns) columns[key].push_back(number_of(*line, key));
-  }
-  return columns;
 }
 
 Json RunReader::data(bool live) {
   read_metrics(live);
-  Json evaluation = {{"step", Json::array()}, {"loss", Json::array()}, {"perplexity", Json::array()}};
-  for (const Json& line : evaluations_) {
-    evaluation["step"].push_back(line.at("step"));
-    evaluation["loss"].push_back(number_of(line, "eval_loss"));
-    evaluation["perplexity"].push_back(number_of(line, "perplexity"));
-  }
+  Json evaluation = evaluations_.columns();
+  evaluation["loss"] = std::move(evaluation["eval_loss"]);
+  evaluation.erase("eval_loss");
   const std::string config = text_of(folder_ + "/config.yaml");
-  Json peaks = steps_.empty() ? Json::array() : steps_.back().value("peak_memory_bytes", Json::array());
   const std::filesystem::path folder = std::filesystem::path(folder_).lexically_normal();
   return {{"name", (folder.has_filename() ? folder : folder.parent_path()).string()},
           {"live", live},
@@ -140,9 +135,9 @@ Json RunReader::data(bool live) {
           {"written", now_in_words()},
           {"skipped_lines", skipped_},
           {"config", config},
-          {"metrics", metrics()},
+          {"metrics", steps_.columns()},
           {"evaluation", std::move(evaluation)},
-          {"peak_memory_bytes", peaks.is_array() ? std::move(peaks) : Json::array()},
+          {"peak_memory_bytes", peaks_.is_array() ? peaks_ : Json::array()},
           {"run", run_of(folder_ + "/report.json")}};
 }
 

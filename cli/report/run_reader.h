@@ -6,29 +6,30 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "gantry/cli/report/thinned_rows.h"
+
 namespace gantry::cli {
 
 class RunReader {
  public:
-  explicit RunReader(std::string folder) : folder_(std::move(folder)) {}
+  explicit RunReader(std::string folder);
 
   // Reads what metrics.jsonl got since the last call, and the other files anew; docs/reports.md has the keys. A line
   // that is no JSON object is passed over and counted; a value that is not finite is null. InputError for a folder
   // without metrics.jsonl, unless the run is live, and for a report.json that is none. Of a metrics.jsonl that another
-  // run has begun anew, nothing that was read before stays.
+  // run has begun anew, nothing that was read before stays. Memory does not grow with the run.
   nlohmann::json data(bool live);
 
  private:
   void read_metrics(bool live);
   bool continues(std::istream& file) const;
   void read_line(const std::string& line);
-  nlohmann::json metrics() const;
-
   std::string folder_;
   std::uint64_t offset_ = 0;  // of the first line of metrics.jsonl that was not read yet
   std::string last_line_;     // that was read, which ends before it
   std::int64_t skipped_ = 0;
-  std::vector<nlohmann::json> steps_, evaluations_;  // the lines
+  ThinnedRows steps_, evaluations_;
+  nlohmann::json peaks_ = nlohmann::json::array();  // of the last step
 };
 
 // The page: one file that needs no other. `data` as of RunReader; everything in it is escaped.

@@ -1,4 +1,5 @@
 // What the report's page is given, and that nothing in it can end its element.
+#include <filesystem>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -104,6 +105,33 @@ TEST(RunReader, ThinsLongRunsButKeepsTheirSpikes) {
   EXPECT_TRUE(std::is_sorted(metrics["step"].begin(), metrics["step"].end()));
   EXPECT_EQ(*std::max_element(metrics["loss"].begin(), metrics["loss"].end()), 99);
   EXPECT_EQ(*std::max_element(metrics["grad_norm"].begin(), metrics["grad_norm"].end()), 1000);
+}
+
+// A million steps were 2 GB as JSON.
+TEST(ThinnedRows, MemoryDoesNotGrowWithTheRun) {
+  cli::ThinnedRows rows({"step", "loss"}, {"loss"});
+  for (int step = 1; step <= 50000; ++step) {
+    rows.add({{"step", step}, {"loss", step == 123 ? 99.0 : 1.0}});
+    ASSERT_LE(rows.kept(), cli::ThinnedRows::kMost);
+    if (step == 4000) EXPECT_EQ(rows.kept(), 4000u) << "all of them, while there is room";
+  }
+  EXPECT_GT(rows.kept(), cli::ThinnedRows::kMost / 4);
+  const Json columns = rows.columns();
+  EXPECT_EQ(columns["step"].size(), rows.kept());
+  EXPECT_EQ(columns["step"].back(), 50000);
+  EXPECT_TRUE(std::is_sorted(columns["step"].begin(), columns["step"].end()));
+  const auto spike = std::find(columns["loss"].begin(), columns["loss"].end(), Json(99.0));
+  ASSERT_NE(spike, columns["loss"].end());
+  EXPECT_EQ(columns["step"][static_cast<std::size_t>(spike - columns["loss"].begin())], 123);
+}
+
+TEST(RunReader, ALineWithoutEndTakesNoMemory) {
+  const ScratchFolder run;
+  run.write("metrics.jsonl", step_line(1));
+  std::filesystem::resize_file(run / "metrics.jsonl", std::uintmax_t{40} << 20);  // zeros after the first line
+  const Json data = RunReader(run.path()).data(false);
+  EXPECT_EQ(data["metrics"]["step"], Json{1});
+  EXPECT_EQ(data["skipped_lines"], 1);
 }
 
 TEST(RunReader, RefusesFoldersAndFilesThatAreNone) {
