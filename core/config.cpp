@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "gantry/core/config_available.h"
+#include "gantry/core/config_keys.h"
 #include "gantry/core/config_reader.h"
 #include "gantry/core/config_training.h"
 #include "gantry/core/error.h"
@@ -70,8 +71,6 @@ void read_schedule(ConfigSection section, ScheduleConfig& schedule) {
   schedule.chunks = default_chunks(schedule.name);
   section.integer("chunks", schedule.chunks, 1, 1000);
   section.integer("group_size", schedule.group_size, 1);
-  if (schedule.group_size > 0 && schedule.name != "interleaved_1f1b")
-    section.fault("group_size", "is there with schedule " + schedule.name, "name: interleaved_1f1b", "take it out");
   if (const int least = default_chunks(schedule.name); schedule.chunks < least)
     section.fault("chunks",
                   fmt::format("{} with schedule {}, which goes forth and back", schedule.chunks, schedule.name),
@@ -89,8 +88,6 @@ void read_schedule(ConfigSection section, ScheduleConfig& schedule) {
   } else if (int layers = -1; section.integer("recompute_layers", layers, 0), layers >= 0) {
     schedule.recompute_layers = {layers};
   }
-  if (!schedule.recompute_layers.empty() && schedule.recompute == "none")
-    section.fault("recompute_layers", "is there without recompute", "recompute: selective or full", "state which");
   section.finish();
 }
 
@@ -192,17 +189,28 @@ void apply_overrides(YAML::Node& document, const std::vector<std::string>& overr
   }
 }
 
-}  // namespace
-
-Config Config::parse(const std::string& text, const std::string& name, const std::vector<std::string>& overrides) {
+Config parse_text(const std::string& text, const std::string& name, const std::vector<std::string>& overrides,
+                  bool is_written) {
   ConfigFaults faults{.file = name, .overridden = {}, .lines = {}};
   YAML::Node document = parse_yaml(text, name);
   if (document.IsNull()) document = YAML::Node(YAML::NodeType::Map);
   if (document.IsMap()) apply_overrides(document, overrides, faults);
   Config config = read_all(document, faults);
   report_unavailable(config, document, faults);
+  check_effects(config, document, /*only_overridden=*/is_written, faults);
   if (!faults.lines.empty()) throw ConfigError(faults.joined());
   return config;
+}
+
+}  // namespace
+
+Config Config::parse(const std::string& text, const std::string& name, const std::vector<std::string>& overrides) {
+  return parse_text(text, name, overrides, /*is_written=*/false);
+}
+
+Config Config::parse_written(const std::string& text, const std::string& name,
+                             const std::vector<std::string>& overrides) {
+  return parse_text(text, name, overrides, /*is_written=*/true);
 }
 
 Config Config::load(const std::string& path, const std::vector<std::string>& overrides) {

@@ -47,7 +47,7 @@ struct DataConfig {
   std::string format;  // text | tokens | megatron | squad; empty when there is no data section
   std::string path;    // or, in its place,
   std::vector<DataSourceConfig> sources;
-  std::string tokenizer;  // squad's, a file or folder; empty: the model's
+  std::string tokenizer;  // of text and squad: a file or folder, or "bytes" for text; empty: the model's
   int sequence_length = 128;
   int batch_size = 32;  // global
   bool shuffle = true;
@@ -147,17 +147,23 @@ struct Config {
   std::vector<std::string> libraries;
 
   // Reads and checks a file; `overrides` are "a.b=c" as of --set. All faults are reported in one ConfigError, a line
-  // each joined by "; ", with file:line:column. InputError-free: an unreadable file is a ConfigError too.
+  // each joined by "; ", with file:line:column. A key that is there and has no effect is a fault (core/config_keys.h).
+  // InputError-free: an unreadable file is a ConfigError too.
   static Config load(const std::string& path, const std::vector<std::string>& overrides = {});
   // The same from text; `name` stands for the file in messages.
   static Config parse(const std::string& text, const std::string& name = "config",
                       const std::vector<std::string>& overrides = {});
 
+  // The same from text that to_yaml() wrote, perhaps of an earlier version: keys without effect are passed over, but
+  // for those that `overrides` give.
+  static Config parse_written(const std::string& text, const std::string& name,
+                              const std::vector<std::string>& overrides = {});
+
   // What `gantry train` needs beyond a valid file: data, train.steps. ConfigError naming the missing keys.
   void require_training() const;
   // The ranks that Gantry starts itself when no launcher did: tensor * pipeline * (data or 1).
   int ranks() const;
-  // The resolved whole as YAML that load() accepts again.
+  // The resolved whole as YAML that load() accepts again: every key that has an effect.
   std::string to_yaml() const;
   // The same as one JSON object, which load() accepts too.
   std::string to_json() const;

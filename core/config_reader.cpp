@@ -25,19 +25,22 @@ std::string shortened(const std::string& text) {
 
 }  // namespace
 
+bool ConfigFaults::is_overridden(const std::string& path) const {
+  return std::any_of(overridden.begin(), overridden.end(), [&](const std::string& key) {
+    return path == key || path.starts_with(key + ".") || path.starts_with(key + "[");
+  });
+}
+
 void ConfigFaults::add(const std::string& path, const YAML::Mark& mark, const std::string& what,
                        const std::string& expected, const std::string& remedy) {
   if (lines.size() == kMostLines) {
     ++unsaid;
     return;
   }
-  const bool from_flag = std::any_of(overridden.begin(), overridden.end(), [&](const std::string& key) {
-    return path == key || path.starts_with(key + ".");
-  });
   const std::string key = shortened(path);
-  const std::string where =
-      from_flag ? "--set " + key
-                : fmt::format("{}:{}:{}: {}", file, std::max(0, mark.line) + 1, std::max(0, mark.column) + 1, key);
+  const std::string where = is_overridden(path) ? "--set " + key
+                                                : fmt::format("{}:{}:{}: {}", file, std::max(0, mark.line) + 1,
+                                                              std::max(0, mark.column) + 1, key);
   lines.push_back(format_error({where, shortened(what), shortened(expected), remedy}));
 }
 

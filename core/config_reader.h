@@ -17,6 +17,7 @@ struct ConfigFaults {
   std::vector<std::string> lines;    // at most as many as a reader would read
   std::size_t unsaid = 0;            // faults beyond those
 
+  bool is_overridden(const std::string& path) const;  // whether --set gave it, or a section that it is in
   void add(const std::string& path, const YAML::Mark& mark, const std::string& what, const std::string& expected,
            const std::string& remedy = "");
   std::string joined() const;

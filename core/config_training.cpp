@@ -32,9 +32,6 @@ void read_data(ConfigFaults& faults, ConfigSection section, DataConfig& data) {
   section.text("path", data.path);
   read_sources(faults, section, data);
   section.text("tokenizer", data.tokenizer);
-  if (!data.tokenizer.empty() && data.format != "squad")
-    section.fault("tokenizer", "is there with format " + data.format, "format: squad",
-                  "take it out; gantry data build makes token files with a tokenizer");
   section.integer("prefetch", data.prefetch, 0, 1000);
   section.integer("sequence_length", data.sequence_length, 1, 1 << 24);
   section.integer("batch_size", data.batch_size, 1, 1 << 24);
@@ -71,6 +68,9 @@ void read_groups(ConfigFaults& faults, ConfigSection& section, OptimizerConfig& 
     each.texts("match", group.match);
     if (each.number("lr", lr, 0, kInfinity, /*open_below=*/true); lr > 0) group.lr = lr;
     if (each.number("weight_decay", decay, 0, kInfinity); decay >= 0) group.weight_decay = decay;
+    if (!group.lr && !group.weight_decay && each.has("match"))
+      each.fault("match", "is there without lr and weight_decay, where it has no effect", "one of them or both",
+                 "say what the group has of its own");
     if (group.match.empty()) each.fault("match", "names no parameter", "a list of patterns", "such as [\"*.bias\"]");
     each.finish();
     optimizer.groups.push_back(std::move(group));
@@ -96,8 +96,6 @@ void read_lr_schedule(ConfigSection section, LrScheduleConfig& schedule, double 
   section.text("name", schedule.name);
   section.integer("warmup_steps", schedule.warmup_steps, 0);
   section.integer("decay_steps", schedule.decay_steps, 0);
-  if (schedule.decay_steps > 0 && schedule.name != "wsd")
-    section.fault("decay_steps", "is there with schedule " + schedule.name, "name: wsd", "take it out");
   section.number("min_lr", schedule.min_lr, 0, kInfinity);
   if (schedule.min_lr > lr)
     section.fault("min_lr", fmt::format("{} is above optimizer.lr {}", schedule.min_lr, lr),
@@ -130,9 +128,6 @@ void read_training(ConfigFaults& faults, ConfigSection& root, Config& config) {
     if (config.checkpoint.resume == "auto" && config.checkpoint.path.empty())
       checkpoint.fault("resume", "is auto, and there is no path", "checkpoint.path", "say where checkpoints are");
     checkpoint.flag("allow_changes", config.checkpoint.allow_changes);
-    if (config.checkpoint.allow_changes && config.checkpoint.resume == "none")
-      checkpoint.fault("allow_changes", "is true, and nothing is resumed", "checkpoint.resume: auto or a path",
-                       "take it out");
     checkpoint.finish();
   }
   if (ConfigSection scale(faults, "loss_scale", root.node("loss_scale")); true) {

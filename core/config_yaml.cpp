@@ -1,7 +1,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <map>
+#include <tuple>
 
 #include "gantry/core/config.h"
+#include "gantry/core/config_keys.h"
 #include "gantry/core/yaml_document.h"
 #include "gantry/core/yaml_json.h"
 
@@ -40,11 +43,10 @@ std::string groups_text(const std::vector<OptimizerGroupConfig>& groups) {
 }
 
 std::string sources_text(const DataConfig& data) {
-  if (data.sources.empty()) return "path: " + quoted(data.path);
   std::vector<std::string> all;
   for (const auto& source : data.sources)
     all.push_back(fmt::format("{{path: {}, weight: {}}}", quoted(source.path), source.weight));
-  return fmt::format("sources: [{}]", fmt::join(all, ", "));
+  return all.empty() ? "" : fmt::format("[{}]", fmt::join(all, ", "));
 }
 
 std::string layers_text(const ScheduleConfig& schedule) {
@@ -55,68 +57,136 @@ std::string layers_text(const ScheduleConfig& schedule) {
 
 std::string size_text(int value) { return value == 0 ? "auto" : std::to_string(value); }
 
+// Nothing where there is no value.
+std::string text_of(const std::string& value) { return value.empty() ? "" : quoted(value); }
+template <class Value>
+std::string text_of(const std::optional<Value>& value) {
+  return value ? fmt::format("{}", *value) : "";
+}
+std::string unless_zero(int value) { return value == 0 ? "" : std::to_string(value); }
+
+using Values = std::map<std::string, std::string>;  // what YAML has of a key; empty: the key is left out
+
+Values layout_values(const Config& config) {
+  const auto& [model, parallel, schedule] = std::tie(config.model, config.parallel, config.schedule);
+  std::string layers_of_recompute;
+  if (!schedule.recompute_layers.empty())
+    layers_of_recompute = fmt::format("[{}]", fmt::join(schedule.recompute_layers, ", "));
+  return {{"model.policy", text_of(model.policy)},
+          {"model.path", text_of(model.path)},
+          {"model.config", model.config_json},
+          {"parallel.tensor", std::to_string(parallel.tensor)},
+          {"parallel.pipeline", std::to_string(parallel.pipeline)},
+          {"parallel.data", size_text(parallel.data)},
+          {"parallel.sequence_parallel", fmt::format("{}", parallel.sequence_parallel)},
+          {"parallel.zero", std::to_string(parallel.zero)},
+          {"parallel.bucket_mb", fmt::format("{}", parallel.bucket_mb)},
+          {"parallel.order", fmt::format("[{}]", fmt::join(parallel.order, ", "))},
+          {"schedule.name", quoted(schedule.name)},
+          {"schedule.microbatches", text_of(schedule.microbatches)},
+          {"schedule.microbatch_size", text_of(schedule.microbatch_size)},
+          {"schedule.group_size", unless_zero(schedule.group_size)},
+          {"schedule.chunks", std::to_string(schedule.chunks)},
+          {"schedule.layers", layers_text(schedule)},
+          {"schedule.recompute", schedule.recompute},
+          {"schedule.recompute_layers", layers_of_recompute}};
+}
+
+Values data_values(const Config& config) {
+  const auto& [data, evaluation] = std::tie(config.data, config.evaluation);
+  if (data.format.empty()) return {};
+  return {{"data.format", data.format},
+          {"data.path", data.sources.empty() ? quoted(data.path) : ""},
+          {"data.sources", sources_text(data)},
+          {"data.sequence_length", std::to_string(data.sequence_length)},
+          {"data.batch_size", std::to_string(data.batch_size)},
+          {"data.shuffle", fmt::format("{}", data.shuffle)},
+          {"data.prefetch", std::to_string(data.prefetch)},
+          {"data.tokenizer", text_of(data.tokenizer)},
+          {"evaluation.path", text_of(evaluation.path)},
+          {"evaluation.every", std::to_string(evaluation.every)},
+          {"evaluation.batches", std::to_string(evaluation.batches)}};
+}
+
+Values training_values(const Config& config) {
+  const auto& [optimizer, rates, scale, train] =
+      std::tie(config.optimizer, config.lr_schedule, config.loss_scale, config.train);
+  return {{"optimizer.name", optimizer.name},
+          {"optimizer.lr", fmt::format("{}", optimizer.lr)},
+          {"optimizer.betas", fmt::format("[{}, {}]", optimizer.beta1, optimizer.beta2)},
+          {"optimizer.eps", fmt::format("{}", optimizer.eps)},
+          {"optimizer.weight_decay", fmt::format("{}", optimizer.weight_decay)},
+          {"optimizer.clip_grad_norm", text_of(optimizer.clip_grad_norm)},
+          {"optimizer.momentum", fmt::format("{}", optimizer.momentum)},
+          {"optimizer.no_decay", optimizer.no_decay.empty() ? "" : quoted(optimizer.no_decay)},
+          {"optimizer.groups", optimizer.groups.empty() ? "" : groups_text(optimizer.groups)},
+          {"lr_schedule.name", rates.name},
+          {"lr_schedule.warmup_steps", std::to_string(rates.warmup_steps)},
+          {"lr_schedule.decay_steps", unless_zero(rates.decay_steps)},
+          {"lr_schedule.min_lr", fmt::format("{}", rates.min_lr)},
+          {"precision", config.precision},
+          {"loss_scale.initial", fmt::format("{}", scale.initial)},
+          {"loss_scale.growth_interval", std::to_string(scale.growth_interval)},
+          {"loss_scale.hysteresis", std::to_string(scale.hysteresis)},
+          {"train.steps", unless_zero(train.steps)},
+          {"train.seed", std::to_string(train.seed)},
+          {"train.log_every", std::to_string(train.log_every)},
+          {"train.audit_every", std::to_string(train.audit_every)},
+          {"train.non_finite", train.non_finite}};
+}
+
+Values run_values(const Config& config) {
+  const auto& [checkpoint, profile, comm] = std::tie(config.checkpoint, config.profile, config.comm);
+  Values values = {{"checkpoint.path", text_of(checkpoint.path)},
+                   {"checkpoint.every", unless_zero(checkpoint.every)},
+                   {"checkpoint.keep", unless_zero(checkpoint.keep)},
+                   {"checkpoint.async", fmt::format("{}", checkpoint.async)},
+                   {"checkpoint.resume", quoted(checkpoint.resume)},
+                   {"checkpoint.allow_changes", fmt::format("{}", checkpoint.allow_changes)},
+                   {"output", text_of(config.output)},
+                   {"comm.backend", comm.backend},
+                   {"comm.timeout_seconds", fmt::format("{}", comm.timeout_seconds)},
+                   {"comm.threads_per_rank", size_text(comm.threads_per_rank)},
+                   {"comm.heartbeat_seconds", fmt::format("{}", comm.heartbeat_seconds)},
+                   {"comm.lost_after_seconds", fmt::format("{}", comm.lost_after_seconds)},
+                   {"comm.interface", text_of(comm.interface)},
+                   {"comm.recorder", std::to_string(comm.recorder)},
+                   {"libraries", quoted(config.libraries)}};
+  if (profile.active > 0)
+    values.merge(Values{{"profile.wait", std::to_string(profile.wait)},
+                        {"profile.warmup", std::to_string(profile.warmup)},
+                        {"profile.active", std::to_string(profile.active)},
+                        {"profile.repeat", std::to_string(profile.repeat)}});
+  return values;
+}
+
+// The keys of each section in the order of the list of keys, one line per section.
+std::string as_yaml(const Values& values, const Config& config) {
+  std::string text, open;  // the section of the line that is not ended
+  for (const auto& key : config_keys()) {
+    const auto value = values.find(key.path);
+    if (value == values.end() || value->second.empty() || !key.has_effect(config)) continue;
+    const std::string path = key.path;
+    const auto dot = path.find('.');
+    const std::string section = dot == std::string::npos ? "" : path.substr(0, dot);
+    if (!open.empty()) text += section == open ? ", " : "}\n";
+    if (section.empty()) {
+      text += fmt::format("{}: {}\n", path, value->second);
+    } else {
+      text += fmt::format("{}{}: {}", section == open ? "" : section + ": {", path.substr(dot + 1), value->second);
+    }
+    open = section;
+  }
+  return open.empty() ? text : text + "}\n";
+}
+
 }  // namespace
 
 std::string Config::to_yaml() const {
-  std::string out = "model:\n";
-  if (!model.policy.empty()) out += fmt::format("  policy: {}\n", quoted(model.policy));
-  if (!model.path.empty()) out += fmt::format("  path: {}\n", quoted(model.path));
-  if (!model.config_json.empty()) out += fmt::format("  config: {}\n", model.config_json);
-  out += fmt::format(
-      "parallel: {{tensor: {}, pipeline: {}, data: {}, sequence_parallel: {}, zero: {}, bucket_mb: {}, "
-      "order: [{}]}}\n",
-      parallel.tensor, parallel.pipeline, size_text(parallel.data), parallel.sequence_parallel, parallel.zero,
-      parallel.bucket_mb, fmt::join(parallel.order, ", "));
-  out += fmt::format("schedule: {{name: {}, ", quoted(schedule.name));
-  if (schedule.microbatches) out += fmt::format("microbatches: {}, ", *schedule.microbatches);
-  if (schedule.microbatch_size) out += fmt::format("microbatch_size: {}, ", *schedule.microbatch_size);
-  if (schedule.group_size > 0) out += fmt::format("group_size: {}, ", schedule.group_size);
-  out +=
-      fmt::format("chunks: {}, layers: {}, recompute: {}", schedule.chunks, layers_text(schedule), schedule.recompute);
-  if (!schedule.recompute_layers.empty())
-    out += fmt::format(", recompute_layers: [{}]", fmt::join(schedule.recompute_layers, ", "));
-  out += "}\n";
-  if (!data.format.empty()) {
-    out += fmt::format("data: {{format: {}, {}, sequence_length: {}, batch_size: {}, shuffle: {}, prefetch: {}",
-                       data.format, sources_text(data), data.sequence_length, data.batch_size, data.shuffle,
-                       data.prefetch);
-    if (!data.tokenizer.empty()) out += ", tokenizer: " + quoted(data.tokenizer);
-    out += "}\n";
-  }
-  out += fmt::format("optimizer: {{name: {}, lr: {}, betas: [{}, {}], eps: {}, weight_decay: {}", optimizer.name,
-                     optimizer.lr, optimizer.beta1, optimizer.beta2, optimizer.eps, optimizer.weight_decay);
-  if (optimizer.clip_grad_norm) out += fmt::format(", clip_grad_norm: {}", *optimizer.clip_grad_norm);
-  if (optimizer.name == "sgd") out += fmt::format(", momentum: {}", optimizer.momentum);
-  if (!optimizer.no_decay.empty()) out += ", no_decay: " + quoted(optimizer.no_decay);
-  if (!optimizer.groups.empty()) out += ", groups: " + groups_text(optimizer.groups);
-  out += fmt::format("}}\nlr_schedule: {{name: {}, warmup_steps: {}, ", lr_schedule.name, lr_schedule.warmup_steps);
-  if (lr_schedule.decay_steps > 0) out += fmt::format("decay_steps: {}, ", lr_schedule.decay_steps);
-  out += fmt::format("min_lr: {}}}\nprecision: {}\n", lr_schedule.min_lr, precision);
-  if (precision == "float16")
-    out += fmt::format("loss_scale: {{initial: {}, growth_interval: {}, hysteresis: {}}}\n", loss_scale.initial,
-                       loss_scale.growth_interval, loss_scale.hysteresis);
-  if (!evaluation.path.empty())
-    out += fmt::format("evaluation: {{path: {}, every: {}, batches: {}}}\n", quoted(evaluation.path), evaluation.every,
-                       evaluation.batches);
-  out += "train: {";
-  if (train.steps > 0) out += fmt::format("steps: {}, ", train.steps);
-  out += fmt::format("seed: {}, log_every: {}, audit_every: {}, non_finite: {}}}\n", train.seed, train.log_every,
-                     train.audit_every, train.non_finite);
-  out += "checkpoint: {";
-  if (!checkpoint.path.empty()) out += fmt::format("path: {}, every: {}, ", quoted(checkpoint.path), checkpoint.every);
-  if (checkpoint.keep > 0) out += fmt::format("keep: {}, ", checkpoint.keep);
-  if (checkpoint.allow_changes) out += "allow_changes: true, ";
-  out += fmt::format("async: {}, resume: {}}}\n", checkpoint.async, quoted(checkpoint.resume));
-  if (!output.empty()) out += fmt::format("output: {}\n", quoted(output));
-  if (profile.active > 0)
-    out += fmt::format("profile: {{wait: {}, warmup: {}, active: {}, repeat: {}}}\n", profile.wait, profile.warmup,
-                       profile.active, profile.repeat);
-  out += fmt::format("comm: {{backend: {}, timeout_seconds: {}, threads_per_rank: {}, heartbeat_seconds: {}, ",
-                     comm.backend, comm.timeout_seconds, size_text(comm.threads_per_rank), comm.heartbeat_seconds);
-  out += fmt::format("lost_after_seconds: {}, ", comm.lost_after_seconds);
-  if (!comm.interface.empty()) out += fmt::format("interface: {}, ", quoted(comm.interface));
-  out += fmt::format("recorder: {}}}\nlibraries: {}\n", comm.recorder, quoted(libraries));
-  return out;
+  Values values = layout_values(*this);
+  for (auto&& more : {data_values(*this), training_values(*this), run_values(*this)})
+    values.insert(more.begin(), more.end());
+  return as_yaml(values, *this);
 }
 
 std::string Config::to_json() const {

@@ -1,0 +1,251 @@
+#include "gantry/core/config_keys.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "gantry/core/schedule_names.h"
+
+namespace gantry {
+namespace {
+
+using C = const Config&;
+
+bool is_float16(C c) { return c.precision == "float16"; }
+bool may_have_processes(C c) { return c.comm.backend != "local"; }
+bool saves(C c) { return !c.checkpoint.path.empty(); }
+
+std::string with_schedule(C c) { return "with schedule " + c.schedule.name; }
+std::string with_optimizer(C c) { return "with optimizer " + c.optimizer.name; }
+std::string with_rates(C c) {
+  return "with schedule " + c.lr_schedule.name + (c.lr_schedule.name == "wsd" ? " without decay_steps" : "");
+}
+std::string with_precision(C c) { return "with precision " + c.precision; }
+std::string with_format(C c) { return "with format " + c.data.format; }
+
+// A schedule by name.
+const KeyContext kGenerated = {"a schedule by name; a FILE.csv says its own",
+                               [](C c) { return !is_schedule_file(c.schedule.name); }, with_schedule};
+const KeyContext kInterleaved = {"schedule.name interleaved_1f1b",
+                                 [](C c) { return c.schedule.name == "interleaved_1f1b"; }, with_schedule};
+const KeyContext kRecomputing = {"schedule.recompute selective or full",
+                                 [](C c) { return c.schedule.recompute != "none"; },
+                                 [](C) { return std::string("without recompute"); }, "state which, or take it out"};
+const KeyContext kVocabulary = {"data.format text or squad",
+                                [](C c) { return c.data.format == "text" || c.data.format == "squad"; }, with_format,
+                                "take it out; gantry data build makes token files with a tokenizer"};
+const KeyContext kBetas = {"optimizer.name adamw or lion", [](C c) { return c.optimizer.name != "sgd"; },
+                           with_optimizer, "take it out; sgd has momentum"};
+const KeyContext kAdamW = {"optimizer.name adamw", [](C c) { return c.optimizer.name == "adamw"; }, with_optimizer};
+const KeyContext kSgd = {"optimizer.name sgd", [](C c) { return c.optimizer.name == "sgd"; }, with_optimizer,
+                         "take it out; adamw and lion have betas"};
+const KeyContext kDecaying = {"optimizer.weight_decay above 0", [](C c) { return c.optimizer.weight_decay > 0; },
+                              [](C) { return std::string("with weight_decay 0"); }};
+const KeyContext kFalling = {
+    "lr_schedule.name linear or cosine, or wsd with decay_steps",
+    [](C c) { return c.lr_schedule.name == "wsd" ? c.lr_schedule.decay_steps > 0 : c.lr_schedule.name != "constant"; },
+    with_rates};
+const KeyContext kWsd = {"lr_schedule.name wsd", [](C c) { return c.lr_schedule.name == "wsd"; }, with_rates};
+const KeyContext kFloat16 = {"precision float16", is_float16, with_precision};
+const KeyContext kNotFloat16 = {"another precision than float16, which skips such a step and lowers its scale",
+                                [](C c) { return !is_float16(c); }, with_precision};
+const KeyContext kWithData = {"data.format, which held-out data are of", [](C c) { return !c.data.format.empty(); },
+                              [](C) { return std::string("without data"); }, "add a data section, or take it out"};
+const KeyContext kEvaluating = {"evaluation.path", [](C c) { return !c.evaluation.path.empty(); },
+                                [](C) { return std::string("without evaluation.path"); },
+                                "say where the held-out data are, or take it out"};
+const KeyContext kSaving = {"checkpoint.path", saves, [](C) { return std::string("without checkpoint.path"); },
+                            "say where checkpoints go, or take it out"};
+const KeyContext kResuming = {"checkpoint.resume auto or a PATH", [](C c) { return c.checkpoint.resume != "none"; },
+                              [](C) { return std::string("and nothing is resumed"); }, "say from what, or take it out"};
+const KeyContext kProcesses = {"a comm.backend of several processes", may_have_processes,
+                               [](C) { return std::string("with backend local"); }};
+const KeyContext kListening = {
+    "a comm.backend of several processes, and comm.heartbeat_seconds above 0",
+    [](C c) { return may_have_processes(c) && c.comm.heartbeat_seconds > 0; },
+    [](C c) { return std::string(may_have_processes(c) ? "with heartbeat_seconds 0" : "with backend local"); }};
+
+std::vector<ConfigKey> make_keys() {
+  return {
+      {"model.policy", "from `path`", "`gpt2`, `llama`, `bert`, or a registered name"},
+      {"model.path", "", "a Hugging Face directory: config.json and model.safetensors"},
+      {"model.config", "", "Hugging Face's keys; with `path` they override its config.json"},
+
+      {"parallel.tensor", "1", "the size of the axis tp"},
+      {"parallel.pipeline", "1", "the size of the axis pp"},
+      {"parallel.data", "auto",
+       "the size of the axis dp; auto: ranks / (tensor * pipeline), and 1 where Gantry starts the ranks itself"},
+      {"parallel.order", "[pp, dp, tp]", "the axes, the outermost first"},
+      {"parallel.sequence_parallel", "false",
+       "activations between tensor-parallel layers are split along the sequence"},
+      {"parallel.zero", "0",
+       "1: the optimizer's state is partitioned over dp; 2: gradients too "
+       "([docs/data_parallelism.md](data_parallelism.md))"},
+      {"parallel.bucket_mb", "25", "MiB of gradients that one collective over dp reduces"},
+
+      {"schedule.name", "1f1b", "one of [docs/schedules.md](schedules.md), or a FILE.csv of compute actions"},
+      {"schedule.chunks", "the schedule's own", "chunks per rank: 2 for schedules that go forth and back, else 1",
+       &kGenerated},
+      {"schedule.group_size", "the ranks", "microbatches that a chunk takes in a row", &kInterleaved},
+      {"schedule.recompute", "none", "`none`, `selective` (attention's core) or `full` (whole layers)"},
+      {"schedule.recompute_layers", "all",
+       "of each stage the first so many layers: one number, or a list with an entry per stage", &kRecomputing},
+      {"schedule.microbatches", "twice the stages", "at most a replica's samples"},
+      {"schedule.microbatch_size", "", "in place of `microbatches`: samples of one"},
+      {"schedule.layers", "default",
+       "`default`, `balanced`, a list with an entry per stage, or a layout string such as `\"Et*3\\|(tt\\|)*2t\\|L\"`"},
+
+      {"data.format", "",
+       "`text`, `tokens` (little-endian uint16), `megatron` (.bin and .idx) or `squad`: "
+       "[docs/data.md](data.md)"},
+      {"data.path", "", "a file; for text and tokens a folder or a glob too; for megatron the prefix of both files"},
+      {"data.sources", "", "in place of `path`: a list of `{path, weight}`, of one format"},
+      {"data.sources[].path", "", "as `data.path`"},
+      {"data.sources[].weight", "1", "the source's share of the samples is this over the sum of all"},
+      {"data.tokenizer", "`model.path`'s",
+       "a folder or file with the vocabulary; for text also `bytes`: bytes are tokens 0 to 255, as without this key "
+       "for a vocabulary of 256",
+       &kVocabulary},
+      {"data.sequence_length", "128", "tokens of a sample"},
+      {"data.batch_size", "32", "samples of a step, over all replicas"},
+      {"data.shuffle", "true", "each pass through the data has an order of its own"},
+      {"data.prefetch", "2", "batches that a thread prepares ahead; 0: none"},
+
+      {"optimizer.name", "adamw", "`adamw`, `sgd` or `lion`"},
+      {"optimizer.lr", "3e-4", "the learning rate that `lr_schedule` begins with"},
+      {"optimizer.betas", "[0.9, 0.999]", "rates of the running means", &kBetas},
+      {"optimizer.eps", "1e-8", "what the root of the second mean is raised by", &kAdamW},
+      {"optimizer.weight_decay", "0.01", "of every parameter that neither `no_decay` nor a group excepts"},
+      {"optimizer.momentum", "0.9", "of the running sum of gradients", &kSgd},
+      {"optimizer.clip_grad_norm", "", "the gradient is scaled down to this norm; without it nothing is clipped"},
+      {"optimizer.no_decay", "[]", "patterns of the names of parameters without weight decay", &kDecaying},
+      {"optimizer.groups", "[]",
+       "a list of `{match, lr, weight_decay}`: a parameter is of the first group that matches"},
+      {"optimizer.groups[].match", "", "patterns of names"},
+      {"optimizer.groups[].lr", "`optimizer.lr`", "the group's learning rate"},
+      {"optimizer.groups[].weight_decay", "`optimizer.weight_decay`", "the group's weight decay"},
+
+      {"lr_schedule.name", "constant", "`constant`, `linear`, `cosine` or `wsd` (warm-up, stable, decay)"},
+      {"lr_schedule.warmup_steps", "0", "steps over which the rate rises from 0"},
+      {"lr_schedule.decay_steps", "0", "the last steps, over which the rate falls to `min_lr`", &kWsd},
+      {"lr_schedule.min_lr", "0", "the rate of the last step", &kFalling},
+
+      {"precision", "float32",
+       "`float32`, `float64`, `bfloat16` or `float16`: the last two with float32 masters and gradients"},
+      {"loss_scale.initial", "65536", "the first factor of the loss", &kFloat16},
+      {"loss_scale.growth_interval", "2000", "steps without overflow until the factor is doubled", &kFloat16},
+      {"loss_scale.hysteresis", "2", "overflows in a row until the factor is halved", &kFloat16},
+
+      {"evaluation.path", "", "held-out data of `data.format`; without it nothing is evaluated", &kWithData},
+      {"evaluation.every", "0", "steps between evaluations; the last step has one in any case", &kEvaluating},
+      {"evaluation.batches", "0", "at most so many of `data.batch_size`; 0: every sample once", &kEvaluating},
+
+      {"train.steps", "", "steps of the whole run"},
+      {"train.seed", "1", "of initial weights, dropout and the order of samples"},
+      {"train.log_every", "1", "steps between lines of progress"},
+      {"train.audit_every", "0",
+       "steps between comparisons of replicas, which must agree to the bit (exit 8 names the first that does not); 0: "
+       "never"},
+      {"train.non_finite", "stop",
+       "a step whose gradient norm is not finite: `stop` (exit 8 names the parameter and rank) or `skip`",
+       &kNotFloat16},
+
+      {"checkpoint.path", "", "the folder of the run's checkpoints; without it none are saved"},
+      {"checkpoint.every", "0", "steps between checkpoints; the last step has one in any case", &kSaving},
+      {"checkpoint.keep", "0", "the newest so many stay; 0: all", &kSaving},
+      {"checkpoint.async", "false", "training goes on while a checkpoint is written", &kSaving},
+      {"checkpoint.resume", "none", "`none`, `auto` (the newest of `path`, if there is one) or a PATH"},
+      {"checkpoint.allow_changes", "false",
+       "resume though samples will be skipped or repeated: other data, another order, another sequence length",
+       &kResuming},
+
+      {"output", "",
+       "a folder for metrics.jsonl, config.yaml as resolved, the report and traces ([docs/reports.md](reports.md)), "
+       "and "
+       "`recorder/`"},
+
+      {"profile.wait", "0",
+       "steps that pass before each cycle of those watched in detail ([docs/reports.md](reports.md))"},
+      {"profile.warmup", "0", "steps that are watched and thrown away"},
+      {"profile.active", "1", "steps that are watched and kept"},
+      {"profile.repeat", "1", "cycles; 0: to the end"},
+
+      {"comm.backend", "auto", "`auto`, `local`, `mpi` or `nccl` ([NCCL](nccl.md))"},
+      {"comm.timeout_seconds", "60", "a wait for other ranks that takes longer ends the job (exit 7)"},
+      {"comm.threads_per_rank", "auto", "threads of a rank's operators"},
+      {"comm.heartbeat_seconds", "1",
+       "between a rank's signs of life ([docs/control_plane.md](control_plane.md)); 0: none are sent", &kProcesses},
+      {"comm.lost_after_seconds", "15",
+       "a rank without a sign of life for so long ends the job (exit 7); one that others wait for so long is named by "
+       "a "
+       "warning"},
+      {"comm.interface", "",
+       "the network interface or address for signs of life: loopback on one host; over hosts needed unless `gantry "
+       "launch --interface` says it",
+       &kListening},
+      {"comm.recorder", "1024",
+       "operations that a rank remembers for `gantry doctor DIR`; 0: none "
+       "([docs/flight_recorder.md](flight_recorder.md))"},
+
+      {"libraries", "[]", "shared libraries that register policies and model families"},
+  };
+}
+
+// "data.sources[0].path" as the list of keys has it.
+std::string without_places(const std::string& path) {
+  std::string general;
+  bool inside = false;
+  for (const char c : path) {
+    if (c == ']') inside = false;
+    if (!inside) general += c;
+    if (c == '[') inside = true;
+  }
+  return general;
+}
+
+class EffectCheck {
+ public:
+  EffectCheck(const Config& config, bool only_overridden, ConfigFaults& faults)
+      : config_(config), only_overridden_(only_overridden), faults_(faults) {}
+
+  void visit(const YAML::Node& node, const std::string& path) {
+    if (node.IsSequence())
+      for (std::size_t i = 0; i < node.size(); ++i) visit(node[i], fmt::format("{}[{}]", path, i));
+    if (!node.IsMap()) return;
+    for (const auto& item : node) {
+      if (!item.first.IsScalar()) continue;  // the reader has refused it
+      const std::string below = path.empty() ? item.first.Scalar() : path + "." + item.first.Scalar();
+      if (const ConfigKey* key = find_config_key(without_places(below))) check(*key, below, item.first.Mark());
+      if (below != "model.config") visit(item.second, below);
+    }
+  }
+
+ private:
+  void check(const ConfigKey& key, const std::string& path, const YAML::Mark& mark) {
+    if (key.has_effect(config_) || (only_overridden_ && !faults_.is_overridden(path))) return;
+    faults_.add(path, mark, "is there " + key.context->otherwise(config_) + ", where it has no effect",
+                key.context->needs, key.context->remedy);
+  }
+
+  const Config& config_;
+  bool only_overridden_;
+  ConfigFaults& faults_;
+};
+
+}  // namespace
+
+const std::vector<ConfigKey>& config_keys() {
+  static const std::vector<ConfigKey> kKeys = make_keys();
+  return kKeys;
+}
+
+const ConfigKey* find_config_key(std::string_view path) {
+  const auto found =
+      std::ranges::find(config_keys(), path, [](const ConfigKey& key) { return std::string_view(key.path); });
+  return found == config_keys().end() ? nullptr : &*found;
+}
+
+void check_effects(const Config& config, const YAML::Node& document, bool only_overridden, ConfigFaults& faults) {
+  EffectCheck(config, only_overridden, faults).visit(document, "");
+}
+
+}  // namespace gantry

@@ -1,0 +1,186 @@
+// Keys that have no effect where they stand, and the one list of all keys beside what the reader knows.
+#include "gantry/core/config_keys.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "gantry/core/config.h"
+#include "gantry/core/error.h"
+
+namespace gantry {
+namespace {
+
+const std::string kKeyTestModel = "model: {policy: gpt2}\n";
+
+std::string refusal(const std::string& text, const std::vector<std::string>& sets = {}) {
+  try {
+    Config::parse(kKeyTestModel + text, "c.yaml", sets);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+struct KeyCase {
+  const char* key;    // as config_keys() has it
+  const char* idle;   // where it has no effect
+  const char* says;   // of the error
+  const char* usual;  // where it has one
+};
+
+const KeyCase kKeyCases[] = {
+    {"schedule.chunks", "schedule: {name: a.csv, chunks: 2}", "is there with schedule a.csv",
+     "schedule: {name: interleaved_1f1b, chunks: 2}"},
+    {"schedule.group_size", "schedule: {group_size: 2}", "is there with schedule 1f1b",
+     "schedule: {name: interleaved_1f1b, chunks: 2, group_size: 2}"},
+    {"schedule.recompute_layers", "schedule: {recompute_layers: 1}", "is there without recompute",
+     "schedule: {recompute: full, recompute_layers: 1}"},
+    {"data.tokenizer", "data: {format: megatron, path: x, tokenizer: t}", "is there with format megatron",
+     "data: {format: text, path: x, tokenizer: bytes}"},
+    {"optimizer.betas", "optimizer: {name: sgd, betas: [0.9, 0.95]}", "is there with optimizer sgd",
+     "optimizer: {name: lion, betas: [0.9, 0.95]}"},
+    {"optimizer.eps", "optimizer: {name: lion, eps: 1.0e-8}", "is there with optimizer lion",
+     "optimizer: {eps: 1.0e-8}"},
+    {"optimizer.momentum", "optimizer: {momentum: 0.9}", "is there with optimizer adamw",
+     "optimizer: {name: sgd, momentum: 0.9}"},
+    {"optimizer.no_decay", "optimizer: {weight_decay: 0, no_decay: [\"*.bias\"]}", "is there with weight_decay 0",
+     "optimizer: {no_decay: [\"*.bias\"]}"},
+    {"lr_schedule.decay_steps", "lr_schedule: {name: cosine, decay_steps: 5}", "is there with schedule cosine",
+     "lr_schedule: {name: wsd, decay_steps: 5}"},
+    {"lr_schedule.min_lr", "lr_schedule: {min_lr: 1.0e-5}", "is there with schedule constant",
+     "lr_schedule: {name: linear, min_lr: 1.0e-5}"},
+    {"loss_scale.initial", "loss_scale: {initial: 65536}", "is there with precision float32",
+     "precision: float16\nloss_scale: {initial: 65536}"},
+    {"loss_scale.growth_interval", "precision: bfloat16\nloss_scale: {growth_interval: 5}",
+     "is there with precision bfloat16", "precision: float16\nloss_scale: {growth_interval: 5}"},
+    {"loss_scale.hysteresis", "loss_scale: {hysteresis: 2}", "is there with precision float32",
+     "precision: float16\nloss_scale: {hysteresis: 2}"},
+    {"evaluation.path", "evaluation: {path: x}", "is there without data",
+     "data: {format: text, path: x}\nevaluation: {path: y}"},
+    {"evaluation.every", "data: {format: text, path: x}\nevaluation: {every: 5}", "is there without evaluation.path",
+     "data: {format: text, path: x}\nevaluation: {path: y, every: 5}"},
+    {"evaluation.batches", "data: {format: text, path: x}\nevaluation: {batches: 5}",
+     "is there without evaluation.path", "data: {format: text, path: x}\nevaluation: {path: y, batches: 5}"},
+    {"train.non_finite", "precision: float16\ntrain: {non_finite: stop}", "is there with precision float16",
+     "train: {non_finite: stop}"},
+    {"checkpoint.every", "checkpoint: {every: 5}", "is there without checkpoint.path",
+     "checkpoint: {path: c, every: 5}"},
+    {"checkpoint.keep", "checkpoint: {keep: 1}", "is there without checkpoint.path", "checkpoint: {path: c, keep: 1}"},
+    {"checkpoint.async", "checkpoint: {async: true}", "is there without checkpoint.path",
+     "checkpoint: {path: c, async: true}"},
+    {"comm.heartbeat_seconds", "comm: {backend: local, heartbeat_seconds: 2}", "is there with backend local",
+     "comm: {backend: mpi, heartbeat_seconds: 2}"},
+    {"comm.interface", "comm: {interface: lo, heartbeat_seconds: 0}", "is there with heartbeat_seconds 0",
+     "comm: {interface: lo}"},
+};
+
+TEST(KeysWithoutEffect, AreRefusedWithWhatTheyNeed) {
+  for (const auto& [key, idle, says, usual] : kKeyCases) {
+    const std::string said = refusal(idle);
+    EXPECT_NE(said.find(fmt::format("{}: {}, where it has no effect; expected {}; ", key, says,
+                                    find_config_key(key)->context->needs)),
+              std::string::npos)
+        << idle << "\n  " << said;
+    EXPECT_EQ(said.find("c.yaml:"), 0u) << said;
+    EXPECT_EQ(refusal(usual), "") << usual;
+  }
+}
+
+TEST(KeysWithoutEffect, HaveACaseEach) {
+  std::set<std::string> cases, conditional;
+  for (const auto& each : kKeyCases) cases.insert(each.key);
+  for (const auto& key : config_keys())
+    if (key.context) conditional.insert(key.path);
+  EXPECT_EQ(cases, conditional);
+}
+
+TEST(KeysWithoutEffect, AreRefusedFromTheCommandLineToo) {
+  EXPECT_EQ(refusal("", {"lr_schedule.min_lr=1e-5"}).find("--set lr_schedule.min_lr: is there with schedule constant"),
+            0u);
+  EXPECT_EQ(refusal("lr_schedule: {min_lr: 1.0e-5}", {"lr_schedule.name=cosine"}), "");
+  // Of a run's own file, perhaps of an earlier version, only what was added counts.
+  const std::string written = kKeyTestModel + "lr_schedule: {name: constant, min_lr: 0}\ncheckpoint: {async: false}\n";
+  EXPECT_EQ(Config::parse_written(written, "c").lr_schedule.min_lr, 0);
+  EXPECT_THROW(Config::parse_written(written, "c", {"optimizer.momentum=0.5"}), ConfigError);
+  EXPECT_THROW(Config::parse_written(written + "zzz: 1\n", "c"), ConfigError);
+}
+
+TEST(KeysWithoutEffect, AGroupOfItsOwnValuesIsOne) {
+  EXPECT_NE(refusal("optimizer: {groups: [{match: [a]}]}").find("optimizer.groups[0].match: is there without lr and"),
+            std::string::npos);
+  EXPECT_EQ(refusal("optimizer: {groups: [{match: [a], weight_decay: 0}]}"), "");
+}
+
+TEST(KeysWithoutEffect, AreLeftOutOfTheResolvedWhole) {
+  for (const auto& [key, idle, says, usual] : kKeyCases) {
+    const Config config = Config::parse(kKeyTestModel + usual);
+    EXPECT_EQ(Config::parse(config.to_yaml()).to_yaml(), config.to_yaml()) << config.to_yaml();
+    EXPECT_EQ(Config::parse(config.to_json()).to_yaml(), config.to_yaml());
+  }
+  const std::string bare = Config::parse(kKeyTestModel).to_yaml();
+  for (const char* key : {"min_lr", "momentum", "async", "loss_scale", "evaluation"})
+    EXPECT_EQ(bare.find(key), std::string::npos) << bare;
+}
+
+// The keys of a section ("" for the whole) as the reader lists them when it is asked for one that is none.
+std::set<std::string> read_keys(const std::string& section) {
+  const std::string unknown = "zzzzzzzzzzzzzzzzzzzzzzzz";
+  std::string text = fmt::format("{{{}: 1}}", unknown);
+  if (section == "data.sources[]") text = fmt::format("{{format: text, sources: [{{path: x, {}: 1}}]}}", unknown);
+  if (section == "optimizer.groups[]") text = fmt::format("{{groups: [{{match: [a], lr: 1, {}: 1}}]}}", unknown);
+  const std::string name = section.substr(0, section.find('.'));
+  const std::string whole = section.empty()   ? kKeyTestModel + unknown + ": 1\n"
+                            : name == "model" ? "model: {policy: gpt2, " + unknown + ": 1}\n"
+                                              : kKeyTestModel + name + ": " + text + "\n";
+  std::string said;
+  try {
+    Config::parse(whole);
+  } catch (const ConfigError& error) {
+    said = error.what();
+  }
+  const std::string before = unknown + ": is no key; expected one of ";
+  const auto begin = said.find(before);
+  if (begin == std::string::npos) return {};
+  std::string list = said.substr(begin + before.size());
+  list = list.substr(0, list.find(';'));
+  std::set<std::string> keys;
+  std::istringstream names(list);
+  for (std::string each; std::getline(names, each, ',');) keys.insert(each.substr(each.find_first_not_of(' ')));
+  return keys;
+}
+
+TEST(ConfigKeys, AreThoseThatTheReaderKnows) {
+  std::map<std::string, std::set<std::string>> sections;
+  for (const auto& key : config_keys()) {
+    const std::string path = key.path;
+    const auto dot = path.rfind('.');
+    const std::string section = dot == std::string::npos ? "" : path.substr(0, dot);
+    sections[section].insert(dot == std::string::npos ? path : path.substr(dot + 1));
+    if (!section.empty() && section.find('.') == std::string::npos) sections[""].insert(section);
+  }
+  for (const auto& [section, keys] : sections) EXPECT_EQ(read_keys(section), keys) << "section '" << section << "'";
+  EXPECT_GE(sections.size(), 14u);
+}
+
+// Where a key is not there, it has the value that the list says.
+TEST(ConfigKeys, HaveTheValuesThatTheListGivesThem) {
+  const std::string text = kKeyTestModel + "data: {format: text, path: x}\nprofile: {}\n";
+  const std::string whole = Config::parse(text).to_yaml();
+  int compared = 0;
+  for (const auto& key : config_keys()) {
+    const std::string initial = key.initial, path = key.path;
+    const bool is_value = !initial.empty() && initial.find('`') == std::string::npos && initial != "all" &&
+                          initial != "the ranks" && !initial.starts_with("twice") && !initial.starts_with("the sched");
+    if (!is_value || key.context || path.find("[]") != std::string::npos) continue;
+    EXPECT_EQ(Config::parse(text, "c", {path + "=" + initial}).to_yaml(), whole) << path;
+    ++compared;
+  }
+  EXPECT_GT(compared, 30);
+}
+
+}  // namespace
+}  // namespace gantry
