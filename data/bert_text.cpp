@@ -57,8 +57,6 @@ bool is_removed(char32_t c) {
   return c == 0 || c == 0xFFFD || (category(c) & kControl) != 0;
 }
 
-bool is_nonspacing_mark(char32_t c) { return (category(c) & U_GC_MN_MASK) != 0; }
-
 bool is_punctuation(char32_t c) {
   if (c < 0x80)
     return (c > 0x20 && c < 0x30) || (c > 0x39 && c < 0x41) || (c > 0x5A && c < 0x61) || (c > 0x7A && c < 0x7F);
@@ -147,7 +145,10 @@ TextCharacters strip_accents(const TextCharacters& text) {
   return stripped;
 }
 
-// Character by character, so that a final sigma is as any other; the dotted I is the one that becomes two.
+}  // namespace
+
+bool is_nonspacing_mark(char32_t c) { return (category(c) & U_GC_MN_MASK) != 0; }
+
 TextCharacters to_lower(const TextCharacters& text) {
   TextCharacters lower;
   lower.reserve(text.size());
@@ -161,8 +162,6 @@ TextCharacters to_lower(const TextCharacters& text) {
   }
   return lower;
 }
-
-}  // namespace
 
 TextCharacters decode_utf8(std::string_view text, std::int64_t base) {
   TextCharacters characters;

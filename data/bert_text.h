@@ -33,6 +33,10 @@ struct BertTextOptions {
   bool tokenize_chinese_chars = true;
 };
 
+bool is_nonspacing_mark(char32_t character);
+// Character by character, so that a final sigma is as any other; the dotted I is the one that becomes two.
+TextCharacters to_lower(const TextCharacters& text);
+
 // The characters of UTF-8 text; `base` is added to their places. InputError names the byte that is no UTF-8.
 TextCharacters decode_utf8(std::string_view text, std::int64_t base = 0);
 void append_utf8(std::string& text, char32_t character);

@@ -1,8 +1,11 @@
 #include "gantry/data/tokenizers/added_tokens.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <unicode/uchar.h>
 #include <unicode/utf8.h>
+
+#include "gantry/core/error.h"
 
 namespace gantry {
 namespace {
@@ -52,24 +55,37 @@ std::size_t skip_space_right(std::string_view text, std::size_t at) {
 
 }  // namespace
 
-AddedTokens::AddedTokens(const std::vector<AddedToken>& tokens) {
-  for (const auto& token : tokens)
+AddedTokens::AddedTokens(const std::vector<AddedToken>& tokens, std::shared_ptr<const Normalizer> normalizer)
+    : normalizer_(std::move(normalizer)) {
+  for (AddedToken token : tokens) {
+    if (token.is_normalized && normalizer_) token.content = normalizer_->apply(token.content);
+    if (token.content.empty())
+      throw InputError({fmt::format("added token {}", token.id), "has no character", "a text that stands for it",
+                        "take it out of the tokenizer's files"});
     passes_[token.is_normalized ? 1 : 0][static_cast<unsigned char>(token.content[0])].push_back(token);
+  }
   for (auto& pass : passes_)
     for (auto& list : pass)
       std::stable_sort(list.begin(), list.end(),
                        [](const auto& a, const auto& b) { return a.content.size() > b.content.size(); });
 }
 
-std::vector<TextPart> AddedTokens::split(std::string_view text) const {
-  std::vector<TextPart> first, parts;
+void AddedTokens::split(std::string_view text, const Take& take) const {
+  std::vector<TextPart> first;
   split_pass(passes_[0], text, first);
-  for (const auto& part : first)
-    if (part.id == TextPart::kText)
-      split_pass(passes_[1], part.text, parts);
-    else
-      parts.push_back(part);
-  return parts;
+  for (const auto& part : first) {
+    if (part.id != TextPart::kText) {
+      take(part);
+      continue;
+    }
+    const std::string normalized = normalizer_ ? normalizer_->apply(part.text) : std::string();
+    std::vector<TextPart> parts;
+    split_pass(passes_[1], normalizer_ ? std::string_view(normalized) : part.text, parts);
+    for (auto& each : parts) {
+      each.at_start = each.at_start && part.at_start;
+      take(each);
+    }
+  }
 }
 
 void AddedTokens::split_pass(const Pass& pass, std::string_view text, std::vector<TextPart>& parts) {
@@ -87,11 +103,11 @@ void AddedTokens::split_pass(const Pass& pass, std::string_view text, std::vecto
     if (token->single_word && !stands_alone(text, begin, end)) continue;
     if (token->strip_left) begin = std::max(skip_space_left(text, begin), done);
     if (token->strip_right) end = skip_space_right(text, end);
-    if (begin > done) parts.push_back({TextPart::kText, text.substr(done, begin - done)});
-    parts.push_back({token->id, text.substr(begin, end - begin)});
+    if (begin > done) parts.push_back({TextPart::kText, text.substr(done, begin - done), done == 0});
+    parts.push_back({token->id, text.substr(begin, end - begin), begin == 0});
     done = end;
   }
-  if (done < text.size()) parts.push_back({TextPart::kText, text.substr(done)});
+  if (done < text.size()) parts.push_back({TextPart::kText, text.substr(done), done == 0});
 }
 
 }  // namespace gantry

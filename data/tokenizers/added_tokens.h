@@ -3,11 +3,13 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "gantry/data/tokenizers/text_split.h"
+#include "gantry/data/tokenizers/normalizer.h"
 
 namespace gantry {
 
@@ -18,23 +20,27 @@ struct AddedToken {
   bool single_word = false;    // only where no word character touches it
   bool strip_left = false;     // takes the white space before it (lstrip)
   bool strip_right = false;    // and after it (rstrip)
-  bool is_normalized = false;  // looked for after the others, in what they leave
+  bool is_normalized = false;  // looked for after the others, in what the normalizer makes of what they leave
 };
 
-// A part of a text: an added token, or text between them.
+// A part of a text: an added token, or normalized text between them.
 struct TextPart {
   static constexpr std::int64_t kText = -1;
   std::int64_t id = kText;
   std::string_view text;
+  bool at_start = false;  // whether the whole text begins with it
 };
 
 class AddedTokens {
  public:
   AddedTokens() = default;
-  explicit AddedTokens(const std::vector<AddedToken>& tokens);
+  // `normalizer` may be null. InputError for a token without a character, which would be found everywhere.
+  AddedTokens(const std::vector<AddedToken>& tokens, std::shared_ptr<const Normalizer> normalizer);
 
-  // The parts of valid UTF-8 in order, none of them empty. At each place the longest token counts.
-  std::vector<TextPart> split(std::string_view text) const;
+  // Gives the parts of valid UTF-8 in order, none of them empty. At each place the longest token counts. A part's text
+  // is valid during the call.
+  using Take = std::function<void(const TextPart& part)>;
+  void split(std::string_view text, const Take& take) const;
 
  private:
   // Tokens of one pass, by first byte, the longest first.
@@ -42,6 +48,7 @@ class AddedTokens {
   static void split_pass(const Pass& pass, std::string_view text, std::vector<TextPart>& parts);
 
   std::array<Pass, 2> passes_;  // as they are, normalized
+  std::shared_ptr<const Normalizer> normalizer_;
 };
 
 }  // namespace gantry

@@ -115,8 +115,12 @@ std::vector<std::int32_t> BytePair::merged(std::string_view piece) const {
                         "a vocabulary with all 256 bytes", ""});
     symbols.push_back(bytes_[byte]);
   }
-  symbols.size() <= kShort ? merge_short(symbols) : merge_long(symbols);
+  merge(symbols);
   return symbols;
+}
+
+void BytePair::merge(std::vector<std::int32_t>& symbols) const {
+  symbols.size() <= kShort ? merge_short(symbols) : merge_long(symbols);
 }
 
 void BytePair::append(std::string_view piece, PieceCache* cache, TokenIds& ids) const {

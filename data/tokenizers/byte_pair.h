@@ -50,6 +50,8 @@ class BytePair {
 
   // Appends the ids of a piece. `cache` may be null. InputError for a byte without a token.
   void append(std::string_view piece, PieceCache* cache, TokenIds& ids) const;
+  // Merges symbols, which are tokens, until none is left that does.
+  void merge(std::vector<std::int32_t>& symbols) const;
 
  private:
   struct Ranked {

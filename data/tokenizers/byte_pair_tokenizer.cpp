@@ -31,12 +31,13 @@ BytePair make_pairs(const BytePairModel& model) {
 }  // namespace
 
 BytePairTokenizer::BytePairTokenizer(const BytePairModel& model)
-    : special_(model.special), added_(model.added), pairs_(make_pairs(model)) {
+    : special_(model.special), added_(model.added, model.normalizer), pairs_(make_pairs(model)) {
   for (const auto& token : model.tokens) bytes_.push_back(bytes_of_token(token));
   for (const auto& token : model.added) {
     const auto id = static_cast<std::size_t>(token.id);
     if (id >= bytes_.size()) bytes_.resize(id + 1);
-    bytes_[id] = bytes_of_token(token.content);
+    bytes_[id] = bytes_of_token(token.is_normalized && model.normalizer ? model.normalizer->apply(token.content)
+                                                                        : token.content);
   }
   for (const auto& [pattern, add_prefix_space] : model.steps)
     steps_.push_back({pattern.empty() ? nullptr : std::make_unique<TextSplit>(pattern), add_prefix_space});
@@ -60,11 +61,12 @@ void BytePairTokenizer::append(std::string_view text, TokenIds& ids) const {
 }
 
 void BytePairTokenizer::append_valid(std::string_view text, Worker& worker, TokenIds& ids) const {
-  for (const auto& part : added_.split(text))
+  added_.split(text, [&](const TextPart& part) {
     if (part.id == TextPart::kText)
       append_part(part.text, 0, worker, ids);
     else
       ids.push_back(part.id);
+  });
 }
 
 void BytePairTokenizer::append_part(std::string_view part, std::size_t step, Worker& worker, TokenIds& ids) const {

@@ -25,8 +25,9 @@ struct BytePairModel {
   std::vector<std::string> tokens;  // by id, as the vocabulary spells them; empty where an id is not used
   std::vector<Merge> merges;
   std::vector<SplitStep> steps;
-  std::vector<AddedToken> added;  // their ids may be beyond `tokens`
-  bool ignore_merges = false;     // a part that is a token is not merged
+  std::vector<AddedToken> added;                 // their ids may be beyond `tokens`
+  std::shared_ptr<const Normalizer> normalizer;  // may be null
+  bool ignore_merges = false;                    // a part that is a token is not merged
   SpecialTokenIds special;
 };
 
@@ -60,10 +61,9 @@ class BytePairTokenizer final : public Tokenizer {
   mutable std::vector<std::unique_ptr<Worker>> idle_;
 };
 
-// The model of a tokenizer.json whose kind is byte-level BPE; nullptr if it is of another kind. InputError for one that
-// is broken, or asks for what is not supported. `path` is for messages and for the files beside it.
-std::unique_ptr<BytePairModel> read_tokenizer_json(const std::filesystem::path& path);
-// The same from the file's text.
+// The model of a tokenizer.json, given by its text, whose kind is byte-level BPE; nullptr if it is of another kind.
+// InputError for one that is broken, or asks for what is not supported. `path` is for messages and for the files beside
+// it.
 std::unique_ptr<BytePairModel> parse_tokenizer_json(std::string_view text, const std::filesystem::path& path);
 // The model of a vocab.json and the merges.txt beside it.
 BytePairModel read_vocab_json(const std::filesystem::path& path);

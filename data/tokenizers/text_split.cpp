@@ -135,16 +135,20 @@ TextSplit::TextSplit(const std::string& pattern) : pattern_(pattern) {
 }
 
 void TextSplit::split(std::string_view text, Scratch& scratch, const Take& take) const {
+  visit(text, scratch, [&](std::string_view part, bool) { take(part); });
+}
+
+void TextSplit::visit(std::string_view text, Scratch& scratch, const Visit& visit) const {
   std::size_t done = 0;
   for (std::size_t at = 0; at < text.size();) {
     const auto [begin, end] = scratch.find(code_.get(), text, at, pattern_);
-    if (begin > done) take(text.substr(done, begin - done));
-    if (end > begin) take(text.substr(begin, end - begin));
+    if (begin > done) visit(text.substr(done, begin - done), false);
+    if (end > begin) visit(text.substr(begin, end - begin), true);
     done = std::max(begin, end);
     // An empty match parts what is around it.
     at = end > begin || end >= text.size() ? end : end + utf8_length(text[end]);
   }
-  if (done < text.size()) take(text.substr(done));
+  if (done < text.size()) visit(text.substr(done), false);
 }
 
 }  // namespace gantry

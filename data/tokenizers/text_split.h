@@ -28,6 +28,9 @@ class TextSplit {
   // the whole text. `take` may split further with the same scratch. InputError for a pattern that needs too many steps.
   using Take = std::function<void(std::string_view part)>;
   void split(std::string_view text, Scratch& scratch, const Take& take) const;
+  // The same, with whether the part is one that matches.
+  using Visit = std::function<void(std::string_view part, bool matches)>;
+  void visit(std::string_view text, Scratch& scratch, const Visit& visit) const;
 
  private:
   struct DeleteCode {

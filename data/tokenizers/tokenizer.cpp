@@ -6,7 +6,10 @@
 #include "gantry/core/error.h"
 #include "gantry/core/paths.h"
 #include "gantry/data/tokenizers/byte_pair_tokenizer.h"
+#include "gantry/data/tokenizers/json_file.h"
 #include "gantry/data/tokenizers/library_tokenizers.h"
+#include "gantry/data/tokenizers/piece_tokenizer.h"
+#include "gantry/data/tokenizers/vocabulary.h"
 
 namespace gantry {
 namespace {
@@ -33,12 +36,12 @@ class ByteTokenizer final : public Tokenizer {
 };
 
 constexpr const char* kKnown =
-    "tokenizer.json (byte-level BPE), vocab.json with merges.txt, a SentencePiece *.model, or WordPiece's vocab.txt";
+    "tokenizer.json, vocab.json with merges.txt, a SentencePiece *.model, or WordPiece's vocab.txt";
 
-// nullptr for a tokenizer.json of another kind.
 std::unique_ptr<Tokenizer> load_tokenizer_json(const fs::path& path) {
-  const auto model = read_tokenizer_json(path);
-  return model ? std::make_unique<BytePairTokenizer>(*model) : nullptr;
+  const std::string text = read_bytes(path, kMostTokenizerBytes);
+  if (const auto model = parse_tokenizer_json(text, path)) return std::make_unique<BytePairTokenizer>(*model);
+  return std::make_unique<PieceTokenizer>(text, path);
 }
 
 std::unique_ptr<Tokenizer> load_file(const fs::path& path) {
@@ -48,11 +51,7 @@ std::unique_ptr<Tokenizer> load_file(const fs::path& path) {
   if (name.ends_with(".model")) return load_sentence_piece(path);
   if (name.ends_with(".txt")) return load_word_piece(path);
   if (!name.ends_with(".json")) throw InputError({path.string(), "is no file of a tokenizer", kKnown, ""});
-  auto tokenizer = load_tokenizer_json(path);
-  if (!tokenizer)
-    throw InputError({path.string(), "is no byte-level BPE", "the kind of GPT-2 and Llama 3",
-                      "give the model's SentencePiece *.model or vocab.txt, if it has one"});
-  return tokenizer;
+  return load_tokenizer_json(path);
 }
 
 // The one *.model of a folder, tokenizer.model before others; an empty path for none.
@@ -65,23 +64,31 @@ fs::path model_in(const fs::path& folder) {
 }
 
 std::unique_ptr<Tokenizer> load_folder(const fs::path& folder) {
-  const fs::path json = folder / "tokenizer.json";
-  const bool has_json = path_exists(json);
-  if (has_json)
-    if (auto tokenizer = load_tokenizer_json(json)) return tokenizer;
+  if (const fs::path json = folder / "tokenizer.json"; path_exists(json)) return load_tokenizer_json(json);
   if (path_exists(folder / "vocab.json") && path_exists(folder / "merges.txt")) return load_file(folder / "vocab.json");
-  if (const fs::path model = model_in(folder); !model.empty()) return load_file(model);
+  if (const fs::path model = model_in(folder); !model.empty()) return load_sentence_piece_folder(model);
   if (path_exists(folder / "vocab.txt")) return load_file(folder / "vocab.txt");
-  if (has_json) return load_file(json);  // says what is wrong with it
   throw InputError({folder.string(), "has no tokenizer", kKnown, ""});
 }
 
 }  // namespace
 
+bool is_byte_tokenizer(const std::string& path) { return path == "bytes" || path == "byte"; }
+
+bool has_tokenizer(const std::string& folder) {
+  std::error_code failure;
+  for (const auto& entry : fs::directory_iterator(folder, failure)) {
+    const std::string name = entry.path().filename().string();
+    if (name == "tokenizer.json" || name == "vocab.json" || name == "vocab.txt" || name.ends_with(".model"))
+      return true;
+  }
+  return false;
+}
+
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path) {
-  if (path == "byte") return std::make_unique<ByteTokenizer>();
+  if (is_byte_tokenizer(path)) return std::make_unique<ByteTokenizer>();
   if (!path_exists(path))
-    throw InputError({path, "does not exist", fmt::format("'byte', or a file or folder: {}", kKnown), ""});
+    throw InputError({path, "does not exist", fmt::format("'bytes', or a file or folder: {}", kKnown), ""});
   return is_folder(path) ? load_folder(path) : load_file(path);
 }
 

@@ -42,10 +42,14 @@ class Tokenizer {
   }
 };
 
-// `path`: "byte" (ids 0 to 255 are bytes); a tokenizer.json (byte-level BPE, as of GPT-2 and Llama 3), a vocab.json
-// with its merges.txt, a SentencePiece *.model, a vocab.txt of WordPiece; or a folder with one of these, looked for in
-// this order. Where the folder has tokenizer.json of another kind, the others are taken. InputError names the file and
-// what is wrong with it.
+// `path`: "bytes" (ids 0 to 255 are bytes); a tokenizer.json (BPE, Unigram or WordPiece), a vocab.json with its
+// merges.txt, a SentencePiece *.model, a vocab.txt of WordPiece; or a folder with one of these, looked for in this
+// order. A file by itself is read as it is; in a folder the added tokens of tokenizer_config.json and added_tokens.json
+// count too. InputError names the file and what is wrong with it, or what it asks for that is not supported.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path);
+
+// Whether the folder has one of these files. False for what is no folder.
+bool has_tokenizer(const std::string& folder);
+bool is_byte_tokenizer(const std::string& path);  // "bytes", or "byte" as it was called
 
 }  // namespace gantry

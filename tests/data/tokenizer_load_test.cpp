@@ -58,7 +58,9 @@ TEST(LoadTokenizer, WhatIsWrongIsNamed) {
       {"/model/ignore_merges", "yes", "model.ignore_merges: is \"yes\""},
       {"/model/dropout", 0.1, "model.dropout: is 0.1; expected null"},
       {"/model/continuing_subword_prefix", "##", "continuing_subword_prefix"},
-      {"/normalizer", {{"type", "NFC"}}, "normalizer: is NFC; expected null"},
+      {"/normalizer", {{"type", "Nmt"}}, "normalizer.type: is \"Nmt\"; expected Sequence, NFC"},
+      {"/decoder", {{"type", "CTC"}}, "decoder.type: is \"CTC\"; expected ByteLevel"},
+      {"/pre_tokenizer/pretokenizers/0/invert", true, "invert: is true; expected false"},
       {"/pre_tokenizer/pretokenizers/0/pattern/Regex", "(a", "tokenizer's pattern (a: missing closing parenthesis"},
       {"/pre_tokenizer/pretokenizers/0/behavior", "Removed", "behavior: is \"Removed\""},
       {"/pre_tokenizer/pretokenizers/0/type", "Metaspace", "type: is \"Metaspace\""},
@@ -67,7 +69,7 @@ TEST(LoadTokenizer, WhatIsWrongIsNamed) {
       {"/added_tokens/0/content", "", "added_tokens[0].content: is \"\"; expected a token"},
       {"/added_tokens/0/content", "!", "'!' is"},
       {"/added_tokens/0/lstrip", 1, "lstrip: is 1"},
-      {"/model/type", "Unigram", "is no byte-level BPE"},
+      {"/model/type", "WordLevel", "model.type: is \"WordLevel\"; expected BPE, Unigram or WordPiece"},
       {"/model", nullptr, "model: is null; expected an object"},
   };
   for (const auto& [pointer, value, said] : cases) EXPECT_THAT(fault_with(pointer, value), HasSubstr(said)) << pointer;
@@ -76,7 +78,7 @@ TEST(LoadTokenizer, WhatIsWrongIsNamed) {
 
 TEST(LoadTokenizer, FilesThatAreNoTokenizersAreNamed) {
   const ScratchFolder scratch;
-  EXPECT_THAT(fault(scratch / "none"), HasSubstr("none: does not exist; expected 'byte', or a file or folder"));
+  EXPECT_THAT(fault(scratch / "none"), HasSubstr("none: does not exist; expected 'bytes', or a file or folder"));
   EXPECT_THAT(fault(scratch.path()), HasSubstr("has no tokenizer; expected tokenizer.json"));
   EXPECT_THAT(fault(scratch.write("data.bin", "x")), HasSubstr("is no file of a tokenizer"));
   EXPECT_THAT(fault(scratch.write("a.model", "not a model")), HasSubstr("a.model: is no SentencePiece model"));
@@ -94,12 +96,13 @@ TEST(LoadTokenizer, FilesThatAreNoTokenizersAreNamed) {
 TEST(LoadTokenizer, AFolderIsReadByWhatItHas) {
   const ScratchFolder scratch;
   fs::copy(kTokenizerFolders + "sentence/bpe.model", scratch / "spiece.model");
-  EXPECT_EQ(load_tokenizer(scratch.path())->kind(), "SentencePiece");
+  EXPECT_EQ(load_tokenizer(scratch.path())->kind(), "BPE");
+  EXPECT_EQ(load_tokenizer(scratch / "spiece.model")->kind(), "SentencePiece");
   fs::copy(kTokenizerFolders + "sentence/unigram.model", scratch / "tokenizer.model");
   EXPECT_EQ(load_tokenizer(scratch.path())->size(),
             load_tokenizer(kTokenizerFolders + "sentence/unigram.model")->size());
-  scratch.write("tokenizer.json", R"({"model": {"type": "Unigram", "vocab": []}})");  // as beside T5's model
-  EXPECT_EQ(load_tokenizer(scratch.path())->kind(), "SentencePiece");
+  scratch.write("tokenizer.json", R"({"model": {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0]]}})");
+  EXPECT_EQ(load_tokenizer(scratch.path())->size(), 1);  // as beside T5's model
   fs::copy(kTokenizerFolders + "llama3/tokenizer.json", scratch / "tokenizer.json",
            fs::copy_options::overwrite_existing);
   EXPECT_EQ(load_tokenizer(scratch.path())->kind(), "byte-level BPE");
@@ -124,11 +127,80 @@ TEST(LoadTokenizer, Gpt2FilesTakeTheirConfigsTokens) {
   EXPECT_THAT(fault(scratch.path()), HasSubstr("0 is '<mark>' here and '!' in the vocabulary"));
 }
 
+// The same of a tokenizer whose tokens are characters.
+std::string piece_fault_with(const std::string& kind, const std::string& pointer, const json& value) {
+  const ScratchFolder scratch;
+  json file = json::parse(read_file(kTokenizerFolders + "kinds/" + kind + "/tokenizer.json"));
+  file[json::json_pointer(pointer)] = value;
+  return fault(scratch.write("tokenizer.json", file.dump()));
+}
+
+TEST(LoadTokenizer, WhatPiecesCantDoIsNamed) {
+  struct Case {
+    const char* kind;
+    const char* pointer;
+    json value;
+    const char* said;
+  };
+  const Case cases[] = {
+      {"llama2", "/model/dropout", 0.1, "model.dropout: is 0.1; expected null"},
+      {"llama2", "/model/end_of_word_suffix", "</w>", "end_of_word_suffix: is \"</w>\""},
+      {"llama2", "/model/unk_token", "<none>", "model.unk_token: is \"<none>\"; expected a token of the vocabulary"},
+      {"llama2", "/normalizer/normalizers/0/type", "Nmt", "normalizers[0].type: is \"Nmt\""},
+      {"llama2", "/normalizer/normalizers/1/pattern/String", "", "expected a text to replace"},
+      {"llama2", "/decoder/decoders/1/type", "CTC", "decoders[1].type: is \"CTC\""},
+      {"mistral", "/pre_tokenizer/prepend_scheme", "last", "prepend_scheme: is \"last\"; expected always, first or"},
+      {"mistral", "/pre_tokenizer/type", "Punctuation", "pre_tokenizer.type: is \"Punctuation\""},
+      {"t5", "/normalizer/normalizers/0/precompiled_charsmap", "AA*", "is no base64"},
+      {"t5", "/normalizer/normalizers/0/precompiled_charsmap", "/////w==", "and a trie of"},
+      {"t5", "/model/unk_id", 100000, "model.unk_id: is 100000"},
+      {"t5", "/model/vocab/0", json::array({"a"}), "model.vocab[0]: is array; expected a token and its score"},
+      {"bert", "/normalizer/clean_text", false, "clean_text: is false; expected true"},
+      {"bert", "/model/unk_token", nullptr, "expected a model with unk_token"},
+  };
+  for (const auto& [kind, pointer, value, said] : cases)
+    EXPECT_THAT(piece_fault_with(kind, pointer, value), HasSubstr(said)) << kind << pointer;
+}
+
+// An id that vocab.json leaves out, and an added token takes.
+TEST(LoadTokenizer, AnAddedTokenInAGapIsFoundByItsOwnText) {
+  const ScratchFolder scratch;
+  for (const char* name : {"vocab.json", "merges.txt"}) fs::copy(kTokenizerFolders + "gpt2/" + name, scratch / name);
+  json vocabulary = json::parse(read_file(scratch / "vocab.json"));
+  const std::int64_t gap = vocabulary.size();
+  vocabulary["\u0120zz"] = gap + 1;
+  scratch.write("vocab.json", vocabulary.dump());
+  scratch.write("added_tokens.json", "{\"<mark>\": " + std::to_string(gap) + "}");
+  scratch.write("tokenizer_config.json", R"({"pad_token": "<mark>"})");
+  const auto tokenizer = load_tokenizer(scratch.path());
+  EXPECT_EQ(tokenizer->special().padding, gap);
+  // A zero byte began the empty text of the gap, which was then found for ever.
+  const std::string text("a\0<mark>\0b", 10);
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), text);
+  EXPECT_THAT(tokenizer->encode(text), ::testing::Contains(gap));
+}
+
+TEST(LoadTokenizer, ASentencePieceFolderFindsWhatIsAddedBesideTheModel) {
+  const ScratchFolder scratch;
+  fs::copy(kTokenizerFolders + "kinds/llama2_model/tokenizer.model", scratch / "tokenizer.model");
+  const std::int64_t size = load_tokenizer(scratch / "tokenizer.model")->size();
+  scratch.write("added_tokens.json", "{\"<mark>\": " + std::to_string(size) + "}");
+  scratch.write("tokenizer_config.json", R"({"legacy": false, "pad_token": "<mark>"})");
+  const auto tokenizer = load_tokenizer(scratch.path());
+  EXPECT_EQ(tokenizer->size(), size + 1);
+  EXPECT_EQ(tokenizer->special().padding, size);
+  EXPECT_EQ(tokenizer->encode("<mark></s>"), (TokenIds{size, 2}));
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode("the<mark>dogs</s> x")), "the<mark>dogs</s> x");
+  // The file by itself is SentencePiece's own, whose control symbols are never found in text.
+  EXPECT_GT(load_tokenizer(scratch / "tokenizer.model")->encode("</s>").size(), 1u);
+}
+
 // Whatever is changed or cut, a file loads or is refused.
 TEST(LoadTokenizer, DamagedFilesAreReadOrRefused) {
   std::uint32_t state = 7;
   const auto random = [&](std::size_t below) { return (state = state * 1664525 + 1013904223) % 65536 * below / 65536; };
-  for (const std::string name : {"llama3/tokenizer.json", "sentence/bpe.model"}) {
+  for (const std::string name : {"llama3/tokenizer.json", "sentence/bpe.model", "kinds/t5/tokenizer.json",
+                                 "kinds/llama2/tokenizer.json", "kinds/bert/tokenizer.json"}) {
     const std::string whole = read_file(kTokenizerFolders + name);
     int refused = 0;
     for (int round = 0; round < 400; ++round) {
@@ -143,7 +215,7 @@ TEST(LoadTokenizer, DamagedFilesAreReadOrRefused) {
         ++refused;
       }
     }
-    EXPECT_GT(refused, 100) << name;
+    EXPECT_GT(refused, 60) << name;
   }
 }
 

@@ -19,9 +19,9 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-const std::string kGoldens = std::string(GANTRY_SOURCE_DIR) + "/tests/golden/tokenizers/";
+const std::string kTokenizerGoldens = std::string(GANTRY_SOURCE_DIR) + "/tests/golden/tokenizers/";
 
-json golden(const std::string& name) { return json::parse(std::ifstream(kGoldens + name)); }
+json tokenizer_golden(const std::string& name) { return json::parse(std::ifstream(kTokenizerGoldens + name)); }
 
 std::string bytes_of(const std::string& hex) {
   std::string bytes;
@@ -40,9 +40,9 @@ std::string utf8_of(char32_t point) {
 class Tokenizers : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(Tokenizers, EqualTheirSourceOnHardText) {
-  const auto tokenizer = load_tokenizer(kGoldens + GetParam());
+  const auto tokenizer = load_tokenizer(kTokenizerGoldens + GetParam());
   int cases = 0;
-  for (const auto& entry : golden("cases.json")) {
+  for (const auto& entry : tokenizer_golden("cases.json")) {
     if (entry["tokenizer"] != GetParam()) continue;
     const std::string text = bytes_of(entry["bytes"]);
     const TokenIds ids = tokenizer->encode(text);
@@ -55,10 +55,10 @@ TEST_P(Tokenizers, EqualTheirSourceOnHardText) {
 
 // Twice the same text, so that the second comes from the cache, and from several threads.
 TEST_P(Tokenizers, GiveTheSameIdsAgainAndOnEveryThread) {
-  const auto tokenizer = load_tokenizer(kGoldens + GetParam());
+  const auto tokenizer = load_tokenizer(kTokenizerGoldens + GetParam());
   std::string text;
   std::vector<TokenIds> first;
-  const json cases = golden("cases.json");
+  const json cases = tokenizer_golden("cases.json");
   for (const auto& entry : cases) first.push_back(tokenizer->encode(bytes_of(entry["bytes"])));
   std::vector<std::thread> threads;
   std::atomic<int> wrong = 0;
@@ -81,9 +81,31 @@ INSTANTIATE_TEST_SUITE_P(All, Tokenizers,
                            return name;
                          });
 
+// What Hugging Face makes of the same texts with tokenizers of every kind, most of all with special and added tokens.
+class TokenizerKinds : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(TokenizerKinds, EqualHuggingFaces) {
+  const auto tokenizer = load_tokenizer(kTokenizerGoldens + "kinds/" + GetParam());
+  int cases = 0;
+  for (const auto& entry : tokenizer_golden("kinds/cases.json")) {
+    if (entry["tokenizer"] != GetParam()) continue;
+    const std::string text = bytes_of(entry["bytes"]);
+    const TokenIds ids = tokenizer->encode(text);
+    EXPECT_EQ(json(ids), entry["ids"]) << entry["name"];
+    EXPECT_EQ(valid_utf8(tokenizer->decode(entry["ids"].get<TokenIds>())), entry["decoded"].get<std::string>())
+        << entry["name"];
+    ++cases;
+  }
+  EXPECT_GE(cases, 50);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, TokenizerKinds,
+                         ::testing::Values("llama2", "llama2_model", "mistral", "t5", "t5_model", "bert", "qwen2"),
+                         [](const auto& info) { return std::string(info.param); });
+
 TEST(TextSplit, ClassesAreOnigurumasOnEveryCodePoint) {
   auto scratch = TextSplit::make_scratch();
-  const json classes = golden("classes.json");
+  const json classes = tokenizer_golden("classes.json");
   for (const auto& [pattern, ranges] : classes.items()) {
     const TextSplit inside(pattern), outside("[^" + pattern + "]");
     std::vector<bool> expected(0x110000);
@@ -161,7 +183,8 @@ TEST(BytePair, LongPiecesMergeAsShortOnes) {
 }
 
 TEST(Tokenizer, BytesAreTheirOwnTokens) {
-  const auto tokenizer = load_tokenizer("byte");
+  const auto tokenizer = load_tokenizer("bytes");
+  EXPECT_EQ(load_tokenizer("byte")->kind(), tokenizer->kind());  // as it was called
   const std::string bytes("a\0\xff\xe4", 4);
   EXPECT_EQ(tokenizer->encode(bytes), (TokenIds{97, 0, 255, 228}));
   EXPECT_EQ(tokenizer->decode(tokenizer->encode(bytes)), bytes);
@@ -172,13 +195,13 @@ TEST(Tokenizer, BytesAreTheirOwnTokens) {
 }
 
 TEST(Tokenizer, SpecialTokensAreThoseOfTheFolder) {
-  const auto gpt2 = load_tokenizer(kGoldens + "gpt2");
+  const auto gpt2 = load_tokenizer(kTokenizerGoldens + "gpt2");
   EXPECT_EQ(gpt2->special().end, gpt2->encode("<|endoftext|>").at(0));
   EXPECT_EQ(gpt2->size(), *gpt2->special().end + 1);
-  const auto llama3 = load_tokenizer(kGoldens + "llama3");
+  const auto llama3 = load_tokenizer(kTokenizerGoldens + "llama3");
   EXPECT_EQ(llama3->encode("<|begin|><|end|>"), (TokenIds{*llama3->special().begin, *llama3->special().end}));
   EXPECT_FALSE(llama3->special().padding);
-  const auto sentence = load_tokenizer(kGoldens + "sentence/bpe.model");
+  const auto sentence = load_tokenizer(kTokenizerGoldens + "sentence/bpe.model");
   EXPECT_EQ(sentence->special().unknown, 0);
   EXPECT_EQ(sentence->special().begin, 1);
   EXPECT_EQ(sentence->special().end, 2);

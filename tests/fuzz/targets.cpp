@@ -13,6 +13,7 @@
 #include "gantry/core/error.h"
 #include "gantry/data/corpus/megatron.h"
 #include "gantry/data/tokenizers/byte_pair_tokenizer.h"
+#include "gantry/data/tokenizers/piece_tokenizer.h"
 
 namespace gantry::fuzz {
 namespace {
@@ -68,11 +69,14 @@ bool model_index(std::string_view bytes) {
 
 bool tokenizer(std::string_view bytes) {
   return accepts<InputError>([&] {
-    const auto model = parse_tokenizer_json(bytes, "tokenizer.json");
-    if (!model) return;
-    const BytePairTokenizer loaded(*model);
-    for (const auto id : loaded.encode("Hello, world! 12\n\xC3\xA4"))
-      require(id >= 0 && id < loaded.size(), "an id outside of the vocabulary");
+    std::unique_ptr<Tokenizer> loaded;
+    if (const auto model = parse_tokenizer_json(bytes, "tokenizer.json"))
+      loaded = std::make_unique<BytePairTokenizer>(*model);
+    else
+      loaded = std::make_unique<PieceTokenizer>(bytes, "tokenizer.json");
+    const TokenIds ids = loaded->encode("Hello, world! 12\n\xC3\xA4");
+    for (const auto id : ids) require(id >= 0 && id < loaded->size(), "an id outside of the vocabulary");
+    loaded->decode(ids);
   });
 }
 

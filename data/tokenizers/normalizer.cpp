@@ -1,0 +1,203 @@
+#include "gantry/data/tokenizers/normalizer.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <functional>
+#include <unicode/uchar.h>
+#include <unicode/unorm2.h>
+#include <unicode/uset.h>
+#include <unicode/ustring.h>
+#include <vector>
+
+#include "gantry/core/error.h"
+#include "gantry/data/bert_text.h"
+#include "gantry/data/tokenizers/text_split.h"
+
+namespace gantry {
+namespace {
+
+constexpr std::size_t kMostGrowth = 1000;  // of a text's bytes; the longest of Unicode's own is 33 for one
+
+// A normalizer that is one function.
+class Function final : public Normalizer {
+ public:
+  using Body = std::function<std::string(std::string_view)>;
+  explicit Function(Body body) : body_(std::move(body)) {}
+  std::string apply(std::string_view text) const override { return body_(text); }
+
+ private:
+  Body body_;
+};
+
+std::shared_ptr<const Normalizer> made_of(Function::Body body) { return std::make_shared<Function>(std::move(body)); }
+
+bool is_ascii(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+}
+
+void check_icu(UErrorCode status, const char* what) {
+  if (U_FAILURE(status)) throw InternalError(fmt::format("ICU: {}: {}", what, u_errorName(status)));
+}
+
+std::vector<UChar> utf16_of(std::string_view text) {
+  std::vector<UChar> units(text.size() + 1);  // never more than bytes
+  std::int32_t length = 0;
+  UErrorCode status = U_ZERO_ERROR;
+  u_strFromUTF8(units.data(), static_cast<std::int32_t>(units.size()), &length, text.data(),
+                static_cast<std::int32_t>(text.size()), &status);
+  check_icu(status, "UTF-16");
+  units.resize(static_cast<std::size_t>(length));
+  return units;
+}
+
+std::string utf8_of(const std::vector<UChar>& units) {
+  std::string text(3 * units.size() + 1, '\0');
+  std::int32_t length = 0;
+  UErrorCode status = U_ZERO_ERROR;
+  u_strToUTF8(text.data(), static_cast<std::int32_t>(text.size()), &length, units.data(),
+              static_cast<std::int32_t>(units.size()), &status);
+  check_icu(status, "UTF-8");
+  text.resize(static_cast<std::size_t>(length));
+  return text;
+}
+
+// One of Unicode's four forms, for the characters of Unicode 9.0.
+const UNormalizer2* unicode_form(const std::string& name) {
+  UErrorCode status = U_ZERO_ERROR;
+  static USet* const kKnown = [&status] {
+    constexpr UChar kPattern[] = u"[:age=9.0:]";
+    USet* set = uset_openPattern(kPattern, -1, &status);
+    check_icu(status, "a set of characters");
+    uset_freeze(set);
+    return set;
+  }();
+  const UNormalizer2* whole = name == "NFC"    ? unorm2_getNFCInstance(&status)
+                              : name == "NFD"  ? unorm2_getNFDInstance(&status)
+                              : name == "NFKC" ? unorm2_getNFKCInstance(&status)
+                                               : unorm2_getNFKDInstance(&status);
+  const UNormalizer2* known = unorm2_openFiltered(whole, kKnown, &status);
+  check_icu(status, "a normalization form");
+  return known;  // lives as long as the program: a tokenizer is loaded seldom
+}
+
+std::string in_form(const UNormalizer2* form, std::string_view text) {
+  if (is_ascii(text)) return std::string(text);
+  const std::vector<UChar> source = utf16_of(text);
+  std::vector<UChar> made(2 * source.size() + 16);
+  for (;;) {
+    UErrorCode status = U_ZERO_ERROR;
+    const auto length = unorm2_normalize(form, source.data(), static_cast<std::int32_t>(source.size()), made.data(),
+                                         static_cast<std::int32_t>(made.size()), &status);
+    made.resize(static_cast<std::size_t>(length));
+    if (status == U_BUFFER_OVERFLOW_ERROR) continue;
+    check_icu(status, "normalization");
+    return utf8_of(made);
+  }
+}
+
+std::string text_of(const TextCharacters& characters) {
+  std::string text;
+  for (const auto& c : characters) append_utf8(text, c.value);
+  return text;
+}
+
+std::string without_marks(std::string_view text) {
+  TextCharacters characters = decode_utf8(text);
+  std::erase_if(characters, [](const auto& c) { return is_nonspacing_mark(c.value); });
+  return text_of(characters);
+}
+
+std::string stripped(std::string_view text, bool left, bool right) {
+  const TextCharacters characters = decode_utf8(text);
+  const auto is_space = [](const TextCharacter& c) { return u_isUWhiteSpace(static_cast<UChar32>(c.value)) != 0; };
+  auto begin = characters.begin(), end = characters.end();
+  if (left) begin = std::find_if_not(begin, end, is_space);
+  while (right && end != begin && is_space(*(end - 1))) --end;
+  return text_of({begin, end});
+}
+
+std::string replaced(std::string_view text, const std::string& from, const std::string& to) {
+  std::string made;
+  for (std::size_t at = 0;;) {
+    const std::size_t found = text.find(from, at);
+    made += text.substr(at, found - at);
+    if (found == std::string_view::npos) return made;
+    made += to;
+    at = found + from.size();
+  }
+}
+
+std::shared_ptr<const Normalizer> read_replace(const JsonView& view) {
+  const std::string to = view.at("content").text();
+  const JsonView pattern = view.at("pattern");
+  if (const auto plain = pattern.find("String")) {
+    const std::string from = plain->text();
+    if (from.empty()) plain->refuse("a text to replace");
+    return made_of([from, to](std::string_view text) { return replaced(text, from, to); });
+  }
+  const auto split = std::make_shared<TextSplit>(pattern.at("Regex").text());
+  return made_of([split, to](std::string_view text) {
+    const auto scratch = TextSplit::make_scratch();
+    std::string made;
+    split->visit(text, *scratch,
+                 [&](std::string_view part, bool matches) { made += matches ? std::string_view(to) : part; });
+    return made;
+  });
+}
+
+std::shared_ptr<const Normalizer> read_bert(const JsonView& view) {
+  if (!view.flag_or("clean_text", true)) view.at("clean_text").refuse("true, the only one that is supported");
+  BertTextOptions options;
+  options.lower_case = view.flag_or("lowercase", true);
+  options.strip_accents = view.flag_or("strip_accents", options.lower_case);
+  options.tokenize_chinese_chars = view.flag_or("handle_chinese_chars", true);
+  return made_of([options](std::string_view text) { return text_of(bert_normalise(decode_utf8(text), options)); });
+}
+
+std::shared_ptr<const Normalizer> read_sequence(const JsonView& view) {
+  const JsonView list = view.at("normalizers");
+  std::vector<std::shared_ptr<const Normalizer>> steps;
+  for (std::size_t i = 0; i < list.list().size(); ++i) steps.push_back(read_normalizer(list.element(i)));
+  return made_of([steps](std::string_view text) {
+    std::string made(text);
+    for (const auto& step : steps) {
+      made = step->apply(made);
+      if (made.size() > kMostGrowth * (text.size() + kMostGrowth))  // a hostile file's steps would fill the memory
+        throw InputError({"tokenizer's normalizer", fmt::format("makes {} bytes of {}", made.size(), text.size()),
+                          fmt::format("at most {} times as many", kMostGrowth), "fetch the file again"});
+    }
+    return made;
+  });
+}
+
+}  // namespace
+
+std::shared_ptr<const Normalizer> read_normalizer(const JsonView& view) {
+  const JsonView type_view = view.at("type");
+  const std::string& type = type_view.text();
+  if (type == "Sequence") return read_sequence(view);
+  if (type == "NFC" || type == "NFD" || type == "NFKC" || type == "NFKD")
+    return made_of([form = unicode_form(type)](std::string_view text) { return in_form(form, text); });
+  if (type == "Lowercase") return made_of([](std::string_view text) { return text_of(to_lower(decode_utf8(text))); });
+  if (type == "StripAccents") return made_of(without_marks);
+  if (type == "Strip")
+    return made_of([left = view.flag_or("strip_left", true), right = view.flag_or("strip_right", true)](
+                       std::string_view text) { return stripped(text, left, right); });
+  if (type == "Prepend")
+    return made_of([prefix = view.at("prepend").text()](std::string_view text) {
+      return text.empty() ? std::string() : fmt::format("{}{}", prefix, text);
+    });
+  if (type == "Replace") return read_replace(view);
+  if (type == "Precompiled") {
+    const JsonView table = view.at("precompiled_charsmap");
+    return table.text().empty() ? made_of([](std::string_view text) { return std::string(text); })
+                                : read_precompiled(table.text(), table.place());
+  }
+  if (type == "BertNormalizer") return read_bert(view);
+  type_view.refuse(
+      "Sequence, NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Strip, Prepend, Replace, Precompiled or "
+      "BertNormalizer",
+      "the other ones are not supported");
+}
+
+}  // namespace gantry

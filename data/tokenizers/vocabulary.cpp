@@ -1,0 +1,173 @@
+#include "gantry/data/tokenizers/vocabulary.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "gantry/core/error.h"
+#include "gantry/core/paths.h"
+
+namespace gantry {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr std::int64_t kMostIds = 1 << 24;
+
+Merge make_merge(const Vocabulary& vocabulary, std::string_view left, std::string_view right,
+                 const std::string& place) {
+  const std::string result = fmt::format("{}{}", left, right);
+  const auto id = [&](std::string_view token) {
+    const auto found = vocabulary.id_of(token);
+    if (!found)
+      throw InputError(
+          {place, fmt::format("'{}' is no token of the vocabulary", token), "two tokens whose union is one too", ""});
+    return static_cast<std::int32_t>(*found);
+  };
+  return {id(left), id(right), id(result)};
+}
+
+AddedToken read_added(const JsonView& view, std::int64_t id) {
+  AddedToken token{.id = id, .content = view.at("content").text()};
+  if (token.content.empty()) view.at("content").refuse("a token");
+  token.single_word = view.flag_or("single_word", false);
+  token.strip_left = view.flag_or("lstrip", false);
+  token.strip_right = view.flag_or("rstrip", false);
+  token.is_normalized = view.flag_or("normalized", !view.flag_or("special", false));
+  return token;
+}
+
+// An added token that the vocabulary has too must have the same id there.
+void check_added(const AddedToken& token, const Vocabulary& vocabulary, const std::string& place) {
+  const auto index = static_cast<std::size_t>(token.id);
+  const auto id = vocabulary.id_of(token.content);
+  if (id && *id != token.id)
+    throw InputError(
+        {place, fmt::format("'{}' is {} here and {} in the vocabulary", token.content, token.id, *id), "one id", ""});
+  if (!id && index < vocabulary.tokens.size() && !vocabulary.tokens[index].empty())
+    throw InputError(
+        {place,
+         fmt::format("{} is '{}' here and '{}' in the vocabulary", token.id, token.content, vocabulary.tokens[index]),
+         "one token", ""});
+}
+
+}  // namespace
+
+std::optional<std::int64_t> Vocabulary::id_of(std::string_view token) const {
+  const auto found = ids.find(token);
+  return found == ids.end() ? std::nullopt : std::optional<std::int64_t>(found->second);
+}
+
+std::int64_t token_id_limit(std::size_t tokens) {
+  return std::min(2 * static_cast<std::int64_t>(tokens) + 1024, kMostIds);
+}
+
+Vocabulary read_vocabulary(const JsonView& view, std::size_t more) {
+  Vocabulary vocabulary;
+  const json& object = view.object();
+  const std::int64_t limit = token_id_limit(object.size() + more);
+  vocabulary.ids.reserve(object.size());
+  for (const auto& [token, id] : object.items()) {
+    const bool is_id = id.is_number_unsigned() && id.get<std::uint64_t>() < static_cast<std::uint64_t>(limit);
+    if (!is_id || token.empty())
+      JsonView(id, fmt::format("{}: '{}'", view.place(), token))
+          .refuse(fmt::format("an id from 0 to {} of a token", limit - 1));
+    const auto index = id.get<std::size_t>();
+    if (index >= vocabulary.tokens.size()) vocabulary.tokens.resize(index + 1);
+    if (!vocabulary.tokens[index].empty())
+      throw InputError({view.place(),
+                        fmt::format("gives id {} to '{}' and to '{}'", index, vocabulary.tokens[index], token),
+                        "an id of its own for each", ""});
+    vocabulary.tokens[index] = token;
+    vocabulary.ids.emplace(token, static_cast<std::int32_t>(index));
+  }
+  return vocabulary;
+}
+
+Merge parse_merge(const Vocabulary& vocabulary, std::string_view line, const std::string& place) {
+  const std::size_t space = line.find(' ');
+  if (space == 0 || space == std::string_view::npos || space + 1 == line.size() ||
+      line.find(' ', space + 1) != std::string_view::npos)
+    throw InputError({place, fmt::format("is '{}'", line), "two tokens with a space between them", ""});
+  return make_merge(vocabulary, line.substr(0, space), line.substr(space + 1), place);
+}
+
+std::vector<Merge> read_merges(const JsonView& view, const Vocabulary& vocabulary) {
+  std::vector<Merge> merges;
+  const json& list = view.list();
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const std::string place = fmt::format("{}[{}]", view.place(), i);
+    if (list[i].is_string()) {
+      merges.push_back(parse_merge(vocabulary, list[i].get_ref<const std::string&>(), place));
+    } else {
+      const JsonView pair(list[i], place);
+      if (pair.list().size() != 2) pair.refuse("two tokens");
+      merges.push_back(make_merge(vocabulary, pair.element(0).text(), pair.element(1).text(), place));
+    }
+  }
+  return merges;
+}
+
+std::vector<AddedToken> read_added_tokens(const JsonView& file, const fs::path& folder, const Vocabulary& vocabulary) {
+  std::vector<AddedToken> added;
+  if (const auto list = file.find("added_tokens")) {
+    const std::int64_t limit = token_id_limit(vocabulary.ids.size() + list->list().size());
+    for (std::size_t i = 0; i < list->list().size(); ++i) {
+      const JsonView token = list->element(i);
+      put_added(added, read_added(token, token.at("id").count(limit)), vocabulary, token.place());
+    }
+  }
+  if (const fs::path path = folder / "tokenizer_config.json"; path_exists(path)) {
+    const json config = read_json_file(path, kMostTokenizerBytes);
+    read_added_decoder(JsonView(config, path.string()), vocabulary, added);
+  }
+  return added;
+}
+
+void read_added_decoder(const JsonView& config, const Vocabulary& vocabulary, std::vector<AddedToken>& added) {
+  const auto decoder = config.find("added_tokens_decoder");
+  if (!decoder) return;
+  const std::int64_t limit = token_id_limit(vocabulary.ids.size() + decoder->object().size());
+  for (const auto& [key, value] : decoder->object().items()) {
+    const JsonView token(value, fmt::format("{}.{}", decoder->place(), key));
+    const bool is_number = !key.empty() && key.size() < 9 && key.find_first_not_of("0123456789") == std::string::npos;
+    if (!is_number || std::stoll(key) >= limit)
+      throw InputError({token.place(), "is no id", fmt::format("0 to {}", limit - 1), ""});
+    put_added(added, read_added(token, std::stoll(key)), vocabulary, token.place());
+  }
+}
+
+void read_added_json(const fs::path& path, const Vocabulary& vocabulary, std::vector<AddedToken>& added) {
+  if (!path_exists(path)) return;
+  const json parsed = read_json_file(path, kMostTokenizerBytes);
+  const JsonView file(parsed, path.string());
+  const std::int64_t limit = token_id_limit(vocabulary.ids.size() + file.object().size());
+  for (const auto& [content, id] : file.object().items()) {
+    const JsonView view(id, fmt::format("{}: '{}'", path.string(), content));
+    if (content.empty()) view.refuse("the id of a token");
+    if (!find_token(added, vocabulary, content) || view.count(limit) != find_token(added, vocabulary, content))
+      put_added(added, {.id = view.count(limit), .content = content}, vocabulary, view.place());
+  }
+}
+
+void put_added(std::vector<AddedToken>& added, AddedToken token, const Vocabulary& vocabulary,
+               const std::string& place) {
+  check_added(token, vocabulary, place);
+  const auto known = std::ranges::find(added, token.content, &AddedToken::content);
+  const auto same_id = std::ranges::find(added, token.id, &AddedToken::id);
+  if (same_id != known)
+    throw InputError({place, fmt::format("{} is '{}' here, and another token elsewhere", token.id, token.content),
+                      "one token for an id, and one id for a token", ""});
+  if (known == added.end())
+    added.push_back(std::move(token));
+  else
+    *known = std::move(token);
+}
+
+std::optional<std::int64_t> find_token(const std::vector<AddedToken>& added, const Vocabulary& vocabulary,
+                                       const std::string& token) {
+  const auto found = std::ranges::find(added, token, &AddedToken::content);
+  return found != added.end() ? found->id : vocabulary.id_of(token);
+}
+
+}  // namespace gantry
