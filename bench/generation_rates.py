@@ -15,7 +15,7 @@ def make_model(folder):
     """A Hugging Face directory with first values: a training run of one step whose learning rate is nothing."""
     (folder / "text.txt").write_text("nothing in particular " * 8)
     (folder / "train.yaml").write_text(
-        f"model: {{policy: gpt2, config: {SIZES}}}\ndata: {{format: text, path: {folder}/text.txt, sequence_length: 8, batch_size: 1}}\n"
+        f"model: {{policy: gpt2, config: {SIZES}}}\ndata: {{format: text, tokenizer: bytes, path: {folder}/text.txt, sequence_length: 8, batch_size: 1}}\n"
         f"optimizer: {{lr: 1.0e-12}}\ntrain: {{steps: 1}}\ncheckpoint: {{path: {folder}/saved}}\n")
     subprocess.run([GANTRY, "train", folder / "train.yaml"], check=True, stdout=subprocess.DEVNULL)
     subprocess.run([GANTRY, "checkpoint", "export", folder / "saved", folder / "model"], check=True, stdout=subprocess.DEVNULL)

@@ -7,6 +7,7 @@
 #include "gantry/booster/parallelized_model.h"
 #include "gantry/booster/plugin_library.h"
 #include "gantry/booster/recipe.h"
+#include "gantry/booster/run_main.h"
 #include "gantry/checkpoint/checkpoint.h"
 #include "gantry/checkpoint/writer.h"
 #include "gantry/comm/autograd_collectives.h"

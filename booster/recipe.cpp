@@ -6,6 +6,7 @@
 
 #include "gantry/booster/plugin_library.h"
 #include "gantry/checkpoint/hugging_face.h"
+#include "gantry/data/encoded_text.h"
 #include "gantry/models/model_family.h"
 #include "gantry/tensors/deferred_init.h"
 
@@ -42,7 +43,10 @@ SampleSource samples_of(const Config& config, DataConfig data, const std::string
     throw ConfigError({"data.format", fmt::format("{} with a model that is trained on {}", data.format, task),
                        task == "spans" ? "squad" : "text, tokens or megatron",
                        "squad is for models with a question-answering head, and they need it"});
-  if (data.tokenizer.empty()) data.tokenizer = config.model.path;
+  if (data.format == "text")
+    data.tokenizer = choose_text_tokenizer(data.tokenizer, config.model.path, family.vocabulary_size(keys));
+  else if (data.tokenizer.empty())
+    data.tokenizer = config.model.path;
   if (data.format == "squad" && data.tokenizer.empty())
     throw ConfigError({"data.tokenizer", "is missing, and there is no model.path", "a folder with vocab.txt", ""});
   return sample_source(data, family.vocabulary_size(keys), key);

@@ -1,6 +1,23 @@
 #include "gantry/cli/commands.h"
 
+#include <charconv>
+
 namespace gantry::cli {
+
+namespace {
+
+constexpr const char* kNoStatusPlace = "is no port from 0 to 65535, and no HOST:PORT";
+
+void add_libraries(CLI::App& command, std::vector<std::string>& libraries) {
+  command
+      .add_option("--library", libraries,
+                  "A shared library that registers the model's family, in place of those that the checkpoint names; "
+                  "several times for more")
+      ->type_name("FILE")
+      ->allow_extra_args(false);
+}
+
+}  // namespace
 
 void add_sets(CLI::App& command, std::vector<std::string>& sets) {
   command.add_option("--set", sets, "Override a key: --set parallel.tensor=2")
@@ -8,15 +25,31 @@ void add_sets(CLI::App& command, std::vector<std::string>& sets) {
       ->allow_extra_args(false);
 }
 
+std::optional<StatusPlace> parse_status_place(const std::string& text) {
+  const auto colon = text.rfind(':');
+  StatusPlace place{.host = colon == std::string::npos ? "" : text.substr(0, colon)};
+  if (colon == 0) return std::nullopt;
+  if (place.host.starts_with('[') && place.host.ends_with(']'))
+    place.host = place.host.substr(1, place.host.size() - 2);
+  const char* begin = text.data() + (colon == std::string::npos ? 0 : colon + 1);
+  const char* end = text.data() + text.size();
+  const auto [next, fault] = std::from_chars(begin, end, place.port);
+  if (fault != std::errc() || next != end || place.port < 0 || place.port > 65535) return std::nullopt;
+  return place;
+}
+
 CLI::App* add_train_command(CLI::App& app, TrainArguments& arguments) {
   auto* train = app.add_subcommand("train", "Train a model as a configuration says");
   train->add_option("config", arguments.config, "The configuration, a YAML file")->required();
   add_sets(*train, arguments.sets);
-  train->add_option("--sample", arguments.sample, "A prompt that the trained byte-level model continues at the end")
+  train->add_option("--sample", arguments.sample, "A prompt that the trained model continues at the end")
       ->type_name("TEXT");
-  train->add_option("--status", arguments.status, "Serve live status over HTTP on this port (0: any free one)")
-      ->type_name("PORT")
-      ->check(CLI::Range(0, 65535));
+  train
+      ->add_option_function<std::string>(
+          "--status", [&arguments](const std::string& text) { arguments.status = parse_status_place(text); },
+          "Serve live status over HTTP on this port (0: any free one) of loopback, or of HOST")
+      ->type_name("[HOST:]PORT")
+      ->check(CLI::Validator([](std::string& text) { return parse_status_place(text) ? "" : kNoStatusPlace; }, ""));
   return train;
 }
 
@@ -41,6 +74,7 @@ void add_diff_command(CLI::App& checkpoint, CheckpointDiffArguments& arguments, 
   diff->add_option("--most", arguments.most, "Lines to show; 0: all")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+  add_libraries(*diff, arguments.libraries);
   diff->add_flag("--json", arguments.json, "As JSON, with every tensor");
   diff->callback(run_diff);
 }
@@ -61,6 +95,7 @@ CLI::App* add_checkpoint_command(CLI::App& app, CheckpointArguments& arguments, 
   export_command->add_option("--shard-gb", exported.most_shard_gb, "A larger model is written in shards of this size")
       ->check(CLI::Range(1e-6, 1e6))
       ->capture_default_str();
+  add_libraries(*export_command, exported.libraries);
   export_command->add_flag("--json", exported.json, kJson);
   export_command->callback(callbacks.run_export);
 

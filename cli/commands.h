@@ -9,11 +9,19 @@
 
 namespace gantry::cli {
 
+// Where live status is served.
+struct StatusPlace {
+  std::string host;  // empty: loopback
+  int port = 0;      // 0: any free one
+};
+// "8080", "eth0:8080", "[::1]:8080". Nothing for what is neither.
+std::optional<StatusPlace> parse_status_place(const std::string& text);
+
 struct TrainArguments {
   std::string config;
   std::vector<std::string> sets;
-  std::string sample;         // a prompt to continue at the end
-  std::optional<int> status;  // the port of the live status; 0: any free one
+  std::string sample;  // a prompt to continue at the end
+  std::optional<StatusPlace> status;
 };
 
 struct ForwardArguments {
@@ -23,7 +31,8 @@ struct ForwardArguments {
 
 struct CheckpointExportArguments {
   std::string checkpoint, output;
-  std::string dtype;  // empty: as stored
+  std::string dtype;                   // empty: as stored
+  std::vector<std::string> libraries;  // in place of those that the checkpoint's configuration names
   double most_shard_gb = 5;
   bool json = false;
 };
@@ -42,6 +51,7 @@ struct CheckpointReshardArguments {
 
 struct CheckpointDiffArguments {
   std::string a, b;
+  std::vector<std::string> libraries;  // in place of those that the checkpoint's configuration names
   std::size_t most = 20;
   bool json = false;
 };

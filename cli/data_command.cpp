@@ -93,7 +93,7 @@ void add_data_command(CLI::App& app) {
   build->add_option("files", corpus.files, "Text files, a document each, or *.jsonl, a document a line")->required();
   build
       ->add_option("--tokenizer", options->tokenizer,
-                   "tokenizer.json, vocab.json, *.model, vocab.txt, a folder with one, or byte")
+                   "tokenizer.json, vocab.json, *.model, vocab.txt, a folder with one, or bytes")
       ->required()
       ->type_name("PATH");
   build->add_option("--output", corpus.output, "Writes PREFIX.bin and PREFIX.idx")->required()->type_name("PREFIX");

@@ -21,7 +21,7 @@ void add_prompts(CLI::App& command, GenerateArguments& arguments) {
       ->excludes(prompt);
   command
       .add_option("--tokenizer", arguments.tokenizer,
-                  "A tokenizer's file or folder, or byte; the model's own if left out")
+                  "A tokenizer's file or folder, or bytes; the model's own if left out")
       ->type_name("PATH");
   command
       .add_option("--stop", arguments.stops, "A token, by number or text, that ends a sequence; several times for more")

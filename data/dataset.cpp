@@ -8,8 +8,10 @@
 #include "gantry/core/error.h"
 #include "gantry/core/paths.h"
 #include "gantry/data/corpus/megatron_dataset.h"
+#include "gantry/data/encoded_text.h"
 #include "gantry/data/squad_dataset.h"
 #include "gantry/data/token_files.h"
+#include "gantry/data/tokenizers/tokenizer.h"
 
 namespace gantry {
 namespace {
@@ -38,13 +40,16 @@ std::vector<fs::path> files_of(const Place& place) {
   return files;
 }
 
-std::unique_ptr<Dataset> open_text(const Place& place, std::int64_t sequence_length, std::int64_t vocabulary) {
+std::unique_ptr<Dataset> open_text(const Place& place, const DataConfig& config, std::int64_t vocabulary) {
   constexpr std::int64_t kBytes = 256;
+  const std::string tokenizer = choose_text_tokenizer(config.tokenizer, "", vocabulary);
+  if (!is_byte_tokenizer(tokenizer))
+    return open_encoded_text(files_of(place), tokenizer, config.sequence_length, vocabulary, place.text());
   if (vocabulary < kBytes)
     throw InputError({"data.format text",
                       fmt::format("bytes are tokens 0 to 255, and the model's vocabulary is {}", vocabulary),
                       "a vocabulary of at least 256", "set model.config.vocab_size"});
-  return open_token_files(files_of(place), 1, sequence_length, vocabulary, place.text());
+  return open_token_files(files_of(place), 1, config.sequence_length, vocabulary, place.text());
 }
 
 }  // namespace
@@ -60,7 +65,7 @@ std::unique_ptr<Dataset> open_dataset(const DataConfig& config, std::int64_t voc
   if (config.format == "megatron") return open_megatron_dataset(config.path, config.sequence_length, vocabulary_size);
   if (config.format == "squad")
     return open_squad_dataset(config.path, config.tokenizer, config.sequence_length, vocabulary_size);
-  return open_text(place, config.sequence_length, vocabulary_size);
+  return open_text(place, config, vocabulary_size);
 }
 
 SampleSource sample_source(const DataConfig& config, std::int64_t vocabulary_size, const std::string& key) {

@@ -34,11 +34,8 @@ void evaluate(gantry::World& world, const gantry::Config& config) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 2) return std::fprintf(stderr, "usage: evaluate CONFIG.yaml [KEY=VALUE...]\n"), 2;
-  try {
-    const auto config = gantry::resolve_model(gantry::Config::load(argv[1], {argv + 2, argv + argc}));
+  return gantry::run_main(argc, argv, [](gantry::Config config) {
+    config = gantry::resolve_model(std::move(config));
     return gantry::launch(config, [&](gantry::World& world) { evaluate(world, config); });
-  } catch (const gantry::Error& error) {
-    return std::fprintf(stderr, "error: %s\n", error.what()), error.exit_code();
-  }
+  });
 }

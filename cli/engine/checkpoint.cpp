@@ -16,6 +16,7 @@
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/checkpoint/writer.h"
 #include "gantry/cli/engine/commands.h"
+#include "gantry/cli/engine/trained_model.h"
 #include "gantry/cli/output.h"
 #include "gantry/cli/progress_bar.h"
 #include "gantry/comm/launch.h"
@@ -98,7 +99,7 @@ std::string save_once(SaveRequest request, Boosted& boosted, HybridParallelPlugi
 // The run that made the checkpoint, as far as its state goes, in the layout that `sets` ask for.
 Config config_for(const Manifest& manifest, const std::string& folder, const std::vector<std::string>& sets) {
   const std::string made = json({{"model", {{"policy", manifest.policy}}}}).dump();
-  Config config = Config::parse(manifest.config_text.empty() ? made : manifest.config_text, folder, sets);
+  Config config = Config::parse_written(manifest.config_text.empty() ? made : manifest.config_text, folder, sets);
   config.comm.backend = "auto";
   return config;
 }
@@ -204,6 +205,7 @@ int run_checkpoint_export(const CheckpointExportArguments& arguments) {
   const bool parallelized = require_exportable(arguments) == StoredForm::kParallelized;
   const std::string from =
       parallelized ? arguments.checkpoint : require_checkpoint(arguments.checkpoint, warn_of_passed_over);
+  load_named_libraries(arguments.libraries, parallelized ? "" : read_checkpoint_info(from).config_text, from);
   {
     ProgressBar bar("exporting");
     options.progress = bar.function();

@@ -7,6 +7,7 @@
 #include "gantry/checkpoint/hugging_face.h"
 #include "gantry/cli/difference_text.h"
 #include "gantry/cli/engine/commands.h"
+#include "gantry/cli/engine/trained_model.h"
 #include "gantry/cli/output.h"
 #include "gantry/cli/progress_bar.h"
 
@@ -21,12 +22,10 @@ struct KnownModel {
 };
 
 // Of the side that is not Hugging Face's.
-KnownModel model_of(const TensorCatalog& catalog) {
-  if (const Manifest* manifest = catalog.manifest()) {
-    const std::string made = json({{"model", {{"policy", manifest->policy}}}}).dump();
-    load_libraries(Config::parse(manifest->config_text.empty() ? made : manifest->config_text, catalog.path()));
-    return {&models::families().at(manifest->policy), manifest->model_config};
-  }
+KnownModel model_of(const TensorCatalog& catalog, const std::vector<std::string>& libraries) {
+  const Manifest* manifest = catalog.manifest();
+  load_named_libraries(libraries, manifest ? manifest->config_text : "", catalog.path());
+  if (manifest) return {&models::families().at(manifest->policy), manifest->model_config};
   const json keys = read_model_config(catalog.path());
   const std::string family = models::family_of(keys);
   return {family.empty() ? nullptr : &models::families().at(family), keys};
@@ -56,10 +55,10 @@ ComparedNames their_names(const TensorCatalog& catalog, const KnownModel& model)
   return names;
 }
 
-std::vector<TensorDifference> compare(TensorCatalog& a, TensorCatalog& b) {
+std::vector<TensorDifference> compare(TensorCatalog& a, TensorCatalog& b, const std::vector<std::string>& libraries) {
   const bool a_is_theirs = stored_form(a.path()) == StoredForm::kHuggingFace;
   const TensorCatalog &own = a_is_theirs ? b : a, &their = a_is_theirs ? a : b;
-  const KnownModel model = model_of(own);
+  const KnownModel model = model_of(own, libraries);
   ProgressBar bar("comparing");
   if (!model.family || !model.family->tensor_names) return compare_tensors(a, b, bar.function());
   ComparedNames theirs = their_names(their, model);
@@ -75,7 +74,7 @@ std::vector<TensorDifference> compare(TensorCatalog& a, TensorCatalog& b) {
 int run_checkpoint_diff(const CheckpointDiffArguments& arguments) {
   TensorCatalog a = TensorCatalog::open(arguments.a, warn_of_passed_over),
                 b = TensorCatalog::open(arguments.b, warn_of_passed_over);
-  print_differences(compare(a, b), a.path(), b.path(), arguments);
+  print_differences(compare(a, b, arguments.libraries), a.path(), b.path(), arguments);
   return 0;
 }
 

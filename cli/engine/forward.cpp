@@ -17,7 +17,9 @@ namespace {
 
 Config config_for(const ForwardArguments& arguments) {
   const nlohmann::json model = {{"model", {{"path", arguments.model}}}};
-  return resolve_model(Config::parse(model.dump(), "--model", arguments.sets));
+  Config config = Config::parse(model.dump(), "--model", arguments.sets);
+  load_libraries(config);  // they may register the model's family
+  return resolve_model(std::move(config));
 }
 
 // The batch with everything that `task` needs: labels that nobody gave are not counted.
@@ -93,7 +95,6 @@ void forward_rank(World& world, const Config& config, const ForwardArguments& ar
 
 int run_forward(const ForwardArguments& arguments) {
   const Config config = config_for(arguments);
-  load_libraries(config);
   const auto& family = models::families().at(config.model.policy);
   const std::string task =
       family.task ? family.task(nlohmann::json::parse(config.model.config_json)) : std::string("tokens");

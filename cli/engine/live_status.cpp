@@ -3,30 +3,35 @@
 #include <cstdio>
 #include <fmt/format.h>
 
-#include "gantry/comm/control/addresses.h"
 #include "gantry/comm/control/status_pages.h"
+#include "gantry/core/error.h"
 
 namespace gantry::cli {
 
-LiveStatus::LiveStatus(int port, const World& world)
+LiveStatus::LiveStatus(const StatusPlace& place, const World& world)
     : has_output_(!world.config().output.empty()),
       reader_(world.config().output),
-      server_(port, control_address(world.config().comm.interface, /*one_host=*/true),
-              [this](const std::string& path) { return reply(path); }) {
+      address_(status_address(place.host)),
+      token_(status_token(address_)),
+      server_(
+          place.port, address_, [this](const std::string& path) { return reply(path); }, token_.text) {
   numbers_.steps = world.config().train.steps;
   numbers_.layout = world.mesh().describe();
   status_.update(numbers_);
-  fmt::print("status: {}\n", server_.url());
+  fmt::print("status: {}{}\n", server_.url(), token_.is_random ? " token " + token_.text : "");
   std::fflush(stdout);
 }
 
 StatusReply LiveStatus::reply(const std::string& path) {
-  if (shows_report_ && path == "/")
-    return {.content_type = "text/html; charset=utf-8", .body = report_page(reader_.data(/*live=*/true))};
-  if (shows_report_ && path == "/data.json")
+  if (!shows_report_ || (path != "/" && path != "/data.json")) return status_reply(status_, path);
+  try {
+    const nlohmann::json data = reader_.data(/*live=*/true);
+    if (path == "/") return {.content_type = "text/html; charset=utf-8", .body = report_page(data)};
     return {.content_type = "application/json",
-            .body = reader_.data(true).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
-  return status_reply(status_, path);
+            .body = data.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
+  } catch (const Error&) {  // its text may name paths
+    return {.status = 500, .body = "the run's files can't be read\n"};
+  }
 }
 
 void LiveStatus::update(const StepMetrics& metrics) {

@@ -1,11 +1,14 @@
-// `gantry train --status PORT`: the run's latest numbers over HTTP, and with an `output` its report while it grows.
+// `gantry train --status [HOST:]PORT`: the run's latest numbers over HTTP, and with an `output` its report while it
+// grows.
 #pragma once
 
 #include <atomic>
 
+#include "gantry/cli/commands.h"
 #include "gantry/cli/engine/metrics.h"
 #include "gantry/cli/report/run_reader.h"
 #include "gantry/comm/control/run_status.h"
+#include "gantry/comm/control/status_access.h"
 #include "gantry/comm/control/status_server.h"
 #include "gantry/comm/world.h"
 
@@ -13,8 +16,9 @@ namespace gantry::cli {
 
 class LiveStatus {
  public:
-  // Serves on comm.interface, or loopback without one, and prints the URL. ResourceError for a port in use.
-  LiveStatus(int port, const World& world);
+  // Serves there and prints the URL, and the token where a random one was made. ResourceError for a port in use,
+  // UsageError for a host that is none of this one's, or a token that is too short.
+  LiveStatus(const StatusPlace& place, const World& world);
 
   // From here on the report, where there is an output: its files are this run's own, no earlier one's.
   void show_report() { shows_report_ = has_output_; }
@@ -28,7 +32,9 @@ class LiveStatus {
   RunNumbers numbers_;  // the training loop's own copy
   bool has_output_;
   std::atomic<bool> shows_report_{false};
-  RunReader reader_;     // used by the server's thread alone
+  RunReader reader_;  // used by the server's thread alone
+  std::string address_;
+  StatusToken token_;
   StatusServer server_;  // last: it reads what stands above
 };
 

@@ -43,18 +43,8 @@ bool begins_with_special(const fs::path& folder) {
 
 }  // namespace
 
-bool has_tokenizer(const std::string& folder) {
-  if (!is_folder(folder)) return false;
-  for (const auto& entry : entries_of(folder)) {
-    const std::string name = entry.filename().string();
-    if (name == "tokenizer.json" || name == "vocab.json" || name == "vocab.txt" || name.ends_with(".model"))
-      return true;
-  }
-  return false;
-}
-
 PromptText::PromptText(const std::string& path) : tokenizer_(load_tokenizer(path)) {
-  if (path == "byte") return;
+  if (is_byte_tokenizer(path)) return;
   const fs::path folder = is_folder(path) ? fs::path(path) : fs::path(path).parent_path();
   if (const auto begin = tokenizer_->special().begin; begin && begins_with_special(folder)) first_ = {*begin};
 }

@@ -9,9 +9,6 @@
 
 namespace gantry::cli {
 
-// True if there is a file that a tokenizer is read from.
-bool has_tokenizer(const std::string& folder);
-
 class PromptText {
  public:
   // `path` as load_tokenizer() takes it. Texts begin with the first token that the tokenizer's files put there.

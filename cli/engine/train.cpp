@@ -14,6 +14,7 @@
 #include "gantry/cli/engine/commands.h"
 #include "gantry/cli/engine/live_status.h"
 #include "gantry/cli/engine/metrics.h"
+#include "gantry/cli/engine/prompt_text.h"
 #include "gantry/cli/engine/run_checkpoints.h"
 #include "gantry/cli/engine/run_profile.h"
 #include "gantry/cli/engine/run_report.h"
@@ -25,6 +26,8 @@
 #include "gantry/comm/metered_backend.h"
 #include "gantry/core/error.h"
 #include "gantry/core/steady_seconds.h"
+#include "gantry/data/encoded_text.h"
+#include "gantry/data/tokenizers/utf8.h"
 #include "gantry/models/model_family.h"
 #include "gantry/plugins/gradient_norm.h"
 #include "gantry/tensors/memory_meter.h"
@@ -33,7 +36,7 @@ namespace gantry::cli {
 namespace {
 
 constexpr int kStoppedOnRequest = 75;
-constexpr std::int64_t kSampleBytes = 240;  // prompt included
+constexpr std::int64_t kSampleTokens = 240;  // prompt included
 
 // What an earlier run has left there is put aside first. Rank 0's part.
 struct OutputFolder {
@@ -55,11 +58,31 @@ OutputFolder make_output(const Config& config, std::int64_t done) {
   return output;
 }
 
+// What `--sample` continues at the end, and the tokenizer for it; without one nothing is asked for.
+struct SampleText {
+  std::string prompt;
+  std::unique_ptr<PromptText> text;
+};
+
+// Read before the run begins: it would be late to hear at its end what is missing.
+SampleText sample_text(const std::string& prompt, const Config& config) {
+  if (prompt.empty()) return {};
+  const auto vocabulary =
+      models::families().at(config.model.policy).vocabulary_size(nlohmann::json::parse(config.model.config_json));
+  try {
+    return {prompt,
+            std::make_unique<PromptText>(choose_text_tokenizer(config.data.tokenizer, config.model.path, vocabulary))};
+  } catch (const ConfigError& error) {
+    throw UsageError(
+        {"--sample", error.what(), "a tokenizer for the text", "leave it out; gantry generate has --tokenizer"});
+  }
+}
+
 // One training run on one rank.
 class TrainingRun {
  public:
-  // Rank 0 serves live status on `status_port`, if there is one.
-  TrainingRun(World& world, const Config& config, std::optional<int> status_port)
+  // Rank 0 serves live status at `status`, if there is one.
+  TrainingRun(World& world, const Config& config, const std::optional<StatusPlace>& status)
       : metered_(world.backend()),
         world_(metered_, world.config(), world.mesh()),
         config_(config),
@@ -68,15 +91,15 @@ class TrainingRun {
         checkpoints_(world_, config, *plugin_, [this] { clear_progress(); }),
         timeline_(*plugin_),
         profile_(config, plugin_->mesh(), [this] { clear_progress(); }),
-        is_followed_(status_port.has_value()) {
-    if (status_port && world_.is_main()) live_.emplace(*status_port, world_);
+        is_followed_(status.has_value()) {
+    if (status && world_.is_main()) live_.emplace(*status, world_);
     if (config.profile.active > 0)
       timeline_.set_listener(
           [this](const schedule::Action& action, double start, double end) { profile_.saw(action, start, end); });
   }
 
   // True if it was asked to stop before its end.
-  bool run(const std::string& prompt) {
+  bool run(const SampleText& sample) {
     boost();
     const std::int64_t done = checkpoints_.resume(boosted_);
     const bool owes_evaluation = open_output(done);
@@ -107,7 +130,7 @@ class TrainingRun {
     profile_.finish();
     last_checkpoint_ = checkpoints_.finish();
     progress_.reset();
-    if (!prompt.empty() && !stopped && !checkpoints_.asked_to_stop()) show_sample(prompt);
+    if (sample.text && !stopped && !checkpoints_.asked_to_stop()) show_sample(sample);
     draw_last_step();
     report(last_step_);
     report_end();
@@ -210,20 +233,22 @@ class TrainingRun {
   }
 
   // As far as the model's positions go; of a long prompt its end.
-  void show_sample(const std::string& prompt) {
+  void show_sample(const SampleText& sample) {
     const auto& family = models::families().at(config_.model.policy);
     const auto room =
-        std::min<std::int64_t>(kSampleBytes, family.context_length(nlohmann::json::parse(config_.model.config_json)));
-    const std::string begin = prompt.substr(prompt.size() - std::min<std::size_t>(prompt.size(), room / 2));
-    TokenIds tokens;
-    for (const char c : begin) tokens.push_back(static_cast<unsigned char>(c));
-    const auto made = generate(boosted_, *plugin_, {tokens},
-                               {.max_length = room, .ends = [this] { return checkpoints_.stage_asked_to_stop(); }});
+        std::min<std::int64_t>(kSampleTokens, family.context_length(nlohmann::json::parse(config_.model.config_json)));
+    TokenIds tokens = sample.text->encode(sample.prompt);
+    if (const auto most = room / 2; static_cast<std::int64_t>(tokens.size()) > most)
+      tokens.erase(tokens.begin(), tokens.end() - most);
+    const auto made =
+        generate(boosted_, *plugin_, {tokens}, {.max_length = room, .vocabulary = sample.text->size(), .ends = [this] {
+                                                  return checkpoints_.stage_asked_to_stop();
+                                                }});
     if (!world_.is_main()) return;
-    std::string text = begin;
-    for (const auto token : made.front().tokens) text.push_back(static_cast<char>(token));
+    tokens.insert(tokens.end(), made.front().tokens.begin(), made.front().tokens.end());
+    std::string text = valid_utf8(sample.text->decode(tokens));
     std::replace_if(
-        text.begin(), text.end(), [](unsigned char c) { return c != '\n' && (c < 32 || c > 126); }, '.');
+        text.begin(), text.end(), [](unsigned char c) { return c != '\n' && (c < 32 || c == 127); }, '.');
     fmt::print("sample (greedy):\n{}\n", text);
   }
 
@@ -300,12 +325,13 @@ int run_train(const TrainArguments& arguments) {
   config = resume_after_restart(resolve_model(std::move(config)));
   std::optional<StopSignals> signals;
   if (!config.checkpoint.path.empty()) signals.emplace();
+  const SampleText sample = sample_text(arguments.sample, config);
   std::atomic<bool> stopped{false};
   std::future<void> last_report;  // waits for it
   const int code = launch(config, [&](World& world) {
     TrainingRun run(world, config, arguments.status);
     try {
-      if (run.run(arguments.sample)) stopped = true;
+      if (run.run(sample)) stopped = true;
     } catch (...) {
       if (world.is_main() && run.has_begun() && !config.output.empty()) last_report = write_last_report(config.output);
       throw;

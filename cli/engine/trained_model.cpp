@@ -1,9 +1,11 @@
 #include "gantry/cli/engine/trained_model.h"
 
+#include <filesystem>
+
 #include "gantry/booster/parallelized_model.h"
 #include "gantry/checkpoint/checkpoint.h"
-#include "gantry/cli/engine/prompt_text.h"
 #include "gantry/cli/output.h"
+#include "gantry/data/tokenizers/tokenizer.h"
 #include "gantry/models/model_family.h"
 
 namespace gantry::cli {
@@ -16,7 +18,7 @@ constexpr std::int64_t kBytes = 256;
 void set_vocabulary(TrainedModel& model) {
   model.vocabulary =
       models::families().at(model.config.model.policy).vocabulary_size(json::parse(model.config.model.config_json));
-  if (model.tokenizer.empty() && model.vocabulary == kBytes) model.tokenizer = "byte";
+  if (model.tokenizer.empty() && model.vocabulary == kBytes) model.tokenizer = "bytes";
 }
 
 TrainedModel of_directory(const std::string& path, StoredForm form, const std::vector<std::string>& sets) {
@@ -33,10 +35,12 @@ TrainedModel of_checkpoint(const std::string& folder, const std::vector<std::str
   TrainedModel model{.form = StoredForm::kCheckpoint, .path = folder, .config = {}, .tokenizer = {}};
   json keys = {{"model", {{"policy", info.policy}}}};
   if (!info.config_text.empty()) {
-    const Config made = Config::parse(info.config_text, folder);
+    const Config made = Config::parse_written(info.config_text, folder);
     if (!made.libraries.empty()) keys["libraries"] = made.libraries;
-    if (has_tokenizer(made.model.path)) model.tokenizer = made.model.path;
-    if (made.data.format == "text") model.tokenizer = "byte";
+    if (is_byte_tokenizer(made.data.tokenizer) || std::filesystem::exists(made.data.tokenizer))
+      model.tokenizer = made.data.tokenizer;
+    else if (has_tokenizer(made.model.path))
+      model.tokenizer = made.model.path;
   }
   model.config = Config::parse(keys.dump(), folder, sets);
   load_libraries(model.config);
@@ -58,6 +62,14 @@ TrainedModel find_trained_model(const std::string& path, const std::vector<std::
     model = of_checkpoint(require_checkpoint(path, warn_of_passed_over), sets);
   set_vocabulary(model);
   return model;
+}
+
+void load_named_libraries(const std::vector<std::string>& named, const std::string& config_text,
+                          const std::string& folder) {
+  Config config;
+  config.libraries = named;
+  if (named.empty() && !config_text.empty()) config.libraries = Config::parse_written(config_text, folder).libraries;
+  load_libraries(config);
 }
 
 void load_trained_weights(const TrainedModel& model, Boosted& boosted, HybridParallelPlugin& plugin) {

@@ -14,12 +14,17 @@ struct TrainedModel {
   StoredForm form = StoredForm::kHuggingFace;  // never a single file
   std::string path;                            // the directory, or the checkpoint's own step folder
   Config config;                               // resolved, in the layout that --set asks for
-  std::string tokenizer;                       // "byte", a file or a folder that goes with it; empty: none is known
+  std::string tokenizer;                       // "bytes", a file or a folder that goes with it; empty: none is known
   std::int64_t vocabulary = 0;
 };
 
 // Reads what `path` is, and loads the libraries that it needs. CheckpointError, InputError or ConfigError.
 TrainedModel find_trained_model(const std::string& path, const std::vector<std::string>& sets);
+
+// Loads the libraries that a command names; where it names none, those of the configuration that made the checkpoint
+// (empty: none is known). ConfigError.
+void load_named_libraries(const std::vector<std::string>& named, const std::string& config_text,
+                          const std::string& folder);
 
 // Fills a boosted model with its weights. Collective over the world.
 void load_trained_weights(const TrainedModel& model, Boosted& boosted, HybridParallelPlugin& plugin);

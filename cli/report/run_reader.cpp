@@ -6,6 +6,7 @@
 #include <fmt/chrono.h>
 #include <fstream>
 
+#include "gantry/cli/report/public_config.h"
 #include "gantry/core/config.h"
 #include "gantry/core/error.h"
 #include "gantry/core/paths.h"
@@ -50,7 +51,7 @@ std::string text_of(const std::filesystem::path& path) {
 
 int steps_of(const std::string& config) {
   try {
-    return Config::parse(config).train.steps;
+    return Config::parse_written(config, "config.yaml").train.steps;
   } catch (const Error&) {
     return 0;  // of another version: the page shows it as it is
   }
@@ -129,12 +130,13 @@ Json RunReader::data(bool live) {
   evaluation.erase("eval_loss");
   const std::string config = text_of(folder_ + "/config.yaml");
   const std::filesystem::path folder = std::filesystem::path(folder_).lexically_normal();
-  return {{"name", (folder.has_filename() ? folder : folder.parent_path()).string()},
+  const std::filesystem::path named = folder.has_filename() ? folder : folder.parent_path();
+  return {{"name", (live ? named.filename() : named).string()},
           {"live", live},
           {"steps", steps_of(config)},
           {"written", now_in_words()},
           {"skipped_lines", skipped_},
-          {"config", config},
+          {"config", live ? public_config(config) : config},
           {"metrics", steps_.columns()},
           {"evaluation", std::move(evaluation)},
           {"peak_memory_bytes", peaks_.is_array() ? peaks_ : Json::array()},

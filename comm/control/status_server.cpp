@@ -7,6 +7,7 @@
 #include <set>
 
 #include "gantry/comm/control/event_thread.h"
+#include "gantry/comm/control/status_access.h"
 #include "gantry/core/error.h"
 
 namespace gantry {
@@ -39,12 +40,18 @@ StatusReply refusal(const error_code& error) {
 
 std::string path_of(const std::string& target) { return target.substr(0, target.find_first_of("?#")); }
 
-StatusReply answer(const Request::value_type& request, bool has_body, const StatusServer::Handler& handler) {
+StatusReply answer(const Request::value_type& request, bool has_body, const std::string& token,
+                   const StatusServer::Handler& handler) {
   if (request.method() != http::verb::get && request.method() != http::verb::head)
     return plain(405, "only GET and HEAD are served");
   if (has_body) return plain(413, "a request has no body here");
   const std::string target(request.target());
   if (target.empty() || target.front() != '/') return plain(400, "the path does not begin with /");
+  const std::string host(request[http::field::host]);
+  if (!is_own_host(host))
+    return plain(403, "this server is asked by its address, localhost or its host's name, and not by another one");
+  if (!token.empty() && !carries_token(std::string(request[http::field::authorization]), token))
+    return plain(401, "the token is missing: Authorization: Bearer TOKEN");
   try {
     return handler(path_of(target));
   } catch (const std::exception& error) {
@@ -58,6 +65,10 @@ Response as_response(StatusReply reply, bool head) {
   response.set(http::field::cache_control, "no-store");
   response.set("X-Content-Type-Options", "nosniff");
   if (reply.status == 405) response.set(http::field::allow, "GET, HEAD");
+  if (reply.status == 401) {
+    response.insert(http::field::www_authenticate, "Bearer realm=\"gantry\"");
+    response.insert(http::field::www_authenticate, "Basic realm=\"gantry\"");
+  }
   response.keep_alive(false);
   response.content_length(reply.body.size());
   if (!head) response.body() = std::move(reply.body);
@@ -70,7 +81,7 @@ StatusReply not_found() { return plain(404, "no such page"); }
 
 // Belongs to the server's thread, but for the constructor and what does not change after it.
 struct StatusServer::Impl {
-  Impl(int port, const std::string& address, Handler handler);
+  Impl(int port, const std::string& address, Handler handler, const std::string& token);
 
   asio::awaitable<void> accept_all();
   asio::awaitable<void> serve(std::shared_ptr<beast::tcp_stream> stream);
@@ -79,14 +90,14 @@ struct StatusServer::Impl {
 
   control::EventThread thread;
   Handler handler;
-  std::string address;
+  std::string address, token;
   tcp::acceptor acceptor;
   std::set<std::shared_ptr<beast::tcp_stream>> open;
   int port = 0;
 };
 
-StatusServer::Impl::Impl(int wanted, const std::string& where, Handler pages)
-    : handler(std::move(pages)), address(where), acceptor(thread.context()) {
+StatusServer::Impl::Impl(int wanted, const std::string& where, Handler pages, const std::string& secret)
+    : handler(std::move(pages)), address(where), token(secret), acceptor(thread.context()) {
   try {
     const tcp::endpoint endpoint(asio::ip::make_address(address), static_cast<std::uint16_t>(wanted));
     acceptor.open(endpoint.protocol());
@@ -135,7 +146,7 @@ asio::awaitable<void> StatusServer::Impl::exchange(beast::tcp_stream& stream) {
   error_code error;
   co_await http::async_read_header(stream, buffer, request, asio::redirect_error(asio::use_awaitable, error));
   const bool has_body = !error && (request.chunked() || request.content_length().value_or(0) > 0);
-  StatusReply reply = error ? refusal(error) : answer(request.get(), has_body, handler);
+  StatusReply reply = error ? refusal(error) : answer(request.get(), has_body, token, handler);
   if (reply.status == 0) co_return;
   const bool head = !error && request.get().method() == http::verb::head;
   Response response = as_response(std::move(reply), head);
@@ -156,8 +167,8 @@ void StatusServer::Impl::close() {
   for (const auto& stream : open) stream->close();
 }
 
-StatusServer::StatusServer(int port, const std::string& address, Handler handler)
-    : impl_(std::make_unique<Impl>(port, address, std::move(handler))) {
+StatusServer::StatusServer(int port, const std::string& address, Handler handler, const std::string& token)
+    : impl_(std::make_unique<Impl>(port, address, std::move(handler), token)) {
   impl_->thread.start();
 }
 

@@ -4,6 +4,10 @@
 // (405) and paths that are none (400) are refused; a connection that is not done within 10 s is closed, and beyond 32
 // connections further ones are closed at once. It has a thread of its own, blocked while nobody asks, so that a
 // page that takes long delays no sign of life.
+//
+// Who may ask: a request's Host must be an address, localhost or this host's name (403), so that no page of another
+// site reads the run by a name that it points here. With a token each request must carry it (401): "Authorization:
+// Bearer TOKEN", or by HTTP's Basic scheme as the password of the user "gantry", which browsers ask for.
 #pragma once
 
 #include <functional>
@@ -27,9 +31,9 @@ class StatusServer {
   // answered by 500.
   using Handler = std::function<StatusReply(const std::string& path)>;
 
-  // Listens on `port` of `address` (0: any free port) and serves until it is destroyed. ResourceError for a port that
-  // is in use or may not be had.
-  StatusServer(int port, const std::string& address, Handler handler);
+  // Listens on `port` of `address` (0: any free port) and serves until it is destroyed; an empty token lets everybody
+  // ask. ResourceError for a port that is in use or may not be had.
+  StatusServer(int port, const std::string& address, Handler handler, const std::string& token = "");
   ~StatusServer();
 
   int port() const;

@@ -102,6 +102,7 @@ TEST(Status, ShowsTheReportsPlotsWhileTheyGrow) {
       for (const auto& value : metrics[curve]) EXPECT_TRUE(value.is_number()) << curve << " " << value;
     }
     EXPECT_EQ(data["live"], true);
+    EXPECT_EQ(data.dump().find(scratch.path()), std::string::npos) << data["config"];
     EXPECT_EQ(data["run"]["schedule"]["name"], "1f1b");
     EXPECT_EQ(data["peak_memory_bytes"].size(), 2u);
     ASSERT_TRUE(run.wait_until([&] { return has_steps_after(metrics["step"].back()); })) << run.log();
@@ -154,6 +155,40 @@ TEST(Status, OnWhatIsNoPortIsRefused) {
   const Outcome outcome = run_program(gantry_program() + " train x.yaml --status 70000");
   EXPECT_EQ(outcome.exit_code, 2);
   EXPECT_NE(outcome.err.find("--status"), std::string::npos);
+  for (const char* wrong : {"eth0", ":80", "eth0:", "a:b", "8080x", "-1", "localhost:65536"})
+    EXPECT_EQ(run_program(gantry_program() + " train x.yaml --status " + wrong).exit_code, 2) << wrong;
+}
+
+TEST(Status, ListensBeyondLoopbackOnlyWhereToldAndThenAsksForAToken) {
+  const ScratchFolder scratch;
+  // What carries signs of life says nothing of who may read the run.
+  FollowedRun usual(scratch, "--set comm.interface=lo");
+  ASSERT_TRUE(usual.wait_until([&] { return !usual.get("/metrics").empty(); })) << usual.log();
+  const Outcome nowhere = run_program(gantry_program() + " train " + configuration(scratch) + " --status ib7:0");
+  EXPECT_EQ(nowhere.exit_code, 2);
+  EXPECT_NE(nowhere.err.find("--status: 'ib7' is no interface or address of this host"), std::string::npos)
+      << nowhere.err;
+  const std::string log = scratch / "open.log";
+  Background open(
+      fmt::format("{} train {} --status 0.0.0.0:0 >{} 2>&1", gantry_program(), configuration(scratch), log));
+  std::smatch found;
+  std::string printed;
+  ASSERT_TRUE(open.wait_until(
+      [&] {
+        printed = read_file(log);
+        return std::regex_search(printed, found,
+                                 std::regex("status: http://0\\.0\\.0\\.0:([0-9]+)/ token ([0-9a-f]{32})\n"));
+      },
+      100))
+      << printed;
+  const int port = std::stoi(found[1]);
+  const auto status_of = [&](const std::string& fields) {
+    const RawSocket socket = RawSocket::connect(port);
+    socket.send("GET /metrics HTTP/1.1\r\nHost: localhost\r\n" + fields + "\r\n");
+    return socket.receive_all().substr(9, 3);
+  };
+  EXPECT_EQ(status_of(""), "401");
+  EXPECT_EQ(status_of("Authorization: Bearer " + found[2].str() + "\r\n"), "200");
 }
 
 }  // namespace

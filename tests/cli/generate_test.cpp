@@ -1,5 +1,6 @@
 // `gantry generate`: every form of a model, text and tokens, launchers, and what it refuses.
 #include <filesystem>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -130,8 +131,8 @@ std::string model_with_tokenizer(const ScratchFolder& scratch) {
       "model: {policy: gpt2, config: {n_embd: 24, n_layer: 2, n_head: 3, n_positions: 64, vocab_size: 1000}}\n"
       "data: {format: text, path: \"" +
           scratch.write("text.txt", std::string(400, 'a')) +
-          "\", sequence_length: 16, batch_size: 2}\ntrain: {steps: 1}\ncheckpoint: {path: \"" + (scratch / "saved") +
-          "\"}\n");
+          "\", tokenizer: bytes, sequence_length: 16, batch_size: 2}\ntrain: {steps: 1}\ncheckpoint: {path: \"" +
+          (scratch / "saved") + "\"}\n");
   EXPECT_EQ(run_program(gantry_program() + " train " + config).exit_code, 0);
   EXPECT_EQ(
       run_program(gantry_program() + " checkpoint export " + (scratch / "saved") + " " + (scratch / "gpt2")).exit_code,
@@ -155,6 +156,63 @@ TEST(GenerateCommand, TextWithBeamsOverTensorParallelRanks) {
   EXPECT_EQ(lines[1]["sequence"], 2);
   EXPECT_GE(lines[0]["score"].get<double>(), lines[1]["score"].get<double>());
   EXPECT_EQ("the other" + lines[0]["text"].get<std::string>() + "\n", one.out);
+}
+
+// Text for a model that has a tokenizer is that tokenizer's tokens: the same run as from the token files of the text.
+TEST(TrainCommand, TextIsReadByTheModelsTokenizer) {
+  const ScratchFolder scratch;
+  const std::string model = model_with_tokenizer(scratch);
+  std::string words;
+  for (int i = 0; i < 40; ++i) words += "The quick brown fox sees the other dogs. ";
+  const std::string text = scratch.write("words.txt", words), prefix = scratch / "words";
+  ASSERT_EQ(
+      run_program(fmt::format("{} data build --tokenizer {} --output {} {}", gantry_program(), model, prefix, text))
+          .exit_code,
+      0);
+  const auto losses = [&](const std::string& data, const std::string& name, const std::string& flags = "") {
+    const std::string config = scratch.write(
+        name + ".yaml", fmt::format("model: {{path: \"{}\"}}\ndata: {{{}, sequence_length: 12, batch_size: 4}}\n"
+                                    "train: {{steps: 3}}\noutput: \"{}\"\n",
+                                    model, data, scratch / name));
+    const Outcome run = run_program(gantry_program() + " train " + config + flags);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    std::vector<double> all;
+    std::istringstream lines(testing::read_file(scratch / name + "/metrics.jsonl"));
+    for (std::string line; std::getline(lines, line);) all.push_back(nlohmann::json::parse(line)["loss"]);
+    return std::pair(all, run.out);
+  };
+  const auto by_text = losses("format: text, path: \"" + text + "\"", "text", " --sample \"the quick\"");
+  const auto by_tokens = losses("format: megatron, path: \"" + prefix + "\"", "tokens", " --sample \"the quick\"");
+  const auto by_bytes = losses("format: text, tokenizer: bytes, path: \"" + text + "\"", "bytes");
+  EXPECT_EQ(by_text.first.size(), 3u);
+  EXPECT_EQ(by_text.first, by_tokens.first);
+  EXPECT_NE(by_text.first, by_bytes.first);
+  // The sample is text of the tokenizer's.
+  EXPECT_NE(by_text.second.find("sample (greedy):\nthe quick"), std::string::npos) << by_text.second;
+  EXPECT_NE(by_tokens.second.find("sample (greedy):\nthe quick"), std::string::npos) << by_tokens.second;
+}
+
+TEST(TrainCommand, TextWithoutATokenizerIsRefused) {
+  const ScratchFolder scratch;
+  const std::string text = scratch.write("text.txt", std::string(400, 'a'));
+  const auto train = [&](const std::string& data, const std::string& flags = "") {
+    const std::string config = scratch.write(
+        "train.yaml",
+        "model: {policy: gpt2, config: {n_embd: 24, n_layer: 2, n_head: 3, n_positions: 64, vocab_size: 1000}}\n"
+        "data: {" +
+            data + ", sequence_length: 16, batch_size: 2}\ntrain: {steps: 1}\n");
+    return run_program(gantry_program() + " train " + config + flags);
+  };
+  const Outcome refused = train("format: text, path: \"" + text + "\"");
+  EXPECT_EQ(refused.exit_code, 3);
+  EXPECT_NE(refused.err.find("data.tokenizer: is missing, and the model's vocabulary of 1000 is not the 256 bytes"),
+            std::string::npos)
+      << refused.err;
+  EXPECT_EQ(train("format: text, tokenizer: bytes, path: \"" + text + "\"").exit_code, 0);
+  // What a sample would be decoded with is asked for before the run.
+  const Outcome sample = train("format: tokens, path: \"" + text + "\"", " --sample a");
+  EXPECT_EQ(sample.exit_code, 2);
+  EXPECT_NE(sample.err.find("--sample: data.tokenizer: is missing"), std::string::npos) << sample.err;
 }
 
 TEST(GenerateCommand, ADirectoryMaySampleByDefault) {

@@ -39,6 +39,25 @@ TEST(RunReader, TurnsLinesIntoColumns) {
   EXPECT_TRUE(data["run"].is_null());
 }
 
+TEST(RunReader, ShowsOthersNoPathsAndSecretsOfALiveRun) {
+  const ScratchFolder run;
+  run.write(
+      "config.yaml",
+      "model: {policy: gpt2, path: /secret/m, config: {n_layer: 2, note: /secret/n, hub_access_token: hf_x, deep: "
+      "[{a: /secret/o}], activation_function: gelu_new}}\n"
+      "schedule: {name: /secret/s.csv}\n"
+      "data: {format: text, sources: [{path: /secret/a, weight: 1}], tokenizer: /secret/t}\n"
+      "evaluation: {path: /secret/e, every: 3}\ncheckpoint: {path: /secret/c, resume: /secret/r}\n"
+      "output: /secret/o\nlibraries: [/secret/l.so]\ncomm: {interface: 10.1.2.3}\n");
+  const Json live = RunReader(run.path()).data(true);
+  for (const char* hidden : {"/secret", "hf_x", "10.1.2.3"}) EXPECT_THAT(live.dump(), Not(HasSubstr(hidden)));
+  EXPECT_THAT(live.dump(), Not(HasSubstr(run.path())));
+  for (const char* shown : {"gelu_new", "n_layer", "every: 3", "format: text", "weight: 1"})
+    EXPECT_THAT(live["config"].get<std::string>(), HasSubstr(shown));
+  run.write("config.yaml", "of another version: /secret\n");
+  EXPECT_EQ(RunReader(run.path()).data(true)["config"], "");
+}
+
 TEST(RunReader, PassesOverLinesThatAreNone) {
   const ScratchFolder run;
   run.write("metrics.jsonl", step_line(1) + step_line(2, "NaN") + "[1]\n\n" + step_line(3) + "{\"step\":4,\"lo");

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "gantry/comm/control/addresses.h"
+#include "gantry/comm/control/status_access.h"
 #include "gantry/comm/control/status_pages.h"
 #include "gantry/core/error.h"
 #include "raw_socket.h"
@@ -87,7 +88,7 @@ TEST(StatusServer, ServesPagesAndRefusesOthers) {
 TEST(StatusServer, AHeadIsTheGetWithoutItsBody) {
   RunStatus status;
   const StatusServer server = serve_run(status);
-  const Reply whole = get(server, "/"), head = ask(server, "HEAD / HTTP/1.1\r\nHost: x\r\n\r\n");
+  const Reply whole = get(server, "/"), head = ask(server, "HEAD / HTTP/1.1\r\nHost: [::1]:80\r\n\r\n");
   EXPECT_EQ(head.status, 200);
   EXPECT_EQ(head.fields, whole.fields);
   EXPECT_EQ(head.body, "");
@@ -104,6 +105,66 @@ TEST(StatusServer, OtherRequestsAreRefused) {
   EXPECT_EQ(ask(server, "no request at all\r\n\r\n").status, 400);
   EXPECT_EQ(ask(server, std::string("\0\x01\x02\xff garbage\r\n\r\n", 16)).status, 400);
   EXPECT_EQ(get(server, "/").status, 200);
+}
+
+// A page of another site may point a name of its own here, and its scripts then ask by that name.
+TEST(StatusServer, IsAskedByItsOwnNamesAlone) {
+  RunStatus status;
+  const StatusServer server = serve_run(status);
+  for (const char* host : {"evil.example", "evil.example:80", "localhost.evil.example", "127.0.0.1.evil.example", ""}) {
+    const Reply reply = ask(server, std::string("GET / HTTP/1.1\r\nHost: ") + host + "\r\n\r\n");
+    EXPECT_EQ(reply.status, 403) << host;
+    EXPECT_EQ(reply.body.find("gantry"), std::string::npos) << host;
+  }
+  EXPECT_EQ(ask(server, "GET /metrics HTTP/1.1\r\n\r\n").status, 403);
+  for (const char* host : {"localhost", "LOCALHOST:8080", "127.0.0.1:1", "10.1.2.3", "[::1]:9", "localhost."})
+    EXPECT_EQ(ask(server, std::string("GET / HTTP/1.1\r\nHost: ") + host + "\r\n\r\n").status, 200) << host;
+}
+
+TEST(StatusServer, ATokenIsAskedOfEveryRequest) {
+  const std::string token = "0123456789abcdef";
+  const StatusServer server(
+      0, loopback_address(), [](const std::string&) { return StatusReply{.body = "the run"}; }, token);
+  const auto asked = [&](const std::string& fields) {
+    return ask(server, "GET / HTTP/1.1\r\nHost: localhost\r\n" + fields + "\r\n");
+  };
+  const Reply none = asked("");
+  EXPECT_EQ(none.status, 401);
+  EXPECT_EQ(none.body.find("the run"), std::string::npos);
+  EXPECT_TRUE(none.fields.contains("WWW-Authenticate"));
+  for (const char* wrong : {"Bearer 0123456789abcdee", "Bearer 0123456789abcde", "Bearer 0123456789abcdef0", "Bearer",
+                            "0123456789abcdef", "Basic 0123456789abcdef", "Basic Z2FudHJ5OjAxMjM="})
+    EXPECT_EQ(asked(std::string("Authorization: ") + wrong + "\r\n").status, 401) << wrong;
+  EXPECT_EQ(asked("Authorization: Bearer " + token + "\r\n").body, "the run");
+  EXPECT_EQ(asked("Authorization: bearer " + token + "\r\n").status, 200);
+  // What a browser sends for the user gantry and the token as the password.
+  EXPECT_EQ(asked("Authorization: Basic Z2FudHJ5OjAxMjM0NTY3ODlhYmNkZWY=\r\n").body, "the run");
+}
+
+TEST(StatusAccess, IsLoopbackUnlessTold) {
+  EXPECT_EQ(status_address(""), "127.0.0.1");
+  EXPECT_EQ(status_address("localhost"), "127.0.0.1");
+  EXPECT_EQ(status_address("lo"), "127.0.0.1");
+  EXPECT_EQ(status_address("0.0.0.0"), "0.0.0.0");
+  EXPECT_THROW(status_address("ib7"), UsageError);
+  EXPECT_THROW(status_address("192.0.2.7"), UsageError);
+  EXPECT_TRUE(is_loopback("127.0.0.1") && is_loopback("::1"));
+  EXPECT_FALSE(is_loopback("0.0.0.0") || is_loopback("10.0.0.1"));
+}
+
+TEST(StatusAccess, BeyondLoopbackThereIsAToken) {
+  ::unsetenv("GANTRY_STATUS_TOKEN");
+  EXPECT_EQ(status_token("127.0.0.1").text, "");
+  const StatusToken made = status_token("0.0.0.0");
+  EXPECT_TRUE(made.is_random);
+  EXPECT_EQ(made.text.size(), 32u);
+  EXPECT_NE(made.text, status_token("0.0.0.0").text);
+  ::setenv("GANTRY_STATUS_TOKEN", "short", 1);
+  EXPECT_THROW(status_token("127.0.0.1"), UsageError);
+  ::setenv("GANTRY_STATUS_TOKEN", "0123456789abcdef", 1);
+  EXPECT_EQ(status_token("127.0.0.1").text, "0123456789abcdef");
+  EXPECT_FALSE(status_token("0.0.0.0").is_random);
+  ::unsetenv("GANTRY_STATUS_TOKEN");
 }
 
 TEST(StatusServer, AHandlerThatThrowsIsAnError500) {

@@ -8,7 +8,9 @@
 #include "gantry/core/error.h"
 #include "gantry/data/corpus/megatron_writer.h"
 #include "gantry/data/data_loader.h"
+#include "gantry/data/encoded_text.h"
 #include "gantry/data/token_files.h"
+#include "gantry/data/tokenizers/tokenizer.h"
 
 namespace gantry {
 namespace {
@@ -86,6 +88,41 @@ TEST_F(Files, BadDataIsRefusedWithTheArithmetic) {
             std::string::npos);
   EXPECT_NE(fault_of({.format = "text", .path = (folder_ / "none*").string()}, 256).find("matches no file"),
             std::string::npos);
+}
+
+// Each file is encoded for itself, as `gantry data build` does, and the tokens stand in one row.
+TEST_F(Files, TextIsEncodedByATokenizer) {
+  const std::string golden = std::string(GANTRY_SOURCE_DIR) + "/tests/golden/tokenizers/gpt2";
+  const auto tokenizer = load_tokenizer(golden);
+  TokenIds row;
+  for (const char* text : {"The quick brown fox", "", " and the <|endoftext|> dogs"}) {
+    write("t" + std::to_string(row.size()) + ".txt", text);
+    tokenizer->append(text, row);
+  }
+  const DataConfig config{.format = "text", .path = folder_.string(), .tokenizer = golden, .sequence_length = 3};
+  const auto data = open_dataset(config, tokenizer->size());
+  const auto again = open_dataset(config, tokenizer->size());  // another rank of the process
+  ASSERT_EQ(data->size(), static_cast<std::int64_t>(row.size() - 1) / 3);
+  for (std::int64_t sample = 0; sample < data->size(); ++sample) {
+    std::int64_t tokens[4], others[4];
+    data->read(sample, tokens);
+    again->read(sample, others);
+    EXPECT_EQ(std::vector<std::int64_t>(tokens, tokens + 4),
+              std::vector<std::int64_t>(row.begin() + 3 * sample, row.begin() + 3 * sample + 4));
+    EXPECT_TRUE(std::equal(tokens, tokens + 4, others));
+  }
+  EXPECT_NE(fault_of(config, 20).find("outside the model's vocabulary of 20; expected 0 to 19"), std::string::npos);
+}
+
+TEST_F(Files, TheTokenizerOfTextIsStatedOrTheModelsOrBytes) {
+  EXPECT_EQ(choose_text_tokenizer("", "", 256), "bytes");
+  EXPECT_EQ(choose_text_tokenizer("mine", folder_.string(), 1000), "mine");
+  EXPECT_EQ(choose_text_tokenizer("bytes", folder_.string(), 1000), "bytes");
+  for (const std::string& model : {folder_.string(), std::string()})
+    EXPECT_THROW(choose_text_tokenizer("", model, 1000), ConfigError);
+  EXPECT_EQ(choose_text_tokenizer("", folder_.string(), 256), "bytes");
+  write("vocab.txt", "[UNK]\n");
+  EXPECT_EQ(choose_text_tokenizer("", folder_.string(), 1000), folder_.string());
 }
 
 // Three sources of 12 tokens, made of 1, 2 and 3.

@@ -92,7 +92,7 @@ pretrained() { # NAME TOKENIZER CONFIGURATION
 }
 cat >first.yaml <<END
 model: {policy: gpt2, config: {n_embd: 8, n_layer: 2, n_head: 2, vocab_size: 50257, n_positions: 128}}
-data: {format: text, path: README.md, sequence_length: 8, batch_size: 2}
+data: {format: text, tokenizer: bytes, path: README.md, sequence_length: 8, batch_size: 2}
 train: {steps: 1}
 END
 cat >second.yaml <<END
@@ -100,7 +100,7 @@ model:
   policy: llama
   config: {hidden_size: 16, intermediate_size: 24, num_hidden_layers: 2, num_attention_heads: 4, num_key_value_heads: 2,
            vocab_size: 640, max_position_embeddings: 128}
-data: {format: text, path: README.md, sequence_length: 8, batch_size: 2}
+data: {format: text, tokenizer: bytes, path: README.md, sequence_length: 8, batch_size: 2}
 train: {steps: 1}
 END
 pretrained gpt2 gpt2 first.yaml

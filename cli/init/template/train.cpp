@@ -49,14 +49,10 @@ void train(gantry::World& world, const gantry::Config& config) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 2) return std::fprintf(stderr, "usage: train CONFIG.yaml [KEY=VALUE...]\n"), 2;
-  try {
+  return gantry::run_main(argc, argv, [](gantry::Config config) {
     register_next_byte();
-    auto config = gantry::Config::load(argv[1], {argv + 2, argv + argc});
     config.require_training();
     config = gantry::resolve_model(std::move(config));
     return gantry::launch(config, [&](gantry::World& world) { train(world, config); });
-  } catch (const gantry::Error& error) {
-    return std::fprintf(stderr, "error: %s\n", error.what()), error.exit_code();
-  }
+  });
 }

@@ -1,0 +1,152 @@
+#include "gantry/data/encoded_text.h"
+
+#include <algorithm>
+#include <atomic>
+#include <fmt/format.h>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "gantry/core/error.h"
+#include "gantry/core/mapped_file.h"
+#include "gantry/data/corpus/packed_sequences.h"
+#include "gantry/data/tokenizers/tokenizer.h"
+
+namespace gantry {
+namespace {
+
+using TextPaths = std::vector<std::filesystem::path>;
+
+constexpr std::uint64_t kMostTextBytes = 1u << 30;
+
+// The tokens of each file.
+using FileTokens = std::vector<std::vector<std::int32_t>>;
+
+std::vector<std::int32_t> encode_file(const Tokenizer& tokenizer, const std::filesystem::path& path) {
+  const MappedFile file(path);
+  const TokenIds ids = tokenizer.encode({reinterpret_cast<const char*>(file.data()), file.size()});
+  return {ids.begin(), ids.end()};
+}
+
+FileTokens encode_all(const TextPaths& paths, const std::string& tokenizer_path) {
+  const auto tokenizer = load_tokenizer(tokenizer_path);
+  FileTokens tokens(paths.size());
+  std::atomic<std::size_t> next{0};
+  std::mutex mutex;
+  std::exception_ptr failure;
+  const auto work = [&] {
+    for (std::size_t i; (i = next++) < paths.size();) try {
+        tokens[i] = encode_file(*tokenizer, paths[i]);
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (!failure) failure = std::current_exception();
+      }
+  };
+  std::vector<std::jthread> threads;
+  const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
+  for (std::size_t i = 1; i < std::min(cores, paths.size()); ++i) threads.emplace_back(work);
+  work();
+  threads.clear();
+  if (failure) std::rethrow_exception(failure);
+  return tokens;
+}
+
+// Encoded once for all ranks of this process that hold it at the same time.
+std::shared_ptr<const FileTokens> shared_tokens(const TextPaths& paths, const std::string& tokenizer) {
+  static std::mutex mutex;
+  static std::map<std::pair<TextPaths, std::string>, std::weak_ptr<const FileTokens>> all;
+  const std::lock_guard lock(mutex);
+  auto& known = all[{paths, tokenizer}];
+  if (auto tokens = known.lock()) return tokens;
+  auto tokens = std::make_shared<const FileTokens>(encode_all(paths, tokenizer));
+  known = tokens;
+  return tokens;
+}
+
+std::vector<std::int64_t> boundaries_of_tokens(const FileTokens& tokens) {
+  std::vector<std::int64_t> boundaries = {0};
+  for (const auto& file : tokens) boundaries.push_back(boundaries.back() + static_cast<std::int64_t>(file.size()));
+  return boundaries;
+}
+
+class EncodedText final : public Dataset {
+ public:
+  EncodedText(std::shared_ptr<const FileTokens> tokens, std::int64_t sequence_length)
+      : tokens_(std::move(tokens)),
+        boundaries_(boundaries_of_tokens(*tokens_)),
+        packed_(boundaries_, sequence_length) {}
+
+  std::int64_t tokens() const { return boundaries_.back(); }
+  std::int64_t size() const override { return packed_.size(); }
+  std::int64_t sequence_length() const override { return packed_.sequence_length(); }
+
+  void read(std::int64_t index, std::int64_t* numbers) const override {
+    for (const auto& run : packed_.runs(index)) {
+      const auto& file = (*tokens_)[static_cast<std::size_t>(run.document)];
+      numbers = std::copy_n(file.begin() + run.offset, run.count, numbers);
+    }
+  }
+
+ private:
+  std::shared_ptr<const FileTokens> tokens_;
+  std::vector<std::int64_t> boundaries_;
+  PackedSequences packed_;  // reads boundaries_
+};
+
+void require_size(const TextPaths& paths, const std::string& place) {
+  std::uint64_t bytes = 0;
+  for (const auto& path : paths) {
+    std::error_code failure;
+    const auto size = std::filesystem::file_size(path, failure);
+    if (!failure) bytes += size;  // reading it says what is wrong
+  }
+  if (bytes > kMostTextBytes)
+    throw InputError({place, fmt::format("has {} bytes of text, which a run encodes in its memory", bytes),
+                      fmt::format("at most {}", kMostTextBytes),
+                      "make token files with gantry data build, and train on data.format megatron"});
+}
+
+void require_vocabulary(const FileTokens& tokens, const TextPaths& paths, const std::string& tokenizer,
+                        std::int64_t vocabulary_size) {
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    for (const auto token : tokens[i])
+      if (token >= vocabulary_size)
+        throw InputError({paths[i].string(),
+                          fmt::format("has token {} of the tokenizer {}, outside the model's vocabulary of {}", token,
+                                      tokenizer, vocabulary_size),
+                          fmt::format("0 to {}", vocabulary_size - 1), "check that data.tokenizer is the model's own"});
+}
+
+}  // namespace
+
+std::string choose_text_tokenizer(const std::string& stated, const std::string& model_path,
+                                  std::int64_t vocabulary_size) {
+  constexpr std::int64_t kByteValues = 256;
+  if (!stated.empty()) return stated;
+  if (!model_path.empty() && has_tokenizer(model_path)) return model_path;
+  if (vocabulary_size <= kByteValues) return "bytes";
+  throw ConfigError(
+      {"data.tokenizer",
+       model_path.empty()
+           ? fmt::format("is missing, and the model's vocabulary of {} is not the 256 bytes", vocabulary_size)
+           : fmt::format("is missing, {} has no tokenizer, and the vocabulary of {} is not the 256 bytes", model_path,
+                         vocabulary_size),
+       "a folder or file with the vocabulary, or bytes",
+       "state tokenizer: PATH, or tokenizer: bytes to train on bytes"});
+}
+
+std::unique_ptr<Dataset> open_encoded_text(const TextPaths& files, const std::string& tokenizer,
+                                           std::int64_t sequence_length, std::int64_t vocabulary_size,
+                                           const std::string& place) {
+  require_size(files, place);
+  const auto tokens = shared_tokens(files, tokenizer);
+  require_vocabulary(*tokens, files, tokenizer, vocabulary_size);
+  auto dataset = std::make_unique<EncodedText>(tokens, sequence_length);
+  if (dataset->size() == 0)
+    throw InputError({place, fmt::format("has {} tokens", dataset->tokens()),
+                      fmt::format("at least sequence_length {} + 1 = {}", sequence_length, sequence_length + 1),
+                      "give more text or a shorter data.sequence_length"});
+  return dataset;
+}
+
+}  // namespace gantry

@@ -1,0 +1,27 @@
+// Text as tokens of a model's own tokenizer, encoded when it is opened.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gantry/data/dataset.h"
+
+namespace gantry {
+
+// What text is read with: `stated` (data.tokenizer) where it is not empty, else the files in `model_path`, else
+// "bytes" for a vocabulary that is the 256 bytes. ConfigError where none of these is there.
+std::string choose_text_tokenizer(const std::string& stated, const std::string& model_path,
+                                  std::int64_t vocabulary_size);
+
+// All files one after the other as one row of tokens, each encoded for itself as `gantry data build` does, without
+// special tokens around it. The ranks of one process share what was encoded. `place` names the files in errors.
+// InputError for more than 1 GiB of text, for fewer than sequence_length + 1 tokens, for a token outside 0 ..
+// vocabulary_size - 1, and for files and tokenizers that can't be read.
+std::unique_ptr<Dataset> open_encoded_text(const std::vector<std::filesystem::path>& files,
+                                           const std::string& tokenizer, std::int64_t sequence_length,
+                                           std::int64_t vocabulary_size, const std::string& place);
+
+}  // namespace gantry
