@@ -63,8 +63,9 @@ struct GeneratedSequence {
 
 // Every prompt's num_return_sequences sequences, in the order of the prompts, beams best first. All ranks get all of
 // them. The model runs in evaluation mode. UsageError for options that don't fit each other; InputError for an empty
-// prompt, a token outside the vocabulary, or lengths beyond the model's positions; ConfigError for a model that can't
-// continue text (BERT) or has no policy. A policy whose Continuation has no cache computes whole texts for each token.
+// prompt, a token outside the vocabulary, or lengths beyond the model's positions; NumericalError for logits that are
+// not finite; ConfigError for a model that can't continue text (BERT) or has no policy. A policy whose Continuation has
+// no cache computes whole texts for each token.
 
 // A boosted model; prompts are dealt over dp. Collective over the world.
 std::vector<GeneratedSequence> generate(Boosted& boosted, HybridParallelPlugin& plugin,

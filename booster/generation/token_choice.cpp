@@ -1,8 +1,10 @@
 #include "gantry/booster/generation/token_choice.h"
 
-#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
 
-#include "gantry/booster/generation/token_scores.h"
+#include "gantry/comm/launch.h"
+#include "gantry/core/error.h"
 #include "gantry/tensors/philox.h"
 
 namespace gantry::generation {
@@ -31,12 +33,34 @@ Decision TokenChoice::choose(const torch::Tensor& logits, const TextGroup& group
     const std::int64_t first = first_column(split_);
     forbid_padding(scores, plan_.options.vocabulary, first);
     if (plan_.is_too_short(group.rounds())) forbid(scores, plan_.options.stop_tokens, first);
-    return extended(best_tokens(scores, split_));
+    return extended(tokens_of(best_tokens(scores, split_), group));
   }
   const torch::Tensor scores = scores_of(logits, group);
+  const auto best = tokens_of(best_tokens(scores, {split_.group, replicate()}), group);
   if (plan_.is_beams()) return best_beams(scores, group);
-  if (plan_.options.sample) return extended(drawn(scores, group));
-  return extended(best_tokens(scores, {split_.group, replicate()}));
+  return extended(plan_.options.sample ? drawn(scores, group) : best);
+}
+
+bool TokenChoice::goes_on(std::int64_t row) const {
+  return plan_.is_beams() ? !searches_[row / plan_.width].is_done() : !rows_[row].stopped;
+}
+
+// The tokens, where their scores are numbers: else they would be any, or the first of the vocabulary.
+std::vector<std::int64_t> TokenChoice::tokens_of(const std::vector<BestToken>& best, const TextGroup& group) const {
+  std::vector<std::int64_t> tokens;
+  for (std::size_t row = 0; row < best.size(); ++row) {
+    tokens.push_back(best[row].token);
+    const double score = best[row].score;
+    if (std::isfinite(score) || !goes_on(static_cast<std::int64_t>(row))) continue;
+    World* world = current_world();
+    throw NumericalError(
+        {"generate",
+         fmt::format("new token {} of prompt {} has a largest logit of {}{}", group.rounds() + 1,
+                     first_prompt_ + static_cast<std::int64_t>(row) / plan_.width + 1,
+                     std::isnan(score) ? std::fabs(score) : score, world ? " on " + world->describe() : ""),
+         "a finite number", "check the model's weights, or choose a precision of wider range (bfloat16, float32)"});
+  }
+  return tokens;
 }
 
 // A row for each sequence, the whole vocabulary, on the host.

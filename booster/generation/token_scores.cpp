@@ -1,6 +1,7 @@
 #include "gantry/booster/generation/token_scores.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 namespace gantry::generation {
@@ -68,7 +69,7 @@ std::int64_t first_column(const SplitDim& split) {
   return split.placement.sharded() ? split.placement.ranges(split.group->rank()).front().begin : 0;
 }
 
-std::vector<std::int64_t> best_tokens(const torch::Tensor& scores, const SplitDim& split) {
+std::vector<BestToken> best_tokens(const torch::Tensor& scores, const SplitDim& split) {
   const std::int64_t rows = scores.size(0);
   torch::Tensor mine = torch::full({1, rows, 2}, kNever, scores.options().dtype(torch::kFloat64));
   if (scores.size(1) > 0) {
@@ -84,12 +85,13 @@ std::vector<std::int64_t> best_tokens(const torch::Tensor& scores, const SplitDi
   }
   all = all.to(torch::kCPU);
   const auto at = all.accessor<double, 3>();
-  std::vector<std::int64_t> tokens;
+  std::vector<BestToken> tokens;
   for (std::int64_t row = 0; row < rows; ++row) {
     std::int64_t best = 0;
     for (std::int64_t rank = 1; rank < all.size(0); ++rank)
-      if (at[rank][row][0] > at[best][row][0]) best = rank;
-    tokens.push_back(static_cast<std::int64_t>(at[best][row][1]));
+      if (!std::isnan(at[best][row][0]) && !(at[rank][row][0] <= at[best][row][0])) best = rank;
+    const bool is_token = std::isfinite(at[best][row][1]);
+    tokens.push_back({is_token ? static_cast<std::int64_t>(at[best][row][1]) : 0, at[best][row][0]});
   }
   return tokens;
 }

@@ -26,9 +26,13 @@ std::int64_t drawn_token(const torch::Tensor& row, double uniform);
 
 // Logits [rows, this rank's columns] that are split as `split` says, whole on every rank. Collective over tp.
 torch::Tensor gather_columns(const torch::Tensor& logits, const SplitDim& split);
-// Each row's best token without gathering: ranks compare their best ones, the lowest token wins a tie. Collective over
-// tp.
-std::vector<std::int64_t> best_tokens(const torch::Tensor& scores, const SplitDim& split);
+struct BestToken {
+  std::int64_t token = 0;
+  double score = 0;  // NaN if any of the row is
+};
+// Each row's best token without gathering: ranks compare their best ones, the lowest token wins a tie. The same on all
+// ranks. Collective over tp.
+std::vector<BestToken> best_tokens(const torch::Tensor& scores, const SplitDim& split);
 // The first token of this rank's columns.
 std::int64_t first_column(const SplitDim& split);
 

@@ -227,6 +227,63 @@ TEST(Generate, APolicyWithoutACacheComputesWholeTexts) {
   EXPECT_EQ(tokens_of(got), (std::vector<TokenIds>{{2, 3, 5, 8, 3}, {3, 1, 4, 5, 9}, {4, 8, 2, 0, 2}}));
 }
 
+// Whatever way tokens are chosen in, the prompt and the step are named; nothing is said for a token in its stead.
+TEST(Generate, LogitsThatAreNoNumbersAreRefused) {
+  constexpr double kInfinite = std::numeric_limits<double>::infinity();
+  for (const double poison : {std::nan(""), kInfinite})
+    for (const GenerationOptions& options :
+         std::vector<GenerationOptions>{{.max_new_tokens = 4},
+                                        {.max_new_tokens = 4, .repetition_penalty = 1.1},
+                                        {.max_new_tokens = 4, .sample = true, .num_return_sequences = 2},
+                                        {.max_new_tokens = 4, .num_beams = 2}}) {
+      Config config = layout_config({});
+      config.model = {.policy = "gpt2",
+                      .path = "",
+                      .config_json = R"({"n_layer": 1, "n_head": 2, "n_embd": 8, "vocab_size": 20, "n_positions": 16,
+                                         "tie_word_embeddings": false})"};
+      auto model = build_model(config);
+      materialize(*model, 1);
+      {
+        const torch::NoGradGuard no_grad;
+        model->named_parameters()["wte.weight"][13].fill_(poison);  // of the second prompt alone
+      }
+      try {
+        generate(*model, {{1, 2}, {4, 13, 5}, {3}}, options);
+        ADD_FAILURE() << "no error";
+      } catch (const NumericalError& error) {
+        EXPECT_NE(std::string(error.what())
+                      .find("generate: new token 1 of prompt 2 has a largest logit of nan; "
+                            "expected a finite number"),
+                  std::string::npos)
+            << error.what();
+      }
+    }
+}
+
+TEST(Generate, ARankWhoseColumnsAreNoNumbersIsNamed) {
+  Config config = layout_config({.pipeline = 2, .tensor = 2});
+  config.model = {.policy = "gpt2",
+                  .path = "",
+                  .config_json = R"({"n_layer": 2, "n_head": 2, "n_embd": 8, "vocab_size": 20, "n_positions": 16,
+                                     "tie_word_embeddings": false})"};
+  for (const bool sample : {false, true}) {
+    ::testing::internal::CaptureStderr();
+    const int code = launch(config, [&](World& world) {
+      auto* plugin = new HybridParallelPlugin(world, config);
+      Booster booster{std::unique_ptr<Plugin>(plugin)};
+      auto boosted = booster.boost(build_model(config), nullptr, cross_entropy());
+      const torch::NoGradGuard no_grad;
+      if (world.rank() == 3)  // the last stage's second columns: token 13
+        boosted.model->module().named_parameters()["lm_head.weight"][3].fill_(std::nan(""));
+      generate(boosted, *plugin, {{1, 2}, {4, 5}}, {.max_new_tokens = 3, .sample = sample});
+    });
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    EXPECT_EQ(code, 8) << said;
+    EXPECT_NE(said.find("new token 1 of prompt 1 has a largest logit of nan on rank "), std::string::npos) << said;
+    EXPECT_NE(said.find("(pp 1, dp 0, tp "), std::string::npos) << said;
+  }
+}
+
 struct Refused {
   GenerationOptions options;
   std::vector<TokenIds> prompts;
