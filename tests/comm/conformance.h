@@ -162,7 +162,7 @@ inline void check_many_outstanding(ProcessGroup& group) {
   std::vector<torch::Tensor> tensors;
   std::vector<Work> works;
   for (int i = 0; i < 200; ++i) {
-    tensors.push_back(torch::full({1 + i % 7}, rank + i, torch::kInt64));
+    tensors.push_back(make_full({1 + i % 7}, rank + i, torch::kInt64));
     works.push_back(i % 5 == 4 ? group.broadcast(tensors.back(), i % size) : group.all_reduce(tensors.back()));
   }
   for (int i = 199; i >= 0; --i) {
@@ -180,23 +180,23 @@ inline void check_dropped(ProcessGroup& group) {
     torch::Tensor sum = values(rank, {6, 4}, torch::kFloat32).t();  // not contiguous: the result has to be copied
     group.all_reduce(sum);
     EXPECT_TRUE(torch::equal(sum, summed(size, {6, 4}, torch::kFloat32).t())) << i;
-    torch::Tensor rows = torch::zeros({3, size}).t();
-    group.all_gather(rows, torch::full({1, 3}, rank, torch::kFloat32), Sizes(size, 1));
-    EXPECT_TRUE(torch::equal(rows.select(1, 2), torch::arange(size, torch::kFloat32))) << i;
+    torch::Tensor rows = make_zeros({3, size}).t();
+    group.all_gather(rows, make_full({1, 3}, rank, torch::kFloat32), Sizes(size, 1));
+    EXPECT_TRUE(torch::equal(rows.select(1, 2), make_arange(size, torch::kFloat32))) << i;
   }
-  torch::Tensor sum = torch::ones({5});
+  torch::Tensor sum = make_ones({5});
   Work kept;
   {
     const Work first = group.all_reduce(sum);
     kept = first;
   }
   kept.wait();
-  EXPECT_TRUE(torch::equal(sum, torch::full({5}, 1.0f * size)));
+  EXPECT_TRUE(torch::equal(sum, make_full({5}, 1.0f * size)));
   // A receive that is dropped has taken its message.
   const Tag tag{Tag::Kind::kUser, 5, 0, 0};
-  for (const float value : {1.0f, 2.0f}) group.hand_over(torch::full({2}, value), next, tag);
-  group.recv({{2}}, previous, tag);
-  EXPECT_TRUE(torch::equal(group.recv({{2}}, previous, tag).result(), torch::full({2}, 2.0f)));
+  for (const float value : {1.0f, 2.0f}) group.hand_over(make_full({2}, value), next, tag);
+  group.recv(make_spec({2}), previous, tag);
+  EXPECT_TRUE(torch::equal(group.recv(make_spec({2}), previous, tag).result(), make_full({2}, 2.0f)));
   group.barrier();
 }
 
@@ -216,7 +216,8 @@ inline void check_sent_buffers(ProcessGroup& group, bool until_received) {
       const auto receive = [&] {
         const torch::Tensor theirs = values(previous, {elements, 2}, torch::kFloat32);
         const torch::Tensor expected = transposed ? theirs.t() : theirs;
-        EXPECT_TRUE(torch::equal(group.recv({expected.sizes().vec()}, previous, tag).result(), expected)) << elements;
+        EXPECT_TRUE(torch::equal(group.recv(make_spec(expected.sizes().vec()), previous, tag).result(), expected))
+            << elements;
       };
       if (until_received && group.rank() % 2 == 1) {
         receive();
@@ -238,11 +239,11 @@ inline void check_handed_over(ProcessGroup& group) {
   for (int i = 0; i < 4; ++i) group.hand_over(values(group.rank(), {sizes[i], 2}, torch::kInt64), next, tag(i));
   group.hand_over(values(group.rank(), {4, 3}, torch::kInt64).t(), next, tag(4));
   group.hand_over(torch::Tensor(), next, tag(5));
-  EXPECT_FALSE(group.recv({{1}}, previous, tag(5)).result().defined());
-  EXPECT_TRUE(torch::equal(group.recv({{3, 4}, torch::kInt64}, previous, tag(4)).result(),
+  EXPECT_FALSE(group.recv(make_spec({1}), previous, tag(5)).result().defined());
+  EXPECT_TRUE(torch::equal(group.recv(make_spec({3, 4}, torch::kInt64), previous, tag(4)).result(),
                            values(previous, {4, 3}, torch::kInt64).t()));
   for (int i = 0; i < 4; ++i)
-    EXPECT_TRUE(torch::equal(group.recv({{sizes[i], 2}, torch::kInt64}, previous, tag(i)).result(),
+    EXPECT_TRUE(torch::equal(group.recv(make_spec({sizes[i], 2}, torch::kInt64), previous, tag(i)).result(),
                              values(previous, {sizes[i], 2}, torch::kInt64)))
         << i;
 }
