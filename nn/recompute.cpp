@@ -1,6 +1,8 @@
 #include "gantry/nn/recompute.h"
 
-#include <memory>
+#include <algorithm>
+#include <iterator>
+#include <optional>
 
 #include "gantry/nn/weight_gradient.h"
 #include "gantry/tensors/random_context.h"
@@ -16,49 +18,74 @@ thread_local bool attention_alone = false;
 
 // What the second forward needs, held by the graph until its backward.
 struct Second : torch::CustomClassHolder {
-  Recomputed part;
+  RecomputedAll part;
   RandomContext random;
   WeightGradientStore* store = nullptr;
   bool attention_alone = false;
+  variable_list outputs;  // of the first forward, where that has run before there was a node
+
+  variable_list first_forward(const variable_list& inputs) const {
+    const RandomContextGuard guard(random);
+    return part(inputs);
+  }
+  variable_list second_forward(const variable_list& inputs) const {
+    const torch::AutoGradMode record(true);
+    const RandomContextGuard guard(random);
+    const WeightGradientStoreGuard store_guard(store);
+    const RecomputeAttentionGuard attention(attention_alone);
+    return part(inputs);
+  }
 };
 
 struct Recompute : torch::autograd::Function<Recompute> {
-  // `first` makes the graph's inputs known to autograd; a list of tensors would not.
-  static Variable forward(AutogradContext* context, const c10::intrusive_ptr<Second>& second,
-                          const std::optional<torch::Tensor>& first, const std::optional<torch::Tensor>& middle,
-                          const std::optional<torch::Tensor>& last) {
+  // `anchor` stands for the part's parameters where no input requires a gradient.
+  static variable_list forward(AutogradContext* context, const c10::intrusive_ptr<Second>& second,
+                               const std::optional<torch::Tensor>& anchor, at::TensorList inputs) {
     context->saved_data["second"] = c10::IValue::make_capsule(second);
-    variable_list inputs;
-    for (const auto& input : {first, middle, last})
-      if (input) inputs.push_back(*input);
-    context->save_for_backward(inputs);
-    return second->part(inputs);  // forwards of functions record nothing
+    context->save_for_backward(inputs.vec());
+    if (anchor) return std::move(second->outputs);
+    return second->first_forward(inputs.vec());  // forwards of functions record nothing
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto capsule = context->saved_data["second"].toCapsule();
-    auto& second = static_cast<Second&>(*capsule);
+    const auto& second = static_cast<const Second&>(*capsule);
     variable_list inputs;
     for (const auto& saved : context->get_saved_variables()) {
-      torch::Tensor leaf = saved.detach();
-      leaf.requires_grad_(saved.requires_grad());
-      inputs.push_back(leaf);
+      inputs.push_back(saved.detach());
+      inputs.back().requires_grad_(saved.requires_grad());
     }
-    torch::Tensor output;
-    {
-      const torch::AutoGradMode record(true);
-      const RandomContextGuard random(second.random);
-      const WeightGradientStoreGuard store(second.store);
-      const RecomputeAttentionGuard attention(second.attention_alone);
-      output = second.part(inputs);
+    const variable_list outputs = second.second_forward(inputs);
+    variable_list roots, seeds;
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      if (!outputs[i].requires_grad()) continue;
+      roots.push_back(outputs[i]);
+      seeds.push_back(gradients[i]);
     }
-    torch::autograd::backward({output}, {gradients[0]});
-    variable_list results(4);
-    for (std::size_t i = 0; i < inputs.size(); ++i)
-      if (inputs[i].requires_grad()) results[1 + i] = inputs[i].grad();
+    if (!roots.empty()) torch::autograd::backward(roots, seeds);
+    variable_list results(2);  // of `second` and `anchor`
+    for (const auto& input : inputs) results.push_back(input.requires_grad() ? input.grad() : torch::Tensor());
     return results;
   }
 };
+
+bool any_requires_grad(const variable_list& tensors) {
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [](const torch::Tensor& tensor) { return tensor.requires_grad(); });
+}
+
+// `part` as a function of the defined ones of its inputs alone: autograd takes no others.
+RecomputedAll of_defined(const RecomputedAll& part, const variable_list& inputs) {
+  std::vector<bool> is_defined;
+  for (const auto& input : inputs) is_defined.push_back(input.defined());
+  return [part, is_defined](const variable_list& defined) {
+    variable_list all(is_defined.size());
+    auto next = defined.begin();
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (is_defined[i]) all[i] = *next++;
+    return part(all);
+  };
+}
 
 }  // namespace
 
@@ -66,15 +93,28 @@ bool recomputes_attention() { return attention_alone; }
 RecomputeAttentionGuard::RecomputeAttentionGuard(bool on) : former_(attention_alone) { attention_alone = on; }
 RecomputeAttentionGuard::~RecomputeAttentionGuard() { attention_alone = former_; }
 
-torch::Tensor recompute(const Recomputed& part, const std::vector<torch::Tensor>& inputs) {
+std::vector<torch::Tensor> recompute_all(const RecomputedAll& part, const std::vector<torch::Tensor>& inputs) {
   if (!torch::GradMode::is_enabled()) return part(inputs);
+  variable_list defined;
+  std::copy_if(inputs.begin(), inputs.end(), std::back_inserter(defined),
+               [](const torch::Tensor& input) { return input.defined(); });
   auto second = c10::make_intrusive<Second>();
-  second->part = part;
+  second->part = of_defined(part, inputs);
   second->random = random_context();
   second->store = weight_gradient_store();
-  std::optional<torch::Tensor> each[3];
-  for (std::size_t i = 0; i < inputs.size() && i < 3; ++i) each[i] = inputs[i];
-  return Recompute::apply(second, each[0], each[1], each[2]);
+  second->attention_alone = attention_alone;
+  std::optional<torch::Tensor> anchor;
+  if (!any_requires_grad(defined)) {  // autograd can't see whether parameters do
+    const variable_list outputs = second->first_forward(defined);
+    if (!any_requires_grad(outputs)) return outputs;
+    for (const auto& output : outputs) second->outputs.push_back(output.detach());
+    anchor = torch::empty({0}).requires_grad_();
+  }
+  return Recompute::apply(second, anchor, at::TensorList(defined));
+}
+
+torch::Tensor recompute(const Recomputed& part, const std::vector<torch::Tensor>& inputs) {
+  return recompute_all([part](const variable_list& given) { return variable_list{part(given)}; }, inputs).front();
 }
 
 }  // namespace gantry::nn

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <vector>
 
 #include <torch/torch.h>
 
@@ -25,9 +26,15 @@ class RecomputeAttentionGuard {
 
 using Recomputed = std::function<torch::Tensor(const std::vector<torch::Tensor>&)>;
 
-// part(inputs), without keeping what lies between. The backward runs it again under the same RandomContext, so that
-// dropout draws the same masks, and gives parameters their gradients as the plain backward would. `part` reads nothing
-// that changes until then, and outlives the graph by what it captures. Without gradients it is called as it is.
+// part(inputs), without keeping what lies between. Both forwards run under one RandomContext (outside a step: a fresh
+// one for each call), so that dropout draws the same masks, and the backward gives inputs and parameters their
+// gradients as the plain one would. Any number of inputs, of any type; undefined ones stay undefined. `part` reads
+// nothing that changes until the backward, and outlives the graph by what it captures. Without gradients it is called
+// as it is.
 torch::Tensor recompute(const Recomputed& part, const std::vector<torch::Tensor>& inputs);
+
+// The same for a part with several outputs, all of them defined.
+using RecomputedAll = std::function<std::vector<torch::Tensor>(const std::vector<torch::Tensor>&)>;
+std::vector<torch::Tensor> recompute_all(const RecomputedAll& part, const std::vector<torch::Tensor>& inputs);
 
 }  // namespace gantry::nn
