@@ -15,7 +15,7 @@ class DropoutImpl : public torch::nn::Module, public Shardable, public Named {
   explicit DropoutImpl(double p);
   torch::Tensor forward(const torch::Tensor& input);
   Placements shard(const ShardStyle& style, ProcessGroup& group) override;
-  bool follows_sequence() const override { return true; }
+  bool depends_on_sequence() const override { return true; }
   void set_global_name(const std::string& name) override { name_in_model_ = name; }
   const std::string& global_name() const { return name_in_model_; }
   double p() const { return p_; }

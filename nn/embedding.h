@@ -20,7 +20,6 @@ class EmbeddingImpl : public torch::nn::Module, public Shardable {
   torch::Tensor forward(const torch::Tensor& indices);
   void reset_parameters();  // as torch::nn::Embedding's
   Placements shard(const ShardStyle& style, ProcessGroup& group) override;
-  bool follows_sequence() const override { return true; }
 
   const torch::nn::EmbeddingOptions options;
   torch::Tensor weight;  // [count, dim]

@@ -25,7 +25,6 @@ class LinearImpl : public torch::nn::Module, public Shardable {
   torch::Tensor forward(const torch::Tensor& input);
   void reset_parameters();  // as torch::nn::Linear's
   Placements shard(const ShardStyle& style, ProcessGroup& group) override;
-  bool follows_sequence() const override { return true; }
   // Makes the weight the same parameter as another module's (a tied embedding), before sharding.
   void tie_weight(const torch::Tensor& other);
   void set_gather_output(bool gather);  // of a column-sharded layer

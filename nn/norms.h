@@ -12,7 +12,6 @@ namespace gantry::nn {
 class NormImpl : public torch::nn::Module, public Shardable {
  public:
   Placements shard(const ShardStyle& style, ProcessGroup& group) override;
-  bool follows_sequence() const override { return true; }
 
  protected:
   // The parameter with its gradient summed over tp in the backward, where that is asked for.

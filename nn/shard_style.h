@@ -51,14 +51,19 @@ struct Vocab {
 };
 
 // A module between the split ones, whole on every rank, that works on this rank's part of the activations along `dim`
-// (norms, dropouts). Its input must be that part already: nothing is split here. An Embedding alone takes whole indices
-// and looks up this rank's part of them. Korthikanti et al. (arXiv 2205.05198).
+// (norms, dropouts): its parameters' gradients are partial sums, which are summed over the group. Its input must be
+// that part already: nothing is split here. An Embedding alone takes whole indices and looks up this rank's part of
+// them. Korthikanti et al. (arXiv 2205.05198).
+//
+// This style and Whole{} may also be stated for a module that is not Shardable (torch::nn::LayerNorm), for one that
+// holds others, where it goes for all below it that no other rule reaches, and for a parameter by its path.
 struct SequenceParallel {
   int dim = 1;
   GradientSum gradient_sum = GradientSum::kInBackward;
 };
 
-// A module that works on whole activations also where sequence parallelism is on.
+// A module that works on whole activations also where others work on sequence shards: before a scatter or after a
+// gather. Its gradients are whole on every rank.
 struct Whole {};
 
 // For nn::PrepareInput: brings an activation from one layout to another.
@@ -82,11 +87,13 @@ class Shardable {
   // the style does not fit the module or the sizes.
   virtual Placements shard(const ShardStyle& style, ProcessGroup& group) = 0;
 
-  // True: where sequence parallelism is on and no rule names the module, it is split as SequenceParallel{}.
-  virtual bool follows_sequence() const { return false; }
+  // True: what the module does depends on the part of the sequence that it sees, also without parameters (a dropout's
+  // mask). Where activations are sequence shards a rule must then reach it, as every module with parameters.
+  virtual bool depends_on_sequence() const { return false; }
 
   // Says, once, that the module is split from now on: called by who applies a plan. ConfigError the second time.
   void claim();
+  bool is_claimed() const { return claimed_; }
 
  private:
   bool claimed_ = false;

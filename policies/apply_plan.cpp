@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <mutex>
+
+#include "gantry/policies/plan_rules.h"
 
 namespace gantry {
 namespace {
@@ -9,6 +13,7 @@ namespace {
 Placements shard_one(const std::string& path, torch::nn::Module& module, const ShardStyle& style, ProcessGroup& group) {
   auto* shardable = dynamic_cast<Shardable*>(&module);
   if (!shardable) {
+    if (is_about_sequence(style)) return {};  // its parameters alone: place_plain
     throw ConfigError(
         {path, "is a " + module.name() + ", which can't be split as " + describe(style), "a Shardable module",
          "use gantry::nn::Linear or gantry::nn::Embedding there, or derive your module from gantry::Shardable"});
@@ -23,31 +28,70 @@ Placements shard_one(const std::string& path, torch::nn::Module& module, const S
   }
 }
 
-// Which rule is for which module; each module at most once.
-std::map<std::string, const ShardRule*> match_rules(const ModelMap& map, const ShardPlan& plan) {
-  std::map<std::string, const ShardRule*> rule_of;
-  for (const auto& rule : plan) {
-    bool used = false;
-    for (const auto& [path, module] : map.modules) {
-      if (!matches_path(rule.pattern, path)) continue;
-      used = true;
-      if (!rule_of.emplace(path, &rule).second) {
-        throw ConfigError({path, "is named by two rules, '" + rule_of[path]->pattern + "' and '" + rule.pattern + "'",
-                           "one rule for a module", "take one of them out of the shard plan"});
-      }
-    }
-    if (!used) {
-      const std::string near = nearest_name(rule.pattern, map.module_names());
-      throw ConfigError({"shard plan", "the rule '" + rule.pattern + "' matches no module",
-                         "a module's path, * for one part of it",
-                         near.empty() ? "check the names of the model's modules" : "did you mean '" + near + "'?"});
-    }
-  }
-  return rule_of;
+void refuse_unstated(const std::vector<std::string>& paths) {
+  if (paths.empty()) return;
+  constexpr std::size_t kShown = 6;
+  const std::vector<std::string> shown(paths.begin(), paths.begin() + std::min(paths.size(), kShown));
+  const std::string more = paths.size() > kShown ? fmt::format(" and {} more", paths.size() - kShown) : "";
+  throw ConfigError(
+      {"shard plan",
+       fmt::format("activations are sequence shards, and no rule says what these see of the sequence: {}{}",
+                   fmt::join(shown, ", "), more),
+       "SequenceParallel{} for what works on this rank's part of it, Whole{} for what works on all of it (before it is "
+       "split, after it is gathered)",
+       fmt::format("add {{\"{0}\", SequenceParallel{{}}}} or {{\"{0}\", Whole{{}}}} to the plan", paths.front())});
 }
 
-bool is_ruled(const std::string& path, const ShardPlan& plan) {
-  return std::any_of(plan.begin(), plan.end(), [&](const ShardRule& rule) { return matches_path(rule.pattern, path); });
+// Parameters whose gradients are summed in the backward already. Guarded by the mutex: rank threads split their models
+// at the same time.
+class SummedParameters {
+ public:
+  void add(const torch::Tensor& parameter, const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(parameters_, [](const auto& known) { return known.expired(); });
+    for (const auto& known : parameters_)
+      if (known._unsafe_get_target() == parameter.unsafeGetTensorImpl())
+        throw ConfigError({name, "its gradient is summed already", "one plan for a parameter",
+                           "split the model once, or build a new one for each split"});
+    parameters_.emplace_back(parameter.getIntrusivePtr());
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> parameters_;
+};
+
+void sum_in_backward(torch::Tensor parameter, const std::string& name, ProcessGroup& group) {
+  if (group.size() == 1) return;
+  static SummedParameters summed;
+  summed.add(parameter, name);
+  const bool trained = parameter.requires_grad();
+  parameter.requires_grad_(true);  // a hook is taken by such alone, and stays
+  parameter.register_hook([&group](const torch::Tensor& part) {
+    torch::Tensor sum = part.clone(at::MemoryFormat::Contiguous);
+    group.all_reduce(sum).wait();
+    return sum;
+  });
+  parameter.requires_grad_(trained);
+}
+
+// A parameter of modules that are not Shardable: partial where a rule says SequenceParallel{}, whole where Whole{}.
+void place_plain(const NamedTensor& parameter, const PlanRules& rules, ProcessGroup& group,
+                 std::map<std::string, AxisPlacement>& placements) {
+  std::size_t summed_here = 0;
+  for (const auto& name : parameter.names) {
+    if (rules.is_in_shardable(name)) continue;
+    const ShardRule* rule = rules.speaking_for(name);
+    const auto* sequence = rule ? std::get_if<SequenceParallel>(&rule->style) : nullptr;
+    if (!sequence) continue;
+    placements[name] = replicated_on_shards(sequence->gradient_sum);
+    if (sequence->gradient_sum == GradientSum::kInBackward) ++summed_here;
+  }
+  if (summed_here == 0) return;
+  if (summed_here < parameter.names.size())
+    throw ConfigError({parameter.names.front(), "is shared by modules of which only some see sequence shards",
+                       "SequenceParallel{} for all of them, none of them a Shardable one", "untie them"});
+  sum_in_backward(parameter.tensor, parameter.names.front(), group);
 }
 
 // See resolve_plan.
@@ -67,45 +111,30 @@ ShardStyle resolved_style(ShardStyle style, bool sequence_parallel, GradientSum 
   return style;
 }
 
-bool needs_sequence_parallelism(const ShardStyle& style) {
-  return std::holds_alternative<SequenceParallel>(style) || std::holds_alternative<Whole>(style) ||
-         std::holds_alternative<PrepareInput>(style);
+bool needs_sequence_shards(const ShardStyle& style) {
+  return is_about_sequence(style) || std::holds_alternative<PrepareInput>(style);
 }
 
 }  // namespace
 
-ShardPlan resolve_plan(const ShardPlan& plan, const ModelMap& map, bool sequence_parallel, GradientSum sum) {
-  ShardPlan whole;
+ShardPlan resolve_plan(const ShardPlan& plan, bool sequence_parallel, GradientSum sum) {
+  ShardPlan split, other;
   for (const auto& [pattern, style] : plan)
-    if (sequence_parallel || !needs_sequence_parallelism(style))
-      whole.push_back({pattern, resolved_style(style, sequence_parallel, sum)});
-  if (!sequence_parallel) return whole;
-  for (const auto& [path, module] : map.modules) {
-    const auto* shardable = dynamic_cast<const Shardable*>(module.get());
-    if (shardable && shardable->follows_sequence() && !is_ruled(path, plan))
-      whole.push_back({path, resolved_style(SequenceParallel{}, true, sum)});
-  }
-  return whole;
-}
-
-void add_unruled(const ModelMap& map, const ShardPlan& plan, std::map<std::string, AxisPlacement>& placements) {
-  for (const auto& parameter : map.parameters)
-    for (const auto& name : parameter.names) {
-      const std::string module = name.substr(0, name.rfind('.'));
-      if (name.find('.') == std::string::npos || is_ruled(module, plan)) continue;
-      placements.emplace(name, replicated_on_shards(GradientSum::kAtSync));
-    }
+    (needs_sequence_shards(style) ? other : split).push_back({pattern, resolved_style(style, sequence_parallel, sum)});
+  // A plan may state sequence shards at a border of its own.
+  if (sequence_parallel || cuts_activations(split)) split.insert(split.end(), other.begin(), other.end());
+  return split;
 }
 
 std::map<std::string, AxisPlacement> apply_plan(const ModelMap& map, const ShardPlan& plan, ProcessGroup& group) {
-  const auto rule_of = match_rules(map, plan);
+  const PlanRules rules(map, plan);
+  if (cuts_activations(plan)) refuse_unstated(rules.unstated());
   std::map<std::string, AxisPlacement> placements;
-  for (const auto& [path, module] : map.modules) {
-    const auto rule = rule_of.find(path);
-    if (rule == rule_of.end()) continue;
-    for (const auto& [name, placement] : shard_one(path, *module, rule->second->style, group))
-      placements[path + "." + name] = placement;
-  }
+  for (const auto& [path, module] : map.modules)
+    if (const ShardStyle* style = rules.style_of(path))
+      for (const auto& [name, placement] : shard_one(path, *module, *style, group))
+        placements[path + "." + name] = placement;
+  for (const auto& parameter : map.parameters) place_plain(parameter, rules, group, placements);
   return placements;
 }
 

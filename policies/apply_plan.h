@@ -9,17 +9,15 @@
 
 namespace gantry {
 
-// Shards every module that a rule names, and gives the placements of their parameters by path. ConfigError, naming rule
-// and path, as sharder.h says.
+// Shards every module that a rule reaches, and gives the placements of their parameters by path. Where the plan makes
+// activations sequence shards, a rule must reach every parameter: what nobody says of a gradient is not guessed.
+// ConfigError, before anything is sharded, for a rule that matches nothing, a module that two rules name, and a
+// parameter that no rule reaches, with the rule to write; naming rule and path, as sharder.h says, for the rest.
 std::map<std::string, AxisPlacement> apply_plan(const ModelMap& map, const ShardPlan& plan, ProcessGroup& group);
 
-// A policy's plan as it is applied: partial gradients are summed where `sum` says, and with sequence
-// parallelism the borders of split modules become sequence shards, and modules that follow the sequence get
-// SequenceParallel{} where no rule names them. Without it, rules that only sequence parallelism needs are left out.
-ShardPlan resolve_plan(const ShardPlan& plan, const ModelMap& map, bool sequence_parallel, GradientSum sum);
-
-// Under sequence parallelism, parameters of modules that nobody named see sequence shards as well: their gradients are
-// partial sums.
-void add_unruled(const ModelMap& map, const ShardPlan& plan, std::map<std::string, AxisPlacement>& placements);
+// A policy's plan as it is applied: partial gradients are summed where `sum` says, and with sequence parallelism the
+// borders of split modules that say nothing become sequence shards. Without sequence shards the rules that only they
+// need are left out.
+ShardPlan resolve_plan(const ShardPlan& plan, bool sequence_parallel, GradientSum sum);
 
 }  // namespace gantry

@@ -13,9 +13,12 @@ ShardPlan BertPolicy::shard_plan(const models::BertImpl& model) const {
                     {"layers.*.self.value", Column{.unit = head}},
                     {"layers.*.attention_output.dense", Row{.unit = head}},
                     {"layers.*.intermediate", Column{}},
-                    {"layers.*.output.dense", Row{}}};
+                    {"layers.*.output.dense", Row{}},
+                    {"embeddings", SequenceParallel{}},  // token types, norms and dropouts
+                    {"layers.*", SequenceParallel{}}};
   if (model.cls) {
     plan.push_back({"cls.decoder", Column{}});
+    plan.push_back({"cls", SequenceParallel{}});
     return plan;
   }
   // The other heads read the whole sequence, or its first token.

@@ -10,7 +10,10 @@ ShardPlan Gpt2Policy::shard_plan(const models::Gpt2Impl& model) const {
           {"h.*.mlp.down", Row{}},
           {"wte", Vocab{}},
           {"wpe", SequenceParallel{.dim = 0}},  // looks up positions, [tokens]
-          {"lm_head", Column{}}};
+          {"lm_head", Column{}},
+          {"drop", SequenceParallel{}},
+          {"h.*", SequenceParallel{}},  // norms and dropouts
+          {"ln_f", SequenceParallel{}}};
 }
 
 StageLayout Gpt2Policy::stage_layout(const models::Gpt2Impl&) const {

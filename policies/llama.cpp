@@ -12,7 +12,9 @@ ShardPlan LlamaPolicy::shard_plan(const models::LlamaImpl& model) const {
           {"layers.*.mlp.up_proj", Column{}},
           {"layers.*.mlp.down_proj", Row{}},
           {"embed_tokens", Vocab{}},
-          {"lm_head", Column{}}};
+          {"lm_head", Column{}},
+          {"layers.*", SequenceParallel{}},  // norms
+          {"norm", SequenceParallel{}}};
 }
 
 StageLayout LlamaPolicy::stage_layout(const models::LlamaImpl&) const {

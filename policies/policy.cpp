@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "gantry/comm/autograd_collectives.h"
 #include "gantry/nn/attention.h"
 #include "gantry/nn/recompute.h"
 
@@ -32,12 +33,25 @@ Recomputation StageContext::recomputation(int index) const {
 
 namespace {
 
-// Autograd records a recomputed layer where its input requires a gradient. Parameters of the layer may require one
-// where nothing before it does: the model's first layers may be frozen.
-torch::Tensor recorded(const torch::Tensor& hidden) {
-  if (hidden.requires_grad() || !torch::GradMode::is_enabled() || !hidden.is_floating_point()) return hidden;
-  return hidden.detach().requires_grad_();
-}
+// Takes what add_loss is given on this thread, for its lifetime: in a recomputed layer a loss is one of its outputs.
+class LossCollector {
+ public:
+  LossCollector() : former_(current_) { current_ = &sum_; }
+  ~LossCollector() { current_ = former_; }
+  LossCollector(const LossCollector&) = delete;
+  LossCollector& operator=(const LossCollector&) = delete;
+
+  static torch::Tensor* current() { return current_; }
+  const torch::Tensor& sum() const { return sum_; }
+
+ private:
+  static thread_local torch::Tensor* current_;
+  torch::Tensor sum_;
+  torch::Tensor* former_;
+};
+thread_local torch::Tensor* LossCollector::current_ = nullptr;
+
+void add_to(torch::Tensor& sum, const torch::Tensor& loss) { sum = sum.defined() ? sum + loss : loss; }
 
 }  // namespace
 
@@ -48,14 +62,37 @@ torch::Tensor StageContext::run_layers(torch::Tensor hidden, const Layer& layer)
     running = index;
     const Recomputation how = recomputation(index);
     const nn::RecomputeAttentionGuard selective(how == Recomputation::kSelective);
-    if (how == Recomputation::kFull)
-      hidden =
-          nn::recompute([layer, index](const auto& inputs) { return layer(index, inputs[0]); }, {recorded(hidden)});
-    else
+    if (how != Recomputation::kFull) {
       hidden = layer(index, hidden);
+      continue;
+    }
+    // `self`: a layer may speak to its stage again in the backward.
+    const auto part = [self = weak_from_this().lock(), layer, index](const std::vector<torch::Tensor>& inputs) {
+      const LossCollector added;
+      std::vector<torch::Tensor> outputs{layer(index, inputs[0])};
+      if (added.sum().defined()) outputs.push_back(added.sum());
+      return outputs;
+    };
+    const auto outputs = nn::recompute_all(part, {hidden});
+    hidden = outputs[0];
+    if (outputs.size() > 1) add_to(added_loss_, outputs[1]);
   }
   running = -1;
   return hidden;
+}
+
+void StageContext::add_loss(const torch::Tensor& loss, const std::optional<Layout>& of) const {
+  if (of && std::holds_alternative<Partial>(*of))
+    throw UsageError({"add_loss", "was given a loss of Partial", "Shard{1} or Replicate{}",
+                      "sum it over the ranks (gantry::reduce_from_group) before it is added"});
+  ProcessGroup* group = settings_.sequence_group;
+  if (group && !of)
+    throw UsageError({"add_loss", "activations are sequence shards, and it is not said what the loss goes over",
+                      "add_loss(loss, Shard{1}) for a sum over this rank's part of the sequence, add_loss(loss, "
+                      "Replicate{}) for one over all of it",
+                      "say which; without sequence parallelism it changes nothing"});
+  add_to(LossCollector::current() ? *LossCollector::current() : added_loss_,
+         group && std::holds_alternative<Shard>(*of) ? reduce_from_group(loss, *group) : loss);
 }
 
 void Policy::validate(const torch::nn::Module&) const {}

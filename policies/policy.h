@@ -5,7 +5,10 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <torch/torch.h>
@@ -19,7 +22,8 @@
 
 namespace gantry {
 
-// Which module (a path; "*" stands for one part of it) is split how.
+// Which module (a path; "*" stands for one part of it) is split how; Whole{} and SequenceParallel{} may also name a
+// parameter by its path.
 struct ShardRule {
   std::string pattern;
   ShardStyle style;
@@ -27,6 +31,7 @@ struct ShardRule {
 using ShardPlan = std::vector<ShardRule>;
 
 // Module paths: held by the first stage, the list whose layers are dealt over stages, held by the last stage.
+// Parameters and buffers of the root's own are named by their paths.
 struct StageLayout {
   std::vector<std::string> first;
   std::string repeated;
@@ -52,8 +57,9 @@ struct Continuation {
 // What of a stage's activations the backward computes again: nothing, attention's core, or whole layers.
 enum class Recomputation { kNone, kSelective, kFull };
 
-// What a forward knows of its stage.
-class StageContext {
+// What a forward knows of its stage. A stage's forward gets one that lives until the backward of what run_layers
+// recomputes.
+class StageContext : public std::enable_shared_from_this<StageContext> {
  public:
   struct Settings {
     const TensorDict* batch = nullptr;  // the microbatch; not owned, may be null
@@ -62,6 +68,7 @@ class StageContext {
         recomputed_layers;  // the first so many of each stage: one number for all, or one a stage; empty: all
     const nn::TokenContext* tokens = nullptr;  // of texts that are continued; not owned, null: of the batch
     int* running_layer = nullptr;  // told by run_layers() which layer runs, -1 between them; not owned, may be null
+    ProcessGroup* sequence_group = nullptr;    // over which activations are sequence shards; not owned, null: whole
   };
   StageContext(int stage, int num_stages, LayerRange layers,
                Settings settings = {nullptr, Recomputation::kNone, {}, nullptr, nullptr})
@@ -75,8 +82,8 @@ class StageContext {
   std::vector<int> layers() const;  // the indices of this stage's layers
 
   // Runs this stage's layers one after the other: hidden = layer(index, hidden), recomputed in the backward where the
-  // configuration says so. `layer` reads nothing that changes until then, and holds what it needs by value or by
-  // module.
+  // configuration says so. `layer` reads nothing that changes until then, and holds what it needs by value, by module
+  // or by this stage.
   using Layer = std::function<torch::Tensor(int index, const torch::Tensor& hidden)>;
   torch::Tensor run_layers(torch::Tensor hidden, const Layer& layer) const;
 
@@ -89,9 +96,13 @@ class StageContext {
 
   // The microbatch's own tensors, where this rank has them (attention masks, ...).
   const TensorDict& batch() const;
-  // Adds a scalar sum to the loss, with this stage as its owner.
-  void add_loss(const torch::Tensor& loss) const { added_loss_ = added_loss_.defined() ? added_loss_ + loss : loss; }
-  const torch::Tensor& added_loss() const { return added_loss_; }
+  // Adds a scalar sum to the loss, with this stage as its owner; within run_layers too. `of`: where activations are
+  // sequence shards, what the sum goes over: Shard{dim}, this rank's part of the sequence alone (the parts are then
+  // summed over tp: collective over it), or Replicate{}, all of it. Elsewhere it changes nothing. UsageError where
+  // activations are sequence shards and nothing is said, and for Partial{}.
+  void add_loss(const torch::Tensor& loss, const std::optional<Layout>& of = std::nullopt) const;
+  // What was added so far, undefined if nothing was; from then on nothing again.
+  torch::Tensor take_added_loss() const { return std::exchange(added_loss_, torch::Tensor()); }
 
  private:
   int stage_;
@@ -113,7 +124,7 @@ class Policy {
   virtual StageLayout stage_layout(const torch::nn::Module& model) const = 0;
   // Layers per stage; the default is gantry::distribute_layers.
   virtual std::vector<int> distribute_layers(int layers, int stages) const;
-  // The module paths that `stage` holds; the default follows stage_layout.
+  // The paths that `stage` holds; the default follows stage_layout.
   virtual std::vector<std::string> held_layers(const torch::nn::Module& model, int stage, int num_stages,
                                                LayerRange layers) const;
   virtual SharedParameters shared_parameters(const torch::nn::Module& model) const;

@@ -61,6 +61,8 @@ std::vector<std::vector<std::string>> held_paths(const ModelMap& map, const Poli
                                                  const std::vector<LayerRange>& ranges) {
   std::set<std::string> known;
   for (const auto& name : map.module_names()) known.insert(name);
+  for (const auto* tensors : {&map.parameters, &map.buffers})
+    for (const auto& tensor : *tensors) known.insert(tensor.names.begin(), tensor.names.end());
   std::vector<std::vector<std::string>> paths;
   const int stages = static_cast<int>(ranges.size());
   for (int stage = 0; stage < stages; ++stage) {
@@ -69,7 +71,7 @@ std::vector<std::vector<std::string>> held_paths(const ModelMap& map, const Poli
       if (!known.contains(path)) {
         throw ConfigError({policy.name(),
                            fmt::format("stage {} holds '{}', which the model does not have", stage, path),
-                           "a module's path", suggest_module(path, map)});
+                           "a module's path, or a parameter's", suggest_module(path, map)});
       }
     }
   }
@@ -158,9 +160,13 @@ AxisPlacement tensor_placement(const NamedTensor& parameter, const std::map<std:
 
 TensorDict StageModule::forward(int stage, TensorDict input, const StageContext::Settings& settings,
                                 torch::Tensor* added_loss) const {
-  const StageContext context(stage, num_stages(), ranges_.at(stage), settings);
-  TensorDict output = policy_->forward(*model_, context, std::move(input));
-  if (added_loss) *added_loss = context.added_loss();
+  StageContext::Settings known = settings;
+  known.sequence_group = sequence_group_;
+  // Shared: what is recomputed keeps it. It must keep nothing of that in turn, so the added loss is taken.
+  const auto context = std::make_shared<StageContext>(stage, num_stages(), ranges_.at(stage), std::move(known));
+  TensorDict output = policy_->forward(*model_, *context, std::move(input));
+  torch::Tensor added = context->take_added_loss();
+  if (added_loss) *added_loss = std::move(added);
   return output;
 }
 
@@ -186,7 +192,7 @@ StageModule shard_model(std::shared_ptr<torch::nn::Module> model, std::shared_pt
   check_declared_ties(map, shared, *policy);
 
   // Shapes are stated before anything is released or cut.
-  StageModule module(model, policy, ranges);
+  StageModule module(model, policy, ranges, config.sequence_parallel ? config.tensor_group : nullptr);
   for (const auto& parameter : map.parameters) {
     const auto stages = stages_holding(parameter.names, paths);
     check_coverage(parameter, stages, shared, *policy);
@@ -204,9 +210,8 @@ StageModule shard_model(std::shared_ptr<torch::nn::Module> model, std::shared_pt
   release(map.buffers);
 
   if (config.tensor_group) {
-    const auto plan = resolve_plan(policy->shard_plan(*model), map, config.sequence_parallel, GradientSum::kAtSync);
-    auto placements = apply_plan(map, plan, *config.tensor_group);
-    if (config.sequence_parallel) add_unruled(map, plan, placements);
+    const auto plan = resolve_plan(policy->shard_plan(*model), config.sequence_parallel, GradientSum::kAtSync);
+    const auto placements = apply_plan(map, plan, *config.tensor_group);
     for (std::size_t i = 0; i < map.parameters.size(); ++i)
       module.all_placements[i].axes["tp"] = tensor_placement(map.parameters[i], placements);
   }
@@ -252,10 +257,9 @@ std::vector<Placement> shard_in_place(torch::nn::Module& model, const ModelMap& 
 std::vector<Placement> shard_tensors(torch::nn::Module& model, const Policy& policy, ProcessGroup& group,
                                      bool sequence_parallel) {
   split_models().add(model.shared_from_this());
-  const ModelMap map(model);
   const auto plan =
-      resolve_plan(policy.shard_plan(model), map, sequence_parallel && group.size() > 1, GradientSum::kInBackward);
-  return shard_in_place(model, map, group, plan);
+      resolve_plan(policy.shard_plan(model), sequence_parallel && group.size() > 1, GradientSum::kInBackward);
+  return shard_in_place(model, ModelMap(model), group, plan);
 }
 
 std::vector<Placement> parallelize_module(torch::nn::Module& model, ProcessGroup& group, const ShardPlan& plan) {

@@ -23,9 +23,13 @@ struct ShardConfig {
 // The sharded model of one rank.
 class StageModule {
  public:
+  // `sequence_group`: over which activations are sequence shards; not owned, null: they are whole.
   StageModule(std::shared_ptr<torch::nn::Module> model, std::shared_ptr<const Policy> policy,
-              std::vector<LayerRange> ranges)
-      : model_(std::move(model)), policy_(std::move(policy)), ranges_(std::move(ranges)) {}
+              std::vector<LayerRange> ranges, ProcessGroup* sequence_group = nullptr)
+      : model_(std::move(model)),
+        policy_(std::move(policy)),
+        ranges_(std::move(ranges)),
+        sequence_group_(sequence_group) {}
 
   // The forward of one stage that this rank holds.
   TensorDict forward(int stage, TensorDict input, const StageContext::Settings& settings,
@@ -45,11 +49,13 @@ class StageModule {
   std::shared_ptr<torch::nn::Module> model_;
   std::shared_ptr<const Policy> policy_;
   std::vector<LayerRange> ranges_;
+  ProcessGroup* sequence_group_;
 };
 
 // Splits `model`. ConfigError that names the path, the numbers and the remedy for: a rule that matches nothing, a
-// module that can't be sharded, sizes that don't fit, a module matched twice, a parameter that no stage holds, one that
-// two stages hold without being shared, shared parameters that are two tensors, a model that was sharded before.
+// module that can't be sharded, sizes that don't fit, a module matched twice, a parameter that no rule speaks for where
+// activations are sequence shards, a parameter that no stage holds, one that two stages hold without being shared,
+// shared parameters that are two tensors, a model that was sharded before.
 StageModule shard_model(std::shared_ptr<torch::nn::Module> model, std::shared_ptr<const Policy> policy,
                         const ShardConfig& config);
 
@@ -62,7 +68,9 @@ std::vector<Placement> shard_tensors(torch::nn::Module& model, const Policy& pol
                                      bool sequence_parallel);
 
 // Tensor parallelism alone: shards the named modules of an ordinary model in place and leaves the rest; a plain
-// forward() and backward() then do. The same errors. Patterns name modules by path, "*" for one part of it.
+// forward() and backward() then do. The same errors. Patterns name modules by path, "*" for one part of it. A plan that
+// makes activations sequence shards names all modules with parameters: gradients of those that see a shard are summed
+// in the backward. `group` outlives the model.
 std::vector<Placement> parallelize_module(torch::nn::Module& model, ProcessGroup& group, const ShardPlan& plan);
 
 }  // namespace gantry

@@ -165,7 +165,7 @@ class TiedPolicy final : public gantry::PolicyFor<TiedModel> {
     torch::Tensor hidden = stage.is_first() ? model.wte(in.at("input_ids")) : in.at("hidden");
     hidden = stage.run_layers(
         hidden, [&model](int layer, const torch::Tensor& x) { return model.h->at<Layer>(layer).forward(x); });
-    if (stage.is_last()) stage.add_loss(1e-4 * hidden.square().sum());
+    if (stage.is_last()) stage.add_loss(1e-4 * hidden.square().sum(), gantry::Shard{1});
     if (!stage.is_last()) return {{"hidden", hidden}};
     return {{"logits", model.lm_head(hidden)}};
   }
@@ -205,6 +205,7 @@ TEST(Policies, TiesSegmentsAndAddedLossesEqualOneRank) {
   const double one = tied_loss("{}");
   EXPECT_GT(one, 0);
   EXPECT_NEAR(tied_loss("{tensor: 2, pipeline: 2}"), one, 1e-10);
+  EXPECT_NEAR(tied_loss("{tensor: 2, pipeline: 2, sequence_parallel: true}"), one, 1e-10);
 }
 
 // --- checkpoints.md and data.md: calls on files that a test has no need to make
