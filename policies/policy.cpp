@@ -1,6 +1,8 @@
 #include "gantry/policies/policy.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <map>
 
 #include "gantry/comm/autograd_collectives.h"
 #include "gantry/nn/attention.h"
@@ -95,6 +97,7 @@ void StageContext::add_loss(const torch::Tensor& loss, const std::optional<Layou
          group && std::holds_alternative<Shard>(*of) ? reduce_from_group(loss, *group) : loss);
 }
 
+PolicyFit Policy::fit(const torch::nn::Module&) const { return PolicyFit::kNone; }
 void Policy::validate(const torch::nn::Module&) const {}
 void Policy::preprocess(torch::nn::Module&) const {}
 void Policy::postprocess(torch::nn::Module&) const {}
@@ -131,16 +134,22 @@ std::vector<std::string> Policy::held_layers(const torch::nn::Module& model, int
 }
 
 std::shared_ptr<const Policy> policy_for(const torch::nn::Module& model) {
-  for (const auto& name : policies().names()) {
-    auto policy = policies().at(name)();
-    try {
-      policy->validate(model);
-      return policy;
-    } catch (const ConfigError&) {  // another class's
-    }
-  }
-  throw ConfigError({model.name(), "no registered policy is for a model of this class", "",
-                     "register one by gantry::policies().add, or use gantry::parallelize_module with a plan"});
+  std::map<PolicyFit, std::vector<std::string>> names;
+  for (const auto& name : policies().names()) names[policies().at(name)()->fit(model)].push_back(name);
+  names.erase(PolicyFit::kNone);
+  if (names.empty())
+    throw ConfigError({model.name(), "no registered policy is for a model of this class", "",
+                       "register one by gantry::policies().add, or use gantry::parallelize_module with a plan"});
+  const auto& nearest = names.rbegin()->second;
+  if (nearest.size() > 1)
+    throw ConfigError({model.name(),
+                       fmt::format("{} registered policies are for a model of this class: {}", nearest.size(),
+                                   fmt::join(nearest, ", ")),
+                       "one where no policy is named",
+                       "register one of them alone, or boost the model by model.policy"});
+  auto policy = policies().at(nearest.front())();
+  policy->validate(model);
+  return policy;
 }
 
 }  // namespace gantry

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <type_traits>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -112,11 +113,16 @@ class StageContext : public std::enable_shared_from_this<StageContext> {
   mutable torch::Tensor added_loss_;
 };
 
+// Whether a policy is for models of a class: for a base of it, or for the class itself.
+enum class PolicyFit { kNone, kBase, kClass };
+
 class Policy {
  public:
   virtual ~Policy() = default;
   virtual std::string name() const = 0;  // of the class, for messages
 
+  // What policy_for chooses by. The default is kNone: a policy that does not say is used by its name alone.
+  virtual PolicyFit fit(const torch::nn::Module& model) const;
   // Refuses what this policy can't split, before anything changes. ConfigError.
   virtual void validate(const torch::nn::Module& model) const;
   virtual void preprocess(torch::nn::Module& model) const;
@@ -157,6 +163,10 @@ class PolicyFor : public Policy {
   virtual void postprocess_model(Model&) const {}
   virtual Continuation continuation(const Model&) const { return {}; }
 
+  PolicyFit fit(const torch::nn::Module& model) const override {
+    if (typeid(model) == typeid(Model)) return PolicyFit::kClass;
+    return dynamic_cast<const Model*>(&model) ? PolicyFit::kBase : PolicyFit::kNone;
+  }
   void validate(const torch::nn::Module& model) const final { validate_model(typed(model)); }
   void preprocess(torch::nn::Module& model) const final { preprocess_model(typed(model)); }
   ShardPlan shard_plan(const torch::nn::Module& model) const final { return shard_plan(typed(model)); }
@@ -201,7 +211,9 @@ class PolicyRegistry : public Registry<PolicyFactory> {
 // The registry; Gantry's own policies are in it from the start.
 PolicyRegistry& policies();
 
-// The registered policy for a model's class. ConfigError that names the class where there is none.
+// The registered policy for a model's class, else for a base of it; it has validated the model. ConfigError that names
+// the class where there is none, that names the policies where there are several, and the policy's own where it refuses
+// the model.
 std::shared_ptr<const Policy> policy_for(const torch::nn::Module& model);
 
 }  // namespace gantry

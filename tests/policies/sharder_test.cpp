@@ -180,6 +180,59 @@ TEST(Sharder, RefusesWhatDoesNotFitByPathAndNumbers) {
   EXPECT_NE(message_of([] { policies().at("gpt3"); }).find("did you mean 'gpt2'?"), std::string::npos);
 }
 
+struct OddHeads : torch::nn::Module {};
+struct Painted : OddHeads {};
+
+template <class Model>
+class NamedPolicy : public PolicyFor<Model> {
+ public:
+  std::string name() const override { return "NamedPolicy"; }
+  ShardPlan shard_plan(const Model&) const override { return {}; }
+  StageLayout stage_layout(const Model&) const override { return {}; }
+  TensorDict forward(Model&, const StageContext&, TensorDict input) const override { return input; }
+};
+
+class RefusingPolicy final : public NamedPolicy<OddHeads> {
+ public:
+  void validate_model(const OddHeads&) const override {
+    throw ConfigError({"RefusingPolicy", "3 heads over 2 groups", "a multiple", "choose other heads"});
+  }
+};
+class PaintedPolicy final : public NamedPolicy<Painted> {
+ public:
+  std::string name() const override { return "PaintedPolicy"; }
+};
+class UntypedPolicy final : public Policy {
+ public:
+  std::string name() const override { return "UntypedPolicy"; }
+  ShardPlan shard_plan(const torch::nn::Module&) const override { return {}; }
+  StageLayout stage_layout(const torch::nn::Module&) const override { return {}; }
+  TensorDict forward(torch::nn::Module&, const StageContext&, TensorDict input) const override { return input; }
+};
+
+TEST(PolicyFor, AValidatorsRefusalIsSaidAndAnUntypedPolicyIsForNoClass) {
+  policies().add<UntypedPolicy>("a_first_untyped_one");
+  EXPECT_EQ(policy_for(*build())->name(), "Gpt2Policy");
+  const torch::nn::LinearImpl linear(2, 2);
+  EXPECT_NE(message_of([&] { policy_for(linear); }).find("no registered policy is for a model of this class"),
+            std::string::npos);
+  policies().add<RefusingPolicy>("refusing");
+  const OddHeads odd;
+  EXPECT_EQ(message_of([&] { policy_for(odd); }),
+            "RefusingPolicy: 3 heads over 2 groups; expected a multiple; choose other heads");
+}
+
+TEST(PolicyFor, TheNearestClassIsMeantAndTwoAreRefused) {
+  policies().add<NamedPolicy<OddHeads>>("base");
+  policies().add<PaintedPolicy>("painted");
+  EXPECT_EQ(policy_for(Painted())->name(), "PaintedPolicy");
+  policies().add<NamedPolicy<Painted>>("painted_too");
+  EXPECT_NE(message_of([] {
+              policy_for(Painted());
+            }).find("2 registered policies are for a model of this class: painted, painted_too"),
+            std::string::npos);
+}
+
 TEST(Memory, WithFourStagesEachRankHasItsQuarter) {
   models::Gpt2Config config = small();
   config.n_layer = 8;
