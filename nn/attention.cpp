@@ -1,8 +1,8 @@
 #include "gantry/nn/attention.h"
 
-#include <fmt/format.h>
+#include <cmath>
+#include <limits>
 
-#include "gantry/core/error.h"
 #include "gantry/nn/recompute.h"
 #include "gantry/tensors/random_context.h"
 
@@ -27,24 +27,33 @@ torch::Tensor seen_keys(std::int64_t queries, std::int64_t keys, const torch::Te
   return torch::ones({queries, keys}, options).tril(keys - queries);
 }
 
-// Added to the scores: zero where a key counts, the dtype's least number where not, as Hugging Face's models do. A
-// query without any key then sees all of them alike, not NaN.
-torch::Tensor additive_mask(const AttentionOptions& options, const torch::Tensor& query) {
+// Which keys count for which queries: bool, broadcast over heads; undefined where options.keep is.
+torch::Tensor counted_keys(const AttentionOptions& options, std::int64_t queries) {
   if (!options.keep.defined()) return {};
-  torch::Tensor keep = options.keep.unsqueeze(1).unsqueeze(1);
-  if (options.causal && query.size(2) > 1) keep = keep & seen_keys(query.size(2), keep.size(-1), keep.options());
-  double least = std::numeric_limits<float>::lowest();
-  if (query.scalar_type() == torch::kFloat64) least = std::numeric_limits<double>::lowest();
-  if (query.scalar_type() == torch::kHalf) least = -65504;
-  return torch::zeros(keep.sizes(), query.options().requires_grad(false)).masked_fill(~keep, least);
+  const torch::Tensor keep = options.keep.unsqueeze(1).unsqueeze(1);
+  return options.causal && queries > 1 ? keep & seen_keys(queries, keep.size(-1), keep.options()) : keep;
+}
+
+// The score of a key that does not count, as in Hugging Face's models. A query without any key then gives a mixture of
+// all of them, not NaN; it is padding itself, so what it gives counts for nobody.
+double lowest(torch::ScalarType type) {
+  return AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, type, "attention",
+                                         [] { return static_cast<double>(std::numeric_limits<scalar_t>::lowest()); });
+}
+
+// For the fused kernels, which add it to the scores in float32 or wider.
+torch::Tensor additive_mask(const torch::Tensor& counted, const torch::Tensor& query) {
+  return torch::zeros(counted.sizes(), query.options().requires_grad(false))
+      .masked_fill(~counted, lowest(query.scalar_type()));
 }
 
 torch::Tensor with_dropout(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
                            const HeadRange& heads, const AttentionOptions& options, const DropoutImpl& dropout) {
   const std::int64_t tokens = query.size(2);
   torch::Tensor scores = at::matmul(query * (1 / std::sqrt(static_cast<double>(query.size(3)))), key.transpose(-2, -1));
-  if (const torch::Tensor mask = additive_mask(options, query); mask.defined()) {
-    scores = scores + mask;
+  // Filled, not added: in float16 the sum with a score would be infinite.
+  if (const torch::Tensor counted = counted_keys(options, tokens); counted.defined()) {
+    scores = scores.masked_fill(~counted, lowest(scores.scalar_type()));
   } else if (options.causal) {
     const torch::Tensor later =
         torch::ones({tokens, tokens}, torch::TensorOptions(torch::kBool).device(query.device())).triu(1);
@@ -78,7 +87,7 @@ torch::Tensor core(const torch::Tensor& query, const torch::Tensor& key, const t
   std::optional<torch::Tensor> mask;
   const std::int64_t queries = query.size(2), seen = keys.size(2);
   if (options.keep.defined())
-    mask = additive_mask(options, query);
+    mask = additive_mask(counted_keys(options, queries), query);
   else if (options.causal && queries > 1 && seen > queries)
     mask = seen_keys(queries, seen, torch::TensorOptions(torch::kBool).device(query.device()));
   return at::scaled_dot_product_attention(query, keys, values, mask, 0.0, options.causal && !mask && seen == queries);

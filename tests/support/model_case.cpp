@@ -54,16 +54,22 @@ Config config_of(const ModelCase& what, const Parallelism& how) {
   return config;
 }
 
-// What BERT takes beside tokens: padding at the end of every other sample, two token types, the head's own labels.
-void add_bert_entries(const ModelCase& what, TensorDict& batch) {
-  const torch::Tensor ids = batch.at("input_ids");
-  torch::Tensor mask = torch::ones_like(ids), types = torch::zeros_like(ids);
+// No, one and two tokens of padding in turn.
+torch::Tensor padding_mask(const torch::Tensor& ids, bool is_before) {
+  torch::Tensor mask = torch::ones_like(ids);
   for (std::int64_t sample = 0; sample < ids.size(0); ++sample) {
     const std::int64_t padding = std::min<std::int64_t>(sample % 3, ids.size(1) - 1);
-    mask[sample].narrow(0, ids.size(1) - padding, padding).zero_();
-    types[sample].narrow(0, ids.size(1) / 2, ids.size(1) - ids.size(1) / 2).fill_(1);
+    mask[sample].narrow(0, is_before ? 0 : ids.size(1) - padding, padding).zero_();
   }
-  batch.set("attention_mask", mask);
+  return mask;
+}
+
+// What BERT takes beside tokens: padding after the text, two token types, the head's own labels.
+void add_bert_entries(const ModelCase& what, TensorDict& batch) {
+  const torch::Tensor ids = batch.at("input_ids");
+  torch::Tensor types = torch::zeros_like(ids);
+  types.narrow(1, ids.size(1) / 2, ids.size(1) - ids.size(1) / 2).fill_(1);
+  batch.set("attention_mask", padding_mask(ids, /*is_before=*/false));
   batch.set("token_type_ids", types);
   const torch::Tensor first = ids.select(1, 0);
   if (what.head == "BertForSequenceClassification") batch.set("labels", first % 3);
@@ -91,6 +97,7 @@ TensorDict whole_batch(const ModelCase& what, std::size_t step) {
   }
   TensorDict batch{{"input_ids", ids}, {"labels", labels}};
   if (what.family == "bert") add_bert_entries(what, batch);
+  if (what.family != "bert" && what.padded) batch.set("attention_mask", padding_mask(ids, /*is_before=*/true));
   return batch;
 }
 

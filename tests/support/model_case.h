@@ -31,6 +31,7 @@ struct ModelCase {
   std::string optimizer = "adamw";
   double lr = 1e-2;
   std::string head = "BertForMaskedLM";  // bert
+  bool padded = false;                   // an attention_mask for gpt2 and llama too: padding before the text
 };
 
 struct Parallelism {

@@ -1,0 +1,178 @@
+// Every family in every precision: masks, padding, recomputation, dropout, ties, layouts, and texts continued from
+// prompts of unequal lengths. Against one rank of the same precision, and against float64.
+#include <gtest/gtest.h>
+#include <mutex>
+
+#include "gantry/booster/generate.h"
+#include "gantry/booster/recipe.h"
+#include "gantry/comm/launch.h"
+#include "gantry/policies/sharder.h"
+#include "gantry/tensors/deferred_init.h"
+#include "model_case.h"
+
+namespace gantry::testing {
+namespace {
+
+// How far apart results may lie: of one precision in two layouts, and of that precision from float64. Losses and norms
+// relative to themselves, gradients by the norm of their difference, scores as parts of their range.
+struct Precision {
+  const char* name;
+  double loss, gradients, from_float64, scores;
+};
+constexpr Precision kPrecisions[] = {{"float64", 1e-10, 1e-10, 1e-10, 1e-9},
+                                     {"float32", 1e-5, 1e-4, 1e-5, 1e-4},
+                                     {"float16", 2e-3, 2e-2, 3e-3, 5e-3},
+                                     {"bfloat16", 1e-2, 1e-1, 2e-2, 3e-2}};
+
+double distance(const TensorDict& expected, const TensorDict& actual) {
+  double difference = 0, size = 0;
+  for (const auto& [name, tensor] : expected) {
+    const torch::Tensor reference = tensor.to(torch::kFloat64);
+    difference += (actual.at(name).to(torch::kFloat64) - reference).square().sum().item<double>();
+    size += reference.square().sum().item<double>();
+  }
+  return std::sqrt(difference / size);
+}
+
+void expect_near(const CaseResult& expected, const CaseResult& actual, const Precision& precision,
+                 const std::string& label) {
+  ASSERT_EQ(expected.losses.size(), actual.losses.size()) << label;
+  for (std::size_t step = 0; step < expected.losses.size(); ++step) {
+    EXPECT_NEAR(actual.losses[step], expected.losses[step], precision.loss * expected.losses[step]) << label;
+    EXPECT_NEAR(actual.norms[step], expected.norms[step], precision.gradients * expected.norms[step]) << label;
+  }
+  EXPECT_LE(distance(expected.gradients, actual.gradients), precision.gradients) << label;
+}
+
+void check_training(ModelCase what) {
+  const double exact = [&] {
+    what.precision = "float64";
+    return run_case(what, {}).losses.front();
+  }();
+  for (const Precision& precision : kPrecisions) {
+    what.precision = precision.name;
+    const std::string label =
+        what.family + " " + precision.name + (what.tied ? " tied" : "") + (what.dropout > 0 ? " dropout " : " ");
+    const CaseResult one = run_case(what, {});
+    ASSERT_EQ(one.losses.size(), what.batches.size()) << label;
+    EXPECT_NEAR(one.losses.front(), exact, precision.from_float64 * exact) << label;
+    for (const char* recompute : {"selective", "full"})
+      expect_identical(one, run_case(what, {.recompute = recompute}), label + recompute);
+    const Parallelism split{
+        .layout = {.pipeline = 2, .tensor = 2}, .microbatches = 2, .sequence_parallel = true, .recompute = "full"};
+    expect_near(one, run_case(what, split), precision, label + describe(split));
+  }
+}
+
+class PrecisionTable : public ::testing::TestWithParam<std::tuple<const char*, bool, double>> {};
+
+TEST_P(PrecisionTable, MasksRecomputationDropoutAndTies) {
+  const auto& [family, tied, dropout] = GetParam();
+  check_training({.family = family,
+                  .layers = 2,
+                  .heads = 4,
+                  .key_heads = 2,
+                  .vocabulary = 53,
+                  .tied = tied,
+                  .dropout = dropout,
+                  .batches = {6, 5},
+                  .optimizer = "sgd",
+                  .lr = 0.1,
+                  .padded = true});
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PrecisionTable,
+                         ::testing::Combine(::testing::Values("gpt2", "llama", "bert"), ::testing::Bool(),
+                                            ::testing::Values(0.0, 0.1)),
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param)) + (std::get<1>(info.param) ? "Tied" : "Untied") +
+                                  (std::get<2>(info.param) > 0 ? "WithDropout" : "");
+                         });
+
+Config text_config(const std::string& family, const std::string& precision) {
+  Config config = layout_config({});
+  config.precision = precision;
+  config.model.policy = family;
+  config.model.config_json =
+      family == "gpt2"
+          ? R"({"n_layer": 2, "n_head": 2, "n_embd": 16, "vocab_size": 50, "n_positions": 32, "initializer_range": 0.5})"
+          : R"({"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 16,
+                "intermediate_size": 24, "vocab_size": 50, "max_position_embeddings": 32, "initializer_range": 0.5})";
+  config.train.seed = 3;
+  config.comm.threads_per_rank = 1;
+  return config;
+}
+
+std::shared_ptr<torch::nn::Module> one_device(const Config& config) {
+  auto model = build_model(config);
+  materialize(*model, config.train.seed);
+  model->eval();
+  return model;
+}
+
+// How far each chosen token's score lies below the best one's in float64, at most; of the scores' range.
+double worst_choice(torch::nn::Module& exact, const std::vector<TokenIds>& prompts,
+                    const std::vector<GeneratedSequence>& sequences) {
+  const torch::NoGradGuard no_grad;
+  const StageModule stage(exact.shared_from_this(), policy_for(exact), {{0, 2}});
+  double worst = 0;
+  for (const auto& sequence : sequences) {
+    TokenIds text = prompts[sequence.prompt];
+    const auto given = static_cast<std::int64_t>(text.size());
+    text.insert(text.end(), sequence.tokens.begin(), sequence.tokens.end());
+    const torch::Tensor ids = torch::tensor(text, torch::kInt64).unsqueeze(0);
+    const torch::Tensor logits = stage.forward(0, {{"input_ids", ids}}, {}).at("logits")[0];
+    for (std::int64_t i = 0; i < static_cast<std::int64_t>(sequence.tokens.size()); ++i) {
+      const torch::Tensor row = logits[given + i - 1];
+      const double best = row.max().item<double>(), range = best - row.min().item<double>();
+      worst = std::max(worst, (best - row[sequence.tokens[i]].item<double>()) / range);
+    }
+  }
+  return worst;
+}
+
+class GenerationTable : public ::testing::TestWithParam<std::tuple<const char*, Precision>> {};
+
+TEST_P(GenerationTable, UnequalPromptsInEveryLayout) {
+  const auto& [family, precision] = GetParam();
+  const std::vector<TokenIds> prompts = {{5, 17, 42, 8, 9}, {7}, {10, 3, 46, 23, 11, 20, 9}, {13, 2}};
+  Config config = text_config(family, precision.name);
+  const auto model = one_device(config);
+  const auto exact = one_device(text_config(family, "float64"));
+  {
+    const torch::NoGradGuard no_grad;
+    auto values = exact->parameters();
+    const auto rounded = model->parameters();
+    for (std::size_t i = 0; i < values.size(); ++i) values[i].copy_(rounded[i]);
+  }
+  for (const bool use_cache : {true, false}) {
+    const GenerationOptions options{.max_new_tokens = 10, .use_cache = use_cache};
+    EXPECT_LE(worst_choice(*exact, prompts, generate(*model, prompts, options)), precision.scores) << use_cache;
+    for (const Layout& layout : {Layout{.tensor = 2}, Layout{.pipeline = 2, .tensor = 2}}) {
+      const Config sizes = layout_config(layout);
+      config.parallel = sizes.parallel;
+      std::mutex lock;
+      std::vector<GeneratedSequence> sequences;
+      const int code = launch(config, [&](World& world) {
+        auto* plugin = new HybridParallelPlugin(world, config);
+        Booster booster{std::unique_ptr<Plugin>(plugin)};
+        auto boosted = booster.boost(build_model(config), nullptr, cross_entropy());
+        auto mine = generate(boosted, *plugin, prompts, options);
+        const std::lock_guard guard(lock);
+        sequences = std::move(mine);
+      });
+      ASSERT_EQ(code, 0);
+      ASSERT_EQ(sequences.size(), prompts.size());
+      EXPECT_LE(worst_choice(*exact, prompts, sequences), precision.scores) << use_cache;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GenerationTable,
+                         ::testing::Combine(::testing::Values("gpt2", "llama"), ::testing::ValuesIn(kPrecisions)),
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param).name;
+                         });
+
+}  // namespace
+}  // namespace gantry::testing
