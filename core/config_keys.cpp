@@ -149,8 +149,10 @@ std::vector<ConfigKey> make_keys() {
        "a step whose gradient norm is not finite: `stop` (exit 8 names the parameter and rank) or `skip`",
        &kNotFloat16},
 
-      {"checkpoint.path", "", "the folder of the run's checkpoints; without it none are saved"},
-      {"checkpoint.every", "0", "steps between checkpoints; the last step has one in any case", &kSaving},
+      {"checkpoint.path", "",
+       "the folder of the run's checkpoints; without it none are saved ([docs/checkpoints.md](checkpoints.md))"},
+      {"checkpoint.every", "500", "steps between checkpoints; the last step has one in any case; 0: it alone",
+       &kSaving},
       {"checkpoint.keep", "0", "the newest so many stay; 0: all", &kSaving},
       {"checkpoint.async", "false", "training goes on while a checkpoint is written", &kSaving},
       {"checkpoint.resume", "none", "`none`, `auto` (the newest of `path`, if there is one) or a PATH"},
@@ -171,7 +173,9 @@ std::vector<ConfigKey> make_keys() {
 
       {"comm.backend", "auto", "`auto`, `local`, `mpi` or `nccl` ([NCCL](nccl.md))"},
       {"comm.timeout_seconds", "60", "a wait for other ranks that takes longer ends the job (exit 7)"},
-      {"comm.threads_per_rank", "auto", "threads of a rank's operators"},
+      {"comm.threads_per_rank", "auto",
+       "threads of a rank's operators; `auto`: the rank's share of the cores that its process may use (cpusets, CPU "
+       "quotas), unless `OMP_NUM_THREADS` is set"},
       {"comm.heartbeat_seconds", "1",
        "between a rank's signs of life ([docs/control_plane.md](control_plane.md)); 0: none are sent", &kProcesses},
       {"comm.lost_after_seconds", "15",

@@ -138,7 +138,7 @@ Values training_values(const Config& config) {
 Values run_values(const Config& config) {
   const auto& [checkpoint, profile, comm] = std::tie(config.checkpoint, config.profile, config.comm);
   Values values = {{"checkpoint.path", text_of(checkpoint.path)},
-                   {"checkpoint.every", unless_zero(checkpoint.every)},
+                   {"checkpoint.every", std::to_string(checkpoint.every)},
                    {"checkpoint.keep", unless_zero(checkpoint.keep)},
                    {"checkpoint.async", fmt::format("{}", checkpoint.async)},
                    {"checkpoint.resume", quoted(checkpoint.resume)},

@@ -70,6 +70,8 @@ const KeyCase kKeyCases[] = {
     {"checkpoint.every", "checkpoint: {every: 5}", "is there without checkpoint.path",
      "checkpoint: {path: c, every: 5}"},
     {"checkpoint.keep", "checkpoint: {keep: 1}", "is there without checkpoint.path", "checkpoint: {path: c, keep: 1}"},
+    {"checkpoint.allow_changes", "checkpoint: {path: c, allow_changes: true}", "is there and nothing is resumed",
+     "checkpoint: {path: c, resume: auto, allow_changes: true}"},
     {"checkpoint.async", "checkpoint: {async: true}", "is there without checkpoint.path",
      "checkpoint: {path: c, async: true}"},
     {"comm.heartbeat_seconds", "comm: {backend: local, heartbeat_seconds: 2}", "is there with backend local",
