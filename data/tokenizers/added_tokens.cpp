@@ -29,10 +29,10 @@ UChar32 character_at(std::string_view text, std::size_t& at) {
   return character;
 }
 
-// As \w reads: letters, marks, numbers and connectors such as '_'.
+// As \w reads (UTS 18, annex C): letters, marks, decimal digits, connectors such as '_', and joiners.
 bool is_word(UChar32 character) {
-  return u_hasBinaryProperty(character, UCHAR_ALPHABETIC) ||
-         (U_GET_GC_MASK(character) & (U_GC_M_MASK | U_GC_N_MASK | U_GC_PC_MASK)) != 0;
+  return u_hasBinaryProperty(character, UCHAR_ALPHABETIC) || u_hasBinaryProperty(character, UCHAR_JOIN_CONTROL) ||
+         (U_GET_GC_MASK(character) & (U_GC_M_MASK | U_GC_ND_MASK | U_GC_PC_MASK)) != 0;
 }
 
 bool stands_alone(std::string_view text, std::size_t begin, std::size_t end) {

@@ -42,6 +42,7 @@ RULES = ["FB01\t66 69", "FB03\t66 66 69", "FF21\t41", "FF0C\t2C", "3002\t2E", "2
 MORE = {
     "marks of sentence pieces": "<s>hello</s> world<unk></s></s>x <pad> [CLS] the dogs[SEP][MASK]  [UNK] [cls]",
     "added in words": "a<mark>b <mark> c  <left>  d  <right>  e<both>f <extra_id_0><extra_id_1> <extra_id_2> NEWword new newword.",
+    "added beside numbers": "NEWword\u00b9 NEWword\u0663 NEWword\u200d NEWword\u2163 NEWword\u0301 \u00bdNEWword _NEWword",
     "one added": "<mark>",
     "added at the start": "<mark>hello hello<mark> hello",
     "blank character": "a\u2581b \u2581 \u2581\u2581c",
