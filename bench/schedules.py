@@ -5,7 +5,8 @@ messages. Prints one table; --json FILE keeps the figures.
 import argparse, copy, json, pathlib, subprocess, sys, time
 
 BUILD = pathlib.Path(__file__).resolve().parent.parent / "build/release"
-SIZES = [("interleaved_1f1b", 64, 256, 2), ("zb_v", 64, 256, 2), ("dualpipe_v", 64, 256, 2), ("interleaved_1f1b", 8, 32, 2)]
+SIZES = [("interleaved_1f1b", 64, 256, 2), ("zb_v", 64, 256, 2), ("dualpipe_v", 64, 256, 2), ("interleaved_1f1b", 8, 32, 2),
+         ("v_min", 16, 64, 2), ("v_half", 16, 64, 2), ("zb_v", 16, 64, 2), ("zb_auto", 16, 64, 1)]
 
 
 def gantry_figures(name, ranks, microbatches, chunks):

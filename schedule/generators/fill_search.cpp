@@ -8,7 +8,7 @@ namespace gantry::schedule {
 namespace {
 
 // Actions that a search may run in all.
-constexpr std::size_t kMostSteps = 4'000'000;
+constexpr std::size_t kMostSteps = 1'500'000;
 // Of the search by swaps: its length, and how much longer, in forwards, a step may make the schedule at first.
 constexpr std::size_t kTriesPerAction = 20;
 constexpr double kMostWorse = 0.05;
@@ -37,6 +37,15 @@ Schedule without_weights(Schedule schedule) {
 
 bool FillSearch::exhausted() const { return steps_ > kMostSteps; }
 
+bool FillSearch::improves(const Length& length) const {
+  return length < shortest_ && length[0] <= bound_[0] && length[1] <= bound_[1] && length[2] <= bound_[2];
+}
+
+void FillSearch::begin_with(Schedule schedule) {
+  shortest_ = bound_ = length_of(schedule, options_);
+  best_ = std::move(schedule);
+}
+
 bool FillSearch::try_order(const Schedule& order) {
   const Length before = shortest_;
   // Without weight gradients there is nothing to fill in.
@@ -52,7 +61,7 @@ double FillSearch::try_rule(const Schedule& order, const FillRule& rule) {
   for (const auto& row : order.actions) steps_ += row.size();
   if (!filled) return EarliestRank::kNever;
   const double longest = filled->length[0];
-  if (filled->length < shortest_) {
+  if (improves(filled->length)) {
     shortest_ = filled->length;
     best_ = std::move(filled->schedule);
     best_rule_ = rule;
@@ -86,7 +95,7 @@ void FillSearch::improve_by_swaps() {
 
 void FillSearch::try_finished(Schedule schedule) {
   const Length length = length_of(schedule, options_);
-  if (!(length < shortest_)) return;
+  if (!improves(length)) return;
   shortest_ = length;
   best_ = std::move(schedule);
 }

@@ -9,10 +9,14 @@
 
 namespace gantry::schedule {
 
-// Large pipelines try fewer orders, so that a schedule takes less than a second.
+// Runs a bounded number of actions: large pipelines try fewer orders.
 class FillSearch {
  public:
-  explicit FillSearch(const GreedyOptions& options) : options_(options) {}
+  explicit FillSearch(const OrderOptions& options) : options_(options) {}
+
+  // From here on nothing is kept that is longer than this schedule, by the longest rank or as a whole, or holds more
+  // activations. The schedule itself is the first that is found.
+  void begin_with(Schedule schedule);
 
   // Keeps the order's best filling if it is better than what was found; true if so. A finished schedule is compared as
   // it is.
@@ -24,17 +28,20 @@ class FillSearch {
   // finds ways that no single swap would.
   void improve_by_swaps();
 
-  void allow(const GreedyOptions& options) { options_ = options; }  // from here on
-  bool exhausted() const;                                           // of its steps
+  void allow(const OrderOptions& options) { options_ = options; }  // from here on
+  bool exhausted() const;                                          // of its steps
+  std::size_t steps() const { return steps_; }                     // actions run so far
   const Schedule& best() const { return best_; }
 
  private:
   double try_rule(const Schedule& order, const FillRule& rule);
+  bool improves(const Length& length) const;
 
-  GreedyOptions options_;
+  OrderOptions options_;
   Schedule best_;
   FillRule best_rule_;
   Length shortest_{EarliestRank::kNever, EarliestRank::kNever, EarliestRank::kNever};
+  Length bound_ = shortest_;
   std::size_t steps_ = 0;
 };
 

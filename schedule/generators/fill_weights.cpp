@@ -35,7 +35,7 @@ struct Progress {
 
 class Filling {
  public:
-  Filling(const Schedule& order, const GreedyOptions& options, const FillRule& rule)
+  Filling(const Schedule& order, const OrderOptions& options, const FillRule& rule)
       : order_(order),
         options_(options),
         rule_(rule),
@@ -97,7 +97,7 @@ class Filling {
   Length measure() const;
 
   const Schedule& order_;
-  const GreedyOptions& options_;
+  const OrderOptions& options_;
   const FillRule& rule_;
   Schedule result_;
   std::vector<int> rank_of_stage_;
@@ -213,7 +213,7 @@ Length Filling::measure() const {
 
 }  // namespace
 
-std::optional<FilledSchedule> fill_weights(const Schedule& order, const GreedyOptions& options, const FillRule& rule) {
+std::optional<FilledSchedule> fill_weights(const Schedule& order, const OrderOptions& options, const FillRule& rule) {
   return Filling(order, options, rule).run();
 }
 

@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "gantry/schedule/generators/greedy.h"
+#include "gantry/schedule/generators/order_options.h"
 
 namespace gantry::schedule {
 
@@ -22,6 +22,6 @@ struct FilledSchedule {
 // `order` has F and I actions alone (or F and B, which are left as they are). Runs it in simulated time: a W goes where
 // its rank would be idle, as the rule says, and where a forward needs its room. Nothing where a forward finds no room
 // within options.limit, or the order does not end.
-std::optional<FilledSchedule> fill_weights(const Schedule& order, const GreedyOptions& options, const FillRule& rule);
+std::optional<FilledSchedule> fill_weights(const Schedule& order, const OrderOptions& options, const FillRule& rule);
 
 }  // namespace gantry::schedule

@@ -130,27 +130,4 @@ std::vector<std::function<Schedule()>> v_pattern_orders(const Schedule& placed, 
   return orders;
 }
 
-Schedule v_zero_bubble_order(const Schedule& placed) {
-  Schedule order = placed;
-  const int ranks = placed.ranks();
-  // Made for enough microbatches to fill the pipeline; fewer leave the last ones out.
-  order.microbatches = std::max(placed.microbatches, 2 * ranks - 1);
-  for (int rank = 0; rank < ranks; ++rank) {
-    int forwards[2] = {0, 0}, backwards[2] = {0, 0};
-    auto& row = order.actions[rank];
-    const auto& stages = placed.stages_of_rank[rank];
-    auto add = [&](ActionKind kind, int chunk, int& next) {
-      if (next < order.microbatches) row.push_back({kind, stages[chunk], next++});
-    };
-    auto forward = [&](int chunk) { add(ActionKind::kForward, chunk, forwards[chunk]); };
-    auto backward = [&](int chunk) { add(ActionKind::kInputGradient, chunk, backwards[chunk]); };
-    for (int i = 0; i < 2 * (ranks - rank) - 1; ++i) forward(0);
-    for (int i = 0; i < rank; ++i) forward(1), forward(0);
-    for (int i = 0; i < ranks - rank; ++i) forward(1), backward(1);
-    while (forwards[1] < order.microbatches) forward(0), backward(0), forward(1), backward(1);
-    for (int i = 0; i < ranks; ++i) backward(0), backward(1);
-  }
-  return first_microbatches(std::move(order), placed.microbatches);
-}
-
 }  // namespace gantry::schedule

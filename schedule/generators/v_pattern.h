@@ -14,8 +14,4 @@ namespace gantry::schedule {
 // time. Each order is made when it is asked for. `placed` must outlive them.
 std::vector<std::function<Schedule()>> v_pattern_orders(const Schedule& placed, int limit, bool split_backward);
 
-// The order of ZB-V, made by hand for F, I and W of equal times and 2 p chunk activations: a rank runs ahead until
-// the first gradient can be there, then takes a forward and a backward of each chunk in turn.
-Schedule v_zero_bubble_order(const Schedule& placed);
-
 }  // namespace gantry::schedule

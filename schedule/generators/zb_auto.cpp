@@ -1,13 +1,15 @@
-// The zero-bubble heuristic (Qi et al., arXiv 2401.10241): for given times and a limit of activations, which is 1F1B's
-// p where nobody says otherwise.
+// The zero-bubble heuristic (Qi et al., arXiv 2401.10241) and what a search from there finds: for given times and a
+// limit of activations, which is 1F1B's p where nobody says otherwise.
 #include <algorithm>
 
 #include "gantry/schedule/generators/fill_search.h"
+#include "gantry/schedule/generators/generator.h"
+#include "gantry/schedule/generators/zb_heuristic.h"
 
 namespace gantry::schedule {
 namespace {
 
-constexpr double kWaitingShare = 1.0 / 3;
+constexpr double kWaitingShare = 0.5;
 
 // Runs ahead[rank] forwards, then a backward and a forward in turn.
 Schedule order_of(const PipelineSizes& sizes, const std::vector<int>& ahead) {
@@ -63,27 +65,27 @@ void improve_lead(FillSearch& search, const PipelineSizes& sizes, int limit, std
 
 Schedule make_zb_auto(const PipelineSizes& sizes, const GeneratorOptions& options) {
   const double asked = options.memory_limit > 0 ? options.memory_limit : sizes.ranks;
-  GreedyOptions filled{.forward = options.forward,
-                       .input_gradient = options.input_gradient,
-                       .weight_gradient = options.weight_gradient,
-                       .hop = options.hop,
-                       .limit = std::max(1, static_cast<int>(std::min(asked, 1e9))),
-                       .split_backward = true};
+  const bool counts_whole = asked <= sizes.ranks;
+  OrderOptions filled = whole_times({.forward = options.forward,
+                                     .input_gradient = options.input_gradient,
+                                     .weight_gradient = options.weight_gradient,
+                                     .hop = options.hop,
+                                     .limit = std::max(1, static_cast<int>(std::min(asked, 1e9)))});
+  OrderOptions waiting = filled;
+  if (!counts_whole) waiting.waiting_share = kWaitingShare;
   FillSearch search(filled);
   const Schedule placed = empty_schedule("zb_auto", sizes);
-  const Schedule greedy = make_greedy(placed, filled);
-  search.try_finished(greedy);
-  search.try_order(without_weights(greedy));
+  if (auto published = zb_heuristic(placed, waiting)) {
+    search.begin_with(*published);
+    search.try_order(without_weights(std::move(*published)));
+  }
   auto ahead = try_leads(search, sizes, filled.limit);
-  if (asked > sizes.ranks) {
-    filled.waiting_share = kWaitingShare;
-    search.allow(filled);
-    search.try_order(without_weights(greedy));
-    search.try_order(without_weights(make_greedy(placed, filled)));
+  if (!counts_whole) {
+    search.allow(waiting);
     ahead = try_leads(search, sizes, filled.limit);
   }
   improve_lead(search, sizes, filled.limit, ahead);
-  if (asked > sizes.ranks) search.improve_by_swaps();
+  if (!counts_whole) search.improve_by_swaps();
   return search.best();
 }
 

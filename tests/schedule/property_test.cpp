@@ -15,13 +15,15 @@ using testing::Judge;
 using testing::RandomSchedule;
 
 // The chunk activations that a rank may hold, for the schedules that promise a limit.
-const std::map<std::string, std::function<int(int ranks)>> kLimits = {{"1f1b", [](int p) { return p; }},
-                                                                      {"zb_h1", [](int p) { return p; }},
-                                                                      {"zb_h2", [](int p) { return 2 * p - 1; }},
-                                                                      {"zb_v", [](int p) { return 2 * p; }},
-                                                                      {"v_half", [](int p) { return p + 2; }},
-                                                                      {"v_1f1b", [](int p) { return p + 2; }},
-                                                                      {"dualpipe_v", [](int p) { return 2 * p + 2; }}};
+const std::map<std::string, std::function<int(int ranks)>> kLimits = {
+    {"1f1b", [](int p) { return p; }},
+    {"zb_h1", [](int p) { return p; }},
+    {"zb_h2", [](int p) { return 2 * p - 1; }},
+    {"zb_v", [](int p) { return 2 * p; }},
+    {"v_half", [](int p) { return p + 2; }},
+    {"v_min", [](int p) { return 2 * ((p + 1) / 3) + 2; }},
+    {"v_1f1b", [](int p) { return 2 * (2 * p / 3) + 2; }},
+    {"dualpipe_v", [](int p) { return 2 * p + 2; }}};
 
 class EveryGenerator : public ::testing::TestWithParam<std::string> {};
 
