@@ -41,7 +41,9 @@ if(LibTorch_FOUND AND NOT TARGET LibTorch::LibTorch)
   set_target_properties(LibTorch::LibTorch PROPERTIES
     INTERFACE_INCLUDE_DIRECTORIES "${LibTorch_INCLUDE_DIR};${LibTorch_API_INCLUDE_DIR}"
     INTERFACE_COMPILE_OPTIONS "-Wno-deprecated-declarations")
-  set(_libraries ${LibTorch_torch_LIBRARY} ${LibTorch_torch_cpu_LIBRARY} ${LibTorch_c10_LIBRARY})
+  # Before LibTorch, whose libraries export parts of a libstdc++ of their own: std::filesystem::remove_all of 2.11's crashes.
+  set(_libraries -Wl,--push-state,--no-as-needed,-lstdc++,--pop-state
+                 ${LibTorch_torch_LIBRARY} ${LibTorch_torch_cpu_LIBRARY} ${LibTorch_c10_LIBRARY})
   if(EXISTS ${LibTorch_ROOT}/lib/libtorch_cuda.so)  # its kernels register themselves when it is loaded
     list(APPEND _libraries -Wl,--no-as-needed ${LibTorch_ROOT}/lib/libtorch_cuda.so ${LibTorch_ROOT}/lib/libc10_cuda.so -Wl,--as-needed)
   endif()

@@ -211,7 +211,7 @@ def main():
     if failed:
         first = next(name for name, result in report["parts"].items() if result["state"] == "failed")
         print(f"\n== {first}\n{report['parts'][first]['error']}")
-    print(f"== {report['outcome']}: {output / 'check.txt'}, {output / 'check.json'}")
+    print(f"== {report['outcome']}: {output / 'check.txt'}, {output / 'check.json'}", flush=True)
     if code == 3:
         print("error: gpu check: PyTorch sees no CUDA device here; the parts that need none have passed", file=sys.stderr)
     return code
