@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
+#include <tuple>
 #include <unistd.h>
 
 #include "gantry/cli/engine_exec.h"
@@ -40,16 +42,23 @@ struct Resolved {
   Mesh mesh;
   PipelineStageManager stages;     // as rank 0 of pp has it
   std::vector<LayerRange> layers;  // by stage; empty where nothing says the model's layers
+  std::vector<double> work;        // by stage; empty where nothing says the sizes of the model's matrices
   std::optional<Step> step;        // with data only
 };
 
-// Of the model's own keys, or of config.json in its directory; 0 if neither says.
-int layers_of(const ModelConfig& model) {
+// The model's own keys, over those of config.json in its directory.
+nlohmann::json keys_of_model(const ModelConfig& model) {
   nlohmann::json keys = nlohmann::json::object();
   if (std::ifstream file(model.path + "/config.json"); !model.path.empty() && file)
     keys = nlohmann::json::parse(file, nullptr, false);
   if (!model.config_json.empty() && keys.is_object()) keys.update(nlohmann::json::parse(model.config_json));
-  return layers_in(keys);
+  return keys;
+}
+
+std::vector<int> ranks_of_stages(const PipelineStageManager& manager) {
+  std::vector<int> ranks;
+  for (int stage = 0; stage < manager.num_stages(); ++stage) ranks.push_back(manager.rank_of(stage));
+  return ranks;
 }
 
 Step resolve_step(const Config& config, const ScheduleSource& source, int stages, int replicas) {
@@ -70,11 +79,17 @@ Resolved resolve(const std::string& path, const std::vector<std::string>& sets) 
   PipelineStageManager manager(0, source.stages_of_rank());
   const int stages = manager.num_stages();
   std::vector<LayerRange> layers;
-  if (const int all = layers_of(config.model); all > 0)
-    layers = layer_ranges(layers_per_stage(config.schedule, all, stages), all, stages);
+  std::vector<double> work;
+  const nlohmann::json keys = keys_of_model(config.model);
+  if (const int all = layers_in(keys); all > 0) {
+    const LayerWork by_layer = layer_work_in(keys, all);
+    const auto counts = layers_per_stage(config.schedule, by_layer, ranks_of_stages(manager));
+    layers = layer_ranges(counts, all, stages);
+    if (by_layer.last > 0) work = work_of_stages(by_layer, counts);
+  }
   std::optional<Step> step;
   if (!config.data.format.empty()) step = resolve_step(config, source, stages, mesh.axis_size("dp"));
-  return {std::move(config), std::move(mesh), std::move(manager), std::move(layers), std::move(step)};
+  return {std::move(config), std::move(mesh), std::move(manager), std::move(layers), std::move(work), std::move(step)};
 }
 
 std::string mesh_text(const Mesh& mesh) {
@@ -85,14 +100,20 @@ std::string mesh_text(const Mesh& mesh) {
   return text;
 }
 
-std::string stages_text(const std::vector<LayerRange>& layers) {
+std::string stages_text(const Resolved& resolved) {
+  const auto& [layers, work] = std::tie(resolved.layers, resolved.work);
   if (layers.empty()) return "";
+  const double total = std::accumulate(work.begin(), work.end(), 0.0);
   std::string text = fmt::format("\nstages of {} layers:\n", layers.back().end);
   for (std::size_t stage = 0; stage < layers.size(); ++stage) {
     const auto& [begin, end] = layers[stage];
-    text += begin == end ? fmt::format("  stage {}: no layers\n", stage)
-                         : fmt::format("  stage {}: layers {} to {} ({})\n", stage, begin, end - 1, end - begin);
+    text += begin == end ? fmt::format("  stage {}: no layers", stage)
+                         : fmt::format("  stage {}: layers {} to {} ({})", stage, begin, end - 1, end - begin);
+    text += work.empty() ? "\n" : fmt::format(", {:.1f}% of the work\n", 100 * work[stage] / total);
   }
+  if (layers.size() > 1 && !work.empty())
+    text += fmt::format("  evenness: {:.1f}%, the mean rank's work of the heaviest's\n",
+                        100 * evenness(work_of_ranks(work, ranks_of_stages(resolved.stages))));
   return text;
 }
 
@@ -115,11 +136,14 @@ Json mesh_json(const Mesh& mesh) {
   return {{"size", mesh.size()}, {"axes", axes}, {"ranks", ranks}};
 }
 
-Json stages_json(const PipelineStageManager& stages, const std::vector<LayerRange>& layers) {
+Json stages_json(const Resolved& resolved) {
+  const auto& [stages, layers, work] = std::tie(resolved.stages, resolved.layers, resolved.work);
+  const double total = std::accumulate(work.begin(), work.end(), 0.0);
   Json all = Json::array();
   for (int stage = 0; stage < stages.num_stages(); ++stage) {
     Json entry = {{"stage", stage}, {"pipeline_rank", stages.rank_of(stage)}};
     if (!layers.empty()) entry.update({{"first_layer", layers[stage].begin}, {"layers", layers[stage].size()}});
+    if (!work.empty()) entry["work"] = work[stage] / total;
     all.push_back(std::move(entry));
   }
   return all;
@@ -138,7 +162,7 @@ Json step_json(const Step& step) {
 std::string to_json(const Resolved& resolved) {
   Json all = {{"config", Json::parse(resolved.config.to_json())},
               {"mesh", mesh_json(resolved.mesh)},
-              {"stages", stages_json(resolved.stages, resolved.layers)}};
+              {"stages", stages_json(resolved)}};
   if (resolved.step) all["step"] = step_json(*resolved.step);
   return all.dump(2) + "\n";
 }
@@ -148,7 +172,7 @@ std::string to_json(const Resolved& resolved) {
 void show_config(const std::string& path, const std::vector<std::string>& sets, bool json) {
   const Resolved resolved = resolve(path, sets);
   print_output(json ? to_json(resolved)
-                    : resolved.config.to_yaml() + mesh_text(resolved.mesh) + stages_text(resolved.layers) +
+                    : resolved.config.to_yaml() + mesh_text(resolved.mesh) + stages_text(resolved) +
                           step_text(resolved.step));
 }
 

@@ -92,7 +92,8 @@ std::vector<ConfigKey> make_keys() {
       {"schedule.microbatches", "twice the stages", "at most a replica's samples"},
       {"schedule.microbatch_size", "", "in place of `microbatches`: samples of one"},
       {"schedule.layers", "default",
-       "`default`, `balanced`, a list with an entry per stage, or a layout string such as `\"Et*3\\|(tt\\|)*2t\\|L\"`"},
+       "`default`, `balanced` (by work), a list with an entry per stage, or a layout string such as "
+       "`\"Et*3\\|(tt\\|)*2t\\|L\"`"},
 
       {"data.format", "",
        "`text`, `tokens` (little-endian uint16), `megatron` (.bin and .idx) or `squad`: "

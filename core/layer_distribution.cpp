@@ -1,8 +1,6 @@
 #include <algorithm>
 #include <fmt/format.h>
-#include <functional>
 #include <numeric>
-#include <queue>
 
 #include "gantry/core/error.h"
 #include "gantry/core/pipeline_stage_manager.h"
@@ -118,24 +116,6 @@ std::vector<int> distribute_layers(int layers, int stages) {
   const int remainder = layers % stages;
   const int start = stages / 2 - remainder / 2;
   for (int i = 0; i < remainder; ++i) ++counts[start + i];
-  return counts;
-}
-
-// Layers cost the same, so giving each to the lightest stage leaves every stage, from the heaviest on, as light as can
-// be. Of stages that are equally light the later one takes it: it holds fewer activations.
-std::vector<int> distribute_layers_balanced(int layers, int stages, double first_cost, double last_cost) {
-  require_enough_layers(layers, stages);
-  using Load = std::pair<double, int>;  // cost, and the stage counted from the last one
-  std::priority_queue<Load, std::vector<Load>, std::greater<>> lightest;
-  for (int stage = 0; stage < stages; ++stage)
-    lightest.push({1 + (stage == 0 ? first_cost : 0) + (stage == stages - 1 ? last_cost : 0), stages - 1 - stage});
-  std::vector<int> counts(stages, 1);
-  for (int left = layers - stages; left > 0; --left) {
-    const auto [cost, from_last] = lightest.top();
-    lightest.pop();
-    ++counts[stages - 1 - from_last];
-    lightest.push({cost + 1, from_last});
-  }
   return counts;
 }
 

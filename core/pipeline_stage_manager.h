@@ -48,10 +48,6 @@ class PipelineStageManager {
 // ConfigError when there are more stages than layers. ColossalAI's rule.
 std::vector<int> distribute_layers(int layers, int stages);
 
-// Layers per stage so that the heaviest stage is as light as possible: the first stage carries `first_cost` more and
-// the last one `last_cost` more, in units of one layer. Every stage has at least one layer. ConfigError as above.
-std::vector<int> distribute_layers_balanced(int layers, int stages, double first_cost, double last_cost);
-
 // Megatron's layout string: stages separated by '|', E embedding, t layer, m multi-token head (refused), L loss; "t*3",
 // "(tt|)*29" repeat; commas are ignored. Gives the layers of each stage. ConfigError with the position of the fault, 1
 // at the first character.

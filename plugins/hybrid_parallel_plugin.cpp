@@ -110,7 +110,7 @@ Boosted HybridParallelPlugin::boost(BoostRequest request) {
   const auto policy = policies().at(config_.model.policy)();
   ShardConfig shard{.stages = &stages_, .tensor_group = &mesh_["tp"], .seed = config_.train.seed};
   shard.sequence_parallel = config_.parallel.sequence_parallel && mesh_.size("tp") > 1;
-  shard.layers_of_stage = chosen_layers(config_.schedule, *policy, *request.model, stages_.num_stages());
+  shard.layers_of_stage = chosen_layers(config_.schedule, *policy, *request.model, stages_);
   auto state = std::make_unique<ModelState>();
   const auto split_outputs = policy->split_outputs(*request.model);
   state->model = std::make_shared<BoostedModel>(shard_model(request.model, policy, shard));

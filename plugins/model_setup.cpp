@@ -5,17 +5,22 @@
 #include <set>
 
 #include "gantry/core/schedule_choice.h"
+#include "gantry/nn/embedding.h"
 #include "gantry/nn/linear.h"
 #include "gantry/tensors/deferred_init.h"
 
 namespace gantry {
 namespace {
 
-int layer_count(const Policy& policy, const torch::nn::Module& model) {
-  const std::string path = policy.stage_layout(model).repeated;
-  for (const auto& item : model.named_modules("", /*include_self=*/false))
-    if (item.key() == path) return static_cast<int>(item.value()->children().size());
-  return 0;
+double matrix_weights(const torch::nn::Module& module) {
+  double weights = 0;
+  const bool looks_up = dynamic_cast<const torch::nn::EmbeddingImpl*>(&module) != nullptr ||
+                        dynamic_cast<const nn::EmbeddingImpl*>(&module) != nullptr;
+  for (const auto& item : module.named_parameters(/*recurse=*/false))
+    if (item.value().defined() && item.value().dim() > 1 && !looks_up)
+      weights += static_cast<double>(item.value().numel());
+  for (const auto& child : module.children()) weights += matrix_weights(*child);
+  return weights;
 }
 
 // The pipeline ranks that hold a parameter of these stages, ascending.
@@ -47,11 +52,24 @@ void synchronise_first_values(torch::nn::Module& model, const ProcessGroupMesh& 
   for (auto& buffer : model.buffers()) share(buffer);
 }
 
+LayerWork layer_work(const Policy& policy, const torch::nn::Module& model) {
+  const StageLayout layout = policy.stage_layout(model);
+  LayerWork work;
+  for (const auto& item : model.named_modules("", /*include_self=*/false)) {
+    if (item.key() == layout.repeated)
+      for (const auto& layer : item.value()->children()) work.layers.push_back(matrix_weights(*layer));
+    if (std::ranges::count(layout.last, item.key()) > 0) work.last += matrix_weights(*item.value());
+  }
+  return work;
+}
+
 std::vector<int> chosen_layers(const ScheduleConfig& config, const Policy& policy, const torch::nn::Module& model,
-                               int stages) {
+                               const PipelineStageManager& stages) {
   const auto* name = std::get_if<std::string>(&config.layers);
   if (name && *name == "default") return {};
-  return layers_per_stage(config, layer_count(policy, model), stages);
+  std::vector<int> rank_of_stage;
+  for (int stage = 0; stage < stages.num_stages(); ++stage) rank_of_stage.push_back(stages.rank_of(stage));
+  return layers_per_stage(config, layer_work(policy, model), rank_of_stage);
 }
 
 SplitOutputs bind_split_outputs(torch::nn::Module& model, const std::vector<SplitOutput>& outputs, bool keep_split,

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gantry/comm/process_group_mesh.h"
+#include "gantry/core/layer_work.h"
 #include "gantry/plugins/criterion.h"
 #include "gantry/plugins/gradient_buffers.h"
 #include "gantry/policies/sharder.h"
@@ -19,9 +20,13 @@ void refuse_used_optimizer(torch::optim::Optimizer* optimizer);
 // parameters need nothing. Collective over the world.
 void synchronise_first_values(torch::nn::Module& model, const ProcessGroupMesh& mesh);
 
+// The work of a whole model's layers and of its last stage: a multiplication for each weight of their matrices, but
+// none for embeddings, which are looked up.
+LayerWork layer_work(const Policy& policy, const torch::nn::Module& model);
+
 // Layers per stage as schedule.layers says; empty for the policy's own rule.
 std::vector<int> chosen_layers(const ScheduleConfig& config, const Policy& policy, const torch::nn::Module& model,
-                               int stages);
+                               const PipelineStageManager& stages);
 
 // Keeps the policy's split outputs split where the criterion can work on them; else has their layers gather them.
 SplitOutputs bind_split_outputs(torch::nn::Module& model, const std::vector<SplitOutput>& outputs, bool keep_split,

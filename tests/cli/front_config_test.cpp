@@ -44,7 +44,11 @@ TEST(ConfigJson, HasTheMeshTheStagesAndTheStep) {
   ASSERT_EQ(all["mesh"]["ranks"].size(), 12u);
   EXPECT_EQ(all["mesh"]["ranks"][9], (Json{{"rank", 9}, {"dp", 1}, {"pp", 1}, {"tp", 1}}));
   ASSERT_EQ(all["stages"].size(), 3u);
-  EXPECT_EQ(all["stages"][1], (Json{{"stage", 1}, {"pipeline_rank", 1}, {"first_layer", 2}, {"layers", 3}}));
+  EXPECT_EQ(all["stages"][1], (Json{{"stage", 1},
+                                    {"pipeline_rank", 1},
+                                    {"first_layer", 2},
+                                    {"layers", 3},
+                                    {"work", 3.0 * 3072 / (7 * 3072 + 16 * 300)}}));
   EXPECT_EQ(all["step"]["global_batch"], 20);
   EXPECT_EQ(all["step"]["tokens"], 160);
   EXPECT_EQ(all["step"]["replica_batch"], 10);
@@ -79,9 +83,10 @@ TEST(ConfigJson, AScheduleFileSaysItsOwnStagesAndMicrobatches) {
 
 TEST(ConfigText, HasTheSame) {
   const std::string out = show(kConfig, "--set 'schedule.layers=[7, 0, 0]'").out;
-  for (const char* part : {"mesh: dp 2 x pp 3 x tp 2", "rank 9 (dp 1, pp 1, tp 1)", "stages of 7 layers",
-                           "stage 0: layers 0 to 6 (7)", "stage 1: no layers", "20 samples (160 tokens), 10 a replica",
-                           "6 microbatches of up to 2", "predicted bubble: 25.0%"})
+  for (const char* part :
+       {"mesh: dp 2 x pp 3 x tp 2", "rank 9 (dp 1, pp 1, tp 1)", "stages of 7 layers",
+        "stage 0: layers 0 to 6 (7), 81.8% of the work", "stage 1: no layers", "20 samples (160 tokens), 10 a replica",
+        "6 microbatches of up to 2", "predicted bubble: 25.0%"})
     EXPECT_NE(out.find(part), std::string::npos) << part << "\nis not in\n" << out;
 }
 
