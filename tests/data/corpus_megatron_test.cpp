@@ -19,12 +19,12 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using testing::read_file;
 using testing::ScratchFolder;
-using Tokens = std::vector<std::int64_t>;
+using TokenIds = std::vector<std::int64_t>;
 
 constexpr TokenType kTypes[] = {TokenType::kUint8, TokenType::kInt8,    TokenType::kInt16,   TokenType::kInt32,
                                 TokenType::kInt64, TokenType::kFloat64, TokenType::kFloat32, TokenType::kUint16};
 
-void write(const std::string& prefix, TokenType type, const std::vector<std::vector<Tokens>>& documents) {
+void write(const std::string& prefix, TokenType type, const std::vector<std::vector<TokenIds>>& documents) {
   MegatronWriter writer(prefix, type);
   for (const auto& document : documents) {
     for (const auto& sequence : document) writer.append_sequence(sequence);
@@ -33,13 +33,13 @@ void write(const std::string& prefix, TokenType type, const std::vector<std::vec
   writer.finish();
 }
 
-Tokens read(const MegatronFiles& files, std::int64_t sequence) {
-  Tokens tokens(static_cast<std::size_t>(files.length(sequence)));
+TokenIds read(const MegatronFiles& files, std::int64_t sequence) {
+  TokenIds tokens(static_cast<std::size_t>(files.length(sequence)));
   files.read(sequence, 0, files.length(sequence), tokens.data());
   return tokens;
 }
 
-const std::vector<std::vector<Tokens>> kDocuments{{{1, 2, 3}}, {{}, {4}}, {{100, 0, 127, 5}, {6, 7}}};
+const std::vector<std::vector<TokenIds>> kDocuments{{{1, 2, 3}}, {{}, {4}}, {{100, 0, 127, 5}, {6, 7}}};
 
 TEST(Megatron, EveryTypeIsReadAsItWasWritten) {
   for (const TokenType type : kTypes) {
@@ -55,8 +55,8 @@ TEST(Megatron, EveryTypeIsReadAsItWasWritten) {
       EXPECT_EQ(files.document_begin(1), 1);
       EXPECT_EQ(files.document_begin(2), 3);
       EXPECT_EQ(files.document_begin(3), 5);
-      EXPECT_EQ(read(files, 3), (Tokens{100, 0, 127, 5}));
-      EXPECT_EQ(read(files, 1), Tokens{});
+      EXPECT_EQ(read(files, 3), (TokenIds{100, 0, 127, 5}));
+      EXPECT_EQ(read(files, 1), TokenIds{});
     }
   }
 }
@@ -86,12 +86,12 @@ TEST(Megatron, BytesAreMegatrons) {
 TEST(Megatron, NegativeAndLargeTokensKeepTheirValue) {
   const ScratchFolder scratch;
   write(scratch / "x", TokenType::kInt64, {{{-1, std::numeric_limits<std::int64_t>::max()}}});
-  EXPECT_EQ(read(MegatronFiles(scratch / "x"), 0), (Tokens{-1, std::numeric_limits<std::int64_t>::max()}));
+  EXPECT_EQ(read(MegatronFiles(scratch / "x"), 0), (TokenIds{-1, std::numeric_limits<std::int64_t>::max()}));
   for (const auto& [type, token] :
        {std::pair(TokenType::kUint16, std::int64_t{65536}), std::pair(TokenType::kUint8, std::int64_t{-1}),
         std::pair(TokenType::kFloat32, std::int64_t{(1 << 24) + 1})}) {
     MegatronWriter writer(scratch / "y", type);
-    EXPECT_THROW(writer.append_sequence(Tokens{token}), InputError) << token;
+    EXPECT_THROW(writer.append_sequence(TokenIds{token}), InputError) << token;
   }
   EXPECT_EQ(token_type_for(65499), TokenType::kUint16);
   EXPECT_EQ(token_type_for(65500), TokenType::kInt32);
@@ -101,7 +101,7 @@ TEST(Megatron, ReadingOutsideASequenceIsRefused) {
   const ScratchFolder scratch;
   write(scratch / "x", TokenType::kUint16, kDocuments);
   const MegatronFiles files(scratch / "x");
-  Tokens tokens(10);
+  TokenIds tokens(10);
   files.read(3, 1, 3, tokens.data());
   EXPECT_EQ(tokens[2], 5);
   constexpr std::int64_t kHuge = std::numeric_limits<std::int64_t>::max();
@@ -172,7 +172,7 @@ TEST(Megatron, FilesThatLieAreRefused) {
 TEST(Megatron, FloatsMustBeWholeNumbers) {
   const ScratchFolder scratch;
   write(scratch / "x", TokenType::kFloat32, {{{1, 2, 3}}});
-  Tokens tokens(3);
+  TokenIds tokens(3);
   for (const float value : {1.5f, std::numeric_limits<float>::quiet_NaN(), 1e30f}) {
     scratch.write("x.bin", with(read_file(scratch / "x.bin"), 4, value));
     EXPECT_THROW(MegatronFiles(scratch / "x").read(0, 0, 3, tokens.data()), InputError) << value;
@@ -201,13 +201,13 @@ TEST(MegatronWriter, UnfinishedFilesLeaveTheOldOnes) {
   write(scratch / "x", TokenType::kUint16, {{{1, 2, 3}}});
   {
     MegatronWriter writer(scratch / "x", TokenType::kUint16);
-    writer.append_sequence(Tokens{9});
+    writer.append_sequence(TokenIds{9});
     EXPECT_TRUE(fs::exists(scratch / "x.bin.partial"));
   }
   EXPECT_FALSE(fs::exists(scratch / "x.bin.partial"));
-  EXPECT_EQ(read(MegatronFiles(scratch / "x"), 0), (Tokens{1, 2, 3}));
+  EXPECT_EQ(read(MegatronFiles(scratch / "x"), 0), (TokenIds{1, 2, 3}));
   write(scratch / "x", TokenType::kInt32, {{{9}}});
-  EXPECT_EQ(read(MegatronFiles(scratch / "x"), 0), Tokens{9});
+  EXPECT_EQ(read(MegatronFiles(scratch / "x"), 0), TokenIds{9});
   EXPECT_THROW(MegatronWriter(scratch / "none/x", TokenType::kInt32), ResourceError);
 }
 
@@ -216,9 +216,9 @@ TEST(MegatronDataset, SamplesArePackedOverDocuments) {
   write(scratch / "x", TokenType::kUint16, kDocuments);  // 1 2 3 4 100 0 127 5 6 7
   const auto dataset = open_megatron_dataset(scratch / "x", 4, 128);
   ASSERT_EQ(dataset->size(), 2);
-  Tokens tokens(5);
+  TokenIds tokens(5);
   dataset->read(1, tokens.data());
-  EXPECT_EQ(tokens, (Tokens{100, 0, 127, 5, 6}));
+  EXPECT_EQ(tokens, (TokenIds{100, 0, 127, 5, 6}));
   EXPECT_THROW(open_megatron_dataset(scratch / "x", 10, 128), InputError);
   try {
     open_megatron_dataset(scratch / "x", 4, 127)->read(1, tokens.data());
