@@ -54,10 +54,6 @@ std::unique_ptr<Dataset> open_text(const Place& place, const DataConfig& config,
 
 }  // namespace
 
-void Dataset::read_reals(std::int64_t, float*) const {
-  throw UsageError({"data set", "has entries of reals, and does not read them", "", "override read_reals"});
-}
-
 std::unique_ptr<Dataset> open_dataset(const DataConfig& config, std::int64_t vocabulary_size, const std::string& key) {
   const Place place{key, config.path};
   if (config.format == "tokens")

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gantry/core/config.h"
+#include "gantry/core/error.h"
 
 namespace gantry {
 
@@ -40,7 +41,9 @@ class Dataset {
   // from any thread.
   virtual void read(std::int64_t index, std::int64_t* numbers) const = 0;
   // Likewise its reals, where entries() has some. The default is a UsageError.
-  virtual void read_reals(std::int64_t index, float* numbers) const;
+  virtual void read_reals(std::int64_t, float*) const {
+    throw UsageError({"data set", "has entries of reals, and does not read them", "", "override read_reals"});
+  }
 };
 
 struct WeightedDataset {
