@@ -69,10 +69,10 @@ class StageContext : public std::enable_shared_from_this<StageContext> {
         recomputed_layers;  // the first so many of each stage: one number for all, or one a stage; empty: all
     const nn::TokenContext* tokens = nullptr;  // of texts that are continued; not owned, null: of the batch
     int* running_layer = nullptr;  // told by run_layers() which layer runs, -1 between them; not owned, may be null
-    ProcessGroup* sequence_group = nullptr;    // over which activations are sequence shards; not owned, null: whole
+    ProcessGroup* sequence_group = nullptr;  // over which activations are sequence shards; not owned, null: whole
   };
   StageContext(int stage, int num_stages, LayerRange layers,
-               Settings settings = {nullptr, Recomputation::kNone, {}, nullptr, nullptr})
+               Settings settings = {nullptr, Recomputation::kNone, {}, nullptr, nullptr, nullptr})
       : stage_(stage), num_stages_(num_stages), layers_(layers), settings_(std::move(settings)) {}
 
   int stage() const { return stage_; }

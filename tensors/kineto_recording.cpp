@@ -24,6 +24,7 @@
 #include "gantry/core/error.h"
 #include "gantry/core/steady_seconds.h"
 #include "gantry/tensors/memory_meter.h"
+#include "gantry/tensors/torch_versions.h"
 
 namespace gantry {
 namespace {
@@ -49,8 +50,7 @@ std::set<kineto::ActivityType> activities() {
 
 void refuse_other_profiler() {
   auto& api = libkineto::api();
-  if (kineto::ProfilerStateBase::get(/*global=*/true) ||
-      (api.isProfilerInitialized() && api.activityProfiler().isActive()))
+  if (process_profiler() || (api.isProfilerInitialized() && api.activityProfiler().isActive()))
     throw UsageError({"profile", "another profiler records this process", "one at a time", "end that one first"});
 }
 
@@ -283,7 +283,7 @@ std::shared_ptr<KinetoRecording::Session> KinetoRecording::join(bool alone) {
     throw UsageError({"profile", "another thread of this process is profiled, and one of the two does not wait for it",
                       "threads that meet", "give the Profiler a barrier of all of them"});
   ++current->threads;
-  MemoryMeter::tell_too(kineto::ProfilerStateBase::get(/*global=*/true));
+  MemoryMeter::tell_too(process_profiler());
   return current;
 }
 
@@ -303,8 +303,7 @@ KinetoRecording::~KinetoRecording() {
   if (!session_) return;
   MemoryMeter::tell_too(nullptr);
   const std::lock_guard lock(Session::mutex);
-  if (auto* state = kineto::ProfilerStateBase::get(/*global=*/true); state && !session_->events)
-    state->removeCallback();
+  if (auto* state = process_profiler(); state && !session_->events) state->removeCallback();
   if (--session_->threads == 0) session_->end();
 }
 
