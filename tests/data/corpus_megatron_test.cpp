@@ -182,7 +182,7 @@ TEST(Megatron, FloatsMustBeWholeNumbers) {
 TEST(MegatronWriter, ASecondOneOfThePrefixIsRefused) {
   const ScratchFolder scratch;
   MegatronWriter first(scratch / "x", TokenType::kUint16);
-  first.append_sequence(Tokens{1, 2, 3});
+  first.append_sequence(TokenIds{1, 2, 3});
   try {
     MegatronWriter(scratch / "x", TokenType::kUint16);
     FAIL();
@@ -191,7 +191,7 @@ TEST(MegatronWriter, ASecondOneOfThePrefixIsRefused) {
   }
   first.end_document();
   first.finish();
-  EXPECT_EQ(read(MegatronFiles(scratch / "x"), 0), (Tokens{1, 2, 3}));
+  EXPECT_EQ(read(MegatronFiles(scratch / "x"), 0), (TokenIds{1, 2, 3}));
   write(scratch / "x", TokenType::kUint16, kDocuments);  // the lock went with the name
   EXPECT_EQ(MegatronFiles(scratch / "x").documents(), 3);
 }
