@@ -27,6 +27,15 @@ std::string describe_call(const LocalEntry& entry) {
   return fmt::format("{} of {}", collective_name(entry.kind), describe(entry.in.defined() ? entry.in : entry.out));
 }
 
+std::int64_t elements_of_slice(const LocalEntry& entry) {
+  return std::max<std::int64_t>(1, kSliceBytes / static_cast<std::int64_t>(entry.in.element_size()));
+}
+
+std::int64_t pieces_of(std::int64_t elements, const LocalEntry& entry) {
+  const std::int64_t step = elements_of_slice(entry);
+  return (elements + step - 1) / step;
+}
+
 // Alike in all but the sizes by rank.
 bool is_same_call(const LocalEntry& one, const LocalEntry& other) {
   if (one.kind != other.kind || one.op != other.op || one.root != other.root) return false;
@@ -45,7 +54,7 @@ struct LocalGroupState::Slot {
   std::atomic<int> posted{0};
   std::atomic<bool> ready{false};
   std::atomic<int> next{0}, finished{0}, left{0};
-  std::vector<Slice> slices;
+  int slices = 0;        // set before ready
   std::string mismatch;  // set before ready
   std::atomic<Slot*> following{nullptr};
   std::atomic<int> frees{0};  // by each member that has gone on to the following one, and by the last to leave
@@ -177,43 +186,61 @@ std::string LocalGroupState::find_unequal_exchange(const Slot& slot) const {
   return "";
 }
 
-void LocalGroupState::add_slices(Slot& slot, int source, int target, std::int64_t elements, std::int64_t element_size) {
-  const std::int64_t step = std::max<std::int64_t>(1, kSliceBytes / element_size);
-  for (std::int64_t begin = 0; begin < elements; begin += step)
-    slot.slices.push_back({source, target, begin, std::min(elements, begin + step)});
-}
-
-void LocalGroupState::prepare(Slot& slot) {
-  slot.slices.clear();
-  slot.mismatch = find_mismatch(slot);
-  if (!slot.mismatch.empty()) {
-    job_.fail(PeerError::kExitCode, slot.mismatch);
-    return;
-  }
+template <class Use>
+void LocalGroupState::for_parts(const Slot& slot, Use use) const {
   const LocalEntry& first = slot.entries[0];
-  const std::int64_t item = first.in.defined() ? static_cast<std::int64_t>(first.in.element_size()) : 1;
   switch (first.kind) {
     case CollectiveKind::kAllReduce:
-      return add_slices(slot, 0, 0, first.in.numel(), item);
+      use(0, 0, first.in.numel());
+      return;
     case CollectiveKind::kBroadcast:
-      return add_slices(slot, first.root, 0, first.in.numel(), item);
+      use(first.root, 0, first.in.numel());
+      return;
     case CollectiveKind::kAllGather:
     case CollectiveKind::kReduceScatter:
       for (int rank = 0; rank < size(); ++rank) {
         const auto& part = first.kind == CollectiveKind::kAllGather ? slot.entries[rank].in : slot.entries[rank].out;
-        add_slices(slot, rank, 0, part.numel(), item);
+        if (use(rank, 0, part.numel())) return;
       }
       return;
     case CollectiveKind::kAllToAll:
       for (int source = 0; source < size(); ++source)
         for (int target = 0; target < size(); ++target) {
           const LocalEntry& from = slot.entries[source];
-          add_slices(slot, source, target, from.sizes[target] * row_elements(from.in), item);
+          if (use(source, target, from.sizes[target] * row_elements(from.in))) return;
         }
       return;
     case CollectiveKind::kBarrier:
       return;
   }
+}
+
+void LocalGroupState::prepare(Slot& slot) {
+  slot.mismatch = find_mismatch(slot);
+  if (!slot.mismatch.empty()) {
+    job_.fail(PeerError::kExitCode, slot.mismatch);
+    return;
+  }
+  slot.slices = 0;
+  for_parts(slot, [&](int, int, std::int64_t elements) {
+    slot.slices += static_cast<int>(pieces_of(elements, slot.entries[0]));
+    return false;
+  });
+}
+
+LocalGroupState::Slice LocalGroupState::slice_at(const Slot& slot, std::int64_t index) const {
+  const std::int64_t step = elements_of_slice(slot.entries[0]);
+  Slice slice{};
+  for_parts(slot, [&](int source, int target, std::int64_t elements) {
+    const std::int64_t pieces = pieces_of(elements, slot.entries[0]);
+    if (index >= pieces) {
+      index -= pieces;
+      return false;
+    }
+    slice = {source, target, index * step, std::min(elements, (index + 1) * step)};
+    return true;
+  });
+  return slice;
 }
 
 void LocalGroupState::work_on(Slot& slot, const Slice& slice) {
@@ -273,11 +300,11 @@ void LocalGroupState::work_on(Slot& slot, const Slice& slice) {
 bool LocalGroupState::progress(Slot& place) {
   if (!place.ready.load(std::memory_order_acquire)) return false;
   if (!place.mismatch.empty()) throw PeerError(place.mismatch);
-  const int total = static_cast<int>(place.slices.size());
+  const int total = place.slices;
   while (place.next.load(std::memory_order_relaxed) < total) {
     const int mine = place.next.fetch_add(1, std::memory_order_relaxed);
     if (mine >= total) break;
-    work_on(place, place.slices[mine]);
+    work_on(place, slice_at(place, mine));
     if (place.finished.fetch_add(1, std::memory_order_acq_rel) + 1 == total) wake_all();
   }
   return place.finished.load(std::memory_order_acquire) == total;

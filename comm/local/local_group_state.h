@@ -10,7 +10,7 @@
 //
 // Shared between threads, and guarded: `boxes_` by `mutex_`, slots that nobody uses by `idle_mutex_`. A member's cursor
 // is its own. A slot's number is written before it is linked; its entry by its own rank before `posted` rises; the
-// slices by the last poster before `ready` is set; what counts or links is atomic. Sleeping is by `changed_` under
+// count of slices by the last poster before `ready` is set; what counts or links is atomic. Sleeping is by `changed_` under
 // `mutex_`: who changes something raises `epoch_` and wakes sleepers if `sleepers_` says there are any.
 #pragma once
 
@@ -114,7 +114,11 @@ class LocalGroupState {
   void prepare(Slot& slot);
   std::string find_mismatch(const Slot& slot) const;
   std::string find_unequal_exchange(const Slot& slot) const;
-  void add_slices(Slot& slot, int source, int target, std::int64_t elements, std::int64_t element_size);
+  // Calls use(source, target, elements) for each part of the work, until it returns true.
+  template <class Use>
+  void for_parts(const Slot& slot, Use use) const;
+  // By arithmetic: a list would be memory that a slot takes whenever it holds more than before.
+  Slice slice_at(const Slot& slot, std::int64_t index) const;
   void work_on(Slot& slot, const Slice& slice);
   // A member of `awaited`, a rank of the group, that has ended its work; -1 if none has.
   int find_ended(const std::vector<int>& awaited) const;

@@ -114,7 +114,7 @@ TEST(Failures, ARankThatIsKilledWithinARoundOfSharedMemoryEndsTheJob) {
 }
 
 // The others hear of it by the control plane, long before the deadline.
-TEST(Job, DISABLED_OneRankEndsEarly) {
+TEST(Job, DISABLED_OneRankEndsBeforeItsCollective) {
   run_rank(3600, [](World& world, ProcessGroupMesh& mesh) {
     wait_for_all(mesh);
     if (world.rank() == 1) return;
@@ -123,7 +123,7 @@ TEST(Job, DISABLED_OneRankEndsEarly) {
   });
 }
 TEST(Failures, AWaitForARankThatHasEndedEndsSoon) {
-  const JobOutcome outcome = run_job(3, "OneRankEndsEarly");
+  const JobOutcome outcome = run_job(3, "OneRankEndsBeforeItsCollective");
   EXPECT_EQ(outcome.exit_code, PeerError::kExitCode) << outcome.output;
   EXPECT_EQ(outcome.count("error: "), 1) << outcome.output;
   EXPECT_EQ(outcome.count("rank 1 (pp 0, dp 0, tp 1) has ended its work"), 1) << outcome.output;

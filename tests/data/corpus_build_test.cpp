@@ -121,7 +121,7 @@ TEST(DataBuild, FaultsAreOneLineAndLeaveNothing) {
       {"--tokenizer byte " + scratch.path(), "is no regular file", 4},
       {"--tokenizer byte " + empty, "empty.txt: the 1 files have no token", 4},
       {"--tokenizer byte --append-eos " + text, "--append-eos: the byte tokenizer names no end token", 2},
-      {"--tokenizer " + (scratch / "none") + " " + text, "none: does not exist; expected 'byte'", 4},
+      {"--tokenizer " + (scratch / "none") + " " + text, "none: does not exist; expected 'bytes'", 4},
       {"--tokenizer byte --threads 0 " + text, "gantry data build: --threads: Value 0 not in range", 2},
   };
   for (const auto& [line, said, exit_code] : cases) {
