@@ -10,8 +10,8 @@
 //
 // Shared between threads, and guarded: `boxes_` by `mutex_`, slots that nobody uses by `idle_mutex_`. A member's cursor
 // is its own. A slot's number is written before it is linked; its entry by its own rank before `posted` rises; the
-// count of slices by the last poster before `ready` is set; what counts or links is atomic. Sleeping is by `changed_` under
-// `mutex_`: who changes something raises `epoch_` and wakes sleepers if `sleepers_` says there are any.
+// count of slices by the last poster before `ready` is set; what counts or links is atomic. Sleeping is by `changed_`
+// under `mutex_`: who changes something raises `epoch_` and wakes sleepers if `sleepers_` says there are any.
 #pragma once
 
 #include <algorithm>
