@@ -17,12 +17,12 @@ def configure(torch):
              f"-DGANTRY_WITH_NCCL={'ON' if torch.cuda else 'OFF'}"]
     if packed.PREFIX.is_dir():
         flags += [f"-DCMAKE_PREFIX_PATH={packed.PREFIX}", f"-DGANTRY_WITH_MPI={'ON' if packed.has_mpi() else 'OFF'}"]
-    if packed.PREFIX.is_dir() and packed.has_mpi():  # its compiler wrapper has the paths of the machine that packed it
+    if packed.PREFIX.is_dir() and packed.has_mpi():  # compiler wrappers have the paths of the machine that packed it
         home = packed.LIBRARIES / "openmpi"
         for language in ("C", "CXX"):
-            flags += [f"-DMPI_{language}_HEADER_DIR={home}/include", f"-DMPI_{language}_LIB_NAMES=mpi",
-                      f"-DMPI_{language}_COMPILER=NOTFOUND", f"-DMPI_{language}_SKIP_MPICXX=ON"]
-        flags += [f"-DMPI_mpi_LIBRARY={home}/lib/libmpi.so", f"-DMPIEXEC_EXECUTABLE={packed.PREFIX}/bin/mpirun"]
+            flags += [f"-DMPI_{language}_HEADER_DIR={home}/include", f"-DMPI_{language}_LIB_NAMES=mpi"]
+        flags += ["-DMPI_SKIP_COMPILER_WRAPPER=ON", f"-DMPI_mpi_LIBRARY={home}/lib/libmpi.so",
+                  f"-DMPIEXEC_EXECUTABLE={packed.PREFIX}/bin/mpirun"]
     command = ["cmake", "-S", packed.ROOT, "-B", packed.BUILD, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", *flags]
     # Configured once by the same words: ninja itself sees when the files of CMake change.
     stamp, words = packed.BUILD / "configured", "\n".join(map(str, command))
