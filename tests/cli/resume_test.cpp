@@ -151,8 +151,8 @@ TEST(Resume, AnotherModelOfTheSameShapesIsRefused) {
                                    "run may change anything but the model\n",
                                    scratch / "run/c/step-000004"));
   const Outcome family = resume(
-      "--set model.policy=bert --set model.config.hidden_size=16 --set model.config.num_attention_heads=2 --set "
-      "model.config.num_hidden_layers=1 --set model.config.intermediate_size=16");
+      "--set model.policy=bert --set 'model.config={hidden_size: 16, num_attention_heads: 2, num_hidden_layers: 1, "
+      "intermediate_size: 16, vocab_size: 256, max_position_embeddings: 32}'");
   EXPECT_EQ(family.exit_code, 5) << family.err;
   EXPECT_NE(family.err.find("is of a model of the policy 'gpt2'; expected 'bert', this run's"), std::string::npos)
       << family.err;
