@@ -7,7 +7,10 @@
 #include <filesystem>
 #include <fmt/format.h>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <unistd.h>
+
+#include <torch/torch.h>
 
 #include "gantry/checkpoint/writer.h"
 #include "gantry/comm/launch.h"

@@ -13,6 +13,8 @@
 
 #ifdef GANTRY_WITH_MPI
 #include <mpi.h>
+
+#include <torch/torch.h>
 #endif
 
 #include "gantry/comm/launch.h"

@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <new>
 
+#include <torch/torch.h>
+
 #include "gantry/comm/launch.h"
 #include "gantry/comm/process_group_mesh.h"
 #include "gantry/schedule/executor.h"

@@ -6,6 +6,8 @@
 #include <functional>
 #include <vector>
 
+#include <torch/torch.h>
+
 #include "gantry/comm/launch.h"
 #include "gantry/comm/recording_backend.h"
 

@@ -21,6 +21,8 @@
 #include <thread>
 #include <vector>
 
+#include <torch/torch.h>
+
 #include "gantry/booster/recipe.h"
 #include "gantry/comm/backends.h"
 #include "gantry/comm/control/control_plane.h"

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <torch/torch.h>
+
 #include "gantry/booster/generation/rounds.h"
 #include "gantry/plugins/model_setup.h"
 

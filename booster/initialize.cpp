@@ -4,6 +4,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include <torch/torch.h>
+
 #include "gantry/comm/launch.h"
 #include "gantry/core/error.h"
 #include "gantry/nn/linear.h"

@@ -1,6 +1,9 @@
 #include "gantry/booster/parallelized_model.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <torch/torch.h>
 
 #include "gantry/checkpoint/hugging_face.h"
 #include "gantry/core/error.h"

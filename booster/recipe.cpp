@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include <torch/torch.h>
+
 #include "gantry/booster/plugin_library.h"
 #include "gantry/checkpoint/hugging_face.h"
 #include "gantry/data/encoded_text.h"

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <set>
 
+#include <torch/torch.h>
+
 #include "gantry/booster/recipe.h"
 #include "gantry/plugins/fused_adamw.h"
 #include "gantry/plugins/lion.h"

@@ -1,5 +1,7 @@
 #include "gantry/checkpoint/checkpoint_files.h"
 
+#include <torch/torch.h>
+
 #include "gantry/checkpoint/format/verify.h"
 #include "gantry/core/error.h"
 

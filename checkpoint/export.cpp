@@ -1,5 +1,8 @@
 #include <algorithm>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <torch/torch.h>
 
 #include "gantry/checkpoint/checkpoint_files.h"
 #include "gantry/checkpoint/format/model_files.h"

@@ -1,7 +1,10 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 #include <set>
+
+#include <torch/torch.h>
 
 #include "gantry/checkpoint/checkpoint.h"
 #include "gantry/checkpoint/checkpoint_files.h"

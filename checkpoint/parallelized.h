@@ -3,7 +3,7 @@
 // checkpoint (checkpoint.h) has the optimizer's state too.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 

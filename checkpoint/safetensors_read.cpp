@@ -1,5 +1,7 @@
 #include <cstring>
 
+#include <torch/torch.h>
+
 #include "gantry/checkpoint/safetensors.h"
 
 namespace gantry {

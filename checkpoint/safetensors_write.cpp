@@ -1,5 +1,7 @@
 #include <utility>
 
+#include <torch/torch.h>
+
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/core/error.h"
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <torch/torch.h>
+
 #include "gantry/core/error.h"
 
 namespace gantry {

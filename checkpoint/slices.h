@@ -6,11 +6,10 @@
 #include <string>
 #include <vector>
 
-#include <torch/torch.h>
-
 #include "gantry/checkpoint/format/manifest.h"
 #include "gantry/comm/process_group_mesh.h"
 #include "gantry/tensors/state_source.h"
+#include "gantry/tensors/tensor.h"
 
 namespace gantry {
 

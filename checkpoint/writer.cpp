@@ -2,8 +2,10 @@
 
 #include <chrono>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include <ATen/record_function.h>
+#include <torch/torch.h>
 
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/checkpoint/slices.h"

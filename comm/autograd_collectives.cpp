@@ -2,6 +2,8 @@
 
 #include <numeric>
 
+#include <torch/torch.h>
+
 namespace gantry {
 namespace {
 

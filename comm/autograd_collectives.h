@@ -2,9 +2,8 @@
 // only what its forward captured.
 #pragma once
 
-#include <torch/torch.h>
-
 #include "gantry/comm/process_group.h"
+#include "gantry/tensors/tensor.h"
 
 namespace gantry {
 

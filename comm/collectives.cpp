@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 #include <numeric>
 
+#include <torch/torch.h>
+
 #include "gantry/comm/group_calls.h"
 #include "gantry/comm/process_group.h"
 #include "gantry/core/error.h"

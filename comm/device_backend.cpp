@@ -1,5 +1,7 @@
 #include "gantry/comm/device_backend.h"
 
+#include <torch/torch.h>
+
 namespace gantry {
 
 torch::Device device_of(const Backend& backend) {

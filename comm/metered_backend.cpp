@@ -4,6 +4,8 @@
 #include <chrono>
 #include <map>
 
+#include <torch/torch.h>
+
 namespace gantry {
 namespace {
 

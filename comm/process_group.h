@@ -10,9 +10,8 @@
 #include <string>
 #include <vector>
 
-#include <torch/torch.h>
-
 #include "gantry/comm/work.h"
+#include "gantry/tensors/tensor.h"
 
 namespace gantry {
 
@@ -31,7 +30,7 @@ std::string describe(const Tag& tag);  // "forward of stage 1, microbatch 3, ent
 
 struct TensorSpec {
   std::vector<std::int64_t> shape;
-  torch::ScalarType dtype = torch::kFloat32;
+  torch::ScalarType dtype = torch::kFloat;
   torch::Device device = torch::kCPU;
 };
 

@@ -4,6 +4,8 @@
 #include <span>
 #include <utility>
 
+#include <torch/torch.h>
+
 #include "gantry/comm/backends.h"
 #include "gantry/comm/group_calls.h"
 #include "gantry/comm/recorder/flight_recorder.h"

@@ -2,9 +2,8 @@
 // order, half precisions in float32 rounded once.
 #pragma once
 
-#include <torch/torch.h>
-
 #include "gantry/comm/process_group.h"
+#include "gantry/tensors/tensor.h"
 
 namespace gantry {
 

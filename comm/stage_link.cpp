@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include <torch/torch.h>
+
 #include "gantry/core/error.h"
 
 namespace gantry {

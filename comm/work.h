@@ -11,7 +11,8 @@
 #include <vector>
 
 #include <ATen/record_function.h>
-#include <torch/torch.h>
+
+#include "gantry/tensors/tensor.h"
 
 namespace gantry {
 

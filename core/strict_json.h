@@ -1,7 +1,7 @@
 // JSON from files that may be damaged or hostile: checked before a document is made of it.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>

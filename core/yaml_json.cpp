@@ -1,5 +1,7 @@
 #include "gantry/core/yaml_json.h"
 
+#include <nlohmann/json.hpp>
+
 namespace gantry {
 
 nlohmann::json yaml_to_json(const YAML::Node& node, const std::string& path, ConfigFaults& faults) {

@@ -1,7 +1,7 @@
 // YAML values as JSON. Internal to core/ and cli/.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <yaml-cpp/yaml.h>
 

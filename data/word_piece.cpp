@@ -9,9 +9,9 @@ namespace gantry {
 namespace {
 
 constexpr std::string_view kContinues = "##";
-constexpr std::size_t kMostCharacters = 100;  // of a word; a longer one is unknown
-constexpr std::int64_t kSpecialOfOne = 2;     // [CLS] a [SEP]
-constexpr std::int64_t kSpecialOfPair = 3;    // [CLS] a [SEP] b [SEP]
+constexpr std::size_t kMostWordCharacters = 100;  // of a word; a longer one is unknown
+constexpr std::int64_t kSpecialOfOne = 2;         // [CLS] a [SEP]
+constexpr std::int64_t kSpecialOfPair = 3;        // [CLS] a [SEP] b [SEP]
 
 struct Special {
   std::size_t begin = std::string_view::npos;
@@ -117,7 +117,7 @@ void WordPiece::tokenize_word(const TextCharacters& word, Tokens& tokens) const 
     tokens.ids.push_back(unknown_);
     tokens.offsets.push_back({word.front().source.begin, word.back().source.end});
   };
-  if (word.size() > kMostCharacters) return be_unknown();
+  if (word.size() > kMostWordCharacters) return be_unknown();
   std::string bytes;
   std::vector<std::size_t> starts;  // of each character in bytes, and their end
   for (const auto& c : word) {

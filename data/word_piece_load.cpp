@@ -16,14 +16,15 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr std::uintmax_t kMostBytes = 64u << 20;  // BERT's own are about 230 kB, multilingual ones 1 MB
+constexpr std::uintmax_t kMostWordFileBytes = 64u << 20;  // BERT's own are about 230 kB, multilingual ones 1 MB
 constexpr const char* kAdded = "added_tokens_decoder";
 
 std::string read_small_file(const fs::path& path) {
   std::error_code failure;
   const auto size = fs::is_regular_file(path, failure) ? fs::file_size(path, failure) : 0;
-  if (size > kMostBytes)
-    throw InputError({path.string(), fmt::format("has {} bytes", size), fmt::format("at most {}", kMostBytes), ""});
+  if (size > kMostWordFileBytes)
+    throw InputError(
+        {path.string(), fmt::format("has {} bytes", size), fmt::format("at most {}", kMostWordFileBytes), ""});
   std::ifstream file(path, std::ios::binary);
   std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   if (size == 0 || file.bad())
@@ -50,7 +51,7 @@ std::vector<std::string> read_vocabulary(const fs::path& path) {
 }
 
 // What a value is, for an error; nested ones only by type, since they may be of any depth.
-std::string shown(const json& value) { return value.is_structured() ? value.type_name() : value.dump(); }
+std::string shown_value(const json& value) { return value.is_structured() ? value.type_name() : value.dump(); }
 
 // tokenizer_config.json with getters that say which key is wrong.
 class TokenizerConfig {
@@ -63,7 +64,7 @@ class TokenizerConfig {
   void read_flag(const char* key, auto& flag) const {
     const auto value = json_.find(key);
     if (value == json_.end() || value->is_null()) return;
-    if (!value->is_boolean()) refuse(key, shown(*value), "true, false or null");
+    if (!value->is_boolean()) refuse(key, shown_value(*value), "true, false or null");
     flag = value->get<bool>();
   }
 
@@ -76,7 +77,7 @@ class TokenizerConfig {
   void read_tokens(const char* key, std::vector<std::string>& tokens) const {
     const auto values = json_.find(key);
     if (values == json_.end() || values->is_null()) return;
-    if (!values->is_structured()) refuse(key, shown(*values), "a list of tokens");
+    if (!values->is_structured()) refuse(key, shown_value(*values), "a list of tokens");
     for (const auto& value : *values) tokens.push_back(content_of(key, value));
   }
 
@@ -84,17 +85,17 @@ class TokenizerConfig {
   void read_added(const std::vector<std::string>& vocabulary, std::vector<std::string>& special) const {
     const auto added = json_.find(kAdded);
     if (added == json_.end()) return;
-    if (!added->is_object()) refuse(kAdded, shown(*added), "an object");
+    if (!added->is_object()) refuse(kAdded, shown_value(*added), "an object");
     for (const auto& [id, token] : added->items()) {
       if (!token.is_object() || !token.contains("content") || !token["content"].is_string())
-        refuse(kAdded, fmt::format("{} {}", id, shown(token)), "an object with content");
+        refuse(kAdded, fmt::format("{} {}", id, shown_value(token)), "an object with content");
       const auto content = token["content"].get<std::string>();
       const bool is_number = !id.empty() && id.size() < 10 && id.find_first_not_of("0123456789") == std::string::npos;
       if (!is_number || std::stoul(id) >= vocabulary.size() || vocabulary[std::stoul(id)] != content)
         refuse(kAdded, fmt::format("{} '{}'", id, content), "a token of vocab.txt with its line's number, from 0");
       for (const char* flag : {"lstrip", "rstrip", "single_word", "normalized"})
         if (token.contains(flag) && token[flag] != false)
-          refuse(kAdded, fmt::format("{} '{}' with {} {}", id, content, flag, shown(token[flag])),
+          refuse(kAdded, fmt::format("{} '{}' with {} {}", id, content, flag, shown_value(token[flag])),
                  "false, the only one that is supported");
       special.push_back(content);
     }
@@ -104,7 +105,7 @@ class TokenizerConfig {
   // A token is a string, or an object with "content".
   std::string content_of(const char* key, const json& value) const {
     const json& content = value.is_object() && value.contains("content") ? value["content"] : value;
-    if (!content.is_string()) refuse(key, shown(value), "a token");
+    if (!content.is_string()) refuse(key, shown_value(value), "a token");
     return content.get<std::string>();
   }
 

@@ -1,6 +1,8 @@
 // A model of one's own, its policy, and its training over tp 2 x pp 2: all that Gantry has to know of a model.
 #include <cstdio>
 
+#include <torch/torch.h>
+
 #include "gantry/booster/gantry.h"
 #include "gantry/policies/policy.h"
 

@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include <torch/torch.h>
+
 #include "gantry/booster/gantry.h"
 #include "gantry/policies/sharder.h"
 #include "gantry/tensors/profiler.h"

@@ -2,6 +2,8 @@
 // default; under mpirun -n N, N processes.
 #include <cstdio>
 
+#include <torch/torch.h>
+
 #include "gantry/booster/gantry.h"
 #include "gantry/policies/sharder.h"
 

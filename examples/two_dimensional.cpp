@@ -2,6 +2,8 @@
 // threads by default; under mpirun -n N, N / 2 replicas.
 #include <cstdio>
 
+#include <torch/torch.h>
+
 #include "gantry/booster/gantry.h"
 #include "gantry/policies/sharder.h"
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <torch/torch.h>
+
 #include "gantry/core/error.h"
 #include "gantry/nn/activation.h"
 

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 #include <map>
+#include <nlohmann/json.hpp>
+
+#include <torch/torch.h>
 
 #include "gantry/core/error.h"
 #include "gantry/models/config_keys.h"

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <fmt/format.h>
 
+#include <torch/torch.h>
+
 #include "gantry/core/error.h"
 #include "gantry/nn/activation.h"
 

@@ -2,7 +2,7 @@
 // ln_2, mlp.up, mlp.down}, ln_f, lm_head (without bias; tied to wte or not).
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/nn/modules/container/modulelist.h>
 
 #include "gantry/nn/attention.h"
 #include "gantry/nn/embedding.h"

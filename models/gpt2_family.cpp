@@ -1,6 +1,9 @@
 #include "gantry/models/gpt2_family.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <torch/torch.h>
 
 #include "gantry/models/config_keys.h"
 

@@ -5,7 +5,7 @@
 
 #include <optional>
 
-#include <torch/torch.h>
+#include <torch/nn/modules/container/modulelist.h>
 
 #include "gantry/nn/attention.h"
 #include "gantry/nn/embedding.h"

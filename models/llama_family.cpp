@@ -1,6 +1,9 @@
 #include "gantry/models/llama_family.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <torch/torch.h>
 
 #include "gantry/core/error.h"
 #include "gantry/models/config_keys.h"

@@ -1,6 +1,7 @@
 #include "gantry/models/model_family.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "gantry/core/error.h"
 #include "gantry/models/bert_family.h"

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <limits>
 
+#include <torch/torch.h>
+
 #include "gantry/nn/recompute.h"
 #include "gantry/tensors/random_context.h"
 

@@ -1,11 +1,10 @@
 // The core of attention over the heads that a rank holds, and the rotary embedding.
 #pragma once
 
-#include <torch/torch.h>
-
 #include "gantry/nn/dropout.h"
 #include "gantry/nn/key_value_cache.h"
 #include "gantry/nn/linear.h"
+#include "gantry/tensors/tensor.h"
 
 namespace gantry::nn {
 

@@ -3,11 +3,10 @@
 
 #include <functional>
 
-#include <torch/torch.h>
-
 #include "gantry/comm/process_group.h"
 #include "gantry/core/placement.h"
 #include "gantry/tensors/batch.h"
+#include "gantry/tensors/tensor.h"
 
 namespace gantry {
 

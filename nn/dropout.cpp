@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <numeric>
 
+#include <torch/torch.h>
+
 #include "gantry/core/error.h"
 #include "gantry/tensors/random_context.h"
 

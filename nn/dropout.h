@@ -1,7 +1,7 @@
 // Dropout whose masks are the same in every layout.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
 
 #include "gantry/nn/shard_style.h"
 

@@ -2,7 +2,7 @@
 // rank's part of a sequence (SequenceParallel).
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/nn/modules/embedding.h>
 
 #include "gantry/nn/shard_style.h"
 

@@ -5,7 +5,7 @@
 #include <map>
 #include <utility>
 
-#include <torch/torch.h>
+#include "gantry/tensors/tensor.h"
 
 namespace gantry::nn {
 

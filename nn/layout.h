@@ -7,9 +7,8 @@
 #include <string>
 #include <variant>
 
-#include <torch/torch.h>
-
 #include "gantry/comm/process_group.h"
+#include "gantry/tensors/tensor.h"
 
 namespace gantry {
 

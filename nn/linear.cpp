@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <torch/torch.h>
+
 #include "gantry/comm/autograd_collectives.h"
 #include "gantry/core/error.h"
 #include "gantry/nn/overlap.h"

@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include <torch/torch.h>
+#include <torch/nn/modules/linear.h>
 
 #include "gantry/nn/linear_function.h"
 #include "gantry/nn/shard_style.h"

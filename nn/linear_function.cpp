@@ -3,6 +3,8 @@
 #include <array>
 #include <functional>
 
+#include <torch/torch.h>
+
 #include "gantry/core/error.h"
 #include "gantry/nn/layout.h"
 #include "gantry/nn/weight_gradient.h"

@@ -4,9 +4,8 @@
 #include <optional>
 #include <vector>
 
-#include <torch/torch.h>
-
 #include "gantry/comm/process_group.h"
+#include "gantry/tensors/tensor.h"
 
 namespace gantry::nn {
 

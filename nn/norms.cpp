@@ -1,5 +1,7 @@
 #include "gantry/nn/norms.h"
 
+#include <torch/torch.h>
+
 #include "gantry/comm/autograd_collectives.h"
 
 namespace gantry::nn {

@@ -2,7 +2,7 @@
 // their parameters' gradients are partial sums over tp.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/nn/modules/normalization.h>
 
 #include "gantry/nn/shard_style.h"
 

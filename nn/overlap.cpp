@@ -1,5 +1,7 @@
 #include "gantry/nn/overlap.h"
 
+#include <torch/torch.h>
+
 namespace gantry {
 namespace {
 

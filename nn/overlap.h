@@ -1,10 +1,9 @@
 // Gradients of elements that several ranks of a group hold, because they share a key head.
 #pragma once
 
-#include <torch/torch.h>
-
 #include "gantry/comm/process_group.h"
 #include "gantry/core/placement.h"
+#include "gantry/tensors/tensor.h"
 
 namespace gantry {
 

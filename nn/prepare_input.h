@@ -1,7 +1,7 @@
 // A place in a model where an activation changes its layout over tp: C++ modules have no hooks that could do it.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
 
 #include "gantry/nn/shard_style.h"
 

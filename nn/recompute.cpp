@@ -4,6 +4,8 @@
 #include <iterator>
 #include <optional>
 
+#include <torch/torch.h>
+
 #include "gantry/nn/weight_gradient.h"
 #include "gantry/tensors/random_context.h"
 

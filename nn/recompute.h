@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include <torch/torch.h>
+#include "gantry/tensors/tensor.h"
 
 namespace gantry::nn {
 

@@ -2,6 +2,8 @@
 
 #include <numbers>
 
+#include <torch/torch.h>
+
 namespace gantry::nn {
 namespace {
 

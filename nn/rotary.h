@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include <torch/torch.h>
+#include "gantry/tensors/tensor.h"
 
 namespace gantry::nn {
 

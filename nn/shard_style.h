@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include <torch/torch.h>
+#include <torch/nn/modules/normalization.h>
 
 #include "gantry/comm/process_group.h"
 #include "gantry/core/placement.h"

@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 namespace gantry::nn {
 

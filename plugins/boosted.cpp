@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include <torch/torch.h>
+
 #include "gantry/plugins/gradient_norm.h"
 
 namespace gantry {

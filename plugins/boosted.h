@@ -4,7 +4,8 @@
 #include <memory>
 #include <optional>
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
 
 #include "gantry/data/data_loader.h"
 #include "gantry/plugins/criterion.h"

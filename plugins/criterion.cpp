@@ -1,5 +1,7 @@
 #include "gantry/plugins/criterion.h"
 
+#include <torch/torch.h>
+
 #include "gantry/core/error.h"
 
 namespace gantry {

@@ -1,5 +1,7 @@
 #include "gantry/plugins/fused_adamw.h"
 
+#include <torch/torch.h>
+
 namespace gantry {
 namespace {
 

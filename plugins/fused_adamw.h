@@ -1,7 +1,7 @@
 // torch::optim::AdamW with the same options and state, stepped by LibTorch's fused kernel.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/optim/adamw.h>
 
 namespace gantry {
 

@@ -5,6 +5,7 @@
 #include <set>
 
 #include <c10/util/strides.h>
+#include <torch/torch.h>
 
 #include "gantry/nn/overlap.h"
 

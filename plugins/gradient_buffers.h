@@ -21,10 +21,9 @@
 #include <string>
 #include <vector>
 
-#include <torch/torch.h>
-
 #include "gantry/comm/process_group_mesh.h"
 #include "gantry/tensors/state_source.h"
+#include "gantry/tensors/tensor.h"
 
 namespace gantry {
 

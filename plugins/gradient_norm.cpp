@@ -4,6 +4,8 @@
 #include <cmath>
 #include <map>
 
+#include <torch/torch.h>
+
 namespace gantry {
 namespace {
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include <c10/util/strides.h>
+#include <torch/torch.h>
 
 #include "gantry/plugins/gradient_buffers.h"
 

@@ -1,6 +1,8 @@
 // The part of GradientBuffers that is ZeRO 2: gradients on their way to the dp rank that owns them.
 #include <algorithm>
 
+#include <torch/torch.h>
+
 #include "gantry/plugins/gradient_buffers.h"
 
 namespace gantry {

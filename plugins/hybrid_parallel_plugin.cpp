@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <torch/torch.h>
+
 #include "gantry/comm/device_backend.h"
 #include "gantry/nn/linear.h"
 #include "gantry/plugins/model_setup.h"

@@ -1,5 +1,7 @@
 #include "gantry/plugins/lion.h"
 
+#include <torch/torch.h>
+
 namespace gantry {
 
 NamedTensors Lion::state_tensors(const torch::Tensor& parameter) {

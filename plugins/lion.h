@@ -2,7 +2,7 @@
 // interpolation of gradient and momentum; half of AdamW's state.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/optim/optimizer.h>
 
 #include "gantry/plugins/optimizer_tensors.h"
 

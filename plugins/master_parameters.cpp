@@ -2,6 +2,8 @@
 
 #include <map>
 
+#include <torch/torch.h>
+
 namespace gantry {
 namespace {
 

@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include <torch/torch.h>
+#include <torch/optim/optimizer.h>
 
 #include "gantry/plugins/gradient_buffers.h"
 

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <set>
 
+#include <torch/torch.h>
+
 #include "gantry/core/schedule_choice.h"
 #include "gantry/nn/embedding.h"
 #include "gantry/nn/linear.h"

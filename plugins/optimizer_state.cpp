@@ -1,5 +1,9 @@
 #include "gantry/plugins/optimizer_state.h"
 
+#include <nlohmann/json.hpp>
+
+#include <torch/torch.h>
+
 #include "gantry/plugins/optimizer_tensors.h"
 
 namespace gantry {

@@ -1,5 +1,7 @@
 #include "gantry/plugins/optimizer_tensors.h"
 
+#include <torch/torch.h>
+
 #include "gantry/core/error.h"
 
 namespace gantry {

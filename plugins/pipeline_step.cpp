@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <fmt/format.h>
 
+#include <torch/torch.h>
+
 #include "gantry/comm/backends.h"
 #include "gantry/core/user_error.h"
 #include "gantry/plugins/users_slips.h"

@@ -5,6 +5,8 @@
 #include <set>
 #include <xxhash.h>
 
+#include <torch/torch.h>
+
 #include "gantry/core/error.h"
 
 namespace gantry {

@@ -10,7 +10,7 @@
 #include <functional>
 #include <memory>
 
-#include <torch/torch.h>
+#include <torch/optim/optimizer.h>
 
 namespace gantry {
 

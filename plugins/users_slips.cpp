@@ -4,6 +4,8 @@
 #include <map>
 #include <xxhash.h>
 
+#include <torch/torch.h>
+
 #include "gantry/core/error.h"
 
 namespace gantry {

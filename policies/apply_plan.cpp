@@ -5,6 +5,8 @@
 #include <fmt/ranges.h>
 #include <mutex>
 
+#include <torch/torch.h>
+
 #include "gantry/policies/plan_rules.h"
 
 namespace gantry {

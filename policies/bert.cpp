@@ -1,5 +1,7 @@
 #include "gantry/policies/bert.h"
 
+#include <torch/torch.h>
+
 namespace gantry {
 
 using models::BertHead;

@@ -1,5 +1,7 @@
 #include "gantry/policies/gpt2.h"
 
+#include <torch/torch.h>
+
 namespace gantry {
 
 ShardPlan Gpt2Policy::shard_plan(const models::Gpt2Impl& model) const {

@@ -1,5 +1,7 @@
 #include "gantry/policies/llama.h"
 
+#include <torch/torch.h>
+
 namespace gantry {
 
 ShardPlan LlamaPolicy::shard_plan(const models::LlamaImpl& model) const {

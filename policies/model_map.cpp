@@ -1,5 +1,7 @@
 #include "gantry/policies/model_map.h"
 
+#include <torch/torch.h>
+
 namespace gantry {
 namespace {
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <fmt/format.h>
 
+#include <torch/torch.h>
+
 namespace gantry {
 namespace {
 

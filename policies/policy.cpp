@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 #include <map>
 
+#include <torch/torch.h>
+
 #include "gantry/comm/autograd_collectives.h"
 #include "gantry/nn/attention.h"
 #include "gantry/nn/recompute.h"

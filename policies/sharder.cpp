@@ -6,6 +6,8 @@
 #include <mutex>
 #include <set>
 
+#include <torch/torch.h>
+
 #include "gantry/policies/apply_plan.h"
 #include "gantry/policies/model_map.h"
 #include "gantry/tensors/deferred_init.h"

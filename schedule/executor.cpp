@@ -1,5 +1,7 @@
 #include "gantry/schedule/executor.h"
 
+#include <torch/torch.h>
+
 #include "gantry/core/steady_seconds.h"
 
 namespace gantry::schedule {

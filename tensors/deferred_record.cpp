@@ -3,6 +3,8 @@
 #include <map>
 #include <mutex>
 
+#include <torch/torch.h>
+
 namespace gantry::deferred {
 namespace {
 

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include <torch/torch.h>
+
 #include "gantry/core/error.h"
 #include "gantry/tensors/deferred_record.h"
 #include "gantry/tensors/philox.h"

@@ -1,5 +1,7 @@
 #include "gantry/tensors/random_context.h"
 
+#include <torch/torch.h>
+
 #include "gantry/tensors/philox.h"
 
 namespace gantry {

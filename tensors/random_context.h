@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <torch/torch.h>
+#include "gantry/tensors/tensor.h"
 
 namespace gantry {
 

@@ -1,5 +1,7 @@
 #include "gantry/tensors/stage_runtime.h"
 
+#include <torch/torch.h>
+
 namespace gantry {
 
 TensorDict run_backward(const TensorDict& input, const StageOutput& output, const TensorDict& gradients) {

@@ -1,13 +1,12 @@
 // What checkpoints see of one rank's state, whoever holds it.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
-#include <torch/torch.h>
-
 #include "gantry/core/placement.h"
+#include "gantry/tensors/tensor.h"
 
 namespace gantry {
 

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <torch/torch.h>
+
 #include "gantry/core/error.h"
 
 namespace gantry {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "gantry/booster/generate.h"
 #include "gantry/checkpoint/checkpoint.h"

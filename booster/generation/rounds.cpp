@@ -5,6 +5,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include <torch/torch.h>
+
 #include "gantry/booster/generation/text_group.h"
 #include "gantry/booster/generation/token_choice.h"
 #include "gantry/comm/stage_link.h"

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include <torch/torch.h>
+
 namespace gantry::generation {
 
 torch::Tensor Decision::encode() const {

@@ -4,10 +4,9 @@
 
 #include <vector>
 
-#include <torch/torch.h>
-
 #include "gantry/data/tokenizers/tokenizer.h"
 #include "gantry/nn/key_value_cache.h"
+#include "gantry/tensors/tensor.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry::generation {

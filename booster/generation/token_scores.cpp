@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include <torch/torch.h>
+
 namespace gantry::generation {
 namespace {
 

@@ -4,10 +4,9 @@
 
 #include <vector>
 
-#include <torch/torch.h>
-
 #include "gantry/data/tokenizers/tokenizer.h"
 #include "gantry/plugins/criterion.h"
+#include "gantry/tensors/tensor.h"
 
 namespace gantry::generation {
 

@@ -4,6 +4,7 @@
 #include <exception>
 #include <fmt/format.h>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "gantry/checkpoint/format/damage.h"
 #include "gantry/checkpoint/format/files.h"

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 #include "gantry/core/error.h"
 #include "gantry/core/strict_json.h"

@@ -2,6 +2,9 @@
 #include <filesystem>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include <torch/torch.h>
 
 #include "gantry/booster/recipe.h"
 #include "gantry/checkpoint/hugging_face.h"

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <torch/torch.h>
+
 namespace gantry::cli {
 
 std::vector<std::string> gather_texts(ProcessGroup& group, const std::string& text) {

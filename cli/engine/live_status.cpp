@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "gantry/comm/control/status_pages.h"
 #include "gantry/core/error.h"

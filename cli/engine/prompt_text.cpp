@@ -3,6 +3,7 @@
 #include <charconv>
 #include <filesystem>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "gantry/cli/output.h"
 #include "gantry/core/error.h"

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <torch/torch.h>
+
 #include "gantry/checkpoint/format/files.h"
 
 namespace gantry::cli {

@@ -1,6 +1,7 @@
 #include "gantry/cli/engine/trained_model.h"
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "gantry/booster/parallelized_model.h"
 #include "gantry/checkpoint/checkpoint.h"

@@ -1,3 +1,4 @@
+#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "gantry/checkpoint/format/files.h"

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fmt/chrono.h>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "gantry/cli/report/public_config.h"
 #include "gantry/core/config.h"

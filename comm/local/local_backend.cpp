@@ -4,6 +4,8 @@
 #include <cstring>
 #include <fmt/ranges.h>
 
+#include <torch/torch.h>
+
 #include "gantry/comm/local/local_group_state.h"
 #include "gantry/comm/reduce_kernels.h"
 #include "gantry/core/block_pool.h"

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <numeric>
 
+#include <torch/torch.h>
+
 #include "gantry/comm/reduce_kernels.h"
 #include "gantry/tensors/tensor_dict.h"
 

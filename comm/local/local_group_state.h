@@ -24,11 +24,10 @@
 #include <string>
 #include <vector>
 
-#include <torch/torch.h>
-
 #include "gantry/comm/group_calls.h"
 #include "gantry/comm/local/local_job.h"
 #include "gantry/core/error.h"
+#include "gantry/tensors/tensor.h"
 
 namespace gantry {
 

@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <new>
 
+#include <torch/torch.h>
+
 #include "gantry/comm/mpi/host_memory.h"
 
 namespace gantry {

@@ -1,5 +1,7 @@
 #include "gantry/comm/mpi/collective_call.h"
 
+#include <torch/torch.h>
+
 #include "gantry/core/error.h"
 #include "gantry/tensors/tensor_dict.h"
 

@@ -5,11 +5,10 @@
 #include <string>
 #include <vector>
 
-#include <torch/torch.h>
-
 #include "gantry/comm/group_calls.h"
 #include "gantry/comm/mpi/mpi_tags.h"
 #include "gantry/comm/process_group.h"
+#include "gantry/tensors/tensor.h"
 
 namespace gantry {
 

@@ -1,5 +1,7 @@
 #include "gantry/comm/mpi/mpi_group.h"
 
+#include <torch/torch.h>
+
 #include "gantry/comm/group_calls.h"
 #include "gantry/comm/reduce_kernels.h"
 

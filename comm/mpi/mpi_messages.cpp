@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <torch/torch.h>
+
 #include "gantry/comm/mpi/buffer_pool.h"
 #include "gantry/core/error.h"
 #include "gantry/tensors/tensor_dict.h"

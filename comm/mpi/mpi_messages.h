@@ -5,10 +5,9 @@
 
 #include <memory>
 
-#include <torch/torch.h>
-
 #include "gantry/comm/mpi/mpi_channel.h"
 #include "gantry/core/block_pool.h"
+#include "gantry/tensors/tensor.h"
 
 namespace gantry {
 

@@ -4,10 +4,9 @@
 #include <cstdint>
 #include <string>
 
-#include <torch/torch.h>
-
 #include "gantry/comm/group_calls.h"
 #include "gantry/comm/process_group.h"
+#include "gantry/tensors/tensor.h"
 
 namespace gantry {
 
@@ -30,7 +29,7 @@ struct CallCode {
   static constexpr int kBits = 8;
   CollectiveKind kind = CollectiveKind::kBarrier;
   ReduceOp op = ReduceOp::kSum;
-  torch::ScalarType dtype = torch::kUInt8;
+  torch::ScalarType dtype = torch::kByte;
 
   int encode() const;
 };

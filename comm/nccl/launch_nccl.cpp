@@ -1,5 +1,7 @@
 #include <cstdlib>
 
+#include <torch/torch.h>
+
 #include "gantry/comm/backends.h"
 #include "gantry/comm/nccl/cuda_uuids.h"
 #include "gantry/comm/nccl/nccl_backend.h"

@@ -1,5 +1,7 @@
 #include "gantry/comm/nccl/nccl_backend.h"
 
+#include <torch/torch.h>
+
 #include "gantry/comm/nccl/nccl_group.h"
 
 namespace gantry {

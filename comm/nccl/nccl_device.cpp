@@ -7,6 +7,8 @@
 #include <numeric>
 #include <set>
 
+#include <torch/torch.h>
+
 #include "gantry/comm/world.h"
 #include "gantry/core/error.h"
 

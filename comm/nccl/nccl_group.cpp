@@ -6,6 +6,8 @@
 #include <fmt/ranges.h>
 #include <optional>
 
+#include <torch/torch.h>
+
 #include "gantry/comm/reduce_kernels.h"
 #include "gantry/core/error.h"
 #include "gantry/tensors/tensor_dict.h"

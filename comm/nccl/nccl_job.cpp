@@ -2,6 +2,8 @@
 
 #include <numeric>
 
+#include <torch/torch.h>
+
 #include "gantry/comm/nccl/nccl_communicator.h"
 #include "gantry/core/error.h"
 

@@ -1,6 +1,7 @@
 // Reading byte-level BPE from tokenizer.json, or from vocab.json and merges.txt. The files are not trusted.
 #include <algorithm>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "gantry/core/error.h"
 #include "gantry/core/paths.h"

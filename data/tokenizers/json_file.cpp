@@ -4,6 +4,7 @@
 #include <cstring>
 #include <fmt/format.h>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <unordered_set>
 #include <vector>
 
@@ -14,14 +15,14 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kMostDepth = 64;
-constexpr std::size_t kShown = 60;  // bytes of a value in an error
+constexpr int kMostJsonDepth = 64;
+constexpr std::size_t kShownBytes = 60;  // bytes of a value in an error
 
 // What a value is, for an error; nested ones only by type, since they may be of any depth.
 std::string shown(const json& value) {
   if (value.is_structured()) return value.type_name();
   std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
-  return text.size() <= kShown ? text : text.substr(0, kShown) + "...";
+  return text.size() <= kShownBytes ? text : text.substr(0, kShownBytes) + "...";
 }
 
 }  // namespace
@@ -45,8 +46,8 @@ std::string read_bytes(const std::filesystem::path& path, std::uintmax_t most_by
 json parse_json_text(std::string_view text, const std::filesystem::path& path) {
   std::vector<std::unordered_set<std::string>> keys;  // of the objects that are open
   const auto watch = [&](int depth, json::parse_event_t event, const json& value) {
-    if (depth > kMostDepth)
-      throw InputError({path.string(), fmt::format("is nested deeper than {}", kMostDepth), "", ""});
+    if (depth > kMostJsonDepth)
+      throw InputError({path.string(), fmt::format("is nested deeper than {}", kMostJsonDepth), "", ""});
     if (event == json::parse_event_t::object_start) keys.emplace_back();
     if (event == json::parse_event_t::object_end) keys.pop_back();
     if (event == json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <unicode/uchar.h>
 #include <unicode/unorm2.h>
 #include <unicode/uset.h>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "gantry/core/error.h"
 #include "gantry/data/tokenizers/unigram.h"

@@ -1,6 +1,7 @@
 #include "gantry/data/tokenizers/piece_step.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #include <unicode/uchar.h>
 #include <unicode/utf8.h>
 
@@ -117,7 +118,7 @@ std::unique_ptr<PieceStep> read_metaspace(const JsonView& view) {
   return std::make_unique<Metaspace>(blank ? blank->text() : "\u2581", prefix, view.flag_or("split", true));
 }
 
-std::unique_ptr<PieceStep> read_split(const JsonView& view) {
+std::unique_ptr<PieceStep> read_split_step(const JsonView& view) {
   const JsonView behavior = view.at("behavior"), pattern = view.at("pattern");
   const bool is_removed = behavior.text() == "Removed";
   if (!is_removed && behavior.text() != "Isolated")
@@ -141,7 +142,7 @@ std::unique_ptr<PieceStep> read_piece_step(const JsonView& view) {
   if (type == "Digits")
     return std::make_unique<PatternSplit>(view.flag_or("individual_digits", false) ? R"(\p{N})" : R"(\p{N}+)",
                                           Kept::kBoth);
-  if (type == "Split") return read_split(view);
+  if (type == "Split") return read_split_step(view);
   type_view.refuse("Metaspace, WhitespaceSplit, Whitespace, BertPreTokenizer, Digits or Split",
                    "the other ones are not supported");
 }

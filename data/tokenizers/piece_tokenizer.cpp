@@ -1,6 +1,7 @@
 #include "gantry/data/tokenizers/piece_tokenizer.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "gantry/core/error.h"
 #include "gantry/data/tokenizers/special_tokens.h"

@@ -9,12 +9,12 @@
 namespace gantry {
 namespace {
 
-constexpr std::uintmax_t kMostBytes = 512u << 20;  // the largest published ones have about 5 MB
+constexpr std::uintmax_t kMostModelBytes = 512u << 20;  // the largest published ones have about 5 MB
 
 class SentencePiece final : public Tokenizer {
  public:
   explicit SentencePiece(const std::filesystem::path& path) {
-    const auto status = processor_.LoadFromSerializedProto(read_bytes(path, kMostBytes));
+    const auto status = processor_.LoadFromSerializedProto(read_bytes(path, kMostModelBytes));
     if (!status.ok())
       throw InputError(
           {path.string(), fmt::format("is no SentencePiece model: {}", status.message()), "", "fetch it again"});

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "gantry/core/base64.h"
 #include "gantry/core/error.h"

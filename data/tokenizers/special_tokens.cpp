@@ -1,6 +1,7 @@
 #include "gantry/data/tokenizers/special_tokens.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "gantry/core/error.h"
 #include "gantry/core/paths.h"
@@ -9,7 +10,7 @@
 namespace gantry {
 namespace {
 
-constexpr std::uintmax_t kMostBytes = 64u << 20;
+constexpr std::uintmax_t kMostListBytes = 64u << 20;
 
 // A token is a string, or an object with "content".
 std::string content_of(const JsonView& value) {
@@ -24,7 +25,7 @@ SpecialTokenIds read_special_tokens(const std::filesystem::path& folder,
   for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
     const auto path = folder / name;
     if (!path_exists(path)) continue;
-    const auto json = read_json_file(path, kMostBytes);
+    const auto json = read_json_file(path, kMostListBytes);
     const JsonView file(json, path.string());
     for (const auto& [key, id] : {std::pair("bos_token", &special.begin), std::pair("eos_token", &special.end),
                                   std::pair("pad_token", &special.padding), std::pair("unk_token", &special.unknown)}) {

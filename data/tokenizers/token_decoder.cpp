@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "gantry/data/tokenizers/normalizer.h"

@@ -1,4 +1,8 @@
 // A policy and its model in a shared library, for `gantry train` to load: named under `libraries:` in train.yaml.
+#include <nlohmann/json.hpp>
+
+#include <torch/torch.h>
+
 #include "gantry/booster/gantry.h"
 #include "gantry/models/config_keys.h"
 #include "gantry/models/model_family.h"

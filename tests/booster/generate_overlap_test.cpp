@@ -5,6 +5,8 @@
 #include <condition_variable>
 #include <mutex>
 
+#include <torch/torch.h>
+
 #include "gantry/booster/gantry.h"
 #include "gantry/policies/policy.h"
 #include "generation_case.h"

@@ -1,5 +1,8 @@
 // Generation: draws, caches, callbacks, plain models, models of one's own, and what is refused.
 #include <atomic>
+#include <nlohmann/json.hpp>
+
+#include <torch/torch.h>
 
 #include "gantry/booster/gantry.h"
 #include "generation_case.h"

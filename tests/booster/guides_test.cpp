@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <torch/torch.h>
+
 #include "gantry/booster/gantry.h"
 #include "gantry/models/bert_family.h"
 #include "gantry/models/gpt2_family.h"

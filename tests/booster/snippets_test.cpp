@@ -5,7 +5,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <sstream>
+
+#include <torch/torch.h>
 
 #include "gantry/booster/gantry.h"
 #include "gantry/data/corpus/megatron_dataset.h"

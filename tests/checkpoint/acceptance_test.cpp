@@ -2,6 +2,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+#include <torch/torch.h>
 
 #include "gantry/booster/parallelized_model.h"
 #include "gantry/checkpoint/format/catalog.h"

@@ -7,6 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <torch/torch.h>
+
 #include "faulty_files.h"
 #include "gantry/checkpoint/format/catalog.h"
 #include "gantry/checkpoint/format/find.h"

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <functional>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "gantry/checkpoint/format/catalog.h"

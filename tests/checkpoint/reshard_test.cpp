@@ -1,5 +1,8 @@
 // What one layout saves, every other one loads: weights and optimizer state to the bit, and the steps that follow.
 #include <cstring>
+#include <nlohmann/json.hpp>
+
+#include <torch/torch.h>
 
 #include "gantry/checkpoint/format/catalog.h"
 #include "program.h"

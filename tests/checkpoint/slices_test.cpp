@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <torch/torch.h>
+
 namespace gantry::testing {
 namespace {
 

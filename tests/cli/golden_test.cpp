@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include <torch/torch.h>
+
 #include "gantry/checkpoint/safetensors.h"
 #include "program.h"
 

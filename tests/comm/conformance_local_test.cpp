@@ -2,6 +2,8 @@
 #include <chrono>
 #include <thread>
 
+#include <torch/torch.h>
+
 #include "conformance.h"
 #include "gantry/comm/launch.h"
 #include "gantry/core/usable_cores.h"

@@ -8,6 +8,8 @@
 #include <thread>
 #include <unistd.h>
 
+#include <torch/torch.h>
+
 #include "gantry/core/error.h"
 #include "mpi_job.h"
 

@@ -7,6 +7,8 @@
 #include <signal.h>
 #include <thread>
 
+#include <torch/torch.h>
+
 #include "gantry/comm/backends.h"
 #include "gantry/comm/launch.h"
 #include "gantry/comm/mpi/mpi_backend.h"

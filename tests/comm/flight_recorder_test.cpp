@@ -9,6 +9,8 @@
 #include <thread>
 #include <unistd.h>
 
+#include <torch/torch.h>
+
 #include "gantry/comm/launch.h"
 #include "gantry/comm/recorder/diagnosis.h"
 #include "gantry/core/error.h"

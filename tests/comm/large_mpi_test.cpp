@@ -3,6 +3,8 @@
 // on this one). Takes up to 14 GB: `GANTRY_LONG=1 ./dev test` runs it.
 #include <cstdlib>
 
+#include <torch/torch.h>
+
 #include "conformance.h"
 #include "gantry/comm/mpi/mpi_backend.h"
 

@@ -13,6 +13,8 @@
 #include <thread>
 #include <unistd.h>
 
+#include <torch/torch.h>
+
 #include "conformance.h"
 #include "gantry/comm/launch.h"
 #include "gantry/comm/mpi/buffer_pool.h"

@@ -1,4 +1,6 @@
 // The conformance suite over the NCCL backend, whose NCCL and device are those of support/fake_nccl.
+#include <torch/torch.h>
+
 #include "conformance.h"
 #include "nccl_ranks.h"
 #include "stage_link_cases.h"

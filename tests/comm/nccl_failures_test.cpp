@@ -5,6 +5,8 @@
 #include <future>
 #include <thread>
 
+#include <torch/torch.h>
+
 #include "gantry/comm/backends.h"
 #include "gantry/comm/nccl/nccl_communicator.h"
 #include "gantry/core/steady_seconds.h"

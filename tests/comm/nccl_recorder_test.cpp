@@ -6,6 +6,8 @@
 #include <thread>
 #include <tuple>
 
+#include <torch/torch.h>
+
 #include "gantry/comm/metered_backend.h"
 #include "gantry/comm/recorder/diagnosis.h"
 #include "nccl_ranks.h"

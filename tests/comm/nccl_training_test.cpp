@@ -2,6 +2,8 @@
 // optimizer and checkpoints give what they give over threads.
 #include <atomic>
 
+#include <torch/torch.h>
+
 #include "../checkpoint/small_run.h"
 #include "gantry/comm/metered_backend.h"
 #include "nccl_ranks.h"

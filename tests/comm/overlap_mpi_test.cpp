@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <thread>
 
+#include <torch/torch.h>
+
 #include "ranks.h"
 
 namespace gantry::testing {

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <thread>
 
+#include <torch/torch.h>
+
 #include "gantry/comm/launch.h"
 #include "gantry/comm/wait_limits.h"
 #include "ranks.h"

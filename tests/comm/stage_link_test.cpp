@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <torch/torch.h>
+
 #include "gantry/comm/metered_backend.h"
 #include "ranks.h"
 #include "stage_link_cases.h"

@@ -5,6 +5,8 @@
 #include <set>
 #include <unistd.h>
 
+#include <torch/torch.h>
+
 #include "gantry/core/error.h"
 #include "gantry/data/corpus/megatron_writer.h"
 #include "gantry/data/data_loader.h"

@@ -3,6 +3,8 @@
 #include <chrono>
 #include <gtest/gtest.h>
 
+#include <torch/torch.h>
+
 #include "gantry/core/error.h"
 #include "gantry/data/data_loader.h"
 #include "gantry/tensors/memory_meter.h"

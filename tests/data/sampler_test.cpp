@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <set>
 
+#include <torch/torch.h>
+
 #include "gantry/data/loader.h"
 
 namespace gantry {

@@ -1,6 +1,8 @@
 // The backend of a device: the conformance suite at one rank, and several ranks on one device, which are processes.
 #include <gtest/gtest.h>
 
+#include <torch/torch.h>
+
 #include "../comm/conformance.h"
 #include "checked_device.h"
 #include "gantry/comm/device_backend.h"

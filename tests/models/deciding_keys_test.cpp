@@ -1,5 +1,6 @@
 // Which keys of a model's configuration decide what it computes.
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "gantry/models/model_family.h"
 

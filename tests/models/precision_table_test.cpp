@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <mutex>
 
+#include <torch/torch.h>
+
 #include "gantry/booster/generate.h"
 #include "gantry/booster/recipe.h"
 #include "gantry/comm/launch.h"

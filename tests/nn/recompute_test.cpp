@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <thread>
 
+#include <torch/torch.h>
+
 #include "gantry/nn/attention.h"
 #include "gantry/nn/dropout.h"
 #include "gantry/nn/linear.h"

@@ -1,6 +1,8 @@
 // What users of other systems rely on: the numbers of a training step.
 #include <limits>
 
+#include <torch/torch.h>
+
 #include "gantry/core/error.h"
 #include "gantry/models/gpt2.h"
 #include "gantry/plugins/gradient_norm.h"

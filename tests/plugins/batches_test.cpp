@@ -1,6 +1,8 @@
 // What a batch may hold, and how a criterion's mean weighs: against one rank.
 #include <gmock/gmock.h>
 
+#include <torch/torch.h>
+
 #include "gantry/core/error.h"
 #include "small_stack.h"
 

@@ -1,6 +1,8 @@
 // A causal loss on labels that are not shifted equals the aligned loss on shifted ones, in every layout.
 #include <gtest/gtest.h>
 
+#include <torch/torch.h>
+
 #include "gantry/booster/recipe.h"
 #include "gantry/comm/launch.h"
 #include "gantry/core/error.h"

@@ -1,5 +1,8 @@
 // Parameters that are frozen and unfrozen in the midst of a run, against a plain loop on one device.
+#include <nlohmann/json.hpp>
 #include <set>
+
+#include <torch/torch.h>
 
 #include "gantry/models/gpt2_family.h"
 #include "gantry/models/model_family.h"

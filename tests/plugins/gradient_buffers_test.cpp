@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <torch/torch.h>
+
 #include "gantry/tensors/profiler.h"
 #include "ranks.h"
 

@@ -3,6 +3,8 @@
 #include <mutex>
 #include <set>
 
+#include <torch/torch.h>
+
 #include "gantry/booster/recipe.h"
 #include "gantry/comm/launch.h"
 #include "ranks.h"

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <torch/torch.h>
+
 #include "gantry/booster/recipe.h"
 #include "gantry/core/error.h"
 #include "gantry/plugins/fused_adamw.h"

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <gtest/gtest.h>
 
+#include <torch/torch.h>
+
 #include "gantry/booster/recipe.h"
 #include "gantry/comm/launch.h"
 #include "gantry/tensors/profiler.h"

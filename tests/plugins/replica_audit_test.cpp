@@ -1,6 +1,8 @@
 // Planted faults that the replica auditor must find, each named with its ranks.
 #include <gtest/gtest.h>
 
+#include <torch/torch.h>
+
 #include "gantry/booster/recipe.h"
 #include "gantry/comm/launch.h"
 #include "gantry/core/error.h"

@@ -2,6 +2,8 @@
 #include <cmath>
 #include <gmock/gmock.h>
 
+#include <torch/torch.h>
+
 #include "gantry/core/error.h"
 #include "gantry/plugins/lion.h"
 #include "small_stack.h"

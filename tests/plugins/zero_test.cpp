@@ -1,6 +1,8 @@
 // ZeRO 1, ZeRO 2 and gradient buckets: the same numbers as one rank, less memory, any optimizer.
 #include <gtest/gtest.h>
 
+#include <torch/torch.h>
+
 #include "gantry/booster/recipe.h"
 #include "gantry/comm/launch.h"
 #include "gantry/plugins/lion.h"

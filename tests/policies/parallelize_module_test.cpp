@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <numeric>
 
+#include <torch/torch.h>
+
 #include "gantry/core/error.h"
 #include "gantry/nn/linear.h"
 #include "gantry/nn/norms.h"

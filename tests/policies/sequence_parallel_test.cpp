@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <mutex>
 
+#include <torch/torch.h>
+
 #include "gantry/booster/gantry.h"
 #include "gantry/nn/norms.h"
 #include "gantry/nn/prepare_input.h"

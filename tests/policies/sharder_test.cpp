@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <set>
 
+#include <torch/torch.h>
+
 #include "gantry/models/gpt2.h"
 #include "gantry/nn/linear.h"
 #include "gantry/policies/gpt2.h"

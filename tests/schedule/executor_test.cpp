@@ -7,6 +7,8 @@
 #include <random>
 #include <thread>
 
+#include <torch/torch.h>
+
 #include "gantry/schedule/generators/generator.h"
 #include "gantry/schedule/simulate.h"
 #include "gantry/schedule/validate.h"

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <torch/torch.h>
+
 #include "gantry/tensors/random_context.h"
 
 namespace gantry {

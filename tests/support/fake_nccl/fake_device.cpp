@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <torch/torch.h>
 
 namespace gantry::testing {
 namespace {

@@ -3,6 +3,8 @@
 #include <cstring>
 #include <thread>
 
+#include <torch/torch.h>
+
 #include "fake_communicator.h"
 #include "gantry/comm/reduce_kernels.h"
 
