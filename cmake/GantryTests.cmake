@@ -85,6 +85,12 @@ function(gantry_tests_alone)
   set_tests_properties(${entries} PROPERTIES RUN_SERIAL ON)
 endfunction()
 
+# gantry_test_timeout(SECONDS ENTRY...): those whose form under GANTRY_LONG=1 takes longer than ten minutes.
+function(gantry_test_timeout seconds)
+  _gantry_entries(entries ${ARGN})
+  set_tests_properties(${entries} PROPERTIES TIMEOUT ${seconds})
+endfunction()
+
 # gantry_long_tests(ENTRY...): left out of `./dev test quick`, and started first.
 function(gantry_long_tests)
   _gantry_entries(entries ${ARGN})

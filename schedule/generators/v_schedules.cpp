@@ -1,8 +1,8 @@
 // The schedules with V placement of "Pipeline Parallelism with Controllable Memory" (Qi et al., arXiv 2405.15362): the
 // first and the last stage are on one rank, so that activations live shortly where many are held. They differ in how
-// many chunk activations a rank may hold: zb_v as many as 1F1B (2 p chunks), v_half about half, v_min about a third;
-// v_1f1b is v_half without splitting the backward. Each is the best of several orders, of which the authors' own is the
-// first; none is kept that is longer or holds more.
+// many chunk activations a rank may hold: zb_v as many as 1F1B (2 p chunks, where need be with waiting weight gradients
+// counted half), v_half about half, v_min about a third; v_1f1b is v_half without splitting the backward. Each is the
+// best of several orders, of which the authors' own is the first; none is kept that is longer or holds more.
 #include <algorithm>
 
 #include "gantry/schedule/generators/fill_search.h"
@@ -29,7 +29,7 @@ Schedule v_one_f_one_b_order(const Schedule& placed, const OrderOptions&) { retu
 int largest_peak(const Schedule& schedule) { return std::ranges::max(simulate(schedule).peak_activations); }
 
 // The authors count a weight gradient that waits as half of an activation. Where that holds more than 2 p of them, it
-// counts whole.
+// counts whole, unless that is longer.
 Schedule zb_v_order(const Schedule& placed, const OrderOptions& times) {
   OrderOptions options = times;
   options.limit = 2 * placed.ranks();
@@ -37,7 +37,9 @@ Schedule zb_v_order(const Schedule& placed, const OrderOptions& times) {
   Schedule order = zb_v_heuristic(placed, options);
   if (largest_peak(order) <= options.limit) return order;
   options.waiting_share = 1;
-  return zb_v_heuristic(placed, options);
+  Schedule within = zb_v_heuristic(placed, options);
+  const Length length = length_of(within, options), theirs = length_of(order, options);
+  return length[0] <= theirs[0] && length[1] <= theirs[1] ? within : order;
 }
 
 Schedule make_v(const VSchedule& kind, const PipelineSizes& sizes, const GeneratorOptions& options) {

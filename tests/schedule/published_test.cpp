@@ -1,5 +1,5 @@
 // The heuristic schedules against their authors' own constructions, for any sizes: no longer, by the longest rank and
-// as a whole, and no more activations. GANTRY_LONG=1 takes every size up to 16 ranks.
+// as a whole, and no more activations. GANTRY_LONG=1 takes every size up to 16 ranks, some minutes long.
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
@@ -120,6 +120,16 @@ TEST(Published, VMinOfEightRanks) {
   EXPECT_LE(simulate(generate("v_min", 8, 8)).makespan_max_rank, 37.5);
   EXPECT_LE(simulate(generate("v_min", 8, 16)).makespan_max_rank, 61.5);
   EXPECT_LE(simulate(generate("v_half", 8, 16)).makespan_max_rank, 56.5);
+}
+
+// Cases where the authors' ZB-V holds more than 2 p activations, and any within 2 p that is known would be longer.
+TEST(Published, ZbVIsNoLongerWhereWaitingWeightGradientsTakeItPastItsLimit) {
+  const auto all = all_published();
+  const Published& zb_v = *std::ranges::find(all, "zb_v", &Published::name);
+  const Costs& costs = kTimes[2];
+  EXPECT_EQ(largest_peak(simulate(zb_v.make(8, 12, costs), costs)), 17);
+  for (const auto& [ranks, microbatches] : {std::pair(8, 12), {10, 12}, {10, 15}, {14, 18}})
+    compare(zb_v, ranks, microbatches, costs);
 }
 
 // The same times in other units are the same ties.
