@@ -82,7 +82,7 @@ Resolved resolve(const std::string& path, const std::vector<std::string>& sets) 
   std::vector<double> work;
   const nlohmann::json keys = keys_of_model(config.model);
   if (const int all = layers_in(keys); all > 0) {
-    const LayerWork by_layer = layer_work_in(keys, all);
+    const LayerWork by_layer = layer_work_in(keys, all, config.model.policy);
     const auto counts = layers_per_stage(config.schedule, by_layer, ranks_of_stages(manager));
     layers = layer_ranges(counts, all, stages);
     if (by_layer.last > 0) work = work_of_stages(by_layer, counts);
@@ -114,6 +114,9 @@ std::string stages_text(const Resolved& resolved) {
   if (layers.size() > 1 && !work.empty())
     text += fmt::format("  evenness: {:.1f}%, the mean rank's work of the heaviest's\n",
                         100 * evenness(work_of_ranks(work, ranks_of_stages(resolved.stages))));
+  const auto* choice = std::get_if<std::string>(&resolved.config.schedule.layers);
+  if (choice && *choice == "balanced" && !resolved.config.libraries.empty())
+    text += "  weighed by model.config's sizes: a policy of a library may state other work\n";
   return text;
 }
 

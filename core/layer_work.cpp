@@ -1,17 +1,30 @@
 #include "gantry/core/layer_work.h"
 
 #include <algorithm>
-#include <fmt/format.h>
 #include <functional>
 #include <initializer_list>
-#include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
-
-#include "gantry/core/error.h"
+#include <string>
 
 namespace gantry {
 namespace {
+
+// What a family's config.json leaves unsaid.
+struct FamilySizes {
+  double hidden = 0, heads = 1, inner = 0, vocabulary = 0;  // inner 0: four times hidden
+  bool gated = false;                                       // a third matrix in the feed-forward
+  bool is_bert = false;                                     // whose head depends on `architectures`
+};
+
+const std::map<std::string, FamilySizes, std::less<>>& families_sizes() {
+  static const std::map<std::string, FamilySizes, std::less<>> sizes = {
+      {"gpt2", {.hidden = 768, .heads = 12, .vocabulary = 50257}},
+      {"llama", {.hidden = 4096, .heads = 32, .inner = 11008, .vocabulary = 32000, .gated = true}},
+      {"bert", {.hidden = 768, .heads = 12, .inner = 3072, .vocabulary = 30522, .is_bert = true}}};
+  return sizes;
+}
 
 // The first of the keys that is a positive number; else `otherwise`.
 double size_in(const nlohmann::json& keys, std::initializer_list<const char*> names, double otherwise) {
@@ -21,128 +34,48 @@ double size_in(const nlohmann::json& keys, std::initializer_list<const char*> na
   return otherwise;
 }
 
-bool says(const nlohmann::json& keys, const char* name, const std::string& value) {
+std::string text_in(const nlohmann::json& keys, const char* name) {
   const auto found = keys.find(name);
-  if (found == keys.end()) return false;
+  if (found == keys.end()) return "";
   const nlohmann::json& text = found->is_array() && !found->empty() ? found->front() : *found;
-  return text.is_string() && text.get<std::string>() == value;
+  return text.is_string() ? text.get<std::string>() : "";
+}
+
+// By the family's name, else by keys that only one of them has.
+FamilySizes family_in(const nlohmann::json& keys, const std::string& family) {
+  const auto& all = families_sizes();
+  for (const std::string& name : {family, text_in(keys, "model_type")})
+    if (const auto found = all.find(name); found != all.end()) return found->second;
+  return {.gated = keys.contains("rms_norm_eps"), .is_bert = keys.contains("type_vocab_size")};
 }
 
 // The head's matrices: the vocabulary's, but for BERT by its head, whose own default is the masked language model's.
-double head_weights(const nlohmann::json& keys, double hidden) {
-  const double vocabulary = hidden * size_in(keys, {"vocab_size"}, 0);
-  if (!keys.contains("type_vocab_size") && !says(keys, "model_type", "bert")) return vocabulary;
-  if (says(keys, "architectures", "BertForQuestionAnswering")) return 2 * hidden;
-  const bool masked = !keys.contains("architectures") || says(keys, "architectures", "BertForMaskedLM");
+// Those that look at the first token alone are no work.
+double head_weights(const nlohmann::json& keys, const FamilySizes& family, double hidden) {
+  const double vocabulary = hidden * size_in(keys, {"vocab_size"}, family.vocabulary);
+  if (!family.is_bert) return vocabulary;
+  const std::string architecture = text_in(keys, "architectures");
+  if (architecture == "BertForQuestionAnswering") return 2 * hidden;
+  const bool masked = !keys.contains("architectures") || architecture == "BertForMaskedLM";
   return masked ? vocabulary + hidden * hidden : 0;
-}
-
-int least_layers(const LayerWork& work, std::size_t stage, std::size_t stages) {
-  return stage + 1 == stages && stages > 1 && work.last > 0 ? 0 : 1;
-}
-
-void require_layers(const LayerWork& work, std::size_t stages) {
-  if (stages < 1) throw ConfigError({"schedule.layers", "0 stages", "at least 1", ""});
-  int needed = 0;
-  for (std::size_t stage = 0; stage < stages; ++stage) needed += least_layers(work, stage, stages);
-  const int layers = static_cast<int>(work.layers.size());
-  if (needed > layers)
-    throw ConfigError({"schedule.layers",
-                       fmt::format("{} layers over {} stages leaves {} stages empty", layers, stages, needed - layers),
-                       "at least one layer a stage",
-                       fmt::format("use at most {} stages, or state empty stages by a list", layers)});
-}
-
-double extra_work(const LayerWork& work, std::size_t stage, std::size_t stages) {
-  return (stage == 0 ? work.first : 0) + (stage + 1 == stages ? work.last : 0);
-}
-
-// Of equal layers each goes to the rank with the least work, and there to the stage with the least: no way is better,
-// since a layer may stand on any stage. Ties go to the later one, which holds fewer activations.
-std::vector<int> distribute_equal(const LayerWork& work, const std::vector<int>& rank_of_stage) {
-  const std::size_t stages = rank_of_stage.size();
-  std::vector<int> counts;
-  for (std::size_t stage = 0; stage < stages; ++stage) counts.push_back(least_layers(work, stage, stages));
-  std::vector<double> on_stage(stages);
-  const double layer = work.layers.front();
-  std::vector<double> on_rank(std::ranges::max(rank_of_stage) + 1, 0);
-  for (std::size_t stage = 0; stage < stages; ++stage) {
-    on_stage[stage] = extra_work(work, stage, stages) + layer * counts[stage];
-    on_rank[rank_of_stage[stage]] += on_stage[stage];
-  }
-  const int placed = std::accumulate(counts.begin(), counts.end(), 0);
-  for (int left = static_cast<int>(work.layers.size()) - placed; left > 0; --left) {
-    std::size_t best = stages - 1;
-    for (std::size_t stage = stages; stage-- > 0;) {
-      const auto figures = [&](std::size_t s) { return std::pair(on_rank[rank_of_stage[s]], on_stage[s]); };
-      if (figures(stage) < figures(best)) best = stage;
-    }
-    ++counts[best];
-    on_stage[best] += layer;
-    on_rank[rank_of_stage[best]] += layer;
-  }
-  return counts;
-}
-
-// The way into contiguous stages whose heaviest is lightest: best[s][n] is that of the first n layers on s stages.
-std::vector<int> distribute_stages(const LayerWork& work, std::size_t stages) {
-  const std::size_t layers = work.layers.size();
-  std::vector<double> before(layers + 1, 0);
-  std::partial_sum(work.layers.begin(), work.layers.end(), before.begin() + 1);
-  std::vector<std::vector<double>> best(stages + 1,
-                                        std::vector<double>(layers + 1, std::numeric_limits<double>::infinity()));
-  std::vector<std::vector<std::size_t>> begin(stages + 1, std::vector<std::size_t>(layers + 1, 0));
-  best[0][0] = 0;
-  for (std::size_t stage = 0; stage < stages; ++stage)
-    for (std::size_t end = 0; end <= layers; ++end)
-      for (std::size_t from = 0; from + least_layers(work, stage, stages) <= end; ++from) {
-        const double here = before[end] - before[from] + extra_work(work, stage, stages);
-        const double heaviest = std::max(best[stage][from], here);
-        if (heaviest < best[stage + 1][end]) best[stage + 1][end] = heaviest, begin[stage + 1][end] = from;
-      }
-  std::vector<int> counts(stages);
-  for (std::size_t stage = stages, end = layers; stage-- > 0;) {
-    counts[stage] = static_cast<int>(end - begin[stage + 1][end]);
-    end = begin[stage + 1][end];
-  }
-  return counts;
-}
-
-// Moves single layers over borders of stages while that makes the heaviest rank lighter.
-void improve_ranks(const LayerWork& work, const std::vector<int>& rank_of_stage, std::vector<int>& counts) {
-  const std::size_t stages = counts.size();
-  auto heaviest = [&](const std::vector<int>& tried) {
-    return std::ranges::max(work_of_ranks(work_of_stages(work, tried), rank_of_stage));
-  };
-  double current = heaviest(counts);
-  for (bool helped = true; helped;) {
-    helped = false;
-    for (std::size_t from = 0; from < stages; ++from)
-      for (std::size_t to = 0; to < stages; ++to) {
-        if (from == to || counts[from] <= least_layers(work, from, stages)) continue;
-        std::vector<int> tried = counts;
-        --tried[from];
-        ++tried[to];
-        if (const double found = heaviest(tried); found < current) current = found, counts = tried, helped = true;
-      }
-  }
 }
 
 }  // namespace
 
-LayerWork layer_work_in(const nlohmann::json& model_keys, int layers) {
+LayerWork layer_work_in(const nlohmann::json& model_keys, int layers, const std::string& family) {
   LayerWork work{std::vector<double>(layers, 1.0)};
   if (!model_keys.is_object()) return work;
-  const double hidden = size_in(model_keys, {"n_embd", "hidden_size"}, 0);
+  const FamilySizes sizes = family_in(model_keys, family);
+  const double hidden = size_in(model_keys, {"n_embd", "hidden_size"}, sizes.hidden);
   if (hidden == 0) return work;
-  const double heads = size_in(model_keys, {"n_head", "num_attention_heads"}, 1);
+  const double heads = size_in(model_keys, {"n_head", "num_attention_heads"}, sizes.heads);
   const double key_heads = size_in(model_keys, {"num_key_value_heads"}, heads);
   const double head_size = size_in(model_keys, {"head_dim"}, hidden / heads);
-  const double inner = size_in(model_keys, {"n_inner", "intermediate_size"}, 4 * hidden);
-  const bool gated = model_keys.contains("rms_norm_eps");  // Llama's family has a third matrix there
-  const double layer = hidden * head_size * (2 * heads + 2 * key_heads) + (gated ? 3 : 2) * hidden * inner;
+  const double inner =
+      size_in(model_keys, {"n_inner", "intermediate_size"}, sizes.inner > 0 ? sizes.inner : 4 * hidden);
+  const double layer = hidden * head_size * (2 * heads + 2 * key_heads) + (sizes.gated ? 3 : 2) * hidden * inner;
   work.layers.assign(layers, layer);
-  work.last = head_weights(model_keys, hidden);
+  work.last = head_weights(model_keys, sizes, hidden);
   return work;
 }
 
@@ -150,8 +83,9 @@ std::vector<double> work_of_stages(const LayerWork& work, const std::vector<int>
   std::vector<double> on_stage;
   std::size_t layer = 0;
   for (std::size_t stage = 0; stage < layers_of_stage.size(); ++stage) {
-    double sum = extra_work(work, stage, layers_of_stage.size());
+    double sum = stage == 0 ? work.first : 0;
     for (int i = 0; i < layers_of_stage[stage]; ++i) sum += work.layers.at(layer++);
+    if (stage + 1 == layers_of_stage.size()) sum += work.last;
     on_stage.push_back(sum);
   }
   return on_stage;
@@ -167,16 +101,6 @@ double evenness(const std::vector<double>& on_rank) {
   const double largest = std::ranges::max(on_rank);
   if (!(largest > 0)) return 1;
   return std::accumulate(on_rank.begin(), on_rank.end(), 0.0) / static_cast<double>(on_rank.size()) / largest;
-}
-
-std::vector<int> distribute_by_work(const LayerWork& work, const std::vector<int>& rank_of_stage) {
-  const std::size_t stages = rank_of_stage.size();
-  require_layers(work, stages);
-  const bool equal = std::ranges::adjacent_find(work.layers, std::not_equal_to<>()) == work.layers.end();
-  if (equal) return distribute_equal(work, rank_of_stage);
-  std::vector<int> counts = distribute_stages(work, stages);
-  improve_ranks(work, rank_of_stage, counts);
-  return counts;
 }
 
 }  // namespace gantry

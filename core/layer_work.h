@@ -3,6 +3,7 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 #include <vector>
 
 namespace gantry {
@@ -14,9 +15,10 @@ struct LayerWork {
 };
 
 // The multiplications of a token from a model's own keys (Hugging Face's): one for each weight of a layer's and of the
-// head's matrices. A backward has twice as many of each, so shares are the same. Where the keys don't state sizes, all
-// layers are equal and nothing is known of the head: `last` is 0.
-LayerWork layer_work_in(const nlohmann::json& model_keys, int layers);
+// head's matrices. A backward has twice as many of each, so shares are the same. `family` is the policy's name, "gpt2",
+// "llama" or "bert", whose defaults go for what the keys don't state; the keys' `model_type` names it too. Where
+// neither says the sizes, all layers are equal and nothing is known of the head: `last` is 0.
+LayerWork layer_work_in(const nlohmann::json& model_keys, int layers, const std::string& family = "");
 
 // The work of each stage, and of each rank with all its stages.
 std::vector<double> work_of_stages(const LayerWork& work, const std::vector<int>& layers_of_stage);
@@ -26,11 +28,14 @@ std::vector<double> work_of_ranks(const std::vector<double>& work_of_stages, con
 // even.
 double evenness(const std::vector<double>& work_of_ranks);
 
-// Layers per stage so that the heaviest rank has as little work as can be; of equally good ways one with light heaviest
-// stages, the later ranks and stages being the heavier ones. Every stage has a layer, but the last one needs none where
-// it has other work. Exact where all layers are equal, whatever stages a rank holds, and for any layers where each rank
-// holds one stage; else the best found by moving borders of stages one layer at a time. ConfigError where there are too
-// few layers.
+// Layers per stage by which the heaviest rank has the least work; of equally good ways one whose heaviest stage has the
+// least. What is left open is chosen in the same way by every rank and program. Every stage has a layer, but the last
+// one needs none where it has other work.
+//
+// No way is better where all layers are equal, where each rank holds one stage, and where the search for unequal layers
+// ends within its steps (core/stage_search.h): for two stages a rank, looped or forth and back, it does at 128 layers
+// over 16 ranks, for four at 32 over 4. Where it does not, the result is the best that was found near the lightest
+// stages. ConfigError where there are too few layers, or a work that is negative or no number.
 std::vector<int> distribute_by_work(const LayerWork& work, const std::vector<int>& rank_of_stage);
 
 }  // namespace gantry

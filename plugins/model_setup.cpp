@@ -7,23 +7,11 @@
 #include <torch/torch.h>
 
 #include "gantry/core/schedule_choice.h"
-#include "gantry/nn/embedding.h"
 #include "gantry/nn/linear.h"
 #include "gantry/tensors/deferred_init.h"
 
 namespace gantry {
 namespace {
-
-double matrix_weights(const torch::nn::Module& module) {
-  double weights = 0;
-  const bool looks_up = dynamic_cast<const torch::nn::EmbeddingImpl*>(&module) != nullptr ||
-                        dynamic_cast<const nn::EmbeddingImpl*>(&module) != nullptr;
-  for (const auto& item : module.named_parameters(/*recurse=*/false))
-    if (item.value().defined() && item.value().dim() > 1 && !looks_up)
-      weights += static_cast<double>(item.value().numel());
-  for (const auto& child : module.children()) weights += matrix_weights(*child);
-  return weights;
-}
 
 // The pipeline ranks that hold a parameter of these stages, ascending.
 std::vector<int> pipeline_ranks(const std::vector<int>& held, const PipelineStageManager& stages) {
@@ -54,24 +42,23 @@ void synchronise_first_values(torch::nn::Module& model, const ProcessGroupMesh& 
   for (auto& buffer : model.buffers()) share(buffer);
 }
 
-LayerWork layer_work(const Policy& policy, const torch::nn::Module& model) {
-  const StageLayout layout = policy.stage_layout(model);
-  LayerWork work;
-  for (const auto& item : model.named_modules("", /*include_self=*/false)) {
-    if (item.key() == layout.repeated)
-      for (const auto& layer : item.value()->children()) work.layers.push_back(matrix_weights(*layer));
-    if (std::ranges::count(layout.last, item.key()) > 0) work.last += matrix_weights(*item.value());
-  }
-  return work;
-}
-
 std::vector<int> chosen_layers(const ScheduleConfig& config, const Policy& policy, const torch::nn::Module& model,
                                const PipelineStageManager& stages) {
   const auto* name = std::get_if<std::string>(&config.layers);
   if (name && *name == "default") return {};
   std::vector<int> rank_of_stage;
   for (int stage = 0; stage < stages.num_stages(); ++stage) rank_of_stage.push_back(stages.rank_of(stage));
-  return layers_per_stage(config, layer_work(policy, model), rank_of_stage);
+  if (!name || *name != "balanced") return layers_per_stage(config, {}, rank_of_stage);
+  const LayerWork work = policy.layer_work(model);
+  const std::string repeated = policy.stage_layout(model).repeated;
+  const auto modules = model.named_modules("", /*include_self=*/false);
+  const auto* list = modules.find(repeated);
+  if (list && work.layers.size() != (*list)->children().size())
+    throw ConfigError(
+        {policy.name() + "::layer_work",
+         fmt::format("states {} layers, and '{}' has {}", work.layers.size(), repeated, (*list)->children().size()),
+         "the work of each layer", ""});
+  return layers_per_stage(config, work, rank_of_stage);
 }
 
 SplitOutputs bind_split_outputs(torch::nn::Module& model, const std::vector<SplitOutput>& outputs, bool keep_split,

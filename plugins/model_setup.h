@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "gantry/comm/process_group_mesh.h"
-#include "gantry/core/layer_work.h"
 #include "gantry/plugins/criterion.h"
 #include "gantry/plugins/gradient_buffers.h"
 #include "gantry/policies/sharder.h"
@@ -20,11 +19,8 @@ void refuse_used_optimizer(torch::optim::Optimizer* optimizer);
 // parameters need nothing. Collective over the world.
 void synchronise_first_values(torch::nn::Module& model, const ProcessGroupMesh& mesh);
 
-// The work of a whole model's layers and of its last stage: a multiplication for each weight of their matrices, but
-// none for embeddings, which are looked up.
-LayerWork layer_work(const Policy& policy, const torch::nn::Module& model);
-
-// Layers per stage as schedule.layers says; empty for the policy's own rule.
+// Layers per stage as schedule.layers says, by the policy's layer_work where they are balanced; empty for the policy's
+// own rule. ConfigError where its work is of another number of layers.
 std::vector<int> chosen_layers(const ScheduleConfig& config, const Policy& policy, const torch::nn::Module& model,
                                const PipelineStageManager& stages);
 

@@ -41,6 +41,13 @@ StageLayout BertPolicy::stage_layout(const models::BertImpl& model) const {
   return layout;
 }
 
+// A head that looks at the first token alone is none of a token's work.
+LayerWork BertPolicy::layer_work(const models::BertImpl& model) const {
+  LayerWork work = PolicyFor::layer_work(model);
+  if (!model.cls && !model.qa_outputs) work.last = 0;
+  return work;
+}
+
 SharedParameters BertPolicy::shared_parameters(const models::BertImpl& model) const {
   if (!model.cls || !model.config.tie_word_embeddings) return {};
   return {{"embeddings.word_embeddings.weight", "cls.decoder.weight"}};

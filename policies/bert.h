@@ -10,6 +10,7 @@ class BertPolicy final : public PolicyFor<models::BertImpl> {
  public:
   std::string name() const override { return "BertPolicy"; }
   ShardPlan shard_plan(const models::BertImpl& model) const override;
+  LayerWork layer_work(const models::BertImpl& model) const override;
   StageLayout stage_layout(const models::BertImpl& model) const override;
   SharedParameters shared_parameters(const models::BertImpl& model) const override;
   std::vector<SplitOutput> split_outputs(const models::BertImpl& model) const override;

@@ -1,5 +1,6 @@
 #include "gantry/policies/policy.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <map>
@@ -8,6 +9,7 @@
 
 #include "gantry/comm/autograd_collectives.h"
 #include "gantry/nn/attention.h"
+#include "gantry/nn/embedding.h"
 #include "gantry/nn/recompute.h"
 
 namespace gantry {
@@ -97,6 +99,32 @@ void StageContext::add_loss(const torch::Tensor& loss, const std::optional<Layou
                       "say which; without sequence parallelism it changes nothing"});
   add_to(LossCollector::current() ? *LossCollector::current() : added_loss_,
          group && std::holds_alternative<Shard>(*of) ? reduce_from_group(loss, *group) : loss);
+}
+
+namespace {
+
+double matrix_weights(const torch::nn::Module& module) {
+  double weights = 0;
+  const bool looks_up = dynamic_cast<const torch::nn::EmbeddingImpl*>(&module) != nullptr ||
+                        dynamic_cast<const nn::EmbeddingImpl*>(&module) != nullptr;
+  for (const auto& item : module.named_parameters(/*recurse=*/false))
+    if (item.value().defined() && item.value().dim() > 1 && !looks_up)
+      weights += static_cast<double>(item.value().numel());
+  for (const auto& child : module.children()) weights += matrix_weights(*child);
+  return weights;
+}
+
+}  // namespace
+
+LayerWork Policy::layer_work(const torch::nn::Module& model) const {
+  const StageLayout layout = stage_layout(model);
+  LayerWork work;
+  for (const auto& item : model.named_modules("", /*include_self=*/false)) {
+    if (item.key() == layout.repeated)
+      for (const auto& layer : item.value()->children()) work.layers.push_back(matrix_weights(*layer));
+    if (std::ranges::count(layout.last, item.key()) > 0) work.last += matrix_weights(*item.value());
+  }
+  return work;
 }
 
 PolicyFit Policy::fit(const torch::nn::Module&) const { return PolicyFit::kNone; }

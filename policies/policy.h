@@ -15,6 +15,7 @@
 #include <torch/torch.h>
 
 #include "gantry/core/error.h"
+#include "gantry/core/layer_work.h"
 #include "gantry/core/pipeline_stage_manager.h"
 #include "gantry/core/registry.h"
 #include "gantry/nn/key_value_cache.h"
@@ -31,7 +32,7 @@ struct ShardRule {
 };
 using ShardPlan = std::vector<ShardRule>;
 
-// Module paths: held by the first stage, the list whose layers are dealt over stages, held by the last stage.
+// Module paths: held by the first stage, the list whose layers are partitioned over stages, held by the last stage.
 // Parameters and buffers of the root's own are named by their paths.
 struct StageLayout {
   std::vector<std::string> first;
@@ -130,6 +131,10 @@ class Policy {
   virtual StageLayout stage_layout(const torch::nn::Module& model) const = 0;
   // Layers per stage; the default is gantry::distribute_layers.
   virtual std::vector<int> distribute_layers(int layers, int stages) const;
+  // What `schedule.layers: balanced` weighs: the forward's FLOPs a token of each layer, and of the first and the last
+  // stage beside, or any other unit that is the same for all. The default counts a multiplication for each weight of
+  // matrices, and none for embeddings, which are looked up.
+  virtual LayerWork layer_work(const torch::nn::Module& model) const;
   // The paths that `stage` holds; the default follows stage_layout.
   virtual std::vector<std::string> held_layers(const torch::nn::Module& model, int stage, int num_stages,
                                                LayerRange layers) const;
@@ -155,6 +160,9 @@ class PolicyFor : public Policy {
  public:
   virtual ShardPlan shard_plan(const Model& model) const = 0;
   virtual StageLayout stage_layout(const Model& model) const = 0;
+  virtual LayerWork layer_work(const Model& model) const {
+    return Policy::layer_work(static_cast<const torch::nn::Module&>(model));
+  }
   virtual SharedParameters shared_parameters(const Model&) const { return {}; }
   virtual std::vector<SplitOutput> split_outputs(const Model&) const { return {}; }
   virtual TensorDict forward(Model& model, const StageContext& stage, TensorDict input) const = 0;
@@ -171,6 +179,7 @@ class PolicyFor : public Policy {
   void preprocess(torch::nn::Module& model) const final { preprocess_model(typed(model)); }
   ShardPlan shard_plan(const torch::nn::Module& model) const final { return shard_plan(typed(model)); }
   StageLayout stage_layout(const torch::nn::Module& model) const final { return stage_layout(typed(model)); }
+  LayerWork layer_work(const torch::nn::Module& model) const final { return layer_work(typed(model)); }
   SharedParameters shared_parameters(const torch::nn::Module& model) const final {
     return shared_parameters(typed(model));
   }

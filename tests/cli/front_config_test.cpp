@@ -90,6 +90,15 @@ TEST(ConfigText, HasTheSame) {
     EXPECT_NE(out.find(part), std::string::npos) << part << "\nis not in\n" << out;
 }
 
+// The front program has no policies, so it can't ask one that a library registers.
+TEST(ConfigText, SaysWhereAPolicyOfALibraryMayWeighOtherwise) {
+  const char* note = "a policy of a library may state other work";
+  const std::string balanced = "--set schedule.layers=balanced";
+  EXPECT_EQ(show(kConfig, balanced).out.find(note), std::string::npos);
+  EXPECT_EQ(show(kConfig, "--set libraries=[own.so]").out.find(note), std::string::npos);
+  EXPECT_NE(show(kConfig, balanced + " --set libraries=[own.so]").out.find(note), std::string::npos);
+}
+
 // A program that reads stdout must not take half an answer for one.
 TEST(ConfigErrors, ComeBeforeAnyOutput) {
   const ScratchFolder scratch;

@@ -1,0 +1,231 @@
+#include "gantry/core/stage_search.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <numeric>
+#include <set>
+#include <tuple>
+#include <unordered_map>
+
+namespace gantry {
+namespace {
+
+constexpr double kRounding = 1e-12;
+// Of a way that is kept; a position that is tried is one.
+constexpr std::int64_t kStepsOfWay = 8;
+
+class RankByRank {
+ public:
+  RankByRank(const StageWork& work, const StageSearch& search, std::int64_t& steps);
+  std::optional<std::vector<int>> run();
+
+ private:
+  // A cut that is chosen when its rank is taken. Those beside it are chosen already.
+  struct Cut {
+    int cut, below, above;
+    std::vector<int> stages;  // whose cuts are then both chosen
+    bool from_above;          // from there down the stages' work grows; else from below up
+    bool may_stop;            // at the first position with too much work
+  };
+  struct RankStep {
+    std::vector<int> stages;    // whose cuts were chosen by ranks before
+    std::vector<Cut> cuts;      // to be chosen, ascending
+    std::vector<int> frontier;  // cuts between stages of ranks that are taken and others
+    std::vector<int> inner;     // of the chosen cuts those that are not: between two stages of this rank
+  };
+  // The best way to a frontier.
+  struct Way {
+    double heaviest;
+    double taken;  // work
+    std::uint64_t from, inner;
+  };
+  using Ways = std::unordered_map<std::uint64_t, Way>;
+  struct Load {
+    double sum = 0, heaviest = 0;
+  };
+
+  void plan_steps();
+  bool fits() const;
+  bool add_stages(const std::vector<int>& stages, Load& load) const;
+  void choose(const RankStep& step, std::size_t index, Load load);
+  void keep(const RankStep& step, const Load& load);
+  std::uint64_t pack(const std::vector<int>& cuts) const;
+  void unpack(const std::vector<int>& cuts, std::uint64_t packed);
+  std::vector<int> counts();
+
+  const StageWork& work_;
+  const StageSearch& search_;
+  std::int64_t& steps_left_;
+  const int bits_;                     // of a cut's position
+  std::vector<int> lowest_, highest_;  // position of each cut
+  std::vector<RankStep> steps_;
+  std::vector<Ways> ways_;  // after each step
+  std::vector<int> at_;     // the position of each cut
+  // The way that is being continued.
+  std::uint64_t from_ = 0;
+  Way way_{};
+};
+
+RankByRank::RankByRank(const StageWork& work, const StageSearch& search, std::int64_t& steps)
+    : work_(work),
+      search_(search),
+      steps_left_(steps),
+      bits_(static_cast<int>(std::bit_width(static_cast<unsigned>(work.layers())))),
+      lowest_(work.stages() + 1, 0),
+      highest_(work.stages() + 1, work.layers()),
+      at_(work.stages() + 1, 0) {
+  at_.back() = work.layers();
+  for (int stage = 0, cut = 0; stage < static_cast<int>(search.around.size()); ++stage) {
+    cut += search.around[stage];
+    lowest_[stage + 1] = cut - search.reach;
+    highest_[stage + 1] = cut + search.reach;
+  }
+  plan_steps();
+}
+
+void RankByRank::plan_steps() {
+  const int stages = work_.stages();
+  std::vector<char> taken(stages, 0);
+  std::set<int> chosen = {0, stages};
+  for (int rank = 0; rank < work_.ranks(); ++rank) {
+    RankStep step;
+    auto complete = [&](int stage) {
+      return stage >= 0 && stage < stages && work_.rank_of(stage) == rank && chosen.contains(stage) &&
+             chosen.contains(stage + 1);
+    };
+    for (int stage = 0; stage < stages; ++stage) {
+      if (work_.rank_of(stage) != rank) continue;
+      taken[stage] = 1;
+      if (complete(stage)) step.stages.push_back(stage);
+    }
+    for (int cut = 1; cut < stages; ++cut) {
+      if (chosen.contains(cut) || (work_.rank_of(cut - 1) != rank && work_.rank_of(cut) != rank)) continue;
+      const auto above = chosen.upper_bound(cut);
+      Cut next{cut, *std::prev(above), *above, {}, false, true};
+      chosen.insert(cut);
+      for (const int stage : {cut - 1, cut})
+        if (complete(stage)) next.stages.push_back(stage);
+      next.from_above = next.stages == std::vector<int>{cut};
+      next.may_stop = next.stages.size() == 1;
+      step.cuts.push_back(std::move(next));
+    }
+    for (int cut = 1; cut < stages; ++cut)
+      if (taken[cut - 1] != taken[cut]) step.frontier.push_back(cut);
+    for (const Cut& cut : step.cuts)
+      if (taken[cut.cut - 1] && taken[cut.cut]) step.inner.push_back(cut.cut);
+    steps_.push_back(std::move(step));
+  }
+}
+
+// Whether every frontier can be packed.
+bool RankByRank::fits() const {
+  return std::ranges::all_of(steps_, [&](const RankStep& step) {
+    return std::max(step.frontier.size(), step.inner.size()) * static_cast<std::size_t>(bits_) <= 64;
+  });
+}
+
+std::uint64_t RankByRank::pack(const std::vector<int>& cuts) const {
+  std::uint64_t packed = 0;
+  for (const int cut : cuts) packed = packed << bits_ | static_cast<std::uint64_t>(at_[cut]);
+  return packed;
+}
+
+void RankByRank::unpack(const std::vector<int>& cuts, std::uint64_t packed) {
+  const std::uint64_t mask = (std::uint64_t{1} << bits_) - 1;
+  for (std::size_t i = cuts.size(); i-- > 0; packed >>= bits_) at_[cuts[i]] = static_cast<int>(packed & mask);
+}
+
+// False where that is too much.
+bool RankByRank::add_stages(const std::vector<int>& stages, Load& load) const {
+  for (const int stage : stages) {
+    const double here = work_.on_stage(stage, at_[stage], at_[stage + 1]);
+    load.sum += here;
+    load.heaviest = std::max(load.heaviest, here);
+  }
+  return load.sum <= search_.most_on_rank && load.heaviest <= search_.most_on_stage;
+}
+
+void RankByRank::choose(const RankStep& step, std::size_t index, Load load) {
+  if (index == step.cuts.size()) return keep(step, load);
+  const Cut& cut = step.cuts[index];
+  const int lowest = std::max(at_[cut.below] + work_.least(cut.below, cut.cut), lowest_[cut.cut]);
+  const int highest = std::min(at_[cut.above] - work_.least(cut.cut, cut.above), highest_[cut.cut]);
+  for (int i = 0; i <= highest - lowest && steps_left_ >= 0; ++i, --steps_left_) {
+    at_[cut.cut] = cut.from_above ? highest - i : lowest + i;
+    Load more = load;
+    if (add_stages(cut.stages, more))
+      choose(step, index + 1, more);
+    else if (cut.may_stop)
+      break;
+  }
+}
+
+void RankByRank::keep(const RankStep& step, const Load& load) {
+  const double taken = way_.taken + load.sum;
+  const auto ranks_left = static_cast<double>(&steps_.back() - &step);
+  if (work_.total() - taken > ranks_left * search_.most_on_rank + kRounding * work_.total()) return;
+  const double heaviest = search_.what == Lightest::kRank ? load.sum : load.heaviest;
+  const Way way{std::max(way_.heaviest, heaviest), taken, from_, pack(step.inner)};
+  const auto [found, is_new] = ways_.back().try_emplace(pack(step.frontier), way);
+  if (is_new) steps_left_ -= kStepsOfWay;
+  // By the cuts where it makes no difference: the order of a table must not make one.
+  auto figures = [](const Way& each) { return std::tuple(each.heaviest, each.from, each.inner); };
+  if (figures(way) < figures(found->second)) found->second = way;
+}
+
+std::vector<int> RankByRank::counts() {
+  std::uint64_t packed = 0;
+  for (std::size_t i = steps_.size(); i-- > 0;) {
+    unpack(steps_[i].frontier, packed);
+    const Way& way = ways_[i + 1].at(packed);
+    unpack(steps_[i].inner, way.inner);
+    packed = way.from;
+  }
+  std::vector<int> counts(work_.stages());
+  std::adjacent_difference(at_.begin() + 1, at_.end(), counts.begin());
+  return counts;
+}
+
+std::optional<std::vector<int>> RankByRank::run() {
+  if (!fits()) steps_left_ = -1;
+  ways_.reserve(steps_.size() + 1);
+  ways_.push_back({{0, Way{}}});
+  for (std::size_t i = 0; i < steps_.size() && steps_left_ >= 0; ++i) {
+    const Ways& before = ways_.back();
+    ways_.emplace_back();
+    for (const auto& [packed, way] : before) {
+      if (i > 0) unpack(steps_[i - 1].frontier, packed);
+      from_ = packed;
+      way_ = way;
+      Load load;
+      if (add_stages(steps_[i].stages, load)) choose(steps_[i], 0, load);
+    }
+  }
+  if (steps_left_ < 0 || ways_.back().empty()) return std::nullopt;
+  return counts();
+}
+
+}  // namespace
+
+StageWork::StageWork(const LayerWork& work, std::vector<int> rank_of_stage)
+    : rank_of_stage_(std::move(rank_of_stage)),
+      ranks_(std::ranges::max(rank_of_stage_) + 1),
+      before_(work.layers.size() + 1, 0),
+      extra_(rank_of_stage_.size(), 0),
+      least_before_(1, 0) {
+  std::partial_sum(work.layers.begin(), work.layers.end(), before_.begin() + 1);
+  extra_.front() += work.first;
+  extra_.back() += work.last;
+  for (int stage = 0; stage < stages(); ++stage) {
+    const bool may_be_empty = stage > 0 && stage + 1 == stages() && work.last > 0;
+    least_before_.push_back(least_before_.back() + (may_be_empty ? 0 : 1));
+  }
+  total_ = before_.back() + work.first + work.last;
+}
+
+std::optional<std::vector<int>> search_stages(const StageWork& work, const StageSearch& search, std::int64_t& steps) {
+  return RankByRank(work, search, steps).run();
+}
+
+}  // namespace gantry

@@ -1,0 +1,87 @@
+// What `schedule.layers: balanced` weighs: the same by a model as by its keys, and what a policy of one's own states.
+#include "gantry/core/layer_work.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "gantry/models/model_family.h"
+#include "gantry/plugins/model_setup.h"
+#include "gantry/policies/gpt2.h"
+#include "gantry/tensors/deferred_init.h"
+
+namespace gantry::testing {
+namespace {
+
+std::shared_ptr<torch::nn::Module> build_family(const std::string& family, const nlohmann::json& keys) {
+  const DeferredInit deferred;
+  return models::families().at(family).build(keys);
+}
+
+// So `gantry config` shows what the library does.
+TEST(LayerWorkOfPolicies, IsWhatTheKeysSay) {
+  const std::pair<std::string, nlohmann::json> cases[] = {
+      {"gpt2", {{"n_layer", 2}}},
+      {"gpt2", {{"n_layer", 3}, {"n_embd", 24}, {"n_head", 4}, {"n_inner", 40}, {"vocab_size", 77}}},
+      {"llama", {{"num_hidden_layers", 2}}},
+      {"llama",
+       {{"num_hidden_layers", 2},
+        {"hidden_size", 32},
+        {"num_attention_heads", 4},
+        {"num_key_value_heads", 2},
+        {"intermediate_size", 48},
+        {"vocab_size", 99}}},
+      {"bert", {{"num_hidden_layers", 2}}},
+      {"bert", {{"num_hidden_layers", 2}, {"architectures", {"BertForQuestionAnswering"}}}},
+      {"bert", {{"num_hidden_layers", 2}, {"architectures", {"BertForSequenceClassification"}}}},
+      {"bert", {{"num_hidden_layers", 2}, {"architectures", {"BertModel"}}}}};
+  for (const auto& [family, keys] : cases) {
+    SCOPED_TRACE(family + " " + keys.dump());
+    const auto model = build_family(family, keys);
+    const LayerWork by_model = policy_for(*model)->layer_work(*model);
+    const LayerWork by_keys = layer_work_in(keys, static_cast<int>(by_model.layers.size()), family);
+    EXPECT_EQ(by_keys.layers, by_model.layers);
+    EXPECT_EQ(by_keys.first, by_model.first);
+    EXPECT_EQ(by_keys.last, by_model.last);
+  }
+}
+
+// A GPT-2 whose layer 1 has ten times the work of any other, and whose head has none.
+class HeavyLayerPolicy : public PolicyFor<models::Gpt2Impl> {
+ public:
+  std::string name() const override { return "HeavyLayerPolicy"; }
+  ShardPlan shard_plan(const models::Gpt2Impl& model) const override { return Gpt2Policy().shard_plan(model); }
+  StageLayout stage_layout(const models::Gpt2Impl& model) const override { return Gpt2Policy().stage_layout(model); }
+  LayerWork layer_work(const models::Gpt2Impl&) const override { return {.layers = work}; }
+  TensorDict forward(models::Gpt2Impl& model, const StageContext& stage, TensorDict input) const override {
+    return Gpt2Policy().forward(model, stage, std::move(input));
+  }
+  std::vector<double> work = {1, 10, 1, 1, 1, 1};
+};
+
+TEST(LayerWorkOfPolicies, APolicyStatesAHeavyLayer) {
+  using Counts = std::vector<int>;
+  HeavyLayerPolicy policy;
+  const auto model = build_family("gpt2", {{"n_layer", 6}, {"n_embd", 24}, {"n_head", 4}});
+  ScheduleConfig balanced;
+  balanced.layers.emplace<std::string>("balanced");
+  auto chosen = [&](const PipelineStageManager& stages) { return chosen_layers(balanced, policy, *model, stages); };
+  EXPECT_EQ(chosen({0, 2}), (Counts{2, 4}));
+  EXPECT_EQ(chosen({0, 3}), (Counts{1, 1, 4}));
+  // Rank 0 has stages 0 and 2 of a loop, and 0 and 3 of a V.
+  EXPECT_EQ(chosen({0, 2, 2}), (Counts{1, 1, 3, 1}));
+  EXPECT_EQ(chosen({0, 2, 2, StagePlacement::kV}), (Counts{1, 1, 1, 3}));
+  // Without it layers are equal, and the head weighs most.
+  EXPECT_EQ(chosen_layers(balanced, Gpt2Policy(), *model, {0, 2}), (Counts{6, 0}));
+
+  policy.work.pop_back();
+  try {
+    chosen({0, 2});
+    FAIL() << "accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(),
+                 "HeavyLayerPolicy::layer_work: states 5 layers, and 'h' has 6; expected the work of each layer");
+  }
+}
+
+}  // namespace
+}  // namespace gantry::testing
