@@ -1,5 +1,5 @@
-// Hostile and mutated configurations: each is read or refused with its place, in bounded time. Seeds are fixed.
-#include <chrono>
+// Hostile and mutated configurations: each is read or refused with its place. Seeds are fixed. The longest have a
+// million characters, so that a reader which takes the square of their number of steps runs into the entry's deadline.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <random>
@@ -105,12 +105,6 @@ void expect_place(const std::string& refusal, const std::string& text) {
   EXPECT_LT(refusal.size(), 60000u);
 }
 
-double seconds_of(const std::function<void()>& work) {
-  const auto start = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
 // One change of a text: bytes flipped, taken out, doubled, moved, or a piece of syntax put in.
 class Mutator {
  public:
@@ -159,13 +153,11 @@ TEST(YamlFuzz, TheValidDocumentsAreRead) {
 
 TEST(YamlFuzz, MutationsAreReadOrRefusedWithTheirPlace) {
   int read = 0, refused = 0;
-  double slowest = 0;
   for (const auto& text : kValid) {
     Mutator mutator(20240607);
     for (int round = 0; round < 6000; ++round) {
       const std::string mutated = mutator.mutate(text);
-      std::string refusal;
-      slowest = std::max(slowest, seconds_of([&] { refusal = refusal_of(mutated); }));
+      const std::string refusal = refusal_of(mutated);
       refusal.empty() ? ++read : ++refused;
       if (!refusal.empty()) expect_place(refusal, mutated);
       if (HasFailure()) return;
@@ -173,7 +165,6 @@ TEST(YamlFuzz, MutationsAreReadOrRefusedWithTheirPlace) {
   }
   EXPECT_GT(read, 500);
   EXPECT_GT(refused, 5000);
-  EXPECT_LT(slowest, 2.0);
 }
 
 TEST(YamlFuzz, RandomSyntaxIsReadOrRefusedWithItsPlace) {
@@ -247,11 +238,9 @@ std::vector<Hostile> hostile_documents() {
           {repeated(" ", (1 << 20) + 1), "f.yaml:1:1048577: has 1048577 bytes"}};
 }
 
-TEST(YamlFuzz, HostileDocumentsAreRefusedQuickly) {
+TEST(YamlFuzz, HostileDocumentsAreRefused) {
   for (const auto& [text, said] : hostile_documents()) {
-    std::string refusal;
-    const double seconds = seconds_of([&, &text = text] { refusal = refusal_of(text); });
-    EXPECT_LT(seconds, 10) << text.substr(0, 60);
+    const std::string refusal = refusal_of(text);
     EXPECT_EQ(refusal.empty(), said == nullptr) << text.substr(0, 60) << "\n" << refusal.substr(0, 200);
     if (!said) continue;
     EXPECT_NE(refusal.find(said), std::string::npos) << refusal.substr(0, 400) << "\n not " << said;

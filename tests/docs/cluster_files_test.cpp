@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <regex>
 #include <set>
+#include <unistd.h>
 #include <yaml-cpp/yaml.h>
 
 #include "background.h"
@@ -59,8 +60,10 @@ TEST(ClusterFiles, TheSlurmScriptAsksForTheNetworkOfSeveralNodes) {
 
 TEST(ClusterFiles, TheSlurmScriptHandsTheSignalOnAndQueuesTheJobAgain) {
   const ScratchFolder scratch;
-  Background run(
-      slurm_line(scratch, "trap 'exit 75' USR1; touch " + (scratch / "ready") + "; while true; do sleep 0.05; done"));
+  // The launch waits at a pipe that nobody writes to.
+  Background run(slurm_line(scratch, fmt::format("mkfifo {0}/pipe; cat <>{0}/pipe & trap \"kill $!; exit 75\" USR1; "
+                                                 "touch {0}/ready; wait",
+                                                 scratch.path())));
   ASSERT_TRUE(run.wait_until([&] { return std::filesystem::exists(scratch / "ready"); })) << run.err();
   run.signal(SIGUSR1);
   EXPECT_EQ(run.wait(20).exit_code, 75) << run.err();
@@ -98,11 +101,21 @@ TEST(ClusterFiles, TheMpiJobsWorkersOutliveTheirRanks) {
   const YAML::Node command =
       roles["Worker"]["template"]["spec"]["containers"][0]["lifecycle"]["preStop"]["exec"]["command"];
   ASSERT_EQ(command.size(), 3u);
+  // A daemon of a name that no other job on this machine has.
+  std::string loop = command[2].as<std::string>();
+  ASSERT_NE(loop.find(" orted "), std::string::npos) << loop;
+  const std::string name = fmt::format("orted{}", getpid());
+  loop.replace(loop.find("orted"), 5, name);
+  // It says first that it is up. The loop's own sleep ends it: a loop that does not see it ends too early.
   const ScratchFolder scratch;
-  const std::string loop = scratch.write("loop", command[2].as<std::string>());
-  const std::string daemon = executable(scratch, "orted", "sleep 1.5; touch " + (scratch / "gone"));
-  const Outcome run =
-      run_program(daemon + " & sleep 0.5\nsh " + loop + "\n[ -e " + (scratch / "gone") + " ] || echo too early");
+  scratch.write("loop", loop);
+  executable(scratch, name, "echo >up; read go <go; touch gone; echo >done");
+  executable(scratch, "sleep", "[ -e gone ] || { echo >go; read done <done; }");
+  const Outcome run = run_program(fmt::format("cd {}; mkfifo up go done; ./{} & read up <up; PATH=.:$PATH sh loop; "
+                                              "[ -e gone ] || {{ echo too early; echo >go; read done <done; }}",
+                                              scratch.path(), name),
+                                  30);
+  EXPECT_EQ(run.exit_code, 0) << run.err;
   EXPECT_EQ(run.out, "") << run.err;
 }
 
