@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 #include <optional>
+#include <set>
 
 #include "gantry/core/error.h"
 #include "gantry/core/layer_work.h"
@@ -151,7 +152,8 @@ std::vector<int> distribute_by_work(const LayerWork& work, const std::vector<int
   require_layers(stages);
   const bool equal = std::ranges::adjacent_find(work.layers, std::not_equal_to<>()) == work.layers.end();
   if (equal) return distribute_equal(stages);
-  return stages.stages() == stages.ranks() ? distribute_stages(stages) : distribute_unequal(stages);
+  const bool one_each = std::set<int>(rank_of_stage.begin(), rank_of_stage.end()).size() == rank_of_stage.size();
+  return one_each ? distribute_stages(stages) : distribute_unequal(stages);
 }
 
 }  // namespace gantry

@@ -112,9 +112,9 @@ LayerWork unequal_layers(int kind, std::size_t layers, std::mt19937& random) {
 
 TEST(LayerWork, UnequalLayersHaveTheBestOfAllWays) {
   std::mt19937 random(3);
-  const std::vector<StageCounts> several = {looped(2, 2),      looped(3, 2),       looped(2, 3),
-                                            forth_and_back(2), forth_and_back(3),  {0, 1, 1, 0, 0, 1},
-                                            {0, 0, 1, 1},      {1, 0, 2, 0, 1, 2}, {0, 1, 0}};
+  const std::vector<StageCounts> several = {looped(2, 2),      looped(3, 2),       looped(2, 3), forth_and_back(2),
+                                            forth_and_back(3), {0, 1, 1, 0, 0, 1}, {0, 0, 1, 1}, {1, 0, 2, 0, 1, 2},
+                                            {0, 1, 0},         {0, 0, 2}};
   for (int i = 0; i < 90; ++i) {
     for (int ranks = 1; ranks <= 4; ++ranks)
       expect_best(unequal_layers(i % 3, 5 + i % 5, random), one_stage_a_rank(ranks));
