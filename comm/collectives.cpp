@@ -112,13 +112,13 @@ std::vector<std::int64_t> all_gather_numbers(ProcessGroup& group, std::int64_t v
 double all_reduce_number(ProcessGroup& group, double value, ReduceOp op) {
   torch::Tensor number = torch::tensor({value}, torch::kFloat64);
   group.all_reduce(number, op).wait();
-  return number.item<double>();
+  return *number.const_data_ptr<double>();
 }
 
 std::string broadcast_text(ProcessGroup& group, const std::string& text, int root) {
   torch::Tensor length = torch::tensor({static_cast<std::int64_t>(text.size())}, torch::kInt64);
   group.broadcast(length, root).wait();
-  torch::Tensor bytes = torch::empty({length.item<std::int64_t>()}, torch::kUInt8);
+  torch::Tensor bytes = torch::empty({*length.const_data_ptr<std::int64_t>()}, torch::kUInt8);
   if (group.rank() == root) std::copy(text.begin(), text.end(), reinterpret_cast<char*>(bytes.data_ptr()));
   group.broadcast(bytes, root).wait();
   return {static_cast<const char*>(bytes.data_ptr()), static_cast<std::size_t>(bytes.numel())};

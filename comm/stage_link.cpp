@@ -79,8 +79,8 @@ void StageLink::send_description(const StageMessage& message, int to, const Form
 }
 
 StageLink::DescriptionPtr StageLink::receive_description(const StageMessage& message, int from) {
-  const auto length =
-      pipeline_.recv({{1}, torch::kInt64}, from, metadata_tag(message, 0)).result().item<std::int64_t>();
+  const torch::Tensor number = pipeline_.recv({{1}, torch::kInt64}, from, metadata_tag(message, 0)).result();
+  const std::int64_t length = *number.const_data_ptr<std::int64_t>();
   const torch::Tensor bytes = pipeline_.recv({{length}, torch::kUInt8}, from, metadata_tag(message, 1)).result();
   const char* text = static_cast<const char*>(bytes.data_ptr());
   Format format;

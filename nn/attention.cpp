@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include "gantry/nn/recompute.h"
+#include "gantry/tensors/host_copy.h"
 #include "gantry/tensors/random_context.h"
 
 namespace gantry::nn {
@@ -115,8 +116,9 @@ torch::Tensor attention(const torch::Tensor& query, const torch::Tensor& key, co
 
 torch::Tensor kept_tokens(const torch::Tensor& attention_mask) {
   if (!attention_mask.defined()) return {};
-  const torch::Tensor keep = attention_mask != 0;
-  return keep.all().item<bool>() ? torch::Tensor() : keep;
+  const torch::Tensor known = on_host(attention_mask);
+  if (known.defined() && number_of(known.all()) != 0) return {};
+  return attention_mask != 0;
 }
 
 torch::Tensor split_heads(const torch::Tensor& features, std::int64_t heads) {

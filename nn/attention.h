@@ -24,8 +24,8 @@ struct AttentionOptions {
   KeyValueCache* cache = nullptr;  // earlier keys and values, which these ones join; not owned
 };
 
-// The tokens that an attention mask [samples, tokens] of zeros and ones keeps; undefined where it keeps all of them or
-// there is none.
+// The tokens that an attention mask [samples, tokens] of zeros and ones keeps; undefined where there is none, or the
+// host knows (tensors/host_copy.h) that it keeps all of them.
 torch::Tensor kept_tokens(const torch::Tensor& attention_mask);
 
 // query [samples, heads, tokens, head size], key and value [samples, key heads, tokens, head size] -> query's shape:

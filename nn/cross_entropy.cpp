@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include "gantry/core/error.h"
+#include "gantry/tensors/host_copy.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry::nn {
@@ -15,13 +16,16 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Variable;
 using torch::autograd::variable_list;
 
-void check_labels(const torch::Tensor& labels, std::int64_t vocabulary, std::int64_t ignored) {
-  const torch::Tensor wrong = ((labels < 0) | (labels >= vocabulary)) & (labels != ignored);
-  if (!wrong.any().item<bool>()) return;
-  const auto place = wrong.nonzero()[0][0].item<std::int64_t>();
+// Of labels on the CPU.
+void check_labels(const torch::Tensor& given, std::int64_t vocabulary, std::int64_t ignored) {
+  const torch::Tensor labels = given.to(torch::kInt64).contiguous();
+  const auto* begin = labels.const_data_ptr<std::int64_t>();
+  const auto* end = begin + labels.numel();
+  const auto* wrong = std::find_if(
+      begin, end, [=](std::int64_t label) { return (label < 0 || label >= vocabulary) && label != ignored; });
+  if (wrong == end) return;
   throw InputError({"labels",
-                    fmt::format("{} at place {} is outside the vocabulary of {}", labels[place].item<std::int64_t>(),
-                                place, vocabulary),
+                    fmt::format("{} at place {} is outside the vocabulary of {}", *wrong, wrong - begin, vocabulary),
                     fmt::format("0 to {}, or {} to ignore it", vocabulary - 1, ignored),
                     "check that the data and the model use the same tokenizer"});
 }
@@ -107,11 +111,12 @@ Loss sum_over(const torch::Tensor& logits, const torch::Tensor& labels, Terms te
   terms.ignored = options.ignore_index;
   terms.smoothing = options.label_smoothing;
   terms.z_loss = options.z_loss;
-  check_labels(flat, terms.vocabulary, terms.ignored);
+  const torch::Tensor known = on_host(labels);
+  if (known.defined()) check_labels(known, terms.vocabulary, terms.ignored);
   const torch::Tensor rows = logits.reshape({-1, logits.size(-1)});
   const bool low = rows.scalar_type() == torch::kBFloat16 || rows.scalar_type() == torch::kFloat16;
   const torch::Tensor sum = CrossEntropy::apply(low ? rows.to(torch::kFloat32) : rows, flat, terms);
-  return Loss(sum, (flat != options.ignore_index).sum());
+  return Loss(sum, ((known.defined() ? known : flat) != options.ignore_index).sum());
 }
 
 }  // namespace

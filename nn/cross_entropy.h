@@ -14,7 +14,7 @@ namespace gantry {
 // then counts as one token per sample of the microbatch.
 struct Loss {
   torch::Tensor sum;    // [] with a graph
-  torch::Tensor count;  // [] int64; undefined: `sum` is a mean over the microbatch
+  torch::Tensor count;  // [] int64, best on the CPU; undefined: `sum` is a mean over the microbatch
   Loss(torch::Tensor sum, torch::Tensor count) : sum(std::move(sum)), count(std::move(count)) {}
   Loss(torch::Tensor mean) : sum(std::move(mean)) {}  // NOLINT: a plain scalar is a loss
 };
@@ -30,7 +30,8 @@ struct CrossEntropyOptions {
 
 // logits [..., V local], labels int64 [...] -> sum and count. `vocabulary`: how the last dim lies over `group`
 // (replicate() and any group of size 1 for whole logits). InputError for a label outside the vocabulary that is not
-// ignore_index. Collective over the group, forward only.
+// ignore_index, where the host has the labels (tensors/host_copy.h); the count is then on the CPU. Collective over the
+// group, forward only.
 Loss cross_entropy(const torch::Tensor& logits, const torch::Tensor& labels, ProcessGroup& group,
                    const AxisPlacement& vocabulary, const CrossEntropyOptions& options = {});
 

@@ -1,6 +1,8 @@
 #include "gantry/nn/embedding.h"
 
+#include <algorithm>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <numeric>
 
 #include <torch/torch.h>
@@ -9,6 +11,7 @@
 #include "gantry/core/error.h"
 #include "gantry/nn/weight_gradient.h"
 #include "gantry/tensors/deferred_init.h"
+#include "gantry/tensors/host_copy.h"
 
 namespace gantry::nn {
 namespace {
@@ -16,6 +19,14 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::Variable;
 using torch::autograd::variable_list;
+
+// Adds rows to those of `table` that `index` names, one after the other for each of them: replicas get the same bits.
+// CUDA's index_add_ adds by atomics, in any order; its accumulating index_put_ sorts first (PyTorch lists the former,
+// and not the latter, among what is nondeterministic there).
+torch::Tensor& add_rows(torch::Tensor& table, const torch::Tensor& index, const torch::Tensor& rows) {
+  if (table.is_cuda()) return table.index_put_({index}, rows, /*accumulate=*/true);
+  return table.index_add_(0, index, rows);
+}
 
 // Rows of `weight` by flat index, zero where `index` is outside it. The gradient is added into weight.grad row by row
 // in the order of the tokens, the same for every layout; the padding row gets none.
@@ -39,30 +50,29 @@ struct LookUp : torch::autograd::Function<LookUp> {
       now_or_later(reinterpret_cast<WeightGradientStore*>(context->saved_data["store"].toInt()),
                    [table = saved[0], index = saved[1], gradient] {
                      auto& into = gradient_of(table);
-                     into.index_add_(0, index, gradient.to(into.scalar_type()));
+                     add_rows(into, index, gradient.to(into.scalar_type()));
                    });
       return {{}, {}, {}, {}};
     }
-    return {torch::zeros_like(saved[0]).index_add_(0, saved[1], gradient), {}, {}, {}};
+    torch::Tensor rows = torch::zeros_like(saved[0]);
+    return {add_rows(rows, saved[1], gradient), {}, {}, {}};
   }
 };
 
-void check_indices(const torch::Tensor& indices, std::int64_t count) {
-  if (indices.numel() == 0) return;
-  const auto [least, most] = indices.aminmax();
-  if (least.item<std::int64_t>() >= 0 && most.item<std::int64_t>() < count) return;
-  const torch::Tensor wrong = ((indices < 0) | (indices >= count)).nonzero()[0];
-  const torch::Tensor place = wrong.contiguous();
-  std::string position;
-  torch::Tensor value = indices;
-  for (std::int64_t dim = 0; dim < place.numel(); ++dim) {
-    const auto at = place[dim].item<std::int64_t>();
-    position += (dim ? ", " : "") + std::to_string(at);
-    value = value[at];
-  }
-  throw InputError(
-      {"tokens", fmt::format("{} at [{}] is outside the vocabulary of {}", value.item<std::int64_t>(), position, count),
-       fmt::format("0 to {}", count - 1), "check that the data and the model use the same tokenizer"});
+// Of indices on the CPU.
+void check_indices(const torch::Tensor& given, std::int64_t count) {
+  const torch::Tensor indices = given.to(torch::kInt64).contiguous();
+  const auto* begin = indices.const_data_ptr<std::int64_t>();
+  const auto* end = begin + indices.numel();
+  const auto* wrong = std::find_if(begin, end, [count](std::int64_t index) { return index < 0 || index >= count; });
+  if (wrong == end) return;
+  std::vector<std::int64_t> position;
+  std::int64_t rest = wrong - begin;
+  for (std::int64_t dim = indices.dim(); dim-- > 0; rest /= indices.size(dim))
+    position.insert(position.begin(), rest % indices.size(dim));
+  throw InputError({"tokens",
+                    fmt::format("{} at [{}] is outside the vocabulary of {}", *wrong, fmt::join(position, ", "), count),
+                    fmt::format("0 to {}", count - 1), "check that the data and the model use the same tokenizer"});
 }
 
 }  // namespace
@@ -91,7 +101,7 @@ torch::Tensor EmbeddingImpl::look_up(const torch::Tensor& indices, const torch::
 }
 
 torch::Tensor EmbeddingImpl::forward(const torch::Tensor& indices) {
-  check_indices(indices, options.num_embeddings());
+  if (const torch::Tensor known = on_host(indices); known.defined()) check_indices(known, options.num_embeddings());
   if (const auto* vocab = style_ ? std::get_if<Vocab>(&*style_) : nullptr)
     return redistribute(look_up(indices, weight), *group_, Partial{}, vocab->output.value_or(Replicate{}));
   const auto* sequence = style_ ? std::get_if<SequenceParallel>(&*style_) : nullptr;

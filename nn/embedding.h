@@ -9,9 +9,10 @@
 namespace gantry::nn {
 
 // options.padding_idx: look-ups of that row give it no gradient, as in LibTorch.
-// forward: int64 [...] -> [..., dim]; InputError for an index outside the vocabulary. After shard(Vocab) each rank
-// looks up its own rows and the results are summed over tp, or reduce-scattered along the dim of Vocab::output. After
-// shard(SequenceParallel) it takes whole indices and looks up this rank's part of them along dim.
+// forward: int64 [...] -> [..., dim]; InputError for an index outside the vocabulary, where the host has the indices
+// (tensors/host_copy.h). After shard(Vocab) each rank looks up its own rows and the results are summed over tp, or
+// reduce-scattered along the dim of Vocab::output. After shard(SequenceParallel) it takes whole indices and looks up
+// this rank's part of them along dim. The gradient has the same bits each time, on any device.
 class EmbeddingImpl : public torch::nn::Module, public Shardable {
  public:
   EmbeddingImpl(std::int64_t count, std::int64_t dim) : EmbeddingImpl(torch::nn::EmbeddingOptions(count, dim)) {}

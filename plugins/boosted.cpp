@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include "gantry/plugins/gradient_norm.h"
+#include "gantry/tensors/host_copy.h"
 
 namespace gantry {
 
@@ -98,9 +99,14 @@ void BoostedOptimizer::zero_grad() {
 
 double BoostedOptimizer::grad_norm(double p) {
   if (p != 2) return gradient_norm(*gradients_, mesh_, held_stages_, p);
-  if (!norm_) norm_ = gradient_norm(*gradients_, mesh_, held_stages_);
+  if (norm_) return *norm_;
+  // Each rank by itself: only some may hold what its user has changed.
+  if (!part_norms_ || part_norms_->changes != gradients_->changes()) set_part_norms(read_back({part_norms()}));
+  norm_ = gradient_norm(part_norms_->norms, mesh_);
   return *norm_;
 }
+
+torch::Tensor BoostedOptimizer::part_norms() const { return gantry::part_norms(*gradients_, mesh_, held_stages_); }
 
 double BoostedOptimizer::clip_grad_norm(double max_norm, double p) {
   const double norm = grad_norm(p);

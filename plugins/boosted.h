@@ -68,7 +68,8 @@ class BoostedOptimizer {
   void wait() { gradients_->wait_values(); }
   void zero_grad();
   // The global norm of the reduced gradients before clipping: computed when asked, or by step(). Collective over the
-  // world.
+  // world. Gradients may be changed in place after execute_pipeline has synced them, and the norm is theirs; but a
+  // change by way of data() is not noticed, since the parts of the norm were read with the loss.
   double grad_norm(double p = 2);
   // Scales every rank's gradients to that norm and returns what it was. Collective over the world.
   double clip_grad_norm(double max_norm, double p = 2);
@@ -92,7 +93,12 @@ class BoostedOptimizer {
   void set_synced(bool synced) {
     added_ = synced ? Added::kSynced : Added::kUnsynced;
     norm_.reset();
+    part_norms_.reset();
   }
+  // The norms of the synced gradients' parts on this rank, for somebody who reads more back with them, and as they were
+  // read: grad_norm() then reads nothing.
+  torch::Tensor part_norms() const;
+  void set_part_norms(std::vector<double> norms) { part_norms_ = {std::move(norms), gradients_->changes()}; }
   // Summed gradients that were neither stepped nor zeroed.
   bool has_unused_gradients() const { return added_ == Added::kSynced; }
 
@@ -107,6 +113,11 @@ class BoostedOptimizer {
   std::vector<double> lr_shares_;  // of each parameter group
   std::vector<bool> states_lr_;    // whether its options state a learning rate
   std::optional<double> norm_;     // of the gradients as they stand, 2-norm
+  struct PartNorms {
+    std::vector<double> norms;
+    std::uint64_t changes;  // of the gradients, when it was read
+  };
+  std::optional<PartNorms> part_norms_;
   std::int64_t steps_ = 0, taken_steps_ = 0;
   enum class Added { kNothing, kUnsynced, kSynced };  // to the gradients since the last step or zero_grad
   Added added_ = Added::kNothing;

@@ -3,32 +3,45 @@
 #include <torch/torch.h>
 
 #include "gantry/core/error.h"
+#include "gantry/tensors/host_copy.h"
 
 namespace gantry {
 namespace {
 
-// Cross entropy against the labels that `aligned` takes from the microbatch.
+// What makes labels of a batch's entry.
+using Aligned = std::function<torch::Tensor(const torch::Tensor& given)>;
+
+// The labels, with what the host knows of them for as long as it lives.
+struct Labels {
+  Labels(const torch::Tensor& given, const Aligned& align) : labels(align(given)) {
+    if (const torch::Tensor known = on_host(given); !given.is_cpu() && known.defined())
+      of_host = HostCopy(labels, align(known));
+  }
+  torch::Tensor labels;
+  HostCopy of_host;
+};
+
 Criterion labelled_cross_entropy(const nn::CrossEntropyOptions& options, const std::string& logits,
-                                 std::function<torch::Tensor(const TensorDict& batch)> aligned) {
+                                 const std::string& labels, const Aligned& align) {
   return Criterion::on_split_outputs([=](const TensorDict& outputs, const TensorDict& batch,
                                          const SplitOutputs& split) {
+    const Labels aligned(batch.at(labels), align);
     const auto dim = split.find(logits);
-    if (dim == split.end()) return nn::cross_entropy(outputs.at(logits), aligned(batch), options);
-    return nn::cross_entropy(outputs.at(logits), aligned(batch), *dim->second.group, dim->second.placement, options);
+    if (dim == split.end()) return nn::cross_entropy(outputs.at(logits), aligned.labels, options);
+    return nn::cross_entropy(outputs.at(logits), aligned.labels, *dim->second.group, dim->second.placement, options);
   });
 }
 
 }  // namespace
 
 Criterion cross_entropy(const nn::CrossEntropyOptions& options, const std::string& logits, const std::string& labels) {
-  return labelled_cross_entropy(options, logits, [labels](const TensorDict& batch) { return batch.at(labels); });
+  return labelled_cross_entropy(options, logits, labels, [](const torch::Tensor& given) { return given; });
 }
 
 Criterion causal_cross_entropy(const nn::CrossEntropyOptions& options, const std::string& logits,
                                const std::string& labels) {
   const std::int64_t ignored = options.ignore_index;
-  return labelled_cross_entropy(options, logits, [labels, ignored](const TensorDict& batch) {
-    const torch::Tensor given = batch.at(labels);
+  return labelled_cross_entropy(options, logits, labels, [labels, ignored](const torch::Tensor& given) {
     if (given.dim() != 2)
       throw InputError({"causal loss", "'" + labels + "' is " + describe(given), "labels [B, S], one a token", ""});
     const std::int64_t tokens = given.size(1);
@@ -40,12 +53,13 @@ Criterion causal_cross_entropy(const nn::CrossEntropyOptions& options, const std
 
 Criterion mean_over_labels(Criterion::Function mean, const std::string& labels, std::int64_t ignore_index) {
   return Criterion([=](const TensorDict& outputs, const TensorDict& batch) {
-    const torch::Tensor count = (batch.at(labels) != ignore_index).sum();
+    const torch::Tensor given = batch.at(labels), known = on_host(given);
+    const torch::Tensor count = ((known.defined() ? known : given) != ignore_index).sum();
     const Loss loss = mean(outputs, batch);
     if (loss.count.defined())
       throw UsageError({"mean_over_labels", "the callable returned a sum and a count", "a scalar mean",
                         "pass it to boost as it is"});
-    if (count.item<std::int64_t>() == 0) return Loss(torch::zeros({}, loss.sum.options().requires_grad(false)), count);
+    if (number_of(count) == 0) return Loss(torch::zeros({}, loss.sum.options().requires_grad(false)), count);
     return Loss(loss.sum * count, count);
   });
 }
@@ -56,9 +70,10 @@ Criterion answer_span_loss(const std::string& logits) {
     const std::int64_t tokens = scores.size(1);
     torch::Tensor sum, count;
     for (const auto& [name, column] : {std::pair("start_positions", 0), std::pair("end_positions", 1)}) {
-      torch::Tensor place = batch.at(name);
-      place = place.masked_fill((place < 0) | (place >= tokens), -100);
-      const Loss part = nn::cross_entropy(scores.select(2, column), place);
+      const Labels places(batch.at(name), [tokens](const torch::Tensor& given) {
+        return given.masked_fill((given < 0) | (given >= tokens), -100);
+      });
+      const Loss part = nn::cross_entropy(scores.select(2, column), places.labels);
       sum = sum.defined() ? sum + part.sum : part.sum;
       count = count.defined() ? count + part.count : part.count;
     }

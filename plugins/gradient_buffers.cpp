@@ -269,4 +269,12 @@ void GradientBuffers::scale(double factor) {
   for (auto& bucket : buckets_) bucket.sum.mul_(factor);
 }
 
+std::uint64_t GradientBuffers::changes() const {
+  std::uint64_t count = 0;
+  for (const auto& view : views_)
+    if (view.defined()) count += view._version();
+  for (const auto& bucket : buckets_) count += bucket.sum._version();
+  return count;
+}
+
 }  // namespace gantry

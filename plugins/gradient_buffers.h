@@ -77,6 +77,8 @@ class GradientBuffers {
 
   void zero();
   void scale(double factor);
+  // Grows with each change of a gradient in place, whoever makes it; but not by way of its data().
+  std::uint64_t changes() const;
   const std::vector<HeldTensor>& parameters() const { return parameters_; }
   const std::vector<SharedGradient>& shared() const { return shared_; }
   // It has a place in a bucket: it requires a gradient, or did so once.

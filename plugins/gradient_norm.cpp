@@ -6,6 +6,8 @@
 
 #include <torch/torch.h>
 
+#include "gantry/tensors/host_copy.h"
+
 namespace gantry {
 namespace {
 
@@ -42,36 +44,51 @@ std::vector<torch::Tensor> counted_parts(const GradientBuffers& gradients, std::
 
 }  // namespace
 
-double gradient_norm(const GradientBuffers& gradients, const ProcessGroupMesh& mesh,
-                     const std::vector<int>& held_stages, double p) {
-  const bool infinite = std::isinf(p);
+torch::Tensor part_norms(const GradientBuffers& gradients, const ProcessGroupMesh& mesh,
+                         const std::vector<int>& held_stages, double p) {
   const auto coordinates = mesh.coordinates();
-  double total = 0;
+  std::vector<torch::Tensor> parts;
   for (std::size_t i = 0; i < gradients.parameters().size(); ++i) {
     const auto& [placement, tensor] = gradients.parameters()[i];
     if (!gradients.trained(i) || tensor.numel() == 0) continue;
     auto counts_as = coordinates;
     if (gradients.sharded(i)) counts_as["dp"] = 0;  // each replica counts its own range
     if (!placement.counted_by(counts_as, held_stages)) continue;
-    for (const auto& part : counted_parts(gradients, i, coordinates)) {
-      if (part.numel() == 0) continue;
-      const double norm = at::linalg_vector_norm(part, p).item<double>();
-      // max() would drop a NaN.
-      total = infinite ? (std::isnan(norm) || norm > total ? norm : total) : total + std::pow(norm, p);
-    }
+    for (const auto& part : counted_parts(gradients, i, coordinates))
+      if (part.numel() > 0) parts.push_back(part);
   }
+  if (parts.empty()) return torch::empty({0}, torch::kFloat64);
+  return torch::stack(at::_foreach_norm(parts, p)).to(torch::kFloat64);
+}
+
+double gradient_norm(const std::vector<double>& part_norms, const ProcessGroupMesh& mesh, double p) {
+  const bool infinite = std::isinf(p);
+  double total = 0;
+  for (const double norm : part_norms)  // max() would drop a NaN
+    total = infinite ? (std::isnan(norm) || norm > total ? norm : total) : total + std::pow(norm, p);
   total = all_reduce_number(mesh.world_group(), total, infinite ? ReduceOp::kMax : ReduceOp::kSum);
   return infinite ? total : std::pow(total, 1 / p);
 }
 
+double gradient_norm(const GradientBuffers& gradients, const ProcessGroupMesh& mesh,
+                     const std::vector<int>& held_stages, double p) {
+  return gradient_norm(read_back({part_norms(gradients, mesh, held_stages, p)}), mesh, p);
+}
+
 std::string first_non_finite(const GradientBuffers& gradients, const ProcessGroupMesh& mesh) {
   const auto coordinates = mesh.coordinates();
-  std::string mine;
-  for (std::size_t i = 0; i < gradients.parameters().size() && mine.empty(); ++i) {
+  std::vector<std::string> names;
+  std::vector<torch::Tensor> finite;
+  for (std::size_t i = 0; i < gradients.parameters().size(); ++i) {
     if (!gradients.trained(i)) continue;
-    for (const auto& part : counted_parts(gradients, i, coordinates))
-      if (!part.isfinite().all().item<bool>()) mine = gradients.parameters()[i].placement.name;
+    for (const auto& part : counted_parts(gradients, i, coordinates)) {
+      names.push_back(gradients.parameters()[i].placement.name);
+      finite.push_back(part.isfinite().all());
+    }
   }
+  const auto read = read_back(finite);
+  const auto wrong = std::find(read.begin(), read.end(), 0.0);
+  const std::string mine = wrong == read.end() ? "" : names[wrong - read.begin()];
   const auto found = all_gather_numbers(mesh.world_group(), mine.empty() ? 0 : 1);
   const auto first = std::find(found.begin(), found.end(), 1);
   if (first == found.end()) return "";

@@ -5,8 +5,14 @@
 
 namespace gantry {
 
-// The p-norm (2, infinity or any p > 0) of reduced gradients; the same on every rank. Collective over the world.
-// `held_stages`: the stages of this rank.
+// The p-norms (2, infinity or any p > 0) of the parts of reduced gradients that this rank counts: float64 [parts],
+// where the gradients are. `held_stages`: the stages of this rank.
+torch::Tensor part_norms(const GradientBuffers& gradients, const ProcessGroupMesh& mesh,
+                         const std::vector<int>& held_stages, double p = 2);
+
+// The p-norm of all ranks' parts; the same on every rank. Collective over the world.
+double gradient_norm(const std::vector<double>& part_norms, const ProcessGroupMesh& mesh, double p = 2);
+// The same, reading the parts' norms back.
 double gradient_norm(const GradientBuffers& gradients, const ProcessGroupMesh& mesh,
                      const std::vector<int>& held_stages, double p = 2);
 

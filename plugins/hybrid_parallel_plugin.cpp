@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <numeric>
 
 #include <torch/torch.h>
 
@@ -11,10 +12,12 @@
 #include "gantry/nn/linear.h"
 #include "gantry/plugins/model_setup.h"
 #include "gantry/plugins/optimizer_state.h"
+#include "gantry/plugins/prepared_batch.h"
 #include "gantry/plugins/ready_hooks.h"
 #include "gantry/plugins/replica_audit.h"
 #include "gantry/plugins/users_slips.h"
 #include "gantry/schedule/validate.h"
+#include "gantry/tensors/host_copy.h"
 
 namespace gantry {
 
@@ -60,28 +63,6 @@ bool reads_between(const Policy& policy, const std::vector<SampleEntry>& entries
     if (std::any_of(entries.begin(), entries.end(), is_read)) return true;
   }
   return false;
-}
-
-std::optional<torch::ScalarType> real_type_of(const StageModule& module) {
-  std::optional<torch::ScalarType> type;
-  for (const auto& held : module.parameters) {
-    if (!held.tensor.is_floating_point()) continue;
-    if (type && *type != held.tensor.scalar_type()) return std::nullopt;
-    type = held.tensor.scalar_type();
-  }
-  return type;
-}
-
-// As the model takes them. Entries that this rank does not read stay on the meta device.
-TensorDict prepared(const TensorDict& tensors, torch::Device device, std::optional<torch::ScalarType> real_type) {
-  TensorDict ready;
-  for (const auto& [name, tensor] : tensors) {
-    torch::Tensor entry = tensor;
-    if (entry.defined() && real_type && entry.is_floating_point()) entry = entry.to(*real_type);
-    if (entry.defined() && !entry.is_meta()) entry = entry.to(device);
-    ready.set(name, entry);
-  }
-  return ready;
 }
 
 std::string first_names(const std::vector<std::string>& names) {
@@ -233,7 +214,8 @@ StepResult HybridParallelPlugin::execute_pipeline(const Batch& given, Boosted& b
   check_batch(batch);
   if (!state.inputs_compared) check_equal_inputs(batch.tensors, mesh_);
   state.inputs_compared = true;
-  batch.tensors = prepared(batch.tensors, rank_device(world_), state.real_type);
+  const PreparedBatch prepared(batch.tensors, rank_device(world_), state.real_type);
+  batch.tensors = prepared.tensors;
   const bool train = boosted.optimizer && !options.forward_only;
   if (train && !boosted.criterion)
     throw UsageError({"execute_pipeline", "training needs a criterion", "", "pass one to boost"});
@@ -288,24 +270,37 @@ StepResult HybridParallelPlugin::execute_pipeline(const Batch& given, Boosted& b
   }
   if (holds)
     for (const int stage : stages_.stages()) state.gradients->scatter_stage(stage);
+  const std::int64_t counted = step.loss_count();
   if (train) {
     state.samples_of_step += batch.global_samples;
-    state.counted_tokens += step.loss_count();
+    state.counted_tokens += counted;
   }
 
   StepResult result;
-  if (options.return_loss && boosted.criterion) {
-    torch::Tensor totals = torch::tensor({step.loss_sum(), static_cast<double>(step.loss_count())}, torch::kFloat64);
-    mesh_.group(std::vector<std::string>{"dp", "pp"}).all_reduce(totals).wait();
-    const double counted = totals[1].item<double>();
-    if (options.broadcast_loss || stages_.holds_last()) {
-      result.tokens = static_cast<std::int64_t>(counted);
-      result.loss = counted > 0 ? totals[0].item<double>() / counted : 0.0;
-    }
-  }
   if (options.return_outputs) result.outputs = step.outputs();
   if (train && !no_sync_) sync_gradients(boosted);
+  if (!options.return_loss || !boosted.criterion) return result;
+  const auto [sum, total] = read_loss(step.losses(), counted, train && !no_sync_ ? boosted.optimizer.get() : nullptr);
+  if (options.broadcast_loss || stages_.holds_last()) {
+    result.tokens = static_cast<std::int64_t>(total);
+    result.loss = total > 0 ? sum / total : 0.0;
+  }
   return result;
+}
+
+// The loss's sum and count over all ranks. One look at the device is all that a step affords: it takes the norms of
+// `synced`'s gradients along, where there is one.
+std::pair<double, double> HybridParallelPlugin::read_loss(std::vector<torch::Tensor> losses, std::int64_t counted,
+                                                          BoostedOptimizer* synced) {
+  const auto own = static_cast<std::ptrdiff_t>(losses.size());
+  if (synced) losses.push_back(synced->part_norms());
+  const auto numbers = read_back(losses);
+  if (synced) synced->set_part_norms({numbers.begin() + own, numbers.end()});
+  const double sum = std::accumulate(numbers.begin(), numbers.begin() + own, 0.0);
+  torch::Tensor totals = torch::tensor({sum, static_cast<double>(counted)}, torch::kFloat64);
+  mesh_.group(std::vector<std::string>{"dp", "pp"}).all_reduce(totals).wait();
+  const auto* total = totals.const_data_ptr<double>();
+  return {total[0], total[1]};
 }
 
 void HybridParallelPlugin::sync_gradients(Boosted& boosted) {

@@ -53,6 +53,8 @@ class HybridParallelPlugin final : public Plugin {
   void look_at_first_step(ModelState& state, double counted);
   schedule::Executor& executor_for(int microbatches, bool forward_only);
   void check_batch(const Batch& batch) const;
+  std::pair<double, double> read_loss(std::vector<torch::Tensor> losses, std::int64_t counted,
+                                      BoostedOptimizer* synced);
 
   World& world_;
   Config config_;

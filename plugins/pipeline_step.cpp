@@ -8,6 +8,7 @@
 #include "gantry/comm/backends.h"
 #include "gantry/core/user_error.h"
 #include "gantry/plugins/users_slips.h"
+#include "gantry/tensors/host_copy.h"
 
 namespace gantry {
 namespace {
@@ -105,6 +106,9 @@ torch::Tensor PipelineStep::record_loss(int microbatch, const TensorDict& output
     throw UsageError({"criterion", "returned " + describe(loss.sum), "a scalar, or Loss{sum, count} of scalars",
                       "reduce the loss over its tokens"});
   }
+  if (loss.count.defined() && loss.count.numel() != 1)
+    throw UsageError({"criterion", "counted " + describe(loss.count), "a scalar: how many tokens the sum is over",
+                      "count the tokens of the whole microbatch"});
   if (!loss.count.defined()) {  // a mean: microbatches weigh by their samples
     if (!options_.is_whole) refuse_mean_over_ignored(batch.tensors);
     loss.count = torch::tensor(batch.samples);
@@ -152,19 +156,26 @@ void PipelineStep::backward_weight(int stage, int microbatch) {
   if (is_last_backward(stage) && options_.gradients) options_.gradients->stage_ready(stage);
 }
 
-double PipelineStep::loss_sum() const {
-  double sum = 0;
+std::vector<torch::Tensor> PipelineStep::losses() const {
+  std::vector<torch::Tensor> losses;
   for (const auto& part : sums_)
-    if (part.defined()) sum += part.item<double>();
-  for (const auto& part : added_) sum += part.item<double>();
-  return sum;
+    if (part.defined()) losses.push_back(part);
+  losses.insert(losses.end(), added_.begin(), added_.end());
+  return losses;
 }
 
 std::int64_t PipelineStep::loss_count() const {
-  std::int64_t count = 0;
-  for (const auto& part : counts_)
-    if (part.defined()) count += part.item<std::int64_t>();
-  return count;
+  double count = 0;
+  std::vector<torch::Tensor> on_device;
+  for (const auto& part : counts_) {
+    if (!part.defined()) continue;
+    if (part.is_cpu())
+      count += number_of(part);
+    else
+      on_device.push_back(part);
+  }
+  for (const double part : read_back(on_device)) count += part;
+  return static_cast<std::int64_t>(count);
 }
 
 TensorDict PipelineStep::outputs() const {

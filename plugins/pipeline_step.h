@@ -46,8 +46,10 @@ class PipelineStep final : public StageRuntime {
   std::string shape_key(int microbatch) const override { return shape_keys_[microbatch]; }
   bool needs_gradients() const override { return options_.needs_gradients; }
 
-  // Of the microbatches that this rank's last stage ran, in order of microbatch; zero elsewhere.
-  double loss_sum() const;
+  // The sums of losses that this rank's stages made, those of microbatches first and in their order, where they were
+  // computed: scalars to be read back.
+  std::vector<torch::Tensor> losses() const;
+  // What this rank's last stage has counted; zero elsewhere. What a criterion has counted on a device is read back.
   std::int64_t loss_count() const;
   // The kept outputs, concatenated along dim 0 and gathered over tp. Collective over tp on the ranks of the last stage.
   TensorDict outputs() const;

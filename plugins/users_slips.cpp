@@ -1,12 +1,14 @@
 #include "gantry/plugins/users_slips.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <xxhash.h>
 
 #include <torch/torch.h>
 
 #include "gantry/core/error.h"
+#include "gantry/tensors/host_copy.h"
 
 namespace gantry {
 namespace {
@@ -32,22 +34,17 @@ int rank_that_differs(const torch::Tensor& output, ProcessGroup& group, bool& no
   torch::Tensor all = torch::empty({group.size() * mine.numel()}, torch::kFloat64);
   group.all_gather(all, mine, Sizes(group.size(), mine.numel())).wait();
   if (all.numel() == 0) return 0;
-  all = all.view({group.size(), -1});
-  const double largest = all.abs().max().item<double>();
+  const auto* values = all.const_data_ptr<double>();
+  double largest = 0;
+  for (std::int64_t i = 0; i < all.numel(); ++i) largest = std::max(largest, std::abs(values[i]));
   if (largest > 0) nothing_but_zeros = false;
-  for (int rank = 1; rank < group.size(); ++rank)
-    if ((all[rank] - all[0]).abs().max().item<double>() > kRounding * largest) return rank;
+  for (std::int64_t i = mine.numel(); i < all.numel(); ++i)
+    if (std::abs(values[i] - values[i % mine.numel()]) > kRounding * largest) return static_cast<int>(i / mine.numel());
   return 0;
 }
 
 // 0: not trained or not held here, 1: without a gradient, 2: with one.
 enum Reached : std::int64_t { kUnknown, kWithout, kWith };
-
-bool has_gradient(const GradientBuffers& gradients, std::size_t i) {
-  if (gradients.was_reached(i)) return true;
-  // A schedule may add the weight gradients in a way of its own.
-  return gradients.owned_gradient(i).any().item<bool>();
-}
 
 }  // namespace
 
@@ -78,7 +75,8 @@ void refuse_mean_over_ignored(const TensorDict& batch) {
   constexpr std::int64_t kIgnored = -100;
   for (const auto& [name, tensor] : batch) {
     if (!tensor.defined() || tensor.is_meta() || tensor.scalar_type() != torch::kInt64) continue;
-    if (!(tensor == kIgnored).any().item<bool>()) continue;
+    const torch::Tensor known = on_host(tensor);
+    if (number_of(((known.defined() ? known : tensor) == kIgnored).any()) == 0) continue;
     throw UsageError({"criterion",
                       "returned a mean, and '" + name +
                           "' has ignored labels (-100), so that microbatches of unlike "
@@ -95,9 +93,19 @@ std::vector<std::string> parameters_without_gradient(const GradientBuffers& grad
   for (std::size_t i = 0; i < all.size(); ++i) place[all[i].name] = static_cast<std::int64_t>(i);
   torch::Tensor reached = torch::zeros({static_cast<std::int64_t>(all.size())}, torch::kInt64);
   auto* numbers = reached.data_ptr<std::int64_t>();
-  for (std::size_t i = 0; i < gradients.parameters().size(); ++i)
-    if (gradients.steps(i))
-      numbers[place.at(gradients.parameters()[i].placement.name)] = has_gradient(gradients, i) ? kWith : kWithout;
+  std::vector<std::int64_t> unreached;
+  std::vector<torch::Tensor> any;  // a schedule may add the weight gradients in a way of its own
+  for (std::size_t i = 0; i < gradients.parameters().size(); ++i) {
+    if (!gradients.steps(i)) continue;
+    const std::int64_t at = place.at(gradients.parameters()[i].placement.name);
+    numbers[at] = kWith;
+    if (gradients.was_reached(i)) continue;
+    unreached.push_back(at);
+    any.push_back(gradients.owned_gradient(i).any());
+  }
+  const auto has_any = read_back(any);
+  for (std::size_t i = 0; i < unreached.size(); ++i)
+    if (has_any[i] == 0) numbers[unreached[i]] = kWithout;
   mesh.world_group().all_reduce(reached, ReduceOp::kMax).wait();
   std::vector<std::string> names;
   for (std::size_t i = 0; i < all.size(); ++i)

@@ -42,10 +42,9 @@ torch::Tensor dropout_mask(const torch::Tensor& like, double p, const std::strin
                            const std::vector<std::int64_t>& offset, const std::vector<std::int64_t>& global) {
   const torch::NoGradGuard no_grad;
   const PhiloxKey key{context.seed, philox_stream(name, context.step)};
-  // Drawn on the CPU, so that a device's mask is the same.
+  // Drawn on the CPU, so that a device's mask is the same; the host goes on while it travels.
   torch::Tensor mask =
-      torch::empty(like.sizes(),
-                   like.options().device(torch::kCPU).requires_grad(false).memory_format(at::MemoryFormat::Contiguous));
+      torch::empty(like.sizes(), torch::dtype(like.scalar_type()).device(torch::kCPU).pinned_memory(like.is_cuda()));
   if (mask.numel() == 0) return mask.to(like.device());
   const auto threshold = static_cast<std::uint32_t>(p * 4294967295.0);
   // Trailing dims that are whole form runs that are contiguous in the global tensor too.
@@ -73,7 +72,7 @@ torch::Tensor dropout_mask(const torch::Tensor& like, double p, const std::strin
       }
     }
   });
-  return mask.to(like.device());
+  return mask.to(like.device(), /*non_blocking=*/like.is_cuda());  // pinned memory waits for its copy by itself
 }
 
 }  // namespace gantry

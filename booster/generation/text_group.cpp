@@ -41,7 +41,7 @@ TextGroup::TextGroup(std::vector<TokenIds> prompts, int width, bool is_cached, t
   if (is_cached_) make_context();
 }
 
-TensorDict TextGroup::input() const {
+TensorDict TextGroup::input() {
   const auto rows = static_cast<std::int64_t>(texts_.size());
   const bool only_new = is_cached_ && rounds_ > 0;
   const std::int64_t width = only_new ? 1 : longest_ + rounds_;
@@ -54,7 +54,9 @@ TensorDict TextGroup::input() const {
       std::copy(text.begin(), text.end(), is_cached_ ? row + width - static_cast<std::int64_t>(text.size()) : row);
     row += width;
   }
-  return {{"input_ids", ids.to(device_)}};
+  const torch::Tensor there = to_device(ids, device_);
+  known_ = HostCopy(there, ids);
+  return {{"input_ids", there}};
 }
 
 // Positions count from a text's first token; padding before it has position 0 and counts for nobody.

@@ -6,6 +6,7 @@
 
 #include "gantry/data/tokenizers/tokenizer.h"
 #include "gantry/nn/key_value_cache.h"
+#include "gantry/tensors/host_copy.h"
 #include "gantry/tensors/tensor.h"
 #include "gantry/tensors/tensor_dict.h"
 
@@ -30,8 +31,8 @@ class TextGroup {
   TextGroup(const TextGroup&) = delete;
   TextGroup& operator=(const TextGroup&) = delete;
 
-  // {input_ids [rows, tokens]} of the coming forward.
-  TensorDict input() const;
+  // {input_ids [rows, tokens]} of the coming forward, which the host knows until the next call.
+  TensorDict input();
   // For the layers; null without a cache. Holds until apply().
   const nn::TokenContext* context() const { return is_cached_ ? &context_ : nullptr; }
   // Each row's last token's of [rows, tokens, vocabulary].
@@ -56,6 +57,7 @@ class TextGroup {
   std::vector<TokenIds> texts_;
   nn::LayerCaches caches_;
   nn::TokenContext context_;
+  HostCopy known_;
   std::int64_t rounds_ = 0;
   bool is_finished_ = false;
 };

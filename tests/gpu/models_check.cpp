@@ -83,6 +83,13 @@ TEST(DeviceOptions, AccumulationOverCalls) {
   expect_as_on_cpu(option_case(), {.microbatches = 1, .accumulation = 3}, kFloat64, "accumulation");
 }
 
+// What replicas compute alike stays alike: nothing is added by atomics. 42 tokens of 7 kinds, so that rows meet.
+TEST(DeviceOptions, TheSameRunHasTheSameBits) {
+  ModelCase what = family_case("gpt2", "float64");
+  what.vocabulary = 7;
+  expect_identical(run_checked(what), run_checked(what), "once more");
+}
+
 TEST(DeviceOptions, SplitBackwards) {
   for (const char* schedule : {"gpipe", "zb_h1"})
     expect_as_on_cpu(option_case(), {.schedule = schedule, .microbatches = 3}, kFloat64, schedule);
