@@ -51,7 +51,7 @@ endfunction()
 # Several sources of a target at once: each compilation reads the headers again and instantiates what LibTorch's leave pending, which
 # takes longer than a source of ours. So names in unnamed namespaces are unique within a folder.
 function(gantry_join_sources target)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${GANTRY_JOIN_SOURCES} UNITY_BUILD_BATCH_SIZE 6)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${GANTRY_JOIN_SOURCES} UNITY_BUILD_BATCH_SIZE 12)
   # A source takes a header's place there, where unnamed namespaces would be suspicious.
   target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
 endfunction()
