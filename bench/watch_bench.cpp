@@ -83,6 +83,7 @@ class SwitchedBackend final : public Backend {
     return std::make_unique<SwitchedGroup>(std::move(plain), recording_.make_group(label, ranks), is_on_);
   }
   void abort(const std::string& reason) override { inner_.abort(reason); }
+  bool has_ended(int rank) const override { return inner_.has_ended(rank); }
   void set_on(bool is_on) { is_on_ = is_on; }
 
  private:
@@ -276,6 +277,7 @@ class NothingToDoBackend final : public Backend {
     return std::make_unique<NothingToDo>();
   }
   void abort(const std::string&) override {}
+  bool has_ended(int) const override { return false; }
 };
 
 double seconds_of_calls(ProcessGroup& group) {

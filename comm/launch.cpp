@@ -10,7 +10,7 @@
 #include "gantry/comm/recorder/flight_recorder.h"
 #include "gantry/comm/recording_backend.h"
 #include "gantry/comm/torchrun.h"
-#include "gantry/core/user_error.h"
+#include "gantry/core/error.h"
 #include "gantry/tensors/kineto_recording.h"
 
 namespace gantry {

@@ -34,6 +34,7 @@ class MeteredBackend final : public DeviceBackend {
   std::shared_ptr<DeviceEnd> take_end() const override { return take_end_from(inner_); }
   std::unique_ptr<ProcessGroup> make_group(const std::string& label, const std::vector<int>& ranks) override;
   void abort(const std::string& reason) override { inner_.abort(reason); }
+  bool has_ended(int rank) const override { return inner_.has_ended(rank); }
 
   void resume();
   void pause();

@@ -23,6 +23,9 @@ class Backend {
   virtual std::unique_ptr<ProcessGroup> make_group(const std::string& label, const std::vector<int>& ranks) = 0;
   // Spreads a failure to all ranks of the job. Never blocks.
   virtual void abort(const std::string& reason) = 0;
+  // True once it is known that the rank's work has ended and what it sent has come: a wait for it is in vain. Called
+  // from any thread.
+  virtual bool has_ended(int rank) const = 0;
 };
 
 class World {

@@ -64,6 +64,9 @@ struct PeerError : detail::ErrorOf<7> {
 struct NumericalError : detail::ErrorOf<8> {
   using ErrorOf::ErrorOf;
 };  // non-finite values, replicas that differ
+struct UserError : detail::ErrorOf<9> {
+  using ErrorOf::ErrorOf;
+};  // what a user's own model, policy, criterion, data set or training loop threw that is no gantry::Error
 struct StopRequested : detail::ErrorOf<75> {
   using ErrorOf::ErrorOf;
 };  // stopped on request, checkpoint saved

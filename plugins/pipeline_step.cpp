@@ -6,7 +6,7 @@
 #include <torch/torch.h>
 
 #include "gantry/comm/backends.h"
-#include "gantry/core/user_error.h"
+#include "gantry/core/error.h"
 #include "gantry/plugins/users_slips.h"
 #include "gantry/tensors/host_copy.h"
 

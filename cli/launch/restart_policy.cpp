@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 
-#include "gantry/core/user_error.h"
+#include "gantry/core/error.h"
 
 namespace gantry::cli {
 namespace {

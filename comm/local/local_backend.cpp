@@ -228,4 +228,6 @@ std::unique_ptr<ProcessGroup> LocalBackend::make_group(const std::string& label,
 
 void LocalBackend::abort(const std::string& reason) { job_.fail(PeerError::kExitCode, reason); }
 
+bool LocalBackend::has_ended(int rank) const { return job_.has_ended(rank); }
+
 }  // namespace gantry

@@ -19,6 +19,7 @@ class LocalBackend final : public Backend {
   int size() const override { return job_.ranks(); }
   std::unique_ptr<ProcessGroup> make_group(const std::string& label, const std::vector<int>& ranks) override;
   void abort(const std::string& reason) override;
+  bool has_ended(int rank) const override;
 
  private:
   LocalJob& job_;

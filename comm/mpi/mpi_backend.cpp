@@ -55,6 +55,8 @@ std::unique_ptr<ProcessGroup> MpiBackend::make_group(const std::string& label, c
 
 void MpiBackend::abort(const std::string& reason) { engine_->fail(PeerError::kExitCode, reason); }
 
+bool MpiBackend::has_ended(int rank) const { return engine_->find_ended({rank}) >= 0; }
+
 void MpiBackend::close() { engine_->close(); }
 
 void MpiBackend::end_job(int exit_code, const std::string& line) {

@@ -36,6 +36,7 @@ class MpiBackend final : public Backend {
   int size() const override;
   std::unique_ptr<ProcessGroup> make_group(const std::string& label, const std::vector<int>& ranks) override;
   void abort(const std::string& reason) override;
+  bool has_ended(int rank) const override;
 
   // Waits until every message that was sent has left, at most the deadline (PeerError). Call it when the body has
   // ended.

@@ -49,6 +49,7 @@ class NcclBackend final : public DeviceBackend {
   // The group must not outlive the backend's host.
   std::unique_ptr<ProcessGroup> make_group(const std::string& label, const std::vector<int>& ranks) override;
   void abort(const std::string& reason) override;
+  bool has_ended(int rank) const override { return host_.has_ended(rank); }
 
  private:
   Backend& host_;

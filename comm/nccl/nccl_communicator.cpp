@@ -1,5 +1,6 @@
 #include "gantry/comm/nccl/nccl_communicator.h"
 
+#include <algorithm>
 #include <exception>
 #include <fmt/format.h>
 #include <thread>
@@ -11,6 +12,9 @@ namespace gantry {
 namespace {
 
 thread_local std::weak_ptr<NcclOperation> last_preceding;
+
+// What a member's device did before its rank ended is done on the others' devices within this.
+constexpr std::chrono::seconds kLastWork{1};
 
 }  // namespace
 
@@ -82,7 +86,8 @@ void NcclCommunicator::begin(const ncclUniqueId& id) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   std::unique_lock lock(mutex_);
-  const ncclResult_t code = ncclCommInitRankConfig(&communicator_, members_.size, id, members_.rank, &config);
+  const ncclResult_t code =
+      ncclCommInitRankConfig(&communicator_, static_cast<int>(members_.ranks.size()), id, members_.rank, &config);
   settle(lock, code, members_.name + " to be made");
 }
 
@@ -191,6 +196,16 @@ void NcclCommunicator::drop_finished() {
 void NcclCommunicator::begin_oldest() {
   oldest_since_ = Clock::now();
   oldest_told_ = false;
+  left_since_.reset();
+}
+
+std::string NcclCommunicator::find_ended() {
+  const auto ended =
+      std::find_if(members_.ranks.begin(), members_.ranks.end(), [this](int rank) { return job_->has_ended(rank); });
+  if (ended == members_.ranks.end()) return "";
+  if (!left_since_) left_since_ = Clock::now();
+  if (Clock::now() - *left_since_ < kLastWork) return "";
+  return ended_early_text(job_->describe_self(), under_way_.front()->describe(), job_->describe_rank(*ended));
 }
 
 std::string NcclCommunicator::find_trouble() {
@@ -203,6 +218,7 @@ std::string NcclCommunicator::find_trouble() {
   drop_finished();
   if (under_way_.empty()) return "";
   if (!under_way_.front()->may_have_begun()) begin_oldest();  // behind what this rank itself computes
+  if (std::string ended = find_ended(); !ended.empty()) return ended;
   const double waited = std::chrono::duration<double>(Clock::now() - oldest_since_).count();
   if (waited >= job_->notices().due_seconds() && !oldest_told_) {
     oldest_told_ = true;

@@ -61,8 +61,8 @@ class NcclOperation final : public DeviceEnd, public std::enable_shared_from_thi
 // Its members, as messages name them: "group 'tp' with rank 1 (...), rank 2 (...)".
 struct NcclMembers {
   std::string name;
-  int size = 1;
-  int rank = 0;  // in it
+  std::vector<int> ranks;  // of the world
+  int rank = 0;            // this one, among them
 };
 
 // The last one that this thread let its current stream wait for, once; null if there is none, or nobody has it any
@@ -101,6 +101,7 @@ class NcclCommunicator {
   void settle(std::unique_lock<std::mutex>& lock, ncclResult_t code, const std::string& what);
   void drop_finished();
   void begin_oldest();
+  std::string find_ended();
   std::string describe_error(ncclResult_t code) const;
 
   const std::shared_ptr<NcclJob> job_;
@@ -111,6 +112,8 @@ class NcclCommunicator {
   std::deque<std::shared_ptr<NcclOperation>> under_way_;
   Clock::time_point oldest_since_;  // since when the first of under_way_ takes its own time
   bool oldest_told_ = false;        // that it takes long
+  // Since when a member is known to have ended its work while the first of under_way_ was not done.
+  std::optional<Clock::time_point> left_since_;
 };
 
 }  // namespace gantry

@@ -133,7 +133,7 @@ NcclGroup::NcclGroup(std::shared_ptr<NcclJob> job, const std::string& label, con
     }
     host_->broadcast(id_bytes, 0).wait();
     std::memcpy(&id, id_bytes.data_ptr(), sizeof(id));
-    communicator_ = std::make_unique<NcclCommunicator>(job_, NcclMembers{name_, size(), rank()}, id);
+    communicator_ = std::make_unique<NcclCommunicator>(job_, NcclMembers{name_, ranks, rank()}, id);
   }
   messages_ = std::make_shared<NcclMessages>(job_, host_, label, ranks, job_->carries_messages(label));
 }

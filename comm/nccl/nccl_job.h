@@ -39,6 +39,7 @@ class NcclJob {
   SlowWaitNotices& notices() { return notices_; }
   bool carries_messages(const std::string& label) const { return options_.carries_messages(label); }
   std::string describe_rank(int rank) const { return options_.describe_rank(rank); }
+  bool has_ended(int rank) const { return host_.has_ended(rank); }
   std::string describe_self() const { return describe_rank(host_.rank()); }
 
   // Ends every rank's pending and later operations. The first cause stands.

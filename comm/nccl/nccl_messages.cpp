@@ -79,7 +79,10 @@ class ReceiveState final : public Work::State {
     const double begin = steady_seconds();
     double notice = job.notices().due_seconds();
     Pause pause;
-    while (!look()) {
+    while (true) {
+      const bool ended = messages_->has_ended(from_);  // then all that it sent can be seen
+      if (look()) break;
+      if (ended) job.fail(ended_early_text(own_name(), awaited(), messages_->describe_member(from_)));
       const double waited = steady_seconds() - begin;
       if (waited >= notice) {
         notice = job.timeout_seconds();
@@ -198,7 +201,8 @@ void NcclMessages::connect(int from, int to) {
   }
   const std::string name =
       fmt::format("messages of group '{}' from {} to {}", label_, describe_member(from), describe_member(to));
-  auto communicator = std::make_unique<NcclCommunicator>(job_, NcclMembers{name, 2, me == from ? 0 : 1}, id);
+  auto communicator =
+      std::make_unique<NcclCommunicator>(job_, NcclMembers{name, {ranks_[from], ranks_[to]}, me == from ? 0 : 1}, id);
   const torch::Tensor byte = torch::zeros({1}, torch::dtype(torch::kUInt8).device(job_->device().device()));
   communicator->issue(
       {byte.storage()}, [name] { return "the first of the " + name; },

@@ -42,6 +42,7 @@ class NcclMessages : public std::enable_shared_from_this<NcclMessages> {
   void progress(int from);
   NcclJob& job() { return *job_; }
   std::string describe_member(int rank) const { return job_->describe_rank(ranks_[rank]); }
+  bool has_ended(int rank) const { return job_->has_ended(ranks_[rank]); }
   int rank() const { return host_->rank(); }
 
  private:

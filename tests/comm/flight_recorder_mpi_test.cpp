@@ -21,6 +21,9 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
+// A rank that others have waited for so long when it is signalled: more than `--stuck-after 0.1`.
+constexpr auto kSignalledAfter = std::chrono::milliseconds(300);
+
 // Jobs run in a folder of the test's own, where their ranks leave gantry-recorder.
 class FlightRecorderOverMpi : public ::testing::Test {
  protected:
@@ -45,7 +48,7 @@ void sum(ProcessGroupMesh& mesh, std::int64_t elements = 4) {
 TEST(Job, DISABLED_TheRecorderNamesALateRank) {
   run_job_rank({.timeout_seconds = 1}, [](World& world, ProcessGroupMesh& mesh) {
     sum(mesh);
-    if (world.rank() == 2) std::this_thread::sleep_for(std::chrono::seconds(40));
+    if (world.rank() == 2) stay_away();
     sum(mesh);
   });
 }
@@ -101,7 +104,7 @@ TEST_F(FlightRecorderOverMpi, ShapesThatDiffer) {
 
 TEST(Job, DISABLED_TheRecorderNamesAMissingGroup) {
   run_job_rank({.timeout_seconds = 1}, [](World& world, ProcessGroupMesh&) {
-    if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(40));
+    if (world.rank() == 1) stay_away();
     const auto group = world.backend().make_group("shared", {0, 1});
   });
 }
@@ -134,7 +137,7 @@ TEST(Job, DISABLED_OneRankIsSignalled) {
   run_job_rank({.timeout_seconds = 30}, [](World& world, ProcessGroupMesh& mesh) {
     sum(mesh);
     if (world.rank() == 1) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      std::this_thread::sleep_for(kSignalledAfter);
       ::kill(::getpid(), SIGUSR2);
       for (int i = 0; i < 2000 && !std::filesystem::exists("gantry-recorder/rank-00000.json"); ++i)
         std::this_thread::sleep_for(std::chrono::milliseconds(10));

@@ -11,6 +11,7 @@
 
 #include <torch/torch.h>
 
+#include "failure_seen.h"
 #include "gantry/comm/launch.h"
 #include "gantry/comm/recorder/diagnosis.h"
 #include "gantry/core/error.h"
@@ -23,7 +24,9 @@ namespace {
 using recorder::Finding;
 using ::testing::HasSubstr;
 
-constexpr auto kMoment = std::chrono::milliseconds(400);
+// A rank that others have waited for so long before it fails or is signalled: more than diagnose() takes for stuck
+// here.
+constexpr auto kWaitedFor = std::chrono::milliseconds(100);
 
 class FlightRecorder : public ::testing::Test {
  protected:
@@ -38,7 +41,7 @@ class FlightRecorder : public ::testing::Test {
     ::testing::internal::CaptureStderr();
     exit_code_ = launch(config, [&](World& world) {
       ProcessGroupMesh mesh(world);
-      body(world, mesh);
+      elsewhere_.watch([&] { body(world, mesh); });
     });
     printed_ = ::testing::internal::GetCapturedStderr();
     if (has_files()) job_ = recorder::read_folder(scratch_.path());
@@ -52,6 +55,7 @@ class FlightRecorder : public ::testing::Test {
   }
 
   const ScratchFolder scratch_;
+  FailureSeen elsewhere_;  // of a run
   int entries_ = 1024;
   int exit_code_ = -1;
   std::string printed_;
@@ -65,9 +69,9 @@ void sum(ProcessGroup& group, std::int64_t elements = 4) {
 }
 
 TEST_F(FlightRecorder, ARankThatDoesNotComeToTheOperation) {
-  run(3, [](World& world, ProcessGroupMesh& mesh) {
+  run(3, [this](World& world, ProcessGroupMesh& mesh) {
     sum(mesh["tp"]);
-    if (world.rank() == 1) std::this_thread::sleep_for(kMoment);
+    if (world.rank() == 1) elsewhere_.wait();
     sum(mesh["tp"]);
   });
   EXPECT_EQ(exit_code_, PeerError::kExitCode);
@@ -90,7 +94,7 @@ TEST_F(FlightRecorder, ARankThatHasEnded) {
 
 TEST_F(FlightRecorder, ARankThatFailed) {
   run(2, [](World& world, ProcessGroupMesh& mesh) {
-    if (world.rank() == 1) std::this_thread::sleep_for(kMoment / 4);
+    if (world.rank() == 1) std::this_thread::sleep_for(kWaitedFor);
     if (world.rank() == 1) throw std::runtime_error("the cause");
     sum(mesh["tp"]);
   });
@@ -122,9 +126,9 @@ TEST_F(FlightRecorder, CallsInAnotherOrder) {
 }
 
 TEST_F(FlightRecorder, AMessageOfAnotherTag) {
-  run(2, [](World& world, ProcessGroupMesh& mesh) {
+  run(2, [this](World& world, ProcessGroupMesh& mesh) {
     if (world.rank() == 0) mesh["tp"].send(torch::ones({4}), 1, {Tag::Kind::kForward, 0, 2, 0});
-    if (world.rank() == 0) std::this_thread::sleep_for(kMoment);
+    if (world.rank() == 0) elsewhere_.wait();
     if (world.rank() == 1) mesh["tp"].recv({{4}}, 0, {Tag::Kind::kForward, 0, 3, 0}).wait();
   });
   expect(Finding::kNoSend,
@@ -153,8 +157,8 @@ TEST_F(FlightRecorder, RanksThatWaitForEachOther) {
 }
 
 TEST_F(FlightRecorder, ARankThatDoesNotMakeTheGroup) {
-  run(3, [](World& world, ProcessGroupMesh&) {
-    if (world.rank() == 1) std::this_thread::sleep_for(kMoment);
+  run(3, [this](World& world, ProcessGroupMesh&) {
+    if (world.rank() == 1) elsewhere_.wait();
     if (world.rank() == 0) world.backend().make_group("pair", {0, 1})->barrier().wait();
   });
   expect(Finding::kNeverJoined, "to join barrier 0 of group 'pair', which never joined the group");
@@ -162,24 +166,24 @@ TEST_F(FlightRecorder, ARankThatDoesNotMakeTheGroup) {
 
 // A rank that posts and goes on to wait for something else is blocked there, not where it posted.
 TEST_F(FlightRecorder, WhatIsPostedIsNotWhatIsWaitedFor) {
-  run(2, [](World& world, ProcessGroupMesh& mesh) {
+  run(2, [this](World& world, ProcessGroupMesh& mesh) {
     torch::Tensor tensor = torch::ones({4});
     Work posted = world.rank() == 0 ? mesh["tp"].all_reduce(tensor) : Work();
     if (world.rank() == 0) mesh["tp"].recv({{4}}, 1, {}).wait();
-    std::this_thread::sleep_for(kMoment);
+    elsewhere_.wait();
   });
   expect(Finding::kNotReached, "for rank 1 (pp 0, dp 0, tp 1) to send message");
 }
 
 TEST_F(FlightRecorder, ForgetsTheOldestAndStaysRight) {
   entries_ = 16;
-  run(2, [](World& world, ProcessGroupMesh& mesh) {
+  run(2, [this](World& world, ProcessGroupMesh& mesh) {
     for (int i = 0; i < 100; ++i) sum(mesh["tp"]);
     for (int i = 0; i < 50; ++i) {
       if (world.rank() == 0) mesh["tp"].send(torch::ones({4}), 1, {});
       if (world.rank() == 1) mesh["tp"].recv({{4}}, 0, {}).wait();
     }
-    if (world.rank() == 0) std::this_thread::sleep_for(kMoment);
+    if (world.rank() == 0) elsewhere_.wait();
     if (world.rank() == 1) mesh["tp"].recv({{4}}, 0, {}).wait();
   });
   EXPECT_EQ(job_.records.at(1).operations.size(), 16u);
@@ -242,7 +246,7 @@ TEST_F(FlightRecorder, ASignalWritesThemWhileTheJobGoesOn) {
       [&](World& world, ProcessGroupMesh& mesh) {
         sum(mesh["tp"]);
         if (world.rank() == 1) {
-          std::this_thread::sleep_for(kMoment / 4);
+          std::this_thread::sleep_for(kWaitedFor);
           ::kill(::getpid(), SIGUSR2);
           const auto last = scratch_ / "recorder/rank-00001.json";
           for (int i = 0; i < 2000 && !std::filesystem::exists(last); ++i)

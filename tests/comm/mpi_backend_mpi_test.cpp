@@ -1,16 +1,12 @@
 // ranks: 3
-// What only the MPI backend has: chunks, tags' limits, deadlines, failures that travel, and the local backend's bits.
+// What only the MPI backend has: chunks, tags' limits, and the local backend's bits.
 #include <algorithm>
-#include <chrono>
 #include <csignal>
 #include <fstream>
 #include <gtest/gtest.h>
-#include <new>
 #include <numeric>
 #include <optional>
-#include <regex>
 #include <sys/resource.h>
-#include <thread>
 #include <unistd.h>
 
 #include <torch/torch.h>
@@ -18,43 +14,14 @@
 #include "conformance.h"
 #include "gantry/comm/launch.h"
 #include "gantry/comm/mpi/buffer_pool.h"
-#include "gantry/comm/mpi/mpi_backend.h"
 #include "gantry/comm/mpi/mpi_tags.h"
-#include "gantry/core/error.h"
+#include "mpi_rig.h"
 #include "rough.h"
 
 namespace gantry::testing {
 namespace {
 
-constexpr int kRanks = 3;
 using Kind = Tag::Kind;
-
-std::string name_of(int rank) { return "rank " + std::to_string(rank); }
-
-// A backend and the group of all ranks.
-struct Job {
-  explicit Job(const WaitLimits& waits = {.timeout_seconds = 30}, MpiLimits limits = {})
-      : backend(make_mpi_backend(waits, name_of, limits)), group(backend->make_group("all", {0, 1, 2})) {}
-  int rank() const { return group->rank(); }
-  std::unique_ptr<MpiBackend> backend;
-  std::unique_ptr<ProcessGroup> group;
-};
-
-// While it lives, this process may take so much more address space than it has now.
-class AddressSpaceLimit {
- public:
-  explicit AddressSpaceLimit(std::size_t more) {
-    ::getrlimit(RLIMIT_AS, &former_);
-    std::size_t pages = 0;
-    std::ifstream("/proc/self/statm") >> pages;
-    const rlimit lower{pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)) + more, former_.rlim_max};
-    ::setrlimit(RLIMIT_AS, &lower);
-  }
-  ~AddressSpaceLimit() { ::setrlimit(RLIMIT_AS, &former_); }
-
- private:
-  rlimit former_{};
-};
 
 // While it lives, no file of this process, in memory or on a disk, can become larger than 1 MiB.
 class SmallFiles {
@@ -73,17 +40,6 @@ class SmallFiles {
   rlimit former_{};
   sighandler_t handler_;
 };
-
-// What an operation throws; "" if nothing.
-template <class Error = PeerError, class Body>
-std::string thrown_by(Body body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
 
 TEST(MpiBackend, MessagesAndCollectivesOfManyChunksAndSegments) {
   Job job({.timeout_seconds = 30}, {.chunk_bytes = 5000, .direct_bytes = 64, .segment_bytes = 4096});
@@ -181,23 +137,6 @@ TEST(MpiBackend, MessagesOfOneTagKeepTheirOrder) {
   for (int i = 5; i >= 0; --i) EXPECT_TRUE((works[i].result() == i).all().item<bool>()) << i;
 }
 
-TEST(MpiBackend, AnotherShapeOrDtypeIsNamedWithBoth) {
-  for (const TensorSpec& spec :
-       {TensorSpec{{2, 3}, torch::kFloat32}, TensorSpec{{6}, torch::kInt32}, TensorSpec{{5000}, torch::kInt32}}) {
-    Job job;
-    // Six bytes each way or far fewer than expected: the head tells before anything is misread.
-    if (job.rank() == 0) job.group->send(torch::zeros({6}, torch::kFloat32), 1, {Kind::kForward, 2, 1, 0});
-    if (job.rank() == 1) {
-      const std::string error = thrown_by([&] { job.group->recv(spec, 0, {Kind::kForward, 2, 1, 0}).wait(); });
-      EXPECT_NE(error.find("float32 [6]"), std::string::npos) << error;
-      EXPECT_NE(error.find(spec.dtype == torch::kInt32 ? "int32 [" : "float32 [2, 3]"), std::string::npos) << error;
-      EXPECT_NE(error.find("forward of stage 2, microbatch 1"), std::string::npos) << error;
-    } else {
-      thrown_by([&] { job.group->recv({{1}, torch::kFloat32}, 1, {}).wait(); });  // until rank 1's failure comes
-    }
-  }
-}
-
 TEST(MpiBackend, TagsThatDoNotFitAreRefused) {
   Job job;
   const torch::Tensor one = torch::ones({1});
@@ -234,24 +173,6 @@ TEST(MpiBackend, DataTagsAndCallCodesNeverMeet) {
   EXPECT_EQ(describe_call_code(CallCode{}.encode()), "barrier");
 }
 
-// Of any kind, in the midst of an operation: who waits for this rank hears of it, and not from a deadline.
-TEST(MpiBackend, AnAllocationThatFailsWithinAnOperationIsToldToTheOthers) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "the sanitizer has its own idea of memory";
-#endif
-  Job job({.timeout_seconds = 600});
-  constexpr std::int64_t kElements = std::int64_t{1} << 28;  // 256 MiB
-  if (job.rank() == 0) job.group->hand_over(torch::zeros({kElements}, torch::kUInt8), 1, {});
-  Work later = job.group->recv({{4}}, (job.rank() + 1) % kRanks, {Kind::kForward, 0, 0, 0});
-  if (job.rank() == 1) {
-    Work large = job.group->recv({{kElements}, torch::kUInt8}, 0, {});
-    const AddressSpaceLimit limit(std::size_t{64} << 20);
-    EXPECT_THROW(large.wait(), std::bad_alloc);
-  }
-  EXPECT_EQ(thrown_by([&] { later.wait(); }),
-            "memory: an allocation failed; use more tensor or pipeline ranks, or smaller microbatches");
-}
-
 // Once, by the host's first rank; then messages carry what would have gone through memory.
 TEST(MpiBackend, AHostWhoseRanksShareNoMemorySaysSo) {
   ::testing::internal::CaptureStderr();
@@ -271,104 +192,6 @@ TEST(MpiBackend, AHostWhoseRanksShareNoMemorySaysSo) {
   } else {
     EXPECT_EQ(said, "");
   }
-}
-
-TEST(MpiBackend, ADeadlineSaysWhoWaitedForWhatAndEndsEveryRanksWaits) {
-  Job job({.timeout_seconds = 0.4});
-  if (job.rank() == 0) {
-    const auto begin = std::chrono::steady_clock::now();
-    const std::string error = thrown_by([&] { job.group->recv({{4}}, 2, {Kind::kForward, 1, 3, 0}).wait(); });
-    EXPECT_EQ(error, "rank 0 waited 0.4 s for forward of stage 1, microbatch 3, entry 0 from rank 2");
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
-    EXPECT_EQ(thrown_by([&] { job.group->barrier(); }), error);  // later ones too
-  } else {
-    Work work = job.group->recv({{4}}, 0, {});
-    const std::string error = thrown_by([&] {
-      while (!work.done()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    });
-    EXPECT_NE(error.find("rank 0 waited"), std::string::npos) << error;
-  }
-}
-
-TEST(MpiBackend, ADeadlineOfACollectiveNamesWhoIsMissing) {
-  Job job({.timeout_seconds = 0.4});
-  torch::Tensor tensor = torch::ones({100'000});
-  if (job.rank() == 2) {
-    Work work = job.group->recv({{4}}, 0, {});
-    thrown_by([&] {
-      while (!work.done()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    });
-  } else {
-    const std::string error = thrown_by([&] { job.group->all_reduce(tensor).wait(); });
-    EXPECT_NE(error.find("for all_reduce of float32 [100000], number 0 of group 'all', which rank 2 has not joined"),
-              std::string::npos)
-        << error;
-  }
-}
-
-TEST(MpiBackend, DifferentCallsAreNamed) {
-  Job job({.timeout_seconds = 20});
-  torch::Tensor tensor = torch::ones({10});
-  const std::string error =
-      thrown_by([&] { (job.rank() == 1 ? job.group->barrier() : job.group->all_reduce(tensor)).wait(); });
-  EXPECT_NE(error.find("all_reduce"), std::string::npos) << error;
-  EXPECT_NE(error.find("barrier"), std::string::npos) << error;
-  EXPECT_NE(error.find("same calls in the same order"), std::string::npos) << error;
-}
-
-TEST(MpiBackend, DifferentSizesAreNamed) {
-  Job job({.timeout_seconds = 20});
-  torch::Tensor tensor = torch::ones({job.rank() == 1 ? 10 : 12});
-  const std::string error = thrown_by([&] { job.group->all_reduce(tensor).wait(); });
-  // 40 and 48 bytes, each as the rank that has it says.
-  EXPECT_TRUE(std::regex_search(
-      error, std::regex("rank 1 called all_reduce of float32 .10. and got 48 bytes from rank [02] where 40 belong|"
-                        "rank [02] called all_reduce of float32 .12. and got 40 bytes from rank 1 where 48 belong")))
-      << error;
-}
-
-TEST(MpiBackend, CallsThatFitOnlyInThemselvesAreRefusedByName) {
-  for_each_disagreement(kRanks, [](CollectiveKind kind, Disagreement about, int odd) {
-    Job job({.timeout_seconds = 20});
-    const std::string error = thrown_by([&] { disagree(*job.group, kind, about, odd); });
-    const std::string name = collective_name(kind);
-    const std::string reduction = kind == CollectiveKind::kReduceScatter ? " .sum." : "";
-    // Who notices first is a matter of time: the rank at odds, or one of the others.
-    const std::string rank = name_of(odd), other = "rank [0-2]";
-    const std::string called =
-        about == Disagreement::kDtypes
-            ? "called " + name + reduction + " of float(32|64)|called " + name + " of float(32|64)"
-            : "called " + name + " of float32";
-    EXPECT_TRUE(std::regex_search(error, std::regex("^group 'all': " + other + " (" + called + ")"))) << error;
-    EXPECT_NE(error.find(rank), std::string::npos) << error;
-    if (about == Disagreement::kDtypes) {
-      EXPECT_NE(error.find("float32"), std::string::npos) << error;
-      EXPECT_NE(error.find("float64"), std::string::npos) << error;
-      EXPECT_NE(error.find("all members must make the same calls in the same order"), std::string::npos) << error;
-    } else {
-      EXPECT_TRUE(std::regex_search(
-          error, std::regex("and got (more than )?[0-9]+ bytes from " + other + " where [0-9]+ belong")))
-          << error;
-    }
-  });
-}
-
-TEST(MpiBackend, AnAbortEndsEveryMembersPendingAndLaterOperations) {
-  Job job({.timeout_seconds = 20});
-  Work work = job.group->recv({{4}}, (job.rank() + 1) % kRanks, {});
-  if (job.rank() == 1) job.group->abort("enough");
-  EXPECT_EQ(thrown_by([&] { work.wait(); }), "enough");
-  EXPECT_EQ(thrown_by([&] { job.group->send(torch::ones({1}), 0, {}); }), "enough");
-  EXPECT_EQ(thrown_by([&] { job.backend->make_group("later", {0, 1, 2}); }), "enough");
-}
-
-TEST(MpiBackend, TypesWithoutASumAreRefusedBeforeAnyoneWaits) {
-  Job job;
-  torch::Tensor flags = torch::ones({3}, torch::kBool);
-  EXPECT_THROW(job.group->all_reduce(flags), UsageError);
-  torch::Tensor same = torch::tensor({job.rank() == 0, true});
-  job.group->broadcast(same, 0).wait();  // but they travel
-  EXPECT_TRUE(same[0].item<bool>());
 }
 
 TEST(MpiBackend, OverlappingGroupsDoNotMix) {
@@ -405,24 +228,6 @@ TEST(BufferPool, KeepsMemoryForTheNextAndAlignsIt) {
   }
   EXPECT_EQ(pool.idle_bytes(), idle);
   EXPECT_EQ(pool.tensor({0, 3}, torch::kFloat32).numel(), 0);
-}
-
-// Long before the deadline those that wait say for whom; then the work goes on.
-TEST(MpiBackend, ALongWaitIsToldOfAndNamesTheLateRank) {
-  Job job({.timeout_seconds = 30, .notice_seconds = 0.3});
-  torch::Tensor sum = torch::ones({1000});
-  ::testing::internal::CaptureStderr();
-  if (job.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
-  job.group->all_reduce(sum).wait();
-  const std::string said = ::testing::internal::GetCapturedStderr();
-  EXPECT_EQ(sum[0].item<float>(), kRanks);
-  if (job.rank() == 1) {
-    EXPECT_EQ(said, "");
-  } else {
-    EXPECT_NE(said.find("warning: " + name_of(job.rank()) + " has waited 0."), std::string::npos) << said;
-    EXPECT_NE(said.find("rank 1"), std::string::npos) << said;
-    EXPECT_NE(said.find("the job ends after 30 s of it (comm.timeout_seconds)"), std::string::npos) << said;
-  }
 }
 
 }  // namespace

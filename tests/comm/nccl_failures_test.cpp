@@ -7,6 +7,7 @@
 
 #include <torch/torch.h>
 
+#include "failure_seen.h"
 #include "gantry/comm/backends.h"
 #include "gantry/comm/nccl/nccl_communicator.h"
 #include "gantry/core/steady_seconds.h"
@@ -71,15 +72,21 @@ TEST_F(NcclFailures, AMessageThatHangsOnTheDeviceIsNamed) {
 }
 
 TEST_F(NcclFailures, ADeadlineSaysWhoWaitedForWhat) {
-  const auto [code, printed] = outcome_on_fake(2, 0.2, [](World& world, ProcessGroup& group) {
-    if (world.rank() == 0) group.recv({{3}}, 1, {Tag::Kind::kForward, 0, 3, 0}).wait();
-    if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  FailureSeen elsewhere;
+  const auto [code, printed] = outcome_on_fake(2, 0.2, [&](World& world, ProcessGroup& group) {
+    elsewhere.watch([&] {
+      if (world.rank() == 0) group.recv({{3}}, 1, {Tag::Kind::kForward, 0, 3, 0}).wait();
+    });
+    if (world.rank() == 1) elsewhere.wait();
   });
   EXPECT_EQ(code, 7);
   EXPECT_EQ(printed,
             "error: rank 0 (pp 0, dp 0, tp 0) waited 0.2 s for forward of stage 0, microbatch 3, entry 0 from rank 1 "
             "(pp 0, dp 0, tp 1)\n");
 }
+
+// Past comm.lost_after_seconds, and far from the deadline.
+constexpr auto kLate = std::chrono::milliseconds(2000);
 
 // In a message that the host waits for, and in a sum that the device is in.
 TEST_F(NcclFailures, ALateRankIsNamedBeforeTheDeadlineAndTheJobGoesOn) {
@@ -89,7 +96,7 @@ TEST_F(NcclFailures, ALateRankIsNamedBeforeTheDeadlineAndTheJobGoesOn) {
   config.comm.recorder = 0;
   for (const bool message : {false, true}) {
     const auto [code, printed] = outcome_on_fake(config, [&](World& world, ProcessGroup& group) {
-      if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(2000));
+      if (world.rank() == 1) std::this_thread::sleep_for(kLate);
       torch::Tensor tensor = torch::ones({5});
       if (!message) group.all_reduce(tensor).wait();
       if (message && world.rank() == 0) group.recv({{5}}, 1, {}).wait();
@@ -111,6 +118,35 @@ TEST_F(NcclFailures, ARankThatThrowsEndsTheOthersWithItsCause) {
   });
   EXPECT_EQ(code, 4);
   EXPECT_EQ(printed, "error: rank 2 (pp 0, dp 0, tp 2): data: broken\n");
+}
+
+// Long before the deadline: in a sum that the device is in, in a send that it is in, and in a message that the host
+// waits for.
+TEST_F(NcclFailures, AWaitForARankThatHasEndedEndsSoon) {
+  enum class Waits { kInASum, kInASend, kForAMessage };
+  for (const auto& [waits, what] :
+       {std::pair(Waits::kInASum, "all_reduce of float32 [5], number 0 of group 'tp' with rank 1 (pp 0, dp 0, tp 1)"),
+        std::pair(Waits::kInASend, "rank 1 (pp 0, dp 0, tp 1) to take message of stage 0, microbatch 7, entry 0"),
+        std::pair(Waits::kForAMessage, "message of stage 0, microbatch 7, entry 0 from rank 1 (pp 0, dp 0, tp 1)")}) {
+    Config config = layout_config({.tensor = 2});
+    config.comm.timeout_seconds = 3600;
+    config.comm.recorder = 0;
+    ::testing::internal::CaptureStderr();
+    const int code = launch_on_fake(config, [waits](World& world) {
+      const auto group = world.backend().make_group("tp", {0, 1});
+      if (world.rank() == 1) return;
+      const Tag tag{Tag::Kind::kUser, 0, 7, 0};
+      torch::Tensor tensor = torch::ones({5});
+      if (waits == Waits::kInASum) group->all_reduce(tensor).wait();
+      if (waits == Waits::kInASend) group->send(tensor, 1, tag).wait();
+      if (waits == Waits::kForAMessage) group->recv({{5}}, 1, tag).wait();
+    });
+    EXPECT_EQ(code, 7);
+    EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+              std::string("error: rank 0 (pp 0, dp 0, tp 0) waits for ") + what +
+                  "; rank 1 (pp 0, dp 0, tp 1) has ended its work; expected all ranks to make the same calls; see why "
+                  "its body returned before the others'\n");
+  }
 }
 
 TEST_F(NcclFailures, AnAbortEndsEveryMembersPendingAndLaterOperations) {
@@ -208,7 +244,7 @@ TEST_F(NcclFailures, WhatWasComputedBeforeIsNotWaitedFor) {
                                                      .waits = {.timeout_seconds = kTimeout, .notice_seconds = kTimeout},
                                                      .describe_rank = [](int) { return "rank 0"; }});
     {
-      NcclCommunicator communicator(job, {"group 'one'", 1, 0}, new_unique_id());
+      NcclCommunicator communicator(job, {"group 'one'", {0}, 0}, new_unique_id());
       torch::Tensor tensor = torch::ones({4});
       {
         const c10::Stream compute = device.pooled_stream();

@@ -1,13 +1,12 @@
 // The flight recorder over NCCL, on support/fake_nccl: what a host puts on its device is not done before the device is,
 // and the doctor names what the device hangs in, not what the host waits for afterwards.
 #include <algorithm>
-#include <chrono>
 #include <gmock/gmock.h>
-#include <thread>
 #include <tuple>
 
 #include <torch/torch.h>
 
+#include "failure_seen.h"
 #include "gantry/comm/metered_backend.h"
 #include "gantry/comm/recorder/diagnosis.h"
 #include "nccl_ranks.h"
@@ -20,7 +19,6 @@ using recorder::Finding;
 using ::testing::HasSubstr;
 
 constexpr double kTimeout = 0.5;
-constexpr auto kPastIt = std::chrono::milliseconds(1500);
 constexpr Tag kLater{Tag::Kind::kForward, 4, 7, 0};
 
 class RecorderOverNccl : public ::testing::Test {
@@ -41,7 +39,7 @@ class RecorderOverNccl : public ::testing::Test {
     config.output = scratch_.path();
     std::tie(code_, printed_) = outcome_on_fake(config, [&](World& world, ProcessGroup& group) {
       const c10::StreamGuard on_device(NcclDevice(torch::kCPU).pooled_stream());
-      body(world, group);
+      elsewhere_.watch([&] { body(world, group); });
     });
   }
   void read() {
@@ -61,6 +59,7 @@ class RecorderOverNccl : public ::testing::Test {
   }
 
   const ScratchFolder scratch_;
+  FailureSeen elsewhere_;  // of a run
   int code_ = -1;
   std::string printed_;
   recorder::JobRecords job_;
@@ -83,11 +82,11 @@ TEST_F(RecorderOverNccl, ADeviceThatHangsInACollectiveIsNamedNotTheHostsLaterWai
   set_fake_faults([](const FakeCall& call) {
     return call.kind == "ncclAllReduce" && call.rank == 0 && call.number == 3 ? FakeFault::kHang : FakeFault::kNone;
   });
-  run([](World& world, ProcessGroup& group) {
+  run([this](World& world, ProcessGroup& group) {
     torch::Tensor tensor = torch::ones({1000});
     start_sums(group, tensor, 5);
     // One host works on, the other one waits for it.
-    if (world.rank() == 0) std::this_thread::sleep_for(kPastIt);
+    if (world.rank() == 0) elsewhere_.wait();
     if (world.rank() == 1) group.recv({{9}}, 0, kLater).wait();
   });
   EXPECT_EQ(code_, PeerError::kExitCode);
@@ -106,11 +105,11 @@ TEST_F(RecorderOverNccl, ADeviceThatHangsInACollectiveIsNamedNotTheHostsLaterWai
 }
 
 TEST_F(RecorderOverNccl, ARankThatNeverComesIsNamedByWhatTheDeviceWaitsFor) {
-  run([](World& world, ProcessGroup& group) {
+  run([this](World& world, ProcessGroup& group) {
     torch::Tensor tensor = torch::ones({10});
     start_sums(group, tensor, world.rank() == 0 ? 4 : 3);
     if (world.rank() == 0) group.recv({{9}}, 1, kLater).wait();
-    if (world.rank() == 1) std::this_thread::sleep_for(kPastIt);
+    if (world.rank() == 1) elsewhere_.wait();
   });
   EXPECT_EQ(code_, PeerError::kExitCode);
   read();

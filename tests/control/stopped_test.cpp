@@ -18,6 +18,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
+// Ranks are stopped for so long: less than lost_after_seconds, and twice that.
+constexpr auto kBriefly = 900ms, kTwiceTheLimit = 4000ms;
+// Then the processes run, and hear each other again.
+constexpr auto kAwake = 1000ms;
+
 // How a rank's process ends.
 constexpr int kUnharmed = 0, kLost = 40, kTold = 60;  // plus the rank that was lost or told of
 
@@ -40,6 +45,8 @@ class Processes {
  public:
   explicit Processes(int ranks) {
     std::vector<int> meetings;
+    int met[2];
+    EXPECT_EQ(::pipe(met), 0);
     for (int rank = 0; rank < ranks; ++rank) {
       int meeting[2], orders[2];
       EXPECT_EQ(::pipe(meeting), 0);
@@ -48,7 +55,7 @@ class Processes {
       if (id == 0) {
         ::alarm(60);
         ::close(orders[1]);
-        run(rank, ranks, rank == 0 ? meeting[1] : meetings.at(0), orders[0]);
+        run(rank, ranks, rank == 0 ? meeting[1] : meetings.at(0), met[1], orders[0]);
       }
       ::close(orders[0]);
       ids_.push_back(id);
@@ -63,7 +70,10 @@ class Processes {
       if (rank > 0) ::close(meeting[1]);
     }
     ::close(meetings.at(0));
-    std::this_thread::sleep_for(500ms);  // they meet
+    ::close(met[1]);
+    char one = 0;
+    for (int rank = 0; rank < ranks; ++rank) EXPECT_EQ(::read(met[0], &one, 1), 1);
+    ::close(met[0]);
   }
   ~Processes() {
     for (const pid_t id : ids_) ::kill(id, SIGKILL), ::waitpid(id, nullptr, 0);
@@ -91,7 +101,7 @@ class Processes {
     return file;
   }
 
-  [[noreturn]] static void run(int rank, int ranks, int meeting, int orders) {
+  [[noreturn]] static void run(int rank, int ranks, int meeting, int met, int orders) {
     const ControlEvents events = {[](const JobFailure& failure) { ::_exit(kLost + failure.rank); },
                                   [](const JobFailure& failure) { ::_exit(kTold + failure.rank); }};
     try {
@@ -106,14 +116,14 @@ class Processes {
         plane = ControlPlane::join(options_of(rank, ranks), events, {"127.0.0.1", wire.port, wire.token});
       }
       plane->rendezvous();
+      if (::write(met, "m", 1) != 1) ::_exit(1);
       char order = 0;
       while (::read(orders, &order, 1) < 0) {
       }
       plane->leave();
       plane.reset();
     } catch (const PeerError&) {
-      std::this_thread::sleep_for(5s);  // the event ends the process
-      ::_exit(2);
+      for (;;) ::pause();  // the event ends the process
     }
     ::_exit(kUnharmed);
   }
@@ -126,9 +136,9 @@ TEST(Stopped, ABriefStopOfAnyRankHarmsNothing) {
   Processes job(3);
   for (const int rank : {0, 1, 2}) {
     job.signal(rank, SIGSTOP);
-    std::this_thread::sleep_for(900ms);
+    std::this_thread::sleep_for(kBriefly);
     job.signal(rank, SIGCONT);
-    std::this_thread::sleep_for(400ms);
+    std::this_thread::sleep_for(kAwake);
   }
   job.let_leave();
   for (const int rank : {0, 1, 2}) EXPECT_EQ(job.end_of(rank), kUnharmed) << rank;
@@ -137,9 +147,9 @@ TEST(Stopped, ABriefStopOfAnyRankHarmsNothing) {
 TEST(Stopped, ALongStopOfAllRanksHarmsNothing) {
   Processes job(3);
   for (const int rank : {2, 1, 0}) job.signal(rank, SIGSTOP);
-  std::this_thread::sleep_for(4s);  // twice the limit
+  std::this_thread::sleep_for(kTwiceTheLimit);
   for (const int rank : {0, 1, 2}) job.signal(rank, SIGCONT);
-  std::this_thread::sleep_for(1s);
+  std::this_thread::sleep_for(kAwake);
   job.let_leave();
   for (const int rank : {0, 1, 2}) EXPECT_EQ(job.end_of(rank), kUnharmed) << rank;
 }

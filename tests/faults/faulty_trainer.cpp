@@ -42,6 +42,9 @@ Fault wanted_fault() {
 
 const Fault fault = wanted_fault();
 
+// A rank that is late, by less than any deadline.
+constexpr auto kSlow = std::chrono::seconds(1);
+
 // Of this thread's rank.
 thread_local gantry::World* world = nullptr;
 thread_local long step = 0;
@@ -50,7 +53,7 @@ thread_local long step = 0;
 void stop_briefly() {
   const pid_t self = ::getpid();
   if (::fork() == 0) {
-    ::usleep(1'000'000);
+    std::this_thread::sleep_for(kSlow);
     ::kill(self, SIGCONT);
     ::_exit(0);
   }
@@ -68,9 +71,9 @@ void fail_by(const std::string& kind) {
   if (kind == "brief") stop_briefly();
   if (kind == "exit") ::_exit(0);
   if (kind == "leave") std::exit(0);
-  if (kind == "slow") std::this_thread::sleep_for(std::chrono::seconds(1));
+  if (kind == "slow") std::this_thread::sleep_for(kSlow);
   if (kind == "deadlock")
-    for (;;) std::this_thread::sleep_for(std::chrono::seconds(1));
+    for (;;) ::pause();
 }
 
 void moment(const char* name) {

@@ -19,9 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kTimeout = 3;    // comm.timeout_seconds of the jobs
-constexpr double kGrace = 15;  // that a job may take beside it
-constexpr double kUsual = 10;  // of a job that nothing disturbs, on a busy machine
+constexpr int kTimeout = 3;  // comm.timeout_seconds of the jobs
 
 const std::string kTrainer = std::string(GANTRY_BUILD_DIR) + "/tests/faulty_trainer";
 
@@ -135,13 +133,10 @@ void expect_documented_end(const Case& one) {
   SCOPED_TRACE(one.name());
   const ScratchFolder scratch;
   const auto before = left_shared_memory();
-  const auto begun = std::chrono::steady_clock::now();
   const Outcome run = run_program(job_line(one, scratch / "c"), 120);
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
-  fmt::print("{}: exit code {} in {:.1f} s\n", one.name(), run.exit_code, seconds);
+  fmt::print("{}: exit code {}\n", one.name(), run.exit_code);
   std::fflush(stdout);
   EXPECT_EQ(run.exit_code, one.exit_code()) << run.out << run.err;
-  EXPECT_LT(seconds, kGrace + kTimeout + kUsual) << run.err;
   if (one.exit_code() == 0) {
     EXPECT_NE(loss_in(run.out), "") << run.out << run.err;
   } else if (one.mpi || one.kind.local_names) {
