@@ -145,7 +145,12 @@ void GradientBuffers::make_flat(Bucket& bucket) const {
 }
 
 void GradientBuffers::reset_progress() {
-  for (auto& bucket : buckets_) bucket.missing = bucket.members.size();
+  for (auto& bucket : buckets_) {
+    bucket.missing = bucket.members.size();
+    if (!bucket.scattered) continue;
+    bucket.flat.reset();  // a step that was given up may leave some
+    bucket.set_out = false;
+  }
   for (auto& place : place_) place.ready = false;
   next_ = 0;
   watches_ = false;

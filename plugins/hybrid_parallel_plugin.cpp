@@ -15,6 +15,7 @@
 #include "gantry/plugins/prepared_batch.h"
 #include "gantry/plugins/ready_hooks.h"
 #include "gantry/plugins/replica_audit.h"
+#include "gantry/plugins/stop_vote.h"
 #include "gantry/plugins/users_slips.h"
 #include "gantry/schedule/validate.h"
 #include "gantry/tensors/host_copy.h"
@@ -264,9 +265,14 @@ StepResult HybridParallelPlugin::execute_pipeline(const Batch& given, Boosted& b
                      .is_whole = count <= 1 && batch.samples == batch.global_samples && !no_sync_ && (begins || !train),
                      .check_outputs = state.outputs_compared ? std::function<void(const TensorDict&)>()
                                                              : std::function(check_outputs)});
+  bool given_up = false;
   {
     const EvaluationGuard evaluation(state.model->module(), !train);
-    if (count > 0) executor_for(count, !train).run(step, observer_);
+    // Collectives within a step: those of tp, and under ZeRO 2 those of dp.
+    ProcessGroup& together = scatters && !holds ? mesh_.group(std::vector<std::string>{"dp", "tp"}) : mesh_["tp"];
+    StopVote vote(together, options.stops);
+    const auto stops = options.stops ? schedule::Executor::Stops(std::ref(vote)) : schedule::Executor::Stops();
+    if (count > 0) given_up = !executor_for(count, !train).run(step, observer_, stops);
   }
   if (holds)
     for (const int stage : stages_.stages()) state.gradients->scatter_stage(stage);
@@ -276,11 +282,19 @@ StepResult HybridParallelPlugin::execute_pipeline(const Batch& given, Boosted& b
     state.counted_tokens += counted;
   }
 
+  const bool syncs = train && !no_sync_;
+  if (syncs || options.stops) {
+    const StepEnd end = agree_on_end(state, given_up);
+    if (end.given_up) {
+      if (train) give_up(state, boosted);
+      return {.given_up = true};
+    }
+    if (syncs) finish_gradients(state, boosted, end.counted);
+  }
   StepResult result;
   if (options.return_outputs) result.outputs = step.outputs();
-  if (train && !no_sync_) sync_gradients(boosted);
   if (!options.return_loss || !boosted.criterion) return result;
-  const auto [sum, total] = read_loss(step.losses(), counted, train && !no_sync_ ? boosted.optimizer.get() : nullptr);
+  const auto [sum, total] = read_loss(step.losses(), counted, syncs ? boosted.optimizer.get() : nullptr);
   if (options.broadcast_loss || stages_.holds_last()) {
     result.tokens = static_cast<std::int64_t>(total);
     result.loss = total > 0 ? sum / total : 0.0;
@@ -303,11 +317,30 @@ std::pair<double, double> HybridParallelPlugin::read_loss(std::vector<torch::Ten
   return {total[0], total[1]};
 }
 
+// Reductions that are under way on some ranks end on all of them.
+void HybridParallelPlugin::give_up(ModelState& state, Boosted& boosted) {
+  state.gradients->sync(1);
+  boosted.optimizer->zero_grad();
+  state.accumulating = false;
+  state.samples_of_step = 0;
+}
+
 void HybridParallelPlugin::sync_gradients(Boosted& boosted) {
   ModelState& state = state_of(boosted);
   if (!boosted.optimizer || !state.accumulating) return;
-  const double counted =
-      all_reduce_number(mesh_.group(std::vector<std::string>{"dp", "pp"}), static_cast<double>(state.counted_tokens));
+  finish_gradients(state, boosted, agree_on_end(state, /*given_up=*/false).counted);
+}
+
+// What all ranks have counted since gradients were zeroed, and whether any of them has given this step up.
+HybridParallelPlugin::StepEnd HybridParallelPlugin::agree_on_end(const ModelState& state, bool given_up) {
+  torch::Tensor totals =
+      torch::tensor({static_cast<double>(state.counted_tokens), given_up ? 1.0 : 0.0}, torch::kFloat64);
+  mesh_.group(std::vector<std::string>{"dp", "pp"}).all_reduce(totals).wait();
+  const auto* total = totals.const_data_ptr<double>();
+  return {.counted = total[0], .given_up = total[1] > 0};
+}
+
+void HybridParallelPlugin::finish_gradients(ModelState& state, Boosted& boosted, double counted) {
   state.gradients->sync((counted > 0 ? state.expected_tokens / counted : 1) / state.loss_scale);
   state.accumulating = false;
   boosted.optimizer->set_synced(true);

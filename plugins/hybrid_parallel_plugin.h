@@ -49,6 +49,13 @@ class HybridParallelPlugin final : public Plugin {
   std::shared_ptr<BoostedOptimizer> boost_optimizer(const std::shared_ptr<torch::optim::Optimizer>& optimizer,
                                                     ModelState& state, std::vector<SharedGradient> shared);
   void agree_on_counts(Batch& batch, const Policy& policy);
+  struct StepEnd {
+    double counted = 0;
+    bool given_up = false;
+  };
+  StepEnd agree_on_end(const ModelState& state, bool given_up);
+  void finish_gradients(ModelState& state, Boosted& boosted, double counted);
+  void give_up(ModelState& state, Boosted& boosted);
   void look_at_unused_gradients(ModelState& state, BoostedOptimizer& optimizer, bool removed);
   void look_at_first_step(ModelState& state, double counted);
   schedule::Executor& executor_for(int microbatches, bool forward_only);

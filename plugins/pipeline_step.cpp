@@ -156,6 +156,12 @@ void PipelineStep::backward_weight(int stage, int microbatch) {
   if (is_last_backward(stage) && options_.gradients) options_.gradients->stage_ready(stage);
 }
 
+// Buckets that set out with the last backward do so on every replica. Those that set out within a step are let be:
+// there all replicas give up together.
+void PipelineStep::skip(int stage, bool completes) {
+  if (completes && is_last_backward(stage) && options_.gradients) options_.gradients->stage_ready(stage);
+}
+
 std::vector<torch::Tensor> PipelineStep::losses() const {
   std::vector<torch::Tensor> losses;
   for (const auto& part : sums_)

@@ -43,6 +43,7 @@ class PipelineStep final : public StageRuntime {
   TensorDict backward_input(int stage, int microbatch, const TensorDict& input, const StageOutput& output,
                             const TensorDict& gradients) override;
   void backward_weight(int stage, int microbatch) override;
+  void skip(int stage, bool completes) override;
   std::string shape_key(int microbatch) const override { return shape_keys_[microbatch]; }
   bool needs_gradients() const override { return options_.needs_gradients; }
 

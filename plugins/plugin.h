@@ -20,12 +20,19 @@ struct ExecuteOptions {
   bool return_outputs = false;
   bool broadcast_loss = false;  // the loss on all ranks, not only on those of the last stage
   bool forward_only = false;    // evaluation: no gradients, no dropout; so too when nothing was boosted to optimize
+  // Asked before each forward and backward of a microbatch: does this rank want to stop? Ranks may answer differently.
+  // Given on all ranks or on none. Where one says yes, the step is given up: its pipeline and its tp ranks compute
+  // nothing more, and all others once they say yes too, or at the step's end.
+  std::function<bool()> stops = {};
 };
 
 struct StepResult {
   std::optional<double> loss;  // mean over every counted token of the global batch
   std::int64_t tokens = 0;     // counted in the global batch; known where the loss is
   TensorDict outputs;          // of this replica's samples, whole, on the ranks of the last stage
+  // The same on all ranks: the step was given up. There is no loss and no output, and all gradients since the last
+  // optimizer step are zero: weights, optimizer and randomness are as after that.
+  bool given_up = false;
 };
 
 class Plugin {

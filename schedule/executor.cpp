@@ -65,19 +65,33 @@ bool is_sole_owner(const torch::Tensor& tensor) {
 Executor::Executor(Schedule lowered, int rank, StageLink& link)
     : schedule_(std::move(lowered)), rank_(rank), link_(link) {}
 
-void Executor::run(StageRuntime& runtime, const Observer& observer) {
+bool Executor::run(StageRuntime& runtime, const Observer& observer, const Stops& stops) {
   activations_.clear();
+  is_given_up_ = false;
   const auto& row = schedule_.actions[rank_];
   const torch::AutoGradMode gradients(runtime.needs_gradients());
   for (std::size_t position = 0; position < row.size(); ++position) {
     post_receives(position, runtime);
+    const Action& action = row[position];
+    if (action.is_compute() && !is_given_up_ && stops) is_given_up_ = stops();
     const double start = observer ? steady_seconds() : 0;
-    execute(row[position], runtime);
-    if (observer) observer(row[position], start, steady_seconds());
+    if (action.is_compute() && is_given_up_) {
+      skip(action, runtime);
+    } else {
+      execute(action, runtime);
+      if (observer) observer(action, start, steady_seconds());
+    }
     link_.collect();
   }
   link_.flush();
   activations_.clear();
+  return !is_given_up_;
+}
+
+// What the action would have made stays empty, and so do the messages that carry it.
+void Executor::skip(const Action& action, StageRuntime& runtime) {
+  activations_[{action.stage, action.microbatch}] = {};
+  runtime.skip(action.stage, action.kind == ActionKind::kBackward || action.kind == ActionKind::kWeightGradient);
 }
 
 void Executor::post_receives(std::size_t position, const StageRuntime& runtime) {
@@ -109,6 +123,7 @@ void Executor::execute(const Action& action, StageRuntime& runtime) {
     case ActionKind::kRecvForward:
       activation(stage, microbatch).input =
           link_.receive(forward_message(stage - 1, microbatch, runtime), schedule_.rank_of(stage - 1));
+      if (activation(stage, microbatch).input.empty()) is_given_up_ = true;
       return;
     case ActionKind::kRecvBackward:
       activation(stage, microbatch).output_gradients =
@@ -123,6 +138,9 @@ void Executor::forward(const Action& action, StageRuntime& runtime) {
   StageOutput output = runtime.forward(action.stage, action.microbatch, mine.input);
   expect_unwritten(mine.input, versions, action, "input");
   const int next = action.stage + 1;
+  if (next < schedule_.stages() && output.boundary.empty())
+    throw UsageError({"stage " + std::to_string(action.stage), "gave nothing to the next stage", "",
+                      "return what the next stage reads from the policy's forward"});
   if (next < schedule_.stages() && holds(next))
     activation(next, action.microbatch).input = as_received(output.boundary);
   if (!runtime.needs_gradients()) mine.input = {};

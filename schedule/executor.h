@@ -16,12 +16,17 @@ class Executor {
  public:
   // Called after each action with its start and end in seconds on a steady clock.
   using Observer = std::function<void(const Action&, double start, double end)>;
+  // Asked before each action that computes. True: the step is given up. Ranks that compute a stage together must get
+  // the same answer to the same question; those of other stages need not.
+  using Stops = std::function<bool()>;
 
   // `lowered` is valid and has sends and receives; `rank` is this rank's place along pp. The link is not owned.
   Executor(Schedule lowered, int rank, StageLink& link);
 
-  // One step. Collective over pp: each rank runs its own row. On return nothing of the step is held.
-  void run(StageRuntime& runtime, const Observer& observer = {});
+  // One step. Collective over pp: each rank runs its own row. On return nothing of the step is held. False where this
+  // rank has given the step up: from then on it computes nothing, and its messages are empty, which tells the later
+  // stages. Every message still has its receiver, so the link is as good as after a whole step.
+  bool run(StageRuntime& runtime, const Observer& observer = {}, const Stops& stops = {});
 
  private:
   // All that a (stage, microbatch) holds, from its forward to its backward. The only owner of these tensors.
@@ -33,6 +38,7 @@ class Executor {
   };
 
   void execute(const Action& action, StageRuntime& runtime);
+  void skip(const Action& action, StageRuntime& runtime);
   void forward(const Action& action, StageRuntime& runtime);
   void backward(const Action& action, StageRuntime& runtime);
   void send_forward(const Action& action, const StageRuntime& runtime);
@@ -45,6 +51,7 @@ class Executor {
   int rank_;
   StageLink& link_;
   std::map<std::pair<int, int>, Activation> activations_;
+  bool is_given_up_ = false;  // the step under way
 };
 
 }  // namespace gantry::schedule

@@ -30,6 +30,9 @@ class StageRuntime {
                                     const TensorDict& gradients) = 0;
   // The second half: accumulates what backward_input left over.
   virtual void backward_weight(int stage, int microbatch) = 0;
+  // In place of one of these, of a step that was given up. `completes`: it would have been the last of its microbatch.
+  // Replicas that were not given up may be waiting for what goes with it.
+  virtual void skip(int /*stage*/, bool /*completes*/) {}
 
   // What the microbatch shapes agree on: messages of microbatches with equal keys have equal shapes.
   virtual std::string shape_key(int microbatch) const = 0;

@@ -8,8 +8,9 @@
 #include "gantry/booster/recipe.h"
 #include "gantry/checkpoint/format/foreign.h"
 #include "gantry/checkpoint/format/run_changes.h"
-#include "gantry/cli/engine/stop_signals.h"
 #include "gantry/cli/output.h"
+#include "gantry/comm/backends.h"
+#include "gantry/comm/control/stop_request.h"
 #include "gantry/core/error.h"
 #include "gantry/core/strict_json.h"
 
@@ -155,6 +156,13 @@ bool RunCheckpoints::asked_to_stop() {
   if (!writer_) return false;
   writer_->check();
   return all_reduce_number(plugin_.mesh().world_group(), stop_requested() ? 1 : 0, ReduceOp::kMax) > 0;
+}
+
+std::function<bool()> RunCheckpoints::stops() const {
+  const bool all_hear =
+      config_.comm.heartbeat_seconds > 0 || choose_host(choose_backend(config_.comm.backend)) != "mpi";
+  if (!writer_ || !all_hear) return {};
+  return stop_requested;
 }
 
 bool RunCheckpoints::stage_asked_to_stop() {

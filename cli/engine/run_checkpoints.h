@@ -19,7 +19,7 @@ Config resume_after_restart(Config config);
 class RunCheckpoints {
  public:
   // Takes the lock of checkpoint.path, if there is one. `before_print` is called before anything is printed. Collective
-  // over the world, as every member but saves_at().
+  // over the world, as every member but saves_at() and stops().
   RunCheckpoints(World& world, const Config& config, HybridParallelPlugin& plugin, std::function<void()> before_print);
 
   // Loads what checkpoint.resume says into `boosted`, whose loader goes on with the first sample that was not seen yet
@@ -36,7 +36,10 @@ class RunCheckpoints {
   // True on every rank if any rank's process was asked to stop. False without checkpoints. Also reports a save in the
   // background that has failed.
   bool asked_to_stop();
-  // The same of this rank's tp group alone. Collective over tp.
+  // For ExecuteOptions: does this rank want to stop? Empty without checkpoints, and where the others could not hear of
+  // it within a step: a job of several processes without signs of life (comm.heartbeat_seconds 0).
+  std::function<bool()> stops() const;
+  // As asked_to_stop(), of this rank's tp group alone. Collective over tp.
   bool stage_asked_to_stop();
   // Waits for a save under way, and gives the folder of the last one, or "".
   std::string finish();

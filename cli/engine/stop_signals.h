@@ -1,4 +1,5 @@
-// SIGTERM, SIGINT and SIGUSR1 as a wish to stop: the first one is remembered, the second one ends the process at once.
+// SIGTERM, SIGINT and SIGUSR1 as a wish to stop (comm/control/stop_request.h): the first one is remembered, the second
+// one ends the process at once.
 #pragma once
 
 #include <array>
@@ -17,8 +18,5 @@ class StopSignals {
  private:
   std::array<struct sigaction, 3> former_{};
 };
-
-// True once one of them came to this process while they were caught.
-bool stop_requested();
 
 }  // namespace gantry::cli

@@ -16,20 +16,23 @@ constexpr double kMilliseconds = 1000;  // a second has
 StepTimeline::StepTimeline(HybridParallelPlugin& plugin) : plugin_(plugin) {
   plugin.set_observer([this](const schedule::Action& action, double start, double end) {
     if (!watches_) return;
-    if (action.is_compute()) seen_.push_back({action, start, end});
+    if (action.is_compute()) running_.push_back({action, start, end});
     if (listener_) listener_(action, start, end);
   });
 }
 
 void StepTimeline::begin() {
-  seen_.clear();
+  running_.clear();
   watches_ = true;
 }
 
 void StepTimeline::end(std::int64_t replica_samples) {
   samples_ = replica_samples;
+  seen_.swap(running_);
   watches_ = false;
 }
+
+void StepTimeline::give_up() { watches_ = false; }
 
 double StepTimeline::bubble() const {
   ProcessGroup& pipeline = plugin_.mesh()["pp"];

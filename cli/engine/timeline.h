@@ -26,9 +26,11 @@ class StepTimeline {
   // Watches the plugin's actions from now on. Neither is owned; the plugin lets go of the timeline with its observer.
   explicit StepTimeline(HybridParallelPlugin& plugin);
 
-  // Around each step, of so many samples a replica; what runs outside is not looked at.
+  // Around each step, of so many samples a replica; what runs outside is not looked at. A step that was given up
+  // leaves no trace: the one before stays the last one.
   void begin();
   void end(std::int64_t replica_samples);
+  void give_up();
 
   // Of the step that ran: 1 - (mean computing time of the pipeline ranks) / (longest time from a rank's first action to
   // its last one), as the simulator counts it. 0 without a pipeline. Collective over pp.
@@ -48,7 +50,7 @@ class StepTimeline {
   schedule::Timeline gather(const schedule::Schedule& made) const;
 
   HybridParallelPlugin& plugin_;
-  std::vector<schedule::TimedAction> seen_;
+  std::vector<schedule::TimedAction> seen_, running_;  // of the last step, and of the one under way
   schedule::Executor::Observer listener_;
   std::int64_t samples_ = 0;                  // of the last step
   std::map<std::int64_t, double> predicted_;  // by samples: making a schedule may take a search

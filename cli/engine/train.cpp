@@ -108,10 +108,20 @@ class TrainingRun {
     if (world_.is_main()) progress_.emplace(done + 1, config_.train.steps, config_.train.log_every);
     report(done);
     has_begun_ = true;
+    last_step_ = done;
     if (live_) live_->show_report();
     bool stopped = owes_evaluation && evaluates_at(done) && !evaluate(done, metrics);
     for (std::int64_t step = done + 1; step <= config_.train.steps && !stopped; ++step) {
-      const StepMetrics result = train_step(step);
+      const std::optional<StepMetrics> finished = train_step(step);
+      if (!finished) {
+        stopped = true;
+        if (last_step_ > done)
+          checkpoints_.save(last_step_, last_lr_, boosted_);
+        else if (world_.is_main())
+          fmt::print("stopped before this run's first step was done: there is nothing new to save\n");
+        break;
+      }
+      const StepMetrics& result = *finished;
       metrics.write(result);
       if (live_) live_->update(result);
       if (progress_) progress_->show(result);
@@ -171,14 +181,23 @@ class TrainingRun {
     std::fflush(stdout);
   }
 
-  StepMetrics train_step(std::int64_t step) {
+  // Nothing where the run was asked to stop: the step is given up, and all is as after the last one.
+  std::optional<StepMetrics> train_step(std::int64_t step) {
     const double start = steady_seconds();
+    const std::int64_t first_sample = boosted_.loader->position();
     timeline_.begin();
     metered_.resume();
     const double lr = boosted_.lr_schedule->at(step);
     boosted_.optimizer->set_lr(lr);
     const Batch batch = boosted_.loader->next();
-    const StepResult result = booster_.execute_pipeline(batch, boosted_, {.return_loss = true, .broadcast_loss = true});
+    const StepResult result = booster_.execute_pipeline(
+        batch, boosted_, {.return_loss = true, .broadcast_loss = true, .stops = checkpoints_.stops()});
+    if (result.given_up) {
+      boosted_.loader->seek(first_sample);
+      timeline_.give_up();
+      metered_.pause();
+      return std::nullopt;
+    }
     timeline_.end(batch.samples);
     const double norm = boosted_.optimizer->grad_norm();
     if ((!std::isfinite(*result.loss) || !std::isfinite(norm)) && !boosted_.optimizer->skips_non_finite()) {
@@ -199,10 +218,11 @@ class TrainingRun {
     metered_.pause();
     ++counted_steps_;
     last_step_ = step;
+    last_lr_ = lr;
     peaks_ = all_gather_numbers(plugin_->mesh().world_group(), memory_.peak_bytes());
-    return {step,   *result.loss,       norm,
-            lr,     result.tokens,      steady_seconds() - start,
-            peaks_, timeline_.bubble(), timeline_.predicted_bubble()};
+    return StepMetrics{step,   *result.loss,       norm,
+                       lr,     result.tokens,      steady_seconds() - start,
+                       peaks_, timeline_.bubble(), timeline_.predicted_bubble()};
   }
 
   void clear_progress() {
@@ -221,8 +241,9 @@ class TrainingRun {
     double sum = 0;
     for (std::int64_t i = 0; i < held_out_->steps(); ++i) {
       if (checkpoints_.asked_to_stop()) return false;
-      const StepResult result =
-          booster_.execute_pipeline(held_out_->batch(i), boosted_, {.broadcast_loss = true, .forward_only = true});
+      const StepResult result = booster_.execute_pipeline(
+          held_out_->batch(i), boosted_, {.broadcast_loss = true, .forward_only = true, .stops = checkpoints_.stops()});
+      if (result.given_up) return false;
       sum += *result.loss * static_cast<double>(result.tokens);
       all.tokens += result.tokens;
     }
@@ -309,9 +330,10 @@ class TrainingRun {
   RunProfile profile_;
   bool is_followed_;  // by live status
   bool has_begun_ = false;
-  std::int64_t last_step_ = 0, counted_steps_ = 0;
-  std::optional<LiveStatus> live_;        // rank 0's
-  std::shared_ptr<DataLoader> held_out_;  // null without evaluation
+  std::int64_t last_step_ = 0, counted_steps_ = 0;  // done ones
+  double last_lr_ = 0;                              // of the last one
+  std::optional<LiveStatus> live_;                  // rank 0's
+  std::shared_ptr<DataLoader> held_out_;            // null without evaluation
   std::string last_checkpoint_;
   std::vector<std::int64_t> peaks_;  // by rank
 };

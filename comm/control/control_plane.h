@@ -3,7 +3,8 @@
 // A star: every rank has one TCP connection to rank 0. Both ends of each send a sign of life every heartbeat_seconds;
 // an end that hears none for lost_after_seconds, or whose peer's connection closes before the job's end, has lost the
 // peer. Rank 0 tells all others; that rank 0 is lost each of them finds for itself. A failure that a rank tells
-// (tell()) goes to all others, and the first one stands. Knows neither tensors nor MPI.
+// (tell()) goes to all others, and the first one stands. A rank's wish to stop goes to all others within two
+// heartbeats. Knows neither tensors nor MPI.
 //
 // Each plane has one thread, blocked in epoll while nothing happens. Events are called on it: they must return soon.
 // The public functions may be called from any thread.
@@ -28,6 +29,7 @@ struct ControlOptions {
   double handshake_seconds = 5;                       // for a new connection to say who it is
   std::function<std::string(int)> describe_rank;      // "rank 2 (pp 1, dp 0, tp 0)"
   std::function<void(const std::string&)> warn = {};  // gets a line a stranger; left out: stderr as "warning: <line>"
+  std::function<bool()> wants_stop = {};              // asked at each heartbeat: does this rank want the job to stop?
 };
 
 // At most one of the first two is called, once; never after this rank's own tell().
@@ -36,6 +38,7 @@ struct ControlEvents {
   std::function<void(const JobFailure&)> on_abort;  // another rank told it
   // These ranks have left (their work is done), while others have not. Each rank is told of once, within a heartbeat.
   std::function<void(const std::set<int>&)> on_left = {};
+  std::function<void()> on_stop = {};  // another rank wants the job to stop; called once
 };
 
 // Where rank 0 is to be found, and the secret that it expects. The job's launcher carries it to the other ranks.

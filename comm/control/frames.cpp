@@ -71,7 +71,7 @@ FrameHead decode_head(std::span<const char, kFrameHeadBytes> head) {
   const std::string_view bytes(head.data(), head.size());
   if (!bytes.starts_with(kMagic)) throw FrameError("it begins with other bytes than a frame of a control plane");
   const auto kind = static_cast<unsigned char>(bytes[4]);
-  if (kind < static_cast<unsigned char>(FrameKind::hello) || kind > static_cast<unsigned char>(FrameKind::left))
+  if (kind < static_cast<unsigned char>(FrameKind::hello) || kind > static_cast<unsigned char>(FrameKind::stop))
     throw FrameError("kind " + std::to_string(kind) + " is unknown");
   if (bytes.substr(5, 3) != std::string_view("\0\0\0", 3)) throw FrameError("bytes that must be zero are not");
   const FrameHead decoded{static_cast<FrameKind>(kind), get_number(bytes, 8)};

@@ -16,6 +16,7 @@
 //   late     u32 a rank, one or more                                rank 0's answer
 //   left     u32 a rank, one or more                                from rank 0: their work is done, while others' is
 //   not
+//   stop     empty                                                  a rank was asked to stop
 // Whatever reads a frame refuses what is not exactly this, before it reserves memory for a payload.
 #pragma once
 
@@ -34,7 +35,7 @@ namespace gantry {
 inline constexpr std::size_t kFrameHeadBytes = 12;
 inline constexpr std::size_t kMostPayload = 4096;
 
-enum class FrameKind : std::uint8_t { hello = 1, begin, beat, failure, done, end, ask, late, left };
+enum class FrameKind : std::uint8_t { hello = 1, begin, beat, failure, done, end, ask, late, left, stop };
 
 // Not a frame; what() says why.
 struct FrameError : std::runtime_error {

@@ -18,11 +18,13 @@ constexpr double kRetrySeconds = 0.2;
 ControlOptions complete(ControlOptions options) {
   if (!options.warn)
     options.warn = [](const std::string& line) { std::fprintf(stderr, "warning: %s\n", line.c_str()); };
+  if (!options.wants_stop) options.wants_stop = [] { return false; };
   return options;
 }
 
 ControlEvents complete(ControlEvents events) {
   if (!events.on_left) events.on_left = [](const std::set<int>&) {};
+  if (!events.on_stop) events.on_stop = [] {};
   return events;
 }
 
@@ -214,6 +216,8 @@ void Star::take(int rank, const Frame& frame) {
     case FrameKind::left:
       if (is_hub()) throw FrameError("news of other ranks to rank 0");
       return events_.on_left(decode_ranks(frame.payload, options_.ranks));
+    case FrameKind::stop:
+      return hear_stop();
     case FrameKind::hello:
       throw FrameError("a second hello");
   }
@@ -274,6 +278,21 @@ void Star::tell_left() {
   events_.on_left(told);
 }
 
+// Once all ranks are there to hear it.
+void Star::tell_stop() {
+  if (stops_ || over() || !options_.wants_stop()) return;
+  milestones_.update([this](const Progress& progress) { stops_ = progress.begun; });
+  if (!stops_) return;
+  send_all(encode_frame(FrameKind::stop));
+}
+
+// Rank 0 hands it on, to the rank that told it too, which knows.
+void Star::hear_stop() {
+  if (std::exchange(stops_, true)) return;
+  events_.on_stop();
+  if (is_hub()) send_all(encode_frame(FrameKind::stop));
+}
+
 void Star::end() {
   ended_ = true;
   for (const auto& [rank, connection] : peers_) connection->close_when_sent();
@@ -296,6 +315,7 @@ asio::awaitable<void> Star::pulse() {
     if (now >= next_beat_) {
       next_beat_ = now + options_.heartbeat_seconds;
       tell_left();
+      tell_stop();
       for (const auto& [rank, connection] : peers_)
         if (!connection->sending()) connection->send(encode_frame(FrameKind::beat));
     }

@@ -45,6 +45,8 @@ class Star {
   void take(int rank, const Frame& frame);
   void done(int rank);
   void tell_left();
+  void tell_stop();
+  void hear_stop();
   void answer(int rank);
   void end();
   bool settle(const JobFailure& failure);
@@ -67,6 +69,7 @@ class Star {
   int warnings_ = 0;
   bool answered_ = false;  // on others than rank 0: its first frame has come
   bool closing_ = false, ended_ = false, failed_ = false;
+  bool stops_ = false;  // the job is to stop, and this rank has told or heard it
 };
 
 }  // namespace gantry::control

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "gantry/comm/control/addresses.h"
+#include "gantry/comm/control/stop_request.h"
 #include "gantry/comm/mpi/mpi_environment.h"
 
 namespace gantry {
@@ -47,7 +48,8 @@ ControlEvents events_for(MpiBackend& backend) {
       },
       [&backend](const std::set<int>& ranks) {
         backend.note_ended({ranks.begin(), ranks.end()});
-      }};
+      },
+      hear_stop};
 }
 
 }  // namespace
@@ -59,7 +61,8 @@ MpiControl::MpiControl(const CommConfig& config, MpiBackend& backend,
                                .heartbeat_seconds = config.heartbeat_seconds,
                                .lost_after_seconds = config.lost_after_seconds,
                                .timeout_seconds = config.timeout_seconds,
-                               .describe_rank = describe_rank};
+                               .describe_rank = describe_rank,
+                               .wants_stop = stop_requested_here};
   const ControlEvents events = events_for(backend);
   const Watchdog watchdog(config.timeout_seconds, fmt::format("{} waited {} s for all ranks to begin",
                                                               describe_rank(backend.rank()), config.timeout_seconds));

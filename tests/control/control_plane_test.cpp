@@ -1,6 +1,7 @@
 // The star of a job whose ranks are control planes of this process, or sockets that only look like one.
 #include "gantry/comm/control/control_plane.h"
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <dirent.h>
@@ -10,6 +11,7 @@
 #include <random>
 #include <set>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #include "gantry/core/error.h"
@@ -26,7 +28,7 @@ class Reports {
   ControlEvents events() {
     return {[this](const JobFailure& failure) { add(lost_, failure); },
             [this](const JobFailure& failure) { add(told_, failure); },
-            [this](const std::set<int>& ranks) { add(left_, ranks); }};
+            [this](const std::set<int>& ranks) { add(left_, ranks); }, [this] { add(stops_, true); }};
   }
   auto warner() {
     return [this](const std::string& line) { add(warnings_, line); };
@@ -44,6 +46,15 @@ class Reports {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, kLong, [&] { return !left_.empty(); }) ? left_.front() : std::set<int>();
   }
+  bool heard_stop() {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, kLong, [&] { return !stops_.empty(); });
+  }
+  std::size_t stops() {
+    const std::lock_guard lock(mutex_);
+    return stops_.size();
+  }
+  std::atomic<bool> wants_stop{false};  // this rank does
   bool silent() {
     const std::lock_guard lock(mutex_);
     return lost_.empty() && told_.empty() && warnings_.empty();
@@ -51,7 +62,7 @@ class Reports {
 
  private:
   template <class Value>
-  void add(std::vector<Value>& values, const Value& value) {
+  void add(std::vector<Value>& values, const std::type_identity_t<Value>& value) {
     {
       const std::lock_guard lock(mutex_);
       values.push_back(value);
@@ -68,6 +79,7 @@ class Reports {
   std::vector<JobFailure> lost_, told_;
   std::vector<std::string> warnings_;
   std::vector<std::set<int>> left_;
+  std::vector<char> stops_;
 };
 
 ControlOptions options_of(int rank, int ranks, Reports& reports) {
@@ -78,7 +90,8 @@ ControlOptions options_of(int rank, int ranks, Reports& reports) {
           .timeout_seconds = 20,
           .handshake_seconds = 5,
           .describe_rank = [](int of) { return "rank " + std::to_string(of) + " (tp " + std::to_string(of) + ")"; },
-          .warn = reports.warner()};
+          .warn = reports.warner(),
+          .wants_stop = [&reports] { return reports.wants_stop.load(); }};
 }
 
 // All ranks of a job.
@@ -227,6 +240,21 @@ TEST(ControlPlane, LeavingNamesWhoIsNotDone) {
     ADD_FAILURE();
   } catch (const PeerError& error) {
     EXPECT_NE(std::string(error.what()).find("waited 0.3 s for rank 1 (tp 1) to end"), std::string::npos);
+  }
+}
+
+TEST(ControlPlane, EveryOtherRankHearsOnceThatOneWantsToStop) {
+  for (const int asked : {0, 1, 2}) {
+    SCOPED_TRACE(asked);
+    Job job(3);
+    job.reports[asked].wants_stop = true;
+    for (int rank = 0; rank < 3; ++rank) {
+      if (rank == asked) continue;
+      EXPECT_TRUE(job.reports[rank].heard_stop()) << rank;
+      job.reports[rank].wants_stop = true;  // as by a signal that comes late
+    }
+    job.leave();
+    for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(job.reports[rank].stops(), rank == asked ? 0 : 1) << rank;
   }
 }
 

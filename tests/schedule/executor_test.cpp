@@ -51,7 +51,8 @@ class ProductRuntime final : public StageRuntime {
   TensorDict backward_input(int stage, int microbatch, const TensorDict& input, const StageOutput& output,
                             const TensorDict& gradients) override {
     auto& gradient = weights_.at(stage).mutable_grad();
-    const torch::Tensor before = gradient.defined() ? gradient.clone() : torch::zeros({1}, torch::kFloat64);
+    if (!gradient.defined()) gradient = torch::zeros({1}, torch::kFloat64);
+    const torch::Tensor before = gradient.clone();
     TensorDict given = backward(stage, microbatch, input, output, gradients);
     late_[{stage, microbatch}] = gradient - before;
     gradient = before;
@@ -121,6 +122,38 @@ TEST(Executor, EveryScheduleGivesTheClosedForm) {
         }
 }
 
+// Whichever rank gives a step up, at whichever action: it computes no more, all ranks come to the step's end, and the
+// link is as good as before.
+TEST(Executor, AStepCanBeGivenUpAtAnyAction) {
+  for (const auto& [name, chunks] : std::vector<std::pair<std::string, int>>{
+           {"1f1b", 1}, {"gpipe", 1}, {"zb_h1", 1}, {"interleaved_1f1b", 2}, {"zb_v", 2}}) {
+    const auto made = schedule::generate(name, 3, 4, chunks);
+    run_ranks({.pipeline = 3}, [&, what = name](World&, ProcessGroupMesh& mesh) {
+      const int me = mesh["pp"].rank();
+      StageLink link(mesh["pp"]);
+      Executor executor(schedule::lower(made), me, link);
+      const auto whole_step = [&] {
+        ProductRuntime runtime(made.stages(), made.stages_of_rank[me], true);
+        EXPECT_TRUE(executor.run(runtime));
+        runtime.expect_gradients(made.microbatches);
+      };
+      for (int rank = 0; rank < 3; ++rank)
+        for (std::size_t last = 0; last < made.actions[rank].size(); ++last) {
+          SCOPED_TRACE(what + ": rank " + std::to_string(rank) + " after " + std::to_string(last) + " actions");
+          ProductRuntime runtime(made.stages(), made.stages_of_rank[me], true);
+          std::size_t asked = 0, computed = 0;
+          const bool finished = executor.run(
+              runtime, [&](const Action& action, double, double) { computed += action.is_compute(); },
+              [&] { return asked++ == last && me == rank; });
+          if (me == rank) EXPECT_FALSE(finished);
+          if (me == rank) EXPECT_EQ(computed, last);
+          if (rank == 0 && last == 0) EXPECT_EQ(computed, 0u) << "nothing came to compute with";
+        }
+      whole_step();
+    });
+  }
+}
+
 TEST(Executor, SplitBackwardsThatWaitForTheEnd) {
   run_closed_form(schedule::from_csv("0F0,0F1,0I0,0I1,0W1,0W0\n1F0,1I0,1F1,1I1,1W0,1W1\n", "by hand"));
 }
@@ -162,7 +195,10 @@ TEST(Executor, AStageThatWritesIntoItsInputIsNamed) {
     Executor executor(schedule::lower(schedule::forward_only(made)), mesh["pp"].rank(), link);
     ProductRuntime runtime(2, made.stages_of_rank[mesh["pp"].rank()], false);
     runtime.writes_ = true;
-    if (mesh["pp"].rank() == 0) return executor.run(runtime);
+    if (mesh["pp"].rank() == 0) {
+      executor.run(runtime);
+      return;
+    }
     try {
       executor.run(runtime);
       ADD_FAILURE() << "was not found";

@@ -1,0 +1,16 @@
+#include "gantry/plugins/stop_vote.h"
+
+namespace gantry {
+
+bool StopVote::operator()() {
+  if (group_.size() == 1) return wants_();
+  if (ballot_.defined()) {
+    count_.wait();
+    if (ballot_.item<double>() > 0) return true;
+  }
+  ballot_ = torch::full({1}, wants_() ? 1.0 : 0.0, torch::kFloat64);
+  count_ = group_.all_reduce(ballot_, ReduceOp::kMax);
+  return false;
+}
+
+}  // namespace gantry

@@ -1,0 +1,89 @@
+// A step that one rank gives up, in any layout, beside the same run without it.
+#pragma once
+
+#include "tiny_rig.h"
+
+namespace gantry::testing {
+
+struct StopCase {
+  const char* name;
+  Layout layout;
+  int microbatches = 4;
+  const char* schedule = "1f1b";
+  int chunks = 1;
+  int zero = 0;
+  const char* precision = "float64";
+  const char* recompute = "none";
+  std::int64_t samples = 8;  // of a global batch
+};
+
+inline Config stop_config(const StopCase& how) {
+  Config config = tiny(how.layout, how.microbatches);
+  config.model.config_json.replace(config.model.config_json.find("\"resid_pdrop\": 0.0"), 18, "\"resid_pdrop\": 0.2");
+  config.schedule.name = how.schedule;
+  config.schedule.chunks = how.chunks;
+  config.schedule.recompute = how.recompute;
+  config.parallel.zero = how.zero;
+  config.parallel.bucket_mb = 0.001;  // several of them, which set out within the backward
+  config.precision = how.precision;
+  config.comm.threads_per_rank = 1;
+  return config;
+}
+
+// What is left of a run of three steps, on this rank.
+struct StopRun {
+  std::vector<double> losses;
+  std::vector<torch::Tensor> weights;
+};
+
+// With `stopper`, that rank alone wants to stop when it is asked for the time `ask` in the second step, and then in an
+// evaluation; both are given up on all ranks and done again.
+inline StopRun run_with_stop(World& world, const Config& config, std::int64_t samples, int stopper, int ask) {
+  Rig rig(world, config);
+  StopRun run;
+  const auto give_up = [&](const Batch& batch, bool evaluates) {
+    int asked = 0;
+    const StepResult result = rig.booster.execute_pipeline(
+        batch, rig.boosted, {.broadcast_loss = true, .forward_only = evaluates, .stops = [&] {
+                               return asked++ >= ask && world.rank() == stopper;
+                             }});
+    EXPECT_TRUE(result.given_up) << "asked " << asked << " times";
+    EXPECT_FALSE(result.loss);
+  };
+  for (int step = 0; step < 3; ++step) {
+    const Batch batch = rig.batch(tokens(samples, step));
+    if (step == 1 && stopper >= 0) {
+      give_up(batch, /*evaluates=*/true);
+      give_up(batch, /*evaluates=*/false);
+    }
+    const StepResult result =
+        rig.booster.execute_pipeline(batch, rig.boosted, {.broadcast_loss = true, .stops = [] { return false; }});
+    EXPECT_FALSE(result.given_up);
+    run.losses.push_back(result.loss.value_or(-1));
+    rig.boosted.optimizer->step();
+    rig.boosted.optimizer->zero_grad();
+  }
+  rig.boosted.optimizer->wait();
+  for (const auto& held : rig.boosted.model->stage_module().parameters) run.weights.push_back(held.tensor.clone());
+  return run;
+}
+
+inline void expect_stop_leaves_no_trace(const StopCase& how) {
+  SCOPED_TRACE(how.name);
+  const Config config = stop_config(how);
+  EXPECT_EQ(launch(config,
+                   [&](World& world) {
+                     const StopRun whole = run_with_stop(world, config, how.samples, -1, 0);
+                     for (const int stopper : {0, world.size() - 1})
+                       for (const int ask : {0, 1}) {
+                         SCOPED_TRACE(std::to_string(stopper) + " at " + std::to_string(ask));
+                         const StopRun other = run_with_stop(world, config, how.samples, stopper, ask);
+                         EXPECT_EQ(whole.losses, other.losses);
+                         for (std::size_t i = 0; i < whole.weights.size(); ++i)
+                           EXPECT_TRUE(torch::equal(whole.weights[i], other.weights[i])) << i;
+                       }
+                   }),
+            0);
+}
+
+}  // namespace gantry::testing

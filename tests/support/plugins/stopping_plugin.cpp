@@ -1,0 +1,86 @@
+// A GPT-2 for tests of stops: GANTRY_TEST_STOP="RANK FORWARD FILE" has that rank's process get SIGTERM in that rank's
+// forward of that number. Each forward that begins after its process has heard of the stop is a line in FILE.
+// GANTRY_TEST_HEAR="RANK FORWARD" has a rank wait in that forward until its process has heard, and
+// GANTRY_TEST_HOLD="RANK FORWARD" for half a minute, which is for ever.
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <sstream>
+#include <stdexcept>
+#include <thread>
+
+#include "gantry/booster/gantry.h"
+#include "gantry/booster/plugin_library.h"
+#include "gantry/comm/control/stop_request.h"
+#include "gantry/models/model_family.h"
+#include "gantry/policies/gpt2.h"
+
+namespace {
+
+struct Moment {
+  int rank = -1;
+  long forward = 0;
+  std::string file;
+};
+
+Moment moment_of(const char* variable) {
+  Moment moment;
+  if (const char* text = std::getenv(variable))
+    std::istringstream(text) >> moment.rank >> moment.forward >> moment.file;
+  return moment;
+}
+
+void wait_until(const std::function<bool()>& condition) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > deadline) throw std::runtime_error("waited for 30 s");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+void begin_forward() {
+  static const Moment stop = moment_of("GANTRY_TEST_STOP"), hear = moment_of("GANTRY_TEST_HEAR"),
+                      hold = moment_of("GANTRY_TEST_HOLD");
+  thread_local long forwards = 0;  // of this thread's rank
+  const int rank = gantry::current_world()->rank();
+  ++forwards;
+  if (!stop.file.empty() && gantry::stop_requested()) std::ofstream(stop.file, std::ios::app) << rank << std::endl;
+  if (rank == stop.rank && forwards == stop.forward) std::raise(SIGTERM);
+  if (rank == hear.rank && forwards == hear.forward) wait_until(gantry::stop_requested);
+  if (rank == hold.rank && forwards == hold.forward) wait_until([] { return false; });
+}
+
+class StoppingPolicy final : public gantry::PolicyFor<gantry::models::Gpt2Impl> {
+ public:
+  using Model = gantry::models::Gpt2Impl;
+  std::string name() const override { return "StoppingPolicy"; }
+  gantry::ShardPlan shard_plan(const Model& model) const override { return gpt2_.shard_plan(model); }
+  gantry::StageLayout stage_layout(const Model& model) const override { return gpt2_.stage_layout(model); }
+  gantry::SharedParameters shared_parameters(const Model& model) const override {
+    return gpt2_.shared_parameters(model);
+  }
+  std::vector<gantry::SplitOutput> split_outputs(const Model& model) const override {
+    return gpt2_.split_outputs(model);
+  }
+  gantry::Continuation continuation(const Model& model) const override { return gpt2_.continuation(model); }
+  gantry::TensorDict forward(Model& model, const gantry::StageContext& stage, gantry::TensorDict input) const override {
+    begin_forward();
+    return gpt2_.forward(model, stage, std::move(input));
+  }
+
+ private:
+  gantry::Gpt2Policy gpt2_;
+};
+
+void add_policies() {
+  gantry::policies().add<StoppingPolicy>("stopping_gpt2");
+  gantry::models::ModelFamily family = gantry::models::families().at("gpt2");
+  family.model_type = "stopping_gpt2";
+  gantry::models::families().add("stopping_gpt2", family);
+}
+
+}  // namespace
+
+GANTRY_PLUGIN_LIBRARY(add_policies)
