@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -43,6 +44,17 @@ struct SquadReadOptions {
 // InputError names the place in the file ("train.json: data[3].paragraphs[0].qas[2].answers[0].answer_start"), the
 // value and what was expected; ids that are there twice and keys that an object has twice are refused.
 SquadData read_squad(const std::string& path, const SquadReadOptions& options = {});
+
+struct SquadCounts {
+  std::int64_t questions = 0;  // that were handed out
+  std::int64_t dropped_answers = 0;
+  bool has_impossible = false;
+};
+
+// The same, one question after the other as the file is read: memory is that of one article and of the ids. What is
+// wrong further on is found after the questions before it were taken.
+SquadCounts read_squad(const std::string& path, const std::function<void(SquadExample)>& take,
+                       const SquadReadOptions& options = {});
 
 // A window of one question: [CLS] question [SEP] part of the context [SEP].
 struct SquadFeature {

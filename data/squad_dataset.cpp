@@ -1,6 +1,5 @@
 #include "gantry/data/squad_dataset.h"
 
-#include <algorithm>
 #include <fmt/format.h>
 
 #include "gantry/core/error.h"
@@ -46,14 +45,13 @@ class SquadDataset final : public Dataset {
   std::int64_t length_, padding_;
 };
 
-void require_answered(const std::string& path, const SquadData& data) {
-  for (const auto& example : data.examples)
-    if (example.answers.empty() && !example.is_impossible)
-      throw InputError({path, fmt::format("question {} has no answer", example.id),
-                        "an answer, or \"is_impossible\": true", "train on a file with answers"});
+void require_answered(const std::string& path, const SquadExample& example) {
+  if (example.answers.empty() && !example.is_impossible)
+    throw InputError({path, fmt::format("question {} has no answer", example.id),
+                      "an answer, or \"is_impossible\": true", "train on a file with answers"});
 }
 
-// The windows of one paragraph's questions at a time: features hold far more than a sample needs.
+// Of one paragraph's questions at a time: features hold far more than a sample needs.
 void append_windows(const SquadData& part, const WordPiece& tokenizer, const EncodeOptions& options,
                     std::vector<Window>& windows) {
   for (const auto& feature : make_squad_features(part, tokenizer, options)) {
@@ -83,16 +81,18 @@ std::unique_ptr<Dataset> open_squad_dataset(const std::string& path, const std::
     throw InputError({tokenizer_path,
                       fmt::format("has {} tokens, and the model's vocabulary is {}", tokenizer.size(), vocabulary_size),
                       fmt::format("at most {}", vocabulary_size), "use the model's own tokenizer"});
-  SquadData data = read_squad(path);
-  require_answered(path, data);
   const EncodeOptions options{.max_length = sequence_length, .stride = sequence_length / kStrides, .pad = false};
   std::vector<Window> windows;
-  for (auto first = data.examples.begin(); first != data.examples.end();) {
-    const auto last = std::find_if(first, data.examples.end(),
-                                   [&](const SquadExample& each) { return each.context != first->context; });
-    append_windows({.examples = {first, last}}, tokenizer, options, windows);
-    first = last;
-  }
+  SquadData paragraph;
+  read_squad(path, [&](SquadExample example) {
+    require_answered(path, example);
+    if (!paragraph.examples.empty() && paragraph.examples.front().context != example.context) {
+      append_windows(paragraph, tokenizer, options, windows);
+      paragraph.examples.clear();
+    }
+    paragraph.examples.push_back(std::move(example));
+  });
+  append_windows(paragraph, tokenizer, options, windows);
   return std::make_unique<SquadDataset>(std::move(windows), sequence_length, tokenizer.padding_id());
 }
 

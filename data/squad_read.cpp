@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <unordered_set>
@@ -19,7 +20,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr std::uintmax_t kMostBytes = 1u << 30;  // the largest real file has 42 MB
-constexpr int kMostDepth = 64;                   // real files have 9
+constexpr std::size_t kMostDepth = 64;           // real files have 9
 
 constexpr std::size_t kShown = 40;  // bytes of a text in an error, cut between code points
 
@@ -64,37 +65,103 @@ const std::string& text(const json& object, const char* key, const Place& place)
   return value.get_ref<const std::string&>();
 }
 
-std::string read_bytes(const std::string& path) {
+// Hands out each article of the file's "data" as soon as it was read, and keeps nothing else: at no time more than one
+// article, one further text and the keys of the objects that are open.
+class Articles final : public nlohmann::json_sax<json> {
+ public:
+  using Take = std::function<void(const json& article, std::size_t number)>;
+
+  Articles(const Place& file, Take take) : file_(file), take_(std::move(take)) {}
+
+  bool null() override { return scalar(nullptr); }
+  bool boolean(bool value) override { return scalar(value); }
+  bool number_integer(number_integer_t value) override { return scalar(value); }
+  bool number_unsigned(number_unsigned_t value) override { return scalar(value); }
+  bool number_float(number_float_t value, const string_t&) override { return scalar(value); }
+  bool string(string_t& value) override { return scalar(std::move(value)); }
+  bool binary(binary_t&) override { return false; }  // text has none
+  bool start_object(std::size_t) override { return open(json::object()); }
+  bool start_array(std::size_t) override { return open(json::array()); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+  bool key(string_t& name) override {
+    if (!keys_.back().insert(name).second)
+      throw InputError({file_.text(), fmt::format("an object has the key '{}' twice", name), "once", ""});
+    key_ = name;
+    return true;
+  }
+  bool parse_error(std::size_t, const std::string&, const json::exception& error) override {
+    throw InputError(
+        {file_.text(), fmt::format("is no JSON: {}", error.what()), "a SQuAD-format JSON file", "fetch it again"});
+  }
+
+  bool has_data() const { return has_data_; }
+
+ private:
+  bool scalar(json value) {
+    if (put(std::move(value)) == &article_) take_(article_, count_++);
+    return true;
+  }
+
+  bool open(json value) {
+    if (keys_.size() == kMostDepth)
+      throw InputError({file_.text(), fmt::format("is nested deeper than {}", kMostDepth), "SQuAD's format", ""});
+    json* place = put(std::move(value));
+    if (place) open_.push_back(place);
+    keys_.emplace_back();
+    return true;
+  }
+
+  bool close() {
+    keys_.pop_back();
+    if (open_.empty()) {
+      if (keys_.size() == 1) in_data_ = false;
+      return true;
+    }
+    open_.pop_back();
+    if (open_.empty()) take_(article_, count_++);
+    return true;
+  }
+
+  // Where it was put; null for what is not kept.
+  json* put(json value) {
+    if (!open_.empty()) {
+      json& parent = *open_.back();
+      if (parent.is_object()) return &(parent[key_] = std::move(value));
+      parent.push_back(std::move(value));
+      return &parent.back();
+    }
+    if (keys_.empty() && !value.is_object()) refuse(file_, kind(value), "an object");
+    if (keys_.size() == 1 && key_ == "data") {
+      if (!value.is_array()) refuse(file_.member("data"), kind(value), "a list");
+      has_data_ = in_data_ = true;
+    }
+    if (keys_.size() != 2 || !in_data_) return nullptr;
+    article_ = std::move(value);
+    return &article_;
+  }
+
+  const Place& file_;
+  Take take_;
+  std::vector<std::set<std::string>> keys_;  // of what is open, the outermost first; none for lists
+  std::string key_;                          // of the value to come
+  bool has_data_ = false, in_data_ = false;  // the latter: the list "data" is open
+  json article_;
+  std::vector<json*> open_;  // within the article, itself first
+  std::size_t count_ = 0;    // of articles
+};
+
+void read_articles(const std::string& path, const Place& place, const Articles::Take& take) {
   std::error_code failure;
   const auto size = fs::file_size(path, failure);
   if (failure) throw InputError({path, failure.message(), "a SQuAD-format JSON file", "check the path"});
   if (size > kMostBytes)
     throw InputError({path, fmt::format("has {} bytes", size), fmt::format("at most {}", kMostBytes), "split it"});
   std::ifstream file(path, std::ios::binary);
-  std::string bytes(size, '\0');
-  if (!file.read(bytes.data(), static_cast<std::streamsize>(size)))
-    throw InputError({path, std::strerror(errno), "a file that can be read", ""});
-  return bytes;
-}
-
-// The whole file, without what the DOM parser would take in silence: keys there twice, and nesting for its own sake.
-json parse(const std::string& path) {
-  const std::string bytes = read_bytes(path);
-  std::vector<std::set<std::string>> keys;  // of the objects that are open
-  const auto watch = [&](int depth, json::parse_event_t event, const json& value) {
-    if (depth > kMostDepth)
-      throw InputError({path, fmt::format("is nested deeper than {}", kMostDepth), "SQuAD's format", ""});
-    if (event == json::parse_event_t::object_start) keys.emplace_back();
-    if (event == json::parse_event_t::object_end) keys.pop_back();
-    if (event == json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second)
-      throw InputError({path, fmt::format("an object has the key '{}' twice", value.get<std::string>()), "once", ""});
-    return true;
-  };
-  try {
-    return json::parse(bytes, watch);
-  } catch (const json::exception& error) {
-    throw InputError({path, fmt::format("is no JSON: {}", error.what()), "a SQuAD-format JSON file", "fetch it again"});
-  }
+  if (!file) throw InputError({path, std::strerror(errno), "a file that can be read", ""});
+  Articles articles(place, take);
+  json::sax_parse(file, &articles);
+  if (!articles.has_data()) refuse(place, "has no 'data'", "SQuAD's format, version 1.1 or 2.0");
 }
 
 // A paragraph's text, with the byte at which each code point begins.
@@ -115,19 +182,17 @@ class Context {
 
 class Reader {
  public:
-  Reader(const std::string& path, const SquadReadOptions& options) : path_(path), options_(options) {}
+  Reader(const std::string& path, const std::function<void(SquadExample)>& take, const SquadReadOptions& options)
+      : path_(path), take_(take), options_(options) {}
 
-  SquadData read() {
-    const json file = parse(path_);
-    const json& articles = list(file, "data", root_);
-    const Place data = root_.member("data");
-    for (std::size_t a = 0; a < articles.size(); ++a) {
-      const Place article = data.element(a), paragraphs_place = article.member("paragraphs");
-      const json& paragraphs = list(articles[a], "paragraphs", article);
-      for (std::size_t p = 0; p < paragraphs.size(); ++p) read_paragraph(paragraphs[p], paragraphs_place.element(p));
-    }
-    if (data_.examples.empty()) refuse(data, "has no questions", "at least one");
-    return std::move(data_);
+  SquadCounts read() {
+    read_articles(path_, root_, [this](const json& article, std::size_t number) {
+      const Place place = root_.member("data"), mine = place.element(number), list_place = mine.member("paragraphs");
+      const json& paragraphs = list(article, "paragraphs", mine);
+      for (std::size_t p = 0; p < paragraphs.size(); ++p) read_paragraph(paragraphs[p], list_place.element(p));
+    });
+    if (counts_.questions == 0) refuse(root_.member("data"), "has no questions", "at least one");
+    return counts_;
   }
 
  private:
@@ -148,7 +213,7 @@ class Reader {
     if (const auto found = question.find("is_impossible"); found != question.end()) {
       if (!found->is_boolean()) refuse(place.member("is_impossible"), kind(*found), "true or false");
       example.is_impossible = found->get<bool>();
-      data_.has_impossible = true;
+      counts_.has_impossible = true;
     }
     const json& answers = list(question, "answers", place);
     const Place answers_place = place.member("answers");
@@ -156,7 +221,9 @@ class Reader {
       refuse(answers_place, fmt::format("has {} and is_impossible is true", answers.size()), "none");
     for (std::size_t a = 0; a < answers.size(); ++a)
       read_answer(answers[a], context, answers_place.element(a), example);
-    if (answers.empty() || !example.answers.empty()) data_.examples.push_back(std::move(example));
+    if (!answers.empty() && example.answers.empty()) return;
+    ++counts_.questions;
+    take_(std::move(example));
   }
 
   void read_answer(const json& answer, const Context& context, const Place& place, SquadExample& example) {
@@ -174,7 +241,7 @@ class Reader {
       return;
     }
     if (!options_.drop_misplaced_answers) refuse_misplaced(start_place, words, code_point, context);
-    ++data_.dropped_answers;
+    ++counts_.dropped_answers;
   }
 
   [[noreturn]] static void refuse_misplaced(const Place& place, const std::string& words, std::uint64_t code_point,
@@ -196,13 +263,26 @@ class Reader {
 
   const std::string path_;
   const Place root_{nullptr, path_, 0};
+  const std::function<void(SquadExample)>& take_;
   SquadReadOptions options_;
-  SquadData data_;
+  SquadCounts counts_;
   std::unordered_set<std::string> ids_;
 };
 
 }  // namespace
 
-SquadData read_squad(const std::string& path, const SquadReadOptions& options) { return Reader(path, options).read(); }
+SquadCounts read_squad(const std::string& path, const std::function<void(SquadExample)>& take,
+                       const SquadReadOptions& options) {
+  return Reader(path, take, options).read();
+}
+
+SquadData read_squad(const std::string& path, const SquadReadOptions& options) {
+  SquadData data;
+  const SquadCounts counts = read_squad(
+      path, [&](SquadExample example) { data.examples.push_back(std::move(example)); }, options);
+  data.has_impossible = counts.has_impossible;
+  data.dropped_answers = counts.dropped_answers;
+  return data;
+}
 
 }  // namespace gantry

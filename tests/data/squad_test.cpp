@@ -1,5 +1,6 @@
 // Question answering on SQuAD-format JSON, against Hugging Face and the official evaluation: tests/golden/squad.
 #include <filesystem>
+#include <fmt/format.h>
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -109,11 +110,43 @@ TEST_F(File, BadFilesAreRefusedWithTheirPlace) {
       {with_answer(R"({"text": "Paris", "answer_start": 4})"), "is 4, where the context has 'aris'"},
       {with_answer(R"({"text": "Paris!", "answer_start": 3})"), "expected the place of 'Paris!' in code points"},
       {with_answer(R"({"text": "", "answer_start": 3})"), "belongs to an answer without text"},
-      {std::string(100000, '['), "is nested deeper than 64"},
+      {std::string(100000, '['), ".json: is of type array"},
+      {R"({"x": )" + std::string(100000, '['), "is nested deeper than 64"},
+      {R"({"data": [)" + std::string(100000, '['), "is nested deeper than 64"},
+      {with_questions(R"({"id": "q", "id": "q", "question": "?", "answers": []})"), "has the key 'id' twice"},
+      {R"({"data": [{"x": {"y": 1, "y": 2}}]})", "has the key 'y' twice"},
+      {with_answer("").substr(0, 60), "is no JSON"},
+      {R"({"data": [true]})", ".json: data[0]: is of type boolean; expected an object"},
   };
   for (const auto& [bytes, want] : cases) EXPECT_THAT(fault(bytes), HasSubstr(want)) << bytes.substr(0, 200);
   EXPECT_THROW(read_squad(path_ + ".none"), InputError);
   EXPECT_THROW(read_squad(::testing::TempDir()), InputError);
+}
+
+// An article with one question, whose context is its own.
+std::string article(int number) {
+  return fmt::format(R"({{"title": "t", "paragraphs": [{{"context": "text {0}", "qas": [)"
+                     R"({{"id": "q{0}", "question": "?", "answers": [{{"text": "text", "answer_start": 0}}]}}]}}]}})",
+                     number);
+}
+
+TEST_F(File, ArticlesAreHandedOutOneByOneAndLetGo) {
+  std::string bytes = R"({"version": ["x", {"data": [1]}], "data": [)";
+  for (int i = 0; i < 50; ++i) bytes += (i == 0 ? "" : ", ") + article(i);
+  std::ofstream(path_, std::ios::binary) << bytes + R"(], "more": {"data": {}}})";
+  std::weak_ptr<const std::string> former;
+  int taken = 0;
+  const auto take = [&](const SquadExample& example) {
+    EXPECT_TRUE(former.expired()) << "the article before " << example.id << " is still held";
+    former = example.context;
+    EXPECT_EQ(example.id, "q" + std::to_string(taken++));
+  };
+  EXPECT_EQ(read_squad(path_, take).questions, 50);
+  // What comes before the place where a file ends too early has been handed out by then.
+  std::ofstream(path_, std::ios::binary) << bytes;
+  taken = 0;
+  EXPECT_THROW(read_squad(path_, take), InputError);
+  EXPECT_EQ(taken, 50);
 }
 
 TEST_F(File, MisplacedAnswersCanBeDropped) {
