@@ -9,6 +9,7 @@
 
 #include "gantry/comm/autograd_collectives.h"
 #include "gantry/core/error.h"
+#include "gantry/nn/output_observer.h"
 #include "gantry/nn/weight_gradient.h"
 #include "gantry/tensors/deferred_init.h"
 #include "gantry/tensors/host_copy.h"
@@ -103,13 +104,15 @@ torch::Tensor EmbeddingImpl::look_up(const torch::Tensor& indices, const torch::
 torch::Tensor EmbeddingImpl::forward(const torch::Tensor& indices) {
   if (const torch::Tensor known = on_host(indices); known.defined()) check_indices(known, options.num_embeddings());
   if (const auto* vocab = style_ ? std::get_if<Vocab>(&*style_) : nullptr)
-    return redistribute(look_up(indices, weight), *group_, Partial{}, vocab->output.value_or(Replicate{}));
+    return observed(*this,
+                    redistribute(look_up(indices, weight), *group_, Partial{}, vocab->output.value_or(Replicate{})));
   const auto* sequence = style_ ? std::get_if<SequenceParallel>(&*style_) : nullptr;
-  if (!sequence) return look_up(indices, weight);
+  if (!sequence) return observed(*this, look_up(indices, weight));
   const Sizes sizes = dealt_sizes(indices.size(sequence->dim), *group_);
   const auto begin = std::accumulate(sizes.begin(), sizes.begin() + group_->rank(), std::int64_t{0});
-  return look_up(indices.narrow(sequence->dim, begin, sizes[group_->rank()]),
-                 sequence->gradient_sum == GradientSum::kInBackward ? copy_to_group(weight, *group_) : weight);
+  const bool sums = sequence->gradient_sum == GradientSum::kInBackward;
+  return observed(*this, look_up(indices.narrow(sequence->dim, begin, sizes[group_->rank()]),
+                                 sums ? copy_to_group(weight, *group_) : weight));
 }
 
 Placements EmbeddingImpl::shard(const ShardStyle& style, ProcessGroup& group) {

@@ -6,6 +6,7 @@
 
 #include "gantry/comm/autograd_collectives.h"
 #include "gantry/core/error.h"
+#include "gantry/nn/output_observer.h"
 #include "gantry/nn/overlap.h"
 #include "gantry/tensors/deferred_init.h"
 #include "gantry/tensors/tensor_dict.h"
@@ -95,10 +96,13 @@ LinearWeight LinearImpl::used_weight() const {
 }
 
 torch::Tensor LinearImpl::forward(const torch::Tensor& input) {
-  if (const Row* row = style_ ? std::get_if<Row>(&*style_) : nullptr) return forward_row(*row, input);
+  if (const Row* row = style_ ? std::get_if<Row>(&*style_) : nullptr) {
+    torch::Tensor output = forward_row(*row, input);
+    return row->reduce_output ? observed(*this, std::move(output)) : output;
+  }
   const torch::Tensor output = linear(input, {used_weight()}, input_layout()).front();
   const auto* column = style_ ? std::get_if<Column>(&*style_) : nullptr;
-  return column && column->gather_output ? gather_columns(output) : output;
+  return observed(*this, column && column->gather_output ? gather_columns(output) : output);
 }
 
 torch::Tensor LinearImpl::forward_row(const Row& row, const torch::Tensor& input) const {
@@ -124,9 +128,13 @@ std::vector<torch::Tensor> together(const torch::Tensor& input, const std::vecto
     alike = alike && !row && (column != nullptr) == (first != nullptr) && (!column || column->input == first->input);
     weights.push_back(layer->used_weight());
   }
-  if (alike && !gathers) return linear(input, weights, layers.front()->input_layout());
   std::vector<torch::Tensor> outputs;
-  for (auto layer : layers) outputs.push_back(layer(input));
+  if (!alike || gathers) {
+    for (auto layer : layers) outputs.push_back(layer(input));
+    return outputs;
+  }
+  outputs = linear(input, weights, layers.front()->input_layout());
+  for (std::size_t i = 0; i < layers.size(); ++i) outputs[i] = observed(*layers[i], std::move(outputs[i]));
   return outputs;
 }
 

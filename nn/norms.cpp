@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include "gantry/comm/autograd_collectives.h"
+#include "gantry/nn/output_observer.h"
 
 namespace gantry::nn {
 
@@ -29,7 +30,7 @@ LayerNormImpl::LayerNormImpl(std::int64_t size, double eps) : size_(size), eps_(
 }
 
 torch::Tensor LayerNormImpl::forward(const torch::Tensor& input) {
-  return torch::layer_norm(input, {size_}, used(weight), used(bias), eps_);
+  return observed(*this, torch::layer_norm(input, {size_}, used(weight), used(bias), eps_));
 }
 
 RmsNormImpl::RmsNormImpl(std::int64_t size, double eps) : size_(size), eps_(eps) {
@@ -38,7 +39,7 @@ RmsNormImpl::RmsNormImpl(std::int64_t size, double eps) : size_(size), eps_(eps)
 }
 
 torch::Tensor RmsNormImpl::forward(const torch::Tensor& input) {
-  return at::rms_norm(input, {size_}, used(weight), eps_);
+  return observed(*this, at::rms_norm(input, {size_}, used(weight), eps_));
 }
 
 }  // namespace gantry::nn

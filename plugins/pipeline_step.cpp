@@ -7,6 +7,7 @@
 
 #include "gantry/comm/backends.h"
 #include "gantry/core/error.h"
+#include "gantry/nn/output_observer.h"
 #include "gantry/plugins/users_slips.h"
 #include "gantry/tensors/host_copy.h"
 
@@ -20,6 +21,14 @@ std::string shape_key_of(const Batch& batch, bool needs_gradients) {
     for (const std::int64_t size : tensor.sizes()) key += fmt::format(":{}", size);
   }
   return key;
+}
+
+// Outputs that are split over tp are told of by the modules that they come from.
+void report_outputs(const TensorDict& outputs, const SplitOutputs& split) {
+  nn::OutputObserver* observer = nn::output_observer();
+  if (!observer) return;
+  for (const auto& [name, tensor] : outputs)
+    if (!split.contains(name)) observer->model_output(name, tensor);
 }
 
 }  // namespace
@@ -71,6 +80,7 @@ StageOutput PipelineStep::compute(int stage, int microbatch, TensorDict input, i
   RandomContext random = options_.random;
   random.first_sample += batch.first_sample - microbatches_.front().first_sample;
   const RandomContextGuard guard(random);
+  const nn::ObservedForward observed(batch.first_sample, batch.samples);
   const nn::WeightGradientStoreGuard store(options_.needs_gradients ? &stores_[{stage, microbatch}] : nullptr);
 
   torch::Tensor added;
@@ -83,6 +93,7 @@ StageOutput PipelineStep::compute(int stage, int microbatch, TensorDict input, i
   StageOutput output;
   if (stage == model_.num_stages() - 1) {
     if (options_.check_outputs && microbatch == 0) options_.check_outputs(result);
+    report_outputs(result, split_);
     if (criterion_)
       output.root =
           named("criterion", stage, microbatch, result, layer, [&] { return record_loss(microbatch, result); });

@@ -10,6 +10,7 @@
 #include "gantry/comm/autograd_collectives.h"
 #include "gantry/nn/attention.h"
 #include "gantry/nn/embedding.h"
+#include "gantry/nn/output_observer.h"
 #include "gantry/nn/recompute.h"
 
 namespace gantry {
@@ -69,7 +70,7 @@ torch::Tensor StageContext::run_layers(torch::Tensor hidden, const Layer& layer)
     const Recomputation how = recomputation(index);
     const nn::RecomputeAttentionGuard selective(how == Recomputation::kSelective);
     if (how != Recomputation::kFull) {
-      hidden = layer(index, hidden);
+      hidden = nn::observed_layer(index, layer(index, hidden));
       continue;
     }
     // `self`: a layer may speak to its stage again in the backward.
@@ -80,7 +81,7 @@ torch::Tensor StageContext::run_layers(torch::Tensor hidden, const Layer& layer)
       return outputs;
     };
     const auto outputs = nn::recompute_all(part, {hidden});
-    hidden = outputs[0];
+    hidden = nn::observed_layer(index, outputs[0]);
     if (outputs.size() > 1) add_to(added_loss_, outputs[1]);
   }
   running = -1;
