@@ -41,6 +41,9 @@ struct Failure {
 };
 Failure describe_exception(std::exception_ptr exception);
 
+// launch_local() that returns the failure instead of printing it, unless a rank is stuck: the process then ends.
+std::optional<Failure> run_local(const Config& config, const Mesh& mesh, const std::function<void(World&)>& body);
+
 // In a job of a launcher's, before any rank begins: each rank brings what has gone wrong with it, if anything. Where
 // nothing has, the ranks may begin. Else each failure is printed once, by the lowest rank that has it, with its name
 // unless all have the same; gives the exit code of the lowest rank that failed. Collective over the job.

@@ -7,6 +7,7 @@
 
 #include "gantry/comm/backends.h"
 #include "gantry/comm/foreign_launcher.h"
+#include "gantry/comm/quiet_launch.h"
 #include "gantry/comm/recorder/flight_recorder.h"
 #include "gantry/comm/recording_backend.h"
 #include "gantry/comm/torchrun.h"
@@ -51,6 +52,11 @@ recorder::JobSettings recorder_settings(const Config& config, int ranks, bool mp
           .ranks = ranks,
           .entries = config.comm.recorder,
           .several_processes = mpi && ranks > 1};
+}
+
+void refuse_within_rank(const char* call) {
+  if (inside_rank)
+    throw UsageError({call, "was called within a rank of another launch", "", "call it once, from main"});
 }
 
 // What is settled before ranks begin.
@@ -98,8 +104,7 @@ int report_failure() {
 World* current_world() { return inside_rank; }
 
 int launch(const Config& config, const std::function<void(World&)>& body) {
-  if (inside_rank)
-    throw UsageError({"launch", "was called within a rank of another launch", "", "call it once, from main"});
+  refuse_within_rank("launch");
   let_failed_checks_throw();
   KinetoRecording::keep_quiet();
   prepare_nccl();
@@ -124,6 +129,17 @@ int launch(const Config& config, const std::function<void(World&)>& body) {
     return run(config.ranks());
   } catch (...) {
     return report_failure();
+  }
+}
+
+std::optional<Failure> launch_quietly(const Config& config, const std::function<void(World&)>& body) {
+  refuse_within_rank("launch_quietly");
+  let_failed_checks_throw();
+  KinetoRecording::keep_quiet();
+  try {
+    return run_local(config, prepare(config, config.ranks()).mesh, guarded(body));
+  } catch (...) {
+    return describe_exception(std::current_exception());
   }
 }
 

@@ -81,9 +81,15 @@ void run_rank(LocalJob& job, int rank, const Config& config, const Mesh& mesh,
   }
 }
 
+void report_local_failure(const Failure& failure) {
+  recorder::record_failure(failure.exit_code, failure.line);
+  std::fprintf(stderr, "error: %s\n", failure.line.c_str());
+  recorder::print_recorder_hint();
+}
+
 }  // namespace
 
-int launch_local(const Config& config, const Mesh& mesh, const std::function<void(World&)>& body) {
+std::optional<Failure> run_local(const Config& config, const Mesh& mesh, const std::function<void(World&)>& body) {
   settle_math();
   LocalJob job(mesh.size(), {config.comm.timeout_seconds, config.comm.lost_after_seconds},
                [&mesh](int rank) { return mesh.describe_rank(rank); });
@@ -95,19 +101,22 @@ int launch_local(const Config& config, const Mesh& mesh, const std::function<voi
       run_rank(job, rank, config, mesh, body);
       finish.rank_ended(rank);
     });
-  const bool all_ended = finish.wait(job);
-  if (job.failed()) {
-    recorder::record_failure(job.exit_code(), job.cause());
-    std::fprintf(stderr, "error: %s\n", job.cause().c_str());
-    recorder::print_recorder_hint();
-  }
-  if (!all_ended) {
+  if (!finish.wait(job)) {
+    report_local_failure({job.exit_code(), job.cause()});
     std::fprintf(stderr, "error: a rank is stuck outside communication; the process ends without it\n");
     std::fflush(nullptr);
     ::_exit(job.exit_code());
   }
   for (auto& thread : threads) thread.join();
-  return job.exit_code();
+  if (!job.failed()) return std::nullopt;
+  return Failure{job.exit_code(), job.cause()};
+}
+
+int launch_local(const Config& config, const Mesh& mesh, const std::function<void(World&)>& body) {
+  const auto failure = run_local(config, mesh, body);
+  if (!failure) return 0;
+  report_local_failure(*failure);
+  return failure->exit_code;
 }
 
 }  // namespace gantry
