@@ -2,6 +2,7 @@
 #pragma once
 
 #include "gantry/booster/booster.h"
+#include "gantry/booster/compare_layouts.h"
 #include "gantry/booster/generate.h"
 #include "gantry/booster/initialize.h"
 #include "gantry/booster/parallelized_model.h"

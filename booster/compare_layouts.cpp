@@ -1,0 +1,314 @@
+#include "gantry/booster/compare_layouts.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <mutex>
+
+#include <torch/torch.h>
+
+#include "gantry/booster/compared_outputs.h"
+#include "gantry/comm/launch.h"
+#include "gantry/comm/quiet_launch.h"
+#include "gantry/core/error.h"
+#include "gantry/plugins/hybrid_parallel_plugin.h"
+#include "gantry/tensors/deferred_init.h"
+
+namespace gantry {
+namespace {
+
+// What all runs of a comparison have in common.
+struct ComparedStep {
+  const std::function<std::shared_ptr<torch::nn::Module>()>& build;
+  const TensorDict& batch;
+  const CompareOptions& options;
+};
+
+// What one rank computed.
+struct WholeStep {
+  TensorDict values;  // that the model was built with, where it is not deferred
+  WholeOutputs outputs;
+  TensorDict gradients;
+  double loss = 0;
+};
+
+// What the ranks of a layout found beside it; the worst of them. Guarded by the mutex until they have ended.
+struct LayoutStep {
+  std::mutex mutex;
+  std::map<std::string, double> outputs, gradients;
+  double loss = 0;
+};
+
+// "a=1,b=[2,3]" at the commas that are in no bracket.
+std::vector<std::string> split_overrides(const std::string& layout) {
+  std::vector<std::string> overrides;
+  int depth = 0;
+  bool begins = true;
+  for (const char c : layout) {
+    if (c == '[' || c == '{') ++depth;
+    if (c == ']' || c == '}') --depth;
+    if (c == ',' && depth == 0) {
+      begins = true;
+      continue;
+    }
+    if (begins) overrides.emplace_back();
+    begins = false;
+    overrides.back() += c;
+  }
+  return overrides;
+}
+
+void check_layout(const std::string& layout) {
+  for (const auto& text : split_overrides(layout)) {
+    const bool is_of_layouts = text.starts_with("parallel.") || text.starts_with("schedule.");
+    if (!is_of_layouts || text.find('=') == std::string::npos)
+      throw UsageError({"layout '" + layout + "'", "'" + text + "' is no key of a layout with its value",
+                        "KEY=VALUE of parallel or schedule, with commas between",
+                        "such as parallel.tensor=2,parallel.pipeline=2"});
+  }
+}
+
+Config in_float64(Config config) {
+  config.precision = "float64";
+  config.comm.backend = "local";
+  return config;
+}
+
+Config on_one_rank(Config config) {
+  config.parallel = {};
+  config.parallel.data = 1;
+  config.schedule = {};
+  config.schedule.microbatches = 1;
+  return in_float64(std::move(config));
+}
+
+Config in_layout(const Config& config, const std::string& layout) {
+  return in_float64(Config::parse_written(config.to_yaml(), "layout", split_overrides(layout)));
+}
+
+// Calls `use` with each parameter and buffer that has values.
+void for_values(torch::nn::Module& model, const std::function<void(const std::string&, torch::Tensor&)>& use) {
+  for (auto items : {model.named_parameters(), model.named_buffers()})
+    for (auto& item : items)
+      if (item.value().defined() && !is_deferred(item.value())) use(item.key(), item.value());
+}
+
+TensorDict built_values(torch::nn::Module& model) {
+  TensorDict values;
+  for_values(model, [&](const std::string& name, torch::Tensor& tensor) { values.set(name, tensor.detach().clone()); });
+  return values;
+}
+
+void copy_values(const TensorDict& values, torch::nn::Module& model) {
+  const torch::NoGradGuard no_grad;
+  for_values(model, [&](const std::string& name, torch::Tensor& tensor) {
+    if (values.contains(name)) tensor.copy_(values.at(name));
+  });
+}
+
+// A boosted model on one rank.
+class StepRank {
+ public:
+  StepRank(World& world, const Config& config, const ComparedStep& step, std::shared_ptr<torch::nn::Module> model)
+      : step_(step), plugin_(new HybridParallelPlugin(world, config)), booster_(std::unique_ptr<Plugin>(plugin_)) {
+    // Never steps; with it there are gradients.
+    auto optimizer = std::make_shared<torch::optim::SGD>(model->parameters(), torch::optim::SGDOptions(0.1));
+    boosted_ = booster_.boost(model, optimizer, step.options.criterion);
+    if (step.options.load) step.options.load(boosted_, plugin_->mesh());
+    boosted_.model->train();
+  }
+
+  const StageModule& model() const { return boosted_.model->stage_module(); }
+  const ProcessGroupMesh& mesh() const { return plugin_->mesh(); }
+
+  // The step's loss. Collective over the world.
+  double run(nn::OutputObserver& observer) {
+    const nn::OutputObserverGuard guard(&observer);
+    const auto batch = replica_part(make_batch(step_.batch), mesh().size("dp"), mesh().coordinate("dp"));
+    const double loss = *booster_.execute_pipeline(batch, boosted_, {.broadcast_loss = true}).loss;
+    boosted_.optimizer->gradients().complete();
+    return loss;
+  }
+
+  // Of the i-th held parameter, zero for one that is not trained.
+  torch::Tensor gradient(std::size_t i) const {
+    const torch::Tensor& gradient = boosted_.optimizer->gradients().gradient(i);
+    return gradient.defined() ? gradient : torch::zeros_like(model().parameters[i].tensor);
+  }
+
+ private:
+  const ComparedStep& step_;
+  HybridParallelPlugin* plugin_;
+  Booster booster_;
+  Boosted boosted_;
+};
+
+std::shared_ptr<torch::nn::Module> build_in_float64(const ComparedStep& step) {
+  auto model = step.build();
+  if (!model) throw UsageError({"compare_layouts", "`build` gave no model", "", "return the whole model"});
+  set_dtype(*model, torch::kFloat64);
+  return model;
+}
+
+WholeStep run_whole(const Config& config, const ComparedStep& step) {
+  WholeStep whole;
+  const auto failure = launch_quietly(on_one_rank(config), [&](World& world) {
+    auto model = build_in_float64(step);
+    whole.values = built_values(*model);
+    StepRank rank(world, world.config(), step, std::move(model));
+    OutputKeeper keeper(rank.model(), whole.outputs);
+    whole.loss = rank.run(keeper);
+    const auto& parameters = rank.model().parameters;
+    for (std::size_t i = 0; i < parameters.size(); ++i)
+      whole.gradients.set(parameters[i].placement.name, rank.gradient(i).clone());
+  });
+  if (failure) throw Error(failure->exit_code, "one rank: " + failure->line);
+  return whole;
+}
+
+void keep_worst(std::map<std::string, double>& worst, const std::map<std::string, double>& found) {
+  for (const auto& [name, difference] : found) {
+    double& largest = worst[name];
+    largest = std::max(largest, difference);
+  }
+}
+
+// Every held copy of every gradient beside its part of the whole one.
+std::map<std::string, double> compare_gradients(const StepRank& rank, const WholeStep& whole) {
+  std::map<std::string, double> differences;
+  const auto& parameters = rank.model().parameters;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const Placement& placement = parameters[i].placement;
+    torch::Tensor expected = whole.gradients.at(placement.name);
+    if (const auto& along = placement.along("tp"); along.sharded())
+      expected = cut_ranges(expected, along.dim, along.ranges(rank.mesh().coordinate("tp")));
+    differences[placement.name] = largest_difference(rank.gradient(i), expected);
+  }
+  return differences;
+}
+
+std::optional<Failure> run_layout(const Config& config, const ComparedStep& step, const WholeStep& whole,
+                                  LayoutStep& found) {
+  return launch_quietly(config, [&](World& world) {
+    auto model = build_in_float64(step);
+    copy_values(whole.values, *model);
+    StepRank rank(world, world.config(), step, std::move(model));
+    OutputComparer comparer(rank.model(), whole.outputs, rank.mesh()["tp"]);
+    // Of a step that fails what was compared until then is kept.
+    struct Merge {
+      ~Merge() {
+        const std::lock_guard lock(found.mutex);
+        keep_worst(found.outputs, comparer.differences());
+      }
+      LayoutStep& found;
+      const OutputComparer& comparer;
+    };
+    const Merge merge{found, comparer};
+    const double loss = rank.run(comparer);
+    const auto gradients = compare_gradients(rank, whole);
+    const std::lock_guard lock(found.mutex);
+    keep_worst(found.gradients, gradients);
+    found.loss = loss;
+  });
+}
+
+LayoutDifference difference_of(const std::string& name, double largest, const torch::Tensor& reference) {
+  const double entry = largest_entry(reference);
+  return {.name = name,
+          .largest = largest,
+          .relative = entry > 0 ? largest / entry : std::numeric_limits<double>::infinity(),
+          .reference = reference.to(torch::kFloat64).norm().item<double>()};
+}
+
+// Whether a difference is more than rounding, beside tensors of which the largest entry is `scale`.
+class Judge {
+ public:
+  Judge(double tolerance, double scale) : tolerance_(tolerance), floor_(scale / 1000) {}
+  bool differs(double difference, const torch::Tensor& reference) const {
+    return !(difference <= tolerance_ * std::max(largest_entry(reference), floor_));
+  }
+
+ private:
+  double tolerance_, floor_;
+};
+
+void judge_gradients(const WholeStep& whole, const LayoutStep& found, double tolerance, LayoutComparison& comparison) {
+  double scale = 0;
+  for (const auto& [name, gradient] : whole.gradients) scale = std::max(scale, largest_entry(gradient));
+  const Judge judge(tolerance, scale);
+  for (const auto& [name, gradient] : whole.gradients) {
+    const auto difference = found.gradients.find(name);
+    if (difference == found.gradients.end()) continue;
+    ++comparison.gradients;
+    if (judge.differs(difference->second, gradient))
+      comparison.wrong_gradients.push_back(difference_of(name, difference->second, gradient));
+  }
+}
+
+void judge_outputs(const WholeStep& whole, const LayoutStep& found, double tolerance, LayoutComparison& comparison) {
+  double scale = 0;
+  for (const auto& [name, calls] : whole.outputs.outputs)
+    for (const auto& output : calls) scale = std::max(scale, largest_entry(output));
+  const Judge judge(tolerance, scale);
+  std::optional<LayoutDifference> first_absent;  // before the first that differs
+  for (const auto& name : whole.outputs.order) {
+    const torch::Tensor& output = whole.outputs.outputs.at(name).front();
+    const auto difference = found.outputs.find(name);
+    if (difference == found.outputs.end()) {
+      if (!first_absent && !comparison.first_output) {
+        first_absent = difference_of(name, largest_entry(output), output);
+        first_absent->has_run = false;
+      }
+      continue;
+    }
+    ++comparison.outputs;
+    if (!comparison.first_output && judge.differs(difference->second, output))
+      comparison.first_output = difference_of(name, difference->second, output);
+  }
+  // A module that a layout has no need of is no difference where all numbers are equal.
+  if (first_absent && comparison.error.empty() && !comparison.is_equal()) comparison.first_output = first_absent;
+}
+
+LayoutComparison compare_layout(const Config& config, const std::string& layout, const ComparedStep& step,
+                                const WholeStep& whole) {
+  LayoutComparison comparison{.layout = layout.empty() ? "as configured" : layout};
+  LayoutStep found;
+  std::optional<Failure> failure;
+  try {
+    failure = run_layout(in_layout(config, layout), step, whole, found);
+  } catch (const Error& error) {  // the configuration's
+    failure = Failure{error.exit_code(), error.what()};
+  }
+  if (failure) {
+    comparison.error = failure->line;
+    comparison.error_code = failure->exit_code;
+  } else {
+    comparison.loss = found.loss;
+    comparison.is_loss_equal = std::abs(found.loss - whole.loss) <= step.options.tolerance * std::abs(whole.loss);
+    judge_gradients(whole, found, step.options.tolerance, comparison);
+  }
+  comparison.reference_loss = whole.loss;
+  judge_outputs(whole, found, step.options.tolerance, comparison);
+  return comparison;
+}
+
+}  // namespace
+
+std::vector<LayoutComparison> compare_layouts(const Config& config,
+                                              const std::function<std::shared_ptr<torch::nn::Module>()>& build,
+                                              const TensorDict& batch, const std::vector<std::string>& layouts,
+                                              const CompareOptions& options) {
+  if (current_world())
+    throw UsageError({"compare_layouts", "was called within a rank of a launch", "", "call it outside, from main"});
+  if (!options.criterion)
+    throw UsageError({"compare_layouts", "there is no criterion, so no gradient", "", "set options.criterion"});
+  for (const auto& layout : layouts) check_layout(layout);
+  const ComparedStep step{build, batch, options};
+  const WholeStep whole = run_whole(config, step);
+  std::vector<LayoutComparison> comparisons;
+  for (const auto& layout : layouts) comparisons.push_back(compare_layout(config, layout, step, whole));
+  return comparisons;
+}
+
+}  // namespace gantry

@@ -1,0 +1,135 @@
+#include "gantry/booster/compared_outputs.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <limits>
+#include <numeric>
+#include <optional>
+
+#include <torch/torch.h>
+
+#include "gantry/nn/layout.h"
+#include "gantry/nn/linear.h"
+
+namespace gantry {
+namespace {
+
+double finite_or_infinity(double value) { return std::isnan(value) ? std::numeric_limits<double>::infinity() : value; }
+
+// The dim along which two shapes differ, if it is one alone.
+std::optional<std::int64_t> differing_dim(const torch::Tensor& a, const torch::Tensor& b) {
+  if (a.dim() != b.dim()) return std::nullopt;
+  std::optional<std::int64_t> found;
+  for (std::int64_t dim = 0; dim < a.dim(); ++dim) {
+    if (a.size(dim) == b.size(dim)) continue;
+    if (found) return std::nullopt;
+    found = dim;
+  }
+  return found;
+}
+
+// The output itself, and its samples [first, first + count) of `all` where a dim may be of samples or their tokens.
+std::vector<torch::Tensor> of_samples(const torch::Tensor& whole, std::int64_t first, std::int64_t count,
+                                      std::int64_t all) {
+  std::vector<torch::Tensor> candidates{whole};
+  for (std::int64_t dim = 0; dim < std::min<std::int64_t>(2, whole.dim()) && count < all; ++dim) {
+    if (whole.size(dim) == 0 || whole.size(dim) % all != 0) continue;
+    const std::int64_t each = whole.size(dim) / all;
+    candidates.push_back(whole.narrow(dim, first * each, count * each));
+  }
+  return candidates;
+}
+
+}  // namespace
+
+double largest_difference(const torch::Tensor& a, const torch::Tensor& b) {
+  if (a.numel() == 0) return 0;
+  return finite_or_infinity((a.to(torch::kFloat64) - b.to(torch::kFloat64)).abs().max().item<double>());
+}
+
+double largest_entry(const torch::Tensor& tensor) {
+  if (tensor.numel() == 0) return 0;
+  return finite_or_infinity(tensor.to(torch::kFloat64).abs().max().item<double>());
+}
+
+torch::Tensor cut_ranges(const torch::Tensor& whole, std::int64_t dim, const std::vector<Range>& ranges) {
+  std::vector<torch::Tensor> parts;
+  for (const Range& range : ranges) parts.push_back(whole.narrow(dim, range.begin, range.size()));
+  return torch::cat(parts, dim);
+}
+
+NamedOutputs::NamedOutputs(const StageModule& model) : layers_(model.policy().stage_layout(model.module()).repeated) {
+  for (const auto& item : model.module().named_modules("", /*include_self=*/false))
+    paths_.emplace(item.value().get(), item.key());
+}
+
+void NamedOutputs::begin(std::int64_t first, std::int64_t samples) {
+  first_ = first;
+  samples_ = samples;
+}
+
+void NamedOutputs::module_output(const torch::nn::Module& module, const torch::Tensor& output) {
+  const auto found = paths_.find(&module);
+  if (samples_ > 0 && output.defined() && found != paths_.end()) take(found->second, &module, output);
+}
+
+void NamedOutputs::layer_output(int layer, const torch::Tensor& output) {
+  if (samples_ > 0 && output.defined()) take(fmt::format("{}.{}", layers_, layer), nullptr, output);
+}
+
+void NamedOutputs::model_output(const std::string& name, const torch::Tensor& output) {
+  // What has no samples along a dim is a microbatch's own: a mean, say.
+  if (samples_ > 0 && output.defined() && output.dim() > 0) take(name + " (output)", nullptr, output);
+}
+
+void OutputKeeper::take(const std::string& name, const torch::nn::Module*, const torch::Tensor& output) {
+  kept_.samples = samples();
+  auto& calls = kept_.outputs[name];
+  if (calls.empty()) kept_.order.push_back(name);
+  calls.push_back(output.detach().clone());  // what follows may write into it
+}
+
+// What of `whole` this rank's output may be. A column-split layer says which columns it has; others deal a dim evenly,
+// or hold a piece that several ranks hold (a key head).
+std::vector<torch::Tensor> OutputComparer::parts_like(const torch::Tensor& output, const torch::Tensor& whole,
+                                                      const torch::nn::Module* module) const {
+  std::vector<torch::Tensor> parts;
+  for (const torch::Tensor& candidate : of_samples(whole, first(), samples(), whole_.samples)) {
+    if (candidate.sizes() == output.sizes()) parts.push_back(candidate);
+    const auto dim = differing_dim(candidate, output);
+    if (!dim) continue;
+    const std::int64_t here = output.size(*dim), all = candidate.size(*dim);
+    const auto* linear = dynamic_cast<const nn::LinearImpl*>(module);
+    if (linear && *dim == output.dim() - 1) {
+      const auto& columns = linear->weight_placement();
+      if (columns.dim == 0 && columns.local_size(tensor_group_.rank()) == here)
+        parts.push_back(cut_ranges(candidate, *dim, columns.ranges(tensor_group_.rank())));
+      continue;
+    }
+    const Sizes sizes = nn::dealt_sizes(all, tensor_group_);
+    const auto begin = std::accumulate(sizes.begin(), sizes.begin() + tensor_group_.rank(), std::int64_t{0});
+    if (sizes[tensor_group_.rank()] == here) parts.push_back(candidate.narrow(*dim, begin, here));
+    for (std::int64_t piece = 0; here > 0 && piece + here <= all; piece += here)
+      parts.push_back(candidate.narrow(*dim, piece, here));
+  }
+  return parts;
+}
+
+void OutputComparer::take(const std::string& name, const torch::nn::Module* module, const torch::Tensor& output) {
+  const auto found = whole_.outputs.find(name);
+  if (found == whole_.outputs.end()) return;
+  const torch::NoGradGuard no_grad;
+  // Of several calls the nearest: layouts need not call a module in one order.
+  std::optional<double> least;
+  for (const auto& whole : found->second)
+    for (const auto& part : parts_like(output, whole, module)) {
+      const double difference = largest_difference(output.detach(), part);
+      least = least ? std::min(*least, difference) : difference;
+      if (*least == 0) break;
+    }
+  double& worst = differences_[name];
+  worst = std::max(worst, least.value_or(0));
+}
+
+}  // namespace gantry

@@ -1,0 +1,83 @@
+// What modules of one rank's model compute, by name, and what those of a layout's rank are beside it. A rank compares
+// its own outputs while its forward runs; nothing is sent.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "gantry/nn/output_observer.h"
+#include "gantry/policies/sharder.h"
+
+namespace gantry {
+
+// The largest difference of an entry; infinity where one is no number. Equal shapes.
+double largest_difference(const torch::Tensor& a, const torch::Tensor& b);
+double largest_entry(const torch::Tensor& tensor);
+// These ranges along `dim`, one after the other.
+torch::Tensor cut_ranges(const torch::Tensor& whole, std::int64_t dim, const std::vector<Range>& ranges);
+
+// The outputs of a step on one rank: of one microbatch, the whole batch.
+struct WholeOutputs {
+  std::int64_t samples = 0;
+  std::vector<std::string> order;                             // as they were computed first
+  std::map<std::string, std::vector<torch::Tensor>> outputs;  // one for each call
+};
+
+// Gives outputs their names: a module's path, "<list>.<index>" of a layer, "<name> (output)".
+class NamedOutputs : public nn::OutputObserver {
+ public:
+  explicit NamedOutputs(const StageModule& model);
+  void begin(std::int64_t first, std::int64_t samples) override;
+  void end() override { samples_ = 0; }
+  void module_output(const torch::nn::Module& module, const torch::Tensor& output) override;
+  void layer_output(int layer, const torch::Tensor& output) override;
+  void model_output(const std::string& name, const torch::Tensor& output) override;
+
+ protected:
+  std::int64_t first() const { return first_; }
+  std::int64_t samples() const { return samples_; }
+  // `module` is null for a layer and an output of the model.
+  virtual void take(const std::string& name, const torch::nn::Module* module, const torch::Tensor& output) = 0;
+
+ private:
+  std::map<const torch::nn::Module*, std::string> paths_;
+  std::string layers_;
+  std::int64_t first_ = 0, samples_ = 0;  // 0 samples: no forward runs
+};
+
+// Keeps the outputs of one rank.
+class OutputKeeper final : public NamedOutputs {
+ public:
+  OutputKeeper(const StageModule& model, WholeOutputs& kept) : NamedOutputs(model), kept_(kept) {}
+
+ protected:
+  void take(const std::string& name, const torch::nn::Module* module, const torch::Tensor& output) override;
+
+ private:
+  WholeOutputs& kept_;
+};
+
+// Compares a rank's outputs with the parts of the whole ones that they should be.
+class OutputComparer final : public NamedOutputs {
+ public:
+  // `whole` and `tensor_group` are not owned.
+  OutputComparer(const StageModule& model, const WholeOutputs& whole, const ProcessGroup& tensor_group)
+      : NamedOutputs(model), whole_(whole), tensor_group_(tensor_group) {}
+
+  // The largest difference of each output that could be compared; 0 for one whose shape fits no part.
+  const std::map<std::string, double>& differences() const { return differences_; }
+
+ protected:
+  void take(const std::string& name, const torch::nn::Module* module, const torch::Tensor& output) override;
+
+ private:
+  std::vector<torch::Tensor> parts_like(const torch::Tensor& output, const torch::Tensor& whole,
+                                        const torch::nn::Module* module) const;
+
+  const WholeOutputs& whole_;
+  const ProcessGroup& tensor_group_;
+  std::map<std::string, double> differences_;
+};
+
+}  // namespace gantry
