@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <torch/torch.h>
+
 namespace gantry::nn {
 namespace {
 

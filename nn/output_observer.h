@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
 
 namespace gantry::nn {
 

@@ -1,5 +1,7 @@
 #include "gantry/plugins/prepared_batch.h"
 
+#include <torch/torch.h>
+
 namespace gantry {
 
 std::optional<torch::ScalarType> real_type_of(const StageModule& module) {

@@ -1,5 +1,7 @@
 #include "gantry/plugins/stop_vote.h"
 
+#include <torch/torch.h>
+
 namespace gantry {
 
 bool StopVote::operator()() {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <ATen/record_function.h>
+#include <torch/torch.h>
 
 namespace gantry {
 namespace {

@@ -9,7 +9,7 @@
 
 #include <vector>
 
-#include <torch/torch.h>
+#include "gantry/tensors/tensor.h"
 
 namespace gantry {
 

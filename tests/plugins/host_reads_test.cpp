@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include <ATen/record_function.h>
+#include <torch/torch.h>
 
 #include "gantry/tensors/host_copy.h"
 #include "tiny_rig.h"
