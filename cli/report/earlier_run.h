@@ -11,8 +11,8 @@
 namespace gantry::cli {
 
 // For a run that begins anew. Where the folder has metrics of another run, those and what belongs to them get names of
-// their own: metrics.1.jsonl, config.1.yaml, report.1.html and so on, with the first number that is free. Gives the
-// path of the metrics, or "". ResourceError.
+// their own: metrics.1.jsonl, config.1.yaml, report.1.html, the folder tensorboard.1 and so on, with the first number
+// that is free. Gives the path of the metrics, or "". ResourceError.
 std::string keep_earlier_run(const std::string& output, FileSystem& files = system_files());
 
 struct KeptMetrics {

@@ -30,7 +30,8 @@ std::string metrics_until(int last, int evaluated = 0) {
 
 std::map<std::string, std::string> files_of(const std::string& folder) {
   std::map<std::string, std::string> files;
-  for (const auto& entry : fs::directory_iterator(folder)) files[entry.path().filename()] = read_file(entry.path());
+  for (const auto& entry : fs::recursive_directory_iterator(folder))
+    if (entry.is_regular_file()) files[fs::relative(entry.path(), folder)] = read_file(entry.path());
   return files;
 }
 
@@ -43,6 +44,8 @@ void write_run(const ScratchFolder& run) {
   run.write("metrics.jsonl", metrics_until(4));
   run.write("config.yaml", "former");
   run.write("report.html", "former page");
+  fs::create_directory(run / "tensorboard");
+  run.write("tensorboard/events", "former events");
 }
 
 TEST(EarlierRun, GetsNamesOfItsOwnWithTheFirstFreeNumber) {
@@ -56,7 +59,8 @@ TEST(EarlierRun, GetsNamesOfItsOwnWithTheFirstFreeNumber) {
   EXPECT_EQ(files_of(run.path()), (std::map<std::string, std::string>{{"config.1.yaml", "of a run before"},
                                                                       {"config.2.yaml", "former"},
                                                                       {"metrics.2.jsonl", metrics_until(4)},
-                                                                      {"report.2.html", "former page"}}));
+                                                                      {"report.2.html", "former page"},
+                                                                      {"tensorboard.2/events", "former events"}}));
 }
 
 // Runs `work` in a process that is killed at its call number `at`.
@@ -76,7 +80,7 @@ void killed_at(int at, Work work) {
 
 TEST(EarlierRun, AKillOrAFullDiskWhileItIsPutAsideLosesNothing) {
   for (const Fault fault : {Fault::kKill, Fault::kFail})
-    for (int at = 0; at < 8; ++at) {
+    for (int at = 0; at < 10; ++at) {
       SCOPED_TRACE(at);
       const ScratchFolder run;
       write_run(run);
@@ -94,7 +98,7 @@ TEST(EarlierRun, AKillOrAFullDiskWhileItIsPutAsideLosesNothing) {
       cli::keep_earlier_run(run.path(), whole_files());  // the next run's
       std::multiset<std::string> texts;
       for (const auto& [name, text] : files_of(run.path())) texts.insert(text);
-      EXPECT_EQ(texts, (std::multiset<std::string>{metrics_until(4), "former", "former page"}));
+      EXPECT_EQ(texts, (std::multiset<std::string>{metrics_until(4), "former", "former events", "former page"}));
       EXPECT_FALSE(fs::exists(run / "metrics.jsonl"));
     }
 }

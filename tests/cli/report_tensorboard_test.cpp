@@ -107,5 +107,19 @@ TEST(TensorBoard, ReadsTheScalarsOfARunThatWasResumed) {
   EXPECT_NE(after.at("train/lr")[2].second, before.at("train/lr")[2].second);
 }
 
+TEST(TensorBoard, ShowsARunThatBeganAnewBesideTheOneBefore) {
+  if (python_with_tensorboard().empty()) GTEST_SKIP() << "needs TensorBoard: .deps/venv/bin/pip install tensorboard";
+  const ScratchFolder scratch;
+  for (const int steps : {4, 2}) {
+    const Outcome run = run_program(evaluated_training(scratch, fmt::format("--set train.steps={}", steps)));
+    ASSERT_EQ(run.exit_code, 0) << run.err;
+  }
+  const auto steps_in = [&](const std::string& folder) {
+    return read_by_tensorboard(scratch, scratch / folder)["train/loss"].size();
+  };
+  EXPECT_EQ(steps_in("run/tensorboard"), 2u);
+  EXPECT_EQ(steps_in("run/tensorboard.1"), 4u);
+}
+
 }  // namespace
 }  // namespace gantry::testing
