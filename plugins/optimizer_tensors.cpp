@@ -9,6 +9,15 @@ namespace {
 
 using torch::optim::Optimizer;
 
+// What the parameter is stepped with: the options of its group. One that is in none is not stepped.
+template <class Options>
+const Options& options_of(Optimizer& optimizer, const torch::Tensor& parameter) {
+  for (auto& group : optimizer.param_groups())
+    for (const auto& held : group.params())
+      if (held.is_same(parameter)) return static_cast<const Options&>(group.options());
+  return static_cast<const Options&>(optimizer.defaults());
+}
+
 // Adam's and AdamW's states have the same parts.
 template <class State>
 State& moments_of(Optimizer& optimizer, const torch::Tensor& parameter) {
@@ -35,7 +44,7 @@ NamedTensors moment_tensors(Optimizer& optimizer, const torch::Tensor& parameter
 }
 
 NamedTensors sgd_tensors(torch::optim::SGD& optimizer, const torch::Tensor& parameter) {
-  if (static_cast<const torch::optim::SGDOptions&>(optimizer.defaults()).momentum() == 0) return {};
+  if (options_of<torch::optim::SGDOptions>(optimizer, parameter).momentum() == 0) return {};
   auto& entry = optimizer.state()[parameter.unsafeGetTensorImpl()];
   if (!entry) {
     auto fresh = std::make_unique<torch::optim::SGDParamState>();
@@ -56,12 +65,12 @@ NamedTensors sgd_tensors(torch::optim::SGD& optimizer, const torch::Tensor& para
 
 NamedTensors optimizer_tensors(Optimizer& optimizer, const torch::Tensor& parameter) {
   if (auto* own = dynamic_cast<StatefulOptimizer*>(&optimizer)) return own->state_tensors(parameter);
-  if (auto* adamw = dynamic_cast<torch::optim::AdamW*>(&optimizer))
+  if (dynamic_cast<torch::optim::AdamW*>(&optimizer))
     return moment_tensors<torch::optim::AdamWParamState>(
-        optimizer, parameter, static_cast<const torch::optim::AdamWOptions&>(adamw->defaults()).amsgrad());
-  if (auto* adam = dynamic_cast<torch::optim::Adam*>(&optimizer))
+        optimizer, parameter, options_of<torch::optim::AdamWOptions>(optimizer, parameter).amsgrad());
+  if (dynamic_cast<torch::optim::Adam*>(&optimizer))
     return moment_tensors<torch::optim::AdamParamState>(
-        optimizer, parameter, static_cast<const torch::optim::AdamOptions&>(adam->defaults()).amsgrad());
+        optimizer, parameter, options_of<torch::optim::AdamOptions>(optimizer, parameter).amsgrad());
   if (auto* sgd = dynamic_cast<torch::optim::SGD*>(&optimizer)) return sgd_tensors(*sgd, parameter);
   refuse();
 }

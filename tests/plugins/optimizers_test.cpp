@@ -107,5 +107,40 @@ TEST(FusedAdamW, KeepsTheLargestSquaresAsLibTorchsAdamWDoes) {
   EXPECT_TRUE(optimizer_tensors(fused, weight)[2].second.sum().item<double>() > 0);
 }
 
+std::vector<std::string> kept_of(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter) {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : optimizer_tensors(optimizer, parameter)) names.push_back(name);
+  return names;
+}
+
+// Two groups, of which the second has options of its own.
+template <class Optimizer, class Options>
+void expect_kept(const Options& defaults, const Options& own, const std::vector<std::string>& by_default,
+                 const std::vector<std::string>& by_own) {
+  const auto parameter = [] { return torch::ones({2}).requires_grad_(); };
+  const torch::Tensor first = parameter(), second = parameter();
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  groups.emplace_back(std::vector<torch::Tensor>{first});
+  groups.emplace_back(std::vector<torch::Tensor>{second}, std::make_unique<Options>(own));
+  Optimizer optimizer(std::move(groups), defaults);
+  for (const bool after_a_step : {false, true}) {
+    EXPECT_EQ(kept_of(optimizer, first), by_default);
+    EXPECT_EQ(kept_of(optimizer, second), by_own);
+    if (after_a_step) break;
+    for (torch::Tensor each : {first, second}) each.mutable_grad() = torch::ones({2});
+    optimizer.step();
+  }
+}
+
+TEST(OptimizerTensors, AreThoseOfTheParametersOwnGroup) {
+  using torch::optim::AdamOptions, torch::optim::AdamWOptions, torch::optim::SGDOptions;
+  const std::vector<std::string> moments = {"exp_avg", "exp_avg_sq"};
+  const std::vector<std::string> with_largest = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
+  expect_kept<torch::optim::AdamW>(AdamWOptions(), AdamWOptions().amsgrad(true), moments, with_largest);
+  expect_kept<FusedAdamW>(AdamWOptions(), AdamWOptions().amsgrad(true), moments, with_largest);
+  expect_kept<torch::optim::Adam>(AdamOptions(), AdamOptions().amsgrad(true), moments, with_largest);
+  expect_kept<torch::optim::SGD>(SGDOptions(0.1), SGDOptions(0.1).momentum(0.9), {}, {"momentum_buffer"});
+}
+
 }  // namespace
 }  // namespace gantry::testing
