@@ -11,7 +11,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kRemedy = "a resumed run may change anything but the model";
+constexpr const char* kRemedy =
+    "go on with its model; layout, schedule, batch size, learning rate and steps may change";
 
 json stored_keys(const CheckpointInfo& info, const models::ModelFamily& family) try {
   return models::deciding_keys(family, info.model_config);

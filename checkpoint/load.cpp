@@ -89,7 +89,7 @@ const ManifestTensor& find_tensor(const Manifest& manifest, const StateEntry& en
     throw CheckpointError({placement.name,
                            fmt::format("has the shape [{}] in {}", fmt::join(found->second.shape, ", "), folder),
                            fmt::format("[{}]", fmt::join(placement.global_shape, ", ")),
-                           "a resumed run may change anything but the model"});
+                           "go on with its model; layout, schedule, batch size, learning rate and steps may change"});
   return found->second;
 }
 
@@ -113,7 +113,8 @@ void check_model_size(const Manifest& manifest, const std::vector<StateEntry>& e
       {folder,
        fmt::format("has {} parameters{}{}", stored,
                    unexpected.empty() ? "" : ", unexpected ones among them: ", fmt::join(unexpected, ", ")),
-       fmt::format("the {} of this model", held), "a resumed run may change anything but the model"});
+       fmt::format("the {} of this model", held),
+       "go on with its model; layout, schedule, batch size, learning rate and steps may change"});
 }
 
 // What was not filled while files were checked.

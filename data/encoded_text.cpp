@@ -142,10 +142,7 @@ std::unique_ptr<Dataset> open_encoded_text(const TextPaths& files, const std::st
   const auto tokens = shared_tokens(files, tokenizer);
   require_vocabulary(*tokens, files, tokenizer, vocabulary_size);
   auto dataset = std::make_unique<EncodedText>(tokens, sequence_length);
-  if (dataset->size() == 0)
-    throw InputError({place, fmt::format("has {} tokens", dataset->tokens()),
-                      fmt::format("at least sequence_length {} + 1 = {}", sequence_length, sequence_length + 1),
-                      "give more text or a shorter data.sequence_length"});
+  require_one_sample(dataset->tokens(), sequence_length, place);
   return dataset;
 }
 

@@ -110,10 +110,7 @@ std::unique_ptr<Dataset> open_token_files(const Paths& files, int token_bytes, s
                                           std::int64_t vocabulary_size, const std::string& place,
                                           std::size_t most_mapped) {
   auto dataset = std::make_unique<TokenFiles>(files, token_bytes, sequence_length, vocabulary_size, most_mapped);
-  if (dataset->size() == 0)
-    throw InputError({place, fmt::format("has {} tokens", dataset->tokens()),
-                      fmt::format("at least sequence_length {} + 1 = {}", sequence_length, sequence_length + 1),
-                      "give more text or a shorter data.sequence_length"});
+  require_one_sample(dataset->tokens(), sequence_length, place);
   return dataset;
 }
 

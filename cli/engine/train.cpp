@@ -73,8 +73,7 @@ SampleText sample_text(const std::string& prompt, const Config& config) {
     return {prompt,
             std::make_unique<PromptText>(choose_text_tokenizer(config.data.tokenizer, config.model.path, vocabulary))};
   } catch (const ConfigError& error) {
-    throw UsageError(
-        {"--sample", error.what(), "a tokenizer for the text", "leave it out; gantry generate has --tokenizer"});
+    throw UsageError({"--sample", error.what(), "", "or leave --sample out: gantry generate has --tokenizer"});
   }
 }
 

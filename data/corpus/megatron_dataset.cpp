@@ -13,10 +13,7 @@ class MegatronDataset final : public Dataset {
  public:
   MegatronDataset(const std::string& prefix, std::int64_t sequence_length, std::int64_t vocabulary_size)
       : prefix_(prefix), files_(prefix), packed_(files_.boundaries(), sequence_length), vocabulary_(vocabulary_size) {
-    if (packed_.size() == 0)
-      throw InputError({prefix, fmt::format("has {} tokens", files_.tokens()),
-                        fmt::format("at least sequence_length {} + 1 = {}", sequence_length, sequence_length + 1),
-                        "give more text or a shorter data.sequence_length"});
+    require_one_sample(files_.tokens(), sequence_length, prefix);
   }
 
   std::int64_t size() const override { return packed_.size(); }

@@ -35,4 +35,11 @@ std::vector<TokenRun> PackedSequences::runs(std::int64_t sample) const {
   return runs;
 }
 
+void require_one_sample(std::int64_t tokens, std::int64_t sequence_length, const std::string& place) {
+  if (tokens > sequence_length) return;
+  throw InputError({place, fmt::format("has {} tokens", tokens),
+                    fmt::format("at least sequence_length {} + 1 = {}", sequence_length, sequence_length + 1),
+                    "give more text or a shorter data.sequence_length"});
+}
+
 }  // namespace gantry

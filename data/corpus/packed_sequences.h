@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace gantry {
@@ -32,5 +33,8 @@ class PackedSequences {
   std::span<const std::int64_t> boundaries_;
   std::int64_t length_, size_;
 };
+
+// InputError that names `place` where there are fewer tokens than one sample has.
+void require_one_sample(std::int64_t tokens, std::int64_t sequence_length, const std::string& place);
 
 }  // namespace gantry
