@@ -109,8 +109,12 @@ TEST(Launch, TheFirstFailingRankSaysHowItEnds) {
 }
 
 TEST(Launch, ABriefStopIsNoHarm) {
-  const Outcome run =
-      run_program(launch("-n 2 --stopped-seconds 20", "(sleep 0.5; kill -CONT $$) & kill -STOP $$; wait"), 60);
+  // The sleeps are the stops themselves: long enough for a beat to be missed, far below --stopped-seconds.
+  const Outcome run = run_program(
+      launch("-n 2 --stopped-seconds 20",
+             "(until grep -q \"^State:.T\" /proc/$$/status; do sleep 0.05; done; sleep 0.5; kill -CONT $$) & "
+             "kill -STOP $$; wait"),
+      60);
   EXPECT_EQ(run.exit_code, 0) << run.err;
   const Outcome supervisor =
       run_program(launch("-n 2 --stopped-seconds 20", "kill -STOP $PPID; sleep 1.5; kill -CONT $PPID"), 60);

@@ -129,6 +129,11 @@ std::string as_torchrun(const std::string& command, int port, const std::string&
       port, command, meanwhile);
 }
 
+// Two ends have the name of the socket where the copies of MASTER_PORT 3 meet: the first copy's, and the other's
+// connection.
+constexpr const char* kOtherHasCome =
+    "while [ $(grep -c \"@gantry-$(id -u)-3-\" /proc/net/unix) -lt 2 ]; do sleep 0.1; done; ";
+
 TEST(LaunchTrain, C15TorchrunsCopiesOnOneHostAreOneJob) {
   const ScratchFolder scratch;
   const std::string config = write_config(scratch);
@@ -139,10 +144,10 @@ TEST(LaunchTrain, C15TorchrunsCopiesOnOneHostAreOneJob) {
   const Outcome refused = run_program(as_torchrun(train(scratch, config, "x", "--set parallel.tensor=3"), 2));
   EXPECT_EQ(refused.out, "3\n3\n");
   EXPECT_EQ(std::count(refused.err.begin(), refused.err.end(), '\n'), 1) << refused.err;
-  const Outcome killed = run_program(
-      as_torchrun("exec " + train(scratch, config, "killed", "--set train.steps=100000"), 3,
-                  "while [ ! -s " + (scratch / "killed/metrics.jsonl") +
-                      " ]; do sleep 0.1; done; sleep 1; kill -KILL ${copies% *};"));  // the other one has come
+  const Outcome killed =
+      run_program(as_torchrun("exec " + train(scratch, config, "killed", "--set train.steps=100000"), 3,
+                              "while [ ! -s " + (scratch / "killed/metrics.jsonl") + " ]; do sleep 0.1; done; " +
+                                  kOtherHasCome + "kill -KILL ${copies% *};"));
   EXPECT_EQ(killed.out, "137\n7\n") << killed.err;
 }
 

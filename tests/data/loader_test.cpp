@@ -2,6 +2,8 @@
 #include <atomic>
 #include <chrono>
 #include <gtest/gtest.h>
+#include <limits>
+#include <thread>
 
 #include <torch/torch.h>
 
@@ -19,11 +21,13 @@ class Numbers final : public Dataset {
   std::int64_t size() const override { return size_; }
   std::int64_t sequence_length() const override { return 3; }
   void read(std::int64_t index, std::int64_t* tokens) const override {
-    ++reads;
+    if (++reads > most_reads) read_too_many = true;
     if (index == broken_) throw InputError("sample " + std::to_string(index) + " is broken");
     std::fill_n(tokens, 4, index);
   }
   mutable std::atomic<int> reads{0};
+  mutable std::atomic<bool> read_too_many{false};
+  std::atomic<int> most_reads{std::numeric_limits<int>::max()};
 
  private:
   std::int64_t size_, broken_;
@@ -102,14 +106,19 @@ TEST(DataLoader, AFaultIsReportedAtItsBatchAndAgain) {
 }
 
 TEST(DataLoader, PreparesNoMoreThanAskedForAndEndsAtOnce) {
+  constexpr int kBatch = 10, kAhead = 3;
   const auto data = std::make_shared<Numbers>(1000);
   {
-    DataLoader loader(data, {.global_batch = 10, .prefetch = 3});
-    loader.next();
-    for (int i = 0; i < 200 && data->reads < 40; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    EXPECT_EQ(data->reads, 40);  // the one that was taken, and three
+    DataLoader loader(data, {.global_batch = kBatch, .prefetch = kAhead});
+    for (int taken = 1; taken <= 50; ++taken) {
+      data->most_reads = kBatch * (taken + kAhead);
+      loader.next();
+      const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+      while (data->reads < data->most_reads && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+      EXPECT_EQ(data->reads, data->most_reads);
+    }
   }
+  EXPECT_FALSE(data->read_too_many) << "before they were asked for";
   for (int i = 0; i < 200; ++i) {
     DataLoader loader(data, {.global_batch = 2, .prefetch = 2});
     if (i % 2 == 0) loader.next();
