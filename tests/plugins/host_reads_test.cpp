@@ -104,7 +104,7 @@ Counts reads_of_two_steps(const Config& config, const Criterion& criterion) {
   });
 }
 
-Loss torchs_mean(const TensorDict& outputs, const TensorDict& batch) {
+Loss mean_by_torch(const TensorDict& outputs, const TensorDict& batch) {
   return torch::nn::functional::cross_entropy(outputs.at("logits").reshape({-1, 29}), batch.at("labels").reshape({-1}));
 }
 
@@ -134,7 +134,7 @@ TEST(HostReads, AStepReadsBackOnce) {
        }},
       {"float16", "llama", {.data = 2, .tensor = 2}, [](Config& config) { config.precision = "float16"; }},
       {"causal", "llama", {.pipeline = 4}, [](Config&) {}, causal_cross_entropy()},
-      {"a mean over labels", "gpt2", {.pipeline = 2, .data = 2}, [](Config&) {}, mean_over_labels(torchs_mean)},
+      {"a mean over labels", "gpt2", {.pipeline = 2, .data = 2}, [](Config&) {}, mean_over_labels(mean_by_torch)},
   };
   for (const Case& one : cases) {
     Config config = with_everything(one.family, one.layout);
