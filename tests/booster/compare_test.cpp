@@ -84,9 +84,18 @@ class StatesANormWhole final : public GatedPolicy {
 };
 
 // Splits values and gates as if they were one column after the other's end.
-class ForgetsSegments final : public GatedPolicy {
+class ForgetsSegments : public GatedPolicy {
  public:
   ShardPlan shard_plan(const GatedStackImpl&) const override { return plan({}, SequenceParallel{}); }
+};
+
+// The same, and a layer behind the wrong ones throws.
+class ForgetsSegmentsAndThrows final : public ForgetsSegments {
+ public:
+  torch::Tensor block(GatedStackImpl& model, const StageContext& stage, int layer,
+                      const torch::Tensor& x) const override {
+    return ForgetsSegments::block(model, stage, layer, stage.num_stages() > 1 && layer == 2 ? x.narrow(2, 0, 5) : x);
+  }
 };
 
 // The last layer of a stage that is not the last is not run.
@@ -114,6 +123,7 @@ Config configured(const std::string& model, const std::string& rest = "") {
     policies().add<GatedPolicy>("gated");
     policies().add<StatesANormWhole>("gated_whole_norm");
     policies().add<ForgetsSegments>("gated_no_segments");
+    policies().add<ForgetsSegmentsAndThrows>("gated_throws");
     policies().add<SkipsAtTheBorder>("gated_skips");
     return true;
   }();
@@ -238,6 +248,14 @@ TEST(CompareLayouts, ALayoutThatFailsDoesNotKeepTheOthersBack) {
   EXPECT_TRUE(comparisons[2].is_equal());
   EXPECT_EQ(exit_code_of(comparisons), 3);
   EXPECT_THAT(describe(comparisons[0]), HasSubstr("parallel.pipeline=5: failed: "));
+}
+
+TEST(CompareLayouts, AStepThatFailsKeepsWhatWasComparedUntilThen) {
+  const auto comparison = compare_gated("gated_throws", "parallel.tensor=2,parallel.pipeline=2");
+  EXPECT_THAT(comparison.error, HasSubstr("forward of stage 1 (blocks.2), microbatch 0: threw"));
+  ASSERT_TRUE(comparison.first_output);
+  EXPECT_EQ(comparison.first_output->name, "blocks.0.down");
+  EXPECT_THAT(describe(comparison), HasSubstr("\n  first module: blocks.0.down by "));
 }
 
 TEST(CompareLayouts, PrintsNothingOfItsOwn) {
