@@ -20,7 +20,8 @@ TEST(Init, WritesAProjectWhoseConfigurationLoads) {
   const Outcome run = init(scratch, "my_model2");
   ASSERT_EQ(run.exit_code, 0) << run.err;
   EXPECT_NE(run.out.find("cmake -S my_model2 -B my_model2/build"), std::string::npos);
-  for (const char* file : {"CMakeLists.txt", "model.h", "train.cpp", "train.yaml", "README.md", ".gitignore"}) {
+  for (const char* file :
+       {"CMakeLists.txt", "model.h", "train.cpp", "layouts_test.cpp", "train.yaml", "README.md", ".gitignore"}) {
     const std::string text = read_file(scratch / "my_model2/" + file);
     EXPECT_FALSE(text.empty()) << file;
     for (const char* mark : {"@NAME@", "@VERSION@"}) EXPECT_EQ(text.find(mark), std::string::npos) << file;

@@ -67,6 +67,8 @@ class NextBytePolicy final : public gantry::PolicyFor<NextByte> {
             {"blocks.*.proj", gantry::Row{.unit = head_size}},
             {"blocks.*.up", gantry::Column{}},
             {"blocks.*.down", gantry::Row{}},
+            {"blocks.*", gantry::SequenceParallel{}},  // norms and the dropout
+            {"norm", gantry::SequenceParallel{}},
             {"head", gantry::Column{}}};
   }
   gantry::StageLayout stage_layout(const NextByte&) const override {
