@@ -66,6 +66,25 @@ CLI::App* add_forward_command(CLI::App& app, ForwardArguments& arguments) {
   return forward;
 }
 
+CLI::App* add_compare_command(CLI::App& app, CompareArguments& arguments) {
+  auto* compare = app.add_subcommand(
+      "compare", "One step in several layouts beside one rank's, in float64: whether a policy is right");
+  compare->add_option("config", arguments.config, "The configuration, a YAML file")->required();
+  compare
+      ->add_option("--with", arguments.layouts,
+                   "A layout: keys of parallel and schedule to override, with commas between: "
+                   "--with parallel.tensor=2,parallel.pipeline=2; several times for more; the configuration's own if "
+                   "left out")
+      ->type_name("KEY=VALUE,...")
+      ->allow_extra_args(false);
+  compare->add_option("--tolerance", arguments.tolerance, "Of a difference, beside the tensor's largest entry")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  add_sets(*compare, arguments.sets);
+  compare->add_flag("--json", arguments.json, "As JSON");
+  return compare;
+}
+
 void add_diff_command(CLI::App& checkpoint, CheckpointDiffArguments& arguments, const std::function<void()>& run_diff) {
   auto* diff = checkpoint.add_subcommand("diff", "Show how the tensors of two differ, the largest difference first");
   diff->add_option("a", arguments.a, "A step folder or its parent, a Hugging Face directory, or a safetensors file")

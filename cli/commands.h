@@ -29,6 +29,14 @@ struct ForwardArguments {
   std::vector<std::string> sets;
 };
 
+struct CompareArguments {
+  std::string config;
+  std::vector<std::string> sets;
+  std::vector<std::string> layouts;  // empty: the configuration's own
+  double tolerance = 1e-10;
+  bool json = false;
+};
+
 struct CheckpointExportArguments {
   std::string checkpoint, output;
   std::string dtype;                   // empty: as stored
@@ -69,6 +77,7 @@ struct CheckpointCallbacks {
 
 CLI::App* add_train_command(CLI::App& app, TrainArguments& arguments);
 CLI::App* add_forward_command(CLI::App& app, ForwardArguments& arguments);
+CLI::App* add_compare_command(CLI::App& app, CompareArguments& arguments);
 void add_diff_command(CLI::App& checkpoint, CheckpointDiffArguments& arguments, const std::function<void()>& run_diff);
 CLI::App* add_checkpoint_command(CLI::App& app, CheckpointArguments& arguments, const CheckpointCallbacks& callbacks);
 

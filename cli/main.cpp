@@ -30,6 +30,7 @@ using namespace gantry;
 struct Arguments {
   cli::TrainArguments train;
   cli::ForwardArguments forward;
+  cli::CompareArguments compare;
   cli::GenerateArguments generate;
   cli::CheckpointArguments checkpoint;
   std::string config;
@@ -43,6 +44,7 @@ void add_commands(CLI::App& app, Arguments& arguments, char** argv) {
   cli::add_train_command(app, arguments.train)->callback(hand_on);
   cli::add_launch_command(app, arguments.exit_code);
   cli::add_forward_command(app, arguments.forward)->callback(hand_on);
+  cli::add_compare_command(app, arguments.compare)->callback(hand_on);
   cli::add_generate_command(app, arguments.generate)->callback(hand_on);
   cli::add_checkpoint_readers(*cli::add_checkpoint_command(app, arguments.checkpoint, {hand_on, hand_on, hand_on}),
                               hand_on);

@@ -13,10 +13,12 @@ int main(int argc, char** argv) {
   int exit_code = 0;
   cli::TrainArguments train;
   cli::ForwardArguments forward;
+  cli::CompareArguments compare;
   cli::GenerateArguments generate;
   cli::CheckpointArguments checkpoint;
   cli::add_train_command(app, train)->callback([&] { exit_code = cli::run_train(train); });
   cli::add_forward_command(app, forward)->callback([&] { exit_code = cli::run_forward(forward); });
+  cli::add_compare_command(app, compare)->callback([&] { exit_code = cli::run_compare(compare); });
   cli::add_generate_command(app, generate)->callback([&] { exit_code = cli::run_generate(generate); });
   cli::CheckpointDiffArguments diff;
   auto* commands = cli::add_checkpoint_command(
