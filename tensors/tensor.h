@@ -1,5 +1,5 @@
-// torch::Tensor and what describes one: element types, devices, shapes. For headers that name tensors and call nothing of
-// LibTorch: <torch/torch.h> takes ten times as long to compile.
+// torch::Tensor and what describes one: element types, devices, shapes. For headers that name tensors and call nothing
+// of LibTorch: <torch/torch.h> takes ten times as long to compile.
 #pragma once
 
 #include <ATen/core/Tensor.h>

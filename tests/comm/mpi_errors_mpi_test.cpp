@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <thread>
 #include <unistd.h>
+
 #include <torch/torch.h>
 
 #include "conformance.h"

@@ -1,6 +1,7 @@
 // Modules and losses look at no number that lies on a device; what the host knows of it they check there. The meta
 // device stands for one: whoever reads its numbers fails.
 #include <gtest/gtest.h>
+
 #include <torch/torch.h>
 
 #include "gantry/core/error.h"

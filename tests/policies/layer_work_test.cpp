@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+
 #include <torch/torch.h>
 
 #include "gantry/models/model_family.h"

@@ -2,6 +2,7 @@
 #include "gantry/tensors/host_copy.h"
 
 #include <gtest/gtest.h>
+
 #include <torch/torch.h>
 
 namespace gantry {
