@@ -9,6 +9,7 @@
 #include <torch/torch.h>
 
 #include "gantry/booster/compared_outputs.h"
+#include "gantry/checkpoint/slices.h"
 #include "gantry/comm/launch.h"
 #include "gantry/comm/quiet_launch.h"
 #include "gantry/core/error.h"
@@ -181,8 +182,8 @@ std::map<std::string, double> compare_gradients(const StepRank& rank, const Whol
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const Placement& placement = parameters[i].placement;
     torch::Tensor expected = whole.gradients.at(placement.name);
-    if (const auto& along = placement.along("tp"); along.sharded())
-      expected = cut_ranges(expected, along.dim, along.ranges(rank.mesh().coordinate("tp")));
+    const HeldPart part = part_held(placement, rank.mesh().coordinates());
+    if (part.dim >= 0) expected = cut_ranges(expected, part.dim, part.ranges);
     differences[placement.name] = largest_difference(rank.gradient(i), expected);
   }
   return differences;

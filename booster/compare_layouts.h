@@ -35,7 +35,7 @@ struct CompareOptions {
   // exact zeros (the gradient of a key's bias) are rounding.
   double tolerance = 1e-10;
   // Fills a boosted model's parameters, as load_weights does. Called by every rank of every run. Collective over the
-  // mesh. Empty: the first values are compared.
+  // mesh. Empty: the step is done with the initial weights.
   std::function<void(Boosted& boosted, const ProcessGroupMesh& mesh)> load = {};
 };
 
@@ -62,11 +62,10 @@ struct LayoutComparison {
 
 // Runs one step of `batch` (dim 0 is samples; the whole step's) on one rank, and then in each layout, on threads of
 // this process. `config` is resolved, and its policy is used. A layout is overrides of its keys of parallel and
-// schedule, as
-// --set has them, with commas between: "parallel.tensor=2,parallel.pipeline=2"; "" is the configuration's own. The one
-// rank runs one microbatch. `build` makes the whole model, in any precision: every rank calls it on its own thread. A
-// model that is not made under DeferredInit gets the values that the first call gave. Dropout is as configured; nothing
-// is clipped and no optimizer steps.
+// schedule, as --set has them, with commas between: "parallel.tensor=2,parallel.pipeline=2"; "" is the configuration's
+// own. The one rank runs one microbatch. `build` makes the whole model, in any precision: every rank calls it on its
+// own thread. A model that is not made under DeferredInit gets the values that the first call gave. Dropout is as
+// configured; nothing is clipped and no optimizer steps.
 //
 // A layout that fails is an error of its own and does not keep the others from being compared. Throws what one rank's
 // run fails with, and UsageError for another key in a layout, without a criterion, or within a rank of a launch. The

@@ -9,6 +9,7 @@
 
 #include <torch/torch.h>
 
+#include "gantry/checkpoint/slices.h"
 #include "gantry/nn/layout.h"
 #include "gantry/nn/linear.h"
 
@@ -53,12 +54,6 @@ double largest_entry(const torch::Tensor& tensor) {
   return finite_or_infinity(tensor.to(torch::kFloat64).abs().max().item<double>());
 }
 
-torch::Tensor cut_ranges(const torch::Tensor& whole, std::int64_t dim, const std::vector<Range>& ranges) {
-  std::vector<torch::Tensor> parts;
-  for (const Range& range : ranges) parts.push_back(whole.narrow(dim, range.begin, range.size()));
-  return torch::cat(parts, dim);
-}
-
 NamedOutputs::NamedOutputs(const StageModule& model) : layers_(model.policy().stage_layout(model.module()).repeated) {
   for (const auto& item : model.module().named_modules("", /*include_self=*/false))
     paths_.emplace(item.value().get(), item.key());
@@ -90,8 +85,8 @@ void OutputKeeper::take(const std::string& name, const torch::nn::Module*, const
   calls.push_back(output.detach().clone());  // what follows may write into it
 }
 
-// What of `whole` this rank's output may be. A column-split layer says which columns it has; others deal a dim evenly,
-// or hold a piece that several ranks hold (a key head).
+// What of `whole` this rank's output may be. A column-split layer says which columns it has; others partition a dim
+// evenly, or hold a piece that several ranks hold (a key head).
 std::vector<torch::Tensor> OutputComparer::parts_like(const torch::Tensor& output, const torch::Tensor& whole,
                                                       const torch::nn::Module* module) const {
   std::vector<torch::Tensor> parts;

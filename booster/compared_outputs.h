@@ -14,8 +14,6 @@ namespace gantry {
 // The largest difference of an entry; infinity where one is no number. Equal shapes.
 double largest_difference(const torch::Tensor& a, const torch::Tensor& b);
 double largest_entry(const torch::Tensor& tensor);
-// These ranges along `dim`, one after the other.
-torch::Tensor cut_ranges(const torch::Tensor& whole, std::int64_t dim, const std::vector<Range>& ranges);
 
 // The outputs of a step on one rank: of one microbatch, the whole batch.
 struct WholeOutputs {

@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include "gantry/checkpoint/safetensors.h"
+#include "gantry/checkpoint/slices.h"
 
 namespace gantry {
 
@@ -32,9 +33,7 @@ torch::Tensor SafetensorsFile::view(const std::string& name) const {
 torch::Tensor SafetensorsFile::read(const std::string& name) const { return view(name).clone(); }
 
 torch::Tensor SafetensorsFile::read_slice(const std::string& name, int dim, const std::vector<Range>& ranges) const {
-  std::vector<torch::Tensor> parts;
-  for (const Range& range : ranges) parts.push_back(view(name).narrow(dim, range.begin, range.size()));
-  return torch::cat(parts, dim);
+  return cut_ranges(view(name), dim, ranges);
 }
 
 TensorDict read_safetensors(const std::string& path) {

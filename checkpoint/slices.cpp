@@ -64,6 +64,12 @@ bool WriterShare::turn_of(const HeldPart& part, std::int64_t bytes) {
   return (by_data || my_replica_ == least_replica) && (by_tensor || my_tensor_ == least_tensor);
 }
 
+torch::Tensor cut_ranges(const torch::Tensor& whole, std::int64_t dim, const std::vector<Range>& ranges) {
+  std::vector<torch::Tensor> pieces;
+  for (const Range& range : ranges) pieces.push_back(whole.narrow(dim, range.begin, range.size()));
+  return torch::cat(pieces, dim);
+}
+
 torch::Tensor owned_part(const torch::Tensor& held, const HeldPart& part) {
   const torch::Tensor plain = held.detach();
   if (part.dim < 0 || part.ranges == part.owned) return plain;
@@ -91,11 +97,7 @@ void fill_from_slices(const ManifestTensor& tensor, const SliceReader& slice_of,
     const auto here = overlaps(wanted_dim == dim ? wanted : all, stored);
     if (here.empty()) continue;
     torch::Tensor part = slice_of(slice), place = target;
-    if (wanted_dim >= 0 && wanted_dim != dim) {  // the slice has all of wanted_dim: keep the wanted ranges
-      std::vector<torch::Tensor> pieces;
-      for (const Range& range : wanted) pieces.push_back(part.narrow(wanted_dim, range.begin, range.size()));
-      part = torch::cat(pieces, wanted_dim);
-    }
+    if (wanted_dim >= 0 && wanted_dim != dim) part = cut_ranges(part, wanted_dim, wanted);  // the slice has all of it
     for (const auto& [in_target, in_part, size] : here)
       place.narrow(dim, in_target, size).copy_(part.narrow(dim, in_part, size));
   }

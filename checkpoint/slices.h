@@ -37,6 +37,9 @@ class WriterShare {
   std::vector<std::int64_t> loads_;
 };
 
+// These ranges of `whole` along `dim`, one after the other.
+torch::Tensor cut_ranges(const torch::Tensor& whole, std::int64_t dim, const std::vector<Range>& ranges);
+
 // The owned ranges of a held tensor, as it is where they are all of it.
 torch::Tensor owned_part(const torch::Tensor& held, const HeldPart& part);
 

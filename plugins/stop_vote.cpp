@@ -2,13 +2,15 @@
 
 #include <torch/torch.h>
 
+#include "gantry/tensors/host_copy.h"
+
 namespace gantry {
 
 bool StopVote::operator()() {
   if (group_.size() == 1) return wants_();
   if (ballot_.defined()) {
     count_.wait();
-    if (ballot_.item<double>() > 0) return true;
+    if (number_of(ballot_) > 0) return true;
   }
   ballot_ = torch::full({1}, wants_() ? 1.0 : 0.0, torch::kFloat64);
   count_ = group_.all_reduce(ballot_, ReduceOp::kMax);
