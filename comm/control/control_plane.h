@@ -32,7 +32,8 @@ struct ControlOptions {
   std::function<bool()> wants_stop = {};              // asked at each heartbeat: does this rank want the job to stop?
 };
 
-// At most one of the first two is called, once; never after this rank's own tell().
+// At most one of the first two is called, once; never after this rank's own tell(). It returns before rendezvous() or
+// leave() throws for that failure.
 struct ControlEvents {
   std::function<void(const JobFailure&)> on_lost;   // this rank found the rank lost; exit code 7
   std::function<void(const JobFailure&)> on_abort;  // another rank told it

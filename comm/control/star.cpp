@@ -191,11 +191,8 @@ void Star::take(int rank, const Frame& frame) {
   switch (frame.kind) {
     case FrameKind::beat:
       return;
-    case FrameKind::failure: {
-      const JobFailure failure = decode_failure(frame.payload, options_.ranks);
-      if (settle(failure)) events_.on_abort(failure);
-      return;
-    }
+    case FrameKind::failure:
+      return settle(decode_failure(frame.payload, options_.ranks), events_.on_abort);
     case FrameKind::begin:
       if (is_hub()) throw FrameError("a begin from another rank than 0");
       return milestones_.update([](Progress& progress) { progress.begun = true; });
@@ -223,20 +220,23 @@ void Star::take(int rank, const Frame& frame) {
   }
 }
 
-void Star::tell(const JobFailure& failure) { settle(failure); }
+void Star::tell(const JobFailure& failure) {
+  settle(failure, [](const JobFailure&) {});
+}
 
-// The first failure stands, and rank 0 hands it on to all. False for a later one.
-bool Star::settle(const JobFailure& failure) {
-  if (over()) return false;
+// The first failure stands, and rank 0 hands it on to all. The event comes before the milestone: who is woken by that
+// one, and fails with this cause, finds it known as another rank's.
+void Star::settle(const JobFailure& failure, const std::function<void(const JobFailure&)>& event) {
+  if (over()) return;
   failed_ = true;
   send_all(encode_failure(failure));
+  event(failure);
   milestones_.update([&](Progress& progress) { progress.failure = failure; });
-  return true;
 }
 
 void Star::lose(int rank, const std::string& how) {
   const JobFailure failure{rank, PeerError::kExitCode, options_.describe_rank(rank) + ": " + how};
-  if (settle(failure)) events_.on_lost(failure);
+  settle(failure, events_.on_lost);
 }
 
 void Star::finish() {

@@ -3,6 +3,7 @@
 // Everything but the constructor, open() and join(), which run before the thread does, belongs to the control thread.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -49,7 +50,7 @@ class Star {
   void hear_stop();
   void answer(int rank);
   void end();
-  bool settle(const JobFailure& failure);
+  void settle(const JobFailure& failure, const std::function<void(const JobFailure&)>& event);
   void lose(int rank, const std::string& how);
   void warn(const std::string& line);
   void send_all(const std::string& frame);

@@ -23,9 +23,9 @@ constexpr std::chrono::seconds kStuckGrace{2};
 constexpr std::chrono::milliseconds kSecondVoice{1500}, kNextVoice{200};
 
 // Engines that could not be closed: MPI may still write to their memory.
-void bury(std::shared_ptr<MpiEngine> engine) {
-  static auto* buried = new std::vector<std::shared_ptr<MpiEngine>>;
-  buried->push_back(std::move(engine));
+void keep_for_good(std::shared_ptr<MpiEngine> engine) {
+  static auto* kept = new std::vector<std::shared_ptr<MpiEngine>>;
+  kept->push_back(std::move(engine));
 }
 
 }  // namespace
@@ -42,7 +42,7 @@ MpiBackend::~MpiBackend() {
   } catch (const std::exception&) {
     // Whoever wanted to know has called close() already.
   }
-  if (!engine_->closed()) bury(engine_);
+  if (!engine_->closed()) keep_for_good(engine_);
 }
 
 int MpiBackend::rank() const { return engine_->rank(); }
@@ -80,22 +80,21 @@ void MpiBackend::end_job(int exit_code, const std::string& line) {
   print_and_abort(other->exit_code, other->cause);
 }
 
-void MpiBackend::end_told(int rank, int exit_code, const std::string& cause) {
-  engine_->hear({rank, exit_code, cause});
-  recorder::record_failure(exit_code, cause);
+void MpiBackend::hear(const JobFailure& failure) { engine_->hear(failure); }
+
+void MpiBackend::end_told(const JobFailure& failure) {
+  recorder::record_failure(failure.exit_code, failure.cause);
   std::this_thread::sleep_for(kGrace + kStuckGrace);
-  print_and_abort(exit_code, cause);
+  print_and_abort(failure.exit_code, failure.cause);
 }
 
-void MpiBackend::end_lost(int rank, int exit_code, const std::string& cause) {
-  engine_->hear({rank, exit_code, cause});
-  recorder::record_failure(exit_code, cause);
+void MpiBackend::end_lost(const JobFailure& failure) {
+  recorder::record_failure(failure.exit_code, failure.cause);
   // Rank 0 alone finds others lost. That rank 0 is lost every other rank finds; the lowest one is to say it.
-  if (rank == 0 && this->rank() > 1)
-    std::this_thread::sleep_for(kSecondVoice + kNextVoice * std::min(this->rank(), 10));
-  print_once(cause);
+  if (failure.rank == 0 && rank() > 1) std::this_thread::sleep_for(kSecondVoice + kNextVoice * std::min(rank(), 10));
+  print_once(failure.cause);
   std::this_thread::sleep_for(kHearing);
-  print_and_abort(exit_code, cause);
+  print_and_abort(failure.exit_code, failure.cause);
 }
 
 void MpiBackend::note_ended(const std::vector<int>& ranks) { engine_->note_ended(ranks); }

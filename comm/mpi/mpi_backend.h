@@ -16,6 +16,7 @@
 namespace gantry {
 
 class MpiEngine;
+struct JobFailure;
 
 // Sizes at which the backend changes its ways; equal on all ranks.
 struct MpiLimits {
@@ -45,11 +46,13 @@ class MpiBackend final : public Backend {
   // another rank's failure came first or is printed, and ends every process.
   [[noreturn]] void end_job(int exit_code, const std::string& line);
 
-  // Of the control plane, on threads of its own: `rank` has failed as it says itself, or is lost as this rank found.
-  // This rank's operations throw the cause. Where it is lost, this rank prints it and ends the job; where it failed,
-  // only if that rank has not done so after a grace time. Blocks until the process ends.
-  [[noreturn]] void end_told(int rank, int exit_code, const std::string& cause);
-  [[noreturn]] void end_lost(int rank, int exit_code, const std::string& cause);
+  // Of the control plane: another rank has failed as it says itself, or is lost as this rank found. This rank's
+  // operations throw the cause.
+  void hear(const JobFailure& failure);
+  // After hear(), on a thread of its own; blocks until the process ends. For a rank that is lost, this rank prints the
+  // cause and ends the job; for one that told it, only if that one has not done so after a grace time.
+  [[noreturn]] void end_told(const JobFailure& failure);
+  [[noreturn]] void end_lost(const JobFailure& failure);
   // The bodies of these ranks have returned.
   void note_ended(const std::vector<int>& ranks);
 

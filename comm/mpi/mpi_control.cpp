@@ -37,19 +37,20 @@ Meeting broadcast(const Meeting& meeting) {
   return {bytes.address, bytes.port, bytes.token};
 }
 
-// The first two block until the process ends, so they get threads of their own.
+// What ends the job blocks until the process ends, so it gets a thread of its own.
 ControlEvents events_for(MpiBackend& backend) {
-  return {
-      [&backend](const JobFailure& failure) {
-        std::thread([&backend, failure] { backend.end_lost(failure.rank, failure.exit_code, failure.cause); }).detach();
-      },
-      [&backend](const JobFailure& failure) {
-        std::thread([&backend, failure] { backend.end_told(failure.rank, failure.exit_code, failure.cause); }).detach();
-      },
-      [&backend](const std::set<int>& ranks) {
-        backend.note_ended({ranks.begin(), ranks.end()});
-      },
-      hear_stop};
+  return {[&backend](const JobFailure& failure) {
+            backend.hear(failure);
+            std::thread([&backend, failure] { backend.end_lost(failure); }).detach();
+          },
+          [&backend](const JobFailure& failure) {
+            backend.hear(failure);
+            std::thread([&backend, failure] { backend.end_told(failure); }).detach();
+          },
+          [&backend](const std::set<int>& ranks) {
+            backend.note_ended({ranks.begin(), ranks.end()});
+          },
+          hear_stop};
 }
 
 }  // namespace

@@ -73,12 +73,12 @@ void MpiEngine::heard() {
   listen();
 }
 
-void MpiEngine::hear(const RemoteFailure& failure) {
+void MpiEngine::hear(const JobFailure& failure) {
   const std::lock_guard lock(mutex_);
   hear_locked(failure);
 }
 
-void MpiEngine::hear_locked(const RemoteFailure& failure) {
+void MpiEngine::hear_locked(const JobFailure& failure) {
   if (!remote_failure_ || failure.rank < remote_failure_->rank) remote_failure_ = failure;
   if (failed()) return;
   cause_ = failure.cause;
@@ -270,7 +270,7 @@ void MpiEngine::note_ended(const std::vector<int>& ranks) {
   for (const int rank : ranks) ended_at_.emplace(rank, std::chrono::steady_clock::now());
 }
 
-std::optional<RemoteFailure> MpiEngine::remote_failure() {
+std::optional<JobFailure> MpiEngine::remote_failure() {
   progress(true);
   const std::lock_guard lock(mutex_);
   return remote_failure_;

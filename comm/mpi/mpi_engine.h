@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "gantry/comm/control/frames.h"
 #include "gantry/comm/mpi/host_memory.h"
 #include "gantry/comm/mpi/mpi_backend.h"
 #include "gantry/comm/work.h"
@@ -25,13 +26,6 @@
 namespace gantry {
 
 class MpiOperation;
-
-// A failure that another rank told.
-struct RemoteFailure {
-  int rank = 0;
-  int exit_code = 1;
-  std::string cause;
-};
 
 class MpiEngine : public std::enable_shared_from_this<MpiEngine> {
  public:
@@ -75,9 +69,9 @@ class MpiEngine : public std::enable_shared_from_this<MpiEngine> {
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   void throw_if_failed();
   std::string cause();
-  std::optional<RemoteFailure> remote_failure();
+  std::optional<JobFailure> remote_failure();
   // As if another rank's engine had told it: ends this rank's operations and tells nobody.
-  void hear(const RemoteFailure& failure);
+  void hear(const JobFailure& failure);
   // The ranks' bodies have returned: waits for them end, once what they sent before must have come.
   void note_ended(const std::vector<int>& ranks);
   // Of those one whose messages must have come; -1 without.
@@ -109,7 +103,7 @@ class MpiEngine : public std::enable_shared_from_this<MpiEngine> {
   void fail_locked(int exit_code, const std::string& cause);
   void listen();
   void heard();
-  void hear_locked(const RemoteFailure& failure);
+  void hear_locked(const JobFailure& failure);
   std::vector<int> missing_peers(const MpiOperation& operation);
   std::string awaited(MpiOperation& operation);  // what it waits for, and from whom; guarded by mutex_
   std::string deadline_text(MpiOperation& operation);
@@ -147,7 +141,7 @@ class MpiEngine : public std::enable_shared_from_this<MpiEngine> {
   std::atomic<std::uint64_t> moves_{0};
   std::atomic<bool> failed_{false};
   std::string cause_;
-  std::optional<RemoteFailure> remote_failure_;
+  std::optional<JobFailure> remote_failure_;
   std::map<int, std::chrono::steady_clock::time_point> ended_at_;  // when this rank heard of it, by world rank
 };
 

@@ -156,6 +156,25 @@ TEST(ControlPlane, AFailureIsToldToAllAndTheFirstOneStands) {
   }
 }
 
+// Else a rank that fails with another's cause would take it for its own.
+TEST(ControlPlane, LeaveThrowsAnotherRanksFailureOnlyAfterItsEvent) {
+  Reports reports, member_reports;
+  std::promise<void> left;
+  std::future<void> has_left = left.get_future();
+  bool event_was_first = false;
+  ControlEvents events = reports.events();
+  events.on_abort = [&](const JobFailure&) {
+    event_was_first = has_left.wait_for(kSomeSignsOfLife) == std::future_status::timeout;
+  };
+  const auto hub = ControlPlane::host(options_of(0, 2, reports), events, "127.0.0.1");
+  const auto member = ControlPlane::join(options_of(1, 2, member_reports), member_reports.events(), hub->meeting());
+  member->rendezvous();
+  member->tell(4, "rank 1 (tp 1): the cause");
+  EXPECT_THROW(hub->leave(), PeerError);
+  left.set_value();
+  EXPECT_TRUE(event_was_first);
+}
+
 TEST(ControlPlane, ARankWhoseProcessEndsIsLostAtOnceAndNamedToAll) {
   Job job(3);
   job.planes[2].reset();
