@@ -13,8 +13,8 @@
 #include <torch/torch.h>
 
 #include "gantry/checkpoint/writer.h"
-#include "gantry/comm/launch.h"
 #include "gantry/core/error.h"
+#include "gantry/launch/launch.h"
 
 namespace {
 

@@ -17,8 +17,8 @@
 #include <torch/torch.h>
 #endif
 
-#include "gantry/comm/launch.h"
 #include "gantry/comm/process_group_mesh.h"
+#include "gantry/launch/launch.h"
 
 namespace {
 

@@ -9,9 +9,9 @@
 
 #include <torch/torch.h>
 
-#include "gantry/comm/launch.h"
 #include "gantry/comm/process_group_mesh.h"
-#include "gantry/schedule/executor.h"
+#include "gantry/launch/launch.h"
+#include "gantry/pipeline/executor.h"
 
 namespace {
 

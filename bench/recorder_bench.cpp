@@ -8,8 +8,8 @@
 
 #include <torch/torch.h>
 
-#include "gantry/comm/launch.h"
 #include "gantry/comm/recording_backend.h"
+#include "gantry/launch/launch.h"
 
 namespace {
 

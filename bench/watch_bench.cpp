@@ -26,10 +26,10 @@
 #include "gantry/booster/recipe.h"
 #include "gantry/comm/backends.h"
 #include "gantry/comm/control/control_plane.h"
-#include "gantry/comm/launch.h"
 #include "gantry/comm/recorder/flight_recorder.h"
 #include "gantry/comm/recording_backend.h"
 #include "gantry/core/steady_seconds.h"
+#include "gantry/launch/launch.h"
 
 namespace {
 

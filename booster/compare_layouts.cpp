@@ -10,9 +10,9 @@
 
 #include "gantry/booster/compared_outputs.h"
 #include "gantry/checkpoint/slices.h"
-#include "gantry/comm/launch.h"
-#include "gantry/comm/quiet_launch.h"
 #include "gantry/core/error.h"
+#include "gantry/launch/launch.h"
+#include "gantry/launch/quiet_launch.h"
 #include "gantry/plugins/hybrid_parallel_plugin.h"
 #include "gantry/tensors/deferred_init.h"
 

@@ -6,8 +6,8 @@
 
 #include <torch/torch.h>
 
-#include "gantry/comm/launch.h"
 #include "gantry/core/error.h"
+#include "gantry/launch/launch.h"
 #include "gantry/nn/linear.h"
 #include "gantry/plugins/model_setup.h"
 #include "gantry/tensors/deferred_init.h"

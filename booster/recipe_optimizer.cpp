@@ -5,8 +5,8 @@
 #include <torch/torch.h>
 
 #include "gantry/booster/recipe.h"
-#include "gantry/plugins/fused_adamw.h"
-#include "gantry/plugins/lion.h"
+#include "gantry/optimizers/fused_adamw.h"
+#include "gantry/optimizers/lion.h"
 
 namespace gantry {
 namespace {

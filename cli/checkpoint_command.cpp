@@ -11,9 +11,10 @@
 #include "gantry/cli/checkpoint_tree.h"
 #include "gantry/cli/commands.h"
 #include "gantry/cli/difference_text.h"
-#include "gantry/cli/output.h"
 #include "gantry/cli/progress_bar.h"
+#include "gantry/cli/warnings.h"
 #include "gantry/core/error.h"
+#include "gantry/core/output.h"
 
 namespace gantry::cli {
 namespace {

@@ -1,7 +1,5 @@
 #include "gantry/cli/commands.h"
 
-#include <charconv>
-
 namespace gantry::cli {
 
 namespace {
@@ -23,19 +21,6 @@ void add_sets(CLI::App& command, std::vector<std::string>& sets) {
   command.add_option("--set", sets, "Override a key: --set parallel.tensor=2")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
-}
-
-std::optional<StatusPlace> parse_status_place(const std::string& text) {
-  const auto colon = text.rfind(':');
-  StatusPlace place{.host = colon == std::string::npos ? "" : text.substr(0, colon)};
-  if (colon == 0) return std::nullopt;
-  if (place.host.starts_with('[') && place.host.ends_with(']'))
-    place.host = place.host.substr(1, place.host.size() - 2);
-  const char* begin = text.data() + (colon == std::string::npos ? 0 : colon + 1);
-  const char* end = text.data() + text.size();
-  const auto [next, fault] = std::from_chars(begin, end, place.port);
-  if (fault != std::errc() || next != end || place.port < 0 || place.port > 65535) return std::nullopt;
-  return place;
 }
 
 CLI::App* add_train_command(CLI::App& app, TrainArguments& arguments) {

@@ -7,15 +7,9 @@
 #include <string>
 #include <vector>
 
-namespace gantry::cli {
+#include "gantry/comm/control/status_access.h"
 
-// Where live status is served.
-struct StatusPlace {
-  std::string host;  // empty: loopback
-  int port = 0;      // 0: any free one
-};
-// "8080", "eth0:8080", "[::1]:8080". Nothing for what is neither.
-std::optional<StatusPlace> parse_status_place(const std::string& text);
+namespace gantry::cli {
 
 struct TrainArguments {
   std::string config;

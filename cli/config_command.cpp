@@ -10,10 +10,10 @@
 #include <unistd.h>
 
 #include "gantry/cli/engine_exec.h"
-#include "gantry/cli/output.h"
 #include "gantry/cli/torch_library.h"
 #include "gantry/core/config.h"
 #include "gantry/core/mesh.h"
+#include "gantry/core/output.h"
 #include "gantry/core/pipeline_stage_manager.h"
 #include "gantry/core/schedule_choice.h"
 #include "gantry/core/usable_cores.h"

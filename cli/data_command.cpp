@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
-#include "gantry/cli/output.h"
+#include "gantry/core/output.h"
 #include "gantry/core/usable_cores.h"
 #include "gantry/data/corpus/build.h"
 

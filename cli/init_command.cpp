@@ -6,8 +6,8 @@
 #include <fstream>
 #include <memory>
 
-#include "gantry/cli/output.h"
 #include "gantry/core/error.h"
+#include "gantry/core/output.h"
 #include "gantry/core/version.h"
 
 namespace gantry::cli {

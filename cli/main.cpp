@@ -14,14 +14,14 @@
 #include "gantry/cli/engine_exec.h"
 #include "gantry/cli/generate_command.h"
 #include "gantry/cli/init_command.h"
-#include "gantry/cli/launch/launch_command.h"
-#include "gantry/cli/launch/rank_shim.h"
-#include "gantry/cli/output.h"
+#include "gantry/cli/launch_command.h"
 #include "gantry/cli/report_command.h"
 #include "gantry/cli/schedule_command.h"
 #include "gantry/cli/usage.h"
 #include "gantry/cli/version_text.h"
 #include "gantry/core/error.h"
+#include "gantry/core/output.h"
+#include "gantry/launch/supervisor/rank_shim.h"
 
 namespace {
 
@@ -62,9 +62,9 @@ void add_commands(CLI::App& app, Arguments& arguments, char** argv) {
 }
 
 int run(CLI::App& app, const Arguments& arguments, int argc, char** argv) {
-  if (argc == 2 && argv[1] == std::string(cli::kRankShimCommand)) return cli::run_rank_shim();
+  if (argc == 2 && argv[1] == std::string(launcher::kRankShimCommand)) return launcher::run_rank_shim();
   if (argc > 1 && std::string(argv[1]) == "help") {
-    cli::print_output(cli::help_of(app, std::vector<std::string>(argv + 2, argv + argc)));
+    print_output(cli::help_of(app, std::vector<std::string>(argv + 2, argv + argc)));
     return 0;
   }
   try {
@@ -73,7 +73,7 @@ int run(CLI::App& app, const Arguments& arguments, int argc, char** argv) {
     if (const auto unknown = cli::unknown_word(app)) throw UsageError(*unknown);
     std::ostringstream answer;
     app.exit(asked, answer);
-    cli::print_output(answer.str());
+    print_output(answer.str());
   } catch (const CLI::ParseError& error) {
     throw UsageError(cli::usage_line(app, error));
   }

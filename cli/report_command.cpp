@@ -2,8 +2,8 @@
 
 #include <memory>
 
-#include "gantry/cli/output.h"
-#include "gantry/cli/report/run_reader.h"
+#include "gantry/core/output.h"
+#include "gantry/trainer/report/run_reader.h"
 
 namespace gantry::cli {
 

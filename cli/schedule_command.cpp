@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "gantry/cli/output.h"
 #include "gantry/core/error.h"
+#include "gantry/core/output.h"
 #include "gantry/schedule/simulate.h"
 #include "gantry/schedule/validate.h"
 

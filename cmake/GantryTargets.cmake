@@ -56,11 +56,11 @@ function(gantry_join_sources target)
   target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
 endfunction()
 
-# gantry_folder(NAME [PLAIN] [APART] [FROM FOLDER] [ONLY REGEX] [EXCLUDE REGEX] [INCLUDES FOLDER...] [DEFINITIONS ...] [LIBRARIES ...]):
-# a folder, or those files of one whose paths match, in libgantry.so; PLAIN: without LibTorch, in libgantry-core.so; APART: its sources
-# are not joined.
+# gantry_folder(NAME [PLAIN] [APART] [FROM FOLDER] [ONLY REGEX] [EXCLUDE REGEX] [WITH FILE...] [INCLUDES FOLDER...] [DEFINITIONS ...]
+# [LIBRARIES ...]): a folder, or those files of one whose paths match, and WITH's, in libgantry.so; PLAIN: without LibTorch, in
+# libgantry-core.so; APART: its sources are not joined.
 function(gantry_folder name)
-  cmake_parse_arguments(ARG "PLAIN;APART" "FROM;ONLY;EXCLUDE" "INCLUDES;DEFINITIONS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "PLAIN;APART" "FROM;ONLY;EXCLUDE" "WITH;INCLUDES;DEFINITIONS;LIBRARIES" ${ARGN})
   if(NOT ARG_FROM)
     set(ARG_FROM ${name})
   endif()
@@ -71,7 +71,7 @@ function(gantry_folder name)
   if(ARG_EXCLUDE)
     list(FILTER sources EXCLUDE REGEX ${ARG_EXCLUDE})
   endif()
-  add_library(gantry_${name} OBJECT ${sources})
+  add_library(gantry_${name} OBJECT ${sources} ${ARG_WITH})
   target_include_directories(gantry_${name} SYSTEM PRIVATE ${ARG_INCLUDES})
   target_compile_definitions(gantry_${name} PRIVATE ${ARG_DEFINITIONS})
   target_link_libraries(gantry_${name} PRIVATE ${ARG_LIBRARIES})
@@ -126,23 +126,19 @@ function(gantry_library)
   include(GantryInstall)
 endfunction()
 
-# The run report, torch-free, of both programs: cli/report and the page that it puts in.
-function(_gantry_report)
-  file(GLOB page CONFIGURE_DEPENDS cli/report/page/*)
+# The page of the run report as a source, whose path goes to RESULT.
+function(gantry_report_page result)
+  file(GLOB page CONFIGURE_DEPENDS trainer/report/page/*)
   set(embedded ${CMAKE_BINARY_DIR}/report_page_files.cpp)
   add_custom_command(OUTPUT ${embedded} DEPENDS ${page} ${PROJECT_SOURCE_DIR}/cmake/EmbedPage.cmake
-    COMMAND ${CMAKE_COMMAND} -DPAGE=${PROJECT_SOURCE_DIR}/cli/report/page -DOUTPUT=${embedded} -P ${PROJECT_SOURCE_DIR}/cmake/EmbedPage.cmake)
-  file(GLOB sources CONFIGURE_DEPENDS cli/report/*.cpp)
-  add_library(gantry_report OBJECT ${sources} ${embedded})
-  gantry_join_sources(gantry_report)
-  target_link_libraries(gantry_report PUBLIC nlohmann_json::nlohmann_json fmt::fmt-header-only)
+    COMMAND ${CMAKE_COMMAND} -DPAGE=${PROJECT_SOURCE_DIR}/trainer/report/page -DOUTPUT=${embedded} -P ${PROJECT_SOURCE_DIR}/cmake/EmbedPage.cmake)
+  set(${result} ${embedded} PARENT_SCOPE)
 endfunction()
 
 # bin/gantry answers what needs no LibTorch and hands the rest to libexec/gantry/gantry-engine. All of it but main is a library of
 # objects, gantry_front_parts, which tests link too.
 function(gantry_programs)
-  _gantry_report()
-  file(GLOB parts CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} cli/*.cpp cli/launch/*.cpp)
+  file(GLOB parts CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} cli/*.cpp launch/supervisor/*.cpp)
   list(REMOVE_ITEM parts cli/main.cpp)
   add_library(gantry_front_parts OBJECT ${parts})
   set(backends "local (threads)")
@@ -160,7 +156,7 @@ function(gantry_programs)
 
   add_executable(gantry_front cli/main.cpp)
   get_property(plain_folders GLOBAL PROPERTY GANTRY_PLAIN_FOLDERS)
-  foreach(folder gantry_report ${plain_folders})
+  foreach(folder ${plain_folders})
     target_sources(gantry_front PRIVATE $<TARGET_OBJECTS:${folder}>)
   endforeach()
   target_link_libraries(gantry_front PRIVATE gantry_front_parts)
@@ -168,8 +164,8 @@ function(gantry_programs)
   install(TARGETS gantry_front RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 
   file(GLOB engine CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} cli/engine/*.cpp)
-  add_executable(gantry_engine ${engine} cli/commands.cpp cli/generate_command.cpp cli/progress_bar.cpp cli/output.cpp
-                 cli/checkpoint_tree.cpp cli/difference_text.cpp $<TARGET_OBJECTS:gantry_report>)
+  add_executable(gantry_engine ${engine} cli/commands.cpp cli/generate_command.cpp cli/progress_bar.cpp cli/warnings.cpp
+                 cli/checkpoint_tree.cpp cli/difference_text.cpp)
   set_target_properties(gantry_engine PROPERTIES OUTPUT_NAME gantry-engine
     RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/libexec/gantry INSTALL_RPATH "$ORIGIN/../../${CMAKE_INSTALL_LIBDIR};${LibTorch_ROOT}/lib")
   gantry_use_torch(gantry_engine)

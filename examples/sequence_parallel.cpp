@@ -10,7 +10,7 @@
 
 #include "gantry/booster/gantry.h"
 #include "gantry/policies/sharder.h"
-#include "gantry/tensors/profiler.h"
+#include "gantry/profiling/profiler.h"
 
 namespace {
 

@@ -4,7 +4,7 @@
 
 #include <torch/torch.h>
 
-#include "gantry/plugins/gradient_norm.h"
+#include "gantry/optimizers/gradient_norm.h"
 #include "gantry/tensors/host_copy.h"
 
 namespace gantry {

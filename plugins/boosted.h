@@ -8,12 +8,12 @@
 #include <torch/optim/optimizer.h>
 
 #include "gantry/data/data_loader.h"
+#include "gantry/optimizers/gradient_buffers.h"
+#include "gantry/optimizers/loss_scaler.h"
+#include "gantry/optimizers/lr_schedule.h"
+#include "gantry/optimizers/master_parameters.h"
+#include "gantry/optimizers/step_latch.h"
 #include "gantry/plugins/criterion.h"
-#include "gantry/plugins/gradient_buffers.h"
-#include "gantry/plugins/loss_scaler.h"
-#include "gantry/plugins/lr_schedule.h"
-#include "gantry/plugins/master_parameters.h"
-#include "gantry/plugins/step_latch.h"
 #include "gantry/policies/sharder.h"
 
 namespace gantry {

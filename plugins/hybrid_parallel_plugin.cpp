@@ -10,10 +10,10 @@
 
 #include "gantry/comm/device_backend.h"
 #include "gantry/nn/linear.h"
+#include "gantry/optimizers/ready_hooks.h"
 #include "gantry/plugins/model_setup.h"
 #include "gantry/plugins/optimizer_state.h"
 #include "gantry/plugins/prepared_batch.h"
-#include "gantry/plugins/ready_hooks.h"
 #include "gantry/plugins/replica_audit.h"
 #include "gantry/plugins/stop_vote.h"
 #include "gantry/plugins/users_slips.h"

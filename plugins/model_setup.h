@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "gantry/comm/process_group_mesh.h"
+#include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/plugins/criterion.h"
-#include "gantry/plugins/gradient_buffers.h"
 #include "gantry/policies/sharder.h"
 
 namespace gantry {

@@ -4,7 +4,7 @@
 
 #include <torch/torch.h>
 
-#include "gantry/plugins/optimizer_tensors.h"
+#include "gantry/optimizers/optimizer_tensors.h"
 
 namespace gantry {
 

@@ -8,10 +8,10 @@
 
 #include "gantry/core/config.h"
 #include "gantry/nn/weight_gradient.h"
+#include "gantry/optimizers/gradient_buffers.h"
+#include "gantry/pipeline/executor.h"
 #include "gantry/plugins/criterion.h"
-#include "gantry/plugins/gradient_buffers.h"
 #include "gantry/policies/sharder.h"
-#include "gantry/schedule/executor.h"
 #include "gantry/tensors/batch.h"
 #include "gantry/tensors/random_context.h"
 

@@ -4,7 +4,7 @@
 
 #include "gantry/comm/process_group_mesh.h"
 #include "gantry/core/pipeline_stage_manager.h"
-#include "gantry/plugins/gradient_buffers.h"
+#include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry {

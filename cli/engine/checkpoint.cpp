@@ -18,10 +18,11 @@
 #include "gantry/checkpoint/writer.h"
 #include "gantry/cli/engine/commands.h"
 #include "gantry/cli/engine/trained_model.h"
-#include "gantry/cli/output.h"
 #include "gantry/cli/progress_bar.h"
-#include "gantry/comm/launch.h"
+#include "gantry/cli/warnings.h"
 #include "gantry/core/error.h"
+#include "gantry/core/output.h"
+#include "gantry/launch/launch.h"
 #include "gantry/models/model_family.h"
 
 namespace gantry::cli {

@@ -8,8 +8,8 @@
 #include "gantry/cli/difference_text.h"
 #include "gantry/cli/engine/commands.h"
 #include "gantry/cli/engine/trained_model.h"
-#include "gantry/cli/output.h"
 #include "gantry/cli/progress_bar.h"
+#include "gantry/cli/warnings.h"
 
 namespace gantry::cli {
 namespace {

@@ -8,8 +8,8 @@
 #include "gantry/booster/compare_layouts.h"
 #include "gantry/booster/recipe.h"
 #include "gantry/cli/engine/commands.h"
-#include "gantry/cli/output.h"
 #include "gantry/core/error.h"
+#include "gantry/core/output.h"
 #include "gantry/models/model_family.h"
 
 namespace gantry::cli {

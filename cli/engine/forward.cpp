@@ -10,8 +10,8 @@
 #include "gantry/checkpoint/hugging_face.h"
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/cli/engine/commands.h"
-#include "gantry/comm/launch.h"
 #include "gantry/core/error.h"
+#include "gantry/launch/launch.h"
 #include "gantry/models/model_family.h"
 #include "gantry/plugins/gather.h"
 

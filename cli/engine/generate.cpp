@@ -1,16 +1,16 @@
-#include "gantry/booster/generate.h"
+#include "gantry/generation/generate.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "gantry/cli/engine/commands.h"
-#include "gantry/cli/engine/prompt_text.h"
 #include "gantry/cli/engine/trained_model.h"
-#include "gantry/cli/output.h"
-#include "gantry/comm/launch.h"
 #include "gantry/core/error.h"
+#include "gantry/core/output.h"
 #include "gantry/data/tokenizers/utf8.h"
+#include "gantry/generation/prompt_text.h"
+#include "gantry/launch/launch.h"
 
 namespace gantry::cli {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "gantry/booster/parallelized_model.h"
 #include "gantry/checkpoint/checkpoint.h"
-#include "gantry/cli/output.h"
+#include "gantry/cli/warnings.h"
 #include "gantry/data/tokenizers/tokenizer.h"
 #include "gantry/models/model_family.h"
 

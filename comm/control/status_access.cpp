@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <arpa/inet.h>
 #include <cctype>
+#include <charconv>
 #include <cstdlib>
 #include <fmt/format.h>
 
@@ -38,6 +39,19 @@ bool same_text(const std::string& a, const std::string& b) {
 }
 
 }  // namespace
+
+std::optional<StatusPlace> parse_status_place(const std::string& text) {
+  const auto colon = text.rfind(':');
+  StatusPlace place{.host = colon == std::string::npos ? "" : text.substr(0, colon)};
+  if (colon == 0) return std::nullopt;
+  if (place.host.starts_with('[') && place.host.ends_with(']'))
+    place.host = place.host.substr(1, place.host.size() - 2);
+  const char* begin = text.data() + (colon == std::string::npos ? 0 : colon + 1);
+  const char* end = text.data() + text.size();
+  const auto [next, fault] = std::from_chars(begin, end, place.port);
+  if (fault != std::errc() || next != end || place.port < 0 || place.port > 65535) return std::nullopt;
+  return place;
+}
 
 bool is_own_host(const std::string& host) {
   const std::string name = name_in(host);

@@ -1,9 +1,18 @@
 // Who may ask the status server, and where it listens.
 #pragma once
 
+#include <optional>
 #include <string>
 
 namespace gantry {
+
+// Where live status is served.
+struct StatusPlace {
+  std::string host;  // empty: loopback
+  int port = 0;      // 0: any free one
+};
+// "8080", "eth0:8080", "[::1]:8080". Nothing for what is neither.
+std::optional<StatusPlace> parse_status_place(const std::string& text);
 
 // Whether a request's Host names this server: an address, localhost, or this host's name, with a port or without.
 bool is_own_host(const std::string& host);

@@ -6,8 +6,8 @@
 
 #include "gantry/booster/compare_layouts.h"
 #include "gantry/booster/recipe.h"
-#include "gantry/comm/launch.h"
 #include "gantry/core/error.h"
+#include "gantry/launch/launch.h"
 #include "gantry/nn/embedding.h"
 #include "gantry/nn/linear.h"
 #include "gantry/nn/norms.h"

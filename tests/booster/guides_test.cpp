@@ -8,7 +8,7 @@
 #include "gantry/models/bert_family.h"
 #include "gantry/models/gpt2_family.h"
 #include "gantry/models/llama_family.h"
-#include "gantry/tensors/memory_meter.h"
+#include "gantry/profiling/memory_meter.h"
 #include "program.h"
 #include "ranks.h"
 

@@ -5,7 +5,7 @@
 
 #include "gantry/booster/recipe.h"
 #include "gantry/checkpoint/writer.h"
-#include "gantry/comm/launch.h"
+#include "gantry/launch/launch.h"
 #include "gantry/plugins/gather.h"
 #include "ranks.h"
 

@@ -5,8 +5,8 @@
 #include <torch/torch.h>
 
 #include "conformance.h"
-#include "gantry/comm/launch.h"
 #include "gantry/core/usable_cores.h"
+#include "gantry/launch/launch.h"
 #include "waiting.h"
 
 namespace gantry::testing {

@@ -12,9 +12,9 @@
 #include <torch/torch.h>
 
 #include "failure_seen.h"
-#include "gantry/comm/launch.h"
 #include "gantry/comm/recorder/diagnosis.h"
 #include "gantry/core/error.h"
+#include "gantry/launch/launch.h"
 #include "program.h"
 #include "ranks.h"
 

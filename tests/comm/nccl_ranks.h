@@ -12,8 +12,8 @@
 #include "gantry/comm/nccl/nccl_device.h"
 #include "gantry/comm/recorder/flight_recorder.h"
 #include "gantry/comm/recording_backend.h"
-#include "gantry/comm/stage_link.h"
 #include "gantry/core/error.h"
+#include "gantry/pipeline/stage_link.h"
 #include "ranks.h"
 
 namespace gantry::testing {

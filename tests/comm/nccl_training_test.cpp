@@ -5,7 +5,7 @@
 #include <torch/torch.h>
 
 #include "../checkpoint/small_run.h"
-#include "gantry/comm/metered_backend.h"
+#include "gantry/profiling/metered_backend.h"
 #include "nccl_ranks.h"
 #include "program.h"
 

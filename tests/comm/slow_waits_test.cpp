@@ -7,8 +7,8 @@
 
 #include <torch/torch.h>
 
-#include "gantry/comm/launch.h"
 #include "gantry/comm/wait_limits.h"
+#include "gantry/launch/launch.h"
 #include "ranks.h"
 
 namespace gantry::testing {

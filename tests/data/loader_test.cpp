@@ -9,7 +9,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/data/data_loader.h"
-#include "gantry/tensors/memory_meter.h"
+#include "gantry/profiling/memory_meter.h"
 
 namespace gantry {
 namespace {

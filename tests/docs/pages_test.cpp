@@ -107,16 +107,22 @@ struct Folder {
   const char* about;
 };
 
-constexpr Folder kFolders[] = {{"booster", "What a training program includes"},
+constexpr Folder kFolders[] = {{"trainer", "The training run and its report"},
+                               {"booster", "What a training program includes"},
+                               {"generation", "Continuing texts"},
                                {"plugins", "Boosting and the step"},
+                               {"optimizers", "Optimizers, gradient buckets, precision, learning rates"},
                                {"policies", "Policies and splitting"},
-                               {"schedule", "Schedules, without LibTorch but for the executor"},
+                               {"pipeline", "What passes between stages, and what runs their schedule"},
+                               {"schedule", "Schedules, without LibTorch"},
                                {"checkpoint", "Checkpoints"},
                                {"data", "Data"},
                                {"models", "Models"},
                                {"nn", "Layers that can be split"},
+                               {"launch", "Starting the ranks of a job"},
+                               {"profiling", "Where time and memory go"},
                                {"comm", "Ranks and their communication"},
-                               {"tensors", "Tensors, randomness, memory"},
+                               {"tensors", "Tensors and randomness"},
                                {"core", "Configurations, errors, meshes, placements; without LibTorch"}};
 
 std::vector<fs::path> headers_of(const char* folder) {

@@ -6,7 +6,7 @@
 #include "../comm/conformance.h"
 #include "checked_device.h"
 #include "gantry/comm/device_backend.h"
-#include "gantry/comm/launch.h"
+#include "gantry/launch/launch.h"
 
 namespace gantry::testing {
 namespace {

@@ -5,9 +5,9 @@
 
 #include <torch/torch.h>
 
-#include "gantry/booster/generate.h"
 #include "gantry/booster/recipe.h"
-#include "gantry/comm/launch.h"
+#include "gantry/generation/generate.h"
+#include "gantry/launch/launch.h"
 #include "gantry/policies/sharder.h"
 #include "gantry/tensors/deferred_init.h"
 #include "model_case.h"

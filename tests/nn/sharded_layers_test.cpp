@@ -9,8 +9,8 @@
 #include "gantry/nn/embedding.h"
 #include "gantry/nn/linear.h"
 #include "gantry/policies/sharder.h"
-#include "gantry/tensors/memory_meter.h"
-#include "gantry/tensors/profiler.h"
+#include "gantry/profiling/memory_meter.h"
+#include "gantry/profiling/profiler.h"
 #include "gantry/tensors/random_context.h"
 #include "ranks.h"
 

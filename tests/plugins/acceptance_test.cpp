@@ -5,7 +5,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/models/gpt2.h"
-#include "gantry/plugins/gradient_norm.h"
+#include "gantry/optimizers/gradient_norm.h"
 #include "tiny_rig.h"
 
 namespace gantry::testing {

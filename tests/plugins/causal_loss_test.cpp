@@ -4,8 +4,8 @@
 #include <torch/torch.h>
 
 #include "gantry/booster/recipe.h"
-#include "gantry/comm/launch.h"
 #include "gantry/core/error.h"
+#include "gantry/launch/launch.h"
 #include "gantry/plugins/gather.h"
 #include "ranks.h"
 

@@ -4,7 +4,7 @@
 #include <torch/torch.h>
 
 #include "gantry/booster/recipe.h"
-#include "gantry/comm/launch.h"
+#include "gantry/launch/launch.h"
 #include "model_case.h"
 
 namespace gantry::testing {

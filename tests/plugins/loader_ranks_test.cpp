@@ -6,7 +6,7 @@
 #include <torch/torch.h>
 
 #include "gantry/booster/recipe.h"
-#include "gantry/comm/launch.h"
+#include "gantry/launch/launch.h"
 #include "ranks.h"
 
 namespace gantry::testing {

@@ -5,8 +5,8 @@
 #include <torch/torch.h>
 
 #include "gantry/booster/recipe.h"
-#include "gantry/comm/launch.h"
-#include "gantry/tensors/profiler.h"
+#include "gantry/launch/launch.h"
+#include "gantry/profiling/profiler.h"
 #include "ranks.h"
 
 namespace gantry::testing {

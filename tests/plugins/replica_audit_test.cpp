@@ -4,8 +4,8 @@
 #include <torch/torch.h>
 
 #include "gantry/booster/recipe.h"
-#include "gantry/comm/launch.h"
 #include "gantry/core/error.h"
+#include "gantry/launch/launch.h"
 #include "gantry/policies/gpt2.h"
 #include "ranks.h"
 

@@ -5,7 +5,7 @@
 #include <torch/torch.h>
 
 #include "gantry/core/error.h"
-#include "gantry/plugins/lion.h"
+#include "gantry/optimizers/lion.h"
 #include "small_stack.h"
 
 namespace gantry::testing {

@@ -4,9 +4,9 @@
 #include <torch/torch.h>
 
 #include "gantry/booster/recipe.h"
-#include "gantry/comm/launch.h"
-#include "gantry/plugins/lion.h"
-#include "gantry/tensors/memory_meter.h"
+#include "gantry/launch/launch.h"
+#include "gantry/optimizers/lion.h"
+#include "gantry/profiling/memory_meter.h"
 #include "model_case.h"
 
 namespace gantry::testing {

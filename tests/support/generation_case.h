@@ -5,9 +5,9 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 
-#include "gantry/booster/generate.h"
 #include "gantry/booster/recipe.h"
-#include "gantry/comm/launch.h"
+#include "gantry/generation/generate.h"
+#include "gantry/launch/launch.h"
 #include "program.h"
 #include "ranks.h"
 

@@ -7,7 +7,7 @@
 #include <torch/torch.h>
 
 #include "gantry/booster/recipe.h"
-#include "gantry/comm/launch.h"
+#include "gantry/launch/launch.h"
 #include "gantry/plugins/gather.h"
 
 namespace gantry::testing {

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "gantry/comm/backends.h"
-#include "gantry/comm/launch.h"
+#include "gantry/launch/launch.h"
 #include "ranks.h"
 
 namespace gantry::testing {

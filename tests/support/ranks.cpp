@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "gantry/comm/backends.h"
-#include "gantry/comm/launch.h"
+#include "gantry/launch/launch.h"
 
 namespace gantry::testing {
 

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "gantry/booster/recipe.h"
-#include "gantry/comm/launch.h"
+#include "gantry/launch/launch.h"
 #include "gantry/plugins/gather.h"
 #include "model_case.h"
 

@@ -1,0 +1,156 @@
+#include "gantry/cli/launch_command.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <memory>
+
+#include "gantry/cli/launch_files.h"
+#include "gantry/core/error.h"
+#include "gantry/launch/supervisor/job_output.h"
+#include "gantry/launch/supervisor/mpirun.h"
+#include "gantry/launch/supervisor/restart_policy.h"
+#include "gantry/launch/supervisor/supervisor.h"
+
+namespace gantry::cli {
+namespace {
+
+using namespace launcher;
+
+// The flags as they are written; what they mean together is worked out in resolve().
+struct LaunchArguments {
+  int ranks = 0, ranks_per_host = 0;
+  std::string hosts, hostfile, nodes;
+  LaunchOptions options;
+};
+
+// torchrun is started once on every host, this once for all.
+void refuse_torchrun_flags(const LaunchArguments& arguments) {
+  if (arguments.nodes.empty()) return;
+  const int room = std::max({1, arguments.ranks_per_host, arguments.ranks / 2});
+  throw UsageError(
+      {"gantry launch",
+       "--nnodes, --node_rank, --master_addr and --master_port are of launchers that are started on every host",
+       "one start, on one host, that names the others",
+       fmt::format("gantry launch --hosts HOST_A:{0},HOST_B:{0} -- {1}", room,
+                   fmt::join(arguments.options.program, " "))});
+}
+
+void refuse_inner_launch() {
+  if (!std::getenv("OMPI_COMM_WORLD_RANK") && !std::getenv("PMIX_RANK")) return;
+  throw UsageError({"gantry launch", "is itself a rank of an MPI job", "to be started once, by no launcher",
+                    "leave mpirun or srun away, or let it start the program itself"});
+}
+
+int count_ranks(const LaunchArguments& arguments) {
+  const auto& hosts = arguments.options.hosts;
+  const int hosts_count = std::max<int>(1, static_cast<int>(hosts.size()));
+  int ranks = arguments.ranks;
+  if (ranks == 0 && arguments.ranks_per_host > 0) ranks = arguments.ranks_per_host * hosts_count;
+  if (ranks == 0) ranks = total_slots(hosts);
+  if (ranks == 0)
+    throw UsageError({"gantry launch", "says neither how many ranks nor on which hosts", "-n RANKS or --hosts A:2,B:2",
+                      fmt::format("such as gantry launch -n 4 -- {}", fmt::join(arguments.options.program, " "))});
+  return ranks;
+}
+
+LaunchOptions resolve(const LaunchArguments& arguments) {
+  refuse_torchrun_flags(arguments);
+  refuse_inner_launch();
+  LaunchArguments all = arguments;
+  LaunchOptions& options = all.options;
+  if (!all.hosts.empty()) options.hosts = parse_hosts(all.hosts);
+  if (!all.hostfile.empty()) options.hosts = read_hostfile(all.hostfile);
+  if (all.ranks_per_host > 0)
+    for (auto& host : options.hosts) host.slots = std::max(host.slots, all.ranks_per_host);
+  options.ranks = count_ranks(all);
+  if (const int slots = total_slots(options.hosts); !options.hosts.empty() && options.ranks > slots)
+    throw UsageError({"gantry launch", fmt::format("{} ranks, but the hosts have room for {}", options.ranks, slots),
+                      fmt::format("at most {} ranks", slots), "give the hosts more: --hosts NAME:RANKS"});
+  return options;
+}
+
+[[noreturn]] void fail(const Verdict& verdict) { throw Error(verdict.exit_code, "launch: " + verdict.line); }
+
+int run_launch(const LaunchOptions& options) {
+  find_mpirun();
+  RunFiles files;
+  if (options.restarts > 0) files = find_run_files(options.program, options.checkpoints);
+  LaunchSignals signals;
+  JobOutput output(options.log_dir);
+  std::optional<JobFailure> before;
+  for (int starts = 1;; ++starts) {
+    const JobEnd end = run_job(options, starts - 1, signals, output);
+    const Verdict verdict = judge(end);
+    if (verdict.line.empty()) return verdict.exit_code;
+    if (verdict.mpirun_knows) output.show_mpirun();
+    if (end.asked_by != 0) fail(verdict);
+    const JobFailure failure{verdict, last_step(files)};
+    const auto decision = decide_restart(options.restarts, starts, files.checkpoints, failure, before);
+    if (!decision.line.empty()) output.note(fmt::format("{}; {}", verdict.line, decision.line));
+    if (!decision.again || signals.wait(decision.seconds) != 0) fail(verdict);
+    before = failure;
+  }
+}
+
+void add_flags(CLI::App& launch, LaunchArguments& arguments) {
+  LaunchOptions& options = arguments.options;
+  launch.add_option("-n,--ranks", arguments.ranks, "Ranks in all; as many as the hosts hold if left out")
+      ->check(CLI::Range(1, 1'000'000))
+      ->type_name("N");
+  auto* hosts = launch.add_option("--hosts", arguments.hosts, "Hosts and the ranks that each may hold: a:2,b:2")
+                    ->type_name("LIST");
+  launch.add_option("--hostfile", arguments.hostfile, "The same as a file, a line a host: NAME slots=N")
+      ->excludes(hosts)
+      ->type_name("FILE");
+  launch
+      .add_option("--nproc-per-node,--nproc_per_node,--num-gpus,--num_gpus", arguments.ranks_per_host,
+                  "Ranks on each host, as other launchers say it")
+      ->check(CLI::Range(1, 4096))
+      ->type_name("N");
+  launch
+      .add_option("--restarts", options.restarts,
+                  "After a failure that may pass, begin again from the last checkpoint, at most so often")
+      ->check(CLI::Range(0, 1000))
+      ->capture_default_str();
+  launch
+      .add_option("--checkpoints", options.checkpoints,
+                  "Where a program of your own saves; without it, it is not started again")
+      ->type_name("DIR");
+  launch.add_option("--log-dir", options.log_dir, "A log for each rank, and how each ended")->type_name("DIR");
+  launch.add_option("--interface", options.interface, "The network interface, or its address, between the hosts")
+      ->type_name("NAME");
+  launch.add_option("--port", options.port, "The ranks connect to this one; any free one if left out")
+      ->check(CLI::Range(1, 65535));
+  launch
+      .add_option("-x,--env", options.environment, "A variable that ranks on other hosts get too: NAME or NAME=VALUE")
+      ->type_name("NAME")
+      ->allow_extra_args(false);
+  launch.add_option("--start-seconds", options.start_seconds, "Until every rank must have begun")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  launch.add_option("--stopped-seconds", options.stopped_seconds, "That a rank may stand still, stopped by a signal")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  launch
+      .add_option("--nnodes,--node_rank,--node-rank,--master_addr,--master-addr,--master_port,--master-port",
+                  arguments.nodes)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+      ->group("");
+  launch.add_option("program", options.program, "After --: the program and its arguments, once for each rank")
+      ->required()
+      ->type_name("PROGRAM ...");
+}
+
+}  // namespace
+
+void add_launch_command(CLI::App& app, int& exit_code) {
+  CLI::App* launch =
+      app.add_subcommand("launch", "Run a program as the ranks of one job, over mpirun, and supervise it");
+  const auto arguments = std::make_shared<LaunchArguments>();
+  add_flags(*launch, *arguments);
+  launch->callback([arguments, &exit_code] { exit_code = run_launch(resolve(*arguments)); });
+}
+
+}  // namespace gantry::cli

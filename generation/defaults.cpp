@@ -1,0 +1,144 @@
+// generation_config.json and the models' configurations, as transformers writes them.
+#include <filesystem>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "gantry/checkpoint/checkpoint.h"
+#include "gantry/checkpoint/format/manifest.h"
+#include "gantry/core/error.h"
+#include "gantry/core/paths.h"
+#include "gantry/data/tokenizers/json_file.h"
+#include "gantry/generation/generate.h"
+
+namespace gantry {
+namespace {
+
+constexpr std::uintmax_t kMostBytes = 1 << 20;
+constexpr std::int64_t kMostTokens = std::numeric_limits<std::int32_t>::max();
+
+void take_count(const JsonView& keys, const char* key, std::int64_t& value) {
+  if (const auto found = keys.find(key)) value = found->count(kMostTokens);
+}
+
+void take_count(const JsonView& keys, const char* key, std::optional<std::int64_t>& value) {
+  if (const auto found = keys.find(key)) value = found->count(kMostTokens);
+}
+
+void take_count(const JsonView& keys, const char* key, int& value) {
+  if (const auto found = keys.find(key)) value = static_cast<int>(found->count(kMostTokens));
+}
+
+void take_number(const JsonView& keys, const char* key, double& value) {
+  const auto found = keys.find(key);
+  if (!found) return;
+  if (!found->json().is_number()) found->refuse("a number");
+  value = found->json().get<double>();
+}
+
+// One token or a list of them.
+void take_stop_tokens(const JsonView& keys, std::vector<std::int64_t>& value) {
+  const auto found = keys.find("eos_token_id");
+  if (!found) return;
+  value.clear();
+  if (!found->json().is_array()) return value.push_back(found->count(kMostTokens));
+  for (std::size_t i = 0; i < found->list().size(); ++i) value.push_back(found->element(i).count(kMostTokens));
+}
+
+void take_early_stopping(const JsonView& keys, EarlyStopping& value) {
+  const auto found = keys.find("early_stopping");
+  if (!found) return;
+  if (found->json() != "never" && !found->json().is_boolean()) found->refuse("true, false or \"never\"");
+  if (found->json() == "never")
+    value = EarlyStopping::kNever;
+  else
+    value = found->flag() ? EarlyStopping::kYes : EarlyStopping::kNo;
+}
+
+// What changes the tokens and is not done here, with the numbers that mean it is off; so do null, false and empty
+// lists.
+struct Foreign {
+  const char* key;
+  double off = 0;
+};
+constexpr Foreign kForeign[] = {
+    {"bad_words_ids"},
+    {"begin_suppress_tokens"},
+    {"constraints"},
+    {"diversity_penalty"},
+    {"dola_layers"},
+    {"encoder_no_repeat_ngram_size"},
+    {"encoder_repetition_penalty", 1},
+    {"epsilon_cutoff"},
+    {"eta_cutoff"},
+    {"exponential_decay_length_penalty"},
+    {"force_words_ids"},
+    {"forced_bos_token_id", -1},
+    {"forced_decoder_ids"},
+    {"forced_eos_token_id", -1},
+    {"guidance_scale", 1},
+    {"min_p"},
+    {"no_repeat_ngram_size"},
+    {"num_beam_groups", 1},
+    {"penalty_alpha"},
+    {"remove_invalid_values"},
+    {"renormalize_logits"},
+    {"sequence_bias"},
+    {"stop_strings"},
+    {"suppress_tokens"},
+    {"typical_p", 1},
+    {"watermarking_config"},
+};
+
+bool is_off(const nlohmann::json& value, double off) {
+  if (value.is_number()) return value.get<double>() == off;
+  return value.is_null() || value == false || value.empty() || value == "";
+}
+
+// Other tokens than its authors' would come, and nobody would know why.
+void refuse_foreign(const nlohmann::json& object, const std::string& path) {
+  std::vector<std::string> asked;
+  for (const auto& [key, off] : kForeign)
+    if (const auto found = object.find(key); found != object.end() && !is_off(*found, off))
+      asked.push_back(fmt::format("{}: {}", key, found->dump()));
+  if (!asked.empty())
+    throw InputError({path, fmt::format("asks for {}, which Gantry does not do", fmt::join(asked, ", ")),
+                      "keys that docs/generation.md names", "take them out to generate without"});
+}
+
+}  // namespace
+
+GenerationOptions generation_defaults(const std::string& directory) {
+  GenerationOptions options;
+  const std::string path = directory + "/generation_config.json", model = directory + "/config.json";
+  const bool has_own = path_exists(path);
+  if (path_exists(directory + "/" + kManifestName)) {
+    const auto config = read_checkpoint_info(directory).model_config;
+    take_stop_tokens(JsonView(config, directory + ": model configuration"), options.stop_tokens);
+    return options;
+  }
+  if (!has_own && !path_exists(model)) return options;
+  const auto object = read_json_file(has_own ? path : model, kMostBytes);
+  const JsonView keys(object, has_own ? path : model);
+  keys.object();
+  take_stop_tokens(keys, options.stop_tokens);
+  if (!has_own) return options;
+  refuse_foreign(object, path);
+  take_count(keys, "max_new_tokens", options.max_new_tokens);
+  take_count(keys, "max_length", options.max_length);
+  take_count(keys, "min_new_tokens", options.min_new_tokens);
+  take_count(keys, "min_length", options.min_length);
+  take_number(keys, "repetition_penalty", options.repetition_penalty);
+  options.sample = keys.flag_or("do_sample", options.sample);
+  take_number(keys, "temperature", options.temperature);
+  take_count(keys, "top_k", options.top_k);
+  take_number(keys, "top_p", options.top_p);
+  take_count(keys, "num_beams", options.num_beams);
+  take_number(keys, "length_penalty", options.length_penalty);
+  take_early_stopping(keys, options.early_stopping);
+  take_count(keys, "num_return_sequences", options.num_return_sequences);
+  return options;
+}
+
+}  // namespace gantry

@@ -1,0 +1,73 @@
+#include "gantry/generation/generate.h"
+
+#include <fmt/format.h>
+
+#include <torch/torch.h>
+
+#include "gantry/generation/rounds.h"
+#include "gantry/plugins/model_setup.h"
+
+namespace gantry {
+namespace {
+
+using generation::Plan;
+using generation::StagePlaces;
+
+// How the logits lie, where the policy says that an output is split.
+SplitDim split_of_logits(const SplitOutputs& outputs) {
+  const auto found = outputs.find("logits");
+  return found == outputs.end() ? SplitDim{nullptr, replicate()} : found->second;
+}
+
+int layers_of(const Policy& policy, const torch::nn::Module& model) {
+  const std::string list = policy.stage_layout(model).repeated;
+  const auto modules = model.named_modules("", /*include_self=*/false);
+  const auto* found = modules.find(list);
+  return found ? static_cast<int>((*found)->children().size()) : 0;
+}
+
+}  // namespace
+
+std::vector<GeneratedSequence> generate(Boosted& boosted, HybridParallelPlugin& plugin,
+                                        const std::vector<TokenIds>& prompts, const GenerationOptions& options) {
+  const StageModule& module = boosted.model->stage_module();
+  const Continuation continuation = module.policy().continuation(module.module());
+  const Plan plan = generation::make_plan(options, prompts, continuation, module.policy().name());
+  if (boosted.optimizer) boosted.optimizer->wait();
+  const EvaluationGuard evaluation(module.module(), true);
+  const auto& mesh = plugin.mesh();
+  const bool by_sequence = plugin.config().parallel.sequence_parallel && mesh.size("tp") > 1;
+  const StagePlaces places{.module = &module,
+                           .stages = &plugin.stages(),
+                           .pipeline = &mesh["pp"],
+                           .split = split_of_logits(plugin.split_outputs(boosted)),
+                           .is_cached = continuation.is_cached && options.use_cache && !by_sequence,
+                           .is_split_by_sequence = by_sequence};
+  const auto parts = split_evenly(static_cast<std::int64_t>(prompts.size()), mesh.size("dp"));
+  const auto replica = static_cast<std::size_t>(mesh.coordinate("dp"));
+  const auto [begin, end] = replica < parts.size() ? parts[replica] : std::pair<std::int64_t, std::int64_t>();
+  const std::string mine = generation::to_text(
+      generation::run_rounds(places, plan, {prompts.begin() + begin, prompts.begin() + end}, begin));
+  std::vector<GeneratedSequence> all;
+  for (int from = 0; from < mesh.size("dp"); ++from)
+    for (auto& sequence : generation::from_text(broadcast_text(mesh["dp"], mine, from)))
+      all.push_back(std::move(sequence));
+  return all;
+}
+
+std::vector<GeneratedSequence> generate(torch::nn::Module& model, const std::vector<TokenIds>& prompts,
+                                        const GenerationOptions& options) {
+  static const PipelineStageManager kOneStage(0, 1);
+  const auto policy = policy_for(model);
+  const Continuation continuation = policy->continuation(model);
+  const Plan plan = generation::make_plan(options, prompts, continuation, policy->name());
+  const EvaluationGuard evaluation(model, true);
+  const StageModule module(model.shared_from_this(), policy, {{0, layers_of(*policy, model)}});
+  const StagePlaces places{.module = &module,
+                           .stages = &kOneStage,
+                           .split = {nullptr, replicate()},
+                           .is_cached = continuation.is_cached && options.use_cache};
+  return generation::run_rounds(places, plan, prompts, 0);
+}
+
+}  // namespace gantry

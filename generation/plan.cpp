@@ -1,0 +1,109 @@
+#include "gantry/generation/plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <limits>
+
+#include "gantry/core/error.h"
+
+namespace gantry::generation {
+namespace {
+
+constexpr std::int64_t kDefaultNewTokens = 20;
+constexpr std::int64_t kMostTokens = std::numeric_limits<std::int32_t>::max();
+constexpr double kLeastDivisor = 1e-6;  // logits divided by less are no numbers any more
+
+void require(bool holds, const std::string& option, const std::string& what, const std::string& expected,
+             const std::string& remedy = "") {
+  if (!holds) throw UsageError({option, what, expected, remedy});
+}
+
+bool is_divisor(double value) { return std::isfinite(value) && value >= kLeastDivisor; }
+
+void check_sampling(const GenerationOptions& options) {
+  require(is_divisor(options.temperature), "temperature", fmt::format("is {}", options.temperature),
+          fmt::format("at least {}", kLeastDivisor), "leave sample off for the likeliest token each time");
+  require(options.top_k >= 0, "top_k", fmt::format("is {}", options.top_k), "1 or more, or 0 for all", "");
+  require(options.top_p > 0 && options.top_p <= 1, "top_p", fmt::format("is {}", options.top_p),
+          "above 0 and at most 1", "");
+}
+
+void check_counts(const GenerationOptions& options) {
+  require(options.num_beams >= 1, "num_beams", fmt::format("is {}", options.num_beams), "1 or more", "");
+  require(options.num_return_sequences >= 1, "num_return_sequences", fmt::format("is {}", options.num_return_sequences),
+          "1 or more", "");
+  require(!options.sample || options.num_beams == 1, "num_beams", fmt::format("is {} with sample", options.num_beams),
+          "beams, or drawn tokens", "leave one of them out");
+  require(options.sample || options.num_return_sequences <= options.num_beams, "num_return_sequences",
+          fmt::format("is {} of {} beams", options.num_return_sequences, options.num_beams),
+          fmt::format("at most {}", options.num_beams), "raise num_beams, or sample");
+}
+
+void check_options(const GenerationOptions& options) {
+  check_counts(options);
+  if (options.sample) check_sampling(options);
+  require(is_divisor(options.repetition_penalty), "repetition_penalty",
+          fmt::format("is {}", options.repetition_penalty), fmt::format("at least {}; 1 is none", kLeastDivisor));
+  require(std::isfinite(options.length_penalty), "length_penalty", fmt::format("is {}", options.length_penalty),
+          "a number; 0 is none");
+  require(options.max_new_tokens.value_or(1) > 0 && options.max_new_tokens.value_or(1) <= kMostTokens, "max_new_tokens",
+          fmt::format("is {}", options.max_new_tokens.value_or(0)), fmt::format("1 to {}", kMostTokens));
+  require(options.max_length.value_or(1) <= kMostTokens, "max_length",
+          fmt::format("is {}", options.max_length.value_or(0)), fmt::format("at most {}", kMostTokens));
+  require(options.min_new_tokens >= 0 && options.min_length >= 0, "min_new_tokens and min_length",
+          fmt::format("are {} and {}", options.min_new_tokens, options.min_length), "0 or more", "");
+}
+
+std::int64_t longest_of(const std::vector<TokenIds>& prompts) {
+  if (prompts.empty()) throw UsageError({"generate", "there is no prompt", "at least one", ""});
+  std::size_t longest = 0;
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    if (prompts[i].empty())
+      throw InputError({fmt::format("prompt {}", i + 1), "is empty", "at least one token",
+                        "begin with the model's first token, if it has one"});
+    longest = std::max(longest, prompts[i].size());
+  }
+  return static_cast<std::int64_t>(longest);
+}
+
+std::int64_t new_tokens(const GenerationOptions& options, std::int64_t longest, std::int64_t positions) {
+  if (positions > 0 && longest >= positions)
+    throw InputError({"prompt", fmt::format("has {} tokens", longest),
+                      fmt::format("fewer than the model's {} positions", positions), "shorten it"});
+  if (!options.max_new_tokens && !options.max_length)
+    return positions > 0 ? std::min(kDefaultNewTokens, positions - longest) : kDefaultNewTokens;
+  const std::int64_t count = options.max_new_tokens ? *options.max_new_tokens : *options.max_length - longest;
+  require(count > 0, "max_length",
+          fmt::format("is {}, and the longest prompt has {} tokens", options.max_length.value_or(0), longest),
+          fmt::format("more than {}", longest), "raise it, or set max_new_tokens");
+  if (positions > 0 && longest + count > positions)
+    throw InputError({"max_new_tokens",
+                      fmt::format("{} after a prompt of {} make {} tokens", count, longest, longest + count),
+                      fmt::format("at most the model's {} positions", positions),
+                      fmt::format("at most {}, or a shorter prompt", positions - longest)});
+  return count;
+}
+
+}  // namespace
+
+bool Plan::is_stop(std::int64_t token) const {
+  return std::find(options.stop_tokens.begin(), options.stop_tokens.end(), token) != options.stop_tokens.end();
+}
+
+Plan make_plan(const GenerationOptions& options, const std::vector<TokenIds>& prompts, const Continuation& continuation,
+               const std::string& policy) {
+  if (!continuation.is_possible)
+    throw ConfigError({policy, "its model can't continue text", "a causal model, as gpt2 and llama are",
+                       "`gantry forward` gives the outputs of other models"});
+  check_options(options);
+  Plan plan{.options = options, .longest = longest_of(prompts)};
+  std::sort(plan.options.stop_tokens.begin(), plan.options.stop_tokens.end());
+  plan.options.stop_tokens.erase(std::unique(plan.options.stop_tokens.begin(), plan.options.stop_tokens.end()),
+                                 plan.options.stop_tokens.end());
+  plan.max_new = new_tokens(options, plan.longest, continuation.positions);
+  plan.width = plan.is_beams() ? options.num_beams : options.num_return_sequences;
+  return plan;
+}
+
+}  // namespace gantry::generation

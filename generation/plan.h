@@ -1,0 +1,27 @@
+// One call of generate(), checked: its options with all lengths known.
+#pragma once
+
+#include "gantry/generation/generate.h"
+
+namespace gantry::generation {
+
+struct Plan {
+  GenerationOptions options;
+  std::int64_t longest = 0;  // of the call's prompts, in tokens
+  std::int64_t max_new = 0;  // tokens a sequence
+  int width = 1;             // sequences that are computed for each prompt
+
+  bool is_beams() const { return options.num_beams > 1; }
+  bool is_greedy() const { return !options.sample && !is_beams(); }
+  bool is_stop(std::int64_t token) const;
+  // True while a sequence of so many new tokens may not stop.
+  bool is_too_short(std::int64_t new_tokens) const {
+    return new_tokens < options.min_new_tokens || longest + new_tokens < options.min_length;
+  }
+};
+
+// UsageError, InputError or ConfigError as generate() says.
+Plan make_plan(const GenerationOptions& options, const std::vector<TokenIds>& prompts, const Continuation& continuation,
+               const std::string& policy);
+
+}  // namespace gantry::generation

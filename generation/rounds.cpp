@@ -1,0 +1,176 @@
+#include "gantry/generation/rounds.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include <torch/torch.h>
+
+#include "gantry/generation/text_group.h"
+#include "gantry/generation/token_choice.h"
+#include "gantry/pipeline/stage_link.h"
+#include "gantry/tensors/random_context.h"
+
+namespace gantry::generation {
+namespace {
+
+torch::Device device_of(const StageModule& module) {
+  return module.parameters.empty() ? torch::Device(torch::kCPU) : module.parameters.front().tensor.device();
+}
+
+class Rounds {
+ public:
+  Rounds(const StagePlaces& places, const Plan& plan, const std::vector<TokenIds>& prompts, std::int64_t first_prompt)
+      : places_(places), plan_(plan), device_(device_of(*places.module)) {
+    if (places.pipeline) link_.emplace(*places.pipeline);
+    const int stages = places.stages->num_stages();
+    for (const auto& [begin, end] : split_evenly(static_cast<std::int64_t>(prompts.size()), stages)) {
+      groups_.push_back(
+          std::make_unique<TextGroup>(std::vector<TokenIds>(prompts.begin() + begin, prompts.begin() + end), plan.width,
+                                      places.is_cached, device_));
+      choices_.emplace_back(plan_, places.split, first_prompt + begin, end - begin);
+    }
+    inputs_.resize(groups_.size());
+    for (const int stage : places.stages->stages())
+      for (int group = 0; group < static_cast<int>(groups_.size()); ++group) turns_.push_back({stage, group});
+    // All ranks take turns in one order, so nobody waits for what would come later.
+    std::sort(turns_.begin(), turns_.end(), [](const Turn& a, const Turn& b) {
+      return std::pair(a.stage + a.group, a.stage) < std::pair(b.stage + b.group, b.stage);
+    });
+    first_sequence_ = first_prompt * plan.width;
+  }
+
+  std::vector<GeneratedSequence> run() {
+    for (std::int64_t round = 0; goes_on(); ++round) {
+      for (const auto& [stage, index] : turns_) {
+        learn(index, round);
+        if (!groups_[index]->is_finished()) forward(stage, index);
+      }
+      if (turns_.empty())  // a rank without a stage hears of the choices alone
+        for (int index = 0; index < static_cast<int>(groups_.size()); ++index) learn(index, round + 1);
+    }
+    if (link_) link_->flush();
+    for (auto& send : sends_) send.wait();
+    return collect();
+  }
+
+ private:
+  struct Turn {
+    int stage, group;
+  };
+
+  int last_stage() const { return places_.stages->num_stages() - 1; }
+  bool goes_on() const {
+    return std::any_of(groups_.begin(), groups_.end(), [](const auto& group) { return !group->is_finished(); });
+  }
+  StageMessage message(int stage, int index) const {
+    const auto& group = *groups_[index];
+    return {StageMessage::Direction::kForward, stage, index,
+            fmt::format("generate {} {}", group.texts().size(),
+                        places_.is_cached && group.rounds() > 0 ? 1 : text_length(group))};
+  }
+  static std::size_t text_length(const TextGroup& group) {
+    std::size_t length = 0;
+    for (const auto& text : group.texts()) length = std::max(length, text.size());
+    return length;
+  }
+
+  // Takes over what was chosen before this round, where another rank chooses.
+  void learn(int index, std::int64_t round) {
+    auto& group = *groups_[index];
+    if (group.is_finished() || group.rounds() >= round || places_.stages->holds_last()) return;
+    const TensorSpec spec{.shape = {group.sequences() + 1, 3}, .dtype = torch::kInt64, .device = device_};
+    const torch::Tensor encoded =
+        places_.pipeline->recv(spec, places_.stages->rank_of(last_stage()), decision_tag(index)).result();
+    apply(index, Decision::decode(encoded));
+  }
+
+  static Tag decision_tag(int index) { return {Tag::Kind::kUser, 0, index, 0}; }
+
+  void apply(int index, const Decision& decision) {
+    groups_[index]->apply(decision);
+    if (!plan_.options.on_token || plan_.is_beams()) return;
+    std::int64_t sequence = first_sequence_;
+    for (int before = 0; before < index; ++before) sequence += groups_[before]->sequences();
+    for (std::size_t row = 0; row < decision.tokens.size(); ++row, ++sequence)
+      if (decision.joined[row]) plan_.options.on_token(sequence, decision.tokens[row]);
+  }
+
+  void forward(int stage, int index) {
+    auto& group = *groups_[index];
+    const TensorDict whole = group.input();
+    const RandomContext random{.sequence_length = places_.is_split_by_sequence ? whole.at("input_ids").size(1) : 0};
+    const RandomContextGuard guard(random);
+    TensorDict output = places_.module->forward(stage, stage == 0 ? whole : take_input(stage, index),
+                                                {.batch = &whole, .tokens = group.context()});
+    if (stage == last_stage()) return choose(index, output.at("logits"));
+    if (places_.stages->holds(stage + 1)) {
+      inputs_[index] = std::move(output);
+      return;
+    }
+    link_->send(message(stage, index), places_.stages->rank_of(stage + 1), output);
+    link_->collect();
+  }
+
+  TensorDict take_input(int stage, int index) {
+    if (places_.stages->holds(stage - 1)) return std::move(inputs_[index]);
+    return link_->receive(message(stage - 1, index), places_.stages->rank_of(stage - 1));
+  }
+
+  void choose(int index, const torch::Tensor& logits) {
+    auto& group = *groups_[index];
+    Decision decision = choices_[index].choose(group.last_of(logits), group);
+    if (plan_.options.ends && !plan_.is_beams() && plan_.options.ends()) decision.is_last = true;
+    std::erase_if(sends_, [](Work& send) { return send.done(); });
+    const torch::Tensor encoded = decision.encode().to(device_);
+    for (int rank = 0; rank < places_.stages->pipeline_size(); ++rank)
+      if (rank != places_.stages->pipeline_rank())
+        sends_.push_back(places_.pipeline->hand_over(encoded, rank, decision_tag(index)));
+    apply(index, decision);
+  }
+
+  // The last stage's sequences, on every rank.
+  std::vector<GeneratedSequence> collect() const {
+    std::vector<GeneratedSequence> all;
+    for (const auto& choice : choices_)
+      for (auto& sequence : choice.sequences()) all.push_back(std::move(sequence));
+    if (!places_.pipeline || places_.pipeline->size() == 1) return all;
+    const std::string mine = places_.stages->holds_last() ? to_text(all) : std::string();
+    return from_text(broadcast_text(*places_.pipeline, mine, places_.stages->rank_of(last_stage())));
+  }
+
+  const StagePlaces& places_;
+  const Plan& plan_;
+  torch::Device device_;
+  std::optional<StageLink> link_;
+  std::vector<std::unique_ptr<TextGroup>> groups_;
+  std::vector<TokenChoice> choices_;  // by group; used on the last stage alone
+  std::vector<TensorDict> inputs_;    // by group: what a stage of this rank gives the next one, here too
+  std::vector<Turn> turns_;           // of this rank in a round
+  std::vector<Work> sends_;
+  std::int64_t first_sequence_ = 0;
+};
+
+}  // namespace
+
+std::vector<GeneratedSequence> run_rounds(const StagePlaces& places, const Plan& plan,
+                                          const std::vector<TokenIds>& prompts, std::int64_t first_prompt) {
+  const torch::NoGradGuard no_grad;
+  if (prompts.empty()) return {};
+  return Rounds(places, plan, prompts, first_prompt).run();
+}
+
+std::string to_text(const std::vector<GeneratedSequence>& sequences) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const auto& [prompt, tokens, score, stopped] : sequences) list.push_back({prompt, tokens, score, stopped});
+  return list.dump();
+}
+
+std::vector<GeneratedSequence> from_text(const std::string& text) {
+  std::vector<GeneratedSequence> sequences;
+  for (const auto& item : nlohmann::json::parse(text)) sequences.push_back({item[0], item[1], item[2], item[3]});
+  return sequences;
+}
+
+}  // namespace gantry::generation

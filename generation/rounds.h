@@ -1,0 +1,28 @@
+// The forwards of one call of generate(), token after token. The prompts go through the stages in as many groups as
+// there are stages: each stage computes one group's token while the next one computes that of the group before.
+#pragma once
+
+#include "gantry/generation/plan.h"
+
+namespace gantry::generation {
+
+// Where the model's stages are. Nothing is owned.
+struct StagePlaces {
+  const StageModule* module = nullptr;
+  const PipelineStageManager* stages = nullptr;
+  ProcessGroup* pipeline = nullptr;  // null where all stages are here
+  SplitDim split;                    // of the logits
+  bool is_cached = true;
+  bool is_split_by_sequence = false;  // activations are sequence shards
+};
+
+// The sequences of these prompts, of which the first is number `first_prompt` of the call, on every rank of the
+// pipeline. Collective over pp and tp.
+std::vector<GeneratedSequence> run_rounds(const StagePlaces& places, const Plan& plan,
+                                          const std::vector<TokenIds>& prompts, std::int64_t first_prompt);
+
+// The sequences as text, for ranks that lack them.
+std::string to_text(const std::vector<GeneratedSequence>& sequences);
+std::vector<GeneratedSequence> from_text(const std::string& text);
+
+}  // namespace gantry::generation

@@ -1,0 +1,106 @@
+#include "gantry/generation/text_group.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include <torch/torch.h>
+
+namespace gantry::generation {
+
+torch::Tensor Decision::encode() const {
+  const auto rows = static_cast<std::int64_t>(tokens.size());
+  torch::Tensor encoded = torch::zeros({rows + 1, 3}, torch::kInt64);
+  auto* at = encoded.data_ptr<std::int64_t>();
+  for (std::int64_t row = 0; row < rows; ++row, at += 3) {
+    at[0] = tokens[row];
+    at[1] = sources[row];
+    at[2] = joined[row];
+  }
+  at[0] = is_last ? 1 : 0;
+  return encoded;
+}
+
+Decision Decision::decode(const torch::Tensor& encoded) {
+  const torch::Tensor on_host = encoded.to(torch::kCPU).contiguous();
+  const auto* at = on_host.data_ptr<std::int64_t>();
+  Decision decision;
+  for (std::int64_t row = 0; row + 1 < on_host.size(0); ++row, at += 3) {
+    decision.tokens.push_back(at[0]);
+    decision.sources.push_back(at[1]);
+    decision.joined.push_back(at[2]);
+  }
+  decision.is_last = at[0] != 0;
+  return decision;
+}
+
+TextGroup::TextGroup(std::vector<TokenIds> prompts, int width, bool is_cached, torch::Device device)
+    : width_(width), is_cached_(is_cached), device_(device), texts_(std::move(prompts)) {
+  for (const auto& text : texts_) lengths_.push_back(static_cast<std::int64_t>(text.size()));
+  longest_ = *std::max_element(lengths_.begin(), lengths_.end());
+  context_ = {.keep = {}, .positions = {}, .caches = &caches_, .only_last = true};
+  if (is_cached_) make_context();
+}
+
+TensorDict TextGroup::input() {
+  const auto rows = static_cast<std::int64_t>(texts_.size());
+  const bool only_new = is_cached_ && rounds_ > 0;
+  const std::int64_t width = only_new ? 1 : longest_ + rounds_;
+  torch::Tensor ids = torch::zeros({rows, width}, torch::kInt64);
+  auto* row = ids.data_ptr<std::int64_t>();
+  for (const auto& text : texts_) {
+    if (only_new)
+      *row = text.back();
+    else
+      std::copy(text.begin(), text.end(), is_cached_ ? row + width - static_cast<std::int64_t>(text.size()) : row);
+    row += width;
+  }
+  const torch::Tensor there = to_device(ids, device_);
+  known_ = HostCopy(there, ids);
+  return {{"input_ids", there}};
+}
+
+// Positions count from a text's first token; padding before it has position 0 and counts for nobody.
+void TextGroup::make_context() {
+  std::vector<std::int64_t> padding;
+  for (std::size_t row = 0; row < texts_.size(); ++row)
+    padding.push_back(longest_ + rounds_ - static_cast<std::int64_t>(texts_[row].size()));
+  const torch::Tensor before = torch::tensor(padding, torch::kInt64).unsqueeze(1);
+  const torch::Tensor places = torch::arange(longest_ + rounds_, torch::kInt64).unsqueeze(0);
+  const bool pads = std::any_of(padding.begin(), padding.end(), [](std::int64_t count) { return count > 0; });
+  context_.keep = pads ? (places >= before).to(device_) : torch::Tensor();
+  const torch::Tensor positions = (places - before).clamp_min(0);
+  context_.positions = (rounds_ > 0 ? positions.narrow(1, positions.size(1) - 1, 1) : positions).to(device_);
+}
+
+torch::Tensor TextGroup::last_of(const torch::Tensor& logits) const {
+  if (is_cached_) return logits.select(1, logits.size(1) - 1);
+  std::vector<std::int64_t> last;
+  for (const auto& text : texts_) last.push_back(static_cast<std::int64_t>(text.size()) - 1);
+  const torch::Tensor rows = torch::arange(logits.size(0), torch::TensorOptions(torch::kInt64).device(device_));
+  return logits.index({rows, torch::tensor(last, torch::kInt64).to(device_)});
+}
+
+void TextGroup::apply(const Decision& decision) {
+  std::vector<std::int64_t> rows;
+  std::vector<TokenIds> grown;
+  for (std::size_t i = 0; i < decision.tokens.size(); ++i) {
+    rows.push_back(row_of(decision.sources[i]));
+    grown.push_back(texts_[rows.back()]);
+    grown.back().push_back(decision.tokens[i]);
+  }
+  std::vector<std::int64_t> same(texts_.size());
+  std::iota(same.begin(), same.end(), 0);
+  if (rows != same) {
+    const torch::Tensor samples = torch::tensor(rows, torch::kInt64).to(device_);
+    for (auto& [layer, cache] : caches_) cache.select(samples);
+  }
+  texts_ = std::move(grown);
+  ++rounds_;
+  is_finished_ = decision.is_last;
+  if (is_finished_)
+    caches_.clear();
+  else if (is_cached_)
+    make_context();
+}
+
+}  // namespace gantry::generation

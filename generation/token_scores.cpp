@@ -1,0 +1,101 @@
+#include "gantry/generation/token_scores.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <torch/torch.h>
+
+namespace gantry::generation {
+namespace {
+
+constexpr double kNever = -std::numeric_limits<double>::infinity();
+
+}  // namespace
+
+void forbid(torch::Tensor& scores, const std::vector<std::int64_t>& tokens, std::int64_t first) {
+  for (const std::int64_t token : tokens)
+    if (token >= first && token < first + scores.size(1)) scores.select(1, token - first).fill_(kNever);
+}
+
+void forbid_padding(torch::Tensor& scores, std::int64_t vocabulary, std::int64_t first) {
+  if (vocabulary <= 0 || vocabulary >= first + scores.size(1)) return;
+  const std::int64_t kept = std::max<std::int64_t>(0, vocabulary - first);
+  scores.narrow(1, kept, scores.size(1) - kept).fill_(kNever);
+}
+
+void penalise_repetition(torch::Tensor& scores, const std::vector<const TokenIds*>& texts, double penalty) {
+  for (std::int64_t row = 0; row < scores.size(0); ++row) {
+    TokenIds tokens = *texts[row];
+    std::sort(tokens.begin(), tokens.end());
+    tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
+    const torch::Tensor index = torch::tensor(tokens, torch::kInt64);
+    torch::Tensor mine = scores[row];
+    const torch::Tensor had = mine.index_select(0, index);
+    mine.index_copy_(0, index, torch::where(had < 0, had * penalty, had / penalty));
+  }
+}
+
+void keep_top_k(torch::Tensor& scores, std::int64_t top_k) {
+  if (top_k <= 0 || top_k >= scores.size(1)) return;
+  const torch::Tensor least = std::get<0>(scores.topk(top_k, 1)).narrow(1, top_k - 1, 1);
+  scores.masked_fill_(scores < least, kNever);
+}
+
+void keep_top_p(torch::Tensor& scores, double top_p) {
+  if (top_p >= 1) return;
+  const auto [sorted, order] = scores.sort(1, /*descending=*/false);
+  torch::Tensor is_tail = sorted.softmax(1).cumsum(1) <= 1 - top_p;
+  is_tail.select(1, is_tail.size(1) - 1).fill_(false);
+  scores.masked_fill_(torch::zeros_like(is_tail).scatter_(1, order, is_tail), kNever);
+}
+
+std::int64_t drawn_token(const torch::Tensor& row, double uniform) {
+  const torch::Tensor ends = row.to(torch::kFloat64).softmax(0).cumsum(0).contiguous();
+  const double* begin = ends.data_ptr<double>();
+  const double* end = begin + ends.numel();
+  const double* found = std::upper_bound(begin, end, uniform * end[-1]);
+  // Where rounding puts the place behind the last one: the last token that has a part.
+  if (found == end) found = std::lower_bound(begin, end, end[-1]);
+  return found - begin;
+}
+
+torch::Tensor gather_columns(const torch::Tensor& logits, const SplitDim& split) {
+  if (!split.placement.sharded()) return logits;
+  Sizes sizes;
+  for (int rank = 0; rank < split.group->size(); ++rank) sizes.push_back(split.placement.local_size(rank));
+  return all_gather_along(*split.group, logits, -1, sizes);
+}
+
+std::int64_t first_column(const SplitDim& split) {
+  return split.placement.sharded() ? split.placement.ranges(split.group->rank()).front().begin : 0;
+}
+
+std::vector<BestToken> best_tokens(const torch::Tensor& scores, const SplitDim& split) {
+  const std::int64_t rows = scores.size(0);
+  torch::Tensor mine = torch::full({1, rows, 2}, kNever, scores.options().dtype(torch::kFloat64));
+  if (scores.size(1) > 0) {
+    const auto [values, columns] = scores.max(1);
+    mine.select(2, 0).copy_(values);
+    mine.select(2, 1).copy_(columns + first_column(split));
+  }
+  torch::Tensor all = mine;
+  if (split.placement.sharded()) {
+    const int ranks = split.group->size();
+    all = torch::empty({ranks, rows, 2}, mine.options());
+    split.group->all_gather(all, mine, Sizes(ranks, 1)).wait();
+  }
+  all = all.to(torch::kCPU);
+  const auto at = all.accessor<double, 3>();
+  std::vector<BestToken> tokens;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    std::int64_t best = 0;
+    for (std::int64_t rank = 1; rank < all.size(0); ++rank)
+      if (!std::isnan(at[best][row][0]) && !(at[rank][row][0] <= at[best][row][0])) best = rank;
+    const bool is_token = std::isfinite(at[best][row][1]);
+    tokens.push_back({is_token ? static_cast<std::int64_t>(at[best][row][1]) : 0, at[best][row][0]});
+  }
+  return tokens;
+}
+
+}  // namespace gantry::generation

@@ -1,0 +1,58 @@
+#include "gantry/launch/foreign_launcher.h"
+
+#include <cstdlib>
+#include <fstream>
+
+#include "gantry/core/error.h"
+
+namespace gantry {
+namespace {
+
+// This process's command line as one would type it.
+std::string own_command() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::string command;
+  for (std::string word; std::getline(file, word, '\0');) {
+    const bool plain = word.find_first_of(" \t\"'$*?;&|<>()\\") == std::string::npos && !word.empty();
+    command += (command.empty() ? "" : " ") + (plain ? word : "'" + word + "'");
+  }
+  return command;
+}
+
+std::string launch_command(int ranks) { return "gantry launch -n " + std::to_string(ranks) + " -- " + own_command(); }
+
+[[noreturn]] void refuse(const std::string& who, int copies, const std::string& remedy) {
+  throw UsageError({"launch", who + " has started " + std::to_string(copies) + " copies of this program without MPI",
+                    "one job, not " + std::to_string(copies),
+                    remedy + " (or, for jobs of their own, comm.backend: local)"});
+}
+
+}  // namespace
+
+int launcher_number(const char* variable) {
+  const char* value = std::getenv(variable);
+  return value && *value ? std::atoi(value) : -1;
+}
+
+void refuse_foreign_launcher() {
+  if (const int copies = launcher_number("SLURM_STEP_NUM_TASKS"); copies > 1 && launcher_number("SLURM_PROCID") >= 0)
+    refuse("srun", copies,
+           "srun --mpi=pmix -n " + std::to_string(copies) + " " + own_command() + ", or within the allocation " +
+               launch_command(copies));
+  if (const int copies = launcher_number("WORLD_SIZE"); copies > 1 && launcher_number("RANK") >= 0)
+    refuse("torchrun, or a launcher like it,", copies, launch_command(copies));
+}
+
+void refuse_missing_launcher(int ranks) {
+  if (ranks == 1) return;
+  throw UsageError({"comm.backend: mpi", "no launcher has started this program",
+                    std::to_string(ranks) + " ranks over MPI", launch_command(ranks)});
+}
+
+bool speaks_for_all() {
+  for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID", "RANK"})
+    if (const int rank = launcher_number(variable); rank >= 0) return rank == 0;
+  return true;
+}
+
+}  // namespace gantry

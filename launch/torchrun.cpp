@@ -1,0 +1,119 @@
+#include "gantry/launch/torchrun.h"
+
+#include <chrono>
+#include <cstdlib>
+#include <fmt/format.h>
+#include <string>
+#include <sys/socket.h>
+#include <thread>
+#include <unistd.h>
+
+#include "gantry/comm/control/asio.h"
+// After the former, which has what Boost 1.74 forgets.
+#include <boost/asio/local/stream_protocol.hpp>
+
+#include "gantry/core/error.h"
+#include "gantry/launch/foreign_launcher.h"
+
+namespace gantry {
+namespace {
+
+namespace asio = boost::asio;
+using Local = asio::local::stream_protocol;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kMeeting{60};
+constexpr std::chrono::milliseconds kPause{20};
+
+std::string text_in(const char* variable) {
+  const char* value = std::getenv(variable);
+  return value ? value : "";
+}
+
+// In the abstract namespace: no file is left, and the kernel frees it with the first copy. One for each launch of the
+// program, in its order.
+Local::endpoint meeting_place() {
+  static int launches = 0;
+  return {std::string(1, '\0') + fmt::format("gantry-{}-{}-{}-{}-{}", ::getuid(), text_in("MASTER_PORT"),
+                                             text_in("TORCHELASTIC_RUN_ID"), text_in("TORCHELASTIC_RESTART_COUNT"),
+                                             launches++)};
+}
+
+// Anyone on the host may come to an abstract place.
+bool is_own(Local::socket& socket) {
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  return ::getsockopt(socket.native_handle(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == ::getuid();
+}
+
+Local::acceptor open_meeting(asio::io_context& context, const Local::endpoint& place) {
+  try {
+    Local::acceptor acceptor(context, place);
+    acceptor.non_blocking(true);
+    return acceptor;
+  } catch (const boost::system::system_error& error) {
+    throw UsageError({"launch", "the copies that torchrun has started can't meet: " + error.code().message(),
+                      "a MASTER_PORT that no other job of this host has", "give torchrun another --master-port"});
+  }
+}
+
+// Also those that come late: a copy that finds nobody would fail.
+void tell_others(Local::acceptor& acceptor, int others, int exit_code) {
+  const auto end = Clock::now() + kMeeting;
+  const auto code = static_cast<unsigned char>(exit_code);
+  while (others > 0 && Clock::now() < end) {
+    boost::system::error_code failure;
+    Local::socket socket = acceptor.accept(failure);
+    if (failure) {
+      std::this_thread::sleep_for(kPause);
+    } else if (is_own(socket)) {
+      asio::write(socket, asio::buffer(&code, 1), failure);
+      --others;
+    }
+  }
+}
+
+int wait_for_first(asio::io_context& context, const Local::endpoint& place) {
+  const auto end = Clock::now() + kMeeting;
+  Local::socket socket(context);
+  boost::system::error_code failure;
+  while (socket.connect(place, failure)) {
+    socket.close();
+    if (Clock::now() > end)
+      throw PeerError({"launch", fmt::format("the copy with RANK 0 has not come within {} s", kMeeting.count()),
+                       "every copy of this program in gantry::launch", "see that copy's own error"});
+    std::this_thread::sleep_for(kPause);
+  }
+  // Before anything is waited for: a stranger could stay silent for ever. The first copy may work for days.
+  if (!is_own(socket))
+    throw PeerError({"launch", "another user's process is where the copy with RANK 0 was to be",
+                     "this user's copy there", "give torchrun another --master-port"});
+  unsigned char code = 0;
+  do {
+    asio::read(socket, asio::buffer(&code, 1), failure);
+  } while (failure == asio::error::interrupted);
+  if (failure)
+    throw PeerError({"launch", "the copy with RANK 0, which runs the ranks, has ended without a word", "",
+                     "see that copy's own error"});
+  return code;
+}
+
+}  // namespace
+
+std::optional<TorchrunCopies> torchrun_copies() {
+  const int copies = launcher_number("WORLD_SIZE"), rank = launcher_number("RANK");
+  if (copies < 2 || rank < 0 || launcher_number("LOCAL_WORLD_SIZE") != copies) return std::nullopt;
+  return TorchrunCopies{copies, rank == 0};
+}
+
+int run_in_first_copy(const TorchrunCopies& copies, const std::function<int()>& job) {
+  asio::io_context context;
+  const Local::endpoint place = meeting_place();
+  if (!copies.is_first) return wait_for_first(context, place);
+  Local::acceptor acceptor = open_meeting(context, place);
+  const int code = job();
+  tell_others(acceptor, copies.count - 1, code);
+  return code;
+}
+
+}  // namespace gantry

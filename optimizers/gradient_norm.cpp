@@ -1,0 +1,104 @@
+#include "gantry/optimizers/gradient_norm.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include <torch/torch.h>
+
+#include "gantry/tensors/host_copy.h"
+
+namespace gantry {
+namespace {
+
+// The elements of a local gradient that this rank owns, as slices along the sharded dims: all of it unless ranges
+// overlap.
+std::vector<torch::Tensor> owned_parts(const torch::Tensor& gradient, const Placement& placement,
+                                       const std::map<std::string, int>& coordinates) {
+  std::vector<torch::Tensor> parts{gradient};
+  for (const auto& [axis, along] : placement.axes) {
+    if (!along.sharded() || !along.overlaps()) continue;
+    const int rank = coordinates.at(axis);
+    const auto held = along.ranges(rank);
+    const auto owned = along.owned(rank);
+    std::vector<torch::Tensor> narrowed;
+    for (const auto& part : parts) {
+      std::int64_t offset = 0;
+      for (std::size_t segment = 0; segment < held.size(); ++segment) {
+        const Range& own = owned[segment];
+        if (own.size() > 0)
+          narrowed.push_back(part.narrow(along.dim, offset + own.begin - held[segment].begin, own.size()));
+        offset += held[segment].size();
+      }
+    }
+    parts = std::move(narrowed);
+  }
+  return parts;
+}
+
+std::vector<torch::Tensor> counted_parts(const GradientBuffers& gradients, std::size_t i,
+                                         const std::map<std::string, int>& coordinates) {
+  if (gradients.sharded(i)) return {gradients.owned_gradient(i)};
+  return owned_parts(gradients.gradient(i), gradients.parameters()[i].placement, coordinates);
+}
+
+}  // namespace
+
+torch::Tensor part_norms(const GradientBuffers& gradients, const ProcessGroupMesh& mesh,
+                         const std::vector<int>& held_stages, double p) {
+  const auto coordinates = mesh.coordinates();
+  std::vector<torch::Tensor> parts;
+  for (std::size_t i = 0; i < gradients.parameters().size(); ++i) {
+    const auto& [placement, tensor] = gradients.parameters()[i];
+    if (!gradients.trained(i) || tensor.numel() == 0) continue;
+    auto counts_as = coordinates;
+    if (gradients.sharded(i)) counts_as["dp"] = 0;  // each replica counts its own range
+    if (!placement.counted_by(counts_as, held_stages)) continue;
+    for (const auto& part : counted_parts(gradients, i, coordinates))
+      if (part.numel() > 0) parts.push_back(part);
+  }
+  if (parts.empty()) return torch::empty({0}, torch::kFloat64);
+  return torch::stack(at::_foreach_norm(parts, p)).to(torch::kFloat64);
+}
+
+double gradient_norm(const std::vector<double>& part_norms, const ProcessGroupMesh& mesh, double p) {
+  const bool infinite = std::isinf(p);
+  double total = 0;
+  for (const double norm : part_norms)  // max() would drop a NaN
+    total = infinite ? (std::isnan(norm) || norm > total ? norm : total) : total + std::pow(norm, p);
+  total = all_reduce_number(mesh.world_group(), total, infinite ? ReduceOp::kMax : ReduceOp::kSum);
+  return infinite ? total : std::pow(total, 1 / p);
+}
+
+double gradient_norm(const GradientBuffers& gradients, const ProcessGroupMesh& mesh,
+                     const std::vector<int>& held_stages, double p) {
+  return gradient_norm(read_back({part_norms(gradients, mesh, held_stages, p)}), mesh, p);
+}
+
+std::string first_non_finite(const GradientBuffers& gradients, const ProcessGroupMesh& mesh) {
+  const auto coordinates = mesh.coordinates();
+  std::vector<std::string> names;
+  std::vector<torch::Tensor> finite;
+  for (std::size_t i = 0; i < gradients.parameters().size(); ++i) {
+    if (!gradients.trained(i)) continue;
+    for (const auto& part : counted_parts(gradients, i, coordinates)) {
+      names.push_back(gradients.parameters()[i].placement.name);
+      finite.push_back(part.isfinite().all());
+    }
+  }
+  const auto read = read_back(finite);
+  const auto wrong = std::find(read.begin(), read.end(), 0.0);
+  const std::string mine = wrong == read.end() ? "" : names[wrong - read.begin()];
+  const auto found = all_gather_numbers(mesh.world_group(), mine.empty() ? 0 : 1);
+  const auto first = std::find(found.begin(), found.end(), 1);
+  if (first == found.end()) return "";
+  const int rank = static_cast<int>(first - found.begin());
+  return broadcast_text(mesh.world_group(), mine, rank) + " on " + mesh.mesh().describe_rank(rank);
+}
+
+void clip_gradients(GradientBuffers& gradients, double norm, double max_norm) {
+  const double factor = max_norm / (norm + 1e-6);
+  if (factor < 1) gradients.scale(factor);
+}
+
+}  // namespace gantry

@@ -1,0 +1,26 @@
+// The gradient's norm over the whole model: every parameter's every element counted once, whatever the layout.
+#pragma once
+
+#include "gantry/optimizers/gradient_buffers.h"
+
+namespace gantry {
+
+// The p-norms (2, infinity or any p > 0) of the parts of reduced gradients that this rank counts: float64 [parts],
+// where the gradients are. `held_stages`: the stages of this rank.
+torch::Tensor part_norms(const GradientBuffers& gradients, const ProcessGroupMesh& mesh,
+                         const std::vector<int>& held_stages, double p = 2);
+
+// The p-norm of all ranks' parts; the same on every rank. Collective over the world.
+double gradient_norm(const std::vector<double>& part_norms, const ProcessGroupMesh& mesh, double p = 2);
+// The same, reading the parts' norms back.
+double gradient_norm(const GradientBuffers& gradients, const ProcessGroupMesh& mesh,
+                     const std::vector<int>& held_stages, double p = 2);
+
+// The first parameter of the lowest rank whose gradient is not finite, with that rank; "" where all are. Collective
+// over the world.
+std::string first_non_finite(const GradientBuffers& gradients, const ProcessGroupMesh& mesh);
+
+// Scales the gradients so that their norm is at most max_norm, by max_norm / (norm + 1e-6) where that is below 1.
+void clip_gradients(GradientBuffers& gradients, double norm, double max_norm);
+
+}  // namespace gantry

@@ -1,0 +1,39 @@
+#include "gantry/optimizers/lion.h"
+
+#include <torch/torch.h>
+
+namespace gantry {
+
+NamedTensors Lion::state_tensors(const torch::Tensor& parameter) {
+  auto& entry = state_[parameter.unsafeGetTensorImpl()];
+  if (!entry) {
+    auto fresh = std::make_unique<LionState>();
+    fresh->exp_avg(torch::zeros_like(parameter, at::MemoryFormat::Preserve).detach());
+    entry = std::move(fresh);
+  }
+  return {{"exp_avg", static_cast<LionState&>(*entry).exp_avg()}};
+}
+
+torch::Tensor Lion::step(LossClosure closure) {
+  torch::Tensor loss;
+  if (closure) {
+    const torch::AutoGradMode enable(true);
+    loss = closure();
+  }
+  const torch::NoGradGuard no_grad;
+  for (auto& group : param_groups_) {
+    const auto& options = static_cast<const LionOptions&>(group.options());
+    const auto [beta1, beta2] = options.betas();
+    for (auto& parameter : group.params()) {
+      const torch::Tensor gradient = parameter.grad();
+      if (!gradient.defined() || parameter.numel() == 0) continue;
+      torch::Tensor average = state_tensors(parameter).front().second;
+      if (options.weight_decay() != 0) parameter.mul_(1 - options.lr() * options.weight_decay());
+      parameter.add_(at::lerp(gradient, average, beta1).sign_(), -options.lr());
+      average.lerp_(gradient, 1 - beta2);
+    }
+  }
+  return loss;
+}
+
+}  // namespace gantry

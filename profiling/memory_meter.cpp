@@ -1,0 +1,97 @@
+#include "gantry/profiling/memory_meter.h"
+
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <unordered_map>
+
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+namespace gantry {
+namespace {
+
+// One rank's count. Changed by any thread that frees its memory.
+struct Count {
+  std::atomic<std::int64_t> bytes{0}, peak{0};
+  void add(std::int64_t more) {
+    const std::int64_t now = bytes.fetch_add(more) + more;
+    std::int64_t highest = peak.load();
+    while (now > highest && !peak.compare_exchange_weak(highest, now)) {
+    }
+  }
+};
+
+// Whose every counted block is. In parts, each guarded by its mutex, so that rank threads rarely meet.
+class Owners {
+ public:
+  void allocated(void* block, std::int64_t bytes, const std::shared_ptr<Count>& count) {
+    Part& part = part_of(block);
+    const std::lock_guard lock(part.mutex);
+    part.blocks[block] = {count, bytes};
+    count->add(bytes);
+  }
+  void freed(void* block) {
+    Part& part = part_of(block);
+    const std::lock_guard lock(part.mutex);
+    const auto found = part.blocks.find(block);
+    if (found == part.blocks.end()) return;
+    found->second.first->add(-found->second.second);
+    part.blocks.erase(found);
+  }
+
+ private:
+  struct Part {
+    std::mutex mutex;
+    std::unordered_map<void*, std::pair<std::shared_ptr<Count>, std::int64_t>> blocks;
+  };
+  Part& part_of(void* block) { return parts_[(reinterpret_cast<std::uintptr_t>(block) >> 6) % parts_.size()]; }
+  std::array<Part, 64> parts_;
+};
+
+// Never destroyed: tensors of static lifetime are freed after it would be.
+Owners& owners() {
+  static auto* all = new Owners;
+  return *all;
+}
+
+// Of the thread alone: threads that work for it carry its reporter.
+thread_local c10::MemoryReportingInfoBase* told_too = nullptr;
+
+class Reporter final : public c10::MemoryReportingInfoBase {
+ public:
+  explicit Reporter(std::shared_ptr<Count> count) : count_(std::move(count)) {}
+  void reportMemoryUsage(void* block, std::int64_t bytes, std::size_t allocated, std::size_t reserved,
+                         c10::Device device) override {
+    if (bytes > 0)
+      owners().allocated(block, bytes, count_);
+    else
+      owners().freed(block);
+    if (told_too) told_too->reportMemoryUsage(block, bytes, allocated, reserved, device);
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+
+ private:
+  std::shared_ptr<Count> count_;
+};
+
+}  // namespace
+
+class MemoryMeter::State {
+ public:
+  State() : guard_(c10::DebugInfoKind::PROFILER_STATE, std::make_shared<Reporter>(count)) {}
+  std::shared_ptr<Count> count = std::make_shared<Count>();
+
+ private:
+  c10::DebugInfoGuard guard_;
+};
+
+MemoryMeter::MemoryMeter() : state_(std::make_unique<State>()) {}
+MemoryMeter::~MemoryMeter() = default;
+std::int64_t MemoryMeter::bytes() const { return state_->count->bytes; }
+std::int64_t MemoryMeter::peak_bytes() const { return state_->count->peak; }
+void MemoryMeter::reset_peak() { state_->count->peak = state_->count->bytes.load(); }
+
+void MemoryMeter::tell_too(c10::MemoryReportingInfoBase* other) { told_too = other; }
+
+}  // namespace gantry

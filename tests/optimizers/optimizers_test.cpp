@@ -1,0 +1,146 @@
+// Learning rates, parameter groups and Lion.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <torch/torch.h>
+
+#include "gantry/booster/recipe.h"
+#include "gantry/core/error.h"
+#include "gantry/optimizers/fused_adamw.h"
+#include "gantry/optimizers/lion.h"
+
+namespace gantry::testing {
+namespace {
+
+TEST(LrSchedule, EveryShapeAtItsCorners) {
+  const auto at = [](const char* name, std::int64_t step) {
+    return LrSchedule{{.name = name, .warmup_steps = 10, .decay_steps = 20, .min_lr = 0.1}, 1.0, 100}.at(step);
+  };
+  for (const char* name : {"constant", "linear", "cosine", "wsd"}) {
+    EXPECT_DOUBLE_EQ(at(name, 1), 0.1) << name;
+    EXPECT_DOUBLE_EQ(at(name, 10), 1.0) << name;
+  }
+  EXPECT_DOUBLE_EQ(at("constant", 100), 1.0);
+  EXPECT_DOUBLE_EQ(at("linear", 55), 0.55);
+  EXPECT_DOUBLE_EQ(at("linear", 100), 0.1);
+  EXPECT_DOUBLE_EQ(at("cosine", 55), 0.55);
+  EXPECT_DOUBLE_EQ(at("cosine", 100), 0.1);
+  EXPECT_DOUBLE_EQ(at("wsd", 80), 1.0);
+  EXPECT_DOUBLE_EQ(at("wsd", 90), 0.55);
+  EXPECT_DOUBLE_EQ(at("wsd", 100), 0.1);
+  EXPECT_DOUBLE_EQ(at("wsd", 120), 0.1);  // a run that goes on stays low
+}
+
+Config config_with(const std::string& optimizer) {
+  return Config::parse(
+      "model: {policy: gpt2, config: {n_layer: 1, n_head: 2, n_embd: 8, vocab_size: 16, n_positions: 4}}\n" +
+      optimizer);
+}
+
+TEST(Optimizer, GroupsGetValuesOfTheirOwn) {
+  const auto config = config_with(
+      "optimizer: {lr: 0.1, weight_decay: 0.5, no_decay: [\"*.bias\"], groups: [{match: [\"wte*\", \"wpe*\"], lr: "
+      "0.02}, "
+      "{match: [\"*\"], weight_decay: 0.25}]}\n");
+  auto model = build_model(config);
+  auto optimizer = build_optimizer(config, *model);
+  std::map<void*, std::string> names;
+  // The output layer is tied to the embedding, which comes first: the optimizer has the one parameter once.
+  for (const auto& item : model->named_parameters()) names.emplace(item.value().unsafeGetTensorImpl(), item.key());
+  std::size_t seen = 0;
+  for (auto& group : optimizer->param_groups()) {
+    const auto& options = static_cast<torch::optim::AdamWOptions&>(group.options());
+    for (const auto& parameter : group.params()) {
+      const std::string& name = names.at(parameter.unsafeGetTensorImpl());
+      const bool embedding = name.starts_with("wte") || name.starts_with("wpe");
+      EXPECT_EQ(options.lr(), embedding ? 0.02 : 0.1) << name;
+      // The first group that matches is the parameter's; no_decay comes before what the groups do not state.
+      EXPECT_EQ(options.weight_decay(), embedding ? 0.5 : 0.25) << name;
+      ++seen;
+    }
+  }
+  EXPECT_EQ(seen, names.size());
+}
+
+TEST(Optimizer, APatternThatMatchesNothingIsNamed) {
+  const auto config = config_with("optimizer: {groups: [{match: [nothing], lr: 0.1}]}\n");
+  auto model = build_model(config);
+  try {
+    build_optimizer(config, *model);
+    ADD_FAILURE();
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("optimizer.groups[0].match: 'nothing' matches no parameter"));
+  }
+}
+
+TEST(Lion, StepsBySignsAsThePaperHasIt) {
+  torch::Tensor weight = torch::tensor({1.0, -2.0, 0.5}, torch::kFloat64).requires_grad_();
+  Lion optimizer({weight}, LionOptions(0.1).betas({0.9, 0.99}).weight_decay(0.01));
+  double w[3] = {1.0, -2.0, 0.5}, m[3] = {};
+  const double g[2][3] = {{0.3, -0.1, 0.0}, {-5.0, 0.2, 1e-9}};
+  for (const auto& gradient : g) {
+    weight.mutable_grad() = torch::tensor({gradient[0], gradient[1], gradient[2]}, torch::kFloat64);
+    optimizer.step();
+    for (int i = 0; i < 3; ++i) {
+      const double update = 0.9 * m[i] + 0.1 * gradient[i];
+      w[i] = w[i] * (1 - 0.1 * 0.01) - 0.1 * ((update > 0) - (update < 0));
+      m[i] = 0.99 * m[i] + 0.01 * gradient[i];
+      EXPECT_NEAR(weight[i].item<double>(), w[i], 1e-14);
+    }
+  }
+}
+
+TEST(FusedAdamW, KeepsTheLargestSquaresAsLibTorchsAdamWDoes) {
+  const torch::Tensor start = torch::linspace(-1, 1, 7, torch::kFloat64);
+  torch::Tensor weight = start.clone().requires_grad_(), expected = start.clone().requires_grad_();
+  const auto options = torch::optim::AdamWOptions(0.05).weight_decay(0.1).amsgrad(true);
+  FusedAdamW fused({weight}, options);
+  torch::optim::AdamW plain({expected}, options);
+  // Squares that fall: without their maximum the steps would grow.
+  for (const double size : {3.0, 2.0, 1e-3, 1e-4, 0.5}) {
+    weight.mutable_grad() = size * torch::cos(start * 3 + size);
+    expected.mutable_grad() = weight.grad().clone();
+    fused.step();
+    plain.step();
+    EXPECT_LE((weight - expected).abs().max().item<double>(), 1e-12) << size;
+  }
+  EXPECT_TRUE(optimizer_tensors(fused, weight)[2].second.sum().item<double>() > 0);
+}
+
+std::vector<std::string> kept_of(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter) {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : optimizer_tensors(optimizer, parameter)) names.push_back(name);
+  return names;
+}
+
+// Two groups, of which the second has options of its own.
+template <class Optimizer, class Options>
+void expect_kept(const Options& defaults, const Options& own, const std::vector<std::string>& by_default,
+                 const std::vector<std::string>& by_own) {
+  const auto parameter = [] { return torch::ones({2}).requires_grad_(); };
+  const torch::Tensor first = parameter(), second = parameter();
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  groups.emplace_back(std::vector<torch::Tensor>{first});
+  groups.emplace_back(std::vector<torch::Tensor>{second}, std::make_unique<Options>(own));
+  Optimizer optimizer(std::move(groups), defaults);
+  for (const bool after_a_step : {false, true}) {
+    EXPECT_EQ(kept_of(optimizer, first), by_default);
+    EXPECT_EQ(kept_of(optimizer, second), by_own);
+    if (after_a_step) break;
+    for (torch::Tensor each : {first, second}) each.mutable_grad() = torch::ones({2});
+    optimizer.step();
+  }
+}
+
+TEST(OptimizerTensors, AreThoseOfTheParametersOwnGroup) {
+  using torch::optim::AdamOptions, torch::optim::AdamWOptions, torch::optim::SGDOptions;
+  const std::vector<std::string> moments = {"exp_avg", "exp_avg_sq"};
+  const std::vector<std::string> with_largest = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
+  expect_kept<torch::optim::AdamW>(AdamWOptions(), AdamWOptions().amsgrad(true), moments, with_largest);
+  expect_kept<FusedAdamW>(AdamWOptions(), AdamWOptions().amsgrad(true), moments, with_largest);
+  expect_kept<torch::optim::Adam>(AdamOptions(), AdamOptions().amsgrad(true), moments, with_largest);
+  expect_kept<torch::optim::SGD>(SGDOptions(0.1), SGDOptions(0.1).momentum(0.9), {}, {"momentum_buffer"});
+}
+
+}  // namespace
+}  // namespace gantry::testing

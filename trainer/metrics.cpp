@@ -1,0 +1,143 @@
+#include "gantry/trainer/metrics.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <sys/ioctl.h>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include "gantry/core/error.h"
+
+namespace gantry {
+namespace {
+
+std::string duration(double seconds) {
+  const auto whole = static_cast<std::int64_t>(seconds + 0.5);
+  if (whole >= 3600) return fmt::format("{}h{:02}m", whole / 3600, whole / 60 % 60);
+  return whole >= 60 ? fmt::format("{}m{:02}s", whole / 60, whole % 60) : fmt::format("{}s", whole);
+}
+
+// Asked for each line, so that a window that has been resized is known at the next one.
+std::size_t columns() {
+  winsize size{};
+  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+}  // namespace
+
+std::string Progress::fitted(std::string line, const StepMetrics& metrics, std::size_t columns) const {
+  if (line.size() > columns) return line.substr(0, columns);
+  std::string more;
+  if (!metrics.peak_memory_bytes.empty())
+    more = fmt::format("  {:.0f} MB", static_cast<double>(*std::max_element(metrics.peak_memory_bytes.begin(),
+                                                                            metrics.peak_memory_bytes.end())) /
+                                          1e6);
+  // Of the time that the pipeline would compute with equal stages.
+  if (metrics.predicted_bubble > 0)
+    more += fmt::format("  {:.0f}% of ideal", 100 * (1 - metrics.bubble) / (1 - metrics.predicted_bubble));
+  if (line.size() + more.size() <= columns) line += more;
+  constexpr std::size_t kLeastBar = 12, kMostBar = 32;
+  if (line.size() + kLeastBar > columns) return line;
+  const std::size_t width = std::min(kMostBar, columns - line.size()) - 4;  // two brackets, two blanks
+  const auto filled = width * static_cast<std::size_t>(metrics.step) / static_cast<std::size_t>(steps_);
+  return fmt::format("[{}{}]  {}", std::string(filled, '='), std::string(width - filled, ' '), line);
+}
+
+MetricsFile::MetricsFile(const std::string& output, std::int64_t done) {
+  if (output.empty()) return;
+  path_ = output + "/metrics.jsonl";
+  file_ = std::fopen(path_.c_str(), "a");
+  if (!file_)
+    throw ResourceError({path_, std::strerror(errno), "a file that can be written", "choose another `output`"});
+  events_.emplace(output + "/tensorboard", done > 0 ? done + 1 : 0);
+}
+
+MetricsFile::~MetricsFile() {
+  if (file_) std::fclose(file_);
+}
+
+void MetricsFile::write(const StepMetrics& metrics) {
+  if (!file_) return;
+  const nlohmann::ordered_json line = {
+      {"step", metrics.step},
+      {"loss", metrics.loss},
+      {"grad_norm", metrics.grad_norm},
+      {"lr", metrics.lr},
+      {"tokens", metrics.tokens},
+      {"tokens_per_second", static_cast<double>(metrics.tokens) / metrics.step_seconds},
+      {"step_seconds", metrics.step_seconds},
+      {"peak_memory_bytes", metrics.peak_memory_bytes},
+      {"bubble", metrics.bubble},
+      {"predicted_bubble", metrics.predicted_bubble}};
+  write_line(line.dump());
+  events_->write(metrics.step, {{"train/loss", metrics.loss},
+                                {"train/grad_norm", metrics.grad_norm},
+                                {"train/lr", metrics.lr},
+                                {"speed/tokens_per_second", static_cast<double>(metrics.tokens) / metrics.step_seconds},
+                                {"speed/step_seconds", metrics.step_seconds},
+                                {"speed/bubble", metrics.bubble}});
+}
+
+void MetricsFile::write(const EvaluationMetrics& metrics) {
+  if (!file_) return;
+  const nlohmann::ordered_json line = {{"step", metrics.step},
+                                       {"eval_loss", metrics.loss},
+                                       {"perplexity", std::exp(metrics.loss)},
+                                       {"eval_tokens", metrics.tokens}};
+  write_line(line.dump());
+  events_->write(metrics.step, {{"evaluation/loss", metrics.loss}, {"evaluation/perplexity", std::exp(metrics.loss)}});
+}
+
+void MetricsFile::write_line(const std::string& line) {
+  const std::string text = line + "\n";
+  if (std::fputs(text.c_str(), file_) < 0 || std::fflush(file_) != 0)
+    throw ResourceError({path_, std::strerror(errno), "room for one more line", "free some space"});
+}
+
+Progress::Progress(std::int64_t first_step, std::int64_t steps, int log_every)
+    : first_step_(first_step), steps_(steps), log_every_(log_every), terminal_(isatty(STDOUT_FILENO) != 0) {}
+
+void Progress::show(const StepMetrics& metrics) {
+  seconds_ += metrics.step_seconds;
+  const bool last = metrics.step == steps_, keeps = last || metrics.step % log_every_ == 0;
+  if (!terminal_ && !keeps) return;
+  const double per_step = seconds_ / static_cast<double>(metrics.step - first_step_ + 1);
+  const std::string left = duration(per_step * static_cast<double>(steps_ - metrics.step));
+  const std::string line =
+      fmt::format("step {:>{}}/{}  loss {:.4f}  grad_norm {:.3f}  lr {:.2e}  {:.0f} tokens/s  {} left", metrics.step,
+                  std::to_string(steps_).size(), steps_, metrics.loss, metrics.grad_norm, metrics.lr,
+                  static_cast<double>(metrics.tokens) / metrics.step_seconds, left);
+  is_open_ = !keeps;
+  if (terminal_)
+    // Erased before, not after: in the last column that would take the last letter with it.
+    fmt::print("\r\033[K{}{}", fitted(line, metrics, columns()), keeps ? "\n" : "");
+  else
+    fmt::print("{}\n", line);
+  std::fflush(stdout);
+}
+
+void Progress::show(const EvaluationMetrics& metrics) {
+  is_open_ = false;
+  fmt::print("{}step {:>{}}/{}  eval_loss {:.4f}  perplexity {:.2f}\n", terminal_ ? "\r\033[K" : "", metrics.step,
+             std::to_string(steps_).size(), steps_, metrics.loss, std::exp(metrics.loss));
+  std::fflush(stdout);
+}
+
+void Progress::clear() {
+  if (!std::exchange(is_open_, false)) return;
+  std::fputs("\r\033[K", stdout);
+  std::fflush(stdout);
+}
+
+Progress::~Progress() {
+  if (!is_open_) return;
+  std::fputc('\n', stdout);
+  std::fflush(stdout);
+}
+
+}  // namespace gantry

@@ -1,0 +1,41 @@
+#include "gantry/trainer/stop_signals.h"
+
+#include <cerrno>
+#include <string_view>
+#include <unistd.h>
+
+#include "gantry/comm/control/stop_request.h"
+
+namespace gantry {
+namespace {
+
+constexpr std::array<int, 3> kSignals = {SIGTERM, SIGINT, SIGUSR1};
+
+void on_signal(int signal) {
+  if (!request_stop()) {
+    ::signal(signal, SIG_DFL);
+    ::raise(signal);
+    return;
+  }
+  const int error = errno;
+  constexpr std::string_view kNote = "\nstopping after this microbatch, with a checkpoint; once more to end at once\n";
+  (void)!::write(STDERR_FILENO, kNote.data(), kNote.size());
+  errno = error;
+}
+
+}  // namespace
+
+StopSignals::StopSignals() {
+  forget_stop();
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  action.sa_flags = SA_RESTART | SA_NODEFER;
+  sigemptyset(&action.sa_mask);
+  for (std::size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &action, &former_[i]);
+}
+
+StopSignals::~StopSignals() {
+  for (std::size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &former_[i], nullptr);
+}
+
+}  // namespace gantry
