@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "gantry/generation/generate.h"
 #include "gantry/plugins/plugin.h"
 
 namespace gantry {
@@ -27,20 +28,35 @@ class Booster {
     return plugin_->execute_pipeline(batch, boosted, options);
   }
 
-  // While the guard lives, execute_pipeline adds to unreduced gradients. The last call outside it, or sync_gradients,
-  // reduces.
+  // While the guard lives, execute_pipeline adds to unreduced gradients: of this model, or of all. The last call
+  // outside it, or sync_gradients, reduces.
   class NoSync {
    public:
-    explicit NoSync(Plugin& plugin) : plugin_(plugin) { plugin_.set_no_sync(true); }
-    ~NoSync() { plugin_.set_no_sync(false); }
+    explicit NoSync(Plugin& plugin, const Boosted* boosted) : plugin_(plugin), boosted_(boosted) {
+      plugin_.set_no_sync(true, boosted_);
+    }
+    ~NoSync() { plugin_.set_no_sync(false, boosted_); }
     NoSync(const NoSync&) = delete;
     NoSync& operator=(const NoSync&) = delete;
 
    private:
     Plugin& plugin_;
+    const Boosted* boosted_;
   };
-  [[nodiscard]] NoSync no_sync() { return NoSync(*plugin_); }
+  [[nodiscard]] NoSync no_sync() { return NoSync(*plugin_, nullptr); }
+  [[nodiscard]] NoSync no_sync(const Boosted& boosted) { return NoSync(*plugin_, &boosted); }
   void sync_gradients(Boosted& boosted) { plugin_->sync_gradients(boosted); }
+
+  // What plugin.h says of each.
+  ProcessGroupMesh& mesh() { return plugin_->mesh(); }
+  StateSource& state(Boosted& boosted) { return plugin_->state(boosted); }
+  void distribute(DataLoader& loader, const Boosted& boosted) { plugin_->distribute(loader, boosted); }
+  void audit(Boosted& boosted) { plugin_->audit(boosted); }
+  // As generation/generate.h says. Collective over the world.
+  std::vector<GeneratedSequence> generate(Boosted& boosted, const std::vector<TokenIds>& prompts,
+                                          const GenerationOptions& options = {}) {
+    return gantry::generate(boosted, *plugin_, prompts, options);
+  }
 
   Plugin& plugin() { return *plugin_; }
 

@@ -21,3 +21,8 @@
 #include "gantry/optimizers/fused_adamw.h"
 #include "gantry/plugins/hybrid_parallel_plugin.h"
 #include "gantry/tensors/deferred_init.h"
+#include "gantry/trainer/evaluator.h"
+#include "gantry/trainer/run_checkpoints.h"
+#include "gantry/trainer/run_stops.h"
+#include "gantry/trainer/stop_signals.h"
+#include "gantry/trainer/train.h"

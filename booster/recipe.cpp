@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include <torch/torch.h>
@@ -26,17 +27,31 @@ std::string require_family(const nlohmann::json& config, const std::string& dire
        "one of " + fmt::format("{}", fmt::join(models::families().names(), ", ")), "register a model family for it"});
 }
 
+// Null for a model whose policy is registered without a family: then the program builds it.
+const models::ModelFamily* family_or_null(const Config& config) {
+  const auto& families = models::families();
+  return families.contains(config.model.policy) ? &families.at(config.model.policy) : nullptr;
+}
+
 // What the model's head is trained on, as ModelFamily::task says.
 std::string task_of(const Config& config) {
-  const auto& family = models::families().at(config.model.policy);
-  return family.task ? family.task(model_json(config)) : "tokens";
+  const auto* family = family_or_null(config);
+  if (!family) return config.data.format == "squad" ? "spans" : "tokens";
+  return family->task ? family->task(model_json(config)) : "tokens";
+}
+
+// The largest there are where nobody knows.
+std::int64_t vocabulary_of(const Config& config) {
+  const auto* family = family_or_null(config);
+  return family ? family->vocabulary_size(model_json(config)) : std::numeric_limits<std::int64_t>::max();
 }
 
 // The configured samples, for this model. Refuses what can be refused without opening a file.
 SampleSource samples_of(const Config& config, DataConfig data, const std::string& key) {
-  const auto& family = models::families().at(config.model.policy);
-  const auto keys = model_json(config);
-  if (const auto context = family.context_length(keys); data.sequence_length > context)
+  const auto* family = family_or_null(config);
+  const auto vocabulary = vocabulary_of(config);
+  if (const auto context = family ? family->context_length(model_json(config)) : data.sequence_length;
+      data.sequence_length > context)
     throw ConfigError({"data.sequence_length",
                        fmt::format("{} is longer than the model's {} positions", data.sequence_length, context),
                        fmt::format("at most {}", context), "shorten it, or give the model more positions"});
@@ -46,12 +61,12 @@ SampleSource samples_of(const Config& config, DataConfig data, const std::string
                        task == "spans" ? "squad" : "text, tokens or megatron",
                        "squad is for models with a question-answering head, and they need it"});
   if (data.format == "text")
-    data.tokenizer = choose_text_tokenizer(data.tokenizer, config.model.path, family.vocabulary_size(keys));
+    data.tokenizer = choose_text_tokenizer(data.tokenizer, config.model.path, vocabulary);
   else if (data.tokenizer.empty())
     data.tokenizer = config.model.path;
   if (data.format == "squad" && data.tokenizer.empty())
     throw ConfigError({"data.tokenizer", "is missing, and there is no model.path", "a folder with vocab.txt", ""});
-  return sample_source(data, family.vocabulary_size(keys), key);
+  return sample_source(data, vocabulary, key);
 }
 
 }  // namespace
@@ -69,12 +84,14 @@ Config resolve_model(Config config) {
     keys.update(model_json(config));
     config.model.config_json = keys.dump();
   }
+  config.require_model();
   policies().at(config.model.policy);
-  models::refuse_unknown_keys(models::families().at(config.model.policy), model_json(config), file);
+  if (const auto* family = family_or_null(config)) models::refuse_unknown_keys(*family, model_json(config), file);
   return config;
 }
 
 std::shared_ptr<torch::nn::Module> build_model(const Config& config) {
+  config.honour("model.config");
   const auto& family = models::families().at(config.model.policy);
   const DeferredInit deferred;
   auto model = family.build(model_json(config));
@@ -83,6 +100,7 @@ std::shared_ptr<torch::nn::Module> build_model(const Config& config) {
 }
 
 std::shared_ptr<DataLoader> build_loader(const Config& config) {
+  config.honour("data");
   return std::make_shared<DataLoader>(samples_of(config, config.data, "data.path"),
                                       DataLoaderOptions{.global_batch = config.data.batch_size,
                                                         .shuffle = config.data.shuffle,
@@ -91,6 +109,7 @@ std::shared_ptr<DataLoader> build_loader(const Config& config) {
 }
 
 std::shared_ptr<DataLoader> build_evaluation_loader(const Config& config) {
+  config.honour("evaluation.path");
   if (config.evaluation.path.empty()) return nullptr;
   DataConfig held_out = config.data;
   held_out.path = config.evaluation.path;
@@ -103,6 +122,7 @@ std::shared_ptr<DataLoader> build_evaluation_loader(const Config& config) {
 }
 
 LrSchedule build_lr_schedule(const Config& config) {
+  config.honour("lr_schedule");
   return {config.lr_schedule, config.optimizer.lr, config.train.steps};
 }
 
@@ -114,6 +134,7 @@ Criterion build_criterion(const Config& config) {
 
 std::vector<std::string> load_weights(const Config& config, Boosted& boosted, const ProcessGroupMesh& mesh,
                                       const std::function<void(std::uint64_t)>& loaded) {
+  config.honour("model.path");
   if (config.model.path.empty()) return {};
   DiskProgress progress;
   std::vector<std::string> fresh;

@@ -14,7 +14,8 @@ namespace gantry {
 void load_libraries(const Config& config);
 
 // The configuration with what model.path says filled in: the policy and the model's own keys. ConfigError, also for a
-// key of model.config that the model's family does not know, or InputError.
+// key of model.config that the model's family does not know, or InputError. Keys of a policy without a family are for
+// the program that builds its model.
 Config resolve_model(Config config);
 
 // A model of the policy's family in the configured precision, with deferred first values. The configuration is
@@ -48,7 +49,7 @@ std::vector<std::string> load_weights(const Config& config, Boosted& boosted, co
 // CheckpointError, naming the key and both values, where the checkpoint is of another model than the configured one:
 // names and shapes, which load_checkpoint() compares, do not tell four heads from two. What does not change what the
 // model computes (dropout, first values, token ids, ...) may differ. Nothing is compared that the checkpoint does not
-// say. The configuration is resolved.
+// say, or of a model whose policy has no family. The configuration is resolved.
 void require_same_model(const CheckpointInfo& info, const Config& config);
 
 }  // namespace gantry

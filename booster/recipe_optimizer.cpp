@@ -109,6 +109,7 @@ std::shared_ptr<torch::optim::Optimizer> build(const OptimizerConfig& settings, 
 }  // namespace
 
 std::shared_ptr<torch::optim::Optimizer> build_optimizer(const Config& config, const torch::nn::Module& model) {
+  config.honour("optimizer");
   const auto& settings = config.optimizer;
   if (settings.name == "sgd") return build<torch::optim::SGD>(settings, model, sgd_options);
   if (settings.name == "lion") return build<Lion>(settings, model, lion_options);

@@ -29,6 +29,7 @@ void require_same_model(const CheckpointInfo& info, const Config& config) {
                            fmt::format("'{}', this run's", config.model.policy), kRemedy});
   // A program of one's own may save without keys; `gantry train` without them means the family's defaults.
   if (info.model_config.empty() && info.config_text.empty()) return;
+  if (!models::families().contains(config.model.policy)) return;  // the program's own, whose keys it knows itself
   const auto& family = models::families().at(config.model.policy);
   const std::string text = config.model.config_json;
   const json stored = stored_keys(info, family),

@@ -73,6 +73,7 @@ Step resolve_step(const Config& config, const ScheduleSource& source, int stages
 
 Resolved resolve(const std::string& path, const std::vector<std::string>& sets) {
   Config config = Config::load(path, sets);
+  config.require_model();
   const auto& parallel = config.parallel;
   Mesh mesh = Mesh::hybrid(config.ranks(), parallel.pipeline, parallel.data, parallel.tensor, parallel.order);
   const ScheduleSource source(config.schedule, parallel.pipeline);

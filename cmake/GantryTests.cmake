@@ -52,11 +52,17 @@ function(_gantry_test_entries program source)
   endforeach()
 endfunction()
 
+# A sanitized program takes several times as long.
+set(gantry_test_seconds 600)
+if(GANTRY_SANITIZE)
+  set(gantry_test_seconds 3600)
+endif()
+
 # Every entry is quick until gantry_long_tests says otherwise. It runs in a folder of its own, for others run beside it.
 function(_gantry_test_properties name cores)
   set(folder ${CMAKE_CURRENT_BINARY_DIR}/entries/${name})
   file(MAKE_DIRECTORY ${folder})
-  set_tests_properties(${name} PROPERTIES TIMEOUT 600 PROCESSORS ${cores} SKIP_RETURN_CODE 77 LABELS "${ARGN};quick"
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${gantry_test_seconds} PROCESSORS ${cores} SKIP_RETURN_CODE 77 LABELS "${ARGN};quick"
                        ENVIRONMENT "${test_environment}" WORKING_DIRECTORY ${folder})
 endfunction()
 

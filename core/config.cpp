@@ -38,7 +38,8 @@ void read_model(ConfigSection& root, ConfigFaults& faults, ModelConfig& model) {
   } else if (keys.IsDefined()) {
     model.config_json = yaml_to_json(keys, "model.config", faults).dump();
   }
-  if (model.policy.empty() && model.path.empty() && faults.lines.size() == faults_before)
+  const bool is_the_programs = node.IsMap() && node.size() == 0;
+  if (model.policy.empty() && model.path.empty() && !is_the_programs && faults.lines.size() == faults_before)
     root.fault("model", "has neither policy nor path",
                "model: {policy: gpt2, config: {...}} or model: {path: DIRECTORY}");
   section.finish();
@@ -176,6 +177,13 @@ void set_path(YAML::Node root, const std::string& path, const YAML::Node& value)
   }
 }
 
+bool has_path(const YAML::Node& root, const std::string& path) {
+  const auto dot = path.find('.');
+  const YAML::Node node = root.IsMap() ? root[path.substr(0, dot)] : YAML::Node(YAML::NodeType::Undefined);
+  if (!node.IsDefined() || dot == std::string::npos) return node.IsDefined();
+  return has_path(node, path.substr(dot + 1));
+}
+
 void apply_overrides(YAML::Node& document, const std::vector<std::string>& overrides, ConfigFaults& faults) {
   for (const auto& text : overrides) {
     const auto equals = text.find('=');
@@ -199,6 +207,8 @@ Config parse_text(const std::string& text, const std::string& name, const std::v
   report_unavailable(config, document, faults);
   check_effects(config, document, /*only_overridden=*/is_written, faults);
   if (!faults.lines.empty()) throw ConfigError(faults.joined());
+  for (const auto& key : honourable_keys())
+    if (has_path(document, key)) config.honoured->give(key);
   return config;
 }
 
@@ -220,13 +230,32 @@ Config Config::load(const std::string& path, const std::vector<std::string>& ove
   return parse(text, path, overrides);
 }
 
+namespace {
+
+void require_sections(const std::vector<std::string>& missing) {
+  if (!missing.empty())
+    throw ConfigError(
+        {"configuration", fmt::format("{} is missing", fmt::join(missing, " and ")), "what training needs", "add it"});
+}
+
+}  // namespace
+
 void Config::require_training() const {
   std::vector<std::string> missing;
   if (data.format.empty()) missing.push_back("data (format, path, ...)");
   if (train.steps == 0) missing.push_back("train.steps");
-  if (!missing.empty())
-    throw ConfigError(
-        {"configuration", fmt::format("{} is missing", fmt::join(missing, " and ")), "what training needs", "add it"});
+  require_sections(missing);
+}
+
+void Config::require_steps() const {
+  if (train.steps == 0) require_sections({"train.steps"});
+}
+
+void Config::require_model() const {
+  if (model.policy.empty() && model.path.empty())
+    throw ConfigError({"model", "has neither policy nor path",
+                       "model: {policy: gpt2, config: {...}} or model: {path: DIRECTORY}",
+                       "only a program that gives the Trainer its own model can do without"});
 }
 
 int Config::ranks() const { return parallel.tensor * parallel.pipeline * std::max(1, parallel.data); }

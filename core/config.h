@@ -2,15 +2,18 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "gantry/core/honoured_keys.h"
+
 namespace gantry {
 
 struct ModelConfig {
-  std::string policy;       // gpt2 | llama | bert | a registered name; may be empty when `path` says it
+  std::string policy;       // gpt2 | llama | bert | a registered name; empty: `path` says it, or the model's class
   std::string path;         // a Hugging Face directory, or empty
   std::string config_json;  // the model's own keys as a JSON object, or empty
 };
@@ -146,6 +149,11 @@ struct Config {
   ProfileConfig profile;
   std::vector<std::string> libraries;
 
+  // Shared by all copies of this configuration.
+  std::shared_ptr<HonouredKeys> honoured = std::make_shared<HonouredKeys>();
+  // This program does itself what `key` says, as honoured_keys.cpp has it ("checkpoint.path"); "" for all keys.
+  void honour(const std::string& key) const { honoured->add(key); }
+
   // Reads and checks a file; `overrides` are "a.b=c" as of --set. All faults are reported in one ConfigError, a line
   // each joined by "; ", with file:line:column. A key that is there and has no effect is a fault (core/config_keys.h).
   // InputError-free: an unreadable file is a ConfigError too.
@@ -161,6 +169,10 @@ struct Config {
 
   // What `gantry train` needs beyond a valid file: data, train.steps. ConfigError naming the missing keys.
   void require_training() const;
+  // The part of it that a program which brings its own data needs: train.steps.
+  void require_steps() const;
+  // ConfigError where the file leaves the model to the program: `model` without policy and path.
+  void require_model() const;
   // The ranks that Gantry starts itself when no launcher did: tensor * pipeline * (data or 1).
   int ranks() const;
   // The resolved whole as YAML that load() accepts again: every key that has an effect.

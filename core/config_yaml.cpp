@@ -186,7 +186,8 @@ std::string Config::to_yaml() const {
   Values values = layout_values(*this);
   for (auto&& more : {data_values(*this), training_values(*this), run_values(*this)})
     values.insert(more.begin(), more.end());
-  return as_yaml(values, *this);
+  const bool is_the_programs = model.policy.empty() && model.path.empty() && model.config_json.empty();
+  return (is_the_programs ? "model: {}\n" : "") + as_yaml(values, *this);
 }
 
 std::string Config::to_json() const {

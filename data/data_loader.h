@@ -29,6 +29,7 @@ class DataLoader {
   // that don't read as shapes alone; what they can't know is told them by set_samples. Opens the source if it reads.
   void distribute(int replicas, int replica, bool reads = true);
   const std::vector<SampleEntry>& entries() const { return source_.entries; }
+  std::int64_t global_batch() const { return options_.global_batch; }
   std::int64_t samples() const;  // of an epoch: the sizes of all sources
   void set_samples(std::int64_t samples) { samples_ = samples; }
 

@@ -28,8 +28,8 @@ int layers_of(const Policy& policy, const torch::nn::Module& model) {
 
 }  // namespace
 
-std::vector<GeneratedSequence> generate(Boosted& boosted, HybridParallelPlugin& plugin,
-                                        const std::vector<TokenIds>& prompts, const GenerationOptions& options) {
+std::vector<GeneratedSequence> generate(Boosted& boosted, Plugin& plugin, const std::vector<TokenIds>& prompts,
+                                        const GenerationOptions& options) {
   const StageModule& module = boosted.model->stage_module();
   const Continuation continuation = module.policy().continuation(module.module());
   const Plan plan = generation::make_plan(options, prompts, continuation, module.policy().name());

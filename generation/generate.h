@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "gantry/data/tokenizers/tokenizer.h"
-#include "gantry/plugins/hybrid_parallel_plugin.h"
+#include "gantry/plugins/plugin.h"
 
 namespace gantry {
 
@@ -68,8 +68,8 @@ struct GeneratedSequence {
 // no cache computes whole texts for each token.
 
 // A boosted model; prompts are dealt over dp. Collective over the world.
-std::vector<GeneratedSequence> generate(Boosted& boosted, HybridParallelPlugin& plugin,
-                                        const std::vector<TokenIds>& prompts, const GenerationOptions& options = {});
+std::vector<GeneratedSequence> generate(Boosted& boosted, Plugin& plugin, const std::vector<TokenIds>& prompts,
+                                        const GenerationOptions& options = {});
 
 // A plain model whose class has a registered policy, or one that initialize() has split: then collective over tp.
 std::vector<GeneratedSequence> generate(torch::nn::Module& model, const std::vector<TokenIds>& prompts,

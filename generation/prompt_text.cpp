@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uintmax_t kLargestTokenizerJson = 256 << 20;  // of a tokenizer.json
-constexpr std::size_t kLongestCharacter = 4;      // bytes
+constexpr std::size_t kLongestCharacter = 4;                 // bytes
 
 // The template that tokenizer.json puts a text into may begin with a special token.
 bool template_begins(const fs::path& file) {

@@ -77,6 +77,7 @@ bool BoostedOptimizer::is_finite_step() {
 
 bool BoostedOptimizer::step() {
   require_gradients();
+  if (rules_.lr_schedule) set_lr(rules_.lr_schedule->at(steps_ + 1));
   require_finite_rates();
   const bool finite = is_finite_step();
   if (scaler_) finite ? scaler_->stepped() : scaler_->overflowed();

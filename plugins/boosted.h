@@ -46,6 +46,7 @@ class BoostedModel {
 
 // What a boosted optimizer does beside stepping.
 struct StepRules {
+  std::optional<LrSchedule> lr_schedule;  // step() sets the rate of its step by it
   std::optional<double> clip_grad_norm;
   bool skip_non_finite = false;           // steps whose norm is not finite, instead of a NumericalError
   std::optional<LossScaleConfig> scaled;  // float16: the loss is scaled, and overflows are skipped
@@ -74,7 +75,8 @@ class BoostedOptimizer {
   // Scales every rank's gradients to that norm and returns what it was. Collective over the world.
   double clip_grad_norm(double max_norm, double p = 2);
 
-  // Of parameter groups that have a learning rate of their own, in proportion to it.
+  // Of parameter groups that have a learning rate of their own, in proportion to it. With an lr_schedule step() sets
+  // the rate itself.
   void set_lr(double lr);
   torch::optim::Optimizer& inner() { return *optimizer_; }
   MasterParameters* masters() { return masters_.get(); }  // null where the model's parameters are stepped themselves

@@ -40,7 +40,8 @@ struct HybridParallelPlugin::ModelState {
   bool inputs_compared = false;   // once, at the first step
   bool outputs_compared = false;  // likewise, on the ranks of the last stage
   bool has_counted = false;       // a step had labels that count
-  bool said_unused = false;       // that gradients were added to others which nothing had stepped
+  bool no_sync = false;
+  bool said_unused = false;  // that gradients were added to others which nothing had stepped
   // Of the model's parameters, where they are of one type: what a batch's reals become.
   std::optional<torch::ScalarType> real_type;
 };
@@ -64,6 +65,15 @@ bool reads_between(const Policy& policy, const std::vector<SampleEntry>& entries
     if (std::any_of(entries.begin(), entries.end(), is_read)) return true;
   }
   return false;
+}
+
+// A model of the program's own, which it has made in another precision than the file says.
+void refuse_other_precision(const Config& config, const std::optional<torch::ScalarType>& held) {
+  config.honour("precision");
+  if (!config.honoured->is_given("precision") || !held || *held == dtype_of(config.precision)) return;
+  throw ConfigError({"precision",
+                     fmt::format("{}, but the model's parameters are {}", config.precision, dtype_name(*held)),
+                     "a model in that precision", "call gantry::set_dtype(*model, ...) before it is boosted"});
 }
 
 std::string first_names(const std::vector<std::string>& names) {
@@ -91,7 +101,7 @@ Boosted HybridParallelPlugin::boost(BoostRequest request) {
   refuse_split_model(request.model);  // before its shapes meet whole ones
   synchronise_first_values(*request.model, mesh_);
 
-  const auto policy = policies().at(config_.model.policy)();
+  const auto policy = config_.model.policy.empty() ? policy_for(*request.model) : policies().at(config_.model.policy)();
   ShardConfig shard{.stages = &stages_, .tensor_group = &mesh_["tp"], .seed = config_.train.seed};
   shard.sequence_parallel = config_.parallel.sequence_parallel && mesh_.size("tp") > 1;
   shard.layers_of_stage = chosen_layers(config_.schedule, *policy, *request.model, stages_);
@@ -110,10 +120,11 @@ Boosted HybridParallelPlugin::boost(BoostRequest request) {
                   .lr_schedule = request.lr_schedule};
   const auto& module = state->model->stage_module();
   state->real_type = real_type_of(module);
+  refuse_other_precision(config_, state->real_type);
   auto shared = make_shared_groups(module, stages_, mesh_, state->shared_groups);
   if (request.optimizer) {
     keep_held_parameters(*request.optimizer, module);
-    boosted.optimizer = boost_optimizer(request.optimizer, *state, std::move(shared));
+    boosted.optimizer = boost_optimizer(request, *state, std::move(shared));
   }
   if (boosted.loader) distribute(*boosted.loader, boosted);
   state->state = std::make_unique<OptimizerState>(*state->model, boosted.optimizer, stages_);
@@ -121,8 +132,8 @@ Boosted HybridParallelPlugin::boost(BoostRequest request) {
   return boosted;
 }
 
-std::shared_ptr<BoostedOptimizer> HybridParallelPlugin::boost_optimizer(
-    const std::shared_ptr<torch::optim::Optimizer>& optimizer, ModelState& state, std::vector<SharedGradient> shared) {
+std::shared_ptr<BoostedOptimizer> HybridParallelPlugin::boost_optimizer(const BoostRequest& request, ModelState& state,
+                                                                        std::vector<SharedGradient> shared) {
   const auto& parameters = state.model->stage_module().parameters;
   const bool shard_over_dp = config_.parallel.zero > 0;
   state.gradients = std::make_shared<GradientBuffers>(
@@ -133,13 +144,14 @@ std::shared_ptr<BoostedOptimizer> HybridParallelPlugin::boost_optimizer(
   report_ready_gradients(state.gradients);
   std::unique_ptr<MasterParameters> masters;
   if (MasterParameters::needed(parameters, shard_over_dp))
-    masters = std::make_unique<MasterParameters>(*optimizer, *state.gradients, mesh_);
-  StepRules rules{.clip_grad_norm = config_.optimizer.clip_grad_norm,
+    masters = std::make_unique<MasterParameters>(*request.optimizer, *state.gradients, mesh_);
+  StepRules rules{.lr_schedule = request.lr_schedule,
+                  .clip_grad_norm = config_.optimizer.clip_grad_norm,
                   .skip_non_finite = config_.train.non_finite == "skip",
                   .scaled = {}};
   if (config_.precision == "float16") rules.scaled = config_.loss_scale;
-  return std::make_shared<BoostedOptimizer>(optimizer, state.gradients, std::move(masters), mesh_, stages_.stages(),
-                                            rules);
+  return std::make_shared<BoostedOptimizer>(request.optimizer, state.gradients, std::move(masters), mesh_,
+                                            stages_.stages(), rules);
 }
 
 void HybridParallelPlugin::distribute(DataLoader& loader, const Boosted& boosted) {
@@ -148,6 +160,10 @@ void HybridParallelPlugin::distribute(DataLoader& loader, const Boosted& boosted
   loader.distribute(mesh_.size("dp"), mesh_.coordinate("dp"), reads);
   const double samples = reads ? static_cast<double>(loader.samples()) : 0;
   loader.set_samples(static_cast<std::int64_t>(all_reduce_number(mesh_["pp"], samples, ReduceOp::kMax)));
+}
+
+void HybridParallelPlugin::set_no_sync(bool no_sync, const Boosted* boosted) {
+  (boosted ? state_of(*boosted).no_sync : no_sync_) = no_sync;
 }
 
 HybridParallelPlugin::ModelState& HybridParallelPlugin::state_of(const Boosted& boosted) {
@@ -225,7 +241,8 @@ StepResult HybridParallelPlugin::execute_pipeline(const Batch& given, Boosted& b
     state.step = boosted.optimizer->steps();
     state.samples_of_step = 0;
   }
-  const bool begins = train && !state.accumulating;
+  const bool no_sync = no_sync_ || state.no_sync, begins = train && !state.accumulating;
+  if (begins && state.step == 0) refuse_unhonoured_keys(config_);
   if (begins) {
     const bool removed = state.gradients->begin_accumulation();
     look_at_unused_gradients(state, *boosted.optimizer, removed);
@@ -258,11 +275,11 @@ StepResult HybridParallelPlugin::execute_pipeline(const Batch& given, Boosted& b
                      .needs_gradients = train,
                      .keep_outputs = options.return_outputs && stages_.holds_last(),
                      .recomputation = recomputation_of(config_.schedule.recompute),
-                     .gradients = train && !no_sync_ ? state.gradients.get() : nullptr,
+                     .gradients = train && !no_sync ? state.gradients.get() : nullptr,
                      .scattered = scatters && !holds ? state.gradients.get() : nullptr,
                      .values = state.gradients.get(),
                      .recomputed_layers = config_.schedule.recompute_layers,
-                     .is_whole = count <= 1 && batch.samples == batch.global_samples && !no_sync_ && (begins || !train),
+                     .is_whole = count <= 1 && batch.samples == batch.global_samples && !no_sync && (begins || !train),
                      .check_outputs = state.outputs_compared ? std::function<void(const TensorDict&)>()
                                                              : std::function(check_outputs)});
   bool given_up = false;
@@ -282,7 +299,7 @@ StepResult HybridParallelPlugin::execute_pipeline(const Batch& given, Boosted& b
     state.counted_tokens += counted;
   }
 
-  const bool syncs = train && !no_sync_;
+  const bool syncs = train && !no_sync;
   if (syncs || options.stops) {
     const StepEnd end = agree_on_end(state, given_up);
     if (end.given_up) {
@@ -345,6 +362,7 @@ void HybridParallelPlugin::finish_gradients(ModelState& state, Boosted& boosted,
   state.accumulating = false;
   boosted.optimizer->set_synced(true);
   look_at_first_step(state, counted);
+  if (const int every = config_.train.audit_every; every > 0 && (state.step + 1) % every == 0) audit(boosted);
 }
 
 // Where masters are stepped in place of the parameters, no other optimizer trains the model.

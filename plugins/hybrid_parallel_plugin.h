@@ -17,37 +17,27 @@ class HybridParallelPlugin final : public Plugin {
 
   Boosted boost(BoostRequest request) override;
   StepResult execute_pipeline(const Batch& batch, Boosted& boosted, const ExecuteOptions& options) override;
-  void set_no_sync(bool no_sync) override { no_sync_ = no_sync; }
+  void set_no_sync(bool no_sync, const Boosted* boosted) override;
   void sync_gradients(Boosted& boosted) override;
   StateSource& state(Boosted& boosted) override;
+  void audit(Boosted& boosted) override;
+  void distribute(DataLoader& loader, const Boosted& boosted) override;
 
-  // Compares replicas of parameters and gradients, as replica_audit.h says; after a step's sync. Collective over the
-  // world.
-  void audit(Boosted& boosted);
-
-  // Has this rank read its replica's part of a further loader's batches, as boost does with its own: only where its
-  // stages need the data. Collective over pp.
-  void distribute(DataLoader& loader, const Boosted& boosted);
-
-  const Config& config() const { return config_; }
-  // How a boosted model's outputs are split over tp.
-  const SplitOutputs& split_outputs(const Boosted& boosted);
-  ProcessGroupMesh& mesh() { return mesh_; }
-  const PipelineStageManager& stages() const { return stages_; }
-  // Called for each action of a step with its times, until replaced. For timelines.
-  void set_observer(schedule::Executor::Observer observer) { observer_ = std::move(observer); }
-  // How many microbatches a step of so many samples a replica has.
-  int microbatches(std::int64_t replica_samples) const {
+  const Config& config() const override { return config_; }
+  ProcessGroupMesh& mesh() override { return mesh_; }
+  const PipelineStageManager& stages() const override { return stages_; }
+  const SplitOutputs& split_outputs(const Boosted& boosted) override;
+  int microbatches(std::int64_t replica_samples) const override {
     return schedules_.microbatches(stages_.num_stages(), replica_samples);
   }
-  // The schedule of such a step, before lowering.
-  schedule::Schedule schedule_for(std::int64_t replica_samples, bool forward_only) const;
+  schedule::Schedule schedule_for(std::int64_t replica_samples, bool forward_only) const override;
+  void set_observer(ActionObserver observer) override { observer_ = std::move(observer); }
 
  private:
   struct ModelState;
   ModelState& state_of(const Boosted& boosted);
-  std::shared_ptr<BoostedOptimizer> boost_optimizer(const std::shared_ptr<torch::optim::Optimizer>& optimizer,
-                                                    ModelState& state, std::vector<SharedGradient> shared);
+  std::shared_ptr<BoostedOptimizer> boost_optimizer(const BoostRequest& request, ModelState& state,
+                                                    std::vector<SharedGradient> shared);
   void agree_on_counts(Batch& batch, const Policy& policy);
   struct StepEnd {
     double counted = 0;
@@ -72,7 +62,7 @@ class HybridParallelPlugin final : public Plugin {
   std::map<std::pair<int, bool>, schedule::Executor> executors_;  // by microbatches and forward_only
   std::vector<std::unique_ptr<ModelState>> models_;
   schedule::Executor::Observer observer_;
-  bool no_sync_ = false;
+  bool no_sync_ = false;  // of all models
 };
 
 }  // namespace gantry

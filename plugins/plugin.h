@@ -8,9 +8,11 @@
 
 #include <torch/torch.h>
 
+#include "gantry/comm/process_group_mesh.h"
 #include "gantry/core/registry.h"
 #include "gantry/plugins/boosted.h"
 #include "gantry/plugins/criterion.h"
+#include "gantry/schedule/measured.h"
 #include "gantry/tensors/state_source.h"
 
 namespace gantry {
@@ -45,12 +47,30 @@ class Plugin {
   // One forward and backward of a batch through the pipeline; syncs gradients unless within no_sync. Collective over
   // the world.
   virtual StepResult execute_pipeline(const Batch& batch, Boosted& boosted, const ExecuteOptions& options) = 0;
-  // While true, execute_pipeline adds to unreduced sums and leaves them.
-  virtual void set_no_sync(bool no_sync) = 0;
+  // While true, execute_pipeline adds to this model's unreduced sums and leaves them; null for all models.
+  virtual void set_no_sync(bool no_sync, const Boosted* boosted) = 0;
   // Reduces what no_sync left. Collective over the world.
   virtual void sync_gradients(Boosted& boosted) = 0;
   // What a checkpoint has to hold.
   virtual StateSource& state(Boosted& boosted) = 0;
+  // Compares replicas of parameters and gradients, as replica_audit.h says; after a step's sync. Collective over the
+  // world.
+  virtual void audit(Boosted& boosted) = 0;
+  // Has this rank read its replica's part of a further loader's batches, as boost does with its own: only where its
+  // stages need the data. Collective over pp.
+  virtual void distribute(DataLoader& loader, const Boosted& boosted) = 0;
+
+  virtual const Config& config() const = 0;
+  virtual ProcessGroupMesh& mesh() = 0;
+  virtual const PipelineStageManager& stages() const = 0;
+  // How a boosted model's outputs are split over tp.
+  virtual const SplitOutputs& split_outputs(const Boosted& boosted) = 0;
+  // How many microbatches a step of so many samples a replica has, and its schedule, before lowering.
+  virtual int microbatches(std::int64_t replica_samples) const = 0;
+  virtual schedule::Schedule schedule_for(std::int64_t replica_samples, bool forward_only) const = 0;
+  // Called for each action of a step with its times, until replaced. For timelines.
+  using ActionObserver = std::function<void(const schedule::Action& action, double start, double end)>;
+  virtual void set_observer(ActionObserver observer) = 0;
 };
 
 using PluginFactory = std::function<std::unique_ptr<Plugin>(World&, const Config&)>;

@@ -164,7 +164,7 @@ std::vector<std::string> Policy::held_layers(const torch::nn::Module& model, int
   return held;
 }
 
-std::shared_ptr<const Policy> policy_for(const torch::nn::Module& model) {
+std::string policy_name_for(const torch::nn::Module& model) {
   std::map<PolicyFit, std::vector<std::string>> names;
   for (const auto& name : policies().names()) names[policies().at(name)()->fit(model)].push_back(name);
   names.erase(PolicyFit::kNone);
@@ -178,7 +178,11 @@ std::shared_ptr<const Policy> policy_for(const torch::nn::Module& model) {
                                    fmt::join(nearest, ", ")),
                        "one where no policy is named",
                        "register one of them alone, or boost the model by model.policy"});
-  auto policy = policies().at(nearest.front())();
+  return nearest.front();
+}
+
+std::shared_ptr<const Policy> policy_for(const torch::nn::Module& model) {
+  auto policy = policies().at(policy_name_for(model))();
   policy->validate(model);
   return policy;
 }

@@ -224,5 +224,7 @@ PolicyRegistry& policies();
 // the class where there is none, that names the policies where there are several, and the policy's own where it refuses
 // the model.
 std::shared_ptr<const Policy> policy_for(const torch::nn::Module& model);
+// Its registered name. The same errors.
+std::string policy_name_for(const torch::nn::Module& model);
 
 }  // namespace gantry

@@ -35,7 +35,7 @@ StatusReply LiveStatus::reply(const std::string& path) {
   }
 }
 
-void LiveStatus::update(const StepMetrics& metrics) {
+void LiveStatus::write(const StepMetrics& metrics) {
   numbers_.step = metrics.step;
   numbers_.loss = metrics.loss;
   numbers_.grad_norm = metrics.grad_norm;

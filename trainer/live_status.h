@@ -13,7 +13,7 @@
 
 namespace gantry {
 
-class LiveStatus {
+class LiveStatus final : public MetricSink {
  public:
   // Serves there and prints the URL, and the token where a random one was made. ResourceError for a port in use,
   // UsageError for a host that is none of this one's, or a token that is too short.
@@ -22,7 +22,8 @@ class LiveStatus {
   // From here on the report, where there is an output: its files are this run's own, no earlier one's.
   void show_report() { shows_report_ = has_output_; }
 
-  void update(const StepMetrics& metrics);
+  void write(const StepMetrics& metrics) override;
+  void write(const EvaluationMetrics&) override {}
 
  private:
   StatusReply reply(const std::string& path);

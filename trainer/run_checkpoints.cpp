@@ -8,8 +8,6 @@
 #include "gantry/booster/recipe.h"
 #include "gantry/checkpoint/format/foreign.h"
 #include "gantry/checkpoint/format/run_changes.h"
-#include "gantry/comm/backends.h"
-#include "gantry/comm/control/stop_request.h"
 #include "gantry/core/error.h"
 #include "gantry/core/strict_json.h"
 
@@ -20,6 +18,11 @@ namespace {
 int count_of(const char* variable) {
   const char* text = std::getenv(variable);
   return text ? std::atoi(text) : 0;
+}
+
+double rate_of(const Boosted& boosted, std::int64_t step) {
+  if (boosted.lr_schedule) return boosted.lr_schedule->at(step);
+  return boosted.optimizer->inner().param_groups().front().options().get_lr();
 }
 
 }  // namespace
@@ -34,14 +37,14 @@ Config resume_after_restart(Config config) {
   return config;
 }
 
-RunCheckpoints::RunCheckpoints(World& world, const Config& config, HybridParallelPlugin& plugin,
-                               std::function<void()> before_print)
+RunCheckpoints::RunCheckpoints(World& world, const Config& config, Plugin& plugin, std::function<void()> before_print)
     : world_(world),
       config_(config),
       plugin_(plugin),
       before_print_(std::move(before_print)),
       disk_(disk_limits(config.comm.timeout_seconds)) {
   const auto& settings = config_.checkpoint;
+  config_.honour("checkpoint.path");
   if (settings.path.empty()) return;
   writer_ = std::make_unique<CheckpointWriter>(
       settings.path, plugin_.mesh(),
@@ -84,7 +87,7 @@ std::int64_t RunCheckpoints::resume(Boosted& boosted) {
 
 void RunCheckpoints::seek_data(const CheckpointInfo& info, DataLoader& loader) const {
   const nlohmann::json data = info.progress.value("data", nlohmann::json::object());
-  if (!data.is_object() || !data.contains("samples")) return loader.seek(info.step * config_.data.batch_size);
+  if (!data.is_object() || !data.contains("samples")) return loader.seek(info.step * loader.global_batch());
   const auto samples = count_in(data["samples"]);
   if (!samples) throw CheckpointError({info.path, "has a data cursor that is no count", "", "use another"});
   loader.seek(*samples);
@@ -134,8 +137,8 @@ bool RunCheckpoints::saves_at(std::int64_t step) const {
   return every > 0 && step % every == 0;
 }
 
-void RunCheckpoints::save(std::int64_t step, double lr, Boosted& boosted) {
-  if (!writer_ || std::exchange(saved_step_, step) == step) return;
+bool RunCheckpoints::save(std::int64_t step, Boosted& boosted) {
+  if (!writer_ || std::exchange(saved_step_, step) == step) return false;
   const auto& model_keys = config_.model.config_json;
   const SaveRequest request{
       .directory = config_.checkpoint.path,
@@ -145,28 +148,16 @@ void RunCheckpoints::save(std::int64_t step, double lr, Boosted& boosted) {
       .policy = config_.model.policy,
       .keep = config_.checkpoint.keep,
       .threads_per_rank = at::get_num_threads(),
-      .progress = {{"learning_rate", lr},
+      .progress = {{"learning_rate", rate_of(boosted, step)},
                    {"data", {{"samples", boosted.loader->position()}, {"epoch_samples", boosted.loader->samples()}}},
                    {"random", {{"seed", config_.train.seed}, {"step", step}}}},
       .user = nlohmann::json::object()};
   writer_->save(request, plugin_.state(boosted));
+  return true;
 }
 
-bool RunCheckpoints::asked_to_stop() {
-  if (!writer_) return false;
-  writer_->check();
-  return all_reduce_number(plugin_.mesh().world_group(), stop_requested() ? 1 : 0, ReduceOp::kMax) > 0;
-}
-
-std::function<bool()> RunCheckpoints::stops() const {
-  const bool all_hear =
-      config_.comm.heartbeat_seconds > 0 || choose_host(choose_backend(config_.comm.backend)) != "mpi";
-  if (!writer_ || !all_hear) return {};
-  return stop_requested;
-}
-
-bool RunCheckpoints::stage_asked_to_stop() {
-  return writer_ && all_reduce_number(plugin_.mesh()["tp"], stop_requested() ? 1 : 0, ReduceOp::kMax) > 0;
+void RunCheckpoints::check() {
+  if (writer_) writer_->check();
 }
 
 std::string RunCheckpoints::finish() {

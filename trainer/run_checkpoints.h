@@ -8,7 +8,7 @@
 
 #include "gantry/checkpoint/writer.h"
 #include "gantry/comm/world.h"
-#include "gantry/plugins/hybrid_parallel_plugin.h"
+#include "gantry/plugins/plugin.h"
 
 namespace gantry {
 
@@ -19,8 +19,9 @@ Config resume_after_restart(Config config);
 class RunCheckpoints {
  public:
   // Takes the lock of checkpoint.path, if there is one. `before_print` is called before anything is printed. Collective
-  // over the world, as every member but saves_at() and stops().
-  RunCheckpoints(World& world, const Config& config, HybridParallelPlugin& plugin, std::function<void()> before_print);
+  // over the world, as every member but saves_at().
+  RunCheckpoints(
+      World& world, const Config& config, Plugin& plugin, std::function<void()> before_print = [] {});
 
   // Loads what checkpoint.resume says into `boosted`, whose loader goes on with the first sample that was not seen yet
   // (whatever batch size and replicas there were and are), and returns the steps that were done before. Rank 0 chooses
@@ -31,16 +32,10 @@ class RunCheckpoints {
   std::int64_t resume(Boosted& boosted);
   // Whether checkpoint.every says so.
   bool saves_at(std::int64_t step) const;
-  // Saves, once a step, if there is a checkpoint.path.
-  void save(std::int64_t step, double lr, Boosted& boosted);
-  // True on every rank if any rank's process was asked to stop. False without checkpoints. Also reports a save in the
-  // background that has failed.
-  bool asked_to_stop();
-  // For ExecuteOptions: does this rank want to stop? Empty without checkpoints, and where the others could not hear of
-  // it within a step: a job of several processes without signs of life (comm.heartbeat_seconds 0).
-  std::function<bool()> stops() const;
-  // As asked_to_stop(), of this rank's tp group alone. Collective over tp.
-  bool stage_asked_to_stop();
+  // Saves, once a step, if there is a checkpoint.path. True where it did.
+  bool save(std::int64_t step, Boosted& boosted);
+  // Reports a save in the background that has failed.
+  void check();
   // Waits for a save under way, and gives the folder of the last one, or "".
   std::string finish();
 
@@ -54,7 +49,7 @@ class RunCheckpoints {
 
   World& world_;
   const Config& config_;
-  HybridParallelPlugin& plugin_;
+  Plugin& plugin_;
   std::function<void()> before_print_;
   DiskLimits disk_;
   std::unique_ptr<CheckpointWriter> writer_;  // null without checkpoint.path

@@ -142,23 +142,23 @@ double state_bytes_per_parameter(const Config& config, int replicas) {
 namespace {
 
 // Rank 0's text. Collective over the world.
-std::string report_text(World& world, HybridParallelPlugin& plugin, Boosted& boosted, const RunFacts& facts) {
+std::string report_text(World& world, Plugin& plugin, Boosted& boosted, const RunFacts& facts) {
   ProcessGroup& all = plugin.mesh().world_group();
   const auto parameters = all_gather_numbers(all, held_parameters(boosted));
   const Json communication = communication_of(all, facts);
   if (!world.is_main()) return "";
   const Config& config = world.config();
   const int replicas = plugin.mesh().size("dp");
-  Json report = {
-      {"format", 1},
-      {"mesh", mesh_of(world.mesh())},
-      {"schedule",
-       {{"name", config.schedule.name}, {"microbatches", plugin.microbatches(config.data.batch_size / replicas)}}},
-      {"stages", stages_of(plugin.stages(), boosted)},
-      {"memory", memory_of(parameters, state_bytes_per_parameter(config, replicas))},
-      {"communication", communication},
-      {"operators", operators_of(facts.operators)},
-      {"environment", environment(world)}};
+  Json report = {{"format", 1},
+                 {"mesh", mesh_of(world.mesh())},
+                 {"schedule",
+                  {{"name", config.schedule.name},
+                   {"microbatches", plugin.microbatches(boosted.loader->global_batch() / replicas)}}},
+                 {"stages", stages_of(plugin.stages(), boosted)},
+                 {"memory", memory_of(parameters, state_bytes_per_parameter(config, replicas))},
+                 {"communication", communication},
+                 {"operators", operators_of(facts.operators)},
+                 {"environment", environment(world)}};
   if (facts.pictures)
     report["timeline"] = {{"step", facts.step},
                           {"measured", timeline_of(facts.pictures->measured)},
@@ -168,7 +168,7 @@ std::string report_text(World& world, HybridParallelPlugin& plugin, Boosted& boo
 
 }  // namespace
 
-void write_run_report(World& world, HybridParallelPlugin& plugin, Boosted& boosted, const RunFacts& facts) {
+void write_run_report(World& world, Plugin& plugin, Boosted& boosted, const RunFacts& facts) {
   const std::string text = report_text(world, plugin, boosted, facts);
   const DiskProgress progress;
   work_on_disk(plugin.mesh().world_group(), disk_limits(world.config().comm.timeout_seconds), progress, [&] {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "gantry/plugins/boosted.h"
+#include "gantry/plugins/plugin.h"
 #include "gantry/profiling/metered_backend.h"
 #include "gantry/profiling/profiler.h"
 #include "gantry/trainer/timeline.h"
@@ -26,7 +26,7 @@ struct RunFacts {
 double state_bytes_per_parameter(const Config& config, int replicas);
 
 // Writes config.output/report.json. Collective over the world; rank 0 writes.
-void write_run_report(World& world, HybridParallelPlugin& plugin, Boosted& boosted, const RunFacts& facts);
+void write_run_report(World& world, Plugin& plugin, Boosted& boosted, const RunFacts& facts);
 
 // FOLDER/report.html of a run that fails, made of the files as they are; where that can't be done there is none. In a
 // thread of its own, so that the failure is told at once: over MPI the process ends about half a second after that.

@@ -13,7 +13,7 @@ constexpr double kMilliseconds = 1000;  // a second has
 
 }  // namespace
 
-StepTimeline::StepTimeline(HybridParallelPlugin& plugin) : plugin_(plugin) {
+StepTimeline::StepTimeline(Plugin& plugin) : plugin_(plugin) {
   plugin.set_observer([this](const schedule::Action& action, double start, double end) {
     if (!watches_) return;
     if (action.is_compute()) running_.push_back({action, start, end});

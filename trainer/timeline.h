@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "gantry/plugins/hybrid_parallel_plugin.h"
+#include "gantry/plugins/plugin.h"
 #include "gantry/schedule/measured.h"
 
 namespace gantry {
@@ -24,7 +24,7 @@ void write_pictures(const StepPictures& pictures, const std::string& output);
 class StepTimeline {
  public:
   // Watches the plugin's actions from now on. Neither is owned; the plugin lets go of the timeline with its observer.
-  explicit StepTimeline(HybridParallelPlugin& plugin);
+  explicit StepTimeline(Plugin& plugin);
 
   // Around each step, of so many samples a replica; what runs outside is not looked at. A step that was given up
   // leaves no trace: the one before stays the last one.
@@ -42,16 +42,16 @@ class StepTimeline {
   std::optional<StepPictures> pictures() const;
 
   // Also hands each action of the steps that are watched, messages too, to `listener`.
-  void set_listener(schedule::Executor::Observer listener) { listener_ = std::move(listener); }
+  void set_listener(Plugin::ActionObserver listener) { listener_ = std::move(listener); }
 
  private:
   // The last step's compute actions of every pipeline rank, in seconds from the first one's start. Collective over pp.
   // Ranks on other hosts have clocks of their own, by which their rows lie.
   schedule::Timeline gather(const schedule::Schedule& made) const;
 
-  HybridParallelPlugin& plugin_;
+  Plugin& plugin_;
   std::vector<schedule::TimedAction> seen_, running_;  // of the last step, and of the one under way
-  schedule::Executor::Observer listener_;
+  Plugin::ActionObserver listener_;
   std::int64_t samples_ = 0;                  // of the last step
   std::map<std::int64_t, double> predicted_;  // by samples: making a schedule may take a search
   bool watches_ = false;

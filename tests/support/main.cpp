@@ -10,11 +10,31 @@
 #include <string_view>
 
 #ifdef __SANITIZE_THREAD__
-// LibTorch is not instrumented: that all who read a tensor on other threads have dropped it before its memory is freed
-// is counted inside of it, where the sanitizer does not look. A profile's events hold tensors too.
+// LibTorch, oneDNN and Open MPI are not instrumented, so the sanitizer does not see in which order they do what these
+// functions do. A name is that of the nearest symbol that the library exports.
 extern "C" const char* __tsan_default_suppressions() {
-  return "race:c10::TensorImpl::~TensorImpl\nrace:c10::intrusive_ptr<c10::StorageImpl\n"
-         "race:torch::profiler::impl::ExtraFields\n";
+  return
+      // The last owner of a tensor frees it. That all who read it on other threads have dropped it before is counted
+      // inside LibTorch.
+      "race:c10::TensorImpl::~TensorImpl\n"
+      "race:c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::reset_not_null_\n"
+      "race:c10::intrusive_ptr<c10::StorageImpl\n"
+      "race:std::vector<at::Tensor, std::allocator<at::Tensor> >::~vector\n"
+      // So are the owners of what autograd keeps with a tensor, and of its graph's nodes.
+      "race:torch::autograd::AutogradMeta::~AutogradMeta\n"
+      "race:torch::autograd::DifferentiableViewMeta::~DifferentiableViewMeta\n"
+      "race:torch::autograd::AccumulateGrad::release_resources\n"
+      "race:torch::autograd::Node::release_resources\n"
+      "race:torch::autograd::Node::~Node\n"
+      // And those of a profile's events, which hold tensors.
+      "race:torch::profiler::impl::ExtraFields\n"
+      // Made once, by whichever thread comes first, under a lock of the library's: LibTorch's default generator, and
+      // oneDNN's cache of kernels with its lock.
+      "race:at::detail::createCPUGenerator\n"
+      "race:dnnl::impl::malloc\n"
+      "race:dnnl::impl::utils::rw_mutex_t::rw_mutex_t\n"
+      // Takes two locks of Open MPI's in both orders while MPI is initialised, by one thread.
+      "deadlock:mca_btl_tcp_add_procs\n";
 }
 #endif
 

@@ -1,17 +1,12 @@
-#include "gantry/trainer/metrics.h"
+#include "gantry/trainer/progress_line.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
+#include <cstdio>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <sys/ioctl.h>
 #include <unistd.h>
 #include <utility>
-#include <vector>
-
-#include "gantry/core/error.h"
 
 namespace gantry {
 namespace {
@@ -30,7 +25,7 @@ std::size_t columns() {
 
 }  // namespace
 
-std::string Progress::fitted(std::string line, const StepMetrics& metrics, std::size_t columns) const {
+std::string ProgressLine::fitted(std::string line, const StepMetrics& metrics, std::size_t columns) const {
   if (line.size() > columns) return line.substr(0, columns);
   std::string more;
   if (!metrics.peak_memory_bytes.empty())
@@ -48,61 +43,10 @@ std::string Progress::fitted(std::string line, const StepMetrics& metrics, std::
   return fmt::format("[{}{}]  {}", std::string(filled, '='), std::string(width - filled, ' '), line);
 }
 
-MetricsFile::MetricsFile(const std::string& output, std::int64_t done) {
-  if (output.empty()) return;
-  path_ = output + "/metrics.jsonl";
-  file_ = std::fopen(path_.c_str(), "a");
-  if (!file_)
-    throw ResourceError({path_, std::strerror(errno), "a file that can be written", "choose another `output`"});
-  events_.emplace(output + "/tensorboard", done > 0 ? done + 1 : 0);
-}
-
-MetricsFile::~MetricsFile() {
-  if (file_) std::fclose(file_);
-}
-
-void MetricsFile::write(const StepMetrics& metrics) {
-  if (!file_) return;
-  const nlohmann::ordered_json line = {
-      {"step", metrics.step},
-      {"loss", metrics.loss},
-      {"grad_norm", metrics.grad_norm},
-      {"lr", metrics.lr},
-      {"tokens", metrics.tokens},
-      {"tokens_per_second", static_cast<double>(metrics.tokens) / metrics.step_seconds},
-      {"step_seconds", metrics.step_seconds},
-      {"peak_memory_bytes", metrics.peak_memory_bytes},
-      {"bubble", metrics.bubble},
-      {"predicted_bubble", metrics.predicted_bubble}};
-  write_line(line.dump());
-  events_->write(metrics.step, {{"train/loss", metrics.loss},
-                                {"train/grad_norm", metrics.grad_norm},
-                                {"train/lr", metrics.lr},
-                                {"speed/tokens_per_second", static_cast<double>(metrics.tokens) / metrics.step_seconds},
-                                {"speed/step_seconds", metrics.step_seconds},
-                                {"speed/bubble", metrics.bubble}});
-}
-
-void MetricsFile::write(const EvaluationMetrics& metrics) {
-  if (!file_) return;
-  const nlohmann::ordered_json line = {{"step", metrics.step},
-                                       {"eval_loss", metrics.loss},
-                                       {"perplexity", std::exp(metrics.loss)},
-                                       {"eval_tokens", metrics.tokens}};
-  write_line(line.dump());
-  events_->write(metrics.step, {{"evaluation/loss", metrics.loss}, {"evaluation/perplexity", std::exp(metrics.loss)}});
-}
-
-void MetricsFile::write_line(const std::string& line) {
-  const std::string text = line + "\n";
-  if (std::fputs(text.c_str(), file_) < 0 || std::fflush(file_) != 0)
-    throw ResourceError({path_, std::strerror(errno), "room for one more line", "free some space"});
-}
-
-Progress::Progress(std::int64_t first_step, std::int64_t steps, int log_every)
+ProgressLine::ProgressLine(std::int64_t first_step, std::int64_t steps, int log_every)
     : first_step_(first_step), steps_(steps), log_every_(log_every), terminal_(isatty(STDOUT_FILENO) != 0) {}
 
-void Progress::show(const StepMetrics& metrics) {
+void ProgressLine::write(const StepMetrics& metrics) {
   seconds_ += metrics.step_seconds;
   const bool last = metrics.step == steps_, keeps = last || metrics.step % log_every_ == 0;
   if (!terminal_ && !keeps) return;
@@ -121,20 +65,20 @@ void Progress::show(const StepMetrics& metrics) {
   std::fflush(stdout);
 }
 
-void Progress::show(const EvaluationMetrics& metrics) {
+void ProgressLine::write(const EvaluationMetrics& metrics) {
   is_open_ = false;
   fmt::print("{}step {:>{}}/{}  eval_loss {:.4f}  perplexity {:.2f}\n", terminal_ ? "\r\033[K" : "", metrics.step,
              std::to_string(steps_).size(), steps_, metrics.loss, std::exp(metrics.loss));
   std::fflush(stdout);
 }
 
-void Progress::clear() {
+void ProgressLine::clear() {
   if (!std::exchange(is_open_, false)) return;
   std::fputs("\r\033[K", stdout);
   std::fflush(stdout);
 }
 
-Progress::~Progress() {
+ProgressLine::~ProgressLine() {
   if (!is_open_) return;
   std::fputc('\n', stdout);
   std::fflush(stdout);

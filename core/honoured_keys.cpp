@@ -1,0 +1,84 @@
+#include "gantry/core/honoured_keys.h"
+
+#include <fmt/format.h>
+
+#include "gantry/core/config.h"
+#include "gantry/core/error.h"
+
+namespace gantry {
+namespace {
+
+struct HonouredKey {
+  const char* key;
+  bool (*is_set)(const Config&);
+  const char* by;  // what honours it in a loop of one's own
+};
+
+// But for clip_grad_norm, which boosting honours.
+bool describes_optimizer(const OptimizerConfig& optimizer) {
+  const OptimizerConfig initial;
+  return optimizer.name != initial.name || optimizer.lr != initial.lr || optimizer.beta1 != initial.beta1 ||
+         optimizer.beta2 != initial.beta2 || optimizer.eps != initial.eps ||
+         optimizer.weight_decay != initial.weight_decay || optimizer.momentum != initial.momentum ||
+         !optimizer.no_decay.empty() || !optimizer.groups.empty();
+}
+
+// Keys that nobody has to honour are not here: they act by boosting and launching, or (train.steps, train.log_every)
+// speak of a loop to whoever writes it.
+constexpr HonouredKey kHonouredKeys[] = {
+    {"model.path", [](const Config& c) { return !c.model.path.empty(); }, "load_weights"},
+    {"model.config", [](const Config& c) { return !c.model.config_json.empty() && c.model.path.empty(); },
+     "build_model"},
+    {"data", [](const Config& c) { return !c.data.format.empty(); }, "build_loader"},
+    {"optimizer", [](const Config& c) { return describes_optimizer(c.optimizer); }, "build_optimizer"},
+    {"lr_schedule", [](const Config& c) { return c.lr_schedule.name != "constant" || c.lr_schedule.warmup_steps > 0; },
+     "build_lr_schedule, whose result is passed to boost"},
+    {"evaluation.path", [](const Config& c) { return !c.evaluation.path.empty(); }, "build_evaluation_loader"},
+    {"checkpoint.path", [](const Config& c) { return !c.checkpoint.path.empty(); }, "RunCheckpoints"},
+    {"output", [](const Config& c) { return !c.output.empty(); }, "open_output"},
+    {"profile", [](const Config& c) { return c.profile.active > 0; }, "RunProfile"},
+    {"precision", [](const Config&) { return true; }, "boost"},
+};
+
+}  // namespace
+
+void HonouredKeys::add(const std::string& key) {
+  const std::lock_guard lock(mutex_);
+  keys_.insert(key);
+}
+
+bool HonouredKeys::has(const std::string& key) const {
+  const std::lock_guard lock(mutex_);
+  return keys_.contains(key) || keys_.contains("");
+}
+
+void HonouredKeys::give(const std::string& key) {
+  const std::lock_guard lock(mutex_);
+  given_.insert(key);
+}
+
+bool HonouredKeys::is_given(const std::string& key) const {
+  const std::lock_guard lock(mutex_);
+  return given_.contains(key);
+}
+
+std::vector<std::string> honourable_keys() {
+  std::vector<std::string> keys;
+  for (const auto& each : kHonouredKeys) keys.emplace_back(each.key);
+  return keys;
+}
+
+void refuse_unhonoured_keys(const Config& config) {
+  std::string keys, remedies;
+  for (const auto& [key, is_set, by] : kHonouredKeys) {
+    if (!config.honoured->is_given(key) || !is_set(config) || config.honoured->has(key)) continue;
+    keys += fmt::format("{}{}", keys.empty() ? "" : ", ", key);
+    remedies += fmt::format("{}{} by {}", remedies.empty() ? "" : ", ", key, by);
+  }
+  if (keys.empty()) return;
+  throw ConfigError({keys, "is set, and nothing in this program does what it says", "keys that are honoured",
+                     "let gantry::Trainer run the steps; or honour " + remedies +
+                         "; or say config.honour(KEY) where the program does so itself; or take it out"});
+}
+
+}  // namespace gantry

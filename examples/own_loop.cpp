@@ -1,0 +1,38 @@
+// The loop is the program's own, and what the YAML says is honoured by the parts that Trainer has too:
+// own_loop CONFIG.yaml [KEY=VALUE...]
+#include <cstdio>
+
+#include "gantry/booster/gantry.h"
+
+namespace {
+
+void train(gantry::World& world, const gantry::Config& config) {
+  gantry::Booster booster(std::make_unique<gantry::HybridParallelPlugin>(world, config));
+  auto model = gantry::build_model(config);
+  auto boosted = booster.boost(model, gantry::build_optimizer(config, *model), gantry::build_criterion(config),
+                               gantry::build_loader(config), gantry::build_lr_schedule(config));
+  gantry::load_weights(config, boosted, booster.mesh());
+  gantry::RunCheckpoints checkpoints(world, config, booster.plugin());
+  const gantry::RunStops stops(config, booster.mesh());
+  bool stopped = false;
+  for (auto step = checkpoints.resume(boosted) + 1; step <= config.train.steps && !stopped; ++step) {
+    const auto result = booster.execute_pipeline(boosted.loader->next(), boosted, {.broadcast_loss = true});
+    boosted.optimizer->step();  // at the learning rate of lr_schedule
+    boosted.optimizer->zero_grad();
+    if (world.is_main() && step % config.train.log_every == 0)
+      std::printf("step %d: loss %.4f\n", static_cast<int>(step), *result.loss);
+    stopped = stops.asked_to_stop();
+    if (stopped || step == config.train.steps || checkpoints.saves_at(step)) checkpoints.save(step, boosted);
+  }
+  checkpoints.finish();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return gantry::run_main(argc, argv, [](gantry::Config config) {
+    config = gantry::resume_after_restart(gantry::resolve_model(std::move(config)));
+    const gantry::StopSignals signals;
+    return gantry::launch(config, [&](gantry::World& world) { train(world, config); });
+  });
+}

@@ -1,0 +1,325 @@
+// The training run of a program of one's own: its parts, its callbacks and its ends, beside a plain loop.
+#include "gantry/trainer/trainer.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <mutex>
+
+#include <torch/torch.h>
+
+#include "gantry/booster/recipe.h"
+#include "gantry/core/error.h"
+#include "gantry/launch/quiet_launch.h"
+#include "gantry/trainer/run_checkpoints.h"
+#include "gantry/trainer/train.h"
+#include "program.h"
+#include "small_stack.h"
+
+namespace gantry::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// A tiny GPT-2 on bytes over tp 2 x pp 2, and `keys` of the configuration.
+Config text_config(const ScratchFolder& scratch, const std::string& keys = "") {
+  std::string text;
+  for (int i = 0; i < 300; ++i) text += static_cast<char>('a' + i * i % 17);
+  return Config::parse(fmt::format(
+      "model: {{policy: gpt2, config: {{n_embd: 16, n_layer: 2, n_head: 2, vocab_size: 256, n_positions: 16}}}}\n"
+      "parallel: {{tensor: 2, pipeline: 2}}\nprecision: float64\n"
+      "data: {{format: text, path: \"{}\", sequence_length: 8, batch_size: 4}}\n"
+      "lr_schedule: {{name: cosine, warmup_steps: 2}}\noptimizer: {{lr: 1.0e-2, clip_grad_norm: 1.0}}\n"
+      "train: {{steps: 6}}\n{}",
+      scratch.write("text.txt", text), keys));
+}
+
+// What the ranks of a run were told, in order, by rank. Written by rank threads: guarded.
+class Told {
+ public:
+  void add(World& world, const std::string& what) {
+    const std::lock_guard lock(mutex_);
+    by_rank_[world.rank()].push_back(what);
+  }
+  std::vector<std::string> of_rank(int rank) {
+    const std::lock_guard lock(mutex_);
+    return by_rank_[rank];
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<int, std::vector<std::string>> by_rank_;
+};
+
+void tell_all(Trainer& trainer, Told& told) {
+  World& world = trainer.world();
+  trainer.add(
+      {.on_step = [&](const StepMetrics& step) { told.add(world, fmt::format("step {}", step.step)); },
+       .on_evaluation = [&](const EvaluationMetrics& all) { told.add(world, fmt::format("evaluation {}", all.step)); },
+       .on_save = [&](std::int64_t step) { told.add(world, fmt::format("save {}", step)); },
+       .on_end =
+           [&](const RunEnd& end) {
+             told.add(world, fmt::format("end {} {}", end.last_step, static_cast<int>(end.how)));
+           }});
+}
+
+TEST(Trainer, GivesTheLossesOfAPlainLoop) {
+  const ScratchFolder scratch;
+  const Config config = resolve_model(text_config(scratch));
+  std::vector<double> losses, expected;
+  EXPECT_EQ(train(config,
+                  [&](Trainer& trainer) {
+                    if (trainer.world().is_main())
+                      trainer.add({.on_step = [&](const StepMetrics& step) { losses.push_back(step.loss); }});
+                    trainer.run();
+                  }),
+            0);
+  EXPECT_EQ(launch(config,
+                   [&](World& world) {
+                     Booster booster(std::make_unique<HybridParallelPlugin>(world, config));
+                     auto model = build_model(config);
+                     auto boosted = booster.boost(model, build_optimizer(config, *model), build_criterion(config),
+                                                  build_loader(config));
+                     const LrSchedule rates = build_lr_schedule(config);
+                     for (int step = 1; step <= 6; ++step) {
+                       const auto result =
+                           booster.execute_pipeline(boosted.loader->next(), boosted, {.broadcast_loss = true});
+                       boosted.optimizer->set_lr(rates.at(step));
+                       boosted.optimizer->step();
+                       boosted.optimizer->zero_grad();
+                       if (world.is_main()) expected.push_back(*result.loss);
+                     }
+                   }),
+            0);
+  EXPECT_EQ(losses, expected);
+}
+
+TEST(Trainer, TellsItsCallbacksOnEveryRankAndItsSinksOnTheFirst) {
+  struct Sink final : MetricSink {
+    explicit Sink(std::vector<std::string>& lines) : lines(lines) {}
+    void write(const StepMetrics& step) override { lines.push_back(fmt::format("step {}", step.step)); }
+    void write(const EvaluationMetrics& all) override { lines.push_back(fmt::format("evaluation {}", all.step)); }
+    std::vector<std::string>& lines;
+  };
+  const ScratchFolder scratch;
+  const Config config = text_config(
+      scratch,
+      fmt::format("evaluation: {{path: \"{}\", every: 4, batches: 2}}\ncheckpoint: {{path: \"{}\", every: 3}}\n",
+                  scratch / "text.txt", scratch / "checkpoints"));
+  Told told;
+  std::vector<std::string> lines;
+  EXPECT_EQ(train(config,
+                  [&](Trainer& trainer) {
+                    tell_all(trainer, told);
+                    trainer.add(std::make_unique<Sink>(lines));
+                    trainer.run();
+                  }),
+            0);
+  for (int rank = 0; rank < 4; ++rank)
+    EXPECT_THAT(told.of_rank(rank), ElementsAre("step 1", "step 2", "step 3", "save 3", "step 4", "evaluation 4",
+                                                "step 5", "step 6", "save 6", "evaluation 6", "end 6 0"));
+  EXPECT_THAT(lines,
+              ElementsAre("step 1", "step 2", "step 3", "step 4", "evaluation 4", "step 5", "step 6", "evaluation 6"));
+}
+
+// One rank's wish is enough. What was saved goes on to the end, as if nothing had been.
+TEST(Trainer, EndsAfterTheStepThatACallbackSaysAndGoesOnLater) {
+  const ScratchFolder scratch;
+  const auto run = [&](const std::string& folder, int ends_at) {
+    const Config config = text_config(
+        scratch,
+        fmt::format("evaluation: {{path: \"{}\", every: 4, batches: 2}}\ncheckpoint: {{path: \"{}\", resume: auto}}\n",
+                    scratch / "text.txt", scratch / folder));
+    Told told;
+    EXPECT_EQ(train(config,
+                    [&](Trainer& trainer) {
+                      tell_all(trainer, told);
+                      trainer.add({.on_step = [&](const StepMetrics& step) {
+                        told.add(trainer.world(), fmt::format("{:.17g}", step.loss));
+                        if (step.step == ends_at && trainer.world().rank() == 2) trainer.end();
+                      }});
+                      trainer.run();
+                    }),
+              0);
+    return told.of_rank(1);
+  };
+  const auto whole = run("whole", 0), first = run("parts", 3), second = run("parts", 0);
+  EXPECT_THAT(std::vector(first.end() - 3, first.end()), ElementsAre("save 3", "evaluation 3", "end 3 1"));
+  EXPECT_EQ(std::vector(first.begin(), first.begin() + 6), std::vector(whole.begin(), whole.begin() + 6));
+  EXPECT_EQ(second, std::vector(whole.begin() + 6, whole.end()));
+}
+
+TEST(Trainer, AnEvaluationCanEndTheRunWithACheckpoint) {
+  const ScratchFolder scratch;
+  const Config config = text_config(
+      scratch, fmt::format("evaluation: {{path: \"{}\", every: 2, batches: 2}}\ncheckpoint: {{path: \"{}\"}}\n",
+                           scratch / "text.txt", scratch / "checkpoints"));
+  Told told;
+  EXPECT_EQ(train(config,
+                  [&](Trainer& trainer) {
+                    tell_all(trainer, told);
+                    trainer.add({.on_evaluation = [&](const EvaluationMetrics&) { trainer.end(); }});
+                    const RunEnd end = trainer.run();
+                    EXPECT_EQ(end.how, RunEnd::How::kEnded);
+                    EXPECT_EQ(end.last_step, 2);
+                    EXPECT_THAT(end.checkpoint, HasSubstr("checkpoints/"));
+                  }),
+            0);
+  EXPECT_THAT(told.of_rank(3), ElementsAre("step 1", "step 2", "evaluation 2", "save 2", "end 2 1"));
+}
+
+// Reals in, a class out.
+class Signs final : public Dataset {
+ public:
+  std::int64_t size() const override { return 32; }
+  std::int64_t sequence_length() const override { return 0; }
+  std::vector<SampleEntry> entries() const override {
+    return {{"x", 0, 12, NumberType::kReal}, {"labels", 0, 0, NumberType::kInteger}};
+  }
+  void read(std::int64_t index, std::int64_t* numbers) const override { *numbers = index % 6; }
+  void read_reals(std::int64_t index, float* numbers) const override {
+    for (int i = 0; i < 12; ++i) numbers[i] = std::sin(static_cast<float>(index * 12 + i));
+  }
+};
+
+TEST(Trainer, TrainsAModelCriterionOptimizerAndLoaderOfTheProgramsOwn) {
+  static const bool added = (policies().add<StackPolicy>("trainers_stack"), true);
+  EXPECT_TRUE(added);
+  const ScratchFolder scratch;
+  const auto run = [&](const std::string& layout) {
+    const Config config = Config::parse(fmt::format(
+        "model: {{}}\nparallel: {}\nprecision: float64\nschedule: {{microbatches: 2}}\ntrain: {{steps: 5}}\n"
+        "checkpoint: {{path: \"{}\"}}\n",
+        layout, scratch / std::to_string(std::hash<std::string>()(layout))));
+    std::vector<double> losses;
+    EXPECT_EQ(train(config,
+                    [&](Trainer& trainer) {
+                      const auto model = [] {
+                        const DeferredInit deferred;
+                        return std::make_shared<StackImpl>();
+                      }();
+                      trainer.use({.model = model,
+                                   .optimizer = std::make_shared<torch::optim::Adam>(model->parameters()),
+                                   .criterion = cross_entropy(),
+                                   .loader = std::make_shared<DataLoader>(std::make_shared<Signs>(),
+                                                                          DataLoaderOptions{.global_batch = 8}),
+                                   .evaluation_loader = std::make_shared<DataLoader>(
+                                       std::make_shared<Signs>(),
+                                       DataLoaderOptions{.global_batch = 7, .shuffle = false, .keep_last = true}),
+                                   .evaluate_every = 2});
+                      if (trainer.world().is_main())
+                        trainer.add({.on_step = [&](const StepMetrics& step) { losses.push_back(step.loss); },
+                                     .on_evaluation =
+                                         [&](const EvaluationMetrics& all) {
+                                           EXPECT_EQ(all.tokens, 32);
+                                           losses.push_back(all.loss);
+                                         }});
+                      trainer.run();
+                    }),
+              0);
+    return losses;
+  };
+  const auto whole = run("{data: 1}");
+  ASSERT_EQ(whole.size(), 8u);
+  for (const char* layout : {"{tensor: 2, pipeline: 2}", "{data: 2, zero: 1}"}) {
+    const auto losses = run(layout);
+    ASSERT_EQ(losses.size(), whole.size());
+    for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(losses[i], whole[i], 1e-10) << layout << i;
+  }
+}
+
+// What a job fails with.
+Failure failure_of(const Config& config, const std::function<void(World&)>& body) {
+  return launch_quietly(config, body).value_or(Failure{0, "nothing failed"});
+}
+
+TEST(Trainer, RefusesPartsThatDoNotFitEachOtherAndKeysThatThePartsReplace) {
+  const ScratchFolder scratch;
+  const Config config = text_config(scratch);
+  const auto with = [&](const std::function<TrainerParts()>& parts) {
+    return failure_of(config, [&](World& world) {
+      Trainer trainer(world, world.config());
+      trainer.use(parts());
+      trainer.run();
+    });
+  };
+  const Failure alone = with([] {
+    return TrainerParts{.optimizer = std::make_shared<torch::optim::Adam>(
+                            std::vector<torch::Tensor>{torch::ones({1}).set_requires_grad(true)})};
+  });
+  EXPECT_EQ(alone.exit_code, UsageError::kExitCode);
+  EXPECT_THAT(alone.line, HasSubstr("an optimizer without its model"));
+  const Failure twice = with([] {
+    return TrainerParts{.loader = std::make_shared<DataLoader>(std::make_shared<Signs>(), DataLoaderOptions{}),
+                        .lr_schedule = LrSchedule({}, 1e-3, 6)};
+  });
+  EXPECT_EQ(twice.exit_code, ConfigError::kExitCode);
+  EXPECT_THAT(twice.line, HasSubstr("data, lr_schedule: is set, and nothing in this program does what it says"));
+}
+
+TEST(PlainLoop, RefusesKeysThatNothingHonoursAndTakesThoseThatItSaysItHonours) {
+  const ScratchFolder scratch;
+  const Config config =
+      text_config(scratch, fmt::format("checkpoint: {{path: \"{}\"}}\noutput: \"{}\"\n", scratch / "c", scratch / "o"));
+  const auto step = [&](World& world) {
+    Booster booster(std::make_unique<HybridParallelPlugin>(world, config));
+    auto model = build_model(config);
+    auto boosted = booster.boost(model, build_optimizer(config, *model), cross_entropy(), build_loader(config));
+    booster.execute_pipeline(boosted.loader->next(), boosted);
+  };
+  const Failure refused = failure_of(config, step);
+  EXPECT_EQ(refused.exit_code, ConfigError::kExitCode);
+  EXPECT_THAT(refused.line, HasSubstr("lr_schedule, checkpoint.path, output: is set, and nothing in this program does "
+                                      "what it says"));
+  for (const char* key : {"lr_schedule", "checkpoint.path", "output"}) config.honour(key);
+  EXPECT_EQ(failure_of(config, step).line, "nothing failed");
+}
+
+TEST(PlainLoop, StepsAtTheRatesOfTheScheduleThatWasBoosted) {
+  const ScratchFolder scratch;
+  const Config config = resolve_model(text_config(scratch));
+  EXPECT_EQ(launch(config,
+                   [&](World& world) {
+                     Booster booster(std::make_unique<HybridParallelPlugin>(world, config));
+                     auto model = build_model(config);
+                     auto boosted = booster.boost(model, build_optimizer(config, *model), cross_entropy(),
+                                                  build_loader(config), build_lr_schedule(config));
+                     for (int step = 1; step <= 6; ++step) {
+                       booster.execute_pipeline(boosted.loader->next(), boosted);
+                       boosted.optimizer->step();
+                       boosted.optimizer->zero_grad();
+                       EXPECT_EQ(boosted.optimizer->inner().param_groups()[0].options().get_lr(),
+                                 build_lr_schedule(config).at(step));
+                     }
+                   }),
+            0);
+}
+
+// Gradients of one model wait, while another one's are reduced.
+TEST(PlainLoop, NoSyncIsOfOneModel) {
+  const Config config = tiny({.data = 2, .tensor = 1});
+  EXPECT_EQ(launch(config,
+                   [&](World& world) {
+                     Booster booster(std::make_unique<HybridParallelPlugin>(world, config));
+                     const auto boost = [&] {
+                       auto model = build_model(config);
+                       return booster.boost(model, build_optimizer(config, *model), cross_entropy());
+                     };
+                     Boosted waiting = boost(), stepped = boost();
+                     const auto batch = make_batch(tokens(2, world.rank()));
+                     {
+                       const auto guard = booster.no_sync(waiting);
+                       booster.execute_pipeline(batch, waiting);
+                       booster.execute_pipeline(batch, stepped);
+                       EXPECT_THROW(waiting.optimizer->step(), UsageError);
+                       stepped.optimizer->step();
+                     }
+                     booster.sync_gradients(waiting);
+                     waiting.optimizer->step();
+                   }),
+            0);
+}
+
+}  // namespace
+}  // namespace gantry::testing

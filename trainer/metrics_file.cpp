@@ -1,0 +1,49 @@
+#include "gantry/trainer/metrics_file.h"
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "gantry/core/error.h"
+
+namespace gantry {
+
+MetricsFile::MetricsFile(const std::string& output)
+    : path_(output + "/metrics.jsonl"), file_(std::fopen(path_.c_str(), "a")) {
+  if (!file_)
+    throw ResourceError({path_, std::strerror(errno), "a file that can be written", "choose another `output`"});
+}
+
+MetricsFile::~MetricsFile() { std::fclose(file_); }
+
+void MetricsFile::write(const StepMetrics& metrics) {
+  const nlohmann::ordered_json line = {
+      {"step", metrics.step},
+      {"loss", metrics.loss},
+      {"grad_norm", metrics.grad_norm},
+      {"lr", metrics.lr},
+      {"tokens", metrics.tokens},
+      {"tokens_per_second", static_cast<double>(metrics.tokens) / metrics.step_seconds},
+      {"step_seconds", metrics.step_seconds},
+      {"peak_memory_bytes", metrics.peak_memory_bytes},
+      {"bubble", metrics.bubble},
+      {"predicted_bubble", metrics.predicted_bubble}};
+  write_line(line.dump());
+}
+
+void MetricsFile::write(const EvaluationMetrics& metrics) {
+  const nlohmann::ordered_json line = {{"step", metrics.step},
+                                       {"eval_loss", metrics.loss},
+                                       {"perplexity", std::exp(metrics.loss)},
+                                       {"eval_tokens", metrics.tokens}};
+  write_line(line.dump());
+}
+
+void MetricsFile::write_line(const std::string& line) {
+  const std::string text = line + "\n";
+  if (std::fputs(text.c_str(), file_) < 0 || std::fflush(file_) != 0)
+    throw ResourceError({path_, std::strerror(errno), "room for one more line", "free some space"});
+}
+
+}  // namespace gantry

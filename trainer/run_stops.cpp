@@ -1,0 +1,31 @@
+#include "gantry/trainer/run_stops.h"
+
+#include "gantry/comm/backends.h"
+#include "gantry/comm/control/stop_request.h"
+
+namespace gantry {
+
+RunStops::RunStops(const Config& config, const ProcessGroupMesh& mesh)
+    : mesh_(mesh),
+      obeys_signals_(!config.checkpoint.path.empty()),
+      all_hear_(config.comm.heartbeat_seconds > 0 || choose_host(choose_backend(config.comm.backend)) != "mpi") {}
+
+bool RunStops::wants_stop() const { return obeys_signals_ && stop_requested(); }
+
+RunStops::Wish RunStops::agreed() const {
+  const Wish mine = wants_stop() ? Wish::kStop : (ends_ ? Wish::kEnd : Wish::kNone);
+  return static_cast<Wish>(all_reduce_number(mesh_.world_group(), static_cast<int>(mine), ReduceOp::kMax));
+}
+
+bool RunStops::asked_to_stop() const { return agreed() == Wish::kStop; }
+
+bool RunStops::stage_asked_to_stop() const {
+  return all_reduce_number(mesh_["tp"], wants_stop() ? 1 : 0, ReduceOp::kMax) > 0;
+}
+
+std::function<bool()> RunStops::within_step() const {
+  if (!obeys_signals_ || !all_hear_) return {};
+  return stop_requested;
+}
+
+}  // namespace gantry

@@ -1,0 +1,20 @@
+#include "gantry/trainer/tensorboard_file.h"
+
+#include <cmath>
+
+namespace gantry {
+
+void TensorBoardFile::write(const StepMetrics& metrics) {
+  events_.write(metrics.step, {{"train/loss", metrics.loss},
+                               {"train/grad_norm", metrics.grad_norm},
+                               {"train/lr", metrics.lr},
+                               {"speed/tokens_per_second", static_cast<double>(metrics.tokens) / metrics.step_seconds},
+                               {"speed/step_seconds", metrics.step_seconds},
+                               {"speed/bubble", metrics.bubble}});
+}
+
+void TensorBoardFile::write(const EvaluationMetrics& metrics) {
+  events_.write(metrics.step, {{"evaluation/loss", metrics.loss}, {"evaluation/perplexity", std::exp(metrics.loss)}});
+}
+
+}  // namespace gantry

@@ -1,0 +1,360 @@
+#include "gantry/trainer/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <utility>
+
+#include "gantry/booster/recipe.h"
+#include "gantry/core/error.h"
+#include "gantry/core/steady_seconds.h"
+#include "gantry/optimizers/gradient_norm.h"
+#include "gantry/profiling/memory_meter.h"
+#include "gantry/profiling/metered_backend.h"
+#include "gantry/profiling/run_profile.h"
+#include "gantry/tensors/deferred_init.h"
+#include "gantry/trainer/evaluator.h"
+#include "gantry/trainer/live_status.h"
+#include "gantry/trainer/metrics_file.h"
+#include "gantry/trainer/output_folder.h"
+#include "gantry/trainer/progress_line.h"
+#include "gantry/trainer/run_checkpoints.h"
+#include "gantry/trainer/run_report.h"
+#include "gantry/trainer/run_stops.h"
+#include "gantry/trainer/sample_text.h"
+#include "gantry/trainer/tensorboard_file.h"
+#include "gantry/trainer/timeline.h"
+
+namespace gantry {
+namespace {
+
+std::string in_megabytes(const std::vector<std::int64_t>& bytes) {
+  std::vector<std::string> texts;
+  for (const auto each : bytes) texts.push_back(fmt::format("{:.1f}", static_cast<double>(each) / 1e6));
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+// A run that is followed shows its pipeline soon, and then from time to time.
+bool redraws_at(std::int64_t step) { return step == 2 || step == 10 || step % 50 == 0; }
+
+}  // namespace
+
+class Trainer::Run {
+ public:
+  Run(World& world, const Config& config, const RunOptions& options)
+      : metered_(world.backend()),
+        world_(metered_, world.config(), world.mesh()),
+        config_(config),
+        options_(options),
+        booster_(plugins().at("hybrid_parallel")(world_, config)),
+        mesh_(booster_.mesh()),
+        stops_(config, mesh_),
+        checkpoints_(world_, config_, booster_.plugin(), [this] { clear_progress(); }),
+        timeline_(booster_.plugin()),
+        profile_(config_, mesh_, [this] { clear_progress(); }) {
+    if (options_.status && world_.is_main()) live_ = add_own(std::make_unique<LiveStatus>(*options_.status, world_));
+    if (config_.profile.active > 0)
+      timeline_.set_listener(
+          [this](const schedule::Action& action, double start, double end) { profile_.saw(action, start, end); });
+  }
+
+  RunEnd run() {
+    if (std::exchange(has_run_, true))
+      throw UsageError({"Trainer::run", "is called a second time", "one run of one Trainer", "make another Trainer"});
+    boost();
+    done_ = last_step_ = checkpoints_.resume(boosted_);
+    const bool owes_evaluation = open_output(config_, done_, mesh_);
+    profile_.follow_earlier();
+    add_sinks();
+    report(done_);
+    has_begun_ = true;
+    if (live_) live_->show_report();
+    RunEnd end{.how = train(owes_evaluation), .last_step = last_step_, .checkpoint = {}};
+    finish(end);
+    return end;
+  }
+
+  TrainerParts parts_;
+  std::vector<TrainerCallbacks> callbacks_;
+  std::vector<std::unique_ptr<MetricSink>> sinks_;  // the program's; rank 0 calls them
+
+  World& world() { return world_; }
+  Booster& booster() { return booster_; }
+  Boosted& boosted() { return boosted_; }
+  const Config& config() const { return config_; }
+  void end() { stops_.end(); }
+  bool has_begun() const { return has_begun_ && !config_.output.empty(); }
+
+ private:
+  using How = RunEnd::How;
+
+  void boost() {
+    if (parts_.optimizer && !parts_.model)
+      throw UsageError(
+          {"Trainer", "was given an optimizer without its model", "both, or neither", "give it the model"});
+    if (!parts_.loader) config_.require_training();
+    if (parts_.evaluation_loader) config_.evaluation.every = parts_.evaluate_every;
+    if (parts_.model && config_.model.policy.empty()) config_.model.policy = policy_name_for(*parts_.model);
+    auto model = parts_.model ? parts_.model : build_model(config_);
+    set_dtype(*model, dtype_of(config_.precision));
+    auto optimizer = parts_.optimizer ? parts_.optimizer : build_optimizer(config_, *model);
+    auto loader = parts_.loader ? parts_.loader : build_loader(config_);
+    held_out_ = parts_.evaluation_loader ? parts_.evaluation_loader : build_evaluation_loader(config_);
+    const Criterion criterion = parts_.criterion ? *parts_.criterion : build_criterion(config_);
+    const LrSchedule rates = parts_.lr_schedule ? *parts_.lr_schedule : build_lr_schedule(config_);
+    refuse_unhonoured_parts();
+    boosted_ = booster_.boost(model, optimizer, criterion, loader, rates);
+    parts_ = {};  // what boosting has made is all that is left of them
+    if (held_out_) booster_.distribute(*held_out_, boosted_);
+    const auto fresh = load_weights(config_, boosted_, mesh_);
+    if (!world_.is_main()) return;
+    if (!fresh.empty()) fmt::print("new in this model, with initial weights: {}\n", fmt::join(fresh, ", "));
+    fmt::print("{} ranks ({}) over {}: {} stages, {} microbatches of {}\n", world_.size(), world_.mesh().describe(),
+               world_.backend().name(), booster_.plugin().stages().num_stages(),
+               booster_.plugin().microbatches(boosted_.loader->global_batch() / mesh_.size("dp")),
+               config_.schedule.name);
+    std::fflush(stdout);
+  }
+
+  // load_weights is still to come, and the rest of these keys was honoured by those that are members.
+  void refuse_unhonoured_parts() const {
+    for (const char* key : {"model.path", "output", "profile", "checkpoint.path"}) config_.honour(key);
+    if (parts_.model) config_.honour("model.config");  // whose keys are for whoever built it
+    refuse_unhonoured_keys(config_);
+  }
+
+  void add_sinks() {
+    if (!world_.is_main()) return;
+    if (!config_.output.empty()) {
+      add_own(std::make_unique<MetricsFile>(config_.output));
+      add_own(std::make_unique<TensorBoardFile>(config_.output, done_));
+    }
+    progress_ = add_own(std::make_unique<ProgressLine>(done_ + 1, config_.train.steps, config_.train.log_every));
+  }
+
+  template <class Sink>
+  Sink* add_own(std::unique_ptr<Sink> sink) {
+    Sink* added = sink.get();
+    own_sinks_.push_back(std::move(sink));
+    return added;
+  }
+
+  How train(bool owes_evaluation) {
+    if (owes_evaluation && evaluates_at(done_, /*last=*/false) && !evaluate(done_)) return How::kStopped;
+    bool stopped = false, ended = done_ >= config_.train.steps;
+    for (std::int64_t step = done_ + 1; !stopped && !ended; ++step) {
+      const std::optional<StepMetrics> metrics = train_step(step);
+      if (!metrics) {
+        save_given_up();
+        return How::kStopped;
+      }
+      publish(*metrics, &TrainerCallbacks::on_step);
+      const RunStops::Wish wish = agree();
+      ended = step == config_.train.steps || wish == RunStops::Wish::kEnd;
+      const bool asked = wish == RunStops::Wish::kStop, evaluates = evaluates_at(step, ended);
+      // Saved before anything else is done with the step, which may fail or take long.
+      if (ended || asked || checkpoints_.saves_at(step)) save();
+      if (ended || asked) checkpoint_ = checkpoints_.finish();
+      stopped = asked && (!ended || evaluates);
+      if (!stopped && evaluates) {
+        stopped = !evaluate(step);
+        ended |= !stopped && stops_.agreed() == RunStops::Wish::kEnd;
+        if (stopped || ended) save();
+      }
+      profile_.step();
+      if (options_.status && !ended && redraws_at(step)) report(step);
+    }
+    if (stopped) return How::kStopped;
+    return last_step_ < config_.train.steps ? How::kEnded : How::kDone;
+  }
+
+  // Nothing where the run was asked to stop: the step is given up, and all is as after the last one.
+  std::optional<StepMetrics> train_step(std::int64_t step) {
+    const double start = steady_seconds();
+    const std::int64_t first_sample = boosted_.loader->position();
+    timeline_.begin();
+    metered_.resume();
+    const Batch batch = boosted_.loader->next();
+    const StepResult result = booster_.execute_pipeline(
+        batch, boosted_, {.return_loss = true, .broadcast_loss = true, .stops = stops_.within_step()});
+    if (result.given_up) {
+      boosted_.loader->seek(first_sample);
+      timeline_.give_up();
+      metered_.pause();
+      return std::nullopt;
+    }
+    timeline_.end(batch.samples);
+    const double norm = boosted_.optimizer->grad_norm();
+    require_finite(step, *result.loss, norm);
+    const bool stepped = boosted_.optimizer->step();
+    boosted_.optimizer->zero_grad();
+    if (!stepped && world_.is_main()) {
+      clear_progress();
+      fmt::print(stderr, "warning: step {} is skipped: gradient norm {}, loss scale now {}\n", step, norm,
+                 boosted_.optimizer->loss_scale());
+    }
+    metered_.pause();
+    ++counted_steps_;
+    last_step_ = step;
+    peaks_ = all_gather_numbers(mesh_.world_group(), memory_.peak_bytes());
+    return StepMetrics{.step = step,
+                       .loss = *result.loss,
+                       .grad_norm = norm,
+                       .lr = boosted_.lr_schedule->at(step),
+                       .tokens = result.tokens,
+                       .step_seconds = steady_seconds() - start,
+                       .peak_memory_bytes = peaks_,
+                       .bubble = timeline_.bubble(),
+                       .predicted_bubble = timeline_.predicted_bubble()};
+  }
+
+  void require_finite(std::int64_t step, double loss, double norm) {
+    if ((std::isfinite(loss) && std::isfinite(norm)) || boosted_.optimizer->skips_non_finite()) return;
+    const std::string where = first_non_finite(boosted_.optimizer->gradients(), mesh_);
+    throw NumericalError(
+        {fmt::format("step {}", step),
+         fmt::format("loss {}, gradient norm {}{}", loss, norm, where.empty() ? "" : ", first in " + where),
+         "finite numbers", "lower the learning rate, or clip with optimizer.clip_grad_norm"});
+  }
+
+  // To the sinks on rank 0, and then to the callbacks on all ranks.
+  template <class Metrics>
+  void publish(const Metrics& metrics, std::function<void(const Metrics&)> TrainerCallbacks::*callback) {
+    if (world_.is_main()) {
+      for (const auto& sink : own_sinks_) sink->write(metrics);
+      for (const auto& sink : sinks_) sink->write(metrics);
+    }
+    for (const auto& each : callbacks_)
+      if (each.*callback) (each.*callback)(metrics);
+  }
+
+  RunStops::Wish agree() {
+    checkpoints_.check();
+    return stops_.agreed();
+  }
+
+  void save() {
+    if (!checkpoints_.save(last_step_, boosted_)) return;
+    for (const auto& each : callbacks_)
+      if (each.on_save) each.on_save(last_step_);
+  }
+
+  void save_given_up() {
+    if (last_step_ > done_)
+      save();
+    else if (world_.is_main())
+      fmt::print("stopped before this run's first step was done: there is nothing new to save\n");
+  }
+
+  bool evaluates_at(std::int64_t step, bool last) const {
+    const int every = config_.evaluation.every;
+    return held_out_ && (last || step == config_.train.steps || (every > 0 && step % every == 0));
+  }
+
+  // False, and nothing is written, where the run was asked to stop meanwhile.
+  bool evaluate(std::int64_t step) {
+    const auto metrics = Evaluator(booster_, held_out_)
+                             .run(
+                                 step, boosted_, [this] { return stops_.asked_to_stop(); }, stops_.within_step());
+    if (metrics) publish(*metrics, &TrainerCallbacks::on_evaluation);
+    return metrics.has_value();
+  }
+
+  void clear_progress() {
+    if (progress_) progress_->clear();
+  }
+
+  void finish(RunEnd& end) {
+    profile_.finish();
+    checkpoint_ = end.checkpoint = checkpoints_.finish();
+    std::erase_if(own_sinks_, [this](const auto& sink) { return sink.get() == progress_; });  // it leaves its line
+    progress_ = nullptr;
+    if (options_.sample && end.how != How::kStopped && !stops_.asked_to_stop()) show_sample();
+    draw_last_step();
+    report(last_step_);
+    print_end();
+    for (const auto& each : callbacks_)
+      if (each.on_end) each.on_end(end);
+  }
+
+  void show_sample() {
+    const std::string text =
+        options_.sample->make(boosted_, booster_.plugin(), [this] { return stops_.stage_asked_to_stop(); });
+    if (world_.is_main()) fmt::print("sample (greedy):\n{}\n", text);
+  }
+
+  void draw_last_step() {
+    if (config_.output.empty()) return;
+    const auto pictures = timeline_.pictures();
+    if (!pictures || !world_.is_main()) return;
+    write_pictures(*pictures, config_.output);
+    if (mesh_.size("pp") == 1) return;
+    fmt::print("bubble of the last step: {:.1f}%, by the times of its actions {:.1f}%: {}/timeline.svg\n",
+               100 * pictures->measured.bubble_rate, 100 * pictures->simulated.bubble_rate, config_.output);
+  }
+
+  // What the report shows beside the metrics, as of that step. Collective over the world.
+  void report(std::int64_t step) {
+    if (config_.output.empty()) return;
+    write_run_report(world_, booster_.plugin(), boosted_,
+                     {.step = step,
+                      .pictures = timeline_.pictures(),
+                      .counts = metered_.counts(),
+                      .counted_steps = std::max<std::int64_t>(counted_steps_, 1),
+                      .operators = profile_.operators()});
+  }
+
+  void print_end() {
+    if (!world_.is_main()) return;
+    if (!peaks_.empty()) {
+      const auto largest = std::max_element(peaks_.begin(), peaks_.end());
+      fmt::print("peak memory of tensors: {} MB a rank, most {:.1f} MB on {}\n", in_megabytes(peaks_),
+                 static_cast<double>(*largest) / 1e6,
+                 world_.mesh().describe_rank(static_cast<int>(largest - peaks_.begin())));
+    }
+    if (!config_.output.empty())
+      fmt::print("metrics: {}/metrics.jsonl\nreport: {}\n", config_.output, write_report(config_.output));
+    if (!checkpoint_.empty()) fmt::print("checkpoint: {}\n", checkpoint_);
+    std::fflush(stdout);
+  }
+
+  MemoryMeter memory_;  // first, so that it sees all that follows
+  MeteredBackend metered_;
+  World world_;  // over metered_
+  Config config_;
+  RunOptions options_;
+  Booster booster_;
+  ProcessGroupMesh& mesh_;
+  RunStops stops_;
+  RunCheckpoints checkpoints_;
+  Boosted boosted_;
+  StepTimeline timeline_;
+  RunProfile profile_;
+  std::vector<std::unique_ptr<MetricSink>> own_sinks_;  // rank 0's
+  ProgressLine* progress_ = nullptr;                    // one of them
+  LiveStatus* live_ = nullptr;                          // likewise
+  std::shared_ptr<DataLoader> held_out_;                // null without evaluation
+  bool has_run_ = false, has_begun_ = false;
+  std::int64_t done_ = 0;                           // steps before this run's first one
+  std::int64_t last_step_ = 0, counted_steps_ = 0;  // done ones
+  std::string checkpoint_;                          // the last one's folder
+  std::vector<std::int64_t> peaks_;                 // by rank
+};
+
+Trainer::Trainer(World& world, const Config& config, const RunOptions& options)
+    : run_(std::make_unique<Run>(world, config, options)) {}
+Trainer::~Trainer() = default;
+
+void Trainer::use(TrainerParts parts) { run_->parts_ = std::move(parts); }
+void Trainer::add(TrainerCallbacks callbacks) { run_->callbacks_.push_back(std::move(callbacks)); }
+void Trainer::add(std::unique_ptr<MetricSink> sink) { run_->sinks_.push_back(std::move(sink)); }
+RunEnd Trainer::run() { return run_->run(); }
+void Trainer::end() { run_->end(); }
+World& Trainer::world() { return run_->world(); }
+Booster& Trainer::booster() { return run_->booster(); }
+Boosted& Trainer::boosted() { return run_->boosted(); }
+const Config& Trainer::config() const { return run_->config(); }
+bool Trainer::has_begun() const { return run_->has_begun(); }
+
+}  // namespace gantry
