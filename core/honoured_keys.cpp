@@ -37,7 +37,6 @@ constexpr HonouredKey kHonouredKeys[] = {
     {"checkpoint.path", [](const Config& c) { return !c.checkpoint.path.empty(); }, "RunCheckpoints"},
     {"output", [](const Config& c) { return !c.output.empty(); }, "open_output"},
     {"profile", [](const Config& c) { return c.profile.active > 0; }, "RunProfile"},
-    {"precision", [](const Config&) { return true; }, "boost"},
 };
 
 }  // namespace
@@ -63,7 +62,7 @@ bool HonouredKeys::is_given(const std::string& key) const {
 }
 
 std::vector<std::string> honourable_keys() {
-  std::vector<std::string> keys;
+  std::vector<std::string> keys = {"precision"};  // which boost holds a program's own model to
   for (const auto& each : kHonouredKeys) keys.emplace_back(each.key);
   return keys;
 }

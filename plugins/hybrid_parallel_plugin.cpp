@@ -69,7 +69,6 @@ bool reads_between(const Policy& policy, const std::vector<SampleEntry>& entries
 
 // A model of the program's own, which it has made in another precision than the file says.
 void refuse_other_precision(const Config& config, const std::optional<torch::ScalarType>& held) {
-  config.honour("precision");
   if (!config.honoured->is_given("precision") || !held || *held == dtype_of(config.precision)) return;
   throw ConfigError({"precision",
                      fmt::format("{}, but the model's parameters are {}", config.precision, dtype_name(*held)),

@@ -145,6 +145,8 @@ TEST(Trainer, EndsAfterTheStepThatACallbackSaysAndGoesOnLater) {
     return told.of_rank(1);
   };
   const auto whole = run("whole", 0), first = run("parts", 3), second = run("parts", 0);
+  ASSERT_GE(whole.size(), 6U);
+  ASSERT_GE(first.size(), 6U);
   EXPECT_THAT(std::vector(first.end() - 3, first.end()), ElementsAre("save 3", "evaluation 3", "end 3 1"));
   EXPECT_EQ(std::vector(first.begin(), first.begin() + 6), std::vector(whole.begin(), whole.begin() + 6));
   EXPECT_EQ(second, std::vector(whole.begin() + 6, whole.end()));
