@@ -78,7 +78,7 @@ TensorParallelModel initialize(torch::nn::Module& model, const std::string& path
   const auto policy = policy_for(model);
   refuse_split_model(model.shared_from_this());
   policy->preprocess(model);
-  synchronise_first_values(model, *made.mesh);
+  synchronise_initial_weights(model, *made.mesh);
   const auto outputs = policy->split_outputs(model);
   made.placements = shard_tensors(model, *policy, (*made.mesh)["tp"], config.parallel.sequence_parallel);
   materialize(model, config.train.seed);

@@ -18,7 +18,7 @@ void load_libraries(const Config& config);
 // the program that builds its model.
 Config resolve_model(Config config);
 
-// A model of the policy's family in the configured precision, with deferred first values. The configuration is
+// A model of the policy's family in the configured precision, with deferred initial weights. The configuration is
 // resolved.
 std::shared_ptr<torch::nn::Module> build_model(const Config& config);
 
@@ -41,15 +41,15 @@ LrSchedule build_lr_schedule(const Config& config);
 Criterion build_criterion(const Config& config);
 
 // Fills the boosted model's parameters from model.path, each rank reading what it holds; nothing without a path.
-// Returns the parameters of a new head, which the directory lacks: they keep their first values. `loaded` is called
+// Returns the parameters of a new head, which the directory lacks: they keep their initial weights. `loaded` is called
 // with the bytes that each tensor took. A disk may take its time. Collective over the world.
 std::vector<std::string> load_weights(const Config& config, Boosted& boosted, const ProcessGroupMesh& mesh,
                                       const std::function<void(std::uint64_t)>& loaded = {});
 
 // CheckpointError, naming the key and both values, where the checkpoint is of another model than the configured one:
 // names and shapes, which load_checkpoint() compares, do not tell four heads from two. What does not change what the
-// model computes (dropout, first values, token ids, ...) may differ. Nothing is compared that the checkpoint does not
-// say, or of a model whose policy has no family. The configuration is resolved.
+// model computes (dropout, initial weights, token ids, ...) may differ. Nothing is compared that the checkpoint does
+// not say, or of a model whose policy has no family. The configuration is resolved.
 void require_same_model(const CheckpointInfo& info, const Config& config);
 
 }  // namespace gantry

@@ -52,7 +52,7 @@ bool has_backend(const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-std::string choose_host(const std::string& backend) {
+std::string choose_base_backend(const std::string& backend) {
   if (backend != "nccl") return backend;
   return choose_backend(under_launcher() ? "mpi" : "local");
 }

@@ -22,7 +22,7 @@ bool has_backend(const std::string& name);
 // sees CUDA devices, else what starts the ranks. ConfigError for one that this build has not.
 std::string choose_backend(const std::string& configured);
 // What starts the ranks: "mpi" under a launcher, else "local". nccl stands on it.
-std::string choose_host(const std::string& backend);
+std::string choose_base_backend(const std::string& backend);
 bool has_cuda_devices();  // false in a build without nccl
 
 // What launch() does on each. `describe_rank` names ranks in messages.
@@ -32,7 +32,7 @@ int launch_mpi(const Config& config, const Mesh& mesh, const std::function<void(
 // and before ranks start, since no thread may read it meanwhile.
 void prepare_nccl();
 // Runs the body over NCCL, on a rank that launch_local or launch_mpi has started.
-void run_on_nccl(World& host, const std::function<void(World&)>& body);
+void run_on_nccl(World& base, const std::function<void(World&)>& body);
 
 // An exception as an error's line and exit code.
 struct Failure {

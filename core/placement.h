@@ -1,5 +1,5 @@
 // How one parameter lies on the mesh. Stated once by who shards it; slices, gradient sums, the gradient norm,
-// checkpoints and first values are all derived from it.
+// checkpoints and initial weights are all derived from it.
 #pragma once
 
 #include <cstdint>

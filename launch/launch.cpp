@@ -59,7 +59,7 @@ void refuse_within_rank(const char* call) {
     throw UsageError({call, "was called within a rank of another launch", "", "call it once, from main"});
 }
 
-// What is settled before ranks begin.
+// What is decided before ranks begin.
 struct Preparation {
   std::string backend;
   Mesh mesh;
@@ -71,7 +71,7 @@ Preparation prepare(const Config& config, int ranks) {
 }
 
 int run_prepared(const Config& config, const Preparation& preparation, const std::function<void(World&)>& body) {
-  const bool mpi = choose_host(preparation.backend) == "mpi";
+  const bool mpi = choose_base_backend(preparation.backend) == "mpi";
   const recorder::RecordedJob recorded(recorder_settings(config, preparation.mesh.size(), mpi));
   std::function<void(World&)> run = guarded(body);
   if (preparation.backend == "nccl") run = [on_device = std::move(run)](World& host) { run_on_nccl(host, on_device); };
@@ -113,7 +113,7 @@ int launch(const Config& config, const std::function<void(World&)>& body) {
     // Whoever asks for local ranks gets a job in every copy.
     if (config.comm.backend == "local") return run(config.ranks());
     if (under_launcher() && has_backend("mpi")) return launch_under_launcher(config, body);
-    if (choose_host(choose_backend(config.comm.backend)) == "mpi") {
+    if (choose_base_backend(choose_backend(config.comm.backend)) == "mpi") {
       refuse_missing_launcher(config.ranks());
       return run(1);
     }

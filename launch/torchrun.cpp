@@ -84,7 +84,7 @@ int wait_for_first(asio::io_context& context, const Local::endpoint& place) {
                        "every copy of this program in gantry::launch", "see that copy's own error"});
     std::this_thread::sleep_for(kPause);
   }
-  // Before anything is waited for: a stranger could stay silent for ever. The first copy may work for days.
+  // Before anything is waited for: another connection could stay silent for ever. The first copy may work for days.
   if (!is_own(socket))
     throw PeerError({"launch", "another user's process is where the copy with RANK 0 was to be",
                      "this user's copy there", "give torchrun another --master-port"});

@@ -10,7 +10,7 @@
 namespace gantry::models {
 namespace {
 
-// The first values of Hugging Face's BERT.
+// The initial weights of Hugging Face's BERT.
 void initialise(BertImpl& model) {
   const torch::NoGradGuard no_grad;
   for (const auto& item : model.named_modules("", /*include_self=*/false)) {

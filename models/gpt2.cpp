@@ -11,7 +11,7 @@
 namespace gantry::models {
 namespace {
 
-// The first values of Hugging Face's GPT-2: the projections into the residual stream are scaled by the depth.
+// The initial weights of Hugging Face's GPT-2: the projections into the residual stream are scaled by the depth.
 void initialise(Gpt2Impl& model) {
   const torch::NoGradGuard no_grad;
   const double range = model.config.initializer_range;

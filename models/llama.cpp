@@ -14,7 +14,7 @@ nn::Linear projection(std::int64_t in, std::int64_t out, bool bias) {
   return nn::Linear(torch::nn::LinearOptions(in, out).bias(bias));
 }
 
-// The first values of Hugging Face's Llama.
+// The initial weights of Hugging Face's Llama.
 void initialise(LlamaImpl& model) {
   const torch::NoGradGuard no_grad;
   for (const auto& item : model.named_modules("", /*include_self=*/false)) {

@@ -19,7 +19,7 @@ struct TensorName {
   std::string name;
   std::string hugging_face;
   bool transposed = false;               // stored [in, out] there
-  bool new_allowed = false;              // of a head that a file of the bare model lacks: it keeps its first values
+  bool new_allowed = false;              // of a head that a file of the bare model lacks: it keeps its initial weights
   std::vector<std::string> copies = {};  // further names there that get the same values; nothing is read from them
 };
 
@@ -45,8 +45,8 @@ struct ModelFamily {
   // True for tensors of a head that this model does not have: they are passed over. Unset: there are none.
   std::function<bool(const nlohmann::json& config, const std::string& name)> is_other_heads;
   // The keys that decide what the model computes, defaults filled in and in one spelling; a resumed run must have those
-  // of its checkpoint. Unset: what hugging_face_config gives, but for keys that speak of dropout, first values, token
-  // ids and types.
+  // of its checkpoint. Unset: what hugging_face_config gives, but for keys that speak of dropout, initial weights,
+  // token ids and types.
   std::function<nlohmann::json(const nlohmann::json& config)> deciding_keys;
   // The keys that the family reads, or knows to leave the model as it is. Unset: any.
   std::vector<std::string> keys = {};

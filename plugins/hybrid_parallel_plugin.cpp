@@ -98,7 +98,7 @@ Boosted HybridParallelPlugin::boost(BoostRequest request) {
   if (!request.model) throw UsageError({"boost", "no model was given", "", "pass a model"});
   refuse_used_optimizer(request.optimizer.get());
   refuse_split_model(request.model);  // before its shapes meet whole ones
-  synchronise_first_values(*request.model, mesh_);
+  synchronise_initial_weights(*request.model, mesh_);
 
   const auto policy = config_.model.policy.empty() ? policy_for(*request.model) : policies().at(config_.model.policy)();
   ShardConfig shard{.stages = &stages_, .tensor_group = &mesh_["tp"], .seed = config_.train.seed};

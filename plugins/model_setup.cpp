@@ -30,7 +30,7 @@ void refuse_used_optimizer(torch::optim::Optimizer* optimizer) {
   }
 }
 
-void synchronise_first_values(torch::nn::Module& model, const ProcessGroupMesh& mesh) {
+void synchronise_initial_weights(torch::nn::Module& model, const ProcessGroupMesh& mesh) {
   const torch::NoGradGuard no_grad;
   ProcessGroup& world = mesh.world_group();
   auto share = [&](torch::Tensor tensor) {

@@ -17,7 +17,7 @@ void refuse_used_optimizer(torch::optim::Optimizer* optimizer);
 
 // Ranks that built the model with values drew them from generators of their own: rank 0's become everybody's. Deferred
 // parameters need nothing. Collective over the world.
-void synchronise_first_values(torch::nn::Module& model, const ProcessGroupMesh& mesh);
+void synchronise_initial_weights(torch::nn::Module& model, const ProcessGroupMesh& mesh);
 
 // Layers per stage as schedule.layers says, by the policy's layer_work where they are balanced; empty for the policy's
 // own rule. ConfigError where its work is of another number of layers.

@@ -17,7 +17,7 @@ struct ShardConfig {
   ProcessGroup* tensor_group = nullptr;          // not owned; null: no tensor parallelism
   std::vector<int> layers_of_stage;              // empty: the policy's distribute_layers
   bool sequence_parallel = false;                // activations between split modules are sequence shards
-  std::uint64_t seed = 1;                        // of first values
+  std::uint64_t seed = 1;                        // of initial weights
 };
 
 // The sharded model of one rank.

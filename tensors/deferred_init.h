@@ -1,7 +1,7 @@
 // Building a model without its memory: under DeferredInit the in-place initialisation of unmodified modules (uniform_,
 // normal_, fill_, mul_, copy_, through views too) is recorded instead of run. The untouched memory of `empty` costs
 // nothing. Later each rank replays only what it holds, straight into its slice, by counter-based Philox on (seed,
-// global name, element): first values are the same in every layout, however a tensor is cut.
+// global name, element): initial weights are the same in every layout, however a tensor is cut.
 //
 // How: a boxed fallback on the dispatcher's DeferredInit key. A tensor made by empty* is deferred; one made with values
 // (zeros, ones, arange, tril ...) is concrete until something random is written to it. Reading a deferred tensor (item,

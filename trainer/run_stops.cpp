@@ -8,7 +8,8 @@ namespace gantry {
 RunStops::RunStops(const Config& config, const ProcessGroupMesh& mesh)
     : mesh_(mesh),
       obeys_signals_(!config.checkpoint.path.empty()),
-      all_hear_(config.comm.heartbeat_seconds > 0 || choose_host(choose_backend(config.comm.backend)) != "mpi") {}
+      all_hear_(config.comm.heartbeat_seconds > 0 ||
+                choose_base_backend(choose_backend(config.comm.backend)) != "mpi") {}
 
 bool RunStops::wants_stop() const { return obeys_signals_ && stop_requested(); }
 

@@ -188,7 +188,7 @@ std::string import_rank(World& world, const Config& config, const CheckpointImpo
   auto boosted = booster.boost(model);
   const auto fresh = load_weights(config, boosted, plugin->mesh(), [&](std::uint64_t bytes) { reading.add(bytes); });
   if (world.is_main() && !fresh.empty())
-    fmt::print(stderr, "warning: new in this model, with first values: {}\n", fmt::join(fresh, ", "));
+    fmt::print(stderr, "warning: new in this model, with initial weights: {}\n", fmt::join(fresh, ", "));
   return save_once({.directory = arguments.output,
                     .step = 0,
                     .config_text = config.to_yaml(),

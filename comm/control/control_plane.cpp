@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "gantry/comm/control/event_thread.h"
-#include "gantry/comm/control/star.h"
+#include "gantry/comm/control/heartbeats.h"
 #include "gantry/core/error.h"
 
 namespace gantry {
@@ -23,14 +23,14 @@ std::string describe_all(const ControlOptions& options, const std::set<int>& ran
 
 struct ControlPlane::Impl {
   Impl(const ControlOptions& options, ControlEvents events)
-      : options(options), star(events_thread.context(), options, std::move(events), milestones) {}
+      : options(options), heartbeats(events_thread.context(), options, std::move(events), milestones) {}
 
   double patience() const { return options.timeout_seconds + (options.rank == 0 ? 0 : kHubFirstSeconds); }
 
   const ControlOptions options;
   control::Milestones milestones;
   control::EventThread events_thread;
-  control::Star star;
+  control::Heartbeats heartbeats;
 };
 
 ControlPlane::ControlPlane(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -38,7 +38,7 @@ ControlPlane::ControlPlane(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) 
 std::unique_ptr<ControlPlane> ControlPlane::host(const ControlOptions& options, ControlEvents events,
                                                  const std::string& address) {
   auto impl = std::make_unique<Impl>(options, std::move(events));
-  const Meeting meeting = impl->star.open(address);
+  const Meeting meeting = impl->heartbeats.open(address);
   impl->events_thread.start();
   std::unique_ptr<ControlPlane> plane(new ControlPlane(std::move(impl)));
   plane->meeting_ = meeting;
@@ -48,7 +48,7 @@ std::unique_ptr<ControlPlane> ControlPlane::host(const ControlOptions& options, 
 std::unique_ptr<ControlPlane> ControlPlane::join(const ControlOptions& options, ControlEvents events,
                                                  const Meeting& meeting) {
   auto impl = std::make_unique<Impl>(options, std::move(events));
-  impl->star.join(meeting);
+  impl->heartbeats.join(meeting);
   impl->events_thread.start();
   std::unique_ptr<ControlPlane> plane(new ControlPlane(std::move(impl)));
   plane->meeting_ = meeting;
@@ -56,7 +56,7 @@ std::unique_ptr<ControlPlane> ControlPlane::join(const ControlOptions& options, 
 }
 
 ControlPlane::~ControlPlane() {
-  control::asio::post(impl_->events_thread.context(), [impl = impl_.get()] { impl->star.close(); });
+  control::asio::post(impl_->events_thread.context(), [impl = impl_.get()] { impl->heartbeats.close(); });
   impl_->events_thread.stop();
 }
 
@@ -76,16 +76,17 @@ void ControlPlane::rendezvous() {
 }
 
 void ControlPlane::tell(int exit_code, const std::string& cause) {
-  control::asio::post(
-      impl_->events_thread.context(),
-      [impl = impl_.get(), failure = JobFailure{impl_->options.rank, exit_code, cause}] { impl->star.tell(failure); });
+  control::asio::post(impl_->events_thread.context(),
+                      [impl = impl_.get(), failure = JobFailure{impl_->options.rank, exit_code, cause}] {
+                        impl->heartbeats.tell(failure);
+                      });
 }
 
 void ControlPlane::leave() {
-  control::asio::post(impl_->events_thread.context(), [impl = impl_.get()] { impl->star.finish(); });
+  control::asio::post(impl_->events_thread.context(), [impl = impl_.get()] { impl->heartbeats.finish(); });
   control::Progress progress = impl_->milestones.wait(impl_->patience(), [](const auto& p) { return p.ended; });
   if (!progress.failure && !progress.ended && impl_->options.rank != 0) {
-    control::asio::post(impl_->events_thread.context(), [impl = impl_.get()] { impl->star.ask(); });
+    control::asio::post(impl_->events_thread.context(), [impl = impl_.get()] { impl->heartbeats.ask(); });
     progress = impl_->milestones.wait(kAnswerSeconds, [](const auto& p) { return p.ended || !p.working.empty(); });
   }
   if (progress.failure) throw PeerError(progress.failure->cause);

@@ -24,12 +24,13 @@ struct ControlOptions {
   int rank = 0;
   int ranks = 1;
   double heartbeat_seconds = 1;
-  double lost_after_seconds = 15;                     // at least two heartbeats
-  double timeout_seconds = 60;                        // of rendezvous() and leave()
-  double handshake_seconds = 5;                       // for a new connection to say who it is
-  std::function<std::string(int)> describe_rank;      // "rank 2 (pp 1, dp 0, tp 0)"
-  std::function<void(const std::string&)> warn = {};  // gets a line a stranger; left out: stderr as "warning: <line>"
-  std::function<bool()> wants_stop = {};              // asked at each heartbeat: does this rank want the job to stop?
+  double lost_after_seconds = 15;                 // at least two heartbeats
+  double timeout_seconds = 60;                    // of rendezvous() and leave()
+  double handshake_seconds = 5;                   // for a new connection to say who it is
+  std::function<std::string(int)> describe_rank;  // "rank 2 (pp 1, dp 0, tp 0)"
+  std::function<void(const std::string&)> warn =
+      {};  // gets a line for each connection that is refused; left out: stderr as "warning: <line>"
+  std::function<bool()> wants_stop = {};  // asked at each heartbeat: does this rank want the job to stop?
 };
 
 // At most one of the first two is called, once; never after this rank's own tell(). It returns before rendezvous() or

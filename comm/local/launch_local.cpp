@@ -10,7 +10,7 @@
 #include "gantry/comm/backends.h"
 #include "gantry/comm/local/crash_note.h"
 #include "gantry/comm/local/local_backend.h"
-#include "gantry/comm/local/settle_math.h"
+#include "gantry/comm/local/prepare_math.h"
 #include "gantry/comm/recorder/flight_recorder.h"
 #include "gantry/core/error.h"
 #include "gantry/core/usable_cores.h"
@@ -90,7 +90,7 @@ void report_local_failure(const Failure& failure) {
 }  // namespace
 
 std::optional<Failure> run_local(const Config& config, const Mesh& mesh, const std::function<void(World&)>& body) {
-  settle_math();
+  prepare_math();
   LocalJob job(mesh.size(), {config.comm.timeout_seconds, config.comm.lost_after_seconds},
                [&mesh](int rank) { return mesh.describe_rank(rank); });
   const CrashNote crash_note;

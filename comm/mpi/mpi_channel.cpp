@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "gantry/comm/mpi/join_barrier.h"
 #include "gantry/comm/mpi/mpi_environment.h"
-#include "gantry/comm/mpi/roll_call.h"
 #include "gantry/core/error.h"
 
 namespace gantry {
@@ -43,7 +43,7 @@ void MpiChannel::call_the_roll(const std::string& waited) {
     engine_->throw_if_failed();  // another member may know more
     return engine_->find_ended(ranks);
   };
-  const RollCallEnd end = roll_call(ranks_, engine_->rank(), engine_->timeout_seconds(), find_ended);
+  const BarrierEnd end = join_barrier(ranks_, engine_->rank(), engine_->timeout_seconds(), find_ended);
   if (end.missing.empty()) return;
   std::vector<std::string> names;
   for (const int rank : end.missing) names.push_back(engine_->describe_rank(rank));

@@ -20,19 +20,19 @@ void prepare_nccl() {
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
 }
 
-void run_on_nccl(World& host, const std::function<void(World&)>& body) {
+void run_on_nccl(World& base, const std::function<void(World&)>& body) {
   DeviceQuestion question =
-      ask_for_device(host.backend(), has_cuda_devices() ? visible_device_uuids() : std::vector<std::string>());
+      ask_for_device(base.backend(), has_cuda_devices() ? visible_device_uuids() : std::vector<std::string>());
   question.nccl_version = nccl_version();
   NcclOptions options;
   options.device = {torch::kCUDA, static_cast<torch::DeviceIndex>(choose_device_index(question))};
-  options.waits = {host.config().comm.timeout_seconds, host.config().comm.lost_after_seconds};
-  options.describe_rank = [&host](int rank) { return host.mesh().describe_rank(rank); };
+  options.waits = {base.config().comm.timeout_seconds, base.config().comm.lost_after_seconds};
+  options.describe_rank = [&base](int rank) { return base.mesh().describe_rank(rank); };
   // Stages send along pp; other groups' communicators would cost device memory for nothing.
   options.carries_messages = [](const std::string& label) { return label == "pp"; };
   const c10::DeviceGuard on_device(options.device);
-  NcclBackend backend(host.backend(), std::move(options));
-  World world(backend, host.config(), host.mesh());
+  NcclBackend backend(base.backend(), std::move(options));
+  World world(backend, base.config(), base.mesh());
   body(world);
 }
 

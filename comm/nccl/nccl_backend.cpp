@@ -6,8 +6,8 @@
 
 namespace gantry {
 
-NcclBackend::NcclBackend(Backend& host, NcclOptions options)
-    : host_(host), job_(std::make_shared<NcclJob>(host, std::move(options))) {}
+NcclBackend::NcclBackend(Backend& base, NcclOptions options)
+    : base_(base), job_(std::make_shared<NcclJob>(base, std::move(options))) {}
 
 NcclBackend::~NcclBackend() = default;
 

@@ -38,21 +38,21 @@ struct NcclOptions {
 class NcclBackend final : public DeviceBackend {
  public:
   // Collective over the host's ranks, in a process that called prepare_nccl() (backends.h). `host` must outlive it.
-  NcclBackend(Backend& host, NcclOptions options);
+  NcclBackend(Backend& base, NcclOptions options);
   ~NcclBackend() override;
 
   const char* name() const override { return "nccl"; }
-  int rank() const override { return host_.rank(); }
-  int size() const override { return host_.size(); }
+  int rank() const override { return base_.rank(); }
+  int size() const override { return base_.size(); }
   torch::Device device() const override;
   std::shared_ptr<DeviceEnd> take_end() const override;
   // The group must not outlive the backend's host.
   std::unique_ptr<ProcessGroup> make_group(const std::string& label, const std::vector<int>& ranks) override;
   void abort(const std::string& reason) override;
-  bool has_ended(int rank) const override { return host_.has_ended(rank); }
+  bool has_ended(int rank) const override { return base_.has_ended(rank); }
 
  private:
-  Backend& host_;
+  Backend& base_;
   std::shared_ptr<NcclJob> job_;
 };
 

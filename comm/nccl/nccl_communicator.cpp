@@ -88,7 +88,7 @@ void NcclCommunicator::begin(const ncclUniqueId& id) {
   std::unique_lock lock(mutex_);
   const ncclResult_t code =
       ncclCommInitRankConfig(&communicator_, static_cast<int>(members_.ranks.size()), id, members_.rank, &config);
-  settle(lock, code, members_.name + " to be made");
+  await_call(lock, code, members_.name + " to be made");
 }
 
 NcclCommunicator::~NcclCommunicator() {
@@ -105,7 +105,7 @@ void NcclCommunicator::finalize() {
   const c10::DeviceGuard on_device(job_->device().device());
   std::unique_lock lock(mutex_);
   if (!communicator_) return;
-  settle(lock, ncclCommFinalize(communicator_), members_.name + " to finish");
+  await_call(lock, ncclCommFinalize(communicator_), members_.name + " to finish");
   for (const auto& operation : under_way_) operation->end(/*done=*/true);
   ncclCommDestroy(communicator_);
   communicator_ = nullptr;
@@ -127,7 +127,7 @@ void NcclCommunicator::abort() {
   dropped.swap(under_way_);
 }
 
-void NcclCommunicator::settle(std::unique_lock<std::mutex>& lock, ncclResult_t code, const std::string& what) {
+void NcclCommunicator::await_call(std::unique_lock<std::mutex>& lock, ncclResult_t code, const std::string& what) {
   const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                            std::chrono::duration<double>(job_->timeout_seconds()));
   for (int round = 0; code == ncclInProgress; ++round) {
@@ -174,7 +174,7 @@ std::shared_ptr<NcclOperation> NcclCommunicator::issue(std::vector<c10::Storage>
     const ncclResult_t end = ncclGroupEnd();
     if (code == ncclSuccess || code == ncclInProgress) code = end;
   }
-  settle(lock, code, operation->describe());
+  await_call(lock, code, operation->describe());
   operation->issued_on(stream());
   if (under_way_.empty()) begin_oldest();
   under_way_.push_back(operation);

@@ -98,7 +98,7 @@ class NcclCommunicator {
 
   void begin(const ncclUniqueId& id);
   void finalize();
-  void settle(std::unique_lock<std::mutex>& lock, ncclResult_t code, const std::string& what);
+  void await_call(std::unique_lock<std::mutex>& lock, ncclResult_t code, const std::string& what);
   void drop_finished();
   void begin_oldest();
   std::string find_ended();

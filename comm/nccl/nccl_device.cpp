@@ -126,11 +126,11 @@ int choose_device_index(const DeviceQuestion& question) {
   return static_cast<int>(place % static_cast<std::ptrdiff_t>(mine.size()));
 }
 
-DeviceQuestion ask_for_device(Backend& host, const std::vector<std::string>& uuids) {
+DeviceQuestion ask_for_device(Backend& base, const std::vector<std::string>& uuids) {
   constexpr std::int64_t kUuidBytes = 16;
-  std::vector<int> everyone(host.size());
+  std::vector<int> everyone(base.size());
   std::iota(everyone.begin(), everyone.end(), 0);
-  const auto group = host.make_group("devices", everyone);
+  const auto group = base.make_group("devices", everyone);
   const Sizes counts = all_gather_numbers(*group, static_cast<std::int64_t>(uuids.size()));
   torch::Tensor mine = torch::zeros({static_cast<std::int64_t>(uuids.size()), kUuidBytes}, torch::kUInt8);
   for (std::size_t i = 0; i < uuids.size(); ++i)
@@ -141,13 +141,13 @@ DeviceQuestion ask_for_device(Backend& host, const std::vector<std::string>& uui
   group->all_gather(all, mine, counts).wait();
   const char* sharing = std::getenv(kSharingVariable);
   DeviceQuestion question;
-  question.rank = host.rank();
+  question.rank = base.rank();
   const auto* bytes = reinterpret_cast<const char*>(all.data_ptr());
   for (const std::int64_t count : counts) {
     Devices& devices = question.visible.emplace_back();
     for (std::int64_t i = 0; i < count; ++i, bytes += kUuidBytes) devices.emplace_back(bytes, kUuidBytes);
   }
-  question.threads = host.name() == std::string("local");
+  question.threads = base.name() == std::string("local");
   question.sharing_asked = sharing && sharing == std::string("1");
   return question;
 }

@@ -50,6 +50,6 @@ int choose_device_index(const DeviceQuestion& question);
 
 // Collective over the job: what every rank's process sees, this one's being `uuids`. The versions are left to the
 // caller.
-DeviceQuestion ask_for_device(Backend& host, const std::vector<std::string>& uuids);
+DeviceQuestion ask_for_device(Backend& base, const std::vector<std::string>& uuids);
 
 }  // namespace gantry

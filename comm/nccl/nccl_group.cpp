@@ -122,8 +122,8 @@ std::string name_group(const NcclJob& job, const std::string& label, const std::
 }  // namespace
 
 NcclGroup::NcclGroup(std::shared_ptr<NcclJob> job, const std::string& label, const std::vector<int>& ranks)
-    : job_(std::move(job)), host_(job_->host().make_group(label, ranks)) {
-  name_ = name_group(*job_, label, ranks, host_->rank());
+    : job_(std::move(job)), base_(job_->base().make_group(label, ranks)) {
+  name_ = name_group(*job_, label, ranks, base_->rank());
   if (size() > 1) {
     torch::Tensor id_bytes = torch::empty({static_cast<std::int64_t>(sizeof(ncclUniqueId))}, torch::kUInt8);
     ncclUniqueId id;
@@ -131,11 +131,11 @@ NcclGroup::NcclGroup(std::shared_ptr<NcclJob> job, const std::string& label, con
       id = new_unique_id();
       std::memcpy(id_bytes.data_ptr(), &id, sizeof(id));
     }
-    host_->broadcast(id_bytes, 0).wait();
+    base_->broadcast(id_bytes, 0).wait();
     std::memcpy(&id, id_bytes.data_ptr(), sizeof(id));
     communicator_ = std::make_unique<NcclCommunicator>(job_, NcclMembers{name_, ranks, rank()}, id);
   }
-  messages_ = std::make_shared<NcclMessages>(job_, host_, label, ranks, job_->carries_messages(label));
+  messages_ = std::make_shared<NcclMessages>(job_, base_, label, ranks, job_->carries_messages(label));
 }
 
 bool NcclGroup::on_device(const torch::Tensor& target, const torch::Tensor& in, CollectiveKind kind) const {
@@ -191,7 +191,7 @@ Work NcclGroup::recv(const TensorSpec& spec, int from, const Tag& tag) {
 
 Work NcclGroup::all_reduce(torch::Tensor& tensor, ReduceOp op) {
   check_reducible(tensor.scalar_type(), op);
-  if (!on_device(tensor, {}, CollectiveKind::kAllReduce)) return host_->all_reduce(tensor, op);
+  if (!on_device(tensor, {}, CollectiveKind::kAllReduce)) return base_->all_reduce(tensor, op);
   return post(CollectiveKind::kAllReduce, tensor, {},
               [&](char* data, const char*, ncclComm_t communicator, cudaStream_t stream) {
                 return ncclAllReduce(data, data, tensor.numel(), type_of(tensor.scalar_type()), operation_of(op),
@@ -202,7 +202,7 @@ Work NcclGroup::all_reduce(torch::Tensor& tensor, ReduceOp op) {
 // Even parts go by NCCL's own call, others by a broadcast from each rank in one group call.
 Work NcclGroup::all_gather(torch::Tensor& out, const torch::Tensor& in, const Sizes& sizes) {
   check_gather(out, in, sizes, rank(), size(), "all_gather");
-  if (!on_device(out, in, CollectiveKind::kAllGather)) return host_->all_gather(out, in, sizes);
+  if (!on_device(out, in, CollectiveKind::kAllGather)) return base_->all_gather(out, in, sizes);
   const Parts parts(sizes, out);
   return post(CollectiveKind::kAllGather, out, in,
               [&](char* whole, const char* part, ncclComm_t communicator, cudaStream_t stream) {
@@ -220,7 +220,7 @@ Work NcclGroup::all_gather(torch::Tensor& out, const torch::Tensor& in, const Si
 Work NcclGroup::reduce_scatter(torch::Tensor& out, const torch::Tensor& in, const Sizes& sizes, ReduceOp op) {
   check_gather(in, out, sizes, rank(), size(), "reduce_scatter");
   check_reducible(in.scalar_type(), op);
-  if (!on_device(out, in, CollectiveKind::kReduceScatter)) return host_->reduce_scatter(out, in, sizes, op);
+  if (!on_device(out, in, CollectiveKind::kReduceScatter)) return base_->reduce_scatter(out, in, sizes, op);
   const Parts parts(sizes, in);
   const std::size_t item = in.element_size();
   const ncclDataType_t type = type_of(in.scalar_type());
@@ -240,7 +240,7 @@ Work NcclGroup::reduce_scatter(torch::Tensor& out, const torch::Tensor& in, cons
 
 Work NcclGroup::broadcast(torch::Tensor& tensor, int root) {
   check_rank(root, size(), "broadcast");
-  if (!on_device(tensor, {}, CollectiveKind::kBroadcast)) return host_->broadcast(tensor, root);
+  if (!on_device(tensor, {}, CollectiveKind::kBroadcast)) return base_->broadcast(tensor, root);
   return post(CollectiveKind::kBroadcast, tensor, {},
               [&](char* data, const char*, ncclComm_t communicator, cudaStream_t stream) {
                 return ncclBroadcast(data, data, tensor.nbytes(), ncclUint8, root, communicator, stream);
@@ -249,7 +249,7 @@ Work NcclGroup::broadcast(torch::Tensor& tensor, int root) {
 
 Work NcclGroup::all_to_all(torch::Tensor& out, const torch::Tensor& in, const Sizes& out_sizes, const Sizes& in_sizes) {
   check_all_to_all(out, in, out_sizes, in_sizes, size());
-  if (!on_device(out, in, CollectiveKind::kAllToAll)) return host_->all_to_all(out, in, out_sizes, in_sizes);
+  if (!on_device(out, in, CollectiveKind::kAllToAll)) return base_->all_to_all(out, in, out_sizes, in_sizes);
   const Parts received(out_sizes, out), sent(in_sizes, in);
   return post(CollectiveKind::kAllToAll, out, in,
               [&](char* to, const char* from, ncclComm_t communicator, cudaStream_t stream) {
@@ -266,6 +266,6 @@ Work NcclGroup::all_to_all(torch::Tensor& out, const torch::Tensor& in, const Si
 }
 
 // Of the hosts: device work is ordered by streams.
-Work NcclGroup::barrier() { return host_->barrier(); }
+Work NcclGroup::barrier() { return base_->barrier(); }
 
 }  // namespace gantry

@@ -16,8 +16,8 @@ class NcclGroup final : public ProcessGroup {
   // Collective over `ranks` (world ranks, ascending).
   NcclGroup(std::shared_ptr<NcclJob> job, const std::string& label, const std::vector<int>& ranks);
 
-  int rank() const override { return host_->rank(); }
-  int size() const override { return host_->size(); }
+  int rank() const override { return base_->rank(); }
+  int size() const override { return base_->size(); }
   Work send(const torch::Tensor& tensor, int to, const Tag& tag) override;
   Work hand_over(const torch::Tensor& tensor, int to, const Tag& tag) override;
   Work recv(const TensorSpec& spec, int from, const Tag& tag) override;
@@ -38,7 +38,7 @@ class NcclGroup final : public ProcessGroup {
 
   const std::shared_ptr<NcclJob> job_;
   std::string name_;  // "group 'tp' with rank 1 (...), rank 2 (...)"
-  std::shared_ptr<ProcessGroup> host_;
+  std::shared_ptr<ProcessGroup> base_;
   std::unique_ptr<NcclCommunicator> communicator_;  // null in a group of one
   std::shared_ptr<NcclMessages> messages_;
   std::uint64_t collectives_ = 0;

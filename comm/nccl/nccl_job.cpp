@@ -15,11 +15,11 @@ constexpr Tag kClosingTag{Tag::Kind::kMetadata};
 
 }  // namespace
 
-NcclJob::NcclJob(Backend& host, NcclOptions options)
-    : host_(host), options_(std::move(options)), device_(options_.device), notices_(options_.waits) {
-  std::vector<int> everyone(host_.size());
+NcclJob::NcclJob(Backend& base, NcclOptions options)
+    : base_(base), options_(std::move(options)), device_(options_.device), notices_(options_.waits) {
+  std::vector<int> everyone(base_.size());
   std::iota(everyone.begin(), everyone.end(), 0);
-  everyone_ = host_.make_group("watch", everyone);
+  everyone_ = base_.make_group("watch", everyone);
   failure_elsewhere_ = everyone_->recv({{1}, torch::kInt64}, everyone_->rank(), kClosingTag);
   watcher_ = std::thread([this] { watch(); });
 }
@@ -55,7 +55,7 @@ void NcclJob::remember(const std::string& cause) {
 
 void NcclJob::fail(const std::string& cause) {
   remember(cause);
-  host_.abort(cause);
+  base_.abort(cause);
 }
 
 void NcclJob::throw_if_failed() {

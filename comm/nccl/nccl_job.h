@@ -28,19 +28,19 @@ class NcclCommunicator;
 class NcclJob {
  public:
   // Collective over the job.
-  NcclJob(Backend& host, NcclOptions options);
+  NcclJob(Backend& base, NcclOptions options);
   ~NcclJob();
   NcclJob(const NcclJob&) = delete;
   NcclJob& operator=(const NcclJob&) = delete;
 
-  Backend& host() { return host_; }
+  Backend& base() { return base_; }
   const NcclDevice& device() const { return device_; }
   double timeout_seconds() const { return options_.waits.timeout_seconds; }
   SlowWaitNotices& notices() { return notices_; }
   bool carries_messages(const std::string& label) const { return options_.carries_messages(label); }
   std::string describe_rank(int rank) const { return options_.describe_rank(rank); }
-  bool has_ended(int rank) const { return host_.has_ended(rank); }
-  std::string describe_self() const { return describe_rank(host_.rank()); }
+  bool has_ended(int rank) const { return base_.has_ended(rank); }
+  std::string describe_self() const { return describe_rank(base_.rank()); }
 
   // Ends every rank's pending and later operations. The first cause stands.
   void fail(const std::string& cause);
@@ -58,7 +58,7 @@ class NcclJob {
   void look_at_communicators();
   void remember(const std::string& cause);
 
-  Backend& host_;
+  Backend& base_;
   const NcclOptions options_;
   const NcclDevice device_;
   SlowWaitNotices notices_;

@@ -170,10 +170,10 @@ class SendState final : public Work::State {
 
 }  // namespace
 
-NcclMessages::NcclMessages(std::shared_ptr<NcclJob> job, std::shared_ptr<ProcessGroup> host, std::string label,
+NcclMessages::NcclMessages(std::shared_ptr<NcclJob> job, std::shared_ptr<ProcessGroup> base, std::string label,
                            std::vector<int> ranks, bool direct)
-    : job_(std::move(job)), host_(std::move(host)), label_(std::move(label)), ranks_(std::move(ranks)) {
-  const int size = host_->size();
+    : job_(std::move(job)), base_(std::move(base)), label_(std::move(label)), ranks_(std::move(ranks)) {
+  const int size = base_->size();
   sources_.resize(size);
   payloads_sent_.resize(size);
   if (!direct || size == 1) return;
@@ -194,9 +194,9 @@ void NcclMessages::connect(int from, int to) {
   if (me == from) {
     id = new_unique_id();
     std::memcpy(id_bytes.data_ptr(), &id, sizeof(id));
-    host_->send(id_bytes, to, kIdTag).wait();
+    base_->send(id_bytes, to, kIdTag).wait();
   } else {
-    id_bytes = host_->recv({id_bytes.sizes().vec(), torch::kUInt8}, from, kIdTag).result();
+    id_bytes = base_->recv({id_bytes.sizes().vec(), torch::kUInt8}, from, kIdTag).result();
     std::memcpy(&id, id_bytes.data_ptr(), sizeof(id));
   }
   const std::string name =
@@ -214,7 +214,7 @@ void NcclMessages::connect(int from, int to) {
 }
 
 void NcclMessages::send_head(int to, const Tag& tag, const torch::Tensor& tensor, int path) {
-  host_->hand_over(make_head(path, tag, tensor), to, kHeadTag);
+  base_->hand_over(make_head(path, tag, tensor), to, kHeadTag);
 }
 
 Work NcclMessages::send(const torch::Tensor& tensor, int to, const Tag& tag, bool given_away) {
@@ -236,8 +236,8 @@ Work NcclMessages::send(const torch::Tensor& tensor, int to, const Tag& tag, boo
   send_head(to, tag, tensor, kOverHost);
   const torch::Tensor on_host = tensor.detach().to(torch::kCPU).contiguous();
   const Tag place = payload_tag(payloads_sent_[to]++);
-  if (given_away || !on_host.is_alias_of(tensor)) return host_->hand_over(on_host, to, place);
-  return host_->send(on_host, to, place);
+  if (given_away || !on_host.is_alias_of(tensor)) return base_->hand_over(on_host, to, place);
+  return base_->send(on_host, to, place);
 }
 
 Work NcclMessages::send_direct(const torch::Tensor& tensor, int to, const Tag& tag, bool given_away) {
@@ -272,7 +272,7 @@ void NcclMessages::progress(int from) {
   Source& source = sources_[from];
   if (from == rank()) return;
   while (!source.wanted.empty()) {
-    if (!source.listening) source.head = host_->recv({{kHeadNumbers}, torch::kInt64}, from, kHeadTag);
+    if (!source.listening) source.head = base_->recv({{kHeadNumbers}, torch::kInt64}, from, kHeadTag);
     source.listening = true;
     if (!source.head.done()) return;
     const torch::Tensor head = source.head.result();
@@ -301,7 +301,7 @@ NcclMessage NcclMessages::begin_receive(int from, const torch::Tensor& head) {
   const auto dtype = static_cast<torch::ScalarType>(numbers[5]);
   if (numbers[0] == kOverHost) {
     message.on_host = true;
-    message.payload = host_->recv({shape_of(numbers), dtype}, from, payload_tag(sources_[from].payloads++));
+    message.payload = base_->recv({shape_of(numbers), dtype}, from, payload_tag(sources_[from].payloads++));
   } else if (numbers[0] == kDirect) {
     NcclCommunicator& communicator = *from_.at(from);
     {

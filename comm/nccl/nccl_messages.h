@@ -31,7 +31,7 @@ struct NcclReceive {
 class NcclMessages : public std::enable_shared_from_this<NcclMessages> {
  public:
   // Collective over the group: makes the neighbours' communicators if `direct`.
-  NcclMessages(std::shared_ptr<NcclJob> job, std::shared_ptr<ProcessGroup> host, std::string label,
+  NcclMessages(std::shared_ptr<NcclJob> job, std::shared_ptr<ProcessGroup> base, std::string label,
                std::vector<int> ranks, bool direct);
 
   // `given_away`: nobody waits for it, and it may become the receiver's.
@@ -43,7 +43,7 @@ class NcclMessages : public std::enable_shared_from_this<NcclMessages> {
   NcclJob& job() { return *job_; }
   std::string describe_member(int rank) const { return job_->describe_rank(ranks_[rank]); }
   bool has_ended(int rank) const { return job_->has_ended(ranks_[rank]); }
-  int rank() const { return host_->rank(); }
+  int rank() const { return base_->rank(); }
 
  private:
   struct Source {  // what comes from one member
@@ -61,7 +61,7 @@ class NcclMessages : public std::enable_shared_from_this<NcclMessages> {
   Work send_direct(const torch::Tensor& tensor, int to, const Tag& tag, bool given_away);
 
   const std::shared_ptr<NcclJob> job_;
-  const std::shared_ptr<ProcessGroup> host_;
+  const std::shared_ptr<ProcessGroup> base_;
   const std::string label_;
   const std::vector<int> ranks_;
   std::map<int, std::unique_ptr<NcclCommunicator>> to_, from_;  // by member

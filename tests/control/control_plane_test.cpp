@@ -1,4 +1,4 @@
-// The star of a job whose ranks are control planes of this process, or sockets that only look like one.
+// The control plane of a job whose ranks are control planes of this process, or sockets that only look like one.
 #include "gantry/comm/control/control_plane.h"
 
 #include <atomic>
@@ -313,8 +313,8 @@ TEST(ControlPlane, LeavingNamesRankZeroAndOthersThatAreNotDone) {
   }
 }
 
-// Whatever strangers send before, between and after: one warning each, and the job goes its way.
-TEST(ControlPlane, StrangersAreDroppedAndHarmNothing) {
+// Whatever other programs send before, between and after: one warning each, and the job goes its way.
+TEST(ControlPlane, OtherConnectionsAreDroppedAndHarmNothing) {
   Reports reports, member_reports;
   ControlOptions options = options_of(0, 2, reports);
   options.handshake_seconds = 0.5;
@@ -328,7 +328,7 @@ TEST(ControlPlane, StrangersAreDroppedAndHarmNothing) {
   for (char& byte : garbage) byte = static_cast<char>(random());
   std::string oversized = encode_frame(FrameKind::failure);
   oversized.replace(8, 4, "\xff\xff\xff\x7f");
-  const std::vector<std::pair<std::string, std::string>> strangers = {
+  const std::vector<std::pair<std::string, std::string>> others = {
       {garbage, "it begins with other bytes"},
       {"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "it begins with other bytes"},
       {oversized, "a payload of 2147483647 bytes"},
@@ -340,10 +340,10 @@ TEST(ControlPlane, StrangersAreDroppedAndHarmNothing) {
       {encode_hello({token, 1, 3}), "its job has 3 ranks, not 2"},
   };
   std::size_t warned = 0;
-  for (const auto& [bytes, why] : strangers) {
-    const RawSocket stranger = RawSocket::connect(port);
-    stranger.send(bytes);
-    EXPECT_TRUE(stranger.closes()) << why;
+  for (const auto& [bytes, why] : others) {
+    const RawSocket other = RawSocket::connect(port);
+    other.send(bytes);
+    EXPECT_TRUE(other.closes()) << why;
     const auto warnings = reports.warnings(++warned);
     ASSERT_EQ(warnings.size(), warned) << why;
     EXPECT_NE(warnings.back().find("dropped a connection from 127.0.0.1:"), std::string::npos) << warnings.back();
@@ -359,8 +359,8 @@ TEST(ControlPlane, StrangersAreDroppedAndHarmNothing) {
   EXPECT_TRUE(member_reports.silent());
 }
 
-// More strangers than rank 0 listens to at a time, who say nothing: a rank comes again until one of them had to go.
-TEST(ControlPlane, ACrowdOfSilentStrangersKeepsNoRankOut) {
+// More connections than rank 0 listens to at a time, who say nothing: a rank comes again until one of them had to go.
+TEST(ControlPlane, ACrowdOfSilentConnectionsKeepsNoRankOut) {
   constexpr int kCrowd = 64 + 2;
   Reports reports, member_reports;
   ControlOptions options = options_of(0, 2, reports);

@@ -43,7 +43,7 @@ TEST(LaunchLocal, AStackThatOverflowsNamesItsRank) {
 }
 
 // Listens at an abstract place as another user, and never says a word.
-pid_t start_silent_stranger(const std::string& name) {
+pid_t start_silent_program(const std::string& name) {
   int ready[2] = {-1, -1};
   if (::pipe(ready) != 0) return -1;
   const pid_t child = ::fork();
@@ -66,14 +66,14 @@ pid_t start_silent_stranger(const std::string& name) {
   for (;;) ::pause();
 }
 
-TEST(LaunchLocal, AStrangerWhereTorchrunsFirstCopyWasToBeIsRefusedUnheard) {
+TEST(LaunchLocal, AnotherProgramWhereTorchrunsFirstCopyWasToBeIsRefusedUnheard) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can be another user too";
   const std::string port = std::to_string(::getpid());
   ::setenv("MASTER_PORT", port.c_str(), 1);
-  ::setenv("TORCHELASTIC_RUN_ID", "stranger", 1);
+  ::setenv("TORCHELASTIC_RUN_ID", "other", 1);
   ::unsetenv("TORCHELASTIC_RESTART_COUNT");
-  const pid_t stranger = start_silent_stranger(fmt::format("gantry-{}-{}-stranger--0", ::getuid(), port));
-  ASSERT_GT(stranger, 0);
+  const pid_t other = start_silent_program(fmt::format("gantry-{}-{}-other--0", ::getuid(), port));
+  ASSERT_GT(other, 0);
   std::string error;
   try {
     run_in_first_copy({2, /*is_first=*/false}, [] { return 0; });
@@ -81,8 +81,8 @@ TEST(LaunchLocal, AStrangerWhereTorchrunsFirstCopyWasToBeIsRefusedUnheard) {
     error = failure.what();
   }
   EXPECT_NE(error.find("another user's process is where the copy with RANK 0 was to be"), std::string::npos) << error;
-  ::kill(stranger, SIGKILL);
-  ::waitpid(stranger, nullptr, 0);
+  ::kill(other, SIGKILL);
+  ::waitpid(other, nullptr, 0);
 }
 
 }  // namespace

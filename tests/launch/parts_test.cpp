@@ -74,7 +74,7 @@ TEST(Frames, ComeOutAsTheyWentInWhateverTheCut) {
   }
 }
 
-TEST(Frames, AStrangersBytesAreRefused) {
+TEST(Frames, BytesOfAnotherProgramAreRefused) {
   FrameReader reader;
   reader.add("GET / HTTP/1.1\r\n");
   EXPECT_THROW(reader.next(), PeerError);

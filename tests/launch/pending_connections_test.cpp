@@ -23,7 +23,7 @@ std::string launch(int port, const std::string& flags, const std::string& script
 }
 
 std::string hello(const std::string& token) {
-  return encode({FrameKind::kHello, encode_hello({.token = token, .rank = 0, .process = 1, .host = "stranger"})});
+  return encode({FrameKind::kHello, encode_hello({.token = token, .rank = 0, .process = 1, .host = "other"})});
 }
 
 // Waits for the port to be open.
@@ -33,7 +33,7 @@ RawSocket first_to_connect(Background& run, int port) {
   return std::move(*socket);
 }
 
-TEST(LaunchStrangers, AreDroppedWhileAJobRunsAndHarmNothing) {
+TEST(PendingConnections, AreDroppedWhileAJobRunsAndHarmNothing) {
   const ScratchFolder scratch;
   const int port = free_port();
   Background run(
@@ -55,10 +55,10 @@ TEST(LaunchStrangers, AreDroppedWhileAJobRunsAndHarmNothing) {
       {"garbage", std::string("\x13\x37\xba\xdc\x0f\xfe", 6) + std::string(8 << 20, '\x5a')},
   };
   for (const auto& [name, bytes] : dropped) {
-    const RawSocket stranger = RawSocket::connect(port);
-    ASSERT_TRUE(stranger.connected()) << name;
-    stranger.send(bytes);
-    EXPECT_TRUE(stranger.closes(5000)) << name;
+    const RawSocket other = RawSocket::connect(port);
+    ASSERT_TRUE(other.connected()) << name;
+    other.send(bytes);
+    EXPECT_TRUE(other.closes(5000)) << name;
   }
   for (std::size_t cut = 0; cut < wrong_token.size(); cut += 9)
     RawSocket::connect(port).send(wrong_token.substr(0, cut));  // and gone
@@ -77,7 +77,7 @@ TEST(LaunchStrangers, AreDroppedWhileAJobRunsAndHarmNothing) {
   EXPECT_NE(ended.out.find("[1] done"), std::string::npos) << ended.out;
 }
 
-TEST(LaunchStrangers, ACrowdThatWasThereFirstKeepsNoRankOut) {
+TEST(PendingConnections, ACrowdThatWasThereFirstKeepsNoRankOut) {
   const int port = free_port();
   Background run(launch(port, "-n 2", "echo done"));
   std::vector<RawSocket> crowd;
@@ -88,7 +88,7 @@ TEST(LaunchStrangers, ACrowdThatWasThereFirstKeepsNoRankOut) {
   EXPECT_TRUE(ended.out == "[0] done\n[1] done\n" || ended.out == "[1] done\n[0] done\n") << ended.out;
 }
 
-TEST(LaunchStrangers, FindItOnTheChosenInterfaceAlone) {
+TEST(PendingConnections, FindItOnTheChosenInterfaceAlone) {
   for (const char* hosts : {"-n 1", "--hosts $(hostname):1"}) {
     const int port = free_port();
     const std::string listening = fmt::format(":{:04X} 00000000:0000 0A", port);

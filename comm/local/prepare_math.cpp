@@ -1,4 +1,4 @@
-#include "gantry/comm/local/settle_math.h"
+#include "gantry/comm/local/prepare_math.h"
 
 #include <mutex>
 
@@ -6,7 +6,7 @@
 
 namespace gantry {
 
-void settle_math() {
+void prepare_math() {
   static std::once_flag once;
   std::call_once(once, [] {
     const torch::NoGradGuard no_grad;

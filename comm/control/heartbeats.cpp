@@ -1,4 +1,4 @@
-#include "gantry/comm/control/star.h"
+#include "gantry/comm/control/heartbeats.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -11,7 +11,7 @@
 namespace gantry::control {
 namespace {
 
-constexpr std::size_t kMostStrangers = 64;  // at a time, beyond the job's own ranks
+constexpr std::size_t kMostPending = 64;  // at a time, beyond the job's own ranks
 constexpr int kMostWarnings = 20;
 constexpr double kRetrySeconds = 0.2;
 
@@ -35,7 +35,7 @@ asio::awaitable<void> pause(asio::io_context& context, double duration) {
 
 }  // namespace
 
-Star::Star(asio::io_context& context, ControlOptions options, ControlEvents events, Milestones& milestones)
+Heartbeats::Heartbeats(asio::io_context& context, ControlOptions options, ControlEvents events, Milestones& milestones)
     : context_(context),
       options_(complete(std::move(options))),
       events_(complete(std::move(events))),
@@ -44,7 +44,7 @@ Star::Star(asio::io_context& context, ControlOptions options, ControlEvents even
       timer_(context),
       silence_(options_.heartbeat_seconds, options_.lost_after_seconds, steady_seconds()) {}
 
-Meeting Star::open(const std::string& address) {
+Meeting Heartbeats::open(const std::string& address) {
   token_ = random_job_token();
   try {
     const tcp::endpoint endpoint(asio::ip::make_address(address), 0);
@@ -67,27 +67,27 @@ Meeting Star::open(const std::string& address) {
   return {address, acceptor_.local_endpoint().port(), token_};
 }
 
-void Star::join(const Meeting& meeting) {
+void Heartbeats::join(const Meeting& meeting) {
   token_ = meeting.token;
   const tcp::endpoint hub(asio::ip::make_address(meeting.address), static_cast<std::uint16_t>(meeting.port));
   asio::co_spawn(context_, connect(hub), asio::detached);
   asio::co_spawn(context_, pulse(), asio::detached);
 }
 
-asio::awaitable<void> Star::accept_all() {
+asio::awaitable<void> Heartbeats::accept_all() {
   while (acceptor_.is_open()) {
     error_code error;
     tcp::socket socket = co_await acceptor_.async_accept(asio::redirect_error(asio::use_awaitable, error));
     if (closing_ || !acceptor_.is_open()) break;
     if (error)
       co_await pause(context_, kRetrySeconds);  // out of descriptors, say
-    else if (strangers_.size() < kMostStrangers + static_cast<std::size_t>(options_.ranks))
+    else if (pending_.size() < kMostPending + static_cast<std::size_t>(options_.ranks))
       asio::co_spawn(context_, greet(std::make_shared<Connection>(std::move(socket))), asio::detached);
   }
 }
 
-asio::awaitable<void> Star::greet(std::shared_ptr<Connection> connection) {
-  strangers_.insert(connection);
+asio::awaitable<void> Heartbeats::greet(std::shared_ptr<Connection> connection) {
+  pending_.insert(connection);
   asio::steady_timer deadline(context_, seconds(options_.handshake_seconds));
   deadline.async_wait([connection](const error_code& error) {
     if (!error) connection->close();
@@ -105,7 +105,7 @@ asio::awaitable<void> Star::greet(std::shared_ptr<Connection> connection) {
     why = fmt::format("it said not who it is within {} s", options_.handshake_seconds);
   }
   deadline.cancel();
-  strangers_.erase(connection);
+  pending_.erase(connection);
   if (closing_) co_return;
   if (why.empty()) {
     adopt(hello.rank, connection);
@@ -115,7 +115,7 @@ asio::awaitable<void> Star::greet(std::shared_ptr<Connection> connection) {
   }
 }
 
-std::string Star::refusal(const Hello& hello) const {
+std::string Heartbeats::refusal(const Hello& hello) const {
   // The token first: who does not know it learns nothing else.
   if (!same_job_token(hello.token, token_)) return "its token is not this job's";
   if (hello.ranks != options_.ranks) return fmt::format("its job has {} ranks, not {}", hello.ranks, options_.ranks);
@@ -123,7 +123,7 @@ std::string Star::refusal(const Hello& hello) const {
   return "";
 }
 
-asio::awaitable<void> Star::connect(tcp::endpoint hub) {
+asio::awaitable<void> Heartbeats::connect(tcp::endpoint hub) {
   while (!closing_) {
     tcp::socket socket(context_);
     error_code error;
@@ -143,12 +143,12 @@ asio::awaitable<void> Star::connect(tcp::endpoint hub) {
   }
 }
 
-void Star::meet(int rank, const std::shared_ptr<Connection>& connection) {
+void Heartbeats::meet(int rank, const std::shared_ptr<Connection>& connection) {
   peers_[rank] = connection;
   silence_.heard(rank, steady_seconds());
 }
 
-void Star::adopt(int rank, const std::shared_ptr<Connection>& connection) {
+void Heartbeats::adopt(int rank, const std::shared_ptr<Connection>& connection) {
   meet(rank, connection);
   connection->send(encode_frame(FrameKind::beat));  // so that it knows that it was taken in
   asio::co_spawn(context_, converse(rank, connection), asio::detached);
@@ -159,12 +159,12 @@ void Star::adopt(int rank, const std::shared_ptr<Connection>& connection) {
   });
   if (!begun) return;
   send_all(encode_frame(FrameKind::begin));
-  // Nobody else is expected: from here on a stranger finds no open port.
+  // Nobody else is expected: from here on no further connection finds an open port.
   error_code ignored;
   acceptor_.close(ignored);
 }
 
-asio::awaitable<bool> Star::converse(int rank, std::shared_ptr<Connection> connection) {
+asio::awaitable<bool> Heartbeats::converse(int rank, std::shared_ptr<Connection> connection) {
   std::string how =
       "its connection closed before its work was done; expected it to stay; its process has ended or was "
       "killed";
@@ -187,12 +187,12 @@ asio::awaitable<bool> Star::converse(int rank, std::shared_ptr<Connection> conne
   co_return turned_away;
 }
 
-void Star::take(int rank, const Frame& frame) {
+void Heartbeats::take(int rank, const Frame& frame) {
   switch (frame.kind) {
     case FrameKind::beat:
       return;
     case FrameKind::failure:
-      return settle(decode_failure(frame.payload, options_.ranks), events_.on_abort);
+      return keep_failure(decode_failure(frame.payload, options_.ranks), events_.on_abort);
     case FrameKind::begin:
       if (is_hub()) throw FrameError("a begin from another rank than 0");
       return milestones_.update([](Progress& progress) { progress.begun = true; });
@@ -220,13 +220,13 @@ void Star::take(int rank, const Frame& frame) {
   }
 }
 
-void Star::tell(const JobFailure& failure) {
-  settle(failure, [](const JobFailure&) {});
+void Heartbeats::tell(const JobFailure& failure) {
+  keep_failure(failure, [](const JobFailure&) {});
 }
 
 // The first failure stands, and rank 0 hands it on to all. The event comes before the milestone: who is woken by that
 // one, and fails with this cause, finds it known as another rank's.
-void Star::settle(const JobFailure& failure, const std::function<void(const JobFailure&)>& event) {
+void Heartbeats::keep_failure(const JobFailure& failure, const std::function<void(const JobFailure&)>& event) {
   if (over()) return;
   failed_ = true;
   send_all(encode_failure(failure));
@@ -234,12 +234,12 @@ void Star::settle(const JobFailure& failure, const std::function<void(const JobF
   milestones_.update([&](Progress& progress) { progress.failure = failure; });
 }
 
-void Star::lose(int rank, const std::string& how) {
+void Heartbeats::lose(int rank, const std::string& how) {
   const JobFailure failure{rank, PeerError::kExitCode, options_.describe_rank(rank) + ": " + how};
-  settle(failure, events_.on_lost);
+  keep_failure(failure, events_.on_lost);
 }
 
-void Star::finish() {
+void Heartbeats::finish() {
   if (over()) return;
   if (is_hub())
     done(0);
@@ -247,17 +247,17 @@ void Star::finish() {
     peers_.begin()->second->send(encode_frame(FrameKind::done));
 }
 
-void Star::ask() {
+void Heartbeats::ask() {
   if (!over() && !peers_.empty()) peers_.begin()->second->send(encode_frame(FrameKind::ask));
 }
 
-void Star::answer(int rank) {
+void Heartbeats::answer(int rank) {
   std::set<int> late;
   milestones_.update([&](const Progress& progress) { late = progress.working; });
   if (!late.empty()) peers_.at(rank)->send(encode_ranks(FrameKind::late, late));
 }
 
-void Star::done(int rank) {
+void Heartbeats::done(int rank) {
   bool all = false;
   milestones_.update([&](Progress& progress) {
     progress.working.erase(rank);
@@ -270,7 +270,7 @@ void Star::done(int rank) {
 }
 
 // Where the others end within a heartbeat too, as they should, there is nothing to tell.
-void Star::tell_left() {
+void Heartbeats::tell_left() {
   if (left_.empty() || over()) return;
   std::set<int> told;
   while (!left_.empty() && told.size() < kMostPayload / 4) told.insert(left_.extract(left_.begin()));
@@ -279,7 +279,7 @@ void Star::tell_left() {
 }
 
 // Once all ranks are there to hear it.
-void Star::tell_stop() {
+void Heartbeats::tell_stop() {
   if (stops_ || over() || !options_.wants_stop()) return;
   milestones_.update([this](const Progress& progress) { stops_ = progress.begun; });
   if (!stops_) return;
@@ -287,29 +287,29 @@ void Star::tell_stop() {
 }
 
 // Rank 0 hands it on, to the rank that told it too, which knows.
-void Star::hear_stop() {
+void Heartbeats::hear_stop() {
   if (std::exchange(stops_, true)) return;
   events_.on_stop();
   if (is_hub()) send_all(encode_frame(FrameKind::stop));
 }
 
-void Star::end() {
+void Heartbeats::end() {
   ended_ = true;
   for (const auto& [rank, connection] : peers_) connection->close_when_sent();
   timer_.cancel();
   milestones_.update([](Progress& progress) { progress.ended = true; });
 }
 
-void Star::close() {
+void Heartbeats::close() {
   closing_ = true;
   error_code ignored;
   acceptor_.close(ignored);
   timer_.cancel();
-  for (const auto& connection : strangers_) connection->close();
+  for (const auto& connection : pending_) connection->close();
   for (const auto& [rank, connection] : peers_) connection->close_when_sent();
 }
 
-asio::awaitable<void> Star::pulse() {
+asio::awaitable<void> Heartbeats::pulse() {
   while (!closing_ && !ended_) {
     const double now = steady_seconds();
     if (now >= next_beat_) {
@@ -329,12 +329,12 @@ asio::awaitable<void> Star::pulse() {
   }
 }
 
-void Star::warn(const std::string& line) {
+void Heartbeats::warn(const std::string& line) {
   if (++warnings_ <= kMostWarnings) options_.warn(line);
   if (warnings_ == kMostWarnings) options_.warn("control plane: further such connections are dropped silently");
 }
 
-void Star::send_all(const std::string& frame) {
+void Heartbeats::send_all(const std::string& frame) {
   for (const auto& [rank, connection] : peers_) connection->send(frame);
 }
 

@@ -1,4 +1,4 @@
-#include "gantry/comm/mpi/roll_call.h"
+#include "gantry/comm/mpi/join_barrier.h"
 
 #include <algorithm>
 #include <chrono>
@@ -26,15 +26,15 @@ void tell(int peer, int tag) { check_mpi(MPI_Send(nullptr, 0, MPI_BYTE, peer, ta
 
 // Waits for a word of that tag from each of `peers`; `heard` is called at each. What was asked of those that are
 // missing stays open, since the job ends.
-RollCallEnd wait_for(const std::vector<int>& peers, int tag, double seconds,
-                     const std::function<int(const std::vector<int>&)>& find_ended,
-                     const std::function<void(int peer)>& heard) {
+BarrierEnd wait_for(const std::vector<int>& peers, int tag, double seconds,
+                    const std::function<int(const std::vector<int>&)>& find_ended,
+                    const std::function<void(int peer)>& heard) {
   std::vector<Awaited> awaited;
   for (const int peer : peers) {
     awaited.push_back({peer});
     check_mpi(MPI_Irecv(nullptr, 0, MPI_BYTE, peer, tag, MPI_COMM_WORLD, &awaited.back().request), "MPI_Irecv");
   }
-  RollCallEnd end;
+  BarrierEnd end;
   const auto deadline = Clock::now() + std::chrono::duration<double>(seconds);
   auto next_look = Clock::now() + kLookForEnded;
   while (true) {
@@ -58,19 +58,19 @@ RollCallEnd wait_for(const std::vector<int>& peers, int tag, double seconds,
 
 }  // namespace
 
-RollCallEnd roll_call(const std::vector<int>& ranks, int rank, double seconds,
-                      const std::function<int(const std::vector<int>&)>& find_ended) {
+BarrierEnd join_barrier(const std::vector<int>& ranks, int rank, double seconds,
+                        const std::function<int(const std::vector<int>&)>& find_ended) {
   const int first = ranks.front();
   const auto nothing = [](int) {};
   if (rank == first) {
     const std::vector<int> others(ranks.begin() + 1, ranks.end());
-    RollCallEnd end = wait_for(others, kHere, seconds, find_ended, [](int peer) { tell(peer, kFirstHere); });
+    BarrierEnd end = wait_for(others, kHere, seconds, find_ended, [](int peer) { tell(peer, kFirstHere); });
     if (end.missing.empty())
       for (const int other : others) tell(other, kAllHere);
     return end;
   }
   tell(first, kHere);
-  RollCallEnd end = wait_for({first}, kFirstHere, seconds + kFirstFirstSeconds, find_ended, nothing);
+  BarrierEnd end = wait_for({first}, kFirstHere, seconds + kFirstFirstSeconds, find_ended, nothing);
   if (!end.missing.empty()) return end;
   end = wait_for({first}, kAllHere, seconds + kFirstFirstSeconds, find_ended, nothing);
   end.first_waits = !end.missing.empty() && end.ended < 0;

@@ -17,9 +17,9 @@
 
 namespace gantry::control {
 
-class Star {
+class Heartbeats {
  public:
-  Star(asio::io_context& context, ControlOptions options, ControlEvents events, Milestones& milestones);
+  Heartbeats(asio::io_context& context, ControlOptions options, ControlEvents events, Milestones& milestones);
 
   Meeting open(const std::string& address);  // rank 0
   void join(const Meeting& meeting);         // the others
@@ -36,7 +36,7 @@ class Star {
   asio::awaitable<void> accept_all();
   asio::awaitable<void> greet(std::shared_ptr<Connection> connection);
   asio::awaitable<void> connect(tcp::endpoint hub);
-  // True if rank 0 closed the connection before its first frame: it had no room for one more stranger.
+  // True if rank 0 closed the connection before its first frame: it had no room for one more pending connection.
   asio::awaitable<bool> converse(int rank, std::shared_ptr<Connection> connection);
   asio::awaitable<void> pulse();
 
@@ -50,7 +50,7 @@ class Star {
   void hear_stop();
   void answer(int rank);
   void end();
-  void settle(const JobFailure& failure, const std::function<void(const JobFailure&)>& event);
+  void keep_failure(const JobFailure& failure, const std::function<void(const JobFailure&)>& event);
   void lose(int rank, const std::string& how);
   void warn(const std::string& line);
   void send_all(const std::string& frame);
@@ -65,8 +65,8 @@ class Star {
   std::map<int, std::shared_ptr<Connection>> peers_;  // by rank; on others than rank 0 only rank 0
   SilenceWatch silence_;
   double next_beat_ = 0;
-  std::set<std::shared_ptr<Connection>> strangers_;  // that have not said who they are
-  std::set<int> left_;                               // rank 0: whose work is done, and the others don't know
+  std::set<std::shared_ptr<Connection>> pending_;  // that have not said who they are
+  std::set<int> left_;                             // rank 0: whose work is done, and the others don't know
   int warnings_ = 0;
   bool answered_ = false;  // on others than rank 0: its first frame has come
   bool closing_ = false, ended_ = false, failed_ = false;
