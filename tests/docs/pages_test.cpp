@@ -192,7 +192,7 @@ void add_command(std::string& page, const std::string& path, int& commands) {
 TEST(CommandReference, IsTheProgramsHelp) {
   std::string page = R"(# Command line
 
-Every command of `gantry`, as `gantry help COMMAND` prints it. `gantry manual` has the same as a manual page.
+Every command of `gantry`, as `gantry COMMAND --help` prints it. `gantry manual` has the same as a manual page.
 `gantry completion bash` (or `zsh`, `fish`) makes the shell complete commands and flags.
 
 `--set KEY=VALUE` overrides a key of the [configuration](configuration.md). Exit codes are in
