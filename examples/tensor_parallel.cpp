@@ -28,7 +28,7 @@ int main() {
   return gantry::launch(config, [](gantry::World& world) {
     gantry::ProcessGroupMesh mesh(world);
     auto model = [] {
-      const gantry::DeferredInit deferred;  // the same initial weights on every rank, whatever their number
+      const gantry::DeferredInit deferred;  // the same initial weights, whatever the number of ranks
       return Mlp();
     }();
     gantry::parallelize_module(*model, mesh["tp"], {{"up", gantry::Column{}}, {"down", gantry::Row{}}});

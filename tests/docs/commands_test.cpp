@@ -40,6 +40,7 @@ constexpr Unrun kUnrun[] = {
     {"docs/gpu.md", "./dev gpu check", "the test gpu/rehearsal runs it on the CPU"},
     {"docs/clusters.md", "gantry launch --hosts a:2,b:2", "two hosts: tests/faults has them in network namespaces"},
     {"docs/clusters.md", "torchrun ", "PyTorch's program: front_launch_train_test starts copies with its variables"},
+    {"docs/tutorials/hosts.md", "gantry launch --hosts a:2,b:2", "as above"},
     {"docs/slurm.md", "sbatch ", "Slurm: cluster_files_test runs the script beside a stand-in"},
     {"docs/kubernetes.md", "kubectl ", "Kubernetes: cluster_files_test reads the file"},
     {"docs/flight_recorder.md", "$ gantry doctor runs/demo/recorder", "a hang's record: tests/faults has such runs"},
@@ -109,6 +110,8 @@ mkdir models/llama3
 cp "$golden"/tokenizers/llama3/* models/llama3
 ln -s "$golden/gpt2" DIR
 cp "$golden/gpt2/batch.safetensors" .
+mkdir tests
+ln -s "$golden" tests/golden
 
 gantry schedule show zb_h1 -p 4 -m 8 --csv >FILE.csv
 echo 'localhost slots=8' >hosts.txt
@@ -132,6 +135,9 @@ class Commands : public ::testing::Test {
     const std::string page = fs::relative(document.path, kRoot).string();
     std::string commands;
     int count = 0;
+#ifndef GANTRY_MPIRUN
+    if (page == "docs/tutorials/hosts.md") return 0;  // its later commands read what processes have written
+#endif
     for (const auto& block : document.blocks) {
       if (block.language != "sh") continue;
       for (std::string line : lines_of(block.text)) {

@@ -1,4 +1,5 @@
-// Pages that are made: invalid configurations of their cases, the API of the headers, pictures by the program.
+// Pages that are made: invalid configurations of their cases, the API of the headers, commands and pictures by the
+// program.
 #include <algorithm>
 #include <fmt/format.h>
 #include <regex>
@@ -156,6 +157,51 @@ TEST(ApiReference, HasEveryHeaderItsPurposeAndItsNames) {
     }
   }
   expect_page("api.md", page);
+}
+
+// --- the command line
+
+std::string help_of(const std::string& path) {
+  const Outcome help = run_program(fmt::format("{} help{}", gantry_program(), path));
+  EXPECT_EQ(help.exit_code, 0) << path << help.err;
+  return help.out;
+}
+
+// In the order of the help.
+std::vector<std::string> subcommands_in(const std::string& help) {
+  static const std::regex command("^  ([a-z][a-z-]*)( .*)?");
+  std::vector<std::string> names;
+  bool is_listed = false;
+  for (const auto& line : lines_of(help)) {
+    if (line.empty()) is_listed = false;
+    if (std::smatch match; is_listed && std::regex_match(line, match, command)) names.push_back(match[1]);
+    if (line.starts_with("Subcommands:")) is_listed = true;
+  }
+  return names;
+}
+
+void add_command(std::string& page, const std::string& path, int& commands) {
+  const std::string help = help_of(path);
+  if (!path.empty()) {
+    page += fmt::format("\n## gantry{}\n\n```text\n{}\n```\n", path, help.substr(0, help.find_last_not_of('\n') + 1));
+    ++commands;
+  }
+  for (const auto& name : subcommands_in(help)) add_command(page, path + " " + name, commands);
+}
+
+TEST(CommandReference, IsTheProgramsHelp) {
+  std::string page = R"(# Command line
+
+Every command of `gantry`, as `gantry COMMAND --help` prints it. `gantry manual` has the same as a manual page.
+`gantry completion bash` (or `zsh`, `fish`) makes the shell complete commands and flags.
+
+`--set KEY=VALUE` overrides a key of the [configuration](configuration.md). Exit codes are in
+[Troubleshooting](troubleshooting.md). This page is made of the program by `./dev pages`.
+)";
+  int commands = 0;
+  add_command(page, "", commands);
+  EXPECT_GT(commands, 20);
+  expect_page("commands.md", page);
 }
 
 // --- pictures of schedules.md
