@@ -135,15 +135,13 @@ Boosted HybridParallelPlugin::boost(BoostRequest request) {
 std::shared_ptr<BoostedOptimizer> HybridParallelPlugin::boost_optimizer(const BoostRequest& request, ModelState& state,
                                                                         std::vector<SharedGradient> shared) {
   const auto& parameters = state.model->stage_module().parameters;
-  const bool shard_over_dp = config_.parallel.zero > 0;
   state.gradients = std::make_shared<GradientBuffers>(
       parameters, std::move(shared), mesh_,
       GradientOptions{.bucket_bytes = static_cast<std::int64_t>(config_.parallel.bucket_mb * (1 << 20)),
-                      .shard_over_dp = shard_over_dp,
-                      .shard_gradients = config_.parallel.zero > 1});
+                      .zero = config_.parallel.zero});
   report_ready_gradients(state.gradients);
   std::unique_ptr<MasterParameters> masters;
-  if (MasterParameters::needed(parameters, shard_over_dp))
+  if (MasterParameters::needed(parameters, config_.parallel.zero > 0))
     masters = std::make_unique<MasterParameters>(*request.optimizer, *state.gradients, mesh_);
   StepRules rules{.lr_schedule = request.lr_schedule,
                   .clip_grad_norm = config_.optimizer.clip_grad_norm,
