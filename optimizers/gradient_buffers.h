@@ -4,11 +4,8 @@
 // as soon as its parameters are ready and the buckets before it have gone, so that all replicas send in one order (Li
 // et al., PyTorch Distributed, arXiv 2006.15704).
 //
-// Under ZeRO 1 (Rajbhandari et al., arXiv 1910.02054) parameters lie in flat buckets as well. Gradients are
-// reduce-scattered: each dp rank owns a range of every bucket, its optimizer steps that range, and the values are
-// gathered again. Under ZeRO 2 whole gradients never stand: what a backward has added for a parameter goes to a bucket
-// at once, the bucket is reduced when it is full, and only the owned range of the sum stays. Parameters that several
-// stages or tp ranks share keep their whole gradients until the sync, and so do all where replicas hold().
+// How a bucket becomes a sum, and who steps which of its elements, is its strategy's: bucket_strategy.h has those of
+// ZeRO. Here are the buckets, the order in which they set out, and what becomes of gradients from step to step.
 //
 // Parameters may be frozen and unfrozen (requires_grad) in the midst of a run, on all ranks alike. One that did not
 // require a gradient before gets a bucket with others of its kind, behind those there are. One that is frozen keeps its
@@ -18,12 +15,12 @@
 // the next sync never reduces them twice.
 #pragma once
 
-#include <string>
+#include <deque>
 #include <vector>
 
 #include "gantry/comm/process_group_mesh.h"
+#include "gantry/optimizers/bucket_strategy.h"
 #include "gantry/tensors/state_source.h"
-#include "gantry/tensors/tensor.h"
 
 namespace gantry {
 
@@ -35,8 +32,7 @@ struct SharedGradient {
 
 struct GradientOptions {
   std::int64_t bucket_bytes = 25 << 20;
-  bool shard_over_dp = false;    // ZeRO 1
-  bool shard_gradients = false;  // ZeRO 2, with the former
+  int zero = 0;  // 0, 1 or 2
 };
 
 class GradientBuffers {
@@ -87,11 +83,11 @@ class GradientBuffers {
   bool steps(std::size_t parameter) const { return place_[parameter].trained && !place_[parameter].frozen; }
   // After a sync under ZeRO only the owned range of it is the sum, until complete(). Undefined for what is not trained,
   // and under ZeRO 2 but from complete() to the next accumulation.
-  const torch::Tensor& gradient(std::size_t parameter) const { return views_[parameter]; }
+  torch::Tensor gradient(std::size_t parameter) const;
   // Brings every range to every dp rank: for those who look at whole gradients. Collective over dp.
   void complete();
 
-  bool sharded(std::size_t parameter) const { return trained(parameter) && bucket_of(parameter).sharded(); }
+  bool sharded(std::size_t parameter) const { return trained(parameter) && bucket_of(parameter).is_partitioned(); }
   // The elements of the flattened local parameter that dp rank `replica` steps; all of them without ZeRO.
   Range owned(std::size_t parameter, int replica) const;
   // This rank's range of a flattened gradient, and of the values, as [elements]; they share the memory.
@@ -105,59 +101,37 @@ class GradientBuffers {
   void wait_values(int stage);  // of those that the stage holds
 
  private:
-  struct Bucket {
-    std::vector<std::string> axes;
-    std::vector<std::size_t> members;
-    std::int64_t elements = 0;
-    int stage = 0;
-    torch::Tensor flat;       // gradients; ZeRO 2: of the backward under way
-    torch::Tensor sum;        // this rank's range of the sum: a part of `flat`, all of it without ZeRO
-    torch::Tensor values;     // ZeRO: the parameters
-    torch::Tensor put_aside;  // reduced sums of an earlier sync, or undefined
-    Sizes sizes;              // ZeRO: of every dp rank's range
-    bool late = false;        // waits for the sync: other sums come first
-    bool scattered = false;   // ZeRO 2
-    bool set_out = false;     // ZeRO 2: since the last scatter_stage
-    bool travels = false;     // ZeRO 2: `work` is under way
-    std::size_t missing = 0;  // members that are not ready
-    Work work;
-    bool sharded() const { return !sizes.empty(); }
-  };
-
-  void make_buckets(const std::vector<std::size_t>& parameters);
-  void fill_bucket(Bucket& bucket);
-  void start(Bucket& bucket);
-  static void zero(Bucket& bucket);
-  void leave_out_frozen();
-  void reset_progress();
-  void scatter(std::size_t parameter);
-  void start_scatter(Bucket& bucket);
-  void finish_scatter(Bucket& bucket);
-  void make_flat(Bucket& bucket) const;
-  void release_completed();
-  Range own_range(const Bucket& bucket, int replica) const;
-  bool has_stage(const Bucket& bucket, int stage) const;
-  Bucket& bucket_of(std::size_t parameter) { return buckets_[place_[parameter].bucket]; }
-  const Bucket& bucket_of(std::size_t parameter) const { return buckets_[place_[parameter].bucket]; }
-
   struct Place {
     std::size_t bucket = 0;
-    std::int64_t offset = 0;
+    std::size_t member = 0;  // of the bucket
     bool trained = false;
-    bool frozen = false;  // trained once, and left out since
-    bool ready = false;
+    bool frozen = false;   // trained once, and left out since
     bool reached = false;  // by a backward, ever
   };
+
+  void add_buckets(const std::vector<std::size_t>& parameters);
+  void show_gradient(std::size_t parameter);
+  bool show_gradients();
+  void leave_out_frozen();
+  void release_buckets();
+  void send_ready();
+  static void zero(GradientBucket& bucket);
+  bool has_stage(const GradientBucket& bucket, int stage) const;
+  GradientBucket& bucket_of(std::size_t parameter) { return buckets_[place_[parameter].bucket]; }
+  const GradientBucket& bucket_of(std::size_t parameter) const { return buckets_[place_[parameter].bucket]; }
+  BucketMember& member_of(std::size_t parameter) { return bucket_of(parameter).members[place_[parameter].member]; }
+  const BucketMember& member_of(std::size_t parameter) const {
+    return bucket_of(parameter).members[place_[parameter].member];
+  }
 
   std::vector<HeldTensor> parameters_;
   std::vector<SharedGradient> shared_;
   const ProcessGroupMesh& mesh_;
-  GradientOptions options_;
-  std::vector<Bucket> buckets_;
-  std::vector<Place> place_;  // by parameter
-  std::vector<torch::Tensor> views_;
+  BucketStrategies strategies_;
+  BucketRules rules_;
+  std::deque<GradientBucket> buckets_;  // in the order in which they set out; strategies know them by their place
+  std::vector<Place> place_;            // by parameter
   std::vector<Work> gathers_;           // of values, by bucket; empty: none is under way
-  std::vector<std::size_t> in_flight_;  // scattered buckets that travel, oldest first
   std::size_t next_ = 0;                // the bucket that sets out next
   bool watches_ = false;
   bool reduced_ = false;  // the buckets hold reduced sums

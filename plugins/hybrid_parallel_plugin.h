@@ -35,23 +35,14 @@ class HybridParallelPlugin final : public Plugin {
 
  private:
   struct ModelState;
+  struct StepPlan;
   ModelState& state_of(const Boosted& boosted);
-  std::shared_ptr<BoostedOptimizer> boost_optimizer(const BoostRequest& request, ModelState& state,
-                                                    std::vector<SharedGradient> shared);
-  void agree_on_counts(Batch& batch, const Policy& policy);
-  struct StepEnd {
-    double counted = 0;
-    bool given_up = false;
-  };
-  StepEnd agree_on_end(const ModelState& state, bool given_up);
+  StepPlan begin_step(ModelState& state, const Boosted& boosted, const Batch& batch, const ExecuteOptions& options);
+  PipelineStep make_step(ModelState& state, const Boosted& boosted, const Batch& batch, const StepPlan& plan,
+                         const ExecuteOptions& options);
+  bool run(PipelineStep& step, const ModelState& state, const StepPlan& plan, const ExecuteOptions& options);
   void finish_gradients(ModelState& state, Boosted& boosted, double counted);
-  void give_up(ModelState& state, Boosted& boosted);
-  void look_at_unused_gradients(ModelState& state, BoostedOptimizer& optimizer, bool removed);
-  void look_at_first_step(ModelState& state, double counted);
   schedule::Executor& executor_for(int microbatches, bool forward_only);
-  void check_batch(const Batch& batch) const;
-  std::pair<double, double> read_loss(std::vector<torch::Tensor> losses, std::int64_t counted,
-                                      BoostedOptimizer* synced);
 
   World& world_;
   Config config_;

@@ -8,6 +8,7 @@
 
 #include "gantry/core/schedule_choice.h"
 #include "gantry/nn/linear.h"
+#include "gantry/optimizers/ready_hooks.h"
 #include "gantry/tensors/deferred_init.h"
 
 namespace gantry {
@@ -83,6 +84,13 @@ SplitOutputs bind_split_outputs(torch::nn::Module& model, const std::vector<Spli
   return split;
 }
 
+void refuse_other_precision(const Config& config, const std::optional<torch::ScalarType>& held) {
+  if (!config.honoured->is_given("precision") || !held || *held == dtype_of(config.precision)) return;
+  throw ConfigError({"precision",
+                     fmt::format("{}, but the model's parameters are {}", config.precision, dtype_name(*held)),
+                     "a model in that precision", "call gantry::set_dtype(*model, ...) before it is boosted"});
+}
+
 std::vector<SharedGradient> make_shared_groups(const StageModule& module, const PipelineStageManager& stages,
                                                const ProcessGroupMesh& mesh,
                                                std::vector<std::unique_ptr<ProcessGroup>>& groups) {
@@ -125,6 +133,27 @@ void keep_held_parameters(torch::optim::Optimizer& optimizer, const StageModule&
       return true;
     });
   }
+}
+
+std::shared_ptr<BoostedOptimizer> boost_optimizer(const BoostRequest& request,
+                                                  const std::vector<HeldTensor>& parameters,
+                                                  std::vector<SharedGradient> shared, const Config& config,
+                                                  const ProcessGroupMesh& mesh, const PipelineStageManager& stages) {
+  const auto gradients = std::make_shared<GradientBuffers>(
+      parameters, std::move(shared), mesh,
+      GradientOptions{.bucket_bytes = static_cast<std::int64_t>(config.parallel.bucket_mb * (1 << 20)),
+                      .zero = config.parallel.zero});
+  report_ready_gradients(gradients);
+  std::unique_ptr<MasterParameters> masters;
+  if (MasterParameters::needed(parameters, config.parallel.zero > 0))
+    masters = std::make_unique<MasterParameters>(*request.optimizer, *gradients, mesh);
+  StepRules rules{.lr_schedule = request.lr_schedule,
+                  .clip_grad_norm = config.optimizer.clip_grad_norm,
+                  .skip_non_finite = config.train.non_finite == "skip",
+                  .scaled = {}};
+  if (config.precision == "float16") rules.scaled = config.loss_scale;
+  return std::make_shared<BoostedOptimizer>(request.optimizer, gradients, std::move(masters), mesh, stages.stages(),
+                                            rules);
 }
 
 EvaluationGuard::EvaluationGuard(torch::nn::Module& module, bool on) {

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "gantry/comm/process_group_mesh.h"
 #include "gantry/optimizers/gradient_buffers.h"
+#include "gantry/plugins/boosted.h"
 #include "gantry/plugins/criterion.h"
 #include "gantry/policies/sharder.h"
 
@@ -28,6 +30,10 @@ std::vector<int> chosen_layers(const ScheduleConfig& config, const Policy& polic
 SplitOutputs bind_split_outputs(torch::nn::Module& model, const std::vector<SplitOutput>& outputs, bool keep_split,
                                 ProcessGroup& tensor_group);
 
+// ConfigError for a model of the program's own, which it has made in another precision than the file says. `held`: the
+// type of the model's parameters, if they have one.
+void refuse_other_precision(const Config& config, const std::optional<torch::ScalarType>& held);
+
 // The groups over which shared parameters' gradients are summed: one for each distinct set of pipeline ranks, in sorted
 // order. Collective over the world.
 std::vector<SharedGradient> make_shared_groups(const StageModule& module, const PipelineStageManager& stages,
@@ -37,6 +43,13 @@ std::vector<SharedGradient> make_shared_groups(const StageModule& module, const 
 // Parameters that this rank does not hold leave the optimizer's groups. ConfigError if it holds trainable ones of
 // another model.
 void keep_held_parameters(torch::optim::Optimizer& optimizer, const StageModule& module);
+
+// Gives the held parameters their gradient buffers and, where it takes them, masters in the optimizer's groups. `mesh`
+// is not owned.
+std::shared_ptr<BoostedOptimizer> boost_optimizer(const BoostRequest& request,
+                                                  const std::vector<HeldTensor>& parameters,
+                                                  std::vector<SharedGradient> shared, const Config& config,
+                                                  const ProcessGroupMesh& mesh, const PipelineStageManager& stages);
 
 // Evaluation mode for its lifetime, where `on`.
 class EvaluationGuard {

@@ -1,8 +1,43 @@
 #include "gantry/plugins/prepared_batch.h"
 
+#include <algorithm>
+#include <fmt/format.h>
+
 #include <torch/torch.h>
 
+#include "gantry/core/error.h"
+
 namespace gantry {
+
+void agree_on_counts(Batch& batch, const Policy& policy, bool sequence_parallel, const ProcessGroupMesh& mesh) {
+  if (batch.tokens_per_sample == 0) batch.tokens_per_sample = policy.tokens_per_sample(batch.tensors);
+  if (batch.tokens_per_sample == 0 && sequence_parallel && mesh.size("tp") > 1)
+    throw InputError({"batch", "how many tokens a sample of " + describe(batch.tensors) + " has is not known",
+                      "input_ids [samples, tokens], or integers of one such shape, for sequence parallelism",
+                      "set batch.tokens_per_sample, or override " + policy.name() + "::tokens_per_sample"});
+  batch.tokens_per_sample = std::max<std::int64_t>(1, batch.tokens_per_sample);
+  if (batch.global_samples != 0) return;
+  const auto samples = all_gather_numbers(mesh["dp"], batch.samples);
+  batch.first_sample = 0;
+  for (int replica = 0; replica < mesh.coordinate("dp"); ++replica) batch.first_sample += samples[replica];
+  for (const std::int64_t count : samples) batch.global_samples += count;
+}
+
+void check_batch(const Batch& batch) {
+  for (const auto& [name, tensor] : batch.tensors) {
+    if (!tensor.defined() || tensor.dim() == 0 || tensor.size(0) != batch.samples) {
+      throw InputError({"batch entry '" + name + "'", "has shape " + describe(tensor),
+                        fmt::format("{} samples along dim 0, as the batch says", batch.samples),
+                        "give every entry the same number of samples"});
+    }
+  }
+  if (batch.global_samples < batch.first_sample + batch.samples) {
+    throw InputError({"batch",
+                      fmt::format("samples {} to {} of a global batch of {}", batch.first_sample,
+                                  batch.first_sample + batch.samples, batch.global_samples),
+                      "a place inside the global batch", "leave global_samples 0 to have it found out"});
+  }
+}
 
 std::optional<torch::ScalarType> real_type_of(const StageModule& module) {
   std::optional<torch::ScalarType> type;

@@ -1,14 +1,26 @@
-// A batch as the model takes it.
+// A batch as the model takes it: its place in the global batch is known, it was checked, and it lies on the rank's
+// device.
 #pragma once
 
 #include <optional>
 #include <vector>
 
+#include "gantry/comm/process_group_mesh.h"
 #include "gantry/policies/sharder.h"
+#include "gantry/tensors/batch.h"
 #include "gantry/tensors/host_copy.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry {
+
+// Fills in the counts that the batch does not say. Replicas may not know of each other's samples: they are asked once.
+// InputError where sequence parallelism needs to know how many tokens a sample has and nothing tells. Collective over
+// dp where global_samples is 0.
+void agree_on_counts(Batch& batch, const Policy& policy, bool sequence_parallel, const ProcessGroupMesh& mesh);
+
+// InputError for entries of another number of samples than the batch's, naming the entry, and for samples that lie
+// outside of the global batch.
+void check_batch(const Batch& batch);
 
 // Of the model's parameters, where they are of one type.
 std::optional<torch::ScalarType> real_type_of(const StageModule& module);

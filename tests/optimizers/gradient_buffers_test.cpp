@@ -43,9 +43,9 @@ std::size_t collectives_in(const Profile& profile) {
 TEST(GradientBuffers, SumsOverReplicasWhateverTheBuckets) {
   for (const int ranks : {1, 2, 3})
     for (const std::int64_t bytes : {1, 400, 600, 1 << 20})
-      for (const bool sharded : {false, true})
+      for (const int zero : {0, 1})
         run_ranks(Layout{.data = ranks}, [&](World&, ProcessGroupMesh& mesh) {
-          GradientBuffers gradients(parameters(), {}, mesh, {.bucket_bytes = bytes, .shard_over_dp = sharded});
+          GradientBuffers gradients(parameters(), {}, mesh, {.bucket_bytes = bytes, .zero = zero});
           const int rank = mesh.coordinate("dp");
           for (int step = 0; step < 2; ++step) {
             gradients.begin_accumulation();
@@ -87,9 +87,9 @@ TEST(GradientBuffers, BucketsSetOutInOneOrderWhenTheyAreReady) {
 }
 
 TEST(GradientBuffers, SumsThatWereReducedAreNotReducedAgain) {
-  for (const bool sharded : {false, true})
+  for (const int zero : {0, 1})
     run_ranks(Layout{.data = 2}, [&](World&, ProcessGroupMesh& mesh) {
-      GradientBuffers gradients(parameters(), {}, mesh, {.bucket_bytes = 300, .shard_over_dp = sharded});
+      GradientBuffers gradients(parameters(), {}, mesh, {.bucket_bytes = 300, .zero = zero});
       add_gradients(gradients, mesh.coordinate("dp"));
       gradients.sync(1);
       gradients.begin_accumulation();  // without zero_grad
@@ -113,8 +113,7 @@ TEST(GradientBuffers, ScatteredGradientsSumWhateverTheOrderAndTheBuckets) {
     for (const std::int64_t bytes : {1, 600, 1 << 20})
       for (const bool held : {false, true})
         run_ranks(Layout{.data = ranks}, [&](World&, ProcessGroupMesh& mesh) {
-          GradientBuffers gradients(parameters(), {}, mesh,
-                                    {.bucket_bytes = bytes, .shard_over_dp = true, .shard_gradients = true});
+          GradientBuffers gradients(parameters(), {}, mesh, {.bucket_bytes = bytes, .zero = 2});
           ASSERT_TRUE(gradients.scatters());
           const int rank = mesh.coordinate("dp");
           gradients.hold(held);
@@ -144,9 +143,24 @@ TEST(GradientBuffers, ScatteredGradientsSumWhateverTheOrderAndTheBuckets) {
         });
 }
 
+TEST(GradientBuffers, ZeroDropsWhatIsUnderWay) {
+  run_ranks(Layout{.data = 2}, [](World&, ProcessGroupMesh& mesh) {
+    GradientBuffers gradients(parameters(), {}, mesh, {.bucket_bytes = 600, .zero = 2});
+    for (int backward = 0; backward < 2; ++backward) {
+      gradients.zero();
+      for (std::size_t i = 0; i < std::size(kSizes); ++i) leave_gradients(gradients, i, mesh.coordinate("dp"));
+      gradients.scatter_stage(0);
+    }
+    gradients.sync(1);
+    gradients.complete();
+    for (std::size_t i = 0; i < std::size(kSizes); ++i)
+      EXPECT_TRUE(torch::equal(gradients.gradient(i), torch::full({kSizes[i]}, 3 * (i + 1.0), torch::kFloat64)));
+  });
+}
+
 TEST(GradientBuffers, OwnedRangesTileEveryParameter) {
   run_ranks(Layout{.data = 3}, [](World&, ProcessGroupMesh& mesh) {
-    GradientBuffers gradients(parameters(), {}, mesh, {.bucket_bytes = 500, .shard_over_dp = true});
+    GradientBuffers gradients(parameters(), {}, mesh, {.bucket_bytes = 500, .zero = 1});
     for (std::size_t i = 0; i < std::size(kSizes); ++i) {
       std::int64_t next = 0;
       for (int replica = 0; replica < 3; ++replica) {

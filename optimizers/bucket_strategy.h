@@ -1,0 +1,70 @@
+// How the gradients of a bucket become sums over the replicas, and which of its elements this rank steps. ZeRO
+// (Rajbhandari et al., arXiv 1910.02054) is a choice of strategies, each with a file of its own:
+//
+// - whole_buckets: every rank gets the whole sum and steps all of it.
+// - partitioned_buckets (ZeRO 1): gradients are reduce-scattered; each dp rank steps a range, and the values are
+//   gathered again.
+// - scattered_buckets (ZeRO 2): whole gradients never stand. What a backward has added for a parameter goes to the
+//   bucket at once, the bucket is reduced when it is full, and only the range of the sum stays.
+//
+// A strategy works on all buckets that were given to it, and on no others. What is collective is so over the bucket's
+// axes, and called for the same buckets in the same order on all of their ranks.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "gantry/comm/process_group_mesh.h"
+#include "gantry/optimizers/gradient_bucket.h"
+
+namespace gantry {
+
+class BucketStrategy {
+ public:
+  virtual ~BucketStrategy() = default;
+
+  virtual bool takes(const BucketKind& kind) const = 0;
+  // Makes the memory of a new bucket, zero, and gives the members their places in it. Parameters keep their values.
+  virtual void lay_out(GradientBucket& bucket) = 0;
+
+  // True if sums set out within backwards, by add() and send_added(); else by send(), once for each accumulation.
+  virtual bool sends_within_backwards() const { return false; }
+  // Takes what a backward has added to the member's own gradient, if anything. Collective where that fills the bucket.
+  virtual void add(GradientBucket& /*bucket*/, BucketMember& /*member*/) {}
+  // After a backward: sends what add() has taken, and an empty bucket if there was nothing. Collective.
+  virtual void send_added(GradientBucket& /*bucket*/) {}
+  // Sets the sum of `gradients` out. Collective.
+  virtual void send(GradientBucket& /*bucket*/) {}
+  // Afterwards `sum` is the sum of all that was sent, and nothing is under way.
+  virtual void finish(GradientBucket& bucket);
+  // Between accumulations: what complete() put together goes, and so does what a step that was given up has left.
+  virtual void release(GradientBucket& /*bucket*/) {}
+
+  // Brings every rank's range of the sum to all of them, and shows it in the members' gradients. Collective over dp.
+  virtual void complete(GradientBucket& /*bucket*/) {}
+  // Sends the stepped values of this rank's range to the other replicas. Collective over dp.
+  virtual Work gather_values(GradientBucket& /*bucket*/) { return {}; }
+};
+
+// Each on its own; the mesh is not owned.
+std::unique_ptr<BucketStrategy> make_whole_buckets(const ProcessGroupMesh& mesh);
+std::unique_ptr<BucketStrategy> make_partitioned_buckets(const ProcessGroupMesh& mesh);
+std::unique_ptr<BucketStrategy> make_scattered_buckets(const ProcessGroupMesh& mesh);
+
+// The strategies of a run.
+class BucketStrategies {
+ public:
+  // ZeRO 0, 1 or 2.
+  BucketStrategies(int zero, const ProcessGroupMesh& mesh);
+
+  // The first that takes buckets of this kind.
+  BucketStrategy& of(const BucketKind& kind) const;
+  // Stages wait for their values apart, and send their gradients apart.
+  bool stages_apart() const { return stages_apart_; }
+
+ private:
+  std::vector<std::unique_ptr<BucketStrategy>> strategies_;  // the last takes whatever the others don't
+  bool stages_apart_;
+};
+
+}  // namespace gantry

@@ -1,0 +1,93 @@
+#include "gantry/optimizers/gradient_bucket.h"
+
+#include <algorithm>
+#include <map>
+
+#include <c10/util/strides.h>
+#include <torch/torch.h>
+
+namespace gantry {
+namespace {
+
+// Members begin on cache lines of whatever type: matrix products give other bits on memory that is aligned otherwise,
+// and replicas whose buckets also hold shards of unequal sizes would drift apart.
+constexpr std::int64_t kLine = 32;  // elements of two bytes
+
+std::int64_t aligned(std::int64_t elements) { return (elements + kLine - 1) / kLine * kLine; }
+
+BucketKind kind_of(const HeldTensor& held, bool shared, bool stages_apart) {
+  const auto& placement = held.placement;
+  const bool overlaps = placement.along("tp").overlaps();
+  return {.late = overlaps || shared || placement.stages.size() > 1,
+          .overlaps = overlaps,
+          .stage = stages_apart ? placement.stages.front() : 0,
+          .axes = placement.gradient_axes(),
+          .type = held.tensor.scalar_type()};
+}
+
+}  // namespace
+
+Range GradientBucket::range(int replica) const {
+  if (!is_partitioned()) return {0, elements};
+  std::int64_t begin = 0;
+  for (int rank = 0; rank < replica; ++rank) begin += sizes[rank];
+  return {begin, begin + sizes[replica]};
+}
+
+void GradientBucket::begin() {
+  for (auto& member : members) member.ready = false;
+  missing = members.size();
+}
+
+torch::Tensor GradientBucket::new_gradients(std::int64_t count) const {
+  const bool low = kind.type == torch::kBFloat16 || kind.type == torch::kFloat16;
+  return torch::zeros({count}, members.front().tensor.options().dtype(low ? torch::kFloat32 : kind.type));
+}
+
+void GradientBucket::show_gradients() {
+  for (auto& member : members) member.gradient = share_memory(gradients, member.offset, member.tensor.sizes());
+}
+
+std::vector<GradientBucket> deal_to_buckets(const std::vector<HeldTensor>& held,
+                                            const std::vector<std::size_t>& parameters,
+                                            const std::set<std::size_t>& shared, const BucketRules& rules) {
+  struct Open {
+    std::size_t bucket;
+    std::int64_t bytes;
+  };
+  std::map<BucketKind, Open> open;
+  std::vector<GradientBucket> buckets;
+  for (auto each = parameters.rbegin(); each != parameters.rend(); ++each) {
+    const torch::Tensor& tensor = held[*each].tensor;
+    const BucketKind kind = kind_of(held[*each], shared.contains(*each), rules.stages_apart);
+    const auto bytes = aligned(tensor.numel()) * static_cast<std::int64_t>(tensor.element_size());
+    auto found = open.find(kind);
+    if (found == open.end() || found->second.bytes + bytes > rules.bytes) {
+      found = open.insert_or_assign(kind, Open{buckets.size(), 0}).first;
+      buckets.emplace_back().kind = kind;
+    }
+    found->second.bytes += bytes;
+    GradientBucket& bucket = buckets[found->second.bucket];
+    BucketMember& member = bucket.members.emplace_back();
+    member.parameter = *each;
+    member.tensor = tensor;
+    member.offset = bucket.elements;
+    bucket.elements += aligned(tensor.numel());
+  }
+  std::stable_partition(buckets.begin(), buckets.end(), [](const GradientBucket& bucket) { return !bucket.kind.late; });
+  return buckets;
+}
+
+void partition(GradientBucket& bucket, int replicas) {
+  bucket.sizes.clear();
+  for (const Range& range : deal(bucket.elements, kLine, replicas, /*allow_empty=*/true))
+    bucket.sizes.push_back(range.size());
+}
+
+torch::Tensor share_memory(const torch::Tensor& tensor, std::int64_t offset, at::IntArrayRef sizes) {
+  const torch::NoGradGuard no_grad;
+  torch::Tensor part = torch::empty({0}, tensor.options());
+  return part.set_(tensor.storage(), tensor.storage_offset() + offset, sizes, c10::contiguous_strides(sizes));
+}
+
+}  // namespace gantry

@@ -1,0 +1,79 @@
+// A flat bucket of gradients, and which parameters share one. A bucket is a value: what happens to it and when is up to
+// its BucketStrategy and to GradientBuffers.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "gantry/comm/process_group.h"
+#include "gantry/core/placement.h"
+#include "gantry/tensors/state_source.h"
+
+namespace gantry {
+
+class BucketStrategy;
+
+// Parameters of one kind may share a bucket.
+struct BucketKind {
+  bool late = false;              // other sums come first: the bucket waits for the sync
+  bool overlaps = false;          // tp ranks share some of the elements
+  int stage = 0;                  // of the parameters; 0 where stages share buckets
+  std::vector<std::string> axes;  // that gradients are summed over
+  torch::ScalarType type = torch::kFloat;
+  auto operator<=>(const BucketKind&) const = default;
+
+  bool is_summed_over_dp_alone() const { return axes == std::vector<std::string>{"dp"}; }
+};
+
+struct BucketMember {
+  std::size_t parameter = 0;  // index into the held parameters
+  torch::Tensor tensor;       // the parameter itself
+  std::int64_t offset = 0;    // in elements
+  torch::Tensor gradient;     // a part of the bucket's `gradients`; undefined while those are not kept
+  bool ready = false;         // nothing more is added to its gradient before the bucket sets out
+};
+
+struct GradientBucket {
+  BucketKind kind;
+  std::vector<BucketMember> members;
+  std::int64_t elements = 0;           // of all members, with what is between them
+  BucketStrategy* strategy = nullptr;  // not owned
+  Sizes sizes;                         // the elements that each dp rank steps; empty where every rank steps all
+  torch::Tensor values;                // where it is partitioned: the parameters, as [elements]
+  torch::Tensor gradients;             // this rank's, as [elements]; undefined while they are not kept
+  torch::Tensor sum;                   // over the ranks, of the elements that this rank steps
+  torch::Tensor put_aside;             // reduced sums of an earlier sync, or undefined
+  std::size_t missing = 0;             // members that are not ready
+  Work work;                           // the sum that is under way
+
+  bool is_partitioned() const { return !sizes.empty(); }
+  // The elements that dp rank `replica` steps.
+  Range range(int replica) const;
+  // No member is ready.
+  void begin();
+  // Zeros, as [count] of the gradients' type: float32 for bfloat16 and float16.
+  torch::Tensor new_gradients(std::int64_t count) const;
+  // Gives every member its part of `gradients`.
+  void show_gradients();
+};
+
+struct BucketRules {
+  std::int64_t bytes = 0;     // of a bucket's parameters at most, where it has more than one
+  bool stages_apart = false;  // no bucket has parameters of several stages, but for those that stages share
+};
+
+// Deals those of the held parameters to new buckets, from the last to the first; late buckets come after the others.
+// `shared`: parameters that several pipeline ranks hold. No memory is made, and no strategy chosen.
+std::vector<GradientBucket> deal_to_buckets(const std::vector<HeldTensor>& held,
+                                            const std::vector<std::size_t>& parameters,
+                                            const std::set<std::size_t>& shared, const BucketRules& rules);
+
+// Deals the bucket's elements to the dp ranks and sets its `sizes`.
+void partition(GradientBucket& bucket, int replicas);
+
+// A tensor on a part of another's memory, from element `offset` on, that autograd does not know as a view: LibTorch's
+// zero_grad detaches gradients in place, which views refuse.
+torch::Tensor share_memory(const torch::Tensor& tensor, std::int64_t offset, at::IntArrayRef sizes);
+
+}  // namespace gantry

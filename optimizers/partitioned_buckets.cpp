@@ -1,0 +1,47 @@
+// ZeRO 1: whole gradients stand until the sync, and each dp rank steps a range of every bucket.
+#include <torch/torch.h>
+
+#include "gantry/optimizers/bucket_strategy.h"
+#include "gantry/optimizers/partitioned_values.h"
+
+namespace gantry {
+namespace {
+
+class PartitionedBuckets final : public BucketStrategy {
+ public:
+  explicit PartitionedBuckets(const ProcessGroupMesh& mesh) : mesh_(mesh) {}
+
+  bool takes(const BucketKind& kind) const override { return can_be_partitioned(kind, mesh_); }
+
+  void lay_out(GradientBucket& bucket) override {
+    partition_values(bucket, mesh_);
+    const Range own = bucket.range(mesh_.coordinate("dp"));
+    bucket.gradients = bucket.new_gradients(bucket.elements);
+    bucket.sum = bucket.gradients.narrow(0, own.begin, own.size());
+    bucket.show_gradients();
+  }
+
+  void send(GradientBucket& bucket) override {
+    if (bucket.kind.is_summed_over_dp_alone())
+      bucket.work = mesh_["dp"].reduce_scatter(bucket.sum, bucket.gradients, bucket.sizes);
+    else
+      bucket.work = mesh_.group(bucket.kind.axes).all_reduce(bucket.gradients);
+  }
+
+  void complete(GradientBucket& bucket) override {
+    mesh_["dp"].all_gather(bucket.gradients, bucket.sum, bucket.sizes).wait();
+  }
+
+  Work gather_values(GradientBucket& bucket) override { return gather_partitioned_values(bucket, mesh_); }
+
+ private:
+  const ProcessGroupMesh& mesh_;
+};
+
+}  // namespace
+
+std::unique_ptr<BucketStrategy> make_partitioned_buckets(const ProcessGroupMesh& mesh) {
+  return std::make_unique<PartitionedBuckets>(mesh);
+}
+
+}  // namespace gantry

@@ -1,0 +1,27 @@
+#include "gantry/optimizers/partitioned_values.h"
+
+#include <torch/torch.h>
+
+namespace gantry {
+
+bool can_be_partitioned(const BucketKind& kind, const ProcessGroupMesh& mesh) {
+  return !kind.overlaps && mesh.size("dp") > 1;
+}
+
+void partition_values(GradientBucket& bucket, const ProcessGroupMesh& mesh) {
+  const torch::NoGradGuard no_grad;
+  partition(bucket, mesh.size("dp"));
+  bucket.values = torch::zeros({bucket.elements}, bucket.members.front().tensor.options());
+  for (auto& member : bucket.members) {
+    torch::Tensor values = share_memory(bucket.values, member.offset, member.tensor.sizes());
+    values.copy_(member.tensor);
+    member.tensor.set_data(values);
+  }
+}
+
+Work gather_partitioned_values(GradientBucket& bucket, const ProcessGroupMesh& mesh) {
+  const Range own = bucket.range(mesh.coordinate("dp"));
+  return mesh["dp"].all_gather(bucket.values, bucket.values.narrow(0, own.begin, own.size()), bucket.sizes);
+}
+
+}  // namespace gantry

@@ -1,0 +1,35 @@
+// Every rank gets the whole sum of every bucket and steps all of it.
+#include <torch/torch.h>
+
+#include "gantry/optimizers/bucket_strategy.h"
+
+namespace gantry {
+namespace {
+
+class WholeBuckets final : public BucketStrategy {
+ public:
+  explicit WholeBuckets(const ProcessGroupMesh& mesh) : mesh_(mesh) {}
+
+  bool takes(const BucketKind& /*kind*/) const override { return true; }
+
+  void lay_out(GradientBucket& bucket) override {
+    bucket.gradients = bucket.new_gradients(bucket.elements);
+    bucket.sum = bucket.gradients;
+    bucket.show_gradients();
+  }
+
+  void send(GradientBucket& bucket) override {
+    bucket.work = mesh_.group(bucket.kind.axes).all_reduce(bucket.gradients);
+  }
+
+ private:
+  const ProcessGroupMesh& mesh_;
+};
+
+}  // namespace
+
+std::unique_ptr<BucketStrategy> make_whole_buckets(const ProcessGroupMesh& mesh) {
+  return std::make_unique<WholeBuckets>(mesh);
+}
+
+}  // namespace gantry

@@ -1,0 +1,95 @@
+#include "gantry/plugins/accumulation.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "gantry/core/error.h"
+#include "gantry/plugins/users_slips.h"
+
+namespace gantry {
+namespace {
+
+std::string first_names(const std::vector<std::string>& names) {
+  constexpr std::size_t kMost = 8;
+  const std::vector<std::string> shown(names.begin(), names.begin() + std::min(names.size(), kMost));
+  return fmt::format("{}{}", fmt::join(shown, ", "),
+                     names.size() > kMost ? fmt::format(" and {} more", names.size() - kMost) : "");
+}
+
+}  // namespace
+
+void Accumulation::take(const Batch& batch) {
+  if (optimizer_->steps() != step_) {
+    step_ = optimizer_->steps();
+    samples_ = 0;
+  }
+  if (!under_way_) begin(batch);
+  optimizer_->gradients().bring_in();
+  if (optimizer_->masters()) optimizer_->masters()->bring_in();
+}
+
+void Accumulation::begin(const Batch& batch) {
+  look_at_unused_gradients(optimizer_->gradients().begin_accumulation());
+  expected_tokens_ = std::max<double>(1, static_cast<double>(batch.global_samples * batch.tokens_per_sample));
+  loss_scale_ = optimizer_->loss_scale();
+  counted_ = 0;
+  under_way_ = true;
+  optimizer_->set_synced(false);
+}
+
+void Accumulation::add(std::int64_t global_samples, std::int64_t counted) {
+  samples_ += global_samples;
+  counted_ += counted;
+}
+
+void Accumulation::finish(double counted) {
+  optimizer_->gradients().sync((counted > 0 ? expected_tokens_ / counted : 1) / loss_scale_);
+  under_way_ = false;
+  optimizer_->set_synced(true);
+  look_at_first_step(counted);
+}
+
+void Accumulation::give_up() {
+  optimizer_->gradients().sync(1);
+  optimizer_->zero_grad();
+  under_way_ = false;
+  samples_ = 0;
+}
+
+// Where masters are stepped in place of the parameters, no other optimizer trains the model.
+void Accumulation::look_at_unused_gradients(bool removed) {
+  if (!optimizer_->masters() || !optimizer_->has_unused_gradients()) return;
+  if (removed)
+    throw UsageError({"boosted optimizer", "another optimizer has removed gradients that were not stepped", "",
+                      "call boosted.optimizer->step() and zero_grad(): under ZeRO or in a low precision no other "
+                      "optimizer trains the model"});
+  if (!said_unused_ && mesh_.rank() == 0)
+    fmt::print(stderr,
+               "warning: execute_pipeline adds to gradients that were neither stepped nor zeroed; call "
+               "boosted.optimizer->step(), since under ZeRO or in a low precision no other optimizer trains the "
+               "model; booster.no_sync() where they are to be added\n");
+  said_unused_ = true;
+}
+
+void Accumulation::look_at_first_step(double counted) {
+  if (counted == 0) {
+    if (!has_counted_)
+      throw InputError({"batch", "none of the first step's labels is counted", "labels that are not all ignored",
+                        "check how the labels are made: -100 (ignore_index) means that one is not counted"});
+    if (mesh_.rank() == 0)
+      fmt::print(stderr, "warning: none of the labels of step {} is counted: its gradients are zero\n", step_ + 1);
+    return;
+  }
+  if (has_counted_) return;
+  has_counted_ = true;
+  const auto names = parameters_without_gradient(optimizer_->gradients(), model_, mesh_);
+  if (!names.empty() && mesh_.rank() == 0)
+    fmt::print(stderr,
+               "warning: {} parameters got no gradient in the first step: {}; the policy's forward does not use them, "
+               "or detaches what they give; freeze them (requires_grad) where that is meant\n",
+               names.size(), first_names(names));
+}
+
+}  // namespace gantry
