@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "gantry/core/error.h"
+#include "gantry/core/utf8.h"
 
 namespace gantry {
 
@@ -18,9 +19,7 @@ constexpr std::size_t kMostShown = 400;  // bytes of one part of a message
 // A hostile file's huge keys and values, cut between characters.
 std::string shortened(const std::string& text) {
   if (text.size() <= kMostShown) return text;
-  std::size_t end = kMostShown;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
-  return fmt::format("{}... ({} bytes)", text.substr(0, end), text.size());
+  return fmt::format("{}... ({} bytes)", text.substr(0, utf8_start(text, kMostShown)), text.size());
 }
 
 }  // namespace

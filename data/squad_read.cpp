@@ -11,6 +11,7 @@
 #include <unordered_set>
 
 #include "gantry/core/error.h"
+#include "gantry/core/utf8.h"
 #include "gantry/data/squad.h"
 
 namespace gantry {
@@ -169,7 +170,7 @@ class Context {
  public:
   explicit Context(const std::string& text) : text_(std::make_shared<const std::string>(text)) {
     for (std::size_t i = 0; i < text.size(); ++i)
-      if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) starts_.push_back(static_cast<std::int64_t>(i));
+      if (!continues_utf8(text[i])) starts_.push_back(static_cast<std::int64_t>(i));
   }
   const std::shared_ptr<const std::string>& text() const { return text_; }
   std::size_t size() const { return starts_.size(); }  // code points
@@ -247,9 +248,7 @@ class Reader {
   [[noreturn]] static void refuse_misplaced(const Place& place, const std::string& words, std::uint64_t code_point,
                                             const Context& context) {
     const auto shown = [](std::string_view all) {
-      std::size_t end = std::min(all.size(), kShown);
-      while (end < all.size() && (static_cast<unsigned char>(all[end]) & 0xC0) == 0x80) --end;
-      return all.substr(0, end);
+      return all.substr(0, utf8_start(all, std::min(all.size(), kShown)));
     };
     const std::string remedy = "correct the file, or read it with drop_misplaced_answers";
     if (words.empty()) refuse(place, "belongs to an answer without text", "text of the context", remedy);

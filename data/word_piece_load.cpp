@@ -8,6 +8,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/core/paths.h"
+#include "gantry/core/utf8.h"
 #include "gantry/data/word_piece.h"
 
 namespace gantry {
@@ -40,11 +41,8 @@ std::vector<std::string> read_vocabulary(const fs::path& path) {
     const std::size_t end = std::min(bytes.find('\n', at), bytes.size());
     const bool has_return = end > at && bytes[end - 1] == '\r';
     tokens.push_back(bytes.substr(at, end - at - (has_return ? 1 : 0)));
-    try {
-      decode_utf8(tokens.back());
-    } catch (const InputError&) {
+    if (valid_utf8_prefix(tokens.back()) < tokens.back().size())
       throw InputError({fmt::format("{}:{}", path.string(), tokens.size()), "is no UTF-8", "a token a line", ""});
-    }
     at = end + 1;
   }
   return tokens;

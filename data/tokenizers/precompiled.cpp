@@ -7,8 +7,8 @@
 
 #include "gantry/core/base64.h"
 #include "gantry/core/error.h"
+#include "gantry/core/utf8.h"
 #include "gantry/data/tokenizers/normalizer.h"
-#include "gantry/data/tokenizers/utf8.h"
 
 namespace gantry {
 namespace {
