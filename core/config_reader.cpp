@@ -47,6 +47,22 @@ std::string ConfigFaults::joined() const {
   return fmt::format("{}{}", fmt::join(lines, "; "), unsaid > 0 ? fmt::format("; and {} more faults", unsaid) : "");
 }
 
+void visit_keys(const YAML::Node& mapping, const std::string& path, ConfigFaults& faults,
+                const std::function<void(const YAML::Node& key, const YAML::Node& value)>& take) {
+  const std::string before = path.empty() ? "" : path + ".";
+  std::set<std::string> seen;
+  for (const auto& item : mapping) {
+    const YAML::Node& key = item.first;
+    if (!key.IsScalar()) {
+      faults.add(before + "(a key)", key.Mark(), "is no text", "a name");
+      continue;
+    }
+    if (!seen.insert(key.Scalar()).second)
+      faults.add(before + key.Scalar(), key.Mark(), "is there twice", "each key once");
+    take(key, item.second);
+  }
+}
+
 YAML::Mark mark_of_key(const YAML::Node& document, const std::string& path) {
   YAML::Node node = document;
   YAML::Mark mark = node.Mark();
@@ -90,19 +106,12 @@ ConfigSection::ConfigSection(ConfigFaults& faults, std::string path, const YAML:
 
 void ConfigSection::finish() {
   if (!node_.IsMap()) return;
-  std::set<std::string> seen;
-  for (const auto& item : node_) {
-    if (!item.first.IsScalar()) {
-      faults_.add(path_of("(a key)"), item.first.Mark(), "is no text", "a name");
-      continue;
-    }
-    const std::string& key = item.first.Scalar();
-    if (!seen.insert(key).second) faults_.add(path_of(key), item.first.Mark(), "is there twice", "each key once");
-    if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
-    const std::string near = nearest_name(key, known_);
-    faults_.add(path_of(key), item.first.Mark(), "is no key", fmt::format("one of {}", fmt::join(known_, ", ")),
+  visit_keys(node_, path_, faults_, [&](const YAML::Node& key, const YAML::Node&) {
+    if (std::find(known_.begin(), known_.end(), key.Scalar()) != known_.end()) return;
+    const std::string near = nearest_name(key.Scalar(), known_);
+    faults_.add(path_of(key.Scalar()), key.Mark(), "is no key", fmt::format("one of {}", fmt::join(known_, ", ")),
                 near.empty() ? "" : "did you mean '" + near + "'?");
-  }
+  });
 }
 
 YAML::Node ConfigSection::node(const std::string& key) {
