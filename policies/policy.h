@@ -24,7 +24,7 @@
 
 namespace gantry {
 
-// Which module (a path; "*" stands for one part of it) is split how; Whole{} and SequenceParallel{} may also name a
+// Which module (a path, Star::kOnePart of core/wildcard.h) is split how; Whole{} and SequenceParallel{} may also name a
 // parameter by its path.
 struct ShardRule {
   std::string pattern;
