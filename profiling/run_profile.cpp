@@ -9,7 +9,7 @@
 
 #include <torch/torch.h>
 
-#include "gantry/checkpoint/format/files.h"
+#include "gantry/core/durable_file.h"
 #include "gantry/comm/gather_texts.h"
 #include "gantry/core/paths.h"
 #include "gantry/core/steady_seconds.h"
