@@ -206,6 +206,10 @@ class PolicyFor : public Policy {
   }
 };
 
+// The model's list of layers, which the policy's stage_layout names. ConfigError where the model has none there.
+const torch::nn::Module& layer_list(const Policy& policy, const torch::nn::Module& model);
+int layer_count(const Policy& policy, const torch::nn::Module& model);
+
 using PolicyFactory = std::function<std::shared_ptr<const Policy>()>;
 
 class PolicyRegistry : public Registry<PolicyFactory> {
