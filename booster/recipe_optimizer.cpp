@@ -5,21 +5,12 @@
 #include <torch/torch.h>
 
 #include "gantry/booster/recipe.h"
+#include "gantry/core/wildcard.h"
 #include "gantry/optimizers/fused_adamw.h"
 #include "gantry/optimizers/lion.h"
 
 namespace gantry {
 namespace {
-
-// "*" stands for any run of characters.
-bool matches(const std::string& pattern, const std::string& name, std::size_t p = 0, std::size_t n = 0) {
-  for (; p < pattern.size() && pattern[p] != '*'; ++p, ++n)
-    if (n == name.size() || pattern[p] != name[n]) return false;
-  if (p == pattern.size()) return n == name.size();
-  for (; n <= name.size(); ++n)
-    if (matches(pattern, name, p + 1, n)) return true;
-  return false;
-}
 
 // Patterns of one key; each has to be of use.
 class Patterns {
@@ -29,7 +20,7 @@ class Patterns {
   bool match(const std::string& name) {
     bool any = false;
     for (std::size_t i = 0; i < patterns_.size(); ++i)
-      if (matches(patterns_[i], name)) used_[i] = any = true;
+      if (matches_pattern(patterns_[i], name, Star::kAnyText)) used_[i] = any = true;
     return any;
   }
   void check_use() const {

@@ -10,8 +10,8 @@
 #include <functional>
 #include <string>
 
-#include "gantry/checkpoint/format/file_system.h"
 #include "gantry/comm/process_group.h"
+#include "gantry/core/file_system.h"
 
 namespace gantry {
 

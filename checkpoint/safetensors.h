@@ -44,7 +44,7 @@ torch::ScalarType scalar_type_of(const StoredType& type, const std::string& wher
 const StoredType& stored_type_of(torch::ScalarType type);
 
 // Writes header and tensors, in their order; `file` has the hash.
-void write_tensors(OutputFile& file, const TensorDict& tensors, const std::map<std::string, std::string>& metadata);
+void write_tensors(HashedFile& file, const TensorDict& tensors, const std::map<std::string, std::string>& metadata);
 
 // Written to a neighbour and renamed, synced first. ResourceError if it can't be.
 void write_safetensors(const std::string& path, const TensorDict& tensors,

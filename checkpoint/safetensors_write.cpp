@@ -60,7 +60,7 @@ const StoredType& stored_type_of(torch::ScalarType scalar) {
       {"safetensors", "a " + dtype_name(scalar) + " tensor", "a type that the format has", "convert it first"});
 }
 
-void write_tensors(OutputFile& file, const TensorDict& tensors, const std::map<std::string, std::string>& metadata) {
+void write_tensors(HashedFile& file, const TensorDict& tensors, const std::map<std::string, std::string>& metadata) {
   write_all(file, tensors, metadata);
 }
 

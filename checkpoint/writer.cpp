@@ -52,7 +52,7 @@ Snapshot take_snapshot(StateSource& state, const ProcessGroupMesh& mesh, const T
 }
 
 void write_snapshot(const std::string& folder, const Snapshot& snapshot, FileSystem& files) {
-  OutputFile file(files, folder + "/" + snapshot.file);
+  HashedFile file(files, folder + "/" + snapshot.file);
   write_tensors(file, snapshot.tensors, {});
   file.finish();
   write_part(folder, {snapshot.file, {file.hash(), file.size()}, snapshot.entries}, files);

@@ -118,10 +118,11 @@ std::vector<ConfigKey> make_keys() {
       {"optimizer.weight_decay", "0.01", "of every parameter that neither `no_decay` nor a group excepts"},
       {"optimizer.momentum", "0.9", "of the running sum of gradients", &kSgd},
       {"optimizer.clip_grad_norm", "", "the gradient is scaled down to this norm; without it nothing is clipped"},
-      {"optimizer.no_decay", "[]", "patterns of the names of parameters without weight decay", &kDecaying},
+      {"optimizer.no_decay", "[]", "patterns of the names of parameters without weight decay; `*` is any text",
+       &kDecaying},
       {"optimizer.groups", "[]",
        "a list of `{match, lr, weight_decay}`: a parameter is of the first group that matches"},
-      {"optimizer.groups[].match", "", "patterns of names"},
+      {"optimizer.groups[].match", "", "patterns of names, as of `no_decay`"},
       {"optimizer.groups[].lr", "`optimizer.lr`", "the group's learning rate"},
       {"optimizer.groups[].weight_decay", "`optimizer.weight_decay`", "the group's weight decay"},
 

@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "gantry/core/error.h"
+#include "gantry/core/utf8.h"
 
 namespace gantry {
 
@@ -18,9 +19,7 @@ constexpr std::size_t kMostShown = 400;  // bytes of one part of a message
 // A hostile file's huge keys and values, cut between characters.
 std::string shortened(const std::string& text) {
   if (text.size() <= kMostShown) return text;
-  std::size_t end = kMostShown;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
-  return fmt::format("{}... ({} bytes)", text.substr(0, end), text.size());
+  return fmt::format("{}... ({} bytes)", text.substr(0, utf8_start(text, kMostShown)), text.size());
 }
 
 }  // namespace
@@ -46,6 +45,22 @@ void ConfigFaults::add(const std::string& path, const YAML::Mark& mark, const st
 
 std::string ConfigFaults::joined() const {
   return fmt::format("{}{}", fmt::join(lines, "; "), unsaid > 0 ? fmt::format("; and {} more faults", unsaid) : "");
+}
+
+void visit_keys(const YAML::Node& mapping, const std::string& path, ConfigFaults& faults,
+                const std::function<void(const YAML::Node& key, const YAML::Node& value)>& take) {
+  const std::string before = path.empty() ? "" : path + ".";
+  std::set<std::string> seen;
+  for (const auto& item : mapping) {
+    const YAML::Node& key = item.first;
+    if (!key.IsScalar()) {
+      faults.add(before + "(a key)", key.Mark(), "is no text", "a name");
+      continue;
+    }
+    if (!seen.insert(key.Scalar()).second)
+      faults.add(before + key.Scalar(), key.Mark(), "is there twice", "each key once");
+    take(key, item.second);
+  }
 }
 
 YAML::Mark mark_of_key(const YAML::Node& document, const std::string& path) {
@@ -91,19 +106,12 @@ ConfigSection::ConfigSection(ConfigFaults& faults, std::string path, const YAML:
 
 void ConfigSection::finish() {
   if (!node_.IsMap()) return;
-  std::set<std::string> seen;
-  for (const auto& item : node_) {
-    if (!item.first.IsScalar()) {
-      faults_.add(path_of("(a key)"), item.first.Mark(), "is no text", "a name");
-      continue;
-    }
-    const std::string& key = item.first.Scalar();
-    if (!seen.insert(key).second) faults_.add(path_of(key), item.first.Mark(), "is there twice", "each key once");
-    if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
-    const std::string near = nearest_name(key, known_);
-    faults_.add(path_of(key), item.first.Mark(), "is no key", fmt::format("one of {}", fmt::join(known_, ", ")),
+  visit_keys(node_, path_, faults_, [&](const YAML::Node& key, const YAML::Node&) {
+    if (std::find(known_.begin(), known_.end(), key.Scalar()) != known_.end()) return;
+    const std::string near = nearest_name(key.Scalar(), known_);
+    faults_.add(path_of(key.Scalar()), key.Mark(), "is no key", fmt::format("one of {}", fmt::join(known_, ", ")),
                 near.empty() ? "" : "did you mean '" + near + "'?");
-  }
+  });
 }
 
 YAML::Node ConfigSection::node(const std::string& key) {

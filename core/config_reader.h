@@ -1,6 +1,7 @@
 // Reads one section of a configuration strictly, collecting every fault. Internal to core/.
 #pragma once
 
+#include <functional>
 #include <limits>
 #include <optional>
 #include <set>
@@ -22,6 +23,11 @@ struct ConfigFaults {
            const std::string& remedy = "");
   std::string joined() const;
 };
+
+// Gives each key of a mapping at `path` that is text, with its value. A key that is no text, or there twice, is a
+// fault.
+void visit_keys(const YAML::Node& mapping, const std::string& path, ConfigFaults& faults,
+                const std::function<void(const YAML::Node& key, const YAML::Node& value)>& take);
 
 // Where the key at a dotted path stands; the innermost part of the path that is there.
 YAML::Mark mark_of_key(const YAML::Node& document, const std::string& path);

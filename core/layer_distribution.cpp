@@ -4,6 +4,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/core/pipeline_stage_manager.h"
+#include "gantry/core/utf8.h"
 
 namespace gantry {
 namespace {
@@ -92,9 +93,7 @@ class LayoutParser {
 
   // The whole character, where it has several bytes.
   std::string character_at(std::size_t begin) const {
-    std::size_t end = begin + 1;
-    while (end < text_.size() && (static_cast<unsigned char>(text_[end]) & 0xC0) == 0x80) ++end;
-    return text_.substr(begin, end - begin);
+    return text_.substr(begin, first_utf8(std::string_view(text_).substr(begin)).length);
   }
 
   [[noreturn]] void fail(std::size_t position, const std::string& what) const {

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-#include <set>
-#include <vector>
+#include <utility>
+
+#include "gantry/core/utf8.h"
 
 namespace gantry {
 namespace {
@@ -12,6 +13,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kMostDepth = 64;
+constexpr std::size_t kShownBytes = 100;  // of a key in a fault
 
 // Looks at every event and keeps no value.
 class FaultFinder final : public nlohmann::json_sax<json> {
@@ -27,11 +29,7 @@ class FaultFinder final : public nlohmann::json_sax<json> {
   bool start_array(std::size_t) override { return open(); }
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
-  bool key(string_t& name) override {
-    if (keys_.back().insert(name).second) return true;
-    fault = fmt::format("has the key '{}' twice", name.substr(0, 100));
-    return false;
-  }
+  bool key(string_t& name) override { return is_sound(nesting_.key(name)); }
   bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception&) override {
     if (fault.empty()) fault = fmt::format("is no JSON at byte {}", position);
     return false;
@@ -40,21 +38,30 @@ class FaultFinder final : public nlohmann::json_sax<json> {
   std::string fault;
 
  private:
-  bool open() {
-    keys_.emplace_back();
-    if (keys_.size() <= kMostDepth) return true;
-    fault = fmt::format("is nested deeper than {}", kMostDepth);
-    return false;
-  }
+  bool open() { return is_sound(nesting_.open()); }
   bool close() {
-    keys_.pop_back();
+    nesting_.close();
     return true;
   }
+  bool is_sound(std::string found) {
+    fault = std::move(found);
+    return fault.empty();
+  }
 
-  std::vector<std::set<std::string>> keys_;  // of the open objects (empty for arrays)
+  JsonNesting nesting_;
 };
 
 }  // namespace
+
+std::string JsonNesting::open() {
+  keys_.emplace_back();
+  return keys_.size() <= kMostDepth ? "" : fmt::format("is nested deeper than {}", kMostDepth);
+}
+
+std::string JsonNesting::key(const std::string& name) {
+  const std::string_view shown(name.data(), utf8_start(name, std::min(name.size(), kShownBytes)));
+  return keys_.back().insert(name).second ? "" : fmt::format("has the key '{}' twice", shown);
+}
 
 std::string json_fault(std::string_view text) {
   // The parser takes it for the end of the text.

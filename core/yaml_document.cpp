@@ -6,6 +6,7 @@
 #include <yaml-cpp/eventhandler.h>
 
 #include "gantry/core/error.h"
+#include "gantry/core/utf8.h"
 
 namespace gantry {
 namespace {
@@ -26,7 +27,7 @@ YAML::Mark mark_at(const std::string& text, std::size_t offset) {
   for (std::size_t i = 0; i < std::min(offset, text.size()); ++i) {
     const bool line_ends = text[i] == '\n';
     mark.line += line_ends ? 1 : 0;
-    mark.column = line_ends ? 0 : mark.column + ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80 ? 1 : 0);
+    mark.column = line_ends ? 0 : mark.column + (continues_utf8(text[i]) ? 0 : 1);
   }
   return mark;
 }
@@ -74,29 +75,6 @@ class Checker : public YAML::EventHandler {
   int depth_ = 0;
 };
 
-// The first byte that is not well-formed UTF-8 (RFC 3629), or npos.
-std::size_t find_bad_byte(const std::string& text) {
-  for (std::size_t i = 0; i < text.size();) {
-    const auto lead = static_cast<unsigned char>(text[i]);
-    const int more = lead < 0x80                   ? 0
-                     : lead >= 0xC2 && lead < 0xE0 ? 1
-                     : (lead & 0xF0) == 0xE0       ? 2
-                     : lead >= 0xF0 && lead < 0xF5 ? 3
-                                                   : -1;
-    if (more < 0 || i + more >= text.size()) return i;
-    unsigned code = more == 0 ? lead : lead & (0x3Fu >> more);
-    for (int k = 1; k <= more; ++k) {
-      const auto next = static_cast<unsigned char>(text[i + k]);
-      if ((next & 0xC0) != 0x80) return i;
-      code = code << 6 | (next & 0x3Fu);
-    }
-    const bool too_long = (more == 2 && code < 0x800) || (more == 3 && code < 0x10000);
-    if (too_long || (code >= 0xD800 && code < 0xE000) || code > 0x10FFFF) return i;
-    i += more + 1;
-  }
-  return std::string::npos;
-}
-
 // yaml-cpp descends once for each opening bracket, before an event could stop it.
 void check_brackets(const std::string& text, const std::string& name) {
   int depth = 0;
@@ -114,7 +92,7 @@ void check_bytes(const std::string& text, const std::string& name) {
            "is this a configuration?");
   if (const auto zero = text.find('\0'); zero != std::string::npos)
     refuse(name, mark_at(text, zero), "a zero byte", "is this a configuration?");
-  if (const auto bad = find_bad_byte(text); bad != std::string::npos)
+  if (const auto bad = valid_utf8_prefix(text); bad < text.size())
     refuse(name, mark_at(text, bad), "is not UTF-8", "save it as UTF-8");
   // The parser would pass over what follows one, up to the line's end.
   if (const auto percent = text.starts_with('%') ? 0 : text.find("\n%"); percent != std::string::npos)

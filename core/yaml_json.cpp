@@ -7,17 +7,12 @@ namespace gantry {
 nlohmann::json yaml_to_json(const YAML::Node& node, const std::string& path, ConfigFaults& faults) {
   if (node.IsMap()) {
     nlohmann::json object = nlohmann::json::object();
-    for (const auto& item : node) {
-      if (!item.first.IsScalar()) {
-        faults.add(path + ".(a key)", item.first.Mark(), "is no text", "a name");
-        continue;
-      }
-      const std::string& key = item.first.Scalar();
-      if (key == "<<" && item.first.Tag() != "!")
-        faults.add(path + ".<<", item.first.Mark(), "is a merge key", "plain keys", "write the keys out");
-      if (object.contains(key)) faults.add(path + "." + key, item.first.Mark(), "is there twice", "each key once");
-      object[key] = yaml_to_json(item.second, path + "." + key, faults);
-    }
+    visit_keys(node, path, faults, [&](const YAML::Node& key, const YAML::Node& value) {
+      const std::string place = path + "." + key.Scalar();
+      if (key.Scalar() == "<<" && key.Tag() != "!")
+        faults.add(place, key.Mark(), "is a merge key", "plain keys", "write the keys out");
+      object[key.Scalar()] = yaml_to_json(value, place, faults);
+    });
     return object;
   }
   if (node.IsSequence()) {

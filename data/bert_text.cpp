@@ -5,9 +5,9 @@
 #include <unicode/uchar.h>
 #include <unicode/unorm2.h>
 #include <unicode/utf16.h>
-#include <unicode/utf8.h>
 
 #include "gantry/core/error.h"
+#include "gantry/core/utf8.h"
 
 namespace gantry {
 namespace {
@@ -163,27 +163,20 @@ TextCharacters to_lower(const TextCharacters& text) {
   return lower;
 }
 
-TextCharacters decode_utf8(std::string_view text, std::int64_t base) {
+TextCharacters characters_of(std::string_view text, std::int64_t base) {
   TextCharacters characters;
   characters.reserve(text.size());
-  const auto length = static_cast<std::int64_t>(text.size());
-  for (std::int64_t i = 0; i < length;) {
-    const std::int64_t begin = i;
-    UChar32 value;
-    U8_NEXT(text.data(), i, length, value);
-    if (value < 0)
-      throw InputError({fmt::format("byte {} of the text", base + begin), "is no UTF-8", "text in UTF-8",
+  for (std::int64_t begin = base; !text.empty();) {
+    const auto [length, character] = first_utf8(text);
+    if (!character)
+      throw InputError({fmt::format("byte {} of the text", begin), "is no UTF-8", "text in UTF-8",
                         "convert the text, for instance with iconv"});
-    characters.push_back({static_cast<char32_t>(value), {base + begin, base + i}});
+    const std::int64_t end = begin + static_cast<std::int64_t>(length);
+    characters.push_back({*character, {begin, end}});
+    text.remove_prefix(length);
+    begin = end;
   }
   return characters;
-}
-
-void append_utf8(std::string& text, char32_t character) {
-  char bytes[U8_MAX_LENGTH];
-  int length = 0;
-  U8_APPEND_UNSAFE(bytes, length, character);
-  text.append(bytes, static_cast<std::size_t>(length));
 }
 
 TextCharacters bert_normalise(const TextCharacters& text, const BertTextOptions& options) {

@@ -38,8 +38,7 @@ bool is_nonspacing_mark(char32_t character);
 TextCharacters to_lower(const TextCharacters& text);
 
 // The characters of UTF-8 text; `base` is added to their places. InputError names the byte that is no UTF-8.
-TextCharacters decode_utf8(std::string_view text, std::int64_t base = 0);
-void append_utf8(std::string& text, char32_t character);
+TextCharacters characters_of(std::string_view text, std::int64_t base = 0);
 
 // In this order: control characters removed and white space made ' ', CJK ideographs set between spaces, accents
 // stripped, lower case.

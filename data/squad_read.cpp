@@ -7,10 +7,11 @@
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <unordered_set>
 
 #include "gantry/core/error.h"
+#include "gantry/core/strict_json.h"
+#include "gantry/core/utf8.h"
 #include "gantry/data/squad.h"
 
 namespace gantry {
@@ -20,7 +21,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr std::uintmax_t kMostBytes = 1u << 30;  // the largest real file has 42 MB
-constexpr std::size_t kMostDepth = 64;           // real files have 9
 
 constexpr std::size_t kShown = 40;  // bytes of a text in an error, cut between code points
 
@@ -85,8 +85,7 @@ class Articles final : public nlohmann::json_sax<json> {
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
   bool key(string_t& name) override {
-    if (!keys_.back().insert(name).second)
-      throw InputError({file_.text(), fmt::format("an object has the key '{}' twice", name), "once", ""});
+    check(nesting_.key(name));
     key_ = name;
     return true;
   }
@@ -104,23 +103,25 @@ class Articles final : public nlohmann::json_sax<json> {
   }
 
   bool open(json value) {
-    if (keys_.size() == kMostDepth)
-      throw InputError({file_.text(), fmt::format("is nested deeper than {}", kMostDepth), "SQuAD's format", ""});
     json* place = put(std::move(value));
     if (place) open_.push_back(place);
-    keys_.emplace_back();
+    check(nesting_.open());
     return true;
   }
 
   bool close() {
-    keys_.pop_back();
+    nesting_.close();
     if (open_.empty()) {
-      if (keys_.size() == 1) in_data_ = false;
+      if (nesting_.depth() == 1) in_data_ = false;
       return true;
     }
     open_.pop_back();
     if (open_.empty()) take_(article_, count_++);
     return true;
+  }
+
+  void check(const std::string& fault) const {
+    if (!fault.empty()) throw InputError({file_.text(), fault, "a SQuAD-format JSON file", "fetch it again"});
   }
 
   // Where it was put; null for what is not kept.
@@ -131,19 +132,19 @@ class Articles final : public nlohmann::json_sax<json> {
       parent.push_back(std::move(value));
       return &parent.back();
     }
-    if (keys_.empty() && !value.is_object()) refuse(file_, kind(value), "an object");
-    if (keys_.size() == 1 && key_ == "data") {
+    if (nesting_.depth() == 0 && !value.is_object()) refuse(file_, kind(value), "an object");
+    if (nesting_.depth() == 1 && key_ == "data") {
       if (!value.is_array()) refuse(file_.member("data"), kind(value), "a list");
       has_data_ = in_data_ = true;
     }
-    if (keys_.size() != 2 || !in_data_) return nullptr;
+    if (nesting_.depth() != 2 || !in_data_) return nullptr;
     article_ = std::move(value);
     return &article_;
   }
 
   const Place& file_;
   Take take_;
-  std::vector<std::set<std::string>> keys_;  // of what is open, the outermost first; none for lists
+  JsonNesting nesting_;
   std::string key_;                          // of the value to come
   bool has_data_ = false, in_data_ = false;  // the latter: the list "data" is open
   json article_;
@@ -169,7 +170,7 @@ class Context {
  public:
   explicit Context(const std::string& text) : text_(std::make_shared<const std::string>(text)) {
     for (std::size_t i = 0; i < text.size(); ++i)
-      if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) starts_.push_back(static_cast<std::int64_t>(i));
+      if (!continues_utf8(text[i])) starts_.push_back(static_cast<std::int64_t>(i));
   }
   const std::shared_ptr<const std::string>& text() const { return text_; }
   std::size_t size() const { return starts_.size(); }  // code points
@@ -247,9 +248,7 @@ class Reader {
   [[noreturn]] static void refuse_misplaced(const Place& place, const std::string& words, std::uint64_t code_point,
                                             const Context& context) {
     const auto shown = [](std::string_view all) {
-      std::size_t end = std::min(all.size(), kShown);
-      while (end < all.size() && (static_cast<unsigned char>(all[end]) & 0xC0) == 0x80) --end;
-      return all.substr(0, end);
+      return all.substr(0, utf8_start(all, std::min(all.size(), kShown)));
     };
     const std::string remedy = "correct the file, or read it with drop_misplaced_answers";
     if (words.empty()) refuse(place, "belongs to an answer without text", "text of the context", remedy);

@@ -8,22 +8,19 @@
 #include <unordered_map>
 
 #include "gantry/core/error.h"
+#include "gantry/core/utf8.h"
 #include "gantry/data/squad_answers.h"
 
 namespace gantry {
 namespace {
 
-constexpr int kReplacement = 0xFFFD;  // stands for what is no UTF-8
-
 // Lower case of the whole text, so that a final sigma is one.
 std::u16string lower_case(std::string_view text) {
-  const auto bytes = static_cast<std::int32_t>(text.size());
-  std::u16string units(text.size(), u'\0'), lower(3 * text.size() + 1, u'\0');  // a unit becomes three at most
-  std::int32_t length = 0;
+  const std::u16string units = utf16_of(text);
+  std::u16string lower(3 * units.size() + 1, u'\0');  // a unit becomes three at most
   UErrorCode status = U_ZERO_ERROR;
-  u_strFromUTF8WithSub(units.data(), bytes, &length, text.data(), bytes, kReplacement, nullptr, &status);
-  status = U_SUCCESS(status) ? U_ZERO_ERROR : status;  // "not terminated" is no failure
-  length = u_strToLower(lower.data(), static_cast<std::int32_t>(lower.size()), units.data(), length, "", &status);
+  const std::int32_t length = u_strToLower(lower.data(), static_cast<std::int32_t>(lower.size()), units.data(),
+                                           static_cast<std::int32_t>(units.size()), "", &status);
   if (U_FAILURE(status)) throw InternalError(fmt::format("ICU has no lower case: {}", u_errorName(status)));
   lower.resize(static_cast<std::size_t>(length));
   return lower;

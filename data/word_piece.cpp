@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "gantry/core/error.h"
+#include "gantry/core/utf8.h"
 
 namespace gantry {
 namespace {
@@ -106,7 +107,7 @@ void WordPiece::tokenize_plain(std::string_view text, std::int64_t base, Tokens&
   const BertTextOptions options{.lower_case = options_.lower_case,
                                 .strip_accents = options_.strip_accents.value_or(options_.lower_case),
                                 .tokenize_chinese_chars = options_.tokenize_chinese_chars};
-  for (const auto& word : bert_words(bert_normalise(decode_utf8(text, base), options))) tokenize_word(word, tokens);
+  for (const auto& word : bert_words(bert_normalise(characters_of(text, base), options))) tokenize_word(word, tokens);
 }
 
 void WordPiece::tokenize_word(const TextCharacters& word, Tokens& tokens) const {

@@ -19,13 +19,6 @@ SplitDim split_of_logits(const SplitOutputs& outputs) {
   return found == outputs.end() ? SplitDim{nullptr, replicate()} : found->second;
 }
 
-int layers_of(const Policy& policy, const torch::nn::Module& model) {
-  const std::string list = policy.stage_layout(model).repeated;
-  const auto modules = model.named_modules("", /*include_self=*/false);
-  const auto* found = modules.find(list);
-  return found ? static_cast<int>((*found)->children().size()) : 0;
-}
-
 }  // namespace
 
 std::vector<GeneratedSequence> generate(Boosted& boosted, Plugin& plugin, const std::vector<TokenIds>& prompts,
@@ -62,7 +55,7 @@ std::vector<GeneratedSequence> generate(torch::nn::Module& model, const std::vec
   const Continuation continuation = policy->continuation(model);
   const Plan plan = generation::make_plan(options, prompts, continuation, policy->name());
   const EvaluationGuard evaluation(model, true);
-  const StageModule module(model.shared_from_this(), policy, {{0, layers_of(*policy, model)}});
+  const StageModule module(model.shared_from_this(), policy, {{0, layer_count(*policy, model)}});
   const StagePlaces places{.module = &module,
                            .stages = &kOneStage,
                            .split = {nullptr, replicate()},

@@ -8,8 +8,8 @@
 #include "gantry/core/error.h"
 #include "gantry/core/output.h"
 #include "gantry/core/paths.h"
+#include "gantry/core/utf8.h"
 #include "gantry/data/tokenizers/json_file.h"
-#include "gantry/data/tokenizers/utf8.h"
 
 namespace gantry {
 namespace {

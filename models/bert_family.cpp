@@ -203,7 +203,6 @@ ModelFamily bert_family() {
           .architectures = {"BertForMaskedLM"},
           .vocabulary_size = [](const json& keys) { return bert_config(keys).vocab_size; },
           .context_length = [](const json& keys) { return bert_config(keys).max_position_embeddings; },
-          .layers = [](const json& keys) { return static_cast<int>(bert_config(keys).num_hidden_layers); },
           .task = task,
           .normalise_name = bert_normalise,
           .is_other_heads = bert_is_other_heads,

@@ -120,7 +120,6 @@ ModelFamily gpt2_family() {
           .architectures = {"GPT2LMHeadModel"},
           .vocabulary_size = [](const json& keys) { return gpt2_config(keys).vocab_size; },
           .context_length = [](const json& keys) { return gpt2_config(keys).n_positions; },
-          .layers = [](const json& keys) { return static_cast<int>(gpt2_config(keys).n_layer); },
           .normalise_name = gpt2_normalise,
           .is_other_heads = gpt2_is_other_heads,
           .deciding_keys = gpt2_keys_that_decide,

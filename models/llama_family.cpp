@@ -161,7 +161,6 @@ ModelFamily llama_family() {
           .architectures = {"LlamaForCausalLM"},
           .vocabulary_size = [](const json& keys) { return llama_config(keys).vocab_size; },
           .context_length = [](const json& keys) { return llama_config(keys).max_position_embeddings; },
-          .layers = [](const json& keys) { return static_cast<int>(llama_config(keys).num_hidden_layers); },
           .normalise_name = llama_normalise,
           .is_other_heads = llama_is_other_heads,
           .deciding_keys = llama_keys_that_decide,

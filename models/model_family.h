@@ -35,7 +35,6 @@ struct ModelFamily {
   std::vector<std::string> architectures;  // "GPT2LMHeadModel"
   std::function<std::int64_t(const nlohmann::json& config)> vocabulary_size;
   std::function<std::int64_t(const nlohmann::json& config)> context_length;
-  std::function<int(const nlohmann::json& config)> layers;
   // What the head is trained on: "tokens" ({logits} against {labels}, aligned; also one label a sample), "spans"
   // ({logits [B, S, 2]} against {start_positions, end_positions}), or "none". Unset: "tokens".
   std::function<std::string(const nlohmann::json& config)> task;

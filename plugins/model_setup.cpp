@@ -51,14 +51,11 @@ std::vector<int> chosen_layers(const ScheduleConfig& config, const Policy& polic
   for (int stage = 0; stage < stages.num_stages(); ++stage) rank_of_stage.push_back(stages.rank_of(stage));
   if (!name || *name != "balanced") return layers_per_stage(config, {}, rank_of_stage);
   const LayerWork work = policy.layer_work(model);
-  const std::string repeated = policy.stage_layout(model).repeated;
-  const auto modules = model.named_modules("", /*include_self=*/false);
-  const auto* list = modules.find(repeated);
-  if (list && work.layers.size() != (*list)->children().size())
-    throw ConfigError(
-        {policy.name() + "::layer_work",
-         fmt::format("states {} layers, and '{}' has {}", work.layers.size(), repeated, (*list)->children().size()),
-         "the work of each layer", ""});
+  if (const int layers = layer_count(policy, model); static_cast<int>(work.layers.size()) != layers)
+    throw ConfigError({policy.name() + "::layer_work",
+                       fmt::format("states {} layers, and '{}' has {}", work.layers.size(),
+                                   policy.stage_layout(model).repeated, layers),
+                       "the work of each layer", ""});
   return layers_per_stage(config, work, rank_of_stage);
 }
 

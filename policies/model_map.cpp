@@ -35,17 +35,4 @@ bool is_within(const std::string& path, const std::string& ancestor) {
   return path.starts_with(ancestor) && (path.size() == ancestor.size() || path[ancestor.size()] == '.');
 }
 
-bool matches_path(const std::string& pattern, const std::string& path) {
-  std::size_t p = 0, s = 0;
-  while (p < pattern.size() && s < path.size()) {
-    const std::size_t pattern_end = std::min(pattern.find('.', p), pattern.size());
-    const std::size_t path_end = std::min(path.find('.', s), path.size());
-    const std::string part = pattern.substr(p, pattern_end - p);
-    if (part != "*" && part != path.substr(s, path_end - s)) return false;
-    p = pattern_end + 1;
-    s = path_end + 1;
-  }
-  return p > pattern.size() && s > path.size();
-}
-
 }  // namespace gantry

@@ -26,7 +26,5 @@ struct ModelMap {
 
 // True if `path` is `ancestor` or lies below it.
 bool is_within(const std::string& path, const std::string& ancestor);
-// "*" in `pattern` stands for one part of a path.
-bool matches_path(const std::string& pattern, const std::string& path);
 
 }  // namespace gantry

@@ -5,6 +5,8 @@
 
 #include <torch/torch.h>
 
+#include "gantry/core/wildcard.h"
+
 namespace gantry {
 namespace {
 
@@ -56,11 +58,12 @@ PlanRules::PlanRules(const ModelMap& map, const ShardPlan& plan) : map_(map) {
   for (const auto& rule : plan) {
     const std::size_t before = rules_.size();
     for (const auto& [path, module] : map.modules)
-      if (matches_path(rule.pattern, path)) add(path, rule);
+      if (matches_pattern(rule.pattern, path, Star::kOnePart)) add(path, rule);
     // A parameter is named in so many words: "*" stands for modules.
     for (const auto& [tensor, names] : map.parameters)
       for (const auto& name : names)
-        if (!rule.pattern.ends_with('*') && matches_path(rule.pattern, name)) add_parameter(name, rule);
+        if (!rule.pattern.ends_with('*') && matches_pattern(rule.pattern, name, Star::kOnePart))
+          add_parameter(name, rule);
     if (rules_.size() > before) continue;
     const std::string near = nearest_name(rule.pattern, map.module_names());
     throw ConfigError({"shard plan", "the rule '" + rule.pattern + "' matches no module",

@@ -120,12 +120,24 @@ double matrix_weights(const torch::nn::Module& module) {
 LayerWork Policy::layer_work(const torch::nn::Module& model) const {
   const StageLayout layout = stage_layout(model);
   LayerWork work;
-  for (const auto& item : model.named_modules("", /*include_self=*/false)) {
-    if (item.key() == layout.repeated)
-      for (const auto& layer : item.value()->children()) work.layers.push_back(matrix_weights(*layer));
+  for (const auto& layer : layer_list(*this, model).children()) work.layers.push_back(matrix_weights(*layer));
+  for (const auto& item : model.named_modules("", /*include_self=*/false))
     if (std::ranges::count(layout.last, item.key()) > 0) work.last += matrix_weights(*item.value());
-  }
   return work;
+}
+
+const torch::nn::Module& layer_list(const Policy& policy, const torch::nn::Module& model) {
+  const std::string path = policy.stage_layout(model).repeated;
+  const auto modules = model.named_modules("", /*include_self=*/false);
+  if (const auto* found = modules.find(path)) return **found;
+  const std::string near = nearest_name(path, modules.keys());
+  throw ConfigError({policy.name() + "::stage_layout", "the model has no module '" + path + "'",
+                     "the path of its list of layers",
+                     near.empty() ? "check the names of the model's modules" : "did you mean '" + near + "'?"});
+}
+
+int layer_count(const Policy& policy, const torch::nn::Module& model) {
+  return static_cast<int>(layer_list(policy, model).children().size());
 }
 
 PolicyFit Policy::fit(const torch::nn::Module&) const { return PolicyFit::kNone; }

@@ -24,7 +24,7 @@
 
 namespace gantry {
 
-// Which module (a path; "*" stands for one part of it) is split how; Whole{} and SequenceParallel{} may also name a
+// Which module (a path, Star::kOnePart of core/wildcard.h) is split how; Whole{} and SequenceParallel{} may also name a
 // parameter by its path.
 struct ShardRule {
   std::string pattern;
@@ -205,6 +205,10 @@ class PolicyFor : public Policy {
     return *found;
   }
 };
+
+// The model's list of layers, which the policy's stage_layout names. ConfigError where the model has none there.
+const torch::nn::Module& layer_list(const Policy& policy, const torch::nn::Module& model);
+int layer_count(const Policy& policy, const torch::nn::Module& model);
 
 using PolicyFactory = std::function<std::shared_ptr<const Policy>()>;
 

@@ -50,13 +50,6 @@ std::string suggest_module(const std::string& path, const ModelMap& map) {
   return near.empty() ? "check the names of the model's modules" : "did you mean '" + near + "'?";
 }
 
-int layer_count(const ModelMap& map, const StageLayout& layout, const Policy& policy) {
-  for (const auto& [path, module] : map.modules)
-    if (path == layout.repeated) return static_cast<int>(module->children().size());
-  throw ConfigError({policy.name() + "::stage_layout", "the model has no module '" + layout.repeated + "'",
-                     "the path of its list of layers", suggest_module(layout.repeated, map)});
-}
-
 // The module paths of every stage, checked against the model.
 std::vector<std::vector<std::string>> held_paths(const ModelMap& map, const Policy& policy,
                                                  const torch::nn::Module& model,
@@ -184,8 +177,7 @@ StageModule shard_model(std::shared_ptr<torch::nn::Module> model, std::shared_pt
   set_global_names(*model);
 
   const ModelMap map(*model);
-  const StageLayout layout = policy->stage_layout(*model);
-  const int layers = layer_count(map, layout, *policy);
+  const int layers = layer_count(*policy, *model);
   const auto counts =
       config.layers_of_stage.empty() ? policy->distribute_layers(layers, manager.num_stages()) : config.layers_of_stage;
   const auto ranges = layer_ranges(counts, layers, manager.num_stages());

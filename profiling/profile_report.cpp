@@ -148,11 +148,16 @@ std::string chrome_events(const Profile& profile, int id, int thread, double ori
   return events;
 }
 
+std::string chrome_trace(const std::vector<std::string>& events) {
+  std::string listed;
+  for (const auto& each : events)
+    if (!each.empty()) listed += (listed.empty() ? "" : ",\n") + each;
+  return "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n" + listed + "\n]}\n";
+}
+
 std::string chrome_trace(const Profile& profile, const std::string& process, int id) {
   const nlohmann::json name = {{"name", "process_name"}, {"ph", "M"}, {"pid", id}, {"args", {{"name", process}}}};
-  const std::string events = chrome_events(profile, id, 0, 0);
-  return "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n" + name.dump() + (events.empty() ? "" : ",\n") + events +
-         "\n]}\n";
+  return chrome_trace({name.dump(), chrome_events(profile, id, 0, 0)});
 }
 
 }  // namespace gantry

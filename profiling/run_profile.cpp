@@ -9,8 +9,8 @@
 
 #include <torch/torch.h>
 
-#include "gantry/checkpoint/format/files.h"
 #include "gantry/comm/gather_texts.h"
+#include "gantry/core/durable_file.h"
 #include "gantry/core/paths.h"
 #include "gantry/core/steady_seconds.h"
 
@@ -28,12 +28,6 @@ constexpr int kTableRows = 10, kReportRows = 20;
 
 json named(const char* what, const std::string& name, int rank, int thread) {
   return {{"name", what}, {"ph", "M"}, {"pid", rank}, {"tid", thread}, {"args", {{"name", name}}}};
-}
-
-std::string whole_trace(const std::vector<std::string>& events) {
-  std::string trace = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n";
-  for (std::size_t i = 0; i < events.size(); ++i) trace += (i > 0 ? ",\n" : "") + events[i];
-  return trace + "\n]}\n";
 }
 
 bool sends(const Action& action) {
@@ -169,11 +163,11 @@ void RunProfile::write(const Profile& profile) {
   if (!config_.output.empty()) {
     const std::string folder = fmt::format("{}/tensorboard/rank_{}", config_.output, rank);
     make_folders(folder);
-    write_text_durably(fmt::format("{}/cycle_{}.pt.trace.json", folder, cycle), whole_trace({events}));
+    write_text_durably(fmt::format("{}/cycle_{}.pt.trace.json", folder, cycle), chrome_trace({events}));
     const auto all = gather_texts(mesh_.world_group(), events);
     const std::string merged = fmt::format("{}/profile-{}.trace.json", config_.output, cycle);
     if (rank == 0) {
-      write_text_durably(merged, whole_trace(all));
+      write_text_durably(merged, chrome_trace(all));
       before_print_();
       fmt::print("profile: {}{}\n", merged,
                  profile.steps == config_.profile.active

@@ -4,7 +4,7 @@
 
 #include <torch/torch.h>
 
-#include "gantry/checkpoint/format/files.h"
+#include "gantry/core/durable_file.h"
 
 namespace gantry {
 namespace {

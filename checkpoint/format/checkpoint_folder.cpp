@@ -199,8 +199,7 @@ std::string CheckpointFolder::commit(Manifest header, int ranks, int keep) {
   OutputFile manifest(files_, folder + "/" + kManifestName);
   manifest.write(text.data(), text.size());
   manifest.finish();
-  if (files_.sync_folder(folder) != 0)
-    throw ResourceError({folder, std::string("can't be synced: ") + std::strerror(errno), "", ""});
+  sync_folder(folder, files_);
   put_in_place(step);
   name_latest(step);
   try {

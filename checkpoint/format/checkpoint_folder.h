@@ -20,9 +20,9 @@
 #include <utility>
 #include <vector>
 
-#include "gantry/checkpoint/format/file_system.h"
 #include "gantry/checkpoint/format/manifest.h"
 #include "gantry/core/error.h"
+#include "gantry/core/file_system.h"
 
 namespace gantry {
 

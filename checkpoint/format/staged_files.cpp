@@ -59,9 +59,7 @@ StagedFiles::~StagedFiles() {
 std::string StagedFiles::folder(const std::string& directory) { return directory + "/.parts"; }
 
 void StagedFiles::place() {
-  if (files_.sync_folder(folder(directory_)) != 0)
-    throw ResourceError({folder(directory_), std::string("can't be synced: ") + std::strerror(errno), "",
-                         "choose a folder that can be written"});
+  sync_folder(folder(directory_), files_);
   rename_durably(folder(directory_), placing_folder(directory_), files_);
   finish();
 }
@@ -73,9 +71,7 @@ void StagedFiles::finish() {
   const auto has = [&](const char* name) { return std::find(names.begin(), names.end(), name) != names.end(); };
   for (const char* name : kReadFirst)
     if (has(name)) remove_tree(directory_ + "/" + name, files_);
-  if (files_.sync_folder(directory_) != 0)
-    throw ResourceError({directory_, std::string("can't be synced: ") + std::strerror(errno), "",
-                         "choose a folder that can be written"});
+  sync_folder(directory_, files_);
   for (const auto& name : names)
     if (std::find(kReadFirst.begin(), kReadFirst.end(), name) == kReadFirst.end())
       rename_durably(placing + "/" + name, directory_ + "/" + name, files_);

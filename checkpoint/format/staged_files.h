@@ -9,7 +9,7 @@
 
 #include <string>
 
-#include "gantry/checkpoint/format/files.h"
+#include "gantry/core/durable_file.h"
 
 namespace gantry {
 

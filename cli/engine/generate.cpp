@@ -8,7 +8,7 @@
 #include "gantry/cli/engine/trained_model.h"
 #include "gantry/core/error.h"
 #include "gantry/core/output.h"
-#include "gantry/data/tokenizers/utf8.h"
+#include "gantry/core/utf8.h"
 #include "gantry/generation/prompt_text.h"
 #include "gantry/launch/launch.h"
 

@@ -7,7 +7,6 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <fcntl.h>
 #include <filesystem>
 #include <fmt/format.h>
@@ -22,6 +21,7 @@
 
 #include "gantry/comm/recorder/diagnosis.h"
 #include "gantry/comm/recorder/record_file.h"
+#include "gantry/core/durable_file.h"
 #include "gantry/core/error.h"
 #include "gantry/core/this_host.h"
 
@@ -52,17 +52,11 @@ std::string job_name(bool several_processes) {
   return name;
 }
 
-// Whole or not at all. Ranks that fail together leave their requests at one path: what each renames is its own.
+// Whole or not at all, under a name of this process until then: ranks that fail together leave their requests at one
+// path. Not synced, since a disk may be busy for long with what the job was writing.
 void write_file(const std::string& path, const std::string& text) {
-  const std::string fresh = fmt::format("{}.{}-{}.new", path, host_name(), ::getpid());
-  FILE* file = std::fopen(fresh.c_str(), "we");
-  if (!file) throw ResourceError({path, std::strerror(errno), "", ""});
-  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  const bool closed = std::fclose(file) == 0;
-  if (written && closed && std::rename(fresh.c_str(), path.c_str()) == 0) return;
-  const int error = errno;
-  ::unlink(fresh.c_str());
-  throw ResourceError({path, std::strerror(error), "", ""});
+  write_text_durably(path, text, system_files(),
+                     {.suffix = fmt::format(".{}-{}.new", host_name(), ::getpid()), .is_synced = false});
 }
 
 // What the doctor would say by now of the files in the folder; "" if nothing, or if they can't be read.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -15,6 +14,7 @@ namespace gantry::recorder {
 namespace {
 
 using Json = nlohmann::json;
+using OrderedJson = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 constexpr const char* kFormat = "gantry flight recorder";
@@ -22,34 +22,41 @@ constexpr std::int64_t kMostRanks = 1 << 20;
 constexpr std::size_t kMostDims = 64;
 constexpr std::uintmax_t kMostBytes = std::uintmax_t{1} << 30;
 
-std::string quoted(const std::string& text) { return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace); }
-
-std::string text_of(const Operation& operation) {
-  std::string text =
-      fmt::format(R"({{"number":{},"group":{},"kind":"{}","state":"{}","posted_ns":{})", operation.number,
-                  operation.group, name_of(operation.kind), name_of(operation.state), operation.posted_ns);
-  if (operation.finished_ns > 0) text += fmt::format(R"(,"finished_ns":{})", operation.finished_ns);
-  if (operation.sequence != Operation::kNotCounted) text += fmt::format(R"(,"sequence":{})", operation.sequence);
-  if (operation.peer >= 0) text += fmt::format(R"(,"peer":{})", operation.peer);
+OrderedJson json_of(const Operation& operation) {
+  OrderedJson json = {{"number", operation.number},
+                      {"group", operation.group},
+                      {"kind", name_of(operation.kind)},
+                      {"state", name_of(operation.state)},
+                      {"posted_ns", operation.posted_ns}};
+  if (operation.finished_ns > 0) json["finished_ns"] = operation.finished_ns;
+  if (operation.sequence != Operation::kNotCounted) json["sequence"] = operation.sequence;
+  if (operation.peer >= 0) json["peer"] = operation.peer;
   if (is_message(operation.kind))
-    text += fmt::format(R"(,"tag":{{"kind":"{}","stage":{},"microbatch":{},"entry":{}}})", name_of(operation.tag.kind),
-                        operation.tag.stage, operation.tag.microbatch, operation.tag.entry);
-  if (!operation.reduction.empty()) text += fmt::format(R"(,"reduction":{})", quoted(operation.reduction));
-  if (!operation.dtype.empty())
-    text += fmt::format(R"(,"dtype":{},"shape":[{}])", quoted(operation.dtype), fmt::join(operation.shape, ","));
-  return text + "}";
+    json["tag"] = {{"kind", name_of(operation.tag.kind)},
+                   {"stage", operation.tag.stage},
+                   {"microbatch", operation.tag.microbatch},
+                   {"entry", operation.tag.entry}};
+  if (!operation.reduction.empty()) json["reduction"] = operation.reduction;
+  if (!operation.dtype.empty()) {
+    json["dtype"] = operation.dtype;
+    json["shape"] = operation.shape;
+  }
+  return json;
 }
 
-std::string text_of(const Group& group) {
-  return fmt::format(R"({{"label":{},"ranks":[{}],"instance":{},"made":{},"collectives":{}}})", quoted(group.label),
-                     fmt::join(group.ranks, ","), group.instance, group.made, group.collectives);
+OrderedJson json_of(const Group& group) {
+  return {{"label", group.label},
+          {"ranks", group.ranks},
+          {"instance", group.instance},
+          {"made", group.made},
+          {"collectives", group.collectives}};
 }
 
 template <class Items>
-std::string list_of(const Items& items) {
-  std::string text = "[";
-  for (const auto& item : items) text += (text.size() > 1 ? ",\n" : "\n") + text_of(item);
-  return text + "]";
+OrderedJson list_of(const Items& items) {
+  OrderedJson list = OrderedJson::array();
+  for (const auto& item : items) list.push_back(json_of(item));
+  return list;
 }
 
 // Takes a document apart, and refuses it at the first thing that is not as it should be.
@@ -241,18 +248,30 @@ std::string file_name(int rank) { return fmt::format("rank-{:05}.json", rank); }
 
 std::string to_text(const RankRecord& record) {
   const Identity& who = record.identity;
-  return fmt::format(
-             "{{\"format\":\"{}\",\"version\":{},\n\"job\":{},\"rank\":{},\"ranks\":{},\"name\":{},\"host\":{},",
-             kFormat, kFormatVersion, quoted(who.job), who.rank, who.ranks, quoted(who.name), quoted(who.host)) +
-         fmt::format("\"process\":{},\"backend\":{},\"timeout_seconds\":{},\n", who.process, quoted(who.backend),
-                     who.timeout_seconds) +
-         fmt::format("\"state\":\"{}\",\"error\":{},\"ended_ns\":{},\"stopped_from_ns\":{},\"stopped_until_ns\":{},\n",
-                     name_of(record.state), quoted(record.error), record.ended_ns, record.stopped_from_ns,
-                     record.stopped_until_ns) +
-         fmt::format("\"failure\":{},\"reason\":{},\n", record.failure, quoted(record.reason)) +
-         fmt::format("\"clock\":\"CLOCK_MONOTONIC\",\"written_ns\":{},\"written_utc_ns\":{},\"forgotten\":{},\n",
-                     record.written_ns, record.written_utc_ns, record.forgotten) +
-         fmt::format("\"groups\":{},\n\"operations\":{}}}\n", list_of(record.groups), list_of(record.operations));
+  const OrderedJson all = {{"format", kFormat},
+                           {"version", kFormatVersion},
+                           {"job", who.job},
+                           {"rank", who.rank},
+                           {"ranks", who.ranks},
+                           {"name", who.name},
+                           {"host", who.host},
+                           {"process", who.process},
+                           {"backend", who.backend},
+                           {"timeout_seconds", who.timeout_seconds},
+                           {"state", name_of(record.state)},
+                           {"error", record.error},
+                           {"ended_ns", record.ended_ns},
+                           {"stopped_from_ns", record.stopped_from_ns},
+                           {"stopped_until_ns", record.stopped_until_ns},
+                           {"failure", record.failure},
+                           {"reason", record.reason},
+                           {"clock", "CLOCK_MONOTONIC"},
+                           {"written_ns", record.written_ns},
+                           {"written_utc_ns", record.written_utc_ns},
+                           {"forgotten", record.forgotten},
+                           {"groups", list_of(record.groups)},
+                           {"operations", list_of(record.operations)}};
+  return all.dump(-1, ' ', /*ensure_ascii=*/false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 RankRecord parse_record(std::string_view text, const std::string& path) { return Reader(path).read(text); }

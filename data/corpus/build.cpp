@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "gantry/core/error.h"
+#include "gantry/core/utf8.h"
 #include "gantry/data/corpus/megatron_writer.h"
-#include "gantry/data/tokenizers/utf8.h"
 
 namespace gantry {
 namespace {

@@ -3,12 +3,14 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
+#include <filesystem>
 #include <fmt/format.h>
 #include <limits>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "gantry/core/durable_file.h"
 #include "gantry/core/error.h"
 
 namespace gantry {
@@ -18,41 +20,43 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kBuffer = 1 << 20;
 
-[[noreturn]] void refuse(const fs::path& path, const std::string& what) {
-  throw ResourceError({path.string(), what + ": " + std::strerror(errno), "a folder with room that can be written to",
-                       "free space there, or write elsewhere"});
-}
+// The right to write a file, which one process has at a time. The lock ends with the process; a file system without
+// locks has none.
+class WriteLock {
+ public:
+  // Who held the lock before may have given the file its name in the meantime: then the next one is opened.
+  explicit WriteLock(const std::string& path) {
+    while (true) {
+      file_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+      if (file_ < 0)
+        throw ResourceError({path, std::string("can't be written: ") + std::strerror(errno), "",
+                             "free some space, or choose another folder"});
+      if (::flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        ::close(file_);
+        throw UsageError({path, "is being written by another `gantry data build`", "one at a time",
+                          "wait for its end, or choose another output"});
+      }
+      struct stat opened {
+      }, there{};
+      if (::fstat(file_, &opened) == 0 && ::stat(path.c_str(), &there) == 0 && opened.st_ino == there.st_ino) return;
+      ::close(file_);
+    }
+  }
+  ~WriteLock() { ::close(file_); }
+  WriteLock(const WriteLock&) = delete;
+  WriteLock& operator=(const WriteLock&) = delete;
 
-fs::path partial(const fs::path& path) { return path.string() + ".partial"; }
-
-void rename_over(const fs::path& from, const fs::path& to) {
-  if (::rename(from.c_str(), to.c_str()) != 0) refuse(to, "can't be renamed to");
-}
-
-void sync_folder(const fs::path& folder) {
-  const int file = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (file < 0) refuse(folder, "can't be opened");
-  const bool is_synced = ::fsync(file) == 0 || errno == EINVAL;
-  ::close(file);
-  if (!is_synced) refuse(folder, "can't be synced");  // some file systems have no sync of folders
-}
+ private:
+  int file_ = -1;
+};
 
 }  // namespace
 
-// A partial file, buffered; removed unless it was kept.
+// A file that is written by this process alone, buffered.
 class MegatronWriter::Output {
  public:
-  explicit Output(fs::path path) : path_(std::move(path)) {
-    open_alone();
-    if (::ftruncate(file_, 0) != 0) refuse(path_, "can't be written");
+  explicit Output(const std::string& path) : lock_(path + DurableWay().suffix), file_(path) {
     buffer_.reserve(kBuffer);
-  }
-  Output(const Output&) = delete;
-  Output& operator=(const Output&) = delete;
-  ~Output() {
-    ::close(file_);
-    std::error_code ignored;
-    if (!is_kept_) fs::remove(path_, ignored);
   }
 
   template <class T>
@@ -62,45 +66,21 @@ class MegatronWriter::Output {
     if (buffer_.size() >= kBuffer) flush();
   }
 
-  void sync() {
+  void finish() {
     flush();
-    if (::fsync(file_) != 0) refuse(path_, "can't be synced");
+    file_.finish();
   }
-  void keep() { is_kept_ = true; }
+  void commit() { file_.commit(); }
 
  private:
-  // With a lock that ends with the process; a file system without locks has none. Who held it before may have given the
-  // file its name in the meantime: then the next one is opened.
-  void open_alone() {
-    while (true) {
-      file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-      if (file_ < 0) refuse(path_, "can't be written");
-      if (::flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-        ::close(file_);
-        throw UsageError({path_.string(), "is being written by another `gantry data build`", "one at a time",
-                          "wait for its end, or choose another output"});
-      }
-      struct stat opened {
-      }, there{};
-      if (::fstat(file_, &opened) == 0 && ::stat(path_.c_str(), &there) == 0 && opened.st_ino == there.st_ino) return;
-      ::close(file_);
-    }
-  }
-
   void flush() {
-    for (std::size_t done = 0; done < buffer_.size();) {
-      const ssize_t written = ::write(file_, buffer_.data() + done, buffer_.size() - done);
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) refuse(path_, "can't be written");
-      done += static_cast<std::size_t>(written);
-    }
+    file_.write(buffer_.data(), buffer_.size());
     buffer_.clear();
   }
 
-  fs::path path_;
-  int file_ = -1;
+  WriteLock lock_;
+  DurableFile file_;
   std::vector<char> buffer_;
-  bool is_kept_ = false;
 };
 
 namespace {
@@ -121,7 +101,7 @@ MegatronWriter::MegatronWriter(const std::string& prefix, TokenType type)
     : data_path_(prefix + ".bin"),
       index_path_(prefix + ".idx"),
       type_(type),
-      data_(std::make_unique<Output>(partial(data_path_))) {}
+      data_(std::make_unique<Output>(data_path_)) {}
 
 MegatronWriter::~MegatronWriter() = default;
 
@@ -162,7 +142,7 @@ void MegatronWriter::append_sequence(std::span<const std::int64_t> tokens) {
 void MegatronWriter::end_document() { documents_.push_back(static_cast<std::int64_t>(lengths_.size())); }
 
 void MegatronWriter::finish() {
-  Output index(partial(index_path_));
+  Output index(index_path_);
   for (const char c : {'M', 'M', 'I', 'D', 'I', 'D', 'X', '\0', '\0'}) index.put(c);
   index.put(std::uint64_t{1});
   index.put(static_cast<std::uint8_t>(type_));
@@ -175,16 +155,12 @@ void MegatronWriter::finish() {
     place += length * token_type_bytes(type_);
   }
   for (const std::int64_t first : documents_) index.put(first);
-  index.sync();
-  data_->sync();
-  std::error_code failure;
-  fs::remove(index_path_, failure);
-  sync_folder(data_path_.parent_path());
-  rename_over(partial(data_path_), data_path_);
-  data_->keep();
-  rename_over(partial(index_path_), index_path_);
-  index.keep();
-  sync_folder(data_path_.parent_path());
+  index.finish();
+  data_->finish();
+  remove_tree(index_path_, system_files());
+  sync_folder(fs::path(data_path_).parent_path(), system_files());
+  data_->commit();
+  index.commit();
 }
 
 }  // namespace gantry

@@ -3,30 +3,25 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <unicode/uchar.h>
-#include <unicode/utf8.h>
 
 #include "gantry/core/error.h"
+#include "gantry/core/utf8.h"
 
 namespace gantry {
 namespace {
 
-UChar32 character_before(std::string_view text, std::size_t& at) {
-  auto place = static_cast<std::int32_t>(std::min<std::size_t>(at, 4));
-  const std::string_view last = text.substr(at - static_cast<std::size_t>(place), static_cast<std::size_t>(place));
-  const std::int32_t length = place;
-  UChar32 character = 0;
-  U8_PREV(last.data(), 0, place, character);
-  at -= static_cast<std::size_t>(length - place);
-  return character;
+// The character of valid UTF-8 that begins at `at`, which moves behind it.
+UChar32 character_at(std::string_view text, std::size_t& at) {
+  const auto [length, character] = first_utf8(text.substr(at));
+  at += length;
+  return static_cast<UChar32>(character.value_or(0));
 }
 
-UChar32 character_at(std::string_view text, std::size_t& at) {
-  const auto length = static_cast<std::int32_t>(std::min<std::size_t>(text.size() - at, 4));
-  std::int32_t place = 0;
-  UChar32 character = 0;
-  U8_NEXT(text.data() + at, place, length, character);
-  at += static_cast<std::size_t>(place);
-  return character;
+// The one that ends at `at`, which moves before it.
+UChar32 character_before(std::string_view text, std::size_t& at) {
+  at = utf8_start(text, at - 1);
+  std::size_t end = at;
+  return character_at(text, end);
 }
 
 // As \w reads (UTS 18, annex C): letters, marks, decimal digits, connectors such as '_', and joiners.

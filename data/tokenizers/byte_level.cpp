@@ -3,18 +3,13 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "gantry/data/tokenizers/utf8.h"
+#include "gantry/core/utf8.h"
 
 namespace gantry {
 namespace {
 
 bool is_printable(int byte) {
   return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || (byte >= 0xAE && byte <= 0xFF);
-}
-
-std::string two_byte_utf8(int character) {
-  if (character < 0x80) return {static_cast<char>(character)};
-  return {static_cast<char>(0xC0 | character >> 6), static_cast<char>(0x80 | (character & 0x3F))};
 }
 
 }  // namespace
@@ -24,7 +19,8 @@ const std::array<std::string, 256>& byte_spellings() {
   static const auto kSpellings = [] {
     std::array<std::string, 256> spellings;
     int next = 0x100;
-    for (int byte = 0; byte < 256; ++byte) spellings[byte] = two_byte_utf8(is_printable(byte) ? byte : next++);
+    for (int byte = 0; byte < 256; ++byte)
+      append_utf8(spellings[byte], static_cast<char32_t>(is_printable(byte) ? byte : next++));
     return spellings;
   }();
   return kSpellings;

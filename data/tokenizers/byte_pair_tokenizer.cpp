@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "gantry/core/error.h"
+#include "gantry/core/utf8.h"
 #include "gantry/data/tokenizers/byte_level.h"
-#include "gantry/data/tokenizers/utf8.h"
 
 namespace gantry {
 

@@ -5,17 +5,15 @@
 #include <fmt/format.h>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <unordered_set>
-#include <vector>
 
 #include "gantry/core/error.h"
+#include "gantry/core/strict_json.h"
 
 namespace gantry {
 namespace {
 
 using nlohmann::json;
 
-constexpr int kMostJsonDepth = 64;
 constexpr std::size_t kShownBytes = 60;  // bytes of a value in an error
 
 // What a value is, for an error; nested ones only by type, since they may be of any depth.
@@ -44,21 +42,9 @@ std::string read_bytes(const std::filesystem::path& path, std::uintmax_t most_by
 }
 
 json parse_json_text(std::string_view text, const std::filesystem::path& path) {
-  std::vector<std::unordered_set<std::string>> keys;  // of the objects that are open
-  const auto watch = [&](int depth, json::parse_event_t event, const json& value) {
-    if (depth > kMostJsonDepth)
-      throw InputError({path.string(), fmt::format("is nested deeper than {}", kMostJsonDepth), "", ""});
-    if (event == json::parse_event_t::object_start) keys.emplace_back();
-    if (event == json::parse_event_t::object_end) keys.pop_back();
-    if (event == json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second)
-      throw InputError({path.string(), fmt::format("has the key {} twice in an object", shown(value)), "once", ""});
-    return true;
-  };
-  try {
-    return json::parse(text, watch);
-  } catch (const json::exception& error) {
-    throw InputError({path.string(), fmt::format("is no JSON: {}", error.what()), "", "fetch it again"});
-  }
+  if (const std::string fault = json_fault(text); !fault.empty())
+    throw InputError({path.string(), fault, "a JSON file", "fetch it again"});
+  return json::parse(text);
 }
 
 json read_json_file(const std::filesystem::path& path, std::uintmax_t most_bytes) {

@@ -7,10 +7,10 @@
 #include <unicode/uchar.h>
 #include <unicode/unorm2.h>
 #include <unicode/uset.h>
-#include <unicode/ustring.h>
 #include <vector>
 
 #include "gantry/core/error.h"
+#include "gantry/core/utf8.h"
 #include "gantry/data/bert_text.h"
 #include "gantry/data/tokenizers/text_split.h"
 
@@ -40,28 +40,6 @@ void check_icu(UErrorCode status, const char* what) {
   if (U_FAILURE(status)) throw InternalError(fmt::format("ICU: {}: {}", what, u_errorName(status)));
 }
 
-std::vector<UChar> utf16_of(std::string_view text) {
-  std::vector<UChar> units(text.size() + 1);  // never more than bytes
-  std::int32_t length = 0;
-  UErrorCode status = U_ZERO_ERROR;
-  u_strFromUTF8(units.data(), static_cast<std::int32_t>(units.size()), &length, text.data(),
-                static_cast<std::int32_t>(text.size()), &status);
-  check_icu(status, "UTF-16");
-  units.resize(static_cast<std::size_t>(length));
-  return units;
-}
-
-std::string utf8_of(const std::vector<UChar>& units) {
-  std::string text(3 * units.size() + 1, '\0');
-  std::int32_t length = 0;
-  UErrorCode status = U_ZERO_ERROR;
-  u_strToUTF8(text.data(), static_cast<std::int32_t>(text.size()), &length, units.data(),
-              static_cast<std::int32_t>(units.size()), &status);
-  check_icu(status, "UTF-8");
-  text.resize(static_cast<std::size_t>(length));
-  return text;
-}
-
 // One of Unicode's four forms, for the characters of Unicode 9.0.
 const UNormalizer2* unicode_form(const std::string& name) {
   UErrorCode status = U_ZERO_ERROR;
@@ -83,8 +61,8 @@ const UNormalizer2* unicode_form(const std::string& name) {
 
 std::string in_form(const UNormalizer2* form, std::string_view text) {
   if (is_ascii(text)) return std::string(text);
-  const std::vector<UChar> source = utf16_of(text);
-  std::vector<UChar> made(2 * source.size() + 16);
+  const std::u16string source = utf16_of(text);
+  std::u16string made(2 * source.size() + 16, u'\0');
   for (;;) {
     UErrorCode status = U_ZERO_ERROR;
     const auto length = unorm2_normalize(form, source.data(), static_cast<std::int32_t>(source.size()), made.data(),
@@ -103,13 +81,13 @@ std::string text_of(const TextCharacters& characters) {
 }
 
 std::string without_marks(std::string_view text) {
-  TextCharacters characters = decode_utf8(text);
+  TextCharacters characters = characters_of(text);
   std::erase_if(characters, [](const auto& c) { return is_nonspacing_mark(c.value); });
   return text_of(characters);
 }
 
 std::string stripped(std::string_view text, bool left, bool right) {
-  const TextCharacters characters = decode_utf8(text);
+  const TextCharacters characters = characters_of(text);
   const auto is_space = [](const TextCharacter& c) { return u_isUWhiteSpace(static_cast<UChar32>(c.value)) != 0; };
   auto begin = characters.begin(), end = characters.end();
   if (left) begin = std::find_if_not(begin, end, is_space);
@@ -152,7 +130,7 @@ std::shared_ptr<const Normalizer> read_bert(const JsonView& view) {
   options.lower_case = view.flag_or("lowercase", true);
   options.strip_accents = view.flag_or("strip_accents", options.lower_case);
   options.tokenize_chinese_chars = view.flag_or("handle_chinese_chars", true);
-  return made_of([options](std::string_view text) { return text_of(bert_normalise(decode_utf8(text), options)); });
+  return made_of([options](std::string_view text) { return text_of(bert_normalise(characters_of(text), options)); });
 }
 
 std::shared_ptr<const Normalizer> read_sequence(const JsonView& view) {
@@ -179,7 +157,7 @@ std::shared_ptr<const Normalizer> read_normalizer(const JsonView& view) {
   if (type == "Sequence") return read_sequence(view);
   if (type == "NFC" || type == "NFD" || type == "NFKC" || type == "NFKD")
     return made_of([form = unicode_form(type)](std::string_view text) { return in_form(form, text); });
-  if (type == "Lowercase") return made_of([](std::string_view text) { return text_of(to_lower(decode_utf8(text))); });
+  if (type == "Lowercase") return made_of([](std::string_view text) { return text_of(to_lower(characters_of(text))); });
   if (type == "StripAccents") return made_of(without_marks);
   if (type == "Strip")
     return made_of([left = view.flag_or("strip_left", true), right = view.flag_or("strip_right", true)](

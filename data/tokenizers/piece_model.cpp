@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/core/error.h"
+#include "gantry/core/utf8.h"
 #include "gantry/data/tokenizers/unigram.h"
-#include "gantry/data/tokenizers/utf8.h"
 
 namespace gantry {
 namespace {
@@ -92,9 +92,7 @@ class WordPieces final : public PieceModel {
 
   void append(std::string_view piece, TokenIds& ids) const override {
     const std::size_t before = ids.size();
-    const auto characters = std::count_if(piece.begin(), piece.end(),
-                                          [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
-    bool is_known = characters <= most_characters_;
+    bool is_known = static_cast<std::int64_t>(utf8_count(piece)) <= most_characters_;
     for (std::size_t begin = 0; is_known && begin < piece.size();) {
       const std::size_t end = end_of_longest(piece, begin, ids);
       is_known = end > begin;
@@ -108,8 +106,7 @@ class WordPieces final : public PieceModel {
  private:
   // The end of the token that was appended; `begin` where none fits.
   std::size_t end_of_longest(std::string_view piece, std::size_t begin, TokenIds& ids) const {
-    std::size_t end = std::min(piece.size(), begin + longest_);
-    while (end < piece.size() && (static_cast<unsigned char>(piece[end]) & 0xC0) == 0x80) --end;
+    std::size_t end = utf8_start(piece, std::min(piece.size(), begin + longest_));
     while (end > begin) {
       const std::string_view part = piece.substr(begin, end - begin);
       const auto found = begin == 0 ? ids_.find(part) : ids_.find(fmt::format("{}{}", prefix_, part));
@@ -117,7 +114,7 @@ class WordPieces final : public PieceModel {
         ids.push_back(found->second);
         return end;
       }
-      for (--end; end > begin && (static_cast<unsigned char>(piece[end]) & 0xC0) == 0x80;) --end;
+      end = utf8_start(piece, end - 1);
     }
     return begin;
   }

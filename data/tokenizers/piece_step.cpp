@@ -3,12 +3,11 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <unicode/uchar.h>
-#include <unicode/utf8.h>
 
 #include "gantry/core/error.h"
+#include "gantry/core/utf8.h"
 #include "gantry/data/bert_text.h"
 #include "gantry/data/tokenizers/text_split.h"
-#include "gantry/data/tokenizers/utf8.h"
 
 namespace gantry {
 namespace {
@@ -45,12 +44,9 @@ class WhitespaceSplit final : public PieceStep {
   void cut(std::string_view text, bool at_start, const TakePiece& take) const override {
     std::size_t begin = 0;
     for (std::size_t at = 0; at < text.size();) {
-      const auto length = static_cast<std::int32_t>(utf8_length(text[at]));
-      std::int32_t read = 0;
-      UChar32 character = 0;
-      U8_NEXT(text.data() + at, read, length, character);
-      const std::size_t next = at + static_cast<std::size_t>(length);
-      if (u_isUWhiteSpace(character)) {
+      const auto [length, character] = first_utf8(text.substr(at));
+      const std::size_t next = at + length;
+      if (character && u_isUWhiteSpace(static_cast<UChar32>(*character))) {
         if (at > begin) take(text.substr(begin, at - begin), at_start && begin == 0);
         begin = next;
       }
@@ -63,7 +59,7 @@ class WhitespaceSplit final : public PieceStep {
 class BertSplit final : public PieceStep {
  public:
   void cut(std::string_view text, bool at_start, const TakePiece& take) const override {
-    for (const auto& word : bert_words(decode_utf8(text))) {
+    for (const auto& word : bert_words(characters_of(text))) {
       std::string piece;
       for (const auto& c : word) append_utf8(piece, c.value);
       take(piece, at_start && word.front().source.begin == 0);

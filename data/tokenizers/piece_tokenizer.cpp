@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/core/error.h"
+#include "gantry/core/utf8.h"
 #include "gantry/data/tokenizers/special_tokens.h"
-#include "gantry/data/tokenizers/utf8.h"
 
 namespace gantry {
 

@@ -7,8 +7,8 @@
 
 #include "gantry/core/base64.h"
 #include "gantry/core/error.h"
+#include "gantry/core/utf8.h"
 #include "gantry/data/tokenizers/normalizer.h"
-#include "gantry/data/tokenizers/utf8.h"
 
 namespace gantry {
 namespace {
@@ -52,7 +52,7 @@ class Precompiled final : public Normalizer {
 
  private:
   // What stands for the shortest of the table's keys that begins `key`: as Hugging Face's reader does, which models
-  // were trained by.
+  // were trained by. A text that is no UTF-8 stands for nothing.
   bool find(std::string_view key, std::string_view& to) const {
     std::size_t node = offset(units_[0]);
     for (const char c : key) {
@@ -68,7 +68,7 @@ class Precompiled final : public Normalizer {
       if (begin > texts_.size()) return false;
       to = std::string_view(texts_).substr(begin);
       to = to.substr(0, to.find('\0'));
-      return true;
+      return valid_utf8_prefix(to) == to.size();
     }
     return false;
   }

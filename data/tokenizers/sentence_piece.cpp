@@ -2,9 +2,9 @@
 #include <sentencepiece_processor.h>
 
 #include "gantry/core/error.h"
+#include "gantry/core/utf8.h"
 #include "gantry/data/tokenizers/json_file.h"
 #include "gantry/data/tokenizers/library_tokenizers.h"
-#include "gantry/data/tokenizers/utf8.h"
 
 namespace gantry {
 namespace {

@@ -8,9 +8,9 @@
 #include "gantry/core/base64.h"
 #include "gantry/core/error.h"
 #include "gantry/core/paths.h"
+#include "gantry/core/utf8.h"
 #include "gantry/data/tokenizers/library_tokenizers.h"
 #include "gantry/data/tokenizers/piece_tokenizer.h"
-#include "gantry/data/tokenizers/utf8.h"
 
 namespace gantry {
 namespace {

@@ -5,19 +5,17 @@
 
 #include "gantry/core/error.h"
 #include "gantry/core/paths.h"
-#include "gantry/data/tokenizers/json_file.h"
 
 namespace gantry {
 namespace {
 
 constexpr std::uintmax_t kMostListBytes = 64u << 20;
 
-// A token is a string, or an object with "content".
-std::string content_of(const JsonView& value) {
+}  // namespace
+
+const std::string& token_content(const JsonView& value) {
   return value.json().is_object() ? value.at("content").text() : value.text();
 }
-
-}  // namespace
 
 SpecialTokenIds read_special_tokens(const std::filesystem::path& folder,
                                     const std::function<std::optional<std::int64_t>(const std::string&)>& id_of) {
@@ -31,9 +29,9 @@ SpecialTokenIds read_special_tokens(const std::filesystem::path& folder,
                                   std::pair("pad_token", &special.padding), std::pair("unk_token", &special.unknown)}) {
       const auto value = file.find(key);
       if (!value || *id) continue;
-      *id = id_of(content_of(*value));
+      *id = id_of(token_content(*value));
       if (!*id)
-        throw InputError({value->place(), fmt::format("'{}' is no token of the vocabulary", content_of(*value)),
+        throw InputError({value->place(), fmt::format("'{}' is no token of the vocabulary", token_content(*value)),
                           "one of its tokens", ""});
     }
   }

@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 
+#include "gantry/data/tokenizers/json_file.h"
 #include "gantry/data/tokenizers/tokenizer.h"
 
 namespace gantry {
@@ -13,5 +14,8 @@ namespace gantry {
 // is no token.
 SpecialTokenIds read_special_tokens(const std::filesystem::path& folder,
                                     const std::function<std::optional<std::int64_t>(const std::string&)>& id_of);
+
+// A token as these files have it: a string, or an object with "content". InputError for anything else.
+const std::string& token_content(const JsonView& value);
 
 }  // namespace gantry

@@ -6,7 +6,7 @@
 #include <pcre2.h>
 
 #include "gantry/core/error.h"
-#include "gantry/data/tokenizers/utf8.h"
+#include "gantry/core/utf8.h"
 
 namespace gantry {
 

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "gantry/core/error.h"
-#include "gantry/data/tokenizers/utf8.h"
+#include "gantry/core/utf8.h"
 
 namespace gantry {
 namespace {

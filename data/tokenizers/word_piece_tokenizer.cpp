@@ -1,8 +1,8 @@
 #include <fmt/format.h>
 
 #include "gantry/core/error.h"
+#include "gantry/core/utf8.h"
 #include "gantry/data/tokenizers/library_tokenizers.h"
-#include "gantry/data/tokenizers/utf8.h"
 #include "gantry/data/word_piece.h"
 
 namespace gantry {

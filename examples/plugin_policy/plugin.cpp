@@ -59,11 +59,10 @@ class NextTokenPolicy final : public gantry::PolicyFor<NextTokenImpl> {
 // From the keys of `model.config` in the YAML to a model, and its tensors' names in files.
 gantry::models::ModelFamily next_token_family() {
   using gantry::models::size_key;
-  const auto depth = [](const nlohmann::json& keys) { return size_key(keys, "layers", 4); };
   const auto vocabulary = [](const nlohmann::json& keys) { return size_key(keys, "vocab_size", 256); };
   gantry::models::ModelFamily family;
   family.build = [=](const nlohmann::json& keys) -> std::shared_ptr<torch::nn::Module> {
-    return std::make_shared<NextTokenImpl>(vocabulary(keys), size_key(keys, "width", 32), depth(keys));
+    return std::make_shared<NextTokenImpl>(vocabulary(keys), size_key(keys, "width", 32), size_key(keys, "layers", 4));
   };
   family.tensor_names = [=](const nlohmann::json& keys) {
     std::vector<gantry::models::TensorName> names;
@@ -80,7 +79,6 @@ gantry::models::ModelFamily next_token_family() {
   family.architectures = {"NextToken"};
   family.vocabulary_size = vocabulary;
   family.context_length = [](const nlohmann::json&) { return std::int64_t{1} << 20; };
-  family.layers = [=](const nlohmann::json& keys) { return static_cast<int>(depth(keys)); };
   return family;
 }
 

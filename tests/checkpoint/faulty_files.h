@@ -9,7 +9,7 @@
 #include <functional>
 #include <limits>
 
-#include "gantry/checkpoint/format/file_system.h"
+#include "gantry/core/file_system.h"
 
 namespace gantry::testing {
 

@@ -35,7 +35,7 @@ RankPart write_rank(const std::string& folder, int rank, unsigned char value, Fi
   const StoredType* type = find_stored_type("F32");
   const std::string header = make_safetensors_header({{"model/w", type, {1, 4}}}, {});
   const std::string data(16, static_cast<char>(value));
-  OutputFile file(files, folder + "/" + rank_file_name(rank));
+  HashedFile file(files, folder + "/" + rank_file_name(rank));
   file.write(header.data(), header.size());
   file.write(data.data(), data.size());
   file.finish();

@@ -21,7 +21,7 @@ inline RankPart write_tiny_rank(const std::string& folder, int rank, int shift, 
     part.tensors.push_back(tensor);
   }
   const std::string header = make_safetensors_header(shapes, {});
-  OutputFile file(files, folder + "/" + part.file);
+  HashedFile file(files, folder + "/" + part.file);
   file.write(header.data(), header.size());
   std::string data(6 * (4 + 2 + 8), '\0');
   for (std::size_t i = 0; i < data.size(); ++i)

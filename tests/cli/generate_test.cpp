@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "gantry/booster/parallelized_model.h"
-#include "gantry/data/tokenizers/utf8.h"
+#include "gantry/core/utf8.h"
 #include "generation_case.h"
 
 namespace gantry::testing {

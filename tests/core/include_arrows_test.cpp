@@ -23,7 +23,7 @@ const std::map<std::string, Folders> kNarrower = {
     {"schedule", {"core"}},
     {"tensors", {"core"}},
     {"comm", {"core", "tensors"}},
-    {"profiling", {"core", "schedule", "tensors", "comm", "checkpoint"}},
+    {"profiling", {"core", "schedule", "tensors", "comm"}},
     {"launch", {"core", "tensors", "comm", "profiling"}},
     {"nn", {"core", "tensors", "comm"}},
     {"models", {"core", "tensors", "comm", "nn"}},

@@ -9,9 +9,9 @@
 #include <thread>
 
 #include "gantry/core/error.h"
+#include "gantry/core/utf8.h"
 #include "gantry/data/tokenizers/byte_pair.h"
 #include "gantry/data/tokenizers/text_split.h"
-#include "gantry/data/tokenizers/utf8.h"
 
 namespace gantry {
 namespace {
@@ -27,14 +27,6 @@ std::string bytes_of(const std::string& hex) {
   std::string bytes;
   for (std::size_t i = 0; i < hex.size(); i += 2) bytes += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
   return bytes;
-}
-
-std::string utf8_of(char32_t point) {
-  if (point < 0x80) return {static_cast<char>(point)};
-  const auto rest = [&](int shift) { return static_cast<char>(0x80 | ((point >> shift) & 0x3F)); };
-  if (point < 0x800) return {static_cast<char>(0xC0 | point >> 6), rest(0)};
-  if (point < 0x10000) return {static_cast<char>(0xE0 | point >> 12), rest(6), rest(0)};
-  return {static_cast<char>(0xF0 | point >> 18), rest(12), rest(6), rest(0)};
 }
 
 class Tokenizers : public ::testing::TestWithParam<const char*> {};
@@ -114,7 +106,8 @@ TEST(TextSplit, ClassesAreOnigurumasOnEveryCodePoint) {
     int wrong = 0;
     for (char32_t point = 1; point < 0x110000; ++point) {
       if (point >= 0xD800 && point < 0xE000) continue;
-      const std::string text = utf8_of(point) + utf8_of(point);
+      std::string text;
+      for (int i = 0; i < 2; ++i) append_utf8(text, point);
       int parts_inside = 0, parts_outside = 0;
       inside.split(text, *scratch, [&](std::string_view) { ++parts_inside; });
       outside.split(text, *scratch, [&](std::string_view) { ++parts_outside; });
@@ -209,17 +202,6 @@ TEST(Tokenizer, SpecialTokensAreThoseOfTheFolder) {
   const auto word_piece = load_tokenizer(std::string(GANTRY_SOURCE_DIR) + "/tests/golden/word_piece/vocab.txt");
   EXPECT_EQ(word_piece->special().end, word_piece->encode("[SEP]").at(0));
   EXPECT_EQ(word_piece->decode(word_piece->encode("hello caf\xff, the dogs.")), "hello caf, the dogs.");
-}
-
-TEST(Utf8, BrokenPiecesAreReplacedOneByOne) {
-  std::int64_t replaced = 0;
-  EXPECT_EQ(valid_utf8("a\xff\xfe z", &replaced), "a\ufffd\ufffd z");
-  EXPECT_EQ(replaced, 2);
-  EXPECT_EQ(valid_utf8("12345678\xe4\xb8", &replaced), "12345678\ufffd");
-  EXPECT_EQ(replaced, 1);
-  EXPECT_EQ(valid_utf8("\xf0\x9f\x98\x80", &replaced), "\U0001f600");
-  EXPECT_EQ(replaced, 0);
-  EXPECT_EQ(valid_utf8_prefix("abcdefgh\u00e9\u4e2d\xed\xa0\x80"), 13u);
 }
 
 }  // namespace

@@ -165,19 +165,26 @@ TEST_F(Folder, BadFilesAreNamed) {
   EXPECT_THAT(fault(), HasSubstr("vocab.txt:6: is no UTF-8"));
   write("vocab.txt", kSpecial);
   write("tokenizer_config.json", "[");
-  EXPECT_THAT(fault(), HasSubstr("tokenizer_config.json: is no JSON object"));
+  EXPECT_THAT(fault(), HasSubstr("tokenizer_config.json: is no JSON at byte"));
   write("tokenizer_config.json", R"({"do_lower_case": "yes"})");
-  EXPECT_THAT(fault(), HasSubstr("tokenizer_config.json: do_lower_case: is \"yes\""));
+  EXPECT_THAT(fault(), HasSubstr("tokenizer_config.json.do_lower_case: is \"yes\"; expected true or false"));
   write("tokenizer_config.json", R"({"cls_token": 3})");
   EXPECT_THAT(fault(), HasSubstr("cls_token: is 3"));
   write("tokenizer_config.json", R"({"additional_special_tokens": [3]})");
   EXPECT_THAT(fault(), HasSubstr("additional_special_tokens: is 3"));
   write("tokenizer_config.json", R"({"extra_special_tokens": ["<none>"]})");
   EXPECT_THAT(fault(), HasSubstr("has no special token '<none>'"));
-  for (const char* added : {R"({"9": {"content": "<e1>"}})", R"({"x": {"content": "[CLS]"}})", R"({"2": "[CLS]"})",
-                            R"({"2": {"content": "[CLS]", "lstrip": true}})", R"([])"}) {
-    write("tokenizer_config.json", std::string(R"({"added_tokens_decoder": )") + added + "}");
-    EXPECT_THAT(fault(), HasSubstr("added_tokens_decoder: is")) << added;
+  const std::pair<const char*, const char*> added[] = {
+      {R"({"9": {"content": "<e1>"}})", "added_tokens_decoder.9.content: is \"<e1>\"; expected a token of vocab.txt"},
+      {R"({"x": {"content": "[CLS]"}})", "added_tokens_decoder.x.content: is \"[CLS]\"; expected a token of vocab.txt"},
+      {R"({"2": "[CLS]"})", "added_tokens_decoder.2: is \"[CLS]\"; expected an object"},
+      {R"({"2": {"content": "[CLS]", "lstrip": true}})", "added_tokens_decoder.2.lstrip: is true; expected false"},
+      {R"([])", "added_tokens_decoder: is array; expected an object"},
+      {R"({}, "added_tokens_decoder": {})", "has the key 'added_tokens_decoder' twice"},
+  };
+  for (const auto& [value, said] : added) {
+    write("tokenizer_config.json", std::string(R"({"added_tokens_decoder": )") + value + "}");
+    EXPECT_THAT(fault(), HasSubstr(said));
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include <torch/torch.h>
 
+#include "gantry/core/schedule_choice.h"
 #include "gantry/models/model_family.h"
 #include "gantry/plugins/model_setup.h"
 #include "gantry/policies/gpt2.h"
@@ -41,6 +42,7 @@ TEST(LayerWorkOfPolicies, IsWhatTheKeysSay) {
     const auto model = build_family(family, keys);
     const LayerWork by_model = policy_for(*model)->layer_work(*model);
     const LayerWork by_keys = layer_work_in(keys, static_cast<int>(by_model.layers.size()), family);
+    EXPECT_EQ(layer_count(*policy_for(*model), *model), layers_in(keys));
     EXPECT_EQ(by_keys.layers, by_model.layers);
     EXPECT_EQ(by_keys.first, by_model.first);
     EXPECT_EQ(by_keys.last, by_model.last);

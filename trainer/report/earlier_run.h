@@ -5,8 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "gantry/checkpoint/format/file_system.h"
-#include "gantry/checkpoint/format/files.h"
+#include "gantry/core/durable_file.h"
 
 namespace gantry {
 

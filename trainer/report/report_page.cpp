@@ -1,7 +1,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "gantry/checkpoint/format/files.h"
+#include "gantry/core/durable_file.h"
 #include "gantry/core/error.h"
 #include "gantry/trainer/report/page_files.h"
 #include "gantry/trainer/report/run_reader.h"

@@ -108,7 +108,6 @@ inline gantry::models::ModelFamily next_byte_family() {
   family.model_type = "next_byte";
   family.vocabulary_size = [](const Keys&) { return NextByte::kBytes; };
   family.context_length = [](const Keys& keys) { return size_key(keys, "context", 1024); };
-  family.layers = [](const Keys& keys) { return static_cast<int>(size_key(keys, "layers", 4)); };
   return family;
 }
 

@@ -1,4 +1,4 @@
-// The system calls by which checkpoints are written, behind one interface, so that tests can let any of them fail or
+// The system calls by which files are written durably, behind one interface, so that tests can let any of them fail or
 // kill the process there. Each does what the call of its name does and sets errno.
 #pragma once
 
@@ -18,7 +18,7 @@ class FileSystem {
   // Asks the disk to begin with these bytes. A hint: what fails is found by sync().
   virtual void begin_sync(int file, std::uint64_t begin, std::uint64_t bytes);
   virtual int close(int file);
-  virtual int sync_folder(const std::string& path);
+  virtual int sync_folder(const std::string& path);  // 0 where the file system has no sync of folders
   virtual int rename(const std::string& from, const std::string& to);
   virtual int unlink(const std::string& path);
   virtual int make_folder(const std::string& path);

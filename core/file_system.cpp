@@ -1,4 +1,4 @@
-#include "gantry/checkpoint/format/file_system.h"
+#include "gantry/core/file_system.h"
 
 #include <cerrno>
 #include <cstdio>
@@ -30,7 +30,7 @@ int FileSystem::sync_folder(const std::string& path) {
   const int synced = ::fsync(file), error = errno;
   ::close(file);
   errno = error;
-  return synced;
+  return error == EINVAL ? 0 : synced;
 }
 
 int FileSystem::rename(const std::string& from, const std::string& to) { return ::rename(from.c_str(), to.c_str()); }

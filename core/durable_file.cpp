@@ -1,0 +1,134 @@
+#include "gantry/core/durable_file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "gantry/core/error.h"
+#include "gantry/core/paths.h"
+
+namespace gantry {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kPiece = std::size_t{1} << 20;
+constexpr std::uint64_t kWriteBack = std::uint64_t{8} << 20;  // the disk begins with these while others are copied
+
+[[noreturn]] void fail(const std::string& path, const char* what) {
+  const int error = errno;
+  const bool full = error == ENOSPC || error == EDQUOT;
+  throw ResourceError({path, std::string(what) + ": " + std::strerror(error), "",
+                       full ? "free some space, or choose another folder" : "choose a folder that can be written"});
+}
+
+std::string parent_of(const std::string& path) { return fs::path(path).parent_path().string(); }
+
+}  // namespace
+
+OutputFile::OutputFile(FileSystem& files, const std::string& path) : files_(files), path_(path) {
+  file_ = files_.create(path_);
+  if (file_ < 0) fail(path_, "can't be written");
+}
+
+OutputFile::~OutputFile() {
+  if (file_ < 0) return;
+  files_.close(file_);
+  files_.unlink(path_);
+}
+
+void OutputFile::write(const void* data, std::size_t bytes) {
+  const char* left = static_cast<const char*>(data);
+  for (std::size_t piece; bytes > 0; bytes -= piece, left += piece) {
+    piece = std::min(bytes, kPiece);
+    write_all(left, piece);
+    size_ += piece;
+    if (size_ - on_its_way_ < kWriteBack) continue;
+    files_.begin_sync(file_, on_its_way_, size_ - on_its_way_);
+    on_its_way_ = size_;
+  }
+}
+
+void OutputFile::write_all(const char* left, std::size_t bytes) {
+  while (bytes > 0) {
+    const ssize_t written = files_.write(file_, left, bytes);
+    if (written < 0 && errno == EINTR) continue;
+    if (written == 0) errno = ENOSPC;
+    if (written <= 0) fail(path_, "can't be written");
+    left += written;
+    bytes -= static_cast<std::size_t>(written);
+  }
+}
+
+void OutputFile::finish(bool is_synced) {
+  // A sync that failed is not tried again: the kernel may have dropped the pages, and then the next one succeeds.
+  if (is_synced && files_.sync(file_) != 0) fail(path_, "can't be synced");
+  if (files_.close(std::exchange(file_, -1)) != 0) {
+    const int error = errno;
+    files_.unlink(path_);
+    errno = error;
+    fail(path_, "can't be closed");
+  }
+}
+
+DurableFile::DurableFile(const std::string& path, FileSystem& files, const DurableWay& way)
+    : files_(files), path_(path), partial_(path + way.suffix), is_synced_(way.is_synced), file_(files, partial_) {}
+
+DurableFile::~DurableFile() {
+  if (state_ == State::kFinished) files_.unlink(partial_);
+}
+
+void DurableFile::finish() {
+  file_.finish(is_synced_);
+  state_ = State::kFinished;
+}
+
+void DurableFile::commit() {
+  if (state_ == State::kOpen) finish();
+  if (files_.rename(partial_, path_) != 0) fail(path_, "can't be renamed into place");
+  state_ = State::kCommitted;
+  if (is_synced_) sync_folder(parent_of(path_), files_);
+}
+
+void write_text_durably(const std::string& path, const std::string& text, FileSystem& files, const DurableWay& way) {
+  DurableFile file(path, files, way);
+  file.write(text.data(), text.size());
+  file.commit();
+}
+
+void make_folders(const std::string& path, FileSystem& files) {
+  if (is_folder(path)) return;
+  const std::string parent = parent_of(path);
+  if (!parent.empty() && parent != path) make_folders(parent, files);
+  if (files.make_folder(path) != 0 && !(errno == EEXIST && is_folder(path))) fail(path, "can't be made");
+  sync_folder(parent, files);
+}
+
+void sync_folder(const std::string& path, FileSystem& files) {
+  const std::string folder = path.empty() ? "." : path;
+  if (files.sync_folder(folder) != 0) fail(folder, "can't be synced");
+}
+
+void rename_durably(const std::string& from, const std::string& to, FileSystem& files) {
+  if (files.rename(from, to) != 0) fail(to, "can't be renamed into place");
+  sync_folder(parent_of(to), files);
+}
+
+void remove_tree(const std::string& path, FileSystem& files) {
+  std::error_code failure;
+  if (!fs::is_directory(fs::symlink_status(path, failure))) {
+    if (files.unlink(path) != 0 && errno != ENOENT) fail(path, "can't be removed");
+    return;
+  }
+  std::vector<std::string> entries;  // those that can't be listed make the folder one that can't be removed
+  for (fs::directory_iterator entry(path, failure), end; !failure && entry != end; entry.increment(failure))
+    entries.push_back(entry->path());
+  for (const auto& entry : entries) remove_tree(entry, files);
+  if (files.remove_folder(path) != 0 && errno != ENOENT) fail(path, "can't be removed");
+}
+
+}  // namespace gantry
