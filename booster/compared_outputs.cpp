@@ -102,7 +102,7 @@ std::vector<torch::Tensor> OutputComparer::parts_like(const torch::Tensor& outpu
         parts.push_back(cut_ranges(candidate, *dim, columns.ranges(tensor_group_.rank())));
       continue;
     }
-    const Sizes sizes = nn::dealt_sizes(all, tensor_group_);
+    const Sizes sizes = nn::partition_sizes(all, tensor_group_);
     const auto begin = std::accumulate(sizes.begin(), sizes.begin() + tensor_group_.rank(), std::int64_t{0});
     if (sizes[tensor_group_.rank()] == here) parts.push_back(candidate.narrow(*dim, begin, here));
     for (std::int64_t piece = 0; here > 0 && piece + here <= all; piece += here)

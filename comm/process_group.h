@@ -62,7 +62,7 @@ class ProcessGroup {
   virtual Work reduce_scatter(torch::Tensor& out, const torch::Tensor& in, const Sizes& sizes,
                               ReduceOp op = ReduceOp::kSum) = 0;
   virtual Work broadcast(torch::Tensor& tensor, int root) = 0;
-  // Rows of `in` dealt by in_sizes to each rank; rows of `out` come from each rank by out_sizes.
+  // Rows of `in` go by in_sizes to each rank; rows of `out` come from each rank by out_sizes.
   virtual Work all_to_all(torch::Tensor& out, const torch::Tensor& in, const Sizes& out_sizes,
                           const Sizes& in_sizes) = 0;
   virtual Work barrier() = 0;

@@ -23,7 +23,7 @@ struct ParallelConfig {
   int pipeline = 1;
   int data = 0;  // 0: auto
   bool sequence_parallel = false;
-  int zero = 0;           // 0 | 1 (the optimizer's state is dealt over dp) | 2 (gradients too)
+  int zero = 0;           // 0 | 1 (the optimizer's state is partitioned over dp) | 2 (gradients too)
   double bucket_mb = 25;  // gradients that travel together over dp, in MiB
   std::vector<std::string> order = {"pp", "dp", "tp"};
 };

@@ -8,7 +8,8 @@
 namespace gantry {
 namespace {
 
-// `range` without the elements of any range before `rank`; ranges are dealt in order, so what is left is contiguous.
+// `range` without the elements of any range before `rank`; ranges are partitioned in order, so what is left is
+// contiguous.
 Range without_lower(const Segment& segment, int rank) {
   Range range = segment.range_of_rank[rank];
   for (int lower = 0; lower < rank; ++lower) {
@@ -47,7 +48,7 @@ bool AxisPlacement::overlaps() const {
 
 AxisPlacement replicate() { return {}; }
 
-std::vector<Range> deal(std::int64_t size, std::int64_t unit, int ranks, bool allow_empty) {
+std::vector<Range> partition(std::int64_t size, std::int64_t unit, int ranks, bool allow_empty) {
   if (unit < 1 || size % unit != 0)
     throw ConfigError({"", fmt::format("{} elements are not a whole number of units of {}", size, unit), "",
                        "choose a unit that divides the size"});
@@ -70,7 +71,7 @@ std::vector<Range> deal(std::int64_t size, std::int64_t unit, int ranks, bool al
 namespace {
 
 // The units that each rank's share of the users needs.
-std::vector<Range> deal_used_units(const Part& part, int ranks) {
+std::vector<Range> partition_used_units(const Part& part, int ranks) {
   const std::int64_t units = part.unit > 0 && part.size % part.unit == 0 ? part.size / part.unit : 0;
   if (units < 1 || part.users % units != 0)
     throw ConfigError(
@@ -78,7 +79,7 @@ std::vector<Range> deal_used_units(const Part& part, int ranks) {
          "units that divide their users equally", "choose as many key heads as divide the query heads"});
   const std::int64_t group = part.users / units;
   std::vector<Range> ranges;
-  for (const Range& users : deal(part.users, 1, ranks))
+  for (const Range& users : partition(part.users, 1, ranks))
     ranges.push_back({users.begin / group * part.unit, (users.end + group - 1) / group * part.unit});
   return ranges;
 }
@@ -90,7 +91,7 @@ AxisPlacement shard_parts(int dim, const std::vector<Part>& parts, int ranks) {
   std::int64_t offset = 0;
   for (const Part& part : parts) {
     Segment segment{{offset, offset + part.size},
-                    part.users > 0 ? deal_used_units(part, ranks) : deal(part.size, part.unit, ranks)};
+                    part.users > 0 ? partition_used_units(part, ranks) : partition(part.size, part.unit, ranks)};
     for (auto& range : segment.range_of_rank) range.begin += offset, range.end += offset;
     placement.segments.push_back(std::move(segment));
     offset += part.size;

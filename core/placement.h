@@ -44,23 +44,24 @@ struct AxisPlacement {
 AxisPlacement replicate();
 
 // Deals `size` elements in units of `unit` over `ranks` as evenly as possible, the first ranks taking the remainder:
-// deal(32, 1, 3) -> 11, 11, 10. ConfigError (with the arithmetic) if unit does not divide size, or a rank would be
+// partition(32, 1, 3) -> 11, 11, 10. ConfigError (with the arithmetic) if unit does not divide size, or a rank would be
 // empty while `allow_empty` is false.
-std::vector<Range> deal(std::int64_t size, std::int64_t unit, int ranks, bool allow_empty = false);
+std::vector<Range> partition(std::int64_t size, std::int64_t unit, int ranks, bool allow_empty = false);
 
-// A shard of `dim`, which is `segments` parts of equal extent, each dealt in units.
+// A shard of `dim`, which is `segments` parts of equal extent, each partitioned in units.
 AxisPlacement shard(int dim, std::int64_t size, int ranks, int segments = 1, std::int64_t unit = 1);
 
 // One part of a fused projection. `users` > 0: its units (key heads) are each used by an equal group of the `users`
-// (query heads), which are what is dealt; every rank then holds the units that its users need, so ranks may overlap.
+// (query heads), which are what is partitioned; every rank then holds the units that its users need, so ranks may
+// overlap.
 struct Part {
   std::int64_t size = 0;
   std::int64_t unit = 1;
   std::int64_t users = 0;
 };
 
-// A shard of `dim`, which is these parts one after the other, each dealt on its own. ConfigError as of deal(), and
-// where the units do not divide the users.
+// A shard of `dim`, which is these parts one after the other, each partitioned on its own. ConfigError as of
+// partition(), and where the units do not divide the users.
 AxisPlacement shard_parts(int dim, const std::vector<Part>& parts, int ranks);
 
 struct Placement {

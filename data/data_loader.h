@@ -1,4 +1,4 @@
-// Batches for a training loop: written as for one device, dealt over replicas by boosting.
+// Batches for a training loop: written as for one device, partitioned over replicas by boosting.
 #pragma once
 
 #include <memory>

@@ -51,7 +51,7 @@ struct WeightedDataset {
   double weight = 1;  // its share of the samples is this over the sum of all
 };
 
-// What a loader deals: known without a file, opened by the ranks that read.
+// What a loader gives out: known without a file, opened by the ranks that read.
 struct SampleSource {
   std::vector<SampleEntry> entries;
   std::int64_t sequence_length = 0;

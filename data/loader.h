@@ -27,8 +27,8 @@ class Loader {
   std::int64_t samples() const { return samples_; }  // of all datasets; 0 where it does not read
 
   // The entries, int64 or float32 [samples, ...], of the global batch at positions first to first + count - 1 of the
-  // row of samples, which has no end. It is dealt to replicas as evenly as possible, in order. A loader that does not
-  // read gives tensors of those shapes on the meta device. Any thread may call it.
+  // row of samples, which has no end. It is partitioned over the replicas as evenly as possible, in order. A loader
+  // that does not read gives tensors of those shapes on the meta device. Any thread may call it.
   Batch batch(std::int64_t first, std::int64_t count) const;
 
  private:

@@ -67,7 +67,7 @@ struct GeneratedSequence {
 // not finite; ConfigError for a model that can't continue text (BERT) or has no policy. A policy whose Continuation has
 // no cache computes whole texts for each token.
 
-// A boosted model; prompts are dealt over dp. Collective over the world.
+// A boosted model; prompts are partitioned over dp. Collective over the world.
 std::vector<GeneratedSequence> generate(Boosted& boosted, Plugin& plugin, const std::vector<TokenIds>& prompts,
                                         const GenerationOptions& options = {});
 

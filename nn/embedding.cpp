@@ -108,7 +108,7 @@ torch::Tensor EmbeddingImpl::forward(const torch::Tensor& indices) {
                     redistribute(look_up(indices, weight), *group_, Partial{}, vocab->output.value_or(Replicate{})));
   const auto* sequence = style_ ? std::get_if<SequenceParallel>(&*style_) : nullptr;
   if (!sequence) return observed(*this, look_up(indices, weight));
-  const Sizes sizes = dealt_sizes(indices.size(sequence->dim), *group_);
+  const Sizes sizes = partition_sizes(indices.size(sequence->dim), *group_);
   const auto begin = std::accumulate(sizes.begin(), sizes.begin() + group_->rank(), std::int64_t{0});
   const bool sums = sequence->gradient_sum == GradientSum::kInBackward;
   return observed(*this, look_up(indices.narrow(sequence->dim, begin, sizes[group_->rank()]),

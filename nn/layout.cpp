@@ -32,14 +32,14 @@ torch::Tensor embedded(const torch::Tensor& part, ProcessGroup& group, int dim) 
 
 torch::Tensor from_replicate(const torch::Tensor& tensor, ProcessGroup& group, const Layout& to) {
   if (const auto* shard = std::get_if<Shard>(&to))
-    return split_to_group(tensor, group, shard->dim, nn::dealt_sizes(tensor.size(shard->dim), group));
+    return split_to_group(tensor, group, shard->dim, nn::partition_sizes(tensor.size(shard->dim), group));
   if (std::holds_alternative<Replicate>(to)) return tensor;
   return group.rank() == 0 ? tensor * 1 : tensor - tensor.detach();  // rank 0's counts; every rank's gradient is whole
 }
 
 torch::Tensor from_partial(const torch::Tensor& tensor, ProcessGroup& group, const Layout& to) {
   if (const auto* shard = std::get_if<Shard>(&to))
-    return reduce_scatter_to_group(tensor, group, shard->dim, nn::dealt_sizes(tensor.size(shard->dim), group));
+    return reduce_scatter_to_group(tensor, group, shard->dim, nn::partition_sizes(tensor.size(shard->dim), group));
   return std::holds_alternative<Replicate>(to) ? reduce_from_group(tensor, group) : tensor;
 }
 
@@ -66,9 +66,9 @@ torch::Tensor redistribute(const torch::Tensor& tensor, ProcessGroup& group, con
 
 namespace nn {
 
-Sizes dealt_sizes(std::int64_t whole, const ProcessGroup& group) {
+Sizes partition_sizes(std::int64_t whole, const ProcessGroup& group) {
   Sizes sizes;
-  for (const Range& range : deal(whole, 1, group.size(), /*allow_empty=*/true)) sizes.push_back(range.size());
+  for (const Range& range : partition(whole, 1, group.size(), /*allow_empty=*/true)) sizes.push_back(range.size());
   return sizes;
 }
 
@@ -76,11 +76,11 @@ Sizes shard_sizes(std::int64_t local, ProcessGroup& group) {
   if (group.size() == 1) return {local};
   const std::int64_t whole = sequence_length();
   if (whole == 0) return all_gather_numbers(group, local);
-  Sizes sizes = dealt_sizes(whole, group);
+  Sizes sizes = partition_sizes(whole, group);
   if (sizes[group.rank()] != local) {
     throw InputError({"sequence shard",
                       fmt::format("{} of {} tokens over {} ranks on rank {}", local, whole, group.size(), group.rank()),
-                      fmt::format("{}, dealt as evenly as possible", sizes[group.rank()]),
+                      fmt::format("{}, partitioned as evenly as possible", sizes[group.rank()]),
                       "pass activations on as the layer before left them"});
   }
   return sizes;

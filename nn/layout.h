@@ -25,17 +25,18 @@ struct Partial {  // the sum over the ranks is the tensor
 using Layout = std::variant<Replicate, Shard, Partial>;
 std::string describe(const Layout& layout);  // "Shard(1)"
 
-// Any layout to any other, with its gradient. A Shard is dealt as evenly as possible, the first ranks taking the
+// Any layout to any other, with its gradient. A Shard is partitioned as evenly as possible, the first ranks taking the
 // remainder; one that comes in may be cut otherwise, also into nothing. Collective over the group.
 torch::Tensor redistribute(const torch::Tensor& tensor, ProcessGroup& group, const Layout& from, const Layout& to);
 
 namespace nn {
 
-// How `whole` elements of a sharded dim are dealt over the group.
-Sizes dealt_sizes(std::int64_t whole, const ProcessGroup& group);
+// How `whole` elements of a sharded dim are partitioned over the group.
+Sizes partition_sizes(std::int64_t whole, const ProcessGroup& group);
 
 // Every rank's extent of a dim of which this rank has `local`. Where the RandomContext says the whole length, nothing
-// is sent, and another part than the dealt one is an InputError; elsewhere the ranks exchange their numbers.
+// is sent, and another part than that of an even partition is an InputError; elsewhere the ranks exchange their
+// numbers.
 Sizes shard_sizes(std::int64_t local, ProcessGroup& group);
 
 }  // namespace nn

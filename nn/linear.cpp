@@ -27,7 +27,7 @@ void refuse_partial(const std::optional<Layout>& layout, const char* which) {
     throw ConfigError({"", fmt::format("the {} can't be Partial", which), "Replicate or Shard", ""});
 }
 
-// The parts that a column-split projection is dealt by.
+// The parts that a column-split projection is partitioned by.
 std::vector<Part> parts_of(const Column& column, std::int64_t out_features) {
   if (column.parts.empty()) {
     if (column.users > 0) return {{.size = out_features, .unit = column.unit, .users = column.users}};
@@ -112,7 +112,7 @@ torch::Tensor LinearImpl::forward_row(const Row& row, const torch::Tensor& input
   if (!row.reduce_output) return partial;
   const Shard* shard = sharded(row.output);
   const torch::Tensor output =
-      shard ? reduce_scatter_to_group(partial, *group_, shard->dim, dealt_sizes(partial.size(shard->dim), *group_))
+      shard ? reduce_scatter_to_group(partial, *group_, shard->dim, partition_sizes(partial.size(shard->dim), *group_))
             : reduce_from_group(partial, *group_);
   return bias.defined() && !row.skip_bias_add ? output + used_bias() : output;
 }

@@ -23,8 +23,8 @@ enum class GradientSum { kInBackward, kAtSync };
 
 // A Linear split by output features (weight [out, in] and bias [out] along dim 0). Megatron-LM (arXiv 1909.08053).
 struct Column {
-  int segments = 1;            // equal parts of a fused projection (3 for query, key and value), each dealt on its own
-  std::int64_t unit = 1;       // features that stay together (a head)
+  int segments = 1;       // equal parts of a fused projection (3 for query, key and value), each partitioned on its own
+  std::int64_t unit = 1;  // features that stay together (a head)
   bool gather_output = false;  // true: the output is the full one on all ranks
   std::int64_t users = 0;      // a key or value projection: the query heads that use its `unit`s in equal groups
   std::vector<Part> parts;     // parts of unequal sizes; instead of segments, unit and users

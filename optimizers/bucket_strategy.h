@@ -27,7 +27,8 @@ class BucketStrategy {
   // Makes the memory of a new bucket, zero, and gives the members their places in it. Parameters keep their values.
   virtual void lay_out(GradientBucket& bucket) = 0;
 
-  // True if sums set out within backwards, by add() and send_added(); else by send(), once for each accumulation.
+  // True if reductions are launched within backwards, by add() and send_added(); else by send(), once for each
+  // accumulation.
   virtual bool sends_within_backwards() const { return false; }
   // Takes what a backward has added to the member's own gradient, if anything. Collective where that fills the bucket.
   virtual void add(GradientBucket& /*bucket*/, BucketMember& /*member*/) {}

@@ -48,9 +48,9 @@ void GradientBucket::show_gradients() {
   for (auto& member : members) member.gradient = share_memory(gradients, member.offset, member.tensor.sizes());
 }
 
-std::vector<GradientBucket> deal_to_buckets(const std::vector<HeldTensor>& held,
-                                            const std::vector<std::size_t>& parameters,
-                                            const std::set<std::size_t>& shared, const BucketRules& rules) {
+std::vector<GradientBucket> distribute_to_buckets(const std::vector<HeldTensor>& held,
+                                                  const std::vector<std::size_t>& parameters,
+                                                  const std::set<std::size_t>& shared, const BucketRules& rules) {
   struct Open {
     std::size_t bucket;
     std::int64_t bytes;
@@ -80,7 +80,7 @@ std::vector<GradientBucket> deal_to_buckets(const std::vector<HeldTensor>& held,
 
 void partition(GradientBucket& bucket, int replicas) {
   bucket.sizes.clear();
-  for (const Range& range : deal(bucket.elements, kLine, replicas, /*allow_empty=*/true))
+  for (const Range& range : partition(bucket.elements, kLine, replicas, /*allow_empty=*/true))
     bucket.sizes.push_back(range.size());
 }
 

@@ -31,7 +31,7 @@ struct BucketMember {
   torch::Tensor tensor;       // the parameter itself
   std::int64_t offset = 0;    // in elements
   torch::Tensor gradient;     // a part of the bucket's `gradients`; undefined while those are not kept
-  bool ready = false;         // nothing more is added to its gradient before the bucket sets out
+  bool ready = false;         // nothing more is added to its gradient before the bucket's reduction is launched
 };
 
 struct GradientBucket {
@@ -43,7 +43,7 @@ struct GradientBucket {
   torch::Tensor values;                // where it is partitioned: the parameters, as [elements]
   torch::Tensor gradients;             // this rank's, as [elements]; undefined while they are not kept
   torch::Tensor sum;                   // over the ranks, of the elements that this rank steps
-  torch::Tensor put_aside;             // reduced sums of an earlier sync, or undefined
+  torch::Tensor previously_reduced;    // reduced sums of an earlier sync, or undefined
   std::size_t missing = 0;             // members that are not ready
   Work work;                           // the sum that is under way
 
@@ -65,9 +65,9 @@ struct BucketRules {
 
 // Deals those of the held parameters to new buckets, from the last to the first; late buckets come after the others.
 // `shared`: parameters that several pipeline ranks hold. No memory is made, and no strategy chosen.
-std::vector<GradientBucket> deal_to_buckets(const std::vector<HeldTensor>& held,
-                                            const std::vector<std::size_t>& parameters,
-                                            const std::set<std::size_t>& shared, const BucketRules& rules);
+std::vector<GradientBucket> distribute_to_buckets(const std::vector<HeldTensor>& held,
+                                                  const std::vector<std::size_t>& parameters,
+                                                  const std::set<std::size_t>& shared, const BucketRules& rules);
 
 // Deals the bucket's elements to the dp ranks and sets its `sizes`.
 void partition(GradientBucket& bucket, int replicas);

@@ -42,8 +42,8 @@ void GradientBuffers::add_buckets(const std::vector<std::size_t>& parameters) {
   const torch::NoGradGuard no_grad;
   std::set<std::size_t> shared;
   for (const auto& each : shared_) shared.insert(each.parameter);
-  for (auto& dealt : deal_to_buckets(parameters_, parameters, shared, rules_)) {
-    GradientBucket& bucket = buckets_.emplace_back(std::move(dealt));
+  for (auto& filled : distribute_to_buckets(parameters_, parameters, shared, rules_)) {
+    GradientBucket& bucket = buckets_.emplace_back(std::move(filled));
     bucket.strategy = &strategies_.of(bucket.kind);
     bucket.strategy->lay_out(bucket);
     bucket.begin();
@@ -95,7 +95,7 @@ bool GradientBuffers::begin_accumulation() {
   if (!reduced_) return removed;
   if (!zeroed_) {
     for (auto& bucket : buckets_) {
-      bucket.put_aside = bucket.sum.clone();
+      bucket.previously_reduced = bucket.sum.clone();
       zero(bucket);
     }
   }
@@ -113,7 +113,7 @@ void GradientBuffers::zero() {
   release_buckets();
   for (auto& bucket : buckets_) {
     zero(bucket);
-    bucket.put_aside.reset();
+    bucket.previously_reduced.reset();
   }
   zeroed_ = true;
   reduced_ = false;
@@ -206,8 +206,8 @@ void GradientBuffers::sync(double factor) {
   watches_ = false;
   if (factor != 1) scale(factor);
   for (auto& bucket : buckets_) {
-    if (bucket.put_aside.defined()) bucket.sum.add_(bucket.put_aside);
-    bucket.put_aside.reset();
+    if (bucket.previously_reduced.defined()) bucket.sum.add_(bucket.previously_reduced);
+    bucket.previously_reduced.reset();
   }
   reduced_ = true;
   zeroed_ = false;

@@ -1,18 +1,18 @@
 // Where gradients live: flat buckets, each of one dtype and one set of axes over which they are summed. Every held
 // parameter's gradient is a view into one, so that nothing is copied, and a bucket travels as one message. Buckets hold
-// parameters from the last to the first, which is about the order in which a backward finishes them: a bucket sets out
-// as soon as its parameters are ready and the buckets before it have gone, so that all replicas send in one order (Li
-// et al., PyTorch Distributed, arXiv 2006.15704).
+// parameters from the last to the first, which is about the order in which a backward finishes them. A bucket is
+// reduced as soon as its parameters are ready and the buckets before it are being reduced, so that all replicas have
+// one order (Li et al., PyTorch Distributed, arXiv 2006.15704).
 //
 // How a bucket becomes a sum, and who steps which of its elements, is its strategy's: bucket_strategy.h has those of
-// ZeRO. Here are the buckets, the order in which they set out, and what becomes of gradients from step to step.
+// ZeRO. Here are the buckets, the order of their reductions, and what becomes of gradients from step to step.
 //
 // Parameters may be frozen and unfrozen (requires_grad) in the midst of a run, on all ranks alike. One that did not
 // require a gradient before gets a bucket with others of its kind, behind those there are. One that is frozen keeps its
 // place, and has no gradient: optimizers pass it over.
 //
-// Between syncs the buckets hold unreduced sums. After a sync without zero_grad the reduced sums are put aside, so that
-// the next sync never reduces them twice.
+// Between syncs the buckets hold unreduced sums. After a sync without zero_grad the reduced sums are kept apart, so
+// that the next sync never reduces them twice.
 #pragma once
 
 #include <deque>
@@ -64,11 +64,11 @@ class GradientBuffers {
   bool scatters() const;
   void hold(bool on) { holds_ = on; }
   void scatter_added(int stage);  // what was added, which may fill buckets
-  void scatter_stage(int stage);  // and every bucket sets out
+  void scatter_stage(int stage);  // and the reduction of every bucket is launched
 
-  // Sums elements that tp ranks share, then over shared stages, then over each parameter's gradient axes what has not
-  // set out yet, then multiplies by `factor`, then adds what was put aside. Collective over those axes. Once for each
-  // accumulation.
+  // Sums elements that tp ranks share, then over shared stages, then over each parameter's gradient axes what is not
+  // reduced yet, then multiplies by `factor`, then adds what was previously reduced. Collective over those axes. Once
+  // for each accumulation.
   void sync(double factor);
 
   void zero();
@@ -129,10 +129,10 @@ class GradientBuffers {
   const ProcessGroupMesh& mesh_;
   BucketStrategies strategies_;
   BucketRules rules_;
-  std::deque<GradientBucket> buckets_;  // in the order in which they set out; strategies know them by their place
+  std::deque<GradientBucket> buckets_;  // in the order of their reductions; strategies know them by their place
   std::vector<Place> place_;            // by parameter
   std::vector<Work> gathers_;           // of values, by bucket; empty: none is under way
-  std::size_t next_ = 0;                // the bucket that sets out next
+  std::size_t next_ = 0;                // the bucket whose reduction is launched next
   bool watches_ = false;
   bool reduced_ = false;  // the buckets hold reduced sums
   bool zeroed_ = true;

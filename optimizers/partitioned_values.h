@@ -7,8 +7,8 @@
 
 namespace gantry {
 
-// True for buckets that have several dp ranks to be dealt to. Elements that tp ranks share would need owners of their
-// own: such parameters stay whole.
+// True for buckets that have several dp ranks to be partitioned over. Elements that tp ranks share would need owners of
+// their own: such parameters stay whole.
 bool can_be_partitioned(const BucketKind& kind, const ProcessGroupMesh& mesh);
 
 // Deals the bucket's elements to the dp ranks, and moves the parameters into the flat tensor.

@@ -26,7 +26,7 @@ class ScatteredBuckets final : public BucketStrategy {
 
   bool sends_within_backwards() const override { return true; }
 
-  // A parameter that is used again afterwards has its bucket set out again.
+  // A parameter that is used again afterwards has its bucket reduced again.
   void add(GradientBucket& bucket, BucketMember& member) override {
     const torch::NoGradGuard no_grad;
     auto& gradient = member.tensor.mutable_grad();

@@ -167,7 +167,7 @@ void PipelineStep::backward_weight(int stage, int microbatch) {
   if (is_last_backward(stage) && options_.gradients) options_.gradients->stage_ready(stage);
 }
 
-// Buckets that set out with the last backward do so on every replica. Those that set out within a step are let be:
+// Reductions that the last backward launches are launched on every replica. Those within a step are let be:
 // there all replicas give up together.
 void PipelineStep::skip(int stage, bool completes) {
   if (completes && is_last_backward(stage) && options_.gradients) options_.gradients->stage_ready(stage);

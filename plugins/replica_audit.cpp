@@ -152,7 +152,7 @@ void check_equal_inputs(const TensorDict& tensors, const ProcessGroupMesh& mesh)
                     fmt::format("{} differs between {} and {}", difference->what, mesh.mesh().describe_rank(ranks[0]),
                                 fmt::join(others, ", ")),
                     "the same batch on all ranks of a tp group",
-                    "deal samples by the dp coordinate alone: use the boosted loader, or seed yours by it"});
+                    "partition samples by the dp coordinate alone: use the boosted loader, or seed yours by it"});
 }
 
 }  // namespace gantry

@@ -27,7 +27,7 @@ std::vector<std::pair<std::int64_t, std::int64_t>> split_evenly(std::int64_t sam
 // The samples [begin, end) of a batch, as views; first_sample moves along.
 Batch slice(const Batch& batch, std::int64_t begin, std::int64_t end);
 
-// One replica's part of a whole global batch, dealt as evenly as possible and in order; it may have no sample.
+// One replica's part of a whole global batch, partitioned as evenly as possible and in order; it may have no sample.
 Batch replica_part(const Batch& whole, int replicas, int replica);
 
 }  // namespace gantry

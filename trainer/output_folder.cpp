@@ -21,7 +21,7 @@ EarlierRun make_output(const Config& config, std::int64_t done) {
     earlier.kept_as = keep_earlier_run(config.output);
   } else {
     const KeptMetrics kept = keep_metrics_until(config.output, done);
-    earlier = {kept.put_aside, kept.owes_evaluation};
+    earlier = {kept.kept_as, kept.owes_evaluation};
   }
   write_text_durably(config.output + "/config.yaml", config.to_yaml());
   return earlier;

@@ -135,8 +135,9 @@ double state_bytes_per_parameter(const Config& config, int replicas) {
                         : config.optimizer.name == "lion" ? 1
                                                           : (config.optimizer.momentum > 0 ? 1 : 0);
   const double weights = is_small ? 2 : number, masters = is_small ? number : 0;
-  const double dealt = config.parallel.zero > 0 ? replicas : 1, gradients = config.parallel.zero > 1 ? replicas : 1;
-  return weights + number / gradients + (masters + values * number) / dealt;
+  const double partitions = config.parallel.zero > 0 ? replicas : 1,
+               gradients = config.parallel.zero > 1 ? replicas : 1;
+  return weights + number / gradients + (masters + values * number) / partitions;
 }
 
 namespace {

@@ -41,7 +41,7 @@ void check_icu(UErrorCode status, const char* what) {
 }
 
 // One of Unicode's four forms, for the characters of Unicode 9.0.
-const UNormalizer2* unicode_form(const std::string& name) {
+std::shared_ptr<const UNormalizer2> unicode_form(const std::string& name) {
   UErrorCode status = U_ZERO_ERROR;
   static USet* const kKnown = [&status] {
     constexpr UChar kPattern[] = u"[:age=9.0:]";
@@ -54,18 +54,18 @@ const UNormalizer2* unicode_form(const std::string& name) {
                               : name == "NFD"  ? unorm2_getNFDInstance(&status)
                               : name == "NFKC" ? unorm2_getNFKCInstance(&status)
                                                : unorm2_getNFKDInstance(&status);
-  const UNormalizer2* known = unorm2_openFiltered(whole, kKnown, &status);
+  UNormalizer2* known = unorm2_openFiltered(whole, kKnown, &status);
   check_icu(status, "a normalization form");
-  return known;  // lives as long as the program: a tokenizer is loaded seldom
+  return {known, unorm2_close};
 }
 
-std::string in_form(const UNormalizer2* form, std::string_view text) {
+std::string in_form(const UNormalizer2& form, std::string_view text) {
   if (is_ascii(text)) return std::string(text);
   const std::u16string source = utf16_of(text);
   std::u16string made(2 * source.size() + 16, u'\0');
   for (;;) {
     UErrorCode status = U_ZERO_ERROR;
-    const auto length = unorm2_normalize(form, source.data(), static_cast<std::int32_t>(source.size()), made.data(),
+    const auto length = unorm2_normalize(&form, source.data(), static_cast<std::int32_t>(source.size()), made.data(),
                                          static_cast<std::int32_t>(made.size()), &status);
     made.resize(static_cast<std::size_t>(length));
     if (status == U_BUFFER_OVERFLOW_ERROR) continue;
@@ -156,7 +156,7 @@ std::shared_ptr<const Normalizer> read_normalizer(const JsonView& view) {
   const std::string& type = type_view.text();
   if (type == "Sequence") return read_sequence(view);
   if (type == "NFC" || type == "NFD" || type == "NFKC" || type == "NFKD")
-    return made_of([form = unicode_form(type)](std::string_view text) { return in_form(form, text); });
+    return made_of([form = unicode_form(type)](std::string_view text) { return in_form(*form, text); });
   if (type == "Lowercase") return made_of([](std::string_view text) { return text_of(to_lower(characters_of(text))); });
   if (type == "StripAccents") return made_of(without_marks);
   if (type == "Strip")

@@ -90,7 +90,7 @@ std::vector<std::string> mpirun_command(const LaunchOptions& options, const std:
   std::vector<std::string> command = {mpirun, "-n", std::to_string(options.ranks)};
   const auto add = [&](std::initializer_list<std::string> words) { command.insert(command.end(), words); };
   if (as_root) add({"--allow-run-as-root"});
-  // A rank's threads share the cores that Gantry deals out, not the one core that mpirun would tie it to.
+  // A rank's threads share the cores that Gantry gives out, not the one core that mpirun would tie it to.
   add({"--bind-to", "none"});
   if (!options.hosts.empty()) {
     std::vector<std::string> hosts;

@@ -28,7 +28,7 @@ struct Generator {
 // All of them, in the order of registry.cpp.
 const std::vector<Generator>& generators();
 
-// Stages dealt round the ranks: chunk c of rank r is stage c * ranks + r. Rows are empty.
+// Stages in turn over the ranks: chunk c of rank r is stage c * ranks + r. Rows are empty.
 Schedule empty_schedule(const std::string& name, const PipelineSizes& sizes);
 
 }  // namespace gantry::schedule

@@ -14,15 +14,15 @@ std::vector<std::int64_t> sizes(const std::vector<Range>& ranges) {
 }
 
 TEST(Deal, FirstRanksTakeTheRemainder) {
-  EXPECT_EQ(sizes(deal(32, 1, 3)), (std::vector<std::int64_t>{11, 11, 10}));
-  EXPECT_EQ(sizes(deal(10, 1, 4)), (std::vector<std::int64_t>{3, 3, 2, 2}));
-  EXPECT_EQ(sizes(deal(48, 12, 3)), (std::vector<std::int64_t>{24, 12, 12}));
-  EXPECT_EQ(sizes(deal(1, 1, 2, /*allow_empty=*/true)), (std::vector<std::int64_t>{1, 0}));
+  EXPECT_EQ(sizes(partition(32, 1, 3)), (std::vector<std::int64_t>{11, 11, 10}));
+  EXPECT_EQ(sizes(partition(10, 1, 4)), (std::vector<std::int64_t>{3, 3, 2, 2}));
+  EXPECT_EQ(sizes(partition(48, 12, 3)), (std::vector<std::int64_t>{24, 12, 12}));
+  EXPECT_EQ(sizes(partition(1, 1, 2, /*allow_empty=*/true)), (std::vector<std::int64_t>{1, 0}));
 }
 
 TEST(Deal, RefusesMoreRanksThanUnitsAndUnitsThatDoNotDivide) {
-  EXPECT_THROW(deal(48, 24, 3), ConfigError);
-  EXPECT_THROW(deal(50, 24, 2), ConfigError);
+  EXPECT_THROW(partition(48, 24, 3), ConfigError);
+  EXPECT_THROW(partition(50, 24, 2), ConfigError);
 }
 
 TEST(AxisPlacement, FusedSegmentsAreDealtOneByOne) {

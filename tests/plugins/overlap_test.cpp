@@ -1,4 +1,4 @@
-// What the trace of a step shows: communication that sets out while there is still work to hide it.
+// What the trace of a step shows: communication that is launched while there is still work to hide it.
 #include <algorithm>
 #include <gtest/gtest.h>
 

@@ -24,7 +24,7 @@ inline Config stop_config(const StopCase& how) {
   config.schedule.chunks = how.chunks;
   config.schedule.recompute = how.recompute;
   config.parallel.zero = how.zero;
-  config.parallel.bucket_mb = 0.001;  // several of them, which set out within the backward
+  config.parallel.bucket_mb = 0.001;  // several of them, reduced within the backward
   config.precision = how.precision;
   config.comm.threads_per_rank = 1;
   return config;

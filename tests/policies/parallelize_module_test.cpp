@@ -81,7 +81,7 @@ TEST(Acceptance, E4AndE7AnyDimAndUnevenParts) {
         materialize(*dense, 1);
         materialize(*split, 1);
         torch::Tensor whole = values(shape).requires_grad_();
-        const Sizes sizes = nn::dealt_sizes(whole.size(dim), group);
+        const Sizes sizes = nn::partition_sizes(whole.size(dim), group);
         const auto begin = std::accumulate(sizes.begin(), sizes.begin() + group.rank(), std::int64_t{0});
         torch::Tensor mine = whole.detach().narrow(dim, begin, sizes[group.rank()]).clone().requires_grad_();
         const torch::Tensor expected = dense->forward(whole), part = split->forward(mine);
@@ -146,7 +146,7 @@ TEST(Acceptance, B2B12FeedForwardBehindANormOnSequenceShards) {
       materialize(*dense, 1);
       materialize(*split, 1);
       const torch::Tensor whole = values({2, 7, 10});
-      const Sizes sizes = nn::dealt_sizes(7, group);
+      const Sizes sizes = nn::partition_sizes(7, group);
       const auto begin = std::accumulate(sizes.begin(), sizes.begin() + group.rank(), std::int64_t{0});
       const torch::Tensor part = split->forward(whole.narrow(1, begin, sizes[group.rank()]));
       const torch::Tensor expected = dense->forward(whole);
@@ -173,7 +173,7 @@ TEST(Acceptance, E10EveryLayoutToEveryOther) {
             if (std::holds_alternative<Partial>(layout))
               return group.rank() == 0 ? of - (group.size() - 1.0) : torch::ones_like(of);
             const int dim = std::get<Shard>(layout).dim;
-            const Sizes sizes = nn::dealt_sizes(of.size(dim), group);
+            const Sizes sizes = nn::partition_sizes(of.size(dim), group);
             const auto begin = std::accumulate(sizes.begin(), sizes.begin() + group.rank(), std::int64_t{0});
             return of.narrow(dim, begin, sizes[group.rank()]).clone();
           };

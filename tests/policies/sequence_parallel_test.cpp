@@ -280,7 +280,7 @@ TEST(SequenceParallelPlan, ParallelizeModuleSumsAPlainNormWhereItIsStated) {
     materialize(*model, 1);
     materialize(*dense, 1);
     const torch::Tensor rows = torch::sin(torch::arange(42, torch::kFloat64)).view({7, 6});
-    const auto sizes = nn::dealt_sizes(7, mesh["tp"]);
+    const auto sizes = nn::partition_sizes(7, mesh["tp"]);
     std::int64_t begin = 0;
     for (int rank = 0; rank < mesh["tp"].rank(); ++rank) begin += sizes[rank];
     for (int step = 0; step < 2; ++step) {  // gradients add up

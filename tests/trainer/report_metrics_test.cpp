@@ -105,14 +105,14 @@ TEST(EarlierRun, AKillOrAFullDiskWhileItIsPutAsideLosesNothing) {
 
 TEST(KeptMetrics, LinesOfLaterStepsArePutAside) {
   const ScratchFolder run;
-  EXPECT_EQ(keep_metrics_until(run.path(), 2).put_aside, "") << "nothing is there";
+  EXPECT_EQ(keep_metrics_until(run.path(), 2).kept_as, "") << "nothing is there";
   run.write("metrics.jsonl", metrics_until(5) + "{\"step\":6,\"lo");  // killed within a line
-  EXPECT_EQ(keep_metrics_until(run.path(), 3).put_aside, run / "metrics.1.jsonl");
+  EXPECT_EQ(keep_metrics_until(run.path(), 3).kept_as, run / "metrics.1.jsonl");
   EXPECT_EQ(read_file(run / "metrics.jsonl"), metrics_until(3));
   EXPECT_EQ(metrics_until(3) + read_file(run / "metrics.1.jsonl"), metrics_until(5));
-  EXPECT_EQ(keep_metrics_until(run.path(), 3).put_aside, "");
+  EXPECT_EQ(keep_metrics_until(run.path(), 3).kept_as, "");
   run.write("metrics.jsonl", metrics_until(3) + "{\"step\":4,");
-  EXPECT_EQ(keep_metrics_until(run.path(), 3).put_aside, "") << "half a line is none";
+  EXPECT_EQ(keep_metrics_until(run.path(), 3).kept_as, "") << "half a line is none";
   EXPECT_EQ(read_file(run / "metrics.jsonl"), metrics_until(3));
   EXPECT_EQ(files_of(run.path()).size(), 2u);
 }

@@ -97,8 +97,8 @@ KeptMetrics keep_metrics_until(const std::string& output, std::int64_t last_step
   kept.owes_evaluation = trained && !evaluated;
   if (all_kept) return kept;
   if (any_aside) {
-    kept.put_aside = numbered(output, "metrics.jsonl", free_number(output));
-    DurableFile aside(kept.put_aside, files);
+    kept.kept_as = numbered(output, "metrics.jsonl", free_number(output));
+    DurableFile aside(kept.kept_as, files);
     lines.each([&](const MetricsLines::Line& line) {
       if (!line.is_kept && !line.is_torn) aside.write(line.text.data(), line.text.size());
     });

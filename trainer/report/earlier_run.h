@@ -15,7 +15,7 @@ namespace gantry {
 std::string keep_earlier_run(const std::string& output, FileSystem& files = system_files());
 
 struct KeptMetrics {
-  std::string put_aside;         // the path of the lines of later steps, or ""
+  std::string kept_as;           // the path of the lines of later steps, or ""
   bool owes_evaluation = false;  // the last step is there, and no evaluation of it
 };
 
