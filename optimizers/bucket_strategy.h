@@ -47,7 +47,7 @@ class BucketStrategy {
   virtual Work gather_values(GradientBucket& /*bucket*/) { return {}; }
 };
 
-// Each on its own; the mesh is not owned.
+// The mesh is not owned.
 std::unique_ptr<BucketStrategy> make_whole_buckets(const ProcessGroupMesh& mesh);
 std::unique_ptr<BucketStrategy> make_partitioned_buckets(const ProcessGroupMesh& mesh);
 std::unique_ptr<BucketStrategy> make_scattered_buckets(const ProcessGroupMesh& mesh);
