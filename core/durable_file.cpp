@@ -76,7 +76,12 @@ void OutputFile::finish(bool is_synced) {
 }
 
 DurableFile::DurableFile(const std::string& path, FileSystem& files, const DurableWay& way)
-    : files_(files), path_(path), partial_(path + way.suffix), is_synced_(way.is_synced), file_(files, partial_) {}
+    : files_(files),
+      path_(path),
+      partial_(path + way.suffix),
+      is_synced_(way.is_synced),
+      syncs_folder_(way.is_synced && way.syncs_folder),
+      file_(files, partial_) {}
 
 DurableFile::~DurableFile() {
   if (state_ == State::kFinished) files_.unlink(partial_);
@@ -91,7 +96,7 @@ void DurableFile::commit() {
   if (state_ == State::kOpen) finish();
   if (files_.rename(partial_, path_) != 0) fail(path_, "can't be renamed into place");
   state_ = State::kCommitted;
-  if (is_synced_) sync_folder(parent_of(path_), files_);
+  if (syncs_folder_) sync_folder(parent_of(path_), files_);
 }
 
 void write_text_durably(const std::string& path, const std::string& text, FileSystem& files, const DurableWay& way) {

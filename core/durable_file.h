@@ -34,6 +34,8 @@ class OutputFile {
 struct DurableWay {
   std::string suffix = ".partial";  // of the name that is written to: one of its own where processes share a path
   bool is_synced = true;            // false: whole for who reads it, and maybe lost if the host fails soon after
+  // False: somebody else syncs the folder, who may rename it as soon as the file is there.
+  bool syncs_folder = true;
 };
 
 // A file that takes its place by commit(). Without that it is removed again.
@@ -53,7 +55,7 @@ class DurableFile {
 
   FileSystem& files_;
   std::string path_, partial_;
-  bool is_synced_;
+  bool is_synced_, syncs_folder_;
   State state_ = State::kOpen;
   OutputFile file_;
 };

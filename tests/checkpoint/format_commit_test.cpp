@@ -54,6 +54,24 @@ std::string save(const std::string& directory, std::int64_t step, FileSystem& fi
   return folder.commit({.step = step}, kRanks, keep);
 }
 
+// Rank 0 commits as soon as it sees the part: nothing of the other rank's may come after.
+TEST(CheckpointCommit, APartIsTheLastThatARankWrites) {
+  struct MovesTheFolder final : FileSystem {
+    explicit MovesTheFolder(std::string folder) : folder(std::move(folder)) {}
+    int rename(const std::string& from, const std::string& to) override {
+      const int failed = FileSystem::rename(from, to);
+      return to.ends_with(".part") ? FileSystem::rename(folder, folder + ".placed") : failed;
+    }
+    std::string folder;
+  };
+  const ScratchFolder scratch;
+  const std::string folder = scratch / "partial";
+  fs::create_directory(folder);
+  MovesTheFolder files(folder);
+  EXPECT_NO_THROW(write_part(folder, write_rank(folder, 1, 1, files), files));
+  EXPECT_TRUE(fs::exists(folder + ".placed/rank-00001.safetensors.part"));
+}
+
 std::vector<std::string> names_in(const std::string& directory) {
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(directory)) names.push_back(entry.path().filename());

@@ -82,7 +82,6 @@ TEST(Order, FilesAndFoldersAreSyncedBeforeTheyAreReliedOn) {
     expect_file(expected, file);
     expect_file(expected, part + ".partial");
     expected.push_back("rename " + part + ".partial to " + part);
-    expected.push_back("sync " + partial);
   }
   for (int rank = 0; rank < kTinyRanks; ++rank)
     expected.push_back("unlink " + partial + "/" + rank_file_name(rank) + ".part");
