@@ -212,6 +212,12 @@ Config parse_text(const std::string& text, const std::string& name, const std::v
   return config;
 }
 
+void require_sections(const std::vector<std::string>& missing) {
+  if (!missing.empty())
+    throw ConfigError(
+        {"configuration", fmt::format("{} is missing", fmt::join(missing, " and ")), "what training needs", "add it"});
+}
+
 }  // namespace
 
 Config Config::parse(const std::string& text, const std::string& name, const std::vector<std::string>& overrides) {
@@ -229,16 +235,6 @@ Config Config::load(const std::string& path, const std::vector<std::string>& ove
   if (!file) throw ConfigError({path, "can't be read", "a configuration file", "check the path"});
   return parse(text, path, overrides);
 }
-
-namespace {
-
-void require_sections(const std::vector<std::string>& missing) {
-  if (!missing.empty())
-    throw ConfigError(
-        {"configuration", fmt::format("{} is missing", fmt::join(missing, " and ")), "what training needs", "add it"});
-}
-
-}  // namespace
 
 void Config::require_training() const {
   std::vector<std::string> missing;

@@ -34,7 +34,7 @@ class BucketStrategy {
   virtual void add(GradientBucket& /*bucket*/, BucketMember& /*member*/) {}
   // After a backward: sends what add() has taken, and an empty bucket if there was nothing. Collective.
   virtual void send_added(GradientBucket& /*bucket*/) {}
-  // Sets the sum of `gradients` out. Collective.
+  // Launches the reduction of `gradients`. Collective.
   virtual void send(GradientBucket& /*bucket*/) {}
   // Afterwards `sum` is the sum of all that was sent, and nothing is under way.
   virtual void finish(GradientBucket& bucket);

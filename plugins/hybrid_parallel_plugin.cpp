@@ -25,6 +25,7 @@ struct HybridParallelPlugin::ModelState {
   std::unique_ptr<Accumulation> accumulation;  // null without an optimizer
   std::unique_ptr<OptimizerState> state;
   bool inputs_compared = false;   // once, at the first step
+  bool keys_checked = false;      // likewise, of one that trains
   bool outputs_compared = false;  // likewise, on the ranks of the last stage
   bool no_sync = false;
   // Of the model's parameters, where they are of one type: what a batch's reals become.
@@ -197,7 +198,7 @@ HybridParallelPlugin::StepPlan HybridParallelPlugin::begin_step(ModelState& stat
   plan.syncs = plan.trains && !no_sync;
   plan.is_whole = plan.microbatches <= 1 && batch.samples == batch.global_samples && !no_sync && !adds;
   if (!plan.trains) return plan;
-  if (!adds && boosted.optimizer->steps() == 0) refuse_unhonoured_keys(config_);
+  if (!std::exchange(state.keys_checked, true)) refuse_unhonoured_keys(config_);
   state.accumulation->take(batch);
   GradientBuffers& gradients = state.accumulation->gradients();
   if (!gradients.scatters()) return plan;

@@ -12,7 +12,7 @@
 #include "gantry/core/registry.h"
 #include "gantry/plugins/boosted.h"
 #include "gantry/plugins/criterion.h"
-#include "gantry/schedule/measured.h"
+#include "gantry/schedule/schedule.h"
 #include "gantry/tensors/state_source.h"
 
 namespace gantry {

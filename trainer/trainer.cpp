@@ -96,8 +96,8 @@ class Trainer::Run {
     if (!parts_.loader) config_.require_training();
     if (parts_.evaluation_loader) config_.evaluation.every = parts_.evaluate_every;
     if (parts_.model && config_.model.policy.empty()) config_.model.policy = policy_name_for(*parts_.model);
+    if (parts_.model) set_dtype(*parts_.model, dtype_of(config_.precision));  // build_model does that itself
     auto model = parts_.model ? parts_.model : build_model(config_);
-    set_dtype(*model, dtype_of(config_.precision));
     auto optimizer = parts_.optimizer ? parts_.optimizer : build_optimizer(config_, *model);
     auto loader = parts_.loader ? parts_.loader : build_loader(config_);
     held_out_ = parts_.evaluation_loader ? parts_.evaluation_loader : build_evaluation_loader(config_);
@@ -155,7 +155,7 @@ class Trainer::Run {
       const bool asked = wish == RunStops::Wish::kStop, evaluates = evaluates_at(step, ended);
       // Saved before anything else is done with the step, which may fail or take long.
       if (ended || asked || checkpoints_.saves_at(step)) save();
-      if (ended || asked) checkpoint_ = checkpoints_.finish();
+      if (ended || asked) checkpoints_.finish();
       stopped = asked && (!ended || evaluates);
       if (!stopped && evaluates) {
         stopped = !evaluate(step);
@@ -267,13 +267,13 @@ class Trainer::Run {
 
   void finish(RunEnd& end) {
     profile_.finish();
-    checkpoint_ = end.checkpoint = checkpoints_.finish();
+    end.checkpoint = checkpoints_.finish();
     std::erase_if(own_sinks_, [this](const auto& sink) { return sink.get() == progress_; });  // it leaves its line
     progress_ = nullptr;
     if (options_.sample && end.how != How::kStopped && !stops_.asked_to_stop()) show_sample();
     draw_last_step();
     report(last_step_);
-    print_end();
+    print_end(end);
     for (const auto& each : callbacks_)
       if (each.on_end) each.on_end(end);
   }
@@ -305,7 +305,7 @@ class Trainer::Run {
                       .operators = profile_.operators()});
   }
 
-  void print_end() {
+  void print_end(const RunEnd& end) const {
     if (!world_.is_main()) return;
     if (!peaks_.empty()) {
       const auto largest = std::max_element(peaks_.begin(), peaks_.end());
@@ -315,7 +315,7 @@ class Trainer::Run {
     }
     if (!config_.output.empty())
       fmt::print("metrics: {}/metrics.jsonl\nreport: {}\n", config_.output, write_report(config_.output));
-    if (!checkpoint_.empty()) fmt::print("checkpoint: {}\n", checkpoint_);
+    if (!end.checkpoint.empty()) fmt::print("checkpoint: {}\n", end.checkpoint);
     std::fflush(stdout);
   }
 
@@ -338,7 +338,6 @@ class Trainer::Run {
   bool has_run_ = false, has_begun_ = false;
   std::int64_t done_ = 0;                           // steps before this run's first one
   std::int64_t last_step_ = 0, counted_steps_ = 0;  // done ones
-  std::string checkpoint_;                          // the last one's folder
   std::vector<std::int64_t> peaks_;                 // by rank
 };
 

@@ -7,12 +7,11 @@
 namespace gantry::cli {
 
 int run_train(const TrainArguments& arguments) {
-  Config config = Config::load(arguments.config, arguments.sets);
+  const Config config = Config::load(arguments.config, arguments.sets);
   config.require_training();
   load_libraries(config);
-  config = resolve_model(std::move(config));
   RunOptions options{.status = arguments.status};
-  if (!arguments.sample.empty()) options.sample = std::make_shared<SampleText>(arguments.sample, config);
+  if (!arguments.sample.empty()) options.sample = std::make_shared<SampleText>(arguments.sample, resolve_model(config));
   return train(config, options);
 }
 

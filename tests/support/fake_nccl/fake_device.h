@@ -26,7 +26,7 @@ class FakeStream {
 // Gives LibTorch's device type such streams and events, for the rest of the process.
 void install_fake_device(torch::DeviceType type);
 int live_fake_events();
-// How many streams there are to be had, dealt in turn; 0: each is a new one.
+// How many streams are given out in turn; 0: each is a new one.
 void set_fake_pool(int streams);
 
 }  // namespace gantry::testing
