@@ -105,7 +105,8 @@ void NcclCommunicator::finalize() {
   const c10::DeviceGuard on_device(job_->device().device());
   std::unique_lock lock(mutex_);
   if (!communicator_) return;
-  await_call(lock, ncclCommFinalize(communicator_), members_.name + " to finish");
+  const std::string what = under_way_.empty() ? members_.name + " to finish" : under_way_.front()->describe();
+  await_call(lock, ncclCommFinalize(communicator_), what);
   for (const auto& operation : under_way_) operation->end(/*done=*/true);
   ncclCommDestroy(communicator_);
   communicator_ = nullptr;
@@ -174,7 +175,14 @@ std::shared_ptr<NcclOperation> NcclCommunicator::issue(std::vector<c10::Storage>
     const ncclResult_t end = ncclGroupEnd();
     if (code == ncclSuccess || code == ncclInProgress) code = end;
   }
-  await_call(lock, code, operation->describe());
+  try {
+    await_call(lock, code, operation->describe());
+  } catch (...) {
+    // The device may have it already: what it holds is kept until the abort has taken it away.
+    lock.lock();
+    if (communicator_) under_way_.push_back(operation);
+    throw;
+  }
   operation->issued_on(stream());
   if (under_way_.empty()) begin_oldest();
   under_way_.push_back(operation);

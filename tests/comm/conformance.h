@@ -13,7 +13,7 @@ namespace gantry::testing {
 
 // Where the suite's tensors lie: the CPU, unless a test says otherwise.
 inline torch::Device& conformance_device() {
-  static torch::Device device = torch::kCPU;
+  thread_local torch::Device device = torch::kCPU;  // of each rank
   return device;
 }
 inline torch::TensorOptions conformance_options(torch::ScalarType type) {

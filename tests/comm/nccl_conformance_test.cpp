@@ -1,4 +1,5 @@
-// The conformance suite over the NCCL backend, whose NCCL and device are those of support/fake_nccl.
+// The conformance suite over the NCCL backend, whose NCCL and device are those of support/fake_nccl and
+// support/pretend_device.
 #include <torch/torch.h>
 
 #include "conformance.h"
@@ -12,6 +13,7 @@ TEST(NcclBackend, ConformsAtEverySize) {
   for (const int size : {1, 2, 3, 4})
     EXPECT_EQ(outcome_on_fake(size, 30,
                               [](World& world, ProcessGroup& group) {
+                                conformance_device() = here().device();
                                 EXPECT_STREQ(world.backend().name(), "nccl");
                                 check_conformance(group, /*sends_until_received=*/true);
                               })
@@ -26,6 +28,7 @@ TEST(NcclBackend, ConformsWithSlowOperations) {
       [](const FakeCall& call) { return call.number % 5 == call.rank ? FakeFault::kDelay : FakeFault::kNone; });
   EXPECT_EQ(outcome_on_fake(3, 30,
                             [](World&, ProcessGroup& group) {
+                              conformance_device() = here().device();
                               for (const auto type : {torch::kFloat32, torch::kBFloat16}) {
                                 check_all_reduce(group, type);
                                 check_gathers(group, type);
@@ -46,6 +49,7 @@ TEST(NcclBackend, ConformsWithSlowOperations) {
 TEST(NcclBackend, MessagesWithoutNeighboursCommunicatorsGoThroughTheHost) {
   EXPECT_EQ(outcome_on_fake(4, 30,
                             [](World&, ProcessGroup& group) {
+                              conformance_device() = here().device();
                               for (const auto type : {torch::kFloat32, torch::kInt64}) check_messages(group, type);
                             },
                             {.messages = false})
@@ -54,13 +58,13 @@ TEST(NcclBackend, MessagesWithoutNeighboursCommunicatorsGoThroughTheHost) {
 }
 
 TEST(NcclBackend, TensorsOnTheHostTravelThere) {
-  // The ranks' device is of another type than the tensors', so the host carries everything.
+  // The tensors are not on the ranks' devices, so the host carries everything.
   EXPECT_EQ(outcome_on_fake(3, 30,
                             [](World&, ProcessGroup& group) {
                               reset_fake_counts();
                               check_conformance(group);
                             },
-                            {.device = torch::kPrivateUse1, .messages = false})
+                            {.messages = false})
                 .second,
             "");
   EXPECT_EQ(fake_counts().calls, 0);
@@ -68,45 +72,48 @@ TEST(NcclBackend, TensorsOnTheHostTravelThere) {
 
 TEST(NcclBackend, EverythingIsGivenBack) {
   reset_fake_counts();
-  outcome_on_fake(3, 30, [](World&, ProcessGroup& group) { check_conformance(group, /*sends_until_received=*/true); });
+  outcome_on_fake(3, 30, [](World&, ProcessGroup& group) {
+    conformance_device() = here().device();
+    check_conformance(group, /*sends_until_received=*/true);
+  });
   const FakeCounts counts = fake_counts();
   EXPECT_EQ(counts.live, 0);
   EXPECT_EQ(counts.aborted, 0);
   EXPECT_GT(counts.destroyed, 0);
-  EXPECT_EQ(live_fake_events(), 0);
+  EXPECT_EQ(live_events(), 0);
 }
 
 TEST(NcclBackend, AStageLinkMovesMessagesBothWays) {
   EXPECT_EQ(
-      outcome_on_fake(
-          3, 30,
-          [](World&, ProcessGroup& group) {
-            const int rank = group.rank(), last = group.size() - 1;
-            StageLink link(group);
-            for (int microbatch = 0; microbatch < 4; ++microbatch) {
-              const StageMessage forward{StageMessage::Direction::kForward, rank, microbatch, "a"};
-              const StageMessage from_before{StageMessage::Direction::kForward, rank - 1, microbatch, "a"};
-              if (rank > 0) {
-                const TensorDict got = link.receive(from_before, rank - 1);
-                EXPECT_TRUE(torch::equal(got.get("hidden"), torch::full({64, 3}, 1.0f * (rank - 1 + microbatch))));
-              }
-              TensorDict out;
-              out.set("hidden", torch::full({64, 3}, 1.0f * (rank + microbatch)).requires_grad_());
-              out.set("mask", torch::ones({64}, torch::kInt64));
-              if (rank < last) link.send(forward, rank + 1, out);
-            }
-            for (int microbatch = 0; microbatch < 4; ++microbatch) {
-              const StageMessage backward{StageMessage::Direction::kBackward, rank, microbatch, "a"};
-              const StageMessage from_after{StageMessage::Direction::kBackward, rank + 1, microbatch, "a"};
-              if (rank < last)
-                EXPECT_TRUE(torch::equal(link.receive(from_after, rank + 1).get("hidden"),
-                                         torch::full({64, 3}, 10.0f * (rank + 1))));
-              TensorDict gradients;
-              gradients.set("hidden", torch::full({64, 3}, 10.0f * rank));
-              if (rank > 0) link.send(backward, rank - 1, gradients);
-            }
-            link.flush();
-          })
+      outcome_on_fake(3, 30,
+                      [](World&, ProcessGroup& group) {
+                        const int rank = group.rank(), last = group.size() - 1;
+                        StageLink link(group);
+                        for (int microbatch = 0; microbatch < 4; ++microbatch) {
+                          const StageMessage forward{StageMessage::Direction::kForward, rank, microbatch, "a"};
+                          const StageMessage from_before{StageMessage::Direction::kForward, rank - 1, microbatch, "a"};
+                          if (rank > 0) {
+                            const TensorDict got = link.receive(from_before, rank - 1);
+                            EXPECT_TRUE(torch::equal(got.get("hidden"),
+                                                     torch::full({64, 3}, 1.0f * (rank - 1 + microbatch), here())));
+                          }
+                          TensorDict out;
+                          out.set("hidden", torch::full({64, 3}, 1.0f * (rank + microbatch), here()).requires_grad_());
+                          out.set("mask", torch::ones({64}, here(torch::kInt64)));
+                          if (rank < last) link.send(forward, rank + 1, out);
+                        }
+                        for (int microbatch = 0; microbatch < 4; ++microbatch) {
+                          const StageMessage backward{StageMessage::Direction::kBackward, rank, microbatch, "a"};
+                          const StageMessage from_after{StageMessage::Direction::kBackward, rank + 1, microbatch, "a"};
+                          if (rank < last)
+                            EXPECT_TRUE(torch::equal(link.receive(from_after, rank + 1).get("hidden"),
+                                                     torch::full({64, 3}, 10.0f * (rank + 1), here())));
+                          TensorDict gradients;
+                          gradients.set("hidden", torch::full({64, 3}, 10.0f * rank, here()));
+                          if (rank > 0) link.send(backward, rank - 1, gradients);
+                        }
+                        link.flush();
+                      })
           .second,
       "");
 }

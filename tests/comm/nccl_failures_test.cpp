@@ -24,12 +24,12 @@ class NcclFailures : public ::testing::Test {
     set_fake_joining(true);
     EXPECT_EQ(fake_counts().live, 0) << "communicators are left";
     EXPECT_EQ(fake_counts().misuses, 0);
-    EXPECT_EQ(live_fake_events(), 0);
+    EXPECT_EQ(live_events(), 0);
   }
 };
 
 void keep_reducing(ProcessGroup& group) {
-  torch::Tensor tensor = torch::ones({1000});
+  torch::Tensor tensor = torch::ones({1000}, here());
   for (int i = 0; i < 1000; ++i) group.all_reduce(tensor).wait();
 }
 
@@ -64,8 +64,8 @@ TEST_F(NcclFailures, AMessageThatHangsOnTheDeviceIsNamed) {
   });
   const auto [code, printed] = outcome_on_fake(2, 0.3, [](World&, ProcessGroup& group) {
     const Tag tag{Tag::Kind::kForward, 2, 5, 0};
-    if (group.rank() == 0) group.send(torch::ones({9}), 1, tag).wait();
-    if (group.rank() == 1) group.recv({{9}}, 0, tag).wait();
+    if (group.rank() == 0) group.send(torch::ones({9}, here()), 1, tag).wait();
+    if (group.rank() == 1) group.recv(spec_here({9}), 0, tag).wait();
   });
   EXPECT_EQ(code, 7);
   EXPECT_NE(printed.find("forward of stage 2, microbatch 5, entry 0"), std::string::npos) << printed;
@@ -75,7 +75,7 @@ TEST_F(NcclFailures, ADeadlineSaysWhoWaitedForWhat) {
   FailureSeen elsewhere;
   const auto [code, printed] = outcome_on_fake(2, 0.2, [&](World& world, ProcessGroup& group) {
     elsewhere.watch([&] {
-      if (world.rank() == 0) group.recv({{3}}, 1, {Tag::Kind::kForward, 0, 3, 0}).wait();
+      if (world.rank() == 0) group.recv(spec_here({3}), 1, {Tag::Kind::kForward, 0, 3, 0}).wait();
     });
     if (world.rank() == 1) elsewhere.wait();
   });
@@ -97,9 +97,9 @@ TEST_F(NcclFailures, ALateRankIsNamedBeforeTheDeadlineAndTheJobGoesOn) {
   for (const bool message : {false, true}) {
     const auto [code, printed] = outcome_on_fake(config, [&](World& world, ProcessGroup& group) {
       if (world.rank() == 1) std::this_thread::sleep_for(kLate);
-      torch::Tensor tensor = torch::ones({5});
+      torch::Tensor tensor = torch::ones({5}, here());
       if (!message) group.all_reduce(tensor).wait();
-      if (message && world.rank() == 0) group.recv({{5}}, 1, {}).wait();
+      if (message && world.rank() == 0) group.recv(spec_here({5}), 1, {}).wait();
       if (message && world.rank() == 1) group.send(tensor, 0, {}).wait();
     });
     EXPECT_EQ(code, 0);
@@ -136,10 +136,10 @@ TEST_F(NcclFailures, AWaitForARankThatHasEndedEndsSoon) {
       const auto group = world.backend().make_group("tp", {0, 1});
       if (world.rank() == 1) return;
       const Tag tag{Tag::Kind::kUser, 0, 7, 0};
-      torch::Tensor tensor = torch::ones({5});
+      torch::Tensor tensor = torch::ones({5}, here());
       if (waits == Waits::kInASum) group->all_reduce(tensor).wait();
       if (waits == Waits::kInASend) group->send(tensor, 1, tag).wait();
-      if (waits == Waits::kForAMessage) group->recv({{5}}, 1, tag).wait();
+      if (waits == Waits::kForAMessage) group->recv(spec_here({5}), 1, tag).wait();
     });
     EXPECT_EQ(code, 7);
     EXPECT_EQ(::testing::internal::GetCapturedStderr(),
@@ -156,10 +156,14 @@ TEST_F(NcclFailures, AnAbortEndsEveryMembersPendingAndLaterOperations) {
     if (world.rank() == 1) {
       group.abort("enough");
     } else {
-      torch::Tensor tensor = torch::ones({5});
-      EXPECT_THROW(group.all_reduce(tensor).wait(), PeerError);  // rank 1 never comes
+      torch::Tensor tensor = torch::ones({5}, here());
+      const auto reduce = [&] {
+        group.all_reduce(tensor).wait();  // the device waits
+        group.barrier().wait();           // the host waits
+      };
+      EXPECT_THROW(reduce(), PeerError);  // rank 1 never comes
     }
-    torch::Tensor tensor = torch::ones({5});
+    torch::Tensor tensor = torch::ones({5}, here());
     EXPECT_THROW(group.all_reduce(tensor).wait(), PeerError);
     EXPECT_THROW(group.send(tensor, 0, {}).wait(), PeerError);
     EXPECT_THROW(world.backend().make_group("later", {0, 1, 2}), PeerError);
@@ -180,8 +184,8 @@ TEST_F(NcclFailures, ACommunicatorThatIsNeverReadyMeetsTheDeadline) {
 
 TEST_F(NcclFailures, AMessageOfAnotherShapeIsRefused) {
   const auto [code, printed] = outcome_on_fake(2, 30, [](World& world, ProcessGroup& group) {
-    if (world.rank() == 0) group.send(torch::ones({2, 3}), 1, {}).wait();
-    if (world.rank() == 1) group.recv({{3, 2}}, 0, {}).wait();
+    if (world.rank() == 0) group.send(torch::ones({2, 3}, here()), 1, {}).wait();
+    if (world.rank() == 1) group.recv(spec_here({3, 2}), 0, {}).wait();
   });
   EXPECT_EQ(code, 7);
   EXPECT_NE(printed.find("float32 [2, 3]"), std::string::npos) << printed;
@@ -190,32 +194,28 @@ TEST_F(NcclFailures, AMessageOfAnotherShapeIsRefused) {
 
 TEST_F(NcclFailures, CommunicatorsThatWouldShareAStreamAreRefused) {
   // LibTorch's pool deals streams in turn: two communicators on one could wait behind each other for ever.
-  constexpr int kStreams = 12;  // 6 a rank: 'tp' takes 3, with its messages both ways, and each further group 3
-  set_fake_pool(kStreams);
+  set_stream_pool(6);  // 'tp' takes 3, with its messages both ways, and each further group 3
   const auto make = [](World& world) { return world.backend().make_group("more", {0, 1}); };
   const auto [code, printed] = outcome_on_fake(2, 30, [&](World& world, ProcessGroup&) {
     for (int i = 0; i < 5; ++i) make(world)->barrier().wait();  // what one gives back the next one takes
     const auto second = make(world);
     make(world);
   });
-  set_fake_pool(0);
+  set_stream_pool(32);
   EXPECT_EQ(code, 6);
-  EXPECT_NE(printed.find("nccl: 12 communicators of this process have all of cpu's streams; expected a stream of its "
-                         "own for each"),
-            std::string::npos)
-      << printed;
+  EXPECT_NE(printed.find("nccl: 6 communicators of this process have all of pretend:"), std::string::npos) << printed;
 }
 
 // Waited for on one stream, then on another: both come after it.
 TEST_F(NcclFailures, EachStreamThatWaitsComesAfterTheOperation) {
   set_fake_faults([](const FakeCall&) { return FakeFault::kDelay; });
   const auto [code, printed] = outcome_on_fake(2, 30, [](World&, ProcessGroup& group) {
-    const c10::Stream beside = NcclDevice(torch::kCPU).pooled_stream();
+    const c10::Stream beside = NcclDevice(here().device()).pooled_stream();
     const int peer = 1 - group.rank();
-    torch::Tensor sum = torch::ones({1000}), sent = torch::full({5}, 7.0f);
+    torch::Tensor sum = torch::ones({1000}, here()), sent = torch::full({5}, 7.0f, here());
     for (const bool message : {false, true}) {
       Work sending = message ? group.hand_over(sent, peer, {}) : Work();
-      Work work = message ? group.recv({{5}}, peer, {}) : group.all_reduce(sum);
+      Work work = message ? group.recv(spec_here({5}), peer, {}) : group.all_reduce(sum);
       {
         const c10::StreamGuard on_stream(beside);
         work.wait();
@@ -225,7 +225,7 @@ TEST_F(NcclFailures, EachStreamThatWaitsComesAfterTheOperation) {
       else
         work.wait();
     }
-    EXPECT_TRUE(torch::equal(sum, torch::full({1000}, 2.0f)));
+    EXPECT_TRUE(torch::equal(sum, torch::full({1000}, 2.0f, here())));
     group.barrier().wait();
   });
   EXPECT_EQ(code, 0) << printed;
@@ -233,23 +233,22 @@ TEST_F(NcclFailures, EachStreamThatWaitsComesAfterTheOperation) {
 
 // A deadline begins when what the rank computed before is done, however long that takes.
 TEST_F(NcclFailures, WhatWasComputedBeforeIsNotWaitedFor) {
-  install_fake_device(torch::kCPU);
   run_ranks(1, [](World& world, ProcessGroupMesh&) {
     constexpr double kTimeout = 0.1;
-    const NcclDevice device(torch::kCPU);
+    const NcclDevice device(here().device());
     std::promise<void> computed;
     std::shared_future<void> done(computed.get_future());
     auto job = std::make_shared<NcclJob>(world.backend(),
-                                         NcclOptions{.device = torch::kCPU,
+                                         NcclOptions{.device = here().device(),
                                                      .waits = {.timeout_seconds = kTimeout, .notice_seconds = kTimeout},
                                                      .describe_rank = [](int) { return "rank 0"; }});
     {
       NcclCommunicator communicator(job, {"group 'one'", {0}, 0}, new_unique_id());
-      torch::Tensor tensor = torch::ones({4});
       {
         const c10::Stream compute = device.pooled_stream();
-        static_cast<FakeStream*>(device.handle(compute))->add([done] { done.wait(); });
         const c10::StreamGuard on_stream(compute);
+        torch::Tensor tensor = torch::ones({4}, here());
+        static_cast<PretendStream*>(device.handle(compute))->submit([done] { done.wait(); });
         communicator.issue(
             {tensor.storage()}, [] { return "a sum"; },
             [&](ncclComm_t one, cudaStream_t stream) {
@@ -268,9 +267,9 @@ TEST_F(NcclFailures, WhatWasComputedBeforeIsNotWaitedFor) {
 
 TEST_F(NcclFailures, TypesWithoutASumAreRefused) {
   const auto [code, printed] = outcome_on_fake(2, 30, [](World&, ProcessGroup& group) {
-    torch::Tensor flags = torch::ones({3}, torch::kBool);
+    torch::Tensor flags = torch::ones({3}, here(torch::kBool));
     EXPECT_THROW(group.all_reduce(flags), UsageError);
-    torch::Tensor same = torch::tensor({group.rank() == 0, true});
+    torch::Tensor same = torch::tensor({group.rank() == 0, true}, here(torch::kBool));
     group.broadcast(same, 0).wait();  // but they travel
     EXPECT_TRUE(same[0].item<bool>());
   });

@@ -1,11 +1,10 @@
-// Thread ranks over the NCCL backend on the fake device.
+// Thread ranks over the NCCL backend on pretended devices, one a rank.
 #pragma once
 
 #include <gtest/gtest.h>
 #include <string>
 #include <utility>
 
-#include "fake_device.h"
 #include "fake_nccl.h"
 #include "gantry/comm/backends.h"
 #include "gantry/comm/nccl/nccl_backend.h"
@@ -14,19 +13,27 @@
 #include "gantry/comm/recording_backend.h"
 #include "gantry/core/error.h"
 #include "gantry/pipeline/stage_link.h"
+#include "pretend_device.h"
 #include "ranks.h"
 
 namespace gantry::testing {
 
 struct OnFake {
-  torch::DeviceType device = torch::kCPU;
   bool messages = true;  // neighbours get communicators for them
 };
+
+// Tensors of the calling rank's device.
+inline torch::TensorOptions here(torch::ScalarType type = torch::kFloat32) {
+  return torch::dtype(type).device(c10::impl::getDeviceGuardImpl(kPretendType)->getDevice());
+}
+
+inline TensorSpec spec_here(std::vector<std::int64_t> shape) {
+  return {std::move(shape), torch::kFloat32, here().device()};
+}
 
 // What launch() does in a build with NCCL and with devices, recorder and all: runs `body` on every rank of the
 // configuration, and gives the exit code. Records go to the configuration's output.
 inline int launch_on_fake(const Config& config, const std::function<void(World&)>& body, const OnFake& on = {}) {
-  install_fake_device(on.device);
   const int ranks = config.ranks();
   const Mesh mesh = Mesh::hybrid(ranks, config.parallel.pipeline, config.parallel.data, config.parallel.tensor,
                                  config.parallel.order);
@@ -34,10 +41,11 @@ inline int launch_on_fake(const Config& config, const std::function<void(World&)
       {.folder = config.output + "/recorder", .ranks = ranks, .entries = config.comm.recorder});
   return launch_local(config, mesh, [&](World& host) {
     NcclOptions options;
-    options.device = torch::Device(on.device);
+    options.device = pretend_device(host.rank());
     options.waits = {config.comm.timeout_seconds, config.comm.lost_after_seconds};
     options.describe_rank = [&host](int rank) { return host.mesh().describe_rank(rank); };
     options.carries_messages = [&](const std::string&) { return on.messages; };
+    const c10::DeviceGuard on_device(options.device);
     NcclBackend backend(host.backend(), options);
     World world(backend, host.config(), host.mesh());
     run_recorded(world, body);

@@ -29,7 +29,7 @@ class RecorderOverNccl : public ::testing::Test {
   void TearDown() override {
     set_fake_faults(nullptr);
     EXPECT_EQ(fake_counts().live, 0) << "communicators are left";
-    EXPECT_EQ(live_fake_events(), 0);
+    EXPECT_EQ(live_events(), 0);
   }
 
   // The ranks' hosts are free of their devices, as with a GPU: the current stream is not the thread itself.
@@ -38,7 +38,7 @@ class RecorderOverNccl : public ::testing::Test {
     config.comm.timeout_seconds = timeout;
     config.output = scratch_.path();
     std::tie(code_, printed_) = outcome_on_fake(config, [&](World& world, ProcessGroup& group) {
-      const c10::StreamGuard on_device(NcclDevice(torch::kCPU).pooled_stream());
+      const c10::StreamGuard on_device(NcclDevice(here().device()).pooled_stream());
       elsewhere_.watch([&] { body(world, group); });
     });
   }
@@ -72,7 +72,7 @@ void start_sums(ProcessGroup& group, torch::Tensor& tensor, int count) {
 }
 
 void wait_for_device() {
-  const NcclDevice device(torch::kCPU);
+  const NcclDevice device(here().device());
   c10::Event reached = device.new_event();
   reached.record(device.current_stream());
   reached.synchronize();
@@ -83,11 +83,11 @@ TEST_F(RecorderOverNccl, ADeviceThatHangsInACollectiveIsNamedNotTheHostsLaterWai
     return call.kind == "ncclAllReduce" && call.rank == 0 && call.number == 3 ? FakeFault::kHang : FakeFault::kNone;
   });
   run([this](World& world, ProcessGroup& group) {
-    torch::Tensor tensor = torch::ones({1000});
+    torch::Tensor tensor = torch::ones({1000}, here());
     start_sums(group, tensor, 5);
     // One host works on, the other one waits for it.
     if (world.rank() == 0) elsewhere_.wait();
-    if (world.rank() == 1) group.recv({{9}}, 0, kLater).wait();
+    if (world.rank() == 1) group.recv(spec_here({9}), 0, kLater).wait();
   });
   EXPECT_EQ(code_, PeerError::kExitCode);
   read();
@@ -106,9 +106,9 @@ TEST_F(RecorderOverNccl, ADeviceThatHangsInACollectiveIsNamedNotTheHostsLaterWai
 
 TEST_F(RecorderOverNccl, ARankThatNeverComesIsNamedByWhatTheDeviceWaitsFor) {
   run([this](World& world, ProcessGroup& group) {
-    torch::Tensor tensor = torch::ones({10});
+    torch::Tensor tensor = torch::ones({10}, here());
     start_sums(group, tensor, world.rank() == 0 ? 4 : 3);
-    if (world.rank() == 0) group.recv({{9}}, 1, kLater).wait();
+    if (world.rank() == 0) group.recv(spec_here({9}), 1, kLater).wait();
     if (world.rank() == 1) elsewhere_.wait();
   });
   EXPECT_EQ(code_, PeerError::kExitCode);
@@ -123,11 +123,11 @@ TEST_F(RecorderOverNccl, WhatTheDeviceHasDoneIsDone) {
   set_fake_faults([](const FakeCall& call) { return call.number % 3 == 1 ? FakeFault::kDelay : FakeFault::kNone; });
   run(
       [](World& world, ProcessGroup& group) {
-        torch::Tensor tensor = torch::ones({10});
+        torch::Tensor tensor = torch::ones({10}, here());
         start_sums(group, tensor, 20);
-        Work message = world.rank() == 0 ? group.send(tensor, 1, kLater) : group.recv({{10}}, 0, kLater);
+        Work message = world.rank() == 0 ? group.send(tensor, 1, kLater) : group.recv(spec_here({10}), 0, kLater);
         message.wait();
-        wait_for_device();  // the fake's memory is the host's, and would be used anew
+        wait_for_device();
       },
       /*timeout=*/30);
   EXPECT_EQ(code_, 0) << printed_;
@@ -140,20 +140,18 @@ TEST_F(RecorderOverNccl, WhatTheDeviceHasDoneIsDone) {
 }
 
 TEST_F(RecorderOverNccl, ARanksDeviceIsSeenThroughEveryWrapper) {
-  const torch::Device device(torch::kPrivateUse1);
   Config config = layout_config({.tensor = 2});
   config.output = scratch_.path();
   ASSERT_GT(config.comm.recorder, 0) << "it is on unless told otherwise";
   EXPECT_EQ(launch_on_fake(config,
                            [&](World& world) {
                              EXPECT_NE(dynamic_cast<RecordingBackend*>(&world.backend()), nullptr);
-                             EXPECT_EQ(rank_device(world), device);
+                             EXPECT_EQ(rank_device(world), pretend_device(world.rank()));
                              MeteredBackend metered(world.backend());
                              World counted(metered, world.config(), world.mesh());
-                             EXPECT_EQ(rank_device(counted), device);
+                             EXPECT_EQ(rank_device(counted), pretend_device(world.rank()));
                              EXPECT_STREQ(counted.backend().name(), "nccl");
-                           },
-                           {.device = torch::kPrivateUse1}),
+                           }),
             0);
   run_ranks(2, [](World& world, ProcessGroupMesh&) {
     MeteredBackend metered(world.backend());

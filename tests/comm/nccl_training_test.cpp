@@ -63,7 +63,7 @@ void expect_as_over_threads(const SmallRunOptions& options) {
   EXPECT_GT(sums, 0);
   EXPECT_EQ(fake_counts().misuses, 0);
   EXPECT_EQ(fake_counts().live, 0);
-  EXPECT_EQ(live_fake_events(), 0);
+  EXPECT_EQ(live_events(), 0);
   ASSERT_GT(nccl.saved.size(), 0u);
   expect_same(threads.saved, nccl.saved, "after two steps");
   expect_same(threads.resumed, nccl.resumed, "after two more from the checkpoint");

@@ -7,10 +7,12 @@
 #include <memory>
 #include <mutex>
 #include <nccl.h>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "device_stream.h"
 #include "fake_nccl.h"
 
 namespace gantry::testing {
@@ -56,7 +58,10 @@ struct Member {
   int questions = 0;  // that are still answered by "in progress"
   int under_way = 0, operations = 0, collectives = 0;
   bool aborted = false, finalized = false;
+  std::set<PretendStream*> streams;  // that it has operated on
 };
+
+std::size_t bytes_of(const Operation& operation);  // of its count
 
 FakeFault fault_for(const FakeCall& call);
 

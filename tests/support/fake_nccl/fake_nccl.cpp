@@ -4,8 +4,9 @@
 #include <cstdio>
 #include <cstring>
 
+#include "device_memory.h"
+#include "device_stream.h"
 #include "fake_communicator.h"
-#include "fake_device.h"
 
 namespace gantry::testing {
 namespace {
@@ -24,7 +25,7 @@ void count(Change change) {
 
 struct Issued {
   std::shared_ptr<Member> member;
-  FakeStream* stream;
+  PretendStream* stream;
   std::vector<Operation> operations;
 };
 thread_local int group_depth = 0;
@@ -75,12 +76,30 @@ namespace {
 // How often a call that was accepted answers "in progress".
 constexpr int kQuestions = 2;
 
+// What an operation touches on its device, for the checker; operands of the host's are left out there.
+std::vector<Access> accesses_of(const Issued& issued) {
+  std::vector<Access> accesses;
+  for (const Operation& operation : issued.operations) {
+    const std::size_t bytes = bytes_of(operation), size = static_cast<std::size_t>(issued.member->shared->size);
+    const bool gathers = operation.kind == "ncclAllGather", scatters = operation.kind == "ncclReduceScatter";
+    if (operation.in) accesses.push_back({operation.in, scatters ? bytes * size : bytes, false});
+    if (operation.out) accesses.push_back({operation.out, gathers ? bytes * size : bytes, true});
+  }
+  return accesses;
+}
+
+// The host has seen that the communicator's streams are done.
+void note_flushed(const Member& member) {
+  for (PretendStream* stream : member.streams)
+    race_checker(stream->device()).host_waits(race_checker(stream->device()).now(stream->number()));
+}
+
 void add(const Operation& operation, ncclComm_t communicator, cudaStream_t stream) {
   {
     const std::lock_guard lock(communicator->member->shared->mutex);
     if (communicator->member->questions > 0 || group_depth == 0) count([](FakeCounts& all) { ++all.misuses; });
   }
-  auto* queue = reinterpret_cast<FakeStream*>(stream);
+  auto* queue = reinterpret_cast<PretendStream*>(stream);
   for (Issued& issued : group)
     if (issued.member == communicator->member && issued.stream == queue) {
       issued.operations.push_back(operation);
@@ -140,6 +159,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t communicator, ncclResult_t* state)
   const bool busy =
       !joined || (member.finalized && member.under_way > 0) || (member.questions > 0 && --member.questions > 0);
   *state = member.state != ncclSuccess ? member.state : busy ? ncclInProgress : ncclSuccess;
+  if (member.finalized && *state == ncclSuccess) note_flushed(member);
   return ncclSuccess;
 }
 
@@ -173,6 +193,7 @@ ncclResult_t ncclCommAbort(ncclComm_t communicator) {
     member.aborted = true;
     member.shared->changed.notify_all();
     member.shared->changed.wait(lock, [&] { return member.under_way == 0; });
+    note_flushed(member);
   }
   count([](FakeCounts& all) {
     ++all.aborted;
@@ -196,8 +217,10 @@ ncclResult_t ncclGroupEnd() {
       const std::lock_guard lock(one.member->shared->mutex);
       ++one.member->under_way;
       one.member->questions = kQuestions;
+      one.member->streams.insert(one.stream);
     }
-    one.stream->add(FakeRun(one.member, std::move(one.operations)));
+    race_checker(one.stream->device()).launch(one.stream->number(), accesses_of(one), one.operations.front().kind);
+    one.stream->submit(FakeRun(one.member, std::move(one.operations)));
   }
   return issued.empty() ? ncclSuccess : ncclInProgress;
 }

@@ -5,6 +5,7 @@
 
 #include <torch/torch.h>
 
+#include "device_memory.h"
 #include "fake_communicator.h"
 #include "gantry/comm/reduce_kernels.h"
 
@@ -30,14 +31,10 @@ torch::ScalarType scalar_of(ncclDataType_t type) {
   }
 }
 
-std::size_t bytes_of(const Operation& operation) {
-  return operation.count * c10::elementSize(scalar_of(operation.type));
-}
-
 std::vector<char> reduce(const Meeting& meeting, std::size_t count) {
   const Operation& first = *meeting.members[0];
   std::vector<const void*> inputs;
-  for (const Operation* one : meeting.members) inputs.push_back(one->in);
+  for (const Operation* one : meeting.members) inputs.push_back(kernel_view(one->in));
   std::vector<char> sum(count * c10::elementSize(scalar_of(first.type)));
   const ReduceOp op = first.op == ncclSum ? ReduceOp::kSum : first.op == ncclMax ? ReduceOp::kMax : ReduceOp::kMin;
   reduce_span(sum.data(), inputs.data(), static_cast<int>(inputs.size()), static_cast<std::int64_t>(count),
@@ -48,7 +45,7 @@ std::vector<char> reduce(const Meeting& meeting, std::size_t count) {
 void perform(const Meeting& meeting) {
   const Operation& first = *meeting.members[0];
   const std::size_t bytes = bytes_of(first), size = meeting.members.size();
-  const auto give = [&](const Operation* to, const char* from) { std::memcpy(to->out, from, bytes); };
+  const auto give = [&](const Operation* to, const char* from) { std::memcpy(kernel_view(to->out), from, bytes); };
   if (first.kind == "ncclAllReduce") {
     const auto sum = reduce(meeting, first.count);
     for (const Operation* one : meeting.members) give(one, sum.data());
@@ -59,17 +56,22 @@ void perform(const Meeting& meeting) {
     const auto sum = reduce(meeting, first.count * size);
     for (std::size_t i = 0; i < size; ++i) give(meeting.members[i], sum.data() + i * bytes);
   } else if (first.kind == "ncclBroadcast") {
-    const auto* from = static_cast<const char*>(meeting.members[first.peer]->in);
+    const auto* from = static_cast<const char*>(kernel_view(meeting.members[first.peer]->in));
     const std::vector<char> value(from, from + bytes);
     for (const Operation* one : meeting.members) give(one, value.data());
   } else {  // ncclAllGather
     std::vector<char> whole(size * bytes);
-    for (std::size_t i = 0; i < size; ++i) std::memcpy(whole.data() + i * bytes, meeting.members[i]->in, bytes);
-    for (const Operation* one : meeting.members) std::memcpy(one->out, whole.data(), whole.size());
+    for (std::size_t i = 0; i < size; ++i)
+      std::memcpy(whole.data() + i * bytes, kernel_view(meeting.members[i]->in), bytes);
+    for (const Operation* one : meeting.members) std::memcpy(kernel_view(one->out), whole.data(), whole.size());
   }
 }
 
 }  // namespace
+
+std::size_t bytes_of(const Operation& operation) {
+  return operation.count * c10::elementSize(scalar_of(operation.type));
+}
 
 template <class Ready>
 bool FakeRun::until(Lock& lock, Ready ready) {
@@ -126,7 +128,7 @@ bool FakeRun::receive(Lock& lock, const Operation& operation) {
     member_->state = ncclInvalidUsage;  // NCCL itself would write over something
     return until(lock, [] { return false; });
   }
-  std::memcpy(operation.out, parcel->data, parcel->bytes);
+  std::memcpy(kernel_view(operation.out), kernel_view(parcel->data), parcel->bytes);
   parcel->taken = true;
   box.pop_front();
   member_->shared->changed.notify_all();

@@ -1,0 +1,155 @@
+#include "device_allocator.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <fmt/format.h>
+#include <list>
+#include <map>
+#include <set>
+
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include "device_memory.h"
+#include "device_stream.h"
+#include "pretend_device.h"
+
+namespace gantry::testing {
+namespace {
+
+constexpr std::size_t kLeastBytes = 512;
+
+struct Block {
+  char* begin = nullptr;
+  std::size_t capacity = 0, bytes = 0;
+  int device = 0, stream = 0;
+  std::set<int> recorded;
+};
+
+struct Waiting {
+  Block* block;
+  std::vector<StreamPoint> points;  // of the recorded streams when it was freed
+};
+
+// One device's; guarded by its mutex. Blocks are never given back to the system.
+struct Heap {
+  std::mutex mutex;
+  std::size_t used = 0;                                             // of the device's addresses
+  std::map<std::pair<int, std::size_t>, std::vector<Block*>> free;  // by stream and capacity
+  std::list<Waiting> waiting;
+  DeviceUse use;
+};
+
+Heap& heap_of(int device) {
+  static auto* all = new std::array<Heap, kPretendDevices>;
+  return all->at(static_cast<std::size_t>(device));
+}
+
+void spoil(PretendStream& stream, char* begin, std::size_t bytes) {
+  const auto fill = [begin, bytes] { std::memset(kernel_view(begin), 0xFF, bytes); };
+  if (stream.idle())
+    fill();
+  else
+    stream.submit(fill);
+}
+
+void put_back(Heap& heap, Block& block) {
+  spoil(pretend_stream(block.device, block.stream), block.begin, block.bytes);
+  heap.free[{block.stream, block.capacity}].push_back(&block);
+}
+
+void take_back_waiting(Heap& heap) {
+  std::erase_if(heap.waiting, [&](Waiting& one) {
+    if (!std::all_of(one.points.begin(), one.points.end(), [](StreamPoint& point) { return point.reached(); }))
+      return false;
+    put_back(heap, *one.block);
+    return true;
+  });
+}
+
+void release(void* context) {
+  auto* block = static_cast<Block*>(context);
+  race_checker(block->device).freed(block->begin, block->recorded);
+  Heap& heap = heap_of(block->device);
+  const std::lock_guard lock(heap.mutex);
+  heap.use.bytes -= block->capacity;
+  if (block->recorded.empty()) return put_back(heap, *block);
+  Waiting waiting{block, {}};
+  for (const int number : block->recorded) waiting.points.emplace_back(pretend_stream(block->device, number), Clock());
+  block->recorded.clear();
+  heap.waiting.push_back(std::move(waiting));
+}
+
+Block* take(Heap& heap, int device, int stream, std::size_t bytes) {
+  const std::size_t capacity = std::bit_ceil(std::max(bytes, kLeastBytes));
+  take_back_waiting(heap);
+  auto& free = heap.free[{stream, capacity}];
+  Block* block = nullptr;
+  if (!free.empty()) {
+    block = free.back();
+    free.pop_back();
+  } else {
+    TORCH_CHECK_WITH(OutOfMemoryError, heap.used + capacity <= kDeviceBytes, "pretend device ", device,
+                     " out of memory: ", capacity, " more bytes beside ", heap.used, " of ", kDeviceBytes);
+    block = new Block{device_memory(device) + heap.used, capacity, 0, device, stream, {}};
+    heap.used += capacity;
+    std::memset(kernel_view(block->begin), 0xFF, std::min(bytes, capacity));
+  }
+  block->bytes = bytes;
+  heap.use.bytes += capacity;
+  heap.use.most_bytes = std::max(heap.use.most_bytes, heap.use.bytes);
+  return block;
+}
+
+class DeviceAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(std::size_t bytes) override {
+    const c10::Device device = c10::impl::getDeviceGuardImpl(kPretendType)->getDevice();
+    if (bytes == 0) return {nullptr, nullptr, &release_nothing, device};
+    const int stream = current_stream(device.index()).number();
+    Heap& heap = heap_of(device.index());
+    Block* block = nullptr;
+    {
+      const std::lock_guard lock(heap.mutex);
+      block = take(heap, device.index(), stream, bytes);
+    }
+    race_checker(device.index()).allocated(block->begin, block->capacity, stream);
+    return {block->begin, block, &release, device};
+  }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override {
+    std::memcpy(kernel_view(to), kernel_view(from), bytes);
+  }
+
+ private:
+  static void release_nothing(void*) {}
+};
+
+}  // namespace
+
+c10::Allocator& device_allocator() {
+  static auto* allocator = new DeviceAllocator;
+  return *allocator;
+}
+
+void record_use(const c10::DataPtr& memory, const c10::Stream& stream) {
+  if (memory.get_deleter() != &release) return;
+  auto* block = static_cast<Block*>(memory.get_context());
+  Heap& heap = heap_of(block->device);
+  const std::lock_guard lock(heap.mutex);
+  if (stream.id() != block->stream) block->recorded.insert(static_cast<int>(stream.id()));
+}
+
+DeviceUse device_use(int device) {
+  Heap& heap = heap_of(device);
+  const std::lock_guard lock(heap.mutex);
+  return heap.use;
+}
+
+void reset_most_bytes(int device) {
+  Heap& heap = heap_of(device);
+  const std::lock_guard lock(heap.mutex);
+  heap.use.most_bytes = heap.use.bytes;
+}
+
+}  // namespace gantry::testing

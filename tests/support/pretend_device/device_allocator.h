@@ -1,0 +1,24 @@
+// The caching allocator of the pretended devices, ordered by streams as CUDA's is: a freed block can be had again at
+// once on the stream that it was allocated on. One that other streams were recorded for waits until they have come by.
+// New and freed memory is filled with 0xFF: NaN, or -1.
+#pragma once
+
+#include <c10/core/Allocator.h>
+#include <c10/core/Stream.h>
+
+namespace gantry::testing {
+
+// On the current device and stream of the calling thread.
+c10::Allocator& device_allocator();
+
+// `stream` uses the memory: see recordDataPtrOnStream.
+void record_use(const c10::DataPtr& memory, const c10::Stream& stream);
+
+// Bytes that tensors hold now, and the most since reset_most_bytes().
+struct DeviceUse {
+  std::size_t bytes = 0, most_bytes = 0;
+};
+DeviceUse device_use(int device);
+void reset_most_bytes(int device);
+
+}  // namespace gantry::testing

@@ -1,0 +1,24 @@
+// The memory of the pretended devices: two ranges of addresses at a fixed distance. Tensors have addresses of the first
+// range, which no thread may ever touch; kernels work on the same place of the second one. So whatever reads device
+// memory from the host ends at once, with its stack, whether or not a kernel runs meanwhile.
+#pragma once
+
+#include <cstddef>
+
+namespace gantry::testing {
+
+inline constexpr int kPretendDevices = 16;
+inline constexpr std::size_t kDeviceBytes = std::size_t{1} << 30;  // of each; only what is used costs memory
+
+// A device's first address, as tensors have it.
+char* device_memory(int device);
+bool is_device_memory(const void* pointer);
+int device_of(const void* device_pointer);
+
+// Where a kernel finds what lies at a device's address; of any other pointer the pointer itself.
+void* kernel_view(const void* pointer);
+
+// What a wrong access names beside its stack: the last operator that this thread gave to a device. Of static life.
+void note_operator(const char* name);
+
+}  // namespace gantry::testing

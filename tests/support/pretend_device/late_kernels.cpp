@@ -1,0 +1,117 @@
+#include "late_kernels.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <torch/torch.h>
+
+#include "device_work.h"
+
+namespace gantry::testing {
+namespace {
+
+c10::IValue with_tensors(const c10::IValue& value, const std::function<at::Tensor(const at::Tensor&)>& change) {
+  if (value.isTensor()) return value.toTensor().defined() ? change(value.toTensor()) : value.toTensor();
+  if (value.isTensorList()) {
+    c10::List<at::Tensor> all;
+    for (const at::Tensor& tensor : value.toTensorVector()) all.push_back(tensor.defined() ? change(tensor) : tensor);
+    return all;
+  }
+  if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> all;
+    for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector())
+      all.push_back(tensor && tensor->defined() ? std::optional(change(*tensor)) : tensor);
+    return all;
+  }
+  return value;
+}
+
+torch::jit::Stack with_tensors(const torch::jit::Stack& call,
+                               const std::function<at::Tensor(const at::Tensor&)>& change) {
+  torch::jit::Stack changed;
+  for (const c10::IValue& value : call) changed.push_back(with_tensors(value, change));
+  return changed;
+}
+
+at::Tensor meta_of(const at::Tensor& tensor) {
+  return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kMeta));
+}
+
+at::Tensor zeros_of(const at::Tensor& tensor) {
+  return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options()).zero_();
+}
+
+// Tensors with the shapes of the results: by the operator's own rule, or where it has none, by a run on zeros.
+torch::jit::Stack shapes_of(const c10::OperatorHandle& op, const torch::jit::Stack& call) {
+  try {
+    torch::jit::Stack trial = with_tensors(call, meta_of);
+    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &trial);
+    return trial;
+  } catch (const c10::Error&) {
+    torch::jit::Stack trial = with_tensors(call, zeros_of);
+    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &trial);
+    return trial;
+  }
+}
+
+bool writes_only(const c10::FunctionSchema& schema) {
+  return std::all_of(schema.returns().begin(), schema.returns().end(),
+                     [](const c10::Argument& result) { return result.alias_info() && result.alias_info()->isWrite(); });
+}
+
+// Outputs that are given already have to be of the right size, which structured operators see to.
+std::vector<c10::IValue> written_arguments(const c10::FunctionSchema& schema, const torch::jit::Stack& call,
+                                           const CpuView& view, c10::Device device) {
+  std::vector<c10::IValue> results;
+  if (schema.returns().empty()) return results;
+  for (std::size_t i = 0; i < call.size(); ++i) {
+    const c10::AliasInfo* alias = schema.arguments()[i].alias_info();
+    if (alias && alias->isWrite() && call[i].isTensor())
+      results.emplace_back(view.back(call[i].toTensor(), device, schema.name()));
+  }
+  return results;
+}
+
+}  // namespace
+
+bool draws(const c10::FunctionSchema& schema) {
+  const auto& arguments = schema.arguments();
+  return schema.name() == "aten::native_dropout" ||
+         std::any_of(arguments.begin(), arguments.end(), [](const auto& one) { return one.name() == "generator"; });
+}
+
+std::vector<c10::IValue> run_late(const c10::OperatorHandle& op, const torch::jit::Stack& call, CpuView& view,
+                                  c10::Device device, std::vector<Access> accesses) {
+  const c10::FunctionSchema& schema = op.schema();
+  const auto run = [op](torch::jit::Stack& stack) {
+    const at::NoGradGuard no_grad;
+    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
+  };
+  if (writes_only(schema)) {
+    launch_kernel(device.index(), schema.name(), accesses, [run, stack = call]() mutable { run(stack); });
+    return written_arguments(schema, call, view, device);
+  }
+  std::vector<c10::IValue> results;
+  torch::jit::Stack targets;  // the CPU's views of the results
+  for (const c10::IValue& shape : shapes_of(op, call))
+    results.push_back(with_tensors(shape, [&](const at::Tensor& like) {
+      at::Tensor made = new_device_tensor(device, like.sizes(), like.strides(), like.scalar_type());
+      accesses.push_back(access_of(made, /*writes=*/true));
+      return made;
+    }));
+  for (const c10::IValue& result : results)
+    targets.push_back(with_tensors(result, [&](const at::Tensor& made) { return view.of(made); }));
+  launch_kernel(device.index(), schema.name(), accesses, [run, targets, stack = call]() mutable {
+    run(stack);
+    for (std::size_t i = 0; i < targets.size(); ++i) {
+      if (targets[i].isTensor() && targets[i].toTensor().defined()) targets[i].toTensor().copy_(stack[i].toTensor());
+      if (!targets[i].isTensorList()) continue;
+      const auto made = targets[i].toTensorVector(), gave = stack[i].toTensorVector();
+      for (std::size_t j = 0; j < made.size(); ++j)
+        if (made[j].defined()) made[j].copy_(gave[j]);
+    }
+  });
+  return results;
+}
+
+}  // namespace gantry::testing

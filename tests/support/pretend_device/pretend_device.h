@@ -1,0 +1,36 @@
+// A device that this machine does not have: LibTorch's PrivateUse1 with memory that the host can't touch
+// (device_memory.h), streams that are watched for races (race_checker.h), and counts of what waits for the device.
+//
+// Operators run by the CPU's kernels on the device's memory, without copies, so numbers are the CPU's. What CUDA
+// refuses is refused: tensors of two devices, or a tensor of the host's that is no scalar, in one operator. There are
+// kPretendDevices of them in one process. Autograd has one thread a device index: rank threads each need one of their
+// own, and set it (c10::DeviceGuard).
+//
+// A program that links this has the devices from its start. A test whose kernels raced fails by itself.
+#pragma once
+
+#include <cstdint>
+
+#include <c10/core/Device.h>
+
+#include "device_memory.h"
+#include "device_stream.h"
+#include "race_checker.h"
+
+namespace gantry::testing {
+
+inline constexpr c10::DeviceType kPretendType = c10::DeviceType::PrivateUse1;
+inline c10::Device pretend_device(int index) { return {kPretendType, static_cast<c10::DeviceIndex>(index)}; }
+
+// What a device was asked to do since reset_device_counts().
+struct DeviceCounts {
+  std::int64_t kernels = 0;
+  std::int64_t host_reads = 0;       // the host waited for the device's numbers, or for its streams
+  std::int64_t copies_to_host = 0;   // of them those that copy a tensor
+  std::int64_t pageable_copies = 0;  // of tensors with a shape, from memory of the host's that is not pinned
+  std::int64_t bytes_to_device = 0, bytes_to_host = 0;
+};
+DeviceCounts device_counts(int device);
+void reset_device_counts();
+
+}  // namespace gantry::testing
