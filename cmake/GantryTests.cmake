@@ -52,6 +52,25 @@ function(_gantry_test_entries program source)
   endforeach()
 endfunction()
 
+# gantry_tests_on_devices(PROGRAM NAME...): <folder>/<name>_test.cpp of that program once more, with its ranks on pretended
+# devices, as devices/<folder>_<name>.
+function(gantry_tests_on_devices program)
+  add_executable(${program}_on_devices $<TARGET_OBJECTS:${program}> support/start_on_devices.cpp)
+  gantry_use_torch(${program}_on_devices)
+  target_link_libraries(${program}_on_devices PRIVATE gantry_pretend_device gantry_nccl_on_fake gantry_torch_test_support)
+  set_target_properties(${program}_on_devices PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  set_property(GLOBAL APPEND PROPERTY GANTRY_TEST_PROGRAMS ${program}_on_devices)
+  get_target_property(sources ${program} SOURCES)
+  foreach(name ${ARGN})
+    list(FILTER sources INCLUDE REGEX "_test.cpp$")
+    set(source ${sources})
+    list(FILTER source INCLUDE REGEX "/${name}_test.cpp$")
+    get_filename_component(folder ${source} DIRECTORY)
+    add_test(NAME devices/${folder}_${name} COMMAND ${program}_on_devices --source=${name}_test)
+    _gantry_test_properties(devices/${folder}_${name} 1 devices)
+  endforeach()
+endfunction()
+
 # A sanitized program takes several times as long.
 set(gantry_test_seconds 600)
 if(GANTRY_SANITIZE)

@@ -28,18 +28,8 @@ void run_users_code(const std::function<void(World&)>& body, World& world) try {
   throw UserError(failure.line);
 }
 
-// A rank's body, whose operations are recorded, and within which a further launch is refused.
 std::function<void(World&)> guarded(const std::function<void(World&)>& body) {
-  return [&body](World& world) {
-    struct Inside {
-      explicit Inside(World& world) { inside_rank = &world; }
-      ~Inside() { inside_rank = nullptr; }
-    };
-    run_recorded(world, [&](World& recorded) {
-      const Inside inside(recorded);
-      run_users_code(body, recorded);
-    });
-  };
+  return [&body](World& world) { run_rank(world, body); };
 }
 
 // LibTorch throws where an allocation or a check fails, unless this flag is set. Debian's libsentencepiece has a
@@ -102,6 +92,17 @@ int report_failure() {
 }  // namespace
 
 World* current_world() { return inside_rank; }
+
+void run_rank(World& world, const std::function<void(World&)>& body) {
+  struct Inside {
+    explicit Inside(World& world) { inside_rank = &world; }
+    ~Inside() { inside_rank = nullptr; }
+  };
+  run_recorded(world, [&](World& recorded) {
+    const Inside inside(recorded);
+    run_users_code(body, recorded);
+  });
+}
 
 int launch(const Config& config, const std::function<void(World&)>& body) {
   refuse_within_rank("launch");

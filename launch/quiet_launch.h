@@ -14,4 +14,8 @@ namespace gantry {
 // rank of a launch.
 std::optional<Failure> launch_quietly(const Config& config, const std::function<void(World&)>& body);
 
+// A rank's part of a launch, in a world that somebody else has made: `body`, whose operations are recorded, and within
+// which a further launch is refused.
+void run_rank(World& world, const std::function<void(World&)>& body);
+
 }  // namespace gantry

@@ -60,33 +60,37 @@ thread_local c10::MemoryReportingInfoBase* told_too = nullptr;
 
 class Reporter final : public c10::MemoryReportingInfoBase {
  public:
-  explicit Reporter(std::shared_ptr<Count> count) : count_(std::move(count)) {}
+  Reporter(std::shared_ptr<Count> count, c10::DeviceType counted) : count_(std::move(count)), counted_(counted) {}
   void reportMemoryUsage(void* block, std::int64_t bytes, std::size_t allocated, std::size_t reserved,
                          c10::Device device) override {
-    if (bytes > 0)
-      owners().allocated(block, bytes, count_);
-    else
-      owners().freed(block);
+    if (device.type() == counted_) {
+      if (bytes > 0)
+        owners().allocated(block, bytes, count_);
+      else
+        owners().freed(block);
+    }
     if (told_too) told_too->reportMemoryUsage(block, bytes, allocated, reserved, device);
   }
   bool memoryProfilingEnabled() const override { return true; }
 
  private:
   std::shared_ptr<Count> count_;
+  const c10::DeviceType counted_;
 };
 
 }  // namespace
 
 class MemoryMeter::State {
  public:
-  State() : guard_(c10::DebugInfoKind::PROFILER_STATE, std::make_shared<Reporter>(count)) {}
+  explicit State(c10::DeviceType counted)
+      : guard_(c10::DebugInfoKind::PROFILER_STATE, std::make_shared<Reporter>(count, counted)) {}
   std::shared_ptr<Count> count = std::make_shared<Count>();
 
  private:
   c10::DebugInfoGuard guard_;
 };
 
-MemoryMeter::MemoryMeter() : state_(std::make_unique<State>()) {}
+MemoryMeter::MemoryMeter(c10::DeviceType counted) : state_(std::make_unique<State>(counted)) {}
 MemoryMeter::~MemoryMeter() = default;
 std::int64_t MemoryMeter::bytes() const { return state_->count->bytes; }
 std::int64_t MemoryMeter::peak_bytes() const { return state_->count->peak; }

@@ -1,10 +1,12 @@
-// Counts the memory of tensors that one thread allocates: what a rank holds, also where ranks are threads of one
-// process. Memory that another thread frees (a message that was handed over) is taken off the count of the one that
+// Counts the memory of tensors that one thread allocates on one kind of device: what a rank holds there, also where
+// ranks are threads of one process. Memory that another thread frees (a message that was handed over) is taken off the count of the one that
 // allocated it.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+
+#include <c10/core/DeviceType.h>
 
 namespace c10 {
 struct MemoryReportingInfoBase;
@@ -15,7 +17,7 @@ namespace gantry {
 class MemoryMeter {
  public:
   // Counts this thread's allocations from now on, for its lifetime. What was allocated before is not counted.
-  MemoryMeter();
+  explicit MemoryMeter(c10::DeviceType counted = c10::DeviceType::CPU);
   ~MemoryMeter();
   MemoryMeter(const MemoryMeter&) = delete;
   MemoryMeter& operator=(const MemoryMeter&) = delete;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "gantry/booster/recipe.h"
+#include "gantry/comm/device_backend.h"
 #include "gantry/core/error.h"
 #include "gantry/core/steady_seconds.h"
 #include "gantry/optimizers/gradient_norm.h"
@@ -43,7 +44,8 @@ bool redraws_at(std::int64_t step) { return step == 2 || step == 10 || step % 50
 class Trainer::Run {
  public:
   Run(World& world, const Config& config, const RunOptions& options)
-      : metered_(world.backend()),
+      : memory_(rank_device(world).type()),
+        metered_(world.backend()),
         world_(metered_, world.config(), world.mesh()),
         config_(config),
         options_(options),

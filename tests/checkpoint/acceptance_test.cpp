@@ -268,23 +268,23 @@ TEST(Acceptance, C14ALiveShardedModelBecomesADenseOne) {
   const std::string path = scratch.write("gantry.yaml", "parallel: {tensor: 2}\n");
   const Config config = small_config({.layout = {.tensor = 2}});
   const auto keys = nlohmann::json::parse(config.model.config_json);
-  ASSERT_EQ(launch(config,
-                   [&](World&) {
-                     auto model = build_model(config);
-                     const auto split = initialize(*model, path);
-                     save_parallelized(scratch / "p", *model, split, keys, {.family = "llama"});
-                     auto again = build_model(config);
-                     const auto split_again = initialize(*again, path);
-                     for (auto& parameter : again->parameters()) parameter.detach().zero_();
-                     from_parallelized(scratch / "p", *again, split_again);
-                     const auto dense = dense_of(config), other = dense_of(config);
-                     deparallelize(*model, split, *dense);
-                     deparallelize(*again, split_again, *other);
-                     for (std::size_t i = 0; i < dense->parameters().size(); ++i)
-                       EXPECT_TRUE(torch::equal(dense->parameters()[i], other->parameters()[i])) << i;
-                     EXPECT_GT(dense->parameters()[0].abs().max().item<double>(), 0);
-                     split.mesh->world_group().barrier().wait();
-                   }),
+  ASSERT_EQ(start_ranks()(config,
+                          [&](World&) {
+                            auto model = build_model(config);
+                            const auto split = initialize(*model, path);
+                            save_parallelized(scratch / "p", *model, split, keys, {.family = "llama"});
+                            auto again = build_model(config);
+                            const auto split_again = initialize(*again, path);
+                            for (auto& parameter : again->parameters()) parameter.detach().zero_();
+                            from_parallelized(scratch / "p", *again, split_again);
+                            const auto dense = dense_of(config), other = dense_of(config);
+                            deparallelize(*model, split, *dense);
+                            deparallelize(*again, split_again, *other);
+                            for (std::size_t i = 0; i < dense->parameters().size(); ++i)
+                              EXPECT_TRUE(torch::equal(dense->parameters()[i], other->parameters()[i])) << i;
+                            EXPECT_GT(dense->parameters()[0].abs().max().item<double>(), 0);
+                            split.mesh->world_group().barrier().wait();
+                          }),
             0);
 }
 

@@ -103,7 +103,7 @@ class SmallRun {
 // Runs the body on every rank; a failure fails the test.
 inline void run_small(const SmallRunOptions& options, const std::function<void(SmallRun&)>& body) {
   const Config config = small_config(options);
-  const int code = launch(config, [&](World& world) {
+  const int code = start_ranks()(config, [&](World& world) {
     SmallRun run(world, config);
     body(run);
     run.mesh().world_group().barrier().wait();

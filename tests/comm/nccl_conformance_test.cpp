@@ -47,24 +47,26 @@ TEST(NcclBackend, ConformsWithSlowOperations) {
 }
 
 TEST(NcclBackend, MessagesWithoutNeighboursCommunicatorsGoThroughTheHost) {
-  EXPECT_EQ(outcome_on_fake(4, 30,
-                            [](World&, ProcessGroup& group) {
-                              conformance_device() = here().device();
-                              for (const auto type : {torch::kFloat32, torch::kInt64}) check_messages(group, type);
-                            },
-                            {.messages = false})
+  EXPECT_EQ(outcome_on_fake(
+                4, 30,
+                [](World&, ProcessGroup& group) {
+                  conformance_device() = here().device();
+                  for (const auto type : {torch::kFloat32, torch::kInt64}) check_messages(group, type);
+                },
+                /*messages=*/false)
                 .second,
             "");
 }
 
 TEST(NcclBackend, TensorsOnTheHostTravelThere) {
   // The tensors are not on the ranks' devices, so the host carries everything.
-  EXPECT_EQ(outcome_on_fake(3, 30,
-                            [](World&, ProcessGroup& group) {
-                              reset_fake_counts();
-                              check_conformance(group);
-                            },
-                            {.messages = false})
+  EXPECT_EQ(outcome_on_fake(
+                3, 30,
+                [](World&, ProcessGroup& group) {
+                  reset_fake_counts();
+                  check_conformance(group);
+                },
+                /*messages=*/false)
                 .second,
             "");
   EXPECT_EQ(fake_counts().calls, 0);

@@ -132,7 +132,7 @@ TEST_F(NcclFailures, AWaitForARankThatHasEndedEndsSoon) {
     config.comm.timeout_seconds = 3600;
     config.comm.recorder = 0;
     ::testing::internal::CaptureStderr();
-    const int code = launch_on_fake(config, [waits](World& world) {
+    const auto run = [waits](World& world) {
       const auto group = world.backend().make_group("tp", {0, 1});
       if (world.rank() == 1) return;
       const Tag tag{Tag::Kind::kUser, 0, 7, 0};
@@ -140,7 +140,8 @@ TEST_F(NcclFailures, AWaitForARankThatHasEndedEndsSoon) {
       if (waits == Waits::kInASum) group->all_reduce(tensor).wait();
       if (waits == Waits::kInASend) group->send(tensor, 1, tag).wait();
       if (waits == Waits::kForAMessage) group->recv(spec_here({5}), 1, tag).wait();
-    });
+    };
+    const int code = launch_on_devices(config, run, {.carries_messages = [](const std::string&) { return true; }});
     EXPECT_EQ(code, 7);
     EXPECT_EQ(::testing::internal::GetCapturedStderr(),
               std::string("error: rank 0 (pp 0, dp 0, tp 0) waits for ") + what +

@@ -5,22 +5,15 @@
 #include <string>
 #include <utility>
 
-#include "fake_nccl.h"
+#include "device_ranks.h"
 #include "gantry/comm/backends.h"
 #include "gantry/comm/nccl/nccl_backend.h"
 #include "gantry/comm/nccl/nccl_device.h"
-#include "gantry/comm/recorder/flight_recorder.h"
 #include "gantry/comm/recording_backend.h"
 #include "gantry/core/error.h"
 #include "gantry/pipeline/stage_link.h"
-#include "pretend_device.h"
-#include "ranks.h"
 
 namespace gantry::testing {
-
-struct OnFake {
-  bool messages = true;  // neighbours get communicators for them
-};
 
 // Tensors of the calling rank's device.
 inline torch::TensorOptions here(torch::ScalarType type = torch::kFloat32) {
@@ -31,53 +24,31 @@ inline TensorSpec spec_here(std::vector<std::int64_t> shape) {
   return {std::move(shape), torch::kFloat32, here().device()};
 }
 
-// What launch() does in a build with NCCL and with devices, recorder and all: runs `body` on every rank of the
-// configuration, and gives the exit code. Records go to the configuration's output.
-inline int launch_on_fake(const Config& config, const std::function<void(World&)>& body, const OnFake& on = {}) {
-  const int ranks = config.ranks();
-  const Mesh mesh = Mesh::hybrid(ranks, config.parallel.pipeline, config.parallel.data, config.parallel.tensor,
-                                 config.parallel.order);
-  const recorder::RecordedJob recorded(
-      {.folder = config.output + "/recorder", .ranks = ranks, .entries = config.comm.recorder});
-  return launch_local(config, mesh, [&](World& host) {
-    NcclOptions options;
-    options.device = pretend_device(host.rank());
-    options.waits = {config.comm.timeout_seconds, config.comm.lost_after_seconds};
-    options.describe_rank = [&host](int rank) { return host.mesh().describe_rank(rank); };
-    options.carries_messages = [&](const std::string&) { return on.messages; };
-    const c10::DeviceGuard on_device(options.device);
-    NcclBackend backend(host.backend(), options);
-    World world(backend, host.config(), host.mesh());
-    run_recorded(world, body);
-  });
-}
-
 // Runs `body` with a group of all ranks and gives the launch's exit code and what was printed.
 inline std::pair<int, std::string> outcome_on_fake(const Config& config,
                                                    const std::function<void(World&, ProcessGroup&)>& body,
-                                                   const OnFake& on = {}) {
+                                                   bool messages = true) {
   ::testing::internal::CaptureStderr();
-  const int code = launch_on_fake(
-      config,
-      [&](World& world) {
-        std::vector<int> everyone;
-        for (int rank = 0; rank < world.size(); ++rank) everyone.push_back(rank);
-        const auto group = world.backend().make_group("tp", everyone);
-        body(world, *group);
-        group->barrier().wait();
-      },
-      on);
+  const int code = launch_on_devices(config,
+                                     [&](World& world) {
+                                       std::vector<int> everyone;
+                                       for (int rank = 0; rank < world.size(); ++rank) everyone.push_back(rank);
+                                       const auto group = world.backend().make_group("tp", everyone);
+                                       body(world, *group);
+                                       group->barrier().wait();
+                                     },
+                                     {.carries_messages = [messages](const std::string&) { return messages; }});
   return {code, ::testing::internal::GetCapturedStderr()};
 }
 
 // The same without a recorder: the error is the only line.
 inline std::pair<int, std::string> outcome_on_fake(int ranks, double timeout,
                                                    const std::function<void(World&, ProcessGroup&)>& body,
-                                                   const OnFake& on = {}) {
+                                                   bool messages = true) {
   Config config = layout_config({.tensor = ranks});
   config.comm.timeout_seconds = timeout;
   config.comm.recorder = 0;
-  return outcome_on_fake(config, body, on);
+  return outcome_on_fake(config, body, messages);
 }
 
 }  // namespace gantry::testing

@@ -8,6 +8,7 @@
 
 #include "failure_seen.h"
 #include "gantry/comm/recorder/diagnosis.h"
+#include "gantry/comm/recorder/flight_recorder.h"
 #include "gantry/profiling/metered_backend.h"
 #include "nccl_ranks.h"
 #include "program.h"
@@ -143,15 +144,15 @@ TEST_F(RecorderOverNccl, ARanksDeviceIsSeenThroughEveryWrapper) {
   Config config = layout_config({.tensor = 2});
   config.output = scratch_.path();
   ASSERT_GT(config.comm.recorder, 0) << "it is on unless told otherwise";
-  EXPECT_EQ(launch_on_fake(config,
-                           [&](World& world) {
-                             EXPECT_NE(dynamic_cast<RecordingBackend*>(&world.backend()), nullptr);
-                             EXPECT_EQ(rank_device(world), pretend_device(world.rank()));
-                             MeteredBackend metered(world.backend());
-                             World counted(metered, world.config(), world.mesh());
-                             EXPECT_EQ(rank_device(counted), pretend_device(world.rank()));
-                             EXPECT_STREQ(counted.backend().name(), "nccl");
-                           }),
+  EXPECT_EQ(launch_on_devices(config,
+                              [&](World& world) {
+                                EXPECT_NE(dynamic_cast<RecordingBackend*>(&world.backend()), nullptr);
+                                EXPECT_EQ(rank_device(world), pretend_device(world.rank()));
+                                MeteredBackend metered(world.backend());
+                                World counted(metered, world.config(), world.mesh());
+                                EXPECT_EQ(rank_device(counted), pretend_device(world.rank()));
+                                EXPECT_STREQ(counted.backend().name(), "nccl");
+                              }),
             0);
   run_ranks(2, [](World& world, ProcessGroupMesh&) {
     MeteredBackend metered(world.backend());

@@ -57,7 +57,7 @@ void expect_as_over_threads(const SmallRunOptions& options) {
     sums += call.kind == "ncclAllReduce";
     return call.number % 7 == call.rank ? FakeFault::kDelay : FakeFault::kNone;
   });
-  ASSERT_EQ(launch_on_fake(config, [&](World& world) { train(world, config, scratch / "nccl", nccl); }), 0);
+  ASSERT_EQ(launch_on_devices(config, [&](World& world) { train(world, config, scratch / "nccl", nccl); }), 0);
   set_fake_faults(nullptr);
   EXPECT_GT(sends, 0) << "stages' messages went another way";
   EXPECT_GT(sums, 0);

@@ -208,7 +208,7 @@ TEST_F(TwoStreams, AnEventThatIsNotWaitedForIsARace) {
   tensor.add_(1);
   const torch::Tensor unordered = read_elsewhere(tensor, false);
   const std::vector<std::string> races = take_races();
-  ASSERT_EQ(races.size(), 1U);
+  ASSERT_EQ(races.size(), 1U) << races.back();
   EXPECT_THAT(races[0], HasSubstr("reads in aten::mul"));
   EXPECT_THAT(races[0], HasSubstr("stream 0 writes in aten::add"));
   EXPECT_THAT(races[0], HasSubstr("no event wait between"));

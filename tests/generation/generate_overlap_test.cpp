@@ -78,7 +78,7 @@ std::vector<TokenIds> tokens_over(int stages, const std::vector<TokenIds>& promp
   config.model.policy = "meeting";
   config.comm.threads_per_rank = 1;
   std::vector<TokenIds> made;
-  const int code = launch(config, [&](World& world) {
+  const int code = start_ranks()(config, [&](World& world) {
     auto* plugin = new HybridParallelPlugin(world, config);
     Booster booster{std::unique_ptr<Plugin>(plugin)};
     auto model = [] {

@@ -271,7 +271,7 @@ TEST(Generate, ARankWhoseColumnsAreNoNumbersIsNamed) {
                                      "tie_word_embeddings": false})"};
   for (const bool sample : {false, true}) {
     ::testing::internal::CaptureStderr();
-    const int code = launch(config, [&](World& world) {
+    const int code = start_ranks()(config, [&](World& world) {
       auto* plugin = new HybridParallelPlugin(world, config);
       Booster booster{std::unique_ptr<Plugin>(plugin)};
       auto boosted = booster.boost(build_model(config), nullptr, cross_entropy());

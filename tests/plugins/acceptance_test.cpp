@@ -3,6 +3,7 @@
 
 #include <torch/torch.h>
 
+#include "gantry/comm/device_backend.h"
 #include "gantry/core/error.h"
 #include "gantry/models/gpt2.h"
 #include "gantry/optimizers/gradient_norm.h"
@@ -24,7 +25,7 @@ TEST(Acceptance, A9AttentionWithUnevenHeadsEqualsDense) {
   for (const int tensor : {2, 3}) expect_close(dense, gradients({.tensor = tensor}));
   ::testing::internal::CaptureStderr();
   const Config config = tiny({.tensor = 4});
-  EXPECT_EQ(launch(config, [&](World& world) { Rig rig(world, config); }), 3);
+  EXPECT_EQ(start_ranks()(config, [&](World& world) { Rig rig(world, config); }), 3);
   EXPECT_NE(::testing::internal::GetCapturedStderr().find("3 units (of 4 elements) over 4 ranks"), std::string::npos);
 }
 
@@ -91,47 +92,49 @@ TEST(Acceptance, A13LossIsTheMeanOverAllCountedTokens) {
 
 TEST(Acceptance, D7TiedCopiesStayEqualToTheBitForAHundredSteps) {
   const Config config = tiny({.pipeline = 4});
-  EXPECT_EQ(launch(config,
-                   [&](World& world) {
-                     Rig rig(world, config);
-                     for (int step = 0; step < 100; ++step) {
-                       rig.booster.execute_pipeline(rig.batch(tokens(4, step)), rig.boosted);
-                       rig.boosted.optimizer->step();
-                       rig.boosted.optimizer->zero_grad();
-                     }
-                     ProcessGroup& pipeline = rig.plugin->mesh()["pp"];
-                     torch::Tensor copy = torch::zeros({29, 12}, torch::kFloat64);
-                     for (const auto& held : rig.boosted.model->stage_module().parameters)
-                       if (held.placement.name == "wte.weight") copy = held.tensor.detach().clone();
-                     const torch::Tensor mine = copy.clone();
-                     pipeline.broadcast(copy, 0).wait();
-                     if (pipeline.rank() == 3) EXPECT_TRUE(torch::equal(mine, copy));
-                   }),
+  EXPECT_EQ(start_ranks()(
+                config,
+                [&](World& world) {
+                  Rig rig(world, config);
+                  for (int step = 0; step < 100; ++step) {
+                    rig.booster.execute_pipeline(rig.batch(tokens(4, step)), rig.boosted);
+                    rig.boosted.optimizer->step();
+                    rig.boosted.optimizer->zero_grad();
+                  }
+                  ProcessGroup& pipeline = rig.plugin->mesh()["pp"];
+                  torch::Tensor copy = torch::zeros({29, 12}, torch::dtype(torch::kFloat64).device(rank_device(world)));
+                  for (const auto& held : rig.boosted.model->stage_module().parameters)
+                    if (held.placement.name == "wte.weight") copy = held.tensor.detach().clone();
+                  const torch::Tensor mine = copy.clone();
+                  pipeline.broadcast(copy, 0).wait();
+                  if (pipeline.rank() == 3) EXPECT_TRUE(torch::equal(mine, copy));
+                }),
             0);
 }
 
 TEST(Acceptance, D8ModelsBuiltWithValuesStartFromRankZeros) {
   const Config config = tiny({.pipeline = 2, .data = 2});
-  EXPECT_EQ(launch(config,
-                   [&](World& world) {
-                     auto* plugin = new HybridParallelPlugin(world, config);
-                     Booster booster{std::unique_ptr<Plugin>(plugin)};
-                     models::Gpt2Config model_config;
-                     model_config.n_layer = 2, model_config.n_embd = 12, model_config.n_head = 3,
-                     model_config.vocab_size = 29, model_config.n_positions = 5;
-                     models::Gpt2 model(model_config);  // each rank draws its own
-                     {
-                       const torch::NoGradGuard no_grad;
-                       for (auto& parameter : model->parameters()) parameter.add_(world.rank());
-                     }
-                     auto boosted = booster.boost(model);
-                     for (const auto& held : boosted.model->stage_module().parameters) {
-                       torch::Tensor other = held.tensor.detach().clone();
-                       plugin->mesh()["dp"].broadcast(other, 0).wait();
-                       EXPECT_TRUE(torch::equal(other, held.tensor)) << held.placement.name;
-                       if (held.placement.name.ends_with("ln_1.weight")) EXPECT_EQ(held.tensor[0].item<float>(), 1);
-                     }
-                   }),
+  EXPECT_EQ(start_ranks()(config,
+                          [&](World& world) {
+                            auto* plugin = new HybridParallelPlugin(world, config);
+                            Booster booster{std::unique_ptr<Plugin>(plugin)};
+                            models::Gpt2Config model_config;
+                            model_config.n_layer = 2, model_config.n_embd = 12, model_config.n_head = 3,
+                            model_config.vocab_size = 29, model_config.n_positions = 5;
+                            models::Gpt2 model(model_config);  // each rank draws its own
+                            {
+                              const torch::NoGradGuard no_grad;
+                              for (auto& parameter : model->parameters()) parameter.add_(world.rank());
+                            }
+                            auto boosted = booster.boost(model);
+                            for (const auto& held : boosted.model->stage_module().parameters) {
+                              torch::Tensor other = held.tensor.detach().clone();
+                              plugin->mesh()["dp"].broadcast(other, 0).wait();
+                              EXPECT_TRUE(torch::equal(other, held.tensor)) << held.placement.name;
+                              if (held.placement.name.ends_with("ln_1.weight"))
+                                EXPECT_EQ(held.tensor[0].item<float>(), 1);
+                            }
+                          }),
             0);
 }
 

@@ -118,7 +118,7 @@ TEST(MeanCriterion, BesideIgnoredLabelsOfSeveralMicrobatchesIsRefused) {
     Config config = stack_config(layout);
     config.schedule.microbatches = layout.data == 1 ? 2 : 1;
     ::testing::internal::CaptureStderr();
-    const int code = launch(config, [&](World& world) {
+    const int code = start_ranks()(config, [&](World& world) {
       auto* plugin = new HybridParallelPlugin(world, config);
       Booster booster{std::unique_ptr<Plugin>(plugin)};
       auto model = build_stack(config);
@@ -145,11 +145,11 @@ TEST(SequenceLength, IsFoundInTheBatchOrAskedFor) {
   Config config = tiny({.tensor = 2});
   config.parallel.sequence_parallel = true;
   ::testing::internal::CaptureStderr();
-  EXPECT_EQ(launch(config,
-                   [&](World& world) {
-                     Rig rig(world, config);
-                     rig.booster.execute_pipeline(make_batch(stack_batch(4)), rig.boosted);
-                   }),
+  EXPECT_EQ(start_ranks()(config,
+                          [&](World& world) {
+                            Rig rig(world, config);
+                            rig.booster.execute_pipeline(make_batch(stack_batch(4)), rig.boosted);
+                          }),
             4);
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
               HasSubstr("set batch.tokens_per_sample, or override Gpt2Policy::tokens_per_sample"));

@@ -5,7 +5,6 @@
 
 #include "gantry/booster/recipe.h"
 #include "gantry/core/error.h"
-#include "gantry/launch/launch.h"
 #include "gantry/plugins/gather.h"
 #include "ranks.h"
 
@@ -49,7 +48,7 @@ CausalStep run(const How& how, const Criterion& criterion, const torch::Tensor& 
   config.schedule.microbatches = how.microbatches;
   config.parallel.sequence_parallel = how.sequence_parallel;
   CausalStep outcome;
-  const int code = launch(config, [&](World& world) {
+  const int code = start_ranks()(config, [&](World& world) {
     auto* plugin = new HybridParallelPlugin(world, config);
     Booster booster{std::unique_ptr<Plugin>(plugin)};
     auto model = build_model(config);

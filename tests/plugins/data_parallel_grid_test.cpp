@@ -4,7 +4,6 @@
 #include <torch/torch.h>
 
 #include "gantry/booster/recipe.h"
-#include "gantry/launch/launch.h"
 #include "model_case.h"
 
 namespace gantry::testing {
@@ -51,29 +50,29 @@ TEST(DataParallelGrid, BothEndsOfATieHoldTheSameBitsAfterEveryStep) {
     config.model.policy = "gpt2";
     config.model.config_json = R"({"n_layer": 2, "n_head": 2, "n_embd": 16, "vocab_size": 37, "n_positions": 6})";
     config.parallel.zero = zero;
-    EXPECT_EQ(launch(config,
-                     [&](World& world) {
-                       auto* plugin = new HybridParallelPlugin(world, config);
-                       Booster booster{std::unique_ptr<Plugin>(plugin)};
-                       auto model = build_model(config);
-                       auto boosted = booster.boost(model, build_optimizer(config, *model), cross_entropy());
-                       torch::Tensor tied;
-                       for (const auto& [placement, tensor] : boosted.model->stage_module().parameters)
-                         if (placement.stages.size() > 1) tied = tensor;
-                       ASSERT_TRUE(tied.defined());
-                       const torch::Tensor first = tied.detach().clone();
-                       for (int step = 0; step < 3; ++step) {
-                         const torch::Tensor ids = (torch::arange(12).view({2, 6}) * (step + 2)) % 37;
-                         booster.execute_pipeline(make_batch({{"input_ids", ids}, {"labels", ids}}), boosted);
-                         boosted.optimizer->step();
-                         boosted.optimizer->zero_grad();
-                         boosted.optimizer->wait();
-                         torch::Tensor largest = tied.detach().clone();
-                         plugin->mesh().world_group().all_reduce(largest, ReduceOp::kMax).wait();
-                         EXPECT_TRUE(torch::equal(largest, tied)) << "zero " << zero << " step " << step;
-                       }
-                       EXPECT_FALSE(torch::equal(first, tied));
-                     }),
+    EXPECT_EQ(start_ranks()(config,
+                            [&](World& world) {
+                              auto* plugin = new HybridParallelPlugin(world, config);
+                              Booster booster{std::unique_ptr<Plugin>(plugin)};
+                              auto model = build_model(config);
+                              auto boosted = booster.boost(model, build_optimizer(config, *model), cross_entropy());
+                              torch::Tensor tied;
+                              for (const auto& [placement, tensor] : boosted.model->stage_module().parameters)
+                                if (placement.stages.size() > 1) tied = tensor;
+                              ASSERT_TRUE(tied.defined());
+                              const torch::Tensor first = tied.detach().clone();
+                              for (int step = 0; step < 3; ++step) {
+                                const torch::Tensor ids = (torch::arange(12).view({2, 6}) * (step + 2)) % 37;
+                                booster.execute_pipeline(make_batch({{"input_ids", ids}, {"labels", ids}}), boosted);
+                                boosted.optimizer->step();
+                                boosted.optimizer->zero_grad();
+                                boosted.optimizer->wait();
+                                torch::Tensor largest = tied.detach().clone();
+                                plugin->mesh().world_group().all_reduce(largest, ReduceOp::kMax).wait();
+                                EXPECT_TRUE(torch::equal(largest, tied)) << "zero " << zero << " step " << step;
+                              }
+                              EXPECT_FALSE(torch::equal(first, tied));
+                            }),
               0);
   }
 }

@@ -6,7 +6,6 @@
 #include <torch/torch.h>
 
 #include "gantry/booster/recipe.h"
-#include "gantry/launch/launch.h"
 #include "ranks.h"
 
 namespace gantry::testing {
@@ -52,7 +51,7 @@ LoadedRun run(const Layout& layout, const std::string& schedule, bool masked, in
   config.comm.threads_per_rank = 1;
   LoadedRun all;
   std::mutex mutex;
-  const int code = launch(config, [&](World& world) {
+  const int code = start_ranks()(config, [&](World& world) {
     const SampleSource source{Congruence(masked).entries(), kLoadedTokens, [&] {
                                 const std::lock_guard lock(mutex);
                                 all.readers.insert(world.rank());

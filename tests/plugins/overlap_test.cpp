@@ -5,7 +5,6 @@
 #include <torch/torch.h>
 
 #include "gantry/booster/recipe.h"
-#include "gantry/launch/launch.h"
 #include "gantry/profiling/profiler.h"
 #include "ranks.h"
 
@@ -23,27 +22,27 @@ Profile traced_step(int zero, int pipeline, int chunks = 1) {
   config.parallel.zero = zero;
   config.parallel.bucket_mb = 0.05;  // several buckets a layer
   Profile traced;
-  EXPECT_EQ(launch(config,
-                   [&](World& world) {
-                     auto plugin = std::make_unique<HybridParallelPlugin>(world, config);
-                     ProcessGroup& ranks = plugin->mesh().world_group();
-                     Booster booster{std::move(plugin)};
-                     auto model = build_model(config);
-                     auto boosted = booster.boost(model, build_optimizer(config, *model), cross_entropy());
-                     const torch::Tensor ids = torch::arange(16).view({2, 8});
-                     Profiler profiler(
-                         {.wait = 0, .warmup = 1, .active = 1},
-                         [&](const Profile& profile) {
-                           if (world.is_main()) traced = profile;
-                         },
-                         [&] { ranks.barrier().wait(); });
-                     for (int step = 0; step < 2; ++step) {
-                       booster.execute_pipeline(make_batch({{"input_ids", ids}, {"labels", ids}}), boosted);
-                       boosted.optimizer->step();
-                       boosted.optimizer->zero_grad();
-                       profiler.step();
-                     }
-                   }),
+  EXPECT_EQ(start_ranks()(config,
+                          [&](World& world) {
+                            auto plugin = std::make_unique<HybridParallelPlugin>(world, config);
+                            ProcessGroup& ranks = plugin->mesh().world_group();
+                            Booster booster{std::move(plugin)};
+                            auto model = build_model(config);
+                            auto boosted = booster.boost(model, build_optimizer(config, *model), cross_entropy());
+                            const torch::Tensor ids = torch::arange(16).view({2, 8});
+                            Profiler profiler(
+                                {.wait = 0, .warmup = 1, .active = 1},
+                                [&](const Profile& profile) {
+                                  if (world.is_main()) traced = profile;
+                                },
+                                [&] { ranks.barrier().wait(); });
+                            for (int step = 0; step < 2; ++step) {
+                              booster.execute_pipeline(make_batch({{"input_ids", ids}, {"labels", ids}}), boosted);
+                              boosted.optimizer->step();
+                              boosted.optimizer->zero_grad();
+                              profiler.step();
+                            }
+                          }),
             0);
   return traced;
 }

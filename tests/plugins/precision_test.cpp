@@ -6,7 +6,6 @@
 
 #include "gantry/booster/recipe.h"
 #include "gantry/core/error.h"
-#include "gantry/launch/launch.h"
 #include "model_case.h"
 
 namespace gantry::testing {
@@ -82,7 +81,7 @@ std::vector<bool> poisoned_step(Config config) {
     "n_positions": 4, "tie_word_embeddings": false})";
   std::vector<bool> stepped(4);
   std::mutex mutex;
-  launch(config, [&](World& world) {
+  start_ranks()(config, [&](World& world) {
     auto* plugin = new HybridParallelPlugin(world, config);
     Booster booster{std::unique_ptr<Plugin>(plugin)};
     auto model = build_model(config);

@@ -5,7 +5,6 @@
 
 #include "gantry/booster/recipe.h"
 #include "gantry/core/error.h"
-#include "gantry/launch/launch.h"
 #include "gantry/policies/gpt2.h"
 #include "ranks.h"
 
@@ -52,7 +51,7 @@ class RankDependentDropout final : public FaultyPolicy {
     const torch::Tensor hidden = out.at("hidden");
     const double shift = model.h->at<models::Gpt2BlockImpl>(0).attn->qkv->group()->rank();
     const torch::Tensor mask =
-        (torch::sin(torch::arange(hidden.numel()) * 1.7 + shift).view(hidden.sizes()) > -0.8).to(hidden.scalar_type());
+        (torch::sin(torch::arange(hidden.numel()) * 1.7 + shift).view(hidden.sizes()) > -0.8).to(hidden.options());
     return {{"hidden", hidden * mask}};
   }
 };
@@ -75,7 +74,7 @@ std::string audit(const std::string& policy, const Layout& layout, bool sequence
   std::string said;
   std::mutex mutex;
   ::testing::internal::CaptureStderr();
-  const int code = launch(config, [&](World& world) {
+  const int code = start_ranks()(config, [&](World& world) {
     auto model = build_model(config);
     auto optimizer = build_optimizer(config, *model);
     Config boosting = config;
@@ -145,7 +144,7 @@ TEST(ReplicaAudit, FindsDriftOverReplicas) {
 TEST(Acceptance, A5PeersFedDifferentBatchesAreNamedOnStepOne) {
   Config config = config_for({.tensor = 2}, false);
   ::testing::internal::CaptureStderr();
-  const int code = launch(config, [&](World& world) {
+  const int code = start_ranks()(config, [&](World& world) {
     auto model = build_model(config);
     HybridParallelPlugin plugin(world, config);
     auto boosted = plugin.boost({.model = model, .optimizer = nullptr, .criterion = cross_entropy()});

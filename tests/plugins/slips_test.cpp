@@ -23,7 +23,7 @@ struct Said {
 Said said_by(const Config& config, const std::function<void(World&)>& body) {
   ::testing::internal::CaptureStderr();
   Said said;
-  said.code = launch(config, body);
+  said.code = start_ranks()(config, body);
   said.text = ::testing::internal::GetCapturedStderr();
   return said;
 }

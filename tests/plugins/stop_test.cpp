@@ -47,12 +47,13 @@ TEST(GivenUp, AnAccumulationIsDroppedAsAWhole) {
   for (const int zero : {0, 2}) {
     SCOPED_TRACE(zero);
     const Config config = stop_config({.name = "", .layout = {.data = 2}, .zero = zero});
-    EXPECT_EQ(launch(config,
-                     [&](World& world) {
-                       Rig rig(world, config), fresh(world, config);
-                       accumulate(rig, world, /*stops=*/true);
-                       EXPECT_EQ(accumulate(rig, world, /*stops=*/false), accumulate(fresh, world, /*stops=*/false));
-                     }),
+    EXPECT_EQ(start_ranks()(config,
+                            [&](World& world) {
+                              Rig rig(world, config), fresh(world, config);
+                              accumulate(rig, world, /*stops=*/true);
+                              EXPECT_EQ(accumulate(rig, world, /*stops=*/false),
+                                        accumulate(fresh, world, /*stops=*/false));
+                            }),
               0);
   }
 }

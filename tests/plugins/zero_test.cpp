@@ -4,7 +4,7 @@
 #include <torch/torch.h>
 
 #include "gantry/booster/recipe.h"
-#include "gantry/launch/launch.h"
+#include "gantry/comm/device_backend.h"
 #include "gantry/optimizers/lion.h"
 #include "gantry/profiling/memory_meter.h"
 #include "model_case.h"
@@ -73,23 +73,23 @@ Memory train_alone(int zero, int replicas, const std::string& precision) {
   config.parallel.bucket_mb = 0.25;
   config.precision = precision;
   Memory memory;
-  EXPECT_EQ(launch(config,
-                   [&](World& world) {
-                     MemoryMeter meter;
-                     auto* plugin = new HybridParallelPlugin(world, config);
-                     Booster booster{std::unique_ptr<Plugin>(plugin)};
-                     auto model = build_model(config);
-                     auto boosted = booster.boost(model, build_optimizer(config, *model), cross_entropy());
-                     const torch::Tensor ids = torch::arange(2).view({1, 2});
-                     for (int step = 0; step < 2; ++step) {
-                       meter.reset_peak();
-                       booster.execute_pipeline(make_batch({{"input_ids", ids}, {"labels", ids}}), boosted);
-                       boosted.optimizer->step();
-                       boosted.optimizer->zero_grad();
-                     }
-                     boosted.optimizer->wait();
-                     if (world.is_main()) memory = {meter.bytes(), meter.peak_bytes()};
-                   }),
+  EXPECT_EQ(start_ranks()(config,
+                          [&](World& world) {
+                            MemoryMeter meter(rank_device(world).type());
+                            auto* plugin = new HybridParallelPlugin(world, config);
+                            Booster booster{std::unique_ptr<Plugin>(plugin)};
+                            auto model = build_model(config);
+                            auto boosted = booster.boost(model, build_optimizer(config, *model), cross_entropy());
+                            const torch::Tensor ids = torch::arange(2).view({1, 2});
+                            for (int step = 0; step < 2; ++step) {
+                              meter.reset_peak();
+                              booster.execute_pipeline(make_batch({{"input_ids", ids}, {"labels", ids}}), boosted);
+                              boosted.optimizer->step();
+                              boosted.optimizer->zero_grad();
+                            }
+                            boosted.optimizer->wait();
+                            if (world.is_main()) memory = {meter.bytes(), meter.peak_bytes()};
+                          }),
             0);
   return memory;
 }

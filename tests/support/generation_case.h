@@ -7,7 +7,6 @@
 
 #include "gantry/booster/recipe.h"
 #include "gantry/generation/generate.h"
-#include "gantry/launch/launch.h"
 #include "program.h"
 #include "ranks.h"
 
@@ -47,7 +46,7 @@ inline std::vector<Sequences> generate_in(const Layout& layout, const std::strin
   config = resolve_model(std::move(config));
   std::mutex lock;
   std::vector<Sequences> all;
-  const int code = launch(config, [&](World& world) {
+  const int code = start_ranks()(config, [&](World& world) {
     auto* plugin = new HybridParallelPlugin(world, config);
     Booster booster{std::unique_ptr<Plugin>(plugin)};
     auto boosted = booster.boost(build_model(config), nullptr, cross_entropy());

@@ -192,7 +192,8 @@ CaseResult run_case(const ModelCase& what, const Parallelism& how, const std::st
   config.comm.backend = backend;
   config.comm.threads_per_rank = 1;
   CaseResult result;
-  const int code = launch(config, [&](World& world) {
+  const StartRanks start = backend == "auto" ? start_ranks() : launch;
+  const int code = start(config, [&](World& world) {
     auto* plugin = new HybridParallelPlugin(world, config);
     Booster booster{std::unique_ptr<Plugin>(plugin)};
     const auto& mesh = plugin->mesh();
@@ -215,7 +216,10 @@ CaseResult run_case(const ModelCase& what, const Parallelism& how, const std::st
     expect_replicas_identical(boosted.model->stage_module(), mesh, describe(how));
     mine.weights = gather_tensors(boosted.model->stage_module(), plugin->stages(), mesh,
                                   [&](std::size_t i) { return boosted.model->stage_module().parameters[i].tensor; });
-    if (std::string(world.backend().name()) != "local" || world.is_main()) result = std::move(mine);
+    for (TensorDict* tensors : {&mine.gradients, &mine.weights})
+      for (const auto& [name, tensor] : *tensors) tensors->set(name, tensor.cpu());
+    const bool threads = std::string(world.backend().name()) != "mpi";
+    if (!threads || world.is_main()) result = std::move(mine);
   });
   EXPECT_EQ(code, 0) << describe(how);
   return result;
@@ -243,7 +247,7 @@ void expect_identical(const CaseResult& expected, const CaseResult& actual, cons
 
 void expect_layouts_equal(const ModelCase& what, const std::vector<Parallelism>& layouts) {
   constexpr double kTolerance = 1e-10;
-  const CaseResult expected = run_case(what, {});
+  const CaseResult expected = run_case(what, {}, "local");
   for (const auto& how : layouts) {
     expect_equal(expected, run_case(what, how), kTolerance, what.family + " " + describe(how));
     if (::testing::Test::HasFailure()) return;

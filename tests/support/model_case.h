@@ -53,7 +53,8 @@ struct CaseResult {
   TensorDict gradients, weights;
 };
 
-// Runs the case on threads (or this MPI job's ranks) and gives rank 0's view; collective, so every rank has it.
+// Runs the case on the test program's ranks (start_ranks(); "local": on threads and the CPU) and gives rank 0's view on
+// the CPU; collective, so every rank has it.
 CaseResult run_case(const ModelCase& what, const Parallelism& how, const std::string& backend = "auto");
 
 // gtest-checks two results against each other: relative to the larger of a tensor's largest entry and a thousandth of
@@ -63,7 +64,7 @@ void expect_equal(const CaseResult& expected, const CaseResult& actual, double t
 // To the bit.
 void expect_identical(const CaseResult& expected, const CaseResult& actual, const std::string& label);
 
-// Every layout gives one rank's numbers in float64 within 1e-10. Stops at the first that does not.
+// Every layout gives the numbers of one rank on the CPU in float64 within 1e-10. Stops at the first that does not.
 void expect_layouts_equal(const ModelCase& what, const std::vector<Parallelism>& layouts);
 std::vector<Parallelism> product(std::vector<int> tensor, std::vector<int> pipeline, std::vector<int> data,
                                  const std::vector<std::string>& schedules, const std::vector<int>& microbatches,

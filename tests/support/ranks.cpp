@@ -16,8 +16,13 @@ Config layout_config(const Layout& layout) {
   return config;
 }
 
+StartRanks& start_ranks() {
+  static StartRanks start = launch;
+  return start;
+}
+
 void run_ranks(const Layout& layout, const std::function<void(World&, ProcessGroupMesh&)>& body) {
-  const int code = launch(layout_config(layout), [&](World& world) {
+  const int code = start_ranks()(layout_config(layout), [&](World& world) {
     ProcessGroupMesh mesh(world);
     body(world, mesh);
     mesh.world_group().barrier().wait();

@@ -17,6 +17,11 @@ struct Layout {
 // The configuration of that layout, with a deadline of 30 s a wait.
 Config layout_config(const Layout& layout);
 
+// Starts the configuration's ranks and gives the exit code: launch(), or what a program that puts them on devices has
+// set before main (support/device_ranks).
+using StartRanks = std::function<int(const Config& config, const std::function<void(World&)>& body)>;
+StartRanks& start_ranks();
+
 // Runs `body` on every rank of the layout with a deadline (30 s a wait). An exception on any rank, or a gtest failure,
 // fails the calling test with the first cause. Under mpirun the layout's ranks must be at most the job's; the rest
 // stand by.

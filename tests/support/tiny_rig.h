@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include "gantry/booster/recipe.h"
-#include "gantry/launch/launch.h"
 #include "gantry/plugins/gather.h"
 #include "model_case.h"
 
@@ -61,18 +60,18 @@ struct Rig {
 template <class Result>
 Result on_layout(const Config& config, const std::function<Result(World&)>& body) {
   Result result{};
-  EXPECT_EQ(launch(config,
-                   [&](World& world) {
-                     Result mine = body(world);
-                     if (world.is_main()) result = std::move(mine);
-                   }),
+  EXPECT_EQ(start_ranks()(config,
+                          [&](World& world) {
+                            Result mine = body(world);
+                            if (world.is_main()) result = std::move(mine);
+                          }),
             0);
   return result;
 }
 
 inline void expect_close(const TensorDict& a, const TensorDict& b, double tolerance = kTolerance) {
   for (const auto& [name, tensor] : a)
-    EXPECT_LE((tensor - b.at(name)).abs().max().item<double>(),
+    EXPECT_LE((tensor.cpu() - b.at(name).cpu()).abs().max().item<double>(),
               tolerance * std::max(1.0, tensor.abs().max().item<double>()))
         << name;
 }

@@ -75,22 +75,22 @@ TEST(Trainer, GivesTheLossesOfAPlainLoop) {
                     trainer.run();
                   }),
             0);
-  EXPECT_EQ(launch(config,
-                   [&](World& world) {
-                     Booster booster(std::make_unique<HybridParallelPlugin>(world, config));
-                     auto model = build_model(config);
-                     auto boosted = booster.boost(model, build_optimizer(config, *model), build_criterion(config),
-                                                  build_loader(config));
-                     const LrSchedule rates = build_lr_schedule(config);
-                     for (int step = 1; step <= 6; ++step) {
-                       const auto result =
-                           booster.execute_pipeline(boosted.loader->next(), boosted, {.broadcast_loss = true});
-                       boosted.optimizer->set_lr(rates.at(step));
-                       boosted.optimizer->step();
-                       boosted.optimizer->zero_grad();
-                       if (world.is_main()) expected.push_back(*result.loss);
-                     }
-                   }),
+  EXPECT_EQ(start_ranks()(config,
+                          [&](World& world) {
+                            Booster booster(std::make_unique<HybridParallelPlugin>(world, config));
+                            auto model = build_model(config);
+                            auto boosted = booster.boost(model, build_optimizer(config, *model),
+                                                         build_criterion(config), build_loader(config));
+                            const LrSchedule rates = build_lr_schedule(config);
+                            for (int step = 1; step <= 6; ++step) {
+                              const auto result =
+                                  booster.execute_pipeline(boosted.loader->next(), boosted, {.broadcast_loss = true});
+                              boosted.optimizer->set_lr(rates.at(step));
+                              boosted.optimizer->step();
+                              boosted.optimizer->zero_grad();
+                              if (world.is_main()) expected.push_back(*result.loss);
+                            }
+                          }),
             0);
   EXPECT_EQ(losses, expected);
 }
@@ -282,45 +282,45 @@ TEST(PlainLoop, RefusesKeysThatNothingHonoursAndTakesThoseThatItSaysItHonours) {
 TEST(PlainLoop, StepsAtTheRatesOfTheScheduleThatWasBoosted) {
   const ScratchFolder scratch;
   const Config config = resolve_model(text_config(scratch));
-  EXPECT_EQ(launch(config,
-                   [&](World& world) {
-                     Booster booster(std::make_unique<HybridParallelPlugin>(world, config));
-                     auto model = build_model(config);
-                     auto boosted = booster.boost(model, build_optimizer(config, *model), cross_entropy(),
-                                                  build_loader(config), build_lr_schedule(config));
-                     for (int step = 1; step <= 6; ++step) {
-                       booster.execute_pipeline(boosted.loader->next(), boosted);
-                       boosted.optimizer->step();
-                       boosted.optimizer->zero_grad();
-                       EXPECT_EQ(boosted.optimizer->inner().param_groups()[0].options().get_lr(),
-                                 build_lr_schedule(config).at(step));
-                     }
-                   }),
+  EXPECT_EQ(start_ranks()(config,
+                          [&](World& world) {
+                            Booster booster(std::make_unique<HybridParallelPlugin>(world, config));
+                            auto model = build_model(config);
+                            auto boosted = booster.boost(model, build_optimizer(config, *model), cross_entropy(),
+                                                         build_loader(config), build_lr_schedule(config));
+                            for (int step = 1; step <= 6; ++step) {
+                              booster.execute_pipeline(boosted.loader->next(), boosted);
+                              boosted.optimizer->step();
+                              boosted.optimizer->zero_grad();
+                              EXPECT_EQ(boosted.optimizer->inner().param_groups()[0].options().get_lr(),
+                                        build_lr_schedule(config).at(step));
+                            }
+                          }),
             0);
 }
 
 // Gradients of one model wait, while another one's are reduced.
 TEST(PlainLoop, NoSyncIsOfOneModel) {
   const Config config = tiny({.data = 2, .tensor = 1});
-  EXPECT_EQ(launch(config,
-                   [&](World& world) {
-                     Booster booster(std::make_unique<HybridParallelPlugin>(world, config));
-                     const auto boost = [&] {
-                       auto model = build_model(config);
-                       return booster.boost(model, build_optimizer(config, *model), cross_entropy());
-                     };
-                     Boosted waiting = boost(), stepped = boost();
-                     const auto batch = make_batch(tokens(2, world.rank()));
-                     {
-                       const auto guard = booster.no_sync(waiting);
-                       booster.execute_pipeline(batch, waiting);
-                       booster.execute_pipeline(batch, stepped);
-                       EXPECT_THROW(waiting.optimizer->step(), UsageError);
-                       stepped.optimizer->step();
-                     }
-                     booster.sync_gradients(waiting);
-                     waiting.optimizer->step();
-                   }),
+  EXPECT_EQ(start_ranks()(config,
+                          [&](World& world) {
+                            Booster booster(std::make_unique<HybridParallelPlugin>(world, config));
+                            const auto boost = [&] {
+                              auto model = build_model(config);
+                              return booster.boost(model, build_optimizer(config, *model), cross_entropy());
+                            };
+                            Boosted waiting = boost(), stepped = boost();
+                            const auto batch = make_batch(tokens(2, world.rank()));
+                            {
+                              const auto guard = booster.no_sync(waiting);
+                              booster.execute_pipeline(batch, waiting);
+                              booster.execute_pipeline(batch, stepped);
+                              EXPECT_THROW(waiting.optimizer->step(), UsageError);
+                              stepped.optimizer->step();
+                            }
+                            booster.sync_gradients(waiting);
+                            waiting.optimizer->step();
+                          }),
             0);
 }
 

@@ -101,7 +101,9 @@ at::Tensor CpuView::back(const at::Tensor& result, c10::Device device, const std
   const at::Tensor dense = result.is_non_overlapping_and_dense() ? result : result.contiguous();
   at::Tensor made = new_device_tensor(device, dense.sizes(), dense.strides(), dense.scalar_type());
   const Access access = access_of(made, /*writes=*/true);
-  race_checker(device.index()).launch(current_stream(device.index()).number(), {access}, what);
+  PretendStream& stream = current_stream(device.index());
+  race_checker(device.index()).launch(stream.number(), {access}, what);
+  if (!stream.idle()) stream.wait();  // another thread may have just freed this memory
   if (access.bytes > 0) std::memcpy(kernel_view(access.begin), dense.const_data_ptr(), access.bytes);
   return made;
 }

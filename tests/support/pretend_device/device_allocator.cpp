@@ -68,9 +68,16 @@ void take_back_waiting(Heap& heap) {
   });
 }
 
+// As CUDA's allocator does, for meters of memory.
+void report(const Block& block, std::int64_t bytes) {
+  if (c10::memoryProfilingEnabled())
+    c10::reportMemoryUsageToProfiler(block.begin, bytes, 0, 0, pretend_device(block.device));
+}
+
 void release(void* context) {
   auto* block = static_cast<Block*>(context);
   race_checker(block->device).freed(block->begin, block->recorded);
+  report(*block, -static_cast<std::int64_t>(block->bytes));
   Heap& heap = heap_of(block->device);
   const std::lock_guard lock(heap.mutex);
   heap.use.bytes -= block->capacity;
@@ -114,7 +121,8 @@ class DeviceAllocator final : public c10::Allocator {
       const std::lock_guard lock(heap.mutex);
       block = take(heap, device.index(), stream, bytes);
     }
-    race_checker(device.index()).allocated(block->begin, block->capacity, stream);
+    race_checker(device.index()).allocated(block->begin, bytes, stream);
+    report(*block, static_cast<std::int64_t>(bytes));
     return {block->begin, block, &release, device};
   }
   void copy_data(void* to, const void* from, std::size_t bytes) const override {

@@ -29,6 +29,9 @@ thread_local std::array<int, kPretendDevices> stream_now{};
 // The pool begins after the default stream; streams beyond it are new ones.
 std::array<std::atomic<int>, kPretendDevices> given_out{}, made{};
 
+std::atomic<int> drops_wait{0}, waits{0};
+std::atomic<bool> drops_records{false};
+
 using Event = std::shared_ptr<StreamPoint>;
 StreamPoint& point_of(void* event) { return **static_cast<Event*>(event); }
 
@@ -78,6 +81,7 @@ class PretendGuard final : public c10::impl::DeviceGuardImplInterface {
   }
   void block(void* event, const c10::Stream& on) const override {
     const Event point = *static_cast<Event*>(event);
+    if (const int every = drops_wait; every > 0 && ++waits % every == 0) return;
     if (point->stream().device() == on.device_index())
       race_checker(on.device_index()).stream_waits(static_cast<int>(on.id()), point->clock());
     if (!point->reached()) ours(on).submit([point] { point->wait(); });
@@ -112,7 +116,7 @@ class PretendGuard final : public c10::impl::DeviceGuardImplInterface {
       host_waits_for(pretend_stream(device, number));
   }
   void recordDataPtrOnStream(const c10::DataPtr& memory, const c10::Stream& on) const override {
-    record_use(memory, on);
+    if (!drops_records) record_use(memory, on);
   }
 
  private:
@@ -210,6 +214,11 @@ void host_waits_for(PretendStream& stream) {
   const Clock clock = race_checker(stream.device()).now(stream.number());
   stream.wait();
   race_checker(stream.device()).host_waits(clock);
+}
+
+void set_device_faults(const DeviceFaults& faults) {
+  drops_wait = faults.drops_wait;
+  drops_records = faults.drops_records;
 }
 
 void set_stream_pool(int streams) { pooled = streams; }

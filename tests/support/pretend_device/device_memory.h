@@ -7,8 +7,8 @@
 
 namespace gantry::testing {
 
-inline constexpr int kPretendDevices = 16;
-inline constexpr std::size_t kDeviceBytes = std::size_t{1} << 30;  // of each; only what is used costs memory
+inline constexpr int kPretendDevices = 32;
+inline constexpr std::size_t kDeviceBytes = std::size_t{1} << 29;  // of each; only what is used costs memory
 
 // A device's first address, as tensors have it.
 char* device_memory(int device);

@@ -30,6 +30,13 @@ struct DeviceCounts {
   std::int64_t pageable_copies = 0;  // of tensors with a shape, from memory of the host's that is not pinned
   std::int64_t bytes_to_device = 0, bytes_to_host = 0;
 };
+// Faults of a program that the devices pretend, so that tests see them found.
+struct DeviceFaults {
+  int drops_wait = 0;          // every so many-th wait of a stream for an event is left out
+  bool drops_records = false;  // who uses memory on other streams is not remembered
+};
+void set_device_faults(const DeviceFaults& faults);
+
 DeviceCounts device_counts(int device);
 void reset_device_counts();
 

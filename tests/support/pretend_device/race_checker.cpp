@@ -107,7 +107,9 @@ void RaceChecker::host_waits(const Clock& clock) {
 void RaceChecker::allocated(const void* begin, std::size_t bytes, int stream) {
   const std::lock_guard lock(mutex_);
   const char* first = static_cast<const char*>(begin);
-  blocks_[first] = {first + bytes, stream, {}};
+  // The memory may be used anew in the owner's order alone: what the stream was given before may still have it.
+  const std::uint64_t tick = ++clock_of(stream)[static_cast<std::size_t>(stream)];
+  blocks_[first] = {first + bytes, stream, {{first, first + bytes, stream, tick, true, "its allocation"}}};
 }
 
 void RaceChecker::freed(const void* begin, const std::set<int>& recorded) {

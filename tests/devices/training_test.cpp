@@ -1,0 +1,139 @@
+// Training on pretended devices: late kernels change nothing, faults of the order of streams are found, and the host
+// waits for a device as seldom as it is promised to.
+#include <gmock/gmock.h>
+
+#include "../checkpoint/small_run.h"
+#include "device_ranks.h"
+#include "gantry/booster/generate.h"
+#include "gantry/data/loader.h"
+#include "program.h"
+
+namespace gantry::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// Three steps; rank 0's view of all weights, on the CPU.
+TensorDict weights_after(const Config& config, const StartRanks& start) {
+  TensorDict weights;
+  start(config, [&](World& world) {
+    SmallRun run(world, config);
+    for (int step = 0; step < 3; ++step) run.step(step);
+    TensorDict all = run.weights();
+    if (!world.is_main()) return;
+    for (const auto& [name, tensor] : all) weights.set(name, tensor.cpu());
+  });
+  return weights;
+}
+
+int on_devices(const Config& config, const std::function<void(World&)>& body) { return launch_on_devices(config, body); }
+
+Config run_config(const SmallRunOptions& options = {.layout = {.pipeline = 2, .tensor = 2}}) {
+  Config config = small_config(options);
+  config.comm.recorder = 0;
+  return config;
+}
+
+class LateKernels {
+ public:
+  explicit LateKernels(int microseconds) { set_kernel_timing(KernelTiming::kLate, microseconds); }
+  ~LateKernels() { set_kernel_timing(KernelTiming::kAtOnce); }
+};
+
+class Faults {
+ public:
+  explicit Faults(const DeviceFaults& faults) { set_device_faults(faults); }
+  ~Faults() { set_device_faults({}); }
+};
+
+TEST(DeviceTraining, LateKernelsGiveTheCpusBits) {
+  for (const auto& options : {SmallRunOptions{.layout = {.pipeline = 2, .tensor = 2}},
+                              SmallRunOptions{.layout = {.pipeline = 2, .data = 2}, .zero = 2, .schedule = "zb_h1"}}) {
+    const Config config = run_config(options);
+    const TensorDict expected = weights_after(config, launch);
+    const LateKernels late(200);
+    const TensorDict actual = weights_after(config, on_devices);
+    ASSERT_EQ(expected.size(), actual.size());
+    for (const auto& [name, tensor] : expected) EXPECT_TRUE(torch::equal(tensor, actual.at(name))) << name;
+  }
+}
+
+TEST(DeviceTraining, AWaitForAnEventThatIsLeftOutIsFound) {
+  const Faults faults({.drops_wait = 5});
+  weights_after(run_config(), on_devices);
+  const std::vector<std::string> races = take_races();
+  ASSERT_FALSE(races.empty());
+  EXPECT_THAT(races.front(), HasSubstr("no event wait between"));
+}
+
+TEST(DeviceTraining, MemoryThatIsNotRecordedOnTheStreamsThatUseItIsFound) {
+  const Faults faults({.drops_records = true});
+  weights_after(run_config(), on_devices);
+  const std::vector<std::string> races = take_races();
+  ASSERT_FALSE(races.empty());
+  EXPECT_THAT(races.front(), HasSubstr("neither waited for nor recorded"));
+}
+
+// After a first step, which compares outputs and looks for parameters without a gradient.
+TEST(DeviceTraining, AStepReadsBackOnceAndCopiesFromPinnedMemory) {
+  for (const auto& options :
+       {SmallRunOptions{.layout = {.pipeline = 2, .tensor = 2}},
+        SmallRunOptions{.layout = {.pipeline = 2, .data = 2}, .zero = 2, .schedule = "zb_h1"},
+        SmallRunOptions{.layout = {.data = 2, .tensor = 2}, .precision = "bfloat16"}}) {
+    Config config = run_config(options);
+    config.optimizer.clip_grad_norm = 0.5;
+    EXPECT_EQ(launch_on_devices(config,
+                                [&](World& world) {
+                                  SmallRun run(world, config);
+                                  run.step(0);
+                                  run.mesh().world_group().barrier().wait();
+                                  if (world.is_main()) reset_device_counts();
+                                  run.mesh().world_group().barrier().wait();
+                                  constexpr int kSteps = 3;
+                                  for (int step = 1; step <= kSteps; ++step) run.step(step);
+                                  const DeviceCounts counts = device_counts(world.rank());
+                                  EXPECT_EQ(counts.host_reads, kSteps) << world.describe();
+                                  EXPECT_EQ(counts.pageable_copies, 0) << world.describe();
+                                }),
+              0);
+  }
+}
+
+TEST(DeviceTraining, ACheckpointGoesFromTheCpuToDevicesAndBack) {
+  const ScratchFolder scratch;
+  const Config wide = run_config({.layout = {.pipeline = 2, .tensor = 2}});
+  const Config narrow = run_config({.layout = {.data = 2}, .zero = 1});
+  std::string folder;
+  TensorDict expected;
+  // Two steps on the CPU, a third one on devices in another layout, a fourth one on the CPU again.
+  const auto part = [&](const Config& config, const StartRanks& start, int step, const std::string& name) {
+    const std::string from = folder;
+    EXPECT_EQ(start(config,
+                    [&](World& world) {
+                      SmallRun run(world, config);
+                      if (!from.empty()) run.load(from);
+                      run.step(step);
+                      const std::string saved = run.save(scratch / name, step + 1);
+                      TensorDict weights = run.weights();
+                      if (!world.is_main()) return;
+                      folder = saved;
+                      expected = {};
+                      for (const auto& [key, tensor] : weights) expected.set(key, tensor.cpu());
+                    }),
+              0);
+  };
+  const auto run = [&](const StartRanks& second, const std::string& name) {
+    folder.clear();
+    part(wide, launch, 0, name);
+    part(narrow, second, 1, name);
+    part(wide, launch, 2, name);
+    return expected;
+  };
+  const TensorDict on_cpu = run(launch, "cpu"), through_devices = run(on_devices, "devices");
+  ASSERT_EQ(on_cpu.size(), through_devices.size());
+  for (const auto& [name, tensor] : on_cpu) EXPECT_TRUE(torch::equal(tensor, through_devices.at(name))) << name;
+}
+
+}  // namespace
+}  // namespace gantry::testing

@@ -1,0 +1,23 @@
+// Ranks as threads with a pretended device each, over the NCCL backend on the fake NCCL.
+#pragma once
+
+#include "fake_nccl.h"
+#include "gantry/comm/world.h"
+#include "gantry/pipeline/stage_link.h"
+#include "pretend_device.h"
+#include "ranks.h"
+
+namespace gantry::testing {
+
+struct OnDevices {
+  // The groups whose neighbours get communicators for messages, as launch() has it.
+  std::function<bool(const std::string& label)> carries_messages = [](const std::string& label) {
+    return label == "pp";
+  };
+};
+
+// What launch() does in a build with NCCL and with devices, recorder and all: runs `body` on every rank of the
+// configuration, and gives the exit code. Records go to the configuration's output.
+int launch_on_devices(const Config& config, const std::function<void(World&)>& body, const OnDevices& on = {});
+
+}  // namespace gantry::testing
