@@ -13,7 +13,7 @@
 
 namespace gantry {
 
-// A copy of a tensor of the host's, contiguous. To CUDA it goes through pinned memory, and nobody waits for it.
+// A copy of a tensor of the host's, contiguous. To a device it goes through pinned memory, and nobody waits for it.
 torch::Tensor to_device(const torch::Tensor& tensor, torch::Device device);
 
 // Remembers for its lifetime that `tensor`, and each view of it, has the numbers of `host`, a tensor on the CPU of the

@@ -4,8 +4,7 @@
 
 #include "../checkpoint/small_run.h"
 #include "device_ranks.h"
-#include "gantry/booster/generate.h"
-#include "gantry/data/loader.h"
+#include "gantry/generation/generate.h"
 #include "program.h"
 
 namespace gantry::testing {
@@ -27,7 +26,9 @@ TensorDict weights_after(const Config& config, const StartRanks& start) {
   return weights;
 }
 
-int on_devices(const Config& config, const std::function<void(World&)>& body) { return launch_on_devices(config, body); }
+int on_devices(const Config& config, const std::function<void(World&)>& body) {
+  return launch_on_devices(config, body);
+}
 
 Config run_config(const SmallRunOptions& options = {.layout = {.pipeline = 2, .tensor = 2}}) {
   Config config = small_config(options);
@@ -77,10 +78,9 @@ TEST(DeviceTraining, MemoryThatIsNotRecordedOnTheStreamsThatUseItIsFound) {
 
 // After a first step, which compares outputs and looks for parameters without a gradient.
 TEST(DeviceTraining, AStepReadsBackOnceAndCopiesFromPinnedMemory) {
-  for (const auto& options :
-       {SmallRunOptions{.layout = {.pipeline = 2, .tensor = 2}},
-        SmallRunOptions{.layout = {.pipeline = 2, .data = 2}, .zero = 2, .schedule = "zb_h1"},
-        SmallRunOptions{.layout = {.data = 2, .tensor = 2}, .precision = "bfloat16"}}) {
+  for (const auto& options : {SmallRunOptions{.layout = {.pipeline = 2, .tensor = 2}},
+                              SmallRunOptions{.layout = {.pipeline = 2, .data = 2}, .zero = 2, .schedule = "zb_h1"},
+                              SmallRunOptions{.layout = {.data = 2, .tensor = 2}, .precision = "bfloat16"}}) {
     Config config = run_config(options);
     config.optimizer.clip_grad_norm = 0.5;
     EXPECT_EQ(launch_on_devices(config,
@@ -98,6 +98,33 @@ TEST(DeviceTraining, AStepReadsBackOnceAndCopiesFromPinnedMemory) {
                                 }),
               0);
   }
+}
+
+// What a rank's host waits for in ten more new tokens of each of two prompts. Each group of prompts that is in flight
+// (one a stage) is read by itself.
+void expect_one_read_per_token(World& world, const Config& config, bool sample) {
+  constexpr int kFew = 2, kMany = 12;
+  HybridParallelPlugin plugin(world, config);
+  auto boosted = plugin.boost({.model = build_model(config)});
+  const auto reads_of = [&](int tokens) {
+    plugin.mesh().world_group().barrier().wait();
+    const std::int64_t before = device_counts(world.rank()).host_reads;
+    generate(boosted, plugin, {{1, 2}, {4, 5, 6}}, {.max_new_tokens = tokens, .sample = sample});
+    return device_counts(world.rank()).host_reads - before;
+  };
+  reads_of(kFew);  // what a first call does once
+  const std::int64_t few = reads_of(kFew), many = reads_of(kMany);
+  EXPECT_LE(many - few, (kMany - kFew) * config.parallel.pipeline) << world.describe() << (sample ? ", sampled" : "");
+}
+
+TEST(DeviceGeneration, ATokenIsReadBackOnce) {
+  for (const Layout& layout : {Layout{.tensor = 2}, Layout{.pipeline = 2, .tensor = 2}})
+    for (const bool sample : {false, true}) {
+      Config config = run_config({.layout = layout, .precision = "float32"});
+      std::string& sizes = config.model.config_json;
+      sizes.replace(sizes.find("_embeddings\": 8"), 15, "_embeddings\": 32");
+      EXPECT_EQ(launch_on_devices(config, [&](World& world) { expect_one_read_per_token(world, config, sample); }), 0);
+    }
 }
 
 TEST(DeviceTraining, ACheckpointGoesFromTheCpuToDevicesAndBack) {
