@@ -12,13 +12,17 @@
 namespace gantry::nn {
 namespace {
 
+// Of each key head held here, all of its query heads are.
+bool holds_whole_groups(const HeadRange& heads, const HeadRange& key_heads) {
+  const std::int64_t group = heads.total / key_heads.total;
+  return heads.first == key_heads.first * group && heads.count == key_heads.count * group;
+}
+
 // The key head of each query head held here, by index into the held ones.
 torch::Tensor for_query_heads(const torch::Tensor& key, const HeadRange& heads, const HeadRange& key_heads) {
   const std::int64_t group = heads.total / key_heads.total;
   if (group == 1) return key;
-  if (heads.count % key_heads.count == 0 && heads.first == key_heads.first * group &&
-      heads.count == key_heads.count * group)
-    return key.repeat_interleave(group, 1);
+  if (holds_whole_groups(heads, key_heads)) return key.repeat_interleave(group, 1);
   std::vector<std::int64_t> index;
   for (std::int64_t head = heads.first; head < heads.first + heads.count; ++head)
     index.push_back(head / group - key_heads.first);
@@ -85,15 +89,20 @@ namespace {
 torch::Tensor core(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
                    const HeadRange& heads, const HeadRange& key_heads, const AttentionOptions& options,
                    const DropoutImpl& dropout) {
-  const torch::Tensor keys = for_query_heads(key, heads, key_heads), values = for_query_heads(value, heads, key_heads);
-  if (dropout.is_training() && dropout.p() > 0) return with_dropout(query, keys, values, heads, options, dropout);
+  const bool drops = dropout.is_training() && dropout.p() > 0;
+  // The fused kernels take each key head for its query heads, without a copy for each of those.
+  const bool grouped = !drops && holds_whole_groups(heads, key_heads);
+  const torch::Tensor keys = grouped ? key : for_query_heads(key, heads, key_heads),
+                      values = grouped ? value : for_query_heads(value, heads, key_heads);
+  if (drops) return with_dropout(query, keys, values, heads, options, dropout);
   std::optional<torch::Tensor> mask;
   const std::int64_t queries = query.size(2), seen = keys.size(2);
   if (options.keep.defined())
     mask = additive_mask(counted_keys(options, queries), query);
   else if (options.causal && queries > 1 && seen > queries)
     mask = seen_keys(queries, seen, torch::TensorOptions(torch::kBool).device(query.device()));
-  return at::scaled_dot_product_attention(query, keys, values, mask, 0.0, options.causal && !mask && seen == queries);
+  return at::scaled_dot_product_attention(query, keys, values, mask, 0.0, options.causal && !mask && seen == queries,
+                                          /*scale=*/std::nullopt, /*enable_gqa=*/grouped);
 }
 
 }  // namespace

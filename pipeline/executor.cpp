@@ -2,8 +2,6 @@
 
 #include <torch/torch.h>
 
-#include "gantry/core/steady_seconds.h"
-
 namespace gantry::schedule {
 namespace {
 
@@ -65,7 +63,7 @@ bool is_sole_owner(const torch::Tensor& tensor) {
 Executor::Executor(Schedule lowered, int rank, StageLink& link)
     : schedule_(std::move(lowered)), rank_(rank), link_(link) {}
 
-bool Executor::run(StageRuntime& runtime, const Observer& observer, const Stops& stops) {
+bool Executor::run(StageRuntime& runtime, ActionTimes* times, const Stops& stops) {
   activations_.clear();
   is_given_up_ = false;
   const auto& row = schedule_.actions[rank_];
@@ -74,12 +72,12 @@ bool Executor::run(StageRuntime& runtime, const Observer& observer, const Stops&
     post_receives(position, runtime);
     const Action& action = row[position];
     if (action.is_compute() && !is_given_up_ && stops) is_given_up_ = stops();
-    const double start = observer ? steady_seconds() : 0;
     if (action.is_compute() && is_given_up_) {
       skip(action, runtime);
     } else {
+      if (times) times->begin();
       execute(action, runtime);
-      if (observer) observer(action, start, steady_seconds());
+      if (times) times->end(action);
     }
     link_.collect();
   }

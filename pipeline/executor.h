@@ -6,6 +6,7 @@
 #include <map>
 
 #include "gantry/core/error.h"
+#include "gantry/pipeline/action_times.h"
 #include "gantry/pipeline/stage_link.h"
 #include "gantry/pipeline/stage_runtime.h"
 #include "gantry/schedule/schedule.h"
@@ -14,8 +15,6 @@ namespace gantry::schedule {
 
 class Executor {
  public:
-  // Called after each action with its start and end in seconds on a steady clock.
-  using Observer = std::function<void(const Action&, double start, double end)>;
   // Asked before each action that computes. True: the step is given up. Ranks that compute a stage together must get
   // the same answer to the same question; those of other stages need not.
   using Stops = std::function<bool()>;
@@ -25,8 +24,9 @@ class Executor {
 
   // One step. Collective over pp: each rank runs its own row. On return nothing of the step is held. False where this
   // rank has given the step up: from then on it computes nothing, and its messages are empty, which tells the later
-  // stages. Every message still has its receiver, so the link is as good as after a whole step.
-  bool run(StageRuntime& runtime, const Observer& observer = {}, const Stops& stops = {});
+  // stages. Every message still has its receiver, so the link is as good as after a whole step. `times` notes each
+  // action that is run, if it is not null.
+  bool run(StageRuntime& runtime, ActionTimes* times = nullptr, const Stops& stops = {});
 
  private:
   // All that a (stage, microbatch) holds, from its forward to its backward. The only owner of these tensors.

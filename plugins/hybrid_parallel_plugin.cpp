@@ -171,6 +171,7 @@ StepResult HybridParallelPlugin::execute_pipeline(const Batch& given, Boosted& b
     const StepEnd end = agree_on_end(state.accumulation ? state.accumulation->counted() : 0, !done, mesh_);
     if (end.given_up) {
       if (plan.trains) state.accumulation->give_up();
+      if (times_) times_->take();
       return {.given_up = true};
     }
     if (plan.syncs) finish_gradients(state, boosted, end.counted);
@@ -178,13 +179,21 @@ StepResult HybridParallelPlugin::execute_pipeline(const Batch& given, Boosted& b
 
   StepResult result;
   if (options.return_outputs) result.outputs = step.outputs();
-  if (!options.return_loss || !boosted.criterion) return result;
-  const TotalLoss loss = read_loss(step.losses(), counted, plan.syncs ? boosted.optimizer.get() : nullptr, mesh_);
-  if (options.broadcast_loss || stages_.holds_last()) {
-    result.tokens = static_cast<std::int64_t>(loss.count);
-    result.loss = loss.count > 0 ? loss.sum / loss.count : 0.0;
+  if (options.return_loss && boosted.criterion) {
+    const TotalLoss loss = read_loss(step.losses(), counted, plan.syncs ? boosted.optimizer.get() : nullptr, mesh_);
+    if (options.broadcast_loss || stages_.holds_last()) {
+      result.tokens = static_cast<std::int64_t>(loss.count);
+      result.loss = loss.count > 0 ? loss.sum / loss.count : 0.0;
+    }
   }
+  if (times_ && plan.trains)
+    for (const auto& [action, start, end] : times_->take()) observer_(action, start, end);
   return result;
+}
+
+void HybridParallelPlugin::set_observer(ActionObserver observer) {
+  observer_ = std::move(observer);
+  times_ = observer_ ? schedule::action_times(rank_device(world_)) : nullptr;
 }
 
 // Gradients may be added from here on, where the step trains.
@@ -249,7 +258,7 @@ bool HybridParallelPlugin::run(PipelineStep& step, const ModelState& state, cons
     const bool scatters = plan.scattering == StepPlan::Scattering::kAfterEachBackward;
     StopVote vote(scatters ? mesh_.group(std::vector<std::string>{"dp", "tp"}) : mesh_["tp"], options.stops);
     const auto stops = options.stops ? schedule::Executor::Stops(std::ref(vote)) : schedule::Executor::Stops();
-    done = executor_for(plan.microbatches, !plan.trains).run(step, observer_, stops);
+    done = executor_for(plan.microbatches, !plan.trains).run(step, plan.trains ? times_.get() : nullptr, stops);
   }
   if (plan.scattering == StepPlan::Scattering::kAfterTheStep)
     for (const int stage : stages_.stages()) state.accumulation->gradients().scatter_stage(stage);

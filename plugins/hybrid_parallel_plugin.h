@@ -31,7 +31,7 @@ class HybridParallelPlugin final : public Plugin {
     return schedules_.microbatches(stages_.num_stages(), replica_samples);
   }
   schedule::Schedule schedule_for(std::int64_t replica_samples, bool forward_only) const override;
-  void set_observer(ActionObserver observer) override { observer_ = std::move(observer); }
+  void set_observer(ActionObserver observer) override;
 
  private:
   struct ModelState;
@@ -52,8 +52,9 @@ class HybridParallelPlugin final : public Plugin {
   StageLink link_;
   std::map<std::pair<int, bool>, schedule::Executor> executors_;  // by microbatches and forward_only
   std::vector<std::unique_ptr<ModelState>> models_;
-  schedule::Executor::Observer observer_;
-  bool no_sync_ = false;  // of all models
+  ActionObserver observer_;
+  std::unique_ptr<schedule::ActionTimes> times_;  // while there is an observer
+  bool no_sync_ = false;                          // of all models
 };
 
 }  // namespace gantry

@@ -34,7 +34,7 @@ std::int64_t version_of(const torch::Tensor& tensor) {
 }  // namespace
 
 torch::Tensor to_device(const torch::Tensor& tensor, torch::Device device) {
-  if (device.is_cpu()) return tensor.contiguous();
+  if (device.is_cpu() || device.is_meta()) return tensor.contiguous().to(device);
   // Pinned memory of our own: what the user pinned may be written again before the copy is done.
   torch::Tensor pinned = torch::empty(tensor.sizes(), tensor.options().pinned_memory(true));
   return pinned.copy_(tensor).to(device, /*non_blocking=*/true);

@@ -1,10 +1,13 @@
 // Training on pretended devices: late kernels change nothing, faults of the order of streams are found, and the host
 // waits for a device as seldom as it is promised to.
+#include <future>
 #include <gmock/gmock.h>
 
 #include "../checkpoint/small_run.h"
 #include "device_ranks.h"
+#include "gantry/core/steady_seconds.h"
 #include "gantry/generation/generate.h"
+#include "gantry/pipeline/action_times.h"
 #include "program.h"
 
 namespace gantry::testing {
@@ -125,6 +128,30 @@ TEST(DeviceGeneration, ATokenIsReadBackOnce) {
       sizes.replace(sizes.find("_embeddings\": 8"), 15, "_embeddings\": 32");
       EXPECT_EQ(launch_on_devices(config, [&](World& world) { expect_one_read_per_token(world, config, sample); }), 0);
     }
+}
+
+// The host is through with an action at once, while the device has not begun it.
+TEST(DeviceTraining, AnActionsTimeIsTheDevices) {
+  const c10::DeviceGuard on_device(pretend_device(0));
+  const auto times = schedule::action_times(pretend_device(0));
+  std::promise<void> gate;
+  double opened = 0;
+  {
+    const LateKernels late(0);
+    times->begin();
+    pretend_stream(0, 0).submit([open = gate.get_future().share()] { open.wait(); });
+    torch::ones({4}, torch::TensorOptions().device(pretend_device(0))).add_(1);
+    times->end({schedule::ActionKind::kForward, 0, 1});
+    times->begin();
+    times->end({schedule::ActionKind::kForward, 0, 2});
+    opened = steady_seconds();
+    gate.set_value();
+    const auto done = times->take();
+    ASSERT_EQ(done.size(), 2U);
+    EXPECT_LT(done[0].start, opened);
+    EXPECT_GE(done[0].end, opened);
+    EXPECT_GE(done[1].start, done[0].end);
+  }
 }
 
 TEST(DeviceTraining, ACheckpointGoesFromTheCpuToDevicesAndBack) {

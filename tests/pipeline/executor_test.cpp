@@ -8,6 +8,7 @@
 
 #include <torch/torch.h>
 
+#include "gantry/comm/device_backend.h"
 #include "gantry/profiling/memory_meter.h"
 #include "gantry/schedule/generators/generator.h"
 #include "gantry/schedule/simulate.h"
@@ -128,8 +129,9 @@ TEST(Executor, AStepCanBeGivenUpAtAnyAction) {
   for (const auto& [name, chunks] : std::vector<std::pair<std::string, int>>{
            {"1f1b", 1}, {"gpipe", 1}, {"zb_h1", 1}, {"interleaved_1f1b", 2}, {"zb_v", 2}}) {
     const auto made = schedule::generate(name, 3, 4, chunks);
-    run_ranks({.pipeline = 3}, [&, what = name](World&, ProcessGroupMesh& mesh) {
+    run_ranks({.pipeline = 3}, [&, what = name](World& world, ProcessGroupMesh& mesh) {
       const int me = mesh["pp"].rank();
+      const auto times = schedule::action_times(rank_device(world));
       StageLink link(mesh["pp"]);
       Executor executor(schedule::lower(made), me, link);
       const auto whole_step = [&] {
@@ -142,9 +144,8 @@ TEST(Executor, AStepCanBeGivenUpAtAnyAction) {
           SCOPED_TRACE(what + ": rank " + std::to_string(rank) + " after " + std::to_string(last) + " actions");
           ProductRuntime runtime(made.stages(), made.stages_of_rank[me], true);
           std::size_t asked = 0, computed = 0;
-          const bool finished = executor.run(
-              runtime, [&](const Action& action, double, double) { computed += action.is_compute(); },
-              [&] { return asked++ == last && me == rank; });
+          const bool finished = executor.run(runtime, times.get(), [&] { return asked++ == last && me == rank; });
+          for (const auto& timed : times->take()) computed += timed.action.is_compute();
           if (me == rank) EXPECT_FALSE(finished);
           if (me == rank) EXPECT_EQ(computed, last);
           if (rank == 0 && last == 0) EXPECT_EQ(computed, 0u) << "nothing came to compute with";
@@ -276,21 +277,24 @@ TEST(Executor, MeasuredPeaksAreTheSimulators) {
     }
 }
 
-TEST(Executor, TheObserverSeesEveryActionInOrder) {
-  run_ranks({.pipeline = 2}, [&](World&, ProcessGroupMesh& mesh) {
+TEST(Executor, EveryActionIsTimedInOrder) {
+  run_ranks({.pipeline = 2}, [&](World& world, ProcessGroupMesh& mesh) {
     StageLink link(mesh["pp"]);
     const auto lowered = schedule::lower(schedule::generate("1f1b", 2, 3));
     Executor executor(lowered, mesh["pp"].rank(), link);
     ProductRuntime runtime(2, lowered.stages_of_rank[mesh["pp"].rank()], true);
+    const auto times = schedule::action_times(rank_device(world));
+    executor.run(runtime, times.get());
     std::vector<Action> seen;
     double last = 0;
-    executor.run(runtime, [&](const Action& action, double start, double end) {
+    for (const auto& [action, start, end] : times->take()) {
       EXPECT_LE(last, start);
       EXPECT_LE(start, end);
       last = end;
       seen.push_back(action);
-    });
+    }
     EXPECT_EQ(seen, lowered.actions[mesh["pp"].rank()]);
+    EXPECT_TRUE(times->take().empty());
   });
 }
 
