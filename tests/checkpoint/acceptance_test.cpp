@@ -6,6 +6,7 @@
 
 #include <torch/torch.h>
 
+#include "gantry/booster/initialize.h"
 #include "gantry/booster/parallelized_model.h"
 #include "gantry/checkpoint/format/catalog.h"
 #include "gantry/checkpoint/format/checkpoint_folder.h"

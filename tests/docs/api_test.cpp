@@ -66,14 +66,20 @@ std::set<std::string> public_headers() {
   return seen;
 }
 
-// Prose of a comment: outside of `code` nothing is markup.
+// Of a comment: code is what stands indented behind an empty line. In prose nothing but `code` is markup.
 std::string as_markdown(const std::string& comment) {
   std::string text;
-  bool is_code = false;
-  for (const char c : comment) {
-    if (c == '`') is_code = !is_code;
-    if (!is_code && (c == '<' || c == '*')) text += '\\';
-    text += c;
+  bool is_code = false, is_block = false, after_empty = true;
+  for (const auto& line : lines_of(comment)) {
+    is_block = !line.empty() && (is_block || (after_empty && line.starts_with("  ")));
+    after_empty = line.empty();
+    if (is_block) text += "  ";
+    for (const char c : line) {
+      if (c == '`') is_code = !is_code;
+      if (!is_code && !is_block && (c == '<' || c == '*')) text += '\\';
+      text += c;
+    }
+    text += '\n';
   }
   return text;
 }
