@@ -1,5 +1,5 @@
 // generation_bench MODEL PROMPT_TOKENS NEW_TOKENS BEAMS THREADS: continues one prompt of 1, 2, 3, ... by a model's
-// directory, with a cache and without, and prints {"cached", "whole"} tokens a second (the faster of three) and the
+// directory, with a cache and without, and prints {"cached", "whole"} tokens per second (the faster of three) and the
 // tokens.
 #include <chrono>
 #include <cstdio>

@@ -12,7 +12,7 @@ SIZES = "{n_embd: 384, n_layer: 6, n_head: 6, vocab_size: 8000, n_positions: 512
 
 
 def make_model(folder):
-    """A Hugging Face directory with first values: a training run of one step whose learning rate is nothing."""
+    """A Hugging Face directory with initial weights: a training run of one step whose learning rate is nothing."""
     (folder / "text.txt").write_text("nothing in particular " * 8)
     (folder / "train.yaml").write_text(
         f"model: {{policy: gpt2, config: {SIZES}}}\ndata: {{format: text, tokenizer: bytes, path: {folder}/text.txt, sequence_length: 8, batch_size: 1}}\n"
@@ -46,7 +46,7 @@ def main():
     figures = []
     with tempfile.TemporaryDirectory() as folder:
         model = make_model(pathlib.Path(folder))
-        print(f"GPT-2 {SIZES}, {arguments.new_tokens} tokens after {PROMPT}; tokens a second\n")
+        print(f"GPT-2 {SIZES}, {arguments.new_tokens} tokens after {PROMPT}; tokens per second\n")
         print(f"{'beams':>5} {'cache':>8} {'none':>8} {'ratio':>6} {'transformers':>13} {'ratio':>6}")
         for beams in (1, 3):
             command = [BENCH, model, str(PROMPT), str(arguments.new_tokens), str(beams), str(arguments.threads)]

@@ -8,7 +8,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build/release"
 SIZE = dict(hidden=256, layers=8, heads=8, batch=16, microbatches=8)
 SEQUENCE = 128
-# schedule: chunks a rank, whether PyTorch has it
+# schedule: chunks per rank, whether PyTorch has it
 SCHEDULES = {"gpipe": (1, False), "1f1b": (1, True), "interleaved_1f1b": (2, True), "breadth_first": (2, False), "zb_h1": (1, False),
              "zb_h2": (1, False), "zb_auto": (1, False), "zb_v": (2, True), "v_half": (2, False), "v_min": (2, False),
              "dualpipe_v": (2, True)}

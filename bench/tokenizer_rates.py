@@ -63,7 +63,7 @@ def outcome(command, **environment):
 def measure(folder, megabytes):
     documents = folder / "documents.jsonl"
     size, figures = write_documents(documents, megabytes * 1e6), []
-    print(f"{size / 1e6:.1f} MB of text; million tokens a second\n\n{'tokenizer':10} {'threads':>7} {'Gantry':>8} {'HF':>8} {'ratio':>6}")
+    print(f"{size / 1e6:.1f} MB of text; million tokens per second\n\n{'tokenizer':10} {'threads':>7} {'Gantry':>8} {'HF':>8} {'ratio':>6}")
     for name, pattern in PATTERNS.items():
         tokenizer = folder / f"{name.replace(' ', '')}.json"
         train(tokenizer, pattern, read_documents(documents))

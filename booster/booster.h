@@ -19,9 +19,13 @@ class Booster {
   Boosted boost(const Model& model, std::shared_ptr<torch::optim::Optimizer> optimizer = nullptr,
                 Criterion criterion = {}, std::shared_ptr<DataLoader> loader = nullptr,
                 std::optional<LrSchedule> lr_schedule = std::nullopt) {
-    return plugin_->boost(
-        {module_of(model), std::move(optimizer), std::move(criterion), std::move(loader), std::move(lr_schedule)});
+    return boost(BoostRequest{.model = module_of(model),
+                              .optimizer = std::move(optimizer),
+                              .criterion = std::move(criterion),
+                              .loader = std::move(loader),
+                              .lr_schedule = std::move(lr_schedule)});
   }
+  Boosted boost(BoostRequest request) { return plugin_->boost(std::move(request)); }
 
   // One forward and backward of this replica's batch through the pipeline. Collective over the world.
   StepResult execute_pipeline(const Batch& batch, Boosted& boosted, const ExecuteOptions& options = {}) {
@@ -45,6 +49,7 @@ class Booster {
   };
   [[nodiscard]] NoSync no_sync() { return NoSync(*plugin_, nullptr); }
   [[nodiscard]] NoSync no_sync(const Boosted& boosted) { return NoSync(*plugin_, &boosted); }
+  // Also after the backwards of a loop of one's own, as plugin.h says.
   void sync_gradients(Boosted& boosted) { plugin_->sync_gradients(boosted); }
 
   // What plugin.h says of each.

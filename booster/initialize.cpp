@@ -8,9 +8,8 @@
 
 #include "gantry/core/error.h"
 #include "gantry/launch/launch.h"
-#include "gantry/nn/linear.h"
-#include "gantry/plugins/model_setup.h"
-#include "gantry/tensors/deferred_init.h"
+#include "gantry/plugins/hybrid_parallel_plugin.h"
+#include "gantry/policies/plan_policy.h"
 
 namespace gantry {
 namespace {
@@ -52,7 +51,9 @@ Config read(const std::string& path) {
   const auto parsed = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false, /*ignore_comments=*/true);
   if (parsed.is_object() && parsed.contains(kOsloSection)) return from_oslo(parsed, path);
   // Gantry's own files name a model; here the caller has it.
-  return Config::parse(text, path, {"model.policy=initialized"});
+  Config config = Config::parse(text, path, {"model.policy=initialized"});
+  config.model.policy.clear();
+  return config;
 }
 
 void check_sizes(const Config& config, const ProcessGroupMesh& mesh, const std::string& path) {
@@ -65,38 +66,35 @@ void check_sizes(const Config& config, const ProcessGroupMesh& mesh, const std::
          fmt::format("tensor {}", mesh.size("tp")), "launch with the same sizes"});
 }
 
-}  // namespace
-
-TensorParallelModel initialize(torch::nn::Module& model, const std::string& path) {
+// `where` names the configuration in messages.
+Initialized boost_for_own_loop(torch::nn::Module& model, const Config& config, const InitializeOptions& options,
+                               const std::string& where) {
   World* world = current_world();
   if (!world)
     throw UsageError({"initialize", "was called outside a launch", "",
                       "call it within gantry::launch(config, body), which also serves `mpirun -n N PROGRAM`"});
-  const Config config = read(path);
-  TensorParallelModel made{.mesh = std::make_unique<ProcessGroupMesh>(*world), .placements = {}};
-  check_sizes(config, *made.mesh, path);
-  const auto policy = policy_for(model);
-  refuse_split_model(model.shared_from_this());
-  policy->preprocess(model);
-  synchronise_initial_weights(model, *made.mesh);
-  const auto outputs = policy->split_outputs(model);
-  made.placements = shard_tensors(model, *policy, (*made.mesh)["tp"], config.parallel.sequence_parallel);
-  materialize(model, config.train.seed);
-  bind_split_outputs(model, outputs, /*keep_split=*/false, (*made.mesh)["tp"]);
-  policy->postprocess(model);
-  return made;
+  Booster booster(std::make_unique<HybridParallelPlugin>(*world, config));
+  check_sizes(config, booster.mesh(), where);
+  BoostRequest request{.model = model.shared_from_this(),
+                       .optimizer = options.optimizer,
+                       .criterion = {},
+                       .loader = nullptr,
+                       .lr_schedule = {},
+                       .loop = Loop::kOwn,
+                       .policy = nullptr};
+  if (options.plan) request.policy = std::make_shared<const PlanPolicy>(*options.plan);
+  Boosted boosted = booster.boost(std::move(request));
+  return {std::move(booster), std::move(boosted)};
 }
 
-void TensorParallelModel::average_gradients(torch::nn::Module& model) const {
-  ProcessGroup& replicas = (*mesh)["dp"];
-  if (replicas.size() == 1) return;
-  const torch::NoGradGuard no_grad;
-  for (auto& parameter : model.parameters()) {
-    torch::Tensor gradient = parameter.grad();
-    if (!gradient.defined()) continue;
-    replicas.all_reduce(gradient).wait();
-    gradient.div_(replicas.size());
-  }
+}  // namespace
+
+Initialized initialize(torch::nn::Module& model, const Config& config, const InitializeOptions& options) {
+  return boost_for_own_loop(model, config, options, "initialize");
+}
+
+Initialized initialize(torch::nn::Module& model, const std::string& path, const InitializeOptions& options) {
+  return boost_for_own_loop(model, read(path), options, path);
 }
 
 }  // namespace gantry

@@ -22,7 +22,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kRanksFolder = "/.ranks";  // a file a rank, of a model that is merged
+constexpr const char* kRanksFolder = "/.ranks";  // a file for each rank, of a model that is merged
 
 // One number for all files of a save, rank 0's clock.
 std::string name_of_save(const ProcessGroupMesh& mesh) {

@@ -1,4 +1,4 @@
-// A model as one safetensors file a tensor- and pipeline-parallel rank (format/parallelized.h), or merged into one that
+// A model as one safetensors file per tensor- and pipeline-parallel rank (format/parallelized.h), or merged into one that
 // Hugging Face's programs read: what OSLO's users call save_parallelized and from_parallelized. Weights alone; a
 // checkpoint (checkpoint.h) has the optimizer's state too.
 #pragma once
@@ -15,7 +15,7 @@
 namespace gantry {
 
 struct ParallelizedOptions {
-  // One model.safetensors instead of a file a rank. A mesh of one rank along tp and pp always does that.
+  // One model.safetensors instead of a file for each rank. A mesh of one rank along tp and pp always does that.
   bool merge = false;
   // A registered model family ("gpt2"): a merged model then has Hugging Face's names and orientation, else its own.
   std::string family;

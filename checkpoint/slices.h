@@ -23,7 +23,7 @@ struct HeldPart {
 };
 HeldPart part_held(const Placement& placement, const std::map<std::string, int>& coordinates);
 
-// Deals the writing of replicas over their holders, by bytes. Every holder of an entry calls turn_of in the same order
+// Distributes the writing of replicas over their holders, by bytes. Every holder of an entry calls turn_of in the same order
 // and gets the same answer: true on the one rank of each slice that writes it.
 class WriterShare {
  public:

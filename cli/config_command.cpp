@@ -123,7 +123,7 @@ std::string stages_text(const Resolved& resolved) {
 
 std::string step_text(const std::optional<Step>& step) {
   if (!step) return "";
-  return fmt::format("\na step: {} samples ({} tokens), {} a replica, {} microbatches of up to {}\n", step->samples,
+  return fmt::format("\nper step: {} samples ({} tokens), {} per replica, {} microbatches of up to {}\n", step->samples,
                      step->tokens, step->replica_samples, step->microbatches, step->microbatch_samples()) +
          fmt::format("predicted bubble: {:.1f}% with equal stages\n", 100 * step->simulation.bubble_rate);
 }

@@ -28,7 +28,7 @@ double rate(const CorpusSummary& summary) {
 // One line that is written over again; for people at a terminal.
 void show_progress(const CorpusSummary& summary) {
   fmt::print(
-      stderr, "\r\033[K{:.0f}% of {:.1f} MB, {} documents, {:.2f} million tokens a second",
+      stderr, "\r\033[K{:.0f}% of {:.1f} MB, {} documents, {:.2f} million tokens/s",
       100.0 * static_cast<double>(summary.bytes_read) / static_cast<double>(std::max<std::int64_t>(summary.bytes, 1)),
       static_cast<double>(summary.bytes) / 1e6, summary.documents, rate(summary) / 1e6);
   std::fflush(stderr);

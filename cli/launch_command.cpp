@@ -101,7 +101,7 @@ void add_flags(CLI::App& launch, LaunchArguments& arguments) {
       ->type_name("N");
   auto* hosts = launch.add_option("--hosts", arguments.hosts, "Hosts and the ranks that each may hold: a:2,b:2")
                     ->type_name("LIST");
-  launch.add_option("--hostfile", arguments.hostfile, "The same as a file, a line a host: NAME slots=N")
+  launch.add_option("--hostfile", arguments.hostfile, "The same as a file, one line per host: NAME slots=N")
       ->excludes(hosts)
       ->type_name("FILE");
   launch

@@ -73,7 +73,7 @@ Schedule obtain(const Options& options) {
   const int ranks = required_size("-p", options.ranks, "pipeline ranks");
   const int microbatches = required_size("-m", options.microbatches, "microbatches");
   if (options.chunks && *options.chunks < 1)
-    throw UsageError({"-v " + std::to_string(*options.chunks), "the number of chunks a rank", "at least 1", ""});
+    throw UsageError({"-v " + std::to_string(*options.chunks), "the number of chunks per rank", "at least 1", ""});
   if (options.group_size && *options.group_size < 1)
     throw UsageError(
         {"--group-size " + std::to_string(*options.group_size), "the microbatches of a group", "at least 1", ""});
@@ -252,7 +252,7 @@ void add_source(CLI::App& command, Options& options) {
   command.add_option("schedule", options.source, "One of " + names + ", or a file.csv in PyTorch's form")->required();
   command.add_option("-p,--ranks", options.ranks, "Pipeline ranks (a file says it itself)");
   command.add_option("-m,--microbatches", options.microbatches, "Microbatches (a file says it itself)");
-  command.add_option("-v,--chunks", options.chunks, "Stages a rank; the schedule's own default if left out");
+  command.add_option("-v,--chunks", options.chunks, "Stages per rank; the schedule's own default if left out");
   command.add_option("--memory-limit", options.memory_limit, "In activations, for schedules that take one");
   command.add_option("--group-size", options.group_size,
                      "Microbatches that a chunk takes in a row, for interleaved_1f1b; the ranks if left out");

@@ -9,19 +9,17 @@
 
 #include "gantry/core/config.h"
 #include "gantry/core/error.h"
+#include "gantry/data/number_type.h"
 
 namespace gantry {
 
-// Integers are int64 in a batch. Reals are float32 there, and are cast to the model's precision before its forward.
-enum class NumberType { kInteger, kReal };
-
-// One entry of a batch, and where a sample's part of it lies among the integers that Dataset::read writes, or the reals
-// of Dataset::read_reals.
+// One entry of a batch, and where a sample's part of it lies among its numbers of that type. A batch has the entry in
+// this type; floating ones are cast to the model's precision before its forward, others arrive as they are.
 struct SampleEntry {
   std::string name;
   std::int64_t first = 0;
-  std::int64_t length = 0;  // numbers, [samples, length] in a batch; 0: one number, [samples]
-  NumberType type = NumberType::kInteger;
+  std::int64_t length = 0;  // numbers, [samples, length] in a batch; 0 without a shape: one number, [samples]
+  NumberType type = NumberType::kInt64;
   std::vector<std::int64_t> shape = {};  // of `length` numbers: [samples, shape...] in a batch
 };
 
@@ -37,12 +35,19 @@ class Dataset {
   // Tokens of a sample; 0 where that is not known, or means nothing.
   virtual std::int64_t sequence_length() const = 0;
   virtual std::vector<SampleEntry> entries() const { return next_token_entries(sequence_length()); }
-  // Writes the integers of a sample: as many as entries() reach, sequence_length() + 1 tokens by default. May be called
-  // from any thread.
-  virtual void read(std::int64_t index, std::int64_t* numbers) const = 0;
-  // Likewise its reals, where entries() has some. The default is a UsageError.
-  virtual void read_reals(std::int64_t, float*) const {
-    throw UsageError({"data set", "has entries of reals, and does not read them", "", "override read_reals"});
+  // Writes those numbers of a sample that are of row.type(), as many as the entries of that type reach. Called once for
+  // each type of entries(), from any thread. The default is for data sets of tokens: it calls read().
+  virtual void read_numbers(std::int64_t index, const NumberRow& row) const {
+    if (row.type() != NumberType::kInt64)
+      throw UsageError({"data set",
+                        std::string("has entries of ") + facts_of(row.type()).name + ", and does not read them", "",
+                        "override read_numbers"});
+    read(index, row.as<std::int64_t>());
+  }
+  // The same of a data set whose numbers are all int64: sequence_length() + 1 tokens by default. The default is a
+  // UsageError.
+  virtual void read(std::int64_t, std::int64_t*) const {
+    throw UsageError({"data set", "does not read its numbers", "", "override read, or read_numbers"});
   }
 };
 

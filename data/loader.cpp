@@ -7,22 +7,27 @@
 #include <torch/torch.h>
 
 #include "gantry/core/error.h"
+#include "gantry/data/scalar_type.h"
 
 namespace gantry {
 namespace {
 
-std::int64_t width_of(const std::vector<SampleEntry>& entries, NumberType type) {
-  std::int64_t width = 0;
-  for (const auto& entry : entries)
-    if (entry.type == type) width = std::max(width, entry.first + std::max<std::int64_t>(1, entry.length));
-  return width;
+// A number for each sample, and not a row of them.
+bool is_scalar(const SampleEntry& entry) { return entry.length == 0 && entry.shape.empty(); }
+
+std::map<NumberType, std::int64_t> widths_of(const std::vector<SampleEntry>& entries) {
+  std::map<NumberType, std::int64_t> widths;
+  for (const auto& entry : entries) {
+    std::int64_t& width = widths[entry.type];
+    width = std::max(width, entry.first + (is_scalar(entry) ? 1 : entry.length));
+  }
+  return widths;
 }
 
 std::string describe(const std::vector<SampleEntry>& entries) {
   std::vector<std::string> parts;
   for (const auto& entry : entries)
-    parts.push_back(fmt::format("{} {}{}+{}{}", entry.name, entry.type == NumberType::kReal ? "reals " : "",
-                                entry.first, entry.length,
+    parts.push_back(fmt::format("{} {} {}+{}{}", entry.name, facts_of(entry.type).name, entry.first, entry.length,
                                 entry.shape.empty() ? "" : fmt::format(" [{}]", fmt::join(entry.shape, ", "))));
   return fmt::format("{}", fmt::join(parts, ", "));
 }
@@ -52,8 +57,7 @@ void require_alike(const SampleSource& source, const Dataset& dataset) {
 Loader::Loader(const SampleSource& source, const LoaderOptions& options)
     : entries_(source.entries),
       sequence_length_(source.sequence_length),
-      integers_(width_of(source.entries, NumberType::kInteger)),
-      reals_(width_of(source.entries, NumberType::kReal)),
+      widths_(widths_of(source.entries)),
       options_(options) {
   require_shapes(entries_);
   if (!options_.reads) return;
@@ -67,16 +71,16 @@ Loader::Loader(const SampleSource& source, const LoaderOptions& options)
   sampler_.emplace(sampled, options_.shuffle, options_.seed);
 }
 
-Loader::Numbers Loader::read(std::int64_t first, std::int64_t count) const {
-  const auto device = options_.reads ? torch::kCPU : torch::kMeta;
-  Numbers numbers{torch::empty({count, integers_}, torch::dtype(torch::kInt64).device(device)),
-                  torch::empty({count, reals_}, torch::dtype(torch::kFloat32).device(device))};
-  if (!options_.reads) return numbers;
+torch::Tensor Loader::read(std::int64_t first, std::int64_t count, NumberType type, std::int64_t width) const {
+  const auto options = torch::dtype(scalar_type_of(type)).device(options_.reads ? torch::kCPU : torch::kMeta);
+  torch::Tensor numbers = torch::empty({count, width}, options);
+  if (!options_.reads || width == 0) return numbers;
+  auto* bytes = static_cast<std::byte*>(numbers.data_ptr());
+  const std::size_t row_bytes = static_cast<std::size_t>(width) * facts_of(type).bytes;
   for (std::int64_t i = 0; i < count; ++i) {
     const auto [source, sample] = sampler_->sample(first + i);
-    const Dataset& dataset = *datasets_[static_cast<std::size_t>(source)].dataset;
-    if (integers_ > 0) dataset.read(sample, numbers.integers.data_ptr<std::int64_t>() + i * integers_);
-    if (reals_ > 0) dataset.read_reals(sample, numbers.reals.data_ptr<float>() + i * reals_);
+    datasets_[static_cast<std::size_t>(source)].dataset->read_numbers(
+        sample, NumberRow(type, bytes + static_cast<std::size_t>(i) * row_bytes));
   }
   return numbers;
 }
@@ -85,12 +89,13 @@ Batch Loader::batch(std::int64_t first, std::int64_t count) const {
   const auto pieces = split_evenly(count, options_.replicas);
   const auto replica = static_cast<std::size_t>(options_.replica);
   const auto [begin, end] = replica < pieces.size() ? pieces[replica] : std::pair(count, count);
-  const Numbers all = read(first + begin, end - begin);
+  std::map<NumberType, torch::Tensor> all;
+  for (const auto& [type, width] : widths_) all[type] = read(first + begin, end - begin, type, width);
   Batch batch;
   for (const auto& entry : entries_) {
-    const torch::Tensor& numbers = entry.type == NumberType::kReal ? all.reals : all.integers;
+    const torch::Tensor& numbers = all.at(entry.type);
     torch::Tensor part =
-        entry.length > 0 ? numbers.narrow(1, entry.first, entry.length) : numbers.select(1, entry.first);
+        is_scalar(entry) ? numbers.select(1, entry.first) : numbers.narrow(1, entry.first, entry.length);
     if (!entry.shape.empty()) part = part.unflatten(1, entry.shape);
     batch.tensors.set(entry.name, part.contiguous());
   }

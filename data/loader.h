@@ -1,6 +1,7 @@
 // This replica's part of any global batch.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -26,21 +27,18 @@ class Loader {
 
   std::int64_t samples() const { return samples_; }  // of all datasets; 0 where it does not read
 
-  // The entries, int64 or float32 [samples, ...], of the global batch at positions first to first + count - 1 of the
-  // row of samples, which has no end. It is partitioned over the replicas as evenly as possible, in order. A loader
+  // The entries, [samples, ...] each of its own type, of the global batch at positions first to first + count - 1 of
+  // the row of samples, which has no end. It is partitioned over the replicas as evenly as possible, in order. A loader
   // that does not read gives tensors of those shapes on the meta device. Any thread may call it.
   Batch batch(std::int64_t first, std::int64_t count) const;
 
  private:
-  // Of each sample, its integers and its reals.
-  struct Numbers {
-    torch::Tensor integers, reals;
-  };
-  Numbers read(std::int64_t first, std::int64_t count) const;
+  // Of one type: [samples, numbers of a sample].
+  torch::Tensor read(std::int64_t first, std::int64_t count, NumberType type, std::int64_t width) const;
 
   std::vector<SampleEntry> entries_;
   std::int64_t sequence_length_;
-  std::int64_t integers_, reals_;  // of a sample
+  std::map<NumberType, std::int64_t> widths_;  // how many numbers of each type a sample has
   LoaderOptions options_;
   std::vector<WeightedDataset> datasets_;
   std::optional<BlendedSampler> sampler_;

@@ -40,16 +40,15 @@ class Sums final : public gantry::Dataset {
   std::int64_t size() const override { return 1000; }
   std::int64_t sequence_length() const override { return 0; }
   std::vector<gantry::SampleEntry> entries() const override {
-    return {{"x", 0, 8, gantry::NumberType::kReal}, {"labels", 0, 0}};
+    return {{"x", 0, 8, gantry::NumberType::kFloat32}, {"labels", 0, 0, gantry::NumberType::kBool}};
   }
-  void read(std::int64_t index, std::int64_t* label) const override {
+  void read_numbers(std::int64_t index, const gantry::NumberRow& row) const override {
     float reals[8], sum = 0;
-    read_reals(index, reals);
-    for (const float real : reals) sum += real;
-    *label = sum > 0 ? 1 : 0;
-  }
-  void read_reals(std::int64_t index, float* reals) const override {
-    for (int i = 0; i < 8; ++i) reals[i] = std::sin(1.7F * static_cast<float>(index * 8 + i));
+    for (int i = 0; i < 8; ++i) sum += reals[i] = std::sin(1.7F * static_cast<float>(index * 8 + i));
+    if (row.type() == gantry::NumberType::kBool)
+      *row.as<bool>() = sum > 0;
+    else
+      std::copy_n(reals, 8, row.as<float>());
   }
 };
 

@@ -55,7 +55,7 @@ int main(int argc, char** argv) {
                               [&] { mesh.world_group().barrier().wait(); });
     if (world.is_main()) std::printf("Sequence Parallel training starting...\n");
     for (int step = 0; step < 10; ++step) {
-      // Rows of this rank's own: the shard of a batch of 20 rows a rank.
+      // Rows of this rank's own: the shard of a batch of 20 rows per rank.
       const torch::Tensor rows = torch::sin(torch::arange(20 * 10) * (1.0 + step + world.rank())).view({20, 10});
       optimizer.zero_grad();
       model(rows).sum().backward();

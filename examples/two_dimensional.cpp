@@ -21,15 +21,6 @@ struct MlpImpl : torch::nn::Module {
 };
 TORCH_MODULE(Mlp);
 
-// The mean of every gradient over the replicas.
-void average(MlpImpl& model, gantry::ProcessGroup& replicas) {
-  for (auto& parameter : model.parameters()) {
-    torch::Tensor gradient = parameter.mutable_grad();
-    replicas.all_reduce(gradient).wait();
-    gradient.div_(replicas.size());
-  }
-}
-
 }  // namespace
 
 int main() {
@@ -37,26 +28,26 @@ int main() {
   const char* launched = std::getenv("OMPI_COMM_WORLD_SIZE");
   config.parallel.tensor = kTensor;
   config.parallel.data = launched ? std::atoi(launched) / kTensor : 2;
-  return gantry::launch(config, [](gantry::World& world) {
-    gantry::ProcessGroupMesh mesh(world);
-    if (world.is_main()) std::printf("mesh: %s\n", mesh.mesh().describe().c_str());
+  return gantry::launch(config, [&](gantry::World& world) {
     auto model = [] {
       const gantry::DeferredInit deferred;
       return Mlp();
     }();
-    gantry::parallelize_module(*model, mesh["tp"], {{"up", gantry::Column{}}, {"down", gantry::Row{}}});
-    gantry::materialize(*model, /*seed=*/1);
-    torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(1e-2));
+    auto optimizer = std::make_shared<torch::optim::AdamW>(model->parameters(), torch::optim::AdamWOptions(1e-2));
+    const gantry::ShardPlan plan = {{"up", gantry::Column{}}, {"down", gantry::Row{}}};
+    auto [booster, boosted] = gantry::initialize(model, config, {.optimizer = optimizer, .plan = plan});
+    const gantry::ProcessGroupMesh& mesh = booster.mesh();
+    if (world.is_main()) std::printf("mesh: %s\n", mesh.mesh().describe().c_str());
     const std::int64_t mine = kSamples / mesh.size("dp");
     double loss = 0;
     for (int step = 0; step < 100; ++step) {
       const torch::Tensor batch = torch::sin(torch::arange(kSamples * 10) * (1.0 + step % 5)).view({kSamples, 10});
       const torch::Tensor x = batch.narrow(0, mesh.coordinate("dp") * mine, mine);  // this replica's samples
       const torch::Tensor error = torch::mse_loss(model(x), x.narrow(1, 0, 5));
-      optimizer.zero_grad();
       error.backward();
-      average(*model, mesh["dp"]);
-      optimizer.step();
+      booster.sync_gradients(boosted);  // the mean over the replicas
+      boosted.optimizer->step();
+      boosted.optimizer->zero_grad();
       loss = gantry::all_reduce_number(mesh["dp"], error.item<double>()) / mesh.size("dp");
       if (world.is_main() && step % 25 == 0) std::printf("step %2d: loss %.4f\n", step, loss);
     }

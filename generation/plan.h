@@ -8,7 +8,7 @@ namespace gantry::generation {
 struct Plan {
   GenerationOptions options;
   std::int64_t longest = 0;  // of the call's prompts, in tokens
-  std::int64_t max_new = 0;  // tokens a sequence
+  std::int64_t max_new = 0;  // tokens per sequence
   int width = 1;             // sequences that are computed for each prompt
 
   bool is_beams() const { return options.num_beams > 1; }

@@ -117,7 +117,7 @@ BertImpl::BertImpl(const BertConfig& config) : config(config) {
 torch::Tensor BertImpl::embed(const TensorDict& inputs) {
   const torch::Tensor& input_ids = inputs.at("input_ids");
   if (input_ids.size(1) > config.max_position_embeddings) {
-    throw InputError({"input_ids", fmt::format("{} tokens a sample", input_ids.size(1)),
+    throw InputError({"input_ids", fmt::format("{} tokens per sample", input_ids.size(1)),
                       fmt::format("at most the model's {} positions", config.max_position_embeddings),
                       "shorten the samples"});
   }

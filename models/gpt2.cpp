@@ -85,7 +85,7 @@ Gpt2Impl::Gpt2Impl(const Gpt2Config& config) : config(config) {
 torch::Tensor Gpt2Impl::embed(const torch::Tensor& input_ids, const torch::Tensor& positions) {
   const std::int64_t tokens = input_ids.size(1);
   if (tokens > config.n_positions) {
-    throw InputError({"input_ids", fmt::format("{} tokens a sample", tokens),
+    throw InputError({"input_ids", fmt::format("{} tokens per sample", tokens),
                       fmt::format("at most the model's {} positions", config.n_positions), "shorten the samples"});
   }
   return drop(wte(input_ids) + wpe(positions.defined() ? positions : torch::arange(tokens, input_ids.options())));

@@ -93,7 +93,7 @@ LlamaImpl::LlamaImpl(const LlamaConfig& config) : config(config) {
 
 torch::Tensor LlamaImpl::embed(const torch::Tensor& input_ids) {
   if (input_ids.size(1) > config.max_position_embeddings) {
-    throw InputError({"input_ids", fmt::format("{} tokens a sample", input_ids.size(1)),
+    throw InputError({"input_ids", fmt::format("{} tokens per sample", input_ids.size(1)),
                       fmt::format("at most the model's {} positions", config.max_position_embeddings),
                       "shorten the samples"});
   }

@@ -103,7 +103,9 @@ Loss sum_over(const torch::Tensor& logits, const torch::Tensor& labels, Terms te
   if (options.vocabulary > columns)
     throw UsageError({"cross entropy", fmt::format("a vocabulary of {} over {} columns", options.vocabulary, columns),
                       "at most the columns that there are", ""});
-  const torch::Tensor flat = labels.reshape({-1});
+  if (!at::isIntegralType(labels.scalar_type(), /*includeBool=*/true))
+    throw UsageError({"cross entropy", "labels are " + describe(labels), "integers", "pass the class of each row"});
+  const torch::Tensor flat = labels.reshape({-1}).to(torch::kInt64);
   if (flat.numel() * logits.size(-1) != logits.numel())
     throw UsageError({"cross entropy", fmt::format("logits {} and labels {}", describe(logits), describe(labels)),
                       "a label for every row of logits", ""});
@@ -111,7 +113,8 @@ Loss sum_over(const torch::Tensor& logits, const torch::Tensor& labels, Terms te
   terms.ignored = options.ignore_index;
   terms.smoothing = options.label_smoothing;
   terms.z_loss = options.z_loss;
-  const torch::Tensor known = on_host(labels);
+  torch::Tensor known = on_host(labels);
+  if (known.defined()) known = known.to(torch::kInt64);
   if (known.defined()) check_labels(known, terms.vocabulary, terms.ignored);
   const torch::Tensor rows = logits.reshape({-1, logits.size(-1)});
   const bool low = rows.scalar_type() == torch::kBFloat16 || rows.scalar_type() == torch::kFloat16;

@@ -24,7 +24,7 @@ namespace nn {
 struct CrossEntropyOptions {
   std::int64_t ignore_index = -100;
   double label_smoothing = 0;   // spread over the whole vocabulary
-  double z_loss = 0;            // adds z_loss * log(sum of exponentials)^2 a token (PaLM, arXiv 2204.02311)
+  double z_loss = 0;            // adds z_loss * log(sum of exponentials)^2 per token (PaLM, arXiv 2204.02311)
   std::int64_t vocabulary = 0;  // columns from here on are padding and count nowhere; 0: there are none
 };
 

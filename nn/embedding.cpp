@@ -86,7 +86,7 @@ EmbeddingImpl::EmbeddingImpl(const torch::nn::EmbeddingOptions& options) : optio
 void EmbeddingImpl::reset_parameters() { torch::nn::init::normal_(weight); }
 
 torch::Tensor EmbeddingImpl::look_up(const torch::Tensor& indices, const torch::Tensor& table) const {
-  torch::Tensor index = indices.reshape({-1});
+  torch::Tensor index = indices.reshape({-1}).to(torch::kInt64);
   std::optional<torch::Tensor> outside;
   std::int64_t padding = options.padding_idx().value_or(-1);
   if (placement_.sharded()) {
@@ -102,6 +102,8 @@ torch::Tensor EmbeddingImpl::look_up(const torch::Tensor& indices, const torch::
 }
 
 torch::Tensor EmbeddingImpl::forward(const torch::Tensor& indices) {
+  if (!at::isIntegralType(indices.scalar_type(), /*includeBool=*/false))
+    throw InputError({"tokens", "are " + describe(indices), "integers", "pass token ids"});
   if (const torch::Tensor known = on_host(indices); known.defined()) check_indices(known, options.num_embeddings());
   if (const auto* vocab = style_ ? std::get_if<Vocab>(&*style_) : nullptr)
     return observed(*this,

@@ -63,13 +63,13 @@ struct BucketRules {
   bool stages_apart = false;  // no bucket has parameters of several stages, but for those that stages share
 };
 
-// Deals those of the held parameters to new buckets, from the last to the first; late buckets come after the others.
+// Distributes those of the held parameters over new buckets, from the last to the first; late buckets come after the others.
 // `shared`: parameters that several pipeline ranks hold. No memory is made, and no strategy chosen.
 std::vector<GradientBucket> distribute_to_buckets(const std::vector<HeldTensor>& held,
                                                   const std::vector<std::size_t>& parameters,
                                                   const std::set<std::size_t>& shared, const BucketRules& rules);
 
-// Deals the bucket's elements to the dp ranks and sets its `sizes`.
+// Partitions the bucket's elements over the dp ranks and sets its `sizes`.
 void partition(GradientBucket& bucket, int replicas);
 
 // A tensor on a part of another's memory, from element `offset` on, that autograd does not know as a view: LibTorch's

@@ -16,6 +16,7 @@ GradientBuffers::GradientBuffers(std::vector<HeldTensor> parameters, std::vector
       mesh_(mesh),
       strategies_(options.zero, mesh),
       rules_{.bytes = options.bucket_bytes, .stages_apart = strategies_.stages_apart()},
+      overlaps_(options.overlaps),
       place_(parameters_.size()) {
   begin_accumulation();
 }
@@ -102,6 +103,21 @@ bool GradientBuffers::begin_accumulation() {
   reduced_ = false;
   zeroed_ = false;
   return removed;
+}
+
+void GradientBuffers::take_over() {
+  const torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> added;
+  for (const auto& parameter : parameters_) added.push_back(parameter.tensor.grad());
+  bring_in();
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (!trained(i) || added[i].is_same(member_of(i).gradient)) continue;
+    // What was removed is zero; what was left in the bucket is of an earlier backward.
+    member_of(i).gradient.zero_();
+    if (added[i].defined()) member_of(i).gradient.copy_(added[i]);
+    if (steps(i)) show_gradient(i);
+  }
+  leave_out_frozen();
 }
 
 // Without whole gradients there is the sum alone; else it is a part of them.
@@ -192,7 +208,8 @@ void GradientBuffers::scatter_stage(int stage) {
 void GradientBuffers::sync(double factor) {
   const torch::NoGradGuard no_grad;
   for (std::size_t i = 0; i < parameters_.size(); ++i)
-    if (const auto& along = parameters_[i].placement.along("tp"); trained(i) && along.overlaps())
+    if (const auto& along = parameters_[i].placement.along("tp");
+        overlaps_ == GradientSum::kAtSync && trained(i) && along.overlaps())
       sum_overlaps(member_of(i).gradient, along, mesh_["tp"]);
   for (const auto& shared : shared_)
     if (trained(shared.parameter)) shared.group->all_reduce(member_of(shared.parameter).gradient).wait();

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "gantry/comm/process_group_mesh.h"
+#include "gantry/nn/shard_style.h"
 #include "gantry/optimizers/bucket_strategy.h"
 #include "gantry/tensors/state_source.h"
 
@@ -32,7 +33,8 @@ struct SharedGradient {
 
 struct GradientOptions {
   std::int64_t bucket_bytes = 25 << 20;
-  int zero = 0;  // 0, 1 or 2
+  int zero = 0;                                 // 0, 1 or 2
+  GradientSum overlaps = GradientSum::kAtSync;  // where elements that tp ranks share are summed
 };
 
 class GradientBuffers {
@@ -48,6 +50,11 @@ class GradientBuffers {
   bool begin_accumulation();
   // Brings in parameters that have come to require a gradient. Called before each backward of a step.
   void bring_in();
+  // Takes over the gradients of a loop whose backwards nobody announced: of parameters that came to require one, and
+  // those that a zero_grad of the user's had removed before. Before sync(), with ZeRO 0 or 1.
+  void take_over();
+  // The buckets hold sums that were reduced and not zeroed since.
+  bool is_reduced() const { return reduced_; }
 
   // While watched, parameter_ready() counts: what it is called for gets no more gradient before the sync.
   void watch(bool on) { watches_ = on; }
@@ -129,6 +136,7 @@ class GradientBuffers {
   const ProcessGroupMesh& mesh_;
   BucketStrategies strategies_;
   BucketRules rules_;
+  GradientSum overlaps_;
   std::deque<GradientBucket> buckets_;  // in the order of their reductions; strategies know them by their place
   std::vector<Place> place_;            // by parameter
   std::vector<Work> gathers_;           // of values, by bucket; empty: none is under way

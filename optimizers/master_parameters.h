@@ -25,7 +25,7 @@ class MasterParameters {
   // Gives the masters their gradients; before the first step low-precision parameters are copied, so that weights may
   // be loaded after boosting.
   void before_step();
-  // Brings the stepped values to the parameters and, under ZeRO, sets them out to the other replicas.
+  // Brings the stepped values to the parameters and, under ZeRO, sends them to the other replicas.
   void after_step();
 
   const torch::Tensor& master(std::size_t parameter) const { return masters_[parameter]; }

@@ -11,7 +11,7 @@ namespace gantry {
 // their own: such parameters stay whole.
 bool can_be_partitioned(const BucketKind& kind, const ProcessGroupMesh& mesh);
 
-// Deals the bucket's elements to the dp ranks, and moves the parameters into the flat tensor.
+// Partitions the bucket's elements over the dp ranks, and moves the parameters into the flat tensor.
 void partition_values(GradientBucket& bucket, const ProcessGroupMesh& mesh);
 
 // Sends the values of this rank's range to the other replicas. Collective over dp.

@@ -145,7 +145,7 @@ void StageLink::send_entries(const StageMessage& message, int to, const Format& 
   }
 }
 
-// Of what is expected, one tensor an entry.
+// Of what is expected, one tensor per entry.
 std::vector<torch::Tensor> StageLink::receive_entries(const StageMessage& message, int from) {
   post(message, from);
   const auto posted = posted_.find({message.direction, message.stage, message.microbatch});

@@ -51,7 +51,8 @@ void BoostedOptimizer::require_gradients() const {
                       "call booster.sync_gradients(boosted) after the last execute_pipeline under no_sync"});
   if (added_ == Added::kNothing)
     throw UsageError({"boosted optimizer", "step() was called without a backward since the last step or zero_grad", "",
-                      "call booster.execute_pipeline(batch, boosted) first, and zero_grad() after step()"});
+                      "call booster.execute_pipeline(batch, boosted) first, or in a loop of your own "
+                      "booster.sync_gradients(boosted) after the backward; and zero_grad() after step()"});
 }
 
 void BoostedOptimizer::require_finite_rates() const {
@@ -89,6 +90,7 @@ bool BoostedOptimizer::step() {
   if (masters_) masters_->before_step();
   latch_.step(*optimizer_);
   if (masters_) masters_->after_step();
+  if (rules_.waits) wait();
   return true;
 }
 

@@ -18,7 +18,7 @@
 
 namespace gantry {
 
-// The model as this rank holds it. It runs through execute_pipeline only.
+// The model as this rank holds it. execute_pipeline runs it; Loop says who else may.
 class BoostedModel {
  public:
   explicit BoostedModel(StageModule module) : module_(std::move(module)) {}
@@ -50,6 +50,7 @@ struct StepRules {
   std::optional<double> clip_grad_norm;
   bool skip_non_finite = false;           // steps whose norm is not finite, instead of a NumericalError
   std::optional<LossScaleConfig> scaled;  // float16: the loss is scaled, and overflows are skipped
+  bool waits = false;                     // step() returns when this rank has the new values of all replicas
 };
 
 // The optimizer over the parameters that this rank holds. step() clips with the true global norm when asked to. step()
@@ -64,7 +65,7 @@ class BoostedOptimizer {
   // last step or zero_grad, and for gradients that are not synced, naming sync_gradients. NumericalError, before
   // anything changes, when the norm is not finite, naming the first such parameter, or when a learning rate is not.
   // Collective over the world. Under ZeRO the new values of other replicas are there when the next execute_pipeline
-  // runs, or after wait().
+  // runs, or after wait(); in a loop of one's own (Loop::kOwn) when step() returns.
   bool step();
   void wait() { gradients_->wait_values(); }
   void zero_grad();
@@ -130,13 +131,24 @@ class BoostedOptimizer {
   bool is_finite_step();
 };
 
-// What a user passes to boost; `optimizer`, `loader` and `lr_schedule` may be absent.
+// Who runs a boosted model.
+enum class Loop {
+  kPipeline,  // execute_pipeline: the forward and backward of all stages
+  // A loop of the user's, by the model's own forward and by backward(). Outputs are whole on every rank, and gradients
+  // that are partial sums over tp are summed within the backward. Without a pipeline, and with ZeRO 0 or 1.
+  // execute_pipeline runs such a model too.
+  kOwn,
+};
+
+// What a user passes to boost; all but the model may be absent.
 struct BoostRequest {
   std::shared_ptr<torch::nn::Module> model;
   std::shared_ptr<torch::optim::Optimizer> optimizer;
   Criterion criterion;
   std::shared_ptr<DataLoader> loader;
   std::optional<LrSchedule> lr_schedule;
+  Loop loop = Loop::kPipeline;
+  std::shared_ptr<const Policy> policy = nullptr;  // null: model.policy's, or the registered one for the model's class
 };
 
 struct Boosted {

@@ -43,9 +43,9 @@ Criterion causal_cross_entropy(const nn::CrossEntropyOptions& options, const std
   const std::int64_t ignored = options.ignore_index;
   return labelled_cross_entropy(options, logits, labels, [labels, ignored](const torch::Tensor& given) {
     if (given.dim() != 2)
-      throw InputError({"causal loss", "'" + labels + "' is " + describe(given), "labels [B, S], one a token", ""});
+      throw InputError({"causal loss", "'" + labels + "' is " + describe(given), "labels [B, S], one per token", ""});
     const std::int64_t tokens = given.size(1);
-    torch::Tensor shifted = torch::full_like(given, ignored);
+    torch::Tensor shifted = torch::full_like(given, ignored, torch::kInt64);
     if (tokens > 1) shifted.narrow(1, 0, tokens - 1).copy_(given.narrow(1, 1, tokens - 1));
     return shifted;
   });
@@ -54,7 +54,7 @@ Criterion causal_cross_entropy(const nn::CrossEntropyOptions& options, const std
 Criterion mean_over_labels(Criterion::Function mean, const std::string& labels, std::int64_t ignore_index) {
   return Criterion([=](const TensorDict& outputs, const TensorDict& batch) {
     const torch::Tensor given = batch.at(labels), known = on_host(given);
-    const torch::Tensor count = ((known.defined() ? known : given) != ignore_index).sum();
+    const torch::Tensor count = ((known.defined() ? known : given).to(torch::kInt64) != ignore_index).sum();
     const Loss loss = mean(outputs, batch);
     if (loss.count.defined())
       throw UsageError({"mean_over_labels", "the callable returned a sum and a count", "a scalar mean",
@@ -71,7 +71,8 @@ Criterion answer_span_loss(const std::string& logits) {
     torch::Tensor sum, count;
     for (const auto& [name, column] : {std::pair("start_positions", 0), std::pair("end_positions", 1)}) {
       const Labels places(batch.at(name), [tokens](const torch::Tensor& given) {
-        return given.masked_fill((given < 0) | (given >= tokens), -100);
+        const torch::Tensor wide = given.to(torch::kInt64);
+        return wide.masked_fill((wide < 0) | (wide >= tokens), -100);
       });
       const Loss part = nn::cross_entropy(scores.select(2, column), places.labels);
       sum = sum.defined() ? sum + part.sum : part.sum;

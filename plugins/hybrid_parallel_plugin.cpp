@@ -8,6 +8,7 @@
 #include "gantry/plugins/accumulation.h"
 #include "gantry/plugins/model_setup.h"
 #include "gantry/plugins/optimizer_state.h"
+#include "gantry/plugins/own_loop.h"
 #include "gantry/plugins/prepared_batch.h"
 #include "gantry/plugins/replica_audit.h"
 #include "gantry/plugins/step_end.h"
@@ -20,6 +21,7 @@ namespace gantry {
 // What the plugin keeps of one boosted model.
 struct HybridParallelPlugin::ModelState {
   std::shared_ptr<BoostedModel> model;
+  Loop loop = Loop::kPipeline;
   SplitOutputs split;
   std::vector<std::unique_ptr<ProcessGroup>> shared_groups;
   std::unique_ptr<Accumulation> accumulation;  // null without an optimizer
@@ -55,6 +57,11 @@ Recomputation recomputation_of(const std::string& name) {
   return name == "selective" ? Recomputation::kSelective : Recomputation::kNone;
 }
 
+std::shared_ptr<const Policy> policy_of(const BoostRequest& request, const Config& config) {
+  if (request.policy) return request.policy;
+  return config.model.policy.empty() ? policy_for(*request.model) : policies().at(config.model.policy)();
+}
+
 // True where stages between the first and the last look at the samples themselves.
 bool reads_between(const Policy& policy, const std::vector<SampleEntry>& entries) {
   for (const auto& read : policy.entries_between()) {
@@ -78,21 +85,24 @@ HybridParallelPlugin::~HybridParallelPlugin() = default;
 
 Boosted HybridParallelPlugin::boost(BoostRequest request) {
   if (!request.model) throw UsageError({"boost", "no model was given", "", "pass a model"});
+  if (request.loop == Loop::kOwn) refuse_what_needs_the_pipeline(config_, mesh_);
   refuse_used_optimizer(request.optimizer.get());
   refuse_split_model(request.model);  // before its shapes meet whole ones
   synchronise_initial_weights(*request.model, mesh_);
 
-  const auto policy = config_.model.policy.empty() ? policy_for(*request.model) : policies().at(config_.model.policy)();
+  const auto policy = policy_of(request, config_);
   ShardConfig shard{.stages = &stages_, .tensor_group = &mesh_["tp"], .seed = config_.train.seed};
   shard.sequence_parallel = config_.parallel.sequence_parallel && mesh_.size("tp") > 1;
+  shard.gradient_sum = gradient_sum_of(request.loop);
   shard.layers_of_stage = chosen_layers(config_.schedule, *policy, *request.model, stages_);
   auto state = std::make_unique<ModelState>();
+  state->loop = request.loop;
   const auto split_outputs = policy->split_outputs(*request.model);
   state->model = std::make_shared<BoostedModel>(shard_model(request.model, policy, shard));
   // What this rank holds is all there is by now. Parameters stay the objects that the optimizer knows.
   if (const torch::Device device = rank_device(world_); !device.is_cpu()) request.model->to(device);
-  state->split =
-      bind_split_outputs(*request.model, split_outputs, request.criterion.accepts_split_outputs(), mesh_["tp"]);
+  const bool keeps_split = request.loop == Loop::kPipeline && request.criterion.accepts_split_outputs();
+  state->split = bind_split_outputs(*request.model, split_outputs, keeps_split, mesh_["tp"]);
 
   Boosted boosted{.model = state->model,
                   .optimizer = nullptr,
@@ -267,6 +277,8 @@ bool HybridParallelPlugin::run(PipelineStep& step, const ModelState& state, cons
 
 void HybridParallelPlugin::sync_gradients(Boosted& boosted) {
   ModelState& state = state_of(boosted);
+  if (state.loop == Loop::kOwn && !(state.accumulation && state.accumulation->under_way()))
+    return sync_own_loop(boosted, mesh_);
   if (!boosted.optimizer || !state.accumulation->under_way()) return;
   const StepEnd end = agree_on_end(state.accumulation->counted(), /*given_up=*/false, mesh_);
   finish_gradients(state, boosted, end.counted);

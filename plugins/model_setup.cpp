@@ -59,6 +59,8 @@ std::vector<int> chosen_layers(const ScheduleConfig& config, const Policy& polic
   return layers_per_stage(config, work, rank_of_stage);
 }
 
+GradientSum gradient_sum_of(Loop loop) { return loop == Loop::kOwn ? GradientSum::kInBackward : GradientSum::kAtSync; }
+
 SplitOutputs bind_split_outputs(torch::nn::Module& model, const std::vector<SplitOutput>& outputs, bool keep_split,
                                 ProcessGroup& tensor_group) {
   SplitOutputs split;
@@ -139,7 +141,8 @@ std::shared_ptr<BoostedOptimizer> boost_optimizer(const BoostRequest& request,
   const auto gradients = std::make_shared<GradientBuffers>(
       parameters, std::move(shared), mesh,
       GradientOptions{.bucket_bytes = static_cast<std::int64_t>(config.parallel.bucket_mb * (1 << 20)),
-                      .zero = config.parallel.zero});
+                      .zero = config.parallel.zero,
+                      .overlaps = gradient_sum_of(request.loop)});
   report_ready_gradients(gradients);
   std::unique_ptr<MasterParameters> masters;
   if (MasterParameters::needed(parameters, config.parallel.zero > 0))
@@ -147,7 +150,8 @@ std::shared_ptr<BoostedOptimizer> boost_optimizer(const BoostRequest& request,
   StepRules rules{.lr_schedule = request.lr_schedule,
                   .clip_grad_norm = config.optimizer.clip_grad_norm,
                   .skip_non_finite = config.train.non_finite == "skip",
-                  .scaled = {}};
+                  .scaled = {},
+                  .waits = request.loop == Loop::kOwn};
   if (config.precision == "float16") rules.scaled = config.loss_scale;
   return std::make_shared<BoostedOptimizer>(request.optimizer, gradients, std::move(masters), mesh, stages.stages(),
                                             rules);

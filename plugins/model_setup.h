@@ -26,6 +26,9 @@ void synchronise_initial_weights(torch::nn::Module& model, const ProcessGroupMes
 std::vector<int> chosen_layers(const ScheduleConfig& config, const Policy& policy, const torch::nn::Module& model,
                                const PipelineStageManager& stages);
 
+// A plain backward() has to sum what is partial over tp; a boosted step does so once.
+GradientSum gradient_sum_of(Loop loop);
+
 // Keeps the policy's split outputs split where the criterion can work on them; else has their layers gather them.
 SplitOutputs bind_split_outputs(torch::nn::Module& model, const std::vector<SplitOutput>& outputs, bool keep_split,
                                 ProcessGroup& tensor_group);

@@ -49,7 +49,10 @@ class Plugin {
   virtual StepResult execute_pipeline(const Batch& batch, Boosted& boosted, const ExecuteOptions& options) = 0;
   // While true, execute_pipeline adds to this model's unreduced sums and leaves them; null for all models.
   virtual void set_no_sync(bool no_sync, const Boosted* boosted) = 0;
-  // Reduces what no_sync left. Collective over the world.
+  // Reduces what no_sync left, or what the backwards of a loop of one's own (Loop::kOwn) have added since zero_grad():
+  // each replica's gradients are then of the mean over its samples, and become the mean over the replicas. With float16
+  // the loss is multiplied by boosted.optimizer->loss_scale() before its backward. UsageError where the last sums were
+  // not zeroed. Collective over the world.
   virtual void sync_gradients(Boosted& boosted) = 0;
   // What a checkpoint has to hold.
   virtual StateSource& state(Boosted& boosted) = 0;
@@ -65,7 +68,7 @@ class Plugin {
   virtual const PipelineStageManager& stages() const = 0;
   // How a boosted model's outputs are split over tp.
   virtual const SplitOutputs& split_outputs(const Boosted& boosted) = 0;
-  // How many microbatches a step of so many samples a replica has, and its schedule, before lowering.
+  // How many microbatches a step of so many samples per replica has, and its schedule, before lowering.
   virtual int microbatches(std::int64_t replica_samples) const = 0;
   virtual schedule::Schedule schedule_for(std::int64_t replica_samples, bool forward_only) const = 0;
   // Called at the end of each training step for each of its actions with its times (pipeline/action_times.h), until

@@ -6,13 +6,14 @@
 #include <torch/torch.h>
 
 #include "gantry/core/error.h"
+#include "gantry/data/scalar_type.h"
 
 namespace gantry {
 
 void agree_on_counts(Batch& batch, const Policy& policy, bool sequence_parallel, const ProcessGroupMesh& mesh) {
   if (batch.tokens_per_sample == 0) batch.tokens_per_sample = policy.tokens_per_sample(batch.tensors);
   if (batch.tokens_per_sample == 0 && sequence_parallel && mesh.size("tp") > 1)
-    throw InputError({"batch", "how many tokens a sample of " + describe(batch.tensors) + " has is not known",
+    throw InputError({"batch", "the tokens per sample of " + describe(batch.tensors) + " are not known",
                       "input_ids [samples, tokens], or integers of one such shape, for sequence parallelism",
                       "set batch.tokens_per_sample, or override " + policy.name() + "::tokens_per_sample"});
   batch.tokens_per_sample = std::max<std::int64_t>(1, batch.tokens_per_sample);
@@ -30,6 +31,9 @@ void check_batch(const Batch& batch) {
                         fmt::format("{} samples along dim 0, as the batch says", batch.samples),
                         "give every entry the same number of samples"});
     }
+    if (!number_type_of(tensor.scalar_type()))
+      throw InputError({"batch entry '" + name + "'", "is " + describe(tensor), "one of " + number_type_names(),
+                        "cast it to one of these"});
   }
   if (batch.global_samples < batch.first_sample + batch.samples) {
     throw InputError({"batch",

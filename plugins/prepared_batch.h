@@ -14,12 +14,12 @@
 namespace gantry {
 
 // Fills in the counts that the batch does not say. Replicas may not know of each other's samples: they are asked once.
-// InputError where sequence parallelism needs to know how many tokens a sample has and nothing tells. Collective over
+// InputError where sequence parallelism needs to know the tokens of each sample and nothing tells. Collective over
 // dp where global_samples is 0.
 void agree_on_counts(Batch& batch, const Policy& policy, bool sequence_parallel, const ProcessGroupMesh& mesh);
 
-// InputError for entries of another number of samples than the batch's, naming the entry, and for samples that lie
-// outside of the global batch.
+// InputError for entries of another number of samples than the batch's or of a type that NumberType has not, naming the
+// entry, and for samples that lie outside of the global batch.
 void check_batch(const Batch& batch);
 
 // Of the model's parameters, where they are of one type.

@@ -43,6 +43,11 @@ int rank_that_differs(const torch::Tensor& output, ProcessGroup& group, bool& no
   return 0;
 }
 
+// Integers that -100 is one of.
+bool holds_ignored_labels(torch::ScalarType type) {
+  return at::isIntegralType(type, /*includeBool=*/false) && type != torch::kUInt8;
+}
+
 // 0: not trained or not held here, 1: without a gradient, 2: with one.
 enum Reached : std::int64_t { kUnknown, kWithout, kWith };
 
@@ -74,7 +79,7 @@ bool check_whole_outputs(const TensorDict& outputs, const SplitOutputs& split, c
 void refuse_mean_over_ignored(const TensorDict& batch) {
   constexpr std::int64_t kIgnored = -100;
   for (const auto& [name, tensor] : batch) {
-    if (!tensor.defined() || tensor.is_meta() || tensor.scalar_type() != torch::kInt64) continue;
+    if (!tensor.defined() || tensor.is_meta() || !holds_ignored_labels(tensor.scalar_type())) continue;
     const torch::Tensor known = on_host(tensor);
     if (number_of(((known.defined() ? known : tensor) == kIgnored).any()) == 0) continue;
     throw UsageError({"criterion",

@@ -137,6 +137,7 @@ const torch::nn::Module& layer_list(const Policy& policy, const torch::nn::Modul
 }
 
 int layer_count(const Policy& policy, const torch::nn::Module& model) {
+  if (policy.stage_layout(model).repeated.empty()) return 0;
   return static_cast<int>(layer_list(policy, model).children().size());
 }
 

@@ -67,7 +67,7 @@ class StageContext : public std::enable_shared_from_this<StageContext> {
     const TensorDict* batch = nullptr;  // the microbatch; not owned, may be null
     Recomputation recomputation = Recomputation::kNone;
     std::vector<int>
-        recomputed_layers;  // the first so many of each stage: one number for all, or one a stage; empty: all
+        recomputed_layers;  // the first so many of each stage: one number for all, or one per stage; empty: all
     const nn::TokenContext* tokens = nullptr;  // of texts that are continued; not owned, null: of the batch
     int* running_layer = nullptr;  // told by run_layers() which layer runs, -1 between them; not owned, may be null
     ProcessGroup* sequence_group = nullptr;  // over which activations are sequence shards; not owned, null: whole
@@ -206,7 +206,8 @@ class PolicyFor : public Policy {
   }
 };
 
-// The model's list of layers, which the policy's stage_layout names. ConfigError where the model has none there.
+// The model's list of layers, which the policy's stage_layout names. ConfigError where the model has none there. Where
+// it names none, layer_count is 0.
 const torch::nn::Module& layer_list(const Policy& policy, const torch::nn::Module& model);
 int layer_count(const Policy& policy, const torch::nn::Module& model);
 

@@ -151,6 +151,21 @@ AxisPlacement tensor_placement(const NamedTensor& parameter, const std::map<std:
   return found ? *found : replicate();
 }
 
+Placement whole_placement(const NamedTensor& parameter, const std::vector<int>& stages) {
+  return {.name = parameter.names.front(),
+          .global_shape = parameter.tensor.sizes().vec(),
+          .axes = {},
+          .stages = stages,
+          .aliases = {parameter.names.begin() + 1, parameter.names.end()}};
+}
+
+// Applies the plan, and states in each parameter's placement what became of it.
+void place_along_tensor_axis(std::vector<Placement>& all, const ModelMap& map, const ShardPlan& plan,
+                             ProcessGroup& group) {
+  const auto placements = apply_plan(map, plan, group);
+  for (std::size_t i = 0; i < all.size(); ++i) all[i].axes["tp"] = tensor_placement(map.parameters[i], placements);
+}
+
 }  // namespace
 
 TensorDict StageModule::forward(int stage, TensorDict input, const StageContext::Settings& settings,
@@ -190,11 +205,7 @@ StageModule shard_model(std::shared_ptr<torch::nn::Module> model, std::shared_pt
   for (const auto& parameter : map.parameters) {
     const auto stages = stages_holding(parameter.names, paths);
     check_coverage(parameter, stages, shared, *policy);
-    module.all_placements.push_back({.name = parameter.names.front(),
-                                     .global_shape = parameter.tensor.sizes().vec(),
-                                     .axes = {},
-                                     .stages = stages,
-                                     .aliases = {parameter.names.begin() + 1, parameter.names.end()}});
+    module.all_placements.push_back(whole_placement(parameter, stages));
   }
   auto release = [&](const std::vector<NamedTensor>& tensors) {
     for (const auto& [tensor, names] : tensors)
@@ -204,10 +215,8 @@ StageModule shard_model(std::shared_ptr<torch::nn::Module> model, std::shared_pt
   release(map.buffers);
 
   if (config.tensor_group) {
-    const auto plan = resolve_plan(policy->shard_plan(*model), config.sequence_parallel, GradientSum::kAtSync);
-    const auto placements = apply_plan(map, plan, *config.tensor_group);
-    for (std::size_t i = 0; i < map.parameters.size(); ++i)
-      module.all_placements[i].axes["tp"] = tensor_placement(map.parameters[i], placements);
+    const auto plan = resolve_plan(policy->shard_plan(*model), config.sequence_parallel, config.gradient_sum);
+    place_along_tensor_axis(module.all_placements, map, plan, *config.tensor_group);
   }
   for (std::size_t i = 0; i < map.parameters.size(); ++i) {
     if (!holds_any(manager, module.all_placements[i].stages)) continue;
@@ -228,36 +237,13 @@ StageModule shard_model(std::shared_ptr<torch::nn::Module> model, std::shared_pt
   return module;
 }
 
-namespace {
-
-// Applies a plan to a model that stays whole otherwise.
-std::vector<Placement> shard_in_place(torch::nn::Module& model, const ModelMap& map, ProcessGroup& group,
-                                      const ShardPlan& plan) {
-  std::vector<Placement> all;
-  for (const auto& parameter : map.parameters)
-    all.push_back({.name = parameter.names.front(),
-                   .global_shape = parameter.tensor.sizes().vec(),
-                   .axes = {},
-                   .stages = {0},
-                   .aliases = {parameter.names.begin() + 1, parameter.names.end()}});
-  const auto placements = apply_plan(map, plan, group);
-  for (std::size_t i = 0; i < all.size(); ++i) all[i].axes["tp"] = tensor_placement(map.parameters[i], placements);
-  set_global_names(model);
-  return all;
-}
-
-}  // namespace
-
-std::vector<Placement> shard_tensors(torch::nn::Module& model, const Policy& policy, ProcessGroup& group,
-                                     bool sequence_parallel) {
-  split_models().add(model.shared_from_this());
-  const auto plan =
-      resolve_plan(policy.shard_plan(model), sequence_parallel && group.size() > 1, GradientSum::kInBackward);
-  return shard_in_place(model, ModelMap(model), group, plan);
-}
-
 std::vector<Placement> parallelize_module(torch::nn::Module& model, ProcessGroup& group, const ShardPlan& plan) {
-  return shard_in_place(model, ModelMap(model), group, plan);
+  const ModelMap map(model);
+  std::vector<Placement> placements;
+  for (const auto& parameter : map.parameters) placements.push_back(whole_placement(parameter, {0}));
+  place_along_tensor_axis(placements, map, plan, group);
+  set_global_names(model);
+  return placements;
 }
 
 }  // namespace gantry

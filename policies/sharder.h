@@ -13,11 +13,12 @@
 namespace gantry {
 
 struct ShardConfig {
-  const PipelineStageManager* stages = nullptr;  // not owned; null: one stage
-  ProcessGroup* tensor_group = nullptr;          // not owned; null: no tensor parallelism
-  std::vector<int> layers_of_stage;              // empty: the policy's distribute_layers
-  bool sequence_parallel = false;                // activations between split modules are sequence shards
-  std::uint64_t seed = 1;                        // of initial weights
+  const PipelineStageManager* stages = nullptr;     // not owned; null: one stage
+  ProcessGroup* tensor_group = nullptr;             // not owned; null: no tensor parallelism
+  std::vector<int> layers_of_stage;                 // empty: the policy's distribute_layers
+  bool sequence_parallel = false;                   // activations between split modules are sequence shards
+  GradientSum gradient_sum = GradientSum::kAtSync;  // where gradients that are partial over tp are summed
+  std::uint64_t seed = 1;                           // of initial weights
 };
 
 // The sharded model of one rank.
@@ -62,15 +63,11 @@ StageModule shard_model(std::shared_ptr<torch::nn::Module> model, std::shared_pt
 // ConfigError for a model that was split before: for callers that communicate before they split it.
 void refuse_split_model(const std::shared_ptr<torch::nn::Module>& model);
 
-// Tensor parallelism alone, by a policy's plan: as parallelize_module, with sequence shards between the split modules
-// where asked for. A model that was split before is a ConfigError.
-std::vector<Placement> shard_tensors(torch::nn::Module& model, const Policy& policy, ProcessGroup& group,
-                                     bool sequence_parallel);
-
-// Tensor parallelism alone: shards the named modules of an ordinary model in place and leaves the rest; a plain
-// forward() and backward() then do. The same errors. Patterns name modules by path, "*" for one part of it. A plan that
-// makes activations sequence shards names all modules with parameters: gradients of those that see a shard are summed
-// in the backward. `group` outlives the model.
+// The Sharder's step that applies a plan, alone: shards the named modules of an ordinary model in place and leaves the
+// rest; a plain forward() and backward() then do. initialize() of booster/initialize.h boosts a model by a plan, with
+// its checkpoints, replicas and optimizer. The same errors. Patterns name modules by path, "*" for one part of it. A
+// plan that makes activations sequence shards names all modules with parameters: gradients of those that see a shard
+// are summed in the backward. `group` outlives the model.
 std::vector<Placement> parallelize_module(torch::nn::Module& model, ProcessGroup& group, const ShardPlan& plan);
 
 }  // namespace gantry

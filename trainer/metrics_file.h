@@ -1,4 +1,4 @@
-// OUTPUT/metrics.jsonl: a line of JSON a step, and one an evaluation.
+// OUTPUT/metrics.jsonl: a line of JSON for each step and each evaluation.
 #pragma once
 
 #include <cstdio>

@@ -26,7 +26,7 @@ class StepTimeline {
   // Watches the plugin's actions from now on. Neither is owned; the plugin lets go of the timeline with its observer.
   explicit StepTimeline(Plugin& plugin);
 
-  // Around each step, of so many samples a replica; what runs outside is not looked at. A step that was given up
+  // Around each step, of so many samples per replica; what runs outside is not looked at. A step that was given up
   // leaves no trace: the one before stays the last one.
   void begin();
   void end(std::int64_t replica_samples);

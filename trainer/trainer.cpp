@@ -311,7 +311,7 @@ class Trainer::Run {
     if (!world_.is_main()) return;
     if (!peaks_.empty()) {
       const auto largest = std::max_element(peaks_.begin(), peaks_.end());
-      fmt::print("peak memory of tensors: {} MB a rank, most {:.1f} MB on {}\n", in_megabytes(peaks_),
+      fmt::print("peak memory of tensors: {} MB per rank, most {:.1f} MB on {}\n", in_megabytes(peaks_),
                  static_cast<double>(*largest) / 1e6,
                  world_.mesh().describe_rank(static_cast<int>(largest - peaks_.begin())));
     }

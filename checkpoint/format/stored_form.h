@@ -8,7 +8,7 @@ namespace gantry {
 enum class StoredForm {
   kFile,          // one safetensors file
   kCheckpoint,    // a step folder, or its parent
-  kParallelized,  // save_parallelized's: a file a rank
+  kParallelized,  // save_parallelized's: a file for each rank
   kHuggingFace,   // weights, or a config.json that says that there should be some
 };
 

@@ -29,7 +29,7 @@ std::string trained_task(const Config& config) {
   return family.task ? family.task(model_keys(config)) : "tokens";
 }
 
-// A head over whole samples, whose labels are one a sample.
+// A head over whole samples, whose labels are one per sample.
 bool labels_samples(const nlohmann::json& keys) {
   const auto names = keys.value("architectures", std::vector<std::string>());
   return !names.empty() && names.front().ends_with("ForSequenceClassification");

@@ -94,7 +94,7 @@ void MegatronIndex::check_header() {
     throw InputError(
         {path,
          fmt::format("has {} bytes and says {} sequences and {} document indices", bytes.size(), sequences, documents),
-         fmt::format("{} + 12 a sequence + 8 a document index, and 1 a sequence with modes", kHeader),
+         fmt::format("{} + 12 per sequence + 8 per document index, and 1 per sequence with modes", kHeader),
          "make it again"});
   has_modes_ = room != plain;
   lengths_at_ = kHeader;

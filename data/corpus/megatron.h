@@ -31,7 +31,7 @@ std::int64_t token_type_bytes(TokenType type);
 // Megatron's choice: uint16 below 65500 tokens, int32 else.
 TokenType token_type_for(std::int64_t vocabulary_size);
 
-// What an index says, checked whole against the size of its .bin. Memory: 8 bytes a sequence. Keeps `bytes` by
+// What an index says, checked whole against the size of its .bin. Memory: 8 bytes per sequence. Keeps `bytes` by
 // reference.
 class MegatronIndex {
  public:

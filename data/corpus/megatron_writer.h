@@ -12,7 +12,7 @@
 
 namespace gantry {
 
-// Tokens go to PREFIX.bin.partial as they come; the lengths stay in memory, 4 bytes a sequence. finish() syncs, takes
+// Tokens go to PREFIX.bin.partial as they come; the lengths stay in memory, 4 bytes per sequence. finish() syncs, takes
 // an old PREFIX.idx away, and renames .bin, then .idx: whenever the machine stops, an .idx stands only beside its own
 // .bin. Without finish() the destructor removes the partial files.
 class MegatronWriter {

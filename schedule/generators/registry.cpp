@@ -51,7 +51,7 @@ void check_sizes(const Generator& generator, const PipelineSizes& sizes) {
   if (sizes.chunks > generator.max_chunks) {
     const std::string others = schedules_with_chunks(sizes.chunks);
     throw ConfigError({"schedule " + generator.name,
-                       std::to_string(sizes.chunks) + " chunks a rank are not defined for it",
+                       std::to_string(sizes.chunks) + " chunks per rank are not defined for it",
                        "at most " + std::to_string(generator.max_chunks),
                        others.empty() ? "use chunks " + std::to_string(generator.max_chunks) : "use " + others});
   }

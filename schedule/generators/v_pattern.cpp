@@ -10,7 +10,7 @@
 namespace gantry::schedule {
 namespace {
 
-// Two chunks a rank, each with a forward, an input gradient and a weight gradient of one unit.
+// Two chunks per rank, each with a forward, an input gradient and a weight gradient of one unit.
 constexpr int kPeriod = 6;
 constexpr unsigned kWholePeriod = (1u << kPeriod) - 1;
 constexpr int kSteps = 3;  // distances that are tried for each leg

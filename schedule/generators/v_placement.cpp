@@ -8,7 +8,7 @@ namespace gantry::schedule {
 
 Schedule empty_v_schedule(const std::string& name, const PipelineSizes& sizes) {
   if (sizes.chunks != 2)
-    throw ConfigError({"schedule " + name, fmt::format("{} chunks a rank", sizes.chunks), "2, which go forth and back",
+    throw ConfigError({"schedule " + name, fmt::format("{} chunks per rank", sizes.chunks), "2, which go forth and back",
                        "leave the number of chunks out"});
   Schedule schedule;
   schedule.name = name;

@@ -1,4 +1,4 @@
-// For schedules whose two chunks a rank go forth and back: rank r has stages r and 2 * ranks - 1 - r.
+// For schedules whose two chunks per rank go forth and back: rank r has stages r and 2 * ranks - 1 - r.
 #pragma once
 
 #include "gantry/schedule/generators/generator.h"

@@ -6,7 +6,7 @@
 
 namespace gantry::schedule {
 
-// Fills the rows of a V schedule for options.limit chunk activations, at least 2 a rank: the one of four rules, each
+// Fills the rows of a V schedule for options.limit chunk activations, at least 2 per rank: the one of four rules, each
 // tried twice, whose ranks are idle the least.
 Schedule zb_v_heuristic(const Schedule& placed, const OrderOptions& options);
 

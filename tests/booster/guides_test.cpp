@@ -144,7 +144,7 @@ TEST(Acceptance, C3PipelineSizeIsKnownBesideTensorSize) {
   run_ranks(2, [&](World&, ProcessGroupMesh&) {
     auto model = std::make_shared<models::LlamaImpl>(models::llama_config(
         {{"hidden_size", 8}, {"intermediate_size", 12}, {"num_hidden_layers", 1}, {"num_attention_heads", 2}}));
-    EXPECT_EQ(initialize(*model, path).mesh->size("tp"), 2);
+    EXPECT_EQ(initialize(*model, path).booster.mesh().size("tp"), 2);
   });
 }
 
@@ -172,7 +172,8 @@ TEST(Acceptance, C4EveryFamilyIsSplitWithoutAPlan) {
                                                                         {"vocab_size", 10}}));
     const auto second = initialize(*bert, path);
     int sharded = 0;
-    for (const auto& placement : second.placements) sharded += placement.along("tp").sharded();
+    for (const auto& placement : second.boosted.model->stage_module().all_placements)
+      sharded += placement.along("tp").sharded();
     EXPECT_GE(sharded, 10);  // query, key, value, up: weight and bias; two rows; the embedding
   });
 }

@@ -1,12 +1,15 @@
 // Models made tensor-parallel by one call, against the same models on one device.
 #include "gantry/booster/initialize.h"
 
+#include <filesystem>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include <torch/torch.h>
 
+#include "gantry/checkpoint/checkpoint.h"
 #include "gantry/core/error.h"
 #include "gantry/models/bert_family.h"
 #include "gantry/models/gpt2_family.h"
@@ -79,7 +82,8 @@ TEST(Acceptance, C7OptimizerBuiltBeforeInitializeTrainsAsOnOneDevice) {
         const auto made = initialize(*model, path);
         const auto losses = train(*model, optimizer);
         for (std::size_t step = 0; step < losses.size(); ++step) EXPECT_NEAR(losses[step], expected[step], 1e-10);
-        for (const auto& placement : made.placements) {  // replicas end equal to the bit
+        for (const auto& placement :
+             made.boosted.model->stage_module().all_placements) {  // replicas end equal to the bit
           if (placement.along("tp").sharded()) continue;
           const torch::Tensor mine = model->named_parameters()[placement.name].detach();
           torch::Tensor largest = mine.clone();
@@ -96,8 +100,8 @@ TEST(Acceptance, C1OslosOwnKeysWithAComment) {
       scratch.write("oslo.json", "// oslo-config.json\n{\"model_parallelism\": {\"tensor_parallel_size\": 2}}\n");
   run_ranks(2, [&](World&, ProcessGroupMesh&) {
     auto model = llama();
-    const auto made = initialize(*model, path);
-    EXPECT_EQ(model->embed_tokens->weight.size(0) + (made.mesh->coordinate("tp") == 0 ? 26 : 27), 53);
+    auto made = initialize(*model, path);
+    EXPECT_EQ(model->embed_tokens->weight.size(0) + (made.booster.mesh().coordinate("tp") == 0 ? 26 : 27), 53);
     EXPECT_EQ(model->forward({{"input_ids", ids()}}).at("logits").sizes(), (at::IntArrayRef{3, 7, 53}));
   });
 }
@@ -147,7 +151,7 @@ TEST(Acceptance, C16ResidentBytesFallWithTheRanks) {
     auto dense = llama(), split = llama();
     const auto made = initialize(*split, path);
     std::int64_t whole = 0, replicated = 0, held = 0;
-    for (const auto& placement : made.placements) {
+    for (const auto& placement : made.boosted.model->stage_module().all_placements) {
       std::int64_t elements = 1;
       for (const auto size : placement.global_shape) elements *= size;
       (placement.along("tp").sharded() ? whole : replicated) += elements;
@@ -155,6 +159,187 @@ TEST(Acceptance, C16ResidentBytesFallWithTheRanks) {
     for (const auto& parameter : split->parameters()) held += parameter.numel();
     EXPECT_LE(held, whole / 2 + replicated + 53 * 24 + 24 * 37);  // sizes that do not divide
   });
+}
+
+// --- a boosted optimizer in a loop of one's own
+
+struct OwnLoop {
+  Layout layout;
+  int zero = 0;
+  bool sequence_parallel = false;
+};
+
+std::string own_loop_yaml(const OwnLoop& loop) {
+  return fmt::format(
+      "parallel: {{tensor: {}, data: {}, zero: {}, sequence_parallel: {}}}\noptimizer: {{clip_grad_norm: 0.5}}\n"
+      "train: {{audit_every: 1}}\n",
+      loop.layout.tensor, loop.layout.data, loop.zero, loop.sequence_parallel);
+}
+
+// Losses of the global batch of three samples.
+std::vector<double> train_own_loop(const OwnLoop& loop) {
+  const ScratchFolder scratch;
+  const std::string path = scratch.write("gantry.yaml", own_loop_yaml(loop));
+  std::vector<double> all;
+  run_ranks(loop.layout, [&](World& world, ProcessGroupMesh&) {
+    auto model = llama();
+    auto [booster, boosted] = initialize(
+        *model, path, {.optimizer = std::make_shared<torch::optim::Adam>(model->parameters(), 1e-2), .plan = {}});
+    ProcessGroup& replicas = booster.mesh()["dp"];
+    const auto [begin, end] = split_evenly(3, replicas.size())[replicas.rank()];
+    std::vector<double> losses;
+    for (int step = 0; step < 3; ++step) {
+      const torch::Tensor mine = ids().slice(0, begin, end);
+      const torch::Tensor logits = model->forward({{"input_ids", mine}}).at("logits");
+      const torch::Tensor loss =
+          torch::nn::functional::cross_entropy(logits.view({-1, 53}), (mine.reshape({-1}) + 1) % 53);
+      if (step == 1) model->zero_grad();  // as users do: the gradients are then elsewhere
+      loss.backward();
+      booster.sync_gradients(boosted);
+      EXPECT_GT(boosted.optimizer->grad_norm(), 0.5) << "clipping matters";
+      booster.plugin().audit(boosted);
+      EXPECT_TRUE(boosted.optimizer->step());
+      boosted.optimizer->zero_grad();
+      losses.push_back(all_reduce_number(replicas, loss.item<double>()) / replicas.size());
+    }
+    if (world.is_main()) all = losses;
+  });
+  return all;
+}
+
+TEST(OwnLoopOptimizer, TrainsAsOnOneDeviceInEveryLayout) {
+  const auto expected = train_own_loop({});
+  ASSERT_EQ(expected.size(), 3u);
+  EXPECT_LT(expected.back(), expected.front());
+  for (const OwnLoop& loop : {OwnLoop{{.data = 3}}, OwnLoop{{.data = 3}, 1}, OwnLoop{{.tensor = 3}, 0, true},
+                              OwnLoop{{.data = 3, .tensor = 2}, 1, true}}) {
+    const auto losses = train_own_loop(loop);
+    ASSERT_EQ(losses.size(), 3u) << own_loop_yaml(loop);
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_NEAR(losses[i], expected[i], 1e-10) << own_loop_yaml(loop) << i;
+  }
+}
+
+// One model in both loops: the gradients of execute_pipeline are those of a plain backward.
+TEST(OwnLoopOptimizer, ExecutePipelineRunsTheModelToo) {
+  const ScratchFolder scratch;
+  for (const OwnLoop& loop : {OwnLoop{{.tensor = 3}, 0, true}, OwnLoop{{.data = 3}, 1}}) {
+    const std::string path = scratch.write("gantry.yaml", own_loop_yaml(loop));
+    run_ranks(loop.layout, [&](World&, ProcessGroupMesh&) {
+      auto model = llama();
+      auto [booster, boosted] = initialize(
+          *model, path, {.optimizer = std::make_shared<torch::optim::Adam>(model->parameters(), 1e-2), .plan = {}});
+      ProcessGroup& replicas = booster.mesh()["dp"];
+      const auto [begin, end] = split_evenly(3, replicas.size())[replicas.rank()];
+      const torch::Tensor mine = ids().slice(0, begin, end), labels = (mine + 1) % 53;
+      torch::nn::functional::cross_entropy(model->forward({{"input_ids", mine}}).at("logits").view({-1, 53}),
+                                           labels.reshape({-1}))
+          .backward();
+      booster.sync_gradients(boosted);
+      const double own = boosted.optimizer->grad_norm();
+      boosted.optimizer->zero_grad();
+      boosted.criterion = cross_entropy();
+      booster.execute_pipeline(make_batch({{"input_ids", mine}, {"labels", labels}}), boosted);
+      EXPECT_NEAR(boosted.optimizer->grad_norm(), own, 1e-10);
+    });
+  }
+}
+
+TEST(OwnLoopOptimizer, SlipsAreNamed) {
+  const ScratchFolder scratch;
+  const std::string path = scratch.write("gantry.yaml", "parallel: {data: 2}\n");
+  run_ranks(Layout{.data = 2}, [&](World&, ProcessGroupMesh&) {
+    auto model = llama();
+    auto [booster, boosted] = initialize(
+        *model, path, {.optimizer = std::make_shared<torch::optim::Adam>(model->parameters(), 1e-2), .plan = {}});
+    loss_of(*model).backward();
+    const auto said = [](const auto& call) -> std::string {
+      try {
+        call();
+      } catch (const Error& error) {
+        return error.what();
+      }
+      return "";
+    };
+    EXPECT_THAT(said([&] { boosted.optimizer->step(); }), HasSubstr("sync_gradients(boosted) after the backward"));
+    booster.sync_gradients(boosted);
+    EXPECT_THAT(said([&] { booster.sync_gradients(boosted); }), HasSubstr("summed over the ranks already"));
+    auto other = llama();
+    const std::string two = scratch.write("two.yaml", "parallel: {data: 2, zero: 2}\n");
+    EXPECT_THAT(said([&] { initialize(*other, two); }), HasSubstr("0 or 1 for a model whose own forward is called"));
+  });
+  run_ranks(Layout{.pipeline = 2}, [&](World&, ProcessGroupMesh&) {
+    auto model = llama();
+    EXPECT_THROW(initialize(*model, path), ConfigError);
+  });
+}
+
+// --- a model without a policy
+
+struct MlpImpl : torch::nn::Module {
+  MlpImpl() {
+    scale = register_parameter("scale", torch::ones({6}, torch::kFloat64));
+    up = register_module("up", nn::Linear(6, 10));
+    down = register_module("down", nn::Linear(10, 6));
+    set_dtype(*this, torch::kFloat64);
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return down(torch::relu(up(x * scale))); }
+  torch::Tensor scale;
+  nn::Linear up{nullptr}, down{nullptr};
+};
+TORCH_MODULE(Mlp);
+
+// Losses of `steps` steps after what the checkpoint has, if it is there; then it is saved.
+std::vector<double> train_by_plan(const Layout& layout, const std::string& checkpoint, int steps) {
+  std::vector<double> all;
+  run_ranks(layout, [&](World& world, ProcessGroupMesh&) {
+    Mlp model = [] {
+      const DeferredInit deferred;
+      return Mlp();
+    }();
+    Config config;
+    config.parallel.tensor = layout.tensor;
+    auto [booster, boosted] = initialize(model, config,
+                                         {.optimizer = std::make_shared<torch::optim::Adam>(model->parameters(), 1e-2),
+                                          .plan = ShardPlan{{"up", Column{}}, {"down", Row{}}}});
+    const bool goes_on = std::filesystem::exists(checkpoint);
+    if (goes_on) load_checkpoint(checkpoint + "/step-000002", booster.state(boosted), booster.mesh());
+    std::vector<double> losses;
+    for (int step = 0; step < steps; ++step) {
+      const torch::Tensor x = torch::sin(torch::arange(24, torch::kFloat64)).view({4, 6});
+      const torch::Tensor loss = torch::mse_loss(model(x), x.flip(1));
+      loss.backward();
+      booster.sync_gradients(boosted);
+      boosted.optimizer->step();
+      boosted.optimizer->zero_grad();
+      losses.push_back(loss.item<double>());
+    }
+    if (!goes_on) {
+      SaveRequest request;
+      request.directory = checkpoint;
+      request.step = 2;
+      request.model_config = json::object();
+      request.progress = request.user = json::object();
+      save_checkpoint(request, booster.state(boosted), booster.mesh());
+    }
+    try {
+      booster.execute_pipeline(make_batch({{"x", torch::ones({2, 6})}}), boosted, {.forward_only = true});
+      ADD_FAILURE();
+    } catch (const UsageError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("which has no forward for stages"));
+    }
+    if (world.is_main()) all = losses;
+  });
+  return all;
+}
+
+TEST(InitializeByPlan, ItsCheckpointGoesOnInAnotherLayout) {
+  const ScratchFolder scratch;
+  const auto expected = train_by_plan({}, scratch / "whole", 4);
+  ASSERT_EQ(expected.size(), 4u);
+  auto losses = train_by_plan({.tensor = 2}, scratch / "half", 2);
+  for (const double loss : train_by_plan({.tensor = 3}, scratch / "half", 2)) losses.push_back(loss);
+  ASSERT_EQ(losses.size(), 4u);
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_NEAR(losses[i], expected[i], 1e-12) << i;
 }
 
 }  // namespace

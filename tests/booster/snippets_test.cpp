@@ -242,21 +242,56 @@ TEST(Policies, TiesSegmentsAndAddedLossesEqualOneRank) {
   for (auto& batch : *boosted.loader) booster.execute_pipeline(batch, boosted);  // this replica's part
 }
 
+[[maybe_unused]] void samples_of_a_file() {
+  auto samples = std::make_shared<gantry::TensorDataset>(gantry::read_safetensors("images.safetensors"));
+  auto images = std::make_shared<gantry::DataLoader>(samples, gantry::DataLoaderOptions{.global_batch = 64});
+}
+
 [[maybe_unused]] void tokenizer_calls() {
   const auto tokenizer = gantry::load_tokenizer("models/gpt2");
   gantry::TokenIds ids = tokenizer->encode("Hello, world");
   std::string text = tokenizer->decode(ids);  // the exact bytes
 }
 
+// --- policies.md
+
+[[maybe_unused]] void fill_from_file(gantry::Boosted& boosted, const gantry::ProcessGroupMesh& mesh) {
+  const gantry::SafetensorsFile file("weights.safetensors");
+  const torch::NoGradGuard no_grad;
+  for (auto& [placement, tensor] : boosted.model->stage_module().parameters) {  // what this rank holds
+    const auto& along = placement.along("tp");
+    tensor.copy_(along.sharded() ? file.read_slice(placement.name, along.dim, along.ranges(mesh.coordinate("tp")))
+                                 : file.read(placement.name));
+  }
+}
+
+[[maybe_unused]] void weights_of_a_family(const gantry::Config& config, gantry::Booster& booster) {
+  auto boosted = booster.boost(gantry::build_model(config));
+  gantry::load_weights(config, boosted, booster.mesh());  // what this rank holds, of model.path
+}
+
+// --- sharding.md
+
+[[maybe_unused]] void own_loop(std::shared_ptr<models::LlamaImpl> model, const torch::Tensor& ids) {
+  auto optimizer = std::make_shared<torch::optim::AdamW>(model->parameters(), 3e-4);
+  auto [booster, boosted] = gantry::initialize(*model, "gantry.yaml", {.optimizer = optimizer});
+  for (int step = 0; step < 100; ++step) {
+    torch::Tensor logits = model->forward({{"input_ids", ids}}).at("logits");  // whole on every rank
+    torch::cross_entropy_loss(logits.flatten(0, 1), ids.flatten()).backward();
+    booster.sync_gradients(boosted);  // the mean over the replicas
+    boosted.optimizer->step();
+    boosted.optimizer->zero_grad();
+  }
+}
+
 // --- generation.md
 
-[[maybe_unused]] void generation_calls(gantry::Boosted& boosted, gantry::HybridParallelPlugin& plugin,
-                                       torch::nn::Module& model) {
+[[maybe_unused]] void generation_calls(gantry::Boosted& boosted, gantry::Plugin& plugin, torch::nn::Module& model) {
   auto options = gantry::generation_defaults("models/gpt2");
   options.num_beams = 3;
-  // A boosted model, in the layout of its plugin:
+  // A boosted model, in the layout of its plugin; booster.generate(boosted, ...) is the same:
   auto sequences = gantry::generate(boosted, plugin, {{464, 3290}, {15496}}, options);
-  // A plain model, or one that gantry::initialize() has split:
+  // A plain model on one rank:
   auto same = gantry::generate(model, {{464, 3290}, {15496}}, options);
 }
 
@@ -266,14 +301,13 @@ int generate_and_save() {
   auto config = gantry::resolve_model(gantry::Config::parse("model: {path: models/gpt2}\nparallel: {tensor: 2}\n"));
   return gantry::launch(config, [&](gantry::World& world) {
     auto model = gantry::build_model(config);  // ordinary, and not yet in memory
-    auto split = gantry::initialize(*model, "oslo-config.json");
-    gantry::load_weights(config, *model, split);  // of models/gpt2, each rank its part
-    auto sequences = gantry::generate(*model, {{40, 7, 101}}, {.num_beams = 3});
+    auto [booster, boosted] = gantry::initialize(*model, "oslo-config.json");
+    gantry::load_weights(config, boosted, booster.mesh());  // of models/gpt2, each rank its part
+    auto sequences = booster.generate(boosted, {{40, 7, 101}}, {.num_beams = 3});
     if (world.is_main())
       for (auto token : sequences.front().tokens) std::printf("%d ", static_cast<int>(token));
-    auto keys = nlohmann::json::parse(config.model.config_json);
-    gantry::save_parallelized("saved", *model, split, keys, {.family = "gpt2"});
-    gantry::from_parallelized("saved", *model, split);
+    gantry::save_parallelized("saved", boosted, booster.plugin(), config);
+    gantry::from_parallelized("saved", boosted, booster.plugin());
   });
 }
 

@@ -6,6 +6,7 @@
 
 #include <torch/torch.h>
 
+#include "gantry/booster/initialize.h"
 #include "gantry/booster/parallelized_model.h"
 #include "gantry/checkpoint/format/catalog.h"
 #include "gantry/checkpoint/format/checkpoint_folder.h"
@@ -271,19 +272,19 @@ TEST(Acceptance, C14ALiveShardedModelBecomesADenseOne) {
   ASSERT_EQ(start_ranks()(config,
                           [&](World&) {
                             auto model = build_model(config);
-                            const auto split = initialize(*model, path);
-                            save_parallelized(scratch / "p", *model, split, keys, {.family = "llama"});
+                            auto [booster, boosted] = initialize(*model, path);
+                            save_parallelized(scratch / "p", boosted, booster.plugin(), keys, {.family = "llama"});
                             auto again = build_model(config);
-                            const auto split_again = initialize(*again, path);
+                            auto [other_booster, other_boosted] = initialize(*again, path);
                             for (auto& parameter : again->parameters()) parameter.detach().zero_();
-                            from_parallelized(scratch / "p", *again, split_again);
+                            from_parallelized(scratch / "p", other_boosted, other_booster.plugin());
                             const auto dense = dense_of(config), other = dense_of(config);
-                            deparallelize(*model, split, *dense);
-                            deparallelize(*again, split_again, *other);
+                            deparallelize(boosted, booster.plugin(), *dense);
+                            deparallelize(other_boosted, other_booster.plugin(), *other);
                             for (std::size_t i = 0; i < dense->parameters().size(); ++i)
                               EXPECT_TRUE(torch::equal(dense->parameters()[i], other->parameters()[i])) << i;
                             EXPECT_GT(dense->parameters()[0].abs().max().item<double>(), 0);
-                            split.mesh->world_group().barrier().wait();
+                            booster.mesh().world_group().barrier().wait();
                           }),
             0);
 }

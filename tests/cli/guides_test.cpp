@@ -32,7 +32,7 @@ TEST(Acceptance, B9OneRankPrintsAndMemoryIsOfEveryRank) {
   ASSERT_EQ(run.exit_code, 0) << run.err;
   EXPECT_EQ(count(run.out, "step 1"), 1u) << run.out;
   const auto line = run.out.substr(run.out.find("peak memory of tensors: "));
-  EXPECT_EQ(std::count(line.begin(), line.begin() + static_cast<long>(line.find(" MB a rank")), ','), 3) << line;
+  EXPECT_EQ(std::count(line.begin(), line.begin() + static_cast<long>(line.find(" MB per rank")), ','), 3) << line;
   EXPECT_THAT(line, HasSubstr("most "));
   EXPECT_THAT(read_file(scratch / "out/metrics.jsonl"), HasSubstr("\"peak_memory_bytes\":["));
 }
@@ -41,9 +41,9 @@ TEST(Acceptance, B10TensorParallelismLeavesTheGlobalBatch) {
   const ScratchFolder scratch;
   const std::string config = scratch.write("train.yaml", guide_config(scratch, "parallel: {tensor: 2}\n"));
   const Outcome alone = run_program(gantry_program() + " config " + config);
-  EXPECT_THAT(alone.out, HasSubstr("a step: 6 samples (48 tokens), 6 a replica"));
+  EXPECT_THAT(alone.out, HasSubstr("per step: 6 samples (48 tokens), 6 per replica"));
   const Outcome replicas = run_program(gantry_program() + " config " + config + " --set parallel.data=2");
-  EXPECT_THAT(replicas.out, HasSubstr("a step: 6 samples (48 tokens), 3 a replica"));
+  EXPECT_THAT(replicas.out, HasSubstr("per step: 6 samples (48 tokens), 3 per replica"));
 }
 
 #ifdef GANTRY_MPIRUN

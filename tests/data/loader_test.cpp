@@ -1,6 +1,8 @@
 // The loader: its cursor, batches prepared ahead, ranks that read nothing, a shorter last batch.
 #include <atomic>
 #include <chrono>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <limits>
 #include <thread>
@@ -9,10 +11,14 @@
 
 #include "gantry/core/error.h"
 #include "gantry/data/data_loader.h"
+#include "gantry/data/scalar_type.h"
+#include "gantry/data/tensor_dataset.h"
 #include "gantry/profiling/memory_meter.h"
 
 namespace gantry {
 namespace {
+
+using ::testing::HasSubstr;
 
 // Sample i is the numbers i, i, ...; sample `broken` can't be read.
 class Numbers final : public Dataset {
@@ -208,13 +214,14 @@ class Pictures final : public Dataset {
   std::int64_t size() const override { return 4; }
   std::int64_t sequence_length() const override { return 0; }
   std::vector<SampleEntry> entries() const override {
-    return {{.name = "pixels", .first = 1, .length = 6, .type = NumberType::kReal, .shape = {2, 3}},
-            {.name = "brightness", .type = NumberType::kReal},
+    return {{.name = "pixels", .first = 1, .length = 6, .type = NumberType::kFloat32, .shape = {2, 3}},
+            {.name = "brightness", .type = NumberType::kFloat32},
             {.name = "class"}};
   }
   void read(std::int64_t index, std::int64_t* numbers) const override { numbers[0] = index; }
-  void read_reals(std::int64_t index, float* numbers) const override {
-    if (!reads_) return Dataset::read_reals(index, numbers);
+  void read_numbers(std::int64_t index, const NumberRow& row) const override {
+    if (row.type() == NumberType::kInt64 || !reads_) return Dataset::read_numbers(index, row);
+    auto* numbers = row.as<float>();
     for (int i = 0; i < 7; ++i) numbers[i] = static_cast<float>(index) + 0.125f * static_cast<float>(i);
   }
 
@@ -222,7 +229,7 @@ class Pictures final : public Dataset {
   bool reads_;
 };
 
-TEST(DataLoader, RealEntriesHaveTheirShapes) {
+TEST(DataLoader, EntriesHaveTheirTypesAndShapes) {
   for (const bool reads : {true, false}) {
     DataLoader loader(std::make_shared<Pictures>(), {.global_batch = 2, .shuffle = false});
     loader.distribute(1, 0, reads);
@@ -239,10 +246,65 @@ TEST(DataLoader, RealEntriesHaveTheirShapes) {
     EXPECT_EQ(tensors.at("class")[1].item<std::int64_t>(), 3);
   }
   EXPECT_THROW(DataLoader(std::make_shared<Pictures>(false), {}).next(), UsageError);
-  const SampleSource crooked{{{.name = "x", .length = 5, .type = NumberType::kReal, .shape = {2, 3}}}, 0, [] {
+  const SampleSource crooked{{{.name = "x", .length = 5, .type = NumberType::kFloat32, .shape = {2, 3}}}, 0, [] {
                                return std::vector<WeightedDataset>{{std::make_shared<Pictures>(), 1}};
                              }};
   EXPECT_THROW(DataLoader(crooked, {}).next(), UsageError);
+}
+
+// Samples 0 to 4 of every type: a number each, a row, an image and nothing; what is read is what was given.
+TEST(TensorDataset, EveryTypeAndShapeGoesThrough) {
+  TensorDict samples;
+  for (const auto& facts : kNumberTypes) {
+    const auto type = scalar_type_of(facts.type);
+    EXPECT_EQ(dtype_name(type), facts.name);
+    EXPECT_EQ(at::elementSize(type), facts.bytes) << facts.name;
+    for (const auto& shape : std::vector<std::vector<std::int64_t>>{{5}, {5, 3}, {5, 2, 1, 2}, {5, 0}}) {
+      const torch::Tensor numbers = torch::arange(c10::multiply_integers(shape)).view(shape);
+      samples.set(fmt::format("{}_{}", facts.name, shape.size() == 2 && shape[1] == 0 ? 0 : shape.size()),
+                  (facts.type == NumberType::kBool ? numbers % 3 : numbers).to(type));
+    }
+  }
+  const auto data = std::make_shared<TensorDataset>(samples);
+  for (const bool reads : {true, false}) {
+    DataLoader loader(data, {.global_batch = 4, .shuffle = false, .keep_last = true});
+    loader.distribute(2, 1, reads);
+    loader.set_samples(5);
+    const std::vector<std::pair<std::int64_t, std::int64_t>> places = {{2, 4},
+                                                                       {5, 5}};  // the last batch has one sample
+    for (std::size_t step = 0; step < places.size(); ++step) {
+      const auto [begin, end] = places[step];
+      const Batch batch = loader.next();
+      EXPECT_EQ(batch.samples, end - begin);
+      for (const auto& [name, whole] : samples) {
+        const torch::Tensor& part = batch.tensors.at(name);
+        EXPECT_EQ(part.scalar_type(), whole.scalar_type()) << name;
+        EXPECT_EQ(part.sizes(), whole.slice(0, begin, end).sizes()) << name;
+        EXPECT_EQ(part.is_meta(), !reads) << name;
+        if (reads) EXPECT_TRUE(torch::equal(part, whole.slice(0, begin, end))) << name;
+      }
+    }
+  }
+}
+
+TEST(TensorDataset, RefusesByName) {
+  const auto said = [](const TensorDict& samples) -> std::string {
+    try {
+      TensorDataset dataset(samples);
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(said({{"x", torch::ones({2}, torch::kComplexFloat)}}),
+              HasSubstr("data set entry 'x': is ComplexFloat [2]; expected one of bool, uint8, int8, int16, int32"));
+  EXPECT_THAT(said({{"x", torch::ones({2})}, {"y", torch::ones({3})}}), HasSubstr("'y': is float32 [3] on cpu"));
+  EXPECT_THAT(said({{"x", torch::ones({0, 3})}}), HasSubstr("at least one sample"));
+  EXPECT_THAT(said({}), HasSubstr("has no tensors"));
+  double number = 0;
+  EXPECT_THROW(NumberRow(NumberType::kInt64, &number).as<double>(), UsageError);
+  EXPECT_THROW(NumberRow(NumberType::kBool, &number).as<std::uint8_t>(), UsageError);
+  EXPECT_EQ(static_cast<void*>(NumberRow(NumberType::kFloat16, &number).as<c10::Half>()), &number);
 }
 
 }  // namespace

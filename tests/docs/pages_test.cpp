@@ -1,5 +1,5 @@
-// Pages that are made: invalid configurations of their cases, the API of the headers, commands and pictures by the
-// program.
+// Pages that are made: invalid configurations of their cases, commands and pictures by the program. The API's are made
+// by api_test.cpp.
 #include <algorithm>
 #include <fmt/format.h>
 #include <regex>
@@ -67,96 +67,6 @@ TEST(InvalidConfigurations, ThePageHasTheCases) {
         fmt::format("\n**{}**\n\n```text\n{}```\n\n    {}\n```yaml\n{}```\n", each.rule, each.wrong, error, each.right);
   }
   expect_page("invalid_configurations.md", page);
-}
-
-// --- the headers
-
-// The comment at the head of a file.
-std::string purpose_of(const std::string& header) {
-  std::string purpose;
-  std::istringstream lines(header);
-  for (std::string line; std::getline(lines, line) && line.starts_with("//");)
-    purpose += (line.size() > 3 ? line.substr(3) : "") + "\n";
-  return purpose;
-}
-
-// Names that a header declares in a namespace of its own level: types and functions, each once and in order.
-std::vector<std::string> declared_names(const std::string& header) {
-  static const std::regex type("^(?:class|struct|enum class|enum) ([A-Za-z_0-9]+)(?: final)?[ :{]");
-  static const std::regex alias("^using ([A-Za-z_0-9]+) =");
-  static const std::regex holder("^TORCH_MODULE\\(([A-Za-z_0-9]+)\\)");
-  static const std::regex function("^[A-Za-z_][A-Za-z_0-9:<>,&* \\[\\]]* [&*]?([a-z_][a-z_0-9]*)\\(");
-  std::vector<std::string> names;
-  const auto add = [&](const std::string& name) {
-    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
-  };
-  std::istringstream lines(header);
-  for (std::string line; std::getline(lines, line);) {
-    std::smatch match;
-    if (line.ends_with(";") && std::regex_search(line, std::regex("^(class|struct) [A-Za-z_0-9]+;"))) continue;
-    if (std::regex_search(line, match, type) || std::regex_search(line, match, alias) ||
-        std::regex_search(line, match, holder))
-      add(match[1]);
-    else if (!line.starts_with("return") && !line.starts_with("requires") && std::regex_search(line, match, function))
-      add(match[1].str() + "()");
-  }
-  return names;
-}
-
-struct Folder {
-  const char* path;
-  const char* about;
-};
-
-constexpr Folder kFolders[] = {{"trainer", "The training run and its report"},
-                               {"booster", "What a training program includes"},
-                               {"generation", "Continuing texts"},
-                               {"plugins", "Boosting and the step"},
-                               {"optimizers", "Optimizers, gradient buckets, precision, learning rates"},
-                               {"policies", "Policies and splitting"},
-                               {"pipeline", "What passes between stages, and what runs their schedule"},
-                               {"schedule", "Schedules, without LibTorch"},
-                               {"checkpoint", "Checkpoints"},
-                               {"data", "Data"},
-                               {"models", "Models"},
-                               {"nn", "Layers that can be split"},
-                               {"launch", "Starting the ranks of a job"},
-                               {"profiling", "Where time and memory go"},
-                               {"comm", "Ranks and their communication"},
-                               {"tensors", "Tensors and randomness"},
-                               {"core", "Configurations, errors, meshes, placements; without LibTorch"}};
-
-std::vector<fs::path> headers_of(const char* folder) {
-  std::vector<fs::path> headers;
-  for (const auto& entry : fs::directory_iterator(kRoot / folder))
-    if (entry.path().extension() == ".h") headers.push_back(entry.path());
-  std::sort(headers.begin(), headers.end());
-  return headers;
-}
-
-TEST(ApiReference, HasEveryHeaderItsPurposeAndItsNames) {
-  std::string page =
-      "# The headers\n\n`#include \"gantry/booster/gantry.h\"` has what a training program needs. Each header is the "
-      "contract "
-      "of what it declares: shapes, units,\nownership, errors, and over which axis a call is collective. This page is "
-      "made of "
-      "them by `./dev pages`.\n";
-  for (const auto& [folder, about] : kFolders) {
-    page += fmt::format("\n## {}\n\n{}.\n", folder, about);
-    for (const auto& path : headers_of(folder)) {
-      const std::string header = read_file(path.string());
-      const std::string purpose = purpose_of(header);
-      EXPECT_FALSE(purpose.empty()) << path << " does not say what it is for";
-      const std::string name = fmt::format("{}/{}", folder, path.filename().string());
-      page += fmt::format("\n### [{0}](../{0})\n\n{1}", name, purpose);
-      if (const auto names = declared_names(header); !names.empty()) {
-        page += "\nDeclares";
-        for (const auto& each : names) page += fmt::format("{} `{}`", &each == &names.front() ? "" : ",", each);
-        page += ".\n";
-      }
-    }
-  }
-  expect_page("api.md", page);
 }
 
 // --- the command line
@@ -228,9 +138,10 @@ TEST(Troubleshooting, QuotesMessagesThatThereAre) {
   const auto read = [&](const fs::path& path) {
     if (path.extension() == ".cpp" || path.extension() == ".h") sources += read_file(path.string());
   };
-  for (const auto& entry : fs::recursive_directory_iterator(kRoot / "cli")) read(entry.path());
-  for (const auto& folder : kFolders)
-    for (const auto& entry : fs::recursive_directory_iterator(kRoot / folder.path)) read(entry.path());
+  for (const char* folder :
+       {"core", "tensors", "comm", "profiling", "launch", "schedule", "nn", "models", "policies", "pipeline",
+        "checkpoint", "data", "optimizers", "plugins", "generation", "booster", "trainer", "cli"})
+    for (const auto& entry : fs::recursive_directory_iterator(kRoot / folder)) read(entry.path());
   const Document page = read_document(kRoot / "docs/troubleshooting.md");
   const std::regex quoted("`([^`]+)`");
   int messages = 0;

@@ -173,7 +173,7 @@ TEST(Generate, SeveralStagesOfARank) {
   }
 }
 
-// What initialize() has split, without a plugin: greedy tokens, beams and draws, the same on every rank. (Models with
+// What initialize() has boosted: greedy tokens, beams and draws, the same on every rank. (Models with
 // other heads, split so: Bert's in tests/plugins/model_grid_test.cpp.)
 TEST(Generate, C5TensorParallelRanksGiveTheTokensOfOneDevice) {
   const ReferenceCases cases = read_reference_cases("llama");
@@ -184,16 +184,12 @@ TEST(Generate, C5TensorParallelRanksGiveTheTokensOfOneDevice) {
   config = resolve_model(std::move(config));
   run_ranks(2, [&](World&, ProcessGroupMesh& mesh) {
     auto model = build_model(config);
-    const auto split = initialize(*model, yaml);
-    std::vector<HeldTensor> held;
-    for (const auto& placement : split.placements)
-      held.push_back({placement, model->named_parameters()[placement.name]});
-    load_hugging_face(cases.folder, models::families().at("llama"), nlohmann::json::parse(config.model.config_json),
-                      held, {{"tp", mesh.coordinate("tp")}});
+    auto [booster, boosted] = initialize(*model, yaml);
+    load_weights(config, boosted, mesh);
     for (const std::size_t i : {0, 3, 5, 7})
-      EXPECT_EQ(tokens_of(generate(*model, cases.jobs[i].prompts, cases.jobs[i].options)), cases.tokens[i])
+      EXPECT_EQ(tokens_of(booster.generate(boosted, cases.jobs[i].prompts, cases.jobs[i].options)), cases.tokens[i])
           << cases.jobs[i].name;
-    EXPECT_EQ(tokens_of(generate(*model, sampled().prompts, sampled().options)), drawn);
+    EXPECT_EQ(tokens_of(booster.generate(boosted, sampled().prompts, sampled().options)), drawn);
     EXPECT_TRUE(model->is_training()) << "as before";
   });
 }

@@ -126,7 +126,7 @@ def stamp_of(path):
 
 
 def ratios(results):
-    """Gantry's tokens a second beside PyTorch's of the same run."""
+    """Gantry's tokens per second beside PyTorch's of the same run."""
     rates = {name: results.get(name, {}).get("figures", {}).get("tokens_per_second") for name in ("gantry", "eager", "compiled")}
     return {peer: round(rates["gantry"] / rates[peer], 3) for peer in ("eager", "compiled") if rates["gantry"] and rates[peer]}
 
@@ -140,7 +140,7 @@ def page(report):
         detail = result.get("why") or (json.dumps(figures) if figures else "")
         lines.append(f"{name:14} {result['state']:9} {result.get('seconds', 0):6.1f} s  {detail}".rstrip())
     for peer, ratio in report["ratios"].items():
-        lines.append(f"tokens a second of PyTorch, {peer}: Gantry has {ratio} times as many")
+        lines.append(f"tokens per second of PyTorch, {peer}: Gantry has {ratio} times as many")
     failed = [name for name, result in report["parts"].items() if result["state"] == "failed"]
     if failed:
         lines += ["", f"first failure: {failed[0]}", report["parts"][failed[0]]["error"]]

@@ -1,4 +1,4 @@
-"""GPT-2 of 124 million parameters in bfloat16 on one device: tokens a second of Gantry and of PyTorch, eager and
+"""GPT-2 of 124 million parameters in bfloat16 on one device: tokens per second of Gantry and of PyTorch, eager and
 compiled, each a process of its own; and for ten profiled steps of Gantry the share of the time that its kernels leave
 the device idle, which is what the host holds it up. Each prints one line of JSON.
 

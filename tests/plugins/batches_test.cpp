@@ -17,12 +17,15 @@ class Images final : public Dataset {
   std::int64_t size() const override { return 10; }
   std::int64_t sequence_length() const override { return 0; }
   std::vector<SampleEntry> entries() const override {
-    return {{.name = "x", .first = 0, .length = 12, .type = NumberType::kReal, .shape = {3, 2, 2}},
+    return {{.name = "x", .first = 0, .length = 12, .type = NumberType::kFloat32, .shape = {3, 2, 2}},
             {.name = "labels", .first = 0}};
   }
-  void read(std::int64_t index, std::int64_t* numbers) const override { numbers[0] = index % 6; }
-  void read_reals(std::int64_t index, float* numbers) const override {
-    for (int i = 0; i < 12; ++i) numbers[i] = std::sin(static_cast<float>(index * 12 + i));
+  void read_numbers(std::int64_t index, const NumberRow& row) const override {
+    if (row.type() == NumberType::kInt64) {
+      *row.as<std::int64_t>() = index % 6;
+      return;
+    }
+    for (int i = 0; i < 12; ++i) row.as<float>()[i] = std::sin(static_cast<float>(index * 12 + i));
   }
 };
 

@@ -229,7 +229,7 @@ TEST(SequenceParallelPlan, InitializeSumsWhatIsStatedAndRefusesTheRest) {
       model->eval();
       model->forward(images()).square().sum().backward();
       const auto expected = dense->named_parameters();
-      for (const auto& placement : made.placements) {
+      for (const auto& placement : made.boosted.model->stage_module().all_placements) {
         if (placement.along("tp").sharded()) continue;
         const torch::Tensor gradient = model->named_parameters()[placement.name].grad();
         EXPECT_LE((gradient - expected[placement.name].grad()).abs().max().item<double>(), 1e-10) << placement.name;

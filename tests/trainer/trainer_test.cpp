@@ -177,11 +177,14 @@ class Signs final : public Dataset {
   std::int64_t size() const override { return 32; }
   std::int64_t sequence_length() const override { return 0; }
   std::vector<SampleEntry> entries() const override {
-    return {{"x", 0, 12, NumberType::kReal}, {"labels", 0, 0, NumberType::kInteger}};
+    return {{"x", 0, 12, NumberType::kFloat32}, {"labels", 0, 0, NumberType::kInt16}};
   }
-  void read(std::int64_t index, std::int64_t* numbers) const override { *numbers = index % 6; }
-  void read_reals(std::int64_t index, float* numbers) const override {
-    for (int i = 0; i < 12; ++i) numbers[i] = std::sin(static_cast<float>(index * 12 + i));
+  void read_numbers(std::int64_t index, const NumberRow& row) const override {
+    if (row.type() == NumberType::kInt16) {
+      *row.as<std::int16_t>() = static_cast<std::int16_t>(index % 6);
+      return;
+    }
+    for (int i = 0; i < 12; ++i) row.as<float>()[i] = std::sin(static_cast<float>(index * 12 + i));
   }
 };
 

@@ -1,0 +1,130 @@
+// A decoder of one's own: grouped heads, rotary positions, padding, sequence parallelism and tied weights. It runs a
+// step in several layouts beside one rank, and says whether they are equal.
+#include <torch/torch.h>
+
+#include "gantry/booster/gantry.h"
+#include "gantry/nn/attention.h"
+#include "gantry/nn/norms.h"
+#include "gantry/nn/rotary.h"
+
+namespace {
+
+constexpr std::int64_t kWidth = 24, kHeads = 6, kKeyHeads = 2, kHeadSize = kWidth / kHeads, kVocabulary = 61;
+constexpr int kLayers = 4;
+
+gantry::nn::Linear linear(std::int64_t in, std::int64_t out) {
+  return gantry::nn::Linear(torch::nn::LinearOptions(in, out).bias(false));
+}
+
+struct LayerImpl : torch::nn::Module {
+  LayerImpl() {
+    attention_norm = register_module("attention_norm", gantry::nn::RmsNorm(kWidth));
+    query = register_module("query", linear(kWidth, kWidth));
+    key = register_module("key", linear(kWidth, kKeyHeads * kHeadSize));
+    value = register_module("value", linear(kWidth, kKeyHeads * kHeadSize));
+    proj = register_module("proj", linear(kWidth, kWidth));
+    dropout = register_module("dropout", gantry::nn::Dropout(0.1));
+    mlp_norm = register_module("mlp_norm", gantry::nn::RmsNorm(kWidth));
+    gate = register_module("gate", linear(kWidth, 2 * kWidth));
+    up = register_module("up", linear(kWidth, 2 * kWidth));
+    down = register_module("down", linear(2 * kWidth, kWidth));
+  }
+  torch::Tensor attend(const torch::Tensor& hidden, const gantry::nn::TokenContext& tokens, int index) {
+    const auto heads = gantry::nn::held_heads(query, kHeadSize, kHeads);  // of this rank
+    const auto key_heads = gantry::nn::held_heads(key, kHeadSize, kKeyHeads);
+    const auto parts = gantry::nn::together(hidden, {query, key, value});  // one gather, one sum of the gradient
+    const torch::Tensor q = rotary(gantry::nn::split_heads(parts[0], heads.count), tokens.positions);
+    const torch::Tensor k = rotary(gantry::nn::split_heads(parts[1], key_heads.count), tokens.positions);
+    const torch::Tensor v = gantry::nn::split_heads(parts[2], key_heads.count);
+    return proj(gantry::nn::merge_heads(gantry::nn::attention(
+        q, k, v, heads, key_heads, {.causal = true, .keep = tokens.keep, .cache = tokens.cache(index)}, *dropout)));
+  }
+  torch::Tensor forward(const torch::Tensor& hidden, const gantry::nn::TokenContext& tokens, int index) {
+    const torch::Tensor attended = hidden + attend(attention_norm(hidden), tokens, index);
+    const auto parts = gantry::nn::together(mlp_norm(attended), {gate, up});
+    return attended + down(torch::silu(parts[0]) * parts[1]);
+  }
+  gantry::nn::RmsNorm attention_norm{nullptr}, mlp_norm{nullptr};
+  gantry::nn::Linear query{nullptr}, key{nullptr}, value{nullptr}, proj{nullptr}, gate{nullptr}, up{nullptr},
+      down{nullptr};
+  gantry::nn::Dropout dropout{nullptr};
+  gantry::nn::Rotary rotary{kHeadSize, {.theta = 1e6}};
+};
+TORCH_MODULE(Layer);
+
+struct DecoderImpl : torch::nn::Module {
+  DecoderImpl() {
+    tokens = register_module("tokens", gantry::nn::Embedding(kVocabulary, kWidth));
+    layers = register_module("layers", torch::nn::ModuleList());
+    for (int i = 0; i < kLayers; ++i) layers->push_back(Layer());
+    norm = register_module("norm", gantry::nn::RmsNorm(kWidth));
+    head = register_module("head", linear(kWidth, kVocabulary));
+    head->tie_weight(tokens->weight);
+  }
+  gantry::nn::Embedding tokens{nullptr};
+  torch::nn::ModuleList layers;
+  gantry::nn::RmsNorm norm{nullptr};
+  gantry::nn::Linear head{nullptr};
+};
+TORCH_MODULE(Decoder);
+
+class DecoderPolicy final : public gantry::PolicyFor<DecoderImpl> {
+ public:
+  std::string name() const override { return "DecoderPolicy"; }
+  gantry::ShardPlan shard_plan(const DecoderImpl&) const override {
+    return {{"tokens", gantry::Vocab{}},
+            {"layers.*.query", gantry::Column{.unit = kHeadSize}},
+            {"layers.*.key", gantry::Column{.unit = kHeadSize, .users = kHeads}},
+            {"layers.*.value", gantry::Column{.unit = kHeadSize, .users = kHeads}},
+            {"layers.*.proj", gantry::Row{.unit = kHeadSize}},
+            {"layers.*.gate", gantry::Column{}},
+            {"layers.*.up", gantry::Column{}},
+            {"layers.*.down", gantry::Row{}},
+            {"head", gantry::Column{}},
+            {"layers.*", gantry::SequenceParallel{}},  // its norms and its dropout
+            {"norm", gantry::SequenceParallel{}}};
+  }
+  gantry::StageLayout stage_layout(const DecoderImpl&) const override {
+    return {.first = {"tokens"}, .repeated = "layers", .last = {"norm", "head"}};
+  }
+  gantry::SharedParameters shared_parameters(const DecoderImpl&) const override {
+    return {{"tokens.weight", "head.weight"}};
+  }
+  std::vector<gantry::SplitOutput> split_outputs(const DecoderImpl&) const override { return {{"logits", "head"}}; }
+  std::vector<std::string> entries_between() const override { return {"attention_mask"}; }
+  gantry::Continuation continuation(const DecoderImpl&) const override { return {.is_cached = true}; }
+  gantry::TensorDict forward(DecoderImpl& model, const gantry::StageContext& stage,
+                             gantry::TensorDict in) const override {
+    const gantry::nn::TokenContext tokens = stage.tokens();  // which tokens count, by the batch's attention_mask
+    torch::Tensor hidden = stage.is_first() ? model.tokens(in.at("input_ids")) : in.at("hidden");
+    hidden = stage.run_layers(hidden, [&model, tokens](int index, const torch::Tensor& x) {
+      return model.layers->at<LayerImpl>(index).forward(x, tokens, index);
+    });
+    if (!stage.is_last()) return {{"hidden", hidden}};
+    return {{"logits", model.head(model.norm(tokens.for_head(hidden)))}};
+  }
+};
+
+std::shared_ptr<torch::nn::Module> build_decoder() {
+  const gantry::DeferredInit deferred;
+  return Decoder().ptr();
+}
+
+// Four texts of up to nine tokens. What is behind a text is padding, whose labels are ignored.
+gantry::TensorDict padded_batch() {
+  const torch::Tensor ids = torch::arange(4 * 9).view({4, 9}) * 7 % kVocabulary;
+  const torch::Tensor mask = torch::arange(9) < torch::tensor({9, 6, 8, 3}).unsqueeze(1);
+  return {{"input_ids", ids}, {"attention_mask", mask}, {"labels", ((ids + 7) % kVocabulary).masked_fill(~mask, -100)}};
+}
+
+}  // namespace
+
+int main() {
+  gantry::policies().add<DecoderPolicy>("decoder");
+  const auto config = gantry::Config::parse("model: {policy: decoder}\nschedule: {microbatches: 2}\n");
+  return gantry::print_comparisons(gantry::compare_layouts(
+      config, build_decoder, padded_batch(),
+      {"parallel.tensor=2", "parallel.pipeline=2", "parallel.data=2,schedule.microbatches=1",
+       "parallel.tensor=3,parallel.sequence_parallel=true",
+       "parallel.tensor=2,parallel.pipeline=2,parallel.sequence_parallel=true,schedule.recompute=full"}));
+}

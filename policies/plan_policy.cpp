@@ -1,0 +1,25 @@
+#include "gantry/policies/plan_policy.h"
+
+#include <torch/torch.h>
+
+#include "gantry/core/error.h"
+
+namespace gantry {
+
+StageLayout PlanPolicy::stage_layout(const torch::nn::Module& model) const {
+  StageLayout layout;
+  for (const auto& child : model.named_children()) layout.first.push_back(child.key());
+  for (const auto& own : model.named_parameters(/*recurse=*/false)) layout.first.push_back(own.key());
+  for (const auto& own : model.named_buffers(/*recurse=*/false)) layout.first.push_back(own.key());
+  return layout;
+}
+
+// It has none.
+std::vector<int> PlanPolicy::distribute_layers(int, int stages) const { return std::vector<int>(stages, 0); }
+
+TensorDict PlanPolicy::forward(torch::nn::Module& model, const StageContext&, TensorDict) const {
+  throw UsageError({model.name(), "was boosted by a shard plan, which has no forward for stages", "",
+                    "call the model's own forward; or register a policy for its class by gantry::policies().add"});
+}
+
+}  // namespace gantry

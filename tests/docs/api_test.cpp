@@ -1,0 +1,193 @@
+// docs/api.md and docs/api/: what a program may include, declaration by declaration, made of the headers.
+#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <regex>
+#include <set>
+
+#include "documents.h"
+#include "header_api.h"
+#include "made_page.h"
+
+namespace gantry::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Room {
+  const char* folder;
+  const char* about;
+};
+
+constexpr Room kRooms[] = {{"trainer", "The training run"},
+                           {"booster", "What a training program includes"},
+                           {"generation", "Continuing texts"},
+                           {"plugins", "Boosting and the step"},
+                           {"optimizers", "Optimizers, gradient buckets, precision, learning rates"},
+                           {"policies", "Policies and splitting"},
+                           {"pipeline", "What passes between stages, and what runs their schedule"},
+                           {"schedule", "Schedules, without LibTorch"},
+                           {"checkpoint", "Checkpoints"},
+                           {"data", "Data"},
+                           {"models", "Models"},
+                           {"nn", "Layers that can be split"},
+                           {"launch", "Starting the ranks of a job"},
+                           {"profiling", "Where time and memory go"},
+                           {"comm", "Ranks and their communication"},
+                           {"tensors", "Tensors and randomness"},
+                           {"core", "Configurations, errors, meshes, placements; without LibTorch"}};
+
+// "nn/attention.h" of every #include "gantry/nn/attention.h".
+std::vector<std::string> includes_of(const std::string& source) {
+  static const std::regex kInclude("#include \"gantry/([a-z_/0-9]+\\.h)\"");
+  std::vector<std::string> names;
+  for (std::sregex_iterator match(source.begin(), source.end(), kInclude), end; match != end; ++match)
+    names.push_back((*match)[1]);
+  return names;
+}
+
+// What a program sees: the one header that users include, those that pages, their code and examples name, and what
+// these include.
+std::set<std::string> public_headers() {
+  std::vector<std::string> open{"booster/gantry.h"};
+  const auto add = [&](const std::string& source) {
+    for (const auto& name : includes_of(source)) open.push_back(name);
+  };
+  for (const auto& document : documents()) add(read_file(document.path.string()));
+  add(read_file((kRoot / "tests/booster/snippets_test.cpp").string()));
+  for (const auto& entry : fs::recursive_directory_iterator(kRoot / "examples"))
+    if (entry.path().extension() == ".cpp" || entry.path().extension() == ".h") add(read_file(entry.path().string()));
+  std::set<std::string> seen;
+  while (!open.empty()) {
+    const std::string name = open.back();
+    open.pop_back();
+    if (fs::exists(kRoot / name) && seen.insert(name).second) add(read_file((kRoot / name).string()));
+  }
+  return seen;
+}
+
+// Of a comment: code is what stands indented behind an empty line. In prose nothing but `code` is markup.
+std::string as_markdown(const std::string& comment) {
+  std::string text;
+  bool is_code = false, is_block = false, after_empty = true;
+  for (const auto& line : lines_of(comment)) {
+    is_block = !line.empty() && (is_block || (after_empty && line.starts_with("  ")));
+    after_empty = line.empty();
+    if (is_block) text += "  ";
+    for (const char c : line) {
+      if (c == '`') is_code = !is_code;
+      if (!is_code && !is_block && (c == '<' || c == '*')) text += '\\';
+      text += c;
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+std::string section_of(const std::string& name) {
+  const std::string header = read_file((kRoot / name).string()), purpose = purpose_of(header);
+  EXPECT_FALSE(purpose.empty()) << name << " does not say what it is for";
+  std::string text = fmt::format("\n## {0}\n\n{1}\n[The header](../../{0}).\n", name, as_markdown(purpose));
+  for (const auto& declaration : declarations_in(header)) {
+    for (const auto& each : declaration.names) EXPECT_FALSE(each.empty()) << name << " declares\n" << declaration.code;
+    text += fmt::format("\n### {}\n\n", fmt::join(declaration.names, ", "));
+    if (!declaration.contract.empty()) text += as_markdown(declaration.contract) + "\n";
+    text += fmt::format("```cpp\n{}```\n", declaration.code);
+  }
+  return text;
+}
+
+TEST(ApiReference, HasEveryDeclarationOfThePublicHeaders) {
+  std::string index =
+      "# C++ API\n\n`#include \"gantry/booster/gantry.h\"` has what a training program needs. A page for each folder "
+      "has the\ndeclarations of the headers that a program may include, each with its contract: shapes, units,\n"
+      "ownership, errors, and over which axis a call is collective. These pages are made of the headers by\n"
+      "`./dev pages`.\n";
+  const auto headers = public_headers();
+  EXPECT_GT(headers.size(), 60u);
+  for (const auto& [folder, about] : kRooms) {
+    std::string page =
+        fmt::format("# {}/\n\n{}. Made of the headers by `./dev pages`; [all folders](../api.md).\n", folder, about);
+    index += fmt::format("\n## [{0}](api/{0}.md)\n\n{1}.\n\n| header | declares |\n|---|---|\n", folder, about);
+    for (const auto& name : headers) {
+      if (!name.starts_with(std::string(folder) + "/")) continue;
+      page += section_of(name);
+      std::vector<std::string> names;
+      for (const auto& declaration : declarations_in(read_file((kRoot / name).string())))
+        for (const auto& each : declaration.names)
+          if (const auto shown = "`" + each.substr(each.rfind(' ') + 1) + "`";
+              std::find(names.begin(), names.end(), shown) == names.end())
+            names.push_back(shown);
+      index += fmt::format("| [{}](../{}) | {} |\n", name, name, fmt::join(names, ", "));
+    }
+    expect_page(fmt::format("api/{}.md", folder), page);
+  }
+  expect_page("api.md", index);
+}
+
+TEST(HeaderDeclarations, AreWithoutBodiesAndWhatIsPrivate) {
+  const auto found = declarations_in(R"(// A header.
+#pragma once
+#include <x>
+
+namespace gantry {
+
+class Later;
+namespace detail {
+int hidden();
+}  // namespace detail
+
+// Adds; [n].
+// UsageError.
+int add(const std::vector<int>& values, int by = f({1}));
+int add(int value) { return value; }
+
+// A thing.
+template <class T>
+class Thing final : public Base {
+ public:
+  explicit Thing(int size)
+      : size_(size) {}
+  // Its size.
+  int size() const { return size_; }
+  virtual void run(const std::string& text = "{") = 0;
+
+ private:
+  int size_ = 0;
+};
+
+struct Options {
+  int a = 0;  // first
+  std::vector<int> b = {};
+  bool is_set() const {
+    return a > 0;
+  }
+};
+
+template <class T>
+requires requires(const T& t) { t.ptr(); }
+int add(const T& value) { return 1; }  // one
+
+inline constexpr int kMost = 3;
+using Names = std::vector<std::string>;
+
+}  // namespace gantry
+)");
+  ASSERT_EQ(found.size(), 5u);
+  EXPECT_EQ(found[0].names, std::vector<std::string>{"add"});
+  EXPECT_EQ(found[0].contract, "Adds; [n].\nUsageError.\n");
+  EXPECT_EQ(found[0].code, "int add(const std::vector<int>& values, int by = f({1}));\nint add(int value);\n");
+  EXPECT_EQ(found[1].names, std::vector<std::string>{"class Thing"});
+  EXPECT_EQ(found[1].code,
+            "template <class T>\nclass Thing final : public Base {\n  explicit Thing(int size);\n  // Its size.\n"
+            "  int size() const;\n  virtual void run(const std::string& text = \"{\") = 0;\n};\n");
+  EXPECT_EQ(found[2].code,
+            "struct Options {\n  int a = 0;  // first\n  std::vector<int> b = {};\n  bool is_set() const;\n};\n");
+  EXPECT_EQ(found[3].code,
+            "template <class T>\nrequires requires(const T& t) { t.ptr(); }\nint add(const T& value);  // one\n");
+  EXPECT_EQ(found[4].names, (std::vector<std::string>{"kMost", "Names"}));
+  EXPECT_EQ(found[4].code, "inline constexpr int kMost = 3;\nusing Names = std::vector<std::string>;\n");
+}
+
+}  // namespace
+}  // namespace gantry::testing
