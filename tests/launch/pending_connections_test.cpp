@@ -5,9 +5,9 @@
 #include <optional>
 #include <vector>
 
-#include "../control/raw_socket.h"
 #include "background.h"
 #include "gantry/launch/supervisor/frames.h"
+#include "raw_socket.h"
 
 namespace gantry::testing {
 namespace {

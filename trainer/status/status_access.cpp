@@ -1,4 +1,4 @@
-#include "gantry/comm/control/status_access.h"
+#include "gantry/trainer/status/status_access.h"
 
 #include <algorithm>
 #include <arpa/inet.h>
