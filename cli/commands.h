@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "gantry/comm/control/status_access.h"
+#include "gantry/trainer/status/status_access.h"
 
 namespace gantry::cli {
 

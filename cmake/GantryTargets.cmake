@@ -151,6 +151,7 @@ function(gantry_programs)
     string(APPEND backends ", no nccl (its headers were not there when it was built: ./dev setup --nccl brings them)")
   endif()
   gantry_join_sources(gantry_front_parts)
+  target_include_directories(gantry_front_parts SYSTEM PRIVATE ${BOOST_ASIO_INCLUDE_DIR})
   target_compile_definitions(gantry_front_parts PRIVATE GANTRY_BACKENDS="${backends}")
   target_link_libraries(gantry_front_parts PUBLIC fmt::fmt yaml-cpp CLI11::CLI11 ${text_libraries} ${XXHASH_LIBRARY} Threads::Threads)
 

@@ -59,11 +59,6 @@ const KeyContext kResuming = {"checkpoint.resume auto or a PATH", [](C c) { retu
                               [](C) { return std::string("and nothing is resumed"); }, "say from what, or take it out"};
 const KeyContext kProcesses = {"a comm.backend of several processes", may_have_processes,
                                [](C) { return std::string("with backend local"); }};
-const KeyContext kListening = {
-    "a comm.backend of several processes, and comm.heartbeat_seconds above 0",
-    [](C c) { return may_have_processes(c) && c.comm.heartbeat_seconds > 0; },
-    [](C c) { return std::string(may_have_processes(c) ? "with heartbeat_seconds 0" : "with backend local"); }};
-
 std::vector<ConfigKey> make_keys() {
   return {
       {"model.policy", "from `path`", "`gpt2`, `llama`, `bert`, or a registered name"},
@@ -185,9 +180,9 @@ std::vector<ConfigKey> make_keys() {
        "a "
        "warning"},
       {"comm.interface", "",
-       "the network interface or address for signs of life: loopback on one host; over hosts needed unless `gantry "
-       "launch --interface` says it",
-       &kListening},
+       "the network interface or address by which ranks reach rank 0's control plane: loopback on one host; over hosts "
+       "needed unless `gantry launch` starts the ranks",
+       &kProcesses},
       {"comm.recorder", "1024",
        "operations that a rank remembers for `gantry doctor DIR`; 0: none "
        "([docs/flight_recorder.md](flight_recorder.md))"},

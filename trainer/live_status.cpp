@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "gantry/comm/control/status_pages.h"
 #include "gantry/core/error.h"
+#include "gantry/trainer/status/status_pages.h"
 
 namespace gantry {
 

@@ -4,12 +4,12 @@
 
 #include <atomic>
 
-#include "gantry/comm/control/run_status.h"
-#include "gantry/comm/control/status_access.h"
-#include "gantry/comm/control/status_server.h"
 #include "gantry/comm/world.h"
 #include "gantry/trainer/metrics.h"
 #include "gantry/trainer/report/run_reader.h"
+#include "gantry/trainer/status/run_status.h"
+#include "gantry/trainer/status/status_access.h"
+#include "gantry/trainer/status/status_server.h"
 
 namespace gantry {
 

@@ -16,8 +16,8 @@
 #include <string>
 
 #include "gantry/booster/booster.h"
-#include "gantry/comm/control/status_access.h"
 #include "gantry/trainer/callbacks.h"
+#include "gantry/trainer/status/status_access.h"
 
 namespace gantry {
 

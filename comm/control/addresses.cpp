@@ -57,7 +57,7 @@ std::string control_address(const std::string& interface, bool one_host, const s
   std::erase_if(others, [](const NetworkInterface& one) { return one.loopback; });
   if (others.empty())
     throw ResourceError({"control plane", "this host has no address but loopback, and the job has several hosts",
-                         "a network interface that is up", "set comm.heartbeat_seconds to 0 to do without"});
+                         "a network interface that is up", ""});
   throw ConfigError({"comm.interface",
                      "is not set, and the job has several hosts: ranks would listen on a network that nobody named",
                      "one of rank 0's host: " + list_interfaces(others),

@@ -1,19 +1,33 @@
 #include "gantry/comm/control/control_plane.h"
 
+#include <cstdio>
 #include <fmt/format.h>
+#include <optional>
 
 #include "gantry/comm/control/event_thread.h"
-#include "gantry/comm/control/heartbeats.h"
+#include "gantry/comm/control/hub.h"
+#include "gantry/comm/control/member.h"
+#include "gantry/comm/control/reception.h"
+#include "gantry/comm/control/timers.h"
 #include "gantry/core/error.h"
 
 namespace gantry {
 namespace {
 
-// How much longer others wait than rank 0, who can name the missing ranks.
-constexpr double kHubFirstSeconds = 3;
-constexpr double kAnswerSeconds = 1;  // that rank 0 has to say who is late, its own work done or not
+ControlOptions complete(ControlOptions options) {
+  if (!options.warn)
+    options.warn = [](const std::string& line) { std::fprintf(stderr, "warning: %s\n", line.c_str()); };
+  if (!options.wants_stop) options.wants_stop = [] { return false; };
+  return options;
+}
 
-std::string describe_all(const ControlOptions& options, const std::set<int>& ranks) {
+ControlEvents complete(ControlEvents events) {
+  if (!events.on_left) events.on_left = [](const std::set<int>&) {};
+  if (!events.on_stop) events.on_stop = [] {};
+  return events;
+}
+
+std::string names_of(const ControlOptions& options, const std::set<int>& ranks) {
   std::string names;
   for (const int rank : ranks) names += (names.empty() ? "" : ", ") + options.describe_rank(rank);
   return names;
@@ -22,24 +36,83 @@ std::string describe_all(const ControlOptions& options, const std::set<int>& ran
 }  // namespace
 
 struct ControlPlane::Impl {
-  Impl(const ControlOptions& options, ControlEvents events)
-      : options(options), heartbeats(events_thread.context(), options, std::move(events), milestones) {}
+  Impl(ControlOptions asked, ControlEvents called)
+      : options(complete(std::move(asked))),
+        events(complete(std::move(called))),
+        member(thread.context(), options, events, milestones) {}
 
-  double patience() const { return options.timeout_seconds + (options.rank == 0 ? 0 : kHubFirstSeconds); }
+  Meeting open_hub(const std::string& address);
+  template <class Reached>
+  control::Progress wait(const Reached& reached);
+  void post(void (control::Member::*call)()) {
+    control::asio::post(thread.context(), [this, call] { (member.*call)(); });
+  }
+  double patience() const {
+    const bool first = options.rank == 0 && options.hub == HubPlace::rank0;
+    return options.timeout_seconds + (first ? 0 : control::kHubFirstSeconds);
+  }
 
   const ControlOptions options;
+  const ControlEvents events;
   control::Milestones milestones;
-  control::EventThread events_thread;
-  control::Heartbeats heartbeats;
+  control::EventThread thread;
+  control::Member member;
+  std::optional<control::Hub> hub;  // rank 0's, with the next
+  std::optional<control::Reception> reception;
 };
+
+Meeting ControlPlane::Impl::open_hub(const std::string& address) {
+  const bool beats = options.heartbeat_seconds > 0;
+  hub.emplace(thread.context(),
+              control::HubOptions{.ranks = options.ranks,
+                                  .heartbeat_seconds = options.heartbeat_seconds,
+                                  .lost_after_seconds = beats ? options.lost_after_seconds : 0,
+                                  .describe_rank = options.describe_rank},
+              control::HubEvents{.on_begun = [this] { reception->stop_listening(); },  // nobody else is expected
+                                 .on_lost =
+                                     [this](const JobFailure& failure) {
+                                       hub->fail(failure);
+                                       member.lose(failure);
+                                     }});
+  reception.emplace(
+      thread.context(),
+      control::ReceptionRules{
+          .prefix = "control plane: ",
+          .ranks = options.ranks,
+          .handshake_seconds = options.handshake_seconds,
+          .refusal = [this](const Hello& hello) { return hub->refusal(hello); },
+          .welcome = [this](const Hello& hello, const auto& connection) { hub->welcome(hello.rank, connection); },
+          .warn = options.warn});
+  try {
+    const Meeting meeting = reception->open(address, 0);
+    hub->start();
+    return meeting;
+  } catch (const boost::system::system_error& error) {
+    throw ResourceError({"control plane", "can't listen on " + address + ": " + error.code().message(),
+                         "an address of this host", "set comm.interface"});
+  }
+}
+
+// Where the deadline has passed the hub says who is late.
+template <class Reached>
+control::Progress ControlPlane::Impl::wait(const Reached& reached) {
+  control::Progress progress = milestones.wait(patience(), reached);
+  if (!progress.failure && !reached(progress)) {
+    post(&control::Member::ask);
+    progress = milestones.wait(control::kAnswerSeconds, [&](const auto& p) { return reached(p) || !p.late.empty(); });
+  }
+  if (progress.failure) throw PeerError(progress.failure->cause);
+  return progress;
+}
 
 ControlPlane::ControlPlane(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 std::unique_ptr<ControlPlane> ControlPlane::host(const ControlOptions& options, ControlEvents events,
                                                  const std::string& address) {
   auto impl = std::make_unique<Impl>(options, std::move(events));
-  const Meeting meeting = impl->heartbeats.open(address);
-  impl->events_thread.start();
+  const Meeting meeting = impl->open_hub(address);
+  impl->member.join(meeting);
+  impl->thread.start();
   std::unique_ptr<ControlPlane> plane(new ControlPlane(std::move(impl)));
   plane->meeting_ = meeting;
   return plane;
@@ -48,51 +121,49 @@ std::unique_ptr<ControlPlane> ControlPlane::host(const ControlOptions& options, 
 std::unique_ptr<ControlPlane> ControlPlane::join(const ControlOptions& options, ControlEvents events,
                                                  const Meeting& meeting) {
   auto impl = std::make_unique<Impl>(options, std::move(events));
-  impl->heartbeats.join(meeting);
-  impl->events_thread.start();
+  impl->member.join(meeting);
+  impl->thread.start();
   std::unique_ptr<ControlPlane> plane(new ControlPlane(std::move(impl)));
   plane->meeting_ = meeting;
   return plane;
 }
 
 ControlPlane::~ControlPlane() {
-  control::asio::post(impl_->events_thread.context(), [impl = impl_.get()] { impl->heartbeats.close(); });
-  impl_->events_thread.stop();
+  control::asio::post(impl_->thread.context(), [impl = impl_.get()] {
+    impl->member.close();
+    if (impl->reception) impl->reception->close();
+    if (impl->hub) impl->hub->close();
+  });
+  impl_->thread.stop();
 }
 
 void ControlPlane::rendezvous() {
-  const control::Progress progress = impl_->milestones.wait(impl_->patience(), [](const auto& p) { return p.begun; });
-  if (progress.failure) throw PeerError(progress.failure->cause);
+  const control::Progress progress = impl_->wait([](const auto& p) { return p.begun; });
   if (progress.begun) return;
   const ControlOptions& options = impl_->options;
-  const std::string whom = options.rank == 0 ? "for " + describe_all(options, progress.absent)
-                           : progress.trouble.empty()
-                               ? "for all ranks"
-                               : "for " + options.describe_rank(0) + " (" + progress.trouble + ")";
+  const std::string hub = options.hub == HubPlace::rank0 ? options.describe_rank(0) : "the launch";
+  const std::string whom = !progress.late.empty()     ? names_of(options, progress.late)
+                           : progress.trouble.empty() ? "all ranks"
+                                                      : hub + " (" + progress.trouble + ")";
   throw PeerError({"control plane",
-                   fmt::format("{} waited {:g} s {} at {}", options.describe_rank(options.rank), impl_->patience(),
+                   fmt::format("{} waited {:g} s for {} at {}", options.describe_rank(options.rank), impl_->patience(),
                                whom, control::endpoint_text(meeting_.address, meeting_.port)),
                    "all ranks to connect", "set comm.interface to the network that joins the hosts"});
 }
 
 void ControlPlane::tell(int exit_code, const std::string& cause) {
-  control::asio::post(impl_->events_thread.context(),
+  control::asio::post(impl_->thread.context(),
                       [impl = impl_.get(), failure = JobFailure{impl_->options.rank, exit_code, cause}] {
-                        impl->heartbeats.tell(failure);
+                        impl->member.tell(failure);
                       });
 }
 
 void ControlPlane::leave() {
-  control::asio::post(impl_->events_thread.context(), [impl = impl_.get()] { impl->heartbeats.finish(); });
-  control::Progress progress = impl_->milestones.wait(impl_->patience(), [](const auto& p) { return p.ended; });
-  if (!progress.failure && !progress.ended && impl_->options.rank != 0) {
-    control::asio::post(impl_->events_thread.context(), [impl = impl_.get()] { impl->heartbeats.ask(); });
-    progress = impl_->milestones.wait(kAnswerSeconds, [](const auto& p) { return p.ended || !p.working.empty(); });
-  }
-  if (progress.failure) throw PeerError(progress.failure->cause);
+  impl_->post(&control::Member::finish);
+  const control::Progress progress = impl_->wait([](const auto& p) { return p.ended; });
   if (progress.ended) return;
   const ControlOptions& options = impl_->options;
-  const std::string whom = progress.working.empty() ? "all ranks" : describe_all(options, progress.working);
+  const std::string whom = progress.late.empty() ? "all ranks" : names_of(options, progress.late);
   throw PeerError(
       {"control plane",
        fmt::format("{} waited {:g} s for {} to end", options.describe_rank(options.rank), impl_->patience(), whom),

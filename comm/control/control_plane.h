@@ -1,10 +1,13 @@
 // The control plane of a job: beside any backend, it says within seconds that a rank is lost, and why the job ends.
 //
-// A star: every rank has one TCP connection to rank 0. Both ends of each send a sign of life every heartbeat_seconds;
-// an end that hears none for lost_after_seconds, or whose peer's connection closes before the job's end, has lost the
-// peer. Rank 0 tells all others; that rank 0 is lost each of them finds for itself. A failure that a rank tells
-// (tell()) goes to all others, and the first one stands. A rank's wish to stop goes to all others within two
-// heartbeats. Knows neither tensors nor MPI.
+// Every rank has one TCP connection to the job's hub, which stands in rank 0's process, or in the launch where
+// `gantry launch` has started the ranks.
+// - In rank 0, both ends of each connection send a sign of life every heartbeat_seconds; an end that hears none for
+//   lost_after_seconds, or whose peer's connection closes before the job's end, has lost the peer. Rank 0 tells all
+//   others; that rank 0 is lost each of them finds for itself.
+// - In a launch, the shims of the ranks send the signs of life, and know how their ranks end: the ranks send none.
+// A failure that a rank tells (tell()) goes to all ranks: the first one that comes to the hub stands. A rank's wish to
+// stop goes to all others within two heartbeats. Knows neither tensors nor MPI.
 //
 // Each plane has one thread, blocked in epoll while nothing happens. Events are called on it: they must return soon.
 // The public functions may be called from any thread.
@@ -16,14 +19,17 @@
 #include <string>
 
 #include "gantry/comm/control/frames.h"
-#include "gantry/comm/control/job_token.h"
+#include "gantry/comm/control/meeting.h"
 
 namespace gantry {
+
+enum class HubPlace { rank0, launch };
 
 struct ControlOptions {
   int rank = 0;
   int ranks = 1;
-  double heartbeat_seconds = 1;
+  HubPlace hub = HubPlace::rank0;
+  double heartbeat_seconds = 1;                   // 0: no signs of life; the connections and what they carry stay
   double lost_after_seconds = 15;                 // at least two heartbeats
   double timeout_seconds = 60;                    // of rendezvous() and leave()
   double handshake_seconds = 5;                   // for a new connection to say who it is
@@ -33,29 +39,21 @@ struct ControlOptions {
   std::function<bool()> wants_stop = {};  // asked at each heartbeat: does this rank want the job to stop?
 };
 
-// At most one of the first two is called, once; never after this rank's own tell(). It returns before rendezvous() or
-// leave() throws for that failure.
+// At most one of the first two is called, once. It returns before rendezvous() or leave() throws for that failure.
 struct ControlEvents {
   std::function<void(const JobFailure&)> on_lost;   // this rank found the rank lost; exit code 7
-  std::function<void(const JobFailure&)> on_abort;  // another rank told it
+  std::function<void(const JobFailure&)> on_abort;  // the failure that stands: another rank's, or what this one told
   // These ranks have left (their work is done), while others have not. Each rank is told of once, within a heartbeat.
   std::function<void(const std::set<int>&)> on_left = {};
   std::function<void()> on_stop = {};  // another rank wants the job to stop; called once
 };
 
-// Where rank 0 is to be found, and the secret that it expects. The job's launcher carries it to the other ranks.
-struct Meeting {
-  std::string address;
-  int port = 0;
-  JobToken token{};
-};
-
 class ControlPlane {
  public:
-  // Rank 0's. Listens on a free port of `address` until all ranks have come. ResourceError if it can't.
+  // Rank 0's, with the hub. Listens on a free port of `address` until all ranks have come. ResourceError if it can't.
   static std::unique_ptr<ControlPlane> host(const ControlOptions& options, ControlEvents events,
                                             const std::string& address);
-  // Any other rank's.
+  // Any other rank's; every rank's where the hub is in a launch.
   static std::unique_ptr<ControlPlane> join(const ControlOptions& options, ControlEvents events,
                                             const Meeting& meeting);
   // Closes the connections and ends the thread. Peers that have not left find this rank lost.

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <condition_variable>
+#include <csignal>
 #include <mutex>
+#include <pthread.h>
 #include <thread>
 
 #include "gantry/comm/control/asio.h"
+#include "gantry/comm/control/timers.h"
 
 namespace gantry::control {
 
@@ -19,10 +22,29 @@ class EventThread {
 
   asio::io_context& context() { return context_; }
   // Runs until nothing is left to do, so something is to be spawned before.
-  void start();
+  void start() {
+    sigset_t all, before;
+    sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);  // a thread inherits its maker's mask
+    thread_ = std::thread([this] {
+      context_.run();
+      const std::lock_guard lock(mutex_);
+      finished_ = true;
+      changed_.notify_all();
+    });
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
   // Waits until nothing is left to do, which the owner has brought about by closing what is open, at most the grace
   // time; then ends the thread. Twice is allowed.
-  void stop();
+  void stop() {
+    if (!thread_.joinable()) return;
+    {
+      std::unique_lock lock(mutex_);
+      const auto grace = std::chrono::duration<double>(kCloseSeconds);
+      if (!changed_.wait_for(lock, grace, [this] { return finished_; })) context_.stop();
+    }
+    thread_.join();
+  }
 
  private:
   asio::io_context context_;

@@ -1,14 +1,52 @@
 #include "gantry/comm/control/frames.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <fmt/format.h>
+
+#include "gantry/core/error.h"
 
 namespace gantry {
 namespace {
 
 constexpr std::string_view kMagic = "GCP1";
-constexpr std::size_t kHelloBytes = sizeof(JobToken) + 8;
-constexpr std::size_t kFailureNumbers = 8;
+constexpr std::size_t kNumber = 4, kFailureNumbers = 2 * kNumber, kHelloNumbers = sizeof(JobToken) + 4 * kNumber;
+constexpr std::size_t kMostReport = 64;
+
+// The lengths that a kind's payload may have: from `least` to `most`, in multiples of `unit`.
+struct Lengths {
+  std::size_t least = 0, most = 0, unit = 1;
+};
+constexpr Lengths kEmpty, kOneNumber{kNumber, kNumber}, kRanks{kNumber, kMostPayload, kNumber};
+// By kind, from hello on.
+constexpr std::array kLengths = {
+    Lengths{kHelloNumbers, kMostPayload},    // hello
+    kEmpty,                                  // begin
+    kEmpty,                                  // beat
+    Lengths{kFailureNumbers, kMostPayload},  // failure
+    kEmpty,                                  // done
+    kEmpty,                                  // end
+    kEmpty,                                  // ask
+    kRanks,                                  // late
+    kRanks,                                  // left
+    kEmpty,                                  // stop
+    Lengths{1, kMostCommand},                // command
+    kOneNumber,                              // begun
+    Lengths{1, kMostOutput},                 // output
+    Lengths{1, kMostOutput},                 // errors
+    kOneNumber,                              // signal
+    kEmpty,                                  // kill
+    kOneNumber,                              // stopped
+    kEmpty,                                  // told
+    Lengths{1, kMostReport},                 // report
+};
+static_assert(kLengths.size() == static_cast<std::size_t>(FrameKind::report));
+
+bool length_fits(FrameKind kind, std::size_t bytes) {
+  const Lengths& lengths = kLengths[static_cast<std::size_t>(kind) - 1];
+  return bytes >= lengths.least && bytes <= lengths.most && bytes % lengths.unit == 0;
+}
 
 void put_number(std::string& bytes, std::uint32_t number) {
   for (int shift = 0; shift < 32; shift += 8) bytes.push_back(static_cast<char>(number >> shift & 0xFF));
@@ -16,23 +54,17 @@ void put_number(std::string& bytes, std::uint32_t number) {
 
 std::uint32_t get_number(std::string_view bytes, std::size_t at) {
   std::uint32_t number = 0;
-  for (std::size_t i = 0; i < 4; ++i)
+  for (std::size_t i = 0; i < kNumber; ++i)
     number |= static_cast<std::uint32_t>(static_cast<unsigned char>(bytes[at + i])) << (8 * i);
   return number;
 }
 
-bool length_fits(FrameKind kind, std::size_t bytes) {
-  switch (kind) {
-    case FrameKind::hello:
-      return bytes == kHelloBytes;
-    case FrameKind::failure:
-      return bytes >= kFailureNumbers && bytes <= kMostPayload;
-    case FrameKind::late:
-    case FrameKind::left:
-      return bytes > 0 && bytes % 4 == 0 && bytes <= kMostPayload;
-    default:
-      return bytes == 0;
-  }
+// As one line that no terminal obeys.
+std::string line_of(std::string_view bytes) {
+  std::string line(bytes);
+  std::ranges::replace_if(
+      line, [](unsigned char c) { return c < 32 || c == 127; }, ' ');
+  return line;
 }
 
 }  // namespace
@@ -47,8 +79,9 @@ std::string encode_frame(FrameKind kind, std::string_view payload) {
 
 std::string encode_hello(const Hello& hello) {
   std::string payload(reinterpret_cast<const char*>(hello.token.data()), hello.token.size());
-  put_number(payload, static_cast<std::uint32_t>(hello.rank));
-  put_number(payload, static_cast<std::uint32_t>(hello.ranks));
+  for (const int number : {static_cast<int>(hello.peer), hello.rank, hello.ranks, hello.process})
+    put_number(payload, static_cast<std::uint32_t>(number));
+  payload.append(hello.host, 0, kMostPayload - kHelloNumbers);
   return encode_frame(FrameKind::hello, payload);
 }
 
@@ -60,19 +93,33 @@ std::string encode_failure(const JobFailure& failure) {
   return encode_frame(FrameKind::failure, payload);
 }
 
+std::string encode_number(FrameKind kind, int number) {
+  std::string payload;
+  put_number(payload, static_cast<std::uint32_t>(number));
+  return encode_frame(kind, payload);
+}
+
 std::string encode_ranks(FrameKind kind, const std::set<int>& ranks) {
   std::string payload;
   for (const int rank : ranks)
-    if (payload.size() + 4 <= kMostPayload) put_number(payload, static_cast<std::uint32_t>(rank));
+    if (payload.size() + kNumber <= kMostPayload) put_number(payload, static_cast<std::uint32_t>(rank));
   return encode_frame(kind, payload);
+}
+
+std::string encode_command(const std::vector<std::string>& words) {
+  std::string payload;
+  for (const auto& word : words) payload += word + '\0';
+  if (payload.size() > kMostCommand)
+    throw UsageError({"gantry launch", fmt::format("a program with arguments of {} bytes", payload.size()),
+                      fmt::format("at most {}", kMostCommand), "give it a file to read"});
+  return encode_frame(FrameKind::command, payload);
 }
 
 FrameHead decode_head(std::span<const char, kFrameHeadBytes> head) {
   const std::string_view bytes(head.data(), head.size());
   if (!bytes.starts_with(kMagic)) throw FrameError("it begins with other bytes than a frame of a control plane");
   const auto kind = static_cast<unsigned char>(bytes[4]);
-  if (kind < static_cast<unsigned char>(FrameKind::hello) || kind > static_cast<unsigned char>(FrameKind::stop))
-    throw FrameError("kind " + std::to_string(kind) + " is unknown");
+  if (kind == 0 || kind > kLengths.size()) throw FrameError("kind " + std::to_string(kind) + " is unknown");
   if (bytes.substr(5, 3) != std::string_view("\0\0\0", 3)) throw FrameError("bytes that must be zero are not");
   const FrameHead decoded{static_cast<FrameKind>(kind), get_number(bytes, 8)};
   if (!length_fits(decoded.kind, decoded.payload_bytes))
@@ -82,37 +129,56 @@ FrameHead decode_head(std::span<const char, kFrameHeadBytes> head) {
 }
 
 Hello decode_hello(std::string_view payload) {
-  if (payload.size() != kHelloBytes) throw FrameError("a hello of " + std::to_string(payload.size()) + " bytes");
+  if (payload.size() < kHelloNumbers) throw FrameError("a hello of " + std::to_string(payload.size()) + " bytes");
   Hello hello;
   std::memcpy(hello.token.data(), payload.data(), hello.token.size());
-  const std::uint32_t rank = get_number(payload, sizeof(JobToken)), ranks = get_number(payload, sizeof(JobToken) + 4);
+  std::array<std::uint32_t, 4> numbers{};
+  for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = get_number(payload, sizeof(JobToken) + i * kNumber);
+  const auto [peer, rank, ranks, process] = numbers;
+  if (peer != static_cast<std::uint32_t>(Peer::rank) && peer != static_cast<std::uint32_t>(Peer::shim))
+    throw FrameError("a hello of neither a rank nor a shim");
   if (ranks > INT32_MAX || rank >= ranks) throw FrameError("a hello of a rank outside its job");
+  if (process > INT32_MAX) throw FrameError("a hello of no process");
+  hello.peer = static_cast<Peer>(peer);
   hello.rank = static_cast<int>(rank);
   hello.ranks = static_cast<int>(ranks);
+  hello.process = static_cast<int>(process);
+  hello.host = line_of(payload.substr(kHelloNumbers));
   return hello;
 }
 
 JobFailure decode_failure(std::string_view payload, int ranks) {
   if (payload.size() < kFailureNumbers) throw FrameError("a failure of " + std::to_string(payload.size()) + " bytes");
-  const std::uint32_t rank = get_number(payload, 0), code = get_number(payload, 4);
+  const std::uint32_t rank = get_number(payload, 0), code = get_number(payload, kNumber);
   if (rank >= static_cast<std::uint32_t>(ranks) || code > 255) throw FrameError("a failure of no rank or exit code");
-  std::string cause(payload.substr(kFailureNumbers));
-  // It goes to a terminal as one line.
-  std::replace_if(
-      cause.begin(), cause.end(), [](unsigned char c) { return c < 32 || c == 127; }, ' ');
-  return {static_cast<int>(rank), static_cast<int>(code), std::move(cause)};
+  return {static_cast<int>(rank), static_cast<int>(code), line_of(payload.substr(kFailureNumbers))};
+}
+
+int decode_number(std::string_view payload) {
+  if (payload.size() != kNumber) throw FrameError("a number of " + std::to_string(payload.size()) + " bytes");
+  const std::uint32_t number = get_number(payload, 0);
+  if (number > INT32_MAX) throw FrameError("a number beyond all bounds");
+  return static_cast<int>(number);
 }
 
 std::set<int> decode_ranks(std::string_view payload, int ranks) {
   if (!length_fits(FrameKind::late, payload.size()))
     throw FrameError("ranks in " + std::to_string(payload.size()) + " bytes");
   std::set<int> decoded;
-  for (std::size_t at = 0; at < payload.size(); at += 4) {
+  for (std::size_t at = 0; at < payload.size(); at += kNumber) {
     const std::uint32_t rank = get_number(payload, at);
     if (rank >= static_cast<std::uint32_t>(ranks)) throw FrameError("a rank outside its job");
     decoded.insert(static_cast<int>(rank));
   }
   return decoded;
+}
+
+std::vector<std::string> decode_command(std::string_view payload) {
+  std::vector<std::string> words;
+  for (std::size_t begin = 0, end; (end = payload.find('\0', begin)) != std::string_view::npos; begin = end + 1)
+    words.emplace_back(payload.substr(begin, end - begin));
+  if (words.empty()) throw FrameError("a command without a word");
+  return words;
 }
 
 }  // namespace gantry

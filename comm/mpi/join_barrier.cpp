@@ -5,6 +5,7 @@
 #include <mpi.h>
 #include <thread>
 
+#include "gantry/comm/control/timers.h"
 #include "gantry/comm/mpi/mpi_environment.h"
 
 namespace gantry {
@@ -13,8 +14,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kHere = 1, kAllHere = 2, kFirstHere = 3;  // tags of MPI_COMM_WORLD, which has no other messages
-// How much later than the first member the others give up: had it been there, it would have ended the job.
-constexpr double kFirstFirstSeconds = 1;
 constexpr std::chrono::milliseconds kLookForEnded{100};
 
 struct Awaited {
@@ -70,9 +69,9 @@ BarrierEnd join_barrier(const std::vector<int>& ranks, int rank, double seconds,
     return end;
   }
   tell(first, kHere);
-  BarrierEnd end = wait_for({first}, kFirstHere, seconds + kFirstFirstSeconds, find_ended, nothing);
+  BarrierEnd end = wait_for({first}, kFirstHere, seconds + control::kFirstMemberSeconds, find_ended, nothing);
   if (!end.missing.empty()) return end;
-  end = wait_for({first}, kAllHere, seconds + kFirstFirstSeconds, find_ended, nothing);
+  end = wait_for({first}, kAllHere, seconds + control::kFirstMemberSeconds, find_ended, nothing);
   end.first_waits = !end.missing.empty() && end.ended < 0;
   return end;
 }

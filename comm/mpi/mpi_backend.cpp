@@ -6,6 +6,7 @@
 #include <exception>
 #include <thread>
 
+#include "gantry/comm/control/timers.h"
 #include "gantry/comm/mpi/mpi_environment.h"
 #include "gantry/comm/mpi/mpi_group.h"
 #include "gantry/comm/recorder/flight_recorder.h"
@@ -13,14 +14,7 @@
 namespace gantry {
 namespace {
 
-// How long a rank that failed waits for word that a lower rank failed too, so that one of them prints.
-constexpr std::chrono::milliseconds kHearing{500};
-// How long a rank that another one's failure ends waits to be ended by it.
-constexpr std::chrono::seconds kGrace{5};
-// How much longer that is where the rank's own thread does not notice.
-constexpr std::chrono::seconds kStuckGrace{2};
-// How long others than the lowest rank wait for it to end the job.
-constexpr std::chrono::milliseconds kSecondVoice{1500}, kNextVoice{200};
+void sleep_for(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
 
 // Engines that could not be closed: MPI may still write to their memory.
 void keep_for_good(std::shared_ptr<MpiEngine> engine) {
@@ -61,39 +55,38 @@ void MpiBackend::close() { engine_->close(); }
 
 void MpiBackend::end_job(int exit_code, const std::string& line) {
   using Clock = std::chrono::steady_clock;
-  const auto elsewhere = [&] { return engine_->remote_failure(); };
-  // The first failure counts: this rank's only if none was known when it came.
-  auto other = elsewhere();
-  const bool mine = !other;
-  recorder::record_failure(mine ? exit_code : other->exit_code, mine ? line : other->cause);
+  const bool mine = !engine_->failed_elsewhere();
   if (mine) {
     const std::string cause = engine_->failed() || size() == 1 ? line : engine_->describe_rank(rank()) + ": " + line;
+    recorder::record_failure(exit_code, line);
     engine_->fail(exit_code, cause);
-    const auto deadline = Clock::now() + kHearing;
-    while (Clock::now() < deadline && !(other && other->rank < rank())) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      other = elsewhere();
-    }
-    if (!other || other->rank > rank()) print_and_abort(exit_code, cause);
+    // The control plane says whose failure stands: several ranks may fail at once, and one of them is to print.
+    const auto deadline = Clock::now() + std::chrono::duration<double>(size() == 1 ? 0 : control::kVerdictSeconds);
+    while (!engine_->known_failure() && Clock::now() < deadline) sleep_for(1e-3);
+    const auto known = engine_->known_failure();
+    if (!known || known->rank == rank()) print_and_abort(exit_code, cause);
   }
-  std::this_thread::sleep_for(kGrace);
-  print_and_abort(other->exit_code, other->cause);
+  const JobFailure known = *engine_->known_failure();
+  if (!mine) recorder::record_failure(known.exit_code, known.cause);
+  sleep_for(control::kOthersEndSeconds);
+  print_and_abort(known.exit_code, known.cause);
 }
 
 void MpiBackend::hear(const JobFailure& failure) { engine_->hear(failure); }
 
 void MpiBackend::end_told(const JobFailure& failure) {
   recorder::record_failure(failure.exit_code, failure.cause);
-  std::this_thread::sleep_for(kGrace + kStuckGrace);
+  sleep_for(control::kStuckRankSeconds);
   print_and_abort(failure.exit_code, failure.cause);
 }
 
 void MpiBackend::end_lost(const JobFailure& failure) {
   recorder::record_failure(failure.exit_code, failure.cause);
   // Rank 0 alone finds others lost. That rank 0 is lost every other rank finds; the lowest one is to say it.
-  if (failure.rank == 0 && rank() > 1) std::this_thread::sleep_for(kSecondVoice + kNextVoice * std::min(rank(), 10));
+  if (failure.rank == 0 && rank() > 1)
+    sleep_for(control::kSecondVoiceSeconds + control::kNextVoiceSeconds * std::min(rank(), 10));
   print_once(failure.cause);
-  std::this_thread::sleep_for(kHearing);
+  sleep_for(control::kLastWordsSeconds);
   print_and_abort(failure.exit_code, failure.cause);
 }
 

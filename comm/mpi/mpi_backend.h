@@ -42,12 +42,11 @@ class MpiBackend final : public Backend {
   // Waits until every message that was sent has left, at most the deadline (PeerError). Call it when the body has
   // ended.
   void close();
-  // Ends the job because this rank failed: tells the other ranks, prints `line` as "error: <rank>: <line>" unless
-  // another rank's failure came first or is printed, and ends every process.
+  // Ends the job because this rank failed: tells the control plane, prints `line` as "error: <rank>: <line>" unless
+  // another rank's failure stands, and ends every process.
   [[noreturn]] void end_job(int exit_code, const std::string& line);
 
-  // Of the control plane: another rank has failed as it says itself, or is lost as this rank found. This rank's
-  // operations throw the cause.
+  // Of the control plane: the failure that stands, of this rank or another one. This rank's operations throw the cause.
   void hear(const JobFailure& failure);
   // After hear(), on a thread of its own; blocks until the process ends. For a rank that is lost, this rank prints the
   // cause and ends the job; for one that told it, only if that one has not done so after a grace time.

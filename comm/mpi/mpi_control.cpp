@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fmt/format.h>
+#include <optional>
 #include <thread>
 
 #include "gantry/comm/control/addresses.h"
@@ -21,20 +22,25 @@ std::string launcher_networks() {
   return "";
 }
 
-// A meeting as bytes that MPI carries.
-struct MeetingBytes {
-  char address[64] = "";
-  int port = 0;
-  JobToken token{};
+// Where rank 0 has the ranks meet.
+struct Place {
+  HubPlace hub = HubPlace::rank0;
+  char meeting[160] = "";  // encoded
 };
 
-Meeting broadcast(const Meeting& meeting) {
-  MeetingBytes bytes;
-  std::strncpy(bytes.address, meeting.address.c_str(), sizeof(bytes.address) - 1);
-  bytes.port = meeting.port;
-  bytes.token = meeting.token;
-  check_mpi(MPI_Bcast(&bytes, sizeof(bytes), MPI_BYTE, 0, MPI_COMM_WORLD), "MPI_Bcast");
-  return {bytes.address, bytes.port, bytes.token};
+// `gantry launch`, if that has started this job's ranks, and not what has started them within one of its own.
+std::optional<Meeting> launch_meeting(const MpiBackend& backend) {
+  const char* text = std::getenv(Meeting::kVariable);
+  const char* ranks = std::getenv("OMPI_COMM_WORLD_SIZE");
+  if (!text || !ranks || std::atoi(ranks) != backend.size()) return std::nullopt;
+  return decode_meeting(text);
+}
+
+Place broadcast(HubPlace hub, const Meeting& meeting) {
+  Place place{hub};
+  std::strncpy(place.meeting, encode_meeting(meeting).c_str(), sizeof(place.meeting) - 1);
+  check_mpi(MPI_Bcast(&place, sizeof(place), MPI_BYTE, 0, MPI_COMM_WORLD), "MPI_Bcast");
+  return place;
 }
 
 // What ends the job blocks until the process ends, so it gets a thread of its own.
@@ -53,27 +59,39 @@ ControlEvents events_for(MpiBackend& backend) {
           hear_stop};
 }
 
+// Rank 0 knows where the hub is, or has it.
+std::unique_ptr<ControlPlane> meet(const CommConfig& config, const MpiBackend& backend, ControlOptions options,
+                                   const ControlEvents& events) {
+  if (backend.rank() == 0) {
+    if (const auto launch = launch_meeting(backend)) {
+      broadcast(options.hub = HubPlace::launch, *launch);
+      return ControlPlane::join(options, events, *launch);
+    }
+    const bool one_host = mpi_ranks_on_host() == backend.size();
+    auto plane = ControlPlane::host(options, events, control_address(config.interface, one_host, launcher_networks()));
+    broadcast(HubPlace::rank0, plane->meeting());
+    return plane;
+  }
+  const Place place = broadcast(HubPlace::rank0, {});
+  options.hub = place.hub;
+  return ControlPlane::join(options, events, decode_meeting(place.meeting).value_or(Meeting{}));
+}
+
 }  // namespace
 
-MpiControl::MpiControl(const CommConfig& config, MpiBackend& backend,
-                       const std::function<std::string(int)>& describe_rank) {
-  const ControlOptions options{.rank = backend.rank(),
-                               .ranks = backend.size(),
-                               .heartbeat_seconds = config.heartbeat_seconds,
-                               .lost_after_seconds = config.lost_after_seconds,
-                               .timeout_seconds = config.timeout_seconds,
-                               .describe_rank = describe_rank,
-                               .wants_stop = stop_requested_here};
-  const ControlEvents events = events_for(backend);
+MpiControl::MpiControl(const CommConfig& config, const MpiBackend& backend,
+                       const std::function<std::string(int)>& describe_rank, const ControlEvents& events) {
   const Watchdog watchdog(config.timeout_seconds, fmt::format("{} waited {} s for all ranks to begin",
                                                               describe_rank(backend.rank()), config.timeout_seconds));
-  if (backend.rank() == 0) {
-    const bool one_host = mpi_ranks_on_host() == backend.size();
-    plane_ = ControlPlane::host(options, events, control_address(config.interface, one_host, launcher_networks()));
-    broadcast(plane_->meeting());
-  } else {
-    plane_ = ControlPlane::join(options, events, broadcast({}));
-  }
+  plane_ = meet(config, backend,
+                {.rank = backend.rank(),
+                 .ranks = backend.size(),
+                 .heartbeat_seconds = config.heartbeat_seconds,
+                 .lost_after_seconds = config.lost_after_seconds,
+                 .timeout_seconds = config.timeout_seconds,
+                 .describe_rank = describe_rank,
+                 .wants_stop = stop_requested_here},
+                events);
   set_early_end_line(describe_rank(backend.rank()) +
                      ": the program ended within its rank's work; expected the body of launch to return");
   set_failure_listener(
@@ -87,8 +105,8 @@ MpiControl::~MpiControl() {
 
 std::unique_ptr<MpiControl> start_mpi_control(const CommConfig& config, MpiBackend& backend,
                                               const std::function<std::string(int)>& describe_rank) {
-  if (config.heartbeat_seconds == 0 || backend.size() == 1) return nullptr;
-  return std::make_unique<MpiControl>(config, backend, describe_rank);
+  if (backend.size() == 1) return nullptr;
+  return std::make_unique<MpiControl>(config, backend, describe_rank, events_for(backend));
 }
 
 }  // namespace gantry

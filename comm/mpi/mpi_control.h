@@ -11,12 +11,13 @@
 
 namespace gantry {
 
-// Signs of life between the job's processes while this lives, and word of failures between it and the backend, both
-// ways. MPI carries the meeting place and the token to the ranks.
+// The job's processes hear of each other's ends, failures and stops while this lives. MPI carries the meeting place and
+// the token from rank 0 to the others: the hub of `gantry launch`, or rank 0's own.
 class MpiControl {
  public:
-  // Collective over the job. ConfigError or ResourceError for an interface that can't be had. `backend` outlives it.
-  MpiControl(const CommConfig& config, MpiBackend& backend, const std::function<std::string(int)>& describe_rank);
+  // Collective over the job. ConfigError or ResourceError for an interface that can't be had.
+  MpiControl(const CommConfig& config, const MpiBackend& backend, const std::function<std::string(int)>& describe_rank,
+             const ControlEvents& events);
   ~MpiControl();
 
   // Collective over the job: until all ranks are connected. PeerError if some don't come.
@@ -28,7 +29,7 @@ class MpiControl {
   std::unique_ptr<ControlPlane> plane_;
 };
 
-// Null where no signs of life are wanted (comm.heartbeat_seconds 0) or there is one rank.
+// Whose events end the backend's operations, and the job. Null where there is one rank; `backend` outlives it.
 std::unique_ptr<MpiControl> start_mpi_control(const CommConfig& config, MpiBackend& backend,
                                               const std::function<std::string(int)>& describe_rank);
 

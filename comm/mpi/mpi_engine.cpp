@@ -19,23 +19,15 @@ constexpr std::size_t kUsualRequests = 1024;
 
 // Messages have their turn at one look of so many while shared memory is waited for.
 constexpr unsigned kLooksATest = 8;
-constexpr unsigned kLooksAnIdleTest = 64;  // nothing but another rank's failure could come
 
 }  // namespace
-
-struct MpiEngine::Notice {
-  int rank = 0;
-  int exit_code = 1;
-  char cause[2040] = "";
-};
 
 MpiEngine::MpiEngine(const WaitLimits& waits, std::function<std::string(int)> describe_rank, MpiLimits limits)
     : timeout_seconds_(waits.timeout_seconds),
       notices_(waits),
       describe_rank_(std::move(describe_rank)),
       limits_{std::max(limits.chunk_bytes, kLeastChunkBytes), limits.direct_bytes, limits.segment_bytes,
-              limits.slot_bytes},
-      notice_(std::make_unique<Notice>()) {
+              limits.slot_bytes} {
   requests_.reserve(kUsualRequests);
   pending_.reserve(kUsualRequests);
   indices_.reserve(kUsualRequests);
@@ -58,28 +50,12 @@ std::shared_ptr<MpiEngine> MpiEngine::start(const WaitLimits& waits, std::functi
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &engine->control_), "MPI_Comm_dup");
   MPI_Comm_set_errhandler(engine->control_, MPI_ERRORS_RETURN);
   engine->find_hosts();
-  engine->listen();
   return engine;
-}
-
-void MpiEngine::listen() {
-  check_mpi(MPI_Irecv(notice_.get(), sizeof(Notice), MPI_BYTE, MPI_ANY_SOURCE, 0, control_, &notice_request_),
-            "MPI_Irecv");
-  add(notice_request_, {nullptr, -1, -1, true});
-}
-
-void MpiEngine::heard() {
-  hear_locked({notice_->rank, notice_->exit_code, notice_->cause});
-  listen();
 }
 
 void MpiEngine::hear(const JobFailure& failure) {
   const std::lock_guard lock(mutex_);
-  hear_locked(failure);
-}
-
-void MpiEngine::hear_locked(const JobFailure& failure) {
-  if (!remote_failure_ || failure.rank < remote_failure_->rank) remote_failure_ = failure;
+  known_failure_ = failure;
   if (failed()) return;
   cause_ = failure.cause;
   failed_.store(true, std::memory_order_release);
@@ -88,7 +64,7 @@ void MpiEngine::hear_locked(const JobFailure& failure) {
 void MpiEngine::add(MPI_Request request, const Pending& pending) {
   requests_.push_back(request);
   pending_.push_back(pending);
-  if (pending.operation) ++pending.operation->outstanding_;
+  ++pending.operation->outstanding_;
   if (pending.open) ++*pending.open;
 }
 
@@ -146,7 +122,7 @@ void MpiEngine::progress_locked(bool thorough) {
       if (i < polled_.size() && polled_[i] == operation) ++i;
     }
   }
-  const unsigned every = polled_.empty() ? 1 : requests_.size() > 1 ? kLooksATest : kLooksAnIdleTest;
+  const unsigned every = polled_.empty() ? 1 : kLooksATest;
   if (thorough || ++looks_ % every == 0) test_requests();
 }
 
@@ -179,10 +155,6 @@ void MpiEngine::test_requests() {
 }
 
 void MpiEngine::completed(const Pending& pending, int code, MPI_Status& status) {
-  if (!pending.operation) {
-    if (code == MPI_SUCCESS) heard();
-    return;
-  }
   MpiOperation& operation = *pending.operation;
   --operation.outstanding_;
   if (pending.open) --*pending.open;
@@ -240,19 +212,9 @@ void MpiEngine::fail(int exit_code, const std::string& cause) {
 void MpiEngine::fail_locked(int exit_code, const std::string& cause) {
   if (failed()) return;
   cause_ = cause;
+  failed_here_.store(true, std::memory_order_release);
   failed_.store(true, std::memory_order_release);
   tell_failure(exit_code, cause);
-  if (closed_ || !mpi_is_running()) return;
-  auto* notice = new Notice;  // never freed: nobody waits for its arrival
-  notice->rank = rank_;
-  notice->exit_code = exit_code;
-  std::strncpy(notice->cause, cause.c_str(), sizeof(notice->cause) - 1);
-  for (int peer = 0; peer < size_; ++peer) {
-    if (peer == rank_) continue;
-    MPI_Request request = MPI_REQUEST_NULL;
-    if (MPI_Isend(notice, sizeof(Notice), MPI_BYTE, peer, 0, control_, &request) == MPI_SUCCESS)
-      MPI_Request_free(&request);
-  }
   doorbells_->ring(neighbours_);
 }
 
@@ -270,10 +232,9 @@ void MpiEngine::note_ended(const std::vector<int>& ranks) {
   for (const int rank : ranks) ended_at_.emplace(rank, std::chrono::steady_clock::now());
 }
 
-std::optional<JobFailure> MpiEngine::remote_failure() {
-  progress(true);
+std::optional<JobFailure> MpiEngine::known_failure() {
   const std::lock_guard lock(mutex_);
-  return remote_failure_;
+  return known_failure_;
 }
 
 }  // namespace gantry

@@ -64,13 +64,16 @@ class MpiEngine : public std::enable_shared_from_this<MpiEngine> {
   void receive(MpiOperation& operation, void* data, std::int64_t bytes, int peer, int tag, MPI_Comm communicator,
                bool exact = true, int* open = nullptr);
 
-  // Ends this rank's pending and later operations, and tells the other ranks. The first cause stands.
+  // Ends this rank's pending and later operations, and tells the control plane. The first cause stands.
   void fail(int exit_code, const std::string& cause);
   bool failed() const { return failed_.load(std::memory_order_acquire); }
+  // By hear(), before this rank found anything itself.
+  bool failed_elsewhere() const { return failed() && !failed_here_.load(std::memory_order_acquire); }
   void throw_if_failed();
   std::string cause();
-  std::optional<JobFailure> remote_failure();
-  // As if another rank's engine had told it: ends this rank's operations and tells nobody.
+  // The one that the control plane has made known, of this rank or another one.
+  std::optional<JobFailure> known_failure();
+  // Of the control plane: ends this rank's operations and tells nobody.
   void hear(const JobFailure& failure);
   // The ranks' bodies have returned: waits for them end, once what they sent before must have come.
   void note_ended(const std::vector<int>& ranks);
@@ -91,7 +94,6 @@ class MpiEngine : public std::enable_shared_from_this<MpiEngine> {
     bool incoming;
     int* open = nullptr;
   };
-  struct Notice;  // what a failing rank sends to all others
 
   MpiEngine(const WaitLimits& waits, std::function<std::string(int)> describe_rank, MpiLimits limits);
   void add(MPI_Request request, const Pending& pending);
@@ -101,9 +103,6 @@ class MpiEngine : public std::enable_shared_from_this<MpiEngine> {
   void completed(const Pending& pending, int code, MPI_Status& status);
   void advance(MpiOperation& operation);
   void fail_locked(int exit_code, const std::string& cause);
-  void listen();
-  void heard();
-  void hear_locked(const JobFailure& failure);
   std::vector<int> missing_peers(const MpiOperation& operation);
   std::string awaited(MpiOperation& operation);  // what it waits for, and from whom; guarded by mutex_
   std::string deadline_text(MpiOperation& operation);
@@ -136,12 +135,10 @@ class MpiEngine : public std::enable_shared_from_this<MpiEngine> {
   std::vector<MpiOperation*> polled_;  // of those, in the order of their posting
   unsigned looks_ = 0;
   std::vector<std::pair<Pending, MPI_Status>> completions_;
-  MPI_Request notice_request_ = MPI_REQUEST_NULL;
-  std::unique_ptr<Notice> notice_;
   std::atomic<std::uint64_t> moves_{0};
-  std::atomic<bool> failed_{false};
+  std::atomic<bool> failed_{false}, failed_here_{false};
   std::string cause_;
-  std::optional<JobFailure> remote_failure_;
+  std::optional<JobFailure> known_failure_;
   std::map<int, std::chrono::steady_clock::time_point> ended_at_;  // when this rank heard of it, by world rank
 };
 

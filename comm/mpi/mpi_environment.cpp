@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <vector>
 
+#include "gantry/comm/control/timers.h"
 #include "gantry/comm/mpi/mpi_backend.h"
 #include "gantry/comm/recorder/flight_recorder.h"
 #include "gantry/core/error.h"
@@ -20,12 +21,6 @@ namespace {
 int ranks_on_host = 1;
 double cores_of_rank = 1;
 double finalize_seconds = 60;
-
-// After this the process ends without MPI_Abort, which another thread that is blocked in MPI may hold up. The launcher
-// then ends the others, since one has ended without MPI_Finalize.
-constexpr std::chrono::seconds kAbortGrace{3};
-// For the control plane to send its last frame, and the other ranks to write their flight records.
-constexpr std::chrono::milliseconds kLastWords{300};
 
 std::mutex listener_mutex;  // guards failure_listener and early_end_line
 std::function<void(int, const std::string&)> failure_listener;
@@ -71,7 +66,7 @@ void initialise() {
   std::fprintf(stderr, "error: %s\n", line.c_str());
   recorder::print_recorder_hint();
   tell_failure(PeerError::kExitCode, line);
-  std::this_thread::sleep_for(kLastWords);
+  std::this_thread::sleep_for(std::chrono::duration<double>(control::kLastWordsSeconds));
   mpi_abort(PeerError::kExitCode);
 }
 
@@ -142,7 +137,7 @@ void set_early_end_line(std::string line) {
 
 void mpi_abort(int exit_code) {
   std::thread([exit_code] {
-    std::this_thread::sleep_for(kAbortGrace);
+    std::this_thread::sleep_for(std::chrono::duration<double>(control::kAbortSeconds));
     ::_exit(exit_code);
   }).detach();
   std::cout.flush();

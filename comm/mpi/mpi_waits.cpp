@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sched.h>
 
+#include "gantry/comm/control/timers.h"
 #include "gantry/comm/mpi/mpi_engine.h"
 #include "gantry/comm/mpi/mpi_environment.h"
 #include "gantry/core/error.h"
@@ -13,8 +14,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What a rank sent before it ended comes within this, from the moment at which others hear that it did.
-constexpr std::chrono::seconds kLastMessages{3};
 constexpr double kSearchSeconds = 0.1;
 
 // Polls while an answer is likely to be near, which it is after every move, giving way to other ranks where they share
@@ -144,7 +143,8 @@ void MpiEngine::search_mismatch(MpiOperation& operation) {
 int MpiEngine::find_ended_locked(const std::vector<int>& ranks) const {
   for (const int rank : ranks)
     if (const auto ended = ended_at_.find(rank);
-        ended != ended_at_.end() && Clock::now() - ended->second >= kLastMessages)
+        ended != ended_at_.end() &&
+        Clock::now() - ended->second >= std::chrono::duration<double>(control::kLastMessagesSeconds))
       return rank;
   return -1;
 }
@@ -191,11 +191,6 @@ void MpiEngine::close() {
     throw PeerError(cause_);
   }
   closed_ = true;
-  // The notice's request is the only one left.
-  MPI_Cancel(&requests_[0]);
-  MPI_Wait(&requests_[0], MPI_STATUS_IGNORE);
-  requests_.clear();
-  pending_.clear();
   MPI_Comm_free(&control_);
 }
 

@@ -17,6 +17,7 @@ class Descriptor {
     return *this;
   }
   int get() const { return number_; }
+  int release() { return std::exchange(number_, -1); }  // the caller's then
   explicit operator bool() const { return number_ >= 0; }
   void close() {
     if (number_ >= 0) ::close(std::exchange(number_, -1));

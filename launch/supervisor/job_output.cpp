@@ -26,6 +26,8 @@ const char* kind_name(RankEnd::Kind kind) {
       return "silent";
     case RankEnd::Kind::kLost:
       return "lost";
+    case RankEnd::Kind::kGone:
+      return "gone";
     case RankEnd::Kind::kNever:
       break;
   }

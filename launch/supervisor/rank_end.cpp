@@ -33,7 +33,7 @@ Verdict of_rank(const RankEnd& end) {
   std::string line = describe_end(end);
   if (is_bare_peer_loss(end))
     return {end.number, line + ", for want of another one: its error says which", "a rank was lost", false};
-  return {end.kind == Kind::kExit ? end.number : PeerError::kExitCode, line, line, false};
+  return {end.exit_code(), line, line, false};
 }
 
 // Ended with code 0 while others still ran, which then were told to end.
@@ -69,6 +69,8 @@ Verdict never_began(const JobEnd& end) {
 
 }  // namespace
 
+int RankEnd::exit_code() const { return kind == Kind::kExit ? number : PeerError::kExitCode; }
+
 std::string encode_end(const RankEnd& end) {
   return fmt::format("{} {}{}", end.kind == Kind::kExit ? "exit" : "signal", end.number, end.told ? " told" : "");
 }
@@ -101,6 +103,8 @@ std::string describe_end(const RankEnd& end) {
       return fmt::format("{} gives no sign of life: its supervisor (gantry launch-rank) was stopped", who);
     case Kind::kLost:
       return fmt::format("{} is out of reach", who);
+    case Kind::kGone:
+      return fmt::format("{} has left the job before its work was done", who);
     case Kind::kNever:
       break;
   }

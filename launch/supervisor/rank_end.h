@@ -15,6 +15,7 @@ struct RankEnd {
     kHeld,    // number: the signal that stopped it, for longer than the launch waits
     kSilent,  // its shim gives no sign of life
     kLost,    // its host is out of reach
+    kGone,    // its program lives, but has left the job before its work was done
     kNever,   // it never began
   };
   int rank = 0;
@@ -24,6 +25,7 @@ struct RankEnd {
   std::string host;
 
   bool failed() const { return kind != Kind::kExit || (number != 0 && number != 75); }
+  int exit_code() const;  // of the job, if it is for this rank's sake that it ends
 };
 
 // "exit 3", "signal 9 told": a shim's report.

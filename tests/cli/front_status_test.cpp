@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
-#include "../control/raw_socket.h"
 #include "background.h"
+#include "raw_socket.h"
 
 namespace gantry::testing {
 namespace {

@@ -120,6 +120,10 @@ std::size_t entries(const char* folder) {
   return count;
 }
 
+std::string hello_of(const JobToken& token, int rank, int ranks) {
+  return encode_hello({.token = token, .rank = rank, .ranks = ranks, .process = 1, .host = "a"});
+}
+
 // Several heartbeats: what a job that does nothing says on its way.
 constexpr auto kSomeSignsOfLife = std::chrono::milliseconds(250);
 
@@ -206,7 +210,7 @@ TEST(ControlPlane, ASilentRankIsLostAndToldHowLong) {
   const auto hub = ControlPlane::host(hub_options, hub_reports.events(), "127.0.0.1");
   const auto member = ControlPlane::join(options_of(1, 3, member_reports), member_reports.events(), hub->meeting());
   const RawSocket stopped = RawSocket::connect(hub->meeting().port);
-  ASSERT_TRUE(stopped.send(encode_hello({hub->meeting().token, 2, 3})));
+  ASSERT_TRUE(stopped.send(hello_of(hub->meeting().token, 2, 3)));
   hub->rendezvous();
   const auto lost = hub_reports.lost();
   ASSERT_TRUE(lost);
@@ -332,12 +336,12 @@ TEST(ControlPlane, OtherConnectionsAreDroppedAndHarmNothing) {
       {garbage, "it begins with other bytes"},
       {"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "it begins with other bytes"},
       {oversized, "a payload of 2147483647 bytes"},
-      {encode_hello({token, 1, 2}).substr(0, 30), "it said not who it is within 0.5 s"},
+      {hello_of(token, 1, 2).substr(0, 30), "it said not who it is within 0.5 s"},
       {"", "it said not who it is within 0.5 s"},
-      {encode_hello({wrong, 1, 2}), "its token is not this job's"},
+      {hello_of(wrong, 1, 2), "its token is not this job's"},
       {encode_failure({1, 1, "a lie"}), "its first frame is no hello"},
-      {encode_hello({token, 0, 2}), "rank 0 is here already"},
-      {encode_hello({token, 1, 3}), "its job has 3 ranks, not 2"},
+      {hello_of(token, 0, 2), "rank 0 is here already"},
+      {hello_of(token, 1, 3), "its job has 3 ranks, not 2"},
   };
   std::size_t warned = 0;
   for (const auto& [bytes, why] : others) {
@@ -368,7 +372,7 @@ TEST(ControlPlane, ACrowdOfSilentConnectionsKeepsNoRankOut) {
   const auto hub = ControlPlane::host(options, reports.events(), "127.0.0.1");
   std::vector<RawSocket> crowd;
   for (int i = 0; i < kCrowd; ++i) crowd.push_back(RawSocket::connect(hub->meeting().port));
-  EXPECT_TRUE(RawSocket::connect(hub->meeting().port).closes(500)) << "there is room for more";
+  EXPECT_TRUE(crowd.front().closes(500)) << "there is room for more";
   const auto member = ControlPlane::join(options_of(1, 2, member_reports), member_reports.events(), hub->meeting());
   hub->rendezvous();
   member->rendezvous();
@@ -410,7 +414,7 @@ TEST(ControlPlane, ARankThatIsNeverHeardSaysWhy) {
 TEST(ControlPlane, ASecondHelloOfARankIsRefused) {
   Reports reports, member_reports;
   const auto hub = ControlPlane::host(options_of(0, 3, reports), reports.events(), "127.0.0.1");
-  const std::string hello = encode_hello({hub->meeting().token, 1, 3});
+  const std::string hello = hello_of(hub->meeting().token, 1, 3);
   const RawSocket first = RawSocket::connect(hub->meeting().port);
   first.send(hello);
   first.receive(kFrameHeadBytes);  // a sign of life at once: it is taken in
@@ -424,7 +428,7 @@ TEST(ControlPlane, ARankThatSendsNoFramesIsLost) {
   Reports reports;
   const auto hub = ControlPlane::host(options_of(0, 2, reports), reports.events(), "127.0.0.1");
   const RawSocket rank = RawSocket::connect(hub->meeting().port);
-  rank.send(encode_hello({hub->meeting().token, 1, 2}));
+  rank.send(hello_of(hub->meeting().token, 1, 2));
   hub->rendezvous();
   rank.send("what is this?");
   const auto lost = reports.lost();

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <random>
 
+#include "gantry/core/error.h"
+
 namespace gantry {
 namespace {
 
@@ -14,8 +16,16 @@ FrameHead head_of(const std::string& frame) {
 
 std::string payload_of(const std::string& frame) { return frame.substr(kFrameHeadBytes); }
 
+// A head that says such a length, whatever follows.
+std::string head_bytes(FrameKind kind, std::uint32_t length) {
+  std::string frame = encode_frame(kind);
+  for (int i = 0; i < 4; ++i) frame[8 + i] = static_cast<char>(length >> (8 * i));
+  return frame;
+}
+
 TEST(Frames, ComeBackAsTheyWent) {
-  Hello hello{random_job_token(), 3, 8};
+  const Hello hello{
+      .token = random_job_token(), .peer = Peer::shim, .rank = 3, .ranks = 8, .process = 17, .host = "a.example"};
   const std::string frame = encode_hello(hello);
   EXPECT_EQ(head_of(frame).kind, FrameKind::hello);
   EXPECT_EQ(head_of(frame).payload_bytes, payload_of(frame).size());
@@ -23,6 +33,9 @@ TEST(Frames, ComeBackAsTheyWent) {
   EXPECT_EQ(back.token, hello.token);
   EXPECT_EQ(back.rank, 3);
   EXPECT_EQ(back.ranks, 8);
+  EXPECT_EQ(back.peer, Peer::shim);
+  EXPECT_EQ(back.process, 17);
+  EXPECT_EQ(back.host, "a.example");
 
   const std::string told = encode_failure({2, 7, "rank 2: the cause"});
   EXPECT_EQ(head_of(told).kind, FrameKind::failure);
@@ -34,6 +47,17 @@ TEST(Frames, ComeBackAsTheyWent) {
   const std::string late = encode_ranks(FrameKind::late, {0, 2, 300});
   EXPECT_EQ(head_of(late).kind, FrameKind::late);
   EXPECT_EQ(decode_ranks(payload_of(late), 301), (std::set<int>{0, 2, 300}));
+
+  const std::string number = encode_number(FrameKind::signal, 10);
+  EXPECT_EQ(head_of(number).kind, FrameKind::signal);
+  EXPECT_EQ(decode_number(payload_of(number)), 10);
+  const std::vector<std::string> words = {"a", "", "b c"};
+  EXPECT_EQ(decode_command(payload_of(encode_command(words))), words);
+}
+
+TEST(Frames, ACommandThatIsTooLongIsRefusedBeforeItIsSent) {
+  EXPECT_THROW(encode_command({std::string(kMostCommand, 'x')}), UsageError);
+  EXPECT_THROW(decode_command("no zero byte"), FrameError);
 }
 
 TEST(Frames, AreTheBytesThatTheHeaderSays) {
@@ -52,14 +76,31 @@ TEST(Frames, ACauseIsOneLineThatNoTerminalObeys) {
 }
 
 TEST(Frames, LengthsThatAKindCantHaveAreRefused) {
-  for (const char kind : {1, 2, 3, 4, 5, 6, 7, 8})
-    for (const std::uint32_t length : {1u, 7u, 25u, 4097u, 0x7FFFFFFFu, 0xFFFFFFFFu}) {
-      if (kind == 4 && length == 25) continue;  // a failure may be
-      std::string frame = encode_frame(FrameKind::beat);
-      frame[4] = kind;
-      for (int i = 0; i < 4; ++i) frame[8 + i] = static_cast<char>(length >> (8 * i));
-      EXPECT_THROW(head_of(frame), FrameError) << int{kind} << " " << length;
+  using enum FrameKind;
+  struct Wrong {
+    std::vector<FrameKind> kinds;
+    std::vector<std::uint32_t> lengths;
+  };
+  const Wrong all[] = {
+      {{begin, beat, done, end, ask, stop, kill, told}, {1, 4}},
+      {{hello}, {0, 31, 4097}},
+      {{failure}, {0, 7, 4097}},
+      {{late, left}, {0, 7, 4100}},
+      {{begun, signal, stopped}, {0, 3, 8}},
+      {{output, errors}, {0, (64 << 10) + 1}},
+      {{command}, {0, (1 << 20) + 1}},
+      {{report}, {0, 65}},
+  };
+  std::set<FrameKind> seen;
+  for (const auto& [kinds, lengths] : all)
+    for (const FrameKind kind : kinds) {
+      seen.insert(kind);
+      for (const std::uint32_t length : lengths) EXPECT_THROW(head_of(head_bytes(kind, length)), FrameError) << length;
+      for (const std::uint32_t length : {0x7FFFFFFFu, 0xFFFFFFFFu})
+        EXPECT_THROW(head_of(head_bytes(kind, length)), FrameError) << static_cast<int>(kind);
     }
+  EXPECT_EQ(seen.size(), static_cast<std::size_t>(report));
+  EXPECT_EQ(head_of(head_bytes(output, 64 << 10)).payload_bytes, 64u << 10);
 }
 
 TEST(Frames, AFailureOfNoRankOrExitCodeIsRefused) {
@@ -71,7 +112,16 @@ TEST(Frames, AFailureOfNoRankOrExitCodeIsRefused) {
 
 TEST(Frames, AHelloOfARankOutsideItsJobIsRefused) {
   for (const auto& [rank, ranks] : {std::pair{4, 4}, {-1, 4}, {0, 0}, {0, -1}})
-    EXPECT_THROW(decode_hello(payload_of(encode_hello({{}, rank, ranks}))), FrameError) << rank << " " << ranks;
+    EXPECT_THROW(decode_hello(payload_of(encode_hello({.rank = rank, .ranks = ranks}))), FrameError)
+        << rank << " " << ranks;
+  EXPECT_THROW(decode_hello(payload_of(encode_hello({.peer = static_cast<Peer>(3), .ranks = 1}))), FrameError);
+  EXPECT_THROW(decode_hello(payload_of(encode_hello({.ranks = 1, .process = -1}))), FrameError);
+}
+
+TEST(Frames, AHelloIsCutToItsLengthAndHasAHostOfOneLine) {
+  const std::string frame = encode_hello({.ranks = 1, .host = "a\n" + std::string(100'000, 'x')});
+  EXPECT_EQ(head_of(frame).payload_bytes, kMostPayload);
+  EXPECT_TRUE(decode_hello(payload_of(frame)).host.starts_with("a x"));
 }
 
 TEST(Frames, LateRanksAreOfTheJobAndAtMostWhatFits) {
@@ -90,18 +140,21 @@ TEST(Frames, RandomBytesAreRefusedOrHarmless) {
   std::mt19937 random(7);
   int accepted = 0;
   for (int round = 0; round < 200'000; ++round) {
-    std::string bytes = encode_frame(static_cast<FrameKind>(1 + random() % 8));
+    std::string bytes = encode_frame(static_cast<FrameKind>(1 + random() % static_cast<unsigned>(FrameKind::report)));
     const int changes = static_cast<int>(random() % 5);
     for (int i = 0; i < changes; ++i) bytes[random() % bytes.size()] = static_cast<char>(random());
     try {
       const FrameHead head = head_of(bytes);
       ++accepted;
-      EXPECT_LE(head.payload_bytes, kMostPayload);
+      EXPECT_LE(head.payload_bytes, kMostCommand);
+      if (head.kind == FrameKind::hello) EXPECT_LE(head.payload_bytes, kMostPayload);
       std::string payload(head.payload_bytes, '\0');
       for (char& byte : payload) byte = static_cast<char>(random());
       if (head.kind == FrameKind::hello) decode_hello(payload);
       if (head.kind == FrameKind::failure) decode_failure(payload, 4);
       if (head.kind == FrameKind::late || head.kind == FrameKind::left) decode_ranks(payload, 4);
+      if (head.kind == FrameKind::command) decode_command(payload);
+      if (head.payload_bytes == 4) decode_number(payload);
     } catch (const FrameError&) {
     }
   }
@@ -117,6 +170,18 @@ TEST(JobToken, IsNewEachTimeAndComparedWhole) {
     other[i] ^= 1;
     EXPECT_FALSE(same_job_token(token, other)) << i;
   }
+}
+
+TEST(Meeting, TravelsAsText) {
+  const Meeting meeting{"10.0.0.1", 4242, random_job_token()};
+  const auto back = decode_meeting(encode_meeting(meeting));
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->address, meeting.address);
+  EXPECT_EQ(back->port, meeting.port);
+  EXPECT_EQ(back->token, meeting.token);
+  for (const char* text : {"", "0123 4242 10.0.0.1", "0123456789abcdef0123456789abcdeg 4242 10.0.0.1",
+                           "0123456789abcdef0123456789abcdef port 10.0.0.1", "0123456789abcdef0123456789abcdef 4242"})
+    EXPECT_FALSE(decode_meeting(text)) << text;
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Who is lost when, with times of the test's own.
-#include "gantry/comm/control/silence_watch.h"
-
 #include <gtest/gtest.h>
+
+#include "gantry/comm/control/pulse.h"
 
 namespace gantry {
 namespace {

@@ -76,8 +76,8 @@ const KeyCase kKeyCases[] = {
      "checkpoint: {path: c, async: true}"},
     {"comm.heartbeat_seconds", "comm: {backend: local, heartbeat_seconds: 2}", "is there with backend local",
      "comm: {backend: mpi, heartbeat_seconds: 2}"},
-    {"comm.interface", "comm: {interface: lo, heartbeat_seconds: 0}", "is there with heartbeat_seconds 0",
-     "comm: {interface: lo}"},
+    {"comm.interface", "comm: {backend: local, interface: lo}", "is there with backend local",
+     "comm: {interface: lo, heartbeat_seconds: 0}"},
 };
 
 TEST(KeysWithoutEffect, AreRefusedWithWhatTheyNeed) {

@@ -50,8 +50,9 @@ Folders allowed_in(const std::string& folder) {
 // The one header that a user includes names rooms above its own.
 bool is_umbrella(const fs::path& path) { return path.string().ends_with("/booster/gantry.h"); }
 
-// The part of trainer/ that is built without LibTorch.
+// The parts of trainer/ that are built without LibTorch.
 bool is_report(const fs::path& path) { return path.string().find("/trainer/report/") != std::string::npos; }
+bool is_status(const fs::path& path) { return path.string().find("/trainer/status/") != std::string::npos; }
 
 // What runs ranks as processes, built without LibTorch.
 bool is_supervisor(const fs::path& path) { return path.string().find("/launch/supervisor/") != std::string::npos; }
@@ -85,7 +86,8 @@ TEST(IncludeArrows, RunOneWay) {
       if (is_format(entry.path())) here = {"core", "checkpoint"};
       if (is_recorder(entry.path())) here = {"core", "comm"};
       if (is_report(entry.path())) here = {"core", "checkpoint", "trainer"};
-      if (is_supervisor(entry.path())) here = {"core", "launch"};
+      if (is_status(entry.path())) here = {"core", "comm", "trainer"};
+      if (is_supervisor(entry.path())) here = {"core", "comm", "launch"};
       std::ifstream file(entry.path());
       for (std::string line; std::getline(file, line);) {
         std::smatch match;
@@ -93,7 +95,7 @@ TEST(IncludeArrows, RunOneWay) {
           EXPECT_TRUE(here.contains(match[1])) << entry.path() << " -> " << match[1];
         const bool plain = folder == "core" || folder == "schedule" || is_text(entry.path()) ||
                            is_format(entry.path()) || is_control(entry.path()) || is_recorder(entry.path()) ||
-                           is_report(entry.path()) || is_supervisor(entry.path());
+                           is_report(entry.path()) || is_status(entry.path()) || is_supervisor(entry.path());
         if (is_control(entry.path()) && line.starts_with("#include"))
           EXPECT_TRUE(std::regex_search(line, include_of_control)) << entry.path() << ": " << line;
         if (plain) EXPECT_EQ(line.find("#include <torch"), std::string::npos) << entry.path();

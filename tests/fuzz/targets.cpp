@@ -8,6 +8,7 @@
 #include "gantry/checkpoint/format/manifest.h"
 #include "gantry/checkpoint/format/model_files.h"
 #include "gantry/checkpoint/format/safetensors_header.h"
+#include "gantry/comm/control/frames.h"
 #include "gantry/comm/recorder/diagnosis.h"
 #include "gantry/core/config.h"
 #include "gantry/core/error.h"
@@ -117,9 +118,56 @@ bool flight_record(std::string_view bytes) {
   });
 }
 
+void require_line(const std::string& text) {
+  for (const char c : text) require(static_cast<unsigned char>(c) >= 32 && c != 127, "a control character");
+}
+
+// What the payload of a frame says, in a job of eight ranks.
+void decode_payload(FrameKind kind, std::string_view payload) {
+  switch (kind) {
+    case FrameKind::hello: {
+      const Hello hello = decode_hello(payload);
+      require(hello.rank >= 0 && hello.rank < hello.ranks && hello.process >= 0, "a hello of no rank");
+      return require_line(hello.host);
+    }
+    case FrameKind::failure: {
+      const JobFailure failure = decode_failure(payload, 8);
+      require(failure.rank >= 0 && failure.rank < 8, "a failure of no rank");
+      return require_line(failure.cause);
+    }
+    case FrameKind::late:
+    case FrameKind::left:
+      for (const int rank : decode_ranks(payload, 8)) require(rank >= 0 && rank < 8, "a rank outside its job");
+      return;
+    case FrameKind::begun:
+    case FrameKind::signal:
+    case FrameKind::stopped:
+      return require(encode_number(kind, decode_number(payload)).ends_with(payload), "another number");
+    case FrameKind::command:
+      return require(!decode_command(payload).empty(), "a command without a word");
+    default:
+      return;
+  }
+}
+
+// What a connection of the control plane carries: frame after frame.
+bool frames(std::string_view bytes) {
+  return accepts<FrameError>([&] {
+    while (!bytes.empty()) {
+      if (bytes.size() < kFrameHeadBytes) throw FrameError("it ends within a head");
+      const FrameHead head = decode_head(std::span<const char, kFrameHeadBytes>(bytes.data(), kFrameHeadBytes));
+      require(head.payload_bytes <= (head.kind == FrameKind::hello ? kMostPayload : kMostCommand), "a length");
+      bytes.remove_prefix(kFrameHeadBytes);
+      if (bytes.size() < head.payload_bytes) throw FrameError("it ends within a payload");
+      decode_payload(head.kind, bytes.substr(0, head.payload_bytes));
+      bytes.remove_prefix(head.payload_bytes);
+    }
+  });
+}
+
 constexpr Target kTargets[] = {{"safetensors", safetensors}, {"manifest", manifest},  {"model_index", model_index},
                                {"tokenizer", tokenizer},     {"idx", megatron_index}, {"yaml", yaml},
-                               {"recorder", flight_record}};
+                               {"recorder", flight_record},  {"frames", frames}};
 
 }  // namespace
 

@@ -1,9 +1,8 @@
-// The parts of `gantry launch` that decide: hosts, lines, frames, what ended the job, whether it starts again.
+// The parts of `gantry launch` that decide: hosts, lines, what ended the job, whether it starts again.
 #include <csignal>
 #include <gtest/gtest.h>
 
 #include "gantry/core/error.h"
-#include "gantry/launch/supervisor/frames.h"
 #include "gantry/launch/supervisor/hosts.h"
 #include "gantry/launch/supervisor/line_splitter.h"
 #include "gantry/launch/supervisor/rank_end.h"
@@ -57,40 +56,6 @@ TEST(Lines, AnEndlessOneIsCut) {
   for (std::size_t i = 0; i < 3 * LineSplitter::kLongest; i += 1000)
     lines += splitter.add(std::string(1000, 'x')).size();
   EXPECT_EQ(lines, 2u);
-}
-
-TEST(Frames, ComeOutAsTheyWentInWhateverTheCut) {
-  const std::string bytes = encode({FrameKind::kOutput, std::string("a\0b", 3)}) + encode({FrameKind::kKill, ""});
-  for (std::size_t cut = 0; cut <= bytes.size(); ++cut) {
-    FrameReader reader;
-    std::vector<Frame> frames;
-    for (const auto& part : {bytes.substr(0, cut), bytes.substr(cut)}) {
-      reader.add(part);
-      while (auto frame = reader.next()) frames.push_back(*frame);
-    }
-    ASSERT_EQ(frames.size(), 2u) << cut;
-    EXPECT_EQ(frames[0].bytes, std::string("a\0b", 3));
-    EXPECT_EQ(frames[1].kind, FrameKind::kKill);
-  }
-}
-
-TEST(Frames, BytesOfAnotherProgramAreRefused) {
-  FrameReader reader;
-  reader.add("GET / HTTP/1.1\r\n");
-  EXPECT_THROW(reader.next(), PeerError);
-  const std::string whole = encode({FrameKind::kHello, std::string(FrameReader::kLargestHello + 1, 'x')});
-  FrameReader guest(FrameReader::kLargestHello), known(FrameReader::kLargestHello);
-  guest.add(whole.substr(0, 5));
-  EXPECT_THROW(guest.next(), PeerError);  // of its head alone
-  known.allow(FrameReader::kLargest);
-  known.add(whole);
-  EXPECT_TRUE(known.next());
-  EXPECT_FALSE(decode_hello("token x 3 host"));
-  EXPECT_FALSE(decode_hello("token 1"));
-  const auto hello = decode_hello(encode_hello({"token", 3, 17, "host"}));
-  ASSERT_TRUE(hello);
-  EXPECT_EQ(hello->rank, 3);
-  EXPECT_EQ(decode_words(encode_words({"a", "", "b c"})), (std::vector<std::string>{"a", "", "b c"}));
 }
 
 RankEnd ended(int rank, Kind kind, int number, bool told = false) {

@@ -5,16 +5,12 @@
 #include <optional>
 #include <vector>
 
-#include "../control/raw_socket.h"
 #include "background.h"
-#include "gantry/launch/supervisor/frames.h"
+#include "gantry/comm/control/frames.h"
+#include "raw_socket.h"
 
 namespace gantry::testing {
 namespace {
-
-using launcher::encode;
-using launcher::encode_hello;
-using launcher::FrameKind;
 
 int free_port() { return RawListener().port(); }
 
@@ -22,9 +18,13 @@ std::string launch(int port, const std::string& flags, const std::string& script
   return fmt::format("{} launch --port {} {} -- sh -c '{}'", gantry_program(), port, flags, script);
 }
 
-std::string hello(const std::string& token) {
-  return encode({FrameKind::kHello, encode_hello({.token = token, .rank = 0, .process = 1, .host = "other"})});
+// Of a job of two ranks.
+std::string hello_of(const JobToken& token) {
+  return encode_hello({.token = token, .peer = Peer::shim, .rank = 0, .ranks = 2, .process = 1, .host = "other"});
 }
+
+// The head of a hello whose payload it says is so long.
+std::string hello_of_length(const char (&length)[5]) { return encode_frame(FrameKind::hello).replace(8, 4, length, 4); }
 
 // Waits for the port to be open.
 RawSocket first_to_connect(Background& run, int port) {
@@ -43,14 +43,14 @@ TEST(PendingConnections, AreDroppedWhileAJobRunsAndHarmNothing) {
     return said.find("[0] ready") != std::string::npos && said.find("[1] ready") != std::string::npos;
   })) << run.err();
 
-  const std::string wrong_token = hello("0123456789abcdef0123456789abcdef");
+  const std::string wrong_token = hello_of(random_job_token());
   const std::vector<std::pair<const char*, std::string>> dropped = {
       {"a wrong token", wrong_token},
-      {"no token", hello("")},
-      {"a frame before any hello", encode({FrameKind::kEnd, "exit 0 0"})},
+      {"no token", encode_frame(FrameKind::hello)},
+      {"a frame before any hello", encode_frame(FrameKind::report, "exit 0")},
       {"many frames", std::string(1 << 20, '\0')},
-      {"a hello that is too long", hello(std::string(5000, 'x'))},
-      {"a length beyond all bounds", std::string("\xff\xff\xff\xffh", 5)},
+      {"a hello that is too long", hello_of_length("\x88\x13\0\0")},
+      {"a length beyond all bounds", hello_of_length("\xff\xff\xff\xff")},
       {"a browser", "GET / HTTP/1.1\r\nHost: x\r\n\r\n"},
       {"garbage", std::string("\x13\x37\xba\xdc\x0f\xfe", 6) + std::string(8 << 20, '\x5a')},
   };

@@ -1,4 +1,4 @@
-#include "gantry/comm/control/status_access.h"
+#include "gantry/trainer/status/status_access.h"
 
 #include <algorithm>
 #include <arpa/inet.h>
@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "gantry/comm/control/addresses.h"
-#include "gantry/comm/control/job_token.h"
+#include "gantry/comm/control/meeting.h"
 #include "gantry/core/base64.h"
 #include "gantry/core/error.h"
 #include "gantry/core/this_host.h"

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "gantry/comm/control/run_status.h"
-#include "gantry/comm/control/status_server.h"
+#include "gantry/trainer/status/run_status.h"
+#include "gantry/trainer/status/status_server.h"
 
 namespace gantry {
 

@@ -1,5 +1,5 @@
 // The status server with well-meaning and other clients, and what it serves of a run.
-#include "gantry/comm/control/status_server.h"
+#include "gantry/trainer/status/status_server.h"
 
 #include <cmath>
 #include <gtest/gtest.h>
@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "gantry/comm/control/addresses.h"
-#include "gantry/comm/control/status_access.h"
-#include "gantry/comm/control/status_pages.h"
 #include "gantry/core/error.h"
+#include "gantry/trainer/status/status_access.h"
+#include "gantry/trainer/status/status_pages.h"
 #include "raw_socket.h"
 
 namespace gantry::testing {

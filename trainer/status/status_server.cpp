@@ -1,4 +1,4 @@
-#include "gantry/comm/control/status_server.h"
+#include "gantry/trainer/status/status_server.h"
 
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
@@ -7,8 +7,8 @@
 #include <set>
 
 #include "gantry/comm/control/event_thread.h"
-#include "gantry/comm/control/status_access.h"
 #include "gantry/core/error.h"
+#include "gantry/trainer/status/status_access.h"
 
 namespace gantry {
 namespace {

@@ -1,4 +1,4 @@
-#include "gantry/comm/control/status_pages.h"
+#include "gantry/trainer/status/status_pages.h"
 
 #include <cmath>
 #include <fmt/format.h>

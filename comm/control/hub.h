@@ -1,0 +1,72 @@
+// The middle of a job's control plane: every rank has a connection to it, and what one tells it hands on to all.
+//
+// It stands in rank 0's process, or in the launch where `gantry launch` has started the ranks. Belongs to the thread
+// that runs its io_context.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "gantry/comm/control/connection.h"
+#include "gantry/comm/control/pulse.h"
+
+namespace gantry::control {
+
+struct HubOptions {
+  int ranks = 1;
+  double heartbeat_seconds = 1;
+  double lost_after_seconds = 0;  // 0: it sends no beats and watches nobody's silence
+  std::function<std::string(int)> describe_rank;
+};
+
+struct HubEvents {
+  std::function<void()> on_begun;  // all ranks have come
+  // A rank is silent, sends no frames, or its connection closed before its work was done. Whether the job fails by it
+  // is the owner's to say: fail().
+  std::function<void(const JobFailure&)> on_lost;
+};
+
+class Hub {
+ public:
+  Hub(asio::io_context& context, HubOptions options, HubEvents events);
+
+  void start() { pulse_.start(); }
+  // Why a rank may not come in: "" if it may.
+  std::string refusal(const Hello& hello) const;
+  void welcome(int rank, const std::shared_ptr<Connection>& connection);
+  // The first failure stands. All ranks are told, who come later too.
+  void fail(const JobFailure& failure);
+  void close();
+
+ private:
+  using Peers = std::map<int, std::shared_ptr<Connection>>;  // by rank
+
+  asio::awaitable<void> converse(int rank, std::shared_ptr<Connection> connection);
+  void take(int rank, const Frame& frame);
+  void lose(int rank, const std::string& how);
+  void beat();
+  void done(int rank);
+  void answer(int rank);
+  void tell_left();
+  void tell_stop();
+  void begin_anew();
+  bool watches() const { return options_.lost_after_seconds > 0; }
+  void send_all(const std::string& frame);
+
+  asio::io_context& context_;
+  const HubOptions options_;
+  const HubEvents events_;
+  Pulse pulse_;
+  Peers peers_;
+  std::set<int> absent_, working_;  // who has not come, and who is not done
+  std::set<int> left_;              // whose work is done, and the others don't know
+  std::optional<JobFailure> failure_;
+  bool stops_ = false;  // all were told that the job is to stop
+  bool closing_ = false;
+};
+
+}  // namespace gantry::control

@@ -1,0 +1,159 @@
+#include "gantry/comm/control/member.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+#include <utility>
+
+#include "gantry/comm/control/timers.h"
+#include "gantry/core/error.h"
+#include "gantry/core/this_host.h"
+
+namespace gantry::control {
+
+Member::Member(asio::io_context& context, const ControlOptions& options, const ControlEvents& events,
+               Milestones& milestones)
+    : context_(context),
+      options_(options),
+      events_(events),
+      milestones_(milestones),
+      pulse_(context,
+             {.heartbeat = options.heartbeat_seconds,
+              .lost_after = is_watched() ? options.lost_after_seconds : 0,
+              .beat = [this] { beat(); },
+              .lost = [this](int, double silent) { lose_hub(silence_text(silent, options_.lost_after_seconds)); }}) {}
+
+void Member::join(const Meeting& meeting) {
+  token_ = meeting.token;
+  const tcp::endpoint hub(asio::ip::make_address(meeting.address), static_cast<std::uint16_t>(meeting.port));
+  asio::co_spawn(context_, connect(hub), asio::detached);
+  if (options_.heartbeat_seconds > 0) pulse_.start();
+}
+
+asio::awaitable<void> Member::connect(tcp::endpoint hub) {
+  while (!closing_) {
+    tcp::socket socket(context_);
+    error_code error;
+    co_await socket.async_connect(hub, asio::redirect_error(asio::use_awaitable, error));
+    if (closing_) break;
+    std::string trouble = error.message();
+    if (!error) {
+      connection_ = std::make_shared<Connection>(std::move(socket));
+      if (options_.hub == HubPlace::launch) connection_->watch_network();
+      send(encode_hello({.token = token_,
+                         .peer = Peer::rank,
+                         .rank = options_.rank,
+                         .ranks = options_.ranks,
+                         .process = ::getpid(),
+                         .host = host_name()}));
+      pulse_.heard(0);
+      if (!co_await converse(connection_)) break;
+      trouble = "it closes connections unheard";
+    }
+    milestones_.update([&](Progress& progress) { progress.trouble = trouble; });
+    asio::steady_timer timer(context_, seconds(kRetrySeconds));
+    co_await timer.async_wait(asio::use_awaitable);
+  }
+}
+
+asio::awaitable<bool> Member::converse(std::shared_ptr<Connection> connection) {
+  std::string how = kClosedText;
+  bool turned_away = false;
+  try {
+    while (!closing_) {
+      const Frame frame = co_await connection->read();
+      if (!std::exchange(answered_, true)) milestones_.update([](Progress& progress) { progress.trouble.clear(); });
+      pulse_.heard(0);
+      take(frame);
+    }
+  } catch (const FrameError& error) {
+    how = fmt::format("sent what is no frame of the control plane: {}", error.what());
+  } catch (const boost::system::system_error&) {
+    turned_away = !answered_ && !over();
+  }
+  connection->close();
+  connection_.reset();
+  pulse_.forget(0);
+  if (!turned_away) lose_hub(how);
+  co_return turned_away;
+}
+
+void Member::take(const Frame& frame) {
+  switch (frame.kind) {
+    case FrameKind::beat:
+      return;
+    case FrameKind::begin:
+      begun_ = true;
+      return milestones_.update([](Progress& progress) { progress.begun = true; });
+    case FrameKind::failure:
+      return hear(decode_failure(frame.payload, options_.ranks));
+    case FrameKind::end:
+      return end();
+    case FrameKind::late: {
+      const std::set<int> late = decode_ranks(frame.payload, options_.ranks);
+      return milestones_.update([&](Progress& progress) { progress.late = late; });
+    }
+    case FrameKind::left:
+      return events_.on_left(decode_ranks(frame.payload, options_.ranks));
+    case FrameKind::stop:
+      if (!std::exchange(stops_, true)) events_.on_stop();
+      return;
+    default:
+      throw FrameError(fmt::format("kind {} from the hub", static_cast<int>(frame.kind)));
+  }
+}
+
+void Member::tell(const JobFailure& failure) {
+  if (over() || told_) return;
+  told_ = failure;
+  if (!connection_) return hear(failure);
+  send(encode_failure(failure));
+}
+
+void Member::hear(const JobFailure& failure) { fail(failure, events_.on_abort); }
+
+void Member::lose(const JobFailure& failure) { fail(failure, events_.on_lost); }
+
+// The event comes before the milestone: who is woken by that one, and fails with this cause, finds it known.
+void Member::fail(const JobFailure& failure, const std::function<void(const JobFailure&)>& event) {
+  if (over()) return;
+  failed_ = true;
+  event(failure);
+  milestones_.update([&](Progress& progress) { progress.failure = failure; });
+}
+
+// A hub that has gone can't judge any more: a failure of this rank's own stands. A launch takes its ranks with it.
+void Member::lose_hub(const std::string& how) {
+  if (told_) return hear(*told_);
+  if (options_.hub != HubPlace::rank0 || over()) return;
+  const JobFailure failure{0, PeerError::kExitCode, options_.describe_rank(0) + ": " + how};
+  send(encode_failure(failure));  // a rank 0 that was stopped finds on waking why the job ends
+  lose(failure);
+}
+
+void Member::end() {
+  ended_ = true;
+  pulse_.stop();
+  if (connection_) connection_->close_when_sent();
+  milestones_.update([](Progress& progress) { progress.ended = true; });
+}
+
+void Member::close() {
+  closing_ = true;
+  pulse_.stop();
+  if (connection_) connection_->close_when_sent();
+}
+
+// A wish to stop is told once all ranks are there to hear it.
+void Member::beat() {
+  if (begun_ && !stops_ && !over() && options_.wants_stop()) {
+    stops_ = true;
+    send(encode_frame(FrameKind::stop));
+  }
+  if (is_watched() && connection_ && !connection_->sending()) send(encode_frame(FrameKind::beat));
+}
+
+void Member::send(const std::string& frame) {
+  if (connection_) connection_->send(frame);
+}
+
+}  // namespace gantry::control

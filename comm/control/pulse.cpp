@@ -1,0 +1,92 @@
+#include "gantry/comm/control/pulse.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "gantry/core/steady_seconds.h"
+
+namespace gantry {
+
+SilenceWatch::SilenceWatch(double heartbeat, double lost_after, double now)
+    : heartbeat_(heartbeat), lost_after_(lost_after), last_look_(now) {
+  plan(now, /*late=*/true);
+}
+
+// A busy machine wakes a thread some tenths of a second late; more than this was a pause.
+double SilenceWatch::awake(double now) const {
+  const double slack = 0.1 + heartbeat_ / 2;
+  return awake_ + std::min(now, planned_ + slack) - last_look_;
+}
+
+void SilenceWatch::heard(int peer, double now) { heard_[peer] = awake(now); }
+
+void SilenceWatch::forget(int peer) { heard_.erase(peer); }
+
+std::optional<SilenceWatch::Silent> SilenceWatch::look(double now) {
+  const double awake_now = awake(now);
+  const bool late = awake_now < awake_ + now - last_look_;
+  awake_ = awake_now;
+  last_look_ = now;
+  plan(now, late);
+  if (late || heard_.empty()) return std::nullopt;
+  const auto oldest =
+      std::min_element(heard_.begin(), heard_.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  const double silence = awake_ - oldest->second;
+  if (silence < lost_after_) return std::nullopt;
+  return Silent{oldest->first, silence};
+}
+
+void SilenceWatch::plan(double now, bool late) {
+  planned_ = now + heartbeat_;
+  if (late) return;
+  for (const auto& [peer, heard] : heard_)
+    if (const double left = heard + lost_after_ - awake_; left > 0) planned_ = std::min(planned_, now + left);
+}
+
+std::string silence_text(double seconds, double lost_after) {
+  return fmt::format(
+      "no sign of life for {:.1f} s; expected one at least every {} s (comm.lost_after_seconds); see whether it is "
+      "stopped or its host is unreachable",
+      seconds, lost_after);
+}
+
+}  // namespace gantry
+
+namespace gantry::control {
+
+Pulse::Pulse(asio::io_context& context, Rules rules)
+    : context_(context),
+      rules_(std::move(rules)),
+      silence_(rules_.heartbeat, rules_.lost_after, steady_seconds()),
+      timer_(context) {}
+
+void Pulse::start() { asio::co_spawn(context_, run(), asio::detached); }
+
+void Pulse::stop() {
+  stopped_ = true;
+  timer_.cancel();
+}
+
+void Pulse::heard(int peer) {
+  if (rules_.lost_after > 0) silence_.heard(peer, steady_seconds());
+}
+
+asio::awaitable<void> Pulse::run() {
+  double next_beat = 0;
+  while (!stopped_) {
+    const double now = steady_seconds();
+    if (now >= next_beat) {
+      next_beat = now + rules_.heartbeat;
+      rules_.beat();
+    }
+    if (const auto silent = silence_.look(now)) {
+      silence_.forget(silent->peer);
+      rules_.lost(silent->peer, silent->seconds);
+    }
+    timer_.expires_after(seconds(std::min(next_beat, silence_.next_look()) - now));
+    error_code cancelled;
+    if (!stopped_) co_await timer_.async_wait(asio::redirect_error(asio::use_awaitable, cancelled));
+  }
+}
+
+}  // namespace gantry::control

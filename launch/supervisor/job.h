@@ -1,0 +1,94 @@
+// The launch's part of one start of a job: what it hears of its ranks, of mpirun and of its own signals, and what it
+// does about that.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <sys/types.h>
+#include <vector>
+
+#include "gantry/comm/control/hub.h"
+#include "gantry/comm/control/reception.h"
+// After the former, which have what Boost 1.74 forgets.
+#include <boost/asio/posix/stream_descriptor.hpp>
+
+#include "gantry/launch/supervisor/escalation.h"
+#include "gantry/launch/supervisor/job_output.h"
+#include "gantry/launch/supervisor/launch_options.h"
+#include "gantry/launch/supervisor/launch_signals.h"
+#include "gantry/launch/supervisor/mpirun.h"
+#include "gantry/launch/supervisor/rank_end.h"
+
+namespace gantry::launcher {
+
+// A rank as the launch sees it.
+struct Seat {
+  explicit Seat(control::asio::io_context& context) : patience(context), report(context) {}
+  bool is_running() const { return shim && !ended; }
+
+  std::shared_ptr<control::Connection> shim;  // null until it has joined
+  std::string host;
+  pid_t shim_process = 0;  // on this host; 0: on another one
+  bool told = false, ended = false;
+  int stop_signal = 0;  // the last one that made its program stand still
+  bool stands_still = false;
+  double stopped_or_woken = 0;           // steady_seconds()
+  control::asio::steady_timer patience;  // with a program that stands still
+  control::asio::steady_timer report;    // of a program that has left the hub, by its shim
+};
+
+class Job {
+ public:
+  Job(const LaunchOptions& options, int start, LaunchSignals& signals, JobOutput& output);
+
+  JobEnd run();
+
+ private:
+  template <class Value>
+  using awaitable = control::asio::awaitable<Value>;
+  using ShimConnection = std::shared_ptr<control::Connection>;
+
+  void open();
+  void start_mpirun(int start);
+  awaitable<void> hear_signals();
+  awaitable<void> hear_mpirun();
+  awaitable<void> watch_start();
+  void take_signal(int number);
+  void look_at_mpirun();
+  void close();
+  void finish();
+
+  std::string refusal(const Hello& hello) const;
+  void welcome(const Hello& hello, const ShimConnection& connection);
+  awaitable<void> hear_shim(int rank);
+  awaitable<void> watch_stopped(int rank);
+  awaitable<void> watch_closed(JobFailure failure);
+  void take(int rank, const Frame& frame);
+  void take_stop(int rank, int signal);
+  void lose(int rank, bool out_of_reach);
+  void lose_silent(int rank);
+  void end_rank(int rank, RankEnd end);
+  void send_to_all(const std::string& frame);
+  Seat& seat(int rank) { return *seats_[static_cast<std::size_t>(rank)]; }
+
+  const LaunchOptions& options_;
+  LaunchSignals& signals_;
+  JobOutput& output_;
+  const bool several_hosts_;
+  control::asio::io_context context_{1};
+  control::Hub hub_;      // of the ranks, where they are programs of Gantry's
+  control::Pulse shims_;  // whose silence it watches
+  control::Reception reception_;
+  Meeting meeting_;
+  Escalation escalation_;
+  std::vector<std::unique_ptr<Seat>> seats_;  // by rank
+  std::optional<Mpirun> mpirun_;
+  control::asio::posix::stream_descriptor signal_events_, mpirun_events_;
+  control::asio::steady_timer start_timer_;
+  JobEnd end_;
+  bool gave_up_ = false, closed_ = false;
+};
+
+}  // namespace gantry::launcher

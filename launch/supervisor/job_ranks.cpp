@@ -1,0 +1,155 @@
+// What a job hears of its ranks.
+#include <array>
+#include <csignal>
+#include <fmt/format.h>
+
+#include "gantry/comm/control/timers.h"
+#include "gantry/core/error.h"
+#include "gantry/core/steady_seconds.h"
+#include "gantry/core/this_host.h"
+#include "gantry/launch/supervisor/job.h"
+
+namespace gantry::launcher {
+
+using namespace control;
+
+std::string Job::refusal(const Hello& hello) const {
+  if (hello.peer == Peer::rank) return hub_.refusal(hello);
+  return seats_[static_cast<std::size_t>(hello.rank)]->shim ? fmt::format("rank {} is here already", hello.rank) : "";
+}
+
+void Job::welcome(const Hello& hello, const ShimConnection& connection) {
+  if (hello.peer == Peer::rank) return hub_.welcome(hello.rank, connection);
+  Seat& here = seat(hello.rank);
+  here.shim = connection;
+  here.host = hello.host;
+  here.shim_process = hello.host == host_name() ? hello.process : 0;
+  shims_.heard(hello.rank);
+  connection->send(encode_command(options_.program));
+  if (end_.asked_by != 0) connection->send(encode_number(FrameKind::signal, SIGUSR1));
+  asio::co_spawn(context_, hear_shim(hello.rank), asio::detached);
+}
+
+asio::awaitable<void> Job::hear_shim(int rank) {
+  bool out_of_reach = false;
+  const ShimConnection shim = seat(rank).shim;
+  try {
+    while (seat(rank).is_running()) {
+      const Frame frame = co_await shim->read();
+      shims_.heard(rank);
+      take(rank, frame);
+    }
+  } catch (const FrameError&) {
+    // Whatever this is, it is no shim any more.
+  } catch (const boost::system::system_error& error) {
+    out_of_reach = is_out_of_reach(error.code());
+  }
+  if (!closed_ && seat(rank).is_running()) lose(rank, out_of_reach);
+}
+
+void Job::take(int rank, const Frame& frame) {
+  switch (frame.kind) {
+    case FrameKind::beat:
+      return;
+    case FrameKind::output:
+      return output_.rank_bytes(rank, Stream::kOut, frame.payload);
+    case FrameKind::errors:
+      return output_.rank_bytes(rank, Stream::kErr, frame.payload);
+    case FrameKind::begun:
+      return output_.rank_began(rank, seat(rank).host, std::to_string(decode_number(frame.payload)));
+    case FrameKind::told:
+      seat(rank).told = true;
+      return;
+    case FrameKind::stopped:
+      return take_stop(rank, decode_number(frame.payload));
+    case FrameKind::report: {
+      const auto end = decode_end(frame.payload);
+      if (!end) throw FrameError("a report of no end");
+      return end_rank(rank, *end);
+    }
+    default:
+      throw FrameError(fmt::format("kind {} from a shim", static_cast<int>(frame.kind)));
+  }
+}
+
+void Job::take_stop(int rank, int signal) {
+  Seat& here = seat(rank);
+  here.stands_still = signal != 0;
+  here.stopped_or_woken = steady_seconds();
+  here.patience.cancel();
+  if (signal == 0) return;
+  here.stop_signal = signal;
+  asio::co_spawn(context_, watch_stopped(rank), asio::detached);
+}
+
+asio::awaitable<void> Job::watch_stopped(int rank) {
+  Seat& here = seat(rank);
+  error_code cancelled;
+  const std::array waits = {options_.stopped_seconds, kReadFirstSeconds};
+  for (const double wait : waits) {
+    here.patience.expires_after(seconds(wait));
+    co_await here.patience.async_wait(asio::redirect_error(asio::use_awaitable, cancelled));
+    if (cancelled) co_return;
+  }
+  if (!here.is_running() || escalation_.has_begun()) co_return;
+  here.shim->send(encode_frame(FrameKind::kill));
+  end_rank(rank, {.kind = RankEnd::Kind::kHeld, .number = here.stop_signal});
+}
+
+// A connection that ends without a report: its host is gone, or its shim was killed, and the program with it.
+void Job::lose(int rank, bool out_of_reach) {
+  RankEnd end{.kind = RankEnd::Kind::kSignal, .number = SIGKILL, .told = seat(rank).told || escalation_.has_begun()};
+  if (out_of_reach) end.kind = RankEnd::Kind::kLost;
+  end_rank(rank, end);
+}
+
+void Job::lose_silent(int rank) {
+  Seat& here = seat(rank);
+  if (!here.is_running() || escalation_.has_begun()) return;
+  end_rank(rank, {.kind = RankEnd::Kind::kSilent});
+  if (here.shim_process > 0) ::kill(here.shim_process, SIGKILL);  // and the program with it
+}
+
+// A rank has left the hub before its work was done. Its shim says in a moment how its program ended; a program that
+// lives on is no rank of the job any more.
+asio::awaitable<void> Job::watch_closed(JobFailure failure) {
+  Seat& here = seat(failure.rank);
+  here.report.expires_after(seconds(kReportSeconds));
+  error_code cancelled;
+  co_await here.report.async_wait(asio::redirect_error(asio::use_awaitable, cancelled));
+  if (cancelled) co_return;
+  hub_.fail(failure);
+  if (!here.is_running()) co_return escalation_.begin();
+  here.shim->send(encode_frame(FrameKind::kill));
+  end_rank(failure.rank, {.kind = RankEnd::Kind::kGone});
+}
+
+void Job::end_rank(int rank, RankEnd end) {
+  Seat& here = seat(rank);
+  end.rank = rank;
+  if (several_hosts_) end.host = here.host;
+  // mpirun wakes what it is about to end.
+  const bool just_woken = here.stop_signal != 0 && steady_seconds() - here.stopped_or_woken < kJustWokenSeconds;
+  if (end.failed() && end.told && (here.stands_still || just_woken)) {
+    end.kind = RankEnd::Kind::kHeld;
+    end.number = here.stop_signal;
+  }
+  end_.ranks.push_back(end);
+  here.ended = true;
+  here.patience.cancel();
+  shims_.forget(rank);
+  output_.rank_ended(rank);
+  if (end.failed() && !end.told) {
+    hub_.fail({rank, end.exit_code(), describe_end(end)});
+    escalation_.begin();
+  }
+  here.shim->close_when_sent();  // a shim that has reported waits for it
+  look_at_mpirun();
+}
+
+void Job::send_to_all(const std::string& frame) {
+  for (const auto& here : seats_)
+    if (here->is_running()) here->shim->send(frame);
+}
+
+}  // namespace gantry::launcher

@@ -1,0 +1,95 @@
+// What a connection does with more than its other end takes, and with what is no frame.
+#include "gantry/comm/control/connection.h"
+
+#include <gtest/gtest.h>
+#include <optional>
+
+#include "raw_socket.h"
+
+namespace gantry::testing {
+namespace {
+
+using namespace control;
+
+// A connection of this process's context, and the other end of it.
+struct Line {
+  Line() {
+    tcp::socket socket(context);
+    socket.connect({asio::ip::make_address("127.0.0.1"), static_cast<std::uint16_t>(listener.port())});
+    other.emplace(listener.accept());
+    connection = std::make_shared<Connection>(std::move(socket));
+  }
+  asio::io_context context;
+  RawListener listener;
+  std::optional<RawSocket> other;
+  std::shared_ptr<Connection> connection;
+};
+
+// As a shim sends a program's output; `sent` counts the frames that were queued.
+asio::awaitable<void> send_output(std::shared_ptr<Connection> connection, int frames, int& sent) {
+  for (; sent < frames; ++sent) {
+    connection->send(encode_frame(FrameKind::output, std::string(kMostOutput, static_cast<char>('a' + sent % 23))));
+    co_await connection->sent();
+  }
+}
+
+TEST(Connection, WhoWaitsUntilItIsSentQueuesNoMoreThanTheOtherEndTakes) {
+  constexpr int kFrames = 1000;  // 64 MB: far more than sockets hold
+  Line line;
+  int sent = 0;
+  asio::co_spawn(line.context, send_output(line.connection, kFrames, sent), asio::detached);
+  while (line.context.poll() > 0) {
+  }
+  EXPECT_TRUE(line.connection->sending());
+  EXPECT_LT(sent, kFrames / 2);
+  const std::size_t length = kFrameHeadBytes + kMostOutput;
+  for (int frame = 0; frame < kFrames; ++frame) {
+    std::string bytes;
+    while (bytes.size() < length) {
+      line.context.poll();
+      bytes += line.other->receive(std::min<std::size_t>(length - bytes.size(), 1024));
+    }
+    ASSERT_EQ(bytes[kFrameHeadBytes], static_cast<char>('a' + frame % 23)) << frame;
+    ASSERT_EQ(bytes.back(), bytes[kFrameHeadBytes]) << frame;
+  }
+  EXPECT_EQ(sent, kFrames);
+  EXPECT_FALSE(line.connection->sending());
+}
+
+TEST(Connection, WhoWaitsUntilItIsSentIsWokenByItsEnd) {
+  constexpr int kFrames = 1000;
+  Line line;
+  int sent = 0;
+  asio::co_spawn(line.context, send_output(line.connection, kFrames, sent), asio::detached);
+  while (line.context.poll() > 0) {
+  }
+  ASSERT_LT(sent, kFrames);
+  line.other.reset();
+  line.context.restart();
+  line.context.run();  // returns: nothing waits any more
+  EXPECT_FALSE(line.connection->sending());
+}
+
+asio::awaitable<void> read_first(std::shared_ptr<Connection> connection, std::string& why) {
+  try {
+    co_await connection->read_hello();
+  } catch (const FrameError& error) {
+    why = error.what();
+  }
+}
+
+// By their heads alone: nothing is reserved for what they promise, and nothing more is waited for.
+TEST(Connection, OtherFirstFramesThanAHelloAreRefusedByTheirHeads) {
+  for (const FrameKind kind : {FrameKind::command, FrameKind::output, FrameKind::beat}) {
+    Line line;
+    std::string frame = encode_frame(kind, kind == FrameKind::beat ? "" : "x");
+    line.other->send(frame.substr(0, kFrameHeadBytes));
+    std::string why;
+    asio::co_spawn(line.context, read_first(line.connection, why), asio::detached);
+    line.context.run();
+    EXPECT_EQ(why, "its first frame is no hello");
+  }
+}
+
+}  // namespace
+}  // namespace gantry::testing

@@ -1,0 +1,86 @@
+// Where nobody takes what `gantry launch` prints, its ranks wait with their next words: nothing is lost, and nothing
+// piles up.
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <fcntl.h>
+#include <filesystem>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sstream>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include <utility>
+
+#include "background.h"
+
+namespace gantry::testing {
+namespace {
+
+constexpr long kMegabytes = 256, kMostMegabytes = 64;  // what the rank writes; what a process may hold
+
+// A line of /proc/PROCESS/status, in MB.
+long megabytes_of(pid_t process, const std::string& line) {
+  const std::string text = read_file(fmt::format("/proc/{}/status", process));
+  const auto at = text.find(line + ":");
+  return at == std::string::npos ? -1 : std::atol(text.c_str() + at + line.size() + 1) / 1024;
+}
+
+pid_t parent_of(pid_t process) {
+  const std::string text = read_file(fmt::format("/proc/{}/status", process));
+  const auto at = text.find("PPid:");
+  return at == std::string::npos ? 0 : std::atoi(text.c_str() + at + 5);
+}
+
+// Whether it sits in a write to its stdout: the system call's number, and the first argument.
+bool is_writing(pid_t process) {
+  return read_file(fmt::format("/proc/{}/syscall", process)).starts_with(fmt::format("{} 0x1 ", SYS_write));
+}
+
+// What it has written so far, in /proc's words.
+std::string written_by(pid_t process) {
+  const std::string text = read_file(fmt::format("/proc/{}/io", process));
+  return text.substr(0, text.find("syscr"));
+}
+
+TEST(SlowTerminal, ARankWaitsForItAndNothingIsLostOrPilesUp) {
+  if (read_file("/proc/self/syscall").empty()) GTEST_SKIP() << "needs /proc/PID/syscall";
+  const ScratchFolder scratch;
+  const std::string terminal = scratch / "terminal", begun = scratch / "begun", done = scratch / "done";
+  ASSERT_EQ(::mkfifo(terminal.c_str(), 0600), 0);
+  const int reading = ::open(terminal.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  Background run(fmt::format("{} launch -n 1 -- sh -c 'echo $$ > {}; head -c {}M /dev/zero; touch {}' > {}",
+                             gantry_program(), begun, kMegabytes, done, terminal));
+  // The writer is the shell's child. It stands still where it has written no more since the look before.
+  pid_t writer = 0;
+  std::string before;
+  const auto stands_still = [&] {
+    const int shell = std::atoi(read_file(begun).c_str());
+    std::istringstream children(read_file(fmt::format("/proc/{}/task/{}/children", shell, shell)));
+    if (shell <= 0 || !(children >> writer) || !is_writing(writer)) return false;
+    const std::string now = written_by(writer);
+    return !now.empty() && std::exchange(before, now) == now;
+  };
+  ASSERT_TRUE(run.wait_until(stands_still)) << run.err();
+  const pid_t shim = parent_of(parent_of(writer));
+  EXPECT_FALSE(std::filesystem::exists(done));
+
+  ::fcntl(reading, F_SETFL, 0);
+  long long zeros = 0;
+  std::array<char, 65536> block;
+  long most = 0;
+  for (ssize_t got; (got = ::read(reading, block.data(), block.size())) > 0;) {
+    zeros += std::count(block.begin(), block.begin() + got, '\0');
+    most = std::max(most, megabytes_of(shim, "VmHWM"));
+  }
+  ::close(reading);
+  EXPECT_EQ(zeros, kMegabytes << 20);
+  EXPECT_GT(most, 0);
+  EXPECT_LT(most, kMostMegabytes);
+  EXPECT_EQ(run.wait().exit_code, 0);
+  EXPECT_TRUE(std::filesystem::exists(done));
+}
+
+}  // namespace
+}  // namespace gantry::testing
