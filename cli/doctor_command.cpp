@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/cli/config_command.h"
-#include "gantry/comm/recorder/diagnosis.h"
 #include "gantry/core/output.h"
+#include "gantry/diagnosis/diagnosis.h"
 
 namespace gantry::cli {
 namespace {

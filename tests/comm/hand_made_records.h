@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "gantry/comm/recorder/record_file.h"
+#include "gantry/diagnosis/record_reader.h"
 
 namespace gantry::testing {
 

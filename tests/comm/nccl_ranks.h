@@ -13,6 +13,7 @@
 #include "gantry/comm/recorder/flight_recorder.h"
 #include "gantry/comm/recording_backend.h"
 #include "gantry/core/error.h"
+#include "gantry/diagnosis/diagnosis.h"
 #include "gantry/pipeline/stage_link.h"
 #include "ranks.h"
 
@@ -30,8 +31,10 @@ inline int launch_on_fake(const Config& config, const std::function<void(World&)
   const int ranks = config.ranks();
   const Mesh mesh = Mesh::hybrid(ranks, config.parallel.pipeline, config.parallel.data, config.parallel.tensor,
                                  config.parallel.order);
-  const recorder::RecordedJob recorded(
-      {.folder = config.output + "/recorder", .ranks = ranks, .entries = config.comm.recorder});
+  const recorder::RecordedJob recorded({.folder = config.output + "/recorder",
+                                        .ranks = ranks,
+                                        .entries = config.comm.recorder,
+                                        .sentence_of = recorder::sentence_of});
   return launch_local(config, mesh, [&](World& host) {
     NcclOptions options;
     options.device = torch::Device(on.device);

@@ -7,7 +7,7 @@
 #include <torch/torch.h>
 
 #include "failure_seen.h"
-#include "gantry/comm/recorder/diagnosis.h"
+#include "gantry/diagnosis/diagnosis.h"
 #include "gantry/profiling/metered_backend.h"
 #include "nccl_ranks.h"
 #include "program.h"

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "gantry/comm/recorder/record_file.h"
 #include "gantry/core/error.h"
+#include "gantry/diagnosis/record_reader.h"
 #include "hand_made_records.h"
 #include "program.h"
 

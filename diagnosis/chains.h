@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "gantry/comm/recorder/waits.h"
+#include "gantry/diagnosis/waits.h"
 
 namespace gantry::recorder {
 

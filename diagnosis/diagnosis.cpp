@@ -1,11 +1,11 @@
-#include "gantry/comm/recorder/diagnosis.h"
+#include "gantry/diagnosis/diagnosis.h"
 
 #include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <set>
 
-#include "gantry/comm/recorder/chains.h"
+#include "gantry/diagnosis/chains.h"
 
 namespace gantry::recorder {
 namespace {
@@ -309,6 +309,15 @@ const char* name_of(Finding finding) {
 
 Diagnosis diagnose(const JobRecords& job, double stuck_after_seconds) {
   return Examiner(job, stuck_after_seconds).examine();
+}
+
+std::string sentence_of(const std::string& folder) {
+  try {
+    const Diagnosis diagnosis = diagnose(read_folder(folder), /*stuck_after_seconds=*/0);
+    return diagnosis.finding == Finding::kNothing ? "" : diagnosis.sentence;
+  } catch (const std::exception&) {
+    return "";
+  }
 }
 
 }  // namespace gantry::recorder

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "gantry/comm/recorder/record_file.h"
+#include "gantry/diagnosis/record_reader.h"
 
 namespace gantry::recorder {
 
@@ -41,5 +41,8 @@ struct Diagnosis {
 
 // Where nobody failed, waits shorter than `stuck_after_seconds` for a rank that goes on working are no reason to worry.
 Diagnosis diagnose(const JobRecords& job, double stuck_after_seconds);
+
+// What is to be said by now of the files in `folder`; "" if nothing, or if they can't be read.
+std::string sentence_of(const std::string& folder);
 
 }  // namespace gantry::recorder

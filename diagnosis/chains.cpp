@@ -1,4 +1,4 @@
-#include "gantry/comm/recorder/chains.h"
+#include "gantry/diagnosis/chains.h"
 
 #include <algorithm>
 #include <map>

@@ -5,7 +5,7 @@
 #include <tuple>
 #include <vector>
 
-#include "gantry/comm/recorder/record_file.h"
+#include "gantry/diagnosis/record_reader.h"
 
 namespace gantry::recorder {
 

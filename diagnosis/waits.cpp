@@ -1,4 +1,4 @@
-#include "gantry/comm/recorder/waits.h"
+#include "gantry/diagnosis/waits.h"
 
 #include <algorithm>
 #include <functional>

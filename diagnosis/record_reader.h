@@ -1,5 +1,5 @@
-// Records as files: a JSON object a rank, described in docs/flight_recorder.md. Files may be cut, damaged or hostile:
-// the reader believes nothing.
+// The files of flight recorders, described in docs/flight_recorder.md. They may be cut, damaged or hostile: the reader
+// believes nothing.
 #pragma once
 
 #include <map>
@@ -9,11 +9,6 @@
 #include "gantry/comm/recorder/record.h"
 
 namespace gantry::recorder {
-
-constexpr int kFormatVersion = 1;
-
-std::string file_name(int rank);  // "rank-00003.json"
-std::string to_text(const RankRecord& record);
 
 // InputError that names `path` and what is wrong with it. In the texts of the result control characters are blanks.
 RankRecord parse_record(std::string_view text, const std::string& path);
