@@ -171,8 +171,8 @@ class Reader {
     return operation;
   }
 
-  MessageTag tag(const Json& object) const {
-    return {name<MessageTag::Kind>(object, "kind", 4), integer(object, "stage"), integer(object, "microbatch"),
+  Tag tag(const Json& object) const {
+    return {name<Tag::Kind>(object, "kind", 4), integer(object, "stage"), integer(object, "microbatch"),
             integer(object, "entry")};
   }
 

@@ -41,9 +41,9 @@ Waits::Waits(const JobRecords& job) : job_(job) {
 Waits::Key Waits::key_of(const Operation& operation, int group, bool sent, int peer) {
   if (!is_message(operation.kind)) {
     // The making of a group stands beside its collectives.
-    return {group, operation.kind == Kind::kMakeGroup, -1, MessageTag::Kind::kUser, 0, 0, 0, operation.sequence};
+    return {group, operation.kind == Kind::kMakeGroup, -1, Tag::Kind::kUser, 0, 0, 0, operation.sequence};
   }
-  const MessageTag& tag = operation.tag;
+  const Tag& tag = operation.tag;
   return {group, sent, peer, tag.kind, tag.stage, tag.microbatch, tag.entry, operation.sequence};
 }
 

@@ -67,7 +67,7 @@ class Waits {
   std::vector<const Operation*> unasked(int from, int to) const;
 
  private:
-  using Key = std::tuple<int, bool, int, MessageTag::Kind, int, int, int, std::int64_t>;
+  using Key = std::tuple<int, bool, int, Tag::Kind, int, int, int, std::int64_t>;
   static Key key_of(const Operation& operation, int group, bool sent, int peer);
 
   std::int64_t common_time(const RankRecord& record, std::int64_t ns) const;

@@ -6,8 +6,8 @@
 #include <c10/util/Logging.h>
 
 #include "gantry/comm/backends.h"
+#include "gantry/comm/observed_backend.h"
 #include "gantry/comm/recorder/flight_recorder.h"
-#include "gantry/comm/recording_backend.h"
 #include "gantry/core/error.h"
 #include "gantry/diagnosis/diagnosis.h"
 #include "gantry/launch/foreign_launcher.h"

@@ -3,14 +3,16 @@
 #include <condition_variable>
 #include <cstdio>
 #include <fmt/format.h>
+#include <mutex>
 #include <optional>
 #include <thread>
 #include <unistd.h>
 
+#include <torch/torch.h>
+
 #include "gantry/comm/backends.h"
 #include "gantry/comm/local/crash_note.h"
 #include "gantry/comm/local/local_backend.h"
-#include "gantry/comm/local/prepare_math.h"
 #include "gantry/comm/recorder/flight_recorder.h"
 #include "gantry/core/error.h"
 #include "gantry/core/usable_cores.h"
@@ -22,6 +24,22 @@ namespace {
 constexpr std::chrono::seconds kEndGrace{10};
 // Waits for a rank that has ended have deadlines of their own, which say more: they come first.
 constexpr std::chrono::seconds kAfterDeadlines{1};
+
+// MKL looks at the processor when it is first called. Threads that call it first at the same time may be answered
+// before it has, and one of them by other kernels, whose cosine, say, ends in another bit: a run in some hundreds then
+// had other numbers. So the thread that starts the ranks calls it first.
+void prepare_math() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    const torch::NoGradGuard no_grad;
+    for (const auto type : {torch::kFloat32, torch::kFloat64}) {
+      const torch::Tensor square = torch::full({32, 32}, 0.5, type);
+      for (const torch::Tensor& one : {square.cos(), square.sin(), square.exp(), square.tanh(), square.log(),
+                                       square.sqrt(), square.erf(), torch::pow(square, square), square.matmul(square)})
+        one.sum().item<double>();
+    }
+  });
+}
 
 // Who has ended. Shared by rank threads and the main thread, guarded by its mutex.
 class Finish {

@@ -26,7 +26,7 @@ std::int64_t first_row(const Sizes& sizes, int rank) {
 }
 
 std::string describe_call(const LocalEntry& entry) {
-  return fmt::format("{} of {}", collective_name(entry.kind), describe(entry.in.defined() ? entry.in : entry.out));
+  return fmt::format("{} of {}", name_of(entry.kind), describe(entry.in.defined() ? entry.in : entry.out));
 }
 
 std::int64_t elements_of_slice(const LocalEntry& entry) {
@@ -41,13 +41,23 @@ std::int64_t pieces_of(std::int64_t elements, const LocalEntry& entry) {
 // Alike in all but the sizes by rank.
 bool is_same_call(const LocalEntry& one, const LocalEntry& other) {
   if (one.kind != other.kind || one.op != other.op || one.root != other.root) return false;
-  if (one.kind == CollectiveKind::kBarrier) return true;
-  const bool whole = one.kind == CollectiveKind::kAllReduce || one.kind == CollectiveKind::kBroadcast;
+  if (one.kind == OperationKind::kBarrier) return true;
+  const bool whole = one.kind == OperationKind::kAllReduce || one.kind == OperationKind::kBroadcast;
   return one.in.scalar_type() == other.in.scalar_type() &&
          (whole ? one.in.numel() == other.in.numel() : row_elements(one.in) == row_elements(other.in));
 }
 
 }  // namespace
+
+void LocalEntry::fill(const Collective& call, const torch::Tensor& own_in, const torch::Tensor& own_out) {
+  kind = call.kind;
+  op = call.op;
+  root = call.root;
+  in = own_in;
+  out = own_out;
+  call.sizes ? sizes.assign(call.sizes->begin(), call.sizes->end()) : sizes.clear();
+  call.out_sizes ? out_sizes.assign(call.out_sizes->begin(), call.out_sizes->end()) : out_sizes.clear();
+}
 
 struct LocalGroupState::Slot {
   std::uint64_t sequence = 0;  // of the collective, in its group
@@ -147,12 +157,13 @@ void LocalGroupState::free_once(Slot& slot) {
   idle_.push_back(&slot);
 }
 
-LocalGroupState::Slot& LocalGroupState::post(int rank, LocalCall call) {
+LocalGroupState::Slot& LocalGroupState::post(int rank, const Collective& call, const torch::Tensor& in,
+                                             const torch::Tensor& out) {
   Slot& before = *cursors_[rank].at;
   Slot& place = following(before);
   cursors_[rank].at = &place;
   free_once(before);
-  place.entries[rank].fill(std::move(call));
+  place.entries[rank].fill(call, in, out);
   place.joined[rank].store(true, std::memory_order_release);
   if (place.posted.fetch_add(1, std::memory_order_acq_rel) + 1 < size()) return place;
   prepare(place);
@@ -170,11 +181,11 @@ std::string LocalGroupState::find_mismatch(const Slot& slot) const {
       return fmt::format(
           "group '{}': {} called {} while {} called {}; all members must make the same calls in the same order", label_,
           describe_member(0), describe_call(first), describe_member(rank), describe_call(other));
-    if (first.kind != CollectiveKind::kAllToAll && first.sizes != other.sizes)
+    if (first.kind != OperationKind::kAllToAll && first.sizes != other.sizes)
       return fmt::format("group '{}': {} and {} called {} with different sizes by rank", label_, describe_member(0),
                          describe_member(rank), describe_call(first));
   }
-  return first.kind == CollectiveKind::kAllToAll ? find_unequal_exchange(slot) : "";
+  return first.kind == OperationKind::kAllToAll ? find_unequal_exchange(slot) : "";
 }
 
 std::string LocalGroupState::find_unequal_exchange(const Slot& slot) const {
@@ -192,27 +203,27 @@ template <class Use>
 void LocalGroupState::for_parts(const Slot& slot, Use use) const {
   const LocalEntry& first = slot.entries[0];
   switch (first.kind) {
-    case CollectiveKind::kAllReduce:
+    case OperationKind::kAllReduce:
       use(0, 0, first.in.numel());
       return;
-    case CollectiveKind::kBroadcast:
+    case OperationKind::kBroadcast:
       use(first.root, 0, first.in.numel());
       return;
-    case CollectiveKind::kAllGather:
-    case CollectiveKind::kReduceScatter:
+    case OperationKind::kAllGather:
+    case OperationKind::kReduceScatter:
       for (int rank = 0; rank < size(); ++rank) {
-        const auto& part = first.kind == CollectiveKind::kAllGather ? slot.entries[rank].in : slot.entries[rank].out;
+        const auto& part = first.kind == OperationKind::kAllGather ? slot.entries[rank].in : slot.entries[rank].out;
         if (use(rank, 0, part.numel())) return;
       }
       return;
-    case CollectiveKind::kAllToAll:
+    case OperationKind::kAllToAll:
       for (int source = 0; source < size(); ++source)
         for (int target = 0; target < size(); ++target) {
           const LocalEntry& from = slot.entries[source];
           if (use(source, target, from.sizes[target] * row_elements(from.in))) return;
         }
       return;
-    case CollectiveKind::kBarrier:
+    default:
       return;
   }
 }
@@ -251,7 +262,7 @@ void LocalGroupState::work_on(Slot& slot, const Slice& slice) {
   const std::int64_t bytes = (slice.end - slice.begin) * item;
   static thread_local std::vector<const void*> inputs;  // a thread's, to keep its memory
   switch (first.kind) {
-    case CollectiveKind::kAllReduce: {
+    case OperationKind::kAllReduce: {
       inputs.resize(size());
       const std::int64_t piece = std::max<std::int64_t>(1, kReducePieceBytes / item);
       for (std::int64_t begin = slice.begin; begin < slice.end; begin += piece) {
@@ -264,7 +275,7 @@ void LocalGroupState::work_on(Slot& slot, const Slice& slice) {
       }
       return;
     }
-    case CollectiveKind::kReduceScatter: {
+    case OperationKind::kReduceScatter: {
       const LocalEntry& owner = slot.entries[slice.source];
       const std::int64_t offset = (first_row(first.sizes, slice.source) * row_elements(first.in) + slice.begin) * item;
       inputs.resize(size());
@@ -273,20 +284,20 @@ void LocalGroupState::work_on(Slot& slot, const Slice& slice) {
                   first.in.scalar_type(), first.op);
       return;
     }
-    case CollectiveKind::kAllGather: {
+    case OperationKind::kAllGather: {
       const std::int64_t offset = (first_row(first.sizes, slice.source) * row_elements(first.in) + slice.begin) * item;
       const char* part = data_of(slot.entries[slice.source].in) + slice.begin * item;
       for (const LocalEntry& entry : slot.entries)
         if (data_of(entry.out) + offset != part) std::memcpy(data_of(entry.out) + offset, part, bytes);
       return;
     }
-    case CollectiveKind::kBroadcast: {
+    case OperationKind::kBroadcast: {
       const char* source = data_of(slot.entries[slice.source].in) + slice.begin * item;
       for (int rank = 0; rank < size(); ++rank)
         if (rank != slice.source) std::memcpy(data_of(slot.entries[rank].in) + slice.begin * item, source, bytes);
       return;
     }
-    case CollectiveKind::kAllToAll: {
+    case OperationKind::kAllToAll: {
       const LocalEntry& from = slot.entries[slice.source];
       const LocalEntry& to = slot.entries[slice.target];
       const std::int64_t row = row_elements(from.in);
@@ -294,7 +305,7 @@ void LocalGroupState::work_on(Slot& slot, const Slice& slice) {
                   data_of(from.in) + (first_row(from.sizes, slice.target) * row + slice.begin) * item, bytes);
       return;
     }
-    case CollectiveKind::kBarrier:
+    default:
       return;
   }
 }

@@ -24,40 +24,24 @@
 #include <string>
 #include <vector>
 
-#include "gantry/comm/group_calls.h"
-#include "gantry/comm/local/local_job.h"
+#include "gantry/comm/local/local_backend.h"
 #include "gantry/core/error.h"
 #include "gantry/tensors/tensor.h"
 
 namespace gantry {
 
-// What one member brings to a collective. Tensors are contiguous.
-struct LocalCall {
-  CollectiveKind kind = CollectiveKind::kBarrier;
-  ReduceOp op = ReduceOp::kSum;
-  int root = 0;
-  torch::Tensor in, out;
-  const Sizes* sizes = nullptr;      // all_gather, reduce_scatter; all_to_all: rows sent to each
-  const Sizes* out_sizes = nullptr;  // all_to_all: rows received from each
-};
-
-// The same in a slot, which keeps the tensors alive until every member has left it, and its sizes' memory for ever.
+// What one member brings to a collective, in a slot: it keeps the tensors, which are contiguous, alive until every
+// member has left it, and its sizes' memory for ever.
 struct LocalEntry {
-  CollectiveKind kind = CollectiveKind::kBarrier;
+  OperationKind kind = OperationKind::kBarrier;
   ReduceOp op = ReduceOp::kSum;
   int root = 0;
-  torch::Tensor in, out;
-  Sizes sizes, out_sizes;
+  torch::Tensor in, out;  // in place: `in` alone
+  Sizes sizes;            // all_gather, reduce_scatter; all_to_all: rows sent to each
+  Sizes out_sizes;        // all_to_all: rows received from each
 
-  void fill(LocalCall call) {
-    kind = call.kind;
-    op = call.op;
-    root = call.root;
-    in = std::move(call.in);
-    out = std::move(call.out);
-    call.sizes ? sizes.assign(call.sizes->begin(), call.sizes->end()) : sizes.clear();
-    call.out_sizes ? out_sizes.assign(call.out_sizes->begin(), call.out_sizes->end()) : out_sizes.clear();
-  }
+  // `own_in` and `own_out` stand for the call's tensors.
+  void fill(const Collective& call, const torch::Tensor& own_in, const torch::Tensor& own_out);
 };
 
 class LocalGroupState {
@@ -75,8 +59,9 @@ class LocalGroupState {
   void push(int from, int to, const Tag& tag, torch::Tensor tensor);
   // Takes the oldest message of that tag if there is one.
   bool take(int from, int to, const Tag& tag, torch::Tensor* tensor);
-  // Member `rank` joins its next collective. The slot is valid until it leaves.
-  Slot& post(int rank, LocalCall call);
+  // Member `rank` joins its next collective, with contiguous tensors in place of the call's; in place: `in` alone. The
+  // slot is valid until it leaves.
+  Slot& post(int rank, const Collective& call, const torch::Tensor& in, const torch::Tensor& out);
   // Works on slices that are there; true when the collective is done. PeerError when members called different things.
   bool progress(Slot& slot);
   // A member has seen that it is done.

@@ -7,12 +7,6 @@
 
 namespace gantry {
 
-void check_on_cpu(const torch::Tensor& tensor, const char* call) {
-  if (tensor.device().is_cpu()) return;
-  throw UsageError({call, "of a tensor on " + tensor.device().str() + " over mpi", "a CPU tensor",
-                    "use comm.backend: nccl, or copy it to the CPU"});
-}
-
 namespace {
 
 // Contiguous. The tensor itself where it is: a handle of its own would be an allocation.
@@ -27,41 +21,41 @@ void scale(std::vector<std::int64_t>& out, const Sizes& rows, std::int64_t by) {
 
 }  // namespace
 
-void CollectiveCall::fill(const CollectiveArguments& arguments, std::uint64_t number) {
+void CollectiveCall::fill(const Collective& collective, std::uint64_t number) {
   release();
-  code = {arguments.kind, arguments.op};
-  root = arguments.root;
+  code = {collective.kind, collective.op};
+  root = collective.root;
   sequence = number;
   out = in = nullptr;
   item = 1;
   elements = 0;
   parts.clear();
   other_parts.clear();
-  if (!arguments.target) return;
-  const torch::Tensor& target = *arguments.target;
-  check_on_cpu(target, collective_name(code.kind));
-  if (arguments.in) check_on_cpu(*arguments.in, collective_name(code.kind));
+  if (!collective.target) return;
+  const torch::Tensor& target = *collective.target;
+  check_on_cpu(target.device(), name_of(code.kind), "mpi");
+  if (collective.in) check_on_cpu(collective.in->device(), name_of(code.kind), "mpi");
   code.dtype = target.scalar_type();
   target_ = target;
-  shown_ = arguments.in ? *arguments.in : target;
+  shown_ = collective.brought();
   const torch::Tensor worked_on = packed(target);
   if (!target.is_contiguous()) temporary_ = worked_on;
   kept_out_ = worked_on.storage();
   in = out = static_cast<char*>(worked_on.data_ptr());
   item = static_cast<std::int64_t>(target.element_size());
   elements = target.numel();
-  if (arguments.in) {
-    const torch::Tensor source = packed(*arguments.in);
+  if (collective.in) {
+    const torch::Tensor source = packed(*collective.in);
     kept_in_ = source.storage();
     in = static_cast<char*>(source.data_ptr());
   }
   const std::int64_t row = target.dim() > 0 ? row_elements(shown_) : 1;
-  if (arguments.sizes) scale(parts, *arguments.sizes, row);
-  if (arguments.out_sizes) scale(other_parts, *arguments.out_sizes, row);
+  if (collective.sizes) scale(parts, *collective.sizes, row);
+  if (collective.out_sizes) scale(other_parts, *collective.out_sizes, row);
 }
 
 std::string CollectiveCall::describe() const {
-  const std::string name = collective_name(code.kind);
+  const std::string name = name_of(code.kind);
   return shown_.defined() ? name + " of " + gantry::describe(shown_) : name;
 }
 

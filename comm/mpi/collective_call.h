@@ -5,26 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "gantry/comm/group_calls.h"
 #include "gantry/comm/mpi/mpi_tags.h"
 #include "gantry/comm/process_group.h"
 #include "gantry/tensors/tensor.h"
 
 namespace gantry {
-
-// UsageError for a tensor that this backend can't reach.
-void check_on_cpu(const torch::Tensor& tensor, const char* call);
-
-// What the caller gave, by reference: valid during the call alone.
-struct CollectiveArguments {
-  CollectiveKind kind = CollectiveKind::kBarrier;
-  ReduceOp op = ReduceOp::kSum;
-  int root = 0;
-  const torch::Tensor* target = nullptr;  // gets the result; null for a barrier
-  const torch::Tensor* in = nullptr;      // null where the call is in place
-  const Sizes* sizes = nullptr;           // rows of each rank: of the whole, or sent by all_to_all
-  const Sizes* out_sizes = nullptr;       // rows that an all_to_all receives
-};
 
 // Keeps its vectors' memory when it is filled again.
 struct CollectiveCall {
@@ -37,7 +22,7 @@ struct CollectiveCall {
   std::int64_t elements = 0;                     // of the target
   std::vector<std::int64_t> parts, other_parts;  // elements by rank; other_parts: received by all_to_all
 
-  void fill(const CollectiveArguments& arguments, std::uint64_t number);
+  void fill(const Collective& collective, std::uint64_t number);
   std::int64_t bytes() const { return elements * item; }
   // "all_reduce of float32 [4]"
   std::string describe() const;

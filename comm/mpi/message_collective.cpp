@@ -20,17 +20,17 @@ void MessageCollective::plan() {
   const Member me{channel_->rank(), channel_->size(), limits.direct_bytes, limits.segment_bytes};
   plan_.clear();
   switch (call_.code.kind) {
-    case CollectiveKind::kAllReduce:
+    case OperationKind::kAllReduce:
       return plan_all_reduce(plan_, me, call_.out, call_.elements, call_.item, slices_);
-    case CollectiveKind::kAllGather:
+    case OperationKind::kAllGather:
       return plan_all_gather(plan_, me, call_.out, call_.in, call_.parts, call_.item);
-    case CollectiveKind::kReduceScatter:
+    case OperationKind::kReduceScatter:
       return plan_reduce_scatter(plan_, me, call_.out, call_.in, call_.parts, call_.item);
-    case CollectiveKind::kBroadcast:
+    case OperationKind::kBroadcast:
       return plan_broadcast(plan_, me, call_.out, call_.bytes(), call_.root);
-    case CollectiveKind::kAllToAll:
+    case OperationKind::kAllToAll:
       return plan_all_to_all(plan_, me, call_.out, call_.in, call_.other_parts, call_.parts, call_.item);
-    case CollectiveKind::kBarrier:
+    default:
       return plan_barrier(plan_, me);
   }
 }
@@ -54,7 +54,7 @@ bool MessageCollective::advance() {
 std::string MessageCollective::describe_pending(const std::vector<int>& missing) {
   // After the first phase, and from another member of a broadcast's tree than its root.
   const bool told_by_root = std::find(missing.begin(), missing.end(), call_.root) != missing.end();
-  const bool passed_on = next_ > 1 || (call_.code.kind == CollectiveKind::kBroadcast && !told_by_root);
+  const bool passed_on = next_ > 1 || (call_.code.kind == OperationKind::kBroadcast && !told_by_root);
   return describe_awaited(*channel_, call_, missing, passed_on);
 }
 

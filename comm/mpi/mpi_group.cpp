@@ -2,9 +2,6 @@
 
 #include <torch/torch.h>
 
-#include "gantry/comm/group_calls.h"
-#include "gantry/comm/reduce_kernels.h"
-
 namespace gantry {
 namespace {
 
@@ -25,28 +22,26 @@ std::shared_ptr<Operation> idle_one(OperationRing<Operation>& ring, const std::s
 }  // namespace
 
 // Between the hosts of a group, small sums and everything else go as messages from each to each.
-bool MpiGroup::shares_memory(const CollectiveArguments& call) const {
+bool MpiGroup::shares_memory(const Collective& call) const {
   if (!channel_->ring() || channel_->host_place().alone) return channel_->ring() != nullptr;
-  return call.kind == CollectiveKind::kAllReduce &&
+  return call.kind == OperationKind::kAllReduce &&
          call.target->numel() * static_cast<std::int64_t>(call.target->element_size()) >
              channel_->engine()->limits().direct_bytes;
 }
 
 template <class Operation>
-Work MpiGroup::begin(OperationRing<Operation>& ring, const CollectiveArguments& arguments) {
+Work MpiGroup::begin(OperationRing<Operation>& ring, const Collective& call) {
   std::shared_ptr<Operation> operation = idle_one(ring, channel_);
-  operation->call().fill(arguments, collectives_++);
+  operation->call().fill(call, collectives_++);
   operation->begin();
   channel_->engine()->post(operation);
   return Work(std::move(operation));
 }
 
-Work MpiGroup::post(const CollectiveArguments& arguments) {
-  RECORD_FUNCTION(collective_label(arguments.kind), (std::vector<c10::IValue>{arguments.in       ? *arguments.in
-                                                                              : arguments.target ? *arguments.target
-                                                                                                 : torch::Tensor()}));
+Work MpiGroup::start(const Collective& call) {
+  call.check(rank(), size());
   channel_->engine()->throw_if_failed();
-  return shares_memory(arguments) ? begin(shared_, arguments) : begin(messages_, arguments);
+  return shares_memory(call) ? begin(shared_, call) : begin(messages_, call);
 }
 
 Work MpiGroup::send(const torch::Tensor& tensor, int to, const Tag& tag) {
@@ -59,46 +54,17 @@ Work MpiGroup::hand_over(const torch::Tensor& tensor, int to, const Tag& tag) {
 
 Work MpiGroup::post_send(const torch::Tensor& tensor, SentMemory memory, int to, const Tag& tag) {
   check_rank(to, size(), "send");
-  if (tensor.defined()) check_on_cpu(tensor, "send");
+  if (tensor.defined()) check_on_cpu(tensor.device(), "send", "mpi");
   channel_->engine()->post(make_send(sends_, channel_, tensor, memory, to, tag, payloads_++));
   return {};
 }
 
 Work MpiGroup::recv(const TensorSpec& spec, int from, const Tag& tag) {
   check_rank(from, size(), "recv");
-  if (!spec.device.is_cpu()) check_on_cpu(torch::empty({0}, spec.device), "recv");
+  check_on_cpu(spec.device, "recv", "mpi");
   auto operation = make_receive(receives_, channel_, spec, from, tag);
   channel_->engine()->post(operation);
   return Work(std::move(operation));
 }
-
-Work MpiGroup::all_reduce(torch::Tensor& tensor, ReduceOp op) {
-  sum_item(tensor.scalar_type());  // refuses types without a sum before any rank waits
-  return post({.kind = CollectiveKind::kAllReduce, .op = op, .target = &tensor});
-}
-
-Work MpiGroup::all_gather(torch::Tensor& out, const torch::Tensor& in, const Sizes& sizes) {
-  check_gather(out, in, sizes, rank(), size(), "all_gather");
-  return post({.kind = CollectiveKind::kAllGather, .target = &out, .in = &in, .sizes = &sizes});
-}
-
-Work MpiGroup::reduce_scatter(torch::Tensor& out, const torch::Tensor& in, const Sizes& sizes, ReduceOp op) {
-  check_gather(in, out, sizes, rank(), size(), "reduce_scatter");
-  sum_item(in.scalar_type());
-  return post({.kind = CollectiveKind::kReduceScatter, .op = op, .target = &out, .in = &in, .sizes = &sizes});
-}
-
-Work MpiGroup::broadcast(torch::Tensor& tensor, int root) {
-  check_rank(root, size(), "broadcast");
-  return post({.kind = CollectiveKind::kBroadcast, .root = root, .target = &tensor});
-}
-
-Work MpiGroup::all_to_all(torch::Tensor& out, const torch::Tensor& in, const Sizes& out_sizes, const Sizes& in_sizes) {
-  check_all_to_all(out, in, out_sizes, in_sizes, size());
-  return post(
-      {.kind = CollectiveKind::kAllToAll, .target = &out, .in = &in, .sizes = &in_sizes, .out_sizes = &out_sizes});
-}
-
-Work MpiGroup::barrier() { return post({.kind = CollectiveKind::kBarrier}); }
 
 }  // namespace gantry

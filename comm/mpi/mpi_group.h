@@ -31,20 +31,14 @@ class MpiGroup final : public ProcessGroup {
   Work send(const torch::Tensor& tensor, int to, const Tag& tag) override;
   Work hand_over(const torch::Tensor& tensor, int to, const Tag& tag) override;
   Work recv(const TensorSpec& spec, int from, const Tag& tag) override;
-  Work all_reduce(torch::Tensor& tensor, ReduceOp op) override;
-  Work all_gather(torch::Tensor& out, const torch::Tensor& in, const Sizes& sizes) override;
-  Work reduce_scatter(torch::Tensor& out, const torch::Tensor& in, const Sizes& sizes, ReduceOp op) override;
-  Work broadcast(torch::Tensor& tensor, int root) override;
-  Work all_to_all(torch::Tensor& out, const torch::Tensor& in, const Sizes& out_sizes, const Sizes& in_sizes) override;
-  Work barrier() override;
+  Work start(const Collective& call) override;
   void abort(const std::string& reason) override { channel_->engine()->fail(PeerError::kExitCode, reason); }
 
  private:
   Work post_send(const torch::Tensor& tensor, SentMemory memory, int to, const Tag& tag);
-  bool shares_memory(const CollectiveArguments& call) const;
-  Work post(const CollectiveArguments& arguments);
+  bool shares_memory(const Collective& call) const;
   template <class Operation>
-  Work begin(OperationRing<Operation>& ring, const CollectiveArguments& arguments);
+  Work begin(OperationRing<Operation>& ring, const Collective& call);
 
   std::shared_ptr<MpiChannel> channel_;
   std::uint64_t collectives_ = 0;

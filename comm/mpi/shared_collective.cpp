@@ -42,22 +42,21 @@ void SharedCollective::cut() {
   std::int64_t bytes = call_.bytes();
   whole_ = false;
   switch (call_.code.kind) {
-    case CollectiveKind::kAllReduce: {
+    case OperationKind::kAllReduce: {
       whole_ = channel_->host_place().alone && bytes <= std::min(engine().limits().direct_bytes, ring_.chunk_bytes());
       const int owners = channel_->host_place().slice_owners;
       for (int owner = 0; owner < owners; ++owner) call_.parts.push_back(piece(call_.elements, owner, owners).size());
       break;
     }
-    case CollectiveKind::kAllGather:
+    case OperationKind::kAllGather:
       bytes = *std::max_element(call_.parts.begin(), call_.parts.end()) * call_.item;
       break;
-    case CollectiveKind::kReduceScatter:
-    case CollectiveKind::kAllToAll:
+    case OperationKind::kReduceScatter:
+    case OperationKind::kAllToAll:
       bytes = 0;
       for (const std::int64_t part : call_.parts) bytes += part * call_.item;
       break;
-    case CollectiveKind::kBroadcast:
-    case CollectiveKind::kBarrier:
+    default:
       break;
   }
   my_rounds_ = rounds_ = rounds_for(bytes);
@@ -74,10 +73,10 @@ void SharedCollective::write_head() {
   head.code = static_cast<std::uint32_t>(call_.code.encode());
   head.root = call_.root;
   head.rounds = my_rounds_;
-  const bool exchange = call_.code.kind == CollectiveKind::kAllToAll;
-  head.bytes = exchange                                            ? 0
-               : call_.code.kind == CollectiveKind::kReduceScatter ? (offsets_.back() + call_.parts.back()) * call_.item
-                                                                   : call_.bytes();
+  const bool exchange = call_.code.kind == OperationKind::kAllToAll;
+  head.bytes = exchange                                           ? 0
+               : call_.code.kind == OperationKind::kReduceScatter ? (offsets_.back() + call_.parts.back()) * call_.item
+                                                                  : call_.bytes();
   head.parts = exchange ? 0 : hash_of(call_.parts);
   if (!exchange) return;
   std::int64_t* sent = ring_.part_bytes(ring_.me(), round(0));
@@ -88,7 +87,7 @@ void SharedCollective::check_heads() {
   if (checked_) return;
   checked_ = true;
   const RoundHead& own = ring_.head(ring_.me(), round(0));
-  const bool exchange = call_.code.kind == CollectiveKind::kAllToAll;
+  const bool exchange = call_.code.kind == OperationKind::kAllToAll;
   peer_rounds_.clear();
   peer_parts_.clear();
   for (int member = 0; member < ring_.members(); ++member) {

@@ -57,7 +57,7 @@ class SharedCollective final : public MpiOperation {
 
   std::uint64_t round(std::int64_t index) const { return first_round_ + static_cast<std::uint64_t>(index); }
   char* slot(int member, std::int64_t index) const { return ring_.slot(member, round(index)); }
-  bool sums_slices() const { return call_.code.kind == CollectiveKind::kAllReduce && !whole_; }
+  bool sums_slices() const { return call_.code.kind == OperationKind::kAllReduce && !whole_; }
 
   void cut();
   std::vector<int> absent(const std::vector<int>& missing) const;

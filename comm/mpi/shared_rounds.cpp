@@ -57,20 +57,20 @@ void SharedCollective::fill_piece(std::int64_t index, std::int64_t elements) {
 void SharedCollective::fill(std::int64_t index) {
   const int me = ring_.me();
   switch (call_.code.kind) {
-    case CollectiveKind::kAllReduce:
+    case OperationKind::kAllReduce:
       if (whole_) return fill_piece(index, call_.elements);
       fill_pieces(index, rounds_, me);
       if (!channel_->host_place().alone) expect_hops(index);
       return;
-    case CollectiveKind::kReduceScatter:
+    case OperationKind::kReduceScatter:
       return fill_pieces(index, rounds_, me);
-    case CollectiveKind::kAllToAll:
+    case OperationKind::kAllToAll:
       return fill_pieces(index, my_rounds_, me);
-    case CollectiveKind::kAllGather:
+    case OperationKind::kAllGather:
       return fill_piece(index, call_.parts[me]);
-    case CollectiveKind::kBroadcast:
+    case OperationKind::kBroadcast:
       return me == call_.root ? fill_piece(index, call_.elements) : void();
-    case CollectiveKind::kBarrier:
+    default:
       return;
   }
 }
@@ -109,26 +109,26 @@ bool SharedCollective::step_sums() {
 void SharedCollective::drain(std::int64_t index) {
   const int me = ring_.me();
   switch (call_.code.kind) {
-    case CollectiveKind::kAllReduce:
+    case OperationKind::kAllReduce:
       return whole_ ? sum_whole(index) : drain_sums(index);
-    case CollectiveKind::kReduceScatter:
+    case OperationKind::kReduceScatter:
       return sum_part(index, call_.out + piece(call_.parts[me], index, rounds_).begin * call_.item, nullptr);
-    case CollectiveKind::kAllToAll:
+    case OperationKind::kAllToAll:
       return drain_exchange(index);
-    case CollectiveKind::kAllGather:
+    case OperationKind::kAllGather:
       for (int member = 0; member < ring_.members(); ++member) {
         const Range range = piece(call_.parts[member], index, rounds_);
         const char* from = member == me ? call_.in + range.begin * call_.item : slot(member, index);
         copy(call_.out + (offsets_[member] + range.begin) * call_.item, from, range.size() * call_.item);
       }
       return;
-    case CollectiveKind::kBroadcast: {
+    case OperationKind::kBroadcast: {
       const Range range = piece(call_.elements, index, rounds_);
       if (me != call_.root)
         copy(call_.out + range.begin * call_.item, slot(call_.root, index), range.size() * call_.item);
       return;
     }
-    case CollectiveKind::kBarrier:
+    default:
       return;
   }
 }

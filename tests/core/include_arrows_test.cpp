@@ -58,8 +58,11 @@ bool is_report(const fs::path& path) { return path.string().find("/trainer/repor
 // What runs ranks as processes, built without LibTorch.
 bool is_supervisor(const fs::path& path) { return path.string().find("/launch/supervisor/") != std::string::npos; }
 
-// The part of comm/ that is built without LibTorch.
-bool is_recorder(const fs::path& path) { return path.string().find("/comm/recorder/") != std::string::npos; }
+// The part of comm/ that is built without LibTorch: flight recorders, and what they record.
+bool is_recorder(const fs::path& path) {
+  const std::string text = path.string();
+  return text.find("/comm/recorder/") != std::string::npos || text.find("/comm/operation.") != std::string::npos;
+}
 
 // The part of checkpoint/ that is built without LibTorch.
 bool is_format(const fs::path& path) { return path.string().find("/checkpoint/format/") != std::string::npos; }

@@ -1,4 +1,4 @@
-#include "gantry/comm/autograd_collectives.h"
+#include "gantry/nn/autograd_collectives.h"
 
 #include <numeric>
 

@@ -1,31 +1,17 @@
+#include "gantry/comm/process_group.h"
+
 #include <algorithm>
-#include <cstring>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <numeric>
 
 #include <torch/torch.h>
 
-#include "gantry/comm/group_calls.h"
-#include "gantry/comm/process_group.h"
+#include "gantry/comm/reduce_kernels.h"
 #include "gantry/core/error.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry {
-
-std::string describe(const Tag& tag) {
-  static constexpr const char* kNames[] = {"message", "forward", "backward", "metadata"};
-  return fmt::format("{} of stage {}, microbatch {}, entry {}", kNames[static_cast<int>(tag.kind)], tag.stage,
-                     tag.microbatch, tag.entry);
-}
-
-const char* collective_label(CollectiveKind kind) {
-  static constexpr const char* kLabels[] = {"gantry::all_reduce", "gantry::all_gather", "gantry::reduce_scatter",
-                                            "gantry::broadcast",  "gantry::all_to_all", "gantry::barrier"};
-  return kLabels[static_cast<int>(kind)];
-}
-
-const char* collective_name(CollectiveKind kind) { return collective_label(kind) + std::strlen("gantry::"); }
 
 std::int64_t row_elements(const torch::Tensor& tensor) {
   std::int64_t elements = 1;
@@ -41,8 +27,6 @@ std::int64_t total_rows(const Sizes& sizes, int ranks) {
   const bool negative = std::any_of(sizes.begin(), sizes.end(), [](std::int64_t rows) { return rows < 0; });
   return negative ? -1 : std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
 }
-
-}  // namespace
 
 void check_gather(const torch::Tensor& whole, const torch::Tensor& part, const Sizes& sizes, int rank, int size,
                   const char* call) {
@@ -69,10 +53,71 @@ void check_all_to_all(const torch::Tensor& out, const torch::Tensor& in, const S
        "rows that are the sums of the sizes", ""});
 }
 
+}  // namespace
+
 void check_rank(int rank, int size, const char* call) {
   if (rank < 0 || rank >= size)
     throw UsageError({call, fmt::format("rank {} in a group of {}", rank, size), fmt::format("0 to {}", size - 1), ""});
 }
+
+void check_on_cpu(const torch::Device& device, const char* call, const char* backend) {
+  if (device.is_cpu()) return;
+  throw UsageError({call, fmt::format("of a tensor on {} over {}", device.str(), backend), "a CPU tensor",
+                    "use comm.backend: nccl, or copy it to the CPU"});
+}
+
+const torch::Tensor& Collective::brought() const {
+  static const auto* none = new torch::Tensor;
+  return in ? *in : target ? *target : *none;
+}
+
+void Collective::check(int rank, int size) const {
+  switch (kind) {
+    case OperationKind::kAllGather:
+      return check_gather(*target, *in, *sizes, rank, size, name_of(kind));
+    case OperationKind::kReduceScatter:
+      check_gather(*in, *target, *sizes, rank, size, name_of(kind));
+      [[fallthrough]];
+    case OperationKind::kAllReduce:
+      sum_item(brought().scalar_type());  // refuses types without a sum
+      return;
+    case OperationKind::kBroadcast:
+      return check_rank(root, size, name_of(kind));
+    case OperationKind::kAllToAll:
+      return check_all_to_all(*target, *in, *out_sizes, *sizes, size);
+    default:
+      return;
+  }
+}
+
+Work ProcessGroup::call(const Collective& collective) {
+  RECORD_FUNCTION(label_of(collective.kind), (std::vector<c10::IValue>{collective.brought()}));
+  return start(collective);
+}
+
+Work ProcessGroup::all_reduce(torch::Tensor& tensor, ReduceOp op) {
+  return call({.kind = OperationKind::kAllReduce, .op = op, .target = &tensor});
+}
+
+Work ProcessGroup::all_gather(torch::Tensor& out, const torch::Tensor& in, const Sizes& sizes) {
+  return call({.kind = OperationKind::kAllGather, .target = &out, .in = &in, .sizes = &sizes});
+}
+
+Work ProcessGroup::reduce_scatter(torch::Tensor& out, const torch::Tensor& in, const Sizes& sizes, ReduceOp op) {
+  return call({.kind = OperationKind::kReduceScatter, .op = op, .target = &out, .in = &in, .sizes = &sizes});
+}
+
+Work ProcessGroup::broadcast(torch::Tensor& tensor, int root) {
+  return call({.kind = OperationKind::kBroadcast, .root = root, .target = &tensor});
+}
+
+Work ProcessGroup::all_to_all(torch::Tensor& out, const torch::Tensor& in, const Sizes& out_sizes,
+                              const Sizes& in_sizes) {
+  return call(
+      {.kind = OperationKind::kAllToAll, .target = &out, .in = &in, .sizes = &in_sizes, .out_sizes = &out_sizes});
+}
+
+Work ProcessGroup::barrier() { return call({}); }
 
 torch::Tensor all_gather_along(ProcessGroup& group, const torch::Tensor& in, int dim, const Sizes& sizes) {
   const std::int64_t along = c10::maybe_wrap_dim(dim, in.dim());
@@ -122,6 +167,22 @@ std::string broadcast_text(ProcessGroup& group, const std::string& text, int roo
   if (group.rank() == root) std::copy(text.begin(), text.end(), reinterpret_cast<char*>(bytes.data_ptr()));
   group.broadcast(bytes, root).wait();
   return {static_cast<const char*>(bytes.data_ptr()), static_cast<std::size_t>(bytes.numel())};
+}
+
+std::vector<std::string> gather_texts(ProcessGroup& group, const std::string& text) {
+  const auto lengths = all_gather_numbers(group, static_cast<std::int64_t>(text.size()));
+  if (group.rank() != 0) {
+    torch::Tensor bytes = torch::empty({lengths[group.rank()]}, torch::kUInt8);
+    std::copy(text.begin(), text.end(), static_cast<char*>(bytes.data_ptr()));
+    group.send(bytes, 0, {}).wait();
+    return {};
+  }
+  std::vector<std::string> texts = {text};
+  for (int from = 1; from < group.size(); ++from) {
+    const torch::Tensor bytes = group.recv({{lengths[from]}, torch::kUInt8}, from, {}).result();
+    texts.emplace_back(static_cast<const char*>(bytes.data_ptr()), static_cast<std::size_t>(lengths[from]));
+  }
+  return texts;
 }
 
 }  // namespace gantry
