@@ -6,9 +6,10 @@
 #include <exception>
 #include <thread>
 
+#include "gantry/comm/mpi/mpi_channel.h"
 #include "gantry/comm/mpi/mpi_environment.h"
-#include "gantry/comm/mpi/mpi_group.h"
 #include "gantry/comm/recorder/flight_recorder.h"
+#include "gantry/core/error.h"
 
 namespace gantry {
 namespace {
@@ -38,7 +39,7 @@ std::unique_ptr<MpiBackend> make_mpi_backend(const WaitLimits& waits, std::funct
 MpiBackend::~MpiBackend() {
   if (engine_->closed()) return;
   try {
-    if (!engine_->failed() && std::uncaught_exceptions() == 0) engine_->close();
+    if (!engine_->failures().failed() && std::uncaught_exceptions() == 0) engine_->close();
   } catch (const std::exception&) {
     // Whoever wanted to know has called close() already.
   }
@@ -49,13 +50,13 @@ int MpiBackend::rank() const { return engine_->rank(); }
 int MpiBackend::size() const { return engine_->size(); }
 
 std::unique_ptr<ProcessGroup> MpiBackend::make_group(const std::string& label, const std::vector<int>& ranks) {
-  engine_->throw_if_failed();
-  return std::make_unique<MpiGroup>(std::make_shared<MpiChannel>(engine_, label, ranks));
+  engine_->failures().throw_if_failed();
+  return make_mpi_group(std::make_shared<MpiChannel>(engine_, label, ranks));
 }
 
 void MpiBackend::abort(const std::string& reason) { engine_->fail(PeerError::kExitCode, reason); }
 
-bool MpiBackend::has_ended(int rank) const { return engine_->find_ended({rank}) >= 0; }
+bool MpiBackend::has_ended(int rank) const { return engine_->failures().find_ended({rank}) >= 0; }
 
 void MpiBackend::close() { engine_->close(); }
 
@@ -67,7 +68,8 @@ void MpiBackend::end_job(int exit_code, const std::string& line) {
   const bool mine = !other;
   recorder::record_failure(mine ? exit_code : other->exit_code, mine ? line : other->cause);
   if (mine) {
-    const std::string cause = engine_->failed() || size() == 1 ? line : engine_->describe_rank(rank()) + ": " + line;
+    const std::string cause =
+        engine_->failures().failed() || size() == 1 ? line : engine_->describe_rank(rank()) + ": " + line;
     engine_->fail(exit_code, cause);
     const auto deadline = Clock::now() + kHearing;
     while (Clock::now() < deadline && !(other && other->rank < rank())) {
@@ -80,7 +82,7 @@ void MpiBackend::end_job(int exit_code, const std::string& line) {
   print_and_abort(other->exit_code, other->cause);
 }
 
-void MpiBackend::hear(const JobFailure& failure) { engine_->hear(failure); }
+void MpiBackend::hear(const JobFailure& failure) { engine_->failures().hear(failure); }
 
 void MpiBackend::end_told(const JobFailure& failure) {
   recorder::record_failure(failure.exit_code, failure.cause);
@@ -97,7 +99,7 @@ void MpiBackend::end_lost(const JobFailure& failure) {
   print_and_abort(failure.exit_code, failure.cause);
 }
 
-void MpiBackend::note_ended(const std::vector<int>& ranks) { engine_->note_ended(ranks); }
+void MpiBackend::note_ended(const std::vector<int>& ranks) { engine_->failures().note_ended(ranks); }
 
 void MpiBackend::print_once(const std::string& line) {
   if (printed_.exchange(true)) return;

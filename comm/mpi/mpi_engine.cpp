@@ -21,6 +21,8 @@ constexpr std::size_t kUsualRequests = 1024;
 constexpr unsigned kLooksATest = 8;
 constexpr unsigned kLooksAnIdleTest = 64;  // nothing but another rank's failure could come
 
+constexpr double kSearchSeconds = 0.1;
+
 }  // namespace
 
 struct MpiEngine::Notice {
@@ -57,7 +59,7 @@ std::shared_ptr<MpiEngine> MpiEngine::start(const WaitLimits& waits, std::functi
                                       waits.timeout_seconds));
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &engine->control_), "MPI_Comm_dup");
   MPI_Comm_set_errhandler(engine->control_, MPI_ERRORS_RETURN);
-  engine->find_hosts();
+  engine->hosts_ = std::make_unique<MpiHosts>(engine->control_, engine->describe_rank(engine->rank_));
   engine->listen();
   return engine;
 }
@@ -69,20 +71,8 @@ void MpiEngine::listen() {
 }
 
 void MpiEngine::heard() {
-  hear_locked({notice_->rank, notice_->exit_code, notice_->cause});
+  failures_.hear({notice_->rank, notice_->exit_code, notice_->cause});
   listen();
-}
-
-void MpiEngine::hear(const JobFailure& failure) {
-  const std::lock_guard lock(mutex_);
-  hear_locked(failure);
-}
-
-void MpiEngine::hear_locked(const JobFailure& failure) {
-  if (!remote_failure_ || failure.rank < remote_failure_->rank) remote_failure_ = failure;
-  if (failed()) return;
-  cause_ = failure.cause;
-  failed_.store(true, std::memory_order_release);
 }
 
 void MpiEngine::add(MPI_Request request, const Pending& pending) {
@@ -104,7 +94,7 @@ void MpiEngine::send(MpiOperation& operation, const void* data, std::int64_t byt
     add(request, {&operation, peer, -1, false, open});
     sent += now;
   } while (sent < bytes);
-  doorbells_->ring(neighbours_);  // it may be one of them
+  hosts_->ring_all();  // it may be one of them
 }
 
 void MpiEngine::receive(MpiOperation& operation, void* data, std::int64_t bytes, int peer, int tag,
@@ -122,7 +112,7 @@ void MpiEngine::receive(MpiOperation& operation, void* data, std::int64_t bytes,
 }
 
 void MpiEngine::post(const std::shared_ptr<MpiOperation>& operation) {
-  throw_if_failed();
+  failures_.throw_if_failed();
   const std::lock_guard lock(mutex_);
   live_.push_back(operation);
   const bool polled = operation->polled(), alone = polled_.empty();
@@ -139,7 +129,7 @@ void MpiEngine::progress(bool thorough) {
 
 void MpiEngine::progress_locked(bool thorough) {
   // After a failure peers may leave what they had begun in shared memory.
-  if (!failed()) {
+  if (!failures_.failed()) {
     for (std::size_t i = 0; i < polled_.size();) {
       MpiOperation* const operation = polled_[i];
       advance(*operation);
@@ -201,7 +191,7 @@ void MpiEngine::completed(const Pending& pending, int code, MPI_Status& status) 
     cause = operation.describe_pending({pending.peer}) + " failed: " + mpi_error_text(code);
   if (!cause.empty()) {
     fail_locked(PeerError::kExitCode, describe_rank(rank_) + ": " + cause);
-    operation.failure_ = std::make_exception_ptr(PeerError(cause_));
+    operation.failure_ = std::make_exception_ptr(PeerError(failures_.cause()));
     operation.finished_.store(true, std::memory_order_release);
   } else if (operation.outstanding_ == 0 && !operation.polled()) {
     advance(operation);
@@ -238,9 +228,7 @@ void MpiEngine::fail(int exit_code, const std::string& cause) {
 }
 
 void MpiEngine::fail_locked(int exit_code, const std::string& cause) {
-  if (failed()) return;
-  cause_ = cause;
-  failed_.store(true, std::memory_order_release);
+  if (!failures_.fail(cause)) return;
   tell_failure(exit_code, cause);
   if (closed_ || !mpi_is_running()) return;
   auto* notice = new Notice;  // never freed: nobody waits for its arrival
@@ -253,27 +241,159 @@ void MpiEngine::fail_locked(int exit_code, const std::string& cause) {
     if (MPI_Isend(notice, sizeof(Notice), MPI_BYTE, peer, 0, control_, &request) == MPI_SUCCESS)
       MPI_Request_free(&request);
   }
-  doorbells_->ring(neighbours_);
-}
-
-void MpiEngine::throw_if_failed() {
-  if (failed()) throw PeerError(cause());
-}
-
-std::string MpiEngine::cause() {
-  const std::lock_guard lock(mutex_);
-  return cause_;
-}
-
-void MpiEngine::note_ended(const std::vector<int>& ranks) {
-  const std::lock_guard lock(mutex_);
-  for (const int rank : ranks) ended_at_.emplace(rank, std::chrono::steady_clock::now());
+  hosts_->ring_all();
 }
 
 std::optional<JobFailure> MpiEngine::remote_failure() {
   progress(true);
+  return failures_.remote();
+}
+
+std::vector<int> MpiEngine::missing_peers(const MpiOperation& operation) {
+  std::vector<int> peers;
+  for (const Pending& pending : pending_)
+    if (pending.operation == &operation && pending.incoming) peers.push_back(pending.peer);
+  std::sort(peers.begin(), peers.end());
+  peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
+  return peers;
+}
+
+std::string MpiEngine::deadline_text(MpiOperation& operation) {
+  return fmt::format("{} waited {} s for {}", describe_rank(rank_), timeout_seconds_, awaited(operation));
+}
+
+std::string MpiEngine::awaited(MpiOperation& operation) { return operation.describe_pending(missing_peers(operation)); }
+
+void MpiEngine::notice_slow(MpiOperation& operation, double waited) {
+  std::string pending;
+  {
+    const std::lock_guard lock(mutex_);
+    pending = awaited(operation);
+  }
+  notices_.say(fmt::format("{} has waited {:.3g} s for {}", describe_rank(rank_), waited, pending));
+}
+
+bool MpiEngine::wait_until(const std::function<bool()>& ready, MpiOperation* operation) {
+  double next_search = kSearchSeconds, next_ended = kSearchSeconds, notice = notices_.due_seconds();
+  bool rung = false;  // no message is waited for
+  if (operation) {
+    const std::lock_guard lock(mutex_);
+    rung = operation->polled() && operation->outstanding_ == 0;
+  }
+  Backoff backoff(crowded_, rung);
+  while (true) {
+    progress();
+    if (ready()) return true;
+    failures_.throw_if_failed();
+    const auto longest = backoff.pause(moves_.load(std::memory_order_relaxed));
+    if (longest.count() > 0) sleep(ready, longest);
+    if (backoff.waited() >= timeout_seconds_) return false;
+    if (operation && backoff.waited() >= next_search) {
+      next_search = 2 * backoff.waited();
+      search_mismatch(*operation);
+    }
+    if (operation && backoff.waited() >= next_ended) {
+      next_ended = backoff.waited() + kSearchSeconds;
+      search_ended(*operation);
+    }
+    if (operation && backoff.waited() >= notice) {
+      notice = timeout_seconds_;
+      notice_slow(*operation, backoff.waited());
+    }
+  }
+}
+
+// Messages from other hosts ring no bell, so it is never for long.
+void MpiEngine::sleep(const std::function<bool()>& ready, std::chrono::microseconds longest) {
+  const std::uint64_t moves = moves_.load(std::memory_order_relaxed);
+  const std::uint32_t rings = hosts_->doorbells().announce();
+  progress(true);
+  if (!ready() && !failures_.failed() && moves == moves_.load(std::memory_order_relaxed))
+    hosts_->doorbells().sleep(rings, longest);
+  hosts_->doorbells().leave();
+}
+
+void MpiEngine::search_mismatch(MpiOperation& operation) {
   const std::lock_guard lock(mutex_);
-  return remote_failure_;
+  const std::string mismatch = operation.find_mismatch(missing_peers(operation));
+  if (mismatch.empty()) return;
+  fail_locked(PeerError::kExitCode, mismatch);
+  failures_.throw_if_failed();
+}
+
+void MpiEngine::search_ended(MpiOperation& operation) {
+  const std::lock_guard lock(mutex_);
+  search_ended_locked(operation);
+}
+
+void MpiEngine::search_ended_locked(MpiOperation& operation) {
+  if (!failures_.some_ended() || operation.finished_.load(std::memory_order_acquire)) return;
+  const int ended = failures_.find_ended(operation.awaited_ranks(missing_peers(operation)));
+  if (ended < 0) return;
+  fail_locked(PeerError::kExitCode, ended_early_text(describe_rank(rank_), awaited(operation), describe_rank(ended)));
+  failures_.throw_if_failed();
+}
+
+void MpiEngine::wait(MpiOperation& operation) {
+  if (wait_until([&] { return operation.finished_.load(std::memory_order_acquire); }, &operation)) return;
+  const std::lock_guard lock(mutex_);
+  fail_locked(PeerError::kExitCode, deadline_text(operation));
+  failures_.throw_if_failed();
+}
+
+void MpiEngine::close() {
+  if (closed_) return;
+  failures_.throw_if_failed();
+  const bool drained = wait_until(
+      [&] {
+        const std::unique_lock lock(mutex_, std::try_to_lock);
+        if (!lock.owns_lock()) return false;
+        if (!live_.empty()) search_ended_locked(*live_.front());
+        return live_.empty();
+      },
+      nullptr);
+  const std::lock_guard lock(mutex_);
+  if (!drained) {
+    fail_locked(PeerError::kExitCode, deadline_text(*live_.front()));
+    failures_.throw_if_failed();
+  }
+  closed_ = true;
+  // The notice's request is the only one left.
+  MPI_Cancel(&requests_[0]);
+  MPI_Wait(&requests_[0], MPI_STATUS_IGNORE);
+  requests_.clear();
+  pending_.clear();
+  MPI_Comm_free(&control_);
+}
+
+bool MpiEngine::may_free() const { return !failures_.failed() && mpi_is_running(); }
+
+void MpiOperation::restart() {
+  outstanding_ = 0;
+  failure_ = nullptr;
+  completed_ = false;
+  finished_.store(false, std::memory_order_release);
+}
+
+bool MpiOperation::done() {
+  if (!finished_.load(std::memory_order_acquire)) engine_->progress(true);
+  if (finished_.load(std::memory_order_acquire)) return complete();
+  engine_->failures().throw_if_failed();
+  return false;
+}
+
+void MpiOperation::wait() {
+  if (!finished_.load(std::memory_order_acquire)) engine_->wait(*this);
+  complete();
+}
+
+bool MpiOperation::complete() {
+  if (failure_) std::rethrow_exception(failure_);
+  if (!completed_) {
+    completed_ = true;
+    finish();
+  }
+  return true;
 }
 
 }  // namespace gantry

@@ -27,6 +27,9 @@ constexpr std::chrono::seconds kAbortGrace{3};
 // For the control plane to send its last frame, and the other ranks to write their flight records.
 constexpr std::chrono::milliseconds kLastWords{300};
 
+// What a rank sent before it ended comes within this, from the moment at which others hear that it did.
+constexpr std::chrono::seconds kLastMessages{3};
+
 std::mutex listener_mutex;  // guards failure_listener and early_end_line
 std::function<void(int, const std::string&)> failure_listener;
 std::string early_end_line;
@@ -158,6 +161,55 @@ void mpi_finalize() {
                                                         "ranks to end; see what the slowest one does",
                                                         finalize_seconds));
   MPI_Finalize();
+}
+
+bool MpiFailures::fail(const std::string& cause) {
+  const std::lock_guard lock(mutex_);
+  if (failed()) return false;
+  cause_ = cause;
+  failed_.store(true, std::memory_order_release);
+  return true;
+}
+
+void MpiFailures::hear(const JobFailure& failure) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!remote_ || failure.rank < remote_->rank) remote_ = failure;
+  }
+  fail(failure.cause);
+}
+
+std::optional<JobFailure> MpiFailures::remote() const {
+  const std::lock_guard lock(mutex_);
+  return remote_;
+}
+
+void MpiFailures::throw_if_failed() const {
+  if (failed()) throw PeerError(cause());
+}
+
+std::string MpiFailures::cause() const {
+  const std::lock_guard lock(mutex_);
+  return cause_;
+}
+
+void MpiFailures::note_ended(const std::vector<int>& ranks) {
+  const std::lock_guard lock(mutex_);
+  for (const int rank : ranks) ended_at_.emplace(rank, std::chrono::steady_clock::now());
+}
+
+bool MpiFailures::some_ended() const {
+  const std::lock_guard lock(mutex_);
+  return !ended_at_.empty();
+}
+
+int MpiFailures::find_ended(const std::vector<int>& ranks) const {
+  const std::lock_guard lock(mutex_);
+  for (const int rank : ranks)
+    if (const auto ended = ended_at_.find(rank);
+        ended != ended_at_.end() && std::chrono::steady_clock::now() - ended->second >= kLastMessages)
+      return rank;
+  return -1;
 }
 
 Watchdog::Watchdog(double seconds, std::string line) {

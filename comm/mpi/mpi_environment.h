@@ -1,12 +1,19 @@
-// MPI's errors as ours, and guards around its few calls that block.
+// MPI's errors as ours, guards around its few calls that block, and what a rank knows of failures.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <map>
 #include <mpi.h>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
+#include <vector>
+
+#include "gantry/comm/control/frames.h"
 
 namespace gantry {
 
@@ -25,6 +32,34 @@ void tell_failure(int exit_code, const std::string& cause);
 // While `line` is not empty, a process that ends by itself (std::exit within a rank's body) prints it, tells it and
 // ends the job with exit code 7: the others would wait for it.
 void set_early_end_line(std::string line);
+
+// What this rank knows of failures, and of ranks that have ended. Shared between threads, and guarded by `mutex_`;
+// `failed_` is atomic and set last.
+class MpiFailures {
+ public:
+  // The first cause stands: true where this is it.
+  bool fail(const std::string& cause);
+  // Another rank's failure, as it says itself or as somebody found.
+  void hear(const JobFailure& failure);
+  std::optional<JobFailure> remote() const;  // of the lowest rank that was heard of
+
+  bool failed() const { return failed_.load(std::memory_order_acquire); }
+  void throw_if_failed() const;  // PeerError with the cause
+  std::string cause() const;
+
+  // The ranks' bodies have returned: waits for them end, once what they sent before must have come.
+  void note_ended(const std::vector<int>& ranks);
+  bool some_ended() const;
+  // Of those one whose messages must have come; -1 without.
+  int find_ended(const std::vector<int>& ranks) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::atomic<bool> failed_{false};
+  std::string cause_;
+  std::optional<JobFailure> remote_;
+  std::map<int, std::chrono::steady_clock::time_point> ended_at_;  // when this rank heard of it, by world rank
+};
 
 // MPI's collective set-up calls can't be given a deadline. While this lives, a thread of its own waits for it; if it is
 // still there after `seconds`, it prints "error: <line>" and ends the job.
