@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gantry/comm/mpi/mpi_channel.h"
+#include "gantry/comm/mpi/mpi_operation.h"
 #include "gantry/comm/process_group.h"
 
 namespace gantry {

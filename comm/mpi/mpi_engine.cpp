@@ -6,6 +6,7 @@
 
 #include "gantry/comm/backends.h"
 #include "gantry/comm/mpi/mpi_environment.h"
+#include "gantry/comm/mpi/mpi_operation.h"
 #include "gantry/core/error.h"
 
 namespace gantry {
@@ -20,8 +21,6 @@ constexpr std::size_t kUsualRequests = 1024;
 // Messages have their turn at one look of so many while shared memory is waited for.
 constexpr unsigned kLooksATest = 8;
 constexpr unsigned kLooksAnIdleTest = 64;  // nothing but another rank's failure could come
-
-constexpr double kSearchSeconds = 0.1;
 
 }  // namespace
 
@@ -249,7 +248,7 @@ std::optional<JobFailure> MpiEngine::remote_failure() {
   return failures_.remote();
 }
 
-std::vector<int> MpiEngine::missing_peers(const MpiOperation& operation) {
+std::vector<int> MpiEngine::missing_peers(const MpiOperation& operation) const {
   std::vector<int> peers;
   for (const Pending& pending : pending_)
     if (pending.operation == &operation && pending.incoming) peers.push_back(pending.peer);
@@ -258,28 +257,7 @@ std::vector<int> MpiEngine::missing_peers(const MpiOperation& operation) {
   return peers;
 }
 
-std::string MpiEngine::deadline_text(MpiOperation& operation) {
-  return fmt::format("{} waited {} s for {}", describe_rank(rank_), timeout_seconds_, awaited(operation));
-}
-
-std::string MpiEngine::awaited(MpiOperation& operation) { return operation.describe_pending(missing_peers(operation)); }
-
-void MpiEngine::notice_slow(MpiOperation& operation, double waited) {
-  std::string pending;
-  {
-    const std::lock_guard lock(mutex_);
-    pending = awaited(operation);
-  }
-  notices_.say(fmt::format("{} has waited {:.3g} s for {}", describe_rank(rank_), waited, pending));
-}
-
-bool MpiEngine::wait_until(const std::function<bool()>& ready, MpiOperation* operation) {
-  double next_search = kSearchSeconds, next_ended = kSearchSeconds, notice = notices_.due_seconds();
-  bool rung = false;  // no message is waited for
-  if (operation) {
-    const std::lock_guard lock(mutex_);
-    rung = operation->polled() && operation->outstanding_ == 0;
-  }
+bool MpiEngine::wait_until(const std::function<bool()>& ready, bool rung, const std::function<void(double)>& look) {
   Backoff backoff(crowded_, rung);
   while (true) {
     progress();
@@ -288,18 +266,7 @@ bool MpiEngine::wait_until(const std::function<bool()>& ready, MpiOperation* ope
     const auto longest = backoff.pause(moves_.load(std::memory_order_relaxed));
     if (longest.count() > 0) sleep(ready, longest);
     if (backoff.waited() >= timeout_seconds_) return false;
-    if (operation && backoff.waited() >= next_search) {
-      next_search = 2 * backoff.waited();
-      search_mismatch(*operation);
-    }
-    if (operation && backoff.waited() >= next_ended) {
-      next_ended = backoff.waited() + kSearchSeconds;
-      search_ended(*operation);
-    }
-    if (operation && backoff.waited() >= notice) {
-      notice = timeout_seconds_;
-      notice_slow(*operation, backoff.waited());
-    }
+    look(backoff.waited());
   }
 }
 
@@ -313,34 +280,6 @@ void MpiEngine::sleep(const std::function<bool()>& ready, std::chrono::microseco
   hosts_->doorbells().leave();
 }
 
-void MpiEngine::search_mismatch(MpiOperation& operation) {
-  const std::lock_guard lock(mutex_);
-  const std::string mismatch = operation.find_mismatch(missing_peers(operation));
-  if (mismatch.empty()) return;
-  fail_locked(PeerError::kExitCode, mismatch);
-  failures_.throw_if_failed();
-}
-
-void MpiEngine::search_ended(MpiOperation& operation) {
-  const std::lock_guard lock(mutex_);
-  search_ended_locked(operation);
-}
-
-void MpiEngine::search_ended_locked(MpiOperation& operation) {
-  if (!failures_.some_ended() || operation.finished_.load(std::memory_order_acquire)) return;
-  const int ended = failures_.find_ended(operation.awaited_ranks(missing_peers(operation)));
-  if (ended < 0) return;
-  fail_locked(PeerError::kExitCode, ended_early_text(describe_rank(rank_), awaited(operation), describe_rank(ended)));
-  failures_.throw_if_failed();
-}
-
-void MpiEngine::wait(MpiOperation& operation) {
-  if (wait_until([&] { return operation.finished_.load(std::memory_order_acquire); }, &operation)) return;
-  const std::lock_guard lock(mutex_);
-  fail_locked(PeerError::kExitCode, deadline_text(operation));
-  failures_.throw_if_failed();
-}
-
 void MpiEngine::close() {
   if (closed_) return;
   failures_.throw_if_failed();
@@ -348,15 +287,12 @@ void MpiEngine::close() {
       [&] {
         const std::unique_lock lock(mutex_, std::try_to_lock);
         if (!lock.owns_lock()) return false;
-        if (!live_.empty()) search_ended_locked(*live_.front());
+        if (!live_.empty()) live_.front()->search_ended();
         return live_.empty();
       },
-      nullptr);
+      /*rung=*/false, [](double) {});
   const std::lock_guard lock(mutex_);
-  if (!drained) {
-    fail_locked(PeerError::kExitCode, deadline_text(*live_.front()));
-    failures_.throw_if_failed();
-  }
+  if (!drained) live_.front()->end_late();
   closed_ = true;
   // The notice's request is the only one left.
   MPI_Cancel(&requests_[0]);
@@ -367,33 +303,5 @@ void MpiEngine::close() {
 }
 
 bool MpiEngine::may_free() const { return !failures_.failed() && mpi_is_running(); }
-
-void MpiOperation::restart() {
-  outstanding_ = 0;
-  failure_ = nullptr;
-  completed_ = false;
-  finished_.store(false, std::memory_order_release);
-}
-
-bool MpiOperation::done() {
-  if (!finished_.load(std::memory_order_acquire)) engine_->progress(true);
-  if (finished_.load(std::memory_order_acquire)) return complete();
-  engine_->failures().throw_if_failed();
-  return false;
-}
-
-void MpiOperation::wait() {
-  if (!finished_.load(std::memory_order_acquire)) engine_->wait(*this);
-  complete();
-}
-
-bool MpiOperation::complete() {
-  if (failure_) std::rethrow_exception(failure_);
-  if (!completed_) {
-    completed_ = true;
-    finish();
-  }
-  return true;
-}
 
 }  // namespace gantry

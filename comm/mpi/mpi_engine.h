@@ -9,7 +9,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <mpi.h>
@@ -21,7 +20,6 @@
 #include "gantry/comm/mpi/mpi_backend.h"
 #include "gantry/comm/mpi/mpi_environment.h"
 #include "gantry/comm/mpi/mpi_hosts.h"
-#include "gantry/comm/work.h"
 
 namespace gantry {
 
@@ -48,8 +46,6 @@ class MpiEngine : public std::enable_shared_from_this<MpiEngine> {
   void post(const std::shared_ptr<MpiOperation>& operation);
   // `thorough`: not only what is likely to have moved.
   void progress(bool thorough = false);
-  // Until it is finished; PeerError at the deadline, which ends the whole job.
-  void wait(MpiOperation& operation);
 
   // Within an operation's advance(): in chunks; `peer` is a rank of `communicator`. What comes must be `bytes` long
   // unless `exact` is false. `open` counts the requests under way, for an operation that tells them apart.
@@ -69,6 +65,7 @@ class MpiEngine : public std::enable_shared_from_this<MpiEngine> {
   bool may_free() const;
 
  private:
+  friend class MpiOperation;
   struct Pending {
     MpiOperation* operation;
     int peer;
@@ -87,14 +84,10 @@ class MpiEngine : public std::enable_shared_from_this<MpiEngine> {
   void advance(MpiOperation& operation);
   void listen();
   void heard();
-  std::vector<int> missing_peers(const MpiOperation& operation);
-  std::string deadline_text(MpiOperation& operation);
-  std::string awaited(MpiOperation& operation);  // what it waits for, and from whom; guarded by mutex_
-  void notice_slow(MpiOperation& operation, double waited);
-  void search_mismatch(MpiOperation& operation);
-  void search_ended(MpiOperation& operation);
-  void search_ended_locked(MpiOperation& operation);
-  bool wait_until(const std::function<bool()>& ready, MpiOperation* operation);
+  std::vector<int> missing_peers(const MpiOperation& operation) const;
+  // False at the deadline. `rung`: what is waited for rings this rank's doorbell. `look` is called now and then with
+  // the seconds waited so far, and may throw.
+  bool wait_until(const std::function<bool()>& ready, bool rung, const std::function<void(double)>& look);
   void sleep(const std::function<bool()>& ready, std::chrono::microseconds longest);
 
   const double timeout_seconds_;
@@ -120,47 +113,6 @@ class MpiEngine : public std::enable_shared_from_this<MpiEngine> {
   MPI_Request notice_request_ = MPI_REQUEST_NULL;
   std::unique_ptr<Notice> notice_;
   std::atomic<std::uint64_t> moves_{0};
-};
-
-// A sequence of phases, each some requests. A subclass posts the next phase in advance().
-class MpiOperation : public Work::State {
- public:
-  explicit MpiOperation(std::shared_ptr<MpiEngine> engine) : engine_(std::move(engine)) {}
-
-  bool done() final;
-  void wait() final;
-
- protected:
-  // Called when no request of this is under way, first by post(), by whichever thread: ends the phase before and posts
-  // the next one by engine().send and receive; true when there is none. A polled one is called at any time.
-  virtual bool advance() = 0;
-  virtual bool polled() const { return false; }
-  // What the deadline's message says was awaited. `missing`: peers that something is still to come from.
-  virtual std::string describe_pending(const std::vector<int>& missing) = 0;
-  // World ranks without whose part it can't end.
-  virtual std::vector<int> awaited_ranks(const std::vector<int>& /*missing*/) { return {}; }
-  // A message of another size than expected came.
-  virtual std::string describe_mismatch(int peer, std::int64_t expected, std::int64_t received) = 0;
-  // Looks for a sign that it can never finish; "" if there is none. Called now and then while waiting.
-  virtual std::string find_mismatch(const std::vector<int>& /*missing*/) { return ""; }
-  // Once, in the caller's thread, when all has come.
-  virtual void finish() {}
-
-  MpiEngine& engine() { return *engine_; }
-  int requests() const { return outstanding_; }
-  bool finished() const { return finished_.load(std::memory_order_acquire); }
-  // As new, to be posted again. Only when it is finished and nobody else holds it.
-  void restart();
-
- private:
-  friend class MpiEngine;
-  bool complete();
-
-  std::shared_ptr<MpiEngine> engine_;
-  int outstanding_ = 0;         // requests
-  std::exception_ptr failure_;  // set before finished_
-  std::atomic<bool> finished_{false};
-  bool completed_ = false;
 };
 
 }  // namespace gantry
