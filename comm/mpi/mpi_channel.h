@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "gantry/comm/mpi/buffer_pool.h"
+#include "gantry/tensors/buffer_pool.h"
 #include "gantry/comm/mpi/host_memory.h"
 #include "gantry/comm/mpi/mpi_engine.h"
 #include "gantry/comm/mpi/mpi_tags.h"

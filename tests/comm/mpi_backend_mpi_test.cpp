@@ -12,7 +12,7 @@
 #include <torch/torch.h>
 
 #include "conformance.h"
-#include "gantry/comm/mpi/buffer_pool.h"
+#include "gantry/tensors/buffer_pool.h"
 #include "gantry/comm/mpi/mpi_tags.h"
 #include "gantry/launch/launch.h"
 #include "mpi_rig.h"

@@ -1,4 +1,4 @@
-#include "gantry/comm/mpi/buffer_pool.h"
+#include "gantry/tensors/buffer_pool.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -6,14 +6,13 @@
 
 #include <torch/torch.h>
 
-#include "gantry/comm/mpi/host_memory.h"
-
 namespace gantry {
 namespace {
 
 // Below this the allocator is as good and a plain tensor is cheaper to make.
 constexpr std::size_t kLeastPooledTensor = std::size_t{64} << 10;
 
+constexpr std::size_t kPageBytes = 4096;
 constexpr std::size_t kUsualIdle = 1024;
 
 }  // namespace
@@ -32,8 +31,7 @@ BufferPool& BufferPool::instance() {
 }
 
 PooledMemory BufferPool::take(std::size_t bytes) {
-  const std::size_t wanted =
-      static_cast<std::size_t>(whole_pages(std::max<std::int64_t>(static_cast<std::int64_t>(bytes), 1)));
+  const std::size_t wanted = (std::max<std::size_t>(bytes, 1) + kPageBytes - 1) / kPageBytes * kPageBytes;
   char* memory = nullptr;
   std::size_t capacity = wanted;
   {
