@@ -228,14 +228,14 @@ std::optional<Failure> run_local(const Config& config, const Mesh& mesh, const s
       finish.rank_ended(rank);
     });
   if (!finish.wait(job)) {
-    report_local_failure({job.exit_code(), job.cause()});
+    report_local_failure({job.failure().exit_code(), job.failure().cause()});
     std::fprintf(stderr, "error: a rank is stuck outside communication; the process ends without it\n");
     std::fflush(nullptr);
-    ::_exit(job.exit_code());
+    ::_exit(job.failure().exit_code());
   }
   for (auto& thread : threads) thread.join();
   if (!job.failed()) return std::nullopt;
-  return Failure{job.exit_code(), job.cause()};
+  return Failure{job.failure().exit_code(), job.failure().cause()};
 }
 
 int launch_local(const Config& config, const Mesh& mesh, const std::function<void(World&)>& body) {

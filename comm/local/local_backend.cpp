@@ -192,39 +192,22 @@ LocalJob::LocalJob(int ranks, const WaitLimits& limits, std::function<std::strin
       ended_(static_cast<std::size_t>(ranks)) {}
 
 void LocalJob::fail(int exit_code, const std::string& cause) {
-  std::unique_lock lock(mutex_);
-  if (failed_.load(std::memory_order_relaxed)) return;
-  cause_ = cause;
-  exit_code_ = exit_code;
-  failed_.store(true, std::memory_order_release);
-  wake_all(std::move(lock));
+  if (failure_.set(exit_code, cause)) wake_all();
 }
 
 void LocalJob::note_ended(int rank) {
   ended_[rank].store(true, std::memory_order_release);
   some_ended_.store(true, std::memory_order_release);
-  wake_all(std::unique_lock(mutex_));
+  wake_all();
 }
 
-void LocalJob::wake_all(std::unique_lock<std::mutex> lock) {
+void LocalJob::wake_all() {
   std::vector<std::shared_ptr<LocalGroupState>> groups;
-  for (const auto& [key, group] : groups_) groups.push_back(group);
-  lock.unlock();
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [key, group] : groups_) groups.push_back(group);
+  }
   for (const auto& group : groups) group->wake_all();
-}
-
-void LocalJob::throw_if_failed() const {
-  if (failed()) throw PeerError(cause());
-}
-
-std::string LocalJob::cause() const {
-  const std::lock_guard lock(mutex_);
-  return cause_;
-}
-
-int LocalJob::exit_code() const {
-  const std::lock_guard lock(mutex_);
-  return exit_code_;
 }
 
 std::shared_ptr<LocalGroupState> LocalJob::group_state(const std::string& label, const std::vector<int>& ranks, int n) {

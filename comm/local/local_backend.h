@@ -19,8 +19,7 @@ class LocalGroupState;
 
 // What the rank threads of one job share: the first failure, and the shared halves of their groups.
 //
-// Shared between threads, and guarded: `cause_`, `exit_code_`, `groups_` by `mutex_`; `failed_` is atomic and set last;
-// who has ended is atomic.
+// Shared between threads, and guarded: `groups_` by `mutex_`; who has ended is atomic.
 class LocalJob {
  public:
   LocalJob(int ranks, const WaitLimits& limits, std::function<std::string(int)> describe_rank);
@@ -33,10 +32,9 @@ class LocalJob {
 
   // Ends every rank's pending and later operations. The first cause stands; later ones are dropped.
   void fail(int exit_code, const std::string& cause);
-  bool failed() const { return failed_.load(std::memory_order_acquire); }
-  void throw_if_failed() const;  // PeerError with the first cause
-  std::string cause() const;
-  int exit_code() const;
+  const FirstFailure& failure() const { return failure_; }
+  bool failed() const { return failure_.is_set(); }
+  void throw_if_failed() const { failure_.throw_if_set(); }  // PeerError with the first cause
 
   // The rank's body has returned: what waits for it ends.
   void note_ended(int rank);
@@ -47,17 +45,15 @@ class LocalJob {
   std::shared_ptr<LocalGroupState> group_state(const std::string& label, const std::vector<int>& ranks, int n);
 
  private:
-  void wake_all(std::unique_lock<std::mutex> lock);
+  void wake_all();
 
   const int ranks_;
   const double timeout_seconds_;
   SlowWaitNotices notices_;
   const std::function<std::string(int)> describe_rank_;
   const bool crowded_;
-  mutable std::mutex mutex_;
-  std::atomic<bool> failed_{false};
-  std::string cause_;
-  int exit_code_ = 0;
+  std::mutex mutex_;
+  FirstFailure failure_;
   std::vector<std::atomic<bool>> ended_;
   std::atomic<bool> some_ended_{false};
   std::map<std::pair<std::vector<int>, int>, std::shared_ptr<LocalGroupState>> groups_;

@@ -18,7 +18,6 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <fmt/format.h>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -151,13 +150,12 @@ void LocalGroupState::wait(int rank, Ready ready, What what, Awaited awaited) {
       job_.throw_if_failed();
     }
     if (Clock::now() >= deadline) {
-      job_.fail(PeerError::kExitCode,
-                fmt::format("{} waited {} s for {}", describe_member(rank), job_.timeout_seconds(), what()));
+      job_.fail(PeerError::kExitCode, deadline_text(describe_member(rank), job_.timeout_seconds(), what()));
       job_.throw_if_failed();
     }
     if (Clock::now() >= notice) {
-      job_.notices().say(fmt::format("{} has waited {:.3g} s for {}", describe_member(rank),
-                                     std::chrono::duration<double>(Clock::now() - begin).count(), what()));
+      const double waited = std::chrono::duration<double>(Clock::now() - begin).count();
+      job_.notices().say(describe_member(rank), waited, what());
       notice = deadline;
     }
     sleepers_.fetch_add(1, std::memory_order_seq_cst);

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "gantry/tensors/buffer_pool.h"
 #include "gantry/comm/mpi/host_memory.h"
 #include "gantry/comm/mpi/mpi_engine.h"
 #include "gantry/comm/mpi/mpi_tags.h"
 #include "gantry/comm/process_group.h"
+#include "gantry/tensors/buffer_pool.h"
 
 namespace gantry {
 

@@ -190,7 +190,7 @@ void MpiEngine::completed(const Pending& pending, int code, MPI_Status& status) 
     cause = operation.describe_pending({pending.peer}) + " failed: " + mpi_error_text(code);
   if (!cause.empty()) {
     fail_locked(PeerError::kExitCode, describe_rank(rank_) + ": " + cause);
-    operation.failure_ = std::make_exception_ptr(PeerError(failures_.cause()));
+    operation.failure_ = std::make_exception_ptr(PeerError(failures_.first().cause()));
     operation.finished_.store(true, std::memory_order_release);
   } else if (operation.outstanding_ == 0 && !operation.polled()) {
     advance(operation);
@@ -227,7 +227,7 @@ void MpiEngine::fail(int exit_code, const std::string& cause) {
 }
 
 void MpiEngine::fail_locked(int exit_code, const std::string& cause) {
-  if (!failures_.fail(cause)) return;
+  if (!failures_.first().set(exit_code, cause)) return;
   tell_failure(exit_code, cause);
   if (closed_ || !mpi_is_running()) return;
   auto* notice = new Notice;  // never freed: nobody waits for its arrival

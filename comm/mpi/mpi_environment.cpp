@@ -163,34 +163,17 @@ void mpi_finalize() {
   MPI_Finalize();
 }
 
-bool MpiFailures::fail(const std::string& cause) {
-  const std::lock_guard lock(mutex_);
-  if (failed()) return false;
-  cause_ = cause;
-  failed_.store(true, std::memory_order_release);
-  return true;
-}
-
 void MpiFailures::hear(const JobFailure& failure) {
   {
     const std::lock_guard lock(mutex_);
     if (!remote_ || failure.rank < remote_->rank) remote_ = failure;
   }
-  fail(failure.cause);
+  first_.set(failure.exit_code, failure.cause);
 }
 
 std::optional<JobFailure> MpiFailures::remote() const {
   const std::lock_guard lock(mutex_);
   return remote_;
-}
-
-void MpiFailures::throw_if_failed() const {
-  if (failed()) throw PeerError(cause());
-}
-
-std::string MpiFailures::cause() const {
-  const std::lock_guard lock(mutex_);
-  return cause_;
 }
 
 void MpiFailures::note_ended(const std::vector<int>& ranks) {

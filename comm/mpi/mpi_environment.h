@@ -1,7 +1,6 @@
 // MPI's errors as ours, guards around its few calls that block, and what a rank knows of failures.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "gantry/comm/control/frames.h"
+#include "gantry/comm/wait_limits.h"
 
 namespace gantry {
 
@@ -33,19 +33,17 @@ void tell_failure(int exit_code, const std::string& cause);
 // ends the job with exit code 7: the others would wait for it.
 void set_early_end_line(std::string line);
 
-// What this rank knows of failures, and of ranks that have ended. Shared between threads, and guarded by `mutex_`;
-// `failed_` is atomic and set last.
+// What this rank knows of failures, and of ranks that have ended. Shared between threads, and guarded by
+// `mutex_`.
 class MpiFailures {
  public:
-  // The first cause stands: true where this is it.
-  bool fail(const std::string& cause);
+  FirstFailure& first() { return first_; }
   // Another rank's failure, as it says itself or as somebody found.
   void hear(const JobFailure& failure);
   std::optional<JobFailure> remote() const;  // of the lowest rank that was heard of
 
-  bool failed() const { return failed_.load(std::memory_order_acquire); }
-  void throw_if_failed() const;  // PeerError with the cause
-  std::string cause() const;
+  bool failed() const { return first_.is_set(); }
+  void throw_if_failed() const { first_.throw_if_set(); }
 
   // The ranks' bodies have returned: waits for them end, once what they sent before must have come.
   void note_ended(const std::vector<int>& ranks);
@@ -54,9 +52,8 @@ class MpiFailures {
   int find_ended(const std::vector<int>& ranks) const;
 
  private:
+  FirstFailure first_;
   mutable std::mutex mutex_;
-  std::atomic<bool> failed_{false};
-  std::string cause_;
   std::optional<JobFailure> remote_;
   std::map<int, std::chrono::steady_clock::time_point> ended_at_;  // when this rank heard of it, by world rank
 };

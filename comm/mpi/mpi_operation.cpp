@@ -1,7 +1,6 @@
 #include "gantry/comm/mpi/mpi_operation.h"
 
 #include <algorithm>
-#include <fmt/format.h>
 #include <functional>
 #include <mutex>
 
@@ -49,8 +48,7 @@ void MpiOperation::wait() {
       }
       if (waited >= notice) {
         notice = engine_->timeout_seconds();
-        engine_->notices_.say(
-            fmt::format("{} has waited {:.3g} s for {}", engine_->describe_rank(engine_->rank()), waited, awaited()));
+        engine_->notices_.say(engine_->describe_rank(engine_->rank()), waited, awaited());
       }
     };
     if (!engine_->wait_until([this] { return finished(); }, rung, std::ref(look))) {
@@ -82,8 +80,7 @@ void MpiOperation::search_ended() {
 }
 
 void MpiOperation::end_late() {
-  end_job(fmt::format("{} waited {} s for {}", engine_->describe_rank(engine_->rank()), engine_->timeout_seconds(),
-                      awaited()));
+  end_job(deadline_text(engine_->describe_rank(engine_->rank()), engine_->timeout_seconds(), awaited()));
 }
 
 void MpiOperation::end_job(const std::string& cause) {
