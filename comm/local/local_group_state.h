@@ -24,24 +24,11 @@
 #include <vector>
 
 #include "gantry/comm/local/local_backend.h"
+#include "gantry/comm/local/local_slices.h"
 #include "gantry/core/error.h"
 #include "gantry/tensors/tensor.h"
 
 namespace gantry {
-
-// What one member brings to a collective, in a slot: it keeps the tensors, which are contiguous, alive until every
-// member has left it, and its sizes' memory for ever.
-struct LocalEntry {
-  OperationKind kind = OperationKind::kBarrier;
-  ReduceOp op = ReduceOp::kSum;
-  int root = 0;
-  torch::Tensor in, out;  // in place: `in` alone
-  Sizes sizes;            // all_gather, reduce_scatter; all_to_all: rows sent to each
-  Sizes out_sizes;        // all_to_all: rows received from each
-
-  // `own_in` and `own_out` stand for the call's tensors.
-  void fill(const Collective& call, const torch::Tensor& own_in, const torch::Tensor& own_out);
-};
 
 class LocalGroupState {
  public:
@@ -76,12 +63,6 @@ class LocalGroupState {
   void wake_all();
 
  private:
-  struct Slice {
-    int source;          // the rank whose part it is, or the sender
-    int target;          // of all_to_all
-    std::int64_t begin;  // in elements of the part
-    std::int64_t end;
-  };
   struct Message {
     int from;
     Tag tag;
@@ -97,12 +78,6 @@ class LocalGroupState {
   void prepare(Slot& slot);
   std::string find_mismatch(const Slot& slot) const;
   std::string find_unequal_exchange(const Slot& slot) const;
-  // Calls use(source, target, elements) for each part of the work, until it returns true.
-  template <class Use>
-  void for_parts(const Slot& slot, Use use) const;
-  // By arithmetic: a list would be memory that a slot takes whenever it holds more than before.
-  Slice slice_at(const Slot& slot, std::int64_t index) const;
-  void work_on(Slot& slot, const Slice& slice);
   // A member of `awaited`, a rank of the group, that has ended its work; -1 if none has.
   int find_ended(const std::vector<int>& awaited) const;
 
