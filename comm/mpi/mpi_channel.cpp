@@ -69,8 +69,7 @@ BarrierEnd wait_for(const std::vector<int>& peers, int tag, double seconds,
 // Each member tells the first one that it is there, who answers at once that it is there too, and again when all are.
 // After `seconds` the first member names those that have not come, and the others the first one, unless it has answered
 // once: then they wait until it must have named someone. `find_ended` gives one of some ranks that has ended its work,
-// -1 without. Collective over `ranks`: MPI's own set-up calls can't be
-// asked who is missing.
+// -1 without. Collective over `ranks`: MPI's own set-up calls can't be asked who is missing.
 BarrierEnd join_barrier(const std::vector<int>& ranks, int rank, double seconds,
                         const std::function<int(const std::vector<int>&)>& find_ended) {
   const int first = ranks.front();

@@ -33,8 +33,7 @@ void tell_failure(int exit_code, const std::string& cause);
 // ends the job with exit code 7: the others would wait for it.
 void set_early_end_line(std::string line);
 
-// What this rank knows of failures, and of ranks that have ended. Shared between threads, and guarded by
-// `mutex_`.
+// What this rank knows of failures, and of ranks that have ended. Shared between threads, and guarded by `mutex_`.
 class MpiFailures {
  public:
   FirstFailure& first() { return first_; }
