@@ -33,6 +33,13 @@ std::int64_t bytes_of(const TensorSpec& spec) {
   return bytes;
 }
 
+// At its end the thread leaves the call or the wait.
+struct Leaving {
+  OperationObserver& observer;
+  std::uint64_t operation;
+  ~Leaving() { observer.leave(operation); }
+};
+
 class ObservedWork final : public Work::State {
  public:
   // `given_away`: of a hand_over.
@@ -52,12 +59,8 @@ class ObservedWork final : public Work::State {
     });
   }
   void wait() override {
-    struct Within {
-      const ObservedWork& work;
-      explicit Within(const ObservedWork& work) : work(work) { work.observer_->enter_wait(work.number_); }
-      ~Within() { work.observer_->leave(work.number_); }
-    };
-    const Within within(*this);
+    observer_->enter_wait(number_);
+    const Leaving leaving{*observer_, number_};
     if (noted_) return inner_.wait();  // once more: another stream may have to
     if (done()) return;
     observer_->waits(number_);
@@ -173,8 +176,8 @@ class ObservedGroup final : public ProcessGroup {
     if (number == OperationObserver::kUnobserved) return start();
     Work work;
     try {
+      const Leaving leaving{*observer_, number};
       work = start();
-      observer_->leave(number);
       // A send is mostly done at once, and its Work then not kept.
       if (call.kind == OperationKind::kSend && work.done()) {
         observer_->finish(number, OperationState::kDone);
