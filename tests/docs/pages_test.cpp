@@ -228,7 +228,8 @@ TEST(Troubleshooting, QuotesMessagesThatThereAre) {
   const auto read = [&](const fs::path& path) {
     if (path.extension() == ".cpp" || path.extension() == ".h") sources += read_file(path.string());
   };
-  for (const auto& entry : fs::recursive_directory_iterator(kRoot / "cli")) read(entry.path());
+  for (const char* folder : {"cli", "diagnosis"})
+    for (const auto& entry : fs::recursive_directory_iterator(kRoot / folder)) read(entry.path());
   for (const auto& folder : kFolders)
     for (const auto& entry : fs::recursive_directory_iterator(kRoot / folder.path)) read(entry.path());
   const Document page = read_document(kRoot / "docs/troubleshooting.md");
