@@ -8,7 +8,8 @@
 
 #include <torch/torch.h>
 
-#include "gantry/comm/recording_backend.h"
+#include "gantry/comm/observed_backend.h"
+#include "gantry/comm/recorder/rank_recorder.h"
 #include "gantry/launch/launch.h"
 
 namespace {
@@ -58,8 +59,8 @@ void ping_pong(ProcessGroup& group, const torch::Tensor& tensor) {
 }
 
 void measure(World& world) {
-  RecordingBackend recording(world.backend(), std::make_shared<recorder::RankRecorder>(
-                                                  recorder::Identity{.rank = world.rank(), .ranks = 2}, 1024));
+  ObservedBackend recording(world.backend(), std::make_shared<recorder::RankRecorder>(
+                                                 recorder::Identity{.rank = world.rank(), .ranks = 2}, 1024));
   const auto plain = world.backend().make_group("plain", {0, 1});
   const auto recorded = recording.make_group("recorded", {0, 1});
   if (world.is_main()) {
@@ -68,7 +69,7 @@ void measure(World& world) {
     const int group = ring.begin_group("alone", {0, 1}, making);
     const std::int64_t shape[] = {8, 128, 256};
     const double alone = seconds_of(100'000, [&] {
-      const recorder::Call call{.group = group, .kind = recorder::Kind::kAllReduce, .dtype = "float32", .shape = shape};
+      const ObservedCall call{.group = group, .kind = OperationKind::kAllReduce, .dtype = "float32", .shape = shape};
       ring.finish(ring.post(call), recorder::State::kDone);
     });
     std::printf("{\"op\": \"record an operation\", \"seconds\": %.3e}\n", alone);

@@ -26,8 +26,8 @@
 #include "gantry/booster/recipe.h"
 #include "gantry/comm/backends.h"
 #include "gantry/comm/control/control_plane.h"
+#include "gantry/comm/observed_backend.h"
 #include "gantry/comm/recorder/flight_recorder.h"
-#include "gantry/comm/recording_backend.h"
 #include "gantry/core/steady_seconds.h"
 #include "gantry/launch/launch.h"
 
@@ -51,18 +51,7 @@ class SwitchedGroup final : public ProcessGroup {
     return group().hand_over(tensor, to, tag);
   }
   Work recv(const TensorSpec& spec, int from, const Tag& tag) override { return group().recv(spec, from, tag); }
-  Work all_reduce(torch::Tensor& tensor, ReduceOp op) override { return group().all_reduce(tensor, op); }
-  Work all_gather(torch::Tensor& out, const torch::Tensor& in, const Sizes& sizes) override {
-    return group().all_gather(out, in, sizes);
-  }
-  Work reduce_scatter(torch::Tensor& out, const torch::Tensor& in, const Sizes& sizes, ReduceOp op) override {
-    return group().reduce_scatter(out, in, sizes, op);
-  }
-  Work broadcast(torch::Tensor& tensor, int root) override { return group().broadcast(tensor, root); }
-  Work all_to_all(torch::Tensor& out, const torch::Tensor& in, const Sizes& out_sizes, const Sizes& in_sizes) override {
-    return group().all_to_all(out, in, out_sizes, in_sizes);
-  }
-  Work barrier() override { return group().barrier(); }
+  Work start(const Collective& call) override { return group().start(call); }
   void abort(const std::string& reason) override { plain_->abort(reason); }
 
  private:
@@ -88,7 +77,7 @@ class SwitchedBackend final : public Backend {
 
  private:
   Backend& inner_;
-  RecordingBackend recording_;
+  ObservedBackend recording_;
   bool is_on_ = false;
 };
 
@@ -252,12 +241,7 @@ class NothingToDo final : public ProcessGroup {
   Work send(const torch::Tensor&, int, const Tag&) override { return Work(state_); }
   Work hand_over(const torch::Tensor&, int, const Tag&) override { return Work(state_); }
   Work recv(const TensorSpec&, int, const Tag&) override { return Work(state_); }
-  Work all_reduce(torch::Tensor&, ReduceOp) override { return Work(state_); }
-  Work all_gather(torch::Tensor&, const torch::Tensor&, const Sizes&) override { return Work(state_); }
-  Work reduce_scatter(torch::Tensor&, const torch::Tensor&, const Sizes&, ReduceOp) override { return Work(state_); }
-  Work broadcast(torch::Tensor&, int) override { return Work(state_); }
-  Work all_to_all(torch::Tensor&, const torch::Tensor&, const Sizes&, const Sizes&) override { return Work(state_); }
-  Work barrier() override { return Work(state_); }
+  Work start(const Collective&) override { return Work(state_); }
   void abort(const std::string&) override {}
 
  private:
@@ -291,7 +275,7 @@ double seconds_of_calls(ProcessGroup& group) {
 // An operation's records and all that is put around it for them: processor time with, less without.
 double seconds_to_record() {
   NothingToDoBackend backend;
-  RecordingBackend recording(
+  ObservedBackend recording(
       backend, std::make_shared<recorder::RankRecorder>(recorder::Identity{.rank = 0, .ranks = 2}, kEntries));
   const auto plain = backend.make_group("plain", {0, 1}), recorded = recording.make_group("recorded", {0, 1});
   double least = 1;

@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/cli/config_command.h"
-#include "gantry/comm/recorder/diagnosis.h"
 #include "gantry/core/output.h"
+#include "gantry/diagnosis/diagnosis.h"
 
 namespace gantry::cli {
 namespace {
@@ -31,8 +31,8 @@ double seconds(std::int64_t nanoseconds) { return static_cast<double>(nanosecond
 
 std::string describe_whole(const Operation& operation, const RankRecord& record) {
   std::string text = recorder::describe(operation, record.groups[operation.group]);
-  if (recorder::is_message(operation.kind))
-    text = fmt::format("{} {} {} rank {}", recorder::name_of(operation.kind), text,
+  if (is_message(operation.kind))
+    text = fmt::format("{} {} {} rank {}", name_of(operation.kind), text,
                        operation.kind == recorder::Kind::kSend ? "to" : "from", operation.peer);
   return operation.dtype.empty() ? text : fmt::format("{} ({})", text, recorder::describe_tensor(operation));
 }
@@ -51,9 +51,8 @@ std::string rank_text(const RankRecord& record) {
   const std::size_t all = record.operations.size();
   for (std::size_t i = all - std::min(all, kLastOperations); i < all; ++i) {
     const Operation& operation = record.operations[i];
-    text +=
-        fmt::format("  {:>10.3f} s ago  {:<8} {:>10.6f} s  {}\n", seconds(record.written_ns - operation.posted_ns),
-                    recorder::name_of(operation.state), duration(operation, record), describe_whole(operation, record));
+    text += fmt::format("  {:>10.3f} s ago  {:<8} {:>10.6f} s  {}\n", seconds(record.written_ns - operation.posted_ns),
+                        name_of(operation.state), duration(operation, record), describe_whole(operation, record));
   }
   return text;
 }
@@ -73,7 +72,7 @@ Json rank_json(const RankRecord& record) {
   for (const auto& operation : record.operations)
     operations.push_back({{"number", operation.number},
                           {"operation", describe_whole(operation, record)},
-                          {"state", recorder::name_of(operation.state)},
+                          {"state", name_of(operation.state)},
                           {"seconds_ago", seconds(record.written_ns - operation.posted_ns)},
                           {"seconds", duration(operation, record)}});
   return {{"rank", record.identity.rank},

@@ -2,7 +2,7 @@
 # include/gantry/core/mesh.h.
 install(TARGETS gantry EXPORT GantryTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS gantry_plain EXPORT GantryCoreTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-foreach(folder core schedule tensors comm profiling launch nn models policies pipeline checkpoint data optimizers plugins generation
+foreach(folder core schedule tensors comm diagnosis profiling launch nn models policies pipeline checkpoint data optimizers plugins generation
                booster trainer)
   install(DIRECTORY ${folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gantry FILES_MATCHING PATTERN "*.h")
 endforeach()

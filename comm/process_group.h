@@ -10,23 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "gantry/comm/operation.h"
 #include "gantry/comm/work.h"
 #include "gantry/tensors/tensor.h"
 
 namespace gantry {
-
-enum class ReduceOp { kSum, kMax, kMin };
-
-// Matches a send with its recv. `entry` numbers the tensors of one message.
-struct Tag {
-  enum class Kind : std::uint8_t { kUser, kForward, kBackward, kMetadata };
-  Kind kind = Kind::kUser;
-  int stage = 0;
-  int microbatch = 0;
-  int entry = 0;
-  bool operator==(const Tag&) const = default;
-};
-std::string describe(const Tag& tag);  // "forward of stage 1, microbatch 3, entry 0"
 
 struct TensorSpec {
   std::vector<std::int64_t> shape;
@@ -35,6 +23,22 @@ struct TensorSpec {
 };
 
 using Sizes = std::vector<std::int64_t>;  // a size along dim 0 for each rank
+
+// A collective as it is called. What it refers to is the caller's, and valid during the call.
+struct Collective {
+  OperationKind kind = OperationKind::kBarrier;
+  ReduceOp op = ReduceOp::kSum;
+  int root = 0;
+  const torch::Tensor* target = nullptr;  // gets the result; null for a barrier
+  const torch::Tensor* in = nullptr;      // null where the call is in place
+  const Sizes* sizes = nullptr;           // rows of each rank: of the whole, or sent by an all_to_all
+  const Sizes* out_sizes = nullptr;       // rows that an all_to_all receives
+
+  // What this rank brings: `in`, or the target that it stands in; an undefined tensor for a barrier.
+  const torch::Tensor& brought() const;
+  // UsageError where the sizes, the root or the dtype are none that member `rank` of `size` may call it with.
+  void check(int rank, int size) const;
+};
 
 class ProcessGroup {
  public:
@@ -53,22 +57,26 @@ class ProcessGroup {
   virtual Work recv(const TensorSpec& spec, int from, const Tag& tag) = 0;
 
   // In place. Non-contiguous tensors are allowed everywhere.
-  virtual Work all_reduce(torch::Tensor& tensor, ReduceOp op = ReduceOp::kSum) = 0;
+  Work all_reduce(torch::Tensor& tensor, ReduceOp op = ReduceOp::kSum);
   // out [sum of sizes, ...] gets in [sizes[rank], ...] of every rank, in rank order. `out` is the caller's, of that
   // shape; `in` may be this rank's own rows of it.
-  virtual Work all_gather(torch::Tensor& out, const torch::Tensor& in, const Sizes& sizes) = 0;
+  Work all_gather(torch::Tensor& out, const torch::Tensor& in, const Sizes& sizes);
   // out [sizes[rank], ...] gets this rank's rows of the sum of every rank's in [sum of sizes, ...]. `out` may be this
   // rank's own rows of `in`.
-  virtual Work reduce_scatter(torch::Tensor& out, const torch::Tensor& in, const Sizes& sizes,
-                              ReduceOp op = ReduceOp::kSum) = 0;
-  virtual Work broadcast(torch::Tensor& tensor, int root) = 0;
+  Work reduce_scatter(torch::Tensor& out, const torch::Tensor& in, const Sizes& sizes, ReduceOp op = ReduceOp::kSum);
+  Work broadcast(torch::Tensor& tensor, int root);
   // Rows of `in` go by in_sizes to each rank; rows of `out` come from each rank by out_sizes.
-  virtual Work all_to_all(torch::Tensor& out, const torch::Tensor& in, const Sizes& out_sizes,
-                          const Sizes& in_sizes) = 0;
-  virtual Work barrier() = 0;
+  Work all_to_all(torch::Tensor& out, const torch::Tensor& in, const Sizes& out_sizes, const Sizes& in_sizes);
+  Work barrier();
+
+  // Any of these six, by its description: what a backend implements, and what groups that stand on others call.
+  virtual Work start(const Collective& call) = 0;
 
   // Ends every member's pending and later operations with PeerError saying `reason`. Never blocks.
   virtual void abort(const std::string& reason) = 0;
+
+ private:
+  Work call(const Collective& collective);
 };
 
 // --- Composites: free functions over any group. ---
@@ -95,5 +103,16 @@ std::vector<std::int64_t> all_gather_numbers(ProcessGroup& group, std::int64_t v
 double all_reduce_number(ProcessGroup& group, double value, ReduceOp op = ReduceOp::kSum);
 // Root's text on every rank.
 std::string broadcast_text(ProcessGroup& group, const std::string& text, int root);
+// Every rank's text in rank order on rank 0 of the group; nothing on others.
+std::vector<std::string> gather_texts(ProcessGroup& group, const std::string& text);
+
+// --- For backends: what they check, so that all refuse the same calls in the same words. ---
+
+// Elements of one row (dim 0 index); tensors with a zero dim 0 take it from their other dims.
+std::int64_t row_elements(const torch::Tensor& tensor);
+// UsageError for a rank that is not in a group of `size`.
+void check_rank(int rank, int size, const char* call);
+// UsageError for another device than the CPU, which the backend of that name can't reach.
+void check_on_cpu(const torch::Device& device, const char* call, const char* backend);
 
 }  // namespace gantry

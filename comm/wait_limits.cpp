@@ -4,7 +4,13 @@
 #include <fmt/format.h>
 #include <limits>
 
+#include "gantry/core/error.h"
+
 namespace gantry {
+
+std::string deadline_text(const std::string& who, double seconds, const std::string& what) {
+  return fmt::format("{} waited {} s for {}", who, seconds, what);
+}
 
 std::string ended_early_text(const std::string& who, const std::string& what, const std::string& ended) {
   return fmt::format(
@@ -19,12 +25,35 @@ double SlowWaitNotices::due_seconds() const {
   return is_off ? std::numeric_limits<double>::infinity() : limits_.notice_seconds;
 }
 
-void SlowWaitNotices::say(const std::string& waited) {
+bool FirstFailure::set(int exit_code, const std::string& cause) {
+  const std::lock_guard lock(mutex_);
+  if (is_set()) return false;
+  cause_ = cause;
+  exit_code_ = exit_code;
+  is_set_.store(true, std::memory_order_release);
+  return true;
+}
+
+void FirstFailure::throw_if_set() const {
+  if (is_set()) throw PeerError(cause());
+}
+
+std::string FirstFailure::cause() const {
+  const std::lock_guard lock(mutex_);
+  return cause_;
+}
+
+int FirstFailure::exit_code() const {
+  const std::lock_guard lock(mutex_);
+  return exit_code_;
+}
+
+void SlowWaitNotices::say(const std::string& who, double seconds, const std::string& what) {
   const int before = said_.fetch_add(1, std::memory_order_relaxed);
   if (before >= kMost) return;
   const std::string line =
-      fmt::format("warning: {}; the job ends after {} s of it (comm.timeout_seconds){}\n", waited,
-                  limits_.timeout_seconds, before + 1 < kMost ? "" : "; further ones are not told");
+      fmt::format("warning: {} has waited {:.3g} s for {}; the job ends after {} s of it (comm.timeout_seconds){}\n",
+                  who, seconds, what, limits_.timeout_seconds, before + 1 < kMost ? "" : "; further ones are not told");
   std::fputs(line.c_str(), stderr);
 }
 

@@ -1,6 +1,7 @@
 // One rank's view of the job: who it is, the mesh, and the backend that makes process groups.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,7 +12,16 @@
 
 namespace gantry {
 
-// One rank's endpoint of a backend (local, mpi). A folder each under comm/.
+// How an operation ends on a device, where a Work's wait() has only put streams in order. Holds no tensors.
+class DeviceEnd {
+ public:
+  virtual ~DeviceEnd() = default;
+  // Calls `then` once, on any thread and maybe before this returns: with true when the device has done the operation,
+  // with false when it was aborted. `then` must return soon.
+  virtual void when_ended(std::function<void(bool done)> then) = 0;
+};
+
+// One rank's endpoint of a backend (local, mpi, nccl). A folder each under comm/.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -26,11 +36,17 @@ class Backend {
   // True once it is known that the rank's work has ended and what it sent has come: a wait for it is in vain. Called
   // from any thread.
   virtual bool has_ended(int rank) const = 0;
+  // Where its ranks keep their models and compute: a device of their own, or the CPU.
+  virtual torch::Device device() const { return torch::kCPU; }
+  // What this thread's last wait() for one of the backend's operations has left to the device; null where the host
+  // itself has waited. Given once.
+  virtual std::shared_ptr<DeviceEnd> take_end() const { return nullptr; }
 };
 
 class World {
  public:
-  World(Backend& backend, Config config, Mesh mesh);
+  World(Backend& backend, Config config, Mesh mesh)
+      : backend_(backend), config_(std::move(config)), mesh_(std::move(mesh)) {}
 
   int rank() const { return backend_.rank(); }
   int size() const { return backend_.size(); }
@@ -38,6 +54,7 @@ class World {
   const Config& config() const { return config_; }
   const Mesh& mesh() const { return mesh_; }
   Backend& backend() { return backend_; }
+  torch::Device device() const { return backend_.device(); }
   std::string describe() const { return mesh_.describe_rank(rank()); }
 
  private:

@@ -6,9 +6,10 @@
 #include <c10/util/Logging.h>
 
 #include "gantry/comm/backends.h"
+#include "gantry/comm/observed_backend.h"
 #include "gantry/comm/recorder/flight_recorder.h"
-#include "gantry/comm/recording_backend.h"
 #include "gantry/core/error.h"
+#include "gantry/diagnosis/diagnosis.h"
 #include "gantry/launch/foreign_launcher.h"
 #include "gantry/launch/quiet_launch.h"
 #include "gantry/launch/torchrun.h"
@@ -41,7 +42,8 @@ recorder::JobSettings recorder_settings(const Config& config, int ranks, bool mp
   return {.folder = config.output.empty() ? "gantry-recorder" : config.output + "/recorder",
           .ranks = ranks,
           .entries = config.comm.recorder,
-          .several_processes = mpi && ranks > 1};
+          .several_processes = mpi && ranks > 1,
+          .sentence_of = recorder::sentence_of};
 }
 
 void refuse_within_rank(const char* call) {

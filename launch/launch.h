@@ -9,7 +9,7 @@ namespace gantry {
 
 // Under mpirun, srun or another PMI launcher the body runs once, in this process, over Open MPI; otherwise once on each
 // of config.ranks() threads of this process. In a build with NCCL and where CUDA devices are, tensors travel by NCCL in
-// both cases, and each rank has a device (rank_device of comm/device_backend.h). comm.backend overrides. Of copies that
+// both cases, and each rank has a device (World::device). comm.backend overrides. Of copies that
 // torchrun has started on one host the first has all ranks, and launch returns its exit code in each (torchrun.h).
 // UsageError where another launcher has started this program several times without MPI (foreign_launcher.h).
 //

@@ -5,7 +5,7 @@
 
 #include <torch/torch.h>
 
-#include "gantry/comm/autograd_collectives.h"
+#include "gantry/nn/autograd_collectives.h"
 #include "gantry/core/error.h"
 #include "gantry/core/placement.h"
 #include "gantry/tensors/random_context.h"

@@ -2,7 +2,7 @@
 
 #include <torch/torch.h>
 
-#include "gantry/comm/autograd_collectives.h"
+#include "gantry/nn/autograd_collectives.h"
 #include "gantry/nn/output_observer.h"
 
 namespace gantry::nn {

@@ -4,7 +4,6 @@
 
 #include <torch/torch.h>
 
-#include "gantry/comm/device_backend.h"
 #include "gantry/plugins/accumulation.h"
 #include "gantry/plugins/model_setup.h"
 #include "gantry/plugins/optimizer_state.h"
@@ -100,7 +99,7 @@ Boosted HybridParallelPlugin::boost(BoostRequest request) {
   const auto split_outputs = policy->split_outputs(*request.model);
   state->model = std::make_shared<BoostedModel>(shard_model(request.model, policy, shard));
   // What this rank holds is all there is by now. Parameters stay the objects that the optimizer knows.
-  if (const torch::Device device = rank_device(world_); !device.is_cpu()) request.model->to(device);
+  if (const torch::Device device = world_.device(); !device.is_cpu()) request.model->to(device);
   const bool keeps_split = request.loop == Loop::kPipeline && request.criterion.accepts_split_outputs();
   state->split = bind_split_outputs(*request.model, split_outputs, keeps_split, mesh_["tp"]);
 
@@ -169,7 +168,7 @@ StepResult HybridParallelPlugin::execute_pipeline(const Batch& given, Boosted& b
   check_batch(batch);
   if (!state.inputs_compared) check_equal_inputs(batch.tensors, mesh_);
   state.inputs_compared = true;
-  const PreparedBatch prepared(batch.tensors, rank_device(world_), state.real_type);
+  const PreparedBatch prepared(batch.tensors, world_.device(), state.real_type);
   batch.tensors = prepared.tensors;
 
   const StepPlan plan = begin_step(state, boosted, batch, options);
@@ -203,7 +202,7 @@ StepResult HybridParallelPlugin::execute_pipeline(const Batch& given, Boosted& b
 
 void HybridParallelPlugin::set_observer(ActionObserver observer) {
   observer_ = std::move(observer);
-  times_ = observer_ ? schedule::action_times(rank_device(world_)) : nullptr;
+  times_ = observer_ ? schedule::action_times(world_.device()) : nullptr;
 }
 
 // Gradients may be added from here on, where the step trains.

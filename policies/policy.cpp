@@ -7,8 +7,8 @@
 
 #include <torch/torch.h>
 
-#include "gantry/comm/autograd_collectives.h"
 #include "gantry/nn/attention.h"
+#include "gantry/nn/autograd_collectives.h"
 #include "gantry/nn/embedding.h"
 #include "gantry/nn/output_observer.h"
 #include "gantry/nn/recompute.h"

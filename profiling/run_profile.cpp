@@ -9,7 +9,6 @@
 
 #include <torch/torch.h>
 
-#include "gantry/comm/gather_texts.h"
 #include "gantry/core/durable_file.h"
 #include "gantry/core/paths.h"
 #include "gantry/core/steady_seconds.h"

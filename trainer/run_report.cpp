@@ -12,7 +12,6 @@
 #include <torch/version.h>
 
 #include "gantry/checkpoint/disk_work.h"
-#include "gantry/comm/gather_texts.h"
 #include "gantry/core/durable_file.h"
 #include "gantry/core/this_host.h"
 #include "gantry/core/usable_cores.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "gantry/plugins/plugin.h"
-#include "gantry/profiling/metered_backend.h"
+#include "gantry/profiling/communication_meter.h"
 #include "gantry/profiling/profiler.h"
 #include "gantry/trainer/timeline.h"
 

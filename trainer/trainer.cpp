@@ -7,12 +7,12 @@
 #include <utility>
 
 #include "gantry/booster/recipe.h"
-#include "gantry/comm/device_backend.h"
+#include "gantry/comm/observed_backend.h"
 #include "gantry/core/error.h"
 #include "gantry/core/steady_seconds.h"
 #include "gantry/optimizers/gradient_norm.h"
+#include "gantry/profiling/communication_meter.h"
 #include "gantry/profiling/memory_meter.h"
-#include "gantry/profiling/metered_backend.h"
 #include "gantry/profiling/run_profile.h"
 #include "gantry/tensors/deferred_init.h"
 #include "gantry/trainer/evaluator.h"
@@ -44,8 +44,8 @@ bool redraws_at(std::int64_t step) { return step == 2 || step == 10 || step % 50
 class Trainer::Run {
  public:
   Run(World& world, const Config& config, const RunOptions& options)
-      : memory_(rank_device(world).type()),
-        metered_(world.backend()),
+      : memory_(world.device().type()),
+        metered_(world.backend(), meter_),
         world_(metered_, world.config(), world.mesh()),
         config_(config),
         options_(options),
@@ -176,14 +176,14 @@ class Trainer::Run {
     const double start = steady_seconds();
     const std::int64_t first_sample = boosted_.loader->position();
     timeline_.begin();
-    metered_.resume();
+    meter_->resume();
     const Batch batch = boosted_.loader->next();
     const StepResult result = booster_.execute_pipeline(
         batch, boosted_, {.return_loss = true, .broadcast_loss = true, .stops = stops_.within_step()});
     if (result.given_up) {
       boosted_.loader->seek(first_sample);
       timeline_.give_up();
-      metered_.pause();
+      meter_->pause();
       return std::nullopt;
     }
     timeline_.end(batch.samples);
@@ -196,7 +196,7 @@ class Trainer::Run {
       fmt::print(stderr, "warning: step {} is skipped: gradient norm {}, loss scale now {}\n", step, norm,
                  boosted_.optimizer->loss_scale());
     }
-    metered_.pause();
+    meter_->pause();
     ++counted_steps_;
     last_step_ = step;
     peaks_ = all_gather_numbers(mesh_.world_group(), memory_.peak_bytes());
@@ -302,7 +302,7 @@ class Trainer::Run {
     write_run_report(world_, booster_.plugin(), boosted_,
                      {.step = step,
                       .pictures = timeline_.pictures(),
-                      .counts = metered_.counts(),
+                      .counts = meter_->counts(),
                       .counted_steps = std::max<std::int64_t>(counted_steps_, 1),
                       .operators = profile_.operators()});
   }
@@ -322,7 +322,8 @@ class Trainer::Run {
   }
 
   MemoryMeter memory_;  // first, so that it sees all that follows
-  MeteredBackend metered_;
+  const std::shared_ptr<CommunicationMeter> meter_ = std::make_shared<CommunicationMeter>();
+  ObservedBackend metered_;
   World world_;  // over metered_
   Config config_;
   RunOptions options_;

@@ -7,22 +7,17 @@
 #include <torch/torch.h>
 
 #include "gantry/comm/local/local_group_state.h"
-#include "gantry/comm/reduce_kernels.h"
 #include "gantry/core/block_pool.h"
 #include "gantry/core/error.h"
+#include "gantry/core/usable_cores.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry {
 namespace {
 
 // Other threads read and write the memory as it lies there.
-void check_on_cpu(const torch::Device& device, const char* call) {
-  if (device.is_cpu()) return;
-  throw UsageError({call, "of a tensor on " + device.str() + " over local", "a CPU tensor",
-                    "use comm.backend: nccl, or copy it to the CPU"});
-}
-void check_on_cpu(const torch::Tensor& tensor, const char* call) {
-  if (tensor.defined()) check_on_cpu(tensor.device(), call);
+void check_reachable(const torch::Tensor& tensor, const char* call) {
+  if (tensor.defined()) check_on_cpu(tensor.device(), call, "local");
 }
 
 // Of the values now, contiguous.
@@ -142,66 +137,34 @@ class LocalGroup final : public ProcessGroup {
   }
   Work recv(const TensorSpec& spec, int from, const Tag& tag) override {
     check_rank(from, size(), "recv");
-    check_on_cpu(spec.device, "recv");
+    check_on_cpu(spec.device, "recv", "local");
     return Work(make_pooled<LocalRecv>(receives_, state_, rank_, from, tag, spec));
   }
-  Work all_reduce(torch::Tensor& tensor, ReduceOp op) override {
-    sum_item(tensor.scalar_type());  // refuses types without a sum before any rank waits
-    return post({.kind = CollectiveKind::kAllReduce, .op = op, .in = tensor}, tensor, /*in_place=*/true);
-  }
-  Work all_gather(torch::Tensor& out, const torch::Tensor& in, const Sizes& sizes) override {
-    check_gather(out, in, sizes, rank_, size(), "all_gather");
-    return post({.kind = CollectiveKind::kAllGather, .in = in.contiguous(), .out = out, .sizes = &sizes}, out, false);
-  }
-  Work reduce_scatter(torch::Tensor& out, const torch::Tensor& in, const Sizes& sizes, ReduceOp op) override {
-    check_gather(in, out, sizes, rank_, size(), "reduce_scatter");
-    sum_item(in.scalar_type());
-    return post({.kind = CollectiveKind::kReduceScatter, .op = op, .in = in.contiguous(), .out = out, .sizes = &sizes},
-                out, false);
-  }
-  Work broadcast(torch::Tensor& tensor, int root) override {
-    check_rank(root, size(), "broadcast");
-    return post({.kind = CollectiveKind::kBroadcast, .root = root, .in = tensor}, tensor, true);
-  }
-  Work all_to_all(torch::Tensor& out, const torch::Tensor& in, const Sizes& out_sizes, const Sizes& in_sizes) override {
-    check_all_to_all(out, in, out_sizes, in_sizes, size());
-    return post({.kind = CollectiveKind::kAllToAll,
-                 .in = in.contiguous(),
-                 .out = out,
-                 .sizes = &in_sizes,
-                 .out_sizes = &out_sizes},
-                out, false);
-  }
-  Work barrier() override {
-    torch::Tensor none;
-    return post({.kind = CollectiveKind::kBarrier}, none, false);
+  Work start(const Collective& call) override {
+    call.check(rank_, size());
+    check_reachable(call.brought(), name_of(call.kind));
+    if (call.target) check_reachable(*call.target, name_of(call.kind));
+    state_->job().throw_if_failed();
+    const torch::Tensor target = call.target ? *call.target : torch::Tensor();
+    torch::Tensor temporary;
+    if (target.defined() && !target.is_contiguous()) temporary = target.contiguous();
+    const torch::Tensor& worked_on = temporary.defined() ? temporary : target;
+    auto collective = idle_collective();
+    LocalGroupState::Slot& slot = call.in ? state_->post(rank_, call, call.in->contiguous(), worked_on)
+                                          : state_->post(rank_, call, worked_on, {});
+    collective->begin(slot, target, temporary);
+    return Work(std::move(collective));
   }
   void abort(const std::string& reason) override { state_->job().fail(PeerError::kExitCode, reason); }
 
  private:
   Work push(torch::Tensor tensor, int to, const Tag& tag, const char* call) {
     check_rank(to, size(), call);
-    check_on_cpu(tensor, call);
+    check_reachable(tensor, call);
     state_->job().throw_if_failed();
     state_->push(rank_, to, tag, std::move(tensor));
     return {};
   }
-  // `target` is what the caller gets the result in: call.in where the call is in place, else call.out.
-  Work post(LocalCall call, torch::Tensor& target, bool in_place) {
-    RECORD_FUNCTION(collective_label(call.kind), (std::vector<c10::IValue>{call.in}));
-    check_on_cpu(call.in, collective_name(call.kind));
-    check_on_cpu(call.out, collective_name(call.kind));
-    state_->job().throw_if_failed();
-    torch::Tensor temporary;
-    if (target.defined() && !target.is_contiguous()) {
-      temporary = target.contiguous();
-      (in_place ? call.in : call.out) = temporary;
-    }
-    auto collective = idle_collective();
-    collective->begin(state_->post(rank_, std::move(call)), target, std::move(temporary));
-    return Work(std::move(collective));
-  }
-
   std::shared_ptr<LocalCollective> idle_collective() {
     for (std::size_t i = 0; i < collectives_.size(); ++i) {
       next_ = (next_ + 1) % collectives_.size();
@@ -219,6 +182,40 @@ class LocalGroup final : public ProcessGroup {
 };
 
 }  // namespace
+
+LocalJob::LocalJob(int ranks, const WaitLimits& limits, std::function<std::string(int)> describe_rank)
+    : ranks_(ranks),
+      timeout_seconds_(limits.timeout_seconds),
+      notices_(limits),
+      describe_rank_(std::move(describe_rank)),
+      crowded_(ranks > usable_cores()),
+      ended_(static_cast<std::size_t>(ranks)) {}
+
+void LocalJob::fail(int exit_code, const std::string& cause) {
+  if (failure_.set(exit_code, cause)) wake_all();
+}
+
+void LocalJob::note_ended(int rank) {
+  ended_[rank].store(true, std::memory_order_release);
+  some_ended_.store(true, std::memory_order_release);
+  wake_all();
+}
+
+void LocalJob::wake_all() {
+  std::vector<std::shared_ptr<LocalGroupState>> groups;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [key, group] : groups_) groups.push_back(group);
+  }
+  for (const auto& group : groups) group->wake_all();
+}
+
+std::shared_ptr<LocalGroupState> LocalJob::group_state(const std::string& label, const std::vector<int>& ranks, int n) {
+  const std::lock_guard lock(mutex_);
+  auto& state = groups_[{ranks, n}];
+  if (!state) state = std::make_shared<LocalGroupState>(*this, label, ranks);
+  return state;
+}
 
 std::unique_ptr<ProcessGroup> LocalBackend::make_group(const std::string& label, const std::vector<int>& ranks) {
   const auto place = std::find(ranks.begin(), ranks.end(), rank_);

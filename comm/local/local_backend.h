@@ -2,13 +2,62 @@
 // the peers' memory.
 #pragma once
 
+#include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
 
-#include "gantry/comm/local/local_job.h"
+#include "gantry/comm/wait_limits.h"
 #include "gantry/comm/world.h"
 
 namespace gantry {
+
+class LocalGroupState;
+
+// What the rank threads of one job share: the first failure, and the shared halves of their groups.
+//
+// Shared between threads, and guarded: `groups_` by `mutex_`; who has ended is atomic.
+class LocalJob {
+ public:
+  LocalJob(int ranks, const WaitLimits& limits, std::function<std::string(int)> describe_rank);
+
+  int ranks() const { return ranks_; }
+  double timeout_seconds() const { return timeout_seconds_; }
+  SlowWaitNotices& notices() { return notices_; }
+  std::string describe_rank(int rank) const { return describe_rank_(rank); }
+  bool crowded() const { return crowded_; }  // more ranks than cores: waiting must not spin
+
+  // Ends every rank's pending and later operations. The first cause stands; later ones are dropped.
+  void fail(int exit_code, const std::string& cause);
+  const FirstFailure& failure() const { return failure_; }
+  bool failed() const { return failure_.is_set(); }
+  void throw_if_failed() const { failure_.throw_if_set(); }  // PeerError with the first cause
+
+  // The rank's body has returned: what waits for it ends.
+  void note_ended(int rank);
+  bool some_ended() const { return some_ended_.load(std::memory_order_acquire); }
+  bool has_ended(int rank) const { return ended_[rank].load(std::memory_order_acquire); }
+
+  // The shared half of the group that `rank` makes as its n-th of these ranks.
+  std::shared_ptr<LocalGroupState> group_state(const std::string& label, const std::vector<int>& ranks, int n);
+
+ private:
+  void wake_all();
+
+  const int ranks_;
+  const double timeout_seconds_;
+  SlowWaitNotices notices_;
+  const std::function<std::string(int)> describe_rank_;
+  const bool crowded_;
+  std::mutex mutex_;
+  FirstFailure failure_;
+  std::vector<std::atomic<bool>> ended_;
+  std::atomic<bool> some_ended_{false};
+  std::map<std::pair<std::vector<int>, int>, std::shared_ptr<LocalGroupState>> groups_;
+};
 
 class LocalBackend final : public Backend {
  public:

@@ -1,48 +1,28 @@
 #include "gantry/comm/local/local_group_state.h"
 
 #include <algorithm>
-#include <cstring>
-#include <numeric>
+#include <fmt/format.h>
 
 #include <torch/torch.h>
 
-#include "gantry/comm/reduce_kernels.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry {
 namespace {
 
-// Small enough to balance work and stay in the second-level cache, large enough that claiming one costs nothing.
-constexpr std::int64_t kSliceBytes = 128 << 10;
-
 // Made beforehand, with room for their members' sizes where those are not too many: in steady state nothing is
 // allocated.
 constexpr int kUsualSlots = 64, kMostReserved = 64;
 
-char* data_of(const torch::Tensor& tensor) { return static_cast<char*>(tensor.data_ptr()); }
-
-std::int64_t first_row(const Sizes& sizes, int rank) {
-  return std::accumulate(sizes.begin(), sizes.begin() + rank, std::int64_t{0});
-}
-
 std::string describe_call(const LocalEntry& entry) {
-  return fmt::format("{} of {}", collective_name(entry.kind), describe(entry.in.defined() ? entry.in : entry.out));
-}
-
-std::int64_t elements_of_slice(const LocalEntry& entry) {
-  return std::max<std::int64_t>(1, kSliceBytes / static_cast<std::int64_t>(entry.in.element_size()));
-}
-
-std::int64_t pieces_of(std::int64_t elements, const LocalEntry& entry) {
-  const std::int64_t step = elements_of_slice(entry);
-  return (elements + step - 1) / step;
+  return fmt::format("{} of {}", name_of(entry.kind), describe(entry.in.defined() ? entry.in : entry.out));
 }
 
 // Alike in all but the sizes by rank.
 bool is_same_call(const LocalEntry& one, const LocalEntry& other) {
   if (one.kind != other.kind || one.op != other.op || one.root != other.root) return false;
-  if (one.kind == CollectiveKind::kBarrier) return true;
-  const bool whole = one.kind == CollectiveKind::kAllReduce || one.kind == CollectiveKind::kBroadcast;
+  if (one.kind == OperationKind::kBarrier) return true;
+  const bool whole = one.kind == OperationKind::kAllReduce || one.kind == OperationKind::kBroadcast;
   return one.in.scalar_type() == other.in.scalar_type() &&
          (whole ? one.in.numel() == other.in.numel() : row_elements(one.in) == row_elements(other.in));
 }
@@ -147,12 +127,13 @@ void LocalGroupState::free_once(Slot& slot) {
   idle_.push_back(&slot);
 }
 
-LocalGroupState::Slot& LocalGroupState::post(int rank, LocalCall call) {
+LocalGroupState::Slot& LocalGroupState::post(int rank, const Collective& call, const torch::Tensor& in,
+                                             const torch::Tensor& out) {
   Slot& before = *cursors_[rank].at;
   Slot& place = following(before);
   cursors_[rank].at = &place;
   free_once(before);
-  place.entries[rank].fill(std::move(call));
+  place.entries[rank].fill(call, in, out);
   place.joined[rank].store(true, std::memory_order_release);
   if (place.posted.fetch_add(1, std::memory_order_acq_rel) + 1 < size()) return place;
   prepare(place);
@@ -170,11 +151,11 @@ std::string LocalGroupState::find_mismatch(const Slot& slot) const {
       return fmt::format(
           "group '{}': {} called {} while {} called {}; all members must make the same calls in the same order", label_,
           describe_member(0), describe_call(first), describe_member(rank), describe_call(other));
-    if (first.kind != CollectiveKind::kAllToAll && first.sizes != other.sizes)
+    if (first.kind != OperationKind::kAllToAll && first.sizes != other.sizes)
       return fmt::format("group '{}': {} and {} called {} with different sizes by rank", label_, describe_member(0),
                          describe_member(rank), describe_call(first));
   }
-  return first.kind == CollectiveKind::kAllToAll ? find_unequal_exchange(slot) : "";
+  return first.kind == OperationKind::kAllToAll ? find_unequal_exchange(slot) : "";
 }
 
 std::string LocalGroupState::find_unequal_exchange(const Slot& slot) const {
@@ -188,115 +169,13 @@ std::string LocalGroupState::find_unequal_exchange(const Slot& slot) const {
   return "";
 }
 
-template <class Use>
-void LocalGroupState::for_parts(const Slot& slot, Use use) const {
-  const LocalEntry& first = slot.entries[0];
-  switch (first.kind) {
-    case CollectiveKind::kAllReduce:
-      use(0, 0, first.in.numel());
-      return;
-    case CollectiveKind::kBroadcast:
-      use(first.root, 0, first.in.numel());
-      return;
-    case CollectiveKind::kAllGather:
-    case CollectiveKind::kReduceScatter:
-      for (int rank = 0; rank < size(); ++rank) {
-        const auto& part = first.kind == CollectiveKind::kAllGather ? slot.entries[rank].in : slot.entries[rank].out;
-        if (use(rank, 0, part.numel())) return;
-      }
-      return;
-    case CollectiveKind::kAllToAll:
-      for (int source = 0; source < size(); ++source)
-        for (int target = 0; target < size(); ++target) {
-          const LocalEntry& from = slot.entries[source];
-          if (use(source, target, from.sizes[target] * row_elements(from.in))) return;
-        }
-      return;
-    case CollectiveKind::kBarrier:
-      return;
-  }
-}
-
 void LocalGroupState::prepare(Slot& slot) {
   slot.mismatch = find_mismatch(slot);
   if (!slot.mismatch.empty()) {
     job_.fail(PeerError::kExitCode, slot.mismatch);
     return;
   }
-  slot.slices = 0;
-  for_parts(slot, [&](int, int, std::int64_t elements) {
-    slot.slices += static_cast<int>(pieces_of(elements, slot.entries[0]));
-    return false;
-  });
-}
-
-LocalGroupState::Slice LocalGroupState::slice_at(const Slot& slot, std::int64_t index) const {
-  const std::int64_t step = elements_of_slice(slot.entries[0]);
-  Slice slice{};
-  for_parts(slot, [&](int source, int target, std::int64_t elements) {
-    const std::int64_t pieces = pieces_of(elements, slot.entries[0]);
-    if (index >= pieces) {
-      index -= pieces;
-      return false;
-    }
-    slice = {source, target, index * step, std::min(elements, (index + 1) * step)};
-    return true;
-  });
-  return slice;
-}
-
-void LocalGroupState::work_on(Slot& slot, const Slice& slice) {
-  const LocalEntry& first = slot.entries[0];
-  const std::int64_t item = static_cast<std::int64_t>(first.in.element_size());
-  const std::int64_t bytes = (slice.end - slice.begin) * item;
-  static thread_local std::vector<const void*> inputs;  // a thread's, to keep its memory
-  switch (first.kind) {
-    case CollectiveKind::kAllReduce: {
-      inputs.resize(size());
-      const std::int64_t piece = std::max<std::int64_t>(1, kReducePieceBytes / item);
-      for (std::int64_t begin = slice.begin; begin < slice.end; begin += piece) {
-        const std::int64_t n = std::min(piece, slice.end - begin);
-        for (int rank = 0; rank < size(); ++rank) inputs[rank] = data_of(slot.entries[rank].in) + begin * item;
-        char* sum = data_of(first.in) + begin * item;
-        reduce_span(sum, inputs.data(), size(), n, first.in.scalar_type(), first.op);
-        for (int rank = 1; rank < size(); ++rank)
-          std::memcpy(data_of(slot.entries[rank].in) + begin * item, sum, n * item);
-      }
-      return;
-    }
-    case CollectiveKind::kReduceScatter: {
-      const LocalEntry& owner = slot.entries[slice.source];
-      const std::int64_t offset = (first_row(first.sizes, slice.source) * row_elements(first.in) + slice.begin) * item;
-      inputs.resize(size());
-      for (int rank = 0; rank < size(); ++rank) inputs[rank] = data_of(slot.entries[rank].in) + offset;
-      reduce_span(data_of(owner.out) + slice.begin * item, inputs.data(), size(), slice.end - slice.begin,
-                  first.in.scalar_type(), first.op);
-      return;
-    }
-    case CollectiveKind::kAllGather: {
-      const std::int64_t offset = (first_row(first.sizes, slice.source) * row_elements(first.in) + slice.begin) * item;
-      const char* part = data_of(slot.entries[slice.source].in) + slice.begin * item;
-      for (const LocalEntry& entry : slot.entries)
-        if (data_of(entry.out) + offset != part) std::memcpy(data_of(entry.out) + offset, part, bytes);
-      return;
-    }
-    case CollectiveKind::kBroadcast: {
-      const char* source = data_of(slot.entries[slice.source].in) + slice.begin * item;
-      for (int rank = 0; rank < size(); ++rank)
-        if (rank != slice.source) std::memcpy(data_of(slot.entries[rank].in) + slice.begin * item, source, bytes);
-      return;
-    }
-    case CollectiveKind::kAllToAll: {
-      const LocalEntry& from = slot.entries[slice.source];
-      const LocalEntry& to = slot.entries[slice.target];
-      const std::int64_t row = row_elements(from.in);
-      std::memcpy(data_of(to.out) + (first_row(to.out_sizes, slice.source) * row + slice.begin) * item,
-                  data_of(from.in) + (first_row(from.sizes, slice.target) * row + slice.begin) * item, bytes);
-      return;
-    }
-    case CollectiveKind::kBarrier:
-      return;
-  }
+  slot.slices = count_slices(slot.entries);
 }
 
 bool LocalGroupState::progress(Slot& place) {
@@ -306,7 +185,7 @@ bool LocalGroupState::progress(Slot& place) {
   while (place.next.load(std::memory_order_relaxed) < total) {
     const int mine = place.next.fetch_add(1, std::memory_order_relaxed);
     if (mine >= total) break;
-    work_on(place, slice_at(place, mine));
+    work_on_slice(place.entries, mine);
     if (place.finished.fetch_add(1, std::memory_order_acq_rel) + 1 == total) wake_all();
   }
   return place.finished.load(std::memory_order_acquire) == total;

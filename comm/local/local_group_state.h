@@ -18,47 +18,17 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <fmt/format.h>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
-#include "gantry/comm/group_calls.h"
-#include "gantry/comm/local/local_job.h"
+#include "gantry/comm/local/local_backend.h"
+#include "gantry/comm/local/local_slices.h"
 #include "gantry/core/error.h"
 #include "gantry/tensors/tensor.h"
 
 namespace gantry {
-
-// What one member brings to a collective. Tensors are contiguous.
-struct LocalCall {
-  CollectiveKind kind = CollectiveKind::kBarrier;
-  ReduceOp op = ReduceOp::kSum;
-  int root = 0;
-  torch::Tensor in, out;
-  const Sizes* sizes = nullptr;      // all_gather, reduce_scatter; all_to_all: rows sent to each
-  const Sizes* out_sizes = nullptr;  // all_to_all: rows received from each
-};
-
-// The same in a slot, which keeps the tensors alive until every member has left it, and its sizes' memory for ever.
-struct LocalEntry {
-  CollectiveKind kind = CollectiveKind::kBarrier;
-  ReduceOp op = ReduceOp::kSum;
-  int root = 0;
-  torch::Tensor in, out;
-  Sizes sizes, out_sizes;
-
-  void fill(LocalCall call) {
-    kind = call.kind;
-    op = call.op;
-    root = call.root;
-    in = std::move(call.in);
-    out = std::move(call.out);
-    call.sizes ? sizes.assign(call.sizes->begin(), call.sizes->end()) : sizes.clear();
-    call.out_sizes ? out_sizes.assign(call.out_sizes->begin(), call.out_sizes->end()) : out_sizes.clear();
-  }
-};
 
 class LocalGroupState {
  public:
@@ -75,8 +45,9 @@ class LocalGroupState {
   void push(int from, int to, const Tag& tag, torch::Tensor tensor);
   // Takes the oldest message of that tag if there is one.
   bool take(int from, int to, const Tag& tag, torch::Tensor* tensor);
-  // Member `rank` joins its next collective. The slot is valid until it leaves.
-  Slot& post(int rank, LocalCall call);
+  // Member `rank` joins its next collective, with contiguous tensors in place of the call's; in place: `in` alone. The
+  // slot is valid until it leaves.
+  Slot& post(int rank, const Collective& call, const torch::Tensor& in, const torch::Tensor& out);
   // Works on slices that are there; true when the collective is done. PeerError when members called different things.
   bool progress(Slot& slot);
   // A member has seen that it is done.
@@ -92,12 +63,6 @@ class LocalGroupState {
   void wake_all();
 
  private:
-  struct Slice {
-    int source;          // the rank whose part it is, or the sender
-    int target;          // of all_to_all
-    std::int64_t begin;  // in elements of the part
-    std::int64_t end;
-  };
   struct Message {
     int from;
     Tag tag;
@@ -113,12 +78,6 @@ class LocalGroupState {
   void prepare(Slot& slot);
   std::string find_mismatch(const Slot& slot) const;
   std::string find_unequal_exchange(const Slot& slot) const;
-  // Calls use(source, target, elements) for each part of the work, until it returns true.
-  template <class Use>
-  void for_parts(const Slot& slot, Use use) const;
-  // By arithmetic: a list would be memory that a slot takes whenever it holds more than before.
-  Slice slice_at(const Slot& slot, std::int64_t index) const;
-  void work_on(Slot& slot, const Slice& slice);
   // A member of `awaited`, a rank of the group, that has ended its work; -1 if none has.
   int find_ended(const std::vector<int>& awaited) const;
 
@@ -166,13 +125,12 @@ void LocalGroupState::wait(int rank, Ready ready, What what, Awaited awaited) {
       job_.throw_if_failed();
     }
     if (Clock::now() >= deadline) {
-      job_.fail(PeerError::kExitCode,
-                fmt::format("{} waited {} s for {}", describe_member(rank), job_.timeout_seconds(), what()));
+      job_.fail(PeerError::kExitCode, deadline_text(describe_member(rank), job_.timeout_seconds(), what()));
       job_.throw_if_failed();
     }
     if (Clock::now() >= notice) {
-      job_.notices().say(fmt::format("{} has waited {:.3g} s for {}", describe_member(rank),
-                                     std::chrono::duration<double>(Clock::now() - begin).count(), what()));
+      const double waited = std::chrono::duration<double>(Clock::now() - begin).count();
+      job_.notices().say(describe_member(rank), waited, what());
       notice = deadline;
     }
     sleepers_.fetch_add(1, std::memory_order_seq_cst);

@@ -1,15 +1,11 @@
 #include "gantry/comm/mpi/host_memory.h"
 
 #include <cerrno>
-#include <climits>
 #include <cstring>
-#include <ctime>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <linux/futex.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "gantry/comm/mpi/mpi_environment.h"
@@ -24,6 +20,18 @@ struct Address {
   std::uint64_t device = 0, inode = 0;
   int error = 0;  // why there is none
 };
+
+// A piece may begin on a cache line and be cut at one: two lines more each, and as many to spare.
+constexpr std::int64_t kSpareBytesAMember = 256;
+
+std::int64_t bytes_of_slot(int members, std::int64_t chunk_bytes) {
+  return whole_pages(chunk_bytes + members * kSpareBytesAMember);
+}
+
+std::int64_t parts_bytes(int members) {
+  return whole_pages(std::int64_t{members} * members * HostRing::kDepth *
+                     static_cast<std::int64_t>(sizeof(std::int64_t)));
+}
 
 char* map(int descriptor, std::size_t bytes) {
   const int kind = descriptor < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
@@ -92,29 +100,19 @@ std::shared_ptr<HostMemory> HostMemory::own(std::size_t bytes) {
 
 HostMemory::~HostMemory() { ::munmap(data_, bytes_); }
 
-void Doorbells::ring(const std::vector<int>& members) {
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  for (const int member : members) {
-    Bell& bell = bells_[member];
-    if (member == mine_ || bell.sleepers.load(std::memory_order_relaxed) == 0) continue;
-    bell.rings.fetch_add(1, std::memory_order_release);
-    ::syscall(SYS_futex, &bell.rings, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-  }
+std::size_t HostRing::memory_bytes(int members, std::int64_t chunk_bytes) {
+  return static_cast<std::size_t>(lines_bytes(members) + parts_bytes(members) +
+                                  std::int64_t{members} * kDepth * bytes_of_slot(members, chunk_bytes));
 }
 
-std::uint32_t Doorbells::announce() {
-  Bell& bell = bells_[mine_];
-  const std::uint32_t rings = bell.rings.load(std::memory_order_acquire);
-  bell.sleepers.fetch_add(1, std::memory_order_seq_cst);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  return rings;
-}
-
-void Doorbells::sleep(std::uint32_t rings, std::chrono::microseconds longest) {
-  const timespec limit{longest.count() / 1'000'000, longest.count() % 1'000'000 * 1000};
-  ::syscall(SYS_futex, &bells_[mine_].rings, FUTEX_WAIT, rings, &limit, nullptr, 0);
-}
-
-void Doorbells::leave() { bells_[mine_].sleepers.fetch_sub(1, std::memory_order_relaxed); }
+HostRing::HostRing(std::shared_ptr<HostMemory> memory, int members, int me, std::int64_t chunk_bytes)
+    : memory_(std::move(memory)),
+      members_(members),
+      me_(me),
+      chunk_bytes_(chunk_bytes),
+      slot_bytes_(bytes_of_slot(members, chunk_bytes)),
+      lines_(reinterpret_cast<Line*>(memory_->data())),
+      parts_(reinterpret_cast<std::int64_t*>(memory_->data() + lines_bytes(members))),
+      slots_(reinterpret_cast<char*>(parts_) + parts_bytes(members)) {}
 
 }  // namespace gantry

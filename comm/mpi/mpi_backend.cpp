@@ -7,9 +7,10 @@
 #include <thread>
 
 #include "gantry/comm/control/timers.h"
+#include "gantry/comm/mpi/mpi_channel.h"
 #include "gantry/comm/mpi/mpi_environment.h"
-#include "gantry/comm/mpi/mpi_group.h"
 #include "gantry/comm/recorder/flight_recorder.h"
+#include "gantry/core/error.h"
 
 namespace gantry {
 namespace {
@@ -32,7 +33,7 @@ std::unique_ptr<MpiBackend> make_mpi_backend(const WaitLimits& waits, std::funct
 MpiBackend::~MpiBackend() {
   if (engine_->closed()) return;
   try {
-    if (!engine_->failed() && std::uncaught_exceptions() == 0) engine_->close();
+    if (!engine_->failures().failed() && std::uncaught_exceptions() == 0) engine_->close();
   } catch (const std::exception&) {
     // Whoever wanted to know has called close() already.
   }
@@ -43,36 +44,37 @@ int MpiBackend::rank() const { return engine_->rank(); }
 int MpiBackend::size() const { return engine_->size(); }
 
 std::unique_ptr<ProcessGroup> MpiBackend::make_group(const std::string& label, const std::vector<int>& ranks) {
-  engine_->throw_if_failed();
-  return std::make_unique<MpiGroup>(std::make_shared<MpiChannel>(engine_, label, ranks));
+  engine_->failures().throw_if_failed();
+  return make_mpi_group(std::make_shared<MpiChannel>(engine_, label, ranks));
 }
 
 void MpiBackend::abort(const std::string& reason) { engine_->fail(PeerError::kExitCode, reason); }
 
-bool MpiBackend::has_ended(int rank) const { return engine_->find_ended({rank}) >= 0; }
+bool MpiBackend::has_ended(int rank) const { return engine_->failures().find_ended({rank}) >= 0; }
 
 void MpiBackend::close() { engine_->close(); }
 
 void MpiBackend::end_job(int exit_code, const std::string& line) {
   using Clock = std::chrono::steady_clock;
-  const bool mine = !engine_->failed_elsewhere();
+  const MpiFailures& failures = engine_->failures();
+  const bool mine = !failures.failed_elsewhere();
   if (mine) {
-    const std::string cause = engine_->failed() || size() == 1 ? line : engine_->describe_rank(rank()) + ": " + line;
+    const std::string cause = failures.failed() || size() == 1 ? line : engine_->describe_rank(rank()) + ": " + line;
     recorder::record_failure(exit_code, line);
     engine_->fail(exit_code, cause);
     // The control plane says whose failure stands: several ranks may fail at once, and one of them is to print.
     const auto deadline = Clock::now() + std::chrono::duration<double>(size() == 1 ? 0 : control::kVerdictSeconds);
-    while (!engine_->known_failure() && Clock::now() < deadline) sleep_for(1e-3);
-    const auto known = engine_->known_failure();
+    while (!failures.known() && Clock::now() < deadline) sleep_for(1e-3);
+    const auto known = failures.known();
     if (!known || known->rank == rank()) print_and_abort(exit_code, cause);
   }
-  const JobFailure known = *engine_->known_failure();
+  const JobFailure known = *failures.known();
   if (!mine) recorder::record_failure(known.exit_code, known.cause);
   sleep_for(control::kOthersEndSeconds);
   print_and_abort(known.exit_code, known.cause);
 }
 
-void MpiBackend::hear(const JobFailure& failure) { engine_->hear(failure); }
+void MpiBackend::hear(const JobFailure& failure) { engine_->failures().hear(failure); }
 
 void MpiBackend::end_told(const JobFailure& failure) {
   recorder::record_failure(failure.exit_code, failure.cause);
@@ -90,7 +92,7 @@ void MpiBackend::end_lost(const JobFailure& failure) {
   print_and_abort(failure.exit_code, failure.cause);
 }
 
-void MpiBackend::note_ended(const std::vector<int>& ranks) { engine_->note_ended(ranks); }
+void MpiBackend::note_ended(const std::vector<int>& ranks) { engine_->failures().note_ended(ranks); }
 
 void MpiBackend::print_once(const std::string& line) {
   if (printed_.exchange(true)) return;

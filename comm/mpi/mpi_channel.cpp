@@ -1,15 +1,94 @@
 #include "gantry/comm/mpi/mpi_channel.h"
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <functional>
+#include <thread>
 
-#include "gantry/comm/mpi/join_barrier.h"
+#include "gantry/comm/control/timers.h"
 #include "gantry/comm/mpi/mpi_environment.h"
 #include "gantry/core/error.h"
 
 namespace gantry {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kHere = 1, kAllHere = 2, kFirstHere = 3;  // tags of MPI_COMM_WORLD, which has no other messages
+constexpr std::chrono::milliseconds kLookForEnded{100};
+
+struct Awaited {
+  int peer;
+  MPI_Request request = MPI_REQUEST_NULL;
+};
+
+void tell(int peer, int tag) { check_mpi(MPI_Send(nullptr, 0, MPI_BYTE, peer, tag, MPI_COMM_WORLD), "MPI_Send"); }
+
+struct BarrierEnd {
+  std::vector<int> missing;  // world ranks that have not come; empty when all have
+  bool first_waits = false;  // the first member has come, and waits for others that this one does not know
+  int ended = -1;            // one of the missing that has ended its work: there was no need to wait longer
+};
+
+// Waits for a word of that tag from each of `peers`; `heard` is called at each. What was asked of those that are
+// missing stays open, since the job ends.
+BarrierEnd wait_for(const std::vector<int>& peers, int tag, double seconds,
+                    const std::function<int(const std::vector<int>&)>& find_ended,
+                    const std::function<void(int peer)>& heard) {
+  std::vector<Awaited> awaited;
+  for (const int peer : peers) {
+    awaited.push_back({peer});
+    check_mpi(MPI_Irecv(nullptr, 0, MPI_BYTE, peer, tag, MPI_COMM_WORLD, &awaited.back().request), "MPI_Irecv");
+  }
+  BarrierEnd end;
+  const auto deadline = Clock::now() + std::chrono::duration<double>(seconds);
+  auto next_look = Clock::now() + kLookForEnded;
+  while (true) {
+    std::erase_if(awaited, [&](Awaited& one) {
+      int done = 0;
+      check_mpi(MPI_Test(&one.request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+      if (done != 0) heard(one.peer);
+      return done != 0;
+    });
+    end.missing.clear();
+    for (const auto& one : awaited) end.missing.push_back(one.peer);
+    const auto now = Clock::now();
+    if (now > next_look) {
+      next_look = now + kLookForEnded;
+      end.ended = find_ended(end.missing);
+    }
+    if (end.missing.empty() || end.ended >= 0 || now > deadline) return end;
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+}
+
+// Each member tells the first one that it is there, who answers at once that it is there too, and again when all are.
+// After `seconds` the first member names those that have not come, and the others the first one, unless it has answered
+// once: then they wait until it must have named someone. `find_ended` gives one of some ranks that has ended its work,
+// -1 without. Collective over `ranks`: MPI's own set-up calls can't be asked who is missing.
+BarrierEnd join_barrier(const std::vector<int>& ranks, int rank, double seconds,
+                        const std::function<int(const std::vector<int>&)>& find_ended) {
+  const int first = ranks.front();
+  const auto nothing = [](int) {};
+  if (rank == first) {
+    const std::vector<int> others(ranks.begin() + 1, ranks.end());
+    BarrierEnd end = wait_for(others, kHere, seconds, find_ended, [](int peer) { tell(peer, kFirstHere); });
+    if (end.missing.empty())
+      for (const int other : others) tell(other, kAllHere);
+    return end;
+  }
+  tell(first, kHere);
+  BarrierEnd end = wait_for({first}, kFirstHere, seconds + control::kFirstMemberSeconds, find_ended, nothing);
+  if (!end.missing.empty()) return end;
+  end = wait_for({first}, kAllHere, seconds + control::kFirstMemberSeconds, find_ended, nothing);
+  end.first_waits = !end.missing.empty() && end.ended < 0;
+  return end;
+}
+
+}  // namespace
 
 MpiChannel::MpiChannel(std::shared_ptr<MpiEngine> engine, std::string label, std::vector<int> ranks)
     : engine_(std::move(engine)),
@@ -40,8 +119,8 @@ MpiChannel::MpiChannel(std::shared_ptr<MpiEngine> engine, std::string label, std
 void MpiChannel::call_the_roll(const std::string& waited) {
   const auto find_ended = [this](const std::vector<int>& ranks) {
     engine_->progress(/*thorough=*/true);
-    engine_->throw_if_failed();  // another member may know more
-    return engine_->find_ended(ranks);
+    engine_->failures().throw_if_failed();  // another member may know more
+    return engine_->failures().find_ended(ranks);
   };
   const BarrierEnd end = join_barrier(ranks_, engine_->rank(), engine_->timeout_seconds(), find_ended);
   if (end.missing.empty()) return;
@@ -54,7 +133,7 @@ void MpiChannel::call_the_roll(const std::string& waited) {
                 end.ended >= 0    ? ended_early_text(describe_member(rank_), what, engine_->describe_rank(end.ended))
                 : end.first_waits ? fmt::format("{}; {} has joined and waits too", waited, missing)
                                   : fmt::format("{}; {} has not joined", waited, missing));
-  engine_->throw_if_failed();
+  engine_->failures().throw_if_failed();
 }
 
 // The same on all members but for their own place.
@@ -65,7 +144,7 @@ void MpiChannel::find_hosts() {
   std::vector<Host> hosts;  // in the order of their ranks
   bool contiguous = true;
   for (int rank = 0; rank < size(); ++rank) {
-    const int number = engine_->host_of(ranks_[rank]);
+    const int number = engine_->hosts().host_of(ranks_[rank]);
     if (hosts.empty() || hosts.back().number != number) {
       contiguous = contiguous &&
                    std::none_of(hosts.begin(), hosts.end(), [&](const Host& host) { return host.number == number; });
@@ -82,7 +161,7 @@ void MpiChannel::find_hosts() {
     if (column < 0 || column >= hosts[i].members) continue;
     for (int member = 0; member < hosts[i].members; ++member) {
       place_.members.push_back(hosts[i].first + member);
-      neighbours_.push_back(engine_->place_on_host(ranks_[place_.members.back()]));
+      neighbours_.push_back(engine_->hosts().place_of(ranks_[place_.members.back()]));
     }
     if (column >= place_.slice_owners) continue;
     if (i > 0) place_.previous = hosts[i - 1].first + column;
@@ -97,7 +176,7 @@ void MpiChannel::make_ring() {
   check_mpi(MPI_Comm_split(data_, place_.members.front(), rank_, &host), "MPI_Comm_split");
   std::string trouble;
   auto memory = HostMemory::create(host, HostRing::memory_bytes(members, bytes), trouble);
-  if (!memory && me == 0) engine_->warn_unshared(trouble);
+  if (!memory && me == 0) warn_unshared(describe_member(rank_), trouble);
   MPI_Comm_free(&host);
   int all = memory ? 1 : 0;  // one host without: messages for all
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, data_), "MPI_Allreduce");

@@ -7,10 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "gantry/comm/mpi/buffer_pool.h"
-#include "gantry/comm/mpi/host_ring.h"
+#include "gantry/comm/mpi/host_memory.h"
 #include "gantry/comm/mpi/mpi_engine.h"
 #include "gantry/comm/mpi/mpi_tags.h"
+#include "gantry/comm/process_group.h"
+#include "gantry/tensors/buffer_pool.h"
 
 namespace gantry {
 
@@ -47,7 +48,7 @@ class MpiChannel {
   // Null where there is none to gain: a host has one member, or hosts don't hold contiguous ranks.
   HostRing* ring() const { return ring_.get(); }
   const HostPlace& host_place() const { return place_; }
-  void wake_host() { engine_->ring(neighbours_); }
+  void wake_host() { engine_->hosts().ring(neighbours_); }
   // Of all_reduces over several hosts: memory for the running sum of a round, HostRing::kDepth of them.
   char* running_sum(int index) const { return running_.get() + index * running_bytes_; }
 
@@ -70,5 +71,8 @@ class MpiChannel {
   PooledMemory running_;
   std::int64_t running_bytes_ = 0;
 };
+
+// A rank's endpoint to the group (mpi_group.cpp).
+std::unique_ptr<ProcessGroup> make_mpi_group(std::shared_ptr<MpiChannel> channel);
 
 }  // namespace gantry

@@ -1,11 +1,11 @@
 #include "gantry/comm/mpi/mpi_engine.h"
 
 #include <algorithm>
-#include <cstring>
 #include <fmt/format.h>
 
 #include "gantry/comm/backends.h"
 #include "gantry/comm/mpi/mpi_environment.h"
+#include "gantry/comm/mpi/mpi_operation.h"
 #include "gantry/core/error.h"
 
 namespace gantry {
@@ -49,16 +49,8 @@ std::shared_ptr<MpiEngine> MpiEngine::start(const WaitLimits& waits, std::functi
                                       waits.timeout_seconds));
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &engine->control_), "MPI_Comm_dup");
   MPI_Comm_set_errhandler(engine->control_, MPI_ERRORS_RETURN);
-  engine->find_hosts();
+  engine->hosts_ = std::make_unique<MpiHosts>(engine->control_, engine->describe_rank(engine->rank_));
   return engine;
-}
-
-void MpiEngine::hear(const JobFailure& failure) {
-  const std::lock_guard lock(mutex_);
-  known_failure_ = failure;
-  if (failed()) return;
-  cause_ = failure.cause;
-  failed_.store(true, std::memory_order_release);
 }
 
 void MpiEngine::add(MPI_Request request, const Pending& pending) {
@@ -80,7 +72,7 @@ void MpiEngine::send(MpiOperation& operation, const void* data, std::int64_t byt
     add(request, {&operation, peer, -1, false, open});
     sent += now;
   } while (sent < bytes);
-  doorbells_->ring(neighbours_);  // it may be one of them
+  hosts_->ring_all();  // it may be one of them
 }
 
 void MpiEngine::receive(MpiOperation& operation, void* data, std::int64_t bytes, int peer, int tag,
@@ -98,7 +90,7 @@ void MpiEngine::receive(MpiOperation& operation, void* data, std::int64_t bytes,
 }
 
 void MpiEngine::post(const std::shared_ptr<MpiOperation>& operation) {
-  throw_if_failed();
+  failures_.throw_if_failed();
   const std::lock_guard lock(mutex_);
   live_.push_back(operation);
   const bool polled = operation->polled(), alone = polled_.empty();
@@ -115,7 +107,7 @@ void MpiEngine::progress(bool thorough) {
 
 void MpiEngine::progress_locked(bool thorough) {
   // After a failure peers may leave what they had begun in shared memory.
-  if (!failed()) {
+  if (!failures_.failed()) {
     for (std::size_t i = 0; i < polled_.size();) {
       MpiOperation* const operation = polled_[i];
       advance(*operation);
@@ -173,7 +165,7 @@ void MpiEngine::completed(const Pending& pending, int code, MPI_Status& status) 
     cause = operation.describe_pending({pending.peer}) + " failed: " + mpi_error_text(code);
   if (!cause.empty()) {
     fail_locked(PeerError::kExitCode, describe_rank(rank_) + ": " + cause);
-    operation.failure_ = std::make_exception_ptr(PeerError(cause_));
+    operation.failure_ = std::make_exception_ptr(PeerError(failures_.first().cause()));
     operation.finished_.store(true, std::memory_order_release);
   } else if (operation.outstanding_ == 0 && !operation.polled()) {
     advance(operation);
@@ -210,31 +202,60 @@ void MpiEngine::fail(int exit_code, const std::string& cause) {
 }
 
 void MpiEngine::fail_locked(int exit_code, const std::string& cause) {
-  if (failed()) return;
-  cause_ = cause;
-  failed_here_.store(true, std::memory_order_release);
-  failed_.store(true, std::memory_order_release);
+  if (!failures_.first().set(exit_code, cause)) return;
   tell_failure(exit_code, cause);
-  doorbells_->ring(neighbours_);
+  hosts_->ring_all();
 }
 
-void MpiEngine::throw_if_failed() {
-  if (failed()) throw PeerError(cause());
+std::vector<int> MpiEngine::missing_peers(const MpiOperation& operation) const {
+  std::vector<int> peers;
+  for (const Pending& pending : pending_)
+    if (pending.operation == &operation && pending.incoming) peers.push_back(pending.peer);
+  std::sort(peers.begin(), peers.end());
+  peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
+  return peers;
 }
 
-std::string MpiEngine::cause() {
+bool MpiEngine::wait_until(const std::function<bool()>& ready, bool rung, const std::function<void(double)>& look) {
+  Backoff backoff(crowded_, rung);
+  while (true) {
+    progress();
+    if (ready()) return true;
+    failures_.throw_if_failed();
+    const auto longest = backoff.pause(moves_.load(std::memory_order_relaxed));
+    if (longest.count() > 0) sleep(ready, longest);
+    if (backoff.waited() >= timeout_seconds_) return false;
+    look(backoff.waited());
+  }
+}
+
+// Messages from other hosts ring no bell, so it is never for long.
+void MpiEngine::sleep(const std::function<bool()>& ready, std::chrono::microseconds longest) {
+  const std::uint64_t moves = moves_.load(std::memory_order_relaxed);
+  const std::uint32_t rings = hosts_->doorbells().announce();
+  progress(true);
+  if (!ready() && !failures_.failed() && moves == moves_.load(std::memory_order_relaxed))
+    hosts_->doorbells().sleep(rings, longest);
+  hosts_->doorbells().leave();
+}
+
+void MpiEngine::close() {
+  if (closed_) return;
+  failures_.throw_if_failed();
+  const bool drained = wait_until(
+      [&] {
+        const std::unique_lock lock(mutex_, std::try_to_lock);
+        if (!lock.owns_lock()) return false;
+        if (!live_.empty()) live_.front()->search_ended();
+        return live_.empty();
+      },
+      /*rung=*/false, [](double) {});
   const std::lock_guard lock(mutex_);
-  return cause_;
+  if (!drained) live_.front()->end_late();
+  closed_ = true;
+  MPI_Comm_free(&control_);
 }
 
-void MpiEngine::note_ended(const std::vector<int>& ranks) {
-  const std::lock_guard lock(mutex_);
-  for (const int rank : ranks) ended_at_.emplace(rank, std::chrono::steady_clock::now());
-}
-
-std::optional<JobFailure> MpiEngine::known_failure() {
-  const std::lock_guard lock(mutex_);
-  return known_failure_;
-}
+bool MpiEngine::may_free() const { return !failures_.failed() && mpi_is_running(); }
 
 }  // namespace gantry

@@ -1,16 +1,15 @@
 // The one progress path of a job: every outstanding MPI request of this process, of every group, is tested by one call.
 //
-// Shared between threads, and guarded: everything by `mutex_`, but `moves_`, and `failed_` and an operation's
-// `finished_`, which are atomic and set last. Whoever asks or waits for anything moves everything; who finds another
-// thread at it does not queue up. An operation that waits for shared memory is asked again and again ("polled"); who
-// has waited a while sleeps at its doorbell, which the ranks of its host ring when they have changed or sent something.
+// Shared between threads, and guarded: everything by `mutex_`, but `moves_`, which is atomic, an operation's
+// `finished_`, which is so too and set last, and `failures_`, which guards itself. Whoever asks or waits for anything
+// moves everything; who finds another thread at it does not queue up. An operation that waits for shared memory is
+// asked again and again ("polled"); who has waited a while sleeps at its doorbell, which the ranks of its host ring
+// when they have changed or sent something.
 #pragma once
 
 #include <atomic>
 #include <chrono>
-#include <exception>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mpi.h>
 #include <mutex>
@@ -18,10 +17,9 @@
 #include <string>
 #include <vector>
 
-#include "gantry/comm/control/frames.h"
-#include "gantry/comm/mpi/host_memory.h"
 #include "gantry/comm/mpi/mpi_backend.h"
-#include "gantry/comm/work.h"
+#include "gantry/comm/mpi/mpi_environment.h"
+#include "gantry/comm/mpi/mpi_hosts.h"
 
 namespace gantry {
 
@@ -39,23 +37,15 @@ class MpiEngine : public std::enable_shared_from_this<MpiEngine> {
   const MpiLimits& limits() const { return limits_; }
   std::string describe_rank(int rank) const { return describe_rank_(rank); }
 
-  // By world rank: a number for its host, and its place among the ranks of that host.
-  int host_of(int rank) const { return hosts_[rank]; }
-  int place_on_host(int rank) const { return places_[rank]; }
-  // Wakes those of this host's ranks that sleep, by place.
-  void ring(const std::vector<int>& places) { doorbells_->ring(places); }
+  MpiHosts& hosts() { return *hosts_; }
+  MpiFailures& failures() { return failures_; }
   // Within advance() of a polled operation: something has moved, so more is likely to come soon.
   void note_move() { moves_.fetch_add(1, std::memory_order_relaxed); }
-
-  // A line on stderr, the first time in a process: why ranks of this host share no memory.
-  void warn_unshared(const std::string& trouble) const;
 
   // Starts it. The engine keeps it until it is finished, so that a Work may be dropped.
   void post(const std::shared_ptr<MpiOperation>& operation);
   // `thorough`: not only what is likely to have moved.
   void progress(bool thorough = false);
-  // Until it is finished; PeerError at the deadline, which ends the whole job.
-  void wait(MpiOperation& operation);
 
   // Within an operation's advance(): in chunks; `peer` is a rank of `communicator`. What comes must be `bytes` long
   // unless `exact` is false. `open` counts the requests under way, for an operation that tells them apart.
@@ -66,19 +56,6 @@ class MpiEngine : public std::enable_shared_from_this<MpiEngine> {
 
   // Ends this rank's pending and later operations, and tells the control plane. The first cause stands.
   void fail(int exit_code, const std::string& cause);
-  bool failed() const { return failed_.load(std::memory_order_acquire); }
-  // By hear(), before this rank found anything itself.
-  bool failed_elsewhere() const { return failed() && !failed_here_.load(std::memory_order_acquire); }
-  void throw_if_failed();
-  std::string cause();
-  // The one that the control plane has made known, of this rank or another one.
-  std::optional<JobFailure> known_failure();
-  // Of the control plane: ends this rank's operations and tells nobody.
-  void hear(const JobFailure& failure);
-  // The ranks' bodies have returned: waits for them end, once what they sent before must have come.
-  void note_ended(const std::vector<int>& ranks);
-  // Of those one whose messages must have come; -1 without.
-  int find_ended(const std::vector<int>& ranks);
 
   // Waits until all is sent; then the engine is of no more use.
   void close();
@@ -87,6 +64,7 @@ class MpiEngine : public std::enable_shared_from_this<MpiEngine> {
   bool may_free() const;
 
  private:
+  friend class MpiOperation;
   struct Pending {
     MpiOperation* operation;
     int peer;
@@ -97,21 +75,15 @@ class MpiEngine : public std::enable_shared_from_this<MpiEngine> {
 
   MpiEngine(const WaitLimits& waits, std::function<std::string(int)> describe_rank, MpiLimits limits);
   void add(MPI_Request request, const Pending& pending);
-  void find_hosts();
   void progress_locked(bool thorough);
   void test_requests();
   void completed(const Pending& pending, int code, MPI_Status& status);
-  void advance(MpiOperation& operation);
   void fail_locked(int exit_code, const std::string& cause);
-  std::vector<int> missing_peers(const MpiOperation& operation);
-  std::string awaited(MpiOperation& operation);  // what it waits for, and from whom; guarded by mutex_
-  std::string deadline_text(MpiOperation& operation);
-  void notice_slow(MpiOperation& operation, double waited);
-  void search_mismatch(MpiOperation& operation);
-  void search_ended(MpiOperation& operation);
-  void search_ended_locked(MpiOperation& operation);
-  int find_ended_locked(const std::vector<int>& ranks) const;
-  bool wait_until(const std::function<bool()>& ready, MpiOperation* operation);
+  void advance(MpiOperation& operation);
+  std::vector<int> missing_peers(const MpiOperation& operation) const;
+  // False at the deadline. `rung`: what is waited for rings this rank's doorbell. `look` is called now and then with
+  // the seconds waited so far, and may throw.
+  bool wait_until(const std::function<bool()>& ready, bool rung, const std::function<void(double)>& look);
   void sleep(const std::function<bool()>& ready, std::chrono::microseconds longest);
 
   const double timeout_seconds_;
@@ -122,9 +94,8 @@ class MpiEngine : public std::enable_shared_from_this<MpiEngine> {
   bool crowded_ = false;  // more ranks on this host than cores
   bool closed_ = false;
   MPI_Comm control_ = MPI_COMM_NULL;
-  std::vector<int> hosts_, places_;  // by world rank
-  std::vector<int> neighbours_;      // places of all ranks of this host
-  std::unique_ptr<Doorbells> doorbells_;
+  std::unique_ptr<MpiHosts> hosts_;
+  MpiFailures failures_;
 
   std::mutex mutex_;
   std::vector<MPI_Request> requests_;
@@ -136,51 +107,6 @@ class MpiEngine : public std::enable_shared_from_this<MpiEngine> {
   unsigned looks_ = 0;
   std::vector<std::pair<Pending, MPI_Status>> completions_;
   std::atomic<std::uint64_t> moves_{0};
-  std::atomic<bool> failed_{false}, failed_here_{false};
-  std::string cause_;
-  std::optional<JobFailure> known_failure_;
-  std::map<int, std::chrono::steady_clock::time_point> ended_at_;  // when this rank heard of it, by world rank
-};
-
-// A sequence of phases, each some requests. A subclass posts the next phase in advance().
-class MpiOperation : public Work::State {
- public:
-  explicit MpiOperation(std::shared_ptr<MpiEngine> engine) : engine_(std::move(engine)) {}
-
-  bool done() final;
-  void wait() final;
-
- protected:
-  // Called when no request of this is under way, first by post(), by whichever thread: ends the phase before and posts
-  // the next one by engine().send and receive; true when there is none. A polled one is called at any time.
-  virtual bool advance() = 0;
-  virtual bool polled() const { return false; }
-  // What the deadline's message says was awaited. `missing`: peers that something is still to come from.
-  virtual std::string describe_pending(const std::vector<int>& missing) = 0;
-  // World ranks without whose part it can't end.
-  virtual std::vector<int> awaited_ranks(const std::vector<int>& /*missing*/) { return {}; }
-  // A message of another size than expected came.
-  virtual std::string describe_mismatch(int peer, std::int64_t expected, std::int64_t received) = 0;
-  // Looks for a sign that it can never finish; "" if there is none. Called now and then while waiting.
-  virtual std::string find_mismatch(const std::vector<int>& /*missing*/) { return ""; }
-  // Once, in the caller's thread, when all has come.
-  virtual void finish() {}
-
-  MpiEngine& engine() { return *engine_; }
-  int requests() const { return outstanding_; }
-  bool finished() const { return finished_.load(std::memory_order_acquire); }
-  // As new, to be posted again. Only when it is finished and nobody else holds it.
-  void restart();
-
- private:
-  friend class MpiEngine;
-  bool complete();
-
-  std::shared_ptr<MpiEngine> engine_;
-  int outstanding_ = 0;         // requests
-  std::exception_ptr failure_;  // set before finished_
-  std::atomic<bool> finished_{false};
-  bool completed_ = false;
 };
 
 }  // namespace gantry

@@ -155,6 +155,39 @@ void mpi_finalize() {
   MPI_Finalize();
 }
 
+void MpiFailures::hear(const JobFailure& failure) {
+  {
+    const std::lock_guard lock(mutex_);
+    known_ = failure;
+  }
+  if (first_.set(failure.exit_code, failure.cause)) elsewhere_.store(true, std::memory_order_release);
+}
+
+std::optional<JobFailure> MpiFailures::known() const {
+  const std::lock_guard lock(mutex_);
+  return known_;
+}
+
+void MpiFailures::note_ended(const std::vector<int>& ranks) {
+  const std::lock_guard lock(mutex_);
+  for (const int rank : ranks) ended_at_.emplace(rank, std::chrono::steady_clock::now());
+}
+
+bool MpiFailures::some_ended() const {
+  const std::lock_guard lock(mutex_);
+  return !ended_at_.empty();
+}
+
+int MpiFailures::find_ended(const std::vector<int>& ranks) const {
+  const std::lock_guard lock(mutex_);
+  for (const int rank : ranks)
+    if (const auto ended = ended_at_.find(rank);
+        ended != ended_at_.end() && std::chrono::steady_clock::now() - ended->second >=
+                                        std::chrono::duration<double>(control::kLastMessagesSeconds))
+      return rank;
+  return -1;
+}
+
 Watchdog::Watchdog(double seconds, std::string line) {
   thread_ = std::thread([this, seconds, line = std::move(line)] {
     std::unique_lock lock(mutex_);

@@ -1,6 +1,8 @@
 #include "gantry/comm/mpi/mpi_tags.h"
 
+#include <algorithm>
 #include <fmt/format.h>
+#include <iterator>
 
 #include <torch/torch.h>
 
@@ -13,8 +15,13 @@ namespace {
 constexpr int kKindBits = 2;
 constexpr int kWideBits = 31, kNarrowBits = 23;
 constexpr int kDtypes = 16;  // the ScalarTypes up to bfloat16, all that travel
-constexpr const char* kOps[] = {"sum", "max", "min"};
-constexpr int kFirstOf[] = {0, 6, 3, 7, 8, 9};  // by CollectiveKind; the two that reduce take three codes each
+// The two that reduce take three codes each.
+constexpr struct {
+  OperationKind kind;
+  int first, codes;
+} kCallsOf[] = {{OperationKind::kAllReduce, 0, 3}, {OperationKind::kReduceScatter, 3, 3},
+                {OperationKind::kAllGather, 6, 1}, {OperationKind::kBroadcast, 7, 1},
+                {OperationKind::kAllToAll, 8, 1},  {OperationKind::kBarrier, 9, 1}};
 constexpr int kCalls = 10;
 
 // Bits of the tags 0 to largest.
@@ -50,8 +57,9 @@ TagLayout tag_layout(int largest_tag) {
 }
 
 int CallCode::encode() const {
-  const bool reduces = kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter;
-  const int call = kFirstOf[static_cast<int>(kind)] + (reduces ? static_cast<int>(op) : 0);
+  const auto* of_kind =
+      std::find_if(std::begin(kCallsOf), std::end(kCallsOf), [&](const auto& one) { return one.kind == kind; });
+  const int call = of_kind->first + (of_kind->codes > 1 ? static_cast<int>(op) : 0);
   return call * kDtypes + std::min(static_cast<int>(dtype), kDtypes - 1);
 }
 
@@ -59,14 +67,11 @@ int call_codes() { return kCalls * kDtypes; }
 
 std::string describe_call_code(int code) {
   const int call = code / kDtypes;
-  for (int kind = 0; kind < static_cast<int>(std::size(kFirstOf)); ++kind) {
-    const bool reduces = kind == static_cast<int>(CollectiveKind::kAllReduce) ||
-                         kind == static_cast<int>(CollectiveKind::kReduceScatter);
-    const int op = call - kFirstOf[kind];
-    if (op < 0 || op >= (reduces ? 3 : 1)) continue;
-    const std::string name = collective_name(static_cast<CollectiveKind>(kind));
-    if (kind == static_cast<int>(CollectiveKind::kBarrier)) return name;
-    return name + (reduces ? fmt::format(" ({})", kOps[op]) : "") + " of " +
+  for (const auto& [kind, first, codes] : kCallsOf) {
+    if (call < first || call >= first + codes) continue;
+    const std::string name = name_of(kind);
+    if (kind == OperationKind::kBarrier) return name;
+    return name + (codes > 1 ? fmt::format(" ({})", name_of(static_cast<ReduceOp>(call - first))) : "") + " of " +
            dtype_name(static_cast<torch::ScalarType>(code % kDtypes));
   }
   return "";

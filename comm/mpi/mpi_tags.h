@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <string>
 
-#include "gantry/comm/group_calls.h"
 #include "gantry/comm/process_group.h"
 #include "gantry/tensors/tensor.h"
 
@@ -27,7 +26,7 @@ TagLayout tag_layout(int largest_tag);
 // Which collective a message belongs to, in 8 bits: members that call different things can tell.
 struct CallCode {
   static constexpr int kBits = 8;
-  CollectiveKind kind = CollectiveKind::kBarrier;
+  OperationKind kind = OperationKind::kBarrier;
   ReduceOp op = ReduceOp::kSum;
   torch::ScalarType dtype = torch::kByte;
 

@@ -1,8 +1,11 @@
 #include "gantry/comm/mpi/shared_collective.h"
 
 #include <algorithm>
+#include <cstring>
 #include <fmt/format.h>
+#include <numeric>
 
+#include "gantry/comm/reduce_kernels.h"
 #include "gantry/core/error.h"
 
 namespace gantry {
@@ -19,127 +22,69 @@ std::uint64_t hash_of(const std::vector<std::int64_t>& numbers) {
 
 }  // namespace
 
-SharedCollective::SharedCollective(std::shared_ptr<MpiChannel> channel)
-    : MpiOperation(channel->engine()), channel_(std::move(channel)), ring_(*channel_->ring()) {
-  inputs_.resize(ring_.members());
-}
-
-void SharedCollective::begin() {
-  restart();
-  begun_ = true;
+void SharedCollective::prepare() {
   checked_ = false;
   filled_ = extended_ = summed_ = drained_ = 0;
   turn_ = ring_.turns();
-  tag_ = channel_->data_tags().collective(call_.sequence, call_.code.encode());
-  cut();
+  rounds_.cut(channel_->host_place(), engine().limits().direct_bytes);
   ring_.join();
 }
 
-void SharedCollective::cut() {
-  const auto rounds_for = [&](std::int64_t bytes) {
-    return std::max<std::int64_t>(1, (bytes + ring_.chunk_bytes() - 1) / ring_.chunk_bytes());
-  };
-  std::int64_t bytes = call_.bytes();
-  whole_ = false;
-  switch (call_.code.kind) {
-    case CollectiveKind::kAllReduce: {
-      whole_ = channel_->host_place().alone && bytes <= std::min(engine().limits().direct_bytes, ring_.chunk_bytes());
-      const int owners = channel_->host_place().slice_owners;
-      for (int owner = 0; owner < owners; ++owner) call_.parts.push_back(piece(call_.elements, owner, owners).size());
-      break;
-    }
-    case CollectiveKind::kAllGather:
-      bytes = *std::max_element(call_.parts.begin(), call_.parts.end()) * call_.item;
-      break;
-    case CollectiveKind::kReduceScatter:
-    case CollectiveKind::kAllToAll:
-      bytes = 0;
-      for (const std::int64_t part : call_.parts) bytes += part * call_.item;
-      break;
-    case CollectiveKind::kBroadcast:
-    case CollectiveKind::kBarrier:
-      break;
-  }
-  my_rounds_ = rounds_ = rounds_for(bytes);
-  offsets_.clear();
-  std::int64_t offset = 0;
-  for (const std::int64_t part : call_.parts) {
-    offsets_.push_back(offset);
-    offset += part;
-  }
-}
-
 void SharedCollective::write_head() {
-  RoundHead& head = ring_.head(ring_.me(), round(0));
+  RoundHead& head = ring_.head(ring_.me(), rounds_.round(0));
   head.code = static_cast<std::uint32_t>(call_.code.encode());
   head.root = call_.root;
-  head.rounds = my_rounds_;
-  const bool exchange = call_.code.kind == CollectiveKind::kAllToAll;
-  head.bytes = exchange                                            ? 0
-               : call_.code.kind == CollectiveKind::kReduceScatter ? (offsets_.back() + call_.parts.back()) * call_.item
-                                                                   : call_.bytes();
+  head.rounds = rounds_.own_count();
+  const bool exchange = call_.code.kind == OperationKind::kAllToAll;
+  const bool scatter = call_.code.kind == OperationKind::kReduceScatter;
+  const std::int64_t whole = std::accumulate(call_.parts.begin(), call_.parts.end(), std::int64_t{0}) * call_.item;
+  head.bytes = exchange ? 0 : scatter ? whole : call_.bytes();
   head.parts = exchange ? 0 : hash_of(call_.parts);
   if (!exchange) return;
-  std::int64_t* sent = ring_.part_bytes(ring_.me(), round(0));
+  std::int64_t* sent = ring_.part_bytes(ring_.me(), rounds_.round(0));
   for (int peer = 0; peer < ring_.members(); ++peer) sent[peer] = call_.parts[peer] * call_.item;
 }
 
 void SharedCollective::check_heads() {
   if (checked_) return;
   checked_ = true;
-  const RoundHead& own = ring_.head(ring_.me(), round(0));
-  const bool exchange = call_.code.kind == CollectiveKind::kAllToAll;
-  peer_rounds_.clear();
-  peer_parts_.clear();
+  rounds_.forget_peers();
   for (int member = 0; member < ring_.members(); ++member) {
-    const RoundHead& head = ring_.head(member, round(0));
-    const int peer = channel_->host_place().members[member];
-    if (head.code != own.code || head.root != own.root) {
-      const bool roots = head.root != own.root;
-      const std::string from_mine = roots ? fmt::format(" from {}", own.root) : "";
-      const std::string from_theirs = roots ? fmt::format(" from {}", head.root) : "";
-      throw PeerError(describe_calls(*channel_, call_.describe() + from_mine, peer,
-                                     describe_call_code(static_cast<int>(head.code)) + from_theirs));
-    }
-    const std::int64_t theirs = exchange ? ring_.part_bytes(member, round(0))[ring_.me()] : head.bytes;
-    const std::int64_t mine = exchange ? call_.other_parts[member] * call_.item : own.bytes;
-    if (theirs != mine) throw PeerError(describe_mismatch(peer, mine, theirs));
-    if (head.parts != own.parts)
-      throw PeerError(fmt::format("group '{}': {} and {} called {} with different sizes by rank", channel_->label(),
-                                  channel_->describe_member(channel_->rank()), channel_->describe_member(peer),
-                                  call_.describe()));
-    if (!exchange) continue;
+    check_head(member);
     // Copied: the member's next collective may write its head while others are still at this one.
-    rounds_ = std::max(rounds_, head.rounds);
-    peer_rounds_.push_back(head.rounds);
-    const std::int64_t* sent = ring_.part_bytes(member, round(0));
-    for (int to = 0; to < ring_.members(); ++to) peer_parts_.push_back(sent[to] / call_.item);
+    if (call_.code.kind == OperationKind::kAllToAll)
+      rounds_.learn_peer(ring_.head(member, rounds_.round(0)).rounds, ring_.part_bytes(member, rounds_.round(0)));
   }
+}
+
+void SharedCollective::check_head(int member) {
+  const RoundHead& own = ring_.head(ring_.me(), rounds_.round(0));
+  const RoundHead& head = ring_.head(member, rounds_.round(0));
+  const int peer = channel_->host_place().members[member];
+  if (head.code != own.code || head.root != own.root) {
+    const bool roots = head.root != own.root;
+    const auto from = [&](int root) { return roots ? fmt::format(" from {}", root) : ""; };
+    throw PeerError(describe_calls(call_.describe() + from(own.root), peer,
+                                   describe_call_code(static_cast<int>(head.code)) + from(head.root)));
+  }
+  const bool exchange = call_.code.kind == OperationKind::kAllToAll;
+  const std::int64_t theirs = exchange ? ring_.part_bytes(member, rounds_.round(0))[ring_.me()] : head.bytes;
+  const std::int64_t mine = exchange ? call_.other_parts[member] * call_.item : own.bytes;
+  if (theirs != mine) throw PeerError(describe_mismatch(peer, mine, theirs));
+  if (head.parts != own.parts)
+    throw PeerError(fmt::format("group '{}': {} and {} called {} with different sizes by rank", channel_->label(),
+                                channel_->describe_member(channel_->rank()), channel_->describe_member(peer),
+                                call_.describe()));
 }
 
 bool SharedCollective::advance() {
   if (!ring_.my_turn(turn_)) return false;
-  first_round_ = ring_.first_round();
-  for (int step = 0; step < kMostSteps; ++step) {
-    bool moved = false;
-    if (may_fill()) {
-      fill(filled_);
-      if (filled_ == 0) write_head();
-      ring_.set_filled(round(filled_++));
-      channel_->wake_host();
-      moved = true;
-    }
-    if (sums_slices() && step_sums()) moved = true;
-    if (may_drain()) {
-      check_heads();
-      drain(drained_);
-      ring_.set_drained(round(drained_++));
-      channel_->wake_host();
-      moved = true;
-    }
+  rounds_.begin(ring_.first_round());
+  for (int steps = 0; steps < kMostSteps; ++steps) {
+    const bool moved = step();
     // An all_to_all learns by its first round how many there are.
-    if (checked_ && drained_ == rounds_ && requests() == 0) {
-      ring_.end_turn(rounds_);
+    if (checked_ && drained_ == rounds_.count() && requests() == 0) {
+      ring_.end_turn(rounds_.count());
       return true;
     }
     if (!moved) return false;
@@ -148,16 +93,107 @@ bool SharedCollective::advance() {
   return false;
 }
 
+bool SharedCollective::step() {
+  bool moved = false;
+  if (may_fill()) {
+    rounds_.fill(filled_);
+    if (rounds_.sums_slices() && !channel_->host_place().alone) expect_hops(filled_);
+    if (filled_ == 0) write_head();
+    ring_.set_filled(rounds_.round(filled_++));
+    channel_->wake_host();
+    moved = true;
+  }
+  if (rounds_.sums_slices() && step_sums()) moved = true;
+  if (may_drain()) {
+    check_heads();
+    rounds_.drain(drained_);
+    ring_.set_drained(rounds_.round(drained_++));
+    channel_->wake_host();
+    moved = true;
+  }
+  return moved;
+}
+
 bool SharedCollective::may_fill() {
-  if (filled_ == rounds_ || filled_ - drained_ == HostRing::kDepth) return false;
+  if (filled_ == rounds_.count() || filled_ - drained_ == HostRing::kDepth) return false;
   // What is sent from the round's memory must have left.
   if (hop(filled_).result_out > 0 || hop(filled_).running_out > 0) return false;
-  return ring_.is_free(round(filled_));
+  return ring_.is_free(rounds_.round(filled_));
 }
 
 bool SharedCollective::may_drain() const {
-  if (sums_slices()) return drained_ < summed_ && ring_.all_summed(round(drained_));
-  return drained_ < filled_ && ring_.all_filled(round(drained_));
+  if (rounds_.sums_slices()) return drained_ < summed_ && ring_.all_summed(rounds_.round(drained_));
+  return drained_ < filled_ && ring_.all_filled(rounds_.round(drained_));
+}
+
+bool SharedCollective::step_sums() {
+  if (!channel_->host_place().alone) return step_hops();
+  if (summed_ == filled_ || !ring_.all_filled(rounds_.round(summed_))) return false;
+  check_heads();
+  rounds_.sum_slice(summed_);
+  ring_.set_summed(rounds_.round(summed_++));
+  channel_->wake_host();
+  return true;
+}
+
+void SharedCollective::expect_hops(std::int64_t index) {
+  if (!owns_slice()) return;
+  const SharedRounds::Slice mine = rounds_.slice(index);
+  const HostPlace& place = channel_->host_place();
+  if (place.previous >= 0)
+    engine().receive(*this, running(index), mine.elements * sum_item(call_.code.dtype), place.previous, tag_,
+                     channel_->data(),
+                     /*exact=*/true, &hop(index).running_in);
+  if (place.next >= 0)
+    engine().receive(*this, rounds_.slot(ring_.me(), index) + mine.at, mine.elements * call_.item, place.next, tag_,
+                     channel_->data(), /*exact=*/true, &hop(index).result_in);
+}
+
+bool SharedCollective::step_hops() {
+  if (!owns_slice()) {
+    // Who owns nothing is through with a sum as soon as it is called for.
+    if (summed_ == filled_) return false;
+    ring_.set_summed(rounds_.round(summed_++));
+    return true;
+  }
+  bool moved = false;
+  if (extended_ < filled_ && hop(extended_).running_in == 0 && ring_.all_filled(rounds_.round(extended_))) {
+    check_heads();
+    extend_running(extended_++);
+    moved = true;
+  }
+  const bool last = channel_->host_place().next < 0;
+  if (summed_ < extended_ && (last || hop(summed_).result_in == 0)) {
+    pass_result(summed_);
+    ring_.set_summed(rounds_.round(summed_++));
+    channel_->wake_host();
+    moved = true;
+  }
+  return moved;
+}
+
+// Adds this host's to the sum of the hosts before it.
+void SharedCollective::extend_running(std::int64_t index) {
+  const SharedRounds::Slice mine = rounds_.slice(index);
+  const HostPlace& place = channel_->host_place();
+  extend_sum(running(index), place.previous >= 0, rounds_.inputs_of_slice(index), ring_.members(), mine.elements,
+             call_.code.dtype, call_.code.op);
+  if (place.next >= 0)
+    engine().send(*this, running(index), mine.elements * sum_item(call_.code.dtype), place.next, tag_, channel_->data(),
+                  &hop(index).running_out);
+  else
+    round_sum(rounds_.slot(ring_.me(), index) + mine.at, running(index), mine.elements, call_.code.dtype);
+}
+
+// The result lies in the slot: to the caller's tensor and to the host before.
+void SharedCollective::pass_result(std::int64_t index) {
+  const SharedRounds::Slice mine = rounds_.slice(index);
+  const char* result = rounds_.slot(ring_.me(), index) + mine.at;
+  if (mine.elements > 0) std::memcpy(call_.out + mine.offset, result, mine.elements * call_.item);
+  const HostPlace& place = channel_->host_place();
+  if (place.previous >= 0)
+    engine().send(*this, result, mine.elements * call_.item, place.previous, tag_, channel_->data(),
+                  &hop(index).result_out);
 }
 
 // Members of this host that have not joined, and those of others from whom a message is still to come.
@@ -171,15 +207,11 @@ std::vector<int> SharedCollective::absent(const std::vector<int>& missing) const
 }
 
 std::string SharedCollective::describe_pending(const std::vector<int>& missing) {
-  return describe_awaited(*channel_, call_, absent(missing), /*passed_on=*/!missing.empty());
+  return describe_awaited(absent(missing), /*passed_on=*/!missing.empty());
 }
 
 std::vector<int> SharedCollective::awaited_ranks(const std::vector<int>& missing) {
   return channel_->world_ranks(absent(missing));
-}
-
-std::string SharedCollective::describe_mismatch(int peer, std::int64_t expected, std::int64_t received) {
-  return describe_sizes(*channel_, call_, peer, expected, received);
 }
 
 }  // namespace gantry

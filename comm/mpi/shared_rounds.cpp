@@ -1,8 +1,8 @@
-// What a shared collective does in its rounds.
+#include "gantry/comm/mpi/shared_rounds.h"
+
 #include <algorithm>
 #include <cstring>
 
-#include "gantry/comm/mpi/shared_collective.h"
 #include "gantry/comm/reduce_kernels.h"
 
 namespace gantry {
@@ -18,66 +18,113 @@ void copy(char* to, const char* from, std::int64_t bytes) {
 
 }  // namespace
 
-SharedCollective::Range SharedCollective::piece(std::int64_t elements, std::int64_t index, std::int64_t rounds) const {
+void SharedRounds::cut(const HostPlace& place, std::int64_t direct_bytes) {
+  const auto rounds_for = [&](std::int64_t bytes) {
+    return std::max<std::int64_t>(1, (bytes + ring_.chunk_bytes() - 1) / ring_.chunk_bytes());
+  };
+  std::int64_t bytes = call_.bytes();
+  whole_ = false;
+  switch (call_.code.kind) {
+    case OperationKind::kAllReduce: {
+      whole_ = place.alone && bytes <= std::min(direct_bytes, ring_.chunk_bytes());
+      for (int owner = 0; owner < place.slice_owners; ++owner)
+        call_.parts.push_back(piece(call_.elements, owner, place.slice_owners).size());
+      break;
+    }
+    case OperationKind::kAllGather:
+      bytes = *std::max_element(call_.parts.begin(), call_.parts.end()) * call_.item;
+      break;
+    case OperationKind::kReduceScatter:
+    case OperationKind::kAllToAll:
+      bytes = 0;
+      for (const std::int64_t part : call_.parts) bytes += part * call_.item;
+      break;
+    default:
+      break;
+  }
+  own_rounds_ = rounds_ = rounds_for(bytes);
+  offsets_.clear();
+  std::int64_t offset = 0;
+  for (const std::int64_t part : call_.parts) {
+    offsets_.push_back(offset);
+    offset += part;
+  }
+}
+
+SharedRounds::Range SharedRounds::piece(std::int64_t elements, std::int64_t index, std::int64_t rounds) const {
   if (index >= rounds) return {elements, elements};
   const std::int64_t unit = std::max<std::int64_t>(1, kLine / call_.item);
   const std::int64_t units = (elements + unit - 1) / unit;
   return {std::min(elements, units * index / rounds * unit), std::min(elements, units * (index + 1) / rounds * unit)};
 }
 
-std::int64_t SharedCollective::place(const std::int64_t* elements, int part, std::int64_t index,
-                                     std::int64_t rounds) const {
+std::int64_t SharedRounds::place_of(const std::int64_t* elements, int part, std::int64_t index,
+                                    std::int64_t rounds) const {
   std::int64_t bytes = 0;
   for (int before = 0; before < part; ++before)
     bytes += whole_lines(piece(elements[before], index, rounds).size() * call_.item);
   return bytes;
 }
 
-SharedCollective::Slice SharedCollective::slice(std::int64_t index) const {
+SharedRounds::Slice SharedRounds::slice(std::int64_t index) const {
   const int me = ring_.me();
   const Range range = piece(call_.parts[me], index, rounds_);
-  return {range.size(), (offsets_[me] + range.begin) * call_.item, place(call_.parts.data(), me, index, rounds_)};
+  return {range.size(), (offsets_[me] + range.begin) * call_.item, place_of(call_.parts.data(), me, index, rounds_)};
 }
 
-void SharedCollective::fill_pieces(std::int64_t index, std::int64_t rounds, int left_out) {
+const void* const* SharedRounds::inputs_of_slice(std::int64_t index) {
+  const Slice mine = slice(index);
+  for (int member = 0; member < ring_.members(); ++member)
+    inputs_[member] = member == ring_.me() ? call_.in + mine.offset : slot(member, index) + mine.at;
+  return inputs_.data();
+}
+
+void SharedRounds::forget_peers() {
+  peer_rounds_.clear();
+  peer_parts_.clear();
+}
+
+void SharedRounds::learn_peer(std::int64_t rounds, const std::int64_t* sent) {
+  rounds_ = std::max(rounds_, rounds);
+  peer_rounds_.push_back(rounds);
+  for (int to = 0; to < ring_.members(); ++to) peer_parts_.push_back(sent[to] / call_.item);
+}
+
+void SharedRounds::fill_pieces(std::int64_t index) {
   char* to = slot(ring_.me(), index);
   for (int part = 0; part < static_cast<int>(call_.parts.size()); ++part) {
-    const Range range = piece(call_.parts[part], index, rounds);
+    const Range range = piece(call_.parts[part], index, own_rounds_);
     const std::int64_t bytes = range.size() * call_.item;
-    if (part != left_out) copy(to, call_.in + (offsets_[part] + range.begin) * call_.item, bytes);
+    if (part != ring_.me()) copy(to, call_.in + (offsets_[part] + range.begin) * call_.item, bytes);
     to += whole_lines(bytes);
   }
 }
 
-void SharedCollective::fill_piece(std::int64_t index, std::int64_t elements) {
+void SharedRounds::fill_piece(std::int64_t index, std::int64_t elements) {
   const Range range = piece(elements, index, rounds_);
   copy(slot(ring_.me(), index), call_.in + range.begin * call_.item, range.size() * call_.item);
 }
 
-void SharedCollective::fill(std::int64_t index) {
+void SharedRounds::fill(std::int64_t index) {
   const int me = ring_.me();
   switch (call_.code.kind) {
-    case CollectiveKind::kAllReduce:
-      if (whole_) return fill_piece(index, call_.elements);
-      fill_pieces(index, rounds_, me);
-      if (!channel_->host_place().alone) expect_hops(index);
-      return;
-    case CollectiveKind::kReduceScatter:
-      return fill_pieces(index, rounds_, me);
-    case CollectiveKind::kAllToAll:
-      return fill_pieces(index, my_rounds_, me);
-    case CollectiveKind::kAllGather:
+    case OperationKind::kAllReduce:
+      return whole_ ? fill_piece(index, call_.elements) : fill_pieces(index);
+    case OperationKind::kReduceScatter:
+    case OperationKind::kAllToAll:
+      return fill_pieces(index);
+    case OperationKind::kAllGather:
       return fill_piece(index, call_.parts[me]);
-    case CollectiveKind::kBroadcast:
+    case OperationKind::kBroadcast:
       return me == call_.root ? fill_piece(index, call_.elements) : void();
-    case CollectiveKind::kBarrier:
+    default:
       return;
   }
 }
 
 // Sums piece `index` of this rank's part of `in`, of which the others' lie in their slots, to `out`; in small steps,
 // each copied to `copied_to` unless that is null.
-void SharedCollective::sum_part(std::int64_t index, char* out, char* copied_to) {
+void SharedRounds::sum_part(std::int64_t index, char* out, char* copied_to) {
   const int me = ring_.me();
   const Slice mine = slice(index);
   const char* own = call_.in + mine.offset;
@@ -91,72 +138,65 @@ void SharedCollective::sum_part(std::int64_t index, char* out, char* copied_to) 
   }
 }
 
-void SharedCollective::sum_slice(std::int64_t index) {
+void SharedRounds::sum_slice(std::int64_t index) {
   const Slice mine = slice(index);
   sum_part(index, call_.out + mine.offset, slot(ring_.me(), index) + mine.at);
 }
 
-bool SharedCollective::step_sums() {
-  if (!channel_->host_place().alone) return step_hops();
-  if (summed_ == filled_ || !ring_.all_filled(round(summed_))) return false;
-  check_heads();
-  sum_slice(summed_);
-  ring_.set_summed(round(summed_++));
-  channel_->wake_host();
-  return true;
-}
-
-void SharedCollective::drain(std::int64_t index) {
+void SharedRounds::drain(std::int64_t index) {
   const int me = ring_.me();
   switch (call_.code.kind) {
-    case CollectiveKind::kAllReduce:
+    case OperationKind::kAllReduce:
       return whole_ ? sum_whole(index) : drain_sums(index);
-    case CollectiveKind::kReduceScatter:
+    case OperationKind::kReduceScatter:
       return sum_part(index, call_.out + piece(call_.parts[me], index, rounds_).begin * call_.item, nullptr);
-    case CollectiveKind::kAllToAll:
+    case OperationKind::kAllToAll:
       return drain_exchange(index);
-    case CollectiveKind::kAllGather:
-      for (int member = 0; member < ring_.members(); ++member) {
-        const Range range = piece(call_.parts[member], index, rounds_);
-        const char* from = member == me ? call_.in + range.begin * call_.item : slot(member, index);
-        copy(call_.out + (offsets_[member] + range.begin) * call_.item, from, range.size() * call_.item);
-      }
-      return;
-    case CollectiveKind::kBroadcast: {
+    case OperationKind::kAllGather:
+      return drain_gathered(index);
+    case OperationKind::kBroadcast: {
       const Range range = piece(call_.elements, index, rounds_);
       if (me != call_.root)
         copy(call_.out + range.begin * call_.item, slot(call_.root, index), range.size() * call_.item);
       return;
     }
-    case CollectiveKind::kBarrier:
+    default:
       return;
   }
 }
 
-void SharedCollective::sum_whole(std::int64_t index) {
+void SharedRounds::drain_gathered(std::int64_t index) {
+  for (int member = 0; member < ring_.members(); ++member) {
+    const Range range = piece(call_.parts[member], index, rounds_);
+    const char* from = member == ring_.me() ? call_.in + range.begin * call_.item : slot(member, index);
+    copy(call_.out + (offsets_[member] + range.begin) * call_.item, from, range.size() * call_.item);
+  }
+}
+
+void SharedRounds::sum_whole(std::int64_t index) {
   for (int member = 0; member < ring_.members(); ++member)
     inputs_[member] = member == ring_.me() ? call_.in : slot(member, index);
   reduce_span(call_.out, inputs_.data(), ring_.members(), call_.elements, call_.code.dtype, call_.code.op);
 }
 
-void SharedCollective::drain_sums(std::int64_t index) {
+void SharedRounds::drain_sums(std::int64_t index) {
   for (int owner = 0; owner < static_cast<int>(call_.parts.size()); ++owner) {
     if (owner == ring_.me()) continue;
     const Range range = piece(call_.parts[owner], index, rounds_);
     copy(call_.out + (offsets_[owner] + range.begin) * call_.item,
-         slot(owner, index) + place(call_.parts.data(), owner, index, rounds_), range.size() * call_.item);
+         slot(owner, index) + place_of(call_.parts.data(), owner, index, rounds_), range.size() * call_.item);
   }
 }
 
 // Each sender has cut its parts into its own number of rounds.
-void SharedCollective::drain_exchange(std::int64_t index) {
+void SharedRounds::drain_exchange(std::int64_t index) {
   const int me = ring_.me(), members = ring_.members();
   std::int64_t offset = 0;
   for (int member = 0; member < members; ++member) {
     const std::int64_t* parts = peer_parts_.data() + std::int64_t{member} * members;
     const Range range = piece(parts[me], index, peer_rounds_[member]);
     const char* from = member == me ? call_.in + (offsets_[me] + range.begin) * call_.item
-                                    : slot(member, index) + place(parts, me, index, peer_rounds_[member]);
+                                    : slot(member, index) + place_of(parts, me, index, peer_rounds_[member]);
     copy(call_.out + (offset + range.begin) * call_.item, from, range.size() * call_.item);
     offset += parts[me];
   }

@@ -1,10 +1,254 @@
 #include "gantry/comm/nccl/nccl_backend.h"
 
+#include <cstring>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <optional>
+
 #include <torch/torch.h>
 
-#include "gantry/comm/nccl/nccl_group.h"
+#include "gantry/comm/nccl/nccl_communicator.h"
+#include "gantry/comm/nccl/nccl_messages.h"
+#include "gantry/core/error.h"
+#include "gantry/tensors/tensor_dict.h"
 
 namespace gantry {
+namespace {
+
+ncclDataType_t type_of(torch::ScalarType type) {
+  switch (type) {
+    case torch::kFloat32:
+      return ncclFloat32;
+    case torch::kFloat64:
+      return ncclFloat64;
+    case torch::kBFloat16:
+      return ncclBfloat16;
+    case torch::kFloat16:
+      return ncclFloat16;
+    case torch::kInt64:
+      return ncclInt64;
+    case torch::kInt32:
+      return ncclInt32;
+    default:
+      return ncclUint8;  // others are refused by Collective::check()
+  }
+}
+
+ncclRedOp_t operation_of(ReduceOp op) {
+  return op == ReduceOp::kSum ? ncclSum : op == ReduceOp::kMax ? ncclMax : ncclMin;
+}
+
+// What each member's rows are, in bytes.
+struct Parts {
+  std::vector<std::size_t> begin, bytes;
+  bool even = true;
+
+  Parts(const Sizes& sizes, const torch::Tensor& tensor) {
+    const auto row = static_cast<std::size_t>(row_elements(tensor)) * tensor.element_size();
+    std::size_t at = 0;
+    for (const std::int64_t size : sizes) {
+      begin.push_back(at);
+      bytes.push_back(static_cast<std::size_t>(size) * row);
+      at += bytes.back();
+      even = even && size == sizes.front();
+    }
+  }
+};
+
+class CollectiveState final : public Work::State {
+ public:
+  // `target` gets `temporary`'s values at the end, where a non-contiguous tensor had to be worked on elsewhere.
+  CollectiveState(std::shared_ptr<NcclJob> job, std::shared_ptr<NcclOperation> operation, torch::Tensor target,
+                  torch::Tensor temporary)
+      : job_(std::move(job)),
+        operation_(std::move(operation)),
+        target_(std::move(target)),
+        temporary_(std::move(temporary)) {}
+
+  bool done() override {
+    job_->throw_if_failed();
+    if (!ended_ && operation_->finished()) finish();
+    return ended_;
+  }
+  void wait() override {
+    job_->throw_if_failed();
+    if (!ended_) return finish();
+    order();  // another stream may have waited before
+  }
+
+ private:
+  void order() {
+    const c10::Stream current = job_->device().current_stream();
+    operation_->precede(current);
+    if (copied_) copied_->block(current);
+    job_->throw_if_failed();
+  }
+  void finish() {
+    order();
+    ended_ = true;
+    if (!temporary_.defined()) return;
+    const NcclDevice& device = job_->device();
+    const torch::NoGradGuard no_grad;
+    target_.copy_(temporary_);
+    // The copy may run after this has let go of the memory, on another stream than the memory's.
+    device.record_use(temporary_, device.current_stream());
+    temporary_.reset();
+    copied_.emplace(device.new_event());
+    copied_->record(device.current_stream());
+  }
+
+  const std::shared_ptr<NcclJob> job_;
+  const std::shared_ptr<NcclOperation> operation_;
+  torch::Tensor target_, temporary_;
+  std::optional<c10::Event> copied_;  // behind the copy to a target that is not contiguous
+  bool ended_ = false;
+};
+
+// "group 'tp' with rank 1 (...)", at most some of them.
+std::string name_group(const NcclJob& job, const std::string& label, const std::vector<int>& ranks, int rank) {
+  constexpr std::size_t kNamed = 8;
+  std::vector<std::string> others;
+  for (std::size_t i = 0; i < ranks.size(); ++i)
+    if (static_cast<int>(i) != rank) others.push_back(job.describe_rank(ranks[i]));
+  const std::size_t left_out = others.size() > kNamed ? others.size() - kNamed : 0;
+  others.resize(others.size() - left_out);
+  return fmt::format("group '{}'{}{}{}", label, others.empty() ? "" : " with ", fmt::join(others, ", "),
+                     left_out ? fmt::format(" and {} more", left_out) : "");
+}
+
+// A collective in NCCL's calls, between ncclGroupStart and ncclGroupEnd: uneven rows, for which it has none, by a call
+// for each rank. Gives the first code that is not a success.
+ncclResult_t call_nccl(const Collective& call, char* out, const char* in, int size, ncclComm_t communicator,
+                       cudaStream_t stream) {
+  const torch::Tensor& target = *call.target;
+  const auto type = type_of(target.scalar_type());
+  const auto op = operation_of(call.op);
+  const std::size_t item = target.element_size();
+  ncclResult_t code = ncclSuccess;
+  switch (call.kind) {
+    case OperationKind::kAllReduce:
+      return ncclAllReduce(out, out, target.numel(), type, op, communicator, stream);
+    case OperationKind::kBroadcast:
+      return ncclBroadcast(out, out, target.nbytes(), ncclUint8, call.root, communicator, stream);
+    case OperationKind::kAllGather: {
+      const Parts parts(*call.sizes, target);
+      if (parts.even) return ncclAllGather(in, out, parts.bytes[0], ncclUint8, communicator, stream);
+      for (int root = 0; root < size && code == ncclSuccess; ++root)
+        if (parts.bytes[root] > 0)
+          code = ncclBroadcast(in, out + parts.begin[root], parts.bytes[root], ncclUint8, root, communicator, stream);
+      return code;
+    }
+    case OperationKind::kReduceScatter: {
+      const Parts parts(*call.sizes, *call.in);
+      if (parts.even) return ncclReduceScatter(in, out, parts.bytes[0] / item, type, op, communicator, stream);
+      for (int root = 0; root < size && code == ncclSuccess; ++root)
+        if (parts.bytes[root] > 0)
+          code =
+              ncclReduce(in + parts.begin[root], out, parts.bytes[root] / item, type, op, root, communicator, stream);
+      return code;
+    }
+    case OperationKind::kAllToAll: {
+      const Parts received(*call.out_sizes, target), sent(*call.sizes, *call.in);
+      for (int peer = 0; peer < size && code == ncclSuccess; ++peer) {
+        if (sent.bytes[peer] > 0)
+          code = ncclSend(in + sent.begin[peer], sent.bytes[peer], ncclUint8, peer, communicator, stream);
+        if (code == ncclSuccess && received.bytes[peer] > 0)
+          code = ncclRecv(out + received.begin[peer], received.bytes[peer], ncclUint8, peer, communicator, stream);
+      }
+      return code;
+    }
+    default:
+      return code;
+  }
+}
+
+class NcclGroup final : public ProcessGroup {
+ public:
+  // Collective over `ranks` (world ranks, ascending).
+  NcclGroup(std::shared_ptr<NcclJob> job, const std::string& label, const std::vector<int>& ranks)
+      : job_(std::move(job)), base_(job_->base().make_group(label, ranks)) {
+    name_ = name_group(*job_, label, ranks, base_->rank());
+    if (size() > 1) {
+      torch::Tensor id_bytes = torch::empty({static_cast<std::int64_t>(sizeof(ncclUniqueId))}, torch::kUInt8);
+      ncclUniqueId id;
+      if (rank() == 0) {
+        id = new_unique_id();
+        std::memcpy(id_bytes.data_ptr(), &id, sizeof(id));
+      }
+      base_->broadcast(id_bytes, 0).wait();
+      std::memcpy(&id, id_bytes.data_ptr(), sizeof(id));
+      communicator_ = std::make_unique<NcclCommunicator>(job_, NcclMembers{name_, ranks, rank()}, id);
+    }
+    messages_ = std::make_shared<NcclMessages>(job_, base_, label, ranks, job_->carries_messages(label));
+  }
+
+  int rank() const override { return base_->rank(); }
+  int size() const override { return base_->size(); }
+  void abort(const std::string& reason) override { job_->fail(reason); }
+
+  Work send(const torch::Tensor& tensor, int to, const Tag& tag) override {
+    check_rank(to, size(), "send");
+    return messages_->send(tensor, to, tag, /*given_away=*/false);
+  }
+  Work hand_over(const torch::Tensor& tensor, int to, const Tag& tag) override {
+    check_rank(to, size(), "hand_over");
+    return messages_->send(tensor, to, tag, /*given_away=*/true);
+  }
+  Work recv(const TensorSpec& spec, int from, const Tag& tag) override {
+    check_rank(from, size(), "recv");
+    return messages_->recv(spec, from, tag);
+  }
+
+  Work start(const Collective& call) override {
+    call.check(rank(), size());
+    // A barrier is of the hosts: device work is ordered by streams.
+    if (!call.target || !on_device(call)) return base_->start(call);
+    job_->throw_if_failed();
+    const torch::NoGradGuard no_grad;
+    const torch::Tensor& target = *call.target;
+    if (!communicator_) {
+      if (call.in) target.copy_(*call.in);
+      return {};
+    }
+    if (target.numel() == 0 && call.brought().numel() == 0) return {};
+    torch::Tensor temporary;
+    if (!target.is_contiguous()) temporary = target.detach().contiguous();
+    const torch::Tensor out = temporary.defined() ? temporary : target;
+    const torch::Tensor source = call.in ? call.in->detach().contiguous() : out;
+    std::vector<c10::Storage> held{out.storage()};
+    if (call.in) held.push_back(source.storage());
+    auto what = [number = collectives_++, kind = call.kind, name = name_, text = describe(call.brought())] {
+      return fmt::format("{} of {}, number {} of {}", name_of(kind), text, number, name);
+    };
+    auto operation =
+        communicator_->issue(std::move(held), std::move(what), [&](ncclComm_t communicator, cudaStream_t stream) {
+          return call_nccl(call, static_cast<char*>(out.data_ptr()), static_cast<const char*>(source.const_data_ptr()),
+                           size(), communicator, stream);
+        });
+    return Work(std::make_shared<CollectiveState>(job_, std::move(operation), target, temporary));
+  }
+
+ private:
+  // Whether a call's tensors travel by NCCL; false: all lie on the host. UsageError for some of each.
+  bool on_device(const Collective& call) const {
+    const char* name = name_of(call.kind);
+    const bool device = job_->device().holds(*call.target, name);
+    if (call.in && job_->device().holds(*call.in, name) != device)
+      throw UsageError({name,
+                        fmt::format("of tensors on {} and {}", call.target->device().str(), call.in->device().str()),
+                        "both on one device", "move one"});
+    return device;
+  }
+
+  const std::shared_ptr<NcclJob> job_;
+  std::string name_;  // "group 'tp' with rank 1 (...), rank 2 (...)"
+  std::shared_ptr<ProcessGroup> base_;
+  std::unique_ptr<NcclCommunicator> communicator_;  // null in a group of one
+  std::shared_ptr<NcclMessages> messages_;
+  std::uint64_t collectives_ = 0;
+};
+
+}  // namespace
 
 NcclBackend::NcclBackend(Backend& base, NcclOptions options)
     : base_(base), job_(std::make_shared<NcclJob>(base, std::move(options))) {}

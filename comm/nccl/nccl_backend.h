@@ -20,8 +20,8 @@
 #include <string>
 #include <vector>
 
-#include "gantry/comm/device_backend.h"
 #include "gantry/comm/wait_limits.h"
+#include "gantry/comm/world.h"
 
 namespace gantry {
 
@@ -35,7 +35,7 @@ struct NcclOptions {
   std::function<bool(const std::string& label)> carries_messages = [](const std::string&) { return true; };
 };
 
-class NcclBackend final : public DeviceBackend {
+class NcclBackend final : public Backend {
  public:
   // Collective over the host's ranks, in a process that called prepare_nccl() (backends.h). `host` must outlive it.
   NcclBackend(Backend& base, NcclOptions options);

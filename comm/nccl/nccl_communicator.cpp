@@ -138,8 +138,7 @@ void NcclCommunicator::await_call(std::unique_lock<std::mutex>& lock, ncclResult
     else
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     job_->throw_if_failed();
-    if (Clock::now() >= deadline)
-      job_->fail(fmt::format("{} waited {} s for {}", job_->describe_self(), job_->timeout_seconds(), what));
+    if (Clock::now() >= deadline) job_->fail(deadline_text(job_->describe_self(), job_->timeout_seconds(), what));
     job_->throw_if_failed();
     lock.lock();
     if (!communicator_) continue;  // aborted: the job has failed
@@ -230,12 +229,10 @@ std::string NcclCommunicator::find_trouble() {
   const double waited = std::chrono::duration<double>(Clock::now() - oldest_since_).count();
   if (waited >= job_->notices().due_seconds() && !oldest_told_) {
     oldest_told_ = true;
-    job_->notices().say(
-        fmt::format("{} has waited {:.3g} s for {}", job_->describe_self(), waited, under_way_.front()->describe()));
+    job_->notices().say(job_->describe_self(), waited, under_way_.front()->describe());
   }
   if (waited < job_->timeout_seconds()) return "";
-  return fmt::format("{} waited {} s for {}", job_->describe_self(), job_->timeout_seconds(),
-                     under_way_.front()->describe());
+  return deadline_text(job_->describe_self(), job_->timeout_seconds(), under_way_.front()->describe());
 }
 
 std::string NcclCommunicator::describe_error(ncclResult_t code) const {

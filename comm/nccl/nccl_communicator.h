@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "gantry/comm/nccl/nccl_job.h"
-#include "gantry/comm/nccl/nccl_stream.h"
 
 namespace gantry {
 

@@ -46,22 +46,12 @@ void NcclJob::close() {
 }
 
 void NcclJob::remember(const std::string& cause) {
-  const std::lock_guard lock(cause_mutex_);
-  if (failed_.load(std::memory_order_relaxed)) return;
-  cause_ = cause;
-  failed_.store(true, std::memory_order_release);
-  changed_.notify_all();  // communicators are aborted by the watching thread at once
+  if (failure_.set(PeerError::kExitCode, cause)) changed_.notify_all();  // the watching thread aborts all at once
 }
 
 void NcclJob::fail(const std::string& cause) {
   remember(cause);
   base_.abort(cause);
-}
-
-void NcclJob::throw_if_failed() {
-  if (!failed()) return;
-  const std::lock_guard lock(cause_mutex_);
-  throw PeerError(cause_);
 }
 
 void NcclJob::add(NcclCommunicator* communicator) {
@@ -79,7 +69,7 @@ void NcclJob::look_at_communicators() {
   {
     const std::lock_guard lock(mutex_);
     for (NcclCommunicator* communicator : communicators_) {
-      if (failed_.load(std::memory_order_relaxed)) {
+      if (failed()) {
         communicator->abort();
       } else if (trouble = communicator->find_trouble(); !trouble.empty()) {
         break;
@@ -95,7 +85,7 @@ void NcclJob::watch() {
   while (true) {
     {
       std::unique_lock lock(mutex_);
-      const auto woken = [&] { return closing_ || (!aborted && failed_.load(std::memory_order_relaxed)); };
+      const auto woken = [&] { return closing_ || (!aborted && failed()); };
       changed_.wait_for(lock, kLook, woken);
       if (closing_) return;
     }

@@ -5,11 +5,9 @@
 // a second: an error that NCCL reports, an operation that is over its deadline or a failure of another rank ends the
 // job, and then every communicator of this rank is aborted, which ends what it has on the device.
 //
-// Shared between threads, and guarded: `communicators_`, `closing_` by `mutex_`; `cause_` by `cause_mutex_`, which is
-// never held while another one is taken; `failed_` is atomic and set last.
+// Shared between threads, and guarded: `communicators_`, `closing_` by `mutex_`.
 #pragma once
 
-#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -44,8 +42,8 @@ class NcclJob {
 
   // Ends every rank's pending and later operations. The first cause stands.
   void fail(const std::string& cause);
-  bool failed() const { return failed_.load(std::memory_order_acquire); }
-  void throw_if_failed();  // PeerError with the first cause
+  bool failed() const { return failure_.is_set(); }
+  void throw_if_failed() const { failure_.throw_if_set(); }  // PeerError with the first cause
 
   void add(NcclCommunicator* communicator);
   void remove(NcclCommunicator* communicator);
@@ -69,9 +67,7 @@ class NcclJob {
   std::condition_variable changed_;
   std::vector<NcclCommunicator*> communicators_;
   bool closing_ = false;
-  std::mutex cause_mutex_;
-  std::string cause_;
-  std::atomic<bool> failed_{false};
+  FirstFailure failure_;
   std::thread watcher_;
 };
 

@@ -86,10 +86,9 @@ class ReceiveState final : public Work::State {
       const double waited = steady_seconds() - begin;
       if (waited >= notice) {
         notice = job.timeout_seconds();
-        job.notices().say(fmt::format("{} has waited {:.3g} s for {}", own_name(), waited, awaited()));
+        job.notices().say(own_name(), waited, awaited());
       }
-      if (waited >= job.timeout_seconds())
-        job.fail(fmt::format("{} waited {} s for {}", own_name(), job.timeout_seconds(), awaited()));
+      if (waited >= job.timeout_seconds()) job.fail(deadline_text(own_name(), job.timeout_seconds(), awaited()));
       job.throw_if_failed();
       pause();
     }

@@ -19,8 +19,6 @@
 #include <unistd.h>
 #include <utility>
 
-#include "gantry/comm/recorder/diagnosis.h"
-#include "gantry/comm/recorder/record_file.h"
 #include "gantry/core/durable_file.h"
 #include "gantry/core/error.h"
 #include "gantry/core/this_host.h"
@@ -59,22 +57,14 @@ void write_file(const std::string& path, const std::string& text) {
                      {.suffix = fmt::format(".{}-{}.new", host_name(), ::getpid()), .is_synced = false});
 }
 
-// What the doctor would say by now of the files in the folder; "" if nothing, or if they can't be read.
-std::string sentence_of(const std::string& folder) {
-  try {
-    const Diagnosis diagnosis = diagnose(read_folder(folder), /*stuck_after_seconds=*/0);
-    return diagnosis.finding == Finding::kNothing ? "" : diagnosis.sentence;
-  } catch (const std::exception&) {
-    return "";
-  }
-}
-
-// The same, at most for kMostWriting: a file system that hangs must not keep the job from ending.
-std::string sentence_in_time(const std::string& folder) {
+// What the job's settings say of the files in the folder, at most for kMostWriting: a file system that hangs must not
+// keep the job from ending.
+std::string sentence_in_time(const JobSettings& settings) {
+  if (!settings.sentence_of) return "";
   auto said = std::make_shared<std::promise<std::string>>();
   auto ready = said->get_future();
   try {
-    std::thread([folder, said] { said->set_value(sentence_of(folder)); }).detach();
+    std::thread([settings, said] { said->set_value(settings.sentence_of(settings.folder)); }).detach();
   } catch (const std::system_error&) {
     return "";
   }
@@ -185,18 +175,19 @@ class Service {
   }
 
   void print_hint() {
-    std::string folder, shown, failure;
+    JobSettings settings;
+    std::string shown, failure;
     {
       const std::lock_guard lock(mutex_);
       if (!failed_ || !of_waiting_ || hinted_) return;
       hinted_ = true;
-      folder = settings_.folder, shown = shown_folder_, failure = failure_of_writing_;
+      settings = settings_, shown = shown_folder_, failure = failure_of_writing_;
     }
     if (!failure.empty()) {
       std::fprintf(stderr, "flight recorder: its files can't be written: %s\n", failure.c_str());
       return;
     }
-    const std::string said = sentence_in_time(folder);
+    const std::string said = sentence_in_time(settings);
     std::fprintf(stderr, "flight recorder: `gantry doctor %s` says who waited for whom%s%s\n", shown.c_str(),
                  said.empty() ? "" : ": ", said.c_str());
   }

@@ -9,6 +9,7 @@
 // its own (or SIG_IGN) before; it may then call write_flight_records() itself.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -21,6 +22,8 @@ struct JobSettings {
   int ranks = 1;
   int entries = 1024;              // a rank
   bool several_processes = false;  // of the job
+  // What the files in a folder say of who waited for whom, for print_recorder_hint(); "" if nothing. Throws nothing.
+  std::function<std::string(const std::string& folder)> sentence_of = {};
 };
 
 // The job that is recorded: at most one at a time in a process; others that run beside it are not. Its records stay

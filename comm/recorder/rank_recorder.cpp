@@ -33,7 +33,7 @@ RankRecorder::Entry* RankRecorder::find(std::uint64_t number) {
   return number < posted_ && entry.number == number ? &entry : nullptr;
 }
 
-std::int64_t RankRecorder::next_sequence(const Call& call) {
+std::int64_t RankRecorder::next_sequence(const ObservedCall& call) {
   if (call.kind == Kind::kMakeGroup) return 0;
   if (!is_message(call.kind)) return groups_[call.group].collectives++;
   const MessageKey key{call.group, call.peer, call.kind == Kind::kSend, call.tag};
@@ -43,7 +43,7 @@ std::int64_t RankRecorder::next_sequence(const Call& call) {
   return 0;
 }
 
-std::uint64_t RankRecorder::post_locked(const Call& call, std::int64_t now) {
+std::uint64_t RankRecorder::post_locked(const ObservedCall& call, std::int64_t now) {
   const std::uint64_t number = posted_++;
   Entry& entry = ring_[number % ring_.size()];
   entry = {.number = number,
@@ -63,7 +63,7 @@ std::uint64_t RankRecorder::post_locked(const Call& call, std::int64_t now) {
   return number;
 }
 
-std::uint64_t RankRecorder::post(const Call& call) {
+std::uint64_t RankRecorder::post(const ObservedCall& call) {
   const std::int64_t now = monotonic_ns();
   const std::lock_guard lock(mutex_);
   return post_locked(call, now);

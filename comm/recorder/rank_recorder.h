@@ -6,7 +6,6 @@
 
 #include <array>
 #include <mutex>
-#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -15,34 +14,22 @@
 
 namespace gantry::recorder {
 
-// An operation as it begins. Texts are of static life.
-struct Call {
-  int group = 0;
-  Kind kind = Kind::kBarrier;
-  int peer = -1;
-  MessageTag tag = {};
-  const char* reduction = "";
-  const char* dtype = "";
-  std::span<const std::int64_t> shape = {};
-};
-
-class RankRecorder {
+class RankRecorder final : public OperationObserver {
  public:
   // `entries` at least 1.
   RankRecorder(Identity identity, int entries);
 
   const Identity& identity() const { return identity_; }
 
-  // The rank begins to make a group; gives its place. made() when it has come out, or finish() of the operation
-  // `number` with kFailed.
-  int begin_group(const std::string& label, const std::vector<int>& ranks, std::uint64_t& number);
-  void made(int group, std::uint64_t number);
-
-  // Gives the operation's number. Allocates only where a message has a tag that is new to its peer.
-  std::uint64_t post(const Call& call);
-  // The rank is blocked in it now. An operation that the ring has forgotten is left alone, here and below.
-  void waits(std::uint64_t number);
-  void finish(std::uint64_t number, State state);
+  int begin_group(const std::string& label, const std::vector<int>& ranks, std::uint64_t& number) override;
+  void made(int group, std::uint64_t number) override;
+  // Allocates only where a message has a tag that is new to its peer.
+  std::uint64_t post(const ObservedCall& call) override;
+  void enter_wait(std::uint64_t) override {}
+  void leave(std::uint64_t) override {}
+  // An operation that the ring has forgotten is left alone, here and below.
+  void waits(std::uint64_t number) override;
+  void finish(std::uint64_t number, State state) override;
 
   // The rank's program is over; `error` is empty where it ended well.
   void ended(const std::string& error);
@@ -61,7 +48,7 @@ class RankRecorder {
     std::array<std::int64_t, kMostDims> shape;
     const char* reduction;
     const char* dtype;
-    MessageTag tag;
+    Tag tag;
     int group, peer, dims;
     Kind kind;
     State state;
@@ -69,7 +56,7 @@ class RankRecorder {
   struct MessageKey {
     int group, peer;
     bool sent;
-    MessageTag tag;
+    Tag tag;
     bool operator==(const MessageKey&) const = default;
   };
   struct MessageHash {
@@ -77,8 +64,8 @@ class RankRecorder {
   };
 
   Entry* find(std::uint64_t number);
-  std::int64_t next_sequence(const Call& call);
-  std::uint64_t post_locked(const Call& call, std::int64_t now);
+  std::int64_t next_sequence(const ObservedCall& call);
+  std::uint64_t post_locked(const ObservedCall& call, std::int64_t now);
   Operation operation_of(const Entry& entry) const;
 
   const Identity identity_;

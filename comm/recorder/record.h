@@ -6,39 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "gantry/comm/operation.h"
+
 namespace gantry::recorder {
 
-// kMakeGroup is the joining of a group, which is an operation of all its members too.
-enum class Kind : std::uint8_t {
-  kMakeGroup,
-  kAllReduce,
-  kAllGather,
-  kReduceScatter,
-  kBroadcast,
-  kAllToAll,
-  kBarrier,
-  kSend,
-  kReceive
-};
-const char* name_of(Kind kind);  // "all_reduce"
-bool is_message(Kind kind);      // of two ranks
-
-// kPosted: under way, nobody waits for it. kWaiting: the rank is blocked in it. kFailed: a wait for it threw. kRefused:
-// the call itself threw, so nothing was ever under way.
-enum class State : std::uint8_t { kPosted, kWaiting, kDone, kFailed, kRefused };
-const char* name_of(State state);
-
-// The fields of gantry::Tag.
-struct MessageTag {
-  enum class Kind : std::uint8_t { kUser, kForward, kBackward, kMetadata };
-  Kind kind = Kind::kUser;
-  int stage = 0;
-  int microbatch = 0;
-  int entry = 0;
-  bool operator==(const MessageTag&) const = default;
-};
-const char* name_of(MessageTag::Kind kind);   // "forward"
-std::string describe(const MessageTag& tag);  // "forward of stage 1, microbatch 3, entry 0"
+using Kind = OperationKind;
+using State = OperationState;
 
 struct Operation {
   static constexpr std::int64_t kNotCounted = -1;
@@ -50,7 +23,7 @@ struct Operation {
   // this peer; kNotCounted where a rank has used more different tags than are counted.
   std::int64_t sequence = 0;
   int peer = -1;                    // world rank: the other side of a message, a broadcast's root; -1 for none
-  MessageTag tag;                   // of messages
+  Tag tag;                   // of messages
   std::string reduction;            // "sum", "max", "min"; "" for none
   std::string dtype;                // "float32"; "" for no tensor, or an absent one
   std::vector<std::int64_t> shape;  // of the whole tensor, where a collective gathers or scatters one
@@ -104,5 +77,11 @@ struct RankRecord {
 std::string describe_tensor(const Operation& operation);
 // "all_reduce 17 of group 'tp'", "forward of stage 0, microbatch 3, entry 0".
 std::string describe(const Operation& operation, const Group& group);
+
+// A record as a file: a JSON object a rank, described in docs/flight_recorder.md.
+constexpr const char* kFormat = "gantry flight recorder";
+constexpr int kFormatVersion = 1;
+std::string file_name(int rank);  // "rank-00003.json"
+std::string to_text(const RankRecord& record);
 
 }  // namespace gantry::recorder

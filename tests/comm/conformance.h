@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 #include <numeric>
 
-#include "gantry/comm/group_calls.h"
 #include "gantry/core/error.h"
 #include "ranks.h"
 
@@ -335,7 +334,7 @@ inline void check_refusals(ProcessGroup& group) {
 enum class Disagreement { kWidths, kDtypes, kSizes };
 
 // One rank is at odds with the others; then whoever had nothing to complain of meets the failure at a barrier.
-inline void disagree(ProcessGroup& group, CollectiveKind kind, Disagreement about, int odd_rank) {
+inline void disagree(ProcessGroup& group, OperationKind kind, Disagreement about, int odd_rank) {
   const int size = group.size(), rank = group.rank();
   const bool odd = rank == odd_rank;
   const std::int64_t width = odd && about == Disagreement::kWidths ? 5000 : 3;
@@ -345,12 +344,12 @@ inline void disagree(ProcessGroup& group, CollectiveKind kind, Disagreement abou
   Sizes sizes = plain;
   if (odd && about == Disagreement::kSizes) {
     sizes[rank] += 1000;
-    if (kind != CollectiveKind::kAllToAll) sizes[(rank + 1) % size] -= 1;
+    if (kind != OperationKind::kAllToAll) sizes[(rank + 1) % size] -= 1;
   }
   torch::Tensor whole = rows(sizes), part = make_ones({sizes[rank], width}, type), out = rows(plain);
-  if (kind == CollectiveKind::kAllGather) group.all_gather(whole, part, sizes).wait();
-  if (kind == CollectiveKind::kReduceScatter) group.reduce_scatter(part, whole, sizes).wait();
-  if (kind == CollectiveKind::kAllToAll) {
+  if (kind == OperationKind::kAllGather) group.all_gather(whole, part, sizes).wait();
+  if (kind == OperationKind::kReduceScatter) group.reduce_scatter(part, whole, sizes).wait();
+  if (kind == OperationKind::kAllToAll) {
     std::rotate(sizes.begin(), sizes.end() - 1, sizes.end());  // to the next rank it sends more than that expects
     group.all_to_all(out, whole, plain, sizes).wait();
   }
@@ -358,8 +357,8 @@ inline void disagree(ProcessGroup& group, CollectiveKind kind, Disagreement abou
 }
 
 // Calls `check` with each collective, what its members disagree about, and a rank that is at odds.
-inline void for_each_disagreement(int size, const std::function<void(CollectiveKind, Disagreement, int)>& check) {
-  for (const auto kind : {CollectiveKind::kAllGather, CollectiveKind::kReduceScatter, CollectiveKind::kAllToAll})
+inline void for_each_disagreement(int size, const std::function<void(OperationKind, Disagreement, int)>& check) {
+  for (const auto kind : {OperationKind::kAllGather, OperationKind::kReduceScatter, OperationKind::kAllToAll})
     for (const auto about : {Disagreement::kWidths, Disagreement::kDtypes, Disagreement::kSizes})
       for (const int odd : {0, size - 1}) check(kind, about, odd);
 }

@@ -129,7 +129,7 @@ TEST(LocalBackend, DifferentCallsAreRefusedByName) {
 }
 
 TEST(LocalBackend, CallsThatFitOnlyInThemselvesAreRefusedByName) {
-  for_each_disagreement(3, [](CollectiveKind kind, Disagreement about, int odd) {
+  for_each_disagreement(3, [](OperationKind kind, Disagreement about, int odd) {
     const auto [code, printed] =
         outcome(3, 30, [&](World&, ProcessGroup& group) { disagree(group, kind, about, odd); });
     EXPECT_EQ(code, 7);
@@ -138,12 +138,11 @@ TEST(LocalBackend, CallsThatFitOnlyInThemselvesAreRefusedByName) {
       EXPECT_NE(printed.find(text), std::string::npos) << printed << "says nothing of: " << text;
     };
     expect_said("rank " + std::to_string(odd));
-    expect_said(std::string("called ") + collective_name(kind) + " of float32 [");
+    expect_said(std::string("called ") + name_of(kind) + " of float32 [");
     if (about == Disagreement::kSizes)
-      return expect_said(kind == CollectiveKind::kAllToAll ? " which expects 2" : " with different sizes by rank");
+      return expect_said(kind == OperationKind::kAllToAll ? " which expects 2" : " with different sizes by rank");
     expect_said(" while rank ");
-    expect_said(about == Disagreement::kDtypes ? std::string("called ") + collective_name(kind) + " of float64 ["
-                                               : ", 5000]");
+    expect_said(about == Disagreement::kDtypes ? std::string("called ") + name_of(kind) + " of float64 [" : ", 5000]");
     expect_said(", 3]");
   });
 }

@@ -12,8 +12,8 @@
 #include <torch/torch.h>
 
 #include "failure_seen.h"
-#include "gantry/comm/recorder/diagnosis.h"
 #include "gantry/core/error.h"
+#include "gantry/diagnosis/diagnosis.h"
 #include "gantry/launch/launch.h"
 #include "program.h"
 #include "ranks.h"

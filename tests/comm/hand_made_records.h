@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "gantry/comm/recorder/record_file.h"
+#include "gantry/diagnosis/record_reader.h"
 
 namespace gantry::testing {
 
@@ -68,7 +68,7 @@ class HandMadeJob {
     operation.sequence = 0;
     return operation;
   }
-  Operation& message(int of_rank, Kind kind, int peer, const MessageTag& tag, State state = State::kDone) {
+  Operation& message(int of_rank, Kind kind, int peer, const Tag& tag, State state = State::kDone) {
     Operation& operation = call(of_rank, kind, state);
     operation.peer = peer;
     operation.tag = tag;
@@ -90,6 +90,6 @@ class HandMadeJob {
   JobRecords job;
 };
 
-inline MessageTag forward(int stage, int microbatch) { return {MessageTag::Kind::kForward, stage, microbatch, 0}; }
+inline Tag forward(int stage, int microbatch) { return {Tag::Kind::kForward, stage, microbatch, 0}; }
 
 }  // namespace gantry::testing

@@ -12,9 +12,9 @@
 #include <torch/torch.h>
 
 #include "conformance.h"
-#include "gantry/comm/mpi/buffer_pool.h"
 #include "gantry/comm/mpi/mpi_tags.h"
 #include "gantry/launch/launch.h"
+#include "gantry/tensors/buffer_pool.h"
 #include "mpi_rig.h"
 #include "rough.h"
 
@@ -164,11 +164,11 @@ TEST(MpiBackend, DataTagsAndCallCodesNeverMeet) {
     EXPECT_GE(tags.payload(~std::uint64_t{0}), tags.payload(0));
   }
   EXPECT_LE(call_codes(), 1 << CallCode::kBits);
-  EXPECT_EQ(describe_call_code(CallCode{CollectiveKind::kAllReduce, ReduceOp::kMax, torch::kBFloat16}.encode()),
+  EXPECT_EQ(describe_call_code(CallCode{OperationKind::kAllReduce, ReduceOp::kMax, torch::kBFloat16}.encode()),
             "all_reduce (max) of bfloat16");
-  EXPECT_EQ(describe_call_code(CallCode{CollectiveKind::kReduceScatter, ReduceOp::kMin, torch::kInt64}.encode()),
+  EXPECT_EQ(describe_call_code(CallCode{OperationKind::kReduceScatter, ReduceOp::kMin, torch::kInt64}.encode()),
             "reduce_scatter (min) of int64");
-  EXPECT_EQ(describe_call_code(CallCode{CollectiveKind::kAllToAll, ReduceOp::kSum, torch::kFloat32}.encode()),
+  EXPECT_EQ(describe_call_code(CallCode{OperationKind::kAllToAll, ReduceOp::kSum, torch::kFloat32}.encode()),
             "all_to_all of float32");
   EXPECT_EQ(describe_call_code(CallCode{}.encode()), "barrier");
 }

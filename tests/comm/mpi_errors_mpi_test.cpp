@@ -124,11 +124,11 @@ TEST(MpiErrors, DifferentSizesAreNamed) {
 }
 
 TEST(MpiErrors, CallsThatFitOnlyInThemselvesAreRefusedByName) {
-  for_each_disagreement(kRanks, [](CollectiveKind kind, Disagreement about, int odd) {
+  for_each_disagreement(kRanks, [](OperationKind kind, Disagreement about, int odd) {
     Job job({.timeout_seconds = 20});
     const std::string error = thrown_by([&] { disagree(*job.group, kind, about, odd); });
-    const std::string name = collective_name(kind);
-    const std::string reduction = kind == CollectiveKind::kReduceScatter ? " .sum." : "";
+    const std::string name = name_of(kind);
+    const std::string reduction = kind == OperationKind::kReduceScatter ? " .sum." : "";
     // Who notices first is a matter of time: the rank at odds, or one of the others.
     const std::string rank = name_of(odd), other = "rank [0-2]";
     const std::string called =

@@ -9,8 +9,10 @@
 #include "gantry/comm/backends.h"
 #include "gantry/comm/nccl/nccl_backend.h"
 #include "gantry/comm/nccl/nccl_device.h"
-#include "gantry/comm/recording_backend.h"
+#include "gantry/comm/observed_backend.h"
+#include "gantry/comm/recorder/flight_recorder.h"
 #include "gantry/core/error.h"
+#include "gantry/diagnosis/diagnosis.h"
 #include "gantry/pipeline/stage_link.h"
 
 namespace gantry::testing {

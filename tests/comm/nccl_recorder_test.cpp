@@ -7,9 +7,9 @@
 #include <torch/torch.h>
 
 #include "failure_seen.h"
-#include "gantry/comm/recorder/diagnosis.h"
 #include "gantry/comm/recorder/flight_recorder.h"
-#include "gantry/profiling/metered_backend.h"
+#include "gantry/diagnosis/diagnosis.h"
+#include "gantry/profiling/communication_meter.h"
 #include "nccl_ranks.h"
 #include "program.h"
 
@@ -146,19 +146,19 @@ TEST_F(RecorderOverNccl, ARanksDeviceIsSeenThroughEveryWrapper) {
   ASSERT_GT(config.comm.recorder, 0) << "it is on unless told otherwise";
   EXPECT_EQ(launch_on_devices(config,
                               [&](World& world) {
-                                EXPECT_NE(dynamic_cast<RecordingBackend*>(&world.backend()), nullptr);
-                                EXPECT_EQ(rank_device(world), pretend_device(world.rank()));
-                                MeteredBackend metered(world.backend());
+                                EXPECT_NE(dynamic_cast<ObservedBackend*>(&world.backend()), nullptr);
+                                EXPECT_EQ(world.device(), pretend_device(world.rank()));
+                                ObservedBackend metered(world.backend(), std::make_shared<CommunicationMeter>());
                                 World counted(metered, world.config(), world.mesh());
-                                EXPECT_EQ(rank_device(counted), pretend_device(world.rank()));
+                                EXPECT_EQ(counted.device(), pretend_device(world.rank()));
                                 EXPECT_STREQ(counted.backend().name(), "nccl");
                               }),
             0);
   run_ranks(2, [](World& world, ProcessGroupMesh&) {
-    MeteredBackend metered(world.backend());
+    ObservedBackend metered(world.backend(), std::make_shared<CommunicationMeter>());
     World counted(metered, world.config(), world.mesh());
-    EXPECT_TRUE(rank_device(world).is_cpu());
-    EXPECT_TRUE(rank_device(counted).is_cpu());
+    EXPECT_TRUE(world.device().is_cpu());
+    EXPECT_TRUE(counted.device().is_cpu());
   });
 }
 

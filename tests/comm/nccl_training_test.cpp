@@ -5,7 +5,7 @@
 #include <torch/torch.h>
 
 #include "../checkpoint/small_run.h"
-#include "gantry/profiling/metered_backend.h"
+#include "gantry/profiling/communication_meter.h"
 #include "nccl_ranks.h"
 #include "program.h"
 
@@ -18,8 +18,9 @@ struct Halves {
 };
 
 void train(World& world, const Config& config, const std::string& folder, Halves& result) {
-  MeteredBackend metered(world.backend());
-  metered.resume();
+  const auto meter = std::make_shared<CommunicationMeter>();
+  ObservedBackend metered(world.backend(), meter);
+  meter->resume();
   World counted(metered, world.config(), world.mesh());
   Halves mine;
   std::string checkpoint;
@@ -33,7 +34,7 @@ void train(World& world, const Config& config, const std::string& folder, Halves
   run.load(checkpoint);
   for (int step = 2; step < 4; ++step) run.step(step);
   mine.resumed = run.weights();
-  EXPECT_FALSE(metered.counts().empty());
+  EXPECT_FALSE(meter->counts().empty());
   if (world.is_main()) result = std::move(mine);
 }
 

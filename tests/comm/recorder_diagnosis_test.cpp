@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "gantry/comm/recorder/diagnosis.h"
+#include "gantry/diagnosis/diagnosis.h"
 #include "hand_made_records.h"
 
 namespace gantry::testing {

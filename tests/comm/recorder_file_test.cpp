@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "gantry/comm/recorder/record_file.h"
 #include "gantry/core/error.h"
+#include "gantry/diagnosis/record_reader.h"
 #include "hand_made_records.h"
 #include "program.h"
 
@@ -25,9 +25,8 @@ RankRecord sample() {
   made.rank(1).forgotten = 40;
   made.call(1, Kind::kAllReduce);
   made.call(1, Kind::kBarrier, State::kWaiting);
-  made.message(1, Kind::kSend, 2, {MessageTag::Kind::kBackward, 3, 4, 5}, State::kFailed);
-  made.message(1, Kind::kReceive, 0, {MessageTag::Kind::kUser, -1, 0, 0}, State::kPosted).sequence =
-      Operation::kNotCounted;
+  made.message(1, Kind::kSend, 2, {Tag::Kind::kBackward, 3, 4, 5}, State::kFailed);
+  made.message(1, Kind::kReceive, 0, {Tag::Kind::kUser, -1, 0, 0}, State::kPosted).sequence = Operation::kNotCounted;
   return made.rank(1);
 }
 
@@ -49,7 +48,7 @@ TEST(RecordFile, ReadsBackAsItWas) {
   EXPECT_EQ(read.reason, "rank 0 waited \"1 s\"");
   ASSERT_EQ(read.operations.size(), 4u);
   EXPECT_EQ(read.operations[0].number, 40u);
-  EXPECT_EQ(read.operations[2].tag, (MessageTag{MessageTag::Kind::kBackward, 3, 4, 5}));
+  EXPECT_EQ(read.operations[2].tag, (Tag{Tag::Kind::kBackward, 3, 4, 5}));
   EXPECT_EQ(read.operations[3].tag.stage, -1);
   EXPECT_EQ(read.operations[3].sequence, Operation::kNotCounted);
   EXPECT_TRUE(Json::parse(text).contains("clock"));

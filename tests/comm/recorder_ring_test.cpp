@@ -22,7 +22,7 @@ TEST(Ring, KeepsWhatWasCalledAndHowItEnded) {
   const auto sum =
       ring.post({.group = group, .kind = Kind::kAllReduce, .reduction = "sum", .dtype = "float32", .shape = shape});
   const auto receive =
-      ring.post({.group = group, .kind = Kind::kReceive, .peer = 0, .tag = {MessageTag::Kind::kForward, 1, 3, 0}});
+      ring.post({.group = group, .kind = Kind::kReceive, .peer = 0, .tag = {Tag::Kind::kForward, 1, 3, 0}});
   ring.waits(receive);
   ring.finish(sum, State::kDone);
 
@@ -72,7 +72,7 @@ TEST(Ring, CountsMessagesByTagPeerAndDirection) {
   const int group = ring.begin_group("pp", {0, 1}, making);
   const auto sequence = [&](Kind kind, int peer, int microbatch) {
     const auto number =
-        ring.post({.group = group, .kind = kind, .peer = peer, .tag = {MessageTag::Kind::kForward, 0, microbatch, 0}});
+        ring.post({.group = group, .kind = kind, .peer = peer, .tag = {Tag::Kind::kForward, 0, microbatch, 0}});
     return ring.snapshot().operations[number].sequence;
   };
   EXPECT_EQ(sequence(Kind::kSend, 0, 0), 0);
@@ -87,7 +87,7 @@ TEST(Ring, StopsCountingTagsWithoutEnd) {
   std::uint64_t making = 0;
   const int group = ring.begin_group("pp", {0, 1}, making);
   for (int i = 0; i < 70000; ++i)
-    ring.post({.group = group, .kind = Kind::kSend, .peer = 0, .tag = {MessageTag::Kind::kUser, 0, i, 0}});
+    ring.post({.group = group, .kind = Kind::kSend, .peer = 0, .tag = {Tag::Kind::kUser, 0, i, 0}});
   EXPECT_EQ(ring.snapshot().operations.back().sequence, Operation::kNotCounted);
 }
 
@@ -128,7 +128,7 @@ TEST(Ring, IsNeverReadHalfWritten) {
         const auto number = ring.post({.group = group,
                                        .kind = Kind::kSend,
                                        .peer = 0,
-                                       .tag = {MessageTag::Kind::kUser, value, 0, value},
+                                       .tag = {Tag::Kind::kUser, value, 0, value},
                                        .dtype = "float32",
                                        .shape = shape});
         ring.waits(number);

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "gantry/comm/recorder/flight_recorder.h"
-#include "gantry/comm/recorder/record_file.h"
+#include "gantry/diagnosis/record_reader.h"
 #include "program.h"
 
 namespace gantry::testing {

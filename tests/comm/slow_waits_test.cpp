@@ -49,7 +49,7 @@ TEST(SlowWaits, ShortOnesAreNotToldOf) { EXPECT_EQ(said_with_a_late_rank(15, 300
 TEST(SlowWaits, ALogIsNotFilled) {
   SlowWaitNotices notices({.timeout_seconds = 60, .notice_seconds = 15});
   ::testing::internal::CaptureStderr();
-  for (int i = 0; i < 100; ++i) notices.say("rank 0 has waited 15 s");
+  for (int i = 0; i < 100; ++i) notices.say("rank 0", 15, "rank 1");
   const std::string said = ::testing::internal::GetCapturedStderr();
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 8);
   EXPECT_TRUE(said.ends_with("further ones are not told\n")) << said;

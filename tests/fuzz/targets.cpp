@@ -9,12 +9,12 @@
 #include "gantry/checkpoint/format/model_files.h"
 #include "gantry/checkpoint/format/safetensors_header.h"
 #include "gantry/comm/control/frames.h"
-#include "gantry/comm/recorder/diagnosis.h"
 #include "gantry/core/config.h"
 #include "gantry/core/error.h"
 #include "gantry/data/corpus/megatron.h"
 #include "gantry/data/tokenizers/byte_pair_tokenizer.h"
 #include "gantry/data/tokenizers/piece_tokenizer.h"
+#include "gantry/diagnosis/diagnosis.h"
 
 namespace gantry::fuzz {
 namespace {

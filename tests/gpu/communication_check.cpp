@@ -5,7 +5,6 @@
 
 #include "../comm/conformance.h"
 #include "checked_device.h"
-#include "gantry/comm/device_backend.h"
 #include "gantry/launch/launch.h"
 
 namespace gantry::testing {
@@ -16,8 +15,8 @@ TEST(DeviceBackend, ConformsAtOneRank) {
   config.comm.backend = checked_backend();
   const int code = launch(config, [](World& world) {
     ProcessGroupMesh mesh(world);
-    EXPECT_EQ(rank_device(world).is_cpu(), is_rehearsal());
-    conformance_device() = rank_device(world);
+    EXPECT_EQ(world.device().is_cpu(), is_rehearsal());
+    conformance_device() = world.device();
     check_conformance(mesh.world_group(), !is_rehearsal());
     conformance_device() = torch::kCPU;
     check_conformance(mesh.world_group(), !is_rehearsal());

@@ -8,7 +8,6 @@
 
 #include <torch/torch.h>
 
-#include "gantry/comm/device_backend.h"
 #include "gantry/profiling/memory_meter.h"
 #include "gantry/schedule/generators/generator.h"
 #include "gantry/schedule/simulate.h"
@@ -131,7 +130,7 @@ TEST(Executor, AStepCanBeGivenUpAtAnyAction) {
     const auto made = schedule::generate(name, 3, 4, chunks);
     run_ranks({.pipeline = 3}, [&, what = name](World& world, ProcessGroupMesh& mesh) {
       const int me = mesh["pp"].rank();
-      const auto times = schedule::action_times(rank_device(world));
+      const auto times = schedule::action_times(world.device());
       StageLink link(mesh["pp"]);
       Executor executor(schedule::lower(made), me, link);
       const auto whole_step = [&] {
@@ -283,7 +282,7 @@ TEST(Executor, EveryActionIsTimedInOrder) {
     const auto lowered = schedule::lower(schedule::generate("1f1b", 2, 3));
     Executor executor(lowered, mesh["pp"].rank(), link);
     ProductRuntime runtime(2, lowered.stages_of_rank[mesh["pp"].rank()], true);
-    const auto times = schedule::action_times(rank_device(world));
+    const auto times = schedule::action_times(world.device());
     executor.run(runtime, times.get());
     std::vector<Action> seen;
     double last = 0;

@@ -4,7 +4,8 @@
 
 #include <torch/torch.h>
 
-#include "gantry/profiling/metered_backend.h"
+#include "gantry/comm/observed_backend.h"
+#include "gantry/profiling/communication_meter.h"
 #include "ranks.h"
 #include "stage_link_cases.h"
 
@@ -69,9 +70,10 @@ TEST(StageLink, MessagesMayChangeFromOneToTheNext) {
 
 TEST(StageLink, MessagesThatDoNotChangeCarryTensorsAlone) {
   run_ranks({.pipeline = 2}, [](World& world, ProcessGroupMesh&) {
-    MeteredBackend metered(world.backend());
+    const auto meter = std::make_shared<CommunicationMeter>();
+    ObservedBackend metered(world.backend(), meter);
     const auto group = metered.make_group("pp", {0, 1});
-    metered.resume();
+    meter->resume();
     StageLink link(*group);
     const StageMessage message{Direction::kForward, 0, 0, "a"};
     std::int64_t before = 0;
@@ -81,7 +83,7 @@ TEST(StageLink, MessagesThatDoNotChangeCarryTensorsAlone) {
       if (group->rank() == 1) link.receive(message, 0);
       link.flush();
       std::int64_t sent = 0;
-      for (const auto& count : metered.counts())
+      for (const auto& count : meter->counts())
         if (count.operation != "recv") sent += count.calls;
       return sent - std::exchange(before, sent);
     };

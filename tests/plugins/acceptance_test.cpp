@@ -3,7 +3,6 @@
 
 #include <torch/torch.h>
 
-#include "gantry/comm/device_backend.h"
 #include "gantry/core/error.h"
 #include "gantry/models/gpt2.h"
 #include "gantry/optimizers/gradient_norm.h"
@@ -92,24 +91,24 @@ TEST(Acceptance, A13LossIsTheMeanOverAllCountedTokens) {
 
 TEST(Acceptance, D7TiedCopiesStayEqualToTheBitForAHundredSteps) {
   const Config config = tiny({.pipeline = 4});
-  EXPECT_EQ(start_ranks()(
-                config,
-                [&](World& world) {
-                  Rig rig(world, config);
-                  for (int step = 0; step < 100; ++step) {
-                    rig.booster.execute_pipeline(rig.batch(tokens(4, step)), rig.boosted);
-                    rig.boosted.optimizer->step();
-                    rig.boosted.optimizer->zero_grad();
-                  }
-                  ProcessGroup& pipeline = rig.plugin->mesh()["pp"];
-                  torch::Tensor copy = torch::zeros({29, 12}, torch::dtype(torch::kFloat64).device(rank_device(world)));
-                  for (const auto& held : rig.boosted.model->stage_module().parameters)
-                    if (held.placement.name == "wte.weight") copy = held.tensor.detach().clone();
-                  const torch::Tensor mine = copy.clone();
-                  pipeline.broadcast(copy, 0).wait();
-                  if (pipeline.rank() == 3) EXPECT_TRUE(torch::equal(mine, copy));
-                }),
-            0);
+  EXPECT_EQ(
+      start_ranks()(config,
+                    [&](World& world) {
+                      Rig rig(world, config);
+                      for (int step = 0; step < 100; ++step) {
+                        rig.booster.execute_pipeline(rig.batch(tokens(4, step)), rig.boosted);
+                        rig.boosted.optimizer->step();
+                        rig.boosted.optimizer->zero_grad();
+                      }
+                      ProcessGroup& pipeline = rig.plugin->mesh()["pp"];
+                      torch::Tensor copy = torch::zeros({29, 12}, torch::dtype(torch::kFloat64).device(world.device()));
+                      for (const auto& held : rig.boosted.model->stage_module().parameters)
+                        if (held.placement.name == "wte.weight") copy = held.tensor.detach().clone();
+                      const torch::Tensor mine = copy.clone();
+                      pipeline.broadcast(copy, 0).wait();
+                      if (pipeline.rank() == 3) EXPECT_TRUE(torch::equal(mine, copy));
+                    }),
+      0);
 }
 
 TEST(Acceptance, D8ModelsBuiltWithValuesStartFromRankZeros) {

@@ -4,7 +4,6 @@
 #include <torch/torch.h>
 
 #include "gantry/booster/recipe.h"
-#include "gantry/comm/device_backend.h"
 #include "gantry/optimizers/lion.h"
 #include "gantry/profiling/memory_meter.h"
 #include "model_case.h"
@@ -75,7 +74,7 @@ Memory train_alone(int zero, int replicas, const std::string& precision) {
   Memory memory;
   EXPECT_EQ(start_ranks()(config,
                           [&](World& world) {
-                            MemoryMeter meter(rank_device(world).type());
+                            MemoryMeter meter(world.device().type());
                             auto* plugin = new HybridParallelPlugin(world, config);
                             Booster booster{std::unique_ptr<Plugin>(plugin)};
                             auto model = build_model(config);

@@ -5,6 +5,7 @@
 #include "gantry/comm/backends.h"
 #include "gantry/comm/nccl/nccl_backend.h"
 #include "gantry/comm/recorder/flight_recorder.h"
+#include "gantry/diagnosis/diagnosis.h"
 #include "gantry/launch/quiet_launch.h"
 
 namespace gantry::testing {
@@ -13,8 +14,10 @@ int launch_on_devices(const Config& config, const std::function<void(World&)>& b
   const int ranks = config.ranks();
   const Mesh mesh = Mesh::hybrid(ranks, config.parallel.pipeline, config.parallel.data, config.parallel.tensor,
                                  config.parallel.order);
-  const recorder::RecordedJob recorded(
-      {.folder = config.output + "/recorder", .ranks = ranks, .entries = config.comm.recorder});
+  const recorder::RecordedJob recorded({.folder = config.output + "/recorder",
+                                        .ranks = ranks,
+                                        .entries = config.comm.recorder,
+                                        .sentence_of = recorder::sentence_of});
   return launch_local(config, mesh, [&](World& host) {
     NcclOptions options;
     options.device = pretend_device(host.rank());

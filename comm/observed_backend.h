@@ -1,0 +1,36 @@
+// A backend whose groups tell an observer of every operation: the rank's flight recorder, or a meter. It hands
+// everything on to the backend that it wraps, name, device and failures included; several may stand on each other.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "gantry/comm/world.h"
+
+namespace gantry {
+
+class ObservedBackend final : public Backend {
+ public:
+  // `inner` is not owned. Groups and pending operations hold the observer too.
+  ObservedBackend(Backend& inner, std::shared_ptr<OperationObserver> observer)
+      : inner_(inner), observer_(std::move(observer)) {}
+
+  const char* name() const override { return inner_.name(); }
+  int rank() const override { return inner_.rank(); }
+  int size() const override { return inner_.size(); }
+  torch::Device device() const override { return inner_.device(); }
+  std::shared_ptr<DeviceEnd> take_end() const override { return inner_.take_end(); }
+  std::unique_ptr<ProcessGroup> make_group(const std::string& label, const std::vector<int>& ranks) override;
+  void abort(const std::string& reason) override { inner_.abort(reason); }
+  bool has_ended(int rank) const override { return inner_.has_ended(rank); }
+
+ private:
+  Backend& inner_;
+  std::shared_ptr<OperationObserver> observer_;
+};
+
+// Runs the body of a rank with a world whose operations go to the rank's flight recorder, and notes how it ends; with
+// `world` itself where the job is not recorded.
+void run_recorded(World& world, const std::function<void(World&)>& body);
+
+}  // namespace gantry

@@ -1,0 +1,323 @@
+#include "gantry/diagnosis/diagnosis.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <set>
+
+#include "gantry/diagnosis/chains.h"
+
+namespace gantry::recorder {
+namespace {
+
+constexpr std::size_t kMostLinks = 4;   // of a chain that is told whole
+constexpr std::size_t kMostNotes = 5;   // of one kind
+constexpr double kDeadlineShare = 0.9;  // of the timeout, since whoever watches looks from time to time
+
+class Examiner {
+ public:
+  Examiner(const JobRecords& job, double stuck_after) : job_(job), stuck_after_(stuck_after), waits_(job) {}
+
+  Diagnosis examine() {
+    Diagnosis diagnosis;
+    find(diagnosis);
+    for (const auto& blocked : waits_.blocked()) diagnosis.waits.push_back(wait_of(blocked));
+    diagnosis.notes = notes();
+    return diagnosis;
+  }
+
+ private:
+  void find(Diagnosis& diagnosis) const {
+    if (waits_.mismatch()) return tell_mismatch(*waits_.mismatch(), diagnosis);
+    const auto chains = chains_of(waits_);
+    for (const auto& [rank, record] : job_.records)
+      if (waits_.failed_itself(record)) return tell_failure(record, chains, diagnosis);
+    if (const auto links = cycle_of(waits_); !links.empty()) return tell_cycle(links, diagnosis);
+    const auto worst = std::min_element(chains.begin(), chains.end(), [](const auto& a, const auto& b) {
+      return std::pair(severity(a.back().awaited), -a.front().blocked->seconds) <
+             std::pair(severity(b.back().awaited), -b.front().blocked->seconds);
+    });
+    if (worst != chains.end() && is_stuck(*worst)) return tell_chain(*worst, diagnosis);
+    diagnosis.sentence = "nothing is stuck";
+    if (!waits_.blocked().empty()) {
+      const Blocked& longest = waits_.blocked().front();
+      diagnosis.sentence += fmt::format(": the longest wait is that of {} for {}, {:.3f} s so far", name(longest.rank),
+                                        describe_call(longest), longest.seconds);
+    }
+  }
+
+  static int severity(const Awaited& awaited) {
+    switch (awaited.cause) {
+      case Cause::kStopped:
+        return 0;
+      case Cause::kFailed:
+        return 1;
+      case Cause::kNoFile:
+        return 2;
+      case Cause::kEnded:
+        return 3;
+      case Cause::kOutside:
+        return 4;
+      default:
+        return 5;
+    }
+  }
+
+  bool is_stuck(const Chain& chain) const {
+    // What all were in when the job failed was cut off by that, unless its own deadline was over.
+    if (chain.back().awaited.cause == Cause::kWithin && job_failed()) {
+      const Blocked& last = *chain.back().blocked;
+      return last.seconds >= kDeadlineShare * waits_.record(last.rank)->identity.timeout_seconds;
+    }
+    return job_failed() || chain.back().awaited.cause == Cause::kEnded ||
+           chain.front().blocked->seconds >= stuck_after_;
+  }
+
+  bool job_failed() const {
+    return std::any_of(job_.records.begin(), job_.records.end(), [](const auto& one) { return one.second.failure; });
+  }
+
+  // --- In words ---
+
+  std::string name(int rank) const {
+    const RankRecord* record = waits_.record(rank);
+    return record && !record->identity.name.empty() ? record->identity.name : fmt::format("rank {}", rank);
+  }
+
+  std::string describe_call(const Blocked& blocked) const { return describe_call(blocked.rank, *blocked.operation); }
+  std::string describe_call(int rank, const Operation& operation) const {
+    std::string text = describe(operation, waits_.group_of(rank, operation));
+    if (is_message(operation.kind))
+      text += operation.kind == Kind::kSend ? " to " : " from ", text += name(operation.peer);
+    if (!operation.dtype.empty()) text += fmt::format(" ({})", describe_tensor(operation));
+    return text;
+  }
+
+  // "all_reduce of float32 [4] (sum)"
+  static std::string describe_as_call(const Operation& operation) {
+    std::string text = name_of(operation.kind);
+    if (!operation.dtype.empty()) text += " of " + describe_tensor(operation);
+    if (!operation.reduction.empty()) text += fmt::format(" ({})", operation.reduction);
+    if (operation.kind == Kind::kBroadcast) text += fmt::format(" from rank {}", operation.peer);
+    return text;
+  }
+
+  // "rank 1 (...) to join all_reduce 17 of group 'tp' (float32 [4])"
+  std::string describe_link(const Link& link) const {
+    const Operation& operation = *link.blocked->operation;
+    const Group& group = waits_.group_of(link.blocked->rank, operation);
+    const std::string whom = name(link.awaited.rank);
+    if (link.awaited.cause == Cause::kWithin) return fmt::format("{} with {}", with_tensor(operation, group), whom);
+    if (operation.kind == Kind::kMakeGroup)
+      return fmt::format("{} to join group '{}' of the ranks {}", whom, group.label, fmt::join(group.ranks, ", "));
+    if (!is_message(operation.kind)) return fmt::format("{} to join {}", whom, with_tensor(operation, group));
+    return fmt::format("{} to {} {} in group '{}'", whom, operation.kind == Kind::kReceive ? "send" : "take",
+                       with_tensor(operation, group), group.label);
+  }
+  static std::string with_tensor(const Operation& operation, const Group& group) {
+    const std::string what = describe(operation, group);
+    return operation.dtype.empty() ? what : fmt::format("{} ({})", what, describe_tensor(operation));
+  }
+
+  // What the last of a chain does instead, as a relative clause.
+  std::string describe_end(const Link& link) const {
+    const bool joins = link.blocked->operation->kind == Kind::kMakeGroup;
+    return link.awaited.in_group || joins ? "which " + describe_state(link)
+                                          : "which never joined the group and " + describe_state(link);
+  }
+  std::string describe_state(const Link& link) const {
+    const RankRecord* record = waits_.record(link.awaited.rank);
+    switch (link.awaited.cause) {
+      case Cause::kNoFile:
+        return "left no file: it was killed or stopped, or wrote elsewhere";
+      case Cause::kStopped:
+        return fmt::format("was stopped: its process did not run for {:.1f} s",
+                           static_cast<double>(record->stopped_until_ns - record->stopped_from_ns) * 1e-9);
+      case Cause::kFailed:
+        return "failed: " + record->error;
+      case Cause::kEnded:
+        return "has ended" + describe_last(*record);
+      case Cause::kWithin:
+        return "is in it too: all its members have called it, and it does not come to its end";
+      case Cause::kNotWaiting:
+        return is_message(link.blocked->operation->kind)
+                   ? "has done so: it is on its way"
+                   : "has called it and is in no wait that would move it on" + describe_last(*record);
+      default:
+        return "is outside communication" + describe_last(*record);
+    }
+  }
+
+  std::string describe_last(const RankRecord& record) const {
+    const std::int64_t until = waits_.told_until(record);
+    const auto last = std::find_if(record.operations.rbegin(), record.operations.rend(), [&](const Operation& one) {
+      return one.state != State::kRefused && one.posted_ns <= until;
+    });
+    if (last == record.operations.rend()) return " and has called nothing";
+    const bool over = last->finished_ns > 0 && last->finished_ns <= until;
+    return fmt::format("; its last call, {}, was {} {:.1f} s earlier", describe_call(record.identity.rank, *last),
+                       over ? name_of(last->state) : "made",
+                       static_cast<double>(until - (over ? last->finished_ns : last->posted_ns)) * 1e-9);
+  }
+
+  void tell_mismatch(const Mismatch& found, Diagnosis& diagnosis) const {
+    const Group& group = waits_.group_of(found.rank, *found.mine);
+    if (found.what == Mismatch::What::kTensor) {
+      diagnosis.finding = Finding::kTensorsDiffer;
+      if (is_message(found.mine->kind)) {
+        const bool receives = found.mine->kind == Kind::kReceive;
+        diagnosis.sentence =
+            fmt::format("{} expects {} from {} as {}, which sent {}", name(receives ? found.rank : found.other),
+                        describe(*found.mine, group), name(receives ? found.other : found.rank),
+                        describe_tensor(receives ? *found.mine : *found.theirs),
+                        describe_tensor(receives ? *found.theirs : *found.mine));
+        return;
+      }
+      diagnosis.sentence =
+          fmt::format("{} called {} as {} where {} called it as {}", name(found.rank), describe(*found.mine, group),
+                      describe_as_call(*found.mine), name(found.other), describe_as_call(*found.theirs));
+      return;
+    }
+    diagnosis.finding = Finding::kCallsDiffer;
+    diagnosis.sentence = fmt::format(
+        "{} called {} as number {} of group '{}' where {} called {}; all members must make the same calls "
+        "in the same order",
+        name(found.rank), describe_as_call(*found.mine), found.mine->sequence, group.label, name(found.other),
+        describe_as_call(*found.theirs));
+  }
+
+  void tell_failure(const RankRecord& record, const std::vector<Chain>& chains, Diagnosis& diagnosis) const {
+    const auto behind = std::find_if(chains.begin(), chains.end(), [&](const auto& chain) {
+      return chain.back().awaited.rank == record.identity.rank;
+    });
+    if (behind != chains.end()) tell_chain(*behind, diagnosis);
+    diagnosis.finding = Finding::kRankFailed;
+    if (behind == chains.end())
+      diagnosis.sentence =
+          fmt::format("{} failed, and nobody waited for it: {}", name(record.identity.rank), record.error);
+  }
+
+  void tell_cycle(const Chain& links, Diagnosis& diagnosis) const {
+    diagnosis.finding = Finding::kCycle;
+    if (links.size() == 1) {
+      diagnosis.sentence =
+          fmt::format("{} waits for itself: for {}", name(links[0].blocked->rank), describe_link(links[0]));
+      return;
+    }
+    diagnosis.sentence = fmt::format("{} ranks wait for each other in a cycle: ", links.size());
+    for (std::size_t i = 0; i < links.size(); ++i)
+      if (links.size() <= kMostLinks || i + 1 < kMostLinks || i + 1 == links.size())
+        diagnosis.sentence +=
+            fmt::format("{}{} for {}", i == 0 ? "" : ", ", name(links[i].blocked->rank), describe_link(links[i]));
+      else if (i + 1 == kMostLinks)
+        diagnosis.sentence += fmt::format(", {} more in between", links.size() - kMostLinks);
+  }
+
+  void tell_chain(const std::vector<Link>& chain, Diagnosis& diagnosis) const {
+    const Link& last = chain.back();
+    diagnosis.finding = finding_of(last);
+    diagnosis.sentence = fmt::format("{} has waited {:.1f} s for {}", name(chain.front().blocked->rank),
+                                     chain.front().blocked->seconds, describe_link(chain.front()));
+    for (std::size_t i = 1; i < chain.size(); ++i)
+      if (chain.size() <= kMostLinks || i + 1 < kMostLinks || i + 1 == chain.size())
+        diagnosis.sentence += ", which waits for " + describe_link(chain[i]);
+      else if (i + 1 == kMostLinks)
+        diagnosis.sentence += fmt::format(", which waits for others, {} in a row", chain.size() - kMostLinks);
+    diagnosis.sentence += ", " + describe_end(last);
+    if (diagnosis.finding == Finding::kNoSend)
+      diagnosis.sentence += fmt::format(
+          "; it sent {} instead, which nobody has asked for",
+          with_tensor(*sent_instead(last).back(), waits_.group_of(last.blocked->rank, *last.blocked->operation)));
+  }
+
+  std::vector<const Operation*> sent_instead(const Link& link) const {
+    if (link.blocked->operation->kind != Kind::kReceive) return {};
+    return waits_.unasked(link.awaited.rank, link.blocked->rank, *link.blocked->operation);
+  }
+
+  Finding finding_of(const Link& link) const {
+    switch (link.awaited.cause) {
+      case Cause::kStopped:
+        return Finding::kStopped;
+      case Cause::kFailed:
+        return Finding::kRankFailed;
+      case Cause::kNoFile:
+        return Finding::kNoFile;
+      case Cause::kNotWaiting:
+      case Cause::kWithin:
+        return Finding::kNotFinished;
+      default:
+        break;
+    }
+    if (!sent_instead(link).empty()) return Finding::kNoSend;
+    if (!link.awaited.in_group) return Finding::kNeverJoined;
+    return link.awaited.cause == Cause::kEnded ? Finding::kRankEnded : Finding::kNotReached;
+  }
+
+  Wait wait_of(const Blocked& blocked) const {
+    Wait wait{blocked.rank, describe_call(blocked), blocked.seconds, {}};
+    for (const auto& awaited : blocked.awaited) wait.ranks.push_back(awaited.rank);
+    return wait;
+  }
+
+  std::vector<std::string> notes() const {
+    std::vector<std::string> notes;
+    if (const auto missing = static_cast<std::size_t>(job_.ranks) - job_.records.size(); missing > 0) {
+      std::string ranks;
+      for (int rank = 0, named = 0; rank < job_.ranks && named < 16; ++rank)
+        if (!waits_.record(rank)) ranks += fmt::format("{}{}", named++ ? ", " : "", rank);
+      notes.push_back(
+          fmt::format("{} of {} ranks left no file: {}{}", missing, job_.ranks, ranks, missing > 16 ? ", ..." : ""));
+    }
+    std::size_t messages = 0;
+    for (const auto& [rank, record] : job_.records)
+      for (const auto* send : unasked_of(record))
+        if (++messages <= kMostNotes)
+          notes.push_back(fmt::format("{} sent {}, which {} has not asked for", name(rank),
+                                      with_tensor(*send, waits_.group_of(rank, *send)), name(send->peer)));
+    if (messages > kMostNotes)
+      notes.push_back(fmt::format("{} more messages that nobody has asked for", messages - kMostNotes));
+    if (job_.other_jobs > 0) notes.push_back(fmt::format("{} files of earlier jobs are left out", job_.other_jobs));
+    return notes;
+  }
+
+  std::vector<const Operation*> unasked_of(const RankRecord& record) const {
+    std::set<int> peers;
+    for (const auto& operation : record.operations)
+      if (operation.kind == Kind::kSend) peers.insert(operation.peer);
+    std::vector<const Operation*> all;
+    for (const int peer : peers)
+      for (const auto* send : waits_.unasked(record.identity.rank, peer))
+        if (job_failed() || static_cast<double>(record.written_ns - send->posted_ns) * 1e-9 >= stuck_after_)
+          all.push_back(send);
+    return all;
+  }
+
+  const JobRecords& job_;
+  const double stuck_after_;
+  const Waits waits_;
+};
+
+}  // namespace
+
+const char* name_of(Finding finding) {
+  static constexpr const char* kNames[] = {"nothing",      "calls_differ", "tensors_differ", "stopped",
+                                           "rank_failed",  "cycle",        "no_file",        "rank_ended",
+                                           "never_joined", "no_send",      "not_reached",    "not_finished"};
+  return kNames[static_cast<int>(finding)];
+}
+
+Diagnosis diagnose(const JobRecords& job, double stuck_after_seconds) {
+  return Examiner(job, stuck_after_seconds).examine();
+}
+
+std::string sentence_of(const std::string& folder) {
+  try {
+    const Diagnosis diagnosis = diagnose(read_folder(folder), /*stuck_after_seconds=*/0);
+    return diagnosis.finding == Finding::kNothing ? "" : diagnosis.sentence;
+  } catch (const std::exception&) {
+    return "";
+  }
+}
+
+}  // namespace gantry::recorder

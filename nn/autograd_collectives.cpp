@@ -1,0 +1,120 @@
+#include "gantry/nn/autograd_collectives.h"
+
+#include <numeric>
+
+#include <torch/torch.h>
+
+namespace gantry {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::Variable;
+using torch::autograd::variable_list;
+
+// Functions keep the group as an integer: it outlives the graph, and a backward reads nothing else.
+ProcessGroup& saved_group(AutogradContext* context) {
+  return *reinterpret_cast<ProcessGroup*>(context->saved_data["group"].toInt());
+}
+void save_group(AutogradContext* context, ProcessGroup* group) {
+  context->saved_data["group"] = reinterpret_cast<std::int64_t>(group);
+}
+
+torch::Tensor summed(const torch::Tensor& tensor, ProcessGroup& group) {
+  torch::Tensor sum = tensor.clone(at::MemoryFormat::Contiguous);
+  group.all_reduce(sum).wait();
+  return sum;
+}
+
+torch::Tensor own_part(const torch::Tensor& whole, ProcessGroup& group, std::int64_t dim, const Sizes& sizes) {
+  const std::int64_t begin = std::accumulate(sizes.begin(), sizes.begin() + group.rank(), std::int64_t{0});
+  return whole.narrow(dim, begin, sizes[group.rank()]).contiguous();
+}
+
+struct CopyToGroup : torch::autograd::Function<CopyToGroup> {
+  static Variable forward(AutogradContext* context, const Variable& input, ProcessGroup* group) {
+    save_group(context, group);
+    return input.view_as(input);
+  }
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    return {summed(gradients[0], saved_group(context)), {}};
+  }
+};
+
+struct ReduceFromGroup : torch::autograd::Function<ReduceFromGroup> {
+  static Variable forward(AutogradContext*, const Variable& input, ProcessGroup* group) {
+    return summed(input, *group);
+  }
+  static variable_list backward(AutogradContext*, variable_list gradients) { return {gradients[0], {}}; }
+};
+
+struct GatherFromGroup : torch::autograd::Function<GatherFromGroup> {
+  static Variable forward(AutogradContext* context, const Variable& input, ProcessGroup* group, std::int64_t dim,
+                          const Sizes& sizes) {
+    save_group(context, group);
+    context->saved_data["dim"] = dim;
+    context->saved_data["sizes"] = sizes;
+    return all_gather_along(*group, input, static_cast<int>(dim), sizes);
+  }
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    return {own_part(gradients[0], saved_group(context), context->saved_data["dim"].toInt(),
+                     context->saved_data["sizes"].toIntVector()),
+            {},
+            {},
+            {}};
+  }
+};
+
+struct SplitToGroup : torch::autograd::Function<SplitToGroup> {
+  static Variable forward(AutogradContext* context, const Variable& input, ProcessGroup* group, std::int64_t dim,
+                          const Sizes& sizes) {
+    save_group(context, group);
+    context->saved_data["dim"] = dim;
+    context->saved_data["sizes"] = sizes;
+    return own_part(input, *group, dim, sizes);
+  }
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    return {all_gather_along(saved_group(context), gradients[0], static_cast<int>(context->saved_data["dim"].toInt()),
+                             context->saved_data["sizes"].toIntVector()),
+            {},
+            {},
+            {}};
+  }
+};
+
+struct ReduceScatterToGroup : torch::autograd::Function<ReduceScatterToGroup> {
+  static Variable forward(AutogradContext* context, const Variable& input, ProcessGroup* group, std::int64_t dim,
+                          const Sizes& sizes) {
+    save_group(context, group);
+    context->saved_data["dim"] = dim;
+    context->saved_data["sizes"] = sizes;
+    return reduce_scatter_along(*group, input, static_cast<int>(dim), sizes);
+  }
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    return {all_gather_along(saved_group(context), gradients[0], static_cast<int>(context->saved_data["dim"].toInt()),
+                             context->saved_data["sizes"].toIntVector()),
+            {},
+            {},
+            {}};
+  }
+};
+
+}  // namespace
+
+torch::Tensor copy_to_group(const torch::Tensor& input, ProcessGroup& group) {
+  return CopyToGroup::apply(input, &group);
+}
+torch::Tensor reduce_from_group(const torch::Tensor& input, ProcessGroup& group) {
+  return ReduceFromGroup::apply(input, &group);
+}
+torch::Tensor gather_from_group(const torch::Tensor& input, ProcessGroup& group, int dim, const Sizes& sizes) {
+  return GatherFromGroup::apply(input, &group, c10::maybe_wrap_dim(dim, input.dim()), sizes);
+}
+torch::Tensor split_to_group(const torch::Tensor& input, ProcessGroup& group, int dim, const Sizes& sizes) {
+  return SplitToGroup::apply(input, &group, c10::maybe_wrap_dim(dim, input.dim()), sizes);
+}
+
+torch::Tensor reduce_scatter_to_group(const torch::Tensor& input, ProcessGroup& group, int dim, const Sizes& sizes) {
+  return ReduceScatterToGroup::apply(input, &group, c10::maybe_wrap_dim(dim, input.dim()), sizes);
+}
+
+}  // namespace gantry
