@@ -14,6 +14,8 @@ void save_parallelized(const std::string& directory, const Boosted& boosted, Plu
 // The same with the family and the keys of the resolved `config`.
 void save_parallelized(const std::string& directory, const Boosted& boosted, Plugin& plugin, const Config& config,
                        bool merge = false);
+// Fills the boosted model from such a directory, whatever layout wrote it; optimizers go on from these weights.
+// InputError as of checkpoint/parallelized.h.
 void from_parallelized(const std::string& directory, Boosted& boosted, Plugin& plugin);
 // Copies the whole weights into `dense`, an unsplit model of the same class, on every rank. UsageError for another one.
 void deparallelize(const Boosted& boosted, Plugin& plugin, torch::nn::Module& dense);

@@ -1,5 +1,5 @@
-// A model as one safetensors file per tensor- and pipeline-parallel rank (format/parallelized.h), or merged into one that
-// Hugging Face's programs read: what OSLO's users call save_parallelized and from_parallelized. Weights alone; a
+// A model as one safetensors file per tensor- and pipeline-parallel rank (format/parallelized.h), or merged into one
+// that Hugging Face's programs read: what OSLO's users call save_parallelized and from_parallelized. Weights alone; a
 // checkpoint (checkpoint.h) has the optimizer's state too.
 #pragma once
 

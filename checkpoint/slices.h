@@ -23,8 +23,8 @@ struct HeldPart {
 };
 HeldPart part_held(const Placement& placement, const std::map<std::string, int>& coordinates);
 
-// Distributes the writing of replicas over their holders, by bytes. Every holder of an entry calls turn_of in the same order
-// and gets the same answer: true on the one rank of each slice that writes it.
+// Distributes the writing of replicas over their holders, by bytes. Every holder of an entry calls turn_of in the same
+// order and gets the same answer: true on the one rank of each slice that writes it.
 class WriterShare {
  public:
   explicit WriterShare(const ProcessGroupMesh& mesh);

@@ -37,7 +37,7 @@ struct ScheduleConfig {
   std::variant<std::string, std::vector<int>> layers =
       std::string("default");  // default | balanced | layout string | list
   std::string recompute = "none";
-  std::vector<int> recompute_layers;  // the first so many of each stage: one number for all, or one a stage; empty: all
+  std::vector<int> recompute_layers;  // the first so many of each stage: one number, or one per stage; empty: all
 };
 
 // One of several sources of samples.
@@ -120,7 +120,7 @@ struct CommConfig {
   double heartbeat_seconds = 1;    // between signs of life of a rank (comm/control); 0: none are sent
   double lost_after_seconds = 15;  // a rank without a sign of life for so long ends the job
   std::string interface;  // a network interface or address for them; empty: loopback; over hosts it must be named
-  int recorder = 1024;    // operations a rank remembers for `gantry doctor DIR`; 0: none
+  int recorder = 1024;    // operations that each rank remembers for `gantry doctor DIR`; 0: none
 };
 
 // Steps that are watched in detail: `wait` steps pass, `warmup` are watched and thrown away, `active` are kept; this

@@ -33,7 +33,7 @@ double evenness(const std::vector<double>& work_of_ranks);
 // one needs none where it has other work.
 //
 // No way is better where all layers are equal, where each rank holds one stage, and where the search for unequal layers
-// ends within its steps (core/stage_search.h): for two stages a rank, looped or forth and back, it does at 128 layers
+// ends within its steps (core/stage_search.h): for two stages per rank, looped or forth and back, it does at 128 layers
 // over 16 ranks, for four at 32 over 4. Where it does not, the result is the best that was found near the lightest
 // stages. ConfigError where there are too few layers, or a work that is negative or no number.
 std::vector<int> distribute_by_work(const LayerWork& work, const std::vector<int>& rank_of_stage);

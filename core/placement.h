@@ -43,9 +43,9 @@ struct AxisPlacement {
 
 AxisPlacement replicate();
 
-// Deals `size` elements in units of `unit` over `ranks` as evenly as possible, the first ranks taking the remainder:
-// partition(32, 1, 3) -> 11, 11, 10. ConfigError (with the arithmetic) if unit does not divide size, or a rank would be
-// empty while `allow_empty` is false.
+// Partitions `size` elements in units of `unit` over `ranks` as evenly as possible, the first ranks taking the
+// remainder: partition(32, 1, 3) -> 11, 11, 10. ConfigError (with the arithmetic) if unit does not divide size, or a
+// rank would be empty while `allow_empty` is false.
 std::vector<Range> partition(std::int64_t size, std::int64_t unit, int ranks, bool allow_empty = false);
 
 // A shard of `dim`, which is `segments` parts of equal extent, each partitioned in units.

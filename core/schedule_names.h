@@ -16,7 +16,7 @@ struct ScheduleName {
 
 const std::vector<ScheduleName>& schedule_names();
 
-// Chunks a rank where the configuration does not say: two for schedules that go forth and back, else one.
+// Chunks per rank where the configuration does not say: two for schedules that go forth and back, else one.
 int default_chunks(const std::string& schedule);
 
 // True for a schedule that is read from a file, which says its own chunks.

@@ -1,6 +1,6 @@
 // Text continued token by token: the likeliest token each time, a drawn one, or the best of several beams. Works on a
-// boosted model in any layout (pipeline stages are busy with different prompts at once), on a plain model, and on one
-// that initialize() has split. docs/generation.md is for users.
+// boosted model in any layout (pipeline stages are busy with different prompts at once), and on a plain model.
+// docs/generation.md is for users.
 //
 // Lengths, penalties, filters and beam search mean what they mean in Hugging Face's transformers 5: the same model and
 // options give the same tokens for greedy and beam search. Every layout gives the same tokens, drawn ones too.
@@ -71,7 +71,7 @@ struct GeneratedSequence {
 std::vector<GeneratedSequence> generate(Boosted& boosted, Plugin& plugin, const std::vector<TokenIds>& prompts,
                                         const GenerationOptions& options = {});
 
-// A plain model whose class has a registered policy, or one that initialize() has split: then collective over tp.
+// A plain model whose class has a registered policy. What initialize() has boosted is continued by booster.generate.
 std::vector<GeneratedSequence> generate(torch::nn::Module& model, const std::vector<TokenIds>& prompts,
                                         const GenerationOptions& options = {});
 template <class Holder>

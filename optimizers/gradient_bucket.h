@@ -63,8 +63,8 @@ struct BucketRules {
   bool stages_apart = false;  // no bucket has parameters of several stages, but for those that stages share
 };
 
-// Distributes those of the held parameters over new buckets, from the last to the first; late buckets come after the others.
-// `shared`: parameters that several pipeline ranks hold. No memory is made, and no strategy chosen.
+// Distributes those of the held parameters over new buckets, from the last to the first; late buckets come after the
+// others. `shared`: parameters that several pipeline ranks hold. No memory is made, and no strategy chosen.
 std::vector<GradientBucket> distribute_to_buckets(const std::vector<HeldTensor>& held,
                                                   const std::vector<std::size_t>& parameters,
                                                   const std::set<std::size_t>& shared, const BucketRules& rules);

@@ -131,7 +131,7 @@ class Policy {
   virtual StageLayout stage_layout(const torch::nn::Module& model) const = 0;
   // Layers per stage; the default is gantry::distribute_layers.
   virtual std::vector<int> distribute_layers(int layers, int stages) const;
-  // What `schedule.layers: balanced` weighs: the forward's FLOPs a token of each layer, and of the first and the last
+  // What `schedule.layers: balanced` weighs: the forward's FLOPs per token of each layer, and of the first and the last
   // stage beside, or any other unit that is the same for all. The default counts a multiplication for each weight of
   // matrices, and none for embeddings, which are looked up.
   virtual LayerWork layer_work(const torch::nn::Module& model) const;

@@ -52,7 +52,7 @@ struct Profile {
 };
 
 // Watches the thread that made it, for its lifetime. One at a time on a thread, and one for all ranks of a process:
-// There is one LibTorch profiler per process.
+// LibTorch has one profiler per process.
 class Profiler {
  public:
   using Ready = std::function<void(const Profile&)>;

@@ -53,7 +53,7 @@ Schedule compute_only(const Schedule& schedule);
 // A schedule that has messages already is returned as it is. ConfigError as of validate() if the schedule is not valid.
 Schedule lower(const Schedule& schedule);
 
-// One row a rank, comma separated, as PyTorch reads and writes them, compute-only or lowered. Reading drops idle
+// One row per rank, comma separated, as PyTorch reads and writes them, compute-only or lowered. Reading drops idle
 // (empty) cells and takes the placement from the rows: a rank holds the stages that its row names, in ascending order.
 // It checks the text alone, with ConfigError naming line and cell; validate() checks what it says. InputError for a
 // file that can't be read.

@@ -1,8 +1,9 @@
 // The schedules with V placement of "Pipeline Parallelism with Controllable Memory" (Qi et al., arXiv 2405.15362): the
 // first and the last stage are on one rank, so that activations live shortly where many are held. They differ in how
-// many chunk activations each rank may hold: zb_v as many as 1F1B (2 p chunks, where need be with waiting weight gradients
-// counted half), v_half about half, v_min about a third; v_1f1b is v_half without splitting the backward. Each is the
-// best of several orders, of which the authors' own is the first; none is kept that is longer or holds more.
+// many chunk activations each rank may hold: zb_v as many as 1F1B (2 p chunks, where need be with waiting weight
+// gradients counted half), v_half about half, v_min about a third; v_1f1b is v_half without splitting the backward.
+// Each is the best of several orders, of which the authors' own is the first; none is kept that is longer or holds
+// more.
 #include <algorithm>
 
 #include "gantry/schedule/generators/fill_search.h"

@@ -90,8 +90,8 @@ TEST(ConfigText, HasTheSame) {
   const std::string out = show(kConfig, "--set 'schedule.layers=[7, 0, 0]'").out;
   for (const char* part :
        {"mesh: dp 2 x pp 3 x tp 2", "rank 9 (dp 1, pp 1, tp 1)", "stages of 7 layers",
-        "stage 0: layers 0 to 6 (7), 81.8% of the work", "stage 1: no layers", "20 samples (160 tokens), 10 per replica",
-        "6 microbatches of up to 2", "predicted bubble: 25.0%"})
+        "stage 0: layers 0 to 6 (7), 81.8% of the work", "stage 1: no layers",
+        "20 samples (160 tokens), 10 per replica", "6 microbatches of up to 2", "predicted bubble: 25.0%"})
     EXPECT_NE(out.find(part), std::string::npos) << part << "\nis not in\n" << out;
 }
 

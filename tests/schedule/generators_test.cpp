@@ -235,7 +235,8 @@ TEST(Generators, SizesOutOfBoundsAreRefused) {
     EXPECT_THAT(error_of(name, 0, 2, 1), HasSubstr("the number of ranks is 0"));
     EXPECT_THAT(error_of(name, 2, 0, 1), HasSubstr("the number of microbatches is 0"));
     EXPECT_THAT(error_of(name, 2, 2, -1), HasSubstr("the number of chunks is -1"));
-    EXPECT_THAT(error_of(name, 2, 2, 2), HasSubstr("2 chunks per rank are not defined for it; expected at most 1; use"));
+    EXPECT_THAT(error_of(name, 2, 2, 2),
+                HasSubstr("2 chunks per rank are not defined for it; expected at most 1; use"));
     EXPECT_THAT(error_of(name, 2'000'000'000, 2'000'000'000, 1), HasSubstr("expected at most 10000000 forwards"));
     EXPECT_THAT(error_of(name, 2, 2, 1, 3.0), HasSubstr("no memory limit"));
     EXPECT_EQ(error_of(name, 2, 2, 0), "accepted");
