@@ -75,13 +75,14 @@ asio::awaitable<void> Pulse::run() {
   double next_beat = 0;
   while (!stopped_) {
     const double now = steady_seconds();
-    if (now >= next_beat) {
-      next_beat = now + rules_.heartbeat;
-      rules_.beat();
-    }
+    // A loss goes out before the beats, behind which it would have to wait.
     if (const auto silent = silence_.look(now)) {
       silence_.forget(silent->peer);
       rules_.lost(silent->peer, silent->seconds);
+    }
+    if (now >= next_beat) {
+      next_beat = now + rules_.heartbeat;
+      rules_.beat();
     }
     timer_.expires_after(seconds(std::min(next_beat, silence_.next_look()) - now));
     error_code cancelled;
