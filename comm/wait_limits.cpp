@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 #include <limits>
 
-#include "gantry/core/error.h"
-
 namespace gantry {
 
 std::string deadline_text(const std::string& who, double seconds, const std::string& what) {
@@ -32,10 +30,6 @@ bool FirstFailure::set(int exit_code, const std::string& cause) {
   exit_code_ = exit_code;
   is_set_.store(true, std::memory_order_release);
   return true;
-}
-
-void FirstFailure::throw_if_set() const {
-  if (is_set()) throw PeerError(cause());
 }
 
 std::string FirstFailure::cause() const {

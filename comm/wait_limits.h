@@ -5,6 +5,8 @@
 #include <mutex>
 #include <string>
 
+#include "gantry/core/error.h"
+
 namespace gantry {
 
 struct WaitLimits {
@@ -25,7 +27,10 @@ class FirstFailure {
   // True where it is the first one.
   bool set(int exit_code, const std::string& cause);
   bool is_set() const { return is_set_.load(std::memory_order_acquire); }
-  void throw_if_set() const;  // PeerError with the cause
+  // PeerError with the cause. Here, since whoever waits asks again and again.
+  void throw_if_set() const {
+    if (is_set()) throw PeerError(cause());
+  }
   std::string cause() const;
   int exit_code() const;
 

@@ -23,7 +23,7 @@ struct Operation {
   // this peer; kNotCounted where a rank has used more different tags than are counted.
   std::int64_t sequence = 0;
   int peer = -1;                    // world rank: the other side of a message, a broadcast's root; -1 for none
-  Tag tag;                   // of messages
+  Tag tag;                          // of messages
   std::string reduction;            // "sum", "max", "min"; "" for none
   std::string dtype;                // "float32"; "" for no tensor, or an absent one
   std::vector<std::int64_t> shape;  // of the whole tensor, where a collective gathers or scatters one
