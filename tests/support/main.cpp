@@ -131,15 +131,15 @@ int main(int argc, char** argv) {
     if (!std::string_view(argv[i]).starts_with(kSource) || !choose(argv[i] + kSource.size())) return 2;
   const auto& program = *::testing::UnitTest::GetInstance();
   auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
-  auto* left_out = new LeftOut;
-  if (is_first_rank()) {
+  auto* left_out = is_first_rank() ? new LeftOut : nullptr;
+  if (left_out) {
     listeners.Append(left_out);
   } else {
     delete listeners.Release(listeners.default_result_printer());
     listeners.Append(new FailuresOnly);
   }
   const int code = RUN_ALL_TESTS();
-  if (code != 0 || left_out->has_bare()) return 1;
+  if (code != 0 || (left_out && left_out->has_bare())) return 1;
   const int skipped = program.skipped_test_count();
   return skipped > 0 && skipped == program.test_to_run_count() ? kLeftOut : 0;
 }
