@@ -7,6 +7,7 @@
 
 #include "gantry/booster/parallelized_model.h"
 #include "gantry/core/utf8.h"
+#include "gantry/launch/launch.h"
 #include "generation_case.h"
 
 namespace gantry::testing {
