@@ -7,8 +7,8 @@
 
 #include <torch/torch.h>
 
-#include "gantry/nn/autograd_collectives.h"
 #include "gantry/core/error.h"
+#include "gantry/nn/autograd_collectives.h"
 #include "gantry/nn/output_observer.h"
 #include "gantry/nn/weight_gradient.h"
 #include "gantry/tensors/deferred_init.h"

@@ -5,9 +5,9 @@
 
 #include <torch/torch.h>
 
-#include "gantry/nn/autograd_collectives.h"
 #include "gantry/core/error.h"
 #include "gantry/core/placement.h"
+#include "gantry/nn/autograd_collectives.h"
 #include "gantry/tensors/random_context.h"
 #include "gantry/tensors/tensor_dict.h"
 

@@ -4,8 +4,8 @@
 
 #include <torch/torch.h>
 
-#include "gantry/nn/autograd_collectives.h"
 #include "gantry/core/error.h"
+#include "gantry/nn/autograd_collectives.h"
 #include "gantry/nn/output_observer.h"
 #include "gantry/nn/overlap.h"
 #include "gantry/tensors/deferred_init.h"

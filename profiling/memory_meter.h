@@ -1,6 +1,6 @@
 // Counts the memory of tensors that one thread allocates on one kind of device: what a rank holds there, also where
-// ranks are threads of one process. Memory that another thread frees (a message that was handed over) is taken off the count of the one that
-// allocated it.
+// ranks are threads of one process. Memory that another thread frees (a message that was handed over) is taken off the
+// count of the one that allocated it.
 #pragma once
 
 #include <cstdint>

@@ -139,8 +139,8 @@ TEST(Troubleshooting, QuotesMessagesThatThereAre) {
     if (path.extension() == ".cpp" || path.extension() == ".h") sources += read_file(path.string());
   };
   for (const char* folder :
-       {"core", "tensors", "comm", "diagnosis", "profiling", "launch", "schedule", "nn", "models", "policies", "pipeline",
-        "checkpoint", "data", "optimizers", "plugins", "generation", "booster", "trainer", "cli"})
+       {"core", "tensors", "comm", "diagnosis", "profiling", "launch", "schedule", "nn", "models", "policies",
+        "pipeline", "checkpoint", "data", "optimizers", "plugins", "generation", "booster", "trainer", "cli"})
     for (const auto& entry : fs::recursive_directory_iterator(kRoot / folder)) read(entry.path());
   const Document page = read_document(kRoot / "docs/troubleshooting.md");
   const std::regex quoted("`([^`]+)`");

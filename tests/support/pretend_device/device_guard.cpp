@@ -153,7 +153,7 @@ class PinnedAllocator final : public c10::Allocator {
 
  private:
   // CUDA's pinned allocator waits for the copies that use a block before the block is used again: a late copy that is
-  // under way reads its source from a task that has it (device_copies.cpp), so it may be freed at once.
+  // under way reads its source from a task that has it (native_operators.cpp), so it may be freed at once.
   static void release(void* memory) {
     const std::lock_guard lock(instance().mutex_);
     instance().sizes_.erase(memory);
