@@ -106,7 +106,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     auto* store = reinterpret_cast<WeightGradientStore*>(context->saved_data["store"].toInt());
     variable_list results(3 + 2 * kMostWeights);
     for (std::size_t i = 0; i < gradients.size(); ++i) {
-      const torch::Tensor rows = saved[0], gradient = gradients[i];
+      const torch::Tensor &rows = saved[0], &gradient = gradients[i];
       results[3 + 2 * i] = give_gradient(
           saved[1 + 2 * i], store, [=](torch::Tensor& into) { add_product(into, gradient.t(), rows); },
           [&] { return at::mm(gradient.t(), rows); });
