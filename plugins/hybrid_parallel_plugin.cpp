@@ -195,9 +195,14 @@ StepResult HybridParallelPlugin::execute_pipeline(const Batch& given, Boosted& b
       result.loss = loss.count > 0 ? loss.sum / loss.count : 0.0;
     }
   }
-  if (times_ && plan.trains)
-    for (const auto& [action, start, end] : times_->take()) observer_(action, start, end);
+  if (plan.syncs) report_times();
   return result;
+}
+
+// A call that only adds to a step's gradients reads nothing back: it would have to wait for a device's times.
+void HybridParallelPlugin::report_times() {
+  if (!times_) return;
+  for (const auto& [action, start, end] : times_->take()) observer_(action, start, end);
 }
 
 void HybridParallelPlugin::set_observer(ActionObserver observer) {
@@ -281,6 +286,7 @@ void HybridParallelPlugin::sync_gradients(Boosted& boosted) {
   if (!boosted.optimizer || !state.accumulation->under_way()) return;
   const StepEnd end = agree_on_end(state.accumulation->counted(), /*given_up=*/false, mesh_);
   finish_gradients(state, boosted, end.counted);
+  report_times();
 }
 
 void HybridParallelPlugin::finish_gradients(ModelState& state, Boosted& boosted, double counted) {

@@ -42,6 +42,7 @@ class HybridParallelPlugin final : public Plugin {
                          const ExecuteOptions& options);
   bool run(PipelineStep& step, const ModelState& state, const StepPlan& plan, const ExecuteOptions& options);
   void finish_gradients(ModelState& state, Boosted& boosted, double counted);
+  void report_times();
   schedule::Executor& executor_for(int microbatches, bool forward_only);
 
   World& world_;

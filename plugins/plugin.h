@@ -71,8 +71,8 @@ class Plugin {
   // How many microbatches a step of so many samples per replica has, and its schedule, before lowering.
   virtual int microbatches(std::int64_t replica_samples) const = 0;
   virtual schedule::Schedule schedule_for(std::int64_t replica_samples, bool forward_only) const = 0;
-  // Called at the end of each training step for each of its actions with its times (pipeline/action_times.h), until
-  // replaced. For timelines.
+  // Called at the end of each training step, when its gradients are synced, for each of its actions with its times
+  // (pipeline/action_times.h), until replaced. For timelines.
   using ActionObserver = std::function<void(const schedule::Action& action, double start, double end)>;
   virtual void set_observer(ActionObserver observer) = 0;
 };
