@@ -19,6 +19,13 @@ void save_group(AutogradContext* context, ProcessGroup* group) {
   context->saved_data["group"] = reinterpret_cast<std::int64_t>(group);
 }
 
+// The dim that a function gathers or cuts along, by whose sizes.
+void save_cut(AutogradContext* context, ProcessGroup* group, std::int64_t dim, const Sizes& sizes) {
+  save_group(context, group);
+  context->saved_data["dim"] = dim;
+  context->saved_data["sizes"] = sizes;
+}
+
 torch::Tensor summed(const torch::Tensor& tensor, ProcessGroup& group) {
   torch::Tensor sum = tensor.clone(at::MemoryFormat::Contiguous);
   group.all_reduce(sum).wait();
@@ -28,6 +35,15 @@ torch::Tensor summed(const torch::Tensor& tensor, ProcessGroup& group) {
 torch::Tensor own_part(const torch::Tensor& whole, ProcessGroup& group, std::int64_t dim, const Sizes& sizes) {
   const std::int64_t begin = std::accumulate(sizes.begin(), sizes.begin() + group.rank(), std::int64_t{0});
   return whole.narrow(dim, begin, sizes[group.rank()]).contiguous();
+}
+
+// The backward of what leaves each rank its part.
+variable_list gathered_gradient(AutogradContext* context, const Variable& gradient) {
+  return {all_gather_along(saved_group(context), gradient, static_cast<int>(context->saved_data["dim"].toInt()),
+                           context->saved_data["sizes"].toIntVector()),
+          {},
+          {},
+          {}};
 }
 
 struct CopyToGroup : torch::autograd::Function<CopyToGroup> {
@@ -50,9 +66,7 @@ struct ReduceFromGroup : torch::autograd::Function<ReduceFromGroup> {
 struct GatherFromGroup : torch::autograd::Function<GatherFromGroup> {
   static Variable forward(AutogradContext* context, const Variable& input, ProcessGroup* group, std::int64_t dim,
                           const Sizes& sizes) {
-    save_group(context, group);
-    context->saved_data["dim"] = dim;
-    context->saved_data["sizes"] = sizes;
+    save_cut(context, group, dim, sizes);
     return all_gather_along(*group, input, static_cast<int>(dim), sizes);
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -67,34 +81,22 @@ struct GatherFromGroup : torch::autograd::Function<GatherFromGroup> {
 struct SplitToGroup : torch::autograd::Function<SplitToGroup> {
   static Variable forward(AutogradContext* context, const Variable& input, ProcessGroup* group, std::int64_t dim,
                           const Sizes& sizes) {
-    save_group(context, group);
-    context->saved_data["dim"] = dim;
-    context->saved_data["sizes"] = sizes;
+    save_cut(context, group, dim, sizes);
     return own_part(input, *group, dim, sizes);
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    return {all_gather_along(saved_group(context), gradients[0], static_cast<int>(context->saved_data["dim"].toInt()),
-                             context->saved_data["sizes"].toIntVector()),
-            {},
-            {},
-            {}};
+    return gathered_gradient(context, gradients[0]);
   }
 };
 
 struct ReduceScatterToGroup : torch::autograd::Function<ReduceScatterToGroup> {
   static Variable forward(AutogradContext* context, const Variable& input, ProcessGroup* group, std::int64_t dim,
                           const Sizes& sizes) {
-    save_group(context, group);
-    context->saved_data["dim"] = dim;
-    context->saved_data["sizes"] = sizes;
+    save_cut(context, group, dim, sizes);
     return reduce_scatter_along(*group, input, static_cast<int>(dim), sizes);
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    return {all_gather_along(saved_group(context), gradients[0], static_cast<int>(context->saved_data["dim"].toInt()),
-                             context->saved_data["sizes"].toIntVector()),
-            {},
-            {},
-            {}};
+    return gathered_gradient(context, gradients[0]);
   }
 };
 

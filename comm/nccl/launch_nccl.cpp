@@ -66,12 +66,21 @@ void run_on_nccl(World& base, const std::function<void(World&)>& body) {
   DeviceQuestion question =
       ask_for_device(base.backend(), has_cuda_devices() ? visible_device_uuids() : std::vector<std::string>());
   question.nccl_version = nccl_version();
+  const torch::Device device(torch::kCUDA, static_cast<torch::DeviceIndex>(choose_device_index(question)));
+  run_on_device(nccl_options(base, device), base, body);
+}
+
+NcclOptions nccl_options(World& base, torch::Device device) {
   NcclOptions options;
-  options.device = {torch::kCUDA, static_cast<torch::DeviceIndex>(choose_device_index(question))};
+  options.device = device;
   options.waits = {base.config().comm.timeout_seconds, base.config().comm.lost_after_seconds};
   options.describe_rank = [&base](int rank) { return base.mesh().describe_rank(rank); };
   // Stages send along pp; other groups' communicators would cost device memory for nothing.
   options.carries_messages = [](const std::string& label) { return label == "pp"; };
+  return options;
+}
+
+void run_on_device(NcclOptions options, World& base, const std::function<void(World&)>& body) {
   const c10::DeviceGuard on_device(options.device);
   NcclBackend backend(base.backend(), std::move(options));
   World world(backend, base.config(), base.mesh());

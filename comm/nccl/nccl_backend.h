@@ -56,6 +56,11 @@ class NcclBackend final : public Backend {
   std::shared_ptr<NcclJob> job_;
 };
 
+// What a launch has for a rank of `base`, which must outlive it, on that device.
+NcclOptions nccl_options(World& base, torch::Device device);
+// That rank's part of the launch: `body` in a world on the device. Collective over the ranks of `base`.
+void run_on_device(NcclOptions options, World& base, const std::function<void(World&)>& body);
+
 int nccl_version();  // of the library that is loaded: 23000 is 2.30.0
 
 }  // namespace gantry

@@ -3,17 +3,14 @@
 
 #include "fake_nccl.h"
 #include "gantry/comm/world.h"
-#include "gantry/pipeline/stage_link.h"
 #include "pretend_device.h"
 #include "ranks.h"
 
 namespace gantry::testing {
 
 struct OnDevices {
-  // The groups whose neighbours get communicators for messages, as launch() has it.
-  std::function<bool(const std::string& label)> carries_messages = [](const std::string& label) {
-    return label == "pp";
-  };
+  // The groups whose neighbours get communicators for messages; empty: as launch() has it.
+  std::function<bool(const std::string& label)> carries_messages = {};
 };
 
 // What launch() does in a build with NCCL and with devices, recorder and all: runs `body` on every rank of the

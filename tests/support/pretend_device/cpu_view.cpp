@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include <ATen/EmptyTensor.h>
+
 #include "device_allocator.h"
 #include "device_work.h"
 #include "pretend_device.h"
@@ -15,13 +17,6 @@ const c10::DispatchKeySet kKeys =
     c10::DispatchKeySet(c10::DispatchKey::PrivateUse1) |
     c10::DispatchKeySet(c10::DispatchKeySet::RAW,
                         std::uint64_t{1} << (static_cast<std::uint8_t>(c10::BackendComponent::MTIABit) - 1));
-
-std::size_t span_bytes(const at::Tensor& tensor) {
-  if (tensor.numel() == 0) return 0;
-  std::int64_t last = 0;
-  for (std::int64_t dim = 0; dim < tensor.dim(); ++dim) last += (tensor.size(dim) - 1) * tensor.stride(dim);
-  return static_cast<std::size_t>(last + 1) * tensor.itemsize();
-}
 
 const void* first_byte(const at::Tensor& tensor) {
   return static_cast<const char*>(tensor.storage().data()) + tensor.storage_offset() * tensor.itemsize();
@@ -37,7 +32,7 @@ void carry_bits(const at::Tensor& from, const at::Tensor& to) {
 bool on_pretend_device(const at::Tensor& tensor) { return tensor.defined() && tensor.device().type() == kPretendType; }
 
 Access access_of(const at::Tensor& tensor, bool writes) {
-  const std::size_t bytes = span_bytes(tensor);
+  const std::size_t bytes = at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.itemsize());
   return {bytes == 0 ? nullptr : first_byte(tensor), bytes, writes};
 }
 
@@ -51,12 +46,7 @@ at::Tensor over_storage(const c10::Storage& storage, caffe2::TypeMeta type, at::
 at::Tensor new_device_tensor(c10::Device device, at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType type) {
   const c10::DeviceGuard guard(device);
   const caffe2::TypeMeta meta = c10::scalarTypeToTypeMeta(type);
-  std::int64_t last = 0, elements = 1;
-  for (std::size_t dim = 0; dim < sizes.size(); ++dim) {
-    last += (sizes[dim] - 1) * strides[dim];
-    elements *= sizes[dim];
-  }
-  const std::size_t bytes = elements == 0 ? 0 : static_cast<std::size_t>(last + 1) * meta.itemsize();
+  const std::size_t bytes = at::detail::computeStorageNbytes(sizes, strides, meta.itemsize());
   c10::Allocator& allocator = device_allocator();
   c10::Storage storage(c10::make_intrusive<c10::StorageImpl>(
       c10::StorageImpl::use_byte_size_t(), bytes, allocator.allocate(bytes), &allocator, /*resizable=*/true));

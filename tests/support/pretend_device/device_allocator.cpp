@@ -4,7 +4,6 @@
 #include <array>
 #include <bit>
 #include <cstring>
-#include <fmt/format.h>
 #include <list>
 #include <map>
 #include <set>
@@ -38,7 +37,6 @@ struct Heap {
   std::size_t used = 0;                                             // of the device's addresses
   std::map<std::pair<int, std::size_t>, std::vector<Block*>> free;  // by stream and capacity
   std::list<Waiting> waiting;
-  DeviceUse use;
 };
 
 Heap& heap_of(int device) {
@@ -80,7 +78,6 @@ void release(void* context) {
   report(*block, -static_cast<std::int64_t>(block->bytes));
   Heap& heap = heap_of(block->device);
   const std::lock_guard lock(heap.mutex);
-  heap.use.bytes -= block->capacity;
   if (block->recorded.empty()) return put_back(heap, *block);
   Waiting waiting{block, {}};
   for (const int number : block->recorded) waiting.points.emplace_back(pretend_stream(block->device, number), Clock());
@@ -104,8 +101,6 @@ Block* take(Heap& heap, int device, int stream, std::size_t bytes) {
     std::memset(kernel_view(block->begin), 0xFF, std::min(bytes, capacity));
   }
   block->bytes = bytes;
-  heap.use.bytes += capacity;
-  heap.use.most_bytes = std::max(heap.use.most_bytes, heap.use.bytes);
   return block;
 }
 
@@ -146,18 +141,6 @@ void record_use(const c10::DataPtr& memory, const c10::Stream& stream) {
   Heap& heap = heap_of(block->device);
   const std::lock_guard lock(heap.mutex);
   if (stream.id() != block->stream) block->recorded.insert(static_cast<int>(stream.id()));
-}
-
-DeviceUse device_use(int device) {
-  Heap& heap = heap_of(device);
-  const std::lock_guard lock(heap.mutex);
-  return heap.use;
-}
-
-void reset_most_bytes(int device) {
-  Heap& heap = heap_of(device);
-  const std::lock_guard lock(heap.mutex);
-  heap.use.most_bytes = heap.use.bytes;
 }
 
 }  // namespace gantry::testing

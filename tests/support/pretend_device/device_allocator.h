@@ -14,11 +14,4 @@ c10::Allocator& device_allocator();
 // `stream` uses the memory: see recordDataPtrOnStream.
 void record_use(const c10::DataPtr& memory, const c10::Stream& stream);
 
-// Bytes that tensors hold now, and the most since reset_most_bytes().
-struct DeviceUse {
-  std::size_t bytes = 0, most_bytes = 0;
-};
-DeviceUse device_use(int device);
-void reset_most_bytes(int device);
-
 }  // namespace gantry::testing

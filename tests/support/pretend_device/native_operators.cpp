@@ -4,6 +4,7 @@
 #include <ATen/InferSize.h>
 #include <ATen/native/DispatchStub.h>
 #include <ATen/native/transformers/attention.h>
+#include <c10/util/strides.h>
 #include <torch/library.h>
 #include <torch/torch.h>
 
@@ -20,13 +21,6 @@ c10::Device this_device(std::optional<c10::Device> device) {
   return device && device->has_index() ? *device : c10::impl::getDeviceGuardImpl(kPretendType)->getDevice();
 }
 
-std::vector<std::int64_t> dense_strides(at::IntArrayRef sizes) {
-  std::vector<std::int64_t> strides(sizes.size(), 1);
-  for (std::size_t dim = sizes.size(); dim-- > 1;)
-    strides[dim - 1] = strides[dim] * std::max<std::int64_t>(sizes[dim], 1);
-  return strides;
-}
-
 at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, std::optional<at::ScalarType> type,
                          std::optional<at::Layout>, std::optional<c10::Device> device, std::optional<bool>) {
   return new_device_tensor(this_device(device), sizes, strides, type.value_or(at::kFloat));
@@ -34,7 +28,8 @@ at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, std::op
 
 at::Tensor empty(at::IntArrayRef sizes, std::optional<at::ScalarType> type, std::optional<at::Layout>,
                  std::optional<c10::Device> device, std::optional<bool>, std::optional<at::MemoryFormat> format) {
-  at::Tensor made = new_device_tensor(this_device(device), sizes, dense_strides(sizes), type.value_or(at::kFloat));
+  at::Tensor made =
+      new_device_tensor(this_device(device), sizes, c10::contiguous_strides(sizes), type.value_or(at::kFloat));
   if (format && *format != at::MemoryFormat::Contiguous && *format != at::MemoryFormat::Preserve)
     made.unsafeGetTensorImpl()->empty_tensor_restride(*format);
   return made;
@@ -66,7 +61,7 @@ const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef sizes, std::op
   const std::size_t bytes = static_cast<std::size_t>(self.storage_offset() + elements) * self.itemsize();
   c10::StorageImpl& storage = *self.storage().unsafeGetStorageImpl();
   if (elements > 0 && bytes > storage.nbytes()) resize_storage(storage, bytes);
-  self.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, dense_strides(sizes));
+  self.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, c10::contiguous_strides(sizes));
   return self;
 }
 
@@ -74,7 +69,7 @@ at::Tensor& set_storage(at::Tensor& self, at::Storage source, std::int64_t offse
                         at::IntArrayRef strides) {
   self.unsafeGetTensorImpl()->set_storage_keep_dtype(std::move(source));
   self.unsafeGetTensorImpl()->set_sizes_and_strides(
-      sizes, strides.empty() && !sizes.empty() ? at::IntArrayRef(dense_strides(sizes)) : strides, offset);
+      sizes, strides.empty() && !sizes.empty() ? at::IntArrayRef(c10::contiguous_strides(sizes)) : strides, offset);
   return self;
 }
 
