@@ -151,7 +151,12 @@ TEST(MpiErrors, CallsThatFitOnlyInThemselvesAreRefusedByName) {
 
 TEST(MpiErrors, AnAbortEndsEveryMembersPendingAndLaterOperations) {
   Job job({.timeout_seconds = 20});
-  // Pending on rank 1; others may hear of the abort before they call.
+  // Rank 1 aborts when all ranks have left the rendezvous; they may hear of it before they call.
+  constexpr Tag kHere{Tag::Kind::kForward, 0, 1, 0};
+  if (job.rank() != 1) job.group->hand_over(torch::ones({1}), 1, kHere);
+  if (job.rank() == 1) {
+    for (const int other : {0, 2}) job.group->recv({{1}}, other, kHere).wait();
+  }
   const auto receive = [&] {
     Work work = job.group->recv({{4}}, (job.rank() + 1) % kRanks, {});
     if (job.rank() == 1) job.group->abort("enough");
