@@ -22,9 +22,11 @@ nlohmann::json model_json(const Config& config) {
 
 std::string require_family(const nlohmann::json& config, const std::string& directory) {
   if (const std::string name = models::family_of(config); !name.empty()) return name;
-  throw InputError(
-      {directory + "/config.json", "model_type '" + config.value("model_type", "") + "' is not one that Gantry has",
-       "one of " + fmt::format("{}", fmt::join(models::families().names(), ", ")), "register a model family for it"});
+  const auto known = models::families().names();
+  const std::string type = config.value("model_type", ""), near = nearest_name(type, known);
+  throw InputError({directory + "/config.json", "model_type '" + type + "' is not one that Gantry has",
+                    "one of " + fmt::format("{}", fmt::join(known, ", ")),
+                    near.empty() ? "register a model family for it" : "did you mean '" + near + "'?"});
 }
 
 // Null for a model whose policy is registered without a family: then the program builds it.

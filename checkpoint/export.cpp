@@ -45,6 +45,13 @@ std::vector<Shard> deal_shards(const std::vector<ExportTensor>& tensors, const E
     shards.back().tensors.push_back(&tensor);
     shards.back().bytes += bytes;
   }
+  // Wide types first, then by name, as Hugging Face's library writes them: what was not trained gives the same bytes.
+  for (auto& shard : shards)
+    std::sort(shard.tensors.begin(), shard.tensors.end(), [&](const ExportTensor* left, const ExportTensor* right) {
+      const auto size = [&](const ExportTensor* tensor) { return c10::elementSize(type_of(*tensor, options)); };
+      return std::pair(size(right), std::string_view(left->name)) <
+             std::pair(size(left), std::string_view(right->name));
+    });
   return shards;
 }
 

@@ -18,6 +18,7 @@
 #include "gantry/core/schedule_choice.h"
 #include "gantry/core/usable_cores.h"
 #include "gantry/core/version.h"
+#include "gantry/models/described/work_of_keys.h"
 #include "gantry/schedule/configured_schedule.h"
 #include "gantry/schedule/simulate.h"
 
@@ -83,7 +84,7 @@ Resolved resolve(const std::string& path, const std::vector<std::string>& sets) 
   std::vector<double> work;
   const nlohmann::json keys = keys_of_model(config.model);
   if (const int all = layers_in(keys); all > 0) {
-    const LayerWork by_layer = layer_work_in(keys, all, config.model.policy);
+    const LayerWork by_layer = models::layer_work_in(keys, all, config.model.policy);
     const auto counts = layers_per_stage(config.schedule, by_layer, ranks_of_stages(manager));
     layers = layer_ranges(counts, all, stages);
     if (by_layer.last > 0) work = work_of_stages(by_layer, counts);

@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <filesystem>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <fstream>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "gantry/core/error.h"
 #include "gantry/core/output.h"
 #include "gantry/core/version.h"
+#include "gantry/models/described/decoder_family.h"
 
 namespace gantry::cli {
 namespace {
@@ -55,8 +58,32 @@ void write_file(const fs::path& path, const std::string& text) {
                          "run gantry init in another folder"});
 }
 
-void make_project(const std::string& name) {
+const models::DecoderFamily& family_named(const std::string& name) {
+  std::vector<std::string> known;
+  for (const auto& family : models::decoder_families()) {
+    if (family.model_type == name) return family;
+    known.push_back(family.model_type);
+  }
+  const std::string near = nearest_name(name, known);
+  throw UsageError({"gantry init", "'" + name + "' is no family", fmt::format("one of {}", fmt::join(known, ", ")),
+                    near.empty() ? "" : "did you mean '" + near + "'?"});
+}
+
+// The files of a project: of a model of its own, or of a known family's.
+std::vector<TemplateFile> project_files(const std::string& family_name) {
+  if (family_name.empty()) return project_template();
+  const models::DecoderFamily& family = family_named(family_name);
+  std::vector<TemplateFile> files;
+  for (const TemplateFile& file : project_template())
+    if (file.name == "CMakeLists.txt" || file.name == "gitignore") files.push_back(file);
+  for (const auto& [name, text] : family_template())
+    files.push_back({name, filled(filled(text, "@FAMILY@", family_name), "@KEYS@", family.small.dump())});
+  return files;
+}
+
+void make_project(const std::string& name, const std::string& family) {
   require_name(name);
+  const std::vector<TemplateFile> files = project_files(family);
   const fs::path folder = name;
   require_free(folder);
   std::error_code failure;
@@ -65,23 +92,25 @@ void make_project(const std::string& name) {
     throw ResourceError({name, "can't be made: " + failure.message(), "a folder that can be written",
                          "run gantry init in another folder"});
   const std::string version = GANTRY_VERSION;
-  for (const auto& [file, text] : project_template())
+  for (const auto& [file, text] : files)
     write_file(folder / (file == "gitignore" ? ".gitignore" : file),
                filled(filled(text, "@NAME@", name), "@VERSION@", version.substr(0, version.rfind('.'))));
   print_output(
-      fmt::format("{0}: a model, its policy, train.yaml and a training program\n"
+      fmt::format("{0}: {1}, train.yaml and a training program\n"
                   "  cmake -S {0} -B {0}/build && cmake --build {0}/build\n"
                   "  cd {0} && build/train train.yaml\n",
-                  name));
+                  name, family.empty() ? "a model, its policy" : "a small " + family));
 }
 
 }  // namespace
 
 void add_init_command(CLI::App& app) {
   auto* init = app.add_subcommand("init", "Start a project of your own: a model, its policy and a training program");
-  const auto name = std::make_shared<std::string>();
+  const auto name = std::make_shared<std::string>(), family = std::make_shared<std::string>();
   init->add_option("name", *name, "Of the project and its new folder")->required();
-  init->callback([name] { make_project(*name); });
+  init->add_option("--family", *family, "Trains a model of this family (docs/models.md), such as llama")
+      ->type_name("FAMILY");
+  init->callback([name, family] { make_project(*name, *family); });
 }
 
 }  // namespace gantry::cli

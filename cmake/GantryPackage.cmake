@@ -3,12 +3,12 @@
 target_compile_definitions(gantry_front_parts PRIVATE GANTRY_BUILD_TYPE="${CMAKE_BUILD_TYPE}" GANTRY_TORCH_ROOT="${LibTorch_ROOT}"
   GANTRY_TORCH_VERSION="${LibTorch_VERSION}" GANTRY_COMPILER="${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}")
 
-# A source file with the texts of cli/init/template, for `gantry init`.
-function(gantry_init_template output)
-  set(folder ${CMAKE_CURRENT_SOURCE_DIR}/cli/init/template)
+# A source file with the texts of a folder of cli/init, for `gantry init`.
+function(gantry_init_template folder_name function output)
+  set(folder ${CMAKE_CURRENT_SOURCE_DIR}/cli/init/${folder_name})
   file(GLOB names CONFIGURE_DEPENDS RELATIVE ${folder} ${folder}/*)
-  set(text "// Made by CMake of cli/init/template.\n#include \"gantry/cli/init_command.h\"\n\nnamespace gantry::cli {\n")
-  string(APPEND text "const std::vector<TemplateFile>& project_template() {\n  static const std::vector<TemplateFile> files = {\n")
+  set(text "// Made by CMake of cli/init/${folder_name}.\n#include \"gantry/cli/init_command.h\"\n\nnamespace gantry::cli {\n")
+  string(APPEND text "const std::vector<TemplateFile>& ${function}() {\n  static const std::vector<TemplateFile> files = {\n")
   foreach(name ${names})
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${folder}/${name})
     file(READ ${folder}/${name} content)
@@ -17,8 +17,10 @@ function(gantry_init_template output)
   file(GENERATE OUTPUT ${output} CONTENT "${text}  };\n  return files;\n}\n}  // namespace gantry::cli\n")
 endfunction()
 
-gantry_init_template(${CMAKE_BINARY_DIR}/generated/init_template.cpp)
-target_sources(gantry_front_parts PRIVATE ${CMAKE_BINARY_DIR}/generated/init_template.cpp)
+gantry_init_template(template project_template ${CMAKE_BINARY_DIR}/generated/init_template.cpp)
+gantry_init_template(family family_template ${CMAKE_BINARY_DIR}/generated/init_family.cpp)
+target_sources(gantry_front_parts PRIVATE ${CMAKE_BINARY_DIR}/generated/init_template.cpp
+                                          ${CMAKE_BINARY_DIR}/generated/init_family.cpp)
 
 set(shared ${CMAKE_BINARY_DIR}/share)
 set(made "")

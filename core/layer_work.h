@@ -2,8 +2,6 @@
 // multiplications, or times that were measured.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
-#include <string>
 #include <vector>
 
 namespace gantry {
@@ -13,12 +11,6 @@ struct LayerWork {
   double first = 0;            // what the first stage does besides: looking up embeddings is cheap
   double last = 0;             // what the last stage does besides: the head may be as much as several layers
 };
-
-// The multiplications of a token from a model's own keys (Hugging Face's): one for each weight of a layer's and of the
-// head's matrices. A backward has twice as many of each, so shares are the same. `family` is the policy's name, "gpt2",
-// "llama" or "bert", whose defaults go for what the keys don't state; the keys' `model_type` names it too. Where
-// neither says the sizes, all layers are equal and nothing is known of the head: `last` is 0.
-LayerWork layer_work_in(const nlohmann::json& model_keys, int layers, const std::string& family = "");
 
 // The work of each stage, and of each rank with all its stages.
 std::vector<double> work_of_stages(const LayerWork& work, const std::vector<int>& layers_of_stage);

@@ -7,8 +7,8 @@
 #include <torch/torch.h>
 
 #include "gantry/core/error.h"
-#include "gantry/models/config_keys.h"
-#include "gantry/nn/activation.h"
+#include "gantry/models/described/config_keys.h"
+#include "gantry/nn/activation_names.h"
 
 namespace gantry::models {
 namespace {

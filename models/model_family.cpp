@@ -5,56 +5,14 @@
 
 #include "gantry/core/error.h"
 #include "gantry/models/bert_family.h"
-#include "gantry/models/gpt2_family.h"
-#include "gantry/models/llama_family.h"
+#include "gantry/models/decoder_model_family.h"
+#include "gantry/models/described/config_keys.h"
 
 namespace gantry::models {
-namespace {
-
-// Of any model, and without a meaning here.
-const std::vector<std::string> kCommonKeys = {"_name_or_path",
-                                              "add_cross_attention",
-                                              "architectures",
-                                              "attn_implementation",
-                                              "auto_map",
-                                              "bos_token_id",
-                                              "chunk_size_feed_forward",
-                                              "cross_attention_hidden_size",
-                                              "decoder_start_token_id",
-                                              "dtype",
-                                              "eos_token_id",
-                                              "finetuning_task",
-                                              "gradient_checkpointing",
-                                              "id2label",
-                                              "is_decoder",
-                                              "is_encoder_decoder",
-                                              "label2id",
-                                              "model_type",
-                                              "num_labels",
-                                              "output_attentions",
-                                              "output_hidden_states",
-                                              "pad_token_id",
-                                              "prefix",
-                                              "problem_type",
-                                              "pruned_heads",
-                                              "return_dict",
-                                              "sep_token_id",
-                                              "task_specific_params",
-                                              "tie_encoder_decoder",
-                                              "tie_word_embeddings",
-                                              "tokenizer_class",
-                                              "torch_dtype",
-                                              "torchscript",
-                                              "transformers_version",
-                                              "use_bfloat16",
-                                              "use_cache"};
-
-}  // namespace
-
 void refuse_unknown_keys(const ModelFamily& family, const nlohmann::json& config, const nlohmann::json& file) {
   if (family.keys.empty() || !config.is_object()) return;
   std::vector<std::string> known = family.keys;
-  known.insert(known.end(), kCommonKeys.begin(), kCommonKeys.end());
+  known.insert(known.end(), common_keys().begin(), common_keys().end());
   for (const auto& [key, value] : config.items()) {
     if (std::find(known.begin(), known.end(), key) != known.end() || file.contains(key)) continue;
     const std::string near = nearest_name(key, known);
@@ -79,9 +37,8 @@ nlohmann::json deciding_keys(const ModelFamily& family, const nlohmann::json& co
 Registry<ModelFamily>& families() {
   struct Filled : Registry<ModelFamily> {
     Filled() : Registry("model family") {
-      add("gpt2", gpt2_family());
       add("bert", bert_family());
-      add("llama", llama_family());
+      for (const DecoderFamily& family : decoder_families()) add(family.model_type, model_family(family));
     }
   };
   static Filled registry;

@@ -1,18 +1,13 @@
-// The activations that models name in their configurations.
+// Applies an activation by its name.
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include <torch/types.h>
 
-namespace gantry::nn {
+#include "gantry/nn/activation_names.h"
 
-// Hugging Face's names: gelu (exact), gelu_new and gelu_pytorch_tanh (its tanh form), relu, silu.
-inline const std::vector<std::string>& activation_names() {
-  static const std::vector<std::string> names = {"gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu"};
-  return names;
-}
+namespace gantry::nn {
 
 // `name` is one of activation_names().
 inline torch::Tensor activate(const torch::Tensor& input, const std::string& name) {

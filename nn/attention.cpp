@@ -1,6 +1,7 @@
 #include "gantry/nn/attention.h"
 
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include <torch/torch.h>
@@ -29,16 +30,22 @@ torch::Tensor for_query_heads(const torch::Tensor& key, const HeadRange& heads, 
   return key.index_select(1, torch::tensor(index, torch::TensorOptions(torch::kInt64).device(key.device())));
 }
 
-// Which of `keys` keys each of the last `queries` tokens sees: its own and those before it.
-torch::Tensor seen_keys(std::int64_t queries, std::int64_t keys, const torch::TensorOptions& options) {
-  return torch::ones({queries, keys}, options).tril(keys - queries);
+// Which of `keys` keys each of the last `queries` tokens sees, without padding: bool [queries, keys]; undefined: all.
+torch::Tensor seen_keys(const AttentionOptions& options, std::int64_t queries, std::int64_t keys,
+                        const torch::Device& device) {
+  const bool hides_later = options.causal && queries > 1, hides_early = options.window > 0 && keys > options.window;
+  if (!hides_later && !hides_early) return {};
+  torch::Tensor seen = torch::ones({queries, keys}, torch::TensorOptions(torch::kBool).device(device));
+  if (hides_later) seen = seen.tril(keys - queries);
+  return hides_early ? seen.triu(keys - queries - options.window + 1) : seen;
 }
 
-// Which keys count for which queries: bool, broadcast over heads; undefined where options.keep is.
-torch::Tensor counted_keys(const AttentionOptions& options, std::int64_t queries) {
+// Which of the `keys` last keys count for which queries: bool, broadcast over heads; undefined where options.keep is.
+torch::Tensor counted_keys(const AttentionOptions& options, std::int64_t queries, std::int64_t keys) {
   if (!options.keep.defined()) return {};
-  const torch::Tensor keep = options.keep.unsqueeze(1).unsqueeze(1);
-  return options.causal && queries > 1 ? keep & seen_keys(queries, keep.size(-1), keep.options()) : keep;
+  const torch::Tensor keep = options.keep.narrow(1, options.keep.size(1) - keys, keys).unsqueeze(1).unsqueeze(1);
+  const torch::Tensor seen = seen_keys(options, queries, keys, keep.device());
+  return seen.defined() ? keep & seen : keep;
 }
 
 // The score of a key that does not count, as in Hugging Face's models. A query without any key then gives a mixture of
@@ -54,24 +61,23 @@ torch::Tensor additive_mask(const torch::Tensor& counted, const torch::Tensor& q
       .masked_fill(~counted, lowest(query.scalar_type()));
 }
 
-torch::Tensor with_dropout(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
-                           const HeadRange& heads, const AttentionOptions& options, const DropoutImpl& dropout) {
-  const std::int64_t tokens = query.size(2);
-  torch::Tensor scores = at::matmul(query * (1 / std::sqrt(static_cast<double>(query.size(3)))), key.transpose(-2, -1));
+double scale_of(const AttentionOptions& options, const torch::Tensor& query) {
+  return options.scale > 0 ? options.scale : 1 / std::sqrt(static_cast<double>(query.size(3)));
+}
+
+// Step by step, for what no fused kernel does. `dropped` gives what is left of the weights.
+torch::Tensor plain_core(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
+                         const AttentionOptions& options,
+                         const std::function<torch::Tensor(const torch::Tensor&)>& dropped) {
+  const std::int64_t queries = query.size(2), keys = key.size(2);
+  torch::Tensor scores = at::matmul(query * scale_of(options, query), key.transpose(-2, -1));
+  if (options.soft_cap > 0) scores = (scores / options.soft_cap).tanh() * options.soft_cap;
   // Filled, not added: in float16 the sum with a score would be infinite.
-  if (const torch::Tensor counted = counted_keys(options, tokens); counted.defined()) {
+  if (const torch::Tensor counted = counted_keys(options, queries, keys); counted.defined())
     scores = scores.masked_fill(~counted, lowest(scores.scalar_type()));
-  } else if (options.causal) {
-    const torch::Tensor later =
-        torch::ones({tokens, tokens}, torch::TensorOptions(torch::kBool).device(query.device())).triu(1);
-    scores = scores.masked_fill(later, -std::numeric_limits<double>::infinity());
-  }
-  const torch::Tensor weights = scores.softmax(-1);
-  const RandomContext context = random_context();
-  const torch::Tensor mask =
-      dropout_mask(weights, dropout.p(), dropout.global_name(), context, {context.first_sample, heads.first, 0, 0},
-                   {0, heads.total, weights.size(2), weights.size(3)});
-  return at::matmul(weights * mask, value);
+  else if (const torch::Tensor seen = seen_keys(options, queries, keys, query.device()); seen.defined())
+    scores = scores.masked_fill(~seen, -std::numeric_limits<double>::infinity());
+  return at::matmul(dropped(scores.softmax(-1)), value);
 }
 
 }  // namespace
@@ -86,23 +92,39 @@ HeadRange held_heads(const Linear& projection, std::int64_t head_size, std::int6
 
 namespace {
 
+// The fused kernel, which takes the mask as bools or as what is added to the scores.
+torch::Tensor fused_core(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
+                         const AttentionOptions& options, bool grouped) {
+  std::optional<torch::Tensor> mask;
+  const std::int64_t queries = query.size(2), keys = key.size(2);
+  const bool plainly_causal = options.causal && queries > 1 && keys == queries && !options.keep.defined() &&
+                              (options.window == 0 || keys <= options.window);
+  if (options.keep.defined())
+    mask = additive_mask(counted_keys(options, queries, keys), query);
+  else if (!plainly_causal)
+    if (const torch::Tensor seen = seen_keys(options, queries, keys, query.device()); seen.defined()) mask = seen;
+  return at::scaled_dot_product_attention(query, key, value, mask, 0.0, plainly_causal,
+                                          options.scale > 0 ? std::optional(options.scale) : std::nullopt,
+                                          /*enable_gqa=*/grouped);
+}
+
 torch::Tensor core(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
                    const HeadRange& heads, const HeadRange& key_heads, const AttentionOptions& options,
                    const DropoutImpl& dropout) {
   const bool drops = dropout.is_training() && dropout.p() > 0;
+  const bool fused = !drops && options.soft_cap == 0;
   // The fused kernels take each key head for its query heads, without a copy for each of those.
-  const bool grouped = !drops && holds_whole_groups(heads, key_heads);
+  const bool grouped = fused && holds_whole_groups(heads, key_heads);
   const torch::Tensor keys = grouped ? key : for_query_heads(key, heads, key_heads),
                       values = grouped ? value : for_query_heads(value, heads, key_heads);
-  if (drops) return with_dropout(query, keys, values, heads, options, dropout);
-  std::optional<torch::Tensor> mask;
-  const std::int64_t queries = query.size(2), seen = keys.size(2);
-  if (options.keep.defined())
-    mask = additive_mask(counted_keys(options, queries), query);
-  else if (options.causal && queries > 1 && seen > queries)
-    mask = seen_keys(queries, seen, torch::TensorOptions(torch::kBool).device(query.device()));
-  return at::scaled_dot_product_attention(query, keys, values, mask, 0.0, options.causal && !mask && seen == queries,
-                                          /*scale=*/std::nullopt, /*enable_gqa=*/grouped);
+  if (fused) return fused_core(query, keys, values, options, grouped);
+  return plain_core(query, keys, values, options, [&](const torch::Tensor& weights) {
+    if (!drops) return weights;
+    const RandomContext context = random_context();
+    return weights * dropout_mask(weights, dropout.p(), dropout.global_name(), context,
+                                  {context.first_sample, heads.first, 0, 0},
+                                  {0, heads.total, weights.size(2), weights.size(3)});
+  });
 }
 
 }  // namespace
@@ -111,7 +133,7 @@ torch::Tensor attention(const torch::Tensor& query, const torch::Tensor& key, co
                         const HeadRange& heads, const HeadRange& key_heads, const AttentionOptions& options,
                         const DropoutImpl& dropout) {
   if (options.cache) {
-    const auto [keys, values] = options.cache->append(key, value);
+    const auto [keys, values] = options.cache->append(key, value, options.window);
     return core(query, keys, values, heads, key_heads, options, dropout);
   }
   if (!recomputes_attention()) return core(query, key, value, heads, key_heads, options, dropout);

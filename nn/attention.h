@@ -18,10 +18,14 @@ struct HeadRange {
 // Which of `total` heads of `head_size` features the segment of a column-split projection holds; all before shard().
 HeadRange held_heads(const Linear& projection, std::int64_t head_size, std::int64_t total, std::size_t segment = 0);
 
+// What a query sees, and how its scores are made.
 struct AttentionOptions {
   bool causal = false;
   torch::Tensor keep;              // bool [samples, tokens], cached ones first: keys that count; undefined: all
   KeyValueCache* cache = nullptr;  // earlier keys and values, which these ones join; not owned
+  std::int64_t window = 0;         // with causal: a query sees itself and the window - 1 keys before it; 0: all
+  double scale = 0;                // of q k^T; 0: 1 / sqrt(head size)
+  double soft_cap = 0;             // scores become soft_cap * tanh(score / soft_cap); 0: as they are (Gemma 2)
 };
 
 // The tokens that an attention mask [samples, tokens] of zeros and ones keeps; undefined where there is none, or the
@@ -29,9 +33,9 @@ struct AttentionOptions {
 torch::Tensor kept_tokens(const torch::Tensor& attention_mask);
 
 // query [samples, heads, tokens, head size], key and value [samples, key heads, tokens, head size] -> query's shape:
-// softmax(q k^T / sqrt(head size)) v over the keys that count. Key heads are shared by equal groups of query heads
+// softmax(scale q k^T) v over the keys that count. Key heads are shared by equal groups of query heads
 // (Ainslie et al., arXiv 2305.13245); `heads` and `key_heads` say which ones are here. scaled_dot_product_attention's
-// fused kernel without dropout; with it the mask comes from `dropout`'s name by global head.
+// fused kernel without dropout and cap; the mask of dropout comes from `dropout`'s name by global head.
 torch::Tensor attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
                         const HeadRange& heads, const HeadRange& key_heads, const AttentionOptions& options,
                         const DropoutImpl& dropout);

@@ -1,5 +1,6 @@
 #include "gantry/nn/key_value_cache.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 #include <torch/torch.h>
@@ -13,26 +14,37 @@ constexpr std::int64_t kStep = 64;  // tokens
 
 }  // namespace
 
-void KeyValueCache::reserve(std::int64_t tokens, const torch::Tensor& like) {
-  if (keys_.defined() && keys_.size(2) >= tokens) return;
-  const std::int64_t capacity = (tokens + kStep - 1) / kStep * kStep;
-  auto grown = [&](const torch::Tensor& held) {
-    torch::Tensor whole = torch::empty({like.size(0), like.size(1), capacity, like.size(3)}, like.options());
-    if (tokens_ > 0) whole.narrow(2, 0, tokens_).copy_(held.narrow(2, 0, tokens_));
+// What is kept moves to the front of the same memory where that has room for twice as much, so that a token is moved
+// once at most on average; else to the front of more memory.
+void KeyValueCache::make_room(std::int64_t added, const torch::Tensor& like) {
+  if (end_ + added <= capacity()) return;
+  const std::int64_t kept = end_ - first_, needed = kept + added;
+  const bool fits = first_ > 0 && 2 * needed <= capacity();
+  const std::int64_t wanted = first_ > 0 ? 2 * needed : needed;
+  const std::int64_t capacity = (wanted + kStep - 1) / kStep * kStep;
+  const auto moved = [&](const torch::Tensor& held) {
+    torch::Tensor whole =
+        fits ? held : torch::empty({like.size(0), like.size(1), capacity, like.size(3)}, like.options());
+    if (kept > 0) whole.narrow(2, 0, kept).copy_(held.narrow(2, first_, kept));  // apart: 2 kept <= capacity
     return whole;
   };
-  keys_ = grown(keys_);
-  values_ = grown(values_);
+  keys_ = moved(keys_);
+  values_ = moved(values_);
+  first_ = 0;
+  end_ = kept;
 }
 
-std::pair<torch::Tensor, torch::Tensor> KeyValueCache::append(const torch::Tensor& key, const torch::Tensor& value) {
+std::pair<torch::Tensor, torch::Tensor> KeyValueCache::append(const torch::Tensor& key, const torch::Tensor& value,
+                                                              std::int64_t window) {
   const torch::NoGradGuard no_grad;
   const std::int64_t added = key.size(2);
-  reserve(tokens_ + added, key);
-  keys_.narrow(2, tokens_, added).copy_(key);
-  values_.narrow(2, tokens_, added).copy_(value);
+  if (window > 0) first_ = std::max(first_, end_ - (window - 1));
+  make_room(added, key);
+  keys_.narrow(2, end_, added).copy_(key);
+  values_.narrow(2, end_, added).copy_(value);
+  end_ += added;
   tokens_ += added;
-  return {keys_.narrow(2, 0, tokens_), values_.narrow(2, 0, tokens_)};
+  return {keys_.narrow(2, first_, end_ - first_), values_.narrow(2, first_, end_ - first_)};
 }
 
 void KeyValueCache::select(const torch::Tensor& samples) {

@@ -13,17 +13,22 @@ namespace gantry::nn {
 // most tokens are written in place. Not for training: nothing is differentiated through it.
 class KeyValueCache {
  public:
-  // Puts [samples, key heads, tokens, head size] behind what there is, and gives all of it, as views that hold until
-  // the next append or select.
-  std::pair<torch::Tensor, torch::Tensor> append(const torch::Tensor& key, const torch::Tensor& value);
+  // Puts [samples, key heads, tokens, head size] behind what there is, and gives all that is in sight, as views that
+  // hold until the next append or select. With a window, a token sees itself and the window - 1 tokens before it: of
+  // what was there, only that many are kept, so the memory does not grow with the text.
+  std::pair<torch::Tensor, torch::Tensor> append(const torch::Tensor& key, const torch::Tensor& value,
+                                                 std::int64_t window = 0);
   // Sample i becomes what sample samples[i] was (int64 [any number]): beams that go on, and copies of one prompt.
   void select(const torch::Tensor& samples);
-  std::int64_t tokens() const { return tokens_; }
+  std::int64_t tokens() const { return tokens_; }  // of the whole text so far, forgotten ones too
+  std::int64_t capacity() const { return keys_.defined() ? keys_.size(2) : 0; }
 
  private:
-  void reserve(std::int64_t tokens, const torch::Tensor& like);
+  void make_room(std::int64_t added, const torch::Tensor& like);
 
   torch::Tensor keys_, values_;  // [samples, key heads, capacity, head size]
+  std::int64_t first_ = 0;       // the places of what is kept
+  std::int64_t end_ = 0;
   std::int64_t tokens_ = 0;
 };
 

@@ -10,36 +10,47 @@ namespace gantry::nn {
 Placements NormImpl::shard(const ShardStyle& style, ProcessGroup& group) {
   if (std::holds_alternative<Whole>(style)) return {};
   const auto* sequence = std::get_if<SequenceParallel>(&style);
-  if (!sequence) refuse_style("a norm", style, "SequenceParallel{}");
-  if (sequence->gradient_sum == GradientSum::kInBackward && group.size() > 1) summed_over_ = &group;
+  const auto* heads = std::get_if<OnHeads>(&style);
+  if (!sequence && !heads) refuse_style("a norm", style, "SequenceParallel{} or OnHeads{}");
+  const GradientSum sum = sequence ? sequence->gradient_sum : heads->gradient_sum;
+  if (sum == GradientSum::kInBackward && group.size() > 1) summed_over_ = &group;
   Placements placements;
-  for (const auto& item : named_parameters(/*recurse=*/false))
-    placements[item.key()] = replicated_on_shards(sequence->gradient_sum);
+  for (const auto& item : named_parameters(/*recurse=*/false)) placements[item.key()] = replicated_on_shards(sum);
   return placements;
 }
 
 torch::Tensor NormImpl::used(const torch::Tensor& parameter) const {
-  return summed_over_ ? copy_to_group(parameter, *summed_over_) : parameter;
+  return summed_over_ && parameter.defined() ? copy_to_group(parameter, *summed_over_) : parameter;
 }
 
-LayerNormImpl::LayerNormImpl(std::int64_t size, double eps) : size_(size), eps_(eps) {
-  weight = register_parameter("weight", torch::empty({size}));
-  bias = register_parameter("bias", torch::empty({size}));
-  torch::nn::init::ones_(weight);
-  torch::nn::init::zeros_(bias);
+LayerNormImpl::LayerNormImpl(std::int64_t size, double eps, LayerNormParameters parameters) : size_(size), eps_(eps) {
+  if (parameters != LayerNormParameters::kNone) {
+    weight = register_parameter("weight", torch::empty({size}));
+    torch::nn::init::ones_(weight);
+  }
+  if (parameters == LayerNormParameters::kWeightAndBias) {
+    bias = register_parameter("bias", torch::empty({size}));
+    torch::nn::init::zeros_(bias);
+  }
 }
 
 torch::Tensor LayerNormImpl::forward(const torch::Tensor& input) {
   return observed(*this, torch::layer_norm(input, {size_}, used(weight), used(bias), eps_));
 }
 
-RmsNormImpl::RmsNormImpl(std::int64_t size, double eps) : size_(size), eps_(eps) {
+RmsNormImpl::RmsNormImpl(std::int64_t size, double eps, NormScale scale) : size_(size), eps_(eps), scale_(scale) {
   weight = register_parameter("weight", torch::empty({size}));
-  torch::nn::init::ones_(weight);
+  if (scale_ == NormScale::kWeight)
+    torch::nn::init::ones_(weight);
+  else
+    torch::nn::init::zeros_(weight);
 }
 
 torch::Tensor RmsNormImpl::forward(const torch::Tensor& input) {
-  return observed(*this, at::rms_norm(input, {size_}, used(weight), eps_));
+  if (scale_ == NormScale::kWeight) return observed(*this, at::rms_norm(input, {size_}, used(weight), eps_));
+  const torch::ScalarType wide = at::promote_types(input.scalar_type(), torch::kFloat32);
+  return observed(*this,
+                  at::rms_norm(input.to(wide), {size_}, used(weight).to(wide) + 1, eps_).to(input.scalar_type()));
 }
 
 }  // namespace gantry::nn

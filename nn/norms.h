@@ -1,5 +1,5 @@
-// LayerNorm and RmsNorm over the last dim. Under SequenceParallel their input is this rank's part of the tokens, and
-// their parameters' gradients are partial sums over tp.
+// LayerNorm and RmsNorm over the last dim. Under SequenceParallel their input is this rank's part of the tokens, under
+// OnHeads this rank's heads, and their parameters' gradients are partial sums over tp.
 #pragma once
 
 #include <torch/nn/modules/normalization.h>
@@ -21,10 +21,14 @@ class NormImpl : public torch::nn::Module, public Shardable {
   ProcessGroup* summed_over_ = nullptr;
 };
 
-// Drop-in for torch::nn::LayerNorm over one dim. Parameters weight [size] (ones) and bias [size] (zeros).
+enum class LayerNormParameters { kWeightAndBias, kWeight, kNone };
+
+// Drop-in for torch::nn::LayerNorm over one dim. Parameters weight [size] (ones) and bias [size] (zeros), undefined
+// where it has none.
 class LayerNormImpl : public NormImpl {
  public:
-  explicit LayerNormImpl(std::int64_t size, double eps = 1e-5);
+  explicit LayerNormImpl(std::int64_t size, double eps = 1e-5,
+                         LayerNormParameters parameters = LayerNormParameters::kWeightAndBias);
   torch::Tensor forward(const torch::Tensor& input);
   torch::Tensor weight, bias;
 
@@ -34,16 +38,21 @@ class LayerNormImpl : public NormImpl {
 };
 TORCH_MODULE(LayerNorm);
 
-// x / sqrt(mean(x^2) + eps) * weight (Zhang & Sennrich, arXiv 1910.07467). Parameter weight [size] (ones).
+// What a norm multiplies with: its weight, or 1 + weight (Gemma), computed in float32 or wider.
+enum class NormScale { kWeight, kOnePlusWeight };
+
+// x / sqrt(mean(x^2) + eps) * scale (Zhang & Sennrich, arXiv 1910.07467). Parameter weight [size], such that the scale
+// begins as ones.
 class RmsNormImpl : public NormImpl {
  public:
-  explicit RmsNormImpl(std::int64_t size, double eps = 1e-6);
+  explicit RmsNormImpl(std::int64_t size, double eps = 1e-6, NormScale scale = NormScale::kWeight);
   torch::Tensor forward(const torch::Tensor& input);
   torch::Tensor weight;
 
  private:
   std::int64_t size_;
   double eps_;
+  NormScale scale_;
 };
 TORCH_MODULE(RmsNorm);
 

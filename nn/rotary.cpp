@@ -1,6 +1,9 @@
 #include "gantry/nn/rotary.h"
 
+#include <algorithm>
+#include <cmath>
 #include <numbers>
+#include <utility>
 
 #include <torch/torch.h>
 
@@ -11,35 +14,44 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Variable;
 using torch::autograd::variable_list;
 
-torch::Tensor turned(const torch::Tensor& heads, const torch::Tensor& cosine, const torch::Tensor& sine) {
-  const std::int64_t half = heads.size(-1) / 2;
-  const torch::Tensor first = heads.narrow(-1, 0, half), second = heads.narrow(-1, half, half);
+// The two features of each pair: [..., rotated / 2] each.
+std::pair<torch::Tensor, torch::Tensor> pairs(const torch::Tensor& heads, std::int64_t half, bool paired) {
+  if (!paired) return {heads.narrow(-1, 0, half), heads.narrow(-1, half, half)};
+  return {heads.slice(-1, 0, 2 * half, 2), heads.slice(-1, 1, 2 * half, 2)};
+}
+
+torch::Tensor turned(const torch::Tensor& heads, const torch::Tensor& cosine, const torch::Tensor& sine, bool paired) {
+  const std::int64_t half = cosine.size(-1), rest = heads.size(-1) - 2 * half;
+  const auto [first, second] = pairs(heads, half, paired);
   torch::Tensor out = torch::empty(heads.sizes(), heads.options().requires_grad(false));
-  out.narrow(-1, 0, half).copy_(first * cosine).addcmul_(second, sine, -1);
-  out.narrow(-1, half, half).copy_(second * cosine).addcmul_(first, sine);
+  const auto [turned_first, turned_second] = pairs(out, half, paired);
+  turned_first.copy_(first * cosine).addcmul_(second, sine, -1);
+  turned_second.copy_(second * cosine).addcmul_(first, sine);
+  if (rest > 0) out.narrow(-1, 2 * half, rest).copy_(heads.narrow(-1, 2 * half, rest));
   return out;
 }
 
 // The gradient of a rotation is the rotation back, so nothing of the input is kept.
 struct Turn : torch::autograd::Function<Turn> {
   static Variable forward(AutogradContext* context, const Variable& heads, const torch::Tensor& cosine,
-                          const torch::Tensor& sine) {
+                          const torch::Tensor& sine, bool paired) {
     context->save_for_backward({cosine, sine});
-    return turned(heads, cosine, sine);
+    context->saved_data["paired"] = paired;
+    return turned(heads, cosine, sine, paired);
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto saved = context->get_saved_variables();
-    return {turned(gradients[0], saved[0], -saved[1]), {}, {}};
+    return {turned(gradients[0], saved[0], -saved[1], context->saved_data["paired"].toBool()), {}, {}, {}};
   }
 };
 
-// In float32, as Hugging Face's models compute them: far positions would show the difference.
-torch::Tensor frequencies(std::int64_t head_size, const RotaryOptions& options) {
-  const torch::Tensor exponents = torch::arange(0, head_size, 2, torch::kInt64).to(torch::kFloat32) / head_size;
-  const torch::Tensor plain = 1.0 / torch::pow(options.theta, exponents);
-  if (options.type == "default") return plain;
-  const torch::Tensor stretched = plain / options.factor;
-  if (options.type == "linear") return stretched;
+torch::Tensor plain_frequencies(std::int64_t rotated, double theta) {
+  const torch::Tensor exponents = torch::arange(0, rotated, 2, torch::kInt64).to(torch::kFloat32) / rotated;
+  return 1.0 / torch::pow(theta, exponents);
+}
+
+torch::Tensor llama3_frequencies(const RotaryOptions& options) {
+  const torch::Tensor plain = plain_frequencies(options.rotated, options.theta);
   const auto original = static_cast<double>(options.original_positions);
   const torch::Tensor wavelength = 2 * std::numbers::pi / plain;
   const torch::Tensor smooth = (original / wavelength - options.low_frequency_factor) /
@@ -47,34 +59,112 @@ torch::Tensor frequencies(std::int64_t head_size, const RotaryOptions& options) 
   const torch::Tensor between = (1 - smooth) * plain / options.factor + smooth * plain;
   const torch::Tensor long_waves = wavelength > original / options.low_frequency_factor;
   const torch::Tensor short_waves = wavelength < original / options.high_frequency_factor;
-  return torch::where(long_waves, stretched, torch::where(short_waves, plain, between));
+  return torch::where(long_waves, plain / options.factor, torch::where(short_waves, plain, between));
+}
+
+// The pair of features that turns so often in the original positions.
+double pair_turning(double times, const RotaryOptions& options) {
+  const auto original = static_cast<double>(options.original_positions);
+  return static_cast<double>(options.rotated) * std::log(original / (times * 2 * std::numbers::pi)) /
+         (2 * std::log(options.theta));
+}
+
+torch::Tensor yarn_frequencies(const RotaryOptions& options) {
+  const torch::Tensor plain = plain_frequencies(options.rotated, options.theta);
+  double low = pair_turning(options.beta_fast, options), high = pair_turning(options.beta_slow, options);
+  if (options.truncate) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, static_cast<double>(options.rotated - 1));
+  if (low == high) high += 0.001;
+  const torch::Tensor ramp = ((torch::arange((options.rotated + 1) / 2, torch::kFloat32) - low) / (high - low)).clamp(0, 1);
+  const torch::Tensor stays = 1 - ramp;
+  return plain / options.factor * (1 - stays) + plain * stays;
+}
+
+// Of texts that grow beyond what the model was trained on, the base grows too.
+torch::Tensor dynamic_frequencies(const RotaryOptions& options, std::int64_t length) {
+  const auto longest = static_cast<double>(options.original_positions);
+  const auto rotated = static_cast<double>(options.rotated);
+  const double stretch = options.factor * static_cast<double>(std::max(length, options.original_positions)) / longest -
+                         (options.factor - 1);
+  return plain_frequencies(options.rotated, options.theta * std::pow(stretch, rotated / (rotated - 2)));
+}
+
+double yarn_attention_factor(const RotaryOptions& options) {
+  const auto scale = [&](double mscale) {
+    return options.factor <= 1 ? 1.0 : 0.1 * mscale * std::log(options.factor) + 1.0;
+  };
+  if (options.mscale != 0 && options.mscale_all_dim != 0) return scale(options.mscale) / scale(options.mscale_all_dim);
+  return scale(1);
+}
+
+double attention_factor(const RotaryOptions& options) {
+  if (options.type != "yarn" && options.type != "longrope") return 1;
+  if (options.attention_factor) return *options.attention_factor;
+  if (options.type == "yarn") return yarn_attention_factor(options);
+  if (options.factor <= 1) return 1;
+  return std::sqrt(1 + std::log(options.factor) / std::log(static_cast<double>(options.original_positions)));
+}
+
+RotaryOptions whole(RotaryOptions options, std::int64_t head_size) {
+  if (options.rotated == 0) options.rotated = head_size;
+  return options;
 }
 
 }  // namespace
 
-void Rotary::prepare(const torch::Tensor& like) {
-  const std::int64_t tokens = like.size(2);
-  if (cosine_.defined() && cosine_.size(0) == tokens && cosine_.scalar_type() == like.scalar_type() &&
-      cosine_.device() == like.device())
+Rotary::Rotary(std::int64_t head_size, RotaryOptions options)
+    : options_(whole(std::move(options), head_size)), attention_factor_(attention_factor(options_)) {}
+
+std::int64_t Rotary::kind_of(std::int64_t length) const {
+  if (options_.type == "dynamic") return std::max(length, options_.original_positions);
+  if (options_.type == "longrope") return length > options_.original_positions ? 1 : 0;
+  return 0;
+}
+
+torch::Tensor Rotary::frequencies(std::int64_t length) const {
+  if (options_.type == "llama3") return llama3_frequencies(options_);
+  if (options_.type == "yarn") return yarn_frequencies(options_);
+  if (options_.type == "dynamic") return dynamic_frequencies(options_, length);
+  const torch::Tensor plain = plain_frequencies(options_.rotated, options_.theta);
+  if (options_.type == "linear") return plain / options_.factor;
+  if (options_.type == "default") return plain;
+  const auto& factors = length > options_.original_positions ? options_.long_factors : options_.short_factors;
+  return plain / torch::tensor(factors, torch::kFloat32);
+}
+
+void Rotary::prepare(const torch::Tensor& like, std::int64_t length) {
+  const std::int64_t tokens = like.size(2), kind = kind_of(length);
+  if (cosine_.defined() && cosine_.size(0) == tokens && table_kind_ == kind &&
+      cosine_.scalar_type() == like.scalar_type() && cosine_.device() == like.device())
     return;
   const torch::NoGradGuard no_grad;
   const torch::Tensor angles =
-      torch::outer(torch::arange(tokens, torch::kFloat32), frequencies(head_size_, options_)).to(like.device());
-  cosine_ = angles.cos().to(like.scalar_type());
-  sine_ = angles.sin().to(like.scalar_type());
+      torch::outer(torch::arange(tokens, torch::kFloat32), frequencies(length)).to(like.device());
+  cosine_ = (angles.cos() * attention_factor_).to(like.scalar_type());
+  sine_ = (angles.sin() * attention_factor_).to(like.scalar_type());
+  table_kind_ = kind;
 }
 
-torch::Tensor Rotary::turned_to(const torch::Tensor& heads, const torch::Tensor& positions) {
-  if (!frequencies_.defined() || frequencies_.device() != heads.device())
-    frequencies_ = frequencies(head_size_, options_).to(heads.device());
+torch::Tensor Rotary::turned_to(const torch::Tensor& heads, const torch::Tensor& positions, std::int64_t length) {
+  const std::int64_t kind = kind_of(length);
+  if (!frequencies_.defined() || frequencies_kind_ != kind || frequencies_.device() != heads.device()) {
+    frequencies_ = frequencies(length).to(heads.device());
+    frequencies_kind_ = kind;
+  }
   const torch::Tensor angles = (positions.to(torch::kFloat32).unsqueeze(-1) * frequencies_).unsqueeze(1);
-  return Turn::apply(heads, angles.cos().to(heads.scalar_type()), angles.sin().to(heads.scalar_type()));
+  return Turn::apply(heads, (angles.cos() * attention_factor_).to(heads.scalar_type()),
+                     (angles.sin() * attention_factor_).to(heads.scalar_type()), options_.paired);
 }
 
-torch::Tensor Rotary::operator()(const torch::Tensor& heads, const torch::Tensor& positions) {
-  if (positions.defined()) return turned_to(heads, positions);
-  prepare(heads);
-  return Turn::apply(heads, cosine_, sine_);
+torch::Tensor Rotary::operator()(const torch::Tensor& heads, const torch::Tensor& positions, std::int64_t length) {
+  if (length == 0) length = heads.size(2);
+  if (positions.defined()) return turned_to(heads, positions, length);
+  prepare(heads, length);
+  return Turn::apply(heads, cosine_, sine_, options_.paired);
 }
 
 }  // namespace gantry::nn

@@ -1,40 +1,36 @@
-// Rotary position embedding (Su et al., arXiv 2104.09864) in Llama's form: features i and i + size / 2 turn together.
+// Rotary position embedding (Su et al., arXiv 2104.09864) in the forms of Hugging Face's models.
 #pragma once
 
 #include <cstdint>
-#include <string>
 
+#include "gantry/nn/rotary_options.h"
 #include "gantry/tensors/tensor.h"
 
 namespace gantry::nn {
 
-struct RotaryOptions {
-  double theta = 10000;
-  std::string type = "default";  // default | linear | llama3
-  double factor = 1;             // linear, llama3: positions are stretched by it
-  // llama3: wavelengths longer than original_positions / low_frequency_factor are stretched wholly, those shorter than
-  // original_positions / high_frequency_factor not at all, and those between in part.
-  double low_frequency_factor = 1;
-  double high_frequency_factor = 4;
-  std::int64_t original_positions = 8192;
-};
-
 // Turns queries and keys by their positions. Not thread-safe: each rank has its own.
 class Rotary {
  public:
-  Rotary(std::int64_t head_size, RotaryOptions options) : head_size_(head_size), options_(std::move(options)) {}
+  Rotary(std::int64_t head_size, RotaryOptions options);
 
   // [samples, heads, tokens, head size] -> the same shape. positions: int64 [samples, tokens]; undefined: 0, 1, 2, ...
-  torch::Tensor operator()(const torch::Tensor& heads, const torch::Tensor& positions = {});
+  // length: tokens of the whole text so far, by which dynamic and longrope choose; 0: the tokens given.
+  torch::Tensor operator()(const torch::Tensor& heads, const torch::Tensor& positions = {}, std::int64_t length = 0);
 
  private:
-  void prepare(const torch::Tensor& like);
-  torch::Tensor turned_to(const torch::Tensor& heads, const torch::Tensor& positions);
+  // Of the features that turn, for a text of this length: float32 on the host, as Hugging Face's models compute them.
+  torch::Tensor frequencies(std::int64_t length) const;
+  // What the frequencies depend on: texts of one kind have the same.
+  std::int64_t kind_of(std::int64_t length) const;
+  void prepare(const torch::Tensor& like, std::int64_t length);
+  torch::Tensor turned_to(const torch::Tensor& heads, const torch::Tensor& positions, std::int64_t length);
 
-  std::int64_t head_size_;
   RotaryOptions options_;
-  torch::Tensor cosine_, sine_;  // [tokens, head size / 2] of the last length, in its dtype
-  torch::Tensor frequencies_;    // [head size / 2], where positions were given
+  double attention_factor_;
+  torch::Tensor cosine_, sine_;  // [tokens, rotated / 2] of the last length, in its dtype
+  std::int64_t table_kind_ = -1;
+  torch::Tensor frequencies_;  // [rotated / 2], where positions were given
+  std::int64_t frequencies_kind_ = -1;
 };
 
 }  // namespace gantry::nn

@@ -18,6 +18,7 @@ std::string describe(const ShardStyle& style) {
     return fmt::format("SequenceParallel{{dim {}}}", sequence->dim);
   if (const auto* prepare = std::get_if<PrepareInput>(&style))
     return fmt::format("PrepareInput{{{} to {}}}", describe(prepare->from), describe(prepare->to));
+  if (std::holds_alternative<OnHeads>(style)) return "OnHeads{}";
   return std::holds_alternative<Whole>(style) ? "Whole{}" : "Vocab{}";
 }
 

@@ -62,6 +62,12 @@ struct SequenceParallel {
   GradientSum gradient_sum = GradientSum::kInBackward;
 };
 
+// A module that works on this rank's heads (a norm of queries and keys): its parameters are whole on every rank, and
+// their gradients are partial sums, with and without sequence parallelism.
+struct OnHeads {
+  GradientSum gradient_sum = GradientSum::kInBackward;
+};
+
 // A module that works on whole activations also where others work on sequence shards: before a scatter or after a
 // gather. Its gradients are whole on every rank.
 struct Whole {};
@@ -72,7 +78,7 @@ struct PrepareInput {
   Layout to = Replicate{};
 };
 
-using ShardStyle = std::variant<Column, Row, Vocab, SequenceParallel, Whole, PrepareInput>;
+using ShardStyle = std::variant<Column, Row, Vocab, SequenceParallel, OnHeads, Whole, PrepareInput>;
 std::string describe(const ShardStyle& style);  // "Column{segments 3, unit 64}"
 
 using Placements = std::map<std::string, AxisPlacement>;  // by the module's own parameter names; absent: replicated

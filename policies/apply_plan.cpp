@@ -109,6 +109,8 @@ ShardStyle resolved_style(ShardStyle style, bool sequence_parallel, GradientSum 
     if (!vocab->output) vocab->output = border;
   } else if (auto* sequence = std::get_if<SequenceParallel>(&style)) {
     sequence->gradient_sum = sum;
+  } else if (auto* heads = std::get_if<OnHeads>(&style)) {
+    heads->gradient_sum = sum;
   }
   return style;
 }

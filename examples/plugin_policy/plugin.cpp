@@ -4,7 +4,7 @@
 #include <torch/torch.h>
 
 #include "gantry/booster/gantry.h"
-#include "gantry/models/config_keys.h"
+#include "gantry/models/described/config_keys.h"
 #include "gantry/models/model_family.h"
 #include "gantry/policies/policy.h"
 

@@ -6,8 +6,7 @@
 
 #include "gantry/booster/gantry.h"
 #include "gantry/models/bert_family.h"
-#include "gantry/models/gpt2_family.h"
-#include "gantry/models/llama_family.h"
+#include "gantry/models/described/decoder_family.h"
 #include "gantry/profiling/memory_meter.h"
 #include "program.h"
 #include "ranks.h"
@@ -77,7 +76,8 @@ TEST(Acceptance, B4SplittingTwiceIsRefusedAndOneDeviceNeedsNoBranch) {
     Booster booster(std::make_unique<HybridParallelPlugin>(world, config));
     auto model = [] {
       const DeferredInit deferred;
-      return std::make_shared<models::Gpt2Impl>(models::gpt2_config({{"n_embd", 8}, {"n_layer", 1}, {"n_head", 2}}));
+      return std::make_shared<models::DecoderImpl>(
+          models::decoder_spec("gpt2", {{"n_embd", 8}, {"n_layer", 1}, {"n_head", 2}}));
     }();
     EXPECT_THROW(booster.boost(model), ConfigError);  // the configured policy is another model's
   });
@@ -110,8 +110,8 @@ TEST(Acceptance, B6B7C9OneLoaderFeedsTensorPeersAlikeAndReplicasApart) {
     Booster booster(std::make_unique<HybridParallelPlugin>(world, config));
     auto model = [] {
       const DeferredInit deferred;
-      return std::make_shared<models::Gpt2Impl>(
-          models::gpt2_config({{"n_embd", 8}, {"n_layer", 1}, {"n_head", 2}, {"vocab_size", 41}, {"n_positions", 8}}));
+      return std::make_shared<models::DecoderImpl>(models::decoder_spec(
+          "gpt2", {{"n_embd", 8}, {"n_layer", 1}, {"n_head", 2}, {"vocab_size", 41}, {"n_positions", 8}}));
     }();
     auto optimizer = std::make_shared<torch::optim::Adam>(model->parameters(), 1e-2);
     // As on one device: a global batch, shuffled; nothing says who this rank is.
@@ -142,7 +142,8 @@ TEST(Acceptance, C3PipelineSizeIsKnownBesideTensorSize) {
   const std::string path =
       scratch.write("oslo.json", R"({"model_parallelism": {"tensor_parallel_size": 2, "pipeline_parallel_size": 1}})");
   run_ranks(2, [&](World&, ProcessGroupMesh&) {
-    auto model = std::make_shared<models::LlamaImpl>(models::llama_config(
+    auto model = std::make_shared<models::DecoderImpl>(models::decoder_spec(
+        "llama",
         {{"hidden_size", 8}, {"intermediate_size", 12}, {"num_hidden_layers", 1}, {"num_attention_heads", 2}}));
     EXPECT_EQ(initialize(*model, path).booster.mesh().size("tp"), 2);
   });
@@ -153,8 +154,8 @@ TEST(Acceptance, C4EveryFamilyIsSplitWithoutAPlan) {
   const std::string path = scratch.write("gantry.yaml", "parallel: {tensor: 2}\n");
   run_ranks(2, [&](World&, ProcessGroupMesh&) {
     const DeferredInit deferred;
-    auto gpt2 = std::make_shared<models::Gpt2Impl>(
-        models::gpt2_config({{"n_embd", 8}, {"n_layer", 1}, {"n_head", 2}, {"vocab_size", 10}, {"n_positions", 4}}));
+    auto gpt2 = std::make_shared<models::DecoderImpl>(models::decoder_spec(
+        "gpt2", {{"n_embd", 8}, {"n_layer", 1}, {"n_head", 2}, {"vocab_size", 10}, {"n_positions", 4}}));
     const auto first = initialize(*gpt2, path);
     std::map<std::string, std::int64_t> rows, columns;
     for (const auto& parameter : gpt2->named_parameters())

@@ -12,8 +12,7 @@
 #include "gantry/checkpoint/checkpoint.h"
 #include "gantry/core/error.h"
 #include "gantry/models/bert_family.h"
-#include "gantry/models/gpt2_family.h"
-#include "gantry/models/llama_family.h"
+#include "gantry/models/described/decoder_family.h"
 #include "gantry/tensors/deferred_init.h"
 #include "program.h"
 #include "ranks.h"
@@ -24,16 +23,16 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-std::shared_ptr<models::LlamaImpl> llama() {
+std::shared_ptr<models::DecoderImpl> llama() {
   const DeferredInit deferred;
-  auto model = std::make_shared<models::LlamaImpl>(models::llama_config({{"hidden_size", 24},
-                                                                         {"intermediate_size", 37},
-                                                                         {"num_hidden_layers", 2},
-                                                                         {"num_attention_heads", 6},
-                                                                         {"num_key_value_heads", 2},
-                                                                         {"vocab_size", 53},
-                                                                         {"max_position_embeddings", 16},
-                                                                         {"attention_bias", true}}));
+  auto model = std::make_shared<models::DecoderImpl>(models::decoder_spec("llama", {{"hidden_size", 24},
+                                                                                    {"intermediate_size", 37},
+                                                                                    {"num_hidden_layers", 2},
+                                                                                    {"num_attention_heads", 6},
+                                                                                    {"num_key_value_heads", 2},
+                                                                                    {"vocab_size", 53},
+                                                                                    {"max_position_embeddings", 16},
+                                                                                    {"attention_bias", true}}));
   set_dtype(*model, torch::kFloat64);
   return model;
 }
@@ -43,13 +42,13 @@ const torch::Tensor& ids() {
   return all;
 }
 
-torch::Tensor loss_of(models::LlamaImpl& model) {
+torch::Tensor loss_of(models::DecoderImpl& model) {
   const torch::Tensor logits = model.forward({{"input_ids", ids()}}).at("logits");
   return torch::nn::functional::cross_entropy(logits.view({-1, 53}), (ids().view(-1) + 1) % 53);
 }
 
 // Three steps of a plain loop; the optimizer was built before the model was split.
-std::vector<double> train(models::LlamaImpl& model, torch::optim::Optimizer& optimizer) {
+std::vector<double> train(models::DecoderImpl& model, torch::optim::Optimizer& optimizer) {
   std::vector<double> losses;
   for (int step = 0; step < 3; ++step) {
     optimizer.zero_grad();

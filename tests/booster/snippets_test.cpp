@@ -272,7 +272,7 @@ TEST(Policies, TiesSegmentsAndAddedLossesEqualOneRank) {
 
 // --- sharding.md
 
-[[maybe_unused]] void own_loop(std::shared_ptr<models::LlamaImpl> model, const torch::Tensor& ids) {
+[[maybe_unused]] void own_loop(std::shared_ptr<models::DecoderImpl> model, const torch::Tensor& ids) {
   auto optimizer = std::make_shared<torch::optim::AdamW>(model->parameters(), 3e-4);
   auto [booster, boosted] = gantry::initialize(*model, "gantry.yaml", {.optimizer = optimizer});
   for (int step = 0; step < 100; ++step) {

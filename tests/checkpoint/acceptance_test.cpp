@@ -12,7 +12,7 @@
 #include "gantry/checkpoint/format/checkpoint_folder.h"
 #include "gantry/checkpoint/format/parallelized.h"
 #include "gantry/core/error.h"
-#include "gantry/models/llama.h"
+#include "gantry/models/decoder.h"
 #include "gantry/policies/model_map.h"
 #include "gantry/tensors/deferred_init.h"
 #include "program.h"

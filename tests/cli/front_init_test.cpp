@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "gantry/models/described/decoder_family.h"
 #include "program.h"
 
 namespace gantry::testing {
@@ -29,6 +30,28 @@ TEST(Init, WritesAProjectWhoseConfigurationLoads) {
   EXPECT_NE(read_file(scratch / "my_model2/CMakeLists.txt").find("project(my_model2 CXX)"), std::string::npos);
   EXPECT_EQ(
       run_program(fmt::format("cd {} && {} config train.yaml", scratch / "my_model2", gantry_program())).exit_code, 0);
+}
+
+TEST(Init, WritesAProjectForEachFamily) {
+  const ScratchFolder scratch;
+  for (const auto& family : models::decoder_families()) {
+    const std::string name = "my_" + family.model_type;
+    const Outcome run = init(scratch, name + " --family " + family.model_type);
+    ASSERT_EQ(run.exit_code, 0) << run.err;
+    EXPECT_FALSE(fs::exists(scratch / name + "/model.h"));
+    for (const char* file : {"CMakeLists.txt", "train.cpp", "layouts_test.cpp", "train.yaml", "README.md"}) {
+      const std::string text = read_file(scratch / name + "/" + file);
+      EXPECT_FALSE(text.empty()) << file;
+      for (const char* mark : {"@NAME@", "@VERSION@", "@FAMILY@", "@KEYS@"})
+        EXPECT_EQ(text.find(mark), std::string::npos) << file;
+    }
+    const Outcome config = run_program(fmt::format("cd {} && {} config train.yaml", scratch / name, gantry_program()));
+    EXPECT_EQ(config.exit_code, 0) << config.err;
+    EXPECT_NO_THROW(models::decoder_spec(family, family.small)) << family.model_type;
+  }
+  const Outcome wrong = init(scratch, "mine --family lama");
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_NE(wrong.err.find("did you mean 'llama'?"), std::string::npos) << wrong.err;
 }
 
 TEST(Init, TakesAnEmptyFolder) {

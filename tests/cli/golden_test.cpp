@@ -1,5 +1,8 @@
 // Hugging Face's own numbers, through `gantry forward` and `gantry train`, in every layout.
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <functional>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -124,6 +127,98 @@ TEST_P(Golden, TrainingInManyLayouts) {
                                          {3, 4},
                                          {4, 4}})
     check_training(GetParam(), tensor, pipeline);
+}
+
+// `gantry init --family`: the configuration that it writes trains as it is.
+TEST(InitFamily, TrainsAsItIsWritten) {
+  const ScratchFolder scratch;
+  for (const char* family : {"gpt2", "gemma3_text"}) {
+    const Outcome made = run_program("cd " + scratch.path() + " && " + gantry_program() + " init mine_" + family +
+                                     " --family " + family);
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+    const Outcome run = run_program("cd " + (scratch / "mine_") + family + " && " + gantry_program() +
+                                    " train train.yaml train.steps=3 lr_schedule.warmup_steps=1");
+    ASSERT_EQ(run.exit_code, 0) << run.err;
+    EXPECT_NE(read_file((scratch / "mine_") + family + "/runs/metrics.jsonl").find("\"step\":3"), std::string::npos);
+  }
+}
+
+TEST(FamilyFiles, ThereAndBackAreTheSameBytes) {
+  for (const char* family : {"cohere2", "gemma2", "gpt_neox", "gptj", "phi3", "qwen2"}) {
+    const ScratchFolder scratch;
+    const std::string folder = golden(std::string("families/") + family), command = gantry_program() + " checkpoint ";
+    for (const std::string& step : {"import " + folder + " " + (scratch / "checkpoint"),
+                                    "export " + (scratch / "checkpoint") + " " + (scratch / "model")}) {
+      const Outcome run = run_program(command + step);
+      ASSERT_EQ(run.exit_code, 0) << run.err;
+    }
+    EXPECT_EQ(read_file(scratch / "model/model.safetensors"), read_file(folder + "/model.safetensors")) << family;
+    const auto given = nlohmann::json::parse(read_file(folder + "/config.json"));
+    auto got = nlohmann::json::parse(read_file(scratch / "model/config.json"));
+    EXPECT_EQ(got["torch_dtype"], given["dtype"]);  // as older versions of transformers call it
+    got.erase("torch_dtype");
+    got["dtype"] = given["dtype"];
+    EXPECT_EQ(got, given) << family;
+  }
+}
+
+// Wrong model folders: one line, exit code 3 for what config.json says, 4 for what the files hold.
+TEST(FamilyFiles, WrongOnesAreRefusedInOneLine) {
+  const std::string folder = golden("families/mistral");
+  const auto refused = [&](const std::function<void(nlohmann::json&)>& change, int code, const std::string& said) {
+    const ScratchFolder scratch;
+    auto keys = nlohmann::json::parse(read_file(folder + "/config.json"));
+    change(keys);
+    scratch.write("model/config.json", keys.dump());
+    std::filesystem::copy_file(folder + "/model.safetensors", scratch / "model/model.safetensors");
+    const Outcome run =
+        run_program(gantry_program() + " checkpoint import " + (scratch / "model") + " " + (scratch / "checkpoint"));
+    EXPECT_EQ(run.exit_code, code) << said << run.err;
+    EXPECT_NE(run.err.find(said), std::string::npos) << run.err;
+    EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 1) << run.err;
+  };
+  refused([](auto& keys) { keys["model_type"] = "mistrall"; }, 4, "did you mean 'mistral'?");
+  refused([](auto& keys) { keys["intermediate_size"] = 35; }, 4, "has the shape");
+  refused([](auto& keys) { keys["num_hidden_layers"] = 3; }, 4, "tensors are missing");
+  refused([](auto& keys) { keys["num_hidden_layers"] = 1; }, 4, "unexpected");
+  refused([](auto& keys) { keys["num_key_value_heads"] = 4; }, 3, "a divisor of num_attention_heads 6");
+  refused([](auto& keys) { keys["sparse_attention"] = true; }, 3, "sparse_attention");
+  refused(
+      [](auto& keys) {
+        keys["rope_scaling"] = {{"rope_type", "default"}, {"rope_theta", 7.0}};
+      },
+      3, "what rope_scaling says too");
+  refused([](auto& keys) { keys["hidden_size"] = -1; }, 3, "hidden_size");
+  refused([](auto& keys) { keys["rms_norm_eps"] = "small"; }, 3, "rms_norm_eps");
+}
+
+// A family through the command: what `gantry forward` writes is what transformers computes.
+TEST(FamilyProgram, WritesTransformersNumbersWithPaddingAndWindows) {
+  for (const char* family : {"qwen2", "gemma2"}) {
+    const ScratchFolder scratch;
+    const std::string folder = golden(std::string("families/") + family);
+    TensorDict batch;
+    for (const auto& [name, tensor] : read_safetensors(folder + "/inputs.safetensors")) {
+      if (name != "labels")
+        batch.set(name, tensor);
+      else
+        batch.set(name, torch::cat({tensor.narrow(1, 1, tensor.size(1) - 1),
+                                    torch::full({tensor.size(0), 1}, -100, torch::kInt64)},
+                                   1));
+    }
+    write_safetensors(scratch / "batch.safetensors", batch);
+    const Outcome run = run_program(gantry_program() + " forward --model " + folder + " --batch " +
+                                    (scratch / "batch.safetensors") + " --output " + (scratch / "out.safetensors") +
+                                    " --grads " + (scratch / "grads.safetensors") + layout_flags(2, 2));
+    ASSERT_EQ(run.exit_code, 0) << run.err;
+    const TensorDict expected = read_safetensors(folder + "/expected.safetensors");
+    EXPECT_NEAR(read_safetensors(scratch / "out.safetensors").at("loss").item<double>(),
+                expected.at("loss").item<double>(), 1e-5);
+    const TensorDict made = read_safetensors(scratch / "grads.safetensors");
+    for (const auto& [name, gradient] : expected)
+      if (name.starts_with("grad."))
+        EXPECT_LE(largest(made.at(name.substr(5)) - gradient), 2e-4 * std::max(largest(gradient), 1e-2)) << name;
+  }
 }
 
 }  // namespace

@@ -4,7 +4,8 @@
 #include <torch/torch.h>
 
 #include "gantry/core/error.h"
-#include "gantry/models/gpt2.h"
+#include "gantry/models/decoder.h"
+#include "gantry/models/described/decoder_family.h"
 #include "gantry/optimizers/gradient_norm.h"
 #include "tiny_rig.h"
 
@@ -117,10 +118,12 @@ TEST(Acceptance, D8ModelsBuiltWithValuesStartFromRankZeros) {
                           [&](World& world) {
                             auto* plugin = new HybridParallelPlugin(world, config);
                             Booster booster{std::unique_ptr<Plugin>(plugin)};
-                            models::Gpt2Config model_config;
-                            model_config.n_layer = 2, model_config.n_embd = 12, model_config.n_head = 3,
-                            model_config.vocab_size = 29, model_config.n_positions = 5;
-                            models::Gpt2 model(model_config);  // each rank draws its own
+                            models::Decoder model(
+                                models::decoder_spec("gpt2", {{"n_layer", 2},
+                                                              {"n_embd", 12},
+                                                              {"n_head", 3},
+                                                              {"vocab_size", 29},
+                                                              {"n_positions", 5}}));  // each rank draws its own
                             {
                               const torch::NoGradGuard no_grad;
                               for (auto& parameter : model->parameters()) parameter.add_(world.rank());

@@ -155,7 +155,7 @@ TEST(SequenceLength, IsFoundInTheBatchOrAskedFor) {
                           }),
             4);
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-              HasSubstr("set batch.tokens_per_sample, or override Gpt2Policy::tokens_per_sample"));
+              HasSubstr("set batch.tokens_per_sample, or override DecoderPolicy::tokens_per_sample"));
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 
 #include <torch/torch.h>
 
-#include "gantry/models/gpt2_family.h"
+#include "gantry/models/described/decoder_family.h"
 #include "gantry/models/model_family.h"
 #include "tiny_rig.h"
 
@@ -80,7 +80,7 @@ FrozenRun run_frozen(const Config& config, const Frozen& frozen) {
 
 // LibTorch's own loop from those weights.
 FrozenRun run_plain(const Config& config, const Frozen& frozen, const TensorDict& first) {
-  models::Gpt2Impl model(models::gpt2_config(nlohmann::json::parse(config.model.config_json)));
+  models::DecoderImpl model(models::decoder_spec("gpt2", nlohmann::json::parse(config.model.config_json)));
   model.to(torch::kFloat64);
   const auto parameters = model.named_parameters();
   FrozenRun run{.first = first};

@@ -34,6 +34,61 @@ TEST(LlamaGrid, TiedAndUntiedOverAllAxes) {
           product({1, 2, 3}, {1, 3, 4}, {1, 2}, kSchedule, {3}, sequence_parallel));
 }
 
+// A case for each flag of the description that the families above leave as it is.
+struct FamilyCase {
+  const char* name;
+  ModelCase what;
+};
+
+std::vector<FamilyCase> family_cases() {
+  const ModelCase base{.layers = 3, .heads = 4, .key_heads = 2, .vocabulary = 53, .dropout = 0.1, .batches = {4, 3}};
+  const auto with = [&](const char* family, const char* keys) {
+    ModelCase what = base;
+    what.family = family;
+    what.keys = keys;
+    return what;
+  };
+  return {
+      {"window in every layer", with("mistral", R"({"sliding_window": 3, "head_dim": 10})")},
+      {"windows in later layers", with("qwen2", R"({"use_sliding_window": true, "sliding_window": 2,
+                                                     "max_window_layers": 1})")},
+      {"norms of heads", with("qwen3", R"({"head_dim": 10})")},
+      {"caps, scales, four norms", with("gemma2", R"({"sliding_window": 3, "head_dim": 8, "query_pre_attn_scalar": 20,
+                                                      "attn_logit_softcapping": 2.0,
+                                                      "final_logit_softcapping": 3.0})")},
+      {"parallel, rows by head", with("gpt_neox", R"({"rotary_pct": 0.34, "hidden_size": 32})")},
+      {"serial, rows by head", with("gpt_neox", R"({"rotary_pct": 0.34, "hidden_size": 32,
+                                                    "use_parallel_residual": false})")},
+      {"fused rows and gate", with("phi3", R"({"partial_rotary_factor": 0.67, "sliding_window": 4})")},
+      {"longrope", with("phi3", R"({"original_max_position_embeddings": 5, "rope_scaling":
+           {"type": "su", "short_factor": [1, 1.1, 1.5], "long_factor": [1, 2, 4]}})")},
+      {"yarn", with("llama", R"({"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "rope_theta": 50.0,
+           "beta_fast": 2.0, "beta_slow": 0.5, "original_max_position_embeddings": 3}})")},
+      {"dynamic", with("llama", R"({"max_position_embeddings": 4, "rope_scaling": {"type": "dynamic", "factor": 2}})")},
+      {"linear", with("llama", R"({"rope_scaling": {"type": "linear", "factor": 2.5}})")},
+      {"llama3", with("llama", R"({"rope_parameters": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+           "high_freq_factor": 4.0, "original_max_position_embeddings": 32, "rope_theta": 1000.0}})")},
+  };
+}
+
+TEST(FamilyGrid, EveryFlagOfTheDescription) {
+  int index = 0;
+  for (auto& [name, what] : family_cases()) {
+    SCOPED_TRACE(name);
+    what.tied = index % 2 == 0;
+    what.padded = index++ % 3 == 0;
+    expect_layouts_equal(what, {{.layout = {.tensor = 2}, .microbatches = 2},
+                                {.layout = {.tensor = 3}, .microbatches = 1, .sequence_parallel = true},
+                                {.layout = {.pipeline = 2, .data = 2}, .microbatches = 2, .recompute = "full"},
+                                {.layout = {.pipeline = 3, .tensor = 2},
+                                 .schedule = "zb_h1",
+                                 .microbatches = 3,
+                                 .sequence_parallel = true,
+                                 .recompute = "selective"}});
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
 TEST(BertGrid, MaskedLanguageModel) {
   for (const bool sequence_parallel : {false, true})
     expect_layouts_equal({.family = "bert", .heads = 4, .dropout = 0.1, .smoothing = 0.1},

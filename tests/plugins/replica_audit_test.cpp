@@ -5,36 +5,36 @@
 
 #include "gantry/booster/recipe.h"
 #include "gantry/core/error.h"
-#include "gantry/policies/gpt2.h"
+#include "gantry/policies/decoder.h"
 #include "ranks.h"
 
 namespace gantry::testing {
 namespace {
 
 // GPT-2's policy with a fault.
-class FaultyPolicy : public PolicyFor<models::Gpt2Impl> {
+class FaultyPolicy : public PolicyFor<models::DecoderImpl> {
  public:
   std::string name() const override { return "FaultyPolicy"; }
-  ShardPlan shard_plan(const models::Gpt2Impl& model) const override { return right_.shard_plan(model); }
-  StageLayout stage_layout(const models::Gpt2Impl& model) const override { return right_.stage_layout(model); }
-  SharedParameters shared_parameters(const models::Gpt2Impl& model) const override {
+  ShardPlan shard_plan(const models::DecoderImpl& model) const override { return right_.shard_plan(model); }
+  StageLayout stage_layout(const models::DecoderImpl& model) const override { return right_.stage_layout(model); }
+  SharedParameters shared_parameters(const models::DecoderImpl& model) const override {
     return right_.shared_parameters(model);
   }
-  std::vector<SplitOutput> split_outputs(const models::Gpt2Impl& model) const override {
+  std::vector<SplitOutput> split_outputs(const models::DecoderImpl& model) const override {
     return right_.split_outputs(model);
   }
-  TensorDict forward(models::Gpt2Impl& model, const StageContext& stage, TensorDict input) const override {
+  TensorDict forward(models::DecoderImpl& model, const StageContext& stage, TensorDict input) const override {
     return right_.forward(model, stage, std::move(input));
   }
 
  protected:
-  Gpt2Policy right_;
+  DecoderPolicy right_;
 };
 
 // Says that the last norm works on whole activations, where it sees a shard: its gradient is not summed.
 class DroppedSum final : public FaultyPolicy {
  public:
-  ShardPlan shard_plan(const models::Gpt2Impl& model) const override {
+  ShardPlan shard_plan(const models::DecoderImpl& model) const override {
     ShardPlan plan = right_.shard_plan(model);
     std::erase_if(plan, [](const ShardRule& rule) { return rule.pattern == "ln_f"; });
     plan.push_back({"ln_f", Whole{}});
@@ -45,11 +45,11 @@ class DroppedSum final : public FaultyPolicy {
 // Draws a mask on a replicated activation from a generator of the rank's own.
 class RankDependentDropout final : public FaultyPolicy {
  public:
-  TensorDict forward(models::Gpt2Impl& model, const StageContext& stage, TensorDict input) const override {
+  TensorDict forward(models::DecoderImpl& model, const StageContext& stage, TensorDict input) const override {
     TensorDict out = right_.forward(model, stage, std::move(input));
     if (stage.is_last()) return out;
     const torch::Tensor hidden = out.at("hidden");
-    const double shift = model.h->at<models::Gpt2BlockImpl>(0).attn->qkv->group()->rank();
+    const double shift = model.named_modules()["h.0.attn.qkv"]->as<nn::LinearImpl>()->group()->rank();
     const torch::Tensor mask =
         (torch::sin(torch::arange(hidden.numel()) * 1.7 + shift).view(hidden.sizes()) > -0.8).to(hidden.options());
     return {{"hidden", hidden * mask}};

@@ -7,9 +7,10 @@
 #include <torch/torch.h>
 
 #include "gantry/core/schedule_choice.h"
+#include "gantry/models/described/work_of_keys.h"
 #include "gantry/models/model_family.h"
 #include "gantry/plugins/model_setup.h"
-#include "gantry/policies/gpt2.h"
+#include "gantry/policies/decoder.h"
 #include "gantry/tensors/deferred_init.h"
 
 namespace gantry::testing {
@@ -41,7 +42,7 @@ TEST(LayerWorkOfPolicies, IsWhatTheKeysSay) {
     SCOPED_TRACE(family + " " + keys.dump());
     const auto model = build_family(family, keys);
     const LayerWork by_model = policy_for(*model)->layer_work(*model);
-    const LayerWork by_keys = layer_work_in(keys, static_cast<int>(by_model.layers.size()), family);
+    const LayerWork by_keys = models::layer_work_in(keys, static_cast<int>(by_model.layers.size()), family);
     EXPECT_EQ(layer_count(*policy_for(*model), *model), layers_in(keys));
     EXPECT_EQ(by_keys.layers, by_model.layers);
     EXPECT_EQ(by_keys.first, by_model.first);
@@ -50,14 +51,16 @@ TEST(LayerWorkOfPolicies, IsWhatTheKeysSay) {
 }
 
 // A GPT-2 whose layer 1 has ten times the work of any other, and whose head has none.
-class HeavyLayerPolicy : public PolicyFor<models::Gpt2Impl> {
+class HeavyLayerPolicy : public PolicyFor<models::DecoderImpl> {
  public:
   std::string name() const override { return "HeavyLayerPolicy"; }
-  ShardPlan shard_plan(const models::Gpt2Impl& model) const override { return Gpt2Policy().shard_plan(model); }
-  StageLayout stage_layout(const models::Gpt2Impl& model) const override { return Gpt2Policy().stage_layout(model); }
-  LayerWork layer_work(const models::Gpt2Impl&) const override { return {.layers = work}; }
-  TensorDict forward(models::Gpt2Impl& model, const StageContext& stage, TensorDict input) const override {
-    return Gpt2Policy().forward(model, stage, std::move(input));
+  ShardPlan shard_plan(const models::DecoderImpl& model) const override { return DecoderPolicy().shard_plan(model); }
+  StageLayout stage_layout(const models::DecoderImpl& model) const override {
+    return DecoderPolicy().stage_layout(model);
+  }
+  LayerWork layer_work(const models::DecoderImpl&) const override { return {.layers = work}; }
+  TensorDict forward(models::DecoderImpl& model, const StageContext& stage, TensorDict input) const override {
+    return DecoderPolicy().forward(model, stage, std::move(input));
   }
   std::vector<double> work = {1, 10, 1, 1, 1, 1};
 };
@@ -75,7 +78,7 @@ TEST(LayerWorkOfPolicies, APolicyStatesAHeavyLayer) {
   EXPECT_EQ(chosen({0, 2, 2}), (Counts{1, 1, 3, 1}));
   EXPECT_EQ(chosen({0, 2, 2, StagePlacement::kV}), (Counts{1, 1, 1, 3}));
   // Without it layers are equal, and the head weighs most.
-  EXPECT_EQ(chosen_layers(balanced, Gpt2Policy(), *model, {0, 2}), (Counts{6, 0}));
+  EXPECT_EQ(chosen_layers(balanced, DecoderPolicy(), *model, {0, 2}), (Counts{6, 0}));
 
   policy.work.pop_back();
   try {

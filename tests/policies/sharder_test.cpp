@@ -6,28 +6,23 @@
 
 #include <torch/torch.h>
 
-#include "gantry/models/gpt2.h"
+#include "gantry/models/decoder.h"
+#include "gantry/models/described/decoder_family.h"
 #include "gantry/nn/linear.h"
-#include "gantry/policies/gpt2.h"
+#include "gantry/policies/decoder.h"
 #include "gantry/tensors/deferred_init.h"
 #include "ranks.h"
 
 namespace gantry::testing {
 namespace {
 
-models::Gpt2Config small() {
-  models::Gpt2Config config;
-  config.vocab_size = 211;
-  config.n_positions = 8;
-  config.n_embd = 24;
-  config.n_layer = 5;
-  config.n_head = 4;
-  return config;
+nlohmann::json small() {
+  return {{"vocab_size", 211}, {"n_positions", 8}, {"n_embd", 24}, {"n_layer", 5}, {"n_head", 4}};
 }
 
-std::shared_ptr<models::Gpt2Impl> build(const models::Gpt2Config& config = small()) {
+std::shared_ptr<models::DecoderImpl> build(const nlohmann::json& config = small()) {
   const DeferredInit deferred;
-  return std::make_shared<models::Gpt2Impl>(config);
+  return std::make_shared<models::DecoderImpl>(models::decoder_spec("gpt2", config));
 }
 
 std::int64_t bytes_held(const StageModule& module) {
@@ -46,13 +41,13 @@ std::string message_of(const std::function<void()>& call) {
 }
 
 // A policy whose parts a test bends.
-class BentPolicy : public PolicyFor<models::Gpt2Impl> {
+class BentPolicy : public PolicyFor<models::DecoderImpl> {
  public:
   std::string name() const override { return "BentPolicy"; }
-  ShardPlan shard_plan(const models::Gpt2Impl&) const override { return plan; }
-  StageLayout stage_layout(const models::Gpt2Impl&) const override { return layout; }
-  SharedParameters shared_parameters(const models::Gpt2Impl&) const override { return shared; }
-  TensorDict forward(models::Gpt2Impl&, const StageContext&, TensorDict input) const override { return input; }
+  ShardPlan shard_plan(const models::DecoderImpl&) const override { return plan; }
+  StageLayout stage_layout(const models::DecoderImpl&) const override { return layout; }
+  SharedParameters shared_parameters(const models::DecoderImpl&) const override { return shared; }
+  TensorDict forward(models::DecoderImpl&, const StageContext&, TensorDict input) const override { return input; }
   ShardPlan plan = {};
   StageLayout layout = {.first = {"wte", "wpe", "drop"}, .repeated = "h", .last = {"ln_f", "lm_head"}};
   SharedParameters shared = {{"wte.weight", "lm_head.weight"}};
@@ -74,7 +69,7 @@ TEST(Acceptance, D5HeldLayersAloneHaveStorage) {
   for (int rank = 0; rank < 4; ++rank) {
     const PipelineStageManager stages(rank, 4);
     const auto model = build();
-    const StageModule module = shard_model(model, std::make_shared<Gpt2Policy>(), {.stages = &stages});
+    const StageModule module = shard_model(model, std::make_shared<DecoderPolicy>(), {.stages = &stages});
     for (const auto& held : module.parameters) ++holders[held.placement.name];
     std::int64_t alive = 0;
     std::set<void*> seen;
@@ -91,29 +86,29 @@ TEST(Acceptance, D5HeldLayersAloneHaveStorage) {
 TEST(Acceptance, D6APolicyOnANestedModuleIsRefused) {
   const auto model = build();
   EXPECT_NE(message_of([&] {
-              shard_model(model->h->ptr(0), std::make_shared<Gpt2Policy>(), {});
-            }).find("Gpt2Policy: is not a policy for a model of class"),
+              shard_model(model->named_modules()["h.0"], std::make_shared<DecoderPolicy>(), {});
+            }).find("DecoderPolicy: is not a policy for a model of class"),
             std::string::npos);
 }
 
 TEST(Acceptance, D7TiedWeightsAreOneParameterWithTwoStages) {
   const PipelineStageManager stages(3, 4);
   const auto model = build();
-  const StageModule module = shard_model(model, std::make_shared<Gpt2Policy>(), {.stages = &stages});
+  const StageModule module = shard_model(model, std::make_shared<DecoderPolicy>(), {.stages = &stages});
   EXPECT_EQ(module.all_placements.front().name, "wte.weight");
   EXPECT_EQ(module.all_placements.front().stages, (std::vector<int>{0, 3}));
   EXPECT_EQ(module.all_placements.front().aliases, (std::vector<std::string>{"lm_head.weight"}));
-  EXPECT_EQ(model->lm_head->weight.numel(), 211 * 24);
+  EXPECT_EQ(model->named_modules()["lm_head"]->as<nn::LinearImpl>()->weight.numel(), 211 * 24);
 }
 
 TEST(Acceptance, D9FirstValuesAreTheSameInEveryLayout) {
-  const auto whole = shard_model(build(), std::make_shared<Gpt2Policy>(), {.seed = 3});
+  const auto whole = shard_model(build(), std::make_shared<DecoderPolicy>(), {.seed = 3});
   std::map<std::string, torch::Tensor> values;
   for (const auto& held : whole.parameters) values[held.placement.name] = held.tensor;
   for (const int tensor : {1, 2, 3, 4})
     run_ranks({.pipeline = 2, .tensor = tensor}, [&](World&, ProcessGroupMesh& mesh) {
       const PipelineStageManager stages(mesh.coordinate("pp"), 2);
-      const auto module = shard_model(build(), std::make_shared<Gpt2Policy>(),
+      const auto module = shard_model(build(), std::make_shared<DecoderPolicy>(),
                                       {.stages = &stages, .tensor_group = &mesh["tp"], .seed = 3});
       for (const auto& [placement, tensor] : module.parameters) {
         torch::Tensor expected = values.at(placement.name);
@@ -172,12 +167,12 @@ TEST(Sharder, RefusesWhatDoesNotFitByPathAndNumbers) {
             }).find("wte.weight: stages 0 and 1 hold it without sharing it"),
             std::string::npos);
   EXPECT_NE(message_of([&] {
-              shard_model(build(), std::make_shared<Gpt2Policy>(), {.stages = &many});
+              shard_model(build(), std::make_shared<DecoderPolicy>(), {.stages = &many});
             }).find("5 layers over 6 stages"),
             std::string::npos);
   const auto model = build();
-  shard_model(model, std::make_shared<Gpt2Policy>(), {});
-  EXPECT_NE(message_of([&] { shard_model(model, std::make_shared<Gpt2Policy>(), {}); }).find("was split already"),
+  shard_model(model, std::make_shared<DecoderPolicy>(), {});
+  EXPECT_NE(message_of([&] { shard_model(model, std::make_shared<DecoderPolicy>(), {}); }).find("was split already"),
             std::string::npos);
   EXPECT_NE(message_of([] { policies().at("gpt3"); }).find("did you mean 'gpt2'?"), std::string::npos);
 }
@@ -214,7 +209,7 @@ class UntypedPolicy final : public Policy {
 
 TEST(PolicyFor, AValidatorsRefusalIsSaidAndAnUntypedPolicyIsForNoClass) {
   policies().add<UntypedPolicy>("a_first_untyped_one");
-  EXPECT_EQ(policy_for(*build())->name(), "Gpt2Policy");
+  EXPECT_EQ(policy_for(*build())->name(), "DecoderPolicy");
   const torch::nn::LinearImpl linear(2, 2);
   EXPECT_NE(message_of([&] { policy_for(linear); }).find("no registered policy is for a model of this class"),
             std::string::npos);
@@ -236,15 +231,15 @@ TEST(PolicyFor, TheNearestClassIsMeantAndTwoAreRefused) {
 }
 
 TEST(Memory, WithFourStagesEachRankHasItsQuarter) {
-  models::Gpt2Config config = small();
-  config.n_layer = 8;
-  config.tie_word_embeddings = false;
-  std::int64_t whole = bytes_held(shard_model(build(config), std::make_shared<Gpt2Policy>(), {}));
+  nlohmann::json config = small();
+  config["n_layer"] = 8;
+  config["tie_word_embeddings"] = false;
+  std::int64_t whole = bytes_held(shard_model(build(config), std::make_shared<DecoderPolicy>(), {}));
   std::int64_t layer = 0;
   for (int rank = 0; rank < 4; ++rank) {
     const PipelineStageManager stages(rank, 4);
     const std::int64_t held =
-        bytes_held(shard_model(build(config), std::make_shared<Gpt2Policy>(), {.stages = &stages}));
+        bytes_held(shard_model(build(config), std::make_shared<DecoderPolicy>(), {.stages = &stages}));
     if (rank == 1) layer = held;
     if (rank == 2) EXPECT_EQ(held, layer);
     whole -= held;
@@ -254,15 +249,15 @@ TEST(Memory, WithFourStagesEachRankHasItsQuarter) {
 
 // About 10 GB of parameters over 64 stages, of which this process is one.
 TEST(Memory, TenGigabytesOverSixtyFourStagesStayUnderOneResident) {
-  models::Gpt2Config config;
-  config.n_embd = 1792;
-  config.n_head = 28;
-  config.n_layer = 64;
-  config.vocab_size = 256;
-  config.n_positions = 256;
+  nlohmann::json config;
+  config["n_embd"] = 1792;
+  config["n_head"] = 28;
+  config["n_layer"] = 64;
+  config["vocab_size"] = 256;
+  config["n_positions"] = 256;
   const PipelineStageManager stages(17, 64);
   const auto model = build(config);
-  const StageModule module = shard_model(model, std::make_shared<Gpt2Policy>(), {.stages = &stages});
+  const StageModule module = shard_model(model, std::make_shared<DecoderPolicy>(), {.stages = &stages});
   std::int64_t whole = 0;
   for (const auto& placement : module.all_placements) {
     std::int64_t elements = 4;

@@ -25,22 +25,27 @@ json model_keys(const ModelCase& what) {
                {"hidden_size", what.width},        {"intermediate_size", 37},
                {"vocab_size", what.vocabulary},    {"max_position_embeddings", what.tokens},
                {"tie_word_embeddings", what.tied}};
-  if (what.family == "llama") {
-    keys.update(
-        {{"num_key_value_heads", what.key_heads}, {"attention_dropout", what.dropout}, {"attention_bias", true}});
-  } else {
+  if (what.family == "bert") {
     keys.update({{"hidden_dropout_prob", what.dropout},
                  {"attention_probs_dropout_prob", what.dropout},
                  {"architectures", {what.head}},
                  {"num_labels", 3}});
+    return keys;
   }
+  keys["attention_dropout"] = what.dropout;
+  if (what.family != "gpt_neox") keys["num_key_value_heads"] = what.key_heads;
+  if (what.family == "llama") keys["attention_bias"] = true;
+  if (what.family == "gpt_neox") keys["hidden_dropout"] = what.dropout;
+  if (what.family == "phi3") keys.update({{"resid_pdrop", what.dropout}, {"embd_pdrop", what.dropout}});
   return keys;
 }
 
 Config config_of(const ModelCase& what, const Parallelism& how) {
   Config config = layout_config(how.layout);
   config.model.policy = what.family;
-  config.model.config_json = model_keys(what).dump();
+  json keys = model_keys(what);
+  keys.update(json::parse(what.keys));
+  config.model.config_json = keys.dump();
   config.parallel.sequence_parallel = how.sequence_parallel;
   config.schedule.name = how.schedule;
   config.schedule.microbatches = how.microbatches;

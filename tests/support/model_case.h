@@ -13,10 +13,10 @@
 namespace gantry::testing {
 
 struct ModelCase {
-  std::string family = "gpt2";  // gpt2 | llama | bert
+  std::string family = "gpt2";  // any
   int layers = 5;
   int heads = 4;
-  int key_heads = 4;  // llama
+  int key_heads = 4;  // of families that know them
   int width = 24;
   int vocabulary = 211;
   bool tied = true;
@@ -31,7 +31,8 @@ struct ModelCase {
   std::string optimizer = "adamw";
   double lr = 1e-2;
   std::string head = "BertForMaskedLM";  // bert
-  bool padded = false;                   // an attention_mask for gpt2 and llama too: padding before the text
+  bool padded = false;                   // an attention_mask for decoders too: padding before the text
+  std::string keys = "{}";               // further ones of config.json, as JSON
 };
 
 struct Parallelism {

@@ -15,7 +15,7 @@
 #include "gantry/booster/plugin_library.h"
 #include "gantry/comm/control/stop_request.h"
 #include "gantry/models/model_family.h"
-#include "gantry/policies/gpt2.h"
+#include "gantry/policies/decoder.h"
 
 namespace {
 
@@ -52,9 +52,9 @@ void begin_forward() {
   if (rank == hold.rank && forwards == hold.forward) wait_until([] { return false; });
 }
 
-class StoppingPolicy final : public gantry::PolicyFor<gantry::models::Gpt2Impl> {
+class StoppingPolicy final : public gantry::PolicyFor<gantry::models::DecoderImpl> {
  public:
-  using Model = gantry::models::Gpt2Impl;
+  using Model = gantry::models::DecoderImpl;
   std::string name() const override { return "StoppingPolicy"; }
   gantry::ShardPlan shard_plan(const Model& model) const override { return gpt2_.shard_plan(model); }
   gantry::StageLayout stage_layout(const Model& model) const override { return gpt2_.stage_layout(model); }
@@ -71,7 +71,7 @@ class StoppingPolicy final : public gantry::PolicyFor<gantry::models::Gpt2Impl> 
   }
 
  private:
-  gantry::Gpt2Policy gpt2_;
+  gantry::DecoderPolicy gpt2_;
 };
 
 void add_policies() {

@@ -1,0 +1,245 @@
+#include "gantry/models/decoder.h"
+
+#include <cmath>
+#include <fmt/format.h>
+
+#include <torch/torch.h>
+
+#include "gantry/core/error.h"
+#include "gantry/nn/activation.h"
+
+namespace gantry::models {
+namespace {
+
+// Registers a module at "self_attn.q_proj": in a plain module "self_attn", which is made where there is none yet.
+template <class Holder>
+Holder register_at(torch::nn::Module& root, const std::string& path, Holder module) {
+  torch::nn::Module* parent = &root;
+  std::size_t begin = 0;
+  for (std::size_t dot = path.find('.'); dot != std::string::npos; dot = path.find('.', begin)) {
+    const std::string part = path.substr(begin, dot - begin);
+    const auto children = parent->named_children();
+    parent = children.contains(part) ? children[part].get()
+                                     : parent->register_module(part, std::make_shared<torch::nn::Module>()).get();
+    begin = dot + 1;
+  }
+  return parent->register_module(path.substr(begin), module);
+}
+
+nn::Linear linear_at(torch::nn::Module& root, const std::string& path, std::int64_t in, std::int64_t out, bool bias) {
+  return register_at(root, path, nn::Linear(torch::nn::LinearOptions(in, out).bias(bias)));
+}
+
+nn::Dropout dropout_at(torch::nn::Module& root, const std::string& path, double probability) {
+  return path.empty() ? nn::Dropout(nullptr) : register_at(root, path, nn::Dropout(probability));
+}
+
+torch::Tensor dropped(nn::Dropout& dropout, const torch::Tensor& input) { return dropout ? dropout(input) : input; }
+
+// Rounded as the models that were trained so have it: to float32, then to the dtype that it multiplies.
+torch::Tensor scaled(const torch::Tensor& input, double scale) {
+  if (scale == 1) return input;
+  return input * torch::tensor(static_cast<float>(scale)).to(input.scalar_type()).item();
+}
+
+nn::LayerNormParameters parameters_of(const NormSpec& norm) {
+  if (!norm.weight) return nn::LayerNormParameters::kNone;
+  return norm.bias ? nn::LayerNormParameters::kWeightAndBias : nn::LayerNormParameters::kWeight;
+}
+
+torch::Tensor multiplied(const torch::Tensor& input, double scale) { return scale == 1 ? input : input * scale; }
+
+torch::Tensor capped(const torch::Tensor& input, double cap) { return cap > 0 ? (input / cap).tanh() * cap : input; }
+
+}  // namespace
+
+DecoderNorm::DecoderNorm(torch::nn::Module& root, const std::string& path, const NormSpec& spec, std::int64_t size) {
+  if (spec.kind == NormSpec::Kind::kRms)
+    rms_ = register_at(
+        root, path,
+        nn::RmsNorm(size, spec.eps, spec.one_plus_weight ? nn::NormScale::kOnePlusWeight : nn::NormScale::kWeight));
+  if (spec.kind == NormSpec::Kind::kLayer)
+    layer_ = register_at(root, path, nn::LayerNorm(size, spec.eps, parameters_of(spec)));
+}
+
+torch::Tensor DecoderNorm::operator()(const torch::Tensor& input) {
+  if (rms_) return rms_(input);
+  return layer_ ? layer_(input) : input;
+}
+
+DecoderLayerImpl::DecoderLayerImpl(const DecoderSpec& spec, int index) : spec_(spec.layers.at(index)), index_(index) {
+  const DecoderNames& names = spec.names;
+  input_ = DecoderNorm(*this, names.input, spec_.input, spec.hidden);
+  make_attention(names, spec.hidden, spec.output_dropout);
+  after_attention_ = DecoderNorm(*this, names.after_attention, spec_.after_attention, spec.hidden);
+  before_mlp_ = DecoderNorm(*this, names.before_mlp, spec_.before_mlp, spec.hidden);
+  make_mlp(names, spec.hidden, spec.output_dropout);
+  after_mlp_ = DecoderNorm(*this, names.after_mlp, spec_.after_mlp, spec.hidden);
+  if (spec_.attention.rotary >= 0) rotary_.emplace(spec_.attention.head_size, spec.rotaries.at(spec_.attention.rotary));
+}
+
+void DecoderLayerImpl::make_attention(const DecoderNames& names, std::int64_t hidden, double output_dropout) {
+  const AttentionSpec& attention = spec_.attention;
+  const std::int64_t queries = attention.heads * attention.head_size, keys = attention.key_heads * attention.head_size;
+  if (attention.rows == ProjectionRows::kSeparate) {
+    query_ = linear_at(*this, names.query, hidden, queries, attention.bias);
+    key_ = linear_at(*this, names.key, hidden, keys, attention.bias);
+    value_ = linear_at(*this, names.value, hidden, keys, attention.bias);
+  } else {
+    fused_ = linear_at(*this, names.fused, hidden, fused_rows(attention), attention.bias);
+  }
+  query_norm_ = DecoderNorm(*this, names.query_norm, attention.head_norm, attention.head_size);
+  key_norm_ = DecoderNorm(*this, names.key_norm, attention.head_norm, attention.head_size);
+  output_ = linear_at(*this, names.output, queries, hidden, attention.output_bias);
+  attention_dropout_ = dropout_at(*this, names.attention_dropout, attention.dropout);
+  output_dropout_ = dropout_at(*this, names.output_dropout, output_dropout);
+}
+
+void DecoderLayerImpl::make_mlp(const DecoderNames& names, std::int64_t hidden, double output_dropout) {
+  const MlpSpec& mlp = spec_.mlp;
+  if (mlp.fused_gate) {
+    fused_gate_ = linear_at(*this, names.fused_gate, hidden, 2 * mlp.width, mlp.bias);
+  } else {
+    if (mlp.gated) gate_ = linear_at(*this, names.gate, hidden, mlp.width, mlp.bias);
+    up_ = linear_at(*this, names.up, hidden, mlp.width, mlp.bias);
+  }
+  down_ = linear_at(*this, names.down, mlp.width, hidden, mlp.bias);
+  mlp_dropout_ = dropout_at(*this, names.mlp_dropout, output_dropout);
+}
+
+// [B, S, heads, head size] each, by the rows of the projections.
+DecoderLayerImpl::Heads DecoderLayerImpl::project(const torch::Tensor& input) {
+  const AttentionSpec& attention = spec_.attention;
+  const std::int64_t size = attention.head_size;
+  Heads heads;
+  std::vector<torch::Tensor> parts;
+  if (attention.rows == ProjectionRows::kSeparate) {
+    heads.queries = nn::held_heads(query_, size, attention.heads);
+    heads.keys = nn::held_heads(key_, size, attention.key_heads);
+    parts = nn::together(input, {query_, key_, value_});
+  } else if (attention.rows == ProjectionRows::kSegments) {
+    heads.queries = nn::held_heads(fused_, size, attention.heads, 0);
+    heads.keys = nn::held_heads(fused_, size, attention.key_heads, 1);
+    const std::int64_t keys = heads.keys.count * size;
+    parts = fused_(input).split_with_sizes({heads.queries.count * size, keys, keys}, -1);
+  } else {
+    heads.queries = heads.keys = nn::held_heads(fused_, 3 * size, attention.heads);
+    const torch::Tensor fused = fused_(input);
+    parts = fused.view({fused.size(0), fused.size(1), heads.queries.count, 3, size}).unbind(3);
+  }
+  const auto by_head = [&](const torch::Tensor& part, std::int64_t count) {
+    return part.dim() == 4 ? part : part.view({part.size(0), part.size(1), count, size});
+  };
+  heads.query = query_norm_(by_head(parts[0], heads.queries.count)).transpose(1, 2);
+  heads.key = key_norm_(by_head(parts[1], heads.keys.count)).transpose(1, 2);
+  heads.value = by_head(parts[2], heads.keys.count).transpose(1, 2);
+  return heads;
+}
+
+torch::Tensor DecoderLayerImpl::attention(const torch::Tensor& input, const nn::TokenContext& tokens) {
+  const AttentionSpec& attention = spec_.attention;
+  Heads heads = project(input);
+  nn::KeyValueCache* cache = tokens.cache(index_);
+  if (rotary_) {
+    const std::int64_t length = heads.query.size(2) + (cache ? cache->tokens() : 0);
+    heads.query = (*rotary_)(heads.query, tokens.positions, length);
+    heads.key = (*rotary_)(heads.key, tokens.positions, length);
+  }
+  const nn::AttentionOptions options{.causal = true,
+                                     .keep = tokens.keep,
+                                     .cache = cache,
+                                     .window = attention.window,
+                                     .scale = attention.scale,
+                                     .soft_cap = attention.soft_cap};
+  const torch::Tensor mixed =
+      nn::attention(heads.query, heads.key, heads.value, heads.queries, heads.keys, options, *attention_dropout_);
+  return dropped(output_dropout_, output_(nn::merge_heads(mixed)));
+}
+
+torch::Tensor DecoderLayerImpl::mlp(const torch::Tensor& input) {
+  const MlpSpec& mlp = spec_.mlp;
+  torch::Tensor wide;
+  if (mlp.fused_gate) {
+    const auto parts = fused_gate_(input).chunk(2, -1);
+    wide = nn::activate(parts[0], mlp.activation) * parts[1];
+  } else if (mlp.gated) {
+    const auto parts = nn::together(input, {gate_, up_});
+    wide = nn::activate(parts[0], mlp.activation) * parts[1];
+  } else {
+    wide = nn::activate(up_(input), mlp.activation);
+  }
+  return dropped(mlp_dropout_, down_(wide));
+}
+
+torch::Tensor DecoderLayerImpl::forward(const torch::Tensor& hidden, const nn::TokenContext& tokens) {
+  const torch::Tensor normed = input_(hidden);
+  const torch::Tensor attended = hidden + multiplied(after_attention_(attention(normed, tokens)), spec_.residual_scale);
+  const torch::Tensor before =
+      spec_.parallel && !spec_.before_mlp.exists() ? normed : before_mlp_(spec_.parallel ? hidden : attended);
+  return attended + multiplied(after_mlp_(mlp(before)), spec_.residual_scale);
+}
+
+DecoderImpl::DecoderImpl(DecoderSpec description) : spec(std::move(description)) {
+  const DecoderNames& names = spec.names;
+  auto table = torch::nn::EmbeddingOptions(spec.vocabulary, spec.hidden);
+  if (spec.padding) table.padding_idx(spec.padding);
+  tokens_ = register_at(*this, names.tokens, nn::Embedding(table));
+  if (spec.learned_positions)
+    positions_ = register_at(*this, names.positions, nn::Embedding(spec.positions, spec.hidden));
+  dropout_ = dropout_at(*this, names.dropout, spec.embedding_dropout);
+  layers_ = register_at(*this, names.layers, torch::nn::ModuleList());
+  for (int index = 0; index < static_cast<int>(spec.layers.size()); ++index)
+    layers_->push_back(DecoderLayer(spec, index));
+  norm_ = DecoderNorm(*this, names.norm, spec.norm, spec.hidden);
+  head_ = linear_at(*this, names.head, spec.hidden, spec.vocabulary, spec.head_bias);
+  initialise();
+  if (spec.tied) head_->tie_weight(tokens_->weight);
+}
+
+// The initial weights of Hugging Face's models.
+void DecoderImpl::initialise() {
+  const torch::NoGradGuard no_grad;
+  const double range = spec.initializer_range;
+  const double into_residual =
+      spec.initial_by_depth ? range / std::sqrt(2.0 * static_cast<double>(spec.layers.size())) : range;
+  for (const auto& item : named_modules("", /*include_self=*/false)) {
+    if (auto* linear = dynamic_cast<nn::LinearImpl*>(item.value().get())) {
+      const bool residual =
+          item.key().ends_with("." + spec.names.output) || item.key().ends_with("." + spec.names.down);
+      torch::nn::init::normal_(linear->weight, 0, residual ? into_residual : range);
+      if (linear->bias.defined()) torch::nn::init::zeros_(linear->bias);
+    } else if (auto* embedding = dynamic_cast<nn::EmbeddingImpl*>(item.value().get())) {
+      torch::nn::init::normal_(embedding->weight, 0, range);
+    }
+  }
+  if (spec.padding) tokens_->weight.select(0, *spec.padding).zero_();
+}
+
+torch::Tensor DecoderImpl::embed(const torch::Tensor& input_ids, const torch::Tensor& positions) {
+  const std::int64_t tokens = input_ids.size(1);
+  if (tokens > spec.positions && !spec.unlimited_positions) {
+    throw InputError({"input_ids", fmt::format("{} tokens per sample", tokens),
+                      fmt::format("at most the model's {} positions", spec.positions), "shorten the samples"});
+  }
+  torch::Tensor hidden = scaled(tokens_(input_ids), spec.embedding_scale);
+  if (positions_)
+    hidden = hidden + positions_(positions.defined() ? positions : torch::arange(tokens, input_ids.options()));
+  return dropped(dropout_, hidden);
+}
+
+torch::Tensor DecoderImpl::layer(int index, const torch::Tensor& hidden, const nn::TokenContext& tokens) {
+  return layers_->at<DecoderLayerImpl>(index).forward(hidden, tokens);
+}
+
+torch::Tensor DecoderImpl::head(const torch::Tensor& hidden) {
+  return capped(multiplied(head_(norm_(hidden)), spec.logit_scale), spec.logit_soft_cap);
+}
+
+TensorDict DecoderImpl::forward(const TensorDict& inputs) {
+  torch::Tensor hidden = embed(inputs.at("input_ids"));
+  const nn::TokenContext tokens{.keep = nn::kept_tokens(inputs.get("attention_mask")), .positions = {}};
+  for (int index = 0; index < static_cast<int>(spec.layers.size()); ++index) hidden = layer(index, hidden, tokens);
+  return {{"logits", head(hidden)}};
+}
+
+}  // namespace gantry::models

@@ -1,0 +1,85 @@
+// A decoder for one device, built from its description, on layers that a policy can shard. Its parameters have the
+// names that the description states.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include <torch/nn/modules/container/modulelist.h>
+
+#include "gantry/models/described/decoder_spec.h"
+#include "gantry/nn/attention.h"
+#include "gantry/nn/embedding.h"
+#include "gantry/nn/norms.h"
+#include "gantry/nn/rotary.h"
+#include "gantry/tensors/tensor_dict.h"
+
+namespace gantry::models {
+
+// A norm as a description states it; without one, what comes in goes out.
+class DecoderNorm {
+ public:
+  DecoderNorm() = default;
+  // Registers it below `root` at `path`, if it exists.
+  DecoderNorm(torch::nn::Module& root, const std::string& path, const NormSpec& spec, std::int64_t size);
+  torch::Tensor operator()(const torch::Tensor& input);
+
+ private:
+  nn::RmsNorm rms_{nullptr};
+  nn::LayerNorm layer_{nullptr};
+};
+
+// One layer. forward: [B, S, H] -> [B, S, H].
+class DecoderLayerImpl : public torch::nn::Module {
+ public:
+  DecoderLayerImpl(const DecoderSpec& spec, int index);
+  torch::Tensor forward(const torch::Tensor& hidden, const nn::TokenContext& tokens);
+
+ private:
+  struct Heads {  // [B, heads held here, S, head size]
+    torch::Tensor query, key, value;
+    nn::HeadRange queries, keys;
+  };
+  void make_attention(const DecoderNames& names, std::int64_t hidden, double output_dropout);
+  void make_mlp(const DecoderNames& names, std::int64_t hidden, double output_dropout);
+  Heads project(const torch::Tensor& input);
+  torch::Tensor attention(const torch::Tensor& input, const nn::TokenContext& tokens);
+  torch::Tensor mlp(const torch::Tensor& input);
+
+  const LayerSpec spec_;
+  const int index_;
+  DecoderNorm input_, query_norm_, key_norm_, after_attention_, before_mlp_, after_mlp_;
+  nn::Linear query_{nullptr}, key_{nullptr}, value_{nullptr}, fused_{nullptr}, output_{nullptr};
+  nn::Dropout attention_dropout_{nullptr}, output_dropout_{nullptr}, mlp_dropout_{nullptr};
+  nn::Linear gate_{nullptr}, up_{nullptr}, fused_gate_{nullptr}, down_{nullptr};
+  std::optional<nn::Rotary> rotary_;
+};
+TORCH_MODULE(DecoderLayer);
+
+class DecoderImpl : public torch::nn::Module {
+ public:
+  explicit DecoderImpl(DecoderSpec description);
+
+  // The whole model: {input_ids int64 [B, S], attention_mask [B, S] or absent} -> {logits [B, S, V]}.
+  TensorDict forward(const TensorDict& inputs);
+  // Its parts, for a pipeline. embed: [B, S] -> [B, S, H], at `positions` int64 [B, S] or at 0, 1, 2, ...; InputError
+  // if S is too long.
+  torch::Tensor embed(const torch::Tensor& input_ids, const torch::Tensor& positions = {});
+  torch::Tensor layer(int index, const torch::Tensor& hidden, const nn::TokenContext& tokens);
+  torch::Tensor head(const torch::Tensor& hidden);  // [B, S, H] -> [B, S, V]
+
+  const DecoderSpec spec;
+
+ private:
+  void initialise();
+
+  nn::Embedding tokens_{nullptr}, positions_{nullptr};
+  nn::Dropout dropout_{nullptr};
+  torch::nn::ModuleList layers_;
+  DecoderNorm norm_;
+  nn::Linear head_{nullptr};
+};
+TORCH_MODULE(Decoder);
+
+}  // namespace gantry::models

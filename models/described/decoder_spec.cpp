@@ -1,0 +1,86 @@
+#include "gantry/models/described/decoder_spec.h"
+
+#include <fmt/format.h>
+
+namespace gantry::models {
+namespace {
+
+// Collects the parameters of modules below one path.
+class Shapes {
+ public:
+  void table(const std::string& path, std::int64_t rows, std::int64_t columns) {
+    shapes_.push_back({prefix_ + path + ".weight", {rows, columns}});
+  }
+  void vector(const std::string& name, std::int64_t size) { shapes_.push_back({prefix_ + name, {size}}); }
+  void linear(const std::string& path, std::int64_t in, std::int64_t out, bool bias) {
+    table(path, out, in);
+    if (bias) shapes_.push_back({prefix_ + path + ".bias", {out}});
+  }
+  void norm(const std::string& path, const NormSpec& norm, std::int64_t size) {
+    if (!norm.exists() || (norm.kind == NormSpec::Kind::kLayer && !norm.weight)) return;
+    shapes_.push_back({prefix_ + path + ".weight", {size}});
+    if (norm.kind == NormSpec::Kind::kLayer && norm.bias) shapes_.push_back({prefix_ + path + ".bias", {size}});
+  }
+  void below(std::string prefix) { prefix_ = std::move(prefix); }
+  std::vector<ParameterShape> take() { return std::move(shapes_); }
+
+ private:
+  std::string prefix_;
+  std::vector<ParameterShape> shapes_;
+};
+
+void add_attention(Shapes& shapes, const DecoderSpec& spec, const AttentionSpec& attention) {
+  const DecoderNames& names = spec.names;
+  const std::int64_t queries = attention.heads * attention.head_size, keys = attention.key_heads * attention.head_size;
+  if (attention.rows == ProjectionRows::kSeparate) {
+    shapes.linear(names.query, spec.hidden, queries, attention.bias);
+    shapes.linear(names.key, spec.hidden, keys, attention.bias);
+    shapes.linear(names.value, spec.hidden, keys, attention.bias);
+  } else {
+    shapes.linear(names.fused, spec.hidden, fused_rows(attention), attention.bias);
+  }
+  shapes.norm(names.query_norm, attention.head_norm, attention.head_size);
+  shapes.norm(names.key_norm, attention.head_norm, attention.head_size);
+  shapes.linear(names.output, queries, spec.hidden, attention.output_bias);
+}
+
+void add_mlp(Shapes& shapes, const DecoderSpec& spec, const MlpSpec& mlp) {
+  const DecoderNames& names = spec.names;
+  if (mlp.fused_gate) {
+    shapes.linear(names.fused_gate, spec.hidden, 2 * mlp.width, mlp.bias);
+  } else {
+    if (mlp.gated) shapes.linear(names.gate, spec.hidden, mlp.width, mlp.bias);
+    shapes.linear(names.up, spec.hidden, mlp.width, mlp.bias);
+  }
+  shapes.linear(names.down, mlp.width, spec.hidden, mlp.bias);
+}
+
+}  // namespace
+
+std::int64_t fused_rows(const AttentionSpec& attention) {
+  return (attention.heads + 2 * attention.key_heads) * attention.head_size;
+}
+
+std::vector<ParameterShape> parameter_shapes(const DecoderSpec& spec) {
+  const DecoderNames& names = spec.names;
+  Shapes shapes;
+  shapes.table(names.tokens, spec.vocabulary, spec.hidden);
+  if (spec.learned_positions) shapes.table(names.positions, spec.positions, spec.hidden);
+  for (std::size_t index = 0; index < spec.layers.size(); ++index) {
+    const LayerSpec& layer = spec.layers[index];
+    shapes.below(fmt::format("{}.{}.", names.layers, index));
+    shapes.norm(names.input, layer.input, spec.hidden);
+    add_attention(shapes, spec, layer.attention);
+    shapes.norm(names.after_attention, layer.after_attention, spec.hidden);
+    shapes.norm(names.before_mlp, layer.before_mlp, spec.hidden);
+    add_mlp(shapes, spec, layer.mlp);
+    shapes.norm(names.after_mlp, layer.after_mlp, spec.hidden);
+  }
+  shapes.below("");
+  shapes.norm(names.norm, spec.norm, spec.hidden);
+  if (!spec.tied) shapes.table(names.head, spec.vocabulary, spec.hidden);
+  if (spec.head_bias) shapes.vector(names.head + ".bias", spec.vocabulary);
+  return shapes.take();
+}
+
+}  // namespace gantry::models

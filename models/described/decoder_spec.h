@@ -1,0 +1,112 @@
+// A decoder as data: what its layers are, and under which names. One module (models/decoder.h), one policy
+// (policies/decoder.h) and the shapes of its parameters follow from it. It needs no LibTorch.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gantry/nn/rotary_options.h"
+
+namespace gantry::models {
+
+struct NormSpec {
+  enum class Kind { kNone, kRms, kLayer };
+  Kind kind = Kind::kNone;  // kNone: there is no norm here
+  double eps = 1e-6;
+  bool one_plus_weight = false;     // kRms: multiplies with 1 + weight
+  bool weight = true, bias = true;  // kLayer: its parameters; none without a weight
+
+  bool exists() const { return kind != Kind::kNone; }
+};
+
+// How the rows of query, key and value lie in the projections.
+enum class ProjectionRows {
+  kSeparate,  // three projections
+  kSegments,  // one: all query heads, then all key heads, then all value heads
+  kPerHead,   // one: query, key and value of the first head, then of the second, ...
+};
+
+struct AttentionSpec {
+  std::int64_t heads = 1, key_heads = 1;  // kPerHead: equal
+  std::int64_t head_size = 1;
+  ProjectionRows rows = ProjectionRows::kSeparate;
+  bool bias = false, output_bias = false;
+  NormSpec head_norm;       // of each query and key head, before they turn
+  int rotary = -1;          // of DecoderSpec::rotaries; -1: heads do not turn
+  double scale = 0;         // of the scores; 0: 1 / sqrt(head_size)
+  double soft_cap = 0;      // of the scores; 0: none
+  std::int64_t window = 0;  // a token sees itself and the window - 1 before it; 0: all
+  double dropout = 0;
+};
+
+struct MlpSpec {
+  std::int64_t width = 1;
+  bool gated = false;       // down(activation(gate(x)) * up(x)); else down(activation(up(x)))
+  bool fused_gate = false;  // gate and up are one projection: all rows of gate, then all of up
+  bool bias = false;
+  std::string activation = "silu";  // nn::activation_names()
+};
+
+// serial:   a = x + scale after_attention(attention(input(x))), then a + scale after_mlp(mlp(before_mlp(a)))
+// parallel: x + attention(input(x)) + mlp(before_mlp(x)); without before_mlp the MLP reads input(x) too
+struct LayerSpec {
+  NormSpec input, after_attention, before_mlp, after_mlp;
+  AttentionSpec attention;
+  MlpSpec mlp;
+  bool parallel = false;
+  double residual_scale = 1;  // of what attention and MLP add
+};
+
+// The paths under which modules are registered; those of a layer begin at the layer. They key checkpoints, random
+// numbers and patterns. Modules that the spec does not have are not registered.
+struct DecoderNames {
+  std::string tokens = "embed_tokens", positions, dropout;
+  std::string layers = "layers", norm = "norm", head = "lm_head";
+  std::string input = "input_layernorm";
+  std::string query = "self_attn.q_proj", key = "self_attn.k_proj", value = "self_attn.v_proj";
+  std::string fused;  // rows other than kSeparate
+  std::string query_norm = "self_attn.q_norm", key_norm = "self_attn.k_norm";
+  std::string output = "self_attn.o_proj";
+  std::string attention_dropout = "self_attn.dropout", output_dropout;
+  std::string after_attention, before_mlp = "post_attention_layernorm";
+  std::string gate = "mlp.gate_proj", up = "mlp.up_proj", down = "mlp.down_proj";
+  std::string fused_gate;
+  std::string mlp_dropout, after_mlp;
+};
+
+struct DecoderSpec {
+  std::string family;  // "llama"; decides nothing
+  std::int64_t vocabulary = 1;
+  std::int64_t hidden = 1;
+  std::int64_t positions = 1;           // tokens of the longest text
+  bool unlimited_positions = false;     // longer texts are allowed too
+  std::optional<std::int64_t> padding;  // its row of the embedding gets no gradient from look-ups
+  bool learned_positions = false;       // a table of `positions` rows is added
+  double embedding_scale = 1;           // rounded to float32, then to the embedding's dtype
+  double embedding_dropout = 0;         // where names.dropout says where
+  double output_dropout = 0;            // after attention and MLP, where names say where
+  std::vector<nn::RotaryOptions> rotaries;
+  std::vector<LayerSpec> layers;
+  NormSpec norm;
+  bool tied = false;  // the head's weight is the embedding's
+  bool head_bias = false;
+  double logit_scale = 1;
+  double logit_soft_cap = 0;  // 0: none
+  double initializer_range = 0.02;
+  bool initial_by_depth = false;  // the projections into the residual stream begin smaller, by 1 / sqrt(2 layers)
+  DecoderNames names;
+};
+
+// One parameter, by its registered name. A tied head is not among them.
+struct ParameterShape {
+  std::string name;
+  std::vector<std::int64_t> shape;
+};
+std::vector<ParameterShape> parameter_shapes(const DecoderSpec& spec);
+
+// Rows of a fused projection of query, key and value.
+std::int64_t fused_rows(const AttentionSpec& attention);
+
+}  // namespace gantry::models

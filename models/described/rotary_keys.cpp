@@ -1,0 +1,150 @@
+#include "gantry/models/described/rotary_keys.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "gantry/models/described/config_keys.h"
+
+namespace gantry::models {
+namespace {
+
+using nlohmann::json;
+
+const std::vector<std::string> kRotaryKeys = {"rope_type",
+                                              "type",
+                                              "rope_theta",
+                                              "factor",
+                                              "partial_rotary_factor",
+                                              "original_max_position_embeddings",
+                                              "low_freq_factor",
+                                              "high_freq_factor",
+                                              "beta_fast",
+                                              "beta_slow",
+                                              "truncate",
+                                              "mscale",
+                                              "mscale_all_dim",
+                                              "attention_factor",
+                                              "short_factor",
+                                              "long_factor"};
+
+// rope_parameters and the older rope_scaling, which may both be there where they agree.
+json scaling_keys(ConfigReader& reader, const std::string& layers) {
+  json scaling = reader.mapping("rope_scaling"), newer = reader.mapping("rope_parameters");
+  if (has_rotary_for_each_kind(reader)) newer = newer.value(layers, json::object());
+  if (!newer.is_object()) refuse_key("rope_parameters." + layers, newer, "a mapping");
+  for (const auto& [key, value] : newer.items()) {
+    if (has_key(scaling, key) && scaling[key] != value)
+      refuse_key("rope_parameters." + key, value, "what rope_scaling says too, " + scaling[key].dump());
+    scaling[key] = value;
+  }
+  for (const auto& [key, value] : scaling.items())
+    if (std::find(kRotaryKeys.begin(), kRotaryKeys.end(), key) == kRotaryKeys.end())
+      refuse_key("rope_parameters." + key, value, fmt::format("one of the keys {}", fmt::join(kRotaryKeys, ", ")));
+  return scaling;
+}
+
+std::string rotary_type(json& scaling) {
+  if (has_key(scaling, "type") && !has_key(scaling, "rope_type")) scaling["rope_type"] = scaling["type"];
+  if (scaling.value("rope_type", json()) == "su") scaling["rope_type"] = "longrope";  // its first name
+  return choice_key(scaling, "rope_type", "default", {"default", "linear", "dynamic", "yarn", "llama3", "longrope"});
+}
+
+std::vector<double> factors(const json& scaling, const std::string& key, std::int64_t pairs) {
+  const json list = scaling.value(key, json());
+  const bool fits = list.is_array() && static_cast<std::int64_t>(list.size()) == pairs &&
+                    std::all_of(list.begin(), list.end(),
+                                [](const json& factor) { return factor.is_number() && factor.get<double>() > 0; });
+  if (!fits) refuse_key("rope_parameters." + key, list, fmt::format("a list of {} numbers above 0", pairs));
+  return list.get<std::vector<double>>();
+}
+
+// An odd part of a head is rounded up by one feature when it turns, as in transformers; a whole head can't be.
+std::int64_t rotated_features(double fraction, std::int64_t head_size) {
+  const auto rotated = static_cast<std::int64_t>(static_cast<double>(head_size) * fraction);
+  if (rotated == head_size && rotated % 2 != 0)
+    refuse_key("head_dim", head_size, "an even number, whose halves turn together");
+  if (rotated < 2)
+    refuse_key("partial_rotary_factor", fraction, fmt::format("2 features of {} that turn, or more", head_size));
+  return rotated;
+}
+
+void read_llama3(const json& scaling, nn::RotaryOptions& options) {
+  options.low_frequency_factor = number_key(scaling, "low_freq_factor", options.low_frequency_factor, 1e-6, 1e6);
+  options.high_frequency_factor = number_key(scaling, "high_freq_factor", options.high_frequency_factor, 1e-6, 1e6);
+  if (options.high_frequency_factor <= options.low_frequency_factor)
+    refuse_key("rope_parameters.high_freq_factor", options.high_frequency_factor,
+               fmt::format("more than low_freq_factor {}", options.low_frequency_factor));
+}
+
+void read_yarn(const json& scaling, nn::RotaryOptions& options) {
+  options.beta_fast = number_key(scaling, "beta_fast", options.beta_fast, 1e-6, 1e6);
+  options.beta_slow = number_key(scaling, "beta_slow", options.beta_slow, 1e-6, 1e6);
+  options.truncate = flag_key(scaling, "truncate", options.truncate);
+  options.mscale = number_key(scaling, "mscale", 0, 0, 1e6);
+  options.mscale_all_dim = number_key(scaling, "mscale_all_dim", 0, 0, 1e6);
+}
+
+// In one spelling, only what the type reads.
+json deciding_rotary(const nn::RotaryOptions& options) {
+  json values = {{"rope_theta", options.theta}, {"rope_type", options.type}};
+  if (options.rotated > 0) values["rotated"] = options.rotated;
+  if (options.type == "default") return values;
+  values["factor"] = options.factor;
+  if (options.type == "linear") return values;
+  values["original_max_position_embeddings"] = options.original_positions;
+  if (options.type == "llama3") {
+    values["low_freq_factor"] = options.low_frequency_factor;
+    values["high_freq_factor"] = options.high_frequency_factor;
+  } else if (options.type == "yarn") {
+    values["yarn"] = {options.beta_fast, options.beta_slow, options.truncate, options.mscale, options.mscale_all_dim};
+  } else if (options.type == "longrope") {
+    values["longrope"] = {options.short_factors, options.long_factors};
+  }
+  if (options.attention_factor) values["attention_factor"] = *options.attention_factor;
+  return values;
+}
+
+}  // namespace
+
+nn::RotaryOptions rotary_options(ConfigReader& reader, std::int64_t head_size, std::int64_t positions,
+                                 const RotaryDefaults& defaults, const std::string& layers) {
+  json scaling = scaling_keys(reader, layers);
+  nn::RotaryOptions options;
+  options.type = rotary_type(scaling);
+  for (const char* key : {"rope_theta", "partial_rotary_factor", "original_max_position_embeddings"})
+    reader.ignore(key);
+  const double theta = number_key(reader.keys(), "rope_theta", defaults.theta, 1, 1e12);
+  options.theta = number_key(scaling, "rope_theta", theta, 1, 1e12);
+  const double fraction = number_key(reader.keys(), "partial_rotary_factor", defaults.fraction, 0, 1.0001);
+  options.rotated = rotated_features(number_key(scaling, "partial_rotary_factor", fraction, 0, 1.0001), head_size);
+  // A key of the model goes before the scaling's. dynamic: texts longer than the model's own length change the base.
+  const std::int64_t stated =
+      size_key(scaling, "original_max_position_embeddings", defaults.original > 0 ? defaults.original : positions);
+  options.original_positions =
+      options.type == "dynamic" ? positions : size_key(reader.keys(), "original_max_position_embeddings", stated);
+  const double ratio = static_cast<double>(positions) / static_cast<double>(options.original_positions);
+  const bool follows = options.type == "yarn" || options.type == "longrope";
+  options.factor = number_key(scaling, "factor", follows ? std::max(ratio, 1.0) : 1, 1, 1e6);
+  if (has_key(scaling, "attention_factor"))
+    options.attention_factor = number_key(scaling, "attention_factor", 1, 1e-6, 1e6);
+  if (options.type == "llama3") read_llama3(scaling, options);
+  if (options.type == "yarn") read_yarn(scaling, options);
+  if (options.type == "dynamic" && options.rotated <= 2)
+    refuse_key("rope_parameters.rope_type", "dynamic", "more than 2 features that turn");
+  if (options.type == "longrope") {
+    options.short_factors = factors(scaling, "short_factor", (options.rotated + 1) / 2);
+    options.long_factors = factors(scaling, "long_factor", (options.rotated + 1) / 2);
+  }
+  reader.decides(layers == "full_attention" ? "rope_parameters" : "rope_parameters." + layers,
+                 deciding_rotary(options));
+  return options;
+}
+
+bool has_rotary_for_each_kind(const ConfigReader& reader) {
+  const json& keys = reader.keys();
+  return has_key(keys, "rope_parameters") && keys["rope_parameters"].is_object() &&
+         (keys["rope_parameters"].contains("full_attention") || keys["rope_parameters"].contains("sliding_attention"));
+}
+
+}  // namespace gantry::models

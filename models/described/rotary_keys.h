@@ -1,0 +1,24 @@
+// The keys of Hugging Face's config.json that say how heads turn, in the spellings of all its versions.
+#pragma once
+
+#include "gantry/models/described/config_reader.h"
+#include "gantry/nn/rotary_options.h"
+
+namespace gantry::models {
+
+// What a family's class gives where config.json is silent.
+struct RotaryDefaults {
+  double theta = 10000;
+  double fraction = 1;        // of a head's features
+  std::int64_t original = 0;  // of original_max_position_embeddings; 0: max_position_embeddings
+};
+
+// From rope_parameters, or from the older rope_theta, rope_scaling and partial_rotary_factor. `positions`:
+// max_position_embeddings. `layers`: of which layers, where rope_parameters has a mapping for each kind,
+// "full_attention" and "sliding_attention". ConfigError for a type, a key or a value that is not understood.
+nn::RotaryOptions rotary_options(ConfigReader& reader, std::int64_t head_size, std::int64_t positions,
+                                 const RotaryDefaults& defaults = {}, const std::string& layers = "full_attention");
+// True if rope_parameters has a mapping for each kind of layers.
+bool has_rotary_for_each_kind(const ConfigReader& reader);
+
+}  // namespace gantry::models

@@ -1,0 +1,17 @@
+// The work of a model's layers from the keys of its config.json, without building it.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "gantry/core/layer_work.h"
+
+namespace gantry::models {
+
+// The multiplications of a token: one for each weight of a layer's and of the head's matrices. A backward has twice as
+// many of each, so shares are the same. `family` is the policy's name, "llama" or "bert"; where it is empty, the keys'
+// model_type names it. Of a family that Gantry does not know all layers are equal and nothing is known of the head:
+// `last` is 0. ConfigError where the family can't do what the keys say.
+LayerWork layer_work_in(const nlohmann::json& model_keys, int layers, const std::string& family = "");
+
+}  // namespace gantry::models

@@ -1,0 +1,65 @@
+#include <cmath>
+
+#include "gantry/models/described/common_decoder.h"
+#include "gantry/models/described/rotary_keys.h"
+#include "gantry/models/families/families.h"
+
+namespace gantry::models {
+namespace {
+
+// The rotary embedding of the layers with a window: in the older spelling it has a base of its own and no scaling.
+nn::RotaryOptions read_local_rotary(ConfigReader& reader, const DecoderSpec& spec) {
+  const double theta = reader.number("rope_local_base_freq", 10000, 1, 1e12);
+  const std::int64_t head_size = spec.layers.at(0).attention.head_size;
+  if (!has_rotary_for_each_kind(reader)) return {.theta = theta, .rotated = head_size};
+  return rotary_options(reader, head_size, spec.positions, {.theta = theta}, "sliding_attention");
+}
+
+// Gemma with four norms a layer, norms of each query and key head, and windows in five layers of six.
+DecoderSpec read_gemma3_text(ConfigReader& reader) {
+  DecoderSpec spec = read_common(reader, {.vocabulary = 262208,
+                                          .hidden = 2304,
+                                          .width = 9216,
+                                          .layers = 26,
+                                          .heads = 8,
+                                          .key_heads = 4,
+                                          .head_size = 256,
+                                          .positions = 131072,
+                                          .theta = 1000000,
+                                          .padding = 0,
+                                          .tied = true,
+                                          .activation_key = "hidden_activation",
+                                          .activation = "gelu_pytorch_tanh"});
+  make_gemma(spec);
+  const bool bias = reader.flag("attention_bias", false);
+  const double cap = reader.number_or_none("attn_logit_softcapping", 0, 0, 1e6);
+  const double scale = 1 / std::sqrt(reader.number("query_pre_attn_scalar", 256, 1e-6, 1e9));
+  reader.only("use_bidirectional_attention", false);
+  spec.rotaries.push_back(read_local_rotary(reader, spec));
+  const std::int64_t period = reader.size("sliding_window_pattern", 6);
+  read_windows(reader, spec, reader.size_or_none("sliding_window", 4096),
+               [&](std::size_t layer) { return static_cast<std::int64_t>(layer + 1) % period != 0; });
+  for (LayerSpec& layer : spec.layers) {
+    layer.after_attention = layer.after_mlp = layer.attention.head_norm = spec.norm;
+    layer.attention.bias = layer.attention.output_bias = bias;
+    layer.attention.soft_cap = cap;
+    layer.attention.scale = scale;
+    layer.attention.rotary = layer.attention.window > 0 ? 1 : 0;
+  }
+  spec.logit_soft_cap = reader.number_or_none("final_logit_softcapping", 0, 0, 1e6);
+  spec.names.after_attention = "post_attention_layernorm";
+  spec.names.before_mlp = "pre_feedforward_layernorm";
+  spec.names.after_mlp = "post_feedforward_layernorm";
+  return spec;
+}
+
+}  // namespace
+
+DecoderFamily gemma3_text_family() {
+  return {.model_type = "gemma3_text",
+          .architecture = "Gemma3ForCausalLM",
+          .read = read_gemma3_text,
+          .harmless = {"hidden_act", "cache_implementation", "_sliding_window_pattern"}};
+}
+
+}  // namespace gantry::models

@@ -1,0 +1,132 @@
+#include "gantry/policies/decoder.h"
+
+#include <fmt/format.h>
+
+#include <torch/torch.h>
+
+#include "gantry/models/decoder_model_family.h"
+
+namespace gantry {
+namespace {
+
+using models::AttentionSpec;
+using models::DecoderNames;
+using models::DecoderSpec;
+using models::LayerSpec;
+using models::ProjectionRows;
+
+// The rules of one layer, whose paths begin with `at`.
+class LayerRules {
+ public:
+  LayerRules(std::string at, ShardPlan& plan) : at_(std::move(at)), plan_(plan) {}
+  void add(const std::string& path, ShardStyle style) { plan_.push_back({at_ + path, std::move(style)}); }
+
+ private:
+  std::string at_;
+  ShardPlan& plan_;
+};
+
+Column fused_column(const AttentionSpec& attention) {
+  const std::int64_t size = attention.head_size;
+  if (attention.rows == ProjectionRows::kPerHead) return {.unit = 3 * size};
+  if (attention.heads == attention.key_heads) return {.segments = 3, .unit = size};
+  const Part keys{attention.key_heads * size, size, attention.heads};
+  return {.parts = {{attention.heads * size, size}, keys, keys}};
+}
+
+void add_attention(LayerRules& rules, const AttentionSpec& attention, const DecoderNames& names) {
+  const std::int64_t size = attention.head_size;
+  if (attention.rows == ProjectionRows::kSeparate) {
+    rules.add(names.query, Column{.unit = size});
+    rules.add(names.key, Column{.unit = size, .users = attention.heads});
+    rules.add(names.value, Column{.unit = size, .users = attention.heads});
+  } else {
+    rules.add(names.fused, fused_column(attention));
+  }
+  rules.add(names.output, Row{.unit = size});
+  if (!attention.head_norm.exists()) return;
+  rules.add(names.query_norm, OnHeads{});
+  rules.add(names.key_norm, OnHeads{});
+}
+
+void add_mlp(LayerRules& rules, const models::MlpSpec& mlp, const DecoderNames& names) {
+  if (mlp.fused_gate) {
+    rules.add(names.fused_gate, Column{.segments = 2});
+  } else {
+    if (mlp.gated) rules.add(names.gate, Column{});
+    rules.add(names.up, Column{});
+  }
+  rules.add(names.down, Row{});
+}
+
+}  // namespace
+
+PolicyFit DecoderPolicy::fit(const torch::nn::Module& model) const {
+  const auto* decoder = dynamic_cast<const models::DecoderImpl*>(&model);
+  if (!decoder || (!family_.empty() && decoder->spec.family != family_)) return PolicyFit::kNone;
+  return PolicyFor::fit(model);
+}
+
+void DecoderPolicy::validate_model(const models::DecoderImpl& model) const {
+  if (!family_.empty() && model.spec.family != family_)
+    throw ConfigError({"model.policy", fmt::format("is {}, and the model is a {}", family_, model.spec.family),
+                       "the model's own family", fmt::format("set model.policy to {}", model.spec.family)});
+}
+
+ShardPlan DecoderPolicy::shard_plan(const models::DecoderImpl& model) const {
+  const DecoderSpec& spec = model.spec;
+  const DecoderNames& names = spec.names;
+  ShardPlan plan;
+  // Layers of one description are split alike.
+  if (!spec.layers.empty()) {
+    LayerRules rules(names.layers + ".*.", plan);
+    add_attention(rules, spec.layers.front().attention, names);
+    add_mlp(rules, spec.layers.front().mlp, names);
+    plan.push_back({names.layers + ".*", SequenceParallel{}});  // norms and dropouts
+  }
+  plan.push_back({names.tokens, Vocab{}});
+  if (spec.learned_positions) plan.push_back({names.positions, SequenceParallel{.dim = 0}});  // looks up [tokens]
+  if (!names.dropout.empty()) plan.push_back({names.dropout, SequenceParallel{}});
+  plan.push_back({names.norm, SequenceParallel{}});
+  plan.push_back({names.head, Column{}});
+  return plan;
+}
+
+StageLayout DecoderPolicy::stage_layout(const models::DecoderImpl& model) const {
+  const DecoderNames& names = model.spec.names;
+  StageLayout layout{.first = {names.tokens}, .repeated = names.layers, .last = {names.norm, names.head}};
+  if (model.spec.learned_positions) layout.first.push_back(names.positions);
+  if (!names.dropout.empty()) layout.first.push_back(names.dropout);
+  return layout;
+}
+
+SharedParameters DecoderPolicy::shared_parameters(const models::DecoderImpl& model) const {
+  const DecoderNames& names = model.spec.names;
+  if (!model.spec.tied) return {};
+  return {{names.tokens + ".weight", names.head + ".weight"}};
+}
+
+std::vector<SplitOutput> DecoderPolicy::split_outputs(const models::DecoderImpl& model) const {
+  return {{"logits", model.spec.names.head}};
+}
+
+Continuation DecoderPolicy::continuation(const models::DecoderImpl& model) const {
+  return {.is_cached = true, .positions = model.spec.unlimited_positions ? 0 : model.spec.positions};
+}
+
+void add_decoder_family(const models::DecoderFamily& family) {
+  models::families().add(family.model_type, models::model_family(family));
+  policies().Registry::add(family.model_type,
+                           [type = family.model_type] { return std::make_shared<const DecoderPolicy>(type); });
+}
+
+TensorDict DecoderPolicy::forward(models::DecoderImpl& model, const StageContext& stage, TensorDict input) const {
+  const nn::TokenContext tokens = stage.tokens();
+  torch::Tensor hidden = stage.is_first() ? model.embed(input.at("input_ids"), tokens.positions) : input.at("hidden");
+  hidden = stage.run_layers(
+      hidden, [&model, tokens](int index, const torch::Tensor& input) { return model.layer(index, input, tokens); });
+  if (!stage.is_last()) return {{"hidden", hidden}};
+  return {{"logits", model.head(tokens.for_head(hidden))}};
+}
+
+}  // namespace gantry

@@ -1,0 +1,34 @@
+// The policy of models::Decoder: every described decoder is split by what its description says. Stages exchange
+// {hidden [B, S, H]}.
+#pragma once
+
+#include "gantry/models/decoder.h"
+#include "gantry/models/described/decoder_family.h"
+#include "gantry/policies/policy.h"
+
+namespace gantry {
+
+class DecoderPolicy final : public PolicyFor<models::DecoderImpl> {
+ public:
+  // For models of one family; of any where it is empty.
+  explicit DecoderPolicy(std::string family = {}) : family_(std::move(family)) {}
+  std::string name() const override { return "DecoderPolicy"; }
+  PolicyFit fit(const torch::nn::Module& model) const override;
+  void validate_model(const models::DecoderImpl& model) const override;
+  ShardPlan shard_plan(const models::DecoderImpl& model) const override;
+  StageLayout stage_layout(const models::DecoderImpl& model) const override;
+  SharedParameters shared_parameters(const models::DecoderImpl& model) const override;
+  std::vector<SplitOutput> split_outputs(const models::DecoderImpl& model) const override;
+  Continuation continuation(const models::DecoderImpl& model) const override;
+  TensorDict forward(models::DecoderImpl& model, const StageContext& stage, TensorDict input) const override;
+  std::vector<std::string> entries_between() const override { return {"attention_mask"}; }
+
+ private:
+  std::string family_;
+};
+
+// Makes a family of described decoders known to every command and call, with its policy. Called once for each name,
+// before models of it are read. ConfigError if the name is taken.
+void add_decoder_family(const models::DecoderFamily& family);
+
+}  // namespace gantry

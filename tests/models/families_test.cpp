@@ -1,0 +1,169 @@
+// The described families against transformers: logits, loss, gradients, greedy tokens, files there and back.
+#include <filesystem>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <torch/torch.h>
+
+#include "family_case.h"
+#include "gantry/checkpoint/safetensors.h"
+#include "gantry/models/decoder.h"
+#include "gantry/models/described/common_decoder.h"
+#include "gantry/models/described/decoder_family.h"
+#include "gantry/policies/decoder.h"
+#include "generation_case.h"
+
+namespace gantry::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+std::string name_of_case(const ::testing::TestParamInfo<std::string>& info) {
+  std::string name = std::filesystem::path(info.param).filename().string();
+  if (!info.param.starts_with(GANTRY_SOURCE_DIR)) name += "_more";
+  return name;
+}
+
+class Families : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Cases, Families, ::testing::ValuesIn(family_cases(GANTRY_SOURCE_DIR "/tests/golden/families")),
+                         name_of_case);
+
+TEST_P(Families, LogitsLossAndGradientsInManyLayouts) {
+  for (int tensor = 1; tensor <= 3; ++tensor)
+    for (int pipeline = 1; pipeline <= 2; ++pipeline)
+      for (const bool sequence_parallel : {false, true}) {
+        if (sequence_parallel && tensor == 1) continue;
+        const std::string label = fmt::format("tp {} pp {}{}", tensor, pipeline, sequence_parallel ? " sequence" : "");
+        expect_family(GetParam(), run_family(GetParam(), {.pipeline = pipeline, .tensor = tensor}, sequence_parallel),
+                      label);
+        if (HasFailure()) return;
+      }
+}
+
+TEST_P(Families, GreedyTokensWithACache) {
+  const std::string path = GetParam() + "/generate.json";
+  if (!std::filesystem::exists(path)) return;  // the case has none: its frequencies change with the length
+  const json expected = json::parse(read_file(path))["tokens"];
+  const torch::Tensor ids = read_safetensors(GetParam() + "/inputs.safetensors").at("input_ids");
+  GenerationJob job{.name = "greedy", .prompts = {}, .options = {.max_new_tokens = 12}};
+  for (std::int64_t row = 0; row < ids.size(0); ++row) {
+    const torch::Tensor prompt = ids[row].narrow(0, 0, 6).contiguous();
+    job.prompts.emplace_back(prompt.data_ptr<std::int64_t>(), prompt.data_ptr<std::int64_t>() + 6);
+  }
+  for (const Layout& layout : {Layout{}, Layout{.tensor = 2}, Layout{.pipeline = 2, .tensor = 3}}) {
+    const auto sequences = generate_in(layout, GetParam(), {job}).at(0);
+    for (std::size_t row = 0; row < sequences.size(); ++row) {
+      const auto tokens = sequences[row].tokens;
+      EXPECT_EQ(TokenIds(tokens.end() - 12, tokens.end()), expected[row].get<TokenIds>())
+          << describe(layout) << " row " << row;
+    }
+  }
+}
+
+TEST_P(Families, ShapesOfTheDescriptionAreTheModules) {
+  const json keys = json::parse(read_file(GetParam() + "/config.json"));
+  const models::DecoderImpl model(models::decoder_spec(keys["model_type"], keys));
+  std::map<std::string, std::vector<std::int64_t>> shapes;
+  for (const auto& parameter : models::parameter_shapes(model.spec)) shapes[parameter.name] = parameter.shape;
+  const auto parameters = model.named_parameters();
+  for (const auto& item : parameters) {
+    if (model.spec.tied && item.key() == model.spec.names.head + ".weight") continue;
+    ASSERT_TRUE(shapes.contains(item.key())) << item.key();
+    EXPECT_EQ(shapes.at(item.key()), item.value().sizes().vec()) << item.key();
+  }
+  EXPECT_EQ(shapes.size(),
+            parameters.size() - (model.spec.tied && parameters.contains(model.spec.names.head + ".weight")));
+}
+
+std::string refusal(const std::string& family, const json& keys) {
+  try {
+    models::decoder_spec(family, keys);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(FamilyKeys, WhatChangesNumbersAndIsNotUnderstoodIsRefused) {
+  EXPECT_THAT(refusal("llama", {{"qk_layernorm", true}}), HasSubstr("model.config.qk_layernorm: is no key of llama"));
+  EXPECT_THAT(refusal("mistral", {{"sliding_windows", 8}}), HasSubstr("did you mean 'sliding_window'?"));
+  EXPECT_THAT(refusal("qwen2", {{"layer_types", {"full_attention"}}}), HasSubstr("a list of 32 words"));
+  EXPECT_THAT(refusal("llama", {{"rope_scaling", {{"rope_type", "mrope"}}}}), HasSubstr("rope_type"));
+  EXPECT_THAT(refusal("llama", {{"rope_scaling", {{"rope_type", "yarn"}, {"betafast", 3}}}}), HasSubstr("betafast"));
+  EXPECT_THAT(refusal("phi3", {{"rope_scaling", {{"type", "longrope"}, {"short_factor", {1.0}}}}}),
+              HasSubstr("short_factor"));
+  EXPECT_THAT(refusal("gemma2", {{"use_bidirectional_attention", true}}), HasSubstr("use_bidirectional_attention"));
+  EXPECT_THAT(refusal("gpt_neox", {{"hidden_size", 10}, {"num_attention_heads", 4}}), HasSubstr("multiple of"));
+  EXPECT_THAT(refusal("lama", {}), HasSubstr("one of cohere, cohere2, gemma"));
+}
+
+TEST(FamilyKeys, BothSpellingsOfTheRotaryEmbeddingSayTheSame) {
+  const auto rotary = [](const json& keys) { return models::decoder_spec("llama", keys).rotaries.at(0); };
+  const auto older = rotary({{"rope_theta", 500000.0},
+                             {"rope_scaling", {{"type", "yarn"}, {"factor", 4.0}}},
+                             {"partial_rotary_factor", 0.5}});
+  const auto newer =
+      rotary({{"rope_parameters",
+               {{"rope_type", "yarn"}, {"factor", 4.0}, {"rope_theta", 500000.0}, {"partial_rotary_factor", 0.5}}}});
+  EXPECT_EQ(older.theta, newer.theta);
+  EXPECT_EQ(older.type, newer.type);
+  EXPECT_EQ(older.factor, newer.factor);
+  EXPECT_EQ(older.rotated, newer.rotated);
+  EXPECT_EQ(older.rotated, 64);
+}
+
+TEST(FamilyKeys, WindowsGoByLayer) {
+  const auto windows = [](const models::DecoderSpec& spec) {
+    std::vector<std::int64_t> all;
+    for (const auto& layer : spec.layers) all.push_back(layer.attention.window);
+    return all;
+  };
+  using Windows = std::vector<std::int64_t>;
+  const json layers = {{"num_hidden_layers", 3}, {"sliding_window", 8}};
+  const auto with = [&](json more) {
+    json keys = layers;
+    keys.update(more);
+    return keys;
+  };
+  EXPECT_EQ(windows(models::decoder_spec("mistral", layers)), (Windows{8, 8, 8}));
+  EXPECT_EQ(windows(models::decoder_spec("mistral", with({{"sliding_window", nullptr}}))), (Windows{0, 0, 0}));
+  EXPECT_EQ(windows(models::decoder_spec("gemma2", layers)), (Windows{8, 0, 8}));
+  EXPECT_EQ(windows(models::decoder_spec("qwen2", layers)), (Windows{0, 0, 0}));
+  EXPECT_EQ(windows(models::decoder_spec("qwen2", with({{"use_sliding_window", true}, {"max_window_layers", 2}}))),
+            (Windows{0, 0, 8}));
+  EXPECT_EQ(windows(models::decoder_spec(
+                "gemma2", with({{"layer_types", {"full_attention", "full_attention", "sliding_attention"}}}))),
+            (Windows{0, 0, 8}));
+}
+
+// docs/models.md: Llama with a cap of its logits, as a family of a program's own.
+models::DecoderSpec read_capped(models::ConfigReader& reader) {
+  models::DecoderSpec spec = models::read_common(reader, {.hidden = 512, .layers = 8, .heads = 8});
+  spec.logit_soft_cap = reader.number("logit_cap", 30, 0, 1e6);
+  return spec;
+}
+
+TEST(OwnFamily, IsReadTrainedAndSplitAsAnyOther) {
+  add_decoder_family({.model_type = "capped", .architecture = "CappedForCausalLM", .read = read_capped});
+  const ScratchFolder scratch;
+  const std::string folder = GANTRY_SOURCE_DIR "/tests/golden/families/mistral";
+  json keys = json::parse(read_file(folder + "/config.json"));
+  keys["model_type"] = "capped";
+  keys["logit_cap"] = 2.0;
+  keys.erase("sliding_window");
+  scratch.write("config.json", keys.dump());
+  for (const char* file : {"model.safetensors", "inputs.safetensors"})
+    std::filesystem::copy_file(folder + "/" + file, scratch / file);
+  const FamilyOutcome one = run_family(scratch.path(), {}, false, "float64");
+  EXPECT_LE(one.outputs.at("logits").abs().max().item<double>(), 2.0);
+  const FamilyOutcome split = run_family(scratch.path(), {.pipeline = 2, .tensor = 2}, true, "float64");
+  EXPECT_NEAR(one.loss, split.loss, 1e-12);
+  for (const auto& [name, gradient] : one.gradients)
+    EXPECT_LE((gradient - split.gradients.at(name)).abs().max().item<double>(), 1e-11) << name;
+}
+
+}  // namespace
+}  // namespace gantry::testing

@@ -1,0 +1,120 @@
+#include "family_case.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <mutex>
+#include <nlohmann/json.hpp>
+
+#include <torch/torch.h>
+
+#include "gantry/booster/recipe.h"
+#include "gantry/checkpoint/hugging_face.h"
+#include "gantry/checkpoint/safetensors.h"
+#include "gantry/models/model_family.h"
+#include "gantry/plugins/gather.h"
+
+namespace gantry::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+double largest_entry(const torch::Tensor& tensor) { return tensor.abs().max().item<double>(); }
+
+// The labels of the files belong to the token before.
+TensorDict aligned(const std::string& folder) {
+  TensorDict batch;
+  for (const auto& [name, tensor] : read_safetensors(folder + "/inputs.safetensors"))
+    batch.set(name, tensor.to(torch::kInt64));
+  const torch::Tensor labels = batch.at("labels");
+  torch::Tensor next = torch::full_like(labels, -100);
+  next.narrow(1, 0, labels.size(1) - 1).copy_(labels.narrow(1, 1, labels.size(1) - 1));
+  batch.set("labels", next);
+  return batch;
+}
+
+Config family_config(const std::string& folder, const Layout& layout, bool sequence_parallel,
+                     const std::string& precision) {
+  Config config = layout_config(layout);
+  config.model.path = folder;
+  config.parallel.sequence_parallel = sequence_parallel;
+  config.precision = precision;
+  return resolve_model(std::move(config));
+}
+
+// Padded positions count for nobody.
+torch::Tensor of_counted(const torch::Tensor& logits, const TensorDict& inputs) {
+  if (!inputs.contains("attention_mask")) return logits;
+  return logits * inputs.at("attention_mask").unsqueeze(-1).to(logits.scalar_type());
+}
+
+}  // namespace
+
+std::vector<std::string> family_cases(const std::string& root) {
+  std::vector<std::string> folders;
+  const auto add = [&](const fs::path& folder) {
+    for (const auto& entry : fs::directory_iterator(folder))
+      if (fs::exists(entry.path() / "inputs.safetensors")) folders.push_back(entry.path().string());
+  };
+  add(root);
+  if (const char* more = std::getenv("GANTRY_FAMILIES")) add(more);
+  std::sort(folders.begin(), folders.end());
+  return folders;
+}
+
+FamilyOutcome run_family(const std::string& folder, const Layout& layout, bool sequence_parallel,
+                         const std::string& precision) {
+  const Config config = family_config(folder, layout, sequence_parallel, precision);
+  const TensorDict batch = aligned(folder);
+  std::mutex lock;
+  FamilyOutcome outcome;  // guarded by the lock
+  const int code = start_ranks()(config, [&](World& world) {
+    auto* plugin = new HybridParallelPlugin(world, config);
+    Booster booster{std::unique_ptr<Plugin>(plugin)};
+    auto model = build_model(config);
+    auto boosted = booster.boost(model, build_optimizer(config, *model), build_criterion(config));
+    load_weights(config, boosted, plugin->mesh());
+    boosted.model->eval();
+    const auto result =
+        booster.execute_pipeline(make_batch(batch), boosted, {.return_outputs = true, .broadcast_loss = true});
+    auto& gradients = boosted.optimizer->gradients();
+    gradients.complete();
+    const TensorDict whole = gather_tensors(boosted.model->stage_module(), plugin->stages(), plugin->mesh(),
+                                            [&](std::size_t i) { return gradients.gradient(i); });
+    const std::lock_guard guard(lock);
+    if (plugin->stages().holds_last() && plugin->mesh().coordinate("tp") == 0)
+      for (const auto& [name, tensor] : result.outputs) outcome.outputs.set(name, tensor.cpu());
+    if (!world.is_main()) return;
+    outcome.loss = *result.loss;
+    const auto& family = models::families().at(config.model.policy);
+    for (const auto& [name, tensor] :
+         to_hugging_face(family.tensor_names(nlohmann::json::parse(config.model.config_json)), whole))
+      outcome.gradients.set(name, tensor.cpu());
+  });
+  EXPECT_EQ(code, 0) << folder;
+  return outcome;
+}
+
+void expect_family(const std::string& folder, const FamilyOutcome& outcome, const std::string& label) {
+  const TensorDict expected = read_safetensors(folder + "/expected.safetensors");
+  const TensorDict inputs = read_safetensors(folder + "/inputs.safetensors");
+  ASSERT_TRUE(outcome.outputs.contains("logits")) << label;
+  EXPECT_LE(largest_entry(of_counted(outcome.outputs.at("logits") - expected.at("logits"), inputs)), 5e-5) << label;
+  EXPECT_NEAR(outcome.loss, expected.at("loss").item<double>(), 1e-5) << label;
+  double all = 0;
+  std::size_t count = 0;
+  for (const auto& [name, tensor] : expected)
+    if (name.starts_with("grad.")) all = std::max(all, largest_entry(tensor)), ++count;
+  EXPECT_EQ(outcome.gradients.size(), count) << label;
+  for (const auto& [name, gradient] : expected) {
+    if (!name.starts_with("grad.")) continue;
+    const std::string parameter = name.substr(5);
+    ASSERT_TRUE(outcome.gradients.contains(parameter)) << label << " " << parameter;
+    EXPECT_LE(largest_entry(outcome.gradients.at(parameter) - gradient),
+              2e-4 * std::max(largest_entry(gradient), all / 1000))
+        << label << " " << parameter;
+  }
+}
+
+}  // namespace gantry::testing
