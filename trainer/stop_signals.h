@@ -1,4 +1,4 @@
-// SIGTERM, SIGINT and SIGUSR1 as a wish to stop (comm/control/stop_request.h): the first one is remembered, the second
+// SIGTERM, SIGINT and SIGUSR1 as a wish to stop (core/stop_request.h): the first one is remembered, the second
 // one ends the process at once.
 #pragma once
 

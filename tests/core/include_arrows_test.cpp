@@ -59,11 +59,8 @@ bool is_status(const fs::path& path) { return path.string().find("/trainer/statu
 // What runs ranks as processes, built without LibTorch.
 bool is_supervisor(const fs::path& path) { return path.string().find("/launch/supervisor/") != std::string::npos; }
 
-// The part of comm/ that is built without LibTorch: flight recorders, and what they record.
-bool is_recorder(const fs::path& path) {
-  const std::string text = path.string();
-  return text.find("/comm/recorder/") != std::string::npos || text.find("/comm/operation.") != std::string::npos;
-}
+// What flight recorders are told, built without LibTorch.
+bool is_operation(const fs::path& path) { return path.string().find("/comm/operation.") != std::string::npos; }
 
 // The part of checkpoint/ that is built without LibTorch.
 bool is_format(const fs::path& path) { return path.string().find("/checkpoint/format/") != std::string::npos; }
@@ -89,7 +86,7 @@ TEST(IncludeArrows, RunOneWay) {
       Folders here = allowed_in(folder);
       if (is_text(entry.path())) here = {"core", "data"};
       if (is_format(entry.path())) here = {"core", "checkpoint"};
-      if (is_recorder(entry.path())) here = {"core", "comm"};
+      if (is_operation(entry.path())) here = {"core", "comm"};
       if (is_report(entry.path())) here = {"core", "checkpoint", "trainer"};
       if (is_status(entry.path())) here = {"core", "comm", "trainer"};
       if (is_supervisor(entry.path())) here = {"core", "comm", "launch"};
@@ -99,7 +96,7 @@ TEST(IncludeArrows, RunOneWay) {
         if (std::regex_search(line, match, include))
           EXPECT_TRUE(here.contains(match[1])) << entry.path() << " -> " << match[1];
         const bool plain = folder == "core" || folder == "schedule" || folder == "diagnosis" || is_text(entry.path()) ||
-                           is_format(entry.path()) || is_control(entry.path()) || is_recorder(entry.path()) ||
+                           is_format(entry.path()) || is_control(entry.path()) || is_operation(entry.path()) ||
                            is_report(entry.path()) || is_status(entry.path()) || is_supervisor(entry.path());
         if (is_control(entry.path()) && line.starts_with("#include"))
           EXPECT_TRUE(std::regex_search(line, include_of_control)) << entry.path() << ": " << line;

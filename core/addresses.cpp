@@ -1,4 +1,4 @@
-#include "gantry/comm/control/addresses.h"
+#include "gantry/core/addresses.h"
 
 #include <arpa/inet.h>
 #include <charconv>

@@ -7,12 +7,13 @@
 #include <optional>
 #include <thread>
 
-#include "gantry/comm/backends.h"
 #include "gantry/comm/mpi/mpi_backend.h"
-#include "gantry/comm/mpi/mpi_control.h"
 #include "gantry/comm/mpi/mpi_environment.h"
 #include "gantry/core/error.h"
 #include "gantry/core/this_host.h"
+#include "gantry/diagnosis/flight_recorder.h"
+#include "gantry/launch/backends.h"
+#include "gantry/launch/mpi_control.h"
 
 namespace gantry {
 namespace {
@@ -27,10 +28,15 @@ struct Said {
   }
 };
 
+void begin_mpi() {
+  mpi_initialise();
+  set_failure_notes({recorder::record_failure, recorder::print_recorder_hint});
+}
+
 }  // namespace
 
 std::optional<int> agree_to_start(const std::optional<Failure>& mine, double timeout_seconds) {
-  mpi_initialise();
+  begin_mpi();
   const int rank = mpi_world_rank();
   const std::string name = fmt::format("rank {} on {}", rank, host_name());
   const Watchdog watchdog(
@@ -56,7 +62,7 @@ std::optional<int> agree_to_start(const std::optional<Failure>& mine, double tim
 }
 
 int launch_mpi(const Config& config, const Mesh& mesh, const std::function<void(World&)>& body) {
-  mpi_initialise();
+  begin_mpi();
   if (mesh.size() != mpi_world_size())
     throw UsageError(
         {"launch",

@@ -13,7 +13,7 @@
 #include <memory>
 #include <string>
 
-#include "gantry/comm/recorder/rank_recorder.h"
+#include "gantry/diagnosis/rank_recorder.h"
 
 namespace gantry::recorder {
 

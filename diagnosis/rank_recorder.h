@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "gantry/comm/recorder/record.h"
+#include "gantry/diagnosis/record.h"
 
 namespace gantry::recorder {
 

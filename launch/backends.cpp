@@ -1,10 +1,11 @@
-#include "gantry/comm/backends.h"
+#include "gantry/launch/backends.h"
 
 #include <algorithm>
 #include <cstdlib>
-#include <new>
 
+#include "gantry/comm/observed_backend.h"
 #include "gantry/core/error.h"
+#include "gantry/diagnosis/flight_recorder.h"
 
 namespace gantry {
 namespace {
@@ -15,17 +16,6 @@ const char* launcher_size() {
   // srun sets SLURM_* for every command; only with PMIx are its tasks one MPI job.
   return std::getenv("PMIX_RANK") ? std::getenv("SLURM_STEP_NUM_TASKS") : nullptr;
 }
-
-constexpr const char* kNoMemory =
-    "memory: an allocation failed; use more tensor or pipeline ranks, or smaller microbatches";
-
-// LibTorch's CPU allocator throws its general error.
-bool is_out_of_memory(const c10::Error& error) {
-  return dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
-         std::string(error.what_without_backtrace()).find("can't allocate memory") != std::string::npos;
-}
-
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 }  // namespace
 
@@ -86,21 +76,21 @@ void run_on_nccl(World&, const std::function<void(World&)>&) {
 }
 #endif
 
-Failure describe_exception(std::exception_ptr exception) {
+void run_recorded(World& world, const std::function<void(World&)>& body) {
+  const auto ring = recorder::record_rank({.rank = world.rank(),
+                                           .name = world.describe(),
+                                           .backend = world.backend().name(),
+                                           .timeout_seconds = world.config().comm.timeout_seconds});
+  if (!ring) return body(world);
+  ObservedBackend backend(world.backend(), ring);
+  World recorded_world(backend, world.config(), world.mesh());
   try {
-    std::rethrow_exception(exception);
-  } catch (const Error& error) {
-    return {error.exit_code(), error.what()};
-  } catch (const c10::Error& error) {
-    if (is_out_of_memory(error)) return {ResourceError::kExitCode, kNoMemory};
-    return {InternalError::kExitCode, first_line(error.what_without_backtrace())};
-  } catch (const std::bad_alloc&) {
-    return {ResourceError::kExitCode, kNoMemory};
-  } catch (const std::exception& error) {
-    return {InternalError::kExitCode, first_line(error.what())};
+    body(recorded_world);
   } catch (...) {
-    return {InternalError::kExitCode, "an exception that is no std::exception"};
+    ring->ended(describe_exception(std::current_exception()).line);
+    throw;
   }
+  ring->ended("");
 }
 
 void set_rank_threads(const CommConfig& config, int cores) {

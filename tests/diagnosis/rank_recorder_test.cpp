@@ -1,9 +1,9 @@
 // The ring of one rank: what it keeps, what it forgets, and that a reader never sees half an entry.
+#include "gantry/diagnosis/rank_recorder.h"
+
 #include <atomic>
 #include <gtest/gtest.h>
 #include <thread>
-
-#include "gantry/comm/recorder/rank_recorder.h"
 
 namespace gantry::testing {
 namespace {

@@ -1,9 +1,10 @@
 // What is said of records that are made by hand: one of each kind of finding.
+#include "gantry/diagnosis/diagnosis.h"
+
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "gantry/diagnosis/diagnosis.h"
 #include "hand_made_records.h"
 
 namespace gantry::testing {

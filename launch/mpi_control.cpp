@@ -1,4 +1,4 @@
-#include "gantry/comm/mpi/mpi_control.h"
+#include "gantry/launch/mpi_control.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -7,9 +7,9 @@
 #include <optional>
 #include <thread>
 
-#include "gantry/comm/control/addresses.h"
-#include "gantry/comm/control/stop_request.h"
 #include "gantry/comm/mpi/mpi_environment.h"
+#include "gantry/core/addresses.h"
+#include "gantry/core/stop_request.h"
 
 namespace gantry {
 namespace {

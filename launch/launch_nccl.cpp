@@ -4,10 +4,10 @@
 
 #include <torch/torch.h>
 
-#include "gantry/comm/backends.h"
 #include "gantry/comm/nccl/nccl_backend.h"
 #include "gantry/comm/nccl/nccl_device.h"
 #include "gantry/core/error.h"
+#include "gantry/launch/backends.h"
 
 namespace gantry {
 namespace {

@@ -1,4 +1,4 @@
-#include "gantry/comm/control/stop_request.h"
+#include "gantry/core/stop_request.h"
 
 #include <atomic>
 

@@ -1,4 +1,6 @@
 // The recorder of a process: SIGUSR2 while ranks write, handlers of the program's own, jobs one after the other.
+#include "gantry/diagnosis/flight_recorder.h"
+
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -9,7 +11,6 @@
 #include <thread>
 #include <unistd.h>
 
-#include "gantry/comm/recorder/flight_recorder.h"
 #include "gantry/diagnosis/record_reader.h"
 #include "program.h"
 

@@ -1,11 +1,12 @@
 // Records as files: what is written is read, and nothing else is believed.
+#include "gantry/diagnosis/record_reader.h"
+
 #include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "gantry/core/error.h"
-#include "gantry/diagnosis/record_reader.h"
 #include "hand_made_records.h"
 #include "program.h"
 

@@ -1,4 +1,4 @@
-#include "gantry/comm/recorder/record.h"
+#include "gantry/diagnosis/record.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gantry/comm/world.h"
+#include "gantry/tensors/exceptions.h"
 
 namespace gantry {
 
@@ -34,13 +35,6 @@ void prepare_nccl();
 // Runs the body over NCCL, on a rank that launch_local or launch_mpi has started.
 void run_on_nccl(World& base, const std::function<void(World&)>& body);
 
-// An exception as an error's line and exit code.
-struct Failure {
-  int exit_code = 1;
-  std::string line;
-};
-Failure describe_exception(std::exception_ptr exception);
-
 // launch_local() that returns the failure instead of printing it, unless a rank is stuck: the process then ends.
 std::optional<Failure> run_local(const Config& config, const Mesh& mesh, const std::function<void(World&)>& body);
 
@@ -48,6 +42,10 @@ std::optional<Failure> run_local(const Config& config, const Mesh& mesh, const s
 // nothing has, the ranks may begin. Else each failure is printed once, by the lowest rank that has it, with its name
 // unless all have the same; gives the exit code of the lowest rank that failed. Collective over the job.
 std::optional<int> agree_to_start(const std::optional<Failure>& mine, double timeout_seconds);
+
+// Runs the body of a rank with a world whose operations go to the rank's flight recorder, and notes how it ends; with
+// `world` itself where the job is not recorded.
+void run_recorded(World& world, const std::function<void(World&)>& body);
 
 // Sets this thread's intra-op threads: comm.threads_per_rank, or `cores`, the rank's share of those that its process
 // may use, unless OMP_NUM_THREADS is set.

@@ -1,4 +1,4 @@
-#include "gantry/comm/recorder/flight_recorder.h"
+#include "gantry/diagnosis/flight_recorder.h"
 
 #include <algorithm>
 #include <atomic>

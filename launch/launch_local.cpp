@@ -13,11 +13,11 @@
 
 #include <torch/torch.h>
 
-#include "gantry/comm/backends.h"
 #include "gantry/comm/local/local_backend.h"
-#include "gantry/comm/recorder/flight_recorder.h"
 #include "gantry/core/error.h"
 #include "gantry/core/usable_cores.h"
+#include "gantry/diagnosis/flight_recorder.h"
+#include "gantry/launch/backends.h"
 
 namespace gantry {
 namespace {

@@ -1,4 +1,4 @@
-#include "gantry/comm/recorder/rank_recorder.h"
+#include "gantry/diagnosis/rank_recorder.h"
 
 #include <algorithm>
 #include <ctime>
