@@ -21,6 +21,7 @@
 #include "gantry/models/llama.h"
 #include "gantry/nn/autograd_collectives.h"
 #include "gantry/optimizers/fused_adamw.h"
+#include "gantry/optimizers/lion.h"
 #include "gantry/plugins/hybrid_parallel_plugin.h"
 #include "gantry/tensors/deferred_init.h"
 #include "gantry/trainer/evaluator.h"

@@ -3,14 +3,21 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <string>
+#include <vector>
 
-#include "gantry/checkpoint/checkpoint_files.h"
 #include "gantry/models/model_family.h"
 #include "gantry/tensors/state_source.h"
+#include "gantry/tensors/tensor_dict.h"
 
 namespace gantry {
+
+class CheckpointFiles;
+class FileSystem;
+struct ManifestTensor;
 
 // config.json. InputError if it is missing or no JSON object.
 nlohmann::json read_model_config(const std::string& directory);

@@ -6,22 +6,26 @@
 #include <string>
 #include <vector>
 
-#include "gantry/checkpoint/format/files.h"
-#include "gantry/checkpoint/format/stored_file.h"
+#include "gantry/core/file_system.h"
 #include "gantry/core/placement.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry {
 
+class HashedFile;
+class StoredFile;
+struct StoredType;
+
 // A file that is mapped into memory and read tensor by tensor. InputError for anything that is not a sound file, with
 // what it looks like (a Git LFS pointer, a pickle, a page of HTML, ...).
 class SafetensorsFile {
  public:
-  explicit SafetensorsFile(const std::string& path) : file_(path) {}
+  explicit SafetensorsFile(const std::string& path);
+  ~SafetensorsFile();
 
   std::vector<std::string> names() const;
-  bool contains(const std::string& name) const { return file_.header().tensors.contains(name); }
-  const std::vector<std::int64_t>& shape(const std::string& name) const { return file_.at(name).shape; }
+  bool contains(const std::string& name) const;
+  const std::vector<std::int64_t>& shape(const std::string& name) const;
   // InputError for a type that the format has and LibTorch has not.
   torch::ScalarType dtype(const std::string& name) const;
   // A copy of the tensor, or of the ranges along `dim`, one after the other.
@@ -29,11 +33,11 @@ class SafetensorsFile {
   torch::Tensor read_slice(const std::string& name, int dim, const std::vector<Range>& ranges) const;
   // The mapped bytes themselves: not to be written, and not to be used after this object.
   torch::Tensor view(const std::string& name) const;
-  const std::map<std::string, std::string>& metadata() const { return file_.header().metadata; }
-  const StoredFile& stored() const { return file_; }
+  const std::map<std::string, std::string>& metadata() const;
+  const StoredFile& stored() const { return *file_; }
 
  private:
-  StoredFile file_;
+  std::unique_ptr<const StoredFile> file_;
 };
 
 TensorDict read_safetensors(const std::string& path);

@@ -10,9 +10,10 @@
 #include <thread>
 
 #include "gantry/checkpoint/checkpoint.h"
-#include "gantry/checkpoint/format/checkpoint_folder.h"
 
 namespace gantry {
+
+class CheckpointFolder;
 
 struct WriterOptions {
   // Saves return when the state is copied; at most one is under way. The copy's memory is kept for the next one.

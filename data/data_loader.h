@@ -4,9 +4,10 @@
 #include <memory>
 
 #include "gantry/data/loader.h"
-#include "gantry/data/prefetcher.h"
 
 namespace gantry {
+
+class Prefetcher;
 
 struct DataLoaderOptions {
   std::int64_t global_batch = 1;
@@ -24,6 +25,9 @@ class DataLoader {
  public:
   DataLoader(std::shared_ptr<const Dataset> dataset, const DataLoaderOptions& options);
   DataLoader(SampleSource source, const DataLoaderOptions& options);
+  DataLoader(DataLoader&&) noexcept;
+  DataLoader& operator=(DataLoader&&) noexcept;
+  ~DataLoader();
 
   // From now on gives the samples of one of `replicas` replicas. All tp and pp ranks of a replica get the same, those
   // that don't read as shapes alone; what they can't know is told them by set_samples. Opens the source if it reads.

@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 
+#include "gantry/diagnosis/flight_records.h"
 #include "gantry/diagnosis/rank_recorder.h"
 
 namespace gantry::recorder {
@@ -41,9 +42,6 @@ class RecordedJob {
 
 // The ring of a rank of the job that is recorded; null if none is. `who` needs rank, name, backend and timeout.
 std::shared_ptr<RankRecorder> record_rank(Identity who);
-
-// Writes the file of every rank of this process. False if there is nothing to write, or if it could not be written.
-bool write_flight_records(const std::string& reason);
 
 // What a launcher calls when the job fails, before it ends the process or other ranks do: writes the files. Nothing for
 // a job of one rank, or an error that is not of the job but of what it was given (usage, configuration, input,

@@ -5,12 +5,13 @@
 
 #include <torch/nn/modules/linear.h>
 
-#include "gantry/nn/linear_function.h"
 #include "gantry/nn/shard_style.h"
 
 namespace gantry::nn {
 
 class Linear;
+struct LinearInput;
+struct LinearWeight;
 
 // forward: [..., in] -> [..., out]. After shard(Column): [..., in] -> [..., out local] (or out, gathered), the input's
 // gradient is summed over tp; after shard(Row): [..., in local] -> [..., out], the output is summed over tp. Inputs and

@@ -8,15 +8,17 @@
 #include <torch/optim/optimizer.h>
 
 #include "gantry/data/data_loader.h"
-#include "gantry/optimizers/gradient_buffers.h"
-#include "gantry/optimizers/loss_scaler.h"
 #include "gantry/optimizers/lr_schedule.h"
-#include "gantry/optimizers/master_parameters.h"
-#include "gantry/optimizers/step_latch.h"
 #include "gantry/plugins/criterion.h"
 #include "gantry/policies/sharder.h"
 
 namespace gantry {
+
+class GradientBuffers;
+class LossScaler;
+class MasterParameters;
+class ProcessGroupMesh;
+class StepLatch;
 
 // The model as this rank holds it. execute_pipeline runs it; Loop says who else may.
 class BoostedModel {
@@ -60,6 +62,7 @@ class BoostedOptimizer {
   BoostedOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer, std::shared_ptr<GradientBuffers> gradients,
                    std::unique_ptr<MasterParameters> masters, const ProcessGroupMesh& mesh,
                    std::vector<int> held_stages, const StepRules& rules);
+  ~BoostedOptimizer();
 
   // False where the step was skipped, on all ranks alike, as StepRules says. UsageError without a backward since the
   // last step or zero_grad, and for gradients that are not synced, naming sync_gradients. NumericalError, before
@@ -67,7 +70,7 @@ class BoostedOptimizer {
   // Collective over the world. Under ZeRO the new values of other replicas are there when the next execute_pipeline
   // runs, or after wait(); in a loop of one's own (Loop::kOwn) when step() returns.
   bool step();
-  void wait() { gradients_->wait_values(); }
+  void wait();
   void zero_grad();
   // The global norm of the reduced gradients before clipping: computed when asked, or by step(). Collective over the
   // world. Gradients may be changed in place after execute_pipeline has synced them, and the norm is theirs; but a
@@ -81,9 +84,9 @@ class BoostedOptimizer {
   void set_lr(double lr);
   torch::optim::Optimizer& inner() { return *optimizer_; }
   MasterParameters* masters() { return masters_.get(); }  // null where the model's parameters are stepped themselves
-  double loss_scale() const { return scaler_ ? scaler_->scale() : 1; }
-  LossScaler* loss_scaler() { return scaler_ ? &*scaler_ : nullptr; }  // null but for float16
-  bool skips_non_finite() const { return rules_.skip_non_finite || scaler_.has_value(); }
+  double loss_scale() const;
+  LossScaler* loss_scaler() { return scaler_.get(); }  // null but for float16
+  bool skips_non_finite() const { return rules_.skip_non_finite || scaler_ != nullptr; }
   GradientBuffers& gradients() { return *gradients_; }
   // Calls of step(), and those of them that were not skipped: what the optimizer itself has counted.
   std::int64_t steps() const { return steps_; }
@@ -101,7 +104,7 @@ class BoostedOptimizer {
   // The norms of the synced gradients' parts on this rank, for somebody who reads more back with them, and as they were
   // read: grad_norm() then reads nothing.
   torch::Tensor part_norms() const;
-  void set_part_norms(std::vector<double> norms) { part_norms_ = {std::move(norms), gradients_->changes()}; }
+  void set_part_norms(std::vector<double> norms);
   // Summed gradients that were neither stepped nor zeroed.
   bool has_unused_gradients() const { return added_ == Added::kSynced; }
 
@@ -112,7 +115,7 @@ class BoostedOptimizer {
   const ProcessGroupMesh& mesh_;
   std::vector<int> held_stages_;
   StepRules rules_;
-  std::optional<LossScaler> scaler_;
+  std::unique_ptr<LossScaler> scaler_;
   std::vector<double> lr_shares_;  // of each parameter group
   std::vector<bool> states_lr_;    // whether its options state a learning rate
   std::optional<double> norm_;     // of the gradients as they stand, 2-norm
@@ -124,7 +127,7 @@ class BoostedOptimizer {
   std::int64_t steps_ = 0, taken_steps_ = 0;
   enum class Added { kNothing, kUnsynced, kSynced };  // to the gradients since the last step or zero_grad
   Added added_ = Added::kNothing;
-  StepLatch latch_;
+  std::unique_ptr<StepLatch> latch_;
 
   void require_gradients() const;
   void require_finite_rates() const;

@@ -1,13 +1,22 @@
 // Tensor, pipeline and data parallelism together, as the configuration says.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <utility>
+#include <vector>
 
-#include "gantry/plugins/pipeline_step.h"
 #include "gantry/plugins/plugin.h"
 #include "gantry/schedule/configured_schedule.h"
 
 namespace gantry {
+
+class PipelineStep;
+class StageLink;
+namespace schedule {
+class ActionTimes;
+class Executor;
+}  // namespace schedule
 
 class HybridParallelPlugin final : public Plugin {
  public:
@@ -50,8 +59,8 @@ class HybridParallelPlugin final : public Plugin {
   ProcessGroupMesh mesh_;
   ScheduleSource schedules_;
   PipelineStageManager stages_;
-  StageLink link_;
-  std::map<std::pair<int, bool>, schedule::Executor> executors_;  // by microbatches and forward_only
+  std::unique_ptr<StageLink> link_;
+  std::map<std::pair<int, bool>, std::unique_ptr<schedule::Executor>> executors_;  // by microbatches and forward_only
   std::vector<std::unique_ptr<ModelState>> models_;
   ActionObserver observer_;
   std::unique_ptr<schedule::ActionTimes> times_;  // while there is an observer

@@ -5,6 +5,8 @@
 #include <torch/torch.h>
 
 #include "gantry/core/error.h"
+#include "gantry/optimizers/gradient_buffers.h"
+#include "gantry/optimizers/master_parameters.h"
 
 namespace gantry {
 namespace {
