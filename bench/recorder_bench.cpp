@@ -9,7 +9,7 @@
 #include <torch/torch.h>
 
 #include "gantry/comm/observed_backend.h"
-#include "gantry/comm/recorder/rank_recorder.h"
+#include "gantry/diagnosis/rank_recorder.h"
 #include "gantry/launch/launch.h"
 
 namespace {

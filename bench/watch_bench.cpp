@@ -24,11 +24,11 @@
 #include <torch/torch.h>
 
 #include "gantry/booster/recipe.h"
-#include "gantry/comm/backends.h"
 #include "gantry/comm/control/control_plane.h"
 #include "gantry/comm/observed_backend.h"
-#include "gantry/comm/recorder/flight_recorder.h"
 #include "gantry/core/steady_seconds.h"
+#include "gantry/diagnosis/flight_recorder.h"
+#include "gantry/launch/backends.h"
 #include "gantry/launch/launch.h"
 
 namespace {

@@ -13,6 +13,7 @@
 #include "gantry/core/error.h"
 #include "gantry/launch/launch.h"
 #include "gantry/launch/quiet_launch.h"
+#include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/plugins/hybrid_parallel_plugin.h"
 #include "gantry/tensors/deferred_init.h"
 

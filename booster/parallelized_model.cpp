@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include "gantry/core/error.h"
+#include "gantry/optimizers/master_parameters.h"
 #include "gantry/plugins/gather.h"
 #include "gantry/policies/model_map.h"
 

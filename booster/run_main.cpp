@@ -5,8 +5,8 @@
 #include <filesystem>
 
 #include "gantry/booster/recipe.h"
-#include "gantry/comm/backends.h"
 #include "gantry/core/error.h"
+#include "gantry/tensors/exceptions.h"
 
 namespace gantry {
 

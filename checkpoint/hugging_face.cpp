@@ -8,6 +8,7 @@
 
 #include <torch/torch.h>
 
+#include "gantry/checkpoint/checkpoint_files.h"
 #include "gantry/checkpoint/format/model_files.h"
 #include "gantry/checkpoint/format/staged_files.h"
 #include "gantry/core/error.h"

@@ -9,6 +9,7 @@
 #include "gantry/checkpoint/checkpoint.h"
 #include "gantry/checkpoint/checkpoint_files.h"
 #include "gantry/checkpoint/format/checked_read.h"
+#include "gantry/checkpoint/format/files.h"
 #include "gantry/checkpoint/format/verify.h"
 #include "gantry/checkpoint/slices.h"
 #include "gantry/core/error.h"

@@ -10,9 +10,12 @@
 
 #include <torch/torch.h>
 
+#include "gantry/checkpoint/checkpoint_files.h"
+#include "gantry/checkpoint/format/files.h"
 #include "gantry/checkpoint/format/model_files.h"
 #include "gantry/checkpoint/format/parallelized.h"
 #include "gantry/checkpoint/format/staged_files.h"
+#include "gantry/checkpoint/safetensors.h"
 #include "gantry/checkpoint/slices.h"
 #include "gantry/core/error.h"
 #include "gantry/core/paths.h"

@@ -2,24 +2,35 @@
 
 #include <torch/torch.h>
 
+#include "gantry/checkpoint/format/stored_file.h"
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/checkpoint/slices.h"
 
 namespace gantry {
 
+SafetensorsFile::SafetensorsFile(const std::string& path) : file_(std::make_unique<const StoredFile>(path)) {}
+
+SafetensorsFile::~SafetensorsFile() = default;
+
+bool SafetensorsFile::contains(const std::string& name) const { return file_->header().tensors.contains(name); }
+
+const std::vector<std::int64_t>& SafetensorsFile::shape(const std::string& name) const { return file_->at(name).shape; }
+
+const std::map<std::string, std::string>& SafetensorsFile::metadata() const { return file_->header().metadata; }
+
 torch::ScalarType SafetensorsFile::dtype(const std::string& name) const {
-  return scalar_type_of(*file_.at(name).type, file_.path() + " '" + name + "'");
+  return scalar_type_of(*file_->at(name).type, file_->path() + " '" + name + "'");
 }
 
 std::vector<std::string> SafetensorsFile::names() const {
   std::vector<std::string> names;
-  for (const auto& [name, tensor] : file_.header().tensors) names.push_back(name);
+  for (const auto& [name, tensor] : file_->header().tensors) names.push_back(name);
   return names;
 }
 
 torch::Tensor SafetensorsFile::view(const std::string& name) const {
-  const StoredTensor& stored = file_.at(name);
-  const auto bytes = file_.bytes(stored);
+  const StoredTensor& stored = file_->at(name);
+  const auto bytes = file_->bytes(stored);
   const torch::TensorOptions options(dtype(name));
   // Files of others need not align their tensors.
   if (reinterpret_cast<std::uintptr_t>(bytes.data()) % c10::elementSize(dtype(name)) != 0) {

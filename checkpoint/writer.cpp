@@ -7,6 +7,8 @@
 #include <ATen/record_function.h>
 #include <torch/torch.h>
 
+#include "gantry/checkpoint/format/checkpoint_folder.h"
+#include "gantry/checkpoint/format/files.h"
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/checkpoint/slices.h"
 #include "gantry/core/error.h"

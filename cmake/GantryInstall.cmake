@@ -1,14 +1,10 @@
-# Libraries, headers, the CMake package and the files of pkg-config. Headers keep the shape they have in the tree:
-# include/gantry/core/mesh.h.
+# Libraries, public headers, the CMake package and the files of pkg-config.
 install(TARGETS gantry EXPORT GantryTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS gantry_plain EXPORT GantryCoreTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-foreach(folder core schedule tensors comm diagnosis profiling launch nn models policies pipeline checkpoint data optimizers plugins generation
-               booster trainer)
-  install(DIRECTORY ${folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gantry FILES_MATCHING PATTERN "*.h")
-endforeach()
+install(DIRECTORY include/gantry DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 foreach(target gantry gantry_plain)
   target_include_directories(${target} PUBLIC $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>
-                                              $<BUILD_INTERFACE:${CMAKE_BINARY_DIR}/include>)
+                                              $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
 endforeach()
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Gantry)
 foreach(targets GantryTargets GantryCoreTargets)

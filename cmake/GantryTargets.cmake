@@ -21,10 +21,11 @@ if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   add_compile_options(-fpch-preprocess)
 endif()
 
-# "gantry/core/mesh.h" resolves through this link, as it does in the install.
+# "gantry/core/mesh.h" is a public header in include/, as it is in the install; private ones, beside their sources, are found through
+# this link.
 file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/include)
 file(CREATE_LINK ${CMAKE_CURRENT_SOURCE_DIR} ${CMAKE_BINARY_DIR}/include/gantry SYMBOLIC)
-include_directories(${CMAKE_BINARY_DIR}/include)
+include_directories(${PROJECT_SOURCE_DIR}/include ${CMAKE_BINARY_DIR}/include)
 
 set_property(GLOBAL PROPERTY GANTRY_FOLDERS "")
 set_property(GLOBAL PROPERTY GANTRY_PLAIN_FOLDERS "")

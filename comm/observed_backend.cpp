@@ -5,8 +5,6 @@
 
 #include <torch/torch.h>
 
-#include "gantry/comm/backends.h"
-#include "gantry/comm/recorder/flight_recorder.h"
 #include "gantry/core/block_pool.h"
 #include "gantry/tensors/tensor_dict.h"
 
@@ -213,23 +211,6 @@ std::unique_ptr<ProcessGroup> ObservedBackend::make_group(const std::string& lab
   }
   observer_->made(group, number);
   return std::make_unique<ObservedGroup>(std::move(made), observer_, group, ranks, inner_);
-}
-
-void run_recorded(World& world, const std::function<void(World&)>& body) {
-  const auto ring = recorder::record_rank({.rank = world.rank(),
-                                           .name = world.describe(),
-                                           .backend = world.backend().name(),
-                                           .timeout_seconds = world.config().comm.timeout_seconds});
-  if (!ring) return body(world);
-  ObservedBackend backend(world.backend(), ring);
-  World recorded_world(backend, world.config(), world.mesh());
-  try {
-    body(recorded_world);
-  } catch (...) {
-    ring->ended(describe_exception(std::current_exception()).line);
-    throw;
-  }
-  ring->ended("");
 }
 
 }  // namespace gantry

@@ -2,7 +2,6 @@
 // everything on to the backend that it wraps, name, device and failures included; several may stand on each other.
 #pragma once
 
-#include <functional>
 #include <memory>
 
 #include "gantry/comm/world.h"
@@ -28,9 +27,5 @@ class ObservedBackend final : public Backend {
   Backend& inner_;
   std::shared_ptr<OperationObserver> observer_;
 };
-
-// Runs the body of a rank with a world whose operations go to the rank's flight recorder, and notes how it ends; with
-// `world` itself where the job is not recorded.
-void run_recorded(World& world, const std::function<void(World&)>& body);
 
 }  // namespace gantry

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "gantry/core/error.h"
+#include "gantry/data/prefetcher.h"
 
 namespace gantry {
 namespace {
@@ -25,6 +26,10 @@ DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, const DataLoaderO
 
 DataLoader::DataLoader(SampleSource source, const DataLoaderOptions& options)
     : source_(std::move(source)), options_(options), share_{.shuffle = options.shuffle, .seed = options.seed} {}
+
+DataLoader::DataLoader(DataLoader&&) noexcept = default;
+DataLoader& DataLoader::operator=(DataLoader&&) noexcept = default;
+DataLoader::~DataLoader() = default;
 
 void DataLoader::distribute(int replicas, int replica, bool reads) {
   prefetcher_.reset();

@@ -1,36 +1,23 @@
 #include "gantry/data/scalar_type.h"
 
 #include <fmt/format.h>
+#include <iterator>
 
 #include <torch/torch.h>
 
 namespace gantry {
 
-torch::ScalarType scalar_type_of(NumberType type) {
-  switch (type) {
-    case NumberType::kBool:
-      return torch::kBool;
-    case NumberType::kUint8:
-      return torch::kUInt8;
-    case NumberType::kInt8:
-      return torch::kInt8;
-    case NumberType::kInt16:
-      return torch::kInt16;
-    case NumberType::kInt32:
-      return torch::kInt32;
-    case NumberType::kInt64:
-      return torch::kInt64;
-    case NumberType::kFloat16:
-      return torch::kFloat16;
-    case NumberType::kBfloat16:
-      return torch::kBFloat16;
-    case NumberType::kFloat32:
-      return torch::kFloat32;
-    case NumberType::kFloat64:
-      return torch::kFloat64;
-  }
-  return torch::kInt64;
-}
+namespace {
+
+// In the order of kNumberTypes.
+constexpr torch::ScalarType kScalarTypes[] = {torch::kBool,    torch::kUInt8,  torch::kInt8,    torch::kInt16,
+                                              torch::kInt32,   torch::kInt64,  torch::kFloat16, torch::kBFloat16,
+                                              torch::kFloat32, torch::kFloat64};
+static_assert(std::size(kScalarTypes) == std::size(kNumberTypes));
+
+}  // namespace
+
+torch::ScalarType scalar_type_of(NumberType type) { return kScalarTypes[static_cast<std::size_t>(type)]; }
 
 std::optional<NumberType> number_type_of(torch::ScalarType type) {
   for (const auto& facts : kNumberTypes)

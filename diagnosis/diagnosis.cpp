@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <set>
 
+#include "gantry/diagnosis/call_words.h"
 #include "gantry/diagnosis/chains.h"
 
 namespace gantry::recorder {
@@ -41,8 +41,8 @@ class Examiner {
     diagnosis.sentence = "nothing is stuck";
     if (!waits_.blocked().empty()) {
       const Blocked& longest = waits_.blocked().front();
-      diagnosis.sentence += fmt::format(": the longest wait is that of {} for {}, {:.3f} s so far", name(longest.rank),
-                                        describe_call(longest), longest.seconds);
+      diagnosis.sentence += fmt::format(": the longest wait is that of {} for {}, {:.3f} s so far",
+                                        words_.name(longest.rank), words_.describe_call(longest), longest.seconds);
     }
   }
 
@@ -77,89 +77,6 @@ class Examiner {
     return std::any_of(job_.records.begin(), job_.records.end(), [](const auto& one) { return one.second.failure; });
   }
 
-  // --- In words ---
-
-  std::string name(int rank) const {
-    const RankRecord* record = waits_.record(rank);
-    return record && !record->identity.name.empty() ? record->identity.name : fmt::format("rank {}", rank);
-  }
-
-  std::string describe_call(const Blocked& blocked) const { return describe_call(blocked.rank, *blocked.operation); }
-  std::string describe_call(int rank, const Operation& operation) const {
-    std::string text = describe(operation, waits_.group_of(rank, operation));
-    if (is_message(operation.kind))
-      text += operation.kind == Kind::kSend ? " to " : " from ", text += name(operation.peer);
-    if (!operation.dtype.empty()) text += fmt::format(" ({})", describe_tensor(operation));
-    return text;
-  }
-
-  // "all_reduce of float32 [4] (sum)"
-  static std::string describe_as_call(const Operation& operation) {
-    std::string text = name_of(operation.kind);
-    if (!operation.dtype.empty()) text += " of " + describe_tensor(operation);
-    if (!operation.reduction.empty()) text += fmt::format(" ({})", operation.reduction);
-    if (operation.kind == Kind::kBroadcast) text += fmt::format(" from rank {}", operation.peer);
-    return text;
-  }
-
-  // "rank 1 (...) to join all_reduce 17 of group 'tp' (float32 [4])"
-  std::string describe_link(const Link& link) const {
-    const Operation& operation = *link.blocked->operation;
-    const Group& group = waits_.group_of(link.blocked->rank, operation);
-    const std::string whom = name(link.awaited.rank);
-    if (link.awaited.cause == Cause::kWithin) return fmt::format("{} with {}", with_tensor(operation, group), whom);
-    if (operation.kind == Kind::kMakeGroup)
-      return fmt::format("{} to join group '{}' of the ranks {}", whom, group.label, fmt::join(group.ranks, ", "));
-    if (!is_message(operation.kind)) return fmt::format("{} to join {}", whom, with_tensor(operation, group));
-    return fmt::format("{} to {} {} in group '{}'", whom, operation.kind == Kind::kReceive ? "send" : "take",
-                       with_tensor(operation, group), group.label);
-  }
-  static std::string with_tensor(const Operation& operation, const Group& group) {
-    const std::string what = describe(operation, group);
-    return operation.dtype.empty() ? what : fmt::format("{} ({})", what, describe_tensor(operation));
-  }
-
-  // What the last of a chain does instead, as a relative clause.
-  std::string describe_end(const Link& link) const {
-    const bool joins = link.blocked->operation->kind == Kind::kMakeGroup;
-    return link.awaited.in_group || joins ? "which " + describe_state(link)
-                                          : "which never joined the group and " + describe_state(link);
-  }
-  std::string describe_state(const Link& link) const {
-    const RankRecord* record = waits_.record(link.awaited.rank);
-    switch (link.awaited.cause) {
-      case Cause::kNoFile:
-        return "left no file: it was killed or stopped, or wrote elsewhere";
-      case Cause::kStopped:
-        return fmt::format("was stopped: its process did not run for {:.1f} s",
-                           static_cast<double>(record->stopped_until_ns - record->stopped_from_ns) * 1e-9);
-      case Cause::kFailed:
-        return "failed: " + record->error;
-      case Cause::kEnded:
-        return "has ended" + describe_last(*record);
-      case Cause::kWithin:
-        return "is in it too: all its members have called it, and it does not come to its end";
-      case Cause::kNotWaiting:
-        return is_message(link.blocked->operation->kind)
-                   ? "has done so: it is on its way"
-                   : "has called it and is in no wait that would move it on" + describe_last(*record);
-      default:
-        return "is outside communication" + describe_last(*record);
-    }
-  }
-
-  std::string describe_last(const RankRecord& record) const {
-    const std::int64_t until = waits_.told_until(record);
-    const auto last = std::find_if(record.operations.rbegin(), record.operations.rend(), [&](const Operation& one) {
-      return one.state != State::kRefused && one.posted_ns <= until;
-    });
-    if (last == record.operations.rend()) return " and has called nothing";
-    const bool over = last->finished_ns > 0 && last->finished_ns <= until;
-    return fmt::format("; its last call, {}, was {} {:.1f} s earlier", describe_call(record.identity.rank, *last),
-                       over ? name_of(last->state) : "made",
-                       static_cast<double>(until - (over ? last->finished_ns : last->posted_ns)) * 1e-9);
-  }
-
   void tell_mismatch(const Mismatch& found, Diagnosis& diagnosis) const {
     const Group& group = waits_.group_of(found.rank, *found.mine);
     if (found.what == Mismatch::What::kTensor) {
@@ -167,23 +84,23 @@ class Examiner {
       if (is_message(found.mine->kind)) {
         const bool receives = found.mine->kind == Kind::kReceive;
         diagnosis.sentence =
-            fmt::format("{} expects {} from {} as {}, which sent {}", name(receives ? found.rank : found.other),
-                        describe(*found.mine, group), name(receives ? found.other : found.rank),
+            fmt::format("{} expects {} from {} as {}, which sent {}", words_.name(receives ? found.rank : found.other),
+                        describe(*found.mine, group), words_.name(receives ? found.other : found.rank),
                         describe_tensor(receives ? *found.mine : *found.theirs),
                         describe_tensor(receives ? *found.theirs : *found.mine));
         return;
       }
-      diagnosis.sentence =
-          fmt::format("{} called {} as {} where {} called it as {}", name(found.rank), describe(*found.mine, group),
-                      describe_as_call(*found.mine), name(found.other), describe_as_call(*found.theirs));
+      diagnosis.sentence = fmt::format("{} called {} as {} where {} called it as {}", words_.name(found.rank),
+                                       describe(*found.mine, group), describe_as_call(*found.mine),
+                                       words_.name(found.other), describe_as_call(*found.theirs));
       return;
     }
     diagnosis.finding = Finding::kCallsDiffer;
     diagnosis.sentence = fmt::format(
         "{} called {} as number {} of group '{}' where {} called {}; all members must make the same calls "
         "in the same order",
-        name(found.rank), describe_as_call(*found.mine), found.mine->sequence, group.label, name(found.other),
-        describe_as_call(*found.theirs));
+        words_.name(found.rank), describe_as_call(*found.mine), found.mine->sequence, group.label,
+        words_.name(found.other), describe_as_call(*found.theirs));
   }
 
   void tell_failure(const RankRecord& record, const std::vector<Chain>& chains, Diagnosis& diagnosis) const {
@@ -194,21 +111,21 @@ class Examiner {
     diagnosis.finding = Finding::kRankFailed;
     if (behind == chains.end())
       diagnosis.sentence =
-          fmt::format("{} failed, and nobody waited for it: {}", name(record.identity.rank), record.error);
+          fmt::format("{} failed, and nobody waited for it: {}", words_.name(record.identity.rank), record.error);
   }
 
   void tell_cycle(const Chain& links, Diagnosis& diagnosis) const {
     diagnosis.finding = Finding::kCycle;
     if (links.size() == 1) {
-      diagnosis.sentence =
-          fmt::format("{} waits for itself: for {}", name(links[0].blocked->rank), describe_link(links[0]));
+      diagnosis.sentence = fmt::format("{} waits for itself: for {}", words_.name(links[0].blocked->rank),
+                                       words_.describe_link(links[0]));
       return;
     }
     diagnosis.sentence = fmt::format("{} ranks wait for each other in a cycle: ", links.size());
     for (std::size_t i = 0; i < links.size(); ++i)
       if (links.size() <= kMostLinks || i + 1 < kMostLinks || i + 1 == links.size())
-        diagnosis.sentence +=
-            fmt::format("{}{} for {}", i == 0 ? "" : ", ", name(links[i].blocked->rank), describe_link(links[i]));
+        diagnosis.sentence += fmt::format("{}{} for {}", i == 0 ? "" : ", ", words_.name(links[i].blocked->rank),
+                                          words_.describe_link(links[i]));
       else if (i + 1 == kMostLinks)
         diagnosis.sentence += fmt::format(", {} more in between", links.size() - kMostLinks);
   }
@@ -216,14 +133,14 @@ class Examiner {
   void tell_chain(const std::vector<Link>& chain, Diagnosis& diagnosis) const {
     const Link& last = chain.back();
     diagnosis.finding = finding_of(last);
-    diagnosis.sentence = fmt::format("{} has waited {:.1f} s for {}", name(chain.front().blocked->rank),
-                                     chain.front().blocked->seconds, describe_link(chain.front()));
+    diagnosis.sentence = fmt::format("{} has waited {:.1f} s for {}", words_.name(chain.front().blocked->rank),
+                                     chain.front().blocked->seconds, words_.describe_link(chain.front()));
     for (std::size_t i = 1; i < chain.size(); ++i)
       if (chain.size() <= kMostLinks || i + 1 < kMostLinks || i + 1 == chain.size())
-        diagnosis.sentence += ", which waits for " + describe_link(chain[i]);
+        diagnosis.sentence += ", which waits for " + words_.describe_link(chain[i]);
       else if (i + 1 == kMostLinks)
         diagnosis.sentence += fmt::format(", which waits for others, {} in a row", chain.size() - kMostLinks);
-    diagnosis.sentence += ", " + describe_end(last);
+    diagnosis.sentence += ", " + words_.describe_end(last);
     if (diagnosis.finding == Finding::kNoSend)
       diagnosis.sentence += fmt::format(
           "; it sent {} instead, which nobody has asked for",
@@ -255,7 +172,7 @@ class Examiner {
   }
 
   Wait wait_of(const Blocked& blocked) const {
-    Wait wait{blocked.rank, describe_call(blocked), blocked.seconds, {}};
+    Wait wait{blocked.rank, words_.describe_call(blocked), blocked.seconds, {}};
     for (const auto& awaited : blocked.awaited) wait.ranks.push_back(awaited.rank);
     return wait;
   }
@@ -273,8 +190,8 @@ class Examiner {
     for (const auto& [rank, record] : job_.records)
       for (const auto* send : unasked_of(record))
         if (++messages <= kMostNotes)
-          notes.push_back(fmt::format("{} sent {}, which {} has not asked for", name(rank),
-                                      with_tensor(*send, waits_.group_of(rank, *send)), name(send->peer)));
+          notes.push_back(fmt::format("{} sent {}, which {} has not asked for", words_.name(rank),
+                                      with_tensor(*send, waits_.group_of(rank, *send)), words_.name(send->peer)));
     if (messages > kMostNotes)
       notes.push_back(fmt::format("{} more messages that nobody has asked for", messages - kMostNotes));
     if (job_.other_jobs > 0) notes.push_back(fmt::format("{} files of earlier jobs are left out", job_.other_jobs));
@@ -296,6 +213,7 @@ class Examiner {
   const JobRecords& job_;
   const double stuck_after_;
   const Waits waits_;
+  const CallWords words_{waits_};
 };
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "gantry/comm/recorder/record.h"
+#include "gantry/diagnosis/record.h"
 
 namespace gantry::recorder {
 

@@ -5,11 +5,11 @@
 
 #include <c10/util/Logging.h>
 
-#include "gantry/comm/backends.h"
 #include "gantry/comm/observed_backend.h"
-#include "gantry/comm/recorder/flight_recorder.h"
 #include "gantry/core/error.h"
 #include "gantry/diagnosis/diagnosis.h"
+#include "gantry/diagnosis/flight_recorder.h"
+#include "gantry/launch/backends.h"
 #include "gantry/launch/foreign_launcher.h"
 #include "gantry/launch/quiet_launch.h"
 #include "gantry/launch/torchrun.h"

@@ -4,7 +4,7 @@
 #include <functional>
 #include <optional>
 
-#include "gantry/comm/backends.h"
+#include "gantry/launch/backends.h"
 
 namespace gantry {
 

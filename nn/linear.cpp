@@ -6,6 +6,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/nn/autograd_collectives.h"
+#include "gantry/nn/linear_function.h"
 #include "gantry/nn/output_observer.h"
 #include "gantry/nn/overlap.h"
 #include "gantry/tensors/deferred_init.h"

@@ -6,6 +6,8 @@
 #include <fmt/ranges.h>
 
 #include "gantry/core/error.h"
+#include "gantry/optimizers/gradient_buffers.h"
+#include "gantry/optimizers/master_parameters.h"
 #include "gantry/plugins/users_slips.h"
 
 namespace gantry {

@@ -5,6 +5,9 @@
 #include <torch/torch.h>
 
 #include "gantry/optimizers/gradient_norm.h"
+#include "gantry/optimizers/loss_scaler.h"
+#include "gantry/optimizers/master_parameters.h"
+#include "gantry/optimizers/step_latch.h"
 #include "gantry/tensors/host_copy.h"
 
 namespace gantry {
@@ -35,8 +38,8 @@ BoostedOptimizer::BoostedOptimizer(std::shared_ptr<torch::optim::Optimizer> opti
       mesh_(mesh),
       held_stages_(std::move(held_stages)),
       rules_(rules),
-      latch_(*optimizer_, [this] { zero_grad(); }) {
-  if (rules.scaled) scaler_.emplace(*rules.scaled);
+      latch_(std::make_unique<StepLatch>(*optimizer_, [this] { zero_grad(); })) {
+  if (rules.scaled) scaler_ = std::make_unique<LossScaler>(*rules.scaled);
   const auto whole = stated_lr(optimizer_->defaults());
   for (auto& group : optimizer_->param_groups()) {
     const auto own = group.has_options() ? stated_lr(group.options()) : std::nullopt;
@@ -44,6 +47,8 @@ BoostedOptimizer::BoostedOptimizer(std::shared_ptr<torch::optim::Optimizer> opti
     lr_shares_.push_back(own && whole && *whole > 0 ? *own / *whole : 1);
   }
 }
+
+BoostedOptimizer::~BoostedOptimizer() = default;
 
 void BoostedOptimizer::require_gradients() const {
   if (added_ == Added::kUnsynced)
@@ -88,11 +93,15 @@ bool BoostedOptimizer::step() {
   ++taken_steps_;
   if (rules_.clip_grad_norm) clip_gradients(*gradients_, grad_norm(), *rules_.clip_grad_norm);
   if (masters_) masters_->before_step();
-  latch_.step(*optimizer_);
+  latch_->step(*optimizer_);
   if (masters_) masters_->after_step();
   if (rules_.waits) wait();
   return true;
 }
+
+void BoostedOptimizer::wait() { gradients_->wait_values(); }
+
+double BoostedOptimizer::loss_scale() const { return scaler_ ? scaler_->scale() : 1; }
 
 void BoostedOptimizer::zero_grad() {
   gradients_->zero();
@@ -107,6 +116,10 @@ double BoostedOptimizer::grad_norm(double p) {
   if (!part_norms_ || part_norms_->changes != gradients_->changes()) set_part_norms(read_back({part_norms()}));
   norm_ = gradient_norm(part_norms_->norms, mesh_);
   return *norm_;
+}
+
+void BoostedOptimizer::set_part_norms(std::vector<double> norms) {
+  part_norms_ = {std::move(norms), gradients_->changes()};
 }
 
 torch::Tensor BoostedOptimizer::part_norms() const { return gantry::part_norms(*gradients_, mesh_, held_stages_); }

@@ -4,10 +4,15 @@
 
 #include <torch/torch.h>
 
+#include "gantry/optimizers/gradient_buffers.h"
+#include "gantry/pipeline/action_times.h"
+#include "gantry/pipeline/executor.h"
+#include "gantry/pipeline/stage_link.h"
 #include "gantry/plugins/accumulation.h"
 #include "gantry/plugins/model_setup.h"
 #include "gantry/plugins/optimizer_state.h"
 #include "gantry/plugins/own_loop.h"
+#include "gantry/plugins/pipeline_step.h"
 #include "gantry/plugins/prepared_batch.h"
 #include "gantry/plugins/replica_audit.h"
 #include "gantry/plugins/step_end.h"
@@ -78,7 +83,7 @@ HybridParallelPlugin::HybridParallelPlugin(World& world, Config config)
       mesh_(world),
       schedules_(config_.schedule, mesh_.size("pp")),
       stages_(mesh_.coordinate("pp"), schedules_.stages_of_rank()),
-      link_(mesh_["pp"]) {}
+      link_(std::make_unique<StageLink>(mesh_["pp"])) {}
 
 HybridParallelPlugin::~HybridParallelPlugin() = default;
 
@@ -153,12 +158,13 @@ schedule::Schedule HybridParallelPlugin::schedule_for(std::int64_t replica_sampl
 
 schedule::Executor& HybridParallelPlugin::executor_for(int microbatches, bool forward_only) {
   const std::pair key{microbatches, forward_only};
-  if (const auto found = executors_.find(key); found != executors_.end()) return found->second;
+  if (const auto found = executors_.find(key); found != executors_.end()) return *found->second;
   auto made = schedules_.make(microbatches);
   if (forward_only) made = schedule::forward_only(made);
   auto lowered = schedule::lower(made);
   schedule::validate(lowered);
-  return executors_.emplace(key, schedule::Executor(std::move(lowered), stages_.pipeline_rank(), link_)).first->second;
+  auto executor = std::make_unique<schedule::Executor>(std::move(lowered), stages_.pipeline_rank(), *link_);
+  return *executors_.emplace(key, std::move(executor)).first->second;
 }
 
 StepResult HybridParallelPlugin::execute_pipeline(const Batch& given, Boosted& boosted, const ExecuteOptions& options) {

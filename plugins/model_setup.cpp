@@ -8,6 +8,8 @@
 
 #include "gantry/core/schedule_choice.h"
 #include "gantry/nn/linear.h"
+#include "gantry/optimizers/gradient_buffers.h"
+#include "gantry/optimizers/master_parameters.h"
 #include "gantry/optimizers/ready_hooks.h"
 #include "gantry/tensors/deferred_init.h"
 

@@ -4,6 +4,9 @@
 
 #include <torch/torch.h>
 
+#include "gantry/optimizers/gradient_buffers.h"
+#include "gantry/optimizers/loss_scaler.h"
+#include "gantry/optimizers/master_parameters.h"
 #include "gantry/optimizers/optimizer_tensors.h"
 
 namespace gantry {

@@ -1,23 +1,37 @@
 #include "gantry/plugins/own_loop.h"
 
 #include <fmt/format.h>
+#include <map>
+#include <vector>
 
 #include <torch/torch.h>
 
 #include "gantry/core/error.h"
+#include "gantry/optimizers/gradient_buffers.h"
+#include "gantry/optimizers/master_parameters.h"
 
 namespace gantry {
 namespace {
 
-// Nothing for one replica.
+// Nothing for one replica. One sum for all gradients of a type.
 void average_in_place(const StageModule& module, ProcessGroup& replicas) {
   if (replicas.size() == 1) return;
   const torch::NoGradGuard no_grad;
-  for (const auto& held : module.parameters) {
-    torch::Tensor gradient = held.tensor.grad();
-    if (!gradient.defined()) continue;
-    replicas.all_reduce(gradient).wait();
-    gradient.div_(replicas.size());
+  std::map<torch::ScalarType, std::vector<torch::Tensor>> gradients;
+  for (const auto& held : module.parameters)
+    if (const torch::Tensor gradient = held.tensor.grad(); gradient.defined())
+      gradients[gradient.scalar_type()].push_back(gradient);
+  for (auto& [type, of_type] : gradients) {
+    std::vector<torch::Tensor> rows;
+    std::vector<std::int64_t> sizes;
+    for (const torch::Tensor& gradient : of_type) {
+      rows.push_back(gradient.reshape({-1}));
+      sizes.push_back(gradient.numel());
+    }
+    torch::Tensor flat = torch::cat(rows);
+    replicas.all_reduce(flat).wait();
+    const auto averages = flat.div_(replicas.size()).split_with_sizes(sizes);
+    for (std::size_t i = 0; i < of_type.size(); ++i) of_type[i].copy_(averages[i].view_as(of_type[i]));
   }
 }
 

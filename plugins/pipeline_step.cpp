@@ -5,10 +5,10 @@
 
 #include <torch/torch.h>
 
-#include "gantry/comm/backends.h"
 #include "gantry/core/error.h"
 #include "gantry/nn/output_observer.h"
 #include "gantry/plugins/users_slips.h"
+#include "gantry/tensors/exceptions.h"
 #include "gantry/tensors/host_copy.h"
 
 namespace gantry {

@@ -1,7 +1,7 @@
 #include "gantry/trainer/run_stops.h"
 
-#include "gantry/comm/backends.h"
-#include "gantry/comm/control/stop_request.h"
+#include "gantry/core/stop_request.h"
+#include "gantry/launch/backends.h"
 
 namespace gantry {
 

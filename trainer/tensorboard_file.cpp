@@ -2,19 +2,26 @@
 
 #include <cmath>
 
+#include "gantry/trainer/report/event_file.h"
+
 namespace gantry {
 
+TensorBoardFile::TensorBoardFile(const std::string& output, std::int64_t done)
+    : events_(std::make_unique<EventFile>(output + "/tensorboard", done > 0 ? done + 1 : 0)) {}
+
+TensorBoardFile::~TensorBoardFile() = default;
+
 void TensorBoardFile::write(const StepMetrics& metrics) {
-  events_.write(metrics.step, {{"train/loss", metrics.loss},
-                               {"train/grad_norm", metrics.grad_norm},
-                               {"train/lr", metrics.lr},
-                               {"speed/tokens_per_second", static_cast<double>(metrics.tokens) / metrics.step_seconds},
-                               {"speed/step_seconds", metrics.step_seconds},
-                               {"speed/bubble", metrics.bubble}});
+  events_->write(metrics.step, {{"train/loss", metrics.loss},
+                                {"train/grad_norm", metrics.grad_norm},
+                                {"train/lr", metrics.lr},
+                                {"speed/tokens_per_second", static_cast<double>(metrics.tokens) / metrics.step_seconds},
+                                {"speed/step_seconds", metrics.step_seconds},
+                                {"speed/bubble", metrics.bubble}});
 }
 
 void TensorBoardFile::write(const EvaluationMetrics& metrics) {
-  events_.write(metrics.step, {{"evaluation/loss", metrics.loss}, {"evaluation/perplexity", std::exp(metrics.loss)}});
+  events_->write(metrics.step, {{"evaluation/loss", metrics.loss}, {"evaluation/perplexity", std::exp(metrics.loss)}});
 }
 
 }  // namespace gantry

@@ -12,6 +12,7 @@
 #include "gantry/checkpoint/format/find.h"
 #include "gantry/checkpoint/format/model_files.h"
 #include "gantry/checkpoint/format/stored_form.h"
+#include "gantry/checkpoint/format/stored_type.h"
 #include "gantry/checkpoint/hugging_face.h"
 #include "gantry/checkpoint/parallelized.h"
 #include "gantry/checkpoint/safetensors.h"

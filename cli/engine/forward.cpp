@@ -13,6 +13,7 @@
 #include "gantry/core/error.h"
 #include "gantry/launch/launch.h"
 #include "gantry/models/model_family.h"
+#include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/plugins/gather.h"
 
 namespace gantry::cli {

@@ -4,7 +4,7 @@
 #include <exception>
 
 #include "gantry/cli/engine/commands.h"
-#include "gantry/comm/backends.h"
+#include "gantry/tensors/exceptions.h"
 
 int main(int argc, char** argv) {
   using namespace gantry;

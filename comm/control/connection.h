@@ -12,9 +12,12 @@
 
 namespace gantry::control {
 
-// How an end of a connection is told that should have stayed.
+// How an end of a connection is told that should have stayed, and how bytes that are no frame.
 inline constexpr const char* kClosedText =
     "its connection closed before its work was done; expected it to stay; its process has ended or was killed";
+inline std::string unreadable_text(const FrameError& error) {
+  return std::string("sent what is no frame of the control plane: ") + error.what();
+}
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:

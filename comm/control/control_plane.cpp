@@ -105,27 +105,22 @@ control::Progress ControlPlane::Impl::wait(const Reached& reached) {
   return progress;
 }
 
-ControlPlane::ControlPlane(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ControlPlane::ControlPlane(std::unique_ptr<Impl> impl, const Meeting& meeting)
+    : meeting_(meeting), impl_(std::move(impl)) {
+  impl_->member.join(meeting_);
+  impl_->thread.start();
+}
 
 std::unique_ptr<ControlPlane> ControlPlane::host(const ControlOptions& options, ControlEvents events,
                                                  const std::string& address) {
   auto impl = std::make_unique<Impl>(options, std::move(events));
   const Meeting meeting = impl->open_hub(address);
-  impl->member.join(meeting);
-  impl->thread.start();
-  std::unique_ptr<ControlPlane> plane(new ControlPlane(std::move(impl)));
-  plane->meeting_ = meeting;
-  return plane;
+  return std::unique_ptr<ControlPlane>(new ControlPlane(std::move(impl), meeting));
 }
 
 std::unique_ptr<ControlPlane> ControlPlane::join(const ControlOptions& options, ControlEvents events,
                                                  const Meeting& meeting) {
-  auto impl = std::make_unique<Impl>(options, std::move(events));
-  impl->member.join(meeting);
-  impl->thread.start();
-  std::unique_ptr<ControlPlane> plane(new ControlPlane(std::move(impl)));
-  plane->meeting_ = meeting;
-  return plane;
+  return std::unique_ptr<ControlPlane>(new ControlPlane(std::make_unique<Impl>(options, std::move(events)), meeting));
 }
 
 ControlPlane::~ControlPlane() {

@@ -71,9 +71,9 @@ class ControlPlane {
 
  private:
   struct Impl;
-  explicit ControlPlane(std::unique_ptr<Impl> impl);
+  ControlPlane(std::unique_ptr<Impl> impl, const Meeting& meeting);
 
-  Meeting meeting_;
+  const Meeting meeting_;
   std::unique_ptr<Impl> impl_;
 };
 

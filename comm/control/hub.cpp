@@ -55,7 +55,7 @@ asio::awaitable<void> Hub::converse(int rank, std::shared_ptr<Connection> connec
       take(rank, frame);
     }
   } catch (const FrameError& error) {
-    how = fmt::format("sent what is no frame of the control plane: {}", error.what());
+    how = unreadable_text(error);
   } catch (const boost::system::system_error&) {
     // It has closed.
   }

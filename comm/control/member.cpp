@@ -66,7 +66,7 @@ asio::awaitable<bool> Member::converse(std::shared_ptr<Connection> connection) {
       take(frame);
     }
   } catch (const FrameError& error) {
-    how = fmt::format("sent what is no frame of the control plane: {}", error.what());
+    how = unreadable_text(error);
   } catch (const boost::system::system_error&) {
     turned_away = !answered_ && !over();
   }

@@ -9,7 +9,6 @@
 #include "gantry/comm/control/timers.h"
 #include "gantry/comm/mpi/mpi_channel.h"
 #include "gantry/comm/mpi/mpi_environment.h"
-#include "gantry/comm/recorder/flight_recorder.h"
 #include "gantry/core/error.h"
 
 namespace gantry {
@@ -60,7 +59,7 @@ void MpiBackend::end_job(int exit_code, const std::string& line) {
   const bool mine = !failures.failed_elsewhere();
   if (mine) {
     const std::string cause = failures.failed() || size() == 1 ? line : engine_->describe_rank(rank()) + ": " + line;
-    recorder::record_failure(exit_code, line);
+    failure_notes().record(exit_code, line);
     engine_->fail(exit_code, cause);
     // The control plane says whose failure stands: several ranks may fail at once, and one of them is to print.
     const auto deadline = Clock::now() + std::chrono::duration<double>(size() == 1 ? 0 : control::kVerdictSeconds);
@@ -69,7 +68,7 @@ void MpiBackend::end_job(int exit_code, const std::string& line) {
     if (!known || known->rank == rank()) print_and_abort(exit_code, cause);
   }
   const JobFailure known = *failures.known();
-  if (!mine) recorder::record_failure(known.exit_code, known.cause);
+  if (!mine) failure_notes().record(known.exit_code, known.cause);
   sleep_for(control::kOthersEndSeconds);
   print_and_abort(known.exit_code, known.cause);
 }
@@ -77,13 +76,13 @@ void MpiBackend::end_job(int exit_code, const std::string& line) {
 void MpiBackend::hear(const JobFailure& failure) { engine_->failures().hear(failure); }
 
 void MpiBackend::end_told(const JobFailure& failure) {
-  recorder::record_failure(failure.exit_code, failure.cause);
+  failure_notes().record(failure.exit_code, failure.cause);
   sleep_for(control::kStuckRankSeconds);
   print_and_abort(failure.exit_code, failure.cause);
 }
 
 void MpiBackend::end_lost(const JobFailure& failure) {
-  recorder::record_failure(failure.exit_code, failure.cause);
+  failure_notes().record(failure.exit_code, failure.cause);
   // Rank 0 alone finds others lost. That rank 0 is lost every other rank finds; the lowest one is to say it.
   if (failure.rank == 0 && rank() > 1)
     sleep_for(control::kSecondVoiceSeconds + control::kNextVoiceSeconds * std::min(rank(), 10));
@@ -97,7 +96,7 @@ void MpiBackend::note_ended(const std::vector<int>& ranks) { engine_->failures()
 void MpiBackend::print_once(const std::string& line) {
   if (printed_.exchange(true)) return;
   std::fprintf(stderr, "error: %s\n", line.c_str());
-  recorder::print_recorder_hint();
+  failure_notes().print_hint();
 }
 
 void MpiBackend::print_and_abort(int exit_code, const std::string& line) {

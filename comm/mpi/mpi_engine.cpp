@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <fmt/format.h>
 
-#include "gantry/comm/backends.h"
 #include "gantry/comm/mpi/mpi_environment.h"
 #include "gantry/comm/mpi/mpi_operation.h"
 #include "gantry/core/error.h"
+#include "gantry/tensors/exceptions.h"
 
 namespace gantry {
 namespace {

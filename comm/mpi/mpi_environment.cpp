@@ -11,7 +11,6 @@
 
 #include "gantry/comm/control/timers.h"
 #include "gantry/comm/mpi/mpi_backend.h"
-#include "gantry/comm/recorder/flight_recorder.h"
 #include "gantry/core/error.h"
 #include "gantry/core/usable_cores.h"
 
@@ -22,9 +21,10 @@ int ranks_on_host = 1;
 double cores_of_rank = 1;
 double finalize_seconds = 60;
 
-std::mutex listener_mutex;  // guards failure_listener and early_end_line
+std::mutex listener_mutex;  // guards the next three
 std::function<void(int, const std::string&)> failure_listener;
 std::string early_end_line;
+FailureNotes notes;
 
 std::string current_early_end_line() {
   const std::lock_guard lock(listener_mutex);
@@ -62,9 +62,9 @@ void initialise() {
 
 // What runs after this may find the process half ended: no exceptions, no returning.
 [[noreturn]] void end_by_line(const std::string& line) {
-  recorder::record_failure(PeerError::kExitCode, line);
+  failure_notes().record(PeerError::kExitCode, line);
   std::fprintf(stderr, "error: %s\n", line.c_str());
-  recorder::print_recorder_hint();
+  failure_notes().print_hint();
   tell_failure(PeerError::kExitCode, line);
   std::this_thread::sleep_for(std::chrono::duration<double>(control::kLastWordsSeconds));
   mpi_abort(PeerError::kExitCode);
@@ -128,6 +128,16 @@ void set_failure_listener(std::function<void(int, const std::string&)> listener)
 void tell_failure(int exit_code, const std::string& cause) {
   const std::lock_guard lock(listener_mutex);
   if (failure_listener) failure_listener(exit_code, cause);
+}
+
+void set_failure_notes(FailureNotes told) {
+  const std::lock_guard lock(listener_mutex);
+  notes = told;
+}
+
+FailureNotes failure_notes() {
+  const std::lock_guard lock(listener_mutex);
+  return notes;
 }
 
 void set_early_end_line(std::string line) {

@@ -30,6 +30,15 @@ bool mpi_is_running();  // initialised and not finalised
 void set_failure_listener(std::function<void(int exit_code, const std::string& cause)> listener);
 void tell_failure(int exit_code, const std::string& cause);
 
+// What else this process does where it ends the job by a failure: the launch has flight records written. Set before
+// ranks begin.
+struct FailureNotes {
+  void (*record)(int exit_code, const std::string& line) = [](int, const std::string&) {};
+  void (*print_hint)() = [] {};  // after the error's line
+};
+void set_failure_notes(FailureNotes notes);
+FailureNotes failure_notes();
+
 // While `line` is not empty, a process that ends by itself (std::exit within a rank's body) prints it, tells it and
 // ends the job with exit code 7: the others would wait for it.
 void set_early_end_line(std::string line);

@@ -37,7 +37,8 @@ struct NcclOptions {
 
 class NcclBackend final : public Backend {
  public:
-  // Collective over the host's ranks, in a process that called prepare_nccl() (backends.h). `host` must outlive it.
+  // Collective over the host's ranks, in a process that called prepare_nccl() (launch/backends.h). `host` must outlive
+  // it.
   NcclBackend(Backend& base, NcclOptions options);
   ~NcclBackend() override;
 

@@ -1,6 +1,6 @@
 #include "gantry/launch/supervisor/launch_address.h"
 
-#include "gantry/comm/control/addresses.h"
+#include "gantry/core/addresses.h"
 #include "gantry/core/error.h"
 #include "gantry/core/this_host.h"
 

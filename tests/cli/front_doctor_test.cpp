@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "../comm/hand_made_records.h"
+#include "../diagnosis/hand_made_records.h"
 #include "program.h"
 
 namespace gantry::testing {

@@ -9,9 +9,9 @@
 
 #include <torch/torch.h>
 
-#include "gantry/comm/backends.h"
 #include "gantry/comm/mpi/mpi_backend.h"
 #include "gantry/core/error.h"
+#include "gantry/launch/backends.h"
 #include "gantry/launch/launch.h"
 #include "mpi_job.h"
 #include "ranks.h"

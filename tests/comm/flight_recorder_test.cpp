@@ -1,5 +1,5 @@
 // Jobs of threads that get stuck, each in its own way, and what the files that they leave say of it.
-#include "gantry/comm/recorder/flight_recorder.h"
+#include "gantry/diagnosis/flight_recorder.h"
 
 #include <chrono>
 #include <csignal>

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "gantry/comm/mpi/mpi_backend.h"
-#include "gantry/comm/mpi/mpi_control.h"
 #include "gantry/core/error.h"
+#include "gantry/launch/mpi_control.h"
 
 namespace gantry::testing {
 

@@ -8,9 +8,9 @@
 #include <torch/torch.h>
 
 #include "failure_seen.h"
-#include "gantry/comm/backends.h"
 #include "gantry/comm/nccl/nccl_communicator.h"
 #include "gantry/core/steady_seconds.h"
+#include "gantry/launch/backends.h"
 #include "nccl_ranks.h"
 
 namespace gantry::testing {

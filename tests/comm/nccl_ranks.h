@@ -6,13 +6,13 @@
 #include <utility>
 
 #include "device_ranks.h"
-#include "gantry/comm/backends.h"
 #include "gantry/comm/nccl/nccl_backend.h"
 #include "gantry/comm/nccl/nccl_device.h"
 #include "gantry/comm/observed_backend.h"
-#include "gantry/comm/recorder/flight_recorder.h"
 #include "gantry/core/error.h"
 #include "gantry/diagnosis/diagnosis.h"
+#include "gantry/diagnosis/flight_recorder.h"
+#include "gantry/launch/backends.h"
 #include "gantry/pipeline/stage_link.h"
 
 namespace gantry::testing {

@@ -7,8 +7,8 @@
 #include <torch/torch.h>
 
 #include "failure_seen.h"
-#include "gantry/comm/recorder/flight_recorder.h"
 #include "gantry/diagnosis/diagnosis.h"
+#include "gantry/diagnosis/flight_recorder.h"
 #include "gantry/profiling/communication_meter.h"
 #include "nccl_ranks.h"
 #include "program.h"

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the build into a folder of its own and uses it as a user would: run.sh BUILD SOURCE
-#   libraries and headers, by CMake and by pkg-config, with LibTorch and without; components; completions and the manual
+#   libraries and public headers, by CMake and by pkg-config, with LibTorch and without; components; completions and the manual
 set -eu
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -10,6 +10,11 @@ export PATH="$scratch/install/bin:$PATH"
 expect() { # WHAT FILE: the file has the text
   grep -qF -- "$1" "$2" || { echo "no '$1' in $2:"; cat "$2"; exit 1; }
 }
+
+# Public headers are installed, all of them and nothing else.
+(cd "$2/include" && find . -name '*.h' | sort) >"$scratch/public"
+(cd "$scratch/install/include" && find . -name '*.h' | sort) >"$scratch/installed"
+diff "$scratch/public" "$scratch/installed"
 
 cmake -S "$2/tests/consumer" -B "$scratch/build" -G Ninja -DCMAKE_PREFIX_PATH="$scratch/install" >/dev/null
 cmake --build "$scratch/build"

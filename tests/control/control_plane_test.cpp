@@ -1,116 +1,18 @@
 // The control plane of a job whose ranks are control planes of this process, or sockets that only look like one.
 #include "gantry/comm/control/control_plane.h"
 
-#include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <dirent.h>
 #include <future>
 #include <gtest/gtest.h>
-#include <mutex>
-#include <random>
-#include <set>
 #include <thread>
-#include <type_traits>
-#include <vector>
 
+#include "control_job.h"
 #include "gantry/core/error.h"
 #include "raw_socket.h"
 
 namespace gantry::testing {
 namespace {
-
-constexpr std::chrono::seconds kLong{20};
-
-// What the plane of one rank reported. Written by its thread, read by the test; guarded by its mutex.
-class Reports {
- public:
-  ControlEvents events() {
-    return {[this](const JobFailure& failure) { add(lost_, failure); },
-            [this](const JobFailure& failure) { add(told_, failure); },
-            [this](const std::set<int>& ranks) { add(left_, ranks); }, [this] { add(stops_, true); }};
-  }
-  auto warner() {
-    return [this](const std::string& line) { add(warnings_, line); };
-  }
-  std::optional<JobFailure> lost() { return first(lost_); }
-  std::optional<JobFailure> told() { return first(told_); }
-  // Waits until there are so many.
-  std::vector<std::string> warnings(std::size_t count) {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, kLong, [&] { return warnings_.size() >= count; });
-    return warnings_;
-  }
-  // The first ranks of which it was told that they have left.
-  std::set<int> left() {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, kLong, [&] { return !left_.empty(); }) ? left_.front() : std::set<int>();
-  }
-  bool heard_stop() {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, kLong, [&] { return !stops_.empty(); });
-  }
-  std::size_t stops() {
-    const std::lock_guard lock(mutex_);
-    return stops_.size();
-  }
-  std::atomic<bool> wants_stop{false};  // this rank does
-  bool silent() {
-    const std::lock_guard lock(mutex_);
-    return lost_.empty() && told_.empty() && warnings_.empty();
-  }
-
- private:
-  template <class Value>
-  void add(std::vector<Value>& values, const std::type_identity_t<Value>& value) {
-    {
-      const std::lock_guard lock(mutex_);
-      values.push_back(value);
-    }
-    changed_.notify_all();
-  }
-  std::optional<JobFailure> first(std::vector<JobFailure>& failures) {
-    std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, kLong, [&] { return !failures.empty(); })) return std::nullopt;
-    return failures.front();
-  }
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<JobFailure> lost_, told_;
-  std::vector<std::string> warnings_;
-  std::vector<std::set<int>> left_;
-  std::vector<char> stops_;
-};
-
-ControlOptions options_of(int rank, int ranks, Reports& reports) {
-  return {.rank = rank,
-          .ranks = ranks,
-          .heartbeat_seconds = 0.1,
-          .lost_after_seconds = 5,
-          .timeout_seconds = 20,
-          .handshake_seconds = 5,
-          .describe_rank = [](int of) { return "rank " + std::to_string(of) + " (tp " + std::to_string(of) + ")"; },
-          .warn = reports.warner(),
-          .wants_stop = [&reports] { return reports.wants_stop.load(); }};
-}
-
-// All ranks of a job.
-struct Job {
-  explicit Job(int ranks) : reports(static_cast<std::size_t>(ranks)) {
-    planes.push_back(ControlPlane::host(options_of(0, ranks, reports[0]), reports[0].events(), "127.0.0.1"));
-    for (int rank = 1; rank < ranks; ++rank)
-      planes.push_back(
-          ControlPlane::join(options_of(rank, ranks, reports[rank]), reports[rank].events(), planes[0]->meeting()));
-    for (auto& plane : planes) plane->rendezvous();
-  }
-  void leave() {
-    std::vector<std::future<void>> ends;
-    for (auto& plane : planes) ends.push_back(std::async(std::launch::async, [&plane] { plane->leave(); }));
-    for (auto& end : ends) end.get();
-  }
-  std::vector<Reports> reports;
-  std::vector<std::unique_ptr<ControlPlane>> planes;
-};
 
 std::size_t entries(const char* folder) {
   std::size_t count = 0;
@@ -118,10 +20,6 @@ std::size_t entries(const char* folder) {
   while (::readdir(list)) ++count;
   ::closedir(list);
   return count;
-}
-
-std::string hello_of(const JobToken& token, int rank, int ranks) {
-  return encode_hello({.token = token, .rank = rank, .ranks = ranks, .process = 1, .host = "a"});
 }
 
 // Several heartbeats: what a job that does nothing says on its way.
@@ -317,72 +215,6 @@ TEST(ControlPlane, LeavingNamesRankZeroAndOthersThatAreNotDone) {
   }
 }
 
-// Whatever other programs send before, between and after: one warning each, and the job goes its way.
-TEST(ControlPlane, OtherConnectionsAreDroppedAndHarmNothing) {
-  Reports reports, member_reports;
-  ControlOptions options = options_of(0, 2, reports);
-  options.handshake_seconds = 0.5;
-  const auto hub = ControlPlane::host(options, reports.events(), "127.0.0.1");
-  const int port = hub->meeting().port;
-  const JobToken& token = hub->meeting().token;
-  JobToken wrong = token;
-  wrong[15] ^= 1;
-  std::mt19937 random(3);
-  std::string garbage(5000, '\0');
-  for (char& byte : garbage) byte = static_cast<char>(random());
-  std::string oversized = encode_frame(FrameKind::failure);
-  oversized.replace(8, 4, "\xff\xff\xff\x7f");
-  const std::vector<std::pair<std::string, std::string>> others = {
-      {garbage, "it begins with other bytes"},
-      {"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "it begins with other bytes"},
-      {oversized, "a payload of 2147483647 bytes"},
-      {hello_of(token, 1, 2).substr(0, 30), "it said not who it is within 0.5 s"},
-      {"", "it said not who it is within 0.5 s"},
-      {hello_of(wrong, 1, 2), "its token is not this job's"},
-      {encode_failure({1, 1, "a lie"}), "its first frame is no hello"},
-      {hello_of(token, 0, 2), "rank 0 is here already"},
-      {hello_of(token, 1, 3), "its job has 3 ranks, not 2"},
-  };
-  std::size_t warned = 0;
-  for (const auto& [bytes, why] : others) {
-    const RawSocket other = RawSocket::connect(port);
-    other.send(bytes);
-    EXPECT_TRUE(other.closes()) << why;
-    const auto warnings = reports.warnings(++warned);
-    ASSERT_EQ(warnings.size(), warned) << why;
-    EXPECT_NE(warnings.back().find("dropped a connection from 127.0.0.1:"), std::string::npos) << warnings.back();
-    EXPECT_NE(warnings.back().find(why), std::string::npos) << warnings.back();
-  }
-  const auto member = ControlPlane::join(options_of(1, 2, member_reports), member_reports.events(), hub->meeting());
-  hub->rendezvous();
-  member->rendezvous();
-  EXPECT_FALSE(RawSocket::connect(port).connected());  // nobody else is expected any more
-  auto left = std::async(std::launch::async, [&] { member->leave(); });
-  hub->leave();
-  left.get();
-  EXPECT_TRUE(member_reports.silent());
-}
-
-// More connections than rank 0 listens to at a time, who say nothing: a rank comes again until one of them had to go.
-TEST(ControlPlane, ACrowdOfSilentConnectionsKeepsNoRankOut) {
-  constexpr int kCrowd = 64 + 2 + 1;
-  Reports reports, member_reports;
-  ControlOptions options = options_of(0, 2, reports);
-  options.handshake_seconds = 1;
-  const auto hub = ControlPlane::host(options, reports.events(), "127.0.0.1");
-  std::vector<RawSocket> crowd;
-  for (int i = 0; i < kCrowd; ++i) crowd.push_back(RawSocket::connect(hub->meeting().port));
-  EXPECT_TRUE(crowd.front().closes(500)) << "there is room for more";
-  const auto member = ControlPlane::join(options_of(1, 2, member_reports), member_reports.events(), hub->meeting());
-  hub->rendezvous();
-  member->rendezvous();
-  auto left = std::async(std::launch::async, [&] { member->leave(); });
-  hub->leave();
-  left.get();
-  EXPECT_TRUE(member_reports.silent());
-  EXPECT_FALSE(reports.warnings(1).empty());
-}
-
 // A port is closed while a rank still tries.
 constexpr auto kListens = std::chrono::seconds(1);
 
@@ -411,19 +243,6 @@ TEST(ControlPlane, ARankThatIsNeverHeardSaysWhy) {
   EXPECT_TRUE(reports.silent());
 }
 
-TEST(ControlPlane, ASecondHelloOfARankIsRefused) {
-  Reports reports, member_reports;
-  const auto hub = ControlPlane::host(options_of(0, 3, reports), reports.events(), "127.0.0.1");
-  const std::string hello = hello_of(hub->meeting().token, 1, 3);
-  const RawSocket first = RawSocket::connect(hub->meeting().port);
-  first.send(hello);
-  first.receive(kFrameHeadBytes);  // a sign of life at once: it is taken in
-  const RawSocket second = RawSocket::connect(hub->meeting().port);
-  second.send(hello);
-  EXPECT_TRUE(second.closes());
-  EXPECT_NE(reports.warnings(1).at(0).find("rank 1 is here already"), std::string::npos);
-}
-
 TEST(ControlPlane, ARankThatSendsNoFramesIsLost) {
   Reports reports;
   const auto hub = ControlPlane::host(options_of(0, 2, reports), reports.events(), "127.0.0.1");
@@ -434,11 +253,6 @@ TEST(ControlPlane, ARankThatSendsNoFramesIsLost) {
   const auto lost = reports.lost();
   ASSERT_TRUE(lost);
   EXPECT_NE(lost->cause.find("rank 1 (tp 1): sent what is no frame of the control plane"), std::string::npos);
-}
-
-TEST(ControlPlane, AnAddressThatIsNotThisHostsIsRefused) {
-  Reports reports;
-  EXPECT_THROW(ControlPlane::host(options_of(0, 2, reports), reports.events(), "192.0.2.1"), ResourceError);
 }
 
 }  // namespace

@@ -1,10 +1,9 @@
 // Ranks as processes that are stopped, continued and killed by signals.
 #include <chrono>
 #include <csignal>
-#include <cstdlib>
-#include <cstring>
 #include <functional>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -94,9 +93,7 @@ class Processes {
  private:
   // A file that each child reads the meeting from, at offset 0.
   static int wire_file(const Wire& wire) {
-    char name[] = "/tmp/gantry_meeting_XXXXXX";
-    const int file = ::mkstemp(name);
-    ::unlink(name);
+    const int file = ::memfd_create("meeting", 0);
     EXPECT_EQ(::write(file, &wire, sizeof(wire)), static_cast<ssize_t>(sizeof(wire)));
     return file;
   }

@@ -1,4 +1,4 @@
-// The arrows between folders run one way.
+// The arrows between rooms run one way, and public headers include no private ones.
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
@@ -49,6 +49,19 @@ Folders allowed_in(const std::string& folder) {
   return allowed;
 }
 
+const fs::path kRoot(GANTRY_SOURCE_DIR), kPublic = kRoot / "include/gantry";
+
+// The public headers of a room, and what is beside its sources.
+std::vector<fs::path> files_of(const std::string& room) {
+  std::vector<fs::path> files;
+  for (const fs::path& folder : {kPublic / room, kRoot / room}) {
+    if (!fs::exists(folder)) continue;
+    for (const auto& entry : fs::recursive_directory_iterator(folder))
+      if (entry.path().extension() == ".h" || entry.path().extension() == ".cpp") files.push_back(entry.path());
+  }
+  return files;
+}
+
 // The one header that a user includes names rooms above its own.
 bool is_umbrella(const fs::path& path) { return path.string().ends_with("/booster/gantry.h"); }
 
@@ -59,11 +72,8 @@ bool is_status(const fs::path& path) { return path.string().find("/trainer/statu
 // What runs ranks as processes, built without LibTorch.
 bool is_supervisor(const fs::path& path) { return path.string().find("/launch/supervisor/") != std::string::npos; }
 
-// The part of comm/ that is built without LibTorch: flight recorders, and what they record.
-bool is_recorder(const fs::path& path) {
-  const std::string text = path.string();
-  return text.find("/comm/recorder/") != std::string::npos || text.find("/comm/operation.") != std::string::npos;
-}
+// What flight recorders are told, built without LibTorch.
+bool is_operation(const fs::path& path) { return path.string().find("/comm/operation.") != std::string::npos; }
 
 // The part of checkpoint/ that is built without LibTorch.
 bool is_format(const fs::path& path) { return path.string().find("/checkpoint/format/") != std::string::npos; }
@@ -82,31 +92,48 @@ TEST(IncludeArrows, RunOneWay) {
   const std::regex include_of_control("#include\\s+[\"<](gantry/(core|comm/control)/|(?!gantry/|mpi|torch))");
   int files = 0;
   for (const std::string& folder : kFolders)
-    for (const auto& entry : fs::recursive_directory_iterator(fs::path(GANTRY_SOURCE_DIR) / folder)) {
-      if (entry.path().extension() != ".h" && entry.path().extension() != ".cpp") continue;
+    for (const fs::path& path : files_of(folder)) {
       ++files;
-      if (is_umbrella(entry.path())) continue;
+      if (is_umbrella(path)) continue;
       Folders here = allowed_in(folder);
-      if (is_text(entry.path())) here = {"core", "data"};
-      if (is_format(entry.path())) here = {"core", "checkpoint"};
-      if (is_recorder(entry.path())) here = {"core", "comm"};
-      if (is_report(entry.path())) here = {"core", "checkpoint", "trainer"};
-      if (is_status(entry.path())) here = {"core", "comm", "trainer"};
-      if (is_supervisor(entry.path())) here = {"core", "comm", "launch"};
-      std::ifstream file(entry.path());
+      if (is_text(path)) here = {"core", "data"};
+      if (is_format(path)) here = {"core", "checkpoint"};
+      if (is_operation(path)) here = {"core", "comm"};
+      if (is_report(path)) here = {"core", "checkpoint", "trainer"};
+      if (is_status(path)) here = {"core", "comm", "trainer"};
+      if (is_supervisor(path)) here = {"core", "comm", "launch"};
+      std::ifstream file(path);
       for (std::string line; std::getline(file, line);) {
         std::smatch match;
-        if (std::regex_search(line, match, include))
-          EXPECT_TRUE(here.contains(match[1])) << entry.path() << " -> " << match[1];
-        const bool plain = folder == "core" || folder == "schedule" || folder == "diagnosis" || is_text(entry.path()) ||
-                           is_format(entry.path()) || is_control(entry.path()) || is_recorder(entry.path()) ||
-                           is_report(entry.path()) || is_status(entry.path()) || is_supervisor(entry.path());
-        if (is_control(entry.path()) && line.starts_with("#include"))
-          EXPECT_TRUE(std::regex_search(line, include_of_control)) << entry.path() << ": " << line;
-        if (plain) EXPECT_EQ(line.find("#include <torch"), std::string::npos) << entry.path();
+        if (std::regex_search(line, match, include)) EXPECT_TRUE(here.contains(match[1])) << path << " -> " << match[1];
+        const bool plain = folder == "core" || folder == "schedule" || folder == "diagnosis" || is_text(path) ||
+                           is_format(path) || is_control(path) || is_operation(path) || is_report(path) ||
+                           is_status(path) || is_supervisor(path);
+        if (is_control(path) && line.starts_with("#include"))
+          EXPECT_TRUE(std::regex_search(line, include_of_control)) << path << ": " << line;
+        if (plain) EXPECT_EQ(line.find("#include <torch"), std::string::npos) << path;
       }
     }
   EXPECT_GT(files, 100);
+}
+
+// What a user may include is whole without the rest of the tree, as it is where it is installed.
+TEST(PublicHeaders, IncludePublicOnesAlone) {
+  const std::regex include("#include \"gantry/([a-z_/0-9]+\\.h)\"");
+  int includes = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(kPublic)) {
+    if (!entry.is_regular_file()) continue;
+    EXPECT_FALSE(fs::exists(kRoot / fs::relative(entry.path(), kPublic))) << entry.path() << " is there twice";
+    std::ifstream file(entry.path());
+    for (std::string line; std::getline(file, line);) {
+      std::smatch match;
+      if (!std::regex_search(line, match, include)) continue;
+      ++includes;
+      EXPECT_TRUE(fs::exists(kPublic / match[1].str()))
+          << entry.path() << " includes " << match[1] << ", which is private: declare what is named, or move that too";
+    }
+  }
+  EXPECT_GT(includes, 100);
 }
 
 }  // namespace

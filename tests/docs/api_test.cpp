@@ -25,7 +25,6 @@ constexpr Room kRooms[] = {{"trainer", "The training run"},
                            {"plugins", "Boosting and the step"},
                            {"optimizers", "Optimizers, gradient buckets, precision, learning rates"},
                            {"policies", "Policies and splitting"},
-                           {"pipeline", "What passes between stages, and what runs their schedule"},
                            {"schedule", "Schedules, without LibTorch"},
                            {"checkpoint", "Checkpoints"},
                            {"data", "Data"},
@@ -33,35 +32,50 @@ constexpr Room kRooms[] = {{"trainer", "The training run"},
                            {"nn", "Layers that can be split"},
                            {"launch", "Starting the ranks of a job"},
                            {"profiling", "Where time and memory go"},
+                           {"diagnosis", "What the ranks of a job did last"},
                            {"comm", "Ranks and their communication"},
                            {"tensors", "Tensors and randomness"},
                            {"core", "Configurations, errors, meshes, placements; without LibTorch"}};
 
-// "nn/attention.h" of every #include "gantry/nn/attention.h".
-std::vector<std::string> includes_of(const std::string& source) {
-  static const std::regex kInclude("#include \"gantry/([a-z_/0-9]+\\.h)\"");
+const fs::path kPublic = kRoot / "include/gantry";
+
+// "nn/attention.h" of every "gantry/nn/attention.h".
+std::vector<std::string> headers_named_in(const std::string& text) {
+  static const std::regex kHeader("(^|[^/a-z])gantry/([a-z_/0-9]+\\.h)\\b");
   std::vector<std::string> names;
-  for (std::sregex_iterator match(source.begin(), source.end(), kInclude), end; match != end; ++match)
-    names.push_back((*match)[1]);
+  for (std::sregex_iterator match(text.begin(), text.end(), kHeader), end; match != end; ++match)
+    names.push_back((*match)[2]);
   return names;
 }
 
-// What a program sees: the one header that users include, those that pages, their code and examples name, and what
-// these include.
+std::string text_of(const std::string& name) { return read_file((kPublic / name).string()); }
+
 std::set<std::string> public_headers() {
+  std::set<std::string> names;
+  for (const auto& entry : fs::recursive_directory_iterator(kPublic))
+    if (entry.is_regular_file()) names.insert(fs::relative(entry.path(), kPublic).string());
+  return names;
+}
+
+// What users are shown: the one header that they include, those that pages, their code, examples and templates name,
+// and what these include.
+std::set<std::string> shown_headers() {
   std::vector<std::string> open{"booster/gantry.h"};
-  const auto add = [&](const std::string& source) {
-    for (const auto& name : includes_of(source)) open.push_back(name);
+  const auto add = [&](const std::string& text) {
+    for (const auto& name : headers_named_in(text)) open.push_back(name);
   };
   for (const auto& document : documents()) add(read_file(document.path.string()));
   add(read_file((kRoot / "tests/booster/snippets_test.cpp").string()));
-  for (const auto& entry : fs::recursive_directory_iterator(kRoot / "examples"))
-    if (entry.path().extension() == ".cpp" || entry.path().extension() == ".h") add(read_file(entry.path().string()));
+  for (const char* folder : {"examples", "tests/consumer", "cli/init/template"})
+    for (const auto& entry : fs::recursive_directory_iterator(kRoot / folder))
+      if (entry.is_regular_file()) add(read_file(entry.path().string()));
   std::set<std::string> seen;
   while (!open.empty()) {
     const std::string name = open.back();
     open.pop_back();
-    if (fs::exists(kRoot / name) && seen.insert(name).second) add(read_file((kRoot / name).string()));
+    if (!seen.insert(name).second) continue;
+    EXPECT_TRUE(fs::exists(kPublic / name)) << name << " is shown to users, and is no public header";
+    if (fs::exists(kPublic / name)) add(text_of(name));
   }
   return seen;
 }
@@ -85,9 +99,10 @@ std::string as_markdown(const std::string& comment) {
 }
 
 std::string section_of(const std::string& name) {
-  const std::string header = read_file((kRoot / name).string()), purpose = purpose_of(header);
+  const std::string header = text_of(name), purpose = purpose_of(header);
   EXPECT_FALSE(purpose.empty()) << name << " does not say what it is for";
-  std::string text = fmt::format("\n## {0}\n\n{1}\n[The header](../../{0}).\n", name, as_markdown(purpose));
+  std::string text =
+      fmt::format("\n## {0}\n\n{1}\n[The header](../../include/gantry/{0}).\n", name, as_markdown(purpose));
   for (const auto& declaration : declarations_in(header)) {
     for (const auto& each : declaration.names) EXPECT_FALSE(each.empty()) << name << " declares\n" << declaration.code;
     text += fmt::format("\n### {}\n\n", fmt::join(declaration.names, ", "));
@@ -104,25 +119,37 @@ TEST(ApiReference, HasEveryDeclarationOfThePublicHeaders) {
       "ownership, errors, and over which axis a call is collective. These pages are made of the headers by\n"
       "`./dev pages`.\n";
   const auto headers = public_headers();
-  EXPECT_GT(headers.size(), 60u);
+  std::size_t in_rooms = 0;
   for (const auto& [folder, about] : kRooms) {
     std::string page =
         fmt::format("# {}/\n\n{}. Made of the headers by `./dev pages`; [all folders](../api.md).\n", folder, about);
     index += fmt::format("\n## [{0}](api/{0}.md)\n\n{1}.\n\n| header | declares |\n|---|---|\n", folder, about);
     for (const auto& name : headers) {
       if (!name.starts_with(std::string(folder) + "/")) continue;
+      ++in_rooms;
       page += section_of(name);
       std::vector<std::string> names;
-      for (const auto& declaration : declarations_in(read_file((kRoot / name).string())))
+      for (const auto& declaration : declarations_in(text_of(name)))
         for (const auto& each : declaration.names)
           if (const auto shown = "`" + each.substr(each.rfind(' ') + 1) + "`";
               std::find(names.begin(), names.end(), shown) == names.end())
             names.push_back(shown);
-      index += fmt::format("| [{}](../{}) | {} |\n", name, name, fmt::join(names, ", "));
+      index += fmt::format("| [{}](../include/gantry/{}) | {} |\n", name, name, fmt::join(names, ", "));
     }
     expect_page(fmt::format("api/{}.md", folder), page);
   }
   expect_page("api.md", index);
+  EXPECT_EQ(in_rooms, headers.size()) << "a room of include/gantry is not among kRooms";
+}
+
+// A header that only the project's own sources include stands beside them.
+TEST(ApiReference, PublicHeadersAreThoseThatUsersAreShown) {
+  const auto there = public_headers(), shown = shown_headers();
+  std::vector<std::string> private_ones;
+  std::set_difference(there.begin(), there.end(), shown.begin(), shown.end(), std::back_inserter(private_ones));
+  EXPECT_TRUE(private_ones.empty()) << "reached from no page or example: "
+                                    << fmt::format("{}", fmt::join(private_ones, ", "));
+  EXPECT_GT(there.size(), 60u);
 }
 
 TEST(HeaderDeclarations, AreWithoutBodiesAndWhatIsPrivate) {

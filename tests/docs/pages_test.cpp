@@ -138,9 +138,9 @@ TEST(Troubleshooting, QuotesMessagesThatThereAre) {
   const auto read = [&](const fs::path& path) {
     if (path.extension() == ".cpp" || path.extension() == ".h") sources += read_file(path.string());
   };
-  for (const char* folder :
-       {"core", "tensors", "comm", "diagnosis", "profiling", "launch", "schedule", "nn", "models", "policies",
-        "pipeline", "checkpoint", "data", "optimizers", "plugins", "generation", "booster", "trainer", "cli"})
+  for (const char* folder : {"include",    "core",    "tensors",    "comm",     "diagnosis", "profiling",  "launch",
+                             "schedule",   "nn",      "models",     "policies", "pipeline",  "checkpoint", "data",
+                             "optimizers", "plugins", "generation", "booster",  "trainer",   "cli"})
     for (const auto& entry : fs::recursive_directory_iterator(kRoot / folder)) read(entry.path());
   const Document page = read_document(kRoot / "docs/troubleshooting.md");
   const std::regex quoted("`([^`]+)`");
@@ -160,7 +160,7 @@ TEST(Troubleshooting, QuotesMessagesThatThereAre) {
 
 TEST(Troubleshooting, HasEveryExitCode) {
   const std::string page = read_file((kRoot / "docs/troubleshooting.md").string());
-  const std::string tree = read_file((kRoot / "core/error.h").string());
+  const std::string tree = read_file((kRoot / "include/gantry/core/error.h").string());
   const std::regex code("detail::ErrorOf<([0-9]+)>");
   int codes = 0;
   for (std::sregex_iterator match(tree.begin(), tree.end(), code), end; match != end; ++match, ++codes)

@@ -50,14 +50,14 @@ def headers_in_use():
     """Those of the large libraries that the sources include, by the preprocessor."""
     sources = output_of("git", "-C", ROOT, "grep", "-lE", f"#include <({LARGE})/", "--", "*.cpp").split()
     units = sorted(str(ROOT / name) for name in sources)
-    # "gantry/core/mesh.h" resolves through a link, as it does in the build.
+    # Private headers are found through a link, as in the build.
     link = ROOT / "build/gpu_pack/gantry"
     link.parent.mkdir(parents=True, exist_ok=True)
     if not link.is_symlink():
         link.symlink_to(ROOT)
     found = set()
     for extra in ([], ["-DNDEBUG", "-O2"]):  # debug and release builds
-        text = output_of("g++", "-std=c++20", "-M", "-I", link.parent, *extra, *units)
+        text = output_of("g++", "-std=c++20", "-M", "-I", ROOT / "include", "-I", link.parent, *extra, *units)
         found |= set(re.findall(rf"/usr/include/(?:{LARGE})/\S+", text))
     return [pathlib.Path(path) for path in sorted(found)]
 

@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include "gantry/core/error.h"
+#include "gantry/optimizers/gradient_buffers.h"
 #include "small_stack.h"
 
 namespace gantry::testing {

@@ -5,6 +5,7 @@
 
 #include "gantry/booster/recipe.h"
 #include "gantry/core/error.h"
+#include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/plugins/gather.h"
 #include "ranks.h"
 

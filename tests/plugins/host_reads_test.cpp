@@ -6,6 +6,7 @@
 #include <ATen/record_function.h>
 #include <torch/torch.h>
 
+#include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/tensors/host_copy.h"
 #include "tiny_rig.h"
 

@@ -6,6 +6,8 @@
 
 #include "gantry/booster/recipe.h"
 #include "gantry/core/error.h"
+#include "gantry/optimizers/gradient_buffers.h"
+#include "gantry/optimizers/loss_scaler.h"
 #include "model_case.h"
 
 namespace gantry::testing {

@@ -1,9 +1,9 @@
 #include "device_ranks.h"
 
-#include "gantry/comm/backends.h"
 #include "gantry/comm/nccl/nccl_backend.h"
-#include "gantry/comm/recorder/flight_recorder.h"
 #include "gantry/diagnosis/diagnosis.h"
+#include "gantry/diagnosis/flight_recorder.h"
+#include "gantry/launch/backends.h"
 #include "gantry/launch/quiet_launch.h"
 
 namespace gantry::testing {

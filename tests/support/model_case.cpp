@@ -8,6 +8,7 @@
 
 #include "gantry/booster/recipe.h"
 #include "gantry/launch/launch.h"
+#include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/plugins/gather.h"
 
 namespace gantry::testing {

@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "gantry/comm/backends.h"
+#include "gantry/launch/backends.h"
 #include "gantry/launch/launch.h"
 #include "ranks.h"
 

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "gantry/comm/backends.h"
+#include "gantry/launch/backends.h"
 #include "gantry/launch/launch.h"
 
 namespace gantry::testing {

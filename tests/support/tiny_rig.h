@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "gantry/booster/recipe.h"
+#include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/plugins/gather.h"
 #include "model_case.h"
 

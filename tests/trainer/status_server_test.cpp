@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "gantry/comm/control/addresses.h"
+#include "gantry/core/addresses.h"
 #include "gantry/core/error.h"
 #include "gantry/trainer/status/status_access.h"
 #include "gantry/trainer/status/status_pages.h"

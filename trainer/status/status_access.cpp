@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <fmt/format.h>
 
-#include "gantry/comm/control/addresses.h"
 #include "gantry/comm/control/meeting.h"
+#include "gantry/core/addresses.h"
 #include "gantry/core/base64.h"
 #include "gantry/core/error.h"
 #include "gantry/core/this_host.h"

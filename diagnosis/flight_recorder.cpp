@@ -1,0 +1,313 @@
+#include "gantry/diagnosis/flight_recorder.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <fcntl.h>
+#include <filesystem>
+#include <fmt/format.h>
+#include <fstream>
+#include <future>
+#include <poll.h>
+#include <sys/stat.h>
+#include <system_error>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+
+#include "gantry/core/durable_file.h"
+#include "gantry/core/error.h"
+#include "gantry/core/this_host.h"
+
+namespace gantry::recorder {
+namespace {
+
+constexpr int kPollMilliseconds = 100;
+constexpr std::int64_t kStoodStill = 1'000'000'000;  // nanoseconds without a look
+constexpr std::chrono::seconds kMostWriting{5};
+constexpr const char* kNamelessJob = "job";  // its launcher gives it no name
+constexpr char kSignalled = 's', kJobChanged = 'j';
+
+std::atomic<int> signal_pipe{-1};
+static_assert(std::atomic<int>::is_always_lock_free);
+
+void on_signal(int) {
+  const int error = errno;
+  (void)!::write(signal_pipe.load(std::memory_order_relaxed), &kSignalled, 1);
+  errno = error;
+}
+
+// The same on all ranks of the job, where its launcher says so.
+std::string job_name(bool several_processes) {
+  if (!several_processes) return fmt::format("{}-{}-{}", host_name(), ::getpid(), monotonic_ns());
+  std::string name = kNamelessJob;
+  for (const char* variable : {"PMIX_NAMESPACE", "PMI_JOBID", "SLURM_JOB_ID", "SLURM_STEP_ID"})
+    if (const char* value = std::getenv(variable)) name += std::string("-") + value;
+  return name;
+}
+
+// Whole or not at all, under a name of this process until then: ranks that fail together leave their requests at one
+// path. Not synced, since a disk may be busy for long with what the job was writing.
+void write_file(const std::string& path, const std::string& text) {
+  write_text_durably(path, text, system_files(),
+                     {.suffix = fmt::format(".{}-{}.new", host_name(), ::getpid()), .is_synced = false});
+}
+
+// What the job's settings say of the files in the folder, at most for kMostWriting: a file system that hangs must not
+// keep the job from ending.
+std::string sentence_in_time(const JobSettings& settings) {
+  if (!settings.sentence_of) return "";
+  auto said = std::make_shared<std::promise<std::string>>();
+  auto ready = said->get_future();
+  try {
+    std::thread([settings, said] { said->set_value(settings.sentence_of(settings.folder)); }).detach();
+  } catch (const std::system_error&) {
+    return "";
+  }
+  return ready.wait_for(kMostWriting) == std::future_status::ready ? ready.get() : "";
+}
+
+// Shared between threads, and guarded: everything by `mutex_`, which is not held while files are written; that is done
+// under `writing_`. Never destroyed: its thread lives until the process is over.
+class Service {
+ public:
+  static Service& instance() {
+    static auto* service = new Service;
+    return *service;
+  }
+
+  bool begin(const JobSettings& settings) {
+    const std::lock_guard lock(mutex_);
+    if (active_) return false;
+    ranks_.clear();
+    failed_ = of_waiting_ = hinted_ = false;
+    failure_of_writing_.clear();
+    if (settings.entries == 0) return false;
+    active_ = true;
+    settings_ = settings;
+    looked_ns_ = 0;
+    shown_folder_ = settings.folder;
+    settings_.folder = std::filesystem::absolute(settings.folder).string();
+    job_ = job_name(settings.several_processes);
+    request_ = settings_.folder + "/request";
+    request_seen_ = job_ == kNamelessJob ? time_of(request_) : 0;
+    start_thread();
+    (void)!::write(signal_pipe, &kJobChanged, 1);
+    return true;
+  }
+  void end() {
+    const std::lock_guard lock(mutex_);
+    active_ = false;
+  }
+
+  std::shared_ptr<RankRecorder> add(Identity who) {
+    const std::lock_guard lock(mutex_);
+    if (!active_) return nullptr;
+    who.job = job_;
+    who.ranks = settings_.ranks;
+    who.host = host_name();
+    who.process = ::getpid();
+    ranks_.push_back(std::make_shared<RankRecorder>(std::move(who), settings_.entries));
+    return ranks_.back();
+  }
+
+  // A failure's reason stays: what is written later is of the same failure.
+  bool write(bool failure, const std::string& reason, bool ask_others) {
+    const std::lock_guard writing(writing_);
+    std::vector<std::shared_ptr<RankRecorder>> ranks;
+    std::string folder, said, request, job;
+    bool several = false, failed = false;
+    {
+      const std::lock_guard lock(mutex_);
+      if (ranks_.empty()) return false;
+      note_stop();
+      if (failure && !failed_) failed_ = true, reason_ = reason;
+      ranks = ranks_;
+      folder = settings_.folder;
+      several = settings_.several_processes;
+      request = request_, job = job_;
+      failed = failed_;
+      said = failed_ ? reason_ : reason;
+    }
+    try {
+      std::filesystem::create_directories(folder);
+      for (const auto& rank : ranks) {
+        RankRecord record = rank->snapshot();
+        record.failure = failed;
+        record.reason = said;
+        write_file(folder + "/" + file_name(record.identity.rank), to_text(record));
+      }
+      if (several && ask_others) leave_request(request, job);
+    } catch (const std::exception& error) {
+      const std::lock_guard lock(mutex_);
+      failure_of_writing_ = error.what();
+      return false;
+    }
+    const std::lock_guard lock(mutex_);
+    failure_of_writing_.clear();
+    return true;
+  }
+
+  void record_failure(const std::string& error, bool of_waiting) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (settings_.ranks < 2) return;
+      of_waiting_ = of_waiting;
+    }
+    // By a thread, since a file system that hangs must not keep the job from ending.
+    auto done = std::make_shared<std::promise<void>>();
+    auto written = done->get_future();
+    try {
+      std::thread([this, error, done] {
+        write(/*failure=*/true, error, /*ask_others=*/true);
+        done->set_value();
+      }).detach();
+    } catch (const std::system_error&) {
+      return;  // no memory for a thread, nor for files
+    }
+    if (written.wait_for(kMostWriting) == std::future_status::ready) return;
+    const std::lock_guard lock(mutex_);
+    failure_of_writing_ = fmt::format("{} does not answer", settings_.folder);
+  }
+
+  void print_hint() {
+    JobSettings settings;
+    std::string shown, failure;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!failed_ || !of_waiting_ || hinted_) return;
+      hinted_ = true;
+      settings = settings_, shown = shown_folder_, failure = failure_of_writing_;
+    }
+    if (!failure.empty()) {
+      std::fprintf(stderr, "flight recorder: its files can't be written: %s\n", failure.c_str());
+      return;
+    }
+    const std::string said = sentence_in_time(settings);
+    std::fprintf(stderr, "flight recorder: `gantry doctor %s` says who waited for whom%s%s\n", shown.c_str(),
+                 said.empty() ? "" : ": ", said.c_str());
+  }
+
+ private:
+  void start_thread() {
+    if (signal_pipe.load() >= 0) return;
+    int ends[2] = {-1, -1};
+    if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return;
+    signal_pipe.store(ends[1]);
+    struct sigaction former {};
+    if (::sigaction(SIGUSR2, nullptr, &former) == 0 && former.sa_handler == SIG_DFL) {
+      struct sigaction action {};
+      action.sa_handler = on_signal;
+      action.sa_flags = SA_RESTART;
+      sigemptyset(&action.sa_mask);
+      ::sigaction(SIGUSR2, &action, nullptr);
+    }
+    // Signals are for the program's own threads.
+    sigset_t all, before;
+    sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    std::thread([this, end = ends[0]] { serve(end); }).detach();
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+
+  void serve(int pipe) {
+    while (true) {
+      int wait = -1;
+      {
+        const std::lock_guard lock(mutex_);
+        if (settings_.several_processes) wait = kPollMilliseconds;
+      }
+      pollfd ready{pipe, POLLIN, 0};
+      ::poll(&ready, 1, wait);
+      look();
+      char bytes[64];
+      bool signalled = false;
+      for (ssize_t n = 0; (n = ::read(pipe, bytes, sizeof(bytes))) > 0;)
+        signalled = signalled || std::find(bytes, bytes + n, kSignalled) != bytes + n;
+      if (signalled)
+        write(false, "SIGUSR2", /*ask_others=*/true);
+      else if (was_requested())
+        write(false, "a request of another rank", /*ask_others=*/false);
+      look();
+    }
+  }
+
+  // The thread looks around every tenth of a second: where it has not, the process did not run. Nobody knows of threads
+  // that sleep for good, as in a job of one process.
+  void look() {
+    const std::lock_guard lock(mutex_);
+    note_stop();
+    looked_ns_ = settings_.several_processes ? monotonic_ns() : 0;
+  }
+  void note_stop() {  // under mutex_
+    const std::int64_t now = monotonic_ns();
+    if (looked_ns_ == 0 || now - looked_ns_ < kStoodStill) return;
+    for (const auto& rank : ranks_) rank->stood_still(looked_ns_, now);
+  }
+
+  // 0 where there is none.
+  static std::int64_t time_of(const std::string& file) {
+    struct stat status {};
+    if (::stat(file.c_str(), &status) != 0) return 0;
+    return std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
+  }
+  // Files are looked at without the lock: a file system that hangs must stop nobody else.
+  bool was_requested() {
+    std::string request, job;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!settings_.several_processes) return false;
+      request = request_, job = job_;
+    }
+    const std::int64_t time = time_of(request);
+    {
+      const std::lock_guard lock(mutex_);
+      if (time == std::exchange(request_seen_, time) || time == 0) return false;
+    }
+    std::ifstream file(request);  // maybe an earlier job's
+    std::string asked;
+    return std::getline(file, asked) && asked == job;
+  }
+  void leave_request(const std::string& request, const std::string& job) {
+    write_file(request, job + "\n");
+    const std::int64_t time = time_of(request);
+    const std::lock_guard lock(mutex_);
+    request_seen_ = time;
+  }
+
+  std::mutex writing_, mutex_;
+  bool active_ = false;
+  JobSettings settings_;
+  std::string shown_folder_;  // as the configuration has it
+  std::string job_, request_;
+  std::int64_t request_seen_ = 0, looked_ns_ = 0;
+  std::vector<std::shared_ptr<RankRecorder>> ranks_;
+  bool failed_ = false, of_waiting_ = false, hinted_ = false;
+  std::string reason_, failure_of_writing_;
+};
+
+}  // namespace
+
+RecordedJob::RecordedJob(const JobSettings& settings) : mine_(Service::instance().begin(settings)) {}
+RecordedJob::~RecordedJob() {
+  if (mine_) Service::instance().end();
+}
+
+std::shared_ptr<RankRecorder> record_rank(Identity who) { return Service::instance().add(std::move(who)); }
+
+bool write_flight_records(const std::string& reason) { return Service::instance().write(false, reason, true); }
+
+void record_failure(int exit_code, const std::string& error) {
+  for (const int own_fault : {UsageError::kExitCode, ConfigError::kExitCode, InputError::kExitCode,
+                              CheckpointError::kExitCode, StopRequested::kExitCode})
+    if (exit_code == own_fault) return;
+  Service::instance().record_failure(error, exit_code == PeerError::kExitCode);
+}
+
+void print_recorder_hint() { Service::instance().print_hint(); }
+
+}  // namespace gantry::recorder

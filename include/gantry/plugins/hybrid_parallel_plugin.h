@@ -1,0 +1,70 @@
+// Tensor, pipeline and data parallelism together, as the configuration says.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "gantry/plugins/plugin.h"
+#include "gantry/schedule/configured_schedule.h"
+
+namespace gantry {
+
+class PipelineStep;
+class StageLink;
+namespace schedule {
+class ActionTimes;
+class Executor;
+}  // namespace schedule
+
+class HybridParallelPlugin final : public Plugin {
+ public:
+  // Collective over the world: makes the process groups.
+  HybridParallelPlugin(World& world, Config config);
+  ~HybridParallelPlugin() override;
+
+  Boosted boost(BoostRequest request) override;
+  StepResult execute_pipeline(const Batch& batch, Boosted& boosted, const ExecuteOptions& options) override;
+  void set_no_sync(bool no_sync, const Boosted* boosted) override;
+  void sync_gradients(Boosted& boosted) override;
+  StateSource& state(Boosted& boosted) override;
+  void audit(Boosted& boosted) override;
+  void distribute(DataLoader& loader, const Boosted& boosted) override;
+
+  const Config& config() const override { return config_; }
+  ProcessGroupMesh& mesh() override { return mesh_; }
+  const PipelineStageManager& stages() const override { return stages_; }
+  const SplitOutputs& split_outputs(const Boosted& boosted) override;
+  int microbatches(std::int64_t replica_samples) const override {
+    return schedules_.microbatches(stages_.num_stages(), replica_samples);
+  }
+  schedule::Schedule schedule_for(std::int64_t replica_samples, bool forward_only) const override;
+  void set_observer(ActionObserver observer) override;
+
+ private:
+  struct ModelState;
+  struct StepPlan;
+  ModelState& state_of(const Boosted& boosted);
+  StepPlan begin_step(ModelState& state, const Boosted& boosted, const Batch& batch, const ExecuteOptions& options);
+  PipelineStep make_step(ModelState& state, const Boosted& boosted, const Batch& batch, const StepPlan& plan,
+                         const ExecuteOptions& options);
+  bool run(PipelineStep& step, const ModelState& state, const StepPlan& plan, const ExecuteOptions& options);
+  void finish_gradients(ModelState& state, Boosted& boosted, double counted);
+  void report_times();
+  schedule::Executor& executor_for(int microbatches, bool forward_only);
+
+  World& world_;
+  Config config_;
+  ProcessGroupMesh mesh_;
+  ScheduleSource schedules_;
+  PipelineStageManager stages_;
+  std::unique_ptr<StageLink> link_;
+  std::map<std::pair<int, bool>, std::unique_ptr<schedule::Executor>> executors_;  // by microbatches and forward_only
+  std::vector<std::unique_ptr<ModelState>> models_;
+  ActionObserver observer_;
+  std::unique_ptr<schedule::ActionTimes> times_;  // while there is an observer
+  bool no_sync_ = false;                          // of all models
+};
+
+}  // namespace gantry

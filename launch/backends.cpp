@@ -1,0 +1,103 @@
+#include "gantry/launch/backends.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "gantry/comm/observed_backend.h"
+#include "gantry/core/error.h"
+#include "gantry/diagnosis/flight_recorder.h"
+
+namespace gantry {
+namespace {
+
+const char* launcher_size() {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"})
+    if (const char* value = std::getenv(name)) return value;
+  // srun sets SLURM_* for every command; only with PMIx are its tasks one MPI job.
+  return std::getenv("PMIX_RANK") ? std::getenv("SLURM_STEP_NUM_TASKS") : nullptr;
+}
+
+}  // namespace
+
+bool under_launcher() { return launcher_size() != nullptr; }
+
+int launched_ranks() {
+  const char* size = launcher_size();
+  return size ? std::max(1, std::atoi(size)) : 1;
+}
+
+std::vector<std::string> available_backends() {
+  std::vector<std::string> names{"local"};
+#ifdef GANTRY_WITH_MPI
+  names.push_back("mpi");
+#endif
+#ifdef GANTRY_WITH_NCCL
+  names.push_back("nccl");
+#endif
+  return names;
+}
+
+bool has_backend(const std::string& name) {
+  const auto names = available_backends();
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+std::string choose_base_backend(const std::string& backend) {
+  if (backend != "nccl") return backend;
+  return choose_backend(under_launcher() ? "mpi" : "local");
+}
+
+std::string choose_backend(const std::string& configured) {
+  std::string wanted = configured;
+  if (wanted == "auto") wanted = has_cuda_devices() ? "nccl" : under_launcher() ? "mpi" : "local";
+  if (has_backend(wanted)) return wanted;
+  throw ConfigError(
+      {"comm.backend", "'" + wanted + "' is not in this build", "one of those that `gantry doctor` lists",
+       wanted == "nccl" ? "run ./dev setup --nccl and build again, or use auto" : "rebuild with it, or use local"});
+}
+
+#ifndef GANTRY_WITH_MPI
+int launch_mpi(const Config&, const Mesh&, const std::function<void(World&)>&) {
+  throw InternalError({"launch", "this build has no MPI", "", ""});
+}
+
+std::optional<int> agree_to_start(const std::optional<Failure>&, double) {
+  throw InternalError({"launch", "this build has no MPI", "", ""});
+}
+#endif
+
+#ifndef GANTRY_WITH_NCCL
+bool has_cuda_devices() { return false; }
+
+void prepare_nccl() {}
+
+void run_on_nccl(World&, const std::function<void(World&)>&) {
+  throw InternalError({"launch", "this build has no NCCL", "", ""});
+}
+#endif
+
+void run_recorded(World& world, const std::function<void(World&)>& body) {
+  const auto ring = recorder::record_rank({.rank = world.rank(),
+                                           .name = world.describe(),
+                                           .backend = world.backend().name(),
+                                           .timeout_seconds = world.config().comm.timeout_seconds});
+  if (!ring) return body(world);
+  ObservedBackend backend(world.backend(), ring);
+  World recorded_world(backend, world.config(), world.mesh());
+  try {
+    body(recorded_world);
+  } catch (...) {
+    ring->ended(describe_exception(std::current_exception()).line);
+    throw;
+  }
+  ring->ended("");
+}
+
+void set_rank_threads(const CommConfig& config, int cores) {
+  if (config.threads_per_rank > 0)
+    at::set_num_threads(config.threads_per_rank);
+  else if (!std::getenv("OMP_NUM_THREADS"))
+    at::set_num_threads(std::max(1, cores));
+}
+
+}  // namespace gantry

@@ -1,0 +1,54 @@
+// Which backend a job runs on, and the one place that knows which of them this build has.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gantry/comm/world.h"
+#include "gantry/tensors/exceptions.h"
+
+namespace gantry {
+
+// True where a launcher (mpirun, srun with PMI) started this process as one of several or alone.
+bool under_launcher();
+// The launcher's count of ranks; 1 without a launcher.
+int launched_ranks();
+
+std::vector<std::string> available_backends();  // "local", "mpi", "nccl"
+bool has_backend(const std::string& name);
+
+// One of them for a configured "auto | local | mpi | nccl": "auto" takes nccl where this build has it and this process
+// sees CUDA devices, else what starts the ranks. ConfigError for one that this build has not.
+std::string choose_backend(const std::string& configured);
+// What starts the ranks: "mpi" under a launcher, else "local". nccl stands on it.
+std::string choose_base_backend(const std::string& backend);
+bool has_cuda_devices();  // false in a build without nccl
+
+// What launch() does on each. `describe_rank` names ranks in messages.
+int launch_local(const Config& config, const Mesh& mesh, const std::function<void(World&)>& body);
+int launch_mpi(const Config& config, const Mesh& mesh, const std::function<void(World&)>& body);
+// Sets what NCCL and CUDA read of this process's environment, in a build with NCCL: before anything asks for devices,
+// and before ranks start, since no thread may read it meanwhile.
+void prepare_nccl();
+// Runs the body over NCCL, on a rank that launch_local or launch_mpi has started.
+void run_on_nccl(World& base, const std::function<void(World&)>& body);
+
+// launch_local() that returns the failure instead of printing it, unless a rank is stuck: the process then ends.
+std::optional<Failure> run_local(const Config& config, const Mesh& mesh, const std::function<void(World&)>& body);
+
+// In a job of a launcher's, before any rank begins: each rank brings what has gone wrong with it, if anything. Where
+// nothing has, the ranks may begin. Else each failure is printed once, by the lowest rank that has it, with its name
+// unless all have the same; gives the exit code of the lowest rank that failed. Collective over the job.
+std::optional<int> agree_to_start(const std::optional<Failure>& mine, double timeout_seconds);
+
+// Runs the body of a rank with a world whose operations go to the rank's flight recorder, and notes how it ends; with
+// `world` itself where the job is not recorded.
+void run_recorded(World& world, const std::function<void(World&)>& body);
+
+// Sets this thread's intra-op threads: comm.threads_per_rank, or `cores`, the rank's share of those that its process
+// may use, unless OMP_NUM_THREADS is set.
+void set_rank_threads(const CommConfig& config, int cores);
+
+}  // namespace gantry

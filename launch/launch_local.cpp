@@ -1,0 +1,248 @@
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <fmt/format.h>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <unistd.h>
+
+#include <torch/torch.h>
+
+#include "gantry/comm/local/local_backend.h"
+#include "gantry/core/error.h"
+#include "gantry/core/usable_cores.h"
+#include "gantry/diagnosis/flight_recorder.h"
+#include "gantry/launch/backends.h"
+
+namespace gantry {
+namespace {
+
+// A rank that does not come back this long after another one failed is stuck in user code.
+constexpr std::chrono::seconds kEndGrace{10};
+// Waits for a rank that has ended have deadlines of their own, which say more: they come first.
+constexpr std::chrono::seconds kAfterDeadlines{1};
+
+// MKL looks at the processor when it is first called. Threads that call it first at the same time may be answered
+// before it has, and one of them by other kernels, whose cosine, say, ends in another bit: a run in some hundreds then
+// had other numbers. So the thread that starts the ranks calls it first.
+void prepare_math() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    const torch::NoGradGuard no_grad;
+    for (const auto type : {torch::kFloat32, torch::kFloat64}) {
+      const torch::Tensor square = torch::full({32, 32}, 0.5, type);
+      for (const torch::Tensor& one : {square.cos(), square.sin(), square.exp(), square.tanh(), square.log(),
+                                       square.sqrt(), square.erf(), torch::pow(square, square), square.matmul(square)})
+        one.sum().item<double>();
+    }
+  });
+}
+
+constexpr std::size_t kStackBytes = 64 << 10;  // some kernels save kilobytes of registers there
+
+thread_local std::array<char, 128> rank_name{};
+
+void write_text(const char* text) { (void)!::write(STDERR_FILENO, text, std::strlen(text)); }
+
+// Nothing here may allocate or lock.
+void on_crash(int signal) {
+  write_text("error: ");
+  write_text(rank_name[0] != '\0' ? rank_name.data() : "a thread beside the ranks");
+  write_text(": ended by SIG");
+  const char* name = ::sigabbrev_np(signal);
+  write_text(name ? name : "?");
+  write_text("\n");
+  ::raise(signal);  // which has its default again
+}
+
+// exit() first destroys what the calling thread has of its own, and then what is the process's: the other ranks still
+// work with that, so this is the last moment to end in good order.
+struct WithinWork {
+  bool is_within = false;
+  ~WithinWork() {
+    if (is_within) leave();
+  }
+  [[noreturn]] static void leave();
+};
+thread_local WithinWork within_work;
+
+void WithinWork::leave() {
+  const std::string cause = format_error({rank_name.data(), "the program ended within its rank's work",
+                                          "the body of launch to return", "return from it in place of calling exit"});
+  recorder::record_failure(PeerError::kExitCode, cause);
+  write_text(("error: " + cause + "\n").c_str());
+  std::fflush(nullptr);
+  ::_exit(PeerError::kExitCode);
+}
+
+// While it lives, SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT first write "error: <rank>: ended by SIGSEGV" to stderr
+// and then do what they always do; signals that have a handler already keep it. And exit() on a rank's thread, which
+// would end the work of all with the code of a job that is done, says so and ends the process with PeerError's. One at
+// a time in a process.
+class CrashNote {
+ public:
+  CrashNote();
+  ~CrashNote();
+  CrashNote(const CrashNote&) = delete;
+  CrashNote& operator=(const CrashNote&) = delete;
+
+  // A rank's work on the thread that makes it, from here to its end; crashes afterwards still have the name.
+  // Until its end handlers have a stack of their own on this thread, unless it has one: a stack that has run over
+  // leaves them no room.
+  class RankThread {
+   public:
+    explicit RankThread(const std::string& rank);
+    ~RankThread();
+    RankThread(const RankThread&) = delete;
+    RankThread& operator=(const RankThread&) = delete;
+
+   private:
+    std::unique_ptr<char[]> stack_;
+  };
+
+ private:
+  static constexpr std::array<int, 5> kSignals = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+  std::array<bool, kSignals.size()> caught_{};
+};
+
+CrashNote::CrashNote() {
+  struct sigaction note {};
+  note.sa_handler = on_crash;
+  note.sa_flags = SA_RESETHAND | SA_NODEFER | SA_ONSTACK;
+  sigemptyset(&note.sa_mask);
+  for (std::size_t i = 0; i < kSignals.size(); ++i) {
+    struct sigaction former {};
+    ::sigaction(kSignals[i], nullptr, &former);
+    caught_[i] = (former.sa_flags & SA_SIGINFO) == 0 && former.sa_handler == SIG_DFL;
+    if (caught_[i]) ::sigaction(kSignals[i], &note, nullptr);
+  }
+}
+
+CrashNote::~CrashNote() {
+  for (std::size_t i = 0; i < kSignals.size(); ++i)
+    if (caught_[i]) ::signal(kSignals[i], SIG_DFL);
+}
+
+CrashNote::RankThread::RankThread(const std::string& rank) {
+  rank_name.fill('\0');
+  std::strncpy(rank_name.data(), rank.c_str(), rank_name.size() - 1);
+  within_work.is_within = true;
+  stack_t former{};
+  if (::sigaltstack(nullptr, &former) != 0 || (former.ss_flags & SS_DISABLE) == 0) return;
+  stack_ = std::make_unique<char[]>(kStackBytes);
+  stack_t own{};
+  own.ss_sp = stack_.get();
+  own.ss_size = kStackBytes;
+  ::sigaltstack(&own, nullptr);
+}
+
+CrashNote::RankThread::~RankThread() {
+  within_work.is_within = false;
+  if (!stack_) return;
+  stack_t none{};
+  none.ss_flags = SS_DISABLE;
+  ::sigaltstack(&none, nullptr);
+}
+
+// Who has ended. Shared by rank threads and the main thread, guarded by its mutex.
+class Finish {
+ public:
+  explicit Finish(int ranks) : left_(static_cast<std::size_t>(ranks)), ended_(left_, false) {}
+
+  void rank_ended(int rank) {
+    {
+      const std::lock_guard lock(mutex_);
+      ended_[static_cast<std::size_t>(rank)] = true;
+      if (--left_ + 1 == ended_.size()) first_ended_ = std::chrono::steady_clock::now();
+    }
+    changed_.notify_all();
+  }
+
+  // Ranks end together, as over MPI: who is not there a timeout after the first one has failed. False if, once the job
+  // has failed, not all ranks end within the grace time.
+  bool wait(LocalJob& job) {
+    const auto timeout = std::chrono::duration<double>(job.timeout_seconds()) + kAfterDeadlines;
+    std::unique_lock lock(mutex_);
+    const auto all_ended = [this] { return left_ == 0; };
+    while (!changed_.wait_for(lock, std::chrono::milliseconds(50), all_ended)) {
+      if (!job.failed() && first_ended_ && std::chrono::steady_clock::now() - *first_ended_ > timeout)
+        job.fail(PeerError::kExitCode, late_line(job));
+      if (job.failed()) return changed_.wait_for(lock, kEndGrace, all_ended);
+    }
+    return true;
+  }
+
+ private:
+  std::string late_line(const LocalJob& job) const {
+    const auto late = std::find(ended_.begin(), ended_.end(), false) - ended_.begin();
+    return format_error({job.describe_rank(static_cast<int>(late)),
+                         fmt::format("has not ended {} s after the first rank did", job.timeout_seconds()),
+                         "all ranks to end together", "see what it does"});
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::size_t left_;
+  std::vector<bool> ended_;
+  std::optional<std::chrono::steady_clock::time_point> first_ended_;
+};
+
+void run_rank(LocalJob& job, int rank, const Config& config, const Mesh& mesh,
+              const std::function<void(World&)>& body) {
+  const CrashNote::RankThread thread(mesh.describe_rank(rank));
+  set_rank_threads(config.comm, usable_cores() / mesh.size());
+  try {
+    LocalBackend backend(job, rank);
+    World world(backend, config, mesh);
+    body(world);
+    job.note_ended(rank);
+  } catch (...) {
+    const Failure failure = describe_exception(std::current_exception());
+    job.fail(failure.exit_code, mesh.size() == 1 ? failure.line : mesh.describe_rank(rank) + ": " + failure.line);
+  }
+}
+
+void report_local_failure(const Failure& failure) {
+  recorder::record_failure(failure.exit_code, failure.line);
+  std::fprintf(stderr, "error: %s\n", failure.line.c_str());
+  recorder::print_recorder_hint();
+}
+
+}  // namespace
+
+std::optional<Failure> run_local(const Config& config, const Mesh& mesh, const std::function<void(World&)>& body) {
+  prepare_math();
+  LocalJob job(mesh.size(), {config.comm.timeout_seconds, config.comm.lost_after_seconds},
+               [&mesh](int rank) { return mesh.describe_rank(rank); });
+  const CrashNote crash_note;
+  Finish finish(mesh.size());
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < mesh.size(); ++rank)
+    threads.emplace_back([&, rank] {
+      run_rank(job, rank, config, mesh, body);
+      finish.rank_ended(rank);
+    });
+  if (!finish.wait(job)) {
+    report_local_failure({job.failure().exit_code(), job.failure().cause()});
+    std::fprintf(stderr, "error: a rank is stuck outside communication; the process ends without it\n");
+    std::fflush(nullptr);
+    ::_exit(job.failure().exit_code());
+  }
+  for (auto& thread : threads) thread.join();
+  if (!job.failed()) return std::nullopt;
+  return Failure{job.failure().exit_code(), job.failure().cause()};
+}
+
+int launch_local(const Config& config, const Mesh& mesh, const std::function<void(World&)>& body) {
+  const auto failure = run_local(config, mesh, body);
+  if (!failure) return 0;
+  report_local_failure(*failure);
+  return failure->exit_code;
+}
+
+}  // namespace gantry

@@ -1,0 +1,116 @@
+// Control planes of this process as the ranks of a job, and what each of them reports.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "gantry/comm/control/control_plane.h"
+
+namespace gantry::testing {
+
+inline constexpr std::chrono::seconds kLong{20};
+
+// What the plane of one rank reported. Written by its thread, read by the test; guarded by its mutex.
+class Reports {
+ public:
+  ControlEvents events() {
+    return {[this](const JobFailure& failure) { add(lost_, failure); },
+            [this](const JobFailure& failure) { add(told_, failure); },
+            [this](const std::set<int>& ranks) { add(left_, ranks); }, [this] { add(stops_, true); }};
+  }
+  auto warner() {
+    return [this](const std::string& line) { add(warnings_, line); };
+  }
+  std::optional<JobFailure> lost() { return first(lost_); }
+  std::optional<JobFailure> told() { return first(told_); }
+  // Waits until there are so many.
+  std::vector<std::string> warnings(std::size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kLong, [&] { return warnings_.size() >= count; });
+    return warnings_;
+  }
+  // The first ranks of which it was told that they have left.
+  std::set<int> left() {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, kLong, [&] { return !left_.empty(); }) ? left_.front() : std::set<int>();
+  }
+  bool heard_stop() {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, kLong, [&] { return !stops_.empty(); });
+  }
+  std::size_t stops() {
+    const std::lock_guard lock(mutex_);
+    return stops_.size();
+  }
+  std::atomic<bool> wants_stop{false};  // this rank does
+  bool silent() {
+    const std::lock_guard lock(mutex_);
+    return lost_.empty() && told_.empty() && warnings_.empty();
+  }
+
+ private:
+  template <class Value>
+  void add(std::vector<Value>& values, const std::type_identity_t<Value>& value) {
+    {
+      const std::lock_guard lock(mutex_);
+      values.push_back(value);
+    }
+    changed_.notify_all();
+  }
+  std::optional<JobFailure> first(std::vector<JobFailure>& failures) {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, kLong, [&] { return !failures.empty(); })) return std::nullopt;
+    return failures.front();
+  }
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<JobFailure> lost_, told_;
+  std::vector<std::string> warnings_;
+  std::vector<std::set<int>> left_;
+  std::vector<char> stops_;
+};
+
+inline ControlOptions options_of(int rank, int ranks, Reports& reports) {
+  return {.rank = rank,
+          .ranks = ranks,
+          .heartbeat_seconds = 0.1,
+          .lost_after_seconds = 5,
+          .timeout_seconds = 20,
+          .handshake_seconds = 5,
+          .describe_rank = [](int of) { return "rank " + std::to_string(of) + " (tp " + std::to_string(of) + ")"; },
+          .warn = reports.warner(),
+          .wants_stop = [&reports] { return reports.wants_stop.load(); }};
+}
+
+// All ranks of a job.
+struct Job {
+  explicit Job(int ranks) : reports(static_cast<std::size_t>(ranks)) {
+    planes.push_back(ControlPlane::host(options_of(0, ranks, reports[0]), reports[0].events(), "127.0.0.1"));
+    for (int rank = 1; rank < ranks; ++rank)
+      planes.push_back(
+          ControlPlane::join(options_of(rank, ranks, reports[rank]), reports[rank].events(), planes[0]->meeting()));
+    for (auto& plane : planes) plane->rendezvous();
+  }
+  void leave() {
+    std::vector<std::future<void>> ends;
+    for (auto& plane : planes) ends.push_back(std::async(std::launch::async, [&plane] { plane->leave(); }));
+    for (auto& end : ends) end.get();
+  }
+  std::vector<Reports> reports;
+  std::vector<std::unique_ptr<ControlPlane>> planes;
+};
+
+inline std::string hello_of(const JobToken& token, int rank, int ranks) {
+  return encode_hello({.token = token, .rank = rank, .ranks = ranks, .process = 1, .host = "a"});
+}
+
+}  // namespace gantry::testing

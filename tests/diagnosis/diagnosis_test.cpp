@@ -1,0 +1,397 @@
+// What is said of records that are made by hand: one of each kind of finding.
+#include "gantry/diagnosis/diagnosis.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "hand_made_records.h"
+
+namespace gantry::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr double kStuckAfter = 5;
+
+Diagnosis diagnose(const HandMadeJob& made) { return recorder::diagnose(made.job, kStuckAfter); }
+
+TEST(Diagnosis, NothingIsStuckWhereNobodyWaits) {
+  HandMadeJob made(2);
+  for (int rank = 0; rank < 2; ++rank) made.call(rank, Kind::kAllReduce);
+  const auto diagnosis = diagnose(made);
+  EXPECT_EQ(diagnosis.finding, Finding::kNothing);
+  EXPECT_EQ(diagnosis.sentence, "nothing is stuck");
+  EXPECT_TRUE(diagnosis.notes.empty());
+}
+
+TEST(Diagnosis, AShortWaitForARankThatWorksIsNoReasonToWorry) {
+  HandMadeJob made(2);
+  made.call(0, Kind::kAllReduce, State::kWaiting).posted_ns = HandMadeJob::kWritten - HandMadeJob::kSecond / 4;
+  const auto diagnosis = diagnose(made);
+  EXPECT_EQ(diagnosis.finding, Finding::kNothing);
+  EXPECT_EQ(
+      diagnosis.sentence,
+      "nothing is stuck: the longest wait is that of rank 0 for all_reduce 0 of group 'all' (float32 [4]), 0.250 s "
+      "so far");
+  EXPECT_EQ(recorder::diagnose(made.job, 0.1).finding, Finding::kNotReached);
+}
+
+TEST(Diagnosis, ARankThatNeverReachesTheOperationIsNamedWithItsLastCall) {
+  HandMadeJob made(3);
+  for (int rank = 0; rank < 3; ++rank) made.call(rank, Kind::kBroadcast);
+  made.call(0, Kind::kAllReduce, State::kWaiting);
+  made.call(2, Kind::kAllReduce, State::kWaiting);
+  const auto diagnosis = diagnose(made);
+  EXPECT_EQ(diagnosis.finding, Finding::kNotReached);
+  EXPECT_EQ(diagnosis.sentence,
+            "rank 0 has waited 89.0 s for rank 1 to join all_reduce 1 of group 'all' (float32 [4]), which is outside "
+            "communication; its last call, broadcast 0 of group 'all' (float32 [4]), was done 89.9 s earlier");
+  ASSERT_EQ(diagnosis.waits.size(), 2u);
+  EXPECT_THAT(diagnosis.waits[1].ranks, ElementsAre(1));
+}
+
+TEST(Diagnosis, TheSameHoldsWhenTheWaitHasTimedOut) {
+  HandMadeJob made(2);
+  made.call(0, Kind::kAllReduce, State::kWaiting);
+  made.fail();
+  // What rank 1 calls after the failure is refused, or fails at once.
+  made.call(1, Kind::kAllReduce, State::kRefused);
+  made.rank(1).operations.back().posted_ns = 95 * HandMadeJob::kSecond;
+  made.rank(1).operations.back().finished_ns = 95 * HandMadeJob::kSecond;
+  auto diagnosis = diagnose(made);
+  EXPECT_EQ(diagnosis.finding, Finding::kNotReached);
+  EXPECT_THAT(diagnosis.sentence, HasSubstr("rank 0 has waited 80.0 s for rank 1 to join all_reduce 0"));
+  EXPECT_THAT(diagnosis.sentence, HasSubstr("outside communication and has called nothing"));
+  made.rank(1).operations.back().state = State::kFailed;
+  diagnosis = diagnose(made);
+  EXPECT_EQ(diagnosis.waits.size(), 1u) << "rank 1 was in no wait when the job failed";
+}
+
+TEST(Diagnosis, ARankThatHasEndedIsToldFromOneThatWorks) {
+  HandMadeJob made(2);
+  made.call(0, Kind::kAllReduce, State::kWaiting).posted_ns = HandMadeJob::kWritten - 100;
+  made.rank(1).state = RankState::kEnded;
+  made.rank(1).ended_ns = 50 * HandMadeJob::kSecond;
+  const auto diagnosis = diagnose(made);
+  EXPECT_EQ(diagnosis.finding, Finding::kRankEnded) << "however short the wait";
+  EXPECT_THAT(diagnosis.sentence, HasSubstr("for rank 1 to join all_reduce 0 of group 'all' (float32 [4]), which has "
+                                            "ended and has called nothing"));
+}
+
+TEST(Diagnosis, ARankThatEndedAfterTheFailureWasOutsideThen) {
+  HandMadeJob made(2);
+  made.call(0, Kind::kAllReduce, State::kWaiting);
+  made.fail();
+  made.rank(1).state = RankState::kEnded;
+  made.rank(1).ended_ns = 95 * HandMadeJob::kSecond;
+  EXPECT_EQ(diagnose(made).finding, Finding::kNotReached);
+}
+
+TEST(Diagnosis, ARankThatFailedIsToldWithItsError) {
+  HandMadeJob made(3);
+  made.call(0, Kind::kAllReduce, State::kWaiting);
+  made.fail();
+  made.rank(1).state = RankState::kFailed;
+  made.rank(1).error = "model: broken";
+  made.rank(1).ended_ns = 80 * HandMadeJob::kSecond;
+  // Rank 2 failed too, because the job had.
+  made.rank(2).state = RankState::kFailed;
+  made.rank(2).error = "rank 1: model: broken";
+  made.rank(2).ended_ns = 91 * HandMadeJob::kSecond;
+  auto diagnosis = diagnose(made);
+  EXPECT_EQ(diagnosis.finding, Finding::kRankFailed);
+  EXPECT_THAT(diagnosis.sentence,
+              HasSubstr("for rank 1 to join all_reduce 0 of group 'all' (float32 [4]), which failed: "
+                        "model: broken"));
+  made.rank(0).operations.clear();
+  made.rank(0).groups[0].collectives = 0;
+  diagnosis = diagnose(made);
+  EXPECT_EQ(diagnosis.sentence, "rank 1 failed, and nobody waited for it: model: broken");
+}
+
+TEST(Diagnosis, ARankThatWasStoppedIsToldThoughItWentOnLater) {
+  HandMadeJob made(2);
+  made.call(0, Kind::kAllReduce, State::kWaiting);
+  made.fail();
+  made.rank(1).stopped_from_ns = 20 * HandMadeJob::kSecond;
+  made.rank(1).stopped_until_ns = 92 * HandMadeJob::kSecond;
+  const auto diagnosis = diagnose(made);
+  EXPECT_EQ(diagnosis.finding, Finding::kStopped);
+  EXPECT_THAT(diagnosis.sentence, HasSubstr("which was stopped: its process did not run for 72.0 s"));
+  made.rank(1).stopped_until_ns = 30 * HandMadeJob::kSecond;
+  EXPECT_EQ(diagnose(made).finding, Finding::kNotReached) << "it ran again long before";
+}
+
+TEST(Diagnosis, ARankWithoutAFileWasKilledOrStopped) {
+  HandMadeJob made(4);
+  made.call(0, Kind::kAllReduce, State::kWaiting);
+  made.call(1, Kind::kAllReduce, State::kWaiting);
+  made.job.records.erase(2);
+  made.call(3, Kind::kAllReduce, State::kWaiting);
+  const auto diagnosis = diagnose(made);
+  EXPECT_EQ(diagnosis.finding, Finding::kNoFile);
+  EXPECT_THAT(diagnosis.sentence,
+              HasSubstr("for rank 2 to join all_reduce 0 of group 'all' (float32 [4]), which left no "
+                        "file: it was killed or stopped"));
+  EXPECT_THAT(diagnosis.notes, ElementsAre("1 of 4 ranks left no file: 2"));
+}
+
+TEST(Diagnosis, ARankThatNeverMadeTheGroup) {
+  HandMadeJob made(3);
+  const int pair = made.group(0, "pair", {0, 1});
+  made.make_group(0, pair, State::kWaiting);
+  auto diagnosis = diagnose(made);
+  EXPECT_EQ(diagnosis.finding, Finding::kNeverJoined);
+  EXPECT_EQ(
+      diagnosis.sentence,
+      "rank 0 has waited 90.0 s for rank 1 to join group 'pair' of the ranks 0, 1, which is outside communication "
+      "and has called nothing");
+  // Where making a group takes no wait, its first collective shows it.
+  made.rank(0).operations.clear();
+  made.make_group(0, pair, State::kDone);
+  made.call(0, Kind::kBarrier, State::kWaiting, pair);
+  diagnosis = diagnose(made);
+  EXPECT_EQ(diagnosis.finding, Finding::kNeverJoined);
+  EXPECT_THAT(diagnosis.sentence, HasSubstr("to join barrier 0 of group 'pair' (float32 [4]), which never joined the "
+                                            "group and is outside communication"));
+}
+
+TEST(Diagnosis, GroupsOfTheSameRanksAreKeptApart) {
+  HandMadeJob made(2);
+  for (int rank = 0; rank < 2; ++rank) made.rank(rank).groups[made.group(rank, "again", {0, 1})].instance = 1;
+  made.call(0, Kind::kAllReduce, State::kWaiting, 0);
+  made.call(1, Kind::kAllReduce, State::kWaiting, 1);
+  const auto diagnosis = diagnose(made);
+  EXPECT_EQ(diagnosis.finding, Finding::kCycle);
+  EXPECT_EQ(
+      diagnosis.sentence,
+      "2 ranks wait for each other in a cycle: rank 0 for rank 1 to join all_reduce 0 of group 'all' (float32 [4]), "
+      "rank 1 for rank 0 to join all_reduce 0 of group 'again' (float32 [4])");
+}
+
+TEST(Diagnosis, ShapesThatDifferAreNamedBoth) {
+  HandMadeJob made(2);
+  made.call(0, Kind::kAllReduce, State::kWaiting);
+  made.call(1, Kind::kAllReduce, State::kWaiting).shape = {5};
+  auto diagnosis = diagnose(made);
+  EXPECT_EQ(diagnosis.finding, Finding::kTensorsDiffer);
+  EXPECT_EQ(diagnosis.sentence,
+            "rank 0 called all_reduce 0 of group 'all' as all_reduce of float32 [4] (sum) where rank 1 called it as "
+            "all_reduce of float32 [5] (sum)");
+  made.rank(1).operations[0].shape = {2, 2};
+  EXPECT_NE(diagnose(made).finding, Finding::kTensorsDiffer) << "as many elements";
+  made.rank(1).operations[0].dtype = "int64";
+  EXPECT_EQ(diagnose(made).finding, Finding::kTensorsDiffer);
+  made.rank(1).operations[0].dtype = "float32";
+  made.rank(1).operations[0].reduction = "max";
+  EXPECT_EQ(diagnose(made).finding, Finding::kTensorsDiffer);
+}
+
+TEST(Diagnosis, CallsInAnotherOrderAreNamedBoth) {
+  HandMadeJob made(2);
+  made.call(0, Kind::kAllReduce);
+  made.call(1, Kind::kAllReduce);
+  made.call(0, Kind::kAllReduce, State::kWaiting);
+  made.call(1, Kind::kBroadcast, State::kWaiting);
+  const auto diagnosis = diagnose(made);
+  EXPECT_EQ(diagnosis.finding, Finding::kCallsDiffer);
+  EXPECT_EQ(diagnosis.sentence,
+            "rank 0 called all_reduce of float32 [4] (sum) as number 1 of group 'all' where rank 1 called broadcast of "
+            "float32 [4] from rank 0; all members must make the same calls in the same order");
+}
+
+TEST(Diagnosis, BroadcastsFromDifferentRoots) {
+  HandMadeJob made(2);
+  made.call(0, Kind::kBroadcast, State::kWaiting).peer = 1;
+  made.call(1, Kind::kBroadcast, State::kWaiting).peer = 0;
+  const auto diagnosis = diagnose(made);
+  EXPECT_EQ(diagnosis.finding, Finding::kCallsDiffer);
+  EXPECT_THAT(diagnosis.sentence, HasSubstr("from rank 1 as number 0"));
+}
+
+TEST(Diagnosis, AMessageOfAnotherShape) {
+  HandMadeJob made(2);
+  made.message(0, Kind::kSend, 1, forward(0, 3)).shape = {2, 3};
+  made.message(1, Kind::kReceive, 0, forward(0, 3), State::kWaiting).shape = {3, 2};
+  const auto diagnosis = diagnose(made);
+  EXPECT_EQ(diagnosis.finding, Finding::kTensorsDiffer);
+  EXPECT_EQ(
+      diagnosis.sentence,
+      "rank 1 expects forward of stage 0, microbatch 3, entry 0 from rank 0 as float32 [3, 2], which sent float32 "
+      "[2, 3]");
+}
+
+TEST(Diagnosis, AReceiveWithoutASend) {
+  HandMadeJob made(2);
+  made.message(1, Kind::kReceive, 0, forward(0, 3), State::kWaiting);
+  auto diagnosis = diagnose(made);
+  EXPECT_EQ(diagnosis.finding, Finding::kNotReached);
+  EXPECT_THAT(
+      diagnosis.sentence,
+      HasSubstr("rank 1 has waited 90.0 s for rank 0 to send forward of stage 0, microbatch 3, entry 0 (float32 "
+                "[4]) in group 'all', which is outside communication"));
+  made.message(0, Kind::kSend, 1, forward(0, 2));
+  diagnosis = diagnose(made);
+  EXPECT_EQ(diagnosis.finding, Finding::kNoSend);
+  EXPECT_THAT(diagnosis.sentence,
+              HasSubstr("; it sent forward of stage 0, microbatch 2, entry 0 (float32 [4]) instead, "
+                        "which nobody has asked for"));
+}
+
+TEST(Diagnosis, MessagesOfOneTagAreMatchedByTheirNumber) {
+  HandMadeJob made(2);
+  made.message(0, Kind::kSend, 1, forward(0, 0));
+  made.message(1, Kind::kReceive, 0, forward(0, 0));
+  made.message(1, Kind::kReceive, 0, forward(0, 0), State::kWaiting);
+  EXPECT_EQ(diagnose(made).finding, Finding::kNotReached) << "the second one was never sent";
+}
+
+TEST(Diagnosis, ASendThatNobodyReceivesIsANote) {
+  HandMadeJob made(2);
+  made.message(0, Kind::kSend, 1, forward(1, 0));
+  auto diagnosis = diagnose(made);
+  EXPECT_EQ(diagnosis.finding, Finding::kNothing);
+  EXPECT_THAT(diagnosis.notes, ElementsAre("rank 0 sent forward of stage 1, microbatch 0, entry 0 (float32 [4]), which "
+                                           "rank 1 has not asked for"));
+  EXPECT_TRUE(recorder::diagnose(made.job, 95).notes.empty()) << "a job that goes on may yet ask for it";
+  // The receiver's ring is younger: it may well have received it.
+  made.rank(1).forgotten = 10;
+  made.call(1, Kind::kAllReduce).posted_ns = 40 * HandMadeJob::kSecond;
+  EXPECT_TRUE(diagnose(made).notes.empty());
+}
+
+TEST(Diagnosis, ASendThatWaitsForItsReceiver) {
+  HandMadeJob made(2);
+  made.message(0, Kind::kSend, 1, forward(0, 0), State::kWaiting);
+  const auto diagnosis = diagnose(made);
+  EXPECT_EQ(diagnosis.finding, Finding::kNotReached);
+  EXPECT_THAT(diagnosis.sentence, HasSubstr("for rank 1 to take forward of stage 0, microbatch 0, entry 0"));
+}
+
+TEST(Diagnosis, RanksThatReceiveFromEachOther) {
+  HandMadeJob made(3);
+  for (int rank = 0; rank < 3; ++rank)
+    made.message(rank, Kind::kReceive, (rank + 1) % 3, forward(rank, 0), State::kWaiting);
+  const auto diagnosis = diagnose(made);
+  EXPECT_EQ(diagnosis.finding, Finding::kCycle);
+  EXPECT_THAT(diagnosis.sentence, HasSubstr("3 ranks wait for each other in a cycle: rank 0 for rank 1 to send"));
+}
+
+TEST(Diagnosis, ARankThatWaitsForItself) {
+  HandMadeJob made(2);
+  made.message(1, Kind::kReceive, 1, forward(0, 0), State::kWaiting);
+  EXPECT_THAT(diagnose(made).sentence, HasSubstr("rank 1 waits for itself: for rank 1 to send forward of stage 0"));
+}
+
+TEST(Diagnosis, AChainIsFollowedToItsEnd) {
+  HandMadeJob made(4);
+  made.message(0, Kind::kReceive, 1, forward(0, 0), State::kWaiting);
+  made.message(1, Kind::kReceive, 2, forward(1, 0), State::kWaiting);
+  made.message(2, Kind::kReceive, 3, forward(2, 0), State::kWaiting);
+  made.job.records.erase(3);
+  const auto diagnosis = diagnose(made);
+  EXPECT_EQ(diagnosis.finding, Finding::kNoFile);
+  EXPECT_EQ(
+      diagnosis.sentence,
+      "rank 0 has waited 90.0 s for rank 1 to send forward of stage 0, microbatch 0, entry 0 (float32 [4]) in group "
+      "'all', which waits for rank 2 to send forward of stage 1, microbatch 0, entry 0 (float32 [4]) in group "
+      "'all', which waits for rank 3 to send forward of stage 2, microbatch 0, entry 0 (float32 [4]) in group "
+      "'all', which left no file: it was killed or stopped, or wrote elsewhere");
+}
+
+TEST(Diagnosis, WhatTheRingHasForgottenWasDone) {
+  HandMadeJob made(2);
+  made.call(0, Kind::kAllReduce, State::kWaiting);
+  made.rank(1).groups[0].collectives = 5000;
+  made.rank(1).forgotten = 5000;
+  EXPECT_EQ(diagnose(made).finding, Finding::kNothing) << "rank 1 joined it long ago";
+}
+
+TEST(Diagnosis, ACollectiveThatAMemberHasCalledAndDoesNotWaitFor) {
+  HandMadeJob made(2);
+  made.call(0, Kind::kAllReduce, State::kWaiting);
+  made.call(1, Kind::kAllReduce, State::kPosted);
+  const auto diagnosis = diagnose(made);
+  EXPECT_EQ(diagnosis.finding, Finding::kNotFinished);
+  EXPECT_THAT(diagnosis.sentence, HasSubstr("which has called it and is in no wait that would move it on"));
+}
+
+// As where a device hangs: all hosts have done their part.
+TEST(Diagnosis, ACollectiveThatAllAreInAndThatDoesNotEnd) {
+  HandMadeJob made(2);
+  for (int rank = 0; rank < 2; ++rank) made.call(rank, Kind::kAllReduce, State::kWaiting);
+  for (int rank = 0; rank < 2; ++rank) made.call(rank, Kind::kBroadcast, State::kWaiting);  // behind it
+  const auto diagnosis = diagnose(made);
+  EXPECT_EQ(diagnosis.finding, Finding::kNotFinished);
+  EXPECT_EQ(diagnosis.sentence,
+            "rank 0 has waited 90.0 s for all_reduce 0 of group 'all' (float32 [4]) with rank 1, which is in it too: "
+            "all its members have called it, and it does not come to its end");
+  made.rank(1).operations.front().state = State::kPosted;
+  EXPECT_THAT(diagnose(made).sentence, HasSubstr("is in no wait that would move it on"));
+  made.rank(1).identity.backend = "nccl";
+  EXPECT_THAT(diagnose(made).sentence, HasSubstr("which is in it too")) << "a device needs no wait of its host";
+}
+
+TEST(Diagnosis, ACollectiveThatAFailureCutsOffIsNotBlamed) {
+  HandMadeJob made(2);
+  for (int rank = 0; rank < 2; ++rank)
+    made.call(rank, Kind::kAllReduce, State::kWaiting).posted_ns = 90 * HandMadeJob::kSecond - HandMadeJob::kSecond / 4;
+  made.fail();
+  EXPECT_EQ(diagnose(made).finding, Finding::kNothing) << diagnose(made).sentence;
+}
+
+// A rank that comes to the operation only after the others gave up, and finds all there.
+TEST(Diagnosis, WhatWasCalledAfterTheFailureCameTooLate) {
+  HandMadeJob made(3);
+  const int pair = made.group(0, "pair", {0, 1});
+  made.call(0, Kind::kAllReduce, State::kWaiting);
+  made.call(2, Kind::kAllReduce, State::kWaiting);
+  made.fail();
+  made.call(1, Kind::kAllReduce).posted_ns = 91 * HandMadeJob::kSecond;
+  made.rank(1).operations.back().finished_ns = 92 * HandMadeJob::kSecond;
+  EXPECT_EQ(diagnose(made).finding, Finding::kNotReached);
+  made.rank(0).operations.clear();
+  made.make_group(0, pair, State::kWaiting);
+  made.fail();
+  made.rank(1).operations.clear();
+  made.make_group(1, made.group(1, "pair", {0, 1}), State::kDone).posted_ns = 91 * HandMadeJob::kSecond;
+  made.rank(1).operations.back().finished_ns = 92 * HandMadeJob::kSecond;
+  EXPECT_EQ(diagnose(made).finding, Finding::kNeverJoined);
+}
+
+// Files are written one after the other: what came after the first was written is not known of all ranks.
+TEST(Diagnosis, LaterWaitsThanTheFirstFileAreLeftOut) {
+  HandMadeJob made(2);
+  made.rank(1).written_ns = 12 * HandMadeJob::kSecond;
+  made.call(0, Kind::kAllReduce, State::kWaiting).posted_ns = 20 * HandMadeJob::kSecond;
+  EXPECT_EQ(diagnose(made).finding, Finding::kNothing);
+  EXPECT_TRUE(diagnose(made).waits.empty());
+}
+
+TEST(Diagnosis, HostsHaveClocksOfTheirOwn) {
+  HandMadeJob made(2);
+  made.rank(1).identity.host = "there";
+  made.rank(1).written_ns = 2 * HandMadeJob::kSecond;  // started long after the other
+  made.call(0, Kind::kAllReduce, State::kWaiting);
+  EXPECT_EQ(diagnose(made).finding, Finding::kNotReached);
+}
+
+TEST(Diagnosis, ManyRanksInARowAreShortened) {
+  constexpr int kRanks = 100;
+  HandMadeJob made(kRanks);
+  for (int rank = 0; rank < kRanks; ++rank)
+    made.message(rank, Kind::kReceive, (rank + 1) % kRanks, forward(rank, 0), State::kWaiting);
+  auto diagnosis = diagnose(made);
+  EXPECT_THAT(diagnosis.sentence, HasSubstr("100 ranks wait for each other in a cycle"));
+  EXPECT_THAT(diagnosis.sentence, HasSubstr("96 more in between"));
+  EXPECT_LT(diagnosis.sentence.size(), 1000u);
+  made.rank(kRanks - 1).operations.clear();
+  diagnosis = diagnose(made);
+  EXPECT_EQ(diagnosis.finding, Finding::kNotReached);
+  EXPECT_LT(diagnosis.sentence.size(), 1500u);
+}
+
+}  // namespace
+}  // namespace gantry::testing
