@@ -3,7 +3,7 @@
 #include <torch/torch.h>
 
 #include "gantry/checkpoint/safetensors.h"
-#include "gantry/checkpoint/slices.h"
+#include "gantry/tensors/slice_copy.h"
 
 namespace gantry {
 

@@ -12,10 +12,9 @@ Placements NormImpl::shard(const ShardStyle& style, ProcessGroup& group) {
   const auto* sequence = std::get_if<SequenceParallel>(&style);
   if (!sequence) refuse_style("a norm", style, "SequenceParallel{}");
   if (sequence->gradient_sum == GradientSum::kInBackward && group.size() > 1) summed_over_ = &group;
-  Placements placements;
-  for (const auto& item : named_parameters(/*recurse=*/false))
-    placements[item.key()] = replicated_on_shards(sequence->gradient_sum);
-  return placements;
+  std::map<std::string, Shape> shapes;
+  for (const auto& item : named_parameters(/*recurse=*/false)) shapes[item.key()] = item.value().sizes().vec();
+  return split_parameters(shapes, style, group);
 }
 
 torch::Tensor NormImpl::used(const torch::Tensor& parameter) const {
