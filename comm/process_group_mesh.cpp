@@ -28,7 +28,7 @@ ProcessGroup& ProcessGroupMesh::group(std::vector<std::string> axes) const {
   std::sort(axes.begin(), axes.end());
   if (const auto found = groups_.find(axes); found != groups_.end()) return *found->second;
   throw ConfigError({"mesh", fmt::format("there is no group along {{{}}}", fmt::join(axes, ", ")),
-                     "a set of distinct axes of " + mesh_.describe(), ""});
+                     "distinct axes of " + mesh_.describe() + ": the batch axes together, or one axis", ""});
 }
 
 ProcessGroup& ProcessGroupMesh::world_group() const {

@@ -131,6 +131,7 @@ std::vector<Placement> placements_for(const Axis& tensor, const Axis& other, con
       placed({4, 7}, {rows, shard_rows(1, batch)}),                             // ZeRO 1's elements
       placed({10, 3}, {heads, shard_rows(3, batch)}),
       placed({2, 12, 3}, {over(shard(1, 12, tensor.size), {tensor}), shard_rows(1, batch)}),
+      placed({3, 7}, {shard_rows(1, batch), shard_rows(1, {other})}),  // elements of elements
       placed({3}, {shard_rows(1, {batch.front()}), shard_rows(1, {other})}),  // more ranks than elements
   };
   return all;
@@ -176,7 +177,16 @@ void check(const Placement& placement, const Mesh& mesh) {
     written.push_back(written.front());
     EXPECT_TRUE(covering_of(placement.global_shape, written).has_overlap);
   }
-  written.resize(std::min<std::size_t>(written.size(), 4));
+  // A gradient is summed over ranks that hold the same elements and, together, see the batch once.
+  std::size_t parts_of_batch = 1;
+  for (const auto& axis : mesh.batch_axes())
+    if (!placement.along(axis).sharded()) parts_of_batch *= static_cast<std::size_t>(mesh.axis_size(axis));
+  const auto summed = placement.gradient_axes(mesh.batch_axes());
+  for (int rank = 0; rank < mesh.size(); ++rank) {
+    const auto peers = summed.empty() ? std::vector<int>{rank} : mesh.ranks_along(rank, summed);
+    EXPECT_EQ(peers.size(), parts_of_batch);
+    for (const int peer : peers) EXPECT_EQ(held[peer], held[rank]);
+  }
   // The inverse: every element of what the first rank holds comes from one owner, into its own place.
   const Slice target = held.front();
   const auto wanted = ids_of(target);
