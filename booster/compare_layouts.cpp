@@ -9,13 +9,13 @@
 #include <torch/torch.h>
 
 #include "gantry/booster/compared_outputs.h"
-#include "gantry/checkpoint/slices.h"
 #include "gantry/core/error.h"
 #include "gantry/launch/launch.h"
 #include "gantry/launch/quiet_launch.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/plugins/hybrid_parallel_plugin.h"
 #include "gantry/tensors/deferred_init.h"
+#include "gantry/tensors/slice_copy.h"
 
 namespace gantry {
 namespace {
@@ -130,7 +130,7 @@ class StepRank {
   // The step's loss. Collective over the world.
   double run(nn::OutputObserver& observer) {
     const nn::OutputObserverGuard guard(&observer);
-    const auto batch = replica_part(make_batch(step_.batch), mesh().size("dp"), mesh().coordinate("dp"));
+    const auto batch = replica_part(make_batch(step_.batch), mesh().size(axis::kData), mesh().coordinate(axis::kData));
     const double loss = *booster_.execute_pipeline(batch, boosted_, {.broadcast_loss = true}).loss;
     boosted_.optimizer->gradients().complete();
     return loss;
@@ -186,8 +186,7 @@ std::map<std::string, double> compare_gradients(const StepRank& rank, const Whol
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const Placement& placement = parameters[i].placement;
     torch::Tensor expected = whole.gradients.at(placement.name);
-    const HeldPart part = part_held(placement, rank.mesh().coordinates());
-    if (part.dim >= 0) expected = cut_ranges(expected, part.dim, part.ranges);
+    expected = cut_out(expected, held_slice(placement, rank.mesh().coordinates()));
     differences[placement.name] = largest_difference(rank.gradient(i), expected);
   }
   return differences;
@@ -199,7 +198,7 @@ std::optional<Failure> run_layout(const Config& config, const ComparedStep& step
     auto model = build_in_float64(step);
     copy_values(whole.values, *model);
     StepRank rank(world, world.config(), step, std::move(model));
-    OutputComparer comparer(rank.model(), whole.outputs, rank.mesh()["tp"]);
+    OutputComparer comparer(rank.model(), whole.outputs, rank.mesh()[axis::kTensor]);
     // Of a step that fails what was compared until then is kept.
     struct Merge {
       ~Merge() {

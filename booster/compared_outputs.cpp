@@ -9,9 +9,9 @@
 
 #include <torch/torch.h>
 
-#include "gantry/checkpoint/slices.h"
 #include "gantry/nn/layout.h"
 #include "gantry/nn/linear.h"
+#include "gantry/tensors/slice_copy.h"
 
 namespace gantry {
 namespace {

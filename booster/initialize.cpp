@@ -60,10 +60,10 @@ void check_sizes(const Config& config, const ProcessGroupMesh& mesh, const std::
   if (config.parallel.pipeline != 1)
     throw ConfigError({path, fmt::format("pipeline {}", config.parallel.pipeline), "1 for initialize",
                        "boost the model by gantry::Booster to run a pipeline"});
-  if (config.parallel.tensor != mesh.size("tp"))
+  if (config.parallel.tensor != mesh.size(axis::kTensor))
     throw ConfigError(
         {path, fmt::format("tensor {}, but the job's mesh is {}", config.parallel.tensor, mesh.mesh().describe()),
-         fmt::format("tensor {}", mesh.size("tp")), "launch with the same sizes"});
+         fmt::format("tensor {}", mesh.size(axis::kTensor)), "launch with the same sizes"});
 }
 
 // `where` names the configuration in messages.

@@ -142,8 +142,7 @@ std::vector<std::string> load_weights(const Config& config, Boosted& boosted, co
   std::vector<std::string> fresh;
   work_on_disk(mesh.world_group(), disk_limits(config.comm.timeout_seconds), progress, [&] {
     fresh = load_hugging_face(config.model.path, models::families().at(config.model.policy), model_json(config),
-                              boosted.model->stage_module().parameters, {{"tp", mesh.coordinate("tp")}},
-                              [&](std::uint64_t bytes) {
+                              boosted.model->stage_module().parameters, mesh.coordinates(), [&](std::uint64_t bytes) {
                                 progress.add(bytes + 1);
                                 if (loaded) loaded(bytes);
                               });

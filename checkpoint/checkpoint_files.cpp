@@ -20,17 +20,16 @@ const SafetensorsFile& CheckpointFiles::open(const std::string& name) {
   });
 }
 
-void CheckpointFiles::read_into(const ManifestTensor& tensor, const torch::Tensor& target, int dim,
-                                const std::vector<Range>& ranges) {
+void CheckpointFiles::read_into(const ManifestTensor& tensor, const torch::Tensor& target, const Slice& wanted) {
   const auto slice_of = [&](const ManifestSlice& slice) { return open(slice.file).view(tensor.key()); };
-  fill_from_slices(tensor, slice_of, target, dim, ranges);
+  fill_from_slices(tensor, slice_of, target, wanted);
 }
 
 torch::Tensor CheckpointFiles::read(const ManifestTensor& tensor) {
   // Opened before memory is asked for: what the manifest claims is compared with what the files hold.
   for (const auto& slice : tensor.slices) open(slice.file);
   torch::Tensor whole = torch::empty(tensor.shape, scalar_type_of(*tensor.type, tensor.key()));
-  read_into(tensor, whole, -1, {});
+  read_into(tensor, whole, whole_slice(tensor.shape));
   return whole;
 }
 

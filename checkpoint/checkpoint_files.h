@@ -17,9 +17,9 @@ class CheckpointFiles {
   explicit CheckpointFiles(std::string folder, const Manifest* manifest = nullptr)
       : folder_(std::move(folder)), manifest_(manifest) {}
 
-  // Fills `target`, which is `ranges` along `dim` of the tensor (all of it for -1). CheckpointError for a file that
-  // does not hold what the manifest says.
-  void read_into(const ManifestTensor& tensor, const torch::Tensor& target, int dim, const std::vector<Range>& ranges);
+  // Fills `target`, which holds `wanted` of the tensor. CheckpointError for a file that does not hold what the manifest
+  // says.
+  void read_into(const ManifestTensor& tensor, const torch::Tensor& target, const Slice& wanted);
   torch::Tensor read(const ManifestTensor& tensor);  // whole
 
  private:

@@ -13,6 +13,7 @@
 #include "gantry/checkpoint/format/staged_files.h"
 #include "gantry/core/error.h"
 #include "gantry/core/paths.h"
+#include "gantry/tensors/slice_copy.h"
 
 namespace gantry {
 namespace {
@@ -77,9 +78,21 @@ void check_names(const TensorSource& source, const std::vector<models::TensorNam
                     "the tensors that config.json describes", "check that config.json belongs to these weights"});
 }
 
+// What this rank holds of a stored tensor. Of one cut of a dim, which most are, nothing else is read.
+torch::Tensor read_held(const SafetensorsFile& file, const std::string& stored, bool transposed,
+                        const Placement& placement, const Coordinates& coordinates) {
+  const auto turned = [&](const torch::Tensor& tensor) { return transposed ? tensor.t() : tensor; };
+  if (placement.cuts.empty()) return turned(file.read(stored));
+  const auto cuts = held_cuts(placement, coordinates);
+  if (cuts.size() > 1 || cuts.front().row > 0)
+    return cut_out(turned(file.read(stored)), apply_cuts(placement.global_shape, cuts));
+  const int dim = cuts.front().dim, dims = static_cast<int>(placement.global_shape.size());
+  return turned(file.read_slice(stored, transposed ? dims - 1 - dim : dim, cuts.front().ranges));
+}
+
 // Returns the bytes that were read.
 std::uint64_t load_one(const TensorSource& source, const models::TensorName& name, const HeldTensor& held,
-                       const std::map<std::string, int>& coordinates) {
+                       const Coordinates& coordinates) {
   const auto [file, stored] = source.at(name.hugging_face);
   std::vector<std::int64_t> expected = held.placement.global_shape;
   if (name.transposed) std::reverse(expected.begin(), expected.end());
@@ -88,12 +101,7 @@ std::uint64_t load_one(const TensorSource& source, const models::TensorName& nam
                       fmt::format("[{}]", fmt::join(expected, ", ")),
                       "check that config.json belongs to these weights"});
   }
-  const AxisPlacement& along = held.placement.along("tp");
-  const int dims = static_cast<int>(expected.size());
-  torch::Tensor part = along.sharded() ? file->read_slice(stored, name.transposed ? dims - 1 - along.dim : along.dim,
-                                                          along.ranges(coordinates.at("tp")))
-                                       : file->read(stored);
-  if (name.transposed) part = part.t();
+  const torch::Tensor part = read_held(*file, stored, name.transposed, held.placement, coordinates);
   const torch::NoGradGuard no_grad;
   torch::Tensor target = held.tensor;
   target.copy_(part);
@@ -111,7 +119,7 @@ json read_model_config(const std::string& directory) {
 
 std::vector<std::string> load_hugging_face(const std::string& directory, const models::ModelFamily& family,
                                            const json& keys, const std::vector<HeldTensor>& held,
-                                           const std::map<std::string, int>& coordinates,
+                                           const Coordinates& coordinates,
                                            const std::function<void(std::uint64_t)>& loaded) {
   const TensorSource source(directory, family, keys);
   const auto names = family.tensor_names(keys);

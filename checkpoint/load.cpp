@@ -24,14 +24,13 @@ constexpr const char* kMaster = "optimizer.master";
 // What this rank needs of the checkpoint.
 struct Need {
   const ManifestTensor* tensor;
-  HeldPart part;
+  std::vector<AppliedCut> cuts;  // of what this rank holds
   torch::Tensor target;
   bool is_filled = false;
 };
 
 bool lies_as_needed(const ManifestSlice& slice, const Need& need) {
-  return slice.dim == need.part.dim && (slice.dim < 0 || slice.ranges == need.part.ranges) &&
-         need.target.is_contiguous() && need.target.is_cpu() &&
+  return slice.cuts == need.cuts && need.target.is_contiguous() && need.target.is_cpu() &&
          stored_type_of(need.target.scalar_type()).name == need.tensor->type->name;
 }
 
@@ -99,16 +98,16 @@ void check_model_size(const Manifest& manifest, const std::vector<StateEntry>& e
                       const ProcessGroupMesh& mesh, const std::string& folder) {
   std::int64_t mine = 0, stored = 0;
   for (const auto& entry : entries)
-    if (entry.kind == kModel && state.first_holder(entry.held.placement) == mesh.coordinate("pp")) ++mine;
+    if (entry.kind == kModel && state.first_holder(entry.held.placement) == mesh.coordinate(axis::kPipeline)) ++mine;
   for (const auto& [key, tensor] : manifest.tensors)
     if (tensor.kind == kModel) ++stored;
-  const auto held = static_cast<std::int64_t>(all_reduce_number(mesh["pp"], static_cast<double>(mine)));
+  const auto held = static_cast<std::int64_t>(all_reduce_number(mesh[axis::kPipeline], static_cast<double>(mine)));
   if (held == stored) return;
   std::set<std::string> names;
   for (const auto& entry : entries) names.insert(entry.kind + "/" + entry.held.placement.name);
   std::vector<std::string> unexpected;  // as far as this rank can tell
   for (const auto& [key, tensor] : manifest.tensors)
-    if (mesh.size("pp") == 1 && tensor.kind == kModel && !names.contains(key) && unexpected.size() < 5)
+    if (mesh.size(axis::kPipeline) == 1 && tensor.kind == kModel && !names.contains(key) && unexpected.size() < 5)
       unexpected.push_back(tensor.name);
   throw CheckpointError(
       {folder,
@@ -122,7 +121,7 @@ void check_model_size(const Manifest& manifest, const std::vector<StateEntry>& e
 void fill_rest(const std::string& folder, const Manifest& manifest, std::vector<Need>& needs, DiskProgress& progress) {
   CheckpointFiles files(folder, &manifest);
   for (const Need& need : needs) {
-    if (!need.is_filled) files.read_into(*need.tensor, need.target, need.part.dim, need.part.ranges);
+    if (!need.is_filled) files.read_into(*need.tensor, need.target, apply_cuts(need.tensor->shape, need.cuts));
     progress.add(need.target.nbytes() + 1);
   }
 }
@@ -182,10 +181,9 @@ void load_checkpoint(const AgreedCheckpoint& checkpoint, StateSource& state, con
     std::erase_if(entries, [](const StateEntry& entry) { return entry.kind != kModel && entry.fallback != kModel; });
   for (const auto& entry : entries) find_tensor(manifest, entry, folder);  // before a rank waits for the others
   check_model_size(manifest, entries, state, mesh, folder);
-  const auto coordinates = mesh.coordinates();
   std::vector<Need> needs;
   for (const auto& entry : entries)
-    needs.push_back({&find_tensor(manifest, entry, folder), part_held(entry.held.placement, coordinates),
+    needs.push_back({&find_tensor(manifest, entry, folder), held_cuts(entry.held.placement, mesh.coordinates()),
                      entry.held.tensor.detach()});
   DiskProgress progress;
   const auto seen = [&](std::uint64_t bytes) {

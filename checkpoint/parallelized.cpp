@@ -37,23 +37,23 @@ std::string name_of_save(const ProcessGroupMesh& mesh) {
 
 void write_rank(const std::string& directory, const std::string& save, const std::vector<HeldTensor>& held,
                 const ProcessGroupMesh& mesh, FileSystem& files) {
-  if (mesh.coordinate("dp") != 0) return;
-  const int tensor = mesh.coordinate("tp"), pipeline = mesh.coordinate("pp");
+  if (mesh.coordinate(axis::kData) != 0) return;
+  const int tensor = mesh.coordinate(axis::kTensor), pipeline = mesh.coordinate(axis::kPipeline);
   const std::string file = parallelized_file_name(tensor, pipeline);
-  const auto coordinates = mesh.coordinates();
+  const auto& coordinates = mesh.coordinates();
   TensorDict tensors;
   std::vector<ManifestTensor> entries;
   for (const auto& [placement, values] : held) {
-    const HeldPart part = part_held(placement, coordinates);
     tensors.set(placement.name, values);
     entries.push_back({"",
                        placement.name,
                        &stored_type_of(values.scalar_type()),
                        placement.global_shape,
-                       {{file, part.dim, part.ranges}}});
+                       {{file, held_cuts(placement, coordinates)}}});
   }
   write_safetensors(directory + "/" + file, tensors,
-                    parallelized_metadata({mesh.size("tp"), mesh.size("pp")}, save, entries), files);
+                    parallelized_metadata({mesh.size(axis::kTensor), mesh.size(axis::kPipeline)}, save, entries),
+                    files);
 }
 
 // Every tensor by its own name.
@@ -145,7 +145,7 @@ class ParallelizedSave {
 
 void save_parallelized(const std::string& directory, const json& config, const std::vector<HeldTensor>& held,
                        const ProcessGroupMesh& mesh, const ParallelizedOptions& options) {
-  const bool whole = options.merge || mesh.size("tp") * mesh.size("pp") == 1;
+  const bool whole = options.merge || mesh.size(axis::kTensor) * mesh.size(axis::kPipeline) == 1;
   const std::string name = name_of_save(mesh);
   DiskProgress progress;
   WatchedFiles files(system_files(), progress);
@@ -175,10 +175,9 @@ void from_parallelized(const std::string& directory, const std::vector<HeldTenso
   DiskProgress progress;
   work_on_disk(mesh.world_group(), {}, progress, [&] {
     CheckpointFiles files(directory);
-    const auto coordinates = mesh.coordinates();
+    const auto& coordinates = mesh.coordinates();
     for (const auto& [placement, tensor] : held) {
-      const HeldPart part = part_held(placement, coordinates);
-      files.read_into(model.tensors.at(placement.name), tensor.detach(), part.dim, part.ranges);
+      files.read_into(model.tensors.at(placement.name), tensor.detach(), held_slice(placement, coordinates));
       progress.add(tensor.nbytes() + 1);
     }
   });

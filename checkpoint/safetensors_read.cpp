@@ -4,7 +4,7 @@
 
 #include "gantry/checkpoint/format/stored_file.h"
 #include "gantry/checkpoint/safetensors.h"
-#include "gantry/checkpoint/slices.h"
+#include "gantry/tensors/slice_copy.h"
 
 namespace gantry {
 

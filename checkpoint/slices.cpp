@@ -4,102 +4,70 @@
 
 #include <torch/torch.h>
 
-#include "gantry/core/error.h"
-
 namespace gantry {
 namespace {
 
-// One run of elements that two lists of ranges have in common: where it begins in each, laid one after the other.
-struct Overlap {
-  std::int64_t in_first, in_second, size;
-};
+// Those of a view's axes that cut the tensor, the outermost first.
+std::vector<std::string> axes_that_cut(const Placement& placement, const Mesh& mesh) {
+  std::vector<std::string> axes;
+  for (const auto& axis : mesh.axes(placement.view))
+    if (placement.along(axis.name).sharded()) axes.push_back(axis.name);
+  return axes;
+}
 
-std::vector<Overlap> overlaps(const std::vector<Range>& first, const std::vector<Range>& second) {
-  std::vector<Overlap> common;
-  std::int64_t first_offset = 0;
-  for (const Range& a : first) {
-    std::int64_t second_offset = 0;
-    for (const Range& b : second) {
-      const std::int64_t begin = std::max(a.begin, b.begin), end = std::min(a.end, b.end);
-      if (begin < end) common.push_back({first_offset + begin - a.begin, second_offset + begin - b.begin, end - begin});
-      second_offset += b.size();
-    }
-    first_offset += a.size();
-  }
-  return common;
+std::vector<std::string> axes_within_stage(const Mesh& mesh) {
+  std::vector<std::string> axes;
+  for (const auto& axis : mesh.axes())
+    if (!axis::is_pipeline(axis.name)) axes.push_back(axis.name);
+  return axes;
 }
 
 }  // namespace
 
-HeldPart part_held(const Placement& placement, const std::map<std::string, int>& coordinates) {
-  HeldPart part;
-  for (const auto& [axis, along] : placement.axes) {
-    if (!along.sharded()) continue;
-    if (!part.axis.empty())
-      throw InternalError({placement.name, "is sharded along " + part.axis + " and " + axis, "one axis", ""});
-    const int rank = coordinates.at(axis);
-    part = {axis, along.dim, along.ranges(rank), along.owned(rank)};
+WriterShare::WriterShare(const ProcessGroupMesh& mesh)
+    : mesh_(mesh),
+      ranks_(mesh.mesh().ranks_along(mesh.rank(), axes_within_stage(mesh.mesh()))),
+      loads_(ranks_.size(), 0) {}
+
+const WriterShare::Parts& WriterShare::parts_of(const Placement& placement) {
+  const Mesh& mesh = mesh_.mesh();
+  const auto axes = axes_that_cut(placement, mesh);
+  const auto [found, fresh] = parts_.try_emplace(axes);
+  Parts& parts = found->second;
+  if (!fresh) return parts;
+  std::map<std::vector<int>, int> numbers;
+  for (const int rank : ranks_) {
+    std::vector<int> place;
+    for (const auto& axis : axes) place.push_back(mesh.coordinate(rank, axis));
+    parts.part_of.push_back(numbers.try_emplace(place, static_cast<int>(numbers.size())).first->second);
   }
+  parts.count = static_cast<int>(numbers.size());
+  return parts;
+}
+
+bool WriterShare::turn_of(const Placement& placement, std::int64_t bytes) {
+  const Parts& parts = parts_of(placement);
+  std::vector<int> writers(parts.count, -1);  // of each part the rank with the least to write so far
+  for (std::size_t i = 0; i < ranks_.size(); ++i)
+    if (int& writer = writers[parts.part_of[i]]; writer < 0 || loads_[i] < loads_[writer]) writer = static_cast<int>(i);
+  for (const int writer : writers) loads_[writer] += bytes / parts.count;
+  return std::any_of(writers.begin(), writers.end(), [&](int writer) { return ranks_[writer] == mesh_.rank(); });
+}
+
+torch::Tensor owned_part(const HeldTensor& held, const Coordinates& coordinates) {
+  const torch::Tensor plain = held.tensor.detach();
+  const Slice mine = held_slice(held.placement, coordinates), owned = owned_slice(held.placement, coordinates);
+  if (mine == owned) return plain;
+  torch::Tensor part = torch::empty(owned.shape, plain.options());
+  copy_common(part, owned, plain, mine);
   return part;
 }
 
-WriterShare::WriterShare(const ProcessGroupMesh& mesh)
-    : replicas_(mesh.size("dp")),
-      tensor_(mesh.size("tp")),
-      my_replica_(mesh.coordinate("dp")),
-      my_tensor_(mesh.coordinate("tp")),
-      loads_(static_cast<std::size_t>(replicas_ * tensor_)) {}
-
-bool WriterShare::turn_of(const HeldPart& part, std::int64_t bytes) {
-  const bool by_tensor = part.axis == "tp", by_data = part.axis == "dp";
-  int least_replica = 0, least_tensor = 0;
-  const auto cost = [&](int replica, int tensor) { return load(by_data ? 0 : replica, by_tensor ? 0 : tensor); };
-  for (int replica = 0; replica < replicas_; ++replica)
-    for (int tensor = 0; tensor < tensor_; ++tensor)
-      if (cost(replica, tensor) < cost(least_replica, least_tensor)) least_replica = replica, least_tensor = tensor;
-  for (int replica = 0; replica < replicas_; ++replica)
-    for (int tensor = 0; tensor < tensor_; ++tensor)
-      if ((by_data || replica == least_replica) && (by_tensor || tensor == least_tensor))
-        load(replica, tensor) += bytes / (by_tensor ? tensor_ : by_data ? replicas_ : 1);
-  return (by_data || my_replica_ == least_replica) && (by_tensor || my_tensor_ == least_tensor);
-}
-
-torch::Tensor cut_ranges(const torch::Tensor& whole, std::int64_t dim, const std::vector<Range>& ranges) {
-  std::vector<torch::Tensor> pieces;
-  for (const Range& range : ranges) pieces.push_back(whole.narrow(dim, range.begin, range.size()));
-  return torch::cat(pieces, dim);
-}
-
-torch::Tensor owned_part(const torch::Tensor& held, const HeldPart& part) {
-  const torch::Tensor plain = held.detach();
-  if (part.dim < 0 || part.ranges == part.owned) return plain;
-  std::vector<torch::Tensor> pieces;
-  std::int64_t offset = 0;
-  for (std::size_t i = 0; i < part.ranges.size(); ++i) {
-    pieces.push_back(plain.narrow(part.dim, offset + part.owned[i].begin - part.ranges[i].begin, part.owned[i].size()));
-    offset += part.ranges[i].size();
-  }
-  return torch::cat(pieces, part.dim);
-}
-
-void fill_from_slices(const ManifestTensor& tensor, const SliceReader& slice_of, torch::Tensor target, int wanted_dim,
-                      const std::vector<Range>& wanted) {
-  const torch::NoGradGuard no_grad;
-  for (const auto& slice : tensor.slices) {
-    if (slice.dim < 0 && wanted_dim < 0) {
-      target.copy_(slice_of(slice));
-      continue;
-    }
-    // Along each dim that either cuts, what both have; the other of the two has all of that dim.
-    const int dim = slice.dim < 0 ? wanted_dim : slice.dim;
-    const std::vector<Range> all{{0, tensor.shape[dim]}};
-    const auto& stored = slice.dim < 0 ? all : slice.ranges;
-    const auto here = overlaps(wanted_dim == dim ? wanted : all, stored);
-    if (here.empty()) continue;
-    torch::Tensor part = slice_of(slice), place = target;
-    if (wanted_dim >= 0 && wanted_dim != dim) part = cut_ranges(part, wanted_dim, wanted);  // the slice has all of it
-    for (const auto& [in_target, in_part, size] : here)
-      place.narrow(dim, in_target, size).copy_(part.narrow(dim, in_part, size));
+void fill_from_slices(const ManifestTensor& tensor, const SliceReader& slice_of, const torch::Tensor& target,
+                      const Slice& wanted) {
+  for (const auto& stored : tensor.slices) {
+    const Slice slice = tensor.slice_of(stored);
+    if (have_common(wanted, slice)) copy_common(target, wanted, slice_of(stored), slice);
   }
 }
 

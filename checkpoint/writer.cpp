@@ -35,16 +35,16 @@ torch::Tensor copy_of(const torch::Tensor& tensor, torch::Tensor buffer) {
 // With `buffers`, the copies of the save before, the tensors are copied, so that training may go on.
 Snapshot take_snapshot(StateSource& state, const ProcessGroupMesh& mesh, const TensorDict* buffers) {
   Snapshot snapshot{.file = rank_file_name(mesh.rank()), .tensors = {}, .entries = {}};
-  const auto coordinates = mesh.coordinates();
+  const auto& coordinates = mesh.coordinates();
   WriterShare share(mesh);
   for (const auto& [kind, held, fallback] : state.state_entries()) {
-    if (state.first_holder(held.placement) != coordinates.at("pp")) continue;
-    const HeldPart part = part_held(held.placement, coordinates);
+    if (state.first_holder(held.placement) != coordinates.at(axis::kPipeline)) continue;
     ManifestTensor entry{
         kind, held.placement.name, &stored_type_of(held.tensor.scalar_type()), held.placement.global_shape, {}};
-    if (!share.turn_of(part, static_cast<std::int64_t>(entry.bytes()))) continue;
-    entry.slices.push_back({snapshot.file, part.dim, part.owned});
-    torch::Tensor tensor = owned_part(held.tensor, part);
+    if (!share.turn_of(held.placement, static_cast<std::int64_t>(entry.bytes()))) continue;
+    entry.slices.push_back({snapshot.file, owned_cuts(held.placement, coordinates)});
+    torch::Tensor tensor = owned_part(held, coordinates);
+    if (tensor.numel() == 0 && entry.bytes() > 0) continue;  // other ranks have it all
     if (buffers) tensor = copy_of(tensor, buffers->get(entry.key()));
     snapshot.bytes += tensor.nbytes();
     snapshot.tensors.set(entry.key(), tensor);

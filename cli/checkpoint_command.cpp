@@ -34,11 +34,7 @@ struct VerifyOptions {
 
 Json tensor_json(const ManifestTensor& tensor) {
   Json slices = Json::array();
-  for (const auto& slice : tensor.slices) {
-    Json ranges = Json::array();
-    for (const Range& range : slice.ranges) ranges.push_back({range.begin, range.end});
-    slices.push_back({{"file", slice.file}, {"dim", slice.dim}, {"ranges", ranges}});
-  }
+  for (const auto& slice : tensor.slices) slices.push_back({{"file", slice.file}, {"cuts", Json(to_json(slice.cuts))}});
   Json json = {{"name", tensor.name},
                {"dtype", tensor.type->readable},
                {"shape", tensor.shape},

@@ -46,14 +46,19 @@ void add(Node& root, const ManifestTensor& tensor) {
   node->tensor = &tensor;
 }
 
+// "dim 0 0:4 8:12"; "rows of 6 2:4"
+std::string cut_text(const AppliedCut& cut) {
+  std::string text = cut.row > 0 ? fmt::format("rows of {}", cut.row) : fmt::format("dim {}", cut.dim);
+  for (const Range& range : cut.ranges)
+    if (range.size() > 0) text += fmt::format(" {}:{}", range.begin, range.end);
+  return text;
+}
+
 std::string place_text(const ManifestTensor& tensor) {
   std::vector<std::string> places;
   for (const auto& slice : tensor.slices) {
-    std::vector<std::string> ranges;
-    for (const Range& range : slice.ranges)
-      if (range.size() > 0) ranges.push_back(fmt::format("{}:{}", range.begin, range.end));
-    places.push_back(slice.dim < 0 ? slice.file
-                                   : fmt::format("{} dim {} {}", slice.file, slice.dim, fmt::join(ranges, " ")));
+    places.push_back(slice.file);
+    for (const AppliedCut& cut : slice.cuts) places.back() += " " + cut_text(cut);
   }
   return fmt::format("{}", fmt::join(places, ", "));
 }

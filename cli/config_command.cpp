@@ -76,7 +76,8 @@ Resolved resolve(const std::string& path, const std::vector<std::string>& sets) 
   Config config = Config::load(path, sets);
   config.require_model();
   const auto& parallel = config.parallel;
-  Mesh mesh = Mesh::hybrid(config.ranks(), parallel.pipeline, parallel.data, parallel.tensor, parallel.order);
+  Mesh mesh = Mesh::hybrid(config.ranks(), parallel.pipeline, parallel.data, parallel.tensor, parallel.order,
+                           parallel.context, parallel.expert);
   const ScheduleSource source(config.schedule, parallel.pipeline);
   PipelineStageManager manager(0, source.stages_of_rank());
   const int stages = manager.num_stages();
@@ -90,16 +91,22 @@ Resolved resolve(const std::string& path, const std::vector<std::string>& sets) 
     if (by_layer.last > 0) work = work_of_stages(by_layer, counts);
   }
   std::optional<Step> step;
-  if (!config.data.format.empty()) step = resolve_step(config, source, stages, mesh.axis_size("dp"));
+  if (!config.data.format.empty()) step = resolve_step(config, source, stages, mesh.axis_size(axis::kData));
   return {std::move(config), std::move(mesh), std::move(manager), std::move(layers), std::move(work), std::move(step)};
 }
 
-std::string mesh_text(const Mesh& mesh) {
-  std::string text = fmt::format("\nmesh: {}\n", mesh.describe());
+std::string view_text(const char* title, const Mesh& mesh, axis::View view) {
+  std::string text = fmt::format("\n{}: {}\n", title, mesh.describe(view));
   for (int rank = 0; rank < std::min(mesh.size(), kMostRanks); ++rank)
-    text += fmt::format("  {}\n", mesh.describe_rank(rank));
+    text += fmt::format("  {}\n", mesh.describe_rank(rank, view));
   if (mesh.size() > kMostRanks) text += fmt::format("  ... {} more\n", mesh.size() - kMostRanks);
   return text;
+}
+
+std::string mesh_text(const Mesh& mesh) {
+  const bool has_experts = mesh.has_expert_view();
+  return view_text("mesh", mesh, axis::View::kDense) +
+         (has_experts ? view_text("the same ranks as experts are placed", mesh, axis::View::kExpert) : "");
 }
 
 std::string stages_text(const Resolved& resolved) {
@@ -129,16 +136,21 @@ std::string step_text(const std::optional<Step>& step) {
          fmt::format("predicted bubble: {:.1f}% with equal stages\n", 100 * step->simulation.bubble_rate);
 }
 
-Json mesh_json(const Mesh& mesh) {
+Json view_json(const Mesh& mesh, axis::View view) {
   Json axes = Json::array(), ranks = Json::array();
-  for (const auto& [name, size] : mesh.axes()) axes.push_back({{"name", name}, {"size", size}});
+  for (const auto& [name, size] : mesh.axes(view)) axes.push_back({{"name", name}, {"size", size}});
   for (int rank = 0; rank < mesh.size(); ++rank) {
     Json entry = {{"rank", rank}};
-    const auto place = mesh.coordinates(rank);
-    for (std::size_t i = 0; i < place.size(); ++i) entry[mesh.axes()[i].name] = place[i];
+    for (const auto& axis : mesh.axes(view)) entry[axis.name] = mesh.coordinate(rank, axis.name);
     ranks.push_back(std::move(entry));
   }
   return {{"size", mesh.size()}, {"axes", axes}, {"ranks", ranks}};
+}
+
+Json mesh_json(const Mesh& mesh) {
+  Json dense = view_json(mesh, axis::View::kDense);
+  if (mesh.has_expert_view()) dense["experts"] = view_json(mesh, axis::View::kExpert);
+  return dense;
 }
 
 Json stages_json(const Resolved& resolved) {

@@ -9,22 +9,14 @@
 namespace gantry {
 
 ProcessGroupMesh::ProcessGroupMesh(World& world) : backend_(world.backend()), mesh_(world.mesh()), rank_(world.rank()) {
-  // Every subset of the axes, in the order of a binary count: the same on all ranks. The last is the whole world.
-  const auto& axes = mesh_.axes();
-  for (unsigned subset = 1; subset < (1u << axes.size()); ++subset) {
-    std::vector<std::string> names;
-    for (std::size_t i = 0; i < axes.size(); ++i)
-      if (subset & (1u << i)) names.push_back(axes[i].name);
-    std::string label = fmt::format("{}", fmt::join(names, "+"));
+  for (const auto view : {axis::View::kDense, axis::View::kExpert})
+    for (const auto& axis : mesh_.axes(view)) coordinates_[axis.name] = mesh_.coordinate(rank_, axis.name);
+  for (auto& names : mesh_.group_sets()) {  // in one order on all ranks
+    const std::string label = fmt::format("{}", fmt::join(names, "+"));
+    auto group = backend_.make_group(label, mesh_.ranks_along(rank_, names));
     std::sort(names.begin(), names.end());
-    groups_[names] = backend_.make_group(label, mesh_.ranks_along(rank_, names));
+    groups_[names] = std::move(group);
   }
-}
-
-std::map<std::string, int> ProcessGroupMesh::coordinates() const {
-  std::map<std::string, int> coordinates;
-  for (const auto& axis : mesh_.axes()) coordinates[axis.name] = coordinate(axis.name);
-  return coordinates;
 }
 
 ProcessGroup& ProcessGroupMesh::group(const std::string& axis) const {
@@ -36,13 +28,19 @@ ProcessGroup& ProcessGroupMesh::group(std::vector<std::string> axes) const {
   std::sort(axes.begin(), axes.end());
   if (const auto found = groups_.find(axes); found != groups_.end()) return *found->second;
   throw ConfigError({"mesh", fmt::format("there is no group along {{{}}}", fmt::join(axes, ", ")),
-                     "a set of distinct axes of " + mesh_.describe(), ""});
+                     "distinct axes of " + mesh_.describe() + ": the batch axes together, or one axis", ""});
 }
 
 ProcessGroup& ProcessGroupMesh::world_group() const {
   std::vector<std::string> all;
   for (const auto& axis : mesh_.axes()) all.push_back(axis.name);
   return group(all);
+}
+
+ProcessGroup& ProcessGroupMesh::batch_group_and(const std::string& and_axis) const {
+  auto axes = mesh_.batch_axes();
+  axes.push_back(and_axis);
+  return group(std::move(axes));
 }
 
 std::vector<std::unique_ptr<ProcessGroup>> ProcessGroupMesh::make_groups(

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "gantry/core/axis.h"
 #include "gantry/core/config_available.h"
 #include "gantry/core/config_keys.h"
 #include "gantry/core/config_reader.h"
@@ -50,14 +51,20 @@ void read_parallel(ConfigSection section, ParallelConfig& parallel) {
   section.integer("pipeline", parallel.pipeline, 1, kMostRanks);
   const YAML::Node data = section.node("data");
   if (!(data.IsScalar() && data.Scalar() == "auto")) section.integer("data", parallel.data, 1, kMostRanks);
+  section.integer("context", parallel.context, 1, kMostRanks);
+  section.integer("expert", parallel.expert, 1, kMostRanks);
   section.flag("sequence_parallel", parallel.sequence_parallel);
   section.integer("zero", parallel.zero, 0, 2);
   section.number("bucket_mb", parallel.bucket_mb, 0, 1 << 20, /*open_below=*/true);
   section.texts("order", parallel.order);
   auto sorted = parallel.order;
   std::sort(sorted.begin(), sorted.end());
-  if (sorted != std::vector<std::string>{"dp", "pp", "tp"})
-    section.fault("order", fmt::format("[{}]", fmt::join(parallel.order, ", ")), "a permutation of [pp, dp, tp]");
+  std::erase(sorted, axis::kContext);
+  const bool twice =
+      static_cast<std::size_t>(std::count(parallel.order.begin(), parallel.order.end(), axis::kContext)) > 1;
+  if (twice || sorted != std::vector<std::string>{axis::kData, axis::kPipeline, axis::kTensor})
+    section.fault("order", fmt::format("[{}]", fmt::join(parallel.order, ", ")),
+                  "a permutation of [pp, dp, tp], with cp where its place matters");
   section.finish();
 }
 
@@ -99,7 +106,7 @@ int stated_layers(const ModelConfig& model) {
 
 // A list's or layout string's stages and layers against the other keys.
 void check_layers(ConfigFaults& faults, const YAML::Node& root, const Config& config) {
-  const auto& [tensor, pipeline, data, sequence_parallel, zero, bucket_mb, order] = config.parallel;
+  const auto& [tensor, pipeline, data, context, expert, sequence_parallel, zero, bucket_mb, order] = config.parallel;
   const auto* name = std::get_if<std::string>(&config.schedule.layers);
   if (name && (*name == "default" || *name == "balanced")) return;
   const YAML::Mark mark = mark_of_key(root, "schedule.layers");
@@ -136,11 +143,12 @@ void check_recompute(ConfigFaults& faults, const YAML::Node& root, const Config&
 
 // What only several keys together get wrong.
 void check_sizes(ConfigFaults& faults, const YAML::Node& root, const Config& config) {
-  const auto& [tensor, pipeline, data, sequence_parallel, zero, bucket_mb, order] = config.parallel;
+  const auto& [tensor, pipeline, data, context, expert, sequence_parallel, zero, bucket_mb, order] = config.parallel;
   const long long replicas = std::max(1, data);
-  if (static_cast<long long>(tensor) * pipeline > kMostRanks / replicas)
+  if (static_cast<long long>(tensor) * pipeline > kMostRanks / replicas / context)
     faults.add("parallel", mark_of_key(root, "parallel"),
-               fmt::format("tensor {} * pipeline {} * data {} ranks", tensor, pipeline, replicas),
+               fmt::format("tensor {} * pipeline {} * {}data {} ranks", tensor, pipeline,
+                           context > 1 ? fmt::format("context {} * ", context) : "", replicas),
                fmt::format("at most {}", kMostRanks));
   if (!config.data.format.empty() && config.data.batch_size < replicas)
     faults.add("data.batch_size", mark_of_key(root, "data.batch_size"),
@@ -254,6 +262,8 @@ void Config::require_model() const {
                        "only a program that gives the Trainer its own model can do without"});
 }
 
-int Config::ranks() const { return parallel.tensor * parallel.pipeline * std::max(1, parallel.data); }
+int Config::ranks() const {
+  return parallel.tensor * parallel.pipeline * parallel.context * std::max(1, parallel.data);
+}
 
 }  // namespace gantry

@@ -68,8 +68,15 @@ std::vector<ConfigKey> make_keys() {
       {"parallel.tensor", "1", "the size of the axis tp"},
       {"parallel.pipeline", "1", "the size of the axis pp"},
       {"parallel.data", "auto",
-       "the size of the axis dp; auto: ranks / (tensor * pipeline), and 1 where Gantry starts the ranks itself"},
-      {"parallel.order", "[pp, dp, tp]", "the axes, the outermost first"},
+       "the size of the axis dp; auto: ranks / (tensor * pipeline * context), and 1 where Gantry starts the ranks "
+       "itself"},
+      {"parallel.context", "1",
+       "the size of the axis cp: ranks that share a sequence; training with more than 1 is not there yet"},
+      {"parallel.expert", "1",
+       "the size of the axis ep: ranks, of data * context * tensor, that share the experts of a layer; training with "
+       "more than 1 is not there yet"},
+      {"parallel.order", "[pp, dp, tp]",
+       "the axes, the outermost first; cp may stand among them, else it is just outside tp"},
       {"parallel.sequence_parallel", "false",
        "activations between tensor-parallel layers are split along the sequence"},
       {"parallel.zero", "0",

@@ -55,6 +55,7 @@ template <class Value>
 std::string text_of(const std::optional<Value>& value) {
   return value ? fmt::format("{}", *value) : "";
 }
+std::string unless_one(int value) { return value == 1 ? "" : std::to_string(value); }
 std::string unless_zero(int value) { return value == 0 ? "" : std::to_string(value); }
 
 using Values = std::map<std::string, std::string>;  // what YAML has of a key; empty: the key is left out
@@ -70,6 +71,8 @@ Values layout_values(const Config& config) {
           {"parallel.tensor", std::to_string(parallel.tensor)},
           {"parallel.pipeline", std::to_string(parallel.pipeline)},
           {"parallel.data", size_text(parallel.data)},
+          {"parallel.context", unless_one(parallel.context)},
+          {"parallel.expert", unless_one(parallel.expert)},
           {"parallel.sequence_parallel", fmt::format("{}", parallel.sequence_parallel)},
           {"parallel.zero", std::to_string(parallel.zero)},
           {"parallel.bucket_mb", fmt::format("{}", parallel.bucket_mb)},

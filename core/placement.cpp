@@ -1,138 +1,122 @@
 #include "gantry/core/placement.h"
 
 #include <algorithm>
-#include <fmt/format.h>
 
 #include "gantry/core/error.h"
 
 namespace gantry {
 namespace {
 
-// `range` without the elements of any range before `rank`; ranges are partitioned in order, so what is left is
-// contiguous.
-Range without_lower(const Segment& segment, int rank) {
-  Range range = segment.range_of_rank[rank];
-  for (int lower = 0; lower < rank; ++lower) {
-    const Range& other = segment.range_of_rank[lower];
-    if (other.begin <= range.begin && other.end > range.begin) range.begin = std::min(other.end, range.end);
+bool is_over(const Cut& cut, const std::string& name) {
+  return std::any_of(cut.axes.begin(), cut.axes.end(), [&](const Axis& axis) { return axis.name == name; });
+}
+
+AppliedCut applied(const Cut& cut, std::vector<Range> ranges) { return {cut.dim, cut.row, std::move(ranges)}; }
+
+// What is left along the cut's dim, or its rows.
+std::int64_t extent_of(const Cut& cut, const Slice& left) {
+  return cut.row > 0 ? left.elements() / cut.row : left.shape.at(cut.dim);
+}
+
+// A cut whose ranks share elements, and whose owned ranges the cuts after it would count otherwise than the held ones.
+bool shifts_later_cuts(const std::vector<Cut>& cuts, std::size_t i) {
+  return cuts[i].overlaps() && std::any_of(cuts.begin() + static_cast<std::ptrdiff_t>(i) + 1, cuts.end(),
+                                           [&](const Cut& later) { return later.row > 0 || later.dim == cuts[i].dim; });
+}
+
+std::vector<Range> intersection(const std::vector<Range>& first, const std::vector<Range>& second) {
+  std::vector<Range> common;
+  for (const Range& a : first)
+    for (const Range& b : second)
+      if (const Range both{std::max(a.begin, b.begin), std::min(a.end, b.end)}; both.size() > 0) common.push_back(both);
+  return common;
+}
+
+Slice intersection(const Slice& first, const Slice& second) {
+  Slice common{.global = first.global, .shape = {0}, .boxes = {}, .flat = true};
+  for (const Box& a : first.boxes)
+    for (const Box& b : second.boxes) {
+      Box both;
+      for (std::size_t dim = 0; dim < a.dims.size(); ++dim) both.dims.push_back(intersection(a.dims[dim], b.dims[dim]));
+      common.shape[0] += elements_of(both.shape());
+      common.boxes.push_back(std::move(both));
+    }
+  return common;
+}
+
+// The elements of what is held that no lower rank of an overlapping cut has, as single runs.
+std::vector<AppliedCut> owned_elements(const Placement& placement, const Coordinates& coordinates) {
+  const auto held = held_cuts(placement, coordinates);
+  Slice owned = apply_cuts(placement.global_shape, held);
+  for (std::size_t i = 0; i < placement.cuts.size(); ++i) {
+    const Cut& cut = placement.cuts[i];
+    if (!cut.overlaps()) continue;
+    std::vector<AppliedCut> up_to(held.begin(), held.begin() + static_cast<std::ptrdiff_t>(i));
+    up_to.push_back(applied(cut, cut.owned(cut.rank_of(coordinates))));
+    owned = intersection(owned, apply_cuts(placement.global_shape, up_to));
   }
-  return range;
+  AppliedCut runs{.dim = 0, .row = 1, .ranges = {}};
+  visit_runs(owned, [&](std::int64_t first, std::int64_t count) { runs.ranges.push_back({first, first + count}); });
+  return {runs};
 }
 
 }  // namespace
 
-std::vector<Range> AxisPlacement::ranges(int axis_rank) const {
-  std::vector<Range> held;
-  for (const auto& segment : segments) held.push_back(segment.range_of_rank.at(axis_rank));
-  return held;
+const Cut& Placement::along(const std::string& axis) const {
+  static const Cut kReplicated;
+  const auto found = std::find_if(cuts.begin(), cuts.end(), [&](const Cut& cut) { return is_over(cut, axis); });
+  return found == cuts.end() ? kReplicated : *found;
 }
 
-std::vector<Range> AxisPlacement::owned(int axis_rank) const {
-  std::vector<Range> own;
-  for (const auto& segment : segments) own.push_back(without_lower(segment, axis_rank));
-  return own;
+bool Placement::overlaps() const {
+  return std::any_of(cuts.begin(), cuts.end(), [](const Cut& cut) { return cut.overlaps(); });
 }
 
-std::int64_t AxisPlacement::local_size(int axis_rank) const {
-  std::int64_t size = 0;
-  for (const auto& range : ranges(axis_rank)) size += range.size();
-  return size;
-}
+Shape Placement::local_shape(const Coordinates& coordinates) const { return held_slice(*this, coordinates).shape; }
 
-bool AxisPlacement::overlaps() const {
-  for (const auto& segment : segments)
-    for (std::size_t rank = 0; rank < segment.range_of_rank.size(); ++rank)
-      if (without_lower(segment, static_cast<int>(rank)) != segment.range_of_rank[rank]) return true;
-  return false;
-}
-
-AxisPlacement replicate() { return {}; }
-
-std::vector<Range> partition(std::int64_t size, std::int64_t unit, int ranks, bool allow_empty) {
-  if (unit < 1 || size % unit != 0)
-    throw ConfigError({"", fmt::format("{} elements are not a whole number of units of {}", size, unit), "",
-                       "choose a unit that divides the size"});
-  const std::int64_t units = size / unit;
-  if (!allow_empty && units < ranks)
-    throw ConfigError(
-        {"",
-         fmt::format("{} units (of {} elements) over {} ranks leave {} ranks empty", units, unit, ranks, ranks - units),
-         fmt::format("at most {} ranks", units), fmt::format("use tensor {}", units)});
-  std::vector<Range> ranges;
-  std::int64_t begin = 0;
-  for (int rank = 0; rank < ranks; ++rank) {
-    const std::int64_t count = (units / ranks + (rank < units % ranks ? 1 : 0)) * unit;
-    ranges.push_back({begin, begin + count});
-    begin += count;
-  }
-  return ranges;
-}
-
-namespace {
-
-// The units that each rank's share of the users needs.
-std::vector<Range> partition_used_units(const Part& part, int ranks) {
-  const std::int64_t units = part.unit > 0 && part.size % part.unit == 0 ? part.size / part.unit : 0;
-  if (units < 1 || part.users % units != 0)
-    throw ConfigError(
-        {"", fmt::format("{} elements in units of {}, which {} users share", part.size, part.unit, part.users),
-         "units that divide their users equally", "choose as many key heads as divide the query heads"});
-  const std::int64_t group = part.users / units;
-  std::vector<Range> ranges;
-  for (const Range& users : partition(part.users, 1, ranks))
-    ranges.push_back({users.begin / group * part.unit, (users.end + group - 1) / group * part.unit});
-  return ranges;
-}
-
-}  // namespace
-
-AxisPlacement shard_parts(int dim, const std::vector<Part>& parts, int ranks) {
-  AxisPlacement placement{.dim = dim, .segments = {}};
-  std::int64_t offset = 0;
-  for (const Part& part : parts) {
-    Segment segment{{offset, offset + part.size},
-                    part.users > 0 ? partition_used_units(part, ranks) : partition(part.size, part.unit, ranks)};
-    for (auto& range : segment.range_of_rank) range.begin += offset, range.end += offset;
-    placement.segments.push_back(std::move(segment));
-    offset += part.size;
-  }
-  return placement;
-}
-
-AxisPlacement shard(int dim, std::int64_t size, int ranks, int segments, std::int64_t unit) {
-  if (segments < 1 || size % segments != 0)
-    throw ConfigError({"", fmt::format("{} elements are not {} equal segments", size, segments), "",
-                       "state the segments that the projection has"});
-  return shard_parts(dim, std::vector<Part>(segments, Part{.size = size / segments, .unit = unit}), ranks);
-}
-
-const AxisPlacement& Placement::along(const std::string& axis) const {
-  static const AxisPlacement kReplicated;
-  const auto found = axes.find(axis);
-  return found == axes.end() ? kReplicated : found->second;
-}
-
-std::vector<std::int64_t> Placement::local_shape(const std::map<std::string, int>& coordinates) const {
-  std::vector<std::int64_t> shape = global_shape;
-  for (const auto& [axis, placement] : axes)
-    if (placement.sharded()) shape[placement.dim] = placement.local_size(coordinates.at(axis));
-  return shape;
-}
-
-std::vector<std::string> Placement::gradient_axes() const {
-  std::vector<std::string> summed{"dp"};
-  for (const auto& [axis, placement] : axes)
-    if (placement.partial_gradient && axis != "dp") summed.push_back(axis);
+std::vector<std::string> Placement::gradient_axes(const std::vector<std::string>& batch_axes) const {
+  std::vector<std::string> summed = partial_axes;
+  for (const auto& axis : batch_axes)
+    if (!along(axis).sharded() && std::find(summed.begin(), summed.end(), axis) == summed.end()) summed.push_back(axis);
   std::sort(summed.begin(), summed.end());
   return summed;
 }
 
-bool Placement::counted_by(const std::map<std::string, int>& coordinates, const std::vector<int>& held_stages) const {
+bool Placement::counted_by(const Coordinates& coordinates, const std::vector<int>& held_stages) const {
   if (!stages.empty() && std::find(held_stages.begin(), held_stages.end(), stages.front()) == held_stages.end())
     return false;
-  for (const auto& [axis, coordinate] : coordinates)
-    if (axis != "pp" && coordinate != 0 && !along(axis).sharded()) return false;
-  return true;
+  return std::all_of(coordinates.begin(), coordinates.end(), [&](const auto& coordinate) {
+    const auto& [axis, place] = coordinate;
+    return place == 0 || axis::is_pipeline(axis) || !axis::is_in(axis, view) || along(axis).sharded();
+  });
+}
+
+std::vector<AppliedCut> held_cuts(const Placement& placement, const Coordinates& coordinates) {
+  std::vector<AppliedCut> cuts;
+  for (const Cut& cut : placement.cuts) {
+    const std::int64_t extent = cut.segments.empty() ? extent_of(cut, apply_cuts(placement.global_shape, cuts)) : 0;
+    cuts.push_back(applied(cut, cut.ranges(cut.rank_of(coordinates), extent)));
+  }
+  return cuts;
+}
+
+std::vector<AppliedCut> owned_cuts(const Placement& placement, const Coordinates& coordinates) {
+  auto cuts = held_cuts(placement, coordinates);
+  for (std::size_t i = 0; i < cuts.size(); ++i) {
+    const Cut& cut = placement.cuts[i];
+    if (!cut.overlaps()) continue;
+    if (shifts_later_cuts(placement.cuts, i)) return owned_elements(placement, coordinates);
+    cuts[i].ranges = cut.owned(cut.rank_of(coordinates));
+  }
+  return cuts;
+}
+
+Slice held_slice(const Placement& placement, const Coordinates& coordinates) {
+  return apply_cuts(placement.global_shape, held_cuts(placement, coordinates));
+}
+
+Slice owned_slice(const Placement& placement, const Coordinates& coordinates) {
+  return apply_cuts(placement.global_shape, owned_cuts(placement, coordinates));
 }
 
 }  // namespace gantry

@@ -29,21 +29,21 @@ std::vector<GeneratedSequence> generate(Boosted& boosted, Plugin& plugin, const 
   if (boosted.optimizer) boosted.optimizer->wait();
   const EvaluationGuard evaluation(module.module(), true);
   const auto& mesh = plugin.mesh();
-  const bool by_sequence = plugin.config().parallel.sequence_parallel && mesh.size("tp") > 1;
+  const bool by_sequence = plugin.config().parallel.sequence_parallel && mesh.size(axis::kTensor) > 1;
   const StagePlaces places{.module = &module,
                            .stages = &plugin.stages(),
-                           .pipeline = &mesh["pp"],
+                           .pipeline = &mesh[axis::kPipeline],
                            .split = split_of_logits(plugin.split_outputs(boosted)),
                            .is_cached = continuation.is_cached && options.use_cache && !by_sequence,
                            .is_split_by_sequence = by_sequence};
-  const auto parts = split_evenly(static_cast<std::int64_t>(prompts.size()), mesh.size("dp"));
-  const auto replica = static_cast<std::size_t>(mesh.coordinate("dp"));
+  const auto parts = split_evenly(static_cast<std::int64_t>(prompts.size()), mesh.size(axis::kData));
+  const auto replica = static_cast<std::size_t>(mesh.coordinate(axis::kData));
   const auto [begin, end] = replica < parts.size() ? parts[replica] : std::pair<std::int64_t, std::int64_t>();
   const std::string mine = generation::to_text(
       generation::run_rounds(places, plan, {prompts.begin() + begin, prompts.begin() + end}, begin));
   std::vector<GeneratedSequence> all;
-  for (int from = 0; from < mesh.size("dp"); ++from)
-    for (auto& sequence : generation::from_text(broadcast_text(mesh["dp"], mine, from)))
+  for (int from = 0; from < mesh.size(axis::kData); ++from)
+    for (auto& sequence : generation::from_text(broadcast_text(mesh[axis::kData], mine, from)))
       all.push_back(std::move(sequence));
   return all;
 }

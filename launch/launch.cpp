@@ -58,8 +58,9 @@ struct Preparation {
 };
 
 Preparation prepare(const Config& config, int ranks) {
-  return {choose_backend(config.comm.backend), Mesh::hybrid(ranks, config.parallel.pipeline, config.parallel.data,
-                                                            config.parallel.tensor, config.parallel.order)};
+  const auto& parallel = config.parallel;
+  return {choose_backend(config.comm.backend), Mesh::hybrid(ranks, parallel.pipeline, parallel.data, parallel.tensor,
+                                                            parallel.order, parallel.context, parallel.expert)};
 }
 
 int run_prepared(const Config& config, const Preparation& preparation, const std::function<void(World&)>& body) {

@@ -83,7 +83,7 @@ torch::Tensor plain_core(const torch::Tensor& query, const torch::Tensor& key, c
 }  // namespace
 
 HeadRange held_heads(const Linear& projection, std::int64_t head_size, std::int64_t total, std::size_t segment) {
-  const AxisPlacement& placement = projection->weight_placement();
+  const Cut& placement = projection->weight_placement();
   if (!placement.sharded()) return {0, total, total};
   const Segment& part = placement.segments.at(segment);
   const Range held = part.range_of_rank[projection->group()->rank()];

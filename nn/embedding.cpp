@@ -120,16 +120,16 @@ torch::Tensor EmbeddingImpl::forward(const torch::Tensor& indices) {
 Placements EmbeddingImpl::shard(const ShardStyle& style, ProcessGroup& group) {
   group_ = &group;
   style_ = style;
-  if (std::holds_alternative<Whole>(style)) return {};
-  if (const auto* sequence = std::get_if<SequenceParallel>(&style))
-    return {{"weight", replicated_on_shards(sequence->gradient_sum)}};
   const auto* vocab = std::get_if<Vocab>(&style);
-  if (!vocab) refuse_style("an Embedding", style, "Vocab{}");
-  if (vocab->output && std::holds_alternative<Partial>(*vocab->output))
+  if (!vocab && !std::holds_alternative<Whole>(style) && !std::holds_alternative<SequenceParallel>(style))
+    refuse_style("an Embedding", style, "Vocab{}");
+  if (vocab && vocab->output && std::holds_alternative<Partial>(*vocab->output))
     throw ConfigError({"", "the output can't be Partial", "Replicate or Shard", ""});
-  placement_ = gantry::shard(0, options.num_embeddings(), group.size());
-  shard_tensor(weight, placement_, group.rank());
-  return {{"weight", placement_}};
+  const Placements placements =
+      split_parameters({{"weight", {options.num_embeddings(), options.embedding_dim()}}}, style, group);
+  placement_ = cut_of(placements, "weight");
+  cut_parameters(*this, placements, group);
+  return placements;
 }
 
 }  // namespace gantry::nn

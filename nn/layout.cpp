@@ -45,11 +45,6 @@ torch::Tensor from_partial(const torch::Tensor& tensor, ProcessGroup& group, con
 
 }  // namespace
 
-std::string describe(const Layout& layout) {
-  if (const auto* shard = std::get_if<Shard>(&layout)) return fmt::format("Shard({})", shard->dim);
-  return std::holds_alternative<Replicate>(layout) ? "Replicate" : "Partial";
-}
-
 torch::Tensor redistribute(const torch::Tensor& tensor, ProcessGroup& group, const Layout& from, const Layout& to) {
   for (const Layout& layout : {from, to})
     if (const auto* shard = std::get_if<Shard>(&layout);

@@ -15,7 +15,7 @@
 namespace gantry::nn {
 namespace {
 
-Sizes sizes_along(const AxisPlacement& placement, const ProcessGroup& group) {
+Sizes sizes_along(const Cut& placement, const ProcessGroup& group) {
   Sizes sizes;
   for (int rank = 0; rank < group.size(); ++rank) sizes.push_back(placement.local_size(rank));
   return sizes;
@@ -26,20 +26,6 @@ const Shard* sharded(const std::optional<Layout>& layout) { return layout ? std:
 void refuse_partial(const std::optional<Layout>& layout, const char* which) {
   if (layout && std::holds_alternative<Partial>(*layout))
     throw ConfigError({"", fmt::format("the {} can't be Partial", which), "Replicate or Shard", ""});
-}
-
-// The parts that a column-split projection is partitioned by.
-std::vector<Part> parts_of(const Column& column, std::int64_t out_features) {
-  if (column.parts.empty()) {
-    if (column.users > 0) return {{.size = out_features, .unit = column.unit, .users = column.users}};
-    return {};
-  }
-  std::int64_t total = 0;
-  for (const Part& part : column.parts) total += part.size;
-  if (total != out_features)
-    throw ConfigError({"", fmt::format("the parts sum to {} of {} output features", total, out_features),
-                       "parts that make up the whole", ""});
-  return column.parts;
 }
 
 }  // namespace
@@ -159,40 +145,22 @@ torch::Tensor LinearImpl::gather_columns(const torch::Tensor& output) const {
   return torch::cat(ordered, -1);
 }
 
-Placements LinearImpl::shard_column(const Column& column) {
-  refuse_partial(column.input, "input");
-  const auto parts = parts_of(column, options.out_features());
-  weight_placement_ = parts.empty()
-                          ? gantry::shard(0, options.out_features(), group_->size(), column.segments, column.unit)
-                          : shard_parts(0, parts, group_->size());
-  if (column.gather_output && weight_placement_.overlaps())
-    throw ConfigError({"", "the output of heads that ranks share can't be gathered", "gather_output false", ""});
-  shard_tensor(weight, weight_placement_, group_->rank());
-  if (bias.defined()) shard_tensor(bias, weight_placement_, group_->rank());
-  Placements placements{{"weight", weight_placement_}};
-  if (bias.defined()) placements["bias"] = weight_placement_;
-  return placements;
-}
-
-Placements LinearImpl::shard_row(const Row& row) {
-  refuse_partial(row.output, "output");
-  weight_placement_ = gantry::shard(1, options.in_features(), group_->size(), 1, row.unit);
-  shard_tensor(weight, weight_placement_, group_->rank());
-  Placements placements{{"weight", weight_placement_}};
-  if (bias.defined() && sharded(row.output)) placements["bias"] = replicated_on_shards(row.gradient_sum);
-  return placements;
-}
-
 Placements LinearImpl::shard(const ShardStyle& style, ProcessGroup& group) {
   group_ = &group;
   style_ = style;
-  if (const auto* column = std::get_if<Column>(&style)) return shard_column(*column);
-  if (const auto* row = std::get_if<Row>(&style)) return shard_row(*row);
-  if (std::holds_alternative<Whole>(style)) return {};
-  const auto* sequence = std::get_if<SequenceParallel>(&style);
-  if (!sequence) refuse_style("a Linear", style, "Column{} or Row{}");
-  Placements placements{{"weight", replicated_on_shards(sequence->gradient_sum)}};
-  if (bias.defined()) placements["bias"] = placements["weight"];
+  const auto* column = std::get_if<Column>(&style);
+  const auto* row = std::get_if<Row>(&style);
+  if (std::holds_alternative<Vocab>(style) || std::holds_alternative<PrepareInput>(style))
+    refuse_style("a Linear", style, "Column{} or Row{}");
+  if (column) refuse_partial(column->input, "input");
+  if (row) refuse_partial(row->output, "output");
+  std::map<std::string, Shape> shapes{{"weight", {options.out_features(), options.in_features()}}};
+  if (bias.defined()) shapes["bias"] = {options.out_features()};
+  const Placements placements = split_parameters(shapes, style, group);
+  weight_placement_ = cut_of(placements, "weight");
+  if (column && column->gather_output && weight_placement_.overlaps())
+    throw ConfigError({"", "the output of heads that ranks share can't be gathered", "gather_output false", ""});
+  cut_parameters(*this, placements, group);
   return placements;
 }
 

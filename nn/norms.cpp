@@ -14,9 +14,9 @@ Placements NormImpl::shard(const ShardStyle& style, ProcessGroup& group) {
   if (!sequence && !heads) refuse_style("a norm", style, "SequenceParallel{} or OnHeads{}");
   const GradientSum sum = sequence ? sequence->gradient_sum : heads->gradient_sum;
   if (sum == GradientSum::kInBackward && group.size() > 1) summed_over_ = &group;
-  Placements placements;
-  for (const auto& item : named_parameters(/*recurse=*/false)) placements[item.key()] = replicated_on_shards(sum);
-  return placements;
+  std::map<std::string, Shape> shapes;
+  for (const auto& item : named_parameters(/*recurse=*/false)) shapes[item.key()] = item.value().sizes().vec();
+  return split_parameters(shapes, style, group);
 }
 
 torch::Tensor NormImpl::used(const torch::Tensor& parameter) const {

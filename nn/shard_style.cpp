@@ -1,26 +1,11 @@
 #include "gantry/nn/shard_style.h"
 
-#include <fmt/format.h>
-
 #include <torch/torch.h>
 
 #include "gantry/core/error.h"
+#include "gantry/tensors/deferred_init.h"
 
 namespace gantry {
-
-std::string describe(const ShardStyle& style) {
-  if (const auto* column = std::get_if<Column>(&style)) {
-    return column->parts.empty() ? fmt::format("Column{{segments {}, unit {}}}", column->segments, column->unit)
-                                 : fmt::format("Column{{{} parts}}", column->parts.size());
-  }
-  if (const auto* row = std::get_if<Row>(&style)) return fmt::format("Row{{unit {}}}", row->unit);
-  if (const auto* sequence = std::get_if<SequenceParallel>(&style))
-    return fmt::format("SequenceParallel{{dim {}}}", sequence->dim);
-  if (const auto* prepare = std::get_if<PrepareInput>(&style))
-    return fmt::format("PrepareInput{{{} to {}}}", describe(prepare->from), describe(prepare->to));
-  if (std::holds_alternative<OnHeads>(style)) return "OnHeads{}";
-  return std::holds_alternative<Whole>(style) ? "Whole{}" : "Vocab{}";
-}
 
 void Shardable::claim() {
   if (claimed_) throw ConfigError({"", "it was split already", "", "build a new model for each split"});
@@ -31,10 +16,30 @@ void refuse_style(const char* module, const ShardStyle& style, const char* expec
   throw ConfigError({"", fmt::format("{} can't be split as {}", module, describe(style)), expected, ""});
 }
 
-AxisPlacement replicated_on_shards(GradientSum sum) {
-  AxisPlacement placement = replicate();
-  placement.partial_gradient = sum == GradientSum::kAtSync;
-  return placement;
+ParameterSplit replicated_on_shards(GradientSum sum) {
+  ParameterSplit split;
+  split.partial_gradient = sum == GradientSum::kAtSync;
+  return split;
+}
+
+Placements split_parameters(const std::map<std::string, Shape>& shapes, const ShardStyle& style,
+                            const ProcessGroup& group) {
+  Placements placements;
+  for (const auto& [name, shape] : shapes)
+    if (auto split = split_of(style, shape, {{"", group.size()}}); split != ParameterSplit())
+      placements[name] = std::move(split);
+  return placements;
+}
+
+Cut cut_of(const Placements& placements, const std::string& name) {
+  const auto found = placements.find(name);
+  return found == placements.end() || found->second.cuts.empty() ? replicate() : found->second.cuts.front();
+}
+
+void cut_parameters(torch::nn::Module& module, const Placements& placements, const ProcessGroup& group) {
+  for (auto& item : module.named_parameters(/*recurse=*/false))
+    if (const auto split = placements.find(item.key()); split != placements.end())
+      for (const Cut& cut : split->second.cuts) shard_tensor(item.value(), cut, group.rank());
 }
 
 void set_global_names(torch::nn::Module& root) {

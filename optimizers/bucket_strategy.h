@@ -2,7 +2,7 @@
 // (Rajbhandari et al., arXiv 1910.02054) is a choice of strategies, each with a file of its own:
 //
 // - whole_buckets: every rank gets the whole sum and steps all of it.
-// - partitioned_buckets (ZeRO 1): gradients are reduce-scattered; each dp rank steps a range, and the values are
+// - partitioned_buckets (ZeRO 1): gradients are reduce-scattered; each replica steps a range, and the values are
 //   gathered again.
 // - scattered_buckets (ZeRO 2): whole gradients never stand. What a backward has added for a parameter goes to the
 //   bucket at once, the bucket is reduced when it is full, and only the range of the sum stays.
@@ -41,9 +41,9 @@ class BucketStrategy {
   // Between accumulations: what complete() put together goes, and so does what a step that was given up has left.
   virtual void release(GradientBucket& /*bucket*/) {}
 
-  // Brings every rank's range of the sum to all of them, and shows it in the members' gradients. Collective over dp.
+  // Brings every rank's range of the sum to all of them, and shows it in the members' gradients. Collective over them.
   virtual void complete(GradientBucket& /*bucket*/) {}
-  // Sends the stepped values of this rank's range to the other replicas. Collective over dp.
+  // Sends the stepped values of this rank's range to the other replicas. Collective over them.
   virtual Work gather_values(GradientBucket& /*bucket*/) { return {}; }
 };
 

@@ -15,13 +15,22 @@ constexpr std::int64_t kLine = 32;  // elements of two bytes
 
 std::int64_t aligned(std::int64_t elements) { return (elements + kLine - 1) / kLine * kLine; }
 
-BucketKind kind_of(const HeldTensor& held, bool shared, bool stages_apart) {
+// The batch axes along which it is not cut.
+std::vector<std::string> replicas_of(const Placement& placement, const Mesh& mesh) {
+  auto axes = mesh.batch_axes(placement.view);
+  std::erase_if(axes, [&](const std::string& axis) { return placement.along(axis).sharded(); });
+  std::sort(axes.begin(), axes.end());
+  return axes;
+}
+
+BucketKind kind_of(const HeldTensor& held, bool shared, const BucketRules& rules) {
   const auto& placement = held.placement;
-  const bool overlaps = placement.along("tp").overlaps();
+  const bool overlaps = placement.overlaps();
   return {.late = overlaps || shared || placement.stages.size() > 1,
           .overlaps = overlaps,
-          .stage = stages_apart ? placement.stages.front() : 0,
-          .axes = placement.gradient_axes(),
+          .stage = rules.stages_apart ? placement.stages.front() : 0,
+          .axes = placement.gradient_axes(rules.mesh->batch_axes(placement.view)),
+          .replicas = replicas_of(placement, *rules.mesh),
           .type = held.tensor.scalar_type()};
 }
 
@@ -59,7 +68,7 @@ std::vector<GradientBucket> distribute_to_buckets(const std::vector<HeldTensor>&
   std::vector<GradientBucket> buckets;
   for (auto each = parameters.rbegin(); each != parameters.rend(); ++each) {
     const torch::Tensor& tensor = held[*each].tensor;
-    const BucketKind kind = kind_of(held[*each], shared.contains(*each), rules.stages_apart);
+    const BucketKind kind = kind_of(held[*each], shared.contains(*each), rules);
     const auto bytes = aligned(tensor.numel()) * static_cast<std::int64_t>(tensor.element_size());
     auto found = open.find(kind);
     if (found == open.end() || found->second.bytes + bytes > rules.bytes) {

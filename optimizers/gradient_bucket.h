@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gantry/comm/process_group.h"
+#include "gantry/core/mesh.h"
 #include "gantry/core/placement.h"
 #include "gantry/tensors/state_source.h"
 
@@ -16,14 +17,15 @@ class BucketStrategy;
 
 // Parameters of one kind may share a bucket.
 struct BucketKind {
-  bool late = false;              // other sums come first: the bucket waits for the sync
-  bool overlaps = false;          // tp ranks share some of the elements
-  int stage = 0;                  // of the parameters; 0 where stages share buckets
-  std::vector<std::string> axes;  // that gradients are summed over
+  bool late = false;                  // other sums come first: the bucket waits for the sync
+  bool overlaps = false;              // ranks share some of the elements that a cut gives them
+  int stage = 0;                      // of the parameters; 0 where stages share buckets
+  std::vector<std::string> axes;      // that gradients are summed over, sorted
+  std::vector<std::string> replicas;  // of those, the batch axes: along which ranks hold the same parameters, sorted
   torch::ScalarType type = torch::kFloat;
   auto operator<=>(const BucketKind&) const = default;
 
-  bool is_summed_over_dp_alone() const { return axes == std::vector<std::string>{"dp"}; }
+  bool is_summed_over_replicas_alone() const { return axes == replicas; }
 };
 
 struct BucketMember {
@@ -39,7 +41,7 @@ struct GradientBucket {
   std::vector<BucketMember> members;
   std::int64_t elements = 0;           // of all members, with what is between them
   BucketStrategy* strategy = nullptr;  // not owned
-  Sizes sizes;                         // the elements that each dp rank steps; empty where every rank steps all
+  Sizes sizes;                         // the elements that each replica steps; empty where every one steps all
   torch::Tensor values;                // where it is partitioned: the parameters, as [elements]
   torch::Tensor gradients;             // this rank's, as [elements]; undefined while they are not kept
   torch::Tensor sum;                   // over the ranks, of the elements that this rank steps
@@ -48,7 +50,7 @@ struct GradientBucket {
   Work work;                           // the sum that is under way
 
   bool is_partitioned() const { return !sizes.empty(); }
-  // The elements that dp rank `replica` steps.
+  // The elements that rank `replica` of its replicas steps.
   Range range(int replica) const;
   // No member is ready.
   void begin();
@@ -59,8 +61,9 @@ struct GradientBucket {
 };
 
 struct BucketRules {
-  std::int64_t bytes = 0;     // of a bucket's parameters at most, where it has more than one
-  bool stages_apart = false;  // no bucket has parameters of several stages, but for those that stages share
+  const Mesh* mesh = nullptr;  // not owned; says which axes share the batch
+  std::int64_t bytes = 0;      // of a bucket's parameters at most, where it has more than one
+  bool stages_apart = false;   // no bucket has parameters of several stages, but for those that stages share
 };
 
 // Distributes those of the held parameters over new buckets, from the last to the first; late buckets come after the
@@ -69,7 +72,7 @@ std::vector<GradientBucket> distribute_to_buckets(const std::vector<HeldTensor>&
                                                   const std::vector<std::size_t>& parameters,
                                                   const std::set<std::size_t>& shared, const BucketRules& rules);
 
-// Partitions the bucket's elements over the dp ranks and sets its `sizes`.
+// Partitions the bucket's elements over its replicas and sets its `sizes`.
 void partition(GradientBucket& bucket, int replicas);
 
 // A tensor on a part of another's memory, from element `offset` on, that autograd does not know as a view: LibTorch's

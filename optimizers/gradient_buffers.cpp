@@ -5,7 +5,8 @@
 
 #include <torch/torch.h>
 
-#include "gantry/nn/overlap.h"
+#include "gantry/optimizers/overlap_sum.h"
+#include "gantry/optimizers/partitioned_values.h"
 
 namespace gantry {
 
@@ -15,9 +16,10 @@ GradientBuffers::GradientBuffers(std::vector<HeldTensor> parameters, std::vector
       shared_(std::move(shared)),
       mesh_(mesh),
       strategies_(options.zero, mesh),
-      rules_{.bytes = options.bucket_bytes, .stages_apart = strategies_.stages_apart()},
+      rules_{.mesh = &mesh.mesh(), .bytes = options.bucket_bytes, .stages_apart = strategies_.stages_apart()},
       overlaps_(options.overlaps),
       place_(parameters_.size()) {
+  for (const auto& parameter : parameters_) stepped_.push_back(parameter.placement);
   begin_accumulation();
 }
 
@@ -53,6 +55,7 @@ void GradientBuffers::add_buckets(const std::vector<std::size_t>& parameters) {
       place.bucket = buckets_.size() - 1;
       place.member = member;
       place.trained = true;
+      stepped_[bucket.members[member].parameter] = make_stepped_placement(bucket.members[member].parameter);
     }
   }
 }
@@ -207,10 +210,9 @@ void GradientBuffers::scatter_stage(int stage) {
 
 void GradientBuffers::sync(double factor) {
   const torch::NoGradGuard no_grad;
-  for (std::size_t i = 0; i < parameters_.size(); ++i)
-    if (const auto& along = parameters_[i].placement.along("tp");
-        overlaps_ == GradientSum::kAtSync && trained(i) && along.overlaps())
-      sum_overlaps(member_of(i).gradient, along, mesh_["tp"]);
+  if (overlaps_ == GradientSum::kAtSync)
+    for (std::size_t i = 0; i < parameters_.size(); ++i)
+      if (trained(i)) sum_overlaps(member_of(i).gradient, parameters_[i].placement, mesh_);
   for (const auto& shared : shared_)
     if (trained(shared.parameter)) shared.group->all_reduce(member_of(shared.parameter).gradient).wait();
   for (; next_ < buckets_.size(); ++next_) buckets_[next_].strategy->send(buckets_[next_]);
@@ -259,9 +261,27 @@ Range GradientBuffers::owned(std::size_t parameter, int replica) const {
   return {begin, std::clamp<std::int64_t>(own.end - offset, begin, elements)};
 }
 
+int GradientBuffers::replica_of(const GradientBucket& bucket) const {
+  return bucket.is_partitioned() ? replicas_of(bucket, mesh_).rank() : 0;
+}
+
+Placement GradientBuffers::make_stepped_placement(std::size_t parameter) const {
+  Placement placement = parameters_[parameter].placement;
+  if (!sharded(parameter)) return placement;
+  const auto& replicas = bucket_of(parameter).kind.replicas;
+  Cut cut = shard_rows(1, {});
+  for (const auto& axis : mesh_.mesh().axes(placement.view))  // outermost first, as the group counts its ranks
+    if (std::find(replicas.begin(), replicas.end(), axis.name) != replicas.end()) cut.axes.push_back(axis);
+  Segment segment{{0, parameters_[parameter].tensor.numel()}, {}};
+  for (int replica = 0; replica < cut.ranks(); ++replica) segment.range_of_rank.push_back(owned(parameter, replica));
+  cut.segments = {std::move(segment)};
+  placement.cuts.push_back(std::move(cut));
+  return placement;
+}
+
 torch::Tensor GradientBuffers::owned_gradient(std::size_t parameter) const {
   const GradientBucket& bucket = bucket_of(parameter);
-  const int replica = mesh_.coordinate("dp");
+  const int replica = replica_of(bucket);
   const Range part = owned(parameter, replica);
   if (part.size() == 0) return share_memory(bucket.sum, 0, {0});
   return share_memory(bucket.sum, member_of(parameter).offset + part.begin - bucket.range(replica).begin,
@@ -269,7 +289,7 @@ torch::Tensor GradientBuffers::owned_gradient(std::size_t parameter) const {
 }
 
 torch::Tensor GradientBuffers::owned_values(std::size_t parameter) const {
-  const Range part = owned(parameter, mesh_.coordinate("dp"));
+  const Range part = owned(parameter, replica_of(bucket_of(parameter)));
   return share_memory(parameters_[parameter].tensor, part.begin, {part.size()});
 }
 

@@ -34,7 +34,7 @@ struct SharedGradient {
 struct GradientOptions {
   std::int64_t bucket_bytes = 25 << 20;
   int zero = 0;                                 // 0, 1 or 2
-  GradientSum overlaps = GradientSum::kAtSync;  // where elements that tp ranks share are summed
+  GradientSum overlaps = GradientSum::kAtSync;  // where elements that ranks of a cut share are summed
 };
 
 class GradientBuffers {
@@ -66,16 +66,16 @@ class GradientBuffers {
   void stage_ready(int stage);
 
   // ZeRO 2. After each backward of a stage, or of a part of it, what there is of its gradients goes to the owners; both
-  // are collective over dp, in one order on all replicas. Replicas whose backwards differ in number hold() instead, and
-  // scatter each stage once.
+  // are collective over the replicas, in one order on all of them. Replicas whose backwards differ in number hold()
+  // instead, and scatter each stage once.
   bool scatters() const;
   void hold(bool on) { holds_ = on; }
   void scatter_added(int stage);  // what was added, which may fill buckets
   void scatter_stage(int stage);  // and the reduction of every bucket is launched
 
-  // Sums elements that tp ranks share, then over shared stages, then over each parameter's gradient axes what is not
-  // reduced yet, then multiplies by `factor`, then adds what was previously reduced. Collective over those axes. Once
-  // for each accumulation.
+  // Sums elements that ranks of a cut share, then over shared stages, then over each parameter's gradient axes what is
+  // not reduced yet, then multiplies by `factor`, then adds what was previously reduced. Collective over those axes.
+  // Once for each accumulation.
   void sync(double factor);
 
   void zero();
@@ -91,18 +91,20 @@ class GradientBuffers {
   // After a sync under ZeRO only the owned range of it is the sum, until complete(). Undefined for what is not trained,
   // and under ZeRO 2 but from complete() to the next accumulation.
   torch::Tensor gradient(std::size_t parameter) const;
-  // Brings every range to every dp rank: for those who look at whole gradients. Collective over dp.
+  // Brings every range to every replica: for those who look at whole gradients. Collective over them.
   void complete();
 
   bool sharded(std::size_t parameter) const { return trained(parameter) && bucket_of(parameter).is_partitioned(); }
-  // The elements of the flattened local parameter that dp rank `replica` steps; all of them without ZeRO.
-  Range owned(std::size_t parameter, int replica) const;
+  // How what this rank steps of a parameter lies on the mesh: its placement without ZeRO, and with it one
+  // further cut over the replicas, of the elements of what the cuts before leave. That cut's ranges are those of the
+  // ranks which share this rank's other coordinates.
+  const Placement& stepped_placement(std::size_t parameter) const { return stepped_[parameter]; }
   // This rank's range of a flattened gradient, and of the values, as [elements]; they share the memory.
   torch::Tensor owned_gradient(std::size_t parameter) const;
   torch::Tensor owned_values(std::size_t parameter) const;
 
   // Sends this rank's stepped ranges to all replicas, those of the first layers first, so that a forward may begin
-  // while the others travel. Collective over dp.
+  // while the others travel. Collective over them.
   void gather_values();
   void wait_values();           // of all parameters
   void wait_values(int stage);  // of those that the stage holds
@@ -123,6 +125,9 @@ class GradientBuffers {
   void release_buckets();
   void send_ready();
   static void zero(GradientBucket& bucket);
+  // The elements of the flattened local parameter that replica `replica` steps; all of them without ZeRO.
+  Range owned(std::size_t parameter, int replica) const;
+  int replica_of(const GradientBucket& bucket) const;  // this rank among the bucket's replicas
   bool has_stage(const GradientBucket& bucket, int stage) const;
   GradientBucket& bucket_of(std::size_t parameter) { return buckets_[place_[parameter].bucket]; }
   const GradientBucket& bucket_of(std::size_t parameter) const { return buckets_[place_[parameter].bucket]; }
@@ -131,7 +136,10 @@ class GradientBuffers {
     return bucket_of(parameter).members[place_[parameter].member];
   }
 
+  Placement make_stepped_placement(std::size_t parameter) const;
+
   std::vector<HeldTensor> parameters_;
+  std::vector<Placement> stepped_;  // by parameter
   std::vector<SharedGradient> shared_;
   const ProcessGroupMesh& mesh_;
   BucketStrategies strategies_;

@@ -2,59 +2,35 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 
 #include <torch/torch.h>
 
 #include "gantry/tensors/host_copy.h"
+#include "gantry/tensors/slice_copy.h"
 
 namespace gantry {
 namespace {
 
-// The elements of a local gradient that this rank owns, as slices along the sharded dims: all of it unless ranges
-// overlap.
-std::vector<torch::Tensor> owned_parts(const torch::Tensor& gradient, const Placement& placement,
-                                       const std::map<std::string, int>& coordinates) {
-  std::vector<torch::Tensor> parts{gradient};
-  for (const auto& [axis, along] : placement.axes) {
-    if (!along.sharded() || !along.overlaps()) continue;
-    const int rank = coordinates.at(axis);
-    const auto held = along.ranges(rank);
-    const auto owned = along.owned(rank);
-    std::vector<torch::Tensor> narrowed;
-    for (const auto& part : parts) {
-      std::int64_t offset = 0;
-      for (std::size_t segment = 0; segment < held.size(); ++segment) {
-        const Range& own = owned[segment];
-        if (own.size() > 0)
-          narrowed.push_back(part.narrow(along.dim, offset + own.begin - held[segment].begin, own.size()));
-        offset += held[segment].size();
-      }
-    }
-    parts = std::move(narrowed);
-  }
-  return parts;
-}
-
-std::vector<torch::Tensor> counted_parts(const GradientBuffers& gradients, std::size_t i,
-                                         const std::map<std::string, int>& coordinates) {
+// The elements of its gradient that this rank owns, as they lie together: all that it steps unless ranks share some.
+std::vector<torch::Tensor> owned_parts(const GradientBuffers& gradients, std::size_t i,
+                                       const Coordinates& coordinates) {
   if (gradients.sharded(i)) return {gradients.owned_gradient(i)};
-  return owned_parts(gradients.gradient(i), gradients.parameters()[i].placement, coordinates);
+  const torch::Tensor gradient = gradients.gradient(i);
+  const auto& placement = gradients.parameters()[i].placement;
+  if (!placement.overlaps()) return {gradient};
+  return common_views(gradient, held_slice(placement, coordinates), owned_slice(placement, coordinates));
 }
 
 }  // namespace
 
 torch::Tensor part_norms(const GradientBuffers& gradients, const ProcessGroupMesh& mesh,
                          const std::vector<int>& held_stages, double p) {
-  const auto coordinates = mesh.coordinates();
+  const auto& coordinates = mesh.coordinates();
   std::vector<torch::Tensor> parts;
   for (std::size_t i = 0; i < gradients.parameters().size(); ++i) {
-    const auto& [placement, tensor] = gradients.parameters()[i];
-    if (!gradients.trained(i) || tensor.numel() == 0) continue;
-    auto counts_as = coordinates;
-    if (gradients.sharded(i)) counts_as["dp"] = 0;  // each replica counts its own range
-    if (!placement.counted_by(counts_as, held_stages)) continue;
-    for (const auto& part : counted_parts(gradients, i, coordinates))
+    if (!gradients.trained(i) || gradients.parameters()[i].tensor.numel() == 0) continue;
+    if (!gradients.stepped_placement(i).counted_by(coordinates, held_stages)) continue;
+    for (const auto& part : owned_parts(gradients, i, coordinates))
       if (part.numel() > 0) parts.push_back(part);
   }
   if (parts.empty()) return torch::empty({0}, torch::kFloat64);
@@ -76,12 +52,12 @@ double gradient_norm(const GradientBuffers& gradients, const ProcessGroupMesh& m
 }
 
 std::string first_non_finite(const GradientBuffers& gradients, const ProcessGroupMesh& mesh) {
-  const auto coordinates = mesh.coordinates();
+  const auto& coordinates = mesh.coordinates();
   std::vector<std::string> names;
   std::vector<torch::Tensor> finite;
   for (std::size_t i = 0; i < gradients.parameters().size(); ++i) {
     if (!gradients.trained(i)) continue;
-    for (const auto& part : counted_parts(gradients, i, coordinates)) {
+    for (const auto& part : owned_parts(gradients, i, coordinates)) {
       names.push_back(gradients.parameters()[i].placement.name);
       finite.push_back(part.isfinite().all());
     }

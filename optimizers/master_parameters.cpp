@@ -13,17 +13,15 @@ bool is_low(const torch::Tensor& tensor) {
 
 }  // namespace
 
-bool MasterParameters::needed(const std::vector<HeldTensor>& parameters, bool shard_over_dp) {
+bool MasterParameters::needed(const std::vector<HeldTensor>& parameters, bool partitions) {
   for (const auto& held : parameters)
-    if (shard_over_dp || is_low(held.tensor)) return true;
+    if (partitions || is_low(held.tensor)) return true;
   return false;
 }
 
-MasterParameters::MasterParameters(torch::optim::Optimizer& optimizer, GradientBuffers& gradients,
-                                   const ProcessGroupMesh& mesh)
+MasterParameters::MasterParameters(torch::optim::Optimizer& optimizer, GradientBuffers& gradients)
     : optimizer_(optimizer),
       gradients_(gradients),
-      mesh_(mesh),
       made_(gradients.parameters().size()),
       copies_(gradients.parameters().size()) {
   for (const auto& held : gradients.parameters()) masters_.push_back(held.tensor);
@@ -68,22 +66,6 @@ void MasterParameters::after_step() {
   for (std::size_t i = 0; i < masters_.size(); ++i)
     if (copies_[i]) gradients_.owned_values(i).copy_(masters_[i]);
   gradients_.gather_values();
-}
-
-torch::Tensor MasterParameters::gather(std::size_t parameter, const torch::Tensor& part) const {
-  const torch::NoGradGuard no_grad;
-  const auto shape = gradients_.parameters()[parameter].tensor.sizes();
-  if (!gradients_.sharded(parameter)) return part.detach().view(shape);
-  Sizes sizes;
-  for (int replica = 0; replica < mesh_.size("dp"); ++replica)
-    sizes.push_back(gradients_.owned(parameter, replica).size());
-  return all_gather_along(mesh_["dp"], part.detach(), 0, sizes).view(shape);
-}
-
-void MasterParameters::scatter(std::size_t parameter, const torch::Tensor& whole, torch::Tensor part) const {
-  const torch::NoGradGuard no_grad;
-  const Range own = gradients_.owned(parameter, mesh_.coordinate("dp"));
-  part.detach().copy_(whole.reshape({-1}).narrow(0, own.begin, own.size()));
 }
 
 }  // namespace gantry

@@ -1,7 +1,7 @@
 // What the optimizer steps in place of the model's parameters where the two differ: float32 copies of bfloat16 and
-// float16 parameters, and under ZeRO the range of each that this dp rank owns. One flat tensor for each held parameter,
-// which takes its place in the optimizer's groups; empty where another replica owns it all. Any optimizer that treats
-// elements alike works on them unchanged.
+// float16 parameters, and under ZeRO the range of each that this replica steps. One flat tensor for each held
+// parameter, which takes its place in the optimizer's groups; empty where another replica owns it all. Any optimizer
+// that treats elements alike works on them unchanged.
 #pragma once
 
 #include <vector>
@@ -15,10 +15,10 @@ namespace gantry {
 class MasterParameters {
  public:
   // Replaces the parameters in the optimizer's groups. Neither is owned.
-  MasterParameters(torch::optim::Optimizer& optimizer, GradientBuffers& gradients, const ProcessGroupMesh& mesh);
+  MasterParameters(torch::optim::Optimizer& optimizer, GradientBuffers& gradients);
 
   // True if a model's parameters need masters.
-  static bool needed(const std::vector<HeldTensor>& parameters, bool shard_over_dp);
+  static bool needed(const std::vector<HeldTensor>& parameters, bool partitions);
 
   // Makes masters of parameters that were brought in since.
   void bring_in();
@@ -30,9 +30,6 @@ class MasterParameters {
 
   const torch::Tensor& master(std::size_t parameter) const { return masters_[parameter]; }
   bool is_copy(std::size_t parameter) const { return copies_[parameter]; }  // float32 of a lower precision
-  // A flat tensor of the master's range as the whole local parameter's, and back. gather() is collective over dp.
-  torch::Tensor gather(std::size_t parameter, const torch::Tensor& part) const;
-  void scatter(std::size_t parameter, const torch::Tensor& whole, torch::Tensor part) const;
   // The masters hold loaded values from here on.
   void loaded() { fresh_ = false; }
   // The parameters were given new values: the masters take them before the next step.
@@ -47,7 +44,6 @@ class MasterParameters {
 
   torch::optim::Optimizer& optimizer_;
   GradientBuffers& gradients_;
-  const ProcessGroupMesh& mesh_;
   std::vector<torch::Tensor> masters_;  // a parameter that never required a gradient stands for itself
   std::vector<bool> made_, copies_;
   bool fresh_ = true;  // no step was taken and nothing loaded

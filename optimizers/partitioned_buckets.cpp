@@ -1,4 +1,4 @@
-// ZeRO 1: whole gradients stand until the sync, and each dp rank steps a range of every bucket.
+// ZeRO 1: whole gradients stand until the sync, and each replica steps a range of every bucket.
 #include <torch/torch.h>
 
 #include "gantry/optimizers/bucket_strategy.h"
@@ -15,21 +15,21 @@ class PartitionedBuckets final : public BucketStrategy {
 
   void lay_out(GradientBucket& bucket) override {
     partition_values(bucket, mesh_);
-    const Range own = bucket.range(mesh_.coordinate("dp"));
+    const Range own = bucket.range(replicas_of(bucket, mesh_).rank());
     bucket.gradients = bucket.new_gradients(bucket.elements);
     bucket.sum = bucket.gradients.narrow(0, own.begin, own.size());
     bucket.show_gradients();
   }
 
   void send(GradientBucket& bucket) override {
-    if (bucket.kind.is_summed_over_dp_alone())
-      bucket.work = mesh_["dp"].reduce_scatter(bucket.sum, bucket.gradients, bucket.sizes);
+    if (bucket.kind.is_summed_over_replicas_alone())
+      bucket.work = replicas_of(bucket, mesh_).reduce_scatter(bucket.sum, bucket.gradients, bucket.sizes);
     else
       bucket.work = mesh_.group(bucket.kind.axes).all_reduce(bucket.gradients);
   }
 
   void complete(GradientBucket& bucket) override {
-    mesh_["dp"].all_gather(bucket.gradients, bucket.sum, bucket.sizes).wait();
+    replicas_of(bucket, mesh_).all_gather(bucket.gradients, bucket.sum, bucket.sizes).wait();
   }
 
   Work gather_values(GradientBucket& bucket) override { return gather_partitioned_values(bucket, mesh_); }

@@ -1,4 +1,4 @@
-// ZeRO 2: gradients are on their way to the dp rank that owns them while the backward runs. Whole buckets at a time:
+// ZeRO 2: gradients are on their way to the replica that owns them while the backward runs. Whole buckets at a time:
 // one travels while the next one fills.
 #include <set>
 
@@ -16,7 +16,7 @@ class ScatteredBuckets final : public BucketStrategy {
 
   // Parameters whose gradients are summed otherwise first, or over other axes too, keep them whole until the sync.
   bool takes(const BucketKind& kind) const override {
-    return can_be_partitioned(kind, mesh_) && !kind.late && kind.is_summed_over_dp_alone();
+    return can_be_partitioned(kind, mesh_) && !kind.late && kind.is_summed_over_replicas_alone();
   }
 
   void lay_out(GradientBucket& bucket) override {
@@ -65,21 +65,21 @@ class ScatteredBuckets final : public BucketStrategy {
 
   void complete(GradientBucket& bucket) override {
     bucket.gradients = bucket.new_gradients(bucket.elements);
-    mesh_["dp"].all_gather(bucket.gradients, bucket.sum, bucket.sizes).wait();
+    replicas_of(bucket, mesh_).all_gather(bucket.gradients, bucket.sum, bucket.sizes).wait();
     bucket.show_gradients();
   }
 
   Work gather_values(GradientBucket& bucket) override { return gather_partitioned_values(bucket, mesh_); }
 
  private:
-  Range own_range(const GradientBucket& bucket) const { return bucket.range(mesh_.coordinate("dp")); }
+  Range own_range(const GradientBucket& bucket) const { return bucket.range(replicas_of(bucket, mesh_).rank()); }
 
   void set_out(GradientBucket& bucket) {
     if (travelling_) finish(*travelling_);
     if (!bucket.gradients.defined()) bucket.gradients = bucket.new_gradients(bucket.elements);
     const Range own = own_range(bucket);
     torch::Tensor own_part = bucket.gradients.narrow(0, own.begin, own.size());
-    bucket.work = mesh_["dp"].reduce_scatter(own_part, bucket.gradients, bucket.sizes);
+    bucket.work = replicas_of(bucket, mesh_).reduce_scatter(own_part, bucket.gradients, bucket.sizes);
     bucket.begin();
     travelling_ = &bucket;
     sent_.insert(&bucket);

@@ -19,7 +19,7 @@ class WholeBuckets final : public BucketStrategy {
   }
 
   void send(GradientBucket& bucket) override {
-    bucket.work = mesh_.group(bucket.kind.axes).all_reduce(bucket.gradients);
+    if (!bucket.kind.axes.empty()) bucket.work = mesh_.group(bucket.kind.axes).all_reduce(bucket.gradients);
   }
 
  private:

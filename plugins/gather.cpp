@@ -1,26 +1,48 @@
 #include "gantry/plugins/gather.h"
 
+#include <algorithm>
 #include <map>
 
 #include <torch/torch.h>
 
+#include "gantry/tensors/slice_copy.h"
+
 namespace gantry {
 namespace {
 
-// [ranges of rank 0, ranges of rank 1, ...] along the sharded dim -> the whole, each element from its owner.
-torch::Tensor assemble(const torch::Tensor& gathered, const AxisPlacement& along, int ranks, at::IntArrayRef shape) {
-  torch::Tensor whole = torch::empty(shape, gathered.options());
-  std::int64_t offset = 0;
-  for (int rank = 0; rank < ranks; ++rank) {
-    const auto held = along.ranges(rank);
-    const auto owned = along.owned(rank);
-    for (std::size_t i = 0; i < held.size(); ++i) {
-      if (owned[i].size() > 0)
-        whole.narrow(along.dim, owned[i].begin, owned[i].size())
-            .copy_(gathered.narrow(along.dim, offset + owned[i].begin - held[i].begin, owned[i].size()));
-      offset += held[i].size();
-    }
+// The axes of all cuts, none twice.
+std::vector<std::string> cut_axes(const Placement& placement) {
+  std::vector<std::string> axes;
+  for (const Cut& cut : placement.cuts)
+    for (const auto& axis : cut.axes)
+      if (std::find(axes.begin(), axes.end(), axis.name) == axes.end()) axes.push_back(axis.name);
+  return axes;
+}
+
+Coordinates coordinates_of(int rank, const Mesh& mesh, axis::View view) {
+  Coordinates coordinates;
+  for (const auto& axis : mesh.axes(view)) coordinates[axis.name] = mesh.coordinate(rank, axis.name);
+  return coordinates;
+}
+
+// The whole of what the ranks along the cuts' axes hold, each element from its owner.
+torch::Tensor gather_whole(const torch::Tensor& local, const Placement& placement, const ProcessGroupMesh& mesh) {
+  const auto axes = cut_axes(placement);
+  if (axes.empty()) return local;
+  const auto ranks = mesh.mesh().ranks_along(mesh.rank(), axes);
+  std::vector<Slice> held;
+  Sizes sizes;
+  for (const int rank : ranks) {
+    held.push_back(held_slice(placement, coordinates_of(rank, mesh.mesh(), placement.view)));
+    sizes.push_back(held.back().elements());
   }
+  const torch::Tensor all = all_gather_along(mesh.group(axes), local.reshape({-1}), 0, sizes);
+  torch::Tensor whole = torch::empty(placement.global_shape, all.options());
+  std::int64_t end = all.size(0);
+  for (std::size_t i = held.size(); i-- > 0;
+       end -= sizes[i])  // the owner of shared elements is the lowest: the last here
+    copy_common(whole, whole_slice(placement.global_shape), all.narrow(0, end - sizes[i], sizes[i]).view(held[i].shape),
+                held[i]);
   return whole;
 }
 
@@ -39,24 +61,17 @@ TensorDict gather_tensors(const StageModule& module, const PipelineStageManager&
   for (std::size_t i = 0; i < module.parameters.size(); ++i) held[module.parameters[i].placement.name] = i;
 
   TensorDict whole;
-  ProcessGroup& tensor_group = mesh["tp"];
   for (const auto& placement : module.all_placements) {
     const int owner = stages.rank_of(placement.stages.front());
     torch::Tensor tensor;
     if (const auto found = held.find(placement.name); found != held.end()) {
-      tensor = local(found->second).detach();
-      if (const auto& along = placement.along("tp"); along.sharded()) {
-        Sizes sizes;
-        for (int rank = 0; rank < tensor_group.size(); ++rank) sizes.push_back(along.local_size(rank));
-        tensor = assemble(all_gather_along(tensor_group, tensor, along.dim, sizes), along, tensor_group.size(),
-                          placement.global_shape);
-      }
+      tensor = gather_whole(local(found->second).detach(), placement, mesh);
     }
-    const auto type = type_of(mesh["pp"], tensor, owner);
+    const auto type = type_of(mesh[axis::kPipeline], tensor, owner);
     if (stages.pipeline_rank() != owner) tensor = torch::empty(placement.global_shape, type);
     tensor =
         tensor.detach().to(torch::kCPU).clone(at::MemoryFormat::Contiguous);  // a device need not hold the whole model
-    mesh["pp"].broadcast(tensor, owner).wait();
+    mesh[axis::kPipeline].broadcast(tensor, owner).wait();
     whole.set(placement.name, tensor);
   }
   return whole;

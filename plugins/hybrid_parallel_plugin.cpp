@@ -1,6 +1,7 @@
 #include "gantry/plugins/hybrid_parallel_plugin.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 
 #include <torch/torch.h>
 
@@ -75,15 +76,25 @@ bool reads_between(const Policy& policy, const std::vector<SampleEntry>& entries
   return false;
 }
 
+// The mesh and placements know these axes; layers, losses and data don't yet.
+Config refuse_axes_to_come(Config config) {
+  for (const auto& [key, size] :
+       {std::pair("parallel.context", config.parallel.context), {"parallel.expert", config.parallel.expert}})
+    if (size > 1)
+      throw ConfigError({key, fmt::format("is {}", size), "1: nothing computes over this axis in this version",
+                         "gantry config shows the layout; take the key out to run"});
+  return config;
+}
+
 }  // namespace
 
 HybridParallelPlugin::HybridParallelPlugin(World& world, Config config)
     : world_(world),
-      config_(std::move(config)),
+      config_(refuse_axes_to_come(std::move(config))),
       mesh_(world),
-      schedules_(config_.schedule, mesh_.size("pp")),
-      stages_(mesh_.coordinate("pp"), schedules_.stages_of_rank()),
-      link_(std::make_unique<StageLink>(mesh_["pp"])) {}
+      schedules_(config_.schedule, mesh_.size(axis::kPipeline)),
+      stages_(mesh_.coordinate(axis::kPipeline), schedules_.stages_of_rank()),
+      link_(std::make_unique<StageLink>(mesh_[axis::kPipeline])) {}
 
 HybridParallelPlugin::~HybridParallelPlugin() = default;
 
@@ -95,8 +106,8 @@ Boosted HybridParallelPlugin::boost(BoostRequest request) {
   synchronise_initial_weights(*request.model, mesh_);
 
   const auto policy = policy_of(request, config_);
-  ShardConfig shard{.stages = &stages_, .tensor_group = &mesh_["tp"], .seed = config_.train.seed};
-  shard.sequence_parallel = config_.parallel.sequence_parallel && mesh_.size("tp") > 1;
+  ShardConfig shard{.stages = &stages_, .tensor_group = &mesh_[axis::kTensor], .seed = config_.train.seed};
+  shard.sequence_parallel = config_.parallel.sequence_parallel && mesh_.size(axis::kTensor) > 1;
   shard.gradient_sum = gradient_sum_of(request.loop);
   shard.layers_of_stage = chosen_layers(config_.schedule, *policy, *request.model, stages_);
   auto state = std::make_unique<ModelState>();
@@ -106,7 +117,7 @@ Boosted HybridParallelPlugin::boost(BoostRequest request) {
   // What this rank holds is all there is by now. Parameters stay the objects that the optimizer knows.
   if (const torch::Device device = world_.device(); !device.is_cpu()) request.model->to(device);
   const bool keeps_split = request.loop == Loop::kPipeline && request.criterion.accepts_split_outputs();
-  state->split = bind_split_outputs(*request.model, split_outputs, keeps_split, mesh_["tp"]);
+  state->split = bind_split_outputs(*request.model, split_outputs, keeps_split, mesh_[axis::kTensor]);
 
   Boosted boosted{.model = state->model,
                   .optimizer = nullptr,
@@ -123,7 +134,7 @@ Boosted HybridParallelPlugin::boost(BoostRequest request) {
     state->accumulation = std::make_unique<Accumulation>(boosted.optimizer, module, mesh_);
   }
   if (boosted.loader) distribute(*boosted.loader, boosted);
-  state->state = std::make_unique<OptimizerState>(*state->model, boosted.optimizer, stages_);
+  state->state = std::make_unique<OptimizerState>(*state->model, boosted.optimizer, stages_, mesh_);
   models_.push_back(std::move(state));
   return boosted;
 }
@@ -131,9 +142,9 @@ Boosted HybridParallelPlugin::boost(BoostRequest request) {
 void HybridParallelPlugin::distribute(DataLoader& loader, const Boosted& boosted) {
   const bool at_an_end = stages_.holds_first() || stages_.holds_last();
   const bool reads = at_an_end || reads_between(boosted.model->stage_module().policy(), loader.entries());
-  loader.distribute(mesh_.size("dp"), mesh_.coordinate("dp"), reads);
+  loader.distribute(mesh_.size(axis::kData), mesh_.coordinate(axis::kData), reads);
   const double samples = reads ? static_cast<double>(loader.samples()) : 0;
-  loader.set_samples(static_cast<std::int64_t>(all_reduce_number(mesh_["pp"], samples, ReduceOp::kMax)));
+  loader.set_samples(static_cast<std::int64_t>(all_reduce_number(mesh_[axis::kPipeline], samples, ReduceOp::kMax)));
 }
 
 void HybridParallelPlugin::set_no_sync(bool no_sync, const Boosted* boosted) {
@@ -232,7 +243,7 @@ HybridParallelPlugin::StepPlan HybridParallelPlugin::begin_step(ModelState& stat
   GradientBuffers& gradients = state.accumulation->gradients();
   if (!gradients.scatters()) return plan;
   // Replicas that run unequal numbers of microbatches can't reduce in the midst of them.
-  const bool equal = is_equal_over(mesh_["dp"], plan.microbatches);
+  const bool equal = is_equal_over(mesh_.batch_group(), plan.microbatches);
   plan.scattering = equal ? StepPlan::Scattering::kAfterEachBackward : StepPlan::Scattering::kAfterTheStep;
   gradients.hold(!equal);
   return plan;
@@ -274,9 +285,9 @@ bool HybridParallelPlugin::run(PipelineStep& step, const ModelState& state, cons
   bool done = true;
   if (plan.microbatches > 0) {
     const EvaluationGuard evaluation(state.model->module(), !plan.trains);
-    // Collectives within a step: those of tp, and under ZeRO 2 those of dp.
+    // Collectives within a step: those of tp, and under ZeRO 2 those of the batch axes.
     const bool scatters = plan.scattering == StepPlan::Scattering::kAfterEachBackward;
-    StopVote vote(scatters ? mesh_.group(std::vector<std::string>{"dp", "tp"}) : mesh_["tp"], options.stops);
+    StopVote vote(scatters ? mesh_.batch_group_and(axis::kTensor) : mesh_[axis::kTensor], options.stops);
     const auto stops = options.stops ? schedule::Executor::Stops(std::ref(vote)) : schedule::Executor::Stops();
     done = executor_for(plan.microbatches, !plan.trains).run(step, plan.trains ? times_.get() : nullptr, stops);
   }

@@ -102,7 +102,7 @@ std::vector<SharedGradient> make_shared_groups(const StageModule& module, const 
   std::vector<SharedGradient> shared;
   for (const auto& ranks : distinct) {
     std::vector<std::vector<int>> rank_sets;
-    for (const auto& pipeline : mesh.mesh().groups({"pp"})) {
+    for (const auto& pipeline : mesh.mesh().groups({axis::kPipeline})) {
       std::vector<int> members;
       for (const int rank : ranks) members.push_back(pipeline[rank]);
       std::sort(members.begin(), members.end());
@@ -148,7 +148,7 @@ std::shared_ptr<BoostedOptimizer> boost_optimizer(const BoostRequest& request,
   report_ready_gradients(gradients);
   std::unique_ptr<MasterParameters> masters;
   if (MasterParameters::needed(parameters, config.parallel.zero > 0))
-    masters = std::make_unique<MasterParameters>(*request.optimizer, *gradients, mesh);
+    masters = std::make_unique<MasterParameters>(*request.optimizer, *gradients);
   StepRules rules{.lr_schedule = request.lr_schedule,
                   .clip_grad_norm = config.optimizer.clip_grad_norm,
                   .skip_non_finite = config.train.non_finite == "skip",

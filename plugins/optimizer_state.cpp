@@ -23,18 +23,8 @@ const torch::Tensor& OptimizerState::stepped(std::size_t parameter) const {
   return masters ? masters->master(parameter) : model_.stage_module().parameters[parameter].tensor;
 }
 
-void OptimizerState::add_entry(std::vector<StateEntry>& entries, std::size_t parameter, const std::string& kind,
-                               const torch::Tensor& tensor, const std::string& fallback) {
-  const auto& placement = model_.stage_module().parameters[parameter].placement;
-  const auto* masters = optimizer_->masters();
-  if (!masters) return entries.push_back({kind, {placement, tensor}, fallback});
-  gathered_.push_back({parameter, masters->gather(parameter, tensor), tensor});
-  entries.push_back({kind, {placement, gathered_.back().whole}, fallback});
-}
-
 std::vector<StateEntry> OptimizerState::state_entries() {
   std::vector<StateEntry> entries;
-  gathered_.clear();
   if (optimizer_) optimizer_->wait();
   const auto& parameters = model_.stage_module().parameters;
   for (const auto& parameter : parameters) entries.push_back({"model", parameter, ""});
@@ -43,9 +33,14 @@ std::vector<StateEntry> OptimizerState::state_entries() {
   if (masters) masters->fill();
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     if (!optimizer_->gradients().trained(i)) continue;
-    if (masters && masters->is_copy(i)) add_entry(entries, i, "optimizer.master", masters->master(i), "model");
+    const Placement& placement = optimizer_->gradients().stepped_placement(i);
+    const auto as_held = [&](const torch::Tensor& tensor) {
+      // Masters are flat: the same memory in the shape that the placement leaves to this rank.
+      return HeldTensor{placement, masters ? tensor.detach().view(placement.local_shape(mesh_.coordinates())) : tensor};
+    };
+    if (masters && masters->is_copy(i)) entries.push_back({"optimizer.master", as_held(masters->master(i)), "model"});
     for (const auto& [name, tensor] : optimizer_tensors(optimizer_->inner(), stepped(i)))
-      add_entry(entries, i, "optimizer." + name, tensor);
+      entries.push_back({"optimizer." + name, as_held(tensor), ""});
   }
   return entries;
 }
@@ -70,12 +65,7 @@ void OptimizerState::load_state_numbers(const nlohmann::json& numbers) {
     const auto& state = numbers["loss_scale"];
     scaler->set_state({state.at("scale"), state.at("good_steps"), state.at("overflows")});
   }
-  auto* masters = optimizer_->masters();
-  if (masters) {
-    for (const auto& [parameter, whole, part] : gathered_) masters->scatter(parameter, whole, part);
-    masters->loaded();
-  }
-  gathered_.clear();
+  if (auto* masters = optimizer_->masters()) masters->loaded();
   const auto& parameters = model_.stage_module().parameters;
   for (std::size_t i = 0; i < parameters.size(); ++i)
     if (optimizer_->gradients().trained(i)) set_optimizer_steps(optimizer_->inner(), stepped(i), taken);

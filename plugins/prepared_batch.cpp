@@ -12,15 +12,15 @@ namespace gantry {
 
 void agree_on_counts(Batch& batch, const Policy& policy, bool sequence_parallel, const ProcessGroupMesh& mesh) {
   if (batch.tokens_per_sample == 0) batch.tokens_per_sample = policy.tokens_per_sample(batch.tensors);
-  if (batch.tokens_per_sample == 0 && sequence_parallel && mesh.size("tp") > 1)
+  if (batch.tokens_per_sample == 0 && sequence_parallel && mesh.size(axis::kTensor) > 1)
     throw InputError({"batch", "the tokens per sample of " + describe(batch.tensors) + " are not known",
                       "input_ids [samples, tokens], or integers of one such shape, for sequence parallelism",
                       "set batch.tokens_per_sample, or override " + policy.name() + "::tokens_per_sample"});
   batch.tokens_per_sample = std::max<std::int64_t>(1, batch.tokens_per_sample);
   if (batch.global_samples != 0) return;
-  const auto samples = all_gather_numbers(mesh["dp"], batch.samples);
+  const auto samples = all_gather_numbers(mesh[axis::kData], batch.samples);
   batch.first_sample = 0;
-  for (int replica = 0; replica < mesh.coordinate("dp"); ++replica) batch.first_sample += samples[replica];
+  for (int replica = 0; replica < mesh.coordinate(axis::kData); ++replica) batch.first_sample += samples[replica];
   for (const std::int64_t count : samples) batch.global_samples += count;
 }
 

@@ -68,9 +68,9 @@ void add_items(std::vector<Item>& items, const GradientBuffers& gradients, std::
 }
 
 // Elements that several tp ranks hold: 1 where this rank's are the largest and the smallest that anyone has.
-bool overlaps_agree(const torch::Tensor& local, const AxisPlacement& along, ProcessGroup& group) {
+bool overlaps_agree(const torch::Tensor& local, const Cut& cut, ProcessGroup& group) {
   std::vector<std::int64_t> shape = local.sizes().vec();
-  shape[along.dim] = along.segments.back().extent.end;
+  shape[cut.dim] = cut.segments.back().extent.end;
   bool agree = true;
   for (const auto op : {ReduceOp::kMax, ReduceOp::kMin}) {
     const double least =
@@ -78,51 +78,72 @@ bool overlaps_agree(const torch::Tensor& local, const AxisPlacement& along, Proc
     torch::Tensor whole = torch::full(shape, least, local.options().requires_grad(false));
     const torch::Tensor mine = local.detach();
     std::int64_t offset = 0;
-    for (const Range& range : along.ranges(group.rank())) {
-      whole.narrow(along.dim, range.begin, range.size()).copy_(mine.narrow(along.dim, offset, range.size()));
+    for (const Range& range : cut.ranges(group.rank())) {
+      whole.narrow(cut.dim, range.begin, range.size()).copy_(mine.narrow(cut.dim, offset, range.size()));
       offset += range.size();
     }
     group.all_reduce(whole, op).wait();
     offset = 0;
-    for (const Range& range : along.ranges(group.rank())) {
-      agree = agree && torch::equal(whole.narrow(along.dim, range.begin, range.size()),
-                                    mine.narrow(along.dim, offset, range.size()));
+    for (const Range& range : cut.ranges(group.rank())) {
+      agree = agree && torch::equal(whole.narrow(cut.dim, range.begin, range.size()),
+                                    mine.narrow(cut.dim, offset, range.size()));
       offset += range.size();
     }
   }
   return agree;
 }
 
-void audit_overlaps(const GradientBuffers& gradients, const ProcessGroupMesh& mesh) {
+std::vector<std::string> names_of(const std::vector<Axis>& axes) {
+  std::vector<std::string> names;
+  for (const auto& axis : axes) names.push_back(axis.name);
+  return names;
+}
+
+// The cut shares elements among its ranks: they agree on the parameter and on its gradient.
+void audit_overlap(const Cut& cut, const GradientBuffers& gradients, std::size_t i, const ProcessGroupMesh& mesh) {
+  const auto axes = names_of(cut.axes);
+  ProcessGroup& group = mesh.group(axes);
+  const auto& [placement, tensor] = gradients.parameters()[i];
   std::vector<Item> items;
-  for (std::size_t i = 0; i < gradients.parameters().size(); ++i) {
-    const auto& [placement, tensor] = gradients.parameters()[i];
-    const AxisPlacement& along = placement.along("tp");
-    if (!along.overlaps()) continue;
-    for (const auto& [kind, value] :
-         {std::pair("the parameter ", tensor), {"the gradient of ", gradients.gradient(i)}}) {
-      if (!value.defined()) continue;
-      const bool agree = overlaps_agree(value, along, mesh["tp"]);
-      // Rank 0 may agree with what it holds while two others differ: a rank that does not agree gets a number of its
-      // own.
-      items.push_back({kind + placement.name, agree ? 0 : mesh.coordinate("tp") + 1});
-    }
+  for (const auto& [kind, value] : {std::pair("the parameter ", tensor), {"the gradient of ", gradients.gradient(i)}}) {
+    if (!value.defined()) continue;
+    const bool agree = overlaps_agree(value, cut, group);
+    // Rank 0 may agree with what it holds while two others differ: a rank that does not agree gets a number of its
+    // own.
+    items.push_back({kind + placement.name, agree ? 0 : group.rank() + 1});
   }
-  refuse(first_difference(mesh["tp"], items), "tp", mesh.mesh().ranks_along(mesh.rank(), {"tp"}), mesh);
+  refuse(first_difference(group, items), fmt::format("{}", fmt::join(axes, " and ")),
+         mesh.mesh().ranks_along(mesh.rank(), axes), mesh);
+}
+
+void audit_overlaps(const GradientBuffers& gradients, const ProcessGroupMesh& mesh) {
+  for (std::size_t i = 0; i < gradients.parameters().size(); ++i)
+    for (const Cut& cut : gradients.parameters()[i].placement.cuts)
+      if (cut.overlaps()) audit_overlap(cut, gradients, i, mesh);
+}
+
+// Along each axis of the view, those that cut layers first, the parameters that are not cut over it.
+void audit_view(axis::View view, const GradientBuffers& gradients, const ProcessGroupMesh& mesh) {
+  auto axes = mesh.mesh().cutting_axes(view);
+  for (const auto& name : mesh.mesh().batch_axes(view)) axes.push_back(name);
+  for (const auto& axis : axes) {
+    std::vector<Item> items;
+    for (std::size_t i = 0; i < gradients.parameters().size(); ++i)
+      if (const auto& placement = gradients.parameters()[i].placement;
+          placement.view == view && !placement.along(axis).sharded())
+        add_items(items, gradients, i);
+    refuse(first_difference(mesh[axis], items), axis, mesh.mesh().ranks_along(mesh.rank(), {axis}), mesh);
+  }
 }
 
 }  // namespace
 
 void audit_replicas(const GradientBuffers& gradients, const ProcessGroupMesh& mesh,
                     const PipelineStageManager& stages) {
-  for (const char* axis : {"tp", "dp"}) {
-    std::vector<Item> items;
-    for (std::size_t i = 0; i < gradients.parameters().size(); ++i)
-      if (!gradients.parameters()[i].placement.along(axis).sharded()) add_items(items, gradients, i);
-    refuse(first_difference(mesh[axis], items), axis, mesh.mesh().ranks_along(mesh.rank(), {axis}), mesh);
-  }
+  audit_view(axis::View::kDense, gradients, mesh);
+  if (mesh.mesh().has_expert_view()) audit_view(axis::View::kExpert, gradients, mesh);
   audit_overlaps(gradients, mesh);
-  const auto pipeline = mesh.mesh().ranks_along(mesh.rank(), {"pp"});
+  const auto pipeline = mesh.mesh().ranks_along(mesh.rank(), {axis::kPipeline});
   for (const auto& [parameter, group] : gradients.shared()) {
     std::vector<Item> items;
     add_items(items, gradients, parameter);
@@ -134,7 +155,7 @@ void audit_replicas(const GradientBuffers& gradients, const ProcessGroupMesh& me
 }
 
 void check_equal_inputs(const TensorDict& tensors, const ProcessGroupMesh& mesh) {
-  const auto ranks = mesh.mesh().ranks_along(mesh.rank(), {"tp"});
+  const auto ranks = mesh.mesh().ranks_along(mesh.rank(), {axis::kTensor});
   std::vector<Item> items;
   std::string shapes;
   for (const auto& [name, tensor] : tensors) {
@@ -142,9 +163,9 @@ void check_equal_inputs(const TensorDict& tensors, const ProcessGroupMesh& mesh)
     if (!tensor.is_meta()) items.push_back({"'" + name + "'", hash_of(tensor)});
   }
   auto difference = first_difference(
-      mesh["tp"],
+      mesh[axis::kTensor],
       {{"the set of entries and shapes", static_cast<std::int64_t>(XXH3_64bits(shapes.data(), shapes.size()))}});
-  if (!difference) difference = first_difference(mesh["tp"], items);
+  if (!difference) difference = first_difference(mesh[axis::kTensor], items);
   if (!difference) return;
   std::vector<std::string> others;
   for (const int rank : difference->ranks) others.push_back(mesh.mesh().describe_rank(ranks[rank]));

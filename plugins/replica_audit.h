@@ -9,9 +9,10 @@
 
 namespace gantry {
 
-// Compares every held parameter and its gradient over dp, over tp where they are replicated or overlap, and over the
-// stages that share them. NumericalError (exit 8) naming the first one that differs, whether it is the parameter or its
-// gradient, and the ranks that differ from the first. Gradients are synced. Collective over the world.
+// Compares every held parameter and its gradient along each axis that does not cut it, where ranks of a cut share
+// elements, and over the stages that share them. NumericalError (exit 8) naming the first one that differs, whether it
+// is the parameter or its gradient, and the ranks that differ from the first. Gradients are synced. Collective over the
+// world.
 void audit_replicas(const GradientBuffers& gradients, const ProcessGroupMesh& mesh, const PipelineStageManager& stages);
 
 // Compares this rank's batch with those of its tp peers, which must be equal. InputError naming the entry and the

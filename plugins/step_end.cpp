@@ -11,7 +11,7 @@ namespace {
 
 std::pair<double, double> sum_over_ranks(double first, double second, const ProcessGroupMesh& mesh) {
   torch::Tensor totals = torch::tensor({first, second}, torch::kFloat64);
-  mesh.group(std::vector<std::string>{"dp", "pp"}).all_reduce(totals).wait();
+  mesh.batch_group_and(axis::kPipeline).all_reduce(totals).wait();
   const auto* total = totals.const_data_ptr<double>();
   return {total[0], total[1]};
 }

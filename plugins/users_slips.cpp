@@ -55,7 +55,7 @@ enum Reached : std::int64_t { kUnknown, kWithout, kWith };
 
 bool check_whole_outputs(const TensorDict& outputs, const SplitOutputs& split, const StageModule& model,
                          const ProcessGroupMesh& mesh) {
-  ProcessGroup& group = mesh["tp"];
+  ProcessGroup& group = mesh[axis::kTensor];
   if (group.size() == 1) return true;
   bool nothing_but_zeros = !outputs.empty();
   for (const auto& [name, output] : outputs) {
@@ -66,7 +66,7 @@ bool check_whole_outputs(const TensorDict& outputs, const SplitOutputs& split, c
     if (!output.defined()) continue;
     const int other = rank_that_differs(output, group, nothing_but_zeros);
     if (other == 0) continue;
-    const auto ranks = mesh.mesh().ranks_along(mesh.rank(), {"tp"});
+    const auto ranks = mesh.mesh().ranks_along(mesh.rank(), {axis::kTensor});
     throw ConfigError({model.policy().name() + "::split_outputs",
                        "output '" + name + "' " + describe(output) + " of " + mesh.mesh().describe_rank(ranks[0]) +
                            " is another than that of " + mesh.mesh().describe_rank(ranks[other]),

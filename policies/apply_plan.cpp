@@ -78,8 +78,7 @@ void sum_in_backward(torch::Tensor parameter, const std::string& name, ProcessGr
 }
 
 // A parameter of modules that are not Shardable: partial where a rule says SequenceParallel{}, whole where Whole{}.
-void place_plain(const NamedTensor& parameter, const PlanRules& rules, ProcessGroup& group,
-                 std::map<std::string, AxisPlacement>& placements) {
+void place_plain(const NamedTensor& parameter, const PlanRules& rules, ProcessGroup& group, Placements& placements) {
   std::size_t summed_here = 0;
   for (const auto& name : parameter.names) {
     if (rules.is_in_shardable(name)) continue;
@@ -130,10 +129,10 @@ ShardPlan resolve_plan(const ShardPlan& plan, bool sequence_parallel, GradientSu
   return split;
 }
 
-std::map<std::string, AxisPlacement> apply_plan(const ModelMap& map, const ShardPlan& plan, ProcessGroup& group) {
+Placements apply_plan(const ModelMap& map, const ShardPlan& plan, ProcessGroup& group) {
   const PlanRules rules(map, plan);
   if (cuts_activations(plan)) refuse_unstated(rules.unstated());
-  std::map<std::string, AxisPlacement> placements;
+  Placements placements;
   for (const auto& [path, module] : map.modules)
     if (const ShardStyle* style = rules.style_of(path))
       for (const auto& [name, placement] : shard_one(path, *module, *style, group))

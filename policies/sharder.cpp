@@ -132,8 +132,8 @@ bool holds_any(const PipelineStageManager& manager, const std::vector<int>& stag
 }
 
 // A placement found under any of the tensor's names.
-AxisPlacement tensor_placement(const NamedTensor& parameter, const std::map<std::string, AxisPlacement>& placements) {
-  const AxisPlacement* found = nullptr;
+ParameterSplit tensor_placement(const NamedTensor& parameter, const Placements& placements) {
+  const ParameterSplit* found = nullptr;
   for (const auto& name : parameter.names) {
     const auto place = placements.find(name);
     if (place == placements.end()) continue;
@@ -148,13 +148,13 @@ AxisPlacement tensor_placement(const NamedTensor& parameter, const std::map<std:
     throw ConfigError({parameter.names.front(), "is shared, and only one of its modules is split",
                        "a rule for each of them", "add one to the shard plan"});
   }
-  return found ? *found : replicate();
+  return found ? *found : ParameterSplit();
 }
 
 Placement whole_placement(const NamedTensor& parameter, const std::vector<int>& stages) {
   return {.name = parameter.names.front(),
           .global_shape = parameter.tensor.sizes().vec(),
-          .axes = {},
+          .cuts = {},
           .stages = stages,
           .aliases = {parameter.names.begin() + 1, parameter.names.end()}};
 }
@@ -163,7 +163,13 @@ Placement whole_placement(const NamedTensor& parameter, const std::vector<int>& 
 void place_along_tensor_axis(std::vector<Placement>& all, const ModelMap& map, const ShardPlan& plan,
                              ProcessGroup& group) {
   const auto placements = apply_plan(map, plan, group);
-  for (std::size_t i = 0; i < all.size(); ++i) all[i].axes["tp"] = tensor_placement(map.parameters[i], placements);
+  const Axis over{axis::kTensor, group.size()};
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    ParameterSplit split = tensor_placement(map.parameters[i], placements);
+    for (Cut& cut : split.cuts) cut.axes = {over};
+    all[i].cuts = std::move(split.cuts);
+    if (split.partial_gradient) all[i].partial_axes = {over.name};
+  }
 }
 
 }  // namespace
@@ -230,7 +236,7 @@ StageModule shard_model(std::shared_ptr<torch::nn::Module> model, std::shared_pt
     torch::Tensor buffer = tensor;
     materialize(buffer, names.front(), config.seed);
     module.buffers.push_back(
-        {{.name = names.front(), .global_shape = buffer.sizes().vec(), .axes = {}, .stages = stages, .aliases = {}},
+        {{.name = names.front(), .global_shape = buffer.sizes().vec(), .cuts = {}, .stages = stages, .aliases = {}},
          buffer});
   }
   policy->postprocess(*model);

@@ -8,6 +8,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/tensors/deferred_record.h"
+#include "gantry/tensors/slice_copy.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry {
@@ -128,10 +129,16 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     deferred::start_record(stack->back().toTensor());
 }
 
-void require_size(const torch::Tensor& tensor, const AxisPlacement& placement, std::int64_t expected) {
-  throw ConfigError(
-      {"", fmt::format("{} has {} elements along dim {}", describe(tensor), tensor.size(placement.dim), placement.dim),
-       fmt::format("{}", expected), "the module's parameters don't have the sizes of its options"});
+void require_size(const torch::Tensor& tensor, const Cut& cut, std::int64_t expected) {
+  throw ConfigError({"",
+                     fmt::format("{} has {} elements along dim {}", describe(tensor), tensor.size(cut.dim), cut.dim),
+                     fmt::format("{}", expected), "the module's parameters don't have the sizes of its options"});
+}
+
+// What the cut leaves to the rank of a tensor of that shape.
+AppliedCut applied_to(const Shape& shape, const Cut& cut, int rank) {
+  const std::int64_t extent = cut.row > 0 ? elements_of(shape) / cut.row : shape.at(cut.dim);
+  return {cut.dim, cut.row, cut.ranges(rank, extent)};
 }
 
 }  // namespace
@@ -148,28 +155,24 @@ DeferredInit::~DeferredInit() { c10::impl::tls_set_dispatch_key_included(kKey, f
 
 bool is_deferred(const torch::Tensor& tensor) { return deferred::is_recorded(tensor); }
 
-void shard_tensor(torch::Tensor& tensor, const AxisPlacement& placement, int axis_rank) {
-  if (!placement.sharded() || !tensor.defined() || tensor.numel() == 0) return;
+void shard_tensor(torch::Tensor& tensor, const Cut& cut, int rank) {
+  if (!cut.sharded() || !tensor.defined() || tensor.numel() == 0) return;
   const c10::impl::ExcludeDispatchKeyGuard exclude(kKey);
   const torch::NoGradGuard no_grad;
-  const std::int64_t whole = placement.segments.back().extent.end, local = placement.local_size(axis_rank);
-  if (tensor.size(placement.dim) == local) return;  // whole and one rank, or a tied parameter that was cut already
-  if (tensor.size(placement.dim) != whole) require_size(tensor, placement, whole);
-
-  std::vector<std::int64_t> shape = tensor.sizes().vec();
-  shape[placement.dim] = local;
-  torch::Tensor part = torch::empty(shape, tensor.options().requires_grad(false));
+  if (!cut.segments.empty() && cut.row == 0) {
+    const std::int64_t whole = cut.segments.back().extent.end;
+    if (tensor.size(cut.dim) == cut.local_size(rank)) return;  // whole and one rank, or a tied parameter that was cut
+    if (tensor.size(cut.dim) != whole) require_size(tensor, cut, whole);
+  }
+  const Shape left = tensor.sizes().vec();
+  const AppliedCut applied = applied_to(left, cut, rank);
+  const Slice kept = apply_cuts(left, {applied});
+  torch::Tensor part = torch::empty(kept.shape, tensor.options().requires_grad(false));
   if (auto record = deferred::take_record(tensor)) {
-    record->cut = placement;
-    record->axis_rank = axis_rank;
+    record->cuts.push_back(applied);
     deferred::put_record(part, std::move(*record));
   } else {
-    std::int64_t offset = 0;
-    for (const Range& range : placement.ranges(axis_rank)) {
-      part.narrow(placement.dim, offset, range.size())
-          .copy_(tensor.detach().narrow(placement.dim, range.begin, range.size()));
-      offset += range.size();
-    }
+    copy_common(part, kept, tensor.detach(), whole_slice(left));
   }
   tensor.set_data(part);
 }

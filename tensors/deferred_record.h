@@ -11,7 +11,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/torch.h>
 
-#include "gantry/core/placement.h"
+#include "gantry/core/slice.h"
 
 namespace gantry::deferred {
 
@@ -33,8 +33,7 @@ struct Record {
   Geometry whole;      // the tensor as it was made
   torch::Tensor base;  // values from before the first random step, where there were any
   std::vector<Step> steps;
-  AxisPlacement cut;  // what of `whole` this rank keeps
-  int axis_rank = 0;
+  std::vector<AppliedCut> cuts;  // what of `whole` this rank keeps
 };
 
 Geometry geometry_of(const torch::Tensor& tensor);

@@ -1,11 +1,11 @@
 #include <algorithm>
-#include <numeric>
 
 #include <torch/torch.h>
 
 #include "gantry/core/error.h"
 #include "gantry/tensors/deferred_record.h"
 #include "gantry/tensors/philox.h"
+#include "gantry/tensors/slice_copy.h"
 
 namespace gantry::deferred {
 namespace {
@@ -35,21 +35,7 @@ void draw(const Step& step, PhiloxKey key, std::uint64_t first, std::int64_t cou
   for (std::int64_t i = 0; i < count; ++i) out[i] = a + width * out[i];
 }
 
-// Runs of elements that lie together in the whole and in the part, in the part's order: (first in the whole, count).
-std::vector<std::pair<std::int64_t, std::int64_t>> runs_of(const Record& record) {
-  const auto& sizes = record.whole.sizes;
-  const std::int64_t elements = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
-  if (!record.cut.sharded()) return {{0, elements}};
-  const auto dim = record.cut.dim;
-  const std::int64_t inner =
-      std::accumulate(sizes.begin() + dim + 1, sizes.end(), std::int64_t{1}, std::multiplies<>());
-  const std::int64_t outer = std::accumulate(sizes.begin(), sizes.begin() + dim, std::int64_t{1}, std::multiplies<>());
-  std::vector<std::pair<std::int64_t, std::int64_t>> runs;
-  for (std::int64_t i = 0; i < outer; ++i)
-    for (const Range& range : record.cut.ranges(record.axis_rank))
-      runs.emplace_back((i * sizes[dim] + range.begin) * inner, range.size() * inner);
-  return runs;
-}
+Slice kept_of(const Record& record) { return apply_cuts(record.whole.sizes, record.cuts); }
 
 // Draws straight into the part: element i of the whole is the same whoever draws it.
 void draw_part(const Step& step, PhiloxKey key, const Record& record, torch::Tensor& part) {
@@ -58,12 +44,13 @@ void draw_part(const Step& step, PhiloxKey key, const Record& record, torch::Ten
   torch::Tensor drawn = part.is_cpu() ? part : torch::empty(part.sizes(), part.options().device(torch::kCPU));
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, part.scalar_type(), "deferred_init", [&] {
     auto* out = drawn.data_ptr<scalar_t>();
-    for (const auto& [first, count] : runs_of(record))
+    visit_runs(kept_of(record), [&](std::int64_t first, std::int64_t count) {
       for (std::int64_t done = 0; done < count; done += kPiece) {
         const std::int64_t n = std::min(kPiece, count - done);
         draw(step, key, static_cast<std::uint64_t>(first + done), n, buffer.data());
         for (std::int64_t i = 0; i < n; ++i) *out++ = static_cast<scalar_t>(buffer[i]);
       }
+    });
   });
   if (!part.is_cpu()) part.copy_(drawn);
 }
@@ -132,15 +119,7 @@ void replay_whole(const Record& record, torch::Tensor& target, const std::string
       run_step(step, tensor_at);
     }
   }
-  if (!record.cut.sharded()) {
-    target.copy_(whole);
-    return;
-  }
-  std::int64_t offset = 0;
-  for (const Range& range : record.cut.ranges(record.axis_rank)) {
-    target.narrow(record.cut.dim, offset, range.size()).copy_(whole.narrow(record.cut.dim, range.begin, range.size()));
-    offset += range.size();
-  }
+  copy_common(target, kept_of(record), whole, whole_slice(record.whole.sizes));
 }
 
 }  // namespace

@@ -148,7 +148,7 @@ std::string report_text(World& world, Plugin& plugin, Boosted& boosted, const Ru
   const Json communication = communication_of(all, facts);
   if (!world.is_main()) return "";
   const Config& config = world.config();
-  const int replicas = plugin.mesh().size("dp");
+  const int replicas = plugin.mesh().size(axis::kData);
   Json report = {{"format", 1},
                  {"mesh", mesh_of(world.mesh())},
                  {"schedule",

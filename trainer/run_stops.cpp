@@ -21,7 +21,7 @@ RunStops::Wish RunStops::agreed() const {
 bool RunStops::asked_to_stop() const { return agreed() == Wish::kStop; }
 
 bool RunStops::stage_asked_to_stop() const {
-  return all_reduce_number(mesh_["tp"], wants_stop() ? 1 : 0, ReduceOp::kMax) > 0;
+  return all_reduce_number(mesh_[axis::kTensor], wants_stop() ? 1 : 0, ReduceOp::kMax) > 0;
 }
 
 std::function<bool()> RunStops::within_step() const {

@@ -35,7 +35,7 @@ void StepTimeline::end(std::int64_t replica_samples) {
 void StepTimeline::give_up() { watches_ = false; }
 
 double StepTimeline::bubble() const {
-  ProcessGroup& pipeline = plugin_.mesh()["pp"];
+  ProcessGroup& pipeline = plugin_.mesh()[axis::kPipeline];
   if (pipeline.size() == 1) return 0;
   double busy = 0;
   for (const auto& timed : seen_) busy += timed.end - timed.start;
@@ -47,7 +47,7 @@ double StepTimeline::bubble() const {
 }
 
 double StepTimeline::predicted_bubble() {
-  if (plugin_.mesh().size("pp") == 1 || samples_ == 0) return 0;
+  if (plugin_.mesh().size(axis::kPipeline) == 1 || samples_ == 0) return 0;
   const auto [found, is_new] = predicted_.try_emplace(samples_);
   if (is_new) found->second = schedule::simulate(plugin_.schedule_for(samples_, false)).bubble_rate;
   return found->second;
@@ -55,7 +55,7 @@ double StepTimeline::predicted_bubble() {
 
 // Every rank knows which actions the others ran, in which order: times alone travel.
 schedule::Timeline StepTimeline::gather(const schedule::Schedule& made) const {
-  ProcessGroup& pipeline = plugin_.mesh()["pp"];
+  ProcessGroup& pipeline = plugin_.mesh()[axis::kPipeline];
   Sizes sizes;
   std::int64_t total = 0;
   schedule::Timeline rows(pipeline.size());

@@ -114,7 +114,7 @@ class Trainer::Run {
     if (!fresh.empty()) fmt::print("new in this model, with initial weights: {}\n", fmt::join(fresh, ", "));
     fmt::print("{} ranks ({}) over {}: {} stages, {} microbatches of {}\n", world_.size(), world_.mesh().describe(),
                world_.backend().name(), booster_.plugin().stages().num_stages(),
-               booster_.plugin().microbatches(boosted_.loader->global_batch() / mesh_.size("dp")),
+               booster_.plugin().microbatches(boosted_.loader->global_batch() / mesh_.size(axis::kData)),
                config_.schedule.name);
     std::fflush(stdout);
   }
@@ -291,7 +291,7 @@ class Trainer::Run {
     const auto pictures = timeline_.pictures();
     if (!pictures || !world_.is_main()) return;
     write_pictures(*pictures, config_.output);
-    if (mesh_.size("pp") == 1) return;
+    if (mesh_.size(axis::kPipeline) == 1) return;
     fmt::print("bubble of the last step: {:.1f}%, by the times of its actions {:.1f}%: {}/timeline.svg\n",
                100 * pictures->measured.bubble_rate, 100 * pictures->simulated.bubble_rate, config_.output);
   }

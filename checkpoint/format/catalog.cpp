@@ -15,26 +15,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A slice's rows to their places in the whole.
+// A slice's elements to their places in the whole.
 void place_slice(const ManifestTensor& tensor, const ManifestSlice& slice, std::span<const unsigned char> bytes,
                  std::vector<unsigned char>& whole) {
-  if (slice.dim < 0) {
+  if (slice.cuts.empty()) {
     std::memcpy(whole.data(), bytes.data(), bytes.size());
     return;
   }
-  std::uint64_t outer = 1, inner = static_cast<std::uint64_t>(tensor.type->bits) / 8;
-  for (std::size_t dim = 0; dim < tensor.shape.size(); ++dim) {
-    if (static_cast<int>(dim) < slice.dim) outer *= static_cast<std::uint64_t>(tensor.shape[dim]);
-    if (static_cast<int>(dim) > slice.dim) inner *= static_cast<std::uint64_t>(tensor.shape[dim]);
-  }
-  const std::uint64_t extent = static_cast<std::uint64_t>(tensor.shape[slice.dim]);
+  const std::uint64_t element = static_cast<std::uint64_t>(tensor.type->bits) / 8;
   const unsigned char* from = bytes.data();
-  for (std::uint64_t row = 0; row < outer; ++row)
-    for (const Range& range : slice.ranges) {
-      const std::uint64_t size = static_cast<std::uint64_t>(range.size()) * inner;
-      std::memcpy(whole.data() + (row * extent + static_cast<std::uint64_t>(range.begin)) * inner, from, size);
-      from += size;
-    }
+  visit_runs(tensor.slice_of(slice), [&](std::int64_t first, std::int64_t count) {
+    std::memcpy(whole.data() + static_cast<std::uint64_t>(first) * element, from,
+                static_cast<std::uint64_t>(count) * element);
+    from += static_cast<std::uint64_t>(count) * element;
+  });
 }
 
 }  // namespace
@@ -66,7 +60,7 @@ TensorCatalog TensorCatalog::open(const std::string& path, const std::function<v
   for (const auto& file : files) {
     const std::string name = fs::path(file).filename();
     for (const auto& [tensor, stored] : catalog.file(name).header().tensors)
-      catalog.tensors_[tensor] = {"", tensor, stored.type, stored.shape, {{name, -1, {}}}};
+      catalog.tensors_[tensor] = {"", tensor, stored.type, stored.shape, {{name, {}}}};
   }
   return catalog;
 }

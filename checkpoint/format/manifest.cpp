@@ -4,6 +4,7 @@
 #include <exception>
 #include <fmt/format.h>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "gantry/checkpoint/format/damage.h"
@@ -58,24 +59,40 @@ std::string safe_file_name(const std::string& name) {
   return name;
 }
 
-Range range_from_json(const json& value, std::int64_t extent, const std::string& key) {
+Range range_from_json(const json& value, const std::string& key) {
   const bool pair = value.is_array() && value.size() == 2;
   const auto begin = pair ? count_in(value[0]) : std::nullopt, end = pair ? count_in(value[1]) : std::nullopt;
-  if (!begin || !end || *begin > *end || *end > extent)
-    refuse(key, "has the range " + value.dump(), fmt::format("two counts within 0 to {}", extent));
+  if (!begin || !end) refuse(key, "has the range " + value.dump(), "two counts");
   return {*begin, *end};
 }
 
+AppliedCut cut_from_json(const json& value, const std::string& key) {
+  AppliedCut cut;
+  const auto dim = count_in(member(value, "dim"));
+  if (!dim || *dim > std::numeric_limits<int>::max())
+    refuse(key, "has a slice along dim " + value["dim"].dump(), "a dim of the tensor");
+  cut.dim = static_cast<int>(*dim);
+  if (value.contains("row")) {
+    const auto row = count_in(value["row"]);
+    if (!row || *row < 1 || cut.dim != 0) refuse(key, "has rows of " + value["row"].dump(), "a count from 1, of dim 0");
+    cut.row = *row;
+  }
+  for (const auto& range : list_in(value, "ranges")) cut.ranges.push_back(range_from_json(range, key));
+  return cut;
+}
+
 ManifestSlice slice_from_json(const json& value, const ManifestTensor& tensor) {
-  ManifestSlice slice{safe_file_name(text_in(value, "file")), -1, {}};
-  const json& dim = member(value, "dim");
-  if (dim.is_number_integer() && dim == -1) return slice;
-  const auto index = count_in(dim);
-  if (!index || *index >= static_cast<std::int64_t>(tensor.shape.size()))
-    refuse(tensor.key(), "has a slice along dim " + dim.dump(), fmt::format("-1 or below {}", tensor.shape.size()));
-  slice.dim = static_cast<int>(*index);
-  for (const auto& range : list_in(value, "ranges"))
-    slice.ranges.push_back(range_from_json(range, tensor.shape[slice.dim], tensor.key()));
+  ManifestSlice slice{safe_file_name(text_in(value, "file")), {}};
+  if (value.contains("cuts")) {
+    for (const auto& cut : list_in(value, "cuts")) slice.cuts.push_back(cut_from_json(cut, tensor.key()));
+  } else if (const json& dim = member(value, "dim"); !(dim.is_number_integer() && dim == -1)) {  // of version 2
+    slice.cuts.push_back(cut_from_json(value, tensor.key()));
+  }
+  try {
+    (void)tensor.slice_of(slice);
+  } catch (const ConfigError& error) {
+    refuse(tensor.key(), error.what());
+  }
   return slice;
 }
 
@@ -101,8 +118,10 @@ void read_files(const json& files, Manifest& manifest) {
 
 // All but the tensors.
 Manifest head_from_json(const json& all, const std::string& path) {
-  if (const json& version = member(all, "format_version"); version != kManifestVersion)
-    throw CheckpointError({path, "has the format version " + version.dump(), std::to_string(kManifestVersion),
+  const json& version = member(all, "format_version");
+  if (const auto number = count_in(version); !number || *number < kOldestManifestVersion || *number > kManifestVersion)
+    throw CheckpointError({path, "has the format version " + version.dump(),
+                           fmt::format("{} to {}", kOldestManifestVersion, kManifestVersion),
                            "read it with the Gantry that wrote it"});
   Manifest manifest{
       .step = number_in(all, "step"),
@@ -168,21 +187,20 @@ void check_files_are_listed(const Manifest& manifest) {
 
 }  // namespace
 
-std::vector<std::int64_t> ManifestTensor::slice_shape(const ManifestSlice& slice) const {
-  std::vector<std::int64_t> sliced = shape;
-  if (slice.dim < 0) return sliced;
-  sliced[slice.dim] = 0;
-  for (const Range& range : slice.ranges) sliced[slice.dim] += range.size();
-  return sliced;
+json to_json(const std::vector<AppliedCut>& cuts) {
+  json all = json::array();
+  for (const AppliedCut& cut : cuts) {
+    json ranges = json::array();
+    for (const Range& range : cut.ranges) ranges.push_back({range.begin, range.end});
+    all.push_back({{"dim", cut.dim}, {"ranges", ranges}});
+    if (cut.row > 0) all.back()["row"] = cut.row;
+  }
+  return all;
 }
 
 json to_json(const ManifestTensor& tensor) {
   json slices = json::array();
-  for (const auto& slice : tensor.slices) {
-    json ranges = json::array();
-    for (const Range& range : slice.ranges) ranges.push_back({range.begin, range.end});
-    slices.push_back({{"file", slice.file}, {"dim", slice.dim}, {"ranges", ranges}});
-  }
+  for (const auto& slice : tensor.slices) slices.push_back({{"file", slice.file}, {"cuts", to_json(slice.cuts)}});
   return {{"kind", tensor.kind},
           {"name", tensor.name},
           {"dtype", tensor.type->readable},
@@ -204,16 +222,20 @@ ManifestTensor tensor_from_json(const json& value) {
   return tensor;
 }
 
-void check_tiling(const ManifestTensor& tensor) {
-  if (tensor.slices.empty()) refuse(tensor.key(), "has no slice");
-  const int dim = tensor.slices.front().dim;
-  if (dim < 0 && tensor.slices.size() == 1) return;
+namespace {
+
+// Slices of one cut of one dim: all there are until axes cut a tensor further.
+bool are_along_one_dim(const ManifestTensor& tensor) {
+  return std::all_of(tensor.slices.begin(), tensor.slices.end(), [&](const ManifestSlice& slice) {
+    return slice.cuts.size() == 1 && slice.cuts.front().row == 0 &&
+           slice.cuts.front().dim == tensor.slices.front().cuts.front().dim;
+  });
+}
+
+void check_tiling_along(const ManifestTensor& tensor, int dim) {
   std::vector<Range> ranges;
-  for (const auto& slice : tensor.slices) {
-    if (slice.dim < 0 || slice.dim != dim)
-      refuse(tensor.key(), "has slices along different dims, or whole and in parts", "slices that tile it");
-    ranges.insert(ranges.end(), slice.ranges.begin(), slice.ranges.end());
-  }
+  for (const auto& slice : tensor.slices)
+    ranges.insert(ranges.end(), slice.cuts.front().ranges.begin(), slice.cuts.front().ranges.end());
   std::erase_if(ranges, [](const Range& range) { return range.size() == 0; });
   std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
   std::int64_t covered = 0;
@@ -225,6 +247,25 @@ void check_tiling(const ManifestTensor& tensor) {
   }
   if (covered != tensor.shape[dim])
     refuse(tensor.key(), fmt::format("has slices that cover {} of {} along dim {}", covered, tensor.shape[dim], dim));
+}
+
+}  // namespace
+
+Covering covering_of(const ManifestTensor& tensor) {
+  std::vector<Slice> slices;
+  for (const auto& slice : tensor.slices) slices.push_back(tensor.slice_of(slice));
+  return covering_of(tensor.shape, slices);
+}
+
+void check_tiling(const ManifestTensor& tensor) {
+  if (tensor.slices.empty()) refuse(tensor.key(), "has no slice");
+  if (tensor.slices.size() == 1 && tensor.slices.front().cuts.empty()) return;
+  if (!tensor.slices.front().cuts.empty() && are_along_one_dim(tensor))
+    return check_tiling_along(tensor, tensor.slices.front().cuts.front().dim);
+  const Covering covering = covering_of(tensor);
+  if (!covering.is_known) refuse(tensor.key(), "has too many slices to tell whether they tile it", "fewer");
+  if (covering.has_overlap) refuse(tensor.key(), "has slices that overlap", "slices that tile it");
+  if (covering.has_hole) refuse(tensor.key(), "has slices that leave a hole", "slices that tile it");
 }
 
 std::string manifest_text(const Manifest& manifest) {

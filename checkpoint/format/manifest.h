@@ -9,18 +9,18 @@
 #include <vector>
 
 #include "gantry/checkpoint/format/stored_type.h"
-#include "gantry/core/placement.h"
+#include "gantry/core/slice.h"
 
 namespace gantry {
 
-inline constexpr int kManifestVersion = 2;
+inline constexpr int kManifestVersion = 3;
+inline constexpr int kOldestManifestVersion = 2;  // whose slices state one dim and its ranges
 inline constexpr const char* kManifestName = "manifest.json";
 
-// A part of a global tensor: `ranges` along `dim`, one after the other; the whole tensor when dim is -1.
+// A part of a global tensor: what the cuts leave of it, in their order; the whole tensor without any.
 struct ManifestSlice {
   std::string file;
-  int dim = -1;
-  std::vector<Range> ranges;
+  std::vector<AppliedCut> cuts;
 };
 
 struct ManifestTensor {
@@ -30,7 +30,7 @@ struct ManifestTensor {
   std::vector<ManifestSlice> slices;
 
   std::string key() const { return kind.empty() ? name : kind + "/" + name; }  // its name in the files
-  std::vector<std::int64_t> slice_shape(const ManifestSlice& slice) const;
+  Slice slice_of(const ManifestSlice& slice) const { return apply_cuts(shape, slice.cuts); }
   std::uint64_t bytes() const { return stored_bytes(*type, shape).value_or(0); }
 };
 
@@ -53,8 +53,9 @@ struct Manifest {
   std::map<std::string, ManifestTensor> tensors;  // by key
 };
 
+nlohmann::json to_json(const std::vector<AppliedCut>& cuts);
 nlohmann::json to_json(const ManifestTensor& tensor);
-// Checked: counts that are not negative, a known type, ranges within the shape, safe file names. CheckpointError.
+// Checked: counts that are not negative, a known type, cuts that are there, safe file names. CheckpointError.
 ManifestTensor tensor_from_json(const nlohmann::json& value);
 
 // The text of manifest.json; its first line holds the hash of the rest.
@@ -69,6 +70,9 @@ std::string read_manifest_text(const std::string& folder);
 std::string stated_manifest_hash(const std::string& folder);
 // The same of a text.
 std::string stated_hash(std::string_view text);
+
+// How the slices cover the tensor.
+Covering covering_of(const ManifestTensor& tensor);
 
 // Every element of the tensor in exactly one slice. CheckpointError.
 void check_tiling(const ManifestTensor& tensor);

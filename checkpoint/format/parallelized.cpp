@@ -85,7 +85,7 @@ ParallelizedSizes sizes_in(const json& all, const std::string& path) {
 // What the file holds is what its metadata says.
 void check_stored(const StoredFile& file, const ManifestTensor& tensor) {
   const auto found = file.header().tensors.find(tensor.name);
-  const auto shape = tensor.slice_shape(tensor.slices.front());
+  const auto shape = tensor.slice_of(tensor.slices.front()).shape;
   if (found == file.header().tensors.end() || found->second.type != tensor.type || found->second.shape != shape)
     refuse_files(file.path(), "does not hold '" + tensor.name + "' as its metadata says");
 }
@@ -113,29 +113,28 @@ RankFile read_part(const std::string& directory, const std::string& name) {
   return part;
 }
 
+// Of the first slice's cuts, which those of the others are along too.
+std::vector<int> dims_of(const ManifestTensor& tensor) {
+  std::vector<int> dims;
+  for (const AppliedCut& cut : tensor.slices.front().cuts) dims.push_back(cut.row > 0 ? -1 : cut.dim);
+  return dims;
+}
+
 void add(ParallelizedModel& model, const ManifestTensor& tensor, const std::string& path) {
   const auto [found, fresh] = model.tensors.try_emplace(tensor.name, tensor);
   if (fresh) return;
   ManifestTensor& known = found->second;
-  if (known.shape != tensor.shape || known.type != tensor.type || known.slices.front().dim != tensor.slices.front().dim)
+  if (known.shape != tensor.shape || known.type != tensor.type || dims_of(known) != dims_of(tensor))
     refuse_files(path, "'" + tensor.name + "' is not as in the other files");
   // A whole tensor is needed once; replicas of a slice (a parameter that stages share) do no harm.
-  if (tensor.slices.front().dim >= 0) known.slices.push_back(tensor.slices.front());
+  if (!tensor.slices.front().cuts.empty()) known.slices.push_back(tensor.slices.front());
 }
 
-// Ranges may overlap: ranks share key heads.
+// Slices may overlap: ranks share key heads.
 void check_covered(const ManifestTensor& tensor, const std::string& directory) {
-  const int dim = tensor.slices.front().dim;
-  if (dim < 0) return;
-  std::vector<Range> ranges;
-  for (const auto& slice : tensor.slices) ranges.insert(ranges.end(), slice.ranges.begin(), slice.ranges.end());
-  std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
-  std::int64_t covered = 0;
-  for (const Range& range : ranges)
-    if (range.begin <= covered) covered = std::max(covered, range.end);
-  if (covered != tensor.shape[dim])
-    refuse_files(directory, fmt::format("'{}' is there up to {} of {} along dim {}", tensor.name, covered,
-                                        tensor.shape[dim], dim));
+  const Covering covering = covering_of(tensor);
+  if (!covering.is_known || covering.has_hole)
+    refuse_files(directory, fmt::format("'{}' is not there as a whole", tensor.name));
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ void check_file_slices(const Manifest& manifest, const std::string& name, const 
       const auto found = file.header().tensors.find(key);
       if (found == file.header().tensors.end())
         throw CheckpointError({file.path(), "has no tensor '" + key + "'", "what the manifest says", kDamaged});
-      const auto shape = tensor.slice_shape(slice);
+      const auto shape = tensor.slice_of(slice).shape;
       if (found->second.type != tensor.type || found->second.shape != shape)
         throw CheckpointError(
             {file.path() + " '" + key + "'",

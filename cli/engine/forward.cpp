@@ -55,11 +55,11 @@ TensorDict read_batch(const std::string& path, const std::string& task) {
 void write_outputs(const StepResult& result, const ProcessGroupMesh& mesh, const ForwardArguments& arguments) {
   TensorDict whole;
   for (const auto& [name, part] : result.outputs)
-    whole.set(name, all_gather_along(mesh["dp"], part, 0, all_gather_numbers(mesh["dp"], part.size(0))));
+    whole.set(name, all_gather_along(mesh[axis::kData], part, 0, all_gather_numbers(mesh[axis::kData], part.size(0))));
   if (result.outputs.empty())
     throw InputError({arguments.batch, "gives replica " + mesh.mesh().describe_rank(mesh.rank()) + " no sample", "",
                       "use fewer data-parallel ranks"});
-  if (mesh.coordinate("dp") != 0 || mesh.coordinate("tp") != 0) return;
+  if (mesh.coordinate(axis::kData) != 0 || mesh.coordinate(axis::kTensor) != 0) return;
   if (result.loss) whole.set("loss", torch::tensor(*result.loss, whole.begin()->second.options()));
   write_safetensors(arguments.output, whole);
 }
@@ -78,7 +78,7 @@ void forward_rank(World& world, const Config& config, const ForwardArguments& ar
   boosted.model->eval();
 
   const auto result = booster.execute_pipeline(
-      replica_part(make_batch(whole), mesh.size("dp"), mesh.coordinate("dp")), boosted,
+      replica_part(make_batch(whole), mesh.size(axis::kData), mesh.coordinate(axis::kData)), boosted,
       {.return_loss = static_cast<bool>(boosted.criterion), .return_outputs = true, .broadcast_loss = true});
   if (plugin->stages().holds_last()) write_outputs(result, mesh, arguments);
   if (wants_gradients) {

@@ -251,8 +251,8 @@ TEST(CheckpointCommand, WhatARanksFileLooksLikeIsSaid) {
 
 std::string parallelized_file(const ScratchFolder& scratch, int tensor, const std::string& save,
                               const std::vector<Range>& ranges) {
-  const ManifestTensor entry{"", "w", find_stored_type("F32"), {4}, {{parallelized_file_name(tensor, 0), 0, ranges}}};
-  const auto shape = entry.slice_shape(entry.slices.front());
+  const ManifestTensor entry{"", "w", find_stored_type("F32"), {4}, {{parallelized_file_name(tensor, 0), {{.dim = 0, .ranges = ranges}}}}};
+  const auto shape = entry.slice_of(entry.slices.front()).shape;
   const std::string header =
       make_safetensors_header({{"w", entry.type, shape}}, parallelized_metadata({2, 1}, save, {entry}));
   std::vector<float> values;
@@ -281,7 +281,7 @@ TEST(Parallelized, SharedElementsAreFineAndHolesAreNot) {
   parallelized_file(scratch, 1, "2", {{2, 4}});
   EXPECT_THAT(parallelized_fault(scratch), HasSubstr("of another save"));
   parallelized_file(scratch, 0, "2", {{0, 1}});
-  EXPECT_THAT(parallelized_fault(scratch), HasSubstr("'w' is there up to 1 of 4"));
+  EXPECT_THAT(parallelized_fault(scratch), HasSubstr("'w' is not there as a whole"));
   scratch.write(parallelized_file_name(1, 0), make_safetensors_header({}, {{"format", "pt"}}));
   EXPECT_THAT(parallelized_fault(scratch), HasSubstr("in its metadata"));
 }

@@ -23,10 +23,16 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-ManifestTensor tensor_of(const std::vector<std::vector<Range>>& slices, int dim = 0) {
+ManifestTensor tensor_with(const std::vector<std::vector<AppliedCut>>& slices) {
   ManifestTensor tensor{"model", "w", find_stored_type("F32"), {10, 3}, {}};
-  for (const auto& ranges : slices) tensor.slices.push_back({"a.safetensors", dim, ranges});
+  for (const auto& cuts : slices) tensor.slices.push_back({"a.safetensors", cuts});
   return tensor;
+}
+
+ManifestTensor tensor_of(const std::vector<std::vector<Range>>& slices) {
+  std::vector<std::vector<AppliedCut>> cuts;
+  for (const auto& ranges : slices) cuts.push_back({{.dim = 0, .ranges = ranges}});
+  return tensor_with(cuts);
 }
 
 template <class Thrown>
@@ -43,7 +49,7 @@ TEST(FormatManifest, SlicesTileTheirTensorExactly) {
   const auto fault = [](const ManifestTensor& tensor) {
     return fault_of<CheckpointError>([&] { check_tiling(tensor); });
   };
-  EXPECT_EQ(fault(tensor_of({{}}, -1)), "no error");
+  EXPECT_EQ(fault(tensor_with({{}})), "no error");
   EXPECT_EQ(fault(tensor_of({{{4, 10}}, {{0, 4}}})), "no error");
   EXPECT_EQ(fault(tensor_of({{{0, 2}, {5, 7}}, {{2, 5}, {7, 10}}})), "no error");
   EXPECT_EQ(fault(tensor_of({{{0, 10}}, {{3, 3}}})), "no error");
@@ -51,18 +57,41 @@ TEST(FormatManifest, SlicesTileTheirTensorExactly) {
   EXPECT_NE(fault(tensor_of({{{0, 4}}, {{5, 10}}})).find("leave a hole at 4"), std::string::npos);
   EXPECT_NE(fault(tensor_of({{{0, 5}}, {{4, 10}}})).find("overlap at 5"), std::string::npos);
   EXPECT_NE(fault(tensor_of({{{0, 9}}})).find("cover 9 of 10"), std::string::npos);
-  EXPECT_NE(fault(tensor_of({{}, {}}, -1)).find("whole and in parts"), std::string::npos);
-  ManifestTensor mixed = tensor_of({{{0, 10}}, {{0, 3}}});
-  mixed.slices[1].dim = 1;
-  EXPECT_NE(fault(mixed).find("different dims"), std::string::npos);
+  EXPECT_NE(fault(tensor_with({{}, {}})).find("overlap"), std::string::npos);
+  const AppliedCut all{.dim = 0, .ranges = {{0, 10}}}, first{.dim = 1, .ranges = {{0, 2}}},
+      rest{.dim = 1, .ranges = {{2, 3}}};
+  EXPECT_EQ(fault(tensor_with({{first}, {rest}})), "no error");
+  EXPECT_NE(fault(tensor_with({{all}, {first}})).find("overlap"), std::string::npos);
+  EXPECT_NE(fault(tensor_with({{all, first}})).find("leave a hole"), std::string::npos);
+}
+
+// Several cuts, each of what the one before left: columns, and of those single elements or rows.
+TEST(FormatManifest, SlicesOfOrderedCutsTileTheirTensorExactly) {
+  const auto fault = [](const ManifestTensor& tensor) {
+    return fault_of<CheckpointError>([&] { check_tiling(tensor); });
+  };
+  const AppliedCut left{.dim = 1, .ranges = {{0, 2}}}, right{.dim = 1, .ranges = {{2, 3}}};
+  const auto elements = [](std::int64_t begin, std::int64_t end) {
+    return AppliedCut{.dim = 0, .row = 1, .ranges = {{begin, end}}};
+  };
+  EXPECT_EQ(fault(tensor_with({{left, elements(0, 7)}, {left, elements(7, 20)}, {right}})), "no error");
+  EXPECT_EQ(fault(tensor_with({{left, elements(0, 7)}, {left, elements(7, 20)}, {right, elements(0, 10)}})),
+            "no error");
+  EXPECT_NE(fault(tensor_with({{left, elements(0, 7)}, {left, elements(8, 20)}, {right}})).find("hole"),
+            std::string::npos);
+  EXPECT_NE(fault(tensor_with({{left, elements(0, 8)}, {left, elements(7, 20)}, {right}})).find("overlap"),
+            std::string::npos);
+  EXPECT_EQ(
+      fault(tensor_with({{{.dim = 0, .row = 3, .ranges = {{0, 4}}}}, {{.dim = 0, .row = 3, .ranges = {{4, 10}}}}})),
+      "no error");
 }
 
 json sound_manifest() {
-  return json::parse(R"({"format_version": 2, "step": 3, "policy": "gpt2", "model_config": {}, "config": "",
+  return json::parse(R"({"format_version": 3, "step": 3, "policy": "gpt2", "model_config": {}, "config": "",
     "layout": {"tp": 2}, "threads_per_rank": 1, "numbers": {}, "progress": {}, "user": {"epoch": 4},
     "files": {"a.safetensors": {"hash": "0123456789abcdef0123456789abcdef", "size": 128}},
     "tensors": [{"kind": "model", "name": "w", "dtype": "float32", "shape": [4, 2],
-                 "slices": [{"file": "a.safetensors", "dim": 0, "ranges": [[0, 4]]}]}]})");
+                 "slices": [{"file": "a.safetensors", "cuts": [{"dim": 0, "ranges": [[0, 4]]}]}]}]})");
 }
 
 // As a hostile writer would: with the right hash.
@@ -77,12 +106,25 @@ TEST(FormatManifest, ComesBackAsItWasWritten) {
   EXPECT_EQ(manifest_text(manifest), manifest_text(again));
   EXPECT_EQ(again.user["epoch"], 4);
   EXPECT_EQ(again.layout.at("tp"), 2);
-  EXPECT_EQ(again.tensors.at("model/w").slices[0].ranges[0], (Range{0, 4}));
+  EXPECT_EQ(again.tensors.at("model/w").slices[0].cuts.at(0).ranges[0], (Range{0, 4}));
+}
+
+// Version 2 states a dim and its ranges, or -1.
+TEST(FormatManifest, SlicesOfTheFormerVersionAreRead) {
+  json all = sound_manifest();
+  all["format_version"] = 2;
+  all["tensors"][0]["slices"] = {{{"file", "a.safetensors"}, {"dim", 0}, {"ranges", {{0, 4}}}}};
+  const Manifest manifest = parse_manifest(sealed(all), "m");
+  EXPECT_EQ(manifest_text(manifest), manifest_text(parse_manifest(sealed(sound_manifest()), "m")));
+  all["tensors"][0]["slices"] = {{{"file", "a.safetensors"}, {"dim", -1}, {"ranges", json::array()}}};
+  EXPECT_TRUE(parse_manifest(sealed(all), "m").tensors.at("model/w").slices[0].cuts.empty());
 }
 
 TEST(FormatManifest, HostileOnesAreRefused) {
   const std::tuple<const char*, const char*, const char*> changes[] = {
       {"/format_version", "1", "format version 1"},
+      {"/format_version", "4", "format version 4"},
+      {"/format_version", "\"3\"", "format version"},
       {"/step", "-1", "'step' is no count"},
       {"/step", "1.5", "'step' is no count"},
       {"/policy", "7", "'policy' is no text"},
@@ -95,12 +137,16 @@ TEST(FormatManifest, HostileOnesAreRefused) {
       {"/tensors/0/shape", "[4611686018427387904, 4]", "overflows"},
       {"/tensors/0/shape", "[5, 2]", "cover 4 of 5"},
       {"/tensors/0/slices", "[]", "no slice"},
-      {"/tensors/0/slices/0/dim", "2", "along dim 2"},
-      {"/tensors/0/slices/0/dim", "-2", "along dim -2"},
-      {"/tensors/0/slices/0/ranges", "[[0, 5]]", "within 0 to 4"},
-      {"/tensors/0/slices/0/ranges", "[[3, 1]]", "within 0 to 4"},
-      {"/tensors/0/slices/0/ranges", "[[0]]", "within 0 to 4"},
-      {"/tensors/0/slices/0/ranges", "[[-4, 4]]", "within 0 to 4"},
+      {"/tensors/0/slices/0/cuts/0/dim", "2", "along dim 2"},
+      {"/tensors/0/slices/0/cuts/0/dim", "-2", "along dim -2"},
+      {"/tensors/0/slices/0/cuts/0/row", "3", "in rows of 3"},
+      {"/tensors/0/slices/0/cuts/0/row", "0", "has rows of 0"},
+      {"/tensors/0/slices/0/cuts/0", "null", "has no 'dim'"},
+      {"/tensors/0/slices/0/cuts", "{}", "'cuts' is no list"},
+      {"/tensors/0/slices/0/cuts/0/ranges", "[[0, 5]]", "within 0 to 4"},
+      {"/tensors/0/slices/0/cuts/0/ranges", "[[3, 1]]", "within 0 to 4"},
+      {"/tensors/0/slices/0/cuts/0/ranges", "[[0]]", "has the range [0]"},
+      {"/tensors/0/slices/0/cuts/0/ranges", "[[-4, 4]]", "has the range [-4,4]"},
       {"/tensors/0/slices/0/file", "\"../a.safetensors\"", "a file of its folder"},
       {"/tensors/0/slices/0/file", "\"/etc/passwd\"", "a file of its folder"},
       {"/tensors/0/slices/0/file", "\".hidden\"", "a file of its folder"},
@@ -188,7 +234,7 @@ TEST(FormatManifest, WhatItClaimsIsComparedBeforeMemoryIsAskedFor) {
   scratch.write("manifest.json", sealed(all));
   EXPECT_EQ(TensorCatalog::open(scratch.path()).read("model/w").size(), 32u);
   all["tensors"][0]["shape"] = {std::int64_t{1} << 38, 1};
-  all["tensors"][0]["slices"][0]["ranges"] = {{0, std::int64_t{1} << 38}};
+  all["tensors"][0]["slices"][0]["cuts"][0]["ranges"] = {{0, std::int64_t{1} << 38}};
   scratch.write("manifest.json", sealed(all));
   EXPECT_NE(fault_of<CheckpointError>([&] {
               TensorCatalog::open(scratch.path()).read("model/w");

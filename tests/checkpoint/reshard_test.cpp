@@ -122,6 +122,29 @@ TEST_F(Reshard, MastersOfLowPrecisionAreLoadedByAnyLayout) {
   EXPECT_EQ(one, 1.0F) << "a norm's first weight";
 }
 
+// A run of tp 3 x dp 2 under ZeRO 1 in bfloat16, whose ranks share key heads, written by format version 2; `one` is
+// what the program of that time made of it for one rank.
+TEST(FormerFormat, IsReadAndLoaded) {
+  const std::string folder = std::string(GANTRY_SOURCE_DIR) + "/tests/golden/checkpoint_v2/";
+  expect_same_state(folder + "one", folder + "six", "as stored");
+  for (const Layout layout : {Layout{.tensor = 2}, Layout{.data = 2, .tensor = 3}}) {
+    SmallRunOptions options{.layout = layout, .zero = layout.data > 1 ? 2 : 0, .precision = "bfloat16"};
+    Config config = small_config(options);
+    config.model.config_json = R"({"hidden_size": 12, "tie_word_embeddings": true, "intermediate_size": 10,
+        "num_hidden_layers": 1, "num_attention_heads": 6, "num_key_value_heads": 2, "vocab_size": 256,
+        "max_position_embeddings": 32})";
+    const ScratchFolder scratch;
+    const int code = start_ranks()(config, [&](World& world) {
+      SmallRun run(world, config);
+      run.load(folder + "six");
+      run.save(scratch / "again", 2);
+      run.mesh().world_group().barrier().wait();
+    });
+    ASSERT_EQ(code, 0);
+    expect_same_state(folder + "one", require_checkpoint(scratch / "again"), "tp " + std::to_string(layout.tensor));
+  }
+}
+
 // Checkpoints of before 0.1's release have one count of steps: all that were made were taken.
 TEST(StepCounts, OneStandsForBoth) {
   run_small({.layers = 1}, [](SmallRun& run) {

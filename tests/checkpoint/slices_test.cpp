@@ -15,29 +15,44 @@ struct Stored {
   std::vector<std::string> read;  // the files that were asked for
 
   explicit Stored(int dim, const std::vector<std::vector<Range>>& slices) {
-    for (const auto& ranges : slices) tensor.slices.push_back({std::to_string(tensor.slices.size()), dim, ranges});
+    for (const auto& ranges : slices) add(cuts_of(dim, ranges));
+  }
+  explicit Stored(const std::vector<std::vector<AppliedCut>>& slices) {
+    for (const auto& cuts : slices) add(cuts);
+  }
+  void add(std::vector<AppliedCut> cuts) {
+    tensor.slices.push_back({std::to_string(tensor.slices.size()), std::move(cuts)});
   }
 
-  static torch::Tensor part_of(const torch::Tensor& whole, int dim, const std::vector<Range>& ranges) {
-    if (dim < 0) return whole;
-    std::vector<torch::Tensor> parts;
-    for (const Range& range : ranges) parts.push_back(whole.narrow(dim, range.begin, range.size()));
-    return torch::cat(parts, dim);
+  static std::vector<AppliedCut> cuts_of(int dim, const std::vector<Range>& ranges) {
+    return dim < 0 ? std::vector<AppliedCut>() : std::vector<AppliedCut>{{.dim = dim, .ranges = ranges}};
+  }
+  // By hand, cut by cut.
+  static torch::Tensor part_of(const torch::Tensor& whole, const std::vector<AppliedCut>& cuts) {
+    torch::Tensor left = whole;
+    for (const AppliedCut& cut : cuts) {
+      if (cut.row > 0) left = left.reshape({-1, cut.row});
+      std::vector<torch::Tensor> parts;
+      for (const Range& range : cut.ranges) parts.push_back(left.narrow(cut.dim, range.begin, range.size()));
+      left = torch::cat(parts, cut.dim);
+    }
+    return left;
   }
 
   // The files that the part was read from.
-  std::vector<std::string> fill(int dim, const std::vector<Range>& ranges) {
-    const torch::Tensor expected = part_of(whole, dim, ranges);
+  std::vector<std::string> fill(const std::vector<AppliedCut>& cuts) {
+    const torch::Tensor expected = part_of(whole, cuts);
     const torch::Tensor target = torch::full(expected.sizes(), -1.0, torch::kFloat64);
     read.clear();
     const auto slice_of = [&](const ManifestSlice& slice) {
       read.push_back(slice.file);
-      return part_of(whole, slice.dim, slice.ranges);
+      return part_of(whole, slice.cuts).contiguous();
     };
-    fill_from_slices(tensor, slice_of, target, dim, ranges);
+    fill_from_slices(tensor, slice_of, target, apply_cuts(tensor.shape, cuts));
     EXPECT_TRUE(torch::equal(target, expected));
     return read;
   }
+  std::vector<std::string> fill(int dim, const std::vector<Range>& ranges) { return fill(cuts_of(dim, ranges)); }
 };
 
 using Files = std::vector<std::string>;
@@ -59,6 +74,22 @@ TEST(Slices, OfFusedProjectionsAndWholeTensorsToo) {
   Stored whole(-1, {{}});
   EXPECT_EQ(whole.fill(1, {{2, 4}}), Files{"0"});
   EXPECT_EQ(whole.fill(-1, {}), Files{"0"});
+}
+
+// Columns over one axis, and what they leave over another, by elements or by rows of three.
+TEST(Slices, OfOrderedCuts) {
+  const AppliedCut left{.dim = 1, .ranges = {{0, 3}}}, right{.dim = 1, .ranges = {{3, 6}}};
+  const auto flat = [](std::int64_t row, std::int64_t begin, std::int64_t end) {
+    return AppliedCut{.dim = 0, .row = row, .ranges = {{begin, end}}};
+  };
+  Stored stored(
+      std::vector<std::vector<AppliedCut>>{{left, flat(1, 0, 11)}, {left, flat(1, 11, 24)}, {right, flat(3, 0, 8)}});
+  EXPECT_EQ(stored.fill(-1, {}), (Files{"0", "1", "2"}));
+  EXPECT_EQ(stored.fill(0, {{0, 3}}), (Files{"0", "2"}));
+  EXPECT_EQ(stored.fill(1, {{3, 5}}), Files{"2"});
+  EXPECT_EQ(stored.fill({flat(1, 5, 31)}), (Files{"0", "1", "2"}));
+  EXPECT_EQ(stored.fill({left, flat(1, 11, 24)}), Files{"1"});
+  EXPECT_EQ(stored.fill({flat(6, 7, 8)}), (Files{"1", "2"}));
 }
 
 }  // namespace

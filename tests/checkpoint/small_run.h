@@ -1,6 +1,7 @@
 // A small training program of one rank, as a user would write it: a tiny model, batches that depend on the step alone.
 #pragma once
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "gantry/booster/recipe.h"

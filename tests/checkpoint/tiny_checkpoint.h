@@ -16,8 +16,8 @@ inline RankPart write_tiny_rank(const std::string& folder, int rank, int shift, 
   RankPart part{rank_file_name(rank), {}, {}};
   for (const char* type : {"F32", "BF16", "F64"}) {
     ManifestTensor tensor{"model", std::string("h.0.") + type, find_stored_type(type), {8, 3}, {}};
-    tensor.slices.push_back({part.file, 0, {{2 * rank, 2 * rank + 2}}});
-    shapes.push_back({tensor.key(), tensor.type, tensor.slice_shape(tensor.slices.front())});
+    tensor.slices.push_back({part.file, {{.dim = 0, .ranges = {{2 * rank, 2 * rank + 2}}}}});
+    shapes.push_back({tensor.key(), tensor.type, tensor.slice_of(tensor.slices.front()).shape});
     part.tensors.push_back(tensor);
   }
   const std::string header = make_safetensors_header(shapes, {});

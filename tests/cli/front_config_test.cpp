@@ -95,6 +95,26 @@ TEST(ConfigText, HasTheSame) {
     EXPECT_NE(out.find(part), std::string::npos) << part << "\nis not in\n" << out;
 }
 
+// Both views of the ranks.
+TEST(ConfigText, ShowsContextAndExpertsToo) {
+  const std::string flags = " --set parallel.context=2 --set parallel.expert=4 --set 'parallel.order=[dp, pp, tp]'";
+  const Outcome run = show(kConfig, flags);
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  for (const char* part :
+       {"context: 2", "expert: 4", "mesh: dp 2 x pp 3 x cp 2 x tp 2", "rank 14 (dp 1, pp 0, cp 1, tp 0)",
+        "pp 3 x edp 2 x ep 4", "rank 14 (pp 0, edp 1, ep 2)", "10 per replica"})
+    EXPECT_NE(run.out.find(part), std::string::npos) << part << "\nis not in\n" << run.out;
+  const Json mesh = Json::parse(show(kConfig, flags + " --json").out).at("mesh");
+  EXPECT_EQ(mesh["size"], 24);
+  EXPECT_EQ(mesh["axes"][2], (Json{{"name", "cp"}, {"size", 2}}));
+  EXPECT_EQ(mesh["experts"]["axes"],
+            (Json{{{"name", "pp"}, {"size", 3}}, {{"name", "edp"}, {"size", 2}}, {{"name", "ep"}, {"size", 4}}}));
+  EXPECT_EQ(mesh["experts"]["ranks"][14], (Json{{"rank", 14}, {"pp", 0}, {"edp", 1}, {"ep", 2}}));
+  EXPECT_FALSE(Json::parse(show(kConfig, "--json").out).at("mesh").contains("experts"));
+  EXPECT_NE(show(kConfig, "--set parallel.expert=3").err.find("3 over the 4 ranks that share a stage"),
+            std::string::npos);
+}
+
 // The front program has no policies, so it can't ask one that a library registers.
 TEST(ConfigText, SaysWhereAPolicyOfALibraryMayWeighOtherwise) {
   const char* note = "a policy of a library may state other work";

@@ -102,5 +102,97 @@ TEST(Mesh, OrderChangesWhichRanksAreAdjacent) {
   EXPECT_EQ(Mesh::hybrid(4, 2, 1, 2, {"tp", "dp", "pp"}).groups({"pp"}), (Groups{{0, 1}, {2, 3}}));
 }
 
+TEST(Mesh, ContextStandsJustOutsideTpUnlessTheOrderNamesIt) {
+  EXPECT_EQ(Mesh::hybrid(16, 2, 0, 2, {"pp", "dp", "tp"}, 2).describe(), "pp 2 x dp 2 x cp 2 x tp 2");
+  EXPECT_EQ(Mesh::hybrid(16, 2, 0, 2, {"tp", "pp", "dp"}, 2).describe(), "cp 2 x tp 2 x pp 2 x dp 2");
+  EXPECT_EQ(Mesh::hybrid(16, 2, 0, 2, {"cp", "pp", "dp", "tp"}, 2).describe(), "cp 2 x pp 2 x dp 2 x tp 2");
+  EXPECT_EQ(Mesh::hybrid(8, 2, 0, 2).describe(), "pp 2 x dp 2 x tp 2");
+  EXPECT_EQ(Mesh::hybrid(24, 2, 0, 2, {"pp", "dp", "tp"}, 3).axis_size("dp"), 2);
+  EXPECT_NE(message_of([] {
+              Mesh::hybrid(8, 2, 0, 2, {"pp", "dp", "tp"}, 3);
+            }).find("pipeline 2 * context 3 * tensor 2 = 12 does not divide the 8 ranks"),
+            std::string::npos);
+  for (const std::vector<std::string>& order :
+       std::vector<std::vector<std::string>>{{"pp", "tp"}, {"pp", "dp", "tp", "ep"}, {"pp", "cp", "tp"}, {}})
+    EXPECT_NE(message_of([&] { Mesh::hybrid(8, 2, 0, 2, order); }).find("parallel.order"), std::string::npos);
+}
+
+// Of every mesh of up to 64 ranks: the groups of both views, by what they must share.
+TEST(Mesh, TheExpertViewCountsTheSameRanks) {
+  const std::vector<std::vector<std::string>> orders{{"pp", "dp", "tp"}, {"tp", "pp", "dp"}, {"dp", "pp", "cp", "tp"}};
+  for (const auto& order : orders)
+    for (const int pipeline : {1, 2, 3})
+      for (const int data : {1, 2, 3})
+        for (const int context : {1, 2})
+          for (const int tensor : {1, 2, 3}) {
+            const int inside = data * context * tensor;
+            for (int expert = 2; expert <= inside; ++expert) {
+              if (inside % expert != 0) continue;
+              const int ranks = pipeline * inside;
+              if (ranks > 64) continue;
+              const Mesh mesh = Mesh::hybrid(ranks, pipeline, data, tensor, order, context, expert);
+              ASSERT_EQ(mesh.axis_size("edp") * expert, inside);
+              std::vector<int> stage_ranks;  // of pp 0, ascending: counted by ep inside, edp outside
+              for (int rank = 0; rank < ranks; ++rank) {
+                const auto experts = mesh.ranks_along(rank, {"ep"}), replicas = mesh.ranks_along(rank, {"edp"});
+                ASSERT_EQ(static_cast<int>(experts.size()), expert);
+                ASSERT_EQ(static_cast<int>(replicas.size()), inside / expert);
+                EXPECT_EQ(experts[mesh.coordinate(rank, "ep")], rank);
+                EXPECT_EQ(replicas[mesh.coordinate(rank, "edp")], rank);
+                for (const int peer : experts) {
+                  EXPECT_EQ(mesh.coordinate(peer, "pp"), mesh.coordinate(rank, "pp"));
+                  EXPECT_EQ(mesh.coordinate(peer, "edp"), mesh.coordinate(rank, "edp"));
+                }
+                for (const int peer : replicas) EXPECT_EQ(mesh.coordinate(peer, "ep"), mesh.coordinate(rank, "ep"));
+                auto within_stage = mesh.batch_axes();
+                within_stage.push_back("tp");
+                EXPECT_EQ(mesh.ranks_along(rank, {"ep", "edp"}), mesh.ranks_along(rank, within_stage));
+                EXPECT_EQ(static_cast<int>(mesh.ranks_along(rank, {"pp", "ep"}).size()), pipeline * expert);
+                if (mesh.coordinate(rank, "pp") == 0) stage_ranks.push_back(rank);
+              }
+              for (std::size_t i = 0; i < stage_ranks.size(); ++i)
+                EXPECT_EQ(mesh.coordinate(stage_ranks[i], "ep"), static_cast<int>(i) % expert);
+              EXPECT_EQ(static_cast<int>(mesh.groups({"ep"}).size()), ranks / expert);
+            }
+          }
+  const Mesh mesh = Mesh::hybrid(16, 2, 0, 2, {"pp", "dp", "tp"}, 2, 4);
+  EXPECT_EQ(mesh.describe(axis::View::kExpert), "pp 2 x edp 2 x ep 4");
+  EXPECT_EQ(mesh.describe_rank(13, axis::View::kExpert), "rank 13 (pp 1, edp 1, ep 1)");
+  EXPECT_EQ(message_of([] {
+              Mesh::hybrid(8, 2, 0, 2, {"pp", "dp", "tp"}, 1, 3);
+            }),
+            "parallel.expert: 3 over the 4 ranks that share a stage; expected a divisor of data * context * tensor");
+}
+
+TEST(Mesh, RolesSayWhichAxesShareTheBatchAndWhichCut) {
+  using Axes = std::vector<std::string>;
+  const Mesh mesh = Mesh::hybrid(16, 2, 0, 2, {"pp", "dp", "tp"}, 2, 4);
+  EXPECT_EQ(mesh.batch_axes(), (Axes{"dp", "cp"}));
+  EXPECT_EQ(mesh.cutting_axes(), Axes{"tp"});
+  EXPECT_EQ(mesh.batch_axes(axis::View::kExpert), Axes{"edp"});
+  EXPECT_EQ(mesh.cutting_axes(axis::View::kExpert), Axes{"ep"});
+  const Mesh dense = Mesh::hybrid(8, 2, 0, 2);  // without experts over ranks there is one view
+  EXPECT_EQ(dense.batch_axes(axis::View::kExpert), Axes{"dp"});
+  EXPECT_EQ(Mesh({{"dp", 2}, {"xp", 3}, {"tp", 1}}).cutting_axes(), (Axes{"xp", "tp"}));
+}
+
+TEST(Mesh, GroupsAreForTheSetsOfAxesThatJobsNeed) {
+  using Sets = std::vector<std::vector<std::string>>;
+  EXPECT_EQ(Mesh::hybrid(8, 2, 0, 2).group_sets(),
+            (Sets{{"pp"}, {"dp"}, {"pp", "dp"}, {"tp"}, {"pp", "tp"}, {"dp", "tp"}, {"pp", "dp", "tp"}}));
+  // Five axes: the batch axes count as one.
+  const Mesh mesh = Mesh::hybrid(16384, 16, 0, 8, {"pp", "dp", "tp"}, 4, 64);
+  const auto sets = mesh.group_sets();
+  EXPECT_EQ(sets.size(), 11u);
+  // A rank makes its own groups alone: as many numbers as it has peers in them.
+  std::size_t numbers = 0;
+  for (const auto& set : sets) {
+    const auto ranks = mesh.ranks_along(9999, set);
+    EXPECT_TRUE(std::binary_search(ranks.begin(), ranks.end(), 9999));
+    numbers += ranks.size();
+  }
+  EXPECT_LT(numbers, 3u * 16384u);
+}
+
 }  // namespace
 }  // namespace gantry

@@ -25,16 +25,16 @@ TEST(Deal, RefusesMoreRanksThanUnitsAndUnitsThatDoNotDivide) {
   EXPECT_THROW(partition(50, 24, 2), ConfigError);
 }
 
-TEST(AxisPlacement, FusedSegmentsAreDealtOneByOne) {
-  const AxisPlacement placement = shard(0, 3 * 8, 3, 3, 2);  // heads of 2: 2, 1, 1
+TEST(Cut, FusedSegmentsAreDealtOneByOne) {
+  const Cut placement = shard(0, 3 * 8, 3, 3, 2);  // heads of 2: 2, 1, 1
   EXPECT_EQ(placement.ranges(0), (std::vector<Range>{{0, 4}, {8, 12}, {16, 20}}));
   EXPECT_EQ(placement.ranges(2), (std::vector<Range>{{6, 8}, {14, 16}, {22, 24}}));
   EXPECT_EQ(placement.local_size(1), 6);
   EXPECT_FALSE(placement.overlaps());
 }
 
-TEST(AxisPlacement, TheLowestRankOwnsWhatRanksShare) {
-  const AxisPlacement placement{.dim = 0, .segments = {{{0, 4}, {{0, 2}, {0, 2}, {2, 4}}}}};
+TEST(Cut, TheLowestRankOwnsWhatRanksShare) {
+  const Cut placement{.axes = {}, .dim = 0, .segments = {{{0, 4}, {{0, 2}, {0, 2}, {2, 4}}}}};
   EXPECT_TRUE(placement.overlaps());
   EXPECT_EQ(sizes(placement.owned(0)), (std::vector<std::int64_t>{2}));
   EXPECT_EQ(sizes(placement.owned(1)), (std::vector<std::int64_t>{0}));
@@ -42,16 +42,16 @@ TEST(AxisPlacement, TheLowestRankOwnsWhatRanksShare) {
 }
 
 TEST(Placement, CountsReplicasOnce) {
-  Placement placement{
-      .name = "w", .global_shape = {8, 3}, .axes = {{"tp", shard(0, 8, 2)}}, .stages = {1, 3}, .aliases = {}};
+  Cut rows = shard(0, 8, 2);
+  rows.axes = {{"tp", 2}};
+  Placement placement{.name = "w", .global_shape = {8, 3}, .cuts = {rows}, .stages = {1, 3}, .aliases = {}};
   EXPECT_TRUE(placement.counted_by({{"pp", 1}, {"dp", 0}, {"tp", 1}}, {1}));
   EXPECT_FALSE(placement.counted_by({{"pp", 1}, {"dp", 1}, {"tp", 1}}, {1}));
   EXPECT_FALSE(placement.counted_by({{"pp", 3}, {"dp", 0}, {"tp", 0}}, {3}));
-  placement.axes.clear();
+  EXPECT_EQ(&placement.along("tp"), &placement.cuts.front());
+  EXPECT_FALSE(placement.along("dp").sharded());
+  placement.cuts.clear();
   EXPECT_FALSE(placement.counted_by({{"pp", 1}, {"dp", 0}, {"tp", 1}}, {1}));
-  EXPECT_EQ(placement.gradient_axes(), (std::vector<std::string>{"dp"}));
-  placement.axes["tp"].partial_gradient = true;
-  EXPECT_EQ(placement.gradient_axes(), (std::vector<std::string>{"dp", "tp"}));
 }
 
 }  // namespace

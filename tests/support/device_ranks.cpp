@@ -11,7 +11,7 @@ namespace gantry::testing {
 int launch_on_devices(const Config& config, const std::function<void(World&)>& body, const OnDevices& on) {
   const int ranks = config.ranks();
   const Mesh mesh = Mesh::hybrid(ranks, config.parallel.pipeline, config.parallel.data, config.parallel.tensor,
-                                 config.parallel.order);
+                                 config.parallel.order, config.parallel.context, config.parallel.expert);
   const recorder::RecordedJob recorded({.folder = config.output + "/recorder",
                                         .ranks = ranks,
                                         .entries = config.comm.recorder,

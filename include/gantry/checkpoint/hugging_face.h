@@ -28,7 +28,7 @@ nlohmann::json read_model_config(const std::string& directory);
 // values. `loaded` is called with the bytes that each tensor took.
 std::vector<std::string> load_hugging_face(const std::string& directory, const models::ModelFamily& family,
                                            const nlohmann::json& keys, const std::vector<HeldTensor>& held,
-                                           const std::map<std::string, int>& coordinates,
+                                           const Coordinates& coordinates,
                                            const std::function<void(std::uint64_t)>& loaded = {});
 
 // Whole tensors under Hugging Face's names and in their orientation.

@@ -1,4 +1,5 @@
-// The process groups of a mesh: one for every axis, the axis sets that gradients and norms need, and the whole world.
+// The process groups of a mesh: one for every axis, one for each set of axes that the job needs (Mesh::group_sets), and
+// the whole world.
 #pragma once
 
 #include <map>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "gantry/comm/world.h"
+#include "gantry/core/cut.h"
 
 namespace gantry {
 
@@ -18,7 +20,7 @@ class ProcessGroupMesh {
   const Mesh& mesh() const { return mesh_; }
   int rank() const { return rank_; }  // world rank
   int coordinate(const std::string& axis) const { return mesh_.coordinate(rank_, axis); }
-  std::map<std::string, int> coordinates() const;  // this rank's, by axis
+  const Coordinates& coordinates() const { return coordinates_; }  // this rank's, by axis, of both views
   int size(const std::string& axis) const { return mesh_.axis_size(axis); }
 
   // The group along one axis. ConfigError for an unknown axis, naming the known ones.
@@ -27,6 +29,10 @@ class ProcessGroupMesh {
   // The group along a set of axes, in any order. ConfigError for a set that has none, naming those that have.
   ProcessGroup& group(std::vector<std::string> axes) const;
   ProcessGroup& world_group() const;
+  // The ranks that see other parts of the batch and else are as this one: along the batch axes of a view, and along
+  // `and_axis` too where it is given.
+  ProcessGroup& batch_group(axis::View view = axis::View::kDense) const { return group(mesh_.batch_axes(view)); }
+  ProcessGroup& batch_group_and(const std::string& and_axis) const;
 
   // A further group, for any set of world ranks. Collective over the world: every rank passes the same list of sets and
   // gets the group of the set it is in, nullptr where it is in none; sets may overlap.
@@ -37,6 +43,7 @@ class ProcessGroupMesh {
   Backend& backend_;
   Mesh mesh_;
   int rank_;
+  Coordinates coordinates_;
   std::map<std::vector<std::string>, std::unique_ptr<ProcessGroup>> groups_;  // by sorted axes
 };
 

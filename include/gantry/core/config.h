@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "gantry/core/axis.h"
 #include "gantry/core/honoured_keys.h"
 
 namespace gantry {
@@ -21,11 +22,13 @@ struct ModelConfig {
 struct ParallelConfig {
   int tensor = 1;
   int pipeline = 1;
-  int data = 0;  // 0: auto
+  int data = 0;     // 0: auto
+  int context = 1;  // ranks that share a sequence
+  int expert = 1;   // ranks that share the experts of a layer, among those of data, context and tensor
   bool sequence_parallel = false;
-  int zero = 0;           // 0 | 1 (the optimizer's state is partitioned over dp) | 2 (gradients too)
+  int zero = 0;           // 0 | 1 (the optimizer's state is partitioned over the batch axes) | 2 (gradients too)
   double bucket_mb = 25;  // gradients that travel together over dp, in MiB
-  std::vector<std::string> order = {"pp", "dp", "tp"};
+  std::vector<std::string> order = {axis::kPipeline, axis::kData, axis::kTensor};
 };
 
 struct ScheduleConfig {

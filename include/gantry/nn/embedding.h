@@ -30,7 +30,7 @@ class EmbeddingImpl : public torch::nn::Module, public Shardable {
 
   ProcessGroup* group_ = nullptr;
   std::optional<ShardStyle> style_;
-  AxisPlacement placement_;
+  Cut placement_;
 };
 TORCH_MODULE(Embedding);
 

@@ -5,25 +5,12 @@
 #pragma once
 
 #include <string>
-#include <variant>
 
 #include "gantry/comm/process_group.h"
+#include "gantry/core/layout.h"
 #include "gantry/tensors/tensor.h"
 
 namespace gantry {
-
-struct Replicate {
-  bool operator==(const Replicate&) const = default;
-};
-struct Shard {  // this rank's part along dim; negative dims count from the end
-  int dim = 1;
-  bool operator==(const Shard&) const = default;
-};
-struct Partial {  // the sum over the ranks is the tensor
-  bool operator==(const Partial&) const = default;
-};
-using Layout = std::variant<Replicate, Shard, Partial>;
-std::string describe(const Layout& layout);  // "Shard(1)"
 
 // Any layout to any other, with its gradient. A Shard is partitioned as evenly as possible, the first ranks taking the
 // remainder; one that comes in may be cut otherwise, also into nothing. Collective over the group.

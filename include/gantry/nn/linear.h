@@ -35,13 +35,11 @@ class LinearImpl : public torch::nn::Module, public Shardable {
   torch::Tensor bias;                      // [out], undefined without
 
   // What is held along tp: replicated before shard().
-  const AxisPlacement& weight_placement() const { return weight_placement_; }
+  const Cut& weight_placement() const { return weight_placement_; }
   ProcessGroup* group() const { return group_; }  // null before shard()
 
  private:
   friend std::vector<torch::Tensor> together(const torch::Tensor& input, const std::vector<Linear>& layers);
-  Placements shard_column(const Column& column);
-  Placements shard_row(const Row& row);
   LinearInput input_layout() const;
   LinearWeight used_weight() const;
   torch::Tensor used_bias() const;
@@ -50,7 +48,7 @@ class LinearImpl : public torch::nn::Module, public Shardable {
 
   ProcessGroup* group_ = nullptr;
   std::optional<ShardStyle> style_;
-  AxisPlacement weight_placement_;
+  Cut weight_placement_;
 };
 TORCH_MODULE(Linear);
 

@@ -12,7 +12,7 @@ namespace gantry {
 // Outputs whose last dim is split over tp: over which group and how.
 struct SplitDim {
   ProcessGroup* group = nullptr;
-  AxisPlacement placement;
+  Cut placement;
 };
 using SplitOutputs = std::map<std::string, SplitDim>;
 

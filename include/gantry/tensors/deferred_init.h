@@ -15,7 +15,7 @@
 
 #include <torch/nn/module.h>
 
-#include "gantry/core/placement.h"
+#include "gantry/core/cut.h"
 
 namespace gantry {
 
@@ -34,10 +34,10 @@ class DeferredInit {
 // True while `tensor` has recorded initialisation that has not been replayed.
 bool is_deferred(const torch::Tensor& tensor);
 
-// Cuts a parameter or buffer to this rank's part along placement.dim, in place (`set_data`): identity, ties and
-// optimizer references stay. A deferred one keeps its record and touches no memory. No-op when the placement
-// replicates.
-void shard_tensor(torch::Tensor& tensor, const AxisPlacement& placement, int axis_rank);
+// Cuts a parameter or buffer to this rank's part of what earlier cuts have left of it, in place (`set_data`): identity,
+// ties and optimizer references stay. A deferred one keeps its record and touches no memory. No-op when the cut cuts
+// nothing, and for a tensor that has the local extent already (a tied parameter).
+void shard_tensor(torch::Tensor& tensor, const Cut& cut, int rank);
 
 // Frees the memory, in place; a record is dropped. The tensor then has no elements.
 void release_tensor(torch::Tensor& tensor);

@@ -1,0 +1,138 @@
+#include "gantry/core/cut.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "gantry/core/error.h"
+
+namespace gantry {
+namespace {
+
+// `range` without the elements of any range before `rank`; ranges are partitioned in order, so what is left is
+// contiguous.
+Range without_lower(const Segment& segment, int rank) {
+  Range range = segment.range_of_rank[rank];
+  for (int lower = 0; lower < rank; ++lower) {
+    const Range& other = segment.range_of_rank[lower];
+    if (other.begin <= range.begin && other.end > range.begin) range.begin = std::min(other.end, range.end);
+  }
+  return range;
+}
+
+}  // namespace
+
+std::vector<Range> Cut::ranges(int rank) const {
+  std::vector<Range> held;
+  for (const auto& segment : segments) held.push_back(segment.range_of_rank.at(rank));
+  return held;
+}
+
+std::vector<Range> Cut::owned(int rank) const {
+  std::vector<Range> own;
+  for (const auto& segment : segments) own.push_back(without_lower(segment, rank));
+  return own;
+}
+
+std::int64_t Cut::local_size(int rank) const {
+  std::int64_t size = 0;
+  for (const auto& range : ranges(rank)) size += range.size();
+  return size;
+}
+
+bool Cut::overlaps() const {
+  for (const auto& segment : segments)
+    for (std::size_t rank = 0; rank < segment.range_of_rank.size(); ++rank)
+      if (without_lower(segment, static_cast<int>(rank)) != segment.range_of_rank[rank]) return true;
+  return false;
+}
+
+int Cut::ranks() const {
+  int ranks = 1;
+  for (const auto& axis : axes) ranks *= axis.size;
+  return ranks;
+}
+
+int Cut::rank_of(const Coordinates& coordinates) const {
+  int rank = 0;
+  for (const auto& [name, size] : axes) {
+    const auto found = coordinates.find(name);
+    if (found == coordinates.end()) throw InternalError({"a cut over " + name, "has no coordinate there", "", ""});
+    rank = rank * size + found->second;
+  }
+  return rank;
+}
+
+std::vector<Range> Cut::ranges(int rank, std::int64_t extent) const {
+  if (!segments.empty() || !sharded()) return ranges(rank);
+  return {partition(extent, 1, ranks(), /*allow_empty=*/true).at(rank)};
+}
+
+std::vector<Range> Cut::owned(int rank, std::int64_t extent) const {
+  return segments.empty() ? ranges(rank, extent) : owned(rank);
+}
+
+Cut replicate() { return {}; }
+
+std::vector<Range> partition(std::int64_t size, std::int64_t unit, int ranks, bool allow_empty) {
+  if (unit < 1 || size % unit != 0)
+    throw ConfigError({"", fmt::format("{} elements are not a whole number of units of {}", size, unit), "",
+                       "choose a unit that divides the size"});
+  const std::int64_t units = size / unit;
+  if (!allow_empty && units < ranks)
+    throw ConfigError(
+        {"",
+         fmt::format("{} units (of {} elements) over {} ranks leave {} ranks empty", units, unit, ranks, ranks - units),
+         fmt::format("at most {} ranks", units), fmt::format("use tensor {}", units)});
+  std::vector<Range> ranges;
+  std::int64_t begin = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const std::int64_t count = (units / ranks + (rank < units % ranks ? 1 : 0)) * unit;
+    ranges.push_back({begin, begin + count});
+    begin += count;
+  }
+  return ranges;
+}
+
+namespace {
+
+// The units that each rank's share of the users needs.
+std::vector<Range> partition_used_units(const Part& part, int ranks) {
+  const std::int64_t units = part.unit > 0 && part.size % part.unit == 0 ? part.size / part.unit : 0;
+  if (units < 1 || part.users % units != 0)
+    throw ConfigError(
+        {"", fmt::format("{} elements in units of {}, which {} users share", part.size, part.unit, part.users),
+         "units that divide their users equally", "choose as many key heads as divide the query heads"});
+  const std::int64_t group = part.users / units;
+  std::vector<Range> ranges;
+  for (const Range& users : partition(part.users, 1, ranks))
+    ranges.push_back({users.begin / group * part.unit, (users.end + group - 1) / group * part.unit});
+  return ranges;
+}
+
+}  // namespace
+
+Cut shard_parts(int dim, const std::vector<Part>& parts, int ranks) {
+  Cut cut{.axes = {}, .dim = dim, .segments = {}};
+  std::int64_t offset = 0;
+  for (const Part& part : parts) {
+    Segment segment{{offset, offset + part.size},
+                    part.users > 0 ? partition_used_units(part, ranks) : partition(part.size, part.unit, ranks)};
+    for (auto& range : segment.range_of_rank) range.begin += offset, range.end += offset;
+    cut.segments.push_back(std::move(segment));
+    offset += part.size;
+  }
+  return cut;
+}
+
+Cut shard(int dim, std::int64_t size, int ranks, int segments, std::int64_t unit) {
+  if (segments < 1 || size % segments != 0)
+    throw ConfigError({"", fmt::format("{} elements are not {} equal segments", size, segments), "",
+                       "state the segments that the projection has"});
+  return shard_parts(dim, std::vector<Part>(segments, Part{.size = size / segments, .unit = unit}), ranks);
+}
+
+Cut shard_rows(std::int64_t row, std::vector<Axis> axes) {
+  return {.axes = std::move(axes), .dim = 0, .row = row, .segments = {}};
+}
+
+}  // namespace gantry

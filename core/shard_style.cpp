@@ -1,0 +1,74 @@
+#include "gantry/core/shard_style.h"
+
+#include <fmt/format.h>
+
+#include "gantry/core/error.h"
+
+namespace gantry {
+namespace {
+
+// The parts that a column-split projection is partitioned by.
+std::vector<Part> parts_of(const Column& column, std::int64_t out_features) {
+  if (column.parts.empty()) {
+    if (column.users > 0) return {{.size = out_features, .unit = column.unit, .users = column.users}};
+    return {};
+  }
+  std::int64_t total = 0;
+  for (const Part& part : column.parts) total += part.size;
+  if (total != out_features)
+    throw ConfigError({"", fmt::format("the parts sum to {} of {} output features", total, out_features),
+                       "parts that make up the whole", ""});
+  return column.parts;
+}
+
+int ranks_over(const std::vector<Axis>& axes) { return Cut{.axes = axes, .segments = {}}.ranks(); }
+
+ParameterSplit over(Cut cut, const std::vector<Axis>& axes) {
+  cut.axes = axes;
+  return cut;
+}
+
+// Whole on every rank; of activations that are parts of the sequence its gradient is a part too.
+ParameterSplit whole(bool sees_parts, GradientSum sum) {
+  ParameterSplit split;
+  split.partial_gradient = sees_parts && sum == GradientSum::kAtSync;
+  return split;
+}
+
+ParameterSplit split_columns(const Column& column, const Shape& shape, const std::vector<Axis>& axes) {
+  const auto parts = parts_of(column, shape.front());
+  return over(parts.empty() ? shard(0, shape.front(), ranks_over(axes), column.segments, column.unit)
+                            : shard_parts(0, parts, ranks_over(axes)),
+              axes);
+}
+
+}  // namespace
+
+std::string describe(const ShardStyle& style) {
+  if (const auto* column = std::get_if<Column>(&style)) {
+    return column->parts.empty() ? fmt::format("Column{{segments {}, unit {}}}", column->segments, column->unit)
+                                 : fmt::format("Column{{{} parts}}", column->parts.size());
+  }
+  if (const auto* row = std::get_if<Row>(&style)) return fmt::format("Row{{unit {}}}", row->unit);
+  if (const auto* sequence = std::get_if<SequenceParallel>(&style))
+    return fmt::format("SequenceParallel{{dim {}}}", sequence->dim);
+  if (const auto* prepare = std::get_if<PrepareInput>(&style))
+    return fmt::format("PrepareInput{{{} to {}}}", describe(prepare->from), describe(prepare->to));
+  if (std::holds_alternative<OnHeads>(style)) return "OnHeads{}";
+  return std::holds_alternative<Whole>(style) ? "Whole{}" : "Vocab{}";
+}
+
+ParameterSplit split_of(const ShardStyle& style, const Shape& shape, const std::vector<Axis>& axes) {
+  if (const auto* column = std::get_if<Column>(&style)) return split_columns(*column, shape, axes);
+  if (const auto* row = std::get_if<Row>(&style)) {
+    const bool is_bias = shape.size() == 1;  // added once, after the sum
+    if (is_bias) return whole(row->output && std::holds_alternative<Shard>(*row->output), row->gradient_sum);
+    return over(shard(1, shape.at(1), ranks_over(axes), 1, row->unit), axes);
+  }
+  if (std::holds_alternative<Vocab>(style)) return over(shard(0, shape.front(), ranks_over(axes)), axes);
+  if (const auto* heads = std::get_if<OnHeads>(&style)) return whole(true, heads->gradient_sum);
+  const auto* sequence = std::get_if<SequenceParallel>(&style);
+  return whole(sequence != nullptr, sequence ? sequence->gradient_sum : GradientSum::kInBackward);
+}
+
+}  // namespace gantry
