@@ -64,9 +64,10 @@ Gpt2BlockImpl::Gpt2BlockImpl(const Gpt2Config& config) {
   mlp = register_module("mlp", Gpt2Mlp(config));
 }
 
-torch::Tensor Gpt2BlockImpl::forward(const torch::Tensor& hidden, const nn::AttentionOptions& attention) {
-  const torch::Tensor attended = hidden + attn(ln_1(hidden), attention);
-  return attended + mlp(ln_2(attended));
+LayerParts Gpt2BlockImpl::parts(const nn::AttentionOptions& attention) {
+  return {
+      {"attention", [this, attention](const torch::Tensor& hidden) { return hidden + attn(ln_1(hidden), attention); }},
+      {"mlp", [this](const torch::Tensor& hidden) { return hidden + mlp(ln_2(hidden)); }}};
 }
 
 Gpt2Impl::Gpt2Impl(const Gpt2Config& config) : config(config) {
@@ -91,18 +92,19 @@ torch::Tensor Gpt2Impl::embed(const torch::Tensor& input_ids, const torch::Tenso
   return drop(wte(input_ids) + wpe(positions.defined() ? positions : torch::arange(tokens, input_ids.options())));
 }
 
-torch::Tensor Gpt2Impl::block(int layer, const torch::Tensor& hidden, const nn::TokenContext& tokens) {
-  return h->at<Gpt2BlockImpl>(layer).forward(hidden,
-                                             {.causal = true, .keep = tokens.keep, .cache = tokens.cache(layer)});
+TensorDict Gpt2Impl::stage_forward(const StageContext& stage, TensorDict input) {
+  const nn::TokenContext tokens = stage.tokens();
+  torch::Tensor hidden = stage.is_first() ? embed(input.at("input_ids"), tokens.positions) : input.at("hidden");
+  hidden = stage.run_layers(hidden, [&](int index) {
+    return h->at<Gpt2BlockImpl>(index).parts(
+        {.causal = true, .keep = tokens.keep, .cache = tokens.cache(index), .documents = tokens.documents});
+  });
+  if (!stage.is_last()) return {{"hidden", hidden}};
+  return {{"logits", lm_head(ln_f(tokens.for_head(hidden)))}};
 }
 
-torch::Tensor Gpt2Impl::head(const torch::Tensor& hidden) { return lm_head(ln_f(hidden)); }
-
 TensorDict Gpt2Impl::forward(const TensorDict& inputs) {
-  torch::Tensor hidden = embed(inputs.at("input_ids"));
-  const nn::TokenContext tokens{.keep = nn::kept_tokens(inputs.get("attention_mask")), .positions = {}};
-  for (int layer = 0; layer < static_cast<int>(h->size()); ++layer) hidden = block(layer, hidden, tokens);
-  return {{"logits", head(hidden)}};
+  return stage_forward(*StageContext::whole(h->size(), inputs), inputs);
 }
 
 }  // namespace gantry::models

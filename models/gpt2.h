@@ -7,6 +7,7 @@
 #include "gantry/nn/attention.h"
 #include "gantry/nn/embedding.h"
 #include "gantry/nn/norms.h"
+#include "gantry/nn/stage_context.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry::models {
@@ -55,7 +56,8 @@ TORCH_MODULE(Gpt2Mlp);
 class Gpt2BlockImpl : public torch::nn::Module {
  public:
   explicit Gpt2BlockImpl(const Gpt2Config& config);
-  torch::Tensor forward(const torch::Tensor& hidden, const nn::AttentionOptions& attention);
+  // "attention" and "mlp": [B, S, H] -> [B, S, H].
+  LayerParts parts(const nn::AttentionOptions& attention);
   nn::LayerNorm ln_1{nullptr}, ln_2{nullptr};
   Gpt2Attention attn{nullptr};
   Gpt2Mlp mlp{nullptr};
@@ -66,13 +68,11 @@ class Gpt2Impl : public torch::nn::Module {
  public:
   explicit Gpt2Impl(const Gpt2Config& config);
 
-  // The whole model: {input_ids int64 [B, S], attention_mask [B, S] or absent} -> {logits [B, S, V]}.
+  // The whole model: {input_ids int64 [B, S]; attention_mask, position_ids, document_ids [B, S] or absent} -> {logits
+  // [B, S, V]}.
   TensorDict forward(const TensorDict& inputs);
-  // Its parts, for a pipeline: embedding, one block, head.
-  // [B, S] -> [B, S, H], at `positions` int64 [B, S] or at 0, 1, 2, ... InputError if S > n_positions.
-  torch::Tensor embed(const torch::Tensor& input_ids, const torch::Tensor& positions = {});
-  torch::Tensor block(int layer, const torch::Tensor& hidden, const nn::TokenContext& tokens);
-  torch::Tensor head(const torch::Tensor& hidden);  // [B, S, H] -> [B, S, V]
+  // The same of one stage; stages exchange {hidden [B, S, H]}. InputError if S > n_positions.
+  TensorDict stage_forward(const StageContext& stage, TensorDict input);
 
   const Gpt2Config config;
   nn::Embedding wte{nullptr}, wpe{nullptr};
@@ -80,6 +80,10 @@ class Gpt2Impl : public torch::nn::Module {
   torch::nn::ModuleList h;
   nn::LayerNorm ln_f{nullptr};
   nn::Linear lm_head{nullptr};
+
+ private:
+  // [B, S] -> [B, S, H], at `positions` int64 [B, S] or at 0, 1, 2, ...
+  torch::Tensor embed(const torch::Tensor& input_ids, const torch::Tensor& positions);
 };
 TORCH_MODULE(Gpt2);
 

@@ -73,10 +73,12 @@ LlamaLayerImpl::LlamaLayerImpl(const LlamaConfig& config) {
   mlp = register_module("mlp", LlamaMlp(config));
 }
 
-torch::Tensor LlamaLayerImpl::forward(const torch::Tensor& hidden, const nn::AttentionOptions& attention,
-                                      const torch::Tensor& positions) {
-  const torch::Tensor attended = hidden + self_attn(input_layernorm(hidden), attention, positions);
-  return attended + mlp(post_attention_layernorm(attended));
+LayerParts LlamaLayerImpl::parts(const nn::AttentionOptions& attention, const torch::Tensor& positions) {
+  return {{"attention",
+           [this, attention, positions](const torch::Tensor& hidden) {
+             return hidden + self_attn(input_layernorm(hidden), attention, positions);
+           }},
+          {"mlp", [this](const torch::Tensor& hidden) { return hidden + mlp(post_attention_layernorm(hidden)); }}};
 }
 
 LlamaImpl::LlamaImpl(const LlamaConfig& config) : config(config) {
@@ -100,18 +102,20 @@ torch::Tensor LlamaImpl::embed(const torch::Tensor& input_ids) {
   return embed_tokens(input_ids);
 }
 
-torch::Tensor LlamaImpl::layer(int index, const torch::Tensor& hidden, const nn::TokenContext& tokens) {
-  return layers->at<LlamaLayerImpl>(index).forward(
-      hidden, {.causal = true, .keep = tokens.keep, .cache = tokens.cache(index)}, tokens.positions);
+TensorDict LlamaImpl::stage_forward(const StageContext& stage, TensorDict input) {
+  const nn::TokenContext tokens = stage.tokens();
+  torch::Tensor hidden = stage.is_first() ? embed(input.at("input_ids")) : input.at("hidden");
+  hidden = stage.run_layers(hidden, [&](int index) {
+    return layers->at<LlamaLayerImpl>(index).parts(
+        {.causal = true, .keep = tokens.keep, .cache = tokens.cache(index), .documents = tokens.documents},
+        tokens.positions);
+  });
+  if (!stage.is_last()) return {{"hidden", hidden}};
+  return {{"logits", lm_head(norm(tokens.for_head(hidden)))}};
 }
 
-torch::Tensor LlamaImpl::head(const torch::Tensor& hidden) { return lm_head(norm(hidden)); }
-
 TensorDict LlamaImpl::forward(const TensorDict& inputs) {
-  torch::Tensor hidden = embed(inputs.at("input_ids"));
-  const nn::TokenContext tokens{.keep = nn::kept_tokens(inputs.get("attention_mask")), .positions = {}};
-  for (int index = 0; index < static_cast<int>(layers->size()); ++index) hidden = layer(index, hidden, tokens);
-  return {{"logits", head(hidden)}};
+  return stage_forward(*StageContext::whole(layers->size(), inputs), inputs);
 }
 
 }  // namespace gantry::models

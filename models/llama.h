@@ -11,6 +11,7 @@
 #include "gantry/nn/embedding.h"
 #include "gantry/nn/norms.h"
 #include "gantry/nn/rotary.h"
+#include "gantry/nn/stage_context.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry::models {
@@ -64,8 +65,8 @@ TORCH_MODULE(LlamaMlp);
 class LlamaLayerImpl : public torch::nn::Module {
  public:
   explicit LlamaLayerImpl(const LlamaConfig& config);
-  torch::Tensor forward(const torch::Tensor& hidden, const nn::AttentionOptions& attention,
-                        const torch::Tensor& positions);
+  // "attention" and "mlp": [B, S, H] -> [B, S, H].
+  LayerParts parts(const nn::AttentionOptions& attention, const torch::Tensor& positions);
   nn::RmsNorm input_layernorm{nullptr}, post_attention_layernorm{nullptr};
   LlamaAttention self_attn{nullptr};
   LlamaMlp mlp{nullptr};
@@ -76,18 +77,20 @@ class LlamaImpl : public torch::nn::Module {
  public:
   explicit LlamaImpl(const LlamaConfig& config);
 
-  // The whole model: {input_ids int64 [B, S], attention_mask [B, S] or absent} -> {logits [B, S, V]}.
+  // The whole model: {input_ids int64 [B, S]; attention_mask, position_ids, document_ids [B, S] or absent} -> {logits
+  // [B, S, V]}.
   TensorDict forward(const TensorDict& inputs);
-  // Its parts, for a pipeline.
-  torch::Tensor embed(const torch::Tensor& input_ids);  // [B, S] -> [B, S, H]; InputError if S is too long
-  torch::Tensor layer(int index, const torch::Tensor& hidden, const nn::TokenContext& tokens);
-  torch::Tensor head(const torch::Tensor& hidden);  // [B, S, H] -> [B, S, V]
+  // The same of one stage; stages exchange {hidden [B, S, H]}. InputError if S is too long.
+  TensorDict stage_forward(const StageContext& stage, TensorDict input);
 
   const LlamaConfig config;
   nn::Embedding embed_tokens{nullptr};
   torch::nn::ModuleList layers;
   nn::RmsNorm norm{nullptr};
   nn::Linear lm_head{nullptr};
+
+ private:
+  torch::Tensor embed(const torch::Tensor& input_ids);  // [B, S] -> [B, S, H]
 };
 TORCH_MODULE(Llama);
 

@@ -6,8 +6,8 @@
 #include <torch/torch.h>
 
 #include "gantry/nn/recompute.h"
+#include "gantry/nn/stage_context.h"
 #include "gantry/tensors/host_copy.h"
-#include "gantry/tensors/random_context.h"
 
 namespace gantry::nn {
 namespace {
@@ -34,11 +34,29 @@ torch::Tensor seen_keys(std::int64_t queries, std::int64_t keys, const torch::Te
   return torch::ones({queries, keys}, options).tril(keys - queries);
 }
 
-// Which keys count for which queries: bool, broadcast over heads; undefined where options.keep is.
+// A mask by `make`, once for all layers of a forward.
+template <class Make>
+torch::Tensor once(const AttentionMasks::Wanted& wanted, Make make) {
+  const auto& stage = forward_now().stage;
+  return stage ? stage->masks().get(wanted, make) : make();
+}
+
+// True where some keys don't count for reasons of their own.
+bool leaves_out_keys(const AttentionOptions& options) { return options.keep.defined() || options.documents.defined(); }
+
+// Which keys count for which queries: bool, broadcast over heads; undefined where nothing is left out.
 torch::Tensor counted_keys(const AttentionOptions& options, std::int64_t queries) {
-  if (!options.keep.defined()) return {};
-  const torch::Tensor keep = options.keep.unsqueeze(1).unsqueeze(1);
-  return options.causal && queries > 1 ? keep & seen_keys(queries, keep.size(-1), keep.options()) : keep;
+  if (!leaves_out_keys(options)) return {};
+  const torch::Tensor &keep = options.keep, &documents = options.documents;
+  return once({AttentionMasks::Kind::kCounted, keep, documents, options.causal, queries, torch::kBool}, [&] {
+    torch::Tensor counted;
+    if (keep.defined()) counted = keep.unsqueeze(1).unsqueeze(1);
+    if (documents.defined()) {
+      const torch::Tensor own = (documents.unsqueeze(2) == documents.unsqueeze(1)).unsqueeze(1);
+      counted = counted.defined() ? counted & own : own;
+    }
+    return options.causal && queries > 1 ? counted & seen_keys(queries, counted.size(-1), counted.options()) : counted;
+  });
 }
 
 // The score of a key that does not count, as in Hugging Face's models. A query without any key then gives a mixture of
@@ -49,9 +67,20 @@ double lowest(torch::ScalarType type) {
 }
 
 // For the fused kernels, which add it to the scores in float32 or wider.
-torch::Tensor additive_mask(const torch::Tensor& counted, const torch::Tensor& query) {
-  return torch::zeros(counted.sizes(), query.options().requires_grad(false))
-      .masked_fill(~counted, lowest(query.scalar_type()));
+torch::Tensor additive_mask(const AttentionOptions& options, const torch::Tensor& query) {
+  const std::int64_t queries = query.size(2);
+  const torch::ScalarType type = query.scalar_type();
+  return once({AttentionMasks::Kind::kAdditive, options.keep, options.documents, options.causal, queries, type}, [&] {
+    const torch::Tensor counted = counted_keys(options, queries);
+    return torch::zeros(counted.sizes(), query.options().requires_grad(false)).masked_fill(~counted, lowest(type));
+  });
+}
+
+// Which of `tokens` keys lie behind each of as many queries.
+torch::Tensor later_keys(std::int64_t tokens, torch::Device device) {
+  return once({AttentionMasks::Kind::kLater, {}, {}, true, tokens, torch::kBool}, [&] {
+    return torch::ones({tokens, tokens}, torch::TensorOptions(torch::kBool).device(device)).triu(1);
+  });
 }
 
 torch::Tensor with_dropout(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
@@ -62,9 +91,7 @@ torch::Tensor with_dropout(const torch::Tensor& query, const torch::Tensor& key,
   if (const torch::Tensor counted = counted_keys(options, tokens); counted.defined()) {
     scores = scores.masked_fill(~counted, lowest(scores.scalar_type()));
   } else if (options.causal) {
-    const torch::Tensor later =
-        torch::ones({tokens, tokens}, torch::TensorOptions(torch::kBool).device(query.device())).triu(1);
-    scores = scores.masked_fill(later, -std::numeric_limits<double>::infinity());
+    scores = scores.masked_fill(later_keys(tokens, query.device()), -std::numeric_limits<double>::infinity());
   }
   const torch::Tensor weights = scores.softmax(-1);
   const RandomContext context = random_context();
@@ -97,8 +124,8 @@ torch::Tensor core(const torch::Tensor& query, const torch::Tensor& key, const t
   if (drops) return with_dropout(query, keys, values, heads, options, dropout);
   std::optional<torch::Tensor> mask;
   const std::int64_t queries = query.size(2), seen = keys.size(2);
-  if (options.keep.defined())
-    mask = additive_mask(counted_keys(options, queries), query);
+  if (leaves_out_keys(options))
+    mask = additive_mask(options, query);
   else if (options.causal && queries > 1 && seen > queries)
     mask = seen_keys(queries, seen, torch::TensorOptions(torch::kBool).device(query.device()));
   return at::scaled_dot_product_attention(query, keys, values, mask, 0.0, options.causal && !mask && seen == queries,
@@ -114,7 +141,7 @@ torch::Tensor attention(const torch::Tensor& query, const torch::Tensor& key, co
     const auto [keys, values] = options.cache->append(key, value);
     return core(query, keys, values, heads, key_heads, options, dropout);
   }
-  if (!recomputes_attention()) return core(query, key, value, heads, key_heads, options, dropout);
+  if (!forward_now().recomputes_attention) return core(query, key, value, heads, key_heads, options, dropout);
   // The module outlives the graph, as its parameters do.
   return recompute(
       [=, &dropout](const std::vector<torch::Tensor>& parts) {

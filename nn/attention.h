@@ -22,6 +22,7 @@ struct AttentionOptions {
   bool causal = false;
   torch::Tensor keep;              // bool [samples, tokens], cached ones first: keys that count; undefined: all
   KeyValueCache* cache = nullptr;  // earlier keys and values, which these ones join; not owned
+  torch::Tensor documents = {};  // int [samples, tokens]: keys of a query's own count; undefined: all. Not with a cache
 };
 
 // The tokens that an attention mask [samples, tokens] of zeros and ones keeps; undefined where there is none, or the

@@ -11,7 +11,7 @@ ShardPlan Gpt2Policy::shard_plan(const models::Gpt2Impl& model) const {
           {"h.*.mlp.up", Column{}},
           {"h.*.mlp.down", Row{}},
           {"wte", Vocab{}},
-          {"wpe", SequenceParallel{.dim = 0}},  // looks up positions, [tokens]
+          {"wpe", SequenceParallel{.dim = -1}},  // looks up positions, [tokens] or [samples, tokens]
           {"lm_head", Column{}},
           {"drop", SequenceParallel{}},
           {"h.*", SequenceParallel{}},  // norms and dropouts
@@ -31,15 +31,6 @@ std::vector<SplitOutput> Gpt2Policy::split_outputs(const models::Gpt2Impl&) cons
 
 Continuation Gpt2Policy::continuation(const models::Gpt2Impl& model) const {
   return {.is_cached = true, .positions = model.config.n_positions};
-}
-
-TensorDict Gpt2Policy::forward(models::Gpt2Impl& model, const StageContext& stage, TensorDict input) const {
-  const nn::TokenContext tokens = stage.tokens();
-  torch::Tensor hidden = stage.is_first() ? model.embed(input.at("input_ids"), tokens.positions) : input.at("hidden");
-  hidden = stage.run_layers(
-      hidden, [&model, tokens](int index, const torch::Tensor& input) { return model.block(index, input, tokens); });
-  if (!stage.is_last()) return {{"hidden", hidden}};
-  return {{"logits", model.head(tokens.for_head(hidden))}};
 }
 
 }  // namespace gantry

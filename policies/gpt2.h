@@ -1,4 +1,4 @@
-// The policy of models::Gpt2. Stages exchange {hidden [B, S, H]}.
+// The policy of models::Gpt2.
 #pragma once
 
 #include "gantry/models/gpt2.h"
@@ -14,8 +14,9 @@ class Gpt2Policy final : public PolicyFor<models::Gpt2Impl> {
   SharedParameters shared_parameters(const models::Gpt2Impl& model) const override;
   std::vector<SplitOutput> split_outputs(const models::Gpt2Impl& model) const override;
   Continuation continuation(const models::Gpt2Impl& model) const override;
-  TensorDict forward(models::Gpt2Impl& model, const StageContext& stage, TensorDict input) const override;
-  std::vector<std::string> entries_between() const override { return {"attention_mask"}; }
+  std::vector<std::string> entries_between() const override {
+    return {"attention_mask", "document_ids", "position_ids"};
+  }
 };
 
 }  // namespace gantry

@@ -34,13 +34,4 @@ Continuation LlamaPolicy::continuation(const models::LlamaImpl& model) const {
   return {.is_cached = true, .positions = model.config.max_position_embeddings};
 }
 
-TensorDict LlamaPolicy::forward(models::LlamaImpl& model, const StageContext& stage, TensorDict input) const {
-  const nn::TokenContext tokens = stage.tokens();
-  torch::Tensor hidden = stage.is_first() ? model.embed(input.at("input_ids")) : input.at("hidden");
-  hidden = stage.run_layers(
-      hidden, [&model, tokens](int index, const torch::Tensor& input) { return model.layer(index, input, tokens); });
-  if (!stage.is_last()) return {{"hidden", hidden}};
-  return {{"logits", model.head(tokens.for_head(hidden))}};
-}
-
 }  // namespace gantry

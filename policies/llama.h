@@ -1,4 +1,4 @@
-// The policy of models::Llama. Stages exchange {hidden [B, S, H]}.
+// The policy of models::Llama.
 #pragma once
 
 #include "gantry/models/llama.h"
@@ -14,8 +14,9 @@ class LlamaPolicy final : public PolicyFor<models::LlamaImpl> {
   SharedParameters shared_parameters(const models::LlamaImpl& model) const override;
   std::vector<SplitOutput> split_outputs(const models::LlamaImpl& model) const override;
   Continuation continuation(const models::LlamaImpl& model) const override;
-  TensorDict forward(models::LlamaImpl& model, const StageContext& stage, TensorDict input) const override;
-  std::vector<std::string> entries_between() const override { return {"attention_mask"}; }
+  std::vector<std::string> entries_between() const override {
+    return {"attention_mask", "document_ids", "position_ids"};
+  }
 };
 
 }  // namespace gantry

@@ -32,6 +32,7 @@ struct ModelCase {
   double lr = 1e-2;
   std::string head = "BertForMaskedLM";  // bert
   bool padded = false;                   // an attention_mask for gpt2 and llama too: padding before the text
+  bool packed = false;                   // several documents in each sample
 };
 
 struct Parallelism {
