@@ -129,9 +129,9 @@ class StepRank {
 
   // The step's loss. Collective over the world.
   double run(nn::OutputObserver& observer) {
-    const nn::OutputObserverGuard guard(&observer);
     const auto batch = replica_part(make_batch(step_.batch), mesh().size(axis::kData), mesh().coordinate(axis::kData));
-    const double loss = *booster_.execute_pipeline(batch, boosted_, {.broadcast_loss = true}).loss;
+    const double loss =
+        *booster_.execute_pipeline(batch, boosted_, {.broadcast_loss = true, .observer = &observer}).loss;
     boosted_.optimizer->gradients().complete();
     return loss;
   }

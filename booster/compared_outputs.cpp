@@ -54,7 +54,7 @@ double largest_entry(const torch::Tensor& tensor) {
   return finite_or_infinity(tensor.to(torch::kFloat64).abs().max().item<double>());
 }
 
-NamedOutputs::NamedOutputs(const StageModule& model) : layers_(model.policy().stage_layout(model.module()).repeated) {
+NamedOutputs::NamedOutputs(const StageModule& model) : model_(model) {
   for (const auto& item : model.module().named_modules("", /*include_self=*/false))
     paths_.emplace(item.value().get(), item.key());
 }
@@ -70,7 +70,7 @@ void NamedOutputs::module_output(const torch::nn::Module& module, const torch::T
 }
 
 void NamedOutputs::layer_output(int layer, const torch::Tensor& output) {
-  if (samples_ > 0 && output.defined()) take(fmt::format("{}.{}", layers_, layer), nullptr, output);
+  if (samples_ > 0 && output.defined()) take(layer_path(model_.lists(), layer), nullptr, output);
 }
 
 void NamedOutputs::model_output(const std::string& name, const torch::Tensor& output) {

@@ -40,7 +40,7 @@ class NamedOutputs : public nn::OutputObserver {
 
  private:
   std::map<const torch::nn::Module*, std::string> paths_;
-  std::string layers_;
+  const StageModule& model_;
   std::int64_t first_ = 0, samples_ = 0;  // 0 samples: no forward runs
 };
 

@@ -90,7 +90,7 @@ void read_schedule(ConfigSection section, ScheduleConfig& schedule) {
     section.text("layers", name);
     schedule.layers = name;
   }
-  section.text("recompute", schedule.recompute, {"none", "selective", "full"});
+  section.text("recompute", schedule.recompute, {"none", "selective", "parts", "full"});
   if (section.node("recompute_layers").IsSequence()) {
     if (auto list = section.integers("recompute_layers", 0)) schedule.recompute_layers = *list;
   } else if (int layers = -1; section.integer("recompute_layers", layers, 0), layers >= 0) {

@@ -27,7 +27,7 @@ const KeyContext kGenerated = {"a schedule by name; a FILE.csv says its own",
                                [](C c) { return !is_schedule_file(c.schedule.name); }, with_schedule};
 const KeyContext kInterleaved = {"schedule.name interleaved_1f1b",
                                  [](C c) { return c.schedule.name == "interleaved_1f1b"; }, with_schedule};
-const KeyContext kRecomputing = {"schedule.recompute selective or full",
+const KeyContext kRecomputing = {"schedule.recompute selective, parts or full",
                                  [](C c) { return c.schedule.recompute != "none"; },
                                  [](C) { return std::string("without recompute"); }, "state which, or take it out"};
 const KeyContext kVocabulary = {"data.format text or squad",
@@ -88,7 +88,9 @@ std::vector<ConfigKey> make_keys() {
       {"schedule.chunks", "the schedule's own", "chunks per rank: 2 for schedules that go forth and back, else 1",
        &kGenerated},
       {"schedule.group_size", "the ranks", "microbatches that a chunk takes in a row", &kInterleaved},
-      {"schedule.recompute", "none", "`none`, `selective` (attention's core) or `full` (whole layers)"},
+      {"schedule.recompute", "none",
+       "`none`, `selective` (attention's core), `parts` (each part of a layer by itself: attention, MLP) or `full` "
+       "(whole layers)"},
       {"schedule.recompute_layers", "all",
        "of each stage the first so many layers: one number, or a list with an entry per stage", &kRecomputing},
       {"schedule.microbatches", "twice the stages", "at most a replica's samples"},

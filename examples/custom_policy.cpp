@@ -26,12 +26,19 @@ struct StackImpl : torch::nn::Module {
     for (int i = 0; i < depth; ++i) blocks->push_back(Block(width));
     head = register_module("head", gantry::nn::Linear(width, 2));
   }
+  gantry::TensorDict stage_forward(const gantry::StageContext& stage, gantry::TensorDict in) {
+    torch::Tensor hidden = stage.is_first() ? stem(in.at("x")) : in.at("hidden");
+    hidden = stage.run_layers(
+        hidden, [this](int layer, const torch::Tensor& x) { return blocks->at<BlockImpl>(layer).forward(x); });
+    if (!stage.is_last()) return {{"hidden", hidden}};
+    return {{"scores", head(hidden)}};
+  }
   gantry::nn::Linear stem{nullptr}, head{nullptr};
   torch::nn::ModuleList blocks;
 };
 TORCH_MODULE(Stack);
 
-// What is split how, what each stage holds, and the forward of a stage.
+// What is split how, and what each stage holds.
 class StackPolicy final : public gantry::PolicyFor<StackImpl> {
  public:
   std::string name() const override { return "StackPolicy"; }
@@ -40,13 +47,6 @@ class StackPolicy final : public gantry::PolicyFor<StackImpl> {
   }
   gantry::StageLayout stage_layout(const StackImpl&) const override {
     return {.first = {"stem"}, .repeated = "blocks", .last = {"head"}};
-  }
-  gantry::TensorDict forward(StackImpl& model, const gantry::StageContext& stage,
-                             gantry::TensorDict in) const override {
-    torch::Tensor hidden = stage.is_first() ? model.stem(in.at("x")) : in.at("hidden");
-    for (const int layer : stage.layers()) hidden = model.blocks->at<BlockImpl>(layer).forward(hidden);
-    if (!stage.is_last()) return {{"hidden", hidden}};
-    return {{"scores", model.head(hidden)}};
   }
 };
 

@@ -37,12 +37,16 @@ struct LayerImpl : torch::nn::Module {
     const torch::Tensor k = rotary(gantry::nn::split_heads(parts[1], key_heads.count), tokens.positions);
     const torch::Tensor v = gantry::nn::split_heads(parts[2], key_heads.count);
     return proj(gantry::nn::merge_heads(gantry::nn::attention(
-        q, k, v, heads, key_heads, {.causal = true, .keep = tokens.keep, .cache = tokens.cache(index)}, *dropout)));
+        q, k, v, heads, key_heads,
+        {.causal = true, .keep = tokens.keep, .cache = tokens.cache(index), .documents = tokens.documents}, *dropout)));
   }
-  torch::Tensor forward(const torch::Tensor& hidden, const gantry::nn::TokenContext& tokens, int index) {
-    const torch::Tensor attended = hidden + attend(attention_norm(hidden), tokens, index);
-    const auto parts = gantry::nn::together(mlp_norm(attended), {gate, up});
-    return attended + down(torch::silu(parts[0]) * parts[1]);
+  torch::Tensor mlp(const torch::Tensor& hidden) {
+    const auto parts = gantry::nn::together(hidden, {gate, up});
+    return down(torch::silu(parts[0]) * parts[1]);
+  }
+  gantry::LayerParts parts(const gantry::nn::TokenContext& tokens, int index) {
+    return {{"attention", [=, this](const torch::Tensor& x) { return x + attend(attention_norm(x), tokens, index); }},
+            {"mlp", [this](const torch::Tensor& x) { return x + mlp(mlp_norm(x)); }}};
   }
   gantry::nn::RmsNorm attention_norm{nullptr}, mlp_norm{nullptr};
   gantry::nn::Linear query{nullptr}, key{nullptr}, value{nullptr}, proj{nullptr}, gate{nullptr}, up{nullptr},
@@ -60,6 +64,13 @@ struct DecoderImpl : torch::nn::Module {
     norm = register_module("norm", gantry::nn::RmsNorm(kWidth));
     head = register_module("head", linear(kWidth, kVocabulary));
     head->tie_weight(tokens->weight);
+  }
+  gantry::TensorDict stage_forward(const gantry::StageContext& stage, gantry::TensorDict in) {
+    const gantry::nn::TokenContext known = stage.tokens();  // which tokens count, by the batch's attention_mask
+    torch::Tensor hidden = stage.is_first() ? tokens(in.at("input_ids")) : in.at("hidden");
+    hidden = stage.run_layers(hidden, [&](int index) { return layers->at<LayerImpl>(index).parts(known, index); });
+    if (!stage.is_last()) return {{"hidden", hidden}};
+    return {{"logits", head(norm(known.for_head(hidden)))}};
   }
   gantry::nn::Embedding tokens{nullptr};
   torch::nn::ModuleList layers;
@@ -91,18 +102,10 @@ class DecoderPolicy final : public gantry::PolicyFor<DecoderImpl> {
     return {{"tokens.weight", "head.weight"}};
   }
   std::vector<gantry::SplitOutput> split_outputs(const DecoderImpl&) const override { return {{"logits", "head"}}; }
-  std::vector<std::string> entries_between() const override { return {"attention_mask"}; }
-  gantry::Continuation continuation(const DecoderImpl&) const override { return {.is_cached = true}; }
-  gantry::TensorDict forward(DecoderImpl& model, const gantry::StageContext& stage,
-                             gantry::TensorDict in) const override {
-    const gantry::nn::TokenContext tokens = stage.tokens();  // which tokens count, by the batch's attention_mask
-    torch::Tensor hidden = stage.is_first() ? model.tokens(in.at("input_ids")) : in.at("hidden");
-    hidden = stage.run_layers(hidden, [&model, tokens](int index, const torch::Tensor& x) {
-      return model.layers->at<LayerImpl>(index).forward(x, tokens, index);
-    });
-    if (!stage.is_last()) return {{"hidden", hidden}};
-    return {{"logits", model.head(model.norm(tokens.for_head(hidden)))}};
+  std::vector<std::string> entries_between() const override {
+    return {"attention_mask", "document_ids", "position_ids"};
   }
+  gantry::Continuation continuation(const DecoderImpl&) const override { return {.is_cached = true}; }
 };
 
 std::shared_ptr<torch::nn::Module> build_decoder() {

@@ -10,7 +10,6 @@
 #include "gantry/generation/text_group.h"
 #include "gantry/generation/token_choice.h"
 #include "gantry/pipeline/stage_link.h"
-#include "gantry/tensors/random_context.h"
 
 namespace gantry::generation {
 namespace {
@@ -101,9 +100,9 @@ class Rounds {
     auto& group = *groups_[index];
     const TensorDict whole = group.input();
     const RandomContext random{.sequence_length = places_.is_split_by_sequence ? whole.at("input_ids").size(1) : 0};
-    const RandomContextGuard guard(random);
+    const ForwardScope scope({.random = random});
     TensorDict output = places_.module->forward(stage, stage == 0 ? whole : take_input(stage, index),
-                                                {.batch = &whole, .tokens = group.context()});
+                                                {.batch = whole, .tokens = group.context()});
     if (stage == last_stage()) return choose(index, output.at("logits"));
     if (places_.stages->holds(stage + 1)) {
       inputs_[index] = std::move(output);

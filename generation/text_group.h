@@ -2,6 +2,7 @@
 // same, so that only the choices travel back from the last stage.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "gantry/data/tokenizers/tokenizer.h"
@@ -33,8 +34,8 @@ class TextGroup {
 
   // {input_ids [rows, tokens]} of the coming forward, which the host knows until the next call.
   TensorDict input();
-  // For the layers; null without a cache. Holds until apply().
-  const nn::TokenContext* context() const { return is_cached_ ? &context_ : nullptr; }
+  // For the layers; absent without a cache. Holds until apply().
+  std::optional<nn::TokenContext> context() const { return is_cached_ ? std::optional(context_) : std::nullopt; }
   // Each row's last token's of [rows, tokens, vocabulary].
   torch::Tensor last_of(const torch::Tensor& logits) const;
   void apply(const Decision& decision);

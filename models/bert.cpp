@@ -39,10 +39,11 @@ BertEmbeddingsImpl::BertEmbeddingsImpl(const BertConfig& config) {
   dropout = register_module("dropout", nn::Dropout(config.hidden_dropout_prob));
 }
 
-torch::Tensor BertEmbeddingsImpl::forward(const torch::Tensor& input_ids, const torch::Tensor& token_type_ids) {
+torch::Tensor BertEmbeddingsImpl::forward(const torch::Tensor& input_ids, const torch::Tensor& token_type_ids,
+                                          const torch::Tensor& positions) {
   const torch::Tensor types = token_type_ids.defined() ? token_type_ids : torch::zeros_like(input_ids);
-  const torch::Tensor positions = torch::arange(input_ids.size(1), input_ids.options());
-  return dropout(norm(word_embeddings(input_ids) + token_type_embeddings(types) + position_embeddings(positions)));
+  const torch::Tensor places = positions.defined() ? positions : torch::arange(input_ids.size(1), input_ids.options());
+  return dropout(norm(word_embeddings(input_ids) + token_type_embeddings(types) + position_embeddings(places)));
 }
 
 BertResidualImpl::BertResidualImpl(std::int64_t in_features, const BertConfig& config) {
@@ -63,12 +64,11 @@ BertSelfAttentionImpl::BertSelfAttentionImpl(const BertConfig& config)
   dropout = register_module("dropout", nn::Dropout(config.attention_probs_dropout_prob));
 }
 
-torch::Tensor BertSelfAttentionImpl::forward(const torch::Tensor& hidden, const torch::Tensor& keep) {
+torch::Tensor BertSelfAttentionImpl::forward(const torch::Tensor& hidden, const nn::AttentionOptions& attention) {
   const nn::HeadRange heads = nn::held_heads(query, head_size_, heads_);
   const auto parts = nn::together(hidden, {query, key, value});
   return nn::merge_heads(nn::attention(nn::split_heads(parts[0], heads.count), nn::split_heads(parts[1], heads.count),
-                                       nn::split_heads(parts[2], heads.count), heads, heads,
-                                       {.causal = false, .keep = keep}, *dropout));
+                                       nn::split_heads(parts[2], heads.count), heads, heads, attention, *dropout));
 }
 
 BertLayerImpl::BertLayerImpl(const BertConfig& config) : activation_(config.hidden_act) {
@@ -78,9 +78,12 @@ BertLayerImpl::BertLayerImpl(const BertConfig& config) : activation_(config.hidd
   output = register_module("output", BertResidual(config.intermediate_size, config));
 }
 
-torch::Tensor BertLayerImpl::forward(const torch::Tensor& hidden, const torch::Tensor& keep) {
-  const torch::Tensor attended = attention_output(self(hidden, keep), hidden);
-  return output(nn::activate(intermediate(attended), activation_), attended);
+LayerParts BertLayerImpl::parts(const nn::AttentionOptions& attention) {
+  return {{"attention", [this, attention](
+                            const torch::Tensor& hidden) { return attention_output(self(hidden, attention), hidden); }},
+          {"mlp", [this](const torch::Tensor& hidden) {
+             return output(nn::activate(intermediate(hidden), activation_), hidden);
+           }}};
 }
 
 BertPredictionsImpl::BertPredictionsImpl(const BertConfig& config) : activation_(config.hidden_act) {
@@ -114,18 +117,14 @@ BertImpl::BertImpl(const BertConfig& config) : config(config) {
   if (cls && config.tie_word_embeddings) cls->decoder->tie_weight(embeddings->word_embeddings->weight);
 }
 
-torch::Tensor BertImpl::embed(const TensorDict& inputs) {
+torch::Tensor BertImpl::embed(const TensorDict& inputs, const torch::Tensor& positions) {
   const torch::Tensor& input_ids = inputs.at("input_ids");
   if (input_ids.size(1) > config.max_position_embeddings) {
     throw InputError({"input_ids", fmt::format("{} tokens per sample", input_ids.size(1)),
                       fmt::format("at most the model's {} positions", config.max_position_embeddings),
                       "shorten the samples"});
   }
-  return embeddings(input_ids, inputs.get("token_type_ids"));
-}
-
-torch::Tensor BertImpl::layer(int index, const torch::Tensor& hidden, const torch::Tensor& keep) {
-  return layers->at<BertLayerImpl>(index).forward(hidden, keep);
+  return embeddings(input_ids, inputs.get("token_type_ids"), positions);
 }
 
 TensorDict BertImpl::head(const torch::Tensor& hidden) {
@@ -137,11 +136,18 @@ TensorDict BertImpl::head(const torch::Tensor& hidden) {
   return {{"logits", classifier(dropout(pooled))}};
 }
 
-TensorDict BertImpl::forward(const TensorDict& inputs) {
-  torch::Tensor hidden = embed(inputs);
-  const torch::Tensor keep = nn::kept_tokens(inputs.get("attention_mask"));
-  for (int index = 0; index < static_cast<int>(layers->size()); ++index) hidden = layer(index, hidden, keep);
+TensorDict BertImpl::stage_forward(const StageContext& stage, TensorDict input) {
+  const nn::TokenContext tokens = stage.tokens();
+  torch::Tensor hidden = stage.is_first() ? embed(input, tokens.positions) : input.at("hidden");
+  hidden = stage.run_layers(hidden, [&](int index) {
+    return layers->at<BertLayerImpl>(index).parts({.keep = tokens.keep, .documents = tokens.documents});
+  });
+  if (!stage.is_last()) return {{"hidden", hidden}};
   return head(hidden);
+}
+
+TensorDict BertImpl::forward(const TensorDict& inputs) {
+  return stage_forward(*StageContext::whole(layers->size(), inputs), inputs);
 }
 
 }  // namespace gantry::models

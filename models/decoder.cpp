@@ -150,7 +150,8 @@ torch::Tensor DecoderLayerImpl::attention(const torch::Tensor& input, const nn::
                                      .cache = cache,
                                      .window = attention.window,
                                      .scale = attention.scale,
-                                     .soft_cap = attention.soft_cap};
+                                     .soft_cap = attention.soft_cap,
+                                     .documents = tokens.documents};
   const torch::Tensor mixed =
       nn::attention(heads.query, heads.key, heads.value, heads.queries, heads.keys, options, *attention_dropout_);
   return dropped(output_dropout_, output_(nn::merge_heads(mixed)));
@@ -171,12 +172,27 @@ torch::Tensor DecoderLayerImpl::mlp(const torch::Tensor& input) {
   return dropped(mlp_dropout_, down_(wide));
 }
 
-torch::Tensor DecoderLayerImpl::forward(const torch::Tensor& hidden, const nn::TokenContext& tokens) {
-  const torch::Tensor normed = input_(hidden);
-  const torch::Tensor attended = hidden + multiplied(after_attention_(attention(normed, tokens)), spec_.residual_scale);
-  const torch::Tensor before =
-      spec_.parallel && !spec_.before_mlp.exists() ? normed : before_mlp_(spec_.parallel ? hidden : attended);
-  return attended + multiplied(after_mlp_(mlp(before)), spec_.residual_scale);
+LayerParts DecoderLayerImpl::parts(const nn::TokenContext& tokens) {
+  const double scale = spec_.residual_scale;
+  if (!spec_.parallel)
+    return {{"attention",
+             [this, tokens, scale](const torch::Tensor& hidden) {
+               return hidden + multiplied(after_attention_(attention(input_(hidden), tokens)), scale);
+             }},
+            {"mlp", [this, scale](const torch::Tensor& hidden) {
+               return hidden + multiplied(after_mlp_(mlp(before_mlp_(hidden))), scale);
+             }}};
+  // The second part needs what the first one read.
+  const auto attend = [this, tokens, scale](const TensorDict& state) -> TensorDict {
+    const torch::Tensor &hidden = state.at("hidden"), normed = input_(hidden);
+    return {{"hidden", hidden + multiplied(after_attention_(attention(normed, tokens)), scale)},
+            {"before_mlp", spec_.before_mlp.exists() ? hidden : normed}};
+  };
+  const auto add_mlp = [this, scale](const TensorDict& state) -> TensorDict {
+    const torch::Tensor made = mlp(before_mlp_(state.at("before_mlp")));
+    return {{"hidden", state.at("hidden") + multiplied(after_mlp_(made), scale)}, {"before_mlp", {}}};
+  };
+  return {{"attention", attend}, {"mlp", add_mlp}};
 }
 
 DecoderImpl::DecoderImpl(DecoderSpec description) : spec(std::move(description)) {
@@ -227,19 +243,17 @@ torch::Tensor DecoderImpl::embed(const torch::Tensor& input_ids, const torch::Te
   return dropped(dropout_, hidden);
 }
 
-torch::Tensor DecoderImpl::layer(int index, const torch::Tensor& hidden, const nn::TokenContext& tokens) {
-  return layers_->at<DecoderLayerImpl>(index).forward(hidden, tokens);
-}
-
-torch::Tensor DecoderImpl::head(const torch::Tensor& hidden) {
-  return capped(multiplied(head_(norm_(hidden)), spec.logit_scale), spec.logit_soft_cap);
+TensorDict DecoderImpl::stage_forward(const StageContext& stage, TensorDict input) {
+  const nn::TokenContext tokens = stage.tokens();
+  torch::Tensor hidden = stage.is_first() ? embed(input.at("input_ids"), tokens.positions) : input.at("hidden");
+  hidden = stage.run_layers(hidden, [&](int index) { return layers_->at<DecoderLayerImpl>(index).parts(tokens); });
+  if (!stage.is_last()) return {{"hidden", hidden}};
+  const torch::Tensor logits = head_(norm_(tokens.for_head(hidden)));
+  return {{"logits", capped(multiplied(logits, spec.logit_scale), spec.logit_soft_cap)}};
 }
 
 TensorDict DecoderImpl::forward(const TensorDict& inputs) {
-  torch::Tensor hidden = embed(inputs.at("input_ids"));
-  const nn::TokenContext tokens{.keep = nn::kept_tokens(inputs.get("attention_mask")), .positions = {}};
-  for (int index = 0; index < static_cast<int>(spec.layers.size()); ++index) hidden = layer(index, hidden, tokens);
-  return {{"logits", head(hidden)}};
+  return stage_forward(*StageContext::whole(layers_->size(), inputs), inputs);
 }
 
 }  // namespace gantry::models

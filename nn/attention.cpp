@@ -6,9 +6,10 @@
 
 #include <torch/torch.h>
 
+#include "gantry/nn/forward.h"
 #include "gantry/nn/recompute.h"
+#include "gantry/nn/stage_context.h"
 #include "gantry/tensors/host_copy.h"
-#include "gantry/tensors/random_context.h"
 
 namespace gantry::nn {
 namespace {
@@ -30,22 +31,46 @@ torch::Tensor for_query_heads(const torch::Tensor& key, const HeadRange& heads, 
   return key.index_select(1, torch::tensor(index, torch::TensorOptions(torch::kInt64).device(key.device())));
 }
 
-// Which of `keys` keys each of the last `queries` tokens sees, without padding: bool [queries, keys]; undefined: all.
+// A mask of that kind by `make`, once for all layers of a forward.
+template <class Make>
+torch::Tensor once(AttentionMasks::Kind kind, const AttentionOptions& options, std::int64_t queries, std::int64_t keys,
+                   torch::ScalarType type, Make make) {
+  const auto& stage = forward_now().stage;
+  if (!stage) return make();
+  return stage->masks().get(
+      {kind, options.keep, options.documents, options.causal, options.window, queries, keys, type}, make);
+}
+
+// Which of `keys` keys each of the last `queries` tokens sees by its place: bool [queries, keys]; undefined: all.
 torch::Tensor seen_keys(const AttentionOptions& options, std::int64_t queries, std::int64_t keys,
                         const torch::Device& device) {
   const bool hides_later = options.causal && queries > 1, hides_early = options.window > 0 && keys > options.window;
   if (!hides_later && !hides_early) return {};
-  torch::Tensor seen = torch::ones({queries, keys}, torch::TensorOptions(torch::kBool).device(device));
-  if (hides_later) seen = seen.tril(keys - queries);
-  return hides_early ? seen.triu(keys - queries - options.window + 1) : seen;
+  return once(AttentionMasks::Kind::kSeen, options, queries, keys, torch::kBool, [&] {
+    torch::Tensor seen = torch::ones({queries, keys}, torch::TensorOptions(torch::kBool).device(device));
+    if (hides_later) seen = seen.tril(keys - queries);
+    return hides_early ? seen.triu(keys - queries - options.window + 1) : seen;
+  });
 }
 
-// Which of the `keys` last keys count for which queries: bool, broadcast over heads; undefined where options.keep is.
+// True where some keys don't count for reasons of their own.
+bool leaves_out_keys(const AttentionOptions& options) { return options.keep.defined() || options.documents.defined(); }
+
+// Which of the `keys` last keys count for which queries: bool, broadcast over heads; undefined where nothing but their
+// place leaves one out.
 torch::Tensor counted_keys(const AttentionOptions& options, std::int64_t queries, std::int64_t keys) {
-  if (!options.keep.defined()) return {};
-  const torch::Tensor keep = options.keep.narrow(1, options.keep.size(1) - keys, keys).unsqueeze(1).unsqueeze(1);
-  const torch::Tensor seen = seen_keys(options, queries, keys, keep.device());
-  return seen.defined() ? keep & seen : keep;
+  if (!leaves_out_keys(options)) return {};
+  return once(AttentionMasks::Kind::kCounted, options, queries, keys, torch::kBool, [&] {
+    const torch::Tensor &keep = options.keep, &documents = options.documents;
+    torch::Tensor counted;
+    if (keep.defined()) counted = keep.narrow(1, keep.size(1) - keys, keys).unsqueeze(1).unsqueeze(1);
+    if (documents.defined()) {
+      const torch::Tensor own = (documents.unsqueeze(2) == documents.unsqueeze(1)).unsqueeze(1);
+      counted = counted.defined() ? counted & own : own;
+    }
+    const torch::Tensor seen = seen_keys(options, queries, keys, counted.device());
+    return seen.defined() ? counted & seen : counted;
+  });
 }
 
 // The score of a key that does not count, as in Hugging Face's models. A query without any key then gives a mixture of
@@ -56,9 +81,12 @@ double lowest(torch::ScalarType type) {
 }
 
 // For the fused kernels, which add it to the scores in float32 or wider.
-torch::Tensor additive_mask(const torch::Tensor& counted, const torch::Tensor& query) {
-  return torch::zeros(counted.sizes(), query.options().requires_grad(false))
-      .masked_fill(~counted, lowest(query.scalar_type()));
+torch::Tensor additive_mask(const AttentionOptions& options, const torch::Tensor& query, std::int64_t keys) {
+  const torch::ScalarType type = query.scalar_type();
+  return once(AttentionMasks::Kind::kAdditive, options, query.size(2), keys, type, [&] {
+    const torch::Tensor counted = counted_keys(options, query.size(2), keys);
+    return torch::zeros(counted.sizes(), query.options().requires_grad(false)).masked_fill(~counted, lowest(type));
+  });
 }
 
 double scale_of(const AttentionOptions& options, const torch::Tensor& query) {
@@ -97,10 +125,10 @@ torch::Tensor fused_core(const torch::Tensor& query, const torch::Tensor& key, c
                          const AttentionOptions& options, bool grouped) {
   std::optional<torch::Tensor> mask;
   const std::int64_t queries = query.size(2), keys = key.size(2);
-  const bool plainly_causal = options.causal && queries > 1 && keys == queries && !options.keep.defined() &&
+  const bool plainly_causal = options.causal && queries > 1 && keys == queries && !leaves_out_keys(options) &&
                               (options.window == 0 || keys <= options.window);
-  if (options.keep.defined())
-    mask = additive_mask(counted_keys(options, queries, keys), query);
+  if (leaves_out_keys(options))
+    mask = additive_mask(options, query, keys);
   else if (!plainly_causal)
     if (const torch::Tensor seen = seen_keys(options, queries, keys, query.device()); seen.defined()) mask = seen;
   return at::scaled_dot_product_attention(query, key, value, mask, 0.0, plainly_causal,
@@ -136,7 +164,7 @@ torch::Tensor attention(const torch::Tensor& query, const torch::Tensor& key, co
     const auto [keys, values] = options.cache->append(key, value, options.window);
     return core(query, keys, values, heads, key_heads, options, dropout);
   }
-  if (!recomputes_attention()) return core(query, key, value, heads, key_heads, options, dropout);
+  if (!forward_now().recomputes_attention) return core(query, key, value, heads, key_heads, options, dropout);
   // The module outlives the graph, as its parameters do.
   return recompute(
       [=, &dropout](const std::vector<torch::Tensor>& parts) {

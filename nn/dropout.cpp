@@ -6,7 +6,7 @@
 #include <torch/torch.h>
 
 #include "gantry/core/error.h"
-#include "gantry/tensors/random_context.h"
+#include "gantry/nn/forward.h"
 
 namespace gantry::nn {
 

@@ -9,6 +9,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/nn/autograd_collectives.h"
+#include "gantry/nn/forward.h"
 #include "gantry/nn/output_observer.h"
 #include "gantry/nn/weight_gradient.h"
 #include "gantry/tensors/deferred_init.h"
@@ -36,7 +37,7 @@ struct LookUp : torch::autograd::Function<LookUp> {
                           const std::optional<torch::Tensor>& outside, std::int64_t padding) {
     context->save_for_backward({weight, index, outside.value_or(torch::Tensor())});
     context->saved_data["padding"] = padding;
-    context->saved_data["store"] = reinterpret_cast<std::int64_t>(weight_gradient_store());
+    context->saved_data["store"] = reinterpret_cast<std::int64_t>(forward_now().weight_gradients);
     torch::Tensor rows = weight.index_select(0, index);
     if (outside) rows.masked_fill_(outside->unsqueeze(-1), 0);
     return rows;

@@ -8,7 +8,7 @@
 #include "gantry/core/error.h"
 #include "gantry/core/placement.h"
 #include "gantry/nn/autograd_collectives.h"
-#include "gantry/tensors/random_context.h"
+#include "gantry/nn/forward.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry {

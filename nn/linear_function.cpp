@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include "gantry/core/error.h"
+#include "gantry/nn/forward.h"
 #include "gantry/nn/layout.h"
 #include "gantry/nn/weight_gradient.h"
 
@@ -85,7 +86,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     context->saved_data["group"] = reinterpret_cast<std::int64_t>(group);
     context->saved_data["sizes"] = sizes;
     context->saved_data["gather_dim"] = gather_dim;
-    context->saved_data["store"] = reinterpret_cast<std::int64_t>(weight_gradient_store());
+    context->saved_data["store"] = reinterpret_cast<std::int64_t>(forward_now().weight_gradients);
     return outputs;
   }
 

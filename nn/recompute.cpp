@@ -6,8 +6,7 @@
 
 #include <torch/torch.h>
 
-#include "gantry/nn/weight_gradient.h"
-#include "gantry/tensors/random_context.h"
+#include "gantry/nn/forward.h"
 
 namespace gantry::nn {
 namespace {
@@ -16,37 +15,49 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Variable;
 using torch::autograd::variable_list;
 
-thread_local bool attention_alone = false;
-
 // What the second forward needs, held by the graph until its backward.
 struct Second : torch::CustomClassHolder {
   RecomputedAll part;
-  RandomContext random;
-  WeightGradientStore* store = nullptr;
-  bool attention_alone = false;
+  Forward forward;        // what the first one knew
   variable_list outputs;  // of the first forward, where that has run before there was a node
 
-  variable_list first_forward(const variable_list& inputs) const {
-    const RandomContextGuard guard(random);
-    return part(inputs);
+  variable_list first_forward(const variable_list& inputs, std::vector<std::string>& losses) const {
+    return run(inputs, forward, losses);
   }
+  // Nobody listens to it, and its losses are the first one's.
   variable_list second_forward(const variable_list& inputs) const {
     const torch::AutoGradMode record(true);
-    const RandomContextGuard guard(random);
-    const WeightGradientStoreGuard store_guard(store);
-    const RecomputeAttentionGuard attention(attention_alone);
-    return part(inputs);
+    Forward known = forward;
+    known.observer = nullptr;
+    known.report = nullptr;
+    std::vector<std::string> losses;
+    return run(inputs, std::move(known), losses);
+  }
+
+ private:
+  // The part's outputs, and behind them the losses that it adds, whose names are appended.
+  variable_list run(const variable_list& inputs, Forward known, std::vector<std::string>& names) const {
+    TensorDict losses;
+    known.losses = &losses;
+    const ForwardScope scope(std::move(known));
+    variable_list outputs = part(inputs);
+    for (const auto& [name, loss] : losses) {
+      names.push_back(name);
+      outputs.push_back(loss);
+    }
+    return outputs;
   }
 };
 
 struct Recompute : torch::autograd::Function<Recompute> {
   // `anchor` stands for the part's parameters where no input requires a gradient.
   static variable_list forward(AutogradContext* context, const c10::intrusive_ptr<Second>& second,
-                               const std::optional<torch::Tensor>& anchor, at::TensorList inputs) {
+                               std::vector<std::string>* losses, const std::optional<torch::Tensor>& anchor,
+                               at::TensorList inputs) {
     context->saved_data["second"] = c10::IValue::make_capsule(second);
     context->save_for_backward(inputs.vec());
     if (anchor) return std::move(second->outputs);
-    return second->first_forward(inputs.vec());  // forwards of functions record nothing
+    return second->first_forward(inputs.vec(), *losses);  // forwards of functions record nothing
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -65,7 +76,7 @@ struct Recompute : torch::autograd::Function<Recompute> {
       seeds.push_back(gradients[i]);
     }
     if (!roots.empty()) torch::autograd::backward(roots, seeds);
-    variable_list results(2);  // of `second` and `anchor`
+    variable_list results(3);  // of `second`, `losses` and `anchor`
     for (const auto& input : inputs) results.push_back(input.requires_grad() ? input.grad() : torch::Tensor());
     return results;
   }
@@ -91,10 +102,6 @@ RecomputedAll of_defined(const RecomputedAll& part, const variable_list& inputs)
 
 }  // namespace
 
-bool recomputes_attention() { return attention_alone; }
-RecomputeAttentionGuard::RecomputeAttentionGuard(bool on) : former_(attention_alone) { attention_alone = on; }
-RecomputeAttentionGuard::~RecomputeAttentionGuard() { attention_alone = former_; }
-
 std::vector<torch::Tensor> recompute_all(const RecomputedAll& part, const std::vector<torch::Tensor>& inputs) {
   if (!torch::GradMode::is_enabled()) return part(inputs);
   variable_list defined;
@@ -102,17 +109,23 @@ std::vector<torch::Tensor> recompute_all(const RecomputedAll& part, const std::v
                [](const torch::Tensor& input) { return input.defined(); });
   auto second = c10::make_intrusive<Second>();
   second->part = of_defined(part, inputs);
-  second->random = random_context();
-  second->store = weight_gradient_store();
-  second->attention_alone = attention_alone;
+  second->forward = forward_now();
+  second->forward.random = random_context();
+  std::vector<std::string> losses;
   std::optional<torch::Tensor> anchor;
-  if (!any_requires_grad(defined)) {  // autograd can't see whether parameters do
-    const variable_list outputs = second->first_forward(defined);
-    if (!any_requires_grad(outputs)) return outputs;
+  variable_list outputs;
+  bool is_trained = any_requires_grad(defined);
+  if (!is_trained) {  // autograd can't see whether parameters are
+    outputs = second->first_forward(defined, losses);
+    is_trained = any_requires_grad(outputs);
+    if (is_trained) anchor = torch::empty({0}).requires_grad_();
     for (const auto& output : outputs) second->outputs.push_back(output.detach());
-    anchor = torch::empty({0}).requires_grad_();
   }
-  return Recompute::apply(second, anchor, at::TensorList(defined));
+  if (is_trained) outputs = Recompute::apply(second, &losses, anchor, at::TensorList(defined));
+  const std::size_t own = outputs.size() - losses.size();
+  for (std::size_t i = 0; i < losses.size(); ++i) add_whole_loss(losses[i], outputs[own + i]);
+  outputs.resize(own);
+  return outputs;
 }
 
 torch::Tensor recompute(const Recomputed& part, const std::vector<torch::Tensor>& inputs) {

@@ -5,11 +5,6 @@
 #include <torch/torch.h>
 
 namespace gantry::nn {
-namespace {
-
-thread_local WeightGradientStore* current = nullptr;
-
-}  // namespace
 
 void WeightGradientStore::add(std::function<void()> work) {
   if (collects_)
@@ -26,10 +21,5 @@ void WeightGradientStore::run(const std::function<void()>& after_each) {
     if (after_each) after_each();
   }
 }
-
-WeightGradientStore* weight_gradient_store() { return current; }
-
-WeightGradientStoreGuard::WeightGradientStoreGuard(WeightGradientStore* store) : former_(current) { current = store; }
-WeightGradientStoreGuard::~WeightGradientStoreGuard() { current = former_; }
 
 }  // namespace gantry::nn

@@ -17,8 +17,9 @@ inline torch::Tensor& gradient_of(const torch::Tensor& parameter) {
 }
 
 // The weight gradients of one (stage, microbatch) that are still to be computed. Layers take the store of their forward
-// along (weight_gradient_store()), and put their work into it while it collects. Modules of other libraries compute
-// theirs with the input's gradient, which is right as well. Used by one thread at a time.
+// along (nn/forward.h), and put their work into it while it collects. Modules of other libraries compute
+// theirs with the input's gradient, which is right as well. Used by one thread at a time. It outlives the graph that
+// the forward makes.
 class WeightGradientStore {
  public:
   void collect(bool on) { collects_ = on; }
@@ -31,21 +32,6 @@ class WeightGradientStore {
  private:
   std::vector<std::function<void()>> kept_;
   bool collects_ = false;
-};
-
-// The store of the forward that runs on this thread, or null. A backward never reads it.
-WeightGradientStore* weight_gradient_store();
-
-// Sets it for its lifetime. The store outlives the graph that the forward makes.
-class WeightGradientStoreGuard {
- public:
-  explicit WeightGradientStoreGuard(WeightGradientStore* store);
-  ~WeightGradientStoreGuard();
-  WeightGradientStoreGuard(const WeightGradientStoreGuard&) = delete;
-  WeightGradientStoreGuard& operator=(const WeightGradientStoreGuard&) = delete;
-
- private:
-  WeightGradientStore* former_;
 };
 
 // Runs `work` now where `store` is null, else store->add(work).

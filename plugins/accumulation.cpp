@@ -22,19 +22,24 @@ std::string first_names(const std::vector<std::string>& names) {
 
 }  // namespace
 
-void Accumulation::take(const Batch& batch) {
+void Accumulation::take(const Batch& batch, std::int64_t step_tokens) {
   if (optimizer_->steps() != step_) {
     step_ = optimizer_->steps();
     samples_ = 0;
   }
-  if (!under_way_) begin(batch);
+  if (!under_way_) begin(batch, step_tokens);
+  if (step_tokens != stated_tokens_)
+    throw UsageError({"step_tokens", fmt::format("{} after {} of the same optimizer step", step_tokens, stated_tokens_),
+                      "one number for all calls of a step", "pass the counted tokens of all of them to each"});
   optimizer_->gradients().bring_in();
   if (optimizer_->masters()) optimizer_->masters()->bring_in();
 }
 
-void Accumulation::begin(const Batch& batch) {
+void Accumulation::begin(const Batch& batch, std::int64_t step_tokens) {
   look_at_unused_gradients(optimizer_->gradients().begin_accumulation());
-  expected_tokens_ = std::max<double>(1, static_cast<double>(batch.global_samples * batch.tokens_per_sample));
+  stated_tokens_ = step_tokens;
+  const std::int64_t expected = step_tokens > 0 ? step_tokens : batch.global_samples * batch.tokens_per_sample;
+  expected_tokens_ = std::max<double>(1, static_cast<double>(expected));
   loss_scale_ = optimizer_->loss_scale();
   counted_ = 0;
   under_way_ = true;
@@ -47,6 +52,9 @@ void Accumulation::add(std::int64_t global_samples, std::int64_t counted) {
 }
 
 void Accumulation::finish(double counted) {
+  if (stated_tokens_ > 0 && counted != static_cast<double>(stated_tokens_))
+    throw UsageError({"step_tokens", fmt::format("{}, and the step's calls counted {}", stated_tokens_, counted),
+                      "what the criterion counts", "count the labels of all calls and replicas that are not ignored"});
   optimizer_->gradients().sync((counted > 0 ? expected_tokens_ / counted : 1) / loss_scale_);
   under_way_ = false;
   optimizer_->set_synced(true);

@@ -18,14 +18,14 @@ class Accumulation {
 
   bool under_way() const { return under_way_; }
   // Before each execute_pipeline that trains: begins an accumulation unless one is under way, and brings in parameters
-  // that have come to require a gradient. UsageError where another optimizer has removed gradients that were to be
-  // stepped.
-  void take(const Batch& batch);
+  // that have come to require a gradient. `step_tokens`: as ExecuteOptions has it. UsageError where another optimizer
+  // has removed gradients that were to be stepped, and where the calls of a step don't state one number of tokens.
+  void take(const Batch& batch, std::int64_t step_tokens);
   // After it. `counted`: tokens of this rank's last stage.
   void add(std::int64_t global_samples, std::int64_t counted);
 
-  // Sums the gradients; `counted`: tokens of all ranks. InputError where no label of the first step is counted.
-  // Collective over the world.
+  // Sums the gradients; `counted`: tokens of all ranks. InputError where no label of the first step is counted, and
+  // UsageError where others were stated than counted. Collective over the world.
   void finish(double counted);
   // Drops the gradients. Reductions that are under way on some ranks end on all of them. Collective over the world.
   void give_up();
@@ -37,7 +37,7 @@ class Accumulation {
   std::int64_t samples_of_step() const { return samples_; }       // global samples seen since its last step
 
  private:
-  void begin(const Batch& batch);
+  void begin(const Batch& batch, std::int64_t step_tokens);
   void look_at_unused_gradients(bool removed);
   void look_at_first_step(double counted);
 
@@ -45,6 +45,7 @@ class Accumulation {
   const StageModule& model_;
   const ProcessGroupMesh& mesh_;
   double expected_tokens_ = 1;
+  std::int64_t stated_tokens_ = 0;  // of the step; 0: none
   double loss_scale_ = 1;
   std::int64_t counted_ = 0, step_ = 0, samples_ = 0;
   bool under_way_ = false;

@@ -35,6 +35,7 @@ struct HybridParallelPlugin::ModelState {
   bool keys_checked = false;      // likewise, of one that trains
   bool outputs_compared = false;  // likewise, on the ranks of the last stage
   bool no_sync = false;
+  std::vector<std::string> loss_names;  // of losses that stages add, on any rank
   // Of the model's parameters, where they are of one type: what a batch's reals become.
   std::optional<torch::ScalarType> real_type;
 };
@@ -45,6 +46,7 @@ struct HybridParallelPlugin::StepPlan {
 
   bool trains = false;
   bool syncs = false;     // gradients, at its end
+  bool adds = false;      // gradients to those of other calls, or others to its own
   bool is_whole = false;  // one microbatch is all that the gradients are of
   int microbatches = 0;
   Scattering scattering = Scattering::kNone;
@@ -59,6 +61,7 @@ bool is_equal_over(ProcessGroup& group, std::int64_t number) {
 
 Recomputation recomputation_of(const std::string& name) {
   if (name == "full") return Recomputation::kFull;
+  if (name == "parts") return Recomputation::kParts;
   return name == "selective" ? Recomputation::kSelective : Recomputation::kNone;
 }
 
@@ -206,10 +209,12 @@ StepResult HybridParallelPlugin::execute_pipeline(const Batch& given, Boosted& b
   StepResult result;
   if (options.return_outputs) result.outputs = step.outputs();
   if (options.return_loss && boosted.criterion) {
-    const TotalLoss loss = read_loss(step.losses(), counted, plan.syncs ? boosted.optimizer.get() : nullptr, mesh_);
+    const TotalLoss loss =
+        read_loss(step.losses(), counted, plan.syncs ? boosted.optimizer.get() : nullptr, state.loss_names, mesh_);
     if (options.broadcast_loss || stages_.holds_last()) {
       result.tokens = static_cast<std::int64_t>(loss.count);
       result.loss = loss.count > 0 ? loss.sum / loss.count : 0.0;
+      for (const auto& [name, sum] : loss.added) result.added_losses[name] = loss.count > 0 ? sum / loss.count : 0.0;
     }
   }
   if (plan.syncs) report_times();
@@ -236,10 +241,11 @@ HybridParallelPlugin::StepPlan HybridParallelPlugin::begin_step(ModelState& stat
   const bool no_sync = no_sync_ || state.no_sync;
   const bool adds = plan.trains && state.accumulation->under_way();
   plan.syncs = plan.trains && !no_sync;
+  plan.adds = plan.trains && (no_sync || adds);
   plan.is_whole = plan.microbatches <= 1 && batch.samples == batch.global_samples && !no_sync && !adds;
   if (!plan.trains) return plan;
   if (!std::exchange(state.keys_checked, true)) refuse_unhonoured_keys(config_);
-  state.accumulation->take(batch);
+  state.accumulation->take(batch, options.step_tokens);
   GradientBuffers& gradients = state.accumulation->gradients();
   if (!gradients.scatters()) return plan;
   // Replicas that run unequal numbers of microbatches can't reduce in the midst of them.
@@ -274,6 +280,8 @@ PipelineStep HybridParallelPlugin::make_step(ModelState& state, const Boosted& b
                        .scattered = scatters ? gradients : nullptr,
                        .values = gradients,
                        .recomputed_layers = config_.schedule.recompute_layers,
+                       .observer = options.observer,
+                       .takes_losses = !plan.adds || options.step_tokens > 0,
                        .is_whole = plan.is_whole,
                        .check_outputs = state.outputs_compared ? std::function<void(const TensorDict&)>()
                                                                : std::function(check_outputs)});

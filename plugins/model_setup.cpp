@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <set>
 
 #include <torch/torch.h>
@@ -53,11 +54,14 @@ std::vector<int> chosen_layers(const ScheduleConfig& config, const Policy& polic
   for (int stage = 0; stage < stages.num_stages(); ++stage) rank_of_stage.push_back(stages.rank_of(stage));
   if (!name || *name != "balanced") return layers_per_stage(config, {}, rank_of_stage);
   const LayerWork work = policy.layer_work(model);
-  if (const int layers = layer_count(policy, model); static_cast<int>(work.layers.size()) != layers)
-    throw ConfigError({policy.name() + "::layer_work",
-                       fmt::format("states {} layers, and '{}' has {}", work.layers.size(),
-                                   policy.stage_layout(model).repeated, layers),
-                       "the work of each layer", ""});
+  if (const int layers = layer_count(policy, model); static_cast<int>(work.layers.size()) != layers) {
+    std::vector<std::string> paths;
+    for (const auto& list : layer_lists(policy, model)) paths.push_back("'" + list.path + "'");
+    throw ConfigError(
+        {policy.name() + "::layer_work",
+         fmt::format("states {} layers, and {} has {}", work.layers.size(), fmt::join(paths, " with "), layers),
+         "the work of each layer", ""});
+  }
   return layers_per_stage(config, work, rank_of_stage);
 }
 

@@ -24,8 +24,7 @@ std::string shape_key_of(const Batch& batch, bool needs_gradients) {
 }
 
 // Outputs that are split over tp are told of by the modules that they come from.
-void report_outputs(const TensorDict& outputs, const SplitOutputs& split) {
-  nn::OutputObserver* observer = nn::output_observer();
+void report_outputs(const TensorDict& outputs, const SplitOutputs& split, nn::OutputObserver* observer) {
   if (!observer) return;
   for (const auto& [name, tensor] : outputs)
     if (!split.contains(name)) observer->model_output(name, tensor);
@@ -47,22 +46,31 @@ PipelineStep::PipelineStep(const StageModule& model, const Criterion& criterion,
     shape_keys_.push_back(shape_key_of(microbatch, options_.needs_gradients));
 }
 
+// "h.3 (mlp)", or "h 0 to 3" where no layer runs.
+std::string PipelineStep::place_of(int stage, const ForwardReport& report) const {
+  if (report.layer >= 0) {
+    const std::string layer = layer_path(model_.lists(), report.layer);
+    return report.part.empty() ? layer : fmt::format("{} ({})", layer, report.part);
+  }
+  const LayerRange range = model_.layer_ranges().at(stage);
+  if (model_.lists().size() == 1)
+    return fmt::format("{} {} to {}", model_.lists().front().path, range.begin, range.end - 1);
+  if (range.size() == 0) return "no layers";
+  return fmt::format("{} to {}", layer_path(model_.lists(), range.begin), layer_path(model_.lists(), range.end - 1));
+}
+
 // Runs a part of the step. What is thrown that is no error of Gantry's says where: the stage, its layers or the one
 // that runs, the microbatch, and what was given to it.
 template <class Run>
-auto PipelineStep::named(const char* what, int stage, int microbatch, const TensorDict& given, const int* layer,
-                         Run run) const try {
+auto PipelineStep::named(const char* what, int stage, int microbatch, const TensorDict& given,
+                         const ForwardReport& report, Run run) const try {
   return run();
 } catch (const Error&) {
   throw;
 } catch (...) {
   const Failure failure = describe_exception(std::current_exception());
   if (failure.exit_code != InternalError::kExitCode) throw;
-  const std::string layers = model_.policy().stage_layout(model_.module()).repeated;
-  const LayerRange range = model_.layer_ranges().at(stage);
-  const std::string place = layer && *layer >= 0 ? fmt::format("{}.{}", layers, *layer)
-                                                 : fmt::format("{} {} to {}", layers, range.begin, range.end - 1);
-  throw UserError({fmt::format("{} of stage {} ({}), microbatch {}", what, stage, place, microbatch),
+  throw UserError({fmt::format("{} of stage {} ({}), microbatch {}", what, stage, place_of(stage, report), microbatch),
                    fmt::format("threw \"{}\" on {}", failure.line, gantry::describe(given)), "",
                    "check the modules there, what the policy's forward gives them, and its shard plan"});
 }
@@ -70,41 +78,46 @@ auto PipelineStep::named(const char* what, int stage, int microbatch, const Tens
 StageOutput PipelineStep::forward(int stage, int microbatch, TensorDict input) {
   if (options_.values) options_.values->wait_values(stage);
   const TensorDict given = stage == 0 ? microbatches_[microbatch].tensors : input;
-  int layer = -1;
-  return named("forward", stage, microbatch, given, &layer,
-               [&] { return compute(stage, microbatch, std::move(input), &layer); });
+  ForwardReport report;
+  return named("forward", stage, microbatch, given, report,
+               [&] { return compute(stage, microbatch, std::move(input), report); });
 }
 
-StageOutput PipelineStep::compute(int stage, int microbatch, TensorDict input, int* layer) {
+StageOutput PipelineStep::compute(int stage, int microbatch, TensorDict input, ForwardReport& report) {
   const Batch& batch = microbatches_[microbatch];
   RandomContext random = options_.random;
   random.first_sample += batch.first_sample - microbatches_.front().first_sample;
-  const RandomContextGuard guard(random);
-  const nn::ObservedForward observed(batch.first_sample, batch.samples);
-  const nn::WeightGradientStoreGuard store(options_.needs_gradients ? &stores_[{stage, microbatch}] : nullptr);
+  const nn::ObservedForward observed(options_.observer, batch.first_sample, batch.samples);
+  TensorDict added;
+  const ForwardScope scope({.random = random,
+                            .weight_gradients = options_.needs_gradients ? &stores_[{stage, microbatch}] : nullptr,
+                            .observer = options_.observer,
+                            .losses = &added,
+                            .report = &report});
 
-  torch::Tensor added;
   TensorDict result = model_.forward(stage, stage == 0 ? batch.tensors : std::move(input),
-                                     {.batch = &batch.tensors,
+                                     {.batch = batch.tensors,
                                       .recomputation = options_.recomputation,
-                                      .recomputed_layers = options_.recomputed_layers,
-                                      .running_layer = layer},
-                                     &added);
+                                      .recomputed_layers = options_.recomputed_layers});
   StageOutput output;
   if (stage == model_.num_stages() - 1) {
     if (options_.check_outputs && microbatch == 0) options_.check_outputs(result);
-    report_outputs(result, split_);
+    report_outputs(result, split_, options_.observer);
     if (criterion_)
       output.root =
-          named("criterion", stage, microbatch, result, layer, [&] { return record_loss(microbatch, result); });
+          named("criterion", stage, microbatch, result, report, [&] { return record_loss(microbatch, result); });
     if (options_.keep_outputs)
       for (const auto& [name, tensor] : result) outputs_[microbatch].set(name, tensor.detach());
   } else {
     output.boundary = std::move(result);
   }
-  if (added.defined()) {
-    added_.push_back(added.detach());
-    const torch::Tensor seeded = added * options_.seed_gradient;
+  if (!added.empty() && !options_.takes_losses)
+    throw UsageError({"add_loss", "'" + added.begin()->first + "' is added in one of several calls of a step",
+                      "the step's count of tokens, known before the first backward",
+                      "pass ExecuteOptions::step_tokens to each call"});
+  for (const auto& [name, loss] : added) {
+    added_[name].push_back(loss.detach());
+    const torch::Tensor seeded = loss * options_.seed_gradient;
     output.root = output.root.defined() ? output.root + seeded : seeded;
   }
   return output;
@@ -137,8 +150,8 @@ TensorDict PipelineStep::backward(int stage, int microbatch, const TensorDict& i
   const bool last = is_last_backward(stage) && options_.gradients;
   // Parameters say one by one that they are ready; a recomputed layer may use one twice, so there the whole stage does.
   if (last) options_.gradients->watch(options_.recomputation == Recomputation::kNone);
-  TensorDict given = named("backward", stage, microbatch, stage == 0 ? microbatches_[microbatch].tensors : input,
-                           nullptr, [&] { return run_backward(input, output, gradients); });
+  TensorDict given = named("backward", stage, microbatch, stage == 0 ? microbatches_[microbatch].tensors : input, {},
+                           [&] { return run_backward(input, output, gradients); });
   if (last) options_.gradients->watch(false);
   if (last) options_.gradients->stage_ready(stage);
   if (options_.scattered) options_.scattered->scatter_stage(stage);
@@ -150,7 +163,7 @@ TensorDict PipelineStep::backward_input(int stage, int microbatch, const TensorD
   auto& store = stores_[{stage, microbatch}];
   store.collect(true);
   TensorDict input_gradients =
-      named("backward", stage, microbatch, stage == 0 ? microbatches_[microbatch].tensors : input, nullptr,
+      named("backward", stage, microbatch, stage == 0 ? microbatches_[microbatch].tensors : input, {},
             [&] { return run_backward(input, output, gradients); });
   store.collect(false);
   return input_gradients;
@@ -158,7 +171,7 @@ TensorDict PipelineStep::backward_input(int stage, int microbatch, const TensorD
 
 void PipelineStep::backward_weight(int stage, int microbatch) {
   auto* scattered = options_.scattered;
-  named("backward of weights", stage, microbatch, microbatches_[microbatch].tensors, nullptr, [&] {
+  named("backward of weights", stage, microbatch, microbatches_[microbatch].tensors, {}, [&] {
     stores_[{stage, microbatch}].run([&] {
       if (scattered) scattered->scatter_added(stage);
     });
@@ -173,11 +186,10 @@ void PipelineStep::skip(int stage, bool completes) {
   if (completes && is_last_backward(stage) && options_.gradients) options_.gradients->stage_ready(stage);
 }
 
-std::vector<torch::Tensor> PipelineStep::losses() const {
-  std::vector<torch::Tensor> losses;
+StepLosses PipelineStep::losses() const {
+  StepLosses losses{.criterion = {}, .added = added_};
   for (const auto& part : sums_)
-    if (part.defined()) losses.push_back(part);
-  losses.insert(losses.end(), added_.begin(), added_.end());
+    if (part.defined()) losses.criterion.push_back(part);
   return losses;
 }
 

@@ -7,13 +7,14 @@
 #include <vector>
 
 #include "gantry/core/config.h"
+#include "gantry/nn/output_observer.h"
 #include "gantry/nn/weight_gradient.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/pipeline/executor.h"
 #include "gantry/plugins/criterion.h"
+#include "gantry/plugins/step_end.h"
 #include "gantry/policies/sharder.h"
 #include "gantry/tensors/batch.h"
-#include "gantry/tensors/random_context.h"
 
 namespace gantry {
 
@@ -25,10 +26,12 @@ class PipelineStep final : public StageRuntime {
     bool needs_gradients = true;
     bool keep_outputs = false;
     Recomputation recomputation = Recomputation::kNone;
-    GradientBuffers* gradients = nullptr;  // told what is ready, where no more follows before the sync; not owned
-    GradientBuffers* scattered = nullptr;  // scattered after each backward, if not null; not owned
-    GradientBuffers* values = nullptr;     // whose values a stage waits for before its forward; not owned
-    std::vector<int> recomputed_layers;    // as StageContext::Settings has them
+    GradientBuffers* gradients = nullptr;    // told what is ready, where no more follows before the sync; not owned
+    GradientBuffers* scattered = nullptr;    // scattered after each backward, if not null; not owned
+    GradientBuffers* values = nullptr;       // whose values a stage waits for before its forward; not owned
+    std::vector<int> recomputed_layers;      // as StageContext::Settings has them
+    nn::OutputObserver* observer = nullptr;  // told what modules compute; not owned
+    bool takes_losses = true;                // stages may add some
     bool is_whole = true;  // this step's one microbatch is the whole global batch, so that any mean is right
     // Called with the first microbatch's outputs on the ranks of the last stage, before the criterion.
     std::function<void(const TensorDict& outputs)> check_outputs = {};
@@ -47,18 +50,19 @@ class PipelineStep final : public StageRuntime {
   std::string shape_key(int microbatch) const override { return shape_keys_[microbatch]; }
   bool needs_gradients() const override { return options_.needs_gradients; }
 
-  // The sums of losses that this rank's stages made, those of microbatches first and in their order, where they were
-  // computed: scalars to be read back.
-  std::vector<torch::Tensor> losses() const;
+  // The sums of losses that this rank's stages made, where they were computed: scalars to be read back.
+  StepLosses losses() const;
   // What this rank's last stage has counted; zero elsewhere. What a criterion has counted on a device is read back.
   std::int64_t loss_count() const;
   // The kept outputs, concatenated along dim 0 and gathered over tp. Collective over tp on the ranks of the last stage.
   TensorDict outputs() const;
 
  private:
-  StageOutput compute(int stage, int microbatch, TensorDict input, int* layer);
+  StageOutput compute(int stage, int microbatch, TensorDict input, ForwardReport& report);
   template <class Run>
-  auto named(const char* what, int stage, int microbatch, const TensorDict& given, const int* layer, Run run) const;
+  auto named(const char* what, int stage, int microbatch, const TensorDict& given, const ForwardReport& report,
+             Run run) const;
+  std::string place_of(int stage, const ForwardReport& report) const;
   // True where the stage's gradients are whole once this microbatch's are added.
   bool is_last_backward(int stage);
   torch::Tensor record_loss(int microbatch, const TensorDict& outputs);
@@ -69,8 +73,8 @@ class PipelineStep final : public StageRuntime {
   std::vector<Batch> microbatches_;
   std::vector<std::string> shape_keys_;
   Options options_;
-  std::vector<torch::Tensor> sums_, counts_;  // by microbatch
-  std::vector<torch::Tensor> added_;          // losses that stages added
+  std::vector<torch::Tensor> sums_, counts_;                 // by microbatch
+  std::map<std::string, std::vector<torch::Tensor>> added_;  // losses that stages added, by name
   std::vector<TensorDict> outputs_;
   std::map<std::pair<int, int>, nn::WeightGradientStore> stores_;  // by stage and microbatch
   std::map<int, std::size_t> backwards_done_;                      // by stage

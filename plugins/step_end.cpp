@@ -1,6 +1,9 @@
 #include "gantry/plugins/step_end.h"
 
+#include <algorithm>
+#include <nlohmann/json.hpp>
 #include <numeric>
+#include <set>
 
 #include <torch/torch.h>
 
@@ -9,29 +12,63 @@
 namespace gantry {
 namespace {
 
-std::pair<double, double> sum_over_ranks(double first, double second, const ProcessGroupMesh& mesh) {
-  torch::Tensor totals = torch::tensor({first, second}, torch::kFloat64);
+std::vector<double> sum_over_ranks(const std::vector<double>& numbers, const ProcessGroupMesh& mesh) {
+  torch::Tensor totals = torch::tensor(numbers, torch::kFloat64);
   mesh.batch_group_and(axis::kPipeline).all_reduce(totals).wait();
   const auto* total = totals.const_data_ptr<double>();
-  return {total[0], total[1]};
+  return {total, total + totals.numel()};
+}
+
+// The names of all ranks, sorted.
+std::vector<std::string> agree_on_names(std::set<std::string> names, const ProcessGroupMesh& mesh) {
+  ProcessGroup& group = mesh.batch_group_and(axis::kPipeline);
+  const std::string mine = nlohmann::json(names).dump();
+  for (int rank = 0; rank < group.size(); ++rank)
+    for (const auto& name : nlohmann::json::parse(broadcast_text(group, mine, rank))) names.insert(name);
+  return {names.begin(), names.end()};
 }
 
 }  // namespace
 
 StepEnd agree_on_end(std::int64_t counted, bool given_up, const ProcessGroupMesh& mesh) {
-  const auto [tokens, votes] = sum_over_ranks(static_cast<double>(counted), given_up ? 1 : 0, mesh);
-  return {.counted = tokens, .given_up = votes > 0};
+  const auto sums = sum_over_ranks({static_cast<double>(counted), given_up ? 1.0 : 0.0}, mesh);
+  return {.counted = sums[0], .given_up = sums[1] > 0};
 }
 
-TotalLoss read_loss(std::vector<torch::Tensor> losses, std::int64_t counted, BoostedOptimizer* synced,
-                    const ProcessGroupMesh& mesh) {
-  const auto own = static_cast<std::ptrdiff_t>(losses.size());
-  if (synced) losses.push_back(synced->part_norms());
-  const auto numbers = read_back(losses);
+TotalLoss read_loss(const StepLosses& losses, std::int64_t counted, BoostedOptimizer* synced,
+                    std::vector<std::string>& names, const ProcessGroupMesh& mesh) {
+  std::vector<torch::Tensor> scalars = losses.criterion;
+  for (const auto& [name, parts] : losses.added) scalars.insert(scalars.end(), parts.begin(), parts.end());
+  const auto own = static_cast<std::ptrdiff_t>(scalars.size());
+  if (synced) scalars.push_back(synced->part_norms());
+  const auto numbers = read_back(scalars);
   if (synced) synced->set_part_norms({numbers.begin() + own, numbers.end()});
-  const auto [sum, count] =
-      sum_over_ranks(std::accumulate(numbers.begin(), numbers.begin() + own, 0.0), static_cast<double>(counted), mesh);
-  return {.sum = sum, .count = count};
+
+  std::map<std::string, double> added;
+  auto next = numbers.begin() + static_cast<std::ptrdiff_t>(losses.criterion.size());
+  bool is_known = true;
+  for (const auto& [name, parts] : losses.added) {
+    const auto end = next + static_cast<std::ptrdiff_t>(parts.size());
+    added[name] = std::accumulate(next, end, 0.0);
+    next = end;
+    is_known = is_known && std::binary_search(names.begin(), names.end(), name);
+  }
+  auto sums_of = [&] {
+    std::vector<double> sums{std::accumulate(numbers.begin(), numbers.begin() + own, 0.0), static_cast<double>(counted),
+                             is_known ? 0.0 : 1.0};
+    for (const auto& name : names) sums.push_back(added.contains(name) ? added.at(name) : 0.0);
+    return sum_over_ranks(sums, mesh);
+  };
+  auto sums = sums_of();
+  if (sums[2] > 0) {
+    std::set<std::string> all(names.begin(), names.end());
+    for (const auto& [name, sum] : added) all.insert(name);
+    names = agree_on_names(std::move(all), mesh);
+    sums = sums_of();
+  }
+  TotalLoss total{.sum = sums[0], .count = sums[1], .added = {}};
+  for (std::size_t i = 0; i < names.size(); ++i) total.added[names[i]] = sums[3 + i];
+  return total;
 }
 
 }  // namespace gantry

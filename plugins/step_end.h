@@ -1,6 +1,8 @@
 // What ranks tell each other at the end of a step.
 #pragma once
 
+#include <map>
+#include <string>
 #include <vector>
 
 #include "gantry/comm/process_group_mesh.h"
@@ -15,13 +17,19 @@ struct StepEnd {
 // `counted`: tokens of this rank's last stage since gradients were zeroed. Collective over dp and pp.
 StepEnd agree_on_end(std::int64_t counted, bool given_up, const ProcessGroupMesh& mesh);
 
-struct TotalLoss {
-  double sum = 0, count = 0;  // over all ranks
+// Sums of losses on one rank: scalars where they were computed, of microbatches.
+struct StepLosses {
+  std::vector<torch::Tensor> criterion;
+  std::map<std::string, std::vector<torch::Tensor>> added;  // by the names that add_loss was given
 };
-// `losses`: scalars that this rank's stages made; `counted`: tokens of its last stage. One look at the device is all
-// that a step affords: it takes the norms of `synced`'s gradients along, unless that is null. Collective over dp and
-// pp.
-TotalLoss read_loss(std::vector<torch::Tensor> losses, std::int64_t counted, BoostedOptimizer* synced,
-                    const ProcessGroupMesh& mesh);
+struct TotalLoss {
+  double sum = 0, count = 0;            // over all ranks
+  std::map<std::string, double> added;  // parts of the sum
+};
+// `losses`: those that this rank's stages made; `counted`: tokens of its last stage. One look at the device is all that
+// a step affords: it takes the norms of `synced`'s gradients along, unless that is null. `names`: of losses that ranks
+// have added in steps before, the same on all; the ranks tell each other of others once. Collective over dp and pp.
+TotalLoss read_loss(const StepLosses& losses, std::int64_t counted, BoostedOptimizer* synced,
+                    std::vector<std::string>& names, const ProcessGroupMesh& mesh);
 
 }  // namespace gantry

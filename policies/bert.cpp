@@ -8,16 +8,17 @@ using models::BertHead;
 
 ShardPlan BertPolicy::shard_plan(const models::BertImpl& model) const {
   const std::int64_t head = model.config.hidden_size / model.config.num_attention_heads;
-  ShardPlan plan = {{"embeddings.word_embeddings", Vocab{}},
-                    {"embeddings.position_embeddings", SequenceParallel{.dim = 0}},  // looks up positions, [tokens]
-                    {"layers.*.self.query", Column{.unit = head}},
-                    {"layers.*.self.key", Column{.unit = head}},
-                    {"layers.*.self.value", Column{.unit = head}},
-                    {"layers.*.attention_output.dense", Row{.unit = head}},
-                    {"layers.*.intermediate", Column{}},
-                    {"layers.*.output.dense", Row{}},
-                    {"embeddings", SequenceParallel{}},  // token types, norms and dropouts
-                    {"layers.*", SequenceParallel{}}};
+  ShardPlan plan = {
+      {"embeddings.word_embeddings", Vocab{}},
+      {"embeddings.position_embeddings", SequenceParallel{.dim = -1}},  // positions, [tokens] or [samples, tokens]
+      {"layers.*.self.query", Column{.unit = head}},
+      {"layers.*.self.key", Column{.unit = head}},
+      {"layers.*.self.value", Column{.unit = head}},
+      {"layers.*.attention_output.dense", Row{.unit = head}},
+      {"layers.*.intermediate", Column{}},
+      {"layers.*.output.dense", Row{}},
+      {"embeddings", SequenceParallel{}},  // token types, norms and dropouts
+      {"layers.*", SequenceParallel{}}};
   if (model.cls) {
     plan.push_back({"cls.decoder", Column{}});
     plan.push_back({"cls", SequenceParallel{}});
@@ -59,14 +60,5 @@ std::vector<SplitOutput> BertPolicy::split_outputs(const models::BertImpl& model
 }
 
 Continuation BertPolicy::continuation(const models::BertImpl&) const { return {.is_possible = false}; }
-
-TensorDict BertPolicy::forward(models::BertImpl& model, const StageContext& stage, TensorDict input) const {
-  torch::Tensor hidden = stage.is_first() ? model.embed(input) : input.at("hidden");
-  const torch::Tensor keep = nn::kept_tokens(stage.batch().get("attention_mask"));
-  hidden = stage.run_layers(
-      hidden, [&model, keep](int index, const torch::Tensor& input) { return model.layer(index, input, keep); });
-  if (!stage.is_last()) return {{"hidden", hidden}};
-  return model.head(hidden);
-}
 
 }  // namespace gantry

@@ -1,4 +1,4 @@
-// The policy of models::Bert, with any of its heads. Stages exchange {hidden [B, S, H]}.
+// The policy of models::Bert, with any of its heads.
 #pragma once
 
 #include "gantry/models/bert.h"
@@ -15,8 +15,9 @@ class BertPolicy final : public PolicyFor<models::BertImpl> {
   SharedParameters shared_parameters(const models::BertImpl& model) const override;
   std::vector<SplitOutput> split_outputs(const models::BertImpl& model) const override;
   Continuation continuation(const models::BertImpl& model) const override;
-  TensorDict forward(models::BertImpl& model, const StageContext& stage, TensorDict input) const override;
-  std::vector<std::string> entries_between() const override { return {"attention_mask"}; }
+  std::vector<std::string> entries_between() const override {
+    return {"attention_mask", "document_ids", "position_ids"};
+  }
 };
 
 }  // namespace gantry

@@ -120,13 +120,4 @@ void add_decoder_family(const models::DecoderFamily& family) {
                            [type = family.model_type] { return std::make_shared<const DecoderPolicy>(type); });
 }
 
-TensorDict DecoderPolicy::forward(models::DecoderImpl& model, const StageContext& stage, TensorDict input) const {
-  const nn::TokenContext tokens = stage.tokens();
-  torch::Tensor hidden = stage.is_first() ? model.embed(input.at("input_ids"), tokens.positions) : input.at("hidden");
-  hidden = stage.run_layers(
-      hidden, [&model, tokens](int index, const torch::Tensor& input) { return model.layer(index, input, tokens); });
-  if (!stage.is_last()) return {{"hidden", hidden}};
-  return {{"logits", model.head(tokens.for_head(hidden))}};
-}
-
 }  // namespace gantry

@@ -174,15 +174,35 @@ void place_along_tensor_axis(std::vector<Placement>& all, const ModelMap& map, c
 
 }  // namespace
 
-TensorDict StageModule::forward(int stage, TensorDict input, const StageContext::Settings& settings,
-                                torch::Tensor* added_loss) const {
-  StageContext::Settings known = settings;
-  known.sequence_group = sequence_group_;
-  // Shared: what is recomputed keeps it. It must keep nothing of that in turn, so the added loss is taken.
-  const auto context = std::make_shared<StageContext>(stage, num_stages(), ranges_.at(stage), std::move(known));
+StageModule::StageModule(std::shared_ptr<torch::nn::Module> model, std::shared_ptr<const Policy> policy,
+                         std::vector<LayerRange> ranges, ProcessGroup* sequence_group)
+    : model_(std::move(model)),
+      policy_(std::move(policy)),
+      ranges_(std::move(ranges)),
+      lists_(layer_lists(*policy_, *model_)),
+      sequence_group_(sequence_group) {}
+
+TensorDict StageModule::forward(int stage, TensorDict input, StageContext::Settings settings) const {
+  settings.sequence_group = sequence_group_;
+  for (const auto& list : lists_) settings.lists.push_back(static_cast<int>(list.layers.size()));
+  const Recomputation recomputation = settings.recomputation;
+  const LayerRange range = ranges_.at(stage);
+  // Shared: what is recomputed keeps it.
+  const auto context = std::make_shared<const StageContext>(stage, num_stages(), range, std::move(settings));
+  Forward known = forward_now();
+  known.stage = context;
+  ForwardReport unheard;
+  if (!known.report) known.report = &unheard;
+  known.report->ran_layers = false;
+  // Lists of layers have lengths of their own: the ranks tell each other theirs.
+  if (lists_.size() > 1 && known.random) known.random->sequence_length = 0;
+  const ForwardScope scope(known);
   TensorDict output = policy_->forward(*model_, *context, std::move(input));
-  torch::Tensor added = context->take_added_loss();
-  if (added_loss) *added_loss = std::move(added);
+  context->masks().clear();
+  if (recomputation != Recomputation::kNone && range.size() > 0 && !known.report->ran_layers)
+    throw ConfigError({"schedule.recompute", policy_->name() + "::forward runs its layers in a loop of its own",
+                       "layers that run by stage.run_layers",
+                       "call stage.run_layers in it, or take schedule.recompute out"});
   return output;
 }
 

@@ -7,9 +7,6 @@
 namespace gantry {
 namespace {
 
-thread_local const RandomContext* current = nullptr;
-thread_local std::uint64_t steps_outside = 0;
-
 // mask[k] = scale where word >= threshold, else 0.
 template <class T>
 void fill_mask(PhiloxKey key, std::uint64_t first, std::int64_t count, std::uint32_t threshold, T scale, T* mask) {
@@ -23,20 +20,6 @@ void fill_mask(PhiloxKey key, std::uint64_t first, std::int64_t count, std::uint
 }
 
 }  // namespace
-
-RandomContextGuard::RandomContextGuard(const RandomContext& context) : former_(current), context_(context) {
-  current = &context_;
-}
-RandomContextGuard::~RandomContextGuard() { current = former_; }
-
-RandomContext random_context() {
-  if (current) return *current;
-  RandomContext fresh;
-  fresh.step = steps_outside++;
-  return fresh;
-}
-
-std::int64_t sequence_length() { return current ? current->sequence_length : 0; }
 
 torch::Tensor dropout_mask(const torch::Tensor& like, double p, const std::string& name, const RandomContext& context,
                            const std::vector<std::int64_t>& offset, const std::vector<std::int64_t>& global) {

@@ -18,17 +18,17 @@ MetricsFile::MetricsFile(const std::string& output)
 MetricsFile::~MetricsFile() { std::fclose(file_); }
 
 void MetricsFile::write(const StepMetrics& metrics) {
-  const nlohmann::ordered_json line = {
-      {"step", metrics.step},
-      {"loss", metrics.loss},
-      {"grad_norm", metrics.grad_norm},
-      {"lr", metrics.lr},
-      {"tokens", metrics.tokens},
-      {"tokens_per_second", static_cast<double>(metrics.tokens) / metrics.step_seconds},
-      {"step_seconds", metrics.step_seconds},
-      {"peak_memory_bytes", metrics.peak_memory_bytes},
-      {"bubble", metrics.bubble},
-      {"predicted_bubble", metrics.predicted_bubble}};
+  nlohmann::ordered_json line = {{"step", metrics.step},
+                                 {"loss", metrics.loss},
+                                 {"grad_norm", metrics.grad_norm},
+                                 {"lr", metrics.lr},
+                                 {"tokens", metrics.tokens},
+                                 {"tokens_per_second", static_cast<double>(metrics.tokens) / metrics.step_seconds},
+                                 {"step_seconds", metrics.step_seconds},
+                                 {"peak_memory_bytes", metrics.peak_memory_bytes},
+                                 {"bubble", metrics.bubble},
+                                 {"predicted_bubble", metrics.predicted_bubble}};
+  if (!metrics.added_losses.empty()) line["added_losses"] = metrics.added_losses;
   write_line(line.dump());
 }
 

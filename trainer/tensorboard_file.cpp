@@ -12,12 +12,15 @@ TensorBoardFile::TensorBoardFile(const std::string& output, std::int64_t done)
 TensorBoardFile::~TensorBoardFile() = default;
 
 void TensorBoardFile::write(const StepMetrics& metrics) {
-  events_->write(metrics.step, {{"train/loss", metrics.loss},
-                                {"train/grad_norm", metrics.grad_norm},
-                                {"train/lr", metrics.lr},
-                                {"speed/tokens_per_second", static_cast<double>(metrics.tokens) / metrics.step_seconds},
-                                {"speed/step_seconds", metrics.step_seconds},
-                                {"speed/bubble", metrics.bubble}});
+  std::vector<std::pair<std::string, double>> scalars = {
+      {"train/loss", metrics.loss},
+      {"train/grad_norm", metrics.grad_norm},
+      {"train/lr", metrics.lr},
+      {"speed/tokens_per_second", static_cast<double>(metrics.tokens) / metrics.step_seconds},
+      {"speed/step_seconds", metrics.step_seconds},
+      {"speed/bubble", metrics.bubble}};
+  for (const auto& [name, loss] : metrics.added_losses) scalars.emplace_back("train/loss/" + name, loss);
+  events_->write(metrics.step, scalars);
 }
 
 void TensorBoardFile::write(const EvaluationMetrics& metrics) {

@@ -202,6 +202,7 @@ class Trainer::Run {
     peaks_ = all_gather_numbers(mesh_.world_group(), memory_.peak_bytes());
     return StepMetrics{.step = step,
                        .loss = *result.loss,
+                       .added_losses = result.added_losses,
                        .grad_norm = norm,
                        .lr = boosted_.lr_schedule->at(step),
                        .tokens = result.tokens,

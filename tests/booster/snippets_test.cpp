@@ -168,7 +168,7 @@ class TiedPolicy final : public gantry::PolicyFor<TiedModel> {
     torch::Tensor hidden = stage.is_first() ? model.wte(in.at("input_ids")) : in.at("hidden");
     hidden = stage.run_layers(
         hidden, [&model](int layer, const torch::Tensor& x) { return model.h->at<Layer>(layer).forward(x); });
-    if (stage.is_last()) stage.add_loss(1e-4 * hidden.square().sum(), gantry::Shard{1});
+    if (stage.is_last()) stage.add_loss("activations", 1e-4 * hidden.square().sum(), gantry::Shard{1});
     if (!stage.is_last()) return {{"hidden", hidden}};
     return {{"logits", model.lm_head(hidden)}};
   }

@@ -9,7 +9,7 @@
 #include <torch/torch.h>
 
 #include "gantry/checkpoint/writer.h"
-#include "gantry/comm/backends.h"
+#include "gantry/launch/backends.h"
 #include "gantry/optimizers/gradient_norm.h"
 #include "gantry/optimizers/master_parameters.h"
 #include "gantry/optimizers/optimizer_tensors.h"

@@ -54,7 +54,7 @@ const BadCase kBadCases[] = {
     {"schedule: {layers: [1, -2]}", "schedule.layers: entry 2 is '-2'"},
     {"parallel: {pipeline: 2}\nschedule: {layers: [1, 2, 3]}",
      "c.yaml:3:12: schedule.layers: the list has 3 stages with 6 layers, but pipeline 2 * chunks 1 = 2 stages"},
-    {"schedule: {recompute: some}", "one of none, selective, full"},
+    {"schedule: {recompute: some}", "one of none, selective, parts, full"},
     {"data: {format: text}", "data.path: is missing"},
     {"data: {path: x}", "data.format: is missing"},
     {"data: {format: txt, path: x}", "did you mean 'text'?"},

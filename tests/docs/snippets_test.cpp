@@ -1,6 +1,6 @@
 // Code in the documents is code that is compiled: every C++ block is text of an example, of the template of `gantry
-// init` or of tests/booster/snippets_test.cpp, all of which are built and run. What a console block shows of schedules
-// and configurations is what the program prints.
+// init`, of tests/booster/snippets_test.cpp or of tests/plugins/layer_lists_test.cpp, all of which are built and run.
+// What a console block shows of schedules and configurations is what the program prints.
 #include <algorithm>
 #include <fmt/format.h>
 
@@ -33,6 +33,7 @@ std::vector<Source> compiled_sources() {
   for (const char* folder : {"examples", "cli/init/template"})
     for (const auto& entry : fs::recursive_directory_iterator(root / folder)) add(entry.path());
   add(root / "tests/booster/snippets_test.cpp");
+  add(root / "tests/plugins/layer_lists_test.cpp");
   return sources;
 }
 

@@ -112,7 +112,7 @@ TEST(Generate, CacheGivesTheLogitsOfAWholeForward) {
       const nn::TokenContext tokens{
           .keep = {}, .positions = torch::arange(done, done + count).expand({2, count}), .caches = &caches};
       const torch::Tensor part =
-          stage.forward(0, {{"input_ids", ids.narrow(1, done, count)}}, {.tokens = &tokens}).at("logits");
+          stage.forward(0, {{"input_ids", ids.narrow(1, done, count)}}, {.tokens = tokens}).at("logits");
       EXPECT_LE((part - whole.narrow(1, done, count)).abs().max().item<double>(), 1e-12) << name << " " << done;
       done += count;
     }

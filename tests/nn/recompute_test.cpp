@@ -8,8 +8,8 @@
 
 #include "gantry/nn/attention.h"
 #include "gantry/nn/dropout.h"
+#include "gantry/nn/forward.h"
 #include "gantry/nn/linear.h"
-#include "gantry/tensors/random_context.h"
 
 namespace gantry::testing {
 namespace {
@@ -68,7 +68,7 @@ auto on_new_thread(F make) {
 
 TEST(Recompute, DropoutInAPlainLoopDrawsTheSameMasksInBothForwards) {
   const Tensors expected = pass([](Part& part, const torch::Tensor& x) {
-    const RandomContextGuard guard({.step = 0});  // the first that a thread draws
+    const ForwardScope scope({.random = RandomContext{.step = 0}});  // the first that a thread draws
     return part.forward(x);
   });
   const Tensors actual = on_new_thread([] {
@@ -81,7 +81,7 @@ TEST(Recompute, DropoutInAPlainLoopDrawsTheSameMasksInBothForwards) {
 
 TEST(Recompute, AttentionAloneInAPlainLoopDrawsItsMaskAgain) {
   Part part;
-  const nn::RecomputeAttentionGuard selective(true);
+  const ForwardScope selective({.recomputes_attention = true});
   // With values of one the output is the mask's row sums: linear in the values, so its gradient says which were kept.
   torch::Tensor values = torch::ones({1, 1, 4, 2}, torch::kFloat64).requires_grad_();
   const torch::Tensor same = torch::zeros({1, 1, 4, 2}, torch::kFloat64);
@@ -159,7 +159,7 @@ TEST(Attention, MasksInEveryPrecision) {
     const torch::Tensor query = (3.5 * wave({2, 2, 5, 4})).to(type).requires_grad_();
     const torch::Tensor key = (-3.5 * wave({2, 2, 5, 4})).to(type).requires_grad_();
     const torch::Tensor value = wave({2, 2, 5, 4}, 0.5).to(type).requires_grad_();
-    const RandomContextGuard guard({.step = 0});
+    const ForwardScope scope({.random = RandomContext{.step = 0}});
     const nn::Dropout drop = dropout_named("drop", dropout);
     const torch::Tensor out =
         nn::attention(query, key, value, {0, 2, 2}, {0, 2, 2}, {.causal = causal, .keep = keep}, *drop);

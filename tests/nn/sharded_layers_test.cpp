@@ -7,11 +7,11 @@
 #include "counting_group.h"
 #include "gantry/nn/cross_entropy.h"
 #include "gantry/nn/embedding.h"
+#include "gantry/nn/forward.h"
 #include "gantry/nn/linear.h"
 #include "gantry/policies/sharder.h"
 #include "gantry/profiling/memory_meter.h"
 #include "gantry/profiling/profiler.h"
-#include "gantry/tensors/random_context.h"
 #include "ranks.h"
 
 namespace gantry::testing {
@@ -128,7 +128,7 @@ TEST(Acceptance, E5SequenceParallelPairsGatherOnceAndScatterOnceEachWay) {
     up->shard(Column{.input = Shard{0}, .gradient_sum = GradientSum::kAtSync}, group);
     down->shard(Row{.output = Shard{0}, .gradient_sum = GradientSum::kAtSync}, group);
     // The whole's size is known, as within a boosted step: otherwise the ranks first exchange a number each.
-    const RandomContextGuard context({.sequence_length = 60});
+    const ForwardScope scope({.random = RandomContext{.sequence_length = 60}});
     torch::Tensor rows = values({20, 10}).requires_grad_();
     const torch::Tensor out = down(torch::relu(up(rows)));
     EXPECT_EQ(std::pair(group.all_gathers, group.reduce_scatters), std::pair(1, 1));

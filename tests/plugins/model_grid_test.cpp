@@ -102,5 +102,15 @@ TEST(BertGrid, OtherHeads) {
                            product({1, 2, 3}, {1, 3}, {1, 2}, {"1f1b", "gpipe"}, {2}, sequence_parallel));
 }
 
+TEST(DocumentsGrid, PackedSamplesOfEveryModel) {
+  for (const char* family : {"gpt2", "llama", "bert"})
+    for (const char* recompute : {"none", "selective", "full"})
+      expect_layouts_equal({.family = family, .layers = 3, .dropout = 0.1, .packed = true},
+                           {{{}, "1f1b", 2, false, 1, recompute},
+                            {{.pipeline = 3}, "zb_h1", 3, false, 1, recompute},
+                            {{.pipeline = 2, .data = 1, .tensor = 2}, "1f1b", 2, true, 1, recompute},
+                            {{.pipeline = 1, .data = 2, .tensor = 3}, "1f1b", 1, false, 1, recompute}});
+}
+
 }  // namespace
 }  // namespace gantry::testing

@@ -36,7 +36,7 @@ TEST(ScheduleGrid, EverySchedule) { expect_layouts_equal(kDeep, every_schedule({
 TEST(ScheduleGrid, WithTensorAndDataParallelismAndRecomputation) {
   std::vector<Parallelism> layouts;
   for (Parallelism how : every_schedule({2}, {4}))
-    for (const char* recompute : {"selective", "full"}) {
+    for (const char* recompute : {"selective", "parts", "full"}) {
       how.layout = {.pipeline = 2, .data = 2, .tensor = 2};
       how.recompute = recompute;
       how.sequence_parallel = how.recompute == "full";
@@ -47,7 +47,7 @@ TEST(ScheduleGrid, WithTensorAndDataParallelismAndRecomputation) {
 
 TEST(ScheduleGrid, RecomputationOfEveryModel) {
   for (const char* family : {"gpt2", "llama", "bert"})
-    for (const char* recompute : {"selective", "full"})
+    for (const char* recompute : {"selective", "parts", "full"})
       expect_layouts_equal({.family = family, .dropout = 0.1},
                            {{{}, "1f1b", 1, false, 1, recompute},
                             {{.pipeline = 2, .data = 1, .tensor = 2}, "1f1b", 3, true, 1, recompute},
@@ -55,7 +55,7 @@ TEST(ScheduleGrid, RecomputationOfEveryModel) {
 }
 
 TEST(ScheduleGrid, RecomputationOfSomeLayersOfEachStage) {
-  for (const char* recompute : {"selective", "full"})
+  for (const char* recompute : {"selective", "parts", "full"})
     expect_layouts_equal({.layers = 5, .dropout = 0.1},
                          {{{}, "1f1b", 1, false, 1, recompute, {2}},
                           {{.pipeline = 2, .data = 1, .tensor = 2}, "1f1b", 3, true, 1, recompute, {2, 1}},

@@ -183,6 +183,26 @@ TEST(UsersSlips, ParametersThatNothingReachesAreNamedOnce) {
   }
 }
 
+TEST(UsersSlips, ALoopOfThePolicysOwnRecomputesNothing) {
+  Config config = stack_config({.pipeline = 2}, "stack_loops");
+  const auto body = [&](World& world) { StackRig(world, config).run(); };
+  EXPECT_EQ(said_by(config, body).code, 0);
+  for (const char* recompute : {"selective", "parts", "full"}) {
+    config.schedule.recompute = recompute;
+    const Said said = said_by(config, body);
+    EXPECT_EQ(said.code, 3);
+    EXPECT_THAT(said.text, HasSubstr("schedule.recompute: StackPolicy::forward runs its layers in a loop of its own; "
+                                     "expected layers that run by stage.run_layers; call stage.run_layers in it, or "
+                                     "take schedule.recompute out"));
+  }
+}
+
+TEST(UsersSlips, WhatThrowsInAPartOfALayerIsNamed) {
+  const Config config = stack_config({.pipeline = 2}, "stack_throws_in_a_part");
+  const Said said = said_by(config, [&](World& world) { StackRig(world, config).run(); });
+  EXPECT_THAT(said.text, HasSubstr("forward of stage 1 (blocks.2 (block)), microbatch 0: threw"));
+}
+
 TEST(UsersSlips, ParametersThatAreReachedAreNot) {
   for (const char* schedule : {"1f1b", "zb_h1"})
     for (const char* recompute : {"none", "full"})

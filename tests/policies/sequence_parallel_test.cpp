@@ -333,16 +333,20 @@ class PenalisedPolicy : public PolicyFor<Penalised> {
       return y;
     });
     if (!stage.is_last()) return {{"hidden", hidden}};
-    stage.add_loss(1e-2 * model.whole(hidden).exp().sum(), Replicate{});
+    stage.add_loss("size", 1e-2 * model.whole(hidden).exp().sum(), Replicate{});
     return {{"logits", model.head(hidden)}};
   }
 
  protected:
-  virtual void penalise(const StageContext& stage, const torch::Tensor& loss) const { stage.add_loss(loss, Shard{1}); }
+  virtual void penalise(const StageContext& stage, const torch::Tensor& loss) const {
+    stage.add_loss("penalty", loss, Shard{1});
+  }
 };
 class UnstatedPenalty final : public PenalisedPolicy {
  protected:
-  void penalise(const StageContext& stage, const torch::Tensor& loss) const override { stage.add_loss(loss); }
+  void penalise(const StageContext& stage, const torch::Tensor& loss) const override {
+    stage.add_loss("penalty", loss);
+  }
 };
 
 Curve penalised_curve(const std::string& policy, const std::string& parallel, const std::string& schedule) {

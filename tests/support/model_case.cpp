@@ -106,6 +106,8 @@ TensorDict whole_batch(const ModelCase& what, std::size_t step) {
   TensorDict batch{{"input_ids", ids}, {"labels", labels}};
   if (what.family == "bert") add_bert_entries(what, batch);
   if (what.family != "bert" && what.padded) batch.set("attention_mask", padding_mask(ids, /*is_before=*/true));
+  if (what.packed)
+    batch.set("document_ids", (torch::arange(what.tokens) + torch::arange(samples).unsqueeze(1)).div(3, "floor"));
   return batch;
 }
 

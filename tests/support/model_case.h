@@ -33,6 +33,7 @@ struct ModelCase {
   std::string head = "BertForMaskedLM";  // bert
   bool padded = false;                   // an attention_mask for decoders too: padding before the text
   std::string keys = "{}";               // further ones of config.json, as JSON
+  bool packed = false;                   // several documents in each sample
 };
 
 struct Parallelism {

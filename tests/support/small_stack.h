@@ -55,6 +55,32 @@ class ThrowsInALayer final : public StackPolicy {
   }
 };
 
+class LoopsItself final : public StackPolicy {
+ public:
+  TensorDict forward(StackImpl& model, const StageContext& stage, TensorDict in) const override {
+    torch::Tensor hidden = stage.is_first() ? model.stem(in.at("x").flatten(1)) : in.at("hidden");
+    for (const int layer : stage.layers()) hidden = block(model, layer, hidden);
+    if (!stage.is_last()) return {{"hidden", hidden}};
+    return {{"logits", model.head(hidden)}};
+  }
+};
+
+// Its layers have two parts, of which the second throws in layer 2.
+class ThrowsInAPart final : public StackPolicy {
+ public:
+  TensorDict forward(StackImpl& model, const StageContext& stage, TensorDict in) const override {
+    torch::Tensor hidden = stage.is_first() ? model.stem(in.at("x").flatten(1)) : in.at("hidden");
+    hidden = stage.run_layers(hidden, [&](int layer) {
+      return LayerParts{{"twice", [](const torch::Tensor& x) { return x * 2; }},
+                        {"block", [&model, layer, this](const torch::Tensor& x) {
+                           return block(model, layer, layer == 2 ? x.narrow(1, 0, 5) : x);
+                         }}};
+    });
+    if (!stage.is_last()) return {{"hidden", hidden}};
+    return {{"logits", model.head(hidden)}};
+  }
+};
+
 class ForgetsSplitOutputs final : public StackPolicy {
  public:
   std::vector<SplitOutput> split_outputs(const StackImpl&) const override { return {}; }
@@ -72,6 +98,8 @@ inline void register_stack_policies() {
     policies().add<StackPolicy>("stack");
     policies().add<SkipsALayer>("stack_skips");
     policies().add<ThrowsInALayer>("stack_throws");
+    policies().add<LoopsItself>("stack_loops");
+    policies().add<ThrowsInAPart>("stack_throws_in_a_part");
     policies().add<ForgetsSplitOutputs>("stack_forgets");
     policies().add<NamesNoLayers>("stack_names_none");
     return true;

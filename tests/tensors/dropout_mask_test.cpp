@@ -41,15 +41,5 @@ TEST(DropoutMask, StepsAndNamesDiffer) {
   EXPECT_FALSE(torch::equal(here, dropout_mask(like, 0.5, "a", next, {0, 0}, {50, 50})));
 }
 
-TEST(RandomContext, PlainLoopsDrawAnewAndGuardsNest) {
-  EXPECT_NE(random_context().step, random_context().step);
-  const RandomContextGuard outer({.seed = 1, .step = 10});
-  {
-    const RandomContextGuard inner({.seed = 1, .step = 20});
-    EXPECT_EQ(random_context().step, 20u);
-  }
-  EXPECT_EQ(random_context().step, 10u);
-}
-
 }  // namespace
 }  // namespace gantry

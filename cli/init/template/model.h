@@ -27,9 +27,10 @@ struct BlockImpl : torch::nn::Module {
     return proj(
         gantry::nn::merge_heads(gantry::nn::attention(query, key, value, here, here, {.causal = true}, *dropout)));
   }
-  torch::Tensor forward(const torch::Tensor& x) {
-    const torch::Tensor attended = x + attend(norm(x));
-    return attended + down(torch::gelu(up(mlp_norm(attended))));
+  // The layer, part by part.
+  gantry::LayerParts parts() {
+    return {{"attention", [this](const torch::Tensor& x) { return x + attend(norm(x)); }},
+            {"mlp", [this](const torch::Tensor& x) { return x + down(torch::gelu(up(mlp_norm(x)))); }}};
   }
 
   std::int64_t heads, head_size;
@@ -49,6 +50,13 @@ struct NextByte : torch::nn::Module {
     norm = register_module("norm", gantry::nn::RmsNorm(width));
     head = register_module("head", gantry::nn::Linear(width, kBytes));
   }
+  // {input_ids [B, S]} -> {logits [B, S, 256]}; of one stage, which gives the next one {hidden [B, S, H]}.
+  gantry::TensorDict stage_forward(const gantry::StageContext& stage, gantry::TensorDict in) {
+    torch::Tensor hidden = stage.is_first() ? tokens(in.at("input_ids")) : in.at("hidden");
+    hidden = stage.run_layers(hidden, [this](int layer) { return blocks->at<BlockImpl>(layer).parts(); });
+    if (!stage.is_last()) return {{"hidden", hidden}};
+    return {{"logits", head(norm(hidden))}};
+  }
   std::int64_t width, heads;
   gantry::nn::Embedding tokens{nullptr};
   torch::nn::ModuleList blocks;
@@ -56,7 +64,7 @@ struct NextByte : torch::nn::Module {
   gantry::nn::Linear head{nullptr};
 };
 
-// What is split how, what each stage holds, and the forward of a stage.
+// What is split how, and what each stage holds.
 class NextBytePolicy final : public gantry::PolicyFor<NextByte> {
  public:
   std::string name() const override { return "NextBytePolicy"; }
@@ -76,13 +84,6 @@ class NextBytePolicy final : public gantry::PolicyFor<NextByte> {
   }
   std::vector<gantry::SplitOutput> split_outputs(const NextByte&) const override { return {{"logits", "head"}}; }
   std::vector<std::string> entries_between() const override { return {}; }
-  gantry::TensorDict forward(NextByte& model, const gantry::StageContext& stage, gantry::TensorDict in) const override {
-    torch::Tensor hidden = stage.is_first() ? model.tokens(in.at("input_ids")) : in.at("hidden");
-    hidden = stage.run_layers(
-        hidden, [&model](int layer, const torch::Tensor& x) { return model.blocks->at<BlockImpl>(layer).forward(x); });
-    if (!stage.is_last()) return {{"hidden", hidden}};
-    return {{"logits", model.head(model.norm(hidden))}};
-  }
 };
 
 // The keys of model.config, with their defaults.

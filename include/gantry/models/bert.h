@@ -12,6 +12,7 @@
 #include "gantry/nn/embedding.h"
 #include "gantry/nn/norms.h"
 #include "gantry/nn/prepare_input.h"
+#include "gantry/nn/stage_context.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry::models {
@@ -46,7 +47,9 @@ struct BertConfig {  // Hugging Face's keys
 class BertEmbeddingsImpl : public torch::nn::Module {
  public:
   explicit BertEmbeddingsImpl(const BertConfig& config);
-  torch::Tensor forward(const torch::Tensor& input_ids, const torch::Tensor& token_type_ids);  // [B, S] -> [B, S, H]
+  // [B, S] -> [B, S, H], at `positions` int64 [B, S] or at 0, 1, 2, ...
+  torch::Tensor forward(const torch::Tensor& input_ids, const torch::Tensor& token_type_ids,
+                        const torch::Tensor& positions);
   nn::Embedding word_embeddings{nullptr}, position_embeddings{nullptr}, token_type_embeddings{nullptr};
   nn::LayerNorm norm{nullptr};
   nn::Dropout dropout{nullptr};
@@ -67,8 +70,8 @@ TORCH_MODULE(BertResidual);
 class BertSelfAttentionImpl : public torch::nn::Module {
  public:
   explicit BertSelfAttentionImpl(const BertConfig& config);
-  // [B, S, H] -> [B, S, H local]; `keep` as of nn::AttentionOptions
-  torch::Tensor forward(const torch::Tensor& hidden, const torch::Tensor& keep);
+  // [B, S, H] -> [B, S, H local]
+  torch::Tensor forward(const torch::Tensor& hidden, const nn::AttentionOptions& attention);
   nn::Linear query{nullptr}, key{nullptr}, value{nullptr};
   nn::Dropout dropout{nullptr};
 
@@ -80,7 +83,8 @@ TORCH_MODULE(BertSelfAttention);
 class BertLayerImpl : public torch::nn::Module {
  public:
   explicit BertLayerImpl(const BertConfig& config);
-  torch::Tensor forward(const torch::Tensor& hidden, const torch::Tensor& keep);
+  // "attention" and "mlp": [B, S, H] -> [B, S, H].
+  LayerParts parts(const nn::AttentionOptions& attention);
   BertSelfAttention self{nullptr};
   BertResidual attention_output{nullptr}, output{nullptr};
   nn::Linear intermediate{nullptr};
@@ -107,12 +111,11 @@ class BertImpl : public torch::nn::Module {
  public:
   explicit BertImpl(const BertConfig& config);
 
-  // The whole model: {input_ids int64 [B, S]; attention_mask, token_type_ids [B, S] or absent} -> what BertHead says.
+  // The whole model: {input_ids int64 [B, S]; attention_mask, token_type_ids, position_ids, document_ids [B, S] or
+  // absent} -> what BertHead says.
   TensorDict forward(const TensorDict& inputs);
-  // Its parts, for a pipeline.
-  torch::Tensor embed(const TensorDict& inputs);  // -> [B, S, H]; InputError if S is too long
-  torch::Tensor layer(int index, const torch::Tensor& hidden, const torch::Tensor& keep);
-  TensorDict head(const torch::Tensor& hidden);
+  // The same of one stage; stages exchange {hidden [B, S, H]}. InputError if S is too long.
+  TensorDict stage_forward(const StageContext& stage, TensorDict input);
 
   const BertConfig config;
   BertEmbeddings embeddings{nullptr};
@@ -121,6 +124,10 @@ class BertImpl : public torch::nn::Module {
   nn::PrepareInput whole_sequence{nullptr};
   nn::Linear pooler{nullptr}, classifier{nullptr}, qa_outputs{nullptr};
   nn::Dropout dropout{nullptr};
+
+ private:
+  torch::Tensor embed(const TensorDict& inputs, const torch::Tensor& positions);  // -> [B, S, H]
+  TensorDict head(const torch::Tensor& hidden);
 };
 TORCH_MODULE(Bert);
 

@@ -13,6 +13,7 @@
 #include "gantry/nn/embedding.h"
 #include "gantry/nn/norms.h"
 #include "gantry/nn/rotary.h"
+#include "gantry/nn/stage_context.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry::models {
@@ -30,11 +31,12 @@ class DecoderNorm {
   nn::LayerNorm layer_{nullptr};
 };
 
-// One layer. forward: [B, S, H] -> [B, S, H].
+// One layer, in two parts: "attention" and "mlp".
 class DecoderLayerImpl : public torch::nn::Module {
  public:
   DecoderLayerImpl(const DecoderSpec& spec, int index);
-  torch::Tensor forward(const torch::Tensor& hidden, const nn::TokenContext& tokens);
+  // Of a state with "hidden" [B, S, H].
+  LayerParts parts(const nn::TokenContext& tokens);
 
  private:
   struct Heads {  // [B, heads held here, S, head size]
@@ -61,18 +63,17 @@ class DecoderImpl : public torch::nn::Module {
  public:
   explicit DecoderImpl(DecoderSpec description);
 
-  // The whole model: {input_ids int64 [B, S], attention_mask [B, S] or absent} -> {logits [B, S, V]}.
+  // The whole model: {input_ids int64 [B, S]; attention_mask, position_ids, document_ids [B, S] or absent} -> {logits
+  // [B, S, V]}.
   TensorDict forward(const TensorDict& inputs);
-  // Its parts, for a pipeline. embed: [B, S] -> [B, S, H], at `positions` int64 [B, S] or at 0, 1, 2, ...; InputError
-  // if S is too long.
-  torch::Tensor embed(const torch::Tensor& input_ids, const torch::Tensor& positions = {});
-  torch::Tensor layer(int index, const torch::Tensor& hidden, const nn::TokenContext& tokens);
-  torch::Tensor head(const torch::Tensor& hidden);  // [B, S, H] -> [B, S, V]
+  // The same of one stage; stages exchange {hidden [B, S, H]}. InputError if S is too long.
+  TensorDict stage_forward(const StageContext& stage, TensorDict input);
 
   const DecoderSpec spec;
 
  private:
   void initialise();
+  torch::Tensor embed(const torch::Tensor& input_ids, const torch::Tensor& positions);  // [B, S] -> [B, S, H]
 
   nn::Embedding tokens_{nullptr}, positions_{nullptr};
   nn::Dropout dropout_{nullptr};

@@ -26,6 +26,7 @@ struct AttentionOptions {
   std::int64_t window = 0;         // with causal: a query sees itself and the window - 1 keys before it; 0: all
   double scale = 0;                // of q k^T; 0: 1 / sqrt(head size)
   double soft_cap = 0;             // scores become soft_cap * tanh(score / soft_cap); 0: as they are (Gemma 2)
+  torch::Tensor documents = {};  // int [samples, tokens]: keys of a query's own count; undefined: all. Not with a cache
 };
 
 // The tokens that an attention mask [samples, tokens] of zeros and ones keeps; undefined where there is none, or the

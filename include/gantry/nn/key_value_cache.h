@@ -34,12 +34,13 @@ class KeyValueCache {
 
 using LayerCaches = std::map<int, KeyValueCache>;  // by layer
 
-// What the layers of a stage know of the tokens beside their features.
+// What the layers of a stage know of a stream of tokens beside their features.
 struct TokenContext {
   torch::Tensor keep;             // bool [samples, tokens], cached ones first: which count; undefined: all
   torch::Tensor positions;        // int64 [samples, tokens]; undefined: 0, 1, 2, ... in each sample
   LayerCaches* caches = nullptr;  // of earlier tokens, which these ones join; not owned
   bool only_last = false;         // the head's output is wanted for the last token alone
+  torch::Tensor documents = {};   // int [samples, tokens]: tokens see their own alone; undefined: one in each sample
 
   KeyValueCache* cache(int layer) const { return caches ? &(*caches)[layer] : nullptr; }
   // The part of [samples, tokens, features] that the head is wanted for. UsageError where these are not all tokens but

@@ -21,7 +21,7 @@ namespace nn {
 // How `whole` elements of a sharded dim are partitioned over the group.
 Sizes partition_sizes(std::int64_t whole, const ProcessGroup& group);
 
-// Every rank's extent of a dim of which this rank has `local`. Where the RandomContext says the whole length, nothing
+// Every rank's extent of a dim of which this rank has `local`. Where the forward knows the whole length, nothing
 // is sent, and another part than that of an even partition is an InputError; elsewhere the ranks exchange their
 // numbers.
 Sizes shard_sizes(std::int64_t local, ProcessGroup& group);

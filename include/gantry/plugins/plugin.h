@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -10,6 +11,7 @@
 
 #include "gantry/comm/process_group_mesh.h"
 #include "gantry/core/registry.h"
+#include "gantry/nn/output_observer.h"
 #include "gantry/plugins/boosted.h"
 #include "gantry/plugins/criterion.h"
 #include "gantry/schedule/schedule.h"
@@ -21,17 +23,23 @@ struct ExecuteOptions {
   bool return_loss = true;
   bool return_outputs = false;
   bool broadcast_loss = false;  // the loss on all ranks, not only on those of the last stage
-  bool forward_only = false;    // evaluation: no gradients, no dropout; so too when nothing was boosted to optimize
+  // Counted tokens of all replicas in all calls until the next optimizer step, their one denominator; 0: it is found
+  // out at the sync. Calls that add to each other's gradients (no_sync) have to say it where stages add losses, each
+  // the same. UsageError at the sync where another number was counted.
+  std::int64_t step_tokens = 0;
+  bool forward_only = false;  // evaluation: no gradients, no dropout; so too when nothing was boosted to optimize
   // Asked before each forward and backward of a microbatch: does this rank want to stop? Ranks may answer differently.
   // Given on all ranks or on none. Where one says yes, the step is given up: its pipeline and its tp ranks compute
   // nothing more, and all others once they say yes too, or at the step's end.
   std::function<bool()> stops = {};
+  nn::OutputObserver* observer = nullptr;  // told what modules compute (nn/output_observer.h); not owned
 };
 
 struct StepResult {
-  std::optional<double> loss;  // mean over every counted token of the global batch
-  std::int64_t tokens = 0;     // counted in the global batch; known where the loss is
-  TensorDict outputs;          // of this replica's samples, whole, on the ranks of the last stage
+  std::optional<double> loss;                  // mean over every counted token of the global batch
+  std::map<std::string, double> added_losses;  // the parts of the loss that stages added (add_loss), by their names
+  std::int64_t tokens = 0;                     // counted in the global batch; known where the loss is
+  TensorDict outputs;                          // of this replica's samples, whole, on the ranks of the last stage
   // The same on all ranks: the step was given up. There is no loss and no output, and all gradients since the last
   // optimizer step are zero: weights, optimizer and randomness are as after that.
   bool given_up = false;

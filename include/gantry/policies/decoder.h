@@ -20,8 +20,9 @@ class DecoderPolicy final : public PolicyFor<models::DecoderImpl> {
   SharedParameters shared_parameters(const models::DecoderImpl& model) const override;
   std::vector<SplitOutput> split_outputs(const models::DecoderImpl& model) const override;
   Continuation continuation(const models::DecoderImpl& model) const override;
-  TensorDict forward(models::DecoderImpl& model, const StageContext& stage, TensorDict input) const override;
-  std::vector<std::string> entries_between() const override { return {"attention_mask"}; }
+  std::vector<std::string> entries_between() const override {
+    return {"attention_mask", "document_ids", "position_ids"};
+  }
 
  private:
   std::string family_;

@@ -1,11 +1,11 @@
-// A policy says how one kind of model is split: what each stage holds, how modules are sharded over tp, which
-// parameters are shared, and the stage-aware forward. It declares and never communicates, so it is tested without
-// ranks. ColossalAI's contract, each part by name.
+// A policy says how one kind of model is split: what each stage holds, how modules are sharded over tp, and which
+// parameters are shared. The arithmetic is the model's own: its stage_forward. A policy declares and never
+// communicates, so it is tested without ranks. ColossalAI's contract, each part by name.
 #pragma once
 
 #include <functional>
+#include <initializer_list>
 #include <memory>
-#include <optional>
 #include <string>
 #include <type_traits>
 #include <typeinfo>
@@ -16,10 +16,9 @@
 
 #include "gantry/core/error.h"
 #include "gantry/core/layer_work.h"
-#include "gantry/core/pipeline_stage_manager.h"
 #include "gantry/core/registry.h"
-#include "gantry/nn/key_value_cache.h"
 #include "gantry/nn/shard_style.h"
+#include "gantry/nn/stage_context.h"
 #include "gantry/tensors/batch.h"
 
 namespace gantry {
@@ -32,11 +31,32 @@ struct ShardRule {
 };
 using ShardPlan = std::vector<ShardRule>;
 
-// Module paths: held by the first stage, the list whose layers are partitioned over stages, held by the last stage.
-// Parameters and buffers of the root's own are named by their paths.
+// A list of layers, which is partitioned over stages. `with_first`: what the stage of its first layer holds beside.
+struct RepeatedList {
+  std::string path;
+  std::vector<std::string> with_first = {};
+};
+
+// One list, "h", or several that run one after the other, each with layers and lengths of its own: an encoder's and a
+// decoder's.
+class RepeatedLists {
+ public:
+  RepeatedLists() = default;
+  RepeatedLists(const char* path) : RepeatedLists(std::string(path)) {}         // NOLINT: a path is a list
+  RepeatedLists(std::string path) { lists_.push_back({std::move(path), {}}); }  // NOLINT
+  RepeatedLists(std::initializer_list<RepeatedList> lists) : lists_(lists) {}
+
+  const std::vector<RepeatedList>& lists() const { return lists_; }
+
+ private:
+  std::vector<RepeatedList> lists_;
+};
+
+// Module paths: held by the first stage, the layers, held by the last stage. Parameters and buffers of the root's own
+// are named by their paths.
 struct StageLayout {
   std::vector<std::string> first;
-  std::string repeated;
+  RepeatedLists repeated;
   std::vector<std::string> last;
 };
 
@@ -54,64 +74,6 @@ struct Continuation {
   bool is_possible = true;     // its "logits" [samples, tokens, vocabulary] are those of the next token
   bool is_cached = false;      // forward() takes StageContext::tokens(): else whole texts are computed for each token
   std::int64_t positions = 0;  // at most so many tokens a text; 0: any number
-};
-
-// What of a stage's activations the backward computes again: nothing, attention's core, or whole layers.
-enum class Recomputation { kNone, kSelective, kFull };
-
-// What a forward knows of its stage. A stage's forward gets one that lives until the backward of what run_layers
-// recomputes.
-class StageContext : public std::enable_shared_from_this<StageContext> {
- public:
-  struct Settings {
-    const TensorDict* batch = nullptr;  // the microbatch; not owned, may be null
-    Recomputation recomputation = Recomputation::kNone;
-    std::vector<int>
-        recomputed_layers;  // the first so many of each stage: one number for all, or one per stage; empty: all
-    const nn::TokenContext* tokens = nullptr;  // of texts that are continued; not owned, null: of the batch
-    int* running_layer = nullptr;  // told by run_layers() which layer runs, -1 between them; not owned, may be null
-    ProcessGroup* sequence_group = nullptr;  // over which activations are sequence shards; not owned, null: whole
-  };
-  StageContext(int stage, int num_stages, LayerRange layers,
-               Settings settings = {nullptr, Recomputation::kNone, {}, nullptr, nullptr, nullptr})
-      : stage_(stage), num_stages_(num_stages), layers_(layers), settings_(std::move(settings)) {}
-
-  int stage() const { return stage_; }
-  int num_stages() const { return num_stages_; }
-  bool is_first() const { return stage_ == 0; }
-  bool is_last() const { return stage_ == num_stages_ - 1; }
-  LayerRange layer_range() const { return layers_; }
-  std::vector<int> layers() const;  // the indices of this stage's layers
-
-  // Runs this stage's layers one after the other: hidden = layer(index, hidden), recomputed in the backward where the
-  // configuration says so. `layer` reads nothing that changes until then, and holds what it needs by value, by module
-  // or by this stage.
-  using Layer = std::function<torch::Tensor(int index, const torch::Tensor& hidden)>;
-  torch::Tensor run_layers(torch::Tensor hidden, const Layer& layer) const;
-
-  // How `index`, one of this stage's layers, is recomputed.
-  Recomputation recomputation(int index) const;
-
-  // What layers are told of the tokens: which of them count, by the batch's attention_mask; where texts are continued,
-  // their positions and the cache too.
-  nn::TokenContext tokens() const;
-
-  // The microbatch's own tensors, where this rank has them (attention masks, ...).
-  const TensorDict& batch() const;
-  // Adds a scalar sum to the loss, with this stage as its owner; within run_layers too. `of`: where activations are
-  // sequence shards, what the sum goes over: Shard{dim}, this rank's part of the sequence alone (the parts are then
-  // summed over tp: collective over it), or Replicate{}, all of it. Elsewhere it changes nothing. UsageError where
-  // activations are sequence shards and nothing is said, and for Partial{}.
-  void add_loss(const torch::Tensor& loss, const std::optional<Layout>& of = std::nullopt) const;
-  // What was added so far, undefined if nothing was; from then on nothing again.
-  torch::Tensor take_added_loss() const { return std::exchange(added_loss_, torch::Tensor()); }
-
- private:
-  int stage_;
-  int num_stages_;
-  LayerRange layers_;
-  Settings settings_;
-  mutable torch::Tensor added_loss_;
 };
 
 // Whether a policy is for models of a class: for a base of it, or for the class itself.
@@ -140,8 +102,8 @@ class Policy {
                                                LayerRange layers) const;
   virtual SharedParameters shared_parameters(const torch::nn::Module& model) const;
   virtual std::vector<SplitOutput> split_outputs(const torch::nn::Module& model) const;
-  // The model's forward for one stage. Loops over stage.layers() only. `input` is the microbatch on the first stage,
-  // else what the previous stage returned.
+  // The model's forward for one stage, by stage.run_layers. `input` is the microbatch on the first stage, else what the
+  // previous stage returned: what this stage and later ones read, and no more.
   virtual TensorDict forward(torch::nn::Module& model, const StageContext& stage, TensorDict input) const = 0;
   virtual void postprocess(torch::nn::Module& model) const;
   virtual Continuation continuation(const torch::nn::Module& model) const;
@@ -165,7 +127,15 @@ class PolicyFor : public Policy {
   }
   virtual SharedParameters shared_parameters(const Model&) const { return {}; }
   virtual std::vector<SplitOutput> split_outputs(const Model&) const { return {}; }
-  virtual TensorDict forward(Model& model, const StageContext& stage, TensorDict input) const = 0;
+  // The default is the model's own, Model::stage_forward(stage, input); a model without one has its policy's.
+  virtual TensorDict forward(Model& model, const StageContext& stage, TensorDict input) const {
+    if constexpr (requires { model.stage_forward(stage, std::move(input)); }) {
+      return model.stage_forward(stage, std::move(input));
+    } else {
+      throw UsageError({name() + "::forward", "there is none, and the model has no stage_forward", "one of both",
+                        "give the model a TensorDict stage_forward(const StageContext&, TensorDict)"});
+    }
+  }
   virtual void validate_model(const Model&) const {}
   virtual void preprocess_model(Model&) const {}
   virtual void postprocess_model(Model&) const {}
@@ -206,10 +176,17 @@ class PolicyFor : public Policy {
   }
 };
 
-// The model's list of layers, which the policy's stage_layout names. ConfigError where the model has none there. Where
-// it names none, layer_count is 0.
-const torch::nn::Module& layer_list(const Policy& policy, const torch::nn::Module& model);
+// The model's lists of layers, which the policy's stage_layout names, in that order. ConfigError where the model has
+// none there.
+struct LayerList {
+  std::string path;
+  std::vector<std::shared_ptr<torch::nn::Module>> layers;
+};
+std::vector<LayerList> layer_lists(const Policy& policy, const torch::nn::Module& model);
+// The layers of all lists.
 int layer_count(const Policy& policy, const torch::nn::Module& model);
+// "h.3": of a layer counted over all lists.
+std::string layer_path(const std::vector<LayerList>& lists, int layer);
 
 using PolicyFactory = std::function<std::shared_ptr<const Policy>()>;
 

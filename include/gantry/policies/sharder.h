@@ -26,20 +26,17 @@ class StageModule {
  public:
   // `sequence_group`: over which activations are sequence shards; not owned, null: they are whole.
   StageModule(std::shared_ptr<torch::nn::Module> model, std::shared_ptr<const Policy> policy,
-              std::vector<LayerRange> ranges, ProcessGroup* sequence_group = nullptr)
-      : model_(std::move(model)),
-        policy_(std::move(policy)),
-        ranges_(std::move(ranges)),
-        sequence_group_(sequence_group) {}
+              std::vector<LayerRange> ranges, ProcessGroup* sequence_group = nullptr);
 
-  // The forward of one stage that this rank holds.
-  TensorDict forward(int stage, TensorDict input, const StageContext::Settings& settings,
-                     torch::Tensor* added_loss = nullptr) const;
+  // The forward of one stage that this rank holds, in a scope of its own (nn/forward.h): what forward_now() knows, and
+  // the stage. ConfigError where something was to be recomputed and the policy loops over its layers itself.
+  TensorDict forward(int stage, TensorDict input, StageContext::Settings settings) const;
 
   torch::nn::Module& module() const { return *model_; }
   const std::shared_ptr<torch::nn::Module>& shared_module() const { return model_; }
   const Policy& policy() const { return *policy_; }
   int num_stages() const { return static_cast<int>(ranges_.size()); }
+  const std::vector<LayerList>& lists() const { return lists_; }
   const std::vector<LayerRange>& layer_ranges() const { return ranges_; }  // by stage
 
   std::vector<HeldTensor> parameters;     // what this rank holds, each once, in the model's order
@@ -50,6 +47,7 @@ class StageModule {
   std::shared_ptr<torch::nn::Module> model_;
   std::shared_ptr<const Policy> policy_;
   std::vector<LayerRange> ranges_;
+  std::vector<LayerList> lists_;
   ProcessGroup* sequence_group_;
 };
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <string>
 #include <vector>
 
 namespace gantry {
@@ -10,7 +12,8 @@ namespace gantry {
 struct StepMetrics {
   std::int64_t step = 0;  // from 1
   double loss = 0;
-  double grad_norm = 0;  // before clipping
+  std::map<std::string, double> added_losses = {};  // the parts of it that stages added, by their names
+  double grad_norm = 0;                             // before clipping
   double lr = 0;
   std::int64_t tokens = 0;  // counted in this step
   double step_seconds = 0;

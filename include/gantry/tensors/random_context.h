@@ -1,5 +1,5 @@
-// Where in the job a forward runs, so that dropout draws the same mask in every layout. The executor sets it around
-// each forward; a backward never reads it. One per thread.
+// Where in the job a forward runs, so that dropout draws the same mask in every layout (nn/forward.h hands it to
+// modules).
 #pragma once
 
 #include <cstdint>
@@ -17,25 +17,6 @@ struct RandomContext {
       0;  // of this microbatch, counted over all calls of one optimizer step, in the global batch
   std::int64_t sequence_length = 0;  // of the whole sequence, where ranks hold shards of it; 0: not known
 };
-
-// Sets the context of this thread for its lifetime and restores the former one. Nests.
-class RandomContextGuard {
- public:
-  explicit RandomContextGuard(const RandomContext& context);
-  ~RandomContextGuard();
-  RandomContextGuard(const RandomContextGuard&) = delete;
-  RandomContextGuard& operator=(const RandomContextGuard&) = delete;
-
- private:
-  const RandomContext* former_;
-  RandomContext context_;
-};
-
-// This thread's context. Outside any guard each call gives a fresh step, so that a plain training loop draws anew.
-RandomContext random_context();
-
-// The whole sequence's length of the current context, 0 where it does not say. Takes no fresh step.
-std::int64_t sequence_length();
 
 // A mask of `like`'s shape and dtype: 0 with probability p, else 1 / (1 - p). An element depends on (seed, step, name,
 // its row-major index in the global tensor); `offset` is the place of the local tensor's first element, by dim, and

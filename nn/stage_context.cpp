@@ -1,0 +1,191 @@
+#include "gantry/nn/stage_context.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <numeric>
+
+#include <torch/torch.h>
+
+#include "gantry/core/error.h"
+#include "gantry/nn/attention.h"
+#include "gantry/nn/output_observer.h"
+#include "gantry/nn/recompute.h"
+
+namespace gantry {
+
+StageContext::StageContext(int stage, int num_stages, LayerRange layers, Settings settings)
+    : stage_(stage), num_stages_(num_stages), layers_(layers), settings_(std::move(settings)) {
+  if (settings_.lists.empty()) settings_.lists = {layers.end};
+}
+
+std::shared_ptr<const StageContext> StageContext::whole(std::vector<int> lists, TensorDict batch) {
+  const LayerRange all{0, std::accumulate(lists.begin(), lists.end(), 0)};
+  return std::make_shared<StageContext>(0, 1, all, Settings{.batch = std::move(batch), .lists = std::move(lists)});
+}
+
+std::shared_ptr<const StageContext> StageContext::whole(std::size_t layers, TensorDict batch) {
+  return whole(std::vector<int>{static_cast<int>(layers)}, std::move(batch));
+}
+
+int StageContext::first_of(int list) const {
+  const auto& lists = settings_.lists;
+  if (list < 0 || list >= static_cast<int>(lists.size()))
+    throw UsageError({"StageContext", fmt::format("list {} of {}", list, lists.size()),
+                      "a list of layers that the policy's stage_layout names", ""});
+  return std::accumulate(lists.begin(), lists.begin() + list, 0);
+}
+
+LayerRange StageContext::layer_range(int list) const {
+  const int first = first_of(list), count = settings_.lists[list];
+  return {std::clamp(layers_.begin - first, 0, count), std::clamp(layers_.end - first, 0, count)};
+}
+
+std::vector<int> StageContext::layers(int list) const {
+  const LayerRange range = layer_range(list);
+  std::vector<int> indices(range.size());
+  std::iota(indices.begin(), indices.end(), range.begin);
+  return indices;
+}
+
+bool StageContext::begins(int list) const {
+  const LayerRange range = layer_range(list);
+  return range.size() > 0 && range.begin == 0;
+}
+bool StageContext::ends(int list) const {
+  const LayerRange range = layer_range(list);
+  return range.size() > 0 && range.end == settings_.lists[list];
+}
+
+namespace {
+
+// Of tokens in their documents, which are runs of one number.
+torch::Tensor positions_in(const torch::Tensor& documents) {
+  const torch::Tensor places = torch::arange(documents.size(1), documents.options().dtype(torch::kInt64));
+  const torch::Tensor begins =
+      torch::cat({torch::ones_like(documents.narrow(1, 0, 1), torch::kBool),
+                  documents.narrow(1, 1, documents.size(1) - 1) != documents.narrow(1, 0, documents.size(1) - 1)},
+                 1);
+  return places - std::get<0>((places * begins).cummax(1));
+}
+
+}  // namespace
+
+nn::TokenContext StageContext::tokens(const std::string& prefix) const {
+  if (settings_.tokens) return *settings_.tokens;
+  nn::TokenContext known{.keep = nn::kept_tokens(batch().get(prefix + "attention_mask")),
+                         .positions = batch().get(prefix + "position_ids"),
+                         .documents = batch().get(prefix + "document_ids")};
+  if (known.documents.defined() && !known.positions.defined()) known.positions = positions_in(known.documents);
+  return known;
+}
+
+Recomputation StageContext::recomputation(int layer) const {
+  const auto& counts = settings_.recomputed_layers;
+  if (counts.empty()) return settings_.recomputation;
+  const int count = counts.size() == 1 ? counts.front() : counts[stage_];
+  return layer - layers_.begin < count ? settings_.recomputation : Recomputation::kNone;
+}
+
+namespace {
+
+void update(TensorDict& state, const TensorDict& changed) {
+  for (const auto& [name, tensor] : changed) {
+    if (tensor.defined())
+      state.set(name, tensor);
+    else if (state.contains(name))
+      state.take(name);
+  }
+}
+
+// What `parts` together change of the state.
+TensorDict run_parts(const LayerParts& parts, TensorDict state) {
+  TensorDict changed;
+  ForwardReport* report = forward_now().report;
+  for (const auto& part : parts) {
+    if (report) report->part = part.name;
+    const TensorDict made = part.run(state);
+    update(state, made);
+    for (const auto& [name, tensor] : made) changed.set(name, tensor);
+  }
+  return changed;
+}
+
+// run_parts, without keeping what lies between.
+TensorDict recomputed_parts(const LayerParts& parts, const TensorDict& state,
+                            std::shared_ptr<const StageContext> stage) {
+  std::vector<std::string> names;
+  std::vector<torch::Tensor> tensors;
+  for (const auto& [name, tensor] : state) {
+    names.push_back(name);
+    tensors.push_back(tensor);
+  }
+  struct Changed {
+    std::vector<std::string> kept, dropped;
+  };
+  const auto changed = std::make_shared<Changed>();
+  // `stage`: a part may speak to its stage again in the backward.
+  const auto run = [parts, names, changed, stage = std::move(stage)](const std::vector<torch::Tensor>& inputs) {
+    TensorDict given;
+    for (std::size_t i = 0; i < names.size(); ++i) given.set(names[i], inputs[i]);
+    *changed = {};
+    std::vector<torch::Tensor> outputs;
+    for (auto& [name, tensor] : run_parts(parts, std::move(given))) {
+      (tensor.defined() ? changed->kept : changed->dropped).push_back(name);
+      if (tensor.defined()) outputs.push_back(tensor);
+    }
+    return outputs;
+  };
+  const std::vector<torch::Tensor> outputs = nn::recompute_all(run, tensors);
+  TensorDict made;
+  for (std::size_t i = 0; i < outputs.size(); ++i) made.set(changed->kept[i], outputs[i]);
+  for (const auto& name : changed->dropped) made.set(name, {});
+  return made;
+}
+
+}  // namespace
+
+// What the layer changes of the state.
+TensorDict StageContext::run_layer(const LayerParts& parts, const TensorDict& state, Recomputation how) const {
+  if (how == Recomputation::kFull) return recomputed_parts(parts, state, weak_from_this().lock());
+  if (how != Recomputation::kParts) return run_parts(parts, state);
+  TensorDict changed, now = state;
+  for (const auto& part : parts) {
+    const TensorDict made = recomputed_parts({part}, now, weak_from_this().lock());
+    update(now, made);
+    for (const auto& [name, tensor] : made) changed.set(name, tensor);
+  }
+  return changed;
+}
+
+TensorDict StageContext::run_layers(TensorDict state, const PartsOf& parts_of, int list) const {
+  Forward known = forward_now();
+  known.stage = weak_from_this().lock();
+  ForwardReport unheard;
+  ForwardReport& report = known.report ? *known.report : unheard;
+  report.ran_layers = true;
+  const int first = first_of(list);
+  for (const int index : layers(list)) {
+    report.layer = first + index;
+    const Recomputation how = recomputation(first + index);
+    known.recomputes_attention = how == Recomputation::kSelective;
+    const ForwardScope scope(known);
+    update(state, run_layer(parts_of(index), state, how));
+    if (known.observer && !state.empty()) known.observer->layer_output(first + index, state.begin()->second);
+  }
+  report.layer = -1;
+  report.part.clear();
+  return state;
+}
+
+torch::Tensor StageContext::run_layers(const torch::Tensor& hidden, const PartsOf& parts_of) const {
+  return run_layers(TensorDict{{"hidden", hidden}}, parts_of).at("hidden");
+}
+
+torch::Tensor StageContext::run_layers(const torch::Tensor& hidden, const Layer& layer) const {
+  const auto shared = std::make_shared<const Layer>(layer);
+  return run_layers(hidden, [&shared](int index) {
+    return LayerParts{{"", [shared, index](const torch::Tensor& input) { return (*shared)(index, input); }}};
+  });
+}
+
+}  // namespace gantry

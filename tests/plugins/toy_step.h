@@ -1,0 +1,92 @@
+// Steps of a toy model in any layout: what must not depend on it.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "gantry/nn/embedding.h"
+#include "gantry/tensors/deferred_init.h"
+#include "tiny_rig.h"
+
+namespace gantry::testing {
+
+struct ToySteps {
+  std::vector<double> losses;
+  std::vector<std::map<std::string, double>> added;  // losses by name, of each step
+  TensorDict gradients;                              // of the last step, whole
+};
+
+struct ToyCase {
+  std::function<std::shared_ptr<torch::nn::Module>()> build;  // under DeferredInit, then in float64
+  TensorDict batch;                                           // the whole one
+  std::int64_t step_tokens = 0;
+  int calls = 1;  // of a step, each a part of the batch
+};
+
+inline std::shared_ptr<torch::nn::Module> build_toy(const ToyCase& toy) {
+  const DeferredInit deferred;
+  auto model = toy.build();
+  set_dtype(*model, torch::kFloat64);
+  return model;
+}
+
+// `layout`: keys of the YAML, "parallel: {tensor: 2}\nschedule: {microbatches: 2}".
+inline Config toy_config(const std::string& policy, const std::string& layout) {
+  return Config::parse("model: {policy: " + policy + "}\nprecision: float64\n" + layout +
+                       "\ncomm: {timeout_seconds: 30, threads_per_rank: 1}\n");
+}
+
+// Two steps of SGD.
+inline ToySteps run_toy(const ToyCase& toy, const Config& config) {
+  return on_layout<ToySteps>(config, [&](World& world) {
+    auto* plugin = new HybridParallelPlugin(world, config);
+    Booster booster{std::unique_ptr<Plugin>(plugin)};
+    auto model = build_toy(toy);
+    auto optimizer = std::make_shared<torch::optim::SGD>(model->parameters(), 0.05);
+    auto boosted = booster.boost(model, optimizer, cross_entropy());
+    const auto& module = boosted.model->stage_module();
+    const auto& mesh = plugin->mesh();
+    ToySteps steps;
+    for (int step = 0; step < 2; ++step) {
+      const Batch whole = make_batch(toy.batch);
+      double loss = 0;
+      std::map<std::string, double> added;
+      const auto calls = split_evenly(whole.samples, toy.calls);
+      for (int call = 0; call < toy.calls; ++call) {
+        plugin->set_no_sync(call + 1 < toy.calls, nullptr);
+        Batch part = slice(whole, calls[call].first, calls[call].second);
+        part.first_sample = 0;
+        const StepResult done =
+            booster.execute_pipeline(replica_part(part, mesh.size("dp"), mesh.coordinate("dp")), boosted,
+                                     {.broadcast_loss = true, .step_tokens = toy.step_tokens});
+        const auto tokens = static_cast<double>(done.tokens);
+        loss += *done.loss * tokens;
+        for (const auto& [name, mean] : done.added_losses) added[name] += mean * tokens;
+      }
+      steps.losses.push_back(loss);
+      steps.added.push_back(added);
+      if (step == 1) {
+        boosted.optimizer->gradients().complete();
+        steps.gradients = gather_tensors(module, plugin->stages(), mesh,
+                                         [&](std::size_t i) { return boosted.optimizer->gradients().gradient(i); });
+      }
+      boosted.optimizer->step();
+      boosted.optimizer->zero_grad();
+    }
+    return steps;
+  });
+}
+
+inline void expect_steps(const ToySteps& expected, const ToySteps& actual) {
+  ASSERT_EQ(actual.losses.size(), expected.losses.size());
+  for (std::size_t step = 0; step < expected.losses.size(); ++step) {
+    EXPECT_NEAR(actual.losses[step], expected.losses[step], 1e-10 * std::abs(expected.losses[step]));
+    ASSERT_EQ(actual.added[step].size(), expected.added[step].size());
+    for (const auto& [name, sum] : expected.added[step])
+      EXPECT_NEAR(actual.added[step].at(name), sum, 1e-10 * std::max(1.0, std::abs(sum))) << name;
+  }
+  expect_close(expected.gradients, actual.gradients);
+}
+
+}  // namespace gantry::testing
