@@ -41,6 +41,7 @@ constexpr Unrun kUnrun[] = {
     {"docs/gpu.md", "./dev gpu pack", "tests/gpu/CMakeLists.txt has a test of it"},
     {"docs/gpu.md", "./dev gpu build", "builds everything once more; the test of pack configures it"},
     {"docs/gpu.md", "./dev gpu check", "the test gpu/rehearsal runs it on the CPU"},
+    {"docs/gpu.md", "./dev gpu bench", "the test gpu/bench runs it on the CPU"},
     {"docs/clusters.md", "gantry launch --hosts a:2,b:2", "two hosts: tests/faults has them in network namespaces"},
     {"docs/clusters.md", "torchrun ", "PyTorch's program: front_launch_train_test starts copies with its variables"},
     {"docs/tutorials/hosts.md", "gantry launch --hosts a:2,b:2", "as above"},
