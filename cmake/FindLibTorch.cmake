@@ -2,7 +2,7 @@
 # TorchConfig.cmake is not used, because it demands the toolkits that the binary was built with.
 #
 # Looks at Torch_DIR, CMAKE_PREFIX_PATH (both as cache entry or environment variable), then the project's own .deps.
-# Gives the target LibTorch::LibTorch, and LibTorch_ROOT.
+# Gives the target LibTorch::LibTorch, LibTorch_ROOT, and LibTorch_FOR_CUDA.
 set(_hints "")
 foreach(_dir ${Torch_DIR} $ENV{Torch_DIR})
   list(APPEND _hints ${_dir} ${_dir}/../../..)
@@ -45,6 +45,7 @@ if(LibTorch_FOUND AND NOT TARGET LibTorch::LibTorch)
   set(_libraries -Wl,--push-state,--no-as-needed,-lstdc++,--pop-state
                  ${LibTorch_torch_LIBRARY} ${LibTorch_torch_cpu_LIBRARY} ${LibTorch_c10_LIBRARY})
   if(EXISTS ${LibTorch_ROOT}/lib/libtorch_cuda.so)  # its kernels register themselves when it is loaded
+    set(LibTorch_FOR_CUDA TRUE)
     list(APPEND _libraries -Wl,--no-as-needed ${LibTorch_ROOT}/lib/libtorch_cuda.so ${LibTorch_ROOT}/lib/libc10_cuda.so -Wl,--as-needed)
   endif()
   target_link_libraries(LibTorch::LibTorch INTERFACE ${_libraries})

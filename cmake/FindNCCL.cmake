@@ -3,7 +3,9 @@
 #
 # Gives the target NCCL::NCCL, NCCL_VERSION, and NCCL_STREAMS: whether LibTorch's streams tell their native handle, which the
 # backend needs.
-file(GLOB _site ${CMAKE_CURRENT_LIST_DIR}/../.deps/*/lib/python3*/site-packages/nvidia ${LibTorch_ROOT}/../nvidia)
+# Beside LibTorch first: one for CUDA has loaded that already.
+file(GLOB _site ${CMAKE_CURRENT_LIST_DIR}/../.deps/*/lib/python3*/site-packages/nvidia)
+list(PREPEND _site ${LibTorch_ROOT}/../nvidia)
 set(_nccl ${NCCL_ROOT} $ENV{NCCL_ROOT})
 foreach(_dir ${_site})
   list(APPEND _nccl ${_dir}/nccl)

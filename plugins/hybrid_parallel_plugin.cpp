@@ -109,7 +109,8 @@ Boosted HybridParallelPlugin::boost(BoostRequest request) {
   synchronise_initial_weights(*request.model, mesh_);
 
   const auto policy = policy_of(request, config_);
-  ShardConfig shard{.stages = &stages_, .tensor_group = &mesh_[axis::kTensor], .seed = config_.train.seed};
+  ShardConfig shard{
+      .stages = &stages_, .tensor_group = &mesh_[axis::kTensor], .seed = config_.train.seed, .device = world_.device()};
   shard.sequence_parallel = config_.parallel.sequence_parallel && mesh_.size(axis::kTensor) > 1;
   shard.gradient_sum = gradient_sum_of(request.loop);
   shard.layers_of_stage = chosen_layers(config_.schedule, *policy, *request.model, stages_);

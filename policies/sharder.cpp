@@ -247,14 +247,14 @@ StageModule shard_model(std::shared_ptr<torch::nn::Module> model, std::shared_pt
   for (std::size_t i = 0; i < map.parameters.size(); ++i) {
     if (!holds_any(manager, module.all_placements[i].stages)) continue;
     torch::Tensor tensor = map.parameters[i].tensor;
-    materialize(tensor, map.parameters[i].names.front(), config.seed);
+    materialize(tensor, map.parameters[i].names.front(), config.seed, config.device);
     module.parameters.push_back({module.all_placements[i], tensor});
   }
   for (const auto& [tensor, names] : map.buffers) {
     const auto stages = stages_holding(names, paths);
     if (!holds_any(manager, stages)) continue;
     torch::Tensor buffer = tensor;
-    materialize(buffer, names.front(), config.seed);
+    materialize(buffer, names.front(), config.seed, config.device);
     module.buffers.push_back(
         {{.name = names.front(), .global_shape = buffer.sizes().vec(), .cuts = {}, .stages = stages, .aliases = {}},
          buffer});

@@ -184,12 +184,16 @@ void release_tensor(torch::Tensor& tensor) {
   tensor.set_data(torch::empty({0}, tensor.options().requires_grad(false)));
 }
 
-void materialize(torch::Tensor& tensor, const std::string& global_name, std::uint64_t seed) {
+void materialize(torch::Tensor& tensor, const std::string& global_name, std::uint64_t seed, torch::Device device) {
   const c10::impl::ExcludeDispatchKeyGuard exclude(kKey);
   auto record = deferred::take_record(tensor);
   if (!record) return;
-  torch::Tensor target = tensor.detach();
+  const torch::NoGradGuard no_grad;
+  const bool here = device == tensor.device() || device.is_cpu();
+  torch::Tensor target =
+      here ? tensor.detach() : torch::empty(tensor.sizes(), tensor.options().requires_grad(false).device(device));
   deferred::replay(*record, target, global_name, seed);
+  if (!here) tensor.set_data(target);
 }
 
 void materialize(torch::nn::Module& module, std::uint64_t seed) {

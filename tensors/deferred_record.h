@@ -45,7 +45,7 @@ void add_step(const torch::Tensor& written, Step step);
 std::optional<Record> take_record(const torch::Tensor& tensor);
 void put_record(const torch::Tensor& tensor, Record record);
 
-// Fills `target`, the part of the record's whole that is kept, contiguous.
+// Fills `target`, the part of the record's whole that is kept, contiguous, on any device.
 void replay(const Record& record, torch::Tensor& target, const std::string& global_name, std::uint64_t seed);
 
 bool is_random(const std::string& op);              // in-place random operations that replay can draw

@@ -1,9 +1,11 @@
 #include <algorithm>
 
+#include <c10/util/strides.h>
 #include <torch/torch.h>
 
 #include "gantry/core/error.h"
 #include "gantry/tensors/deferred_record.h"
+#include "gantry/tensors/kernels/draw.h"
 #include "gantry/tensors/philox.h"
 #include "gantry/tensors/slice_copy.h"
 
@@ -16,43 +18,36 @@ double number(const Step& step, std::size_t argument) {
   return std::get<c10::IValue>(step.arguments.at(argument)).toScalar().toDouble();
 }
 
-// Elements first .. first + count - 1 of a random step, into contiguous memory.
-void draw(const Step& step, PhiloxKey key, std::uint64_t first, std::int64_t count, double* out) {
+kernels::Drawn drawn_by(const Step& step, PhiloxKey key) {
   const std::string name = name_of(step);
-  const double a = number(step, 1);
-  if (name == "aten::normal_") {
-    const double deviation = number(step, 2);
-    philox_normal(key, first, count, out);
-    for (std::int64_t i = 0; i < count; ++i) out[i] = a + deviation * out[i];
-    return;
-  }
-  philox_uniform(key, first, count, out);
-  if (name == "aten::bernoulli_") {
-    for (std::int64_t i = 0; i < count; ++i) out[i] = out[i] < a ? 1 : 0;
-    return;
-  }
-  const double width = number(step, 2) - a;
-  for (std::int64_t i = 0; i < count; ++i) out[i] = a + width * out[i];
+  kernels::Drawn drawn{.a = number(step, 1), .seed = key.seed, .stream = key.stream};
+  drawn.law = name == "aten::normal_"    ? kernels::Law::kNormal
+              : name == "aten::uniform_" ? kernels::Law::kUniform
+                                         : kernels::Law::kBernoulli;
+  if (drawn.law != kernels::Law::kBernoulli) drawn.b = number(step, 2);
+  return drawn;
 }
 
 Slice kept_of(const Record& record) { return apply_cuts(record.whole.sizes, record.cuts); }
 
+// The part's ranges of one dim after the other, until a block is left whose elements lie together in each dim.
+void draw_ranges(const kernels::Drawn& drawn, const Box& box, std::size_t dim, const torch::Tensor& part,
+                 std::int64_t first, at::IntArrayRef in_whole) {
+  if (dim == box.dims.size()) return kernels::draw(part, drawn, first, in_whole);
+  std::int64_t offset = 0;
+  for (const Range& range : box.dims[dim]) {
+    draw_ranges(drawn, box, dim + 1, part.narrow(static_cast<std::int64_t>(dim), offset, range.size()),
+                first + range.begin * in_whole[dim], in_whole);
+    offset += range.size();
+  }
+}
+
 // Draws straight into the part: element i of the whole is the same whoever draws it.
-void draw_part(const Step& step, PhiloxKey key, const Record& record, torch::Tensor& part) {
-  constexpr std::int64_t kPiece = 4096;
-  std::vector<double> buffer(kPiece);
-  torch::Tensor drawn = part.is_cpu() ? part : torch::empty(part.sizes(), part.options().device(torch::kCPU));
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, part.scalar_type(), "deferred_init", [&] {
-    auto* out = drawn.data_ptr<scalar_t>();
-    visit_runs(kept_of(record), [&](std::int64_t first, std::int64_t count) {
-      for (std::int64_t done = 0; done < count; done += kPiece) {
-        const std::int64_t n = std::min(kPiece, count - done);
-        draw(step, key, static_cast<std::uint64_t>(first + done), n, buffer.data());
-        for (std::int64_t i = 0; i < n; ++i) *out++ = static_cast<scalar_t>(buffer[i]);
-      }
-    });
-  });
-  if (!part.is_cpu()) part.copy_(drawn);
+void draw_part(const kernels::Drawn& drawn, const Record& record, const torch::Tensor& part) {
+  const Slice kept = kept_of(record);
+  const auto strides = c10::contiguous_strides(record.whole.sizes);
+  for (std::size_t box = 0; box < kept.boxes.size(); ++box)
+    draw_ranges(drawn, kept.boxes[box], 0, box_view(part, kept, box), 0, strides);
 }
 
 bool is_whole(const Argument& argument, const Record& record) {
@@ -112,9 +107,8 @@ void replay_whole(const Record& record, torch::Tensor& target, const std::string
     const Step& step = record.steps[i];
     if (is_random(name_of(step))) {
       torch::Tensor written = tensor_at(std::get<Geometry>(step.arguments[0]));
-      torch::Tensor drawn = torch::empty(written.sizes(), torch::kFloat64);
-      draw(step, {seed, philox_stream(global_name, i)}, 0, drawn.numel(), drawn.data_ptr<double>());
-      written.copy_(drawn);
+      kernels::draw(written, drawn_by(step, {seed, philox_stream(global_name, i)}), 0,
+                    c10::contiguous_strides(written.sizes()));
     } else {
       run_step(step, tensor_at);
     }
@@ -135,12 +129,17 @@ bool overwrites_everything(const std::string& op) {
 void replay(const Record& record, torch::Tensor& target, const std::string& global_name, std::uint64_t seed) {
   const torch::NoGradGuard no_grad;
   const std::size_t first = first_direct_step(record);
-  if (first == record.steps.size() && (!record.steps.empty() || record.base.defined()))
-    return replay_whole(record, target, global_name, seed);
+  if (first == record.steps.size() && (!record.steps.empty() || record.base.defined())) {
+    // Steps on the whole may read tensors of the host's.
+    torch::Tensor here = target.is_cpu() ? target : torch::empty(target.sizes(), target.options().device(torch::kCPU));
+    replay_whole(record, here, global_name, seed);
+    if (!target.is_cpu()) target.copy_(here);
+    return;
+  }
   for (std::size_t i = first; i < record.steps.size(); ++i) {
     const Step& step = record.steps[i];
     if (is_random(name_of(step))) {
-      draw_part(step, {seed, philox_stream(global_name, i)}, record, target);
+      draw_part(drawn_by(step, {seed, philox_stream(global_name, i)}), record, target);
     } else {
       run_step(step, [&](const Geometry&) { return target; });
     }

@@ -1,8 +1,8 @@
 #include "gantry/tensors/philox.h"
 
 #include <algorithm>
-#include <cmath>
-#include <numbers>
+
+#include "gantry/tensors/kernels/philox_block.h"
 
 // A version for each kind of processor, chosen when the library is loaded: before ThreadSanitizer is ready to see it.
 #if defined(__SANITIZE_THREAD__)
@@ -14,9 +14,6 @@
 namespace gantry {
 namespace {
 
-constexpr std::uint32_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57;
-constexpr std::uint32_t kWeyl0 = 0x9E3779B9, kWeyl1 = 0xBB67AE85;
-constexpr int kRounds = 10;
 constexpr int kLanes = 16;  // blocks made together, so that the compiler vectorises over them
 
 // The counter's upper half is the stream, its lower half the block; the key is the seed.
@@ -34,17 +31,10 @@ __attribute__((always_inline)) inline void philox_lanes(PhiloxKey key, std::uint
     d[i] = static_cast<std::uint32_t>(key.stream >> 32);
   }
   std::uint32_t key0 = static_cast<std::uint32_t>(key.seed), key1 = static_cast<std::uint32_t>(key.seed >> 32);
-  for (int round = 0; round < kRounds; ++round) {
-    for (int i = 0; i < kLanes; ++i) {
-      const std::uint64_t product0 = static_cast<std::uint64_t>(kMultiplier0) * a[i];
-      const std::uint64_t product1 = static_cast<std::uint64_t>(kMultiplier1) * c[i];
-      a[i] = static_cast<std::uint32_t>(product1 >> 32) ^ b[i] ^ key0;
-      b[i] = static_cast<std::uint32_t>(product1);
-      c[i] = static_cast<std::uint32_t>(product0 >> 32) ^ d[i] ^ key1;
-      d[i] = static_cast<std::uint32_t>(product0);
-    }
-    key0 += kWeyl0;
-    key1 += kWeyl1;
+  for (int round = 0; round < kernels::kPhiloxRounds; ++round) {
+    for (int i = 0; i < kLanes; ++i) kernels::philox_round(a[i], b[i], c[i], d[i], key0, key1);
+    key0 += kernels::kPhiloxWeyl0;
+    key1 += kernels::kPhiloxWeyl1;
   }
   std::copy(a, a + kLanes, out.word[0]);
   std::copy(b, b + kLanes, out.word[1]);
@@ -71,10 +61,6 @@ __attribute__((always_inline)) inline void for_each_word(PhiloxKey key, std::uin
   }
 }
 
-double to_unit(std::uint32_t high, std::uint32_t low) {
-  return static_cast<double>((static_cast<std::uint64_t>(high) << 21) | (low >> 11)) * 0x1p-53;
-}
-
 }  // namespace
 
 std::uint64_t philox_stream(std::string_view name, std::uint64_t number) {
@@ -87,9 +73,8 @@ std::uint64_t philox_stream(std::string_view name, std::uint64_t number) {
 }
 
 std::array<std::uint32_t, 4> philox(PhiloxKey key, std::uint64_t counter) {
-  Lanes lanes;
-  philox_lanes(key, counter, lanes);
-  return {lanes.word[0][0], lanes.word[1][0], lanes.word[2][0], lanes.word[3][0]};
+  const kernels::PhiloxBlock block = kernels::philox_block(key.seed, key.stream, counter);
+  return {block.word[0], block.word[1], block.word[2], block.word[3]};
 }
 
 GANTRY_CLONES void philox_words(PhiloxKey key, std::uint64_t first, std::int64_t count, std::uint32_t* out) {
@@ -107,17 +92,14 @@ void philox_uniform(PhiloxKey key, std::uint64_t first, std::int64_t count, floa
 // Element i takes two words of its own.
 void philox_uniform(PhiloxKey key, std::uint64_t first, std::int64_t count, double* out) {
   for_each_word(key, 2 * first, 2 * count, [out](const std::uint32_t* words, std::int64_t n, std::int64_t at) {
-    for (std::int64_t i = 0; i < n; i += 2) out[(at + i) / 2] = to_unit(words[i], words[i + 1]);
+    for (std::int64_t i = 0; i < n; i += 2) out[(at + i) / 2] = kernels::unit_of(words[i], words[i + 1]);
   });
 }
 
 // Element i takes a block of its own: two uniforms of 53 bits.
 void philox_normal(PhiloxKey key, std::uint64_t first, std::int64_t count, double* out) {
   for_each_word(key, 4 * first, 4 * count, [out](const std::uint32_t* words, std::int64_t n, std::int64_t at) {
-    for (std::int64_t i = 0; i < n; i += 4) {
-      const double radius = std::sqrt(-2 * std::log1p(-to_unit(words[i], words[i + 1])));
-      out[(at + i) / 4] = radius * std::cos(2 * std::numbers::pi * to_unit(words[i + 2], words[i + 3]));
-    }
+    for (std::int64_t i = 0; i < n; i += 4) out[(at + i) / 4] = kernels::normal_of(words + i);
   });
 }
 

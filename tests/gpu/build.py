@@ -12,6 +12,12 @@ def fail(what):
     sys.exit(f"error: gpu build: {what}")
 
 
+def nvcc():
+    """Where CMake will find it, too."""
+    return shutil.which("nvcc") or next((home for home in (os.environ.get("CUDA_HOME"), "/usr/local/cuda")
+                                         if home and os.path.exists(f"{home}/bin/nvcc")), None)
+
+
 def configure(torch):
     flags = [f"-DTorch_DIR={torch.folder}", "-DGANTRY_WARNINGS_AS_ERRORS=OFF", "-DGANTRY_BENCH=OFF", "-DGANTRY_EXAMPLES=OFF",
              f"-DGANTRY_WITH_NCCL={'ON' if torch.cuda else 'OFF'}"]
@@ -34,11 +40,13 @@ def configure(torch):
 
 
 def main():
-    missing = [name for name in ("g++", "cmake", "ninja") if not shutil.which(name)]
-    if missing:
-        fail(f"{', '.join(missing)} not found: install what is missing")
     packed.unpack()
     torch = packed.Torch()
+    missing = [name for name in ("g++", "cmake", "ninja") if not shutil.which(name)]
+    if torch.cuda and not (nvcc() or os.environ.get("GANTRY_GPU_CONFIGURE_ONLY")):
+        missing.append("nvcc 13")
+    if missing:
+        fail(f"{', '.join(missing)} not found: install what is missing, or set CUDA_HOME")
     print(f"== LibTorch {torch.version} in {torch.folder}, {'CUDA ' + torch.cuda if torch.cuda else 'no CUDA'}", flush=True)
     configure(torch)
     if os.environ.get("GANTRY_GPU_CONFIGURE_ONLY"):  # what a test of the packed files wants

@@ -19,6 +19,7 @@ struct ShardConfig {
   bool sequence_parallel = false;                   // activations between split modules are sequence shards
   GradientSum gradient_sum = GradientSum::kAtSync;  // where gradients that are partial over tp are summed
   std::uint64_t seed = 1;                           // of initial weights
+  torch::Device device = torch::kCPU;               // where deferred parameters and buffers get their memory
 };
 
 // The sharded model of one rank.

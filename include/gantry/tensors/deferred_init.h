@@ -42,9 +42,11 @@ void shard_tensor(torch::Tensor& tensor, const Cut& cut, int rank);
 // Frees the memory, in place; a record is dropped. The tensor then has no elements.
 void release_tensor(torch::Tensor& tensor);
 
-// Replays the record of a deferred tensor into its memory. Every element equals that of an unsharded replay with the
-// same seed and global name. No-op for a concrete tensor.
-void materialize(torch::Tensor& tensor, const std::string& global_name, std::uint64_t seed);
+// Replays the record of a deferred tensor into its memory, or into memory of `device`, where it then lies: random
+// numbers are drawn there (tensors/kernels/draw.h). Every element equals that of an unsharded replay with the same seed
+// and global name, on any device. No-op for a concrete tensor.
+void materialize(torch::Tensor& tensor, const std::string& global_name, std::uint64_t seed,
+                 torch::Device device = torch::kCPU);
 
 // Changes the dtype of floating parameters and buffers, deferred ones without materialising: their values are then the
 // same draws, rounded to that dtype.

@@ -1,0 +1,74 @@
+// What is drawn for an element of a tensor, and where the element lies: for host and device.
+#pragma once
+
+#include <cstdint>
+
+#include "gantry/tensors/kernels/philox_block.h"
+
+namespace gantry::kernels {
+
+enum class Law : int {
+  kNormal,     // mean a, deviation b
+  kUniform,    // from a to b
+  kBernoulli,  // 1 with probability a, else 0
+  kMask,       // 0 with probability a (by 32 bits), else b
+};
+
+struct Drawn {
+  Law law = Law::kNormal;
+  double a = 0, b = 0;
+  std::uint64_t seed = 0, stream = 0;
+};
+
+// The four words that element `element` of a mask has its own among: those of element / 4.
+GANTRY_HOST_DEVICE PhiloxBlock mask_block(const Drawn& drawn, std::uint64_t element) {
+  return philox_block(drawn.seed, drawn.stream, element / 4);
+}
+
+GANTRY_HOST_DEVICE double mask_of(const Drawn& drawn, std::uint32_t word) {
+  return word >= static_cast<std::uint32_t>(drawn.a * 4294967295.0) ? drawn.b : 0;
+}
+
+// A uniform number takes two words, a normal one a block.
+GANTRY_HOST_DEVICE double draw_element(const Drawn& drawn, std::uint64_t element) {
+  if (drawn.law == Law::kMask) return mask_of(drawn, mask_block(drawn, element).word[element % 4]);
+  if (drawn.law == Law::kNormal)
+    return drawn.a + drawn.b * normal_of(philox_block(drawn.seed, drawn.stream, element).word);
+  const PhiloxBlock block = philox_block(drawn.seed, drawn.stream, element / 2);
+  const double uniform =
+      element % 2 == 0 ? unit_of(block.word[0], block.word[1]) : unit_of(block.word[2], block.word[3]);
+  if (drawn.law == Law::kBernoulli) return uniform < drawn.a ? 1 : 0;
+  return drawn.a + (drawn.b - drawn.a) * uniform;
+}
+
+// A part of a larger tensor, in memory and by its elements' numbers in the whole, outermost dim first. Dims that lie
+// together in both are one.
+struct Box {
+  static constexpr int kMaxDims = 6;
+  int dims = 0;
+  std::int64_t size[kMaxDims] = {}, in_memory[kMaxDims] = {}, in_whole[kMaxDims] = {};  // strides, in elements
+  std::int64_t first = 0;  // the first element's number in the whole
+};
+
+struct Place {
+  std::int64_t in_memory = 0;
+  std::uint64_t in_whole = 0;
+};
+
+// Of the box's element i, in row-major order.
+GANTRY_HOST_DEVICE Place place_in(const Box& box, std::int64_t i) {
+  std::int64_t in_memory = 0, in_whole = box.first;
+  for (int dim = box.dims - 1; dim > 0; --dim) {
+    const std::int64_t at = i % box.size[dim];
+    i /= box.size[dim];
+    in_memory += at * box.in_memory[dim];
+    in_whole += at * box.in_whole[dim];
+  }
+  if (box.dims > 0) {
+    in_memory += i * box.in_memory[0];
+    in_whole += i * box.in_whole[0];
+  }
+  return {in_memory, static_cast<std::uint64_t>(in_whole)};
+}
+
+}  // namespace gantry::kernels
