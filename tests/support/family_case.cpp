@@ -13,6 +13,7 @@
 #include "gantry/checkpoint/hugging_face.h"
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/models/model_family.h"
+#include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/plugins/gather.h"
 
 namespace gantry::testing {
