@@ -46,9 +46,10 @@ void add(Node& root, const ManifestTensor& tensor) {
   node->tensor = &tensor;
 }
 
-// "dim 0 0:4 8:12"; "rows of 6 2:4"
+// "dim 0 0:4 8:12"; "rows of 6 2:4"; "elements 0:384"
 std::string cut_text(const AppliedCut& cut) {
-  std::string text = cut.row > 0 ? fmt::format("rows of {}", cut.row) : fmt::format("dim {}", cut.dim);
+  std::string text = fmt::format("dim {}", cut.dim);
+  if (cut.row > 0) text = cut.row == 1 ? "elements" : fmt::format("rows of {}", cut.row);
   for (const Range& range : cut.ranges)
     if (range.size() > 0) text += fmt::format(" {}:{}", range.begin, range.end);
   return text;
