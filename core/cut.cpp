@@ -131,6 +131,32 @@ Cut shard(int dim, std::int64_t size, int ranks, int segments, std::int64_t unit
   return shard_parts(dim, std::vector<Part>(segments, Part{.size = size / segments, .unit = unit}), ranks);
 }
 
+Cut shard_groups(int dim, std::int64_t size, std::int64_t groups, std::int64_t unit, int ranks) {
+  if (size % (groups * unit) != 0 || size / (groups * unit) < 3)
+    throw ConfigError({"",
+                       fmt::format("{} elements are not {} groups of query heads, a key head and a value head of {}",
+                                   size, groups, unit),
+                       "", "state the groups that the projection has"});
+  const std::int64_t queries = size / (groups * unit) - 2;  // of a group
+  const auto heads_of_rank = partition(queries * groups, 1, ranks);
+  Cut cut{.axes = {}, .dim = dim, .segments = {}};
+  for (std::int64_t group = 0; group < groups; ++group) {
+    const std::int64_t begin = group * (queries + 2) * unit, keys = begin + queries * unit;
+    Segment query{{begin, keys}, {}}, key{{keys, keys + unit}, {}}, value{{keys + unit, keys + 2 * unit}, {}};
+    for (const Range& heads : heads_of_rank) {
+      const std::int64_t first = std::clamp(heads.begin - group * queries, std::int64_t{0}, queries);
+      const std::int64_t last = std::clamp(heads.end - group * queries, std::int64_t{0}, queries);
+      query.range_of_rank.push_back({begin + first * unit, begin + last * unit});
+      for (Segment* shared : {&key, &value}) {
+        const std::int64_t edge = first == queries ? shared->extent.end : shared->extent.begin;
+        shared->range_of_rank.push_back(last > first ? shared->extent : Range{edge, edge});
+      }
+    }
+    for (Segment* segment : {&query, &key, &value}) cut.segments.push_back(std::move(*segment));
+  }
+  return cut;
+}
+
 Cut shard_rows(std::int64_t row, std::vector<Axis> axes) {
   return {.axes = std::move(axes), .dim = 0, .row = row, .segments = {}};
 }

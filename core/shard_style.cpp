@@ -36,6 +36,8 @@ ParameterSplit whole(bool sees_parts, GradientSum sum) {
 }
 
 ParameterSplit split_columns(const Column& column, const Shape& shape, const std::vector<Axis>& axes) {
+  if (column.groups > 0)
+    return over(shard_groups(0, shape.front(), column.groups, column.unit, ranks_over(axes)), axes);
   const auto parts = parts_of(column, shape.front());
   return over(parts.empty() ? shard(0, shape.front(), ranks_over(axes), column.segments, column.unit)
                             : shard_parts(0, parts, ranks_over(axes)),

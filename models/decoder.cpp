@@ -49,6 +49,31 @@ nn::LayerNormParameters parameters_of(const NormSpec& norm) {
 
 torch::Tensor multiplied(const torch::Tensor& input, double scale) { return scale == 1 ? input : input * scale; }
 
+// Query, key and value of a projection whose rows lie group by group: this rank's rows of each, put together.
+std::vector<torch::Tensor> grouped_parts(nn::HeadRange& queries, nn::HeadRange& keys, const torch::Tensor& fused,
+                                         const nn::Linear& projection, const AttentionSpec& attention) {
+  const std::int64_t size = attention.head_size, group = attention.heads / attention.key_heads;
+  const Cut& held = projection->weight_placement();
+  const Cut rows = held.sharded() ? held : shard_groups(0, fused_rows(attention), attention.key_heads, size, 1);
+  const int rank = held.sharded() ? projection->group()->rank() : 0;
+  queries = {0, 0, attention.heads};
+  keys = {0, 0, attention.key_heads};
+  std::vector<torch::Tensor> found[3];
+  std::int64_t offset = 0;
+  for (std::size_t i = 0; i < rows.segments.size(); ++i) {
+    const Segment& segment = rows.segments[i];
+    const Range range = segment.range_of_rank[rank];
+    if (range.size() == 0) continue;
+    const auto index = static_cast<std::int64_t>(i / 3);
+    if (i % 3 == 0 && queries.count == 0) queries.first = index * group + (range.begin - segment.extent.begin) / size;
+    if (i % 3 == 0) queries.count += range.size() / size;
+    if (i % 3 == 1 && keys.count++ == 0) keys.first = index;
+    found[i % 3].push_back(fused.narrow(-1, offset, range.size()));
+    offset += range.size();
+  }
+  return {torch::cat(found[0], -1), torch::cat(found[1], -1), torch::cat(found[2], -1)};
+}
+
 torch::Tensor capped(const torch::Tensor& input, double cap) { return cap > 0 ? (input / cap).tanh() * cap : input; }
 
 }  // namespace
@@ -90,6 +115,10 @@ void DecoderLayerImpl::make_attention(const DecoderNames& names, std::int64_t hi
   }
   query_norm_ = DecoderNorm(*this, names.query_norm, attention.head_norm, attention.head_size);
   key_norm_ = DecoderNorm(*this, names.key_norm, attention.head_norm, attention.head_size);
+  if (attention.wide_norm.exists()) {
+    wide_query_norm_ = register_at(*this, names.query_norm, nn::SplitRmsNorm(queries, attention.wide_norm.eps));
+    wide_key_norm_ = register_at(*this, names.key_norm, nn::SplitRmsNorm(keys, attention.wide_norm.eps));
+  }
   output_ = linear_at(*this, names.output, queries, hidden, attention.output_bias);
   attention_dropout_ = dropout_at(*this, names.attention_dropout, attention.dropout);
   output_dropout_ = dropout_at(*this, names.output_dropout, output_dropout);
@@ -107,7 +136,7 @@ void DecoderLayerImpl::make_mlp(const DecoderNames& names, std::int64_t hidden, 
   mlp_dropout_ = dropout_at(*this, names.mlp_dropout, output_dropout);
 }
 
-// [B, S, heads, head size] each, by the rows of the projections.
+// By the rows of the projections.
 DecoderLayerImpl::Heads DecoderLayerImpl::project(const torch::Tensor& input) {
   const AttentionSpec& attention = spec_.attention;
   const std::int64_t size = attention.head_size;
@@ -117,15 +146,21 @@ DecoderLayerImpl::Heads DecoderLayerImpl::project(const torch::Tensor& input) {
     heads.queries = nn::held_heads(query_, size, attention.heads);
     heads.keys = nn::held_heads(key_, size, attention.key_heads);
     parts = nn::together(input, {query_, key_, value_});
+    if (wide_query_norm_) {
+      parts[0] = wide_query_norm_(parts[0]);
+      parts[1] = wide_key_norm_(parts[1]);
+    }
   } else if (attention.rows == ProjectionRows::kSegments) {
     heads.queries = nn::held_heads(fused_, size, attention.heads, 0);
     heads.keys = nn::held_heads(fused_, size, attention.key_heads, 1);
     const std::int64_t keys = heads.keys.count * size;
     parts = fused_(input).split_with_sizes({heads.queries.count * size, keys, keys}, -1);
-  } else {
+  } else if (attention.rows == ProjectionRows::kPerHead) {
     heads.queries = heads.keys = nn::held_heads(fused_, 3 * size, attention.heads);
     const torch::Tensor fused = fused_(input);
     parts = fused.view({fused.size(0), fused.size(1), heads.queries.count, 3, size}).unbind(3);
+  } else {
+    parts = grouped_parts(heads.queries, heads.keys, fused_(input), fused_, attention);
   }
   const auto by_head = [&](const torch::Tensor& part, std::int64_t count) {
     return part.dim() == 4 ? part : part.view({part.size(0), part.size(1), count, size});
@@ -145,12 +180,19 @@ torch::Tensor DecoderLayerImpl::attention(const torch::Tensor& input, const nn::
     heads.query = (*rotary_)(heads.query, tokens.positions, length);
     heads.key = (*rotary_)(heads.key, tokens.positions, length);
   }
+  torch::Tensor slopes;
+  if (!attention.slopes.empty())
+    slopes =
+        torch::tensor(attention.slopes, torch::kFloat64)
+            .narrow(0, heads.queries.first, heads.queries.count)
+            .to(torch::TensorOptions(at::promote_types(input.scalar_type(), torch::kFloat32)).device(input.device()));
   const nn::AttentionOptions options{.causal = true,
                                      .keep = tokens.keep,
                                      .cache = cache,
                                      .window = attention.window,
                                      .scale = attention.scale,
                                      .soft_cap = attention.soft_cap,
+                                     .slopes = slopes,
                                      .documents = tokens.documents};
   const torch::Tensor mixed =
       nn::attention(heads.query, heads.key, heads.value, heads.queries, heads.keys, options, *attention_dropout_);
@@ -201,7 +243,8 @@ DecoderImpl::DecoderImpl(DecoderSpec description) : spec(std::move(description))
   if (spec.padding) table.padding_idx(spec.padding);
   tokens_ = register_at(*this, names.tokens, nn::Embedding(table));
   if (spec.learned_positions)
-    positions_ = register_at(*this, names.positions, nn::Embedding(spec.positions, spec.hidden));
+    positions_ = register_at(*this, names.positions, nn::Embedding(spec.positions + spec.position_offset, spec.hidden));
+  embedding_norm_ = DecoderNorm(*this, names.embedding_norm, spec.embedding_norm, spec.hidden);
   dropout_ = dropout_at(*this, names.dropout, spec.embedding_dropout);
   layers_ = register_at(*this, names.layers, torch::nn::ModuleList());
   for (int index = 0; index < static_cast<int>(spec.layers.size()); ++index)
@@ -240,12 +283,21 @@ torch::Tensor DecoderImpl::embed(const torch::Tensor& input_ids, const torch::Te
   torch::Tensor hidden = scaled(tokens_(input_ids), spec.embedding_scale);
   if (positions_)
     hidden = hidden + positions_(positions.defined() ? positions : torch::arange(tokens, input_ids.options()));
-  return dropped(dropout_, hidden);
+  return dropped(dropout_, embedding_norm_(hidden));
+}
+
+torch::Tensor DecoderImpl::rows_of_positions(const StageContext& stage, const torch::Tensor& positions) const {
+  if (spec.position_offset == 0) return positions;
+  if (positions.defined()) return positions + spec.position_offset;
+  const torch::Tensor mask = stage.batch().get("attention_mask"), ids = stage.batch().at("input_ids");
+  const torch::Tensor counted = mask.defined() ? mask.to(torch::kInt64) : torch::ones_like(ids);
+  return counted.cumsum(1) * counted - 1 + spec.position_offset;  // of tokens that count; padding has the row before
 }
 
 TensorDict DecoderImpl::stage_forward(const StageContext& stage, TensorDict input) {
   const nn::TokenContext tokens = stage.tokens();
-  torch::Tensor hidden = stage.is_first() ? embed(input.at("input_ids"), tokens.positions) : input.at("hidden");
+  torch::Tensor hidden =
+      stage.is_first() ? embed(input.at("input_ids"), rows_of_positions(stage, tokens.positions)) : input.at("hidden");
   hidden = stage.run_layers(hidden, [&](int index) { return layers_->at<DecoderLayerImpl>(index).parts(tokens); });
   if (!stage.is_last()) return {{"hidden", hidden}};
   const torch::Tensor logits = head_(norm_(tokens.for_head(hidden)));

@@ -41,8 +41,10 @@ std::vector<TensorName> tensor_names(const FileNames& files, const DecoderSpec& 
 std::string normalised(const FileNames& files, const std::string& name) {
   for (const auto& ending : files.ignored)
     if (name.ends_with(ending)) return "";
-  const bool bare = !name.starts_with(files.prefix) && !name.starts_with(files.head + ".");
-  return bare ? files.prefix + name : name;
+  if (name.starts_with(files.prefix) || name.starts_with(files.head + ".")) return name;
+  const std::size_t dot = files.prefix.find('.') + 1;
+  const std::string below = files.prefix.substr(dot);  // of "model.decoder.": what a bare model's files begin with
+  return !below.empty() && name.starts_with(below) ? files.prefix.substr(0, dot) + name : files.prefix + name;
 }
 
 json whole_config(const DecoderFamily& family, const json& keys) {

@@ -99,6 +99,10 @@ torch::Tensor plain_core(const torch::Tensor& query, const torch::Tensor& key, c
                          const std::function<torch::Tensor(const torch::Tensor&)>& dropped) {
   const std::int64_t queries = query.size(2), keys = key.size(2);
   torch::Tensor scores = at::matmul(query * scale_of(options, query), key.transpose(-2, -1));
+  if (options.slopes.defined()) {
+    const torch::Tensor places = torch::arange(keys, options.slopes.options());
+    scores = scores + (options.slopes.unsqueeze(1) * places).unsqueeze(1).to(scores.scalar_type());
+  }
   if (options.soft_cap > 0) scores = (scores / options.soft_cap).tanh() * options.soft_cap;
   // Filled, not added: in float16 the sum with a score would be infinite.
   if (const torch::Tensor counted = counted_keys(options, queries, keys); counted.defined())
@@ -140,7 +144,7 @@ torch::Tensor core(const torch::Tensor& query, const torch::Tensor& key, const t
                    const HeadRange& heads, const HeadRange& key_heads, const AttentionOptions& options,
                    const DropoutImpl& dropout) {
   const bool drops = dropout.is_training() && dropout.p() > 0;
-  const bool fused = !drops && options.soft_cap == 0;
+  const bool fused = !drops && options.soft_cap == 0 && !options.slopes.defined();
   // The fused kernels take each key head for its query heads, without a copy for each of those.
   const bool grouped = fused && holds_whole_groups(heads, key_heads);
   const torch::Tensor keys = grouped ? key : for_query_heads(key, heads, key_heads),

@@ -4,6 +4,7 @@
 
 #include "gantry/nn/autograd_collectives.h"
 #include "gantry/nn/output_observer.h"
+#include "gantry/nn/overlap.h"
 
 namespace gantry::nn {
 
@@ -51,6 +52,46 @@ torch::Tensor RmsNormImpl::forward(const torch::Tensor& input) {
   const torch::ScalarType wide = at::promote_types(input.scalar_type(), torch::kFloat32);
   return observed(*this,
                   at::rms_norm(input.to(wide), {size_}, used(weight).to(wide) + 1, eps_).to(input.scalar_type()));
+}
+
+SplitRmsNormImpl::SplitRmsNormImpl(std::int64_t size, double eps) : size_(size), eps_(eps) {
+  weight = register_parameter("weight", torch::empty({size}));
+  torch::nn::init::ones_(weight);
+}
+
+Placements SplitRmsNormImpl::shard(const ShardStyle& style, ProcessGroup& group) {
+  const auto* column = std::get_if<Column>(&style);
+  if (!column) refuse_style("a SplitRmsNorm", style, "Column{}");
+  group_ = &group;
+  gradient_sum_ = column->gradient_sum;
+  const Placements placements = split_parameters({{"weight", {size_}}}, style, group);
+  placement_ = cut_of(placements, "weight");
+  cut_parameters(*this, placements, group);
+  return placements;
+}
+
+torch::Tensor SplitRmsNormImpl::forward(const torch::Tensor& input) {
+  const torch::ScalarType wide = at::promote_types(input.scalar_type(), torch::kFloat32);
+  const torch::Tensor features = input.to(wide);
+  torch::Tensor squares;
+  torch::Tensor scale = weight;
+  if (!group_ || !placement_.sharded()) {
+    squares = features.square().sum(-1, /*keepdim=*/true);
+  } else {
+    std::vector<torch::Tensor> owned;
+    std::int64_t offset = 0;
+    const auto held = placement_.ranges(group_->rank()), mine = placement_.owned(group_->rank());
+    for (std::size_t i = 0; i < held.size(); ++i) {
+      owned.push_back(features.narrow(-1, offset + mine[i].begin - held[i].begin, mine[i].size()));
+      offset += held[i].size();
+    }
+    squares = torch::cat(owned, -1).square().sum(-1, /*keepdim=*/true);
+    // Every rank's features follow from the sum, so its gradient is the sum of all ranks'.
+    squares = copy_to_group(reduce_from_group(squares, *group_), *group_);
+    if (gradient_sum_ == GradientSum::kInBackward) scale = with_summed_overlaps(weight, placement_, *group_);
+  }
+  const torch::Tensor normed = features * torch::rsqrt(squares / static_cast<double>(size_) + eps_);
+  return observed(*this, (normed * scale.to(wide)).to(input.scalar_type()));
 }
 
 }  // namespace gantry::nn

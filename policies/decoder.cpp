@@ -29,6 +29,7 @@ class LayerRules {
 Column fused_column(const AttentionSpec& attention) {
   const std::int64_t size = attention.head_size;
   if (attention.rows == ProjectionRows::kPerHead) return {.unit = 3 * size};
+  if (attention.rows == ProjectionRows::kPerGroup) return {.unit = size, .groups = attention.key_heads};
   if (attention.heads == attention.key_heads) return {.segments = 3, .unit = size};
   const Part keys{attention.key_heads * size, size, attention.heads};
   return {.parts = {{attention.heads * size, size}, keys, keys}};
@@ -44,6 +45,10 @@ void add_attention(LayerRules& rules, const AttentionSpec& attention, const Deco
     rules.add(names.fused, fused_column(attention));
   }
   rules.add(names.output, Row{.unit = size});
+  if (attention.wide_norm.exists()) {
+    rules.add(names.query_norm, Column{.unit = size});
+    rules.add(names.key_norm, Column{.unit = size, .users = attention.heads});
+  }
   if (!attention.head_norm.exists()) return;
   rules.add(names.query_norm, OnHeads{});
   rules.add(names.key_norm, OnHeads{});
@@ -87,6 +92,7 @@ ShardPlan DecoderPolicy::shard_plan(const models::DecoderImpl& model) const {
   plan.push_back({names.tokens, Vocab{}});
   if (spec.learned_positions) plan.push_back({names.positions, SequenceParallel{.dim = 0}});  // looks up [tokens]
   if (!names.dropout.empty()) plan.push_back({names.dropout, SequenceParallel{}});
+  if (spec.embedding_norm.exists()) plan.push_back({names.embedding_norm, SequenceParallel{}});
   plan.push_back({names.norm, SequenceParallel{}});
   plan.push_back({names.head, Column{}});
   return plan;
@@ -97,6 +103,7 @@ StageLayout DecoderPolicy::stage_layout(const models::DecoderImpl& model) const 
   StageLayout layout{.first = {names.tokens}, .repeated = names.layers, .last = {names.norm, names.head}};
   if (model.spec.learned_positions) layout.first.push_back(names.positions);
   if (!names.dropout.empty()) layout.first.push_back(names.dropout);
+  if (model.spec.embedding_norm.exists()) layout.first.push_back(names.embedding_norm);
   return layout;
 }
 

@@ -72,6 +72,12 @@ DecoderSpec read_common(ConfigReader& reader, const CommonDefaults& defaults) {
   return spec;
 }
 
+nn::RotaryOptions window_rotary(ConfigReader& reader, const DecoderSpec& spec, double theta) {
+  const std::int64_t head_size = spec.layers.at(0).attention.head_size;
+  if (!has_rotary_for_each_kind(reader)) return {.theta = theta, .rotated = head_size};
+  return rotary_options(reader, head_size, spec.positions, {.theta = theta}, "sliding_attention");
+}
+
 void set_window_of_all(DecoderSpec& spec, std::int64_t window) {
   for (LayerSpec& layer : spec.layers) layer.attention.window = window;
 }

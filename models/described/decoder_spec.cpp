@@ -1,5 +1,6 @@
 #include "gantry/models/described/decoder_spec.h"
 
+#include <cmath>
 #include <fmt/format.h>
 
 namespace gantry::models {
@@ -41,6 +42,8 @@ void add_attention(Shapes& shapes, const DecoderSpec& spec, const AttentionSpec&
   }
   shapes.norm(names.query_norm, attention.head_norm, attention.head_size);
   shapes.norm(names.key_norm, attention.head_norm, attention.head_size);
+  shapes.norm(names.query_norm, attention.wide_norm, queries);
+  shapes.norm(names.key_norm, attention.wide_norm, keys);
   shapes.linear(names.output, queries, spec.hidden, attention.output_bias);
 }
 
@@ -65,7 +68,8 @@ std::vector<ParameterShape> parameter_shapes(const DecoderSpec& spec) {
   const DecoderNames& names = spec.names;
   Shapes shapes;
   shapes.table(names.tokens, spec.vocabulary, spec.hidden);
-  if (spec.learned_positions) shapes.table(names.positions, spec.positions, spec.hidden);
+  if (spec.learned_positions) shapes.table(names.positions, spec.positions + spec.position_offset, spec.hidden);
+  shapes.norm(names.embedding_norm, spec.embedding_norm, spec.hidden);
   for (std::size_t index = 0; index < spec.layers.size(); ++index) {
     const LayerSpec& layer = spec.layers[index];
     shapes.below(fmt::format("{}.{}.", names.layers, index));
@@ -81,6 +85,20 @@ std::vector<ParameterShape> parameter_shapes(const DecoderSpec& spec) {
   if (!spec.tied) shapes.table(names.head, spec.vocabulary, spec.hidden);
   if (spec.head_bias) shapes.vector(names.head + ".bias", spec.vocabulary);
   return shapes.take();
+}
+
+// Of the nearest power of two below, and then every other one of the next power's.
+std::vector<double> alibi_slopes(std::int64_t heads) {
+  std::int64_t power = 1;
+  while (2 * power <= heads) power *= 2;
+  const auto add = [&](std::vector<double>& slopes, std::int64_t of, std::int64_t count, std::int64_t step) {
+    for (std::int64_t i = 0; i < count; ++i)
+      slopes.push_back(std::pow(2.0, -8.0 * static_cast<double>(1 + i * step) / static_cast<double>(of)));
+  };
+  std::vector<double> slopes;
+  add(slopes, power, power, 1);
+  add(slopes, 2 * power, heads - power, 2);
+  return slopes;
 }
 
 }  // namespace gantry::models

@@ -1,19 +1,10 @@
 #include <cmath>
 
 #include "gantry/models/described/common_decoder.h"
-#include "gantry/models/described/rotary_keys.h"
 #include "gantry/models/families/families.h"
 
 namespace gantry::models {
 namespace {
-
-// The rotary embedding of the layers with a window: in the older spelling it has a base of its own and no scaling.
-nn::RotaryOptions read_local_rotary(ConfigReader& reader, const DecoderSpec& spec) {
-  const double theta = reader.number("rope_local_base_freq", 10000, 1, 1e12);
-  const std::int64_t head_size = spec.layers.at(0).attention.head_size;
-  if (!has_rotary_for_each_kind(reader)) return {.theta = theta, .rotated = head_size};
-  return rotary_options(reader, head_size, spec.positions, {.theta = theta}, "sliding_attention");
-}
 
 // Gemma with four norms a layer, norms of each query and key head, and windows in five layers of six.
 DecoderSpec read_gemma3_text(ConfigReader& reader) {
@@ -35,7 +26,7 @@ DecoderSpec read_gemma3_text(ConfigReader& reader) {
   const double cap = reader.number_or_none("attn_logit_softcapping", 0, 0, 1e6);
   const double scale = 1 / std::sqrt(reader.number("query_pre_attn_scalar", 256, 1e-6, 1e9));
   reader.only("use_bidirectional_attention", false);
-  spec.rotaries.push_back(read_local_rotary(reader, spec));
+  spec.rotaries.push_back(window_rotary(reader, spec, reader.number("rope_local_base_freq", 10000, 1, 1e12)));
   const std::int64_t period = reader.size("sliding_window_pattern", 6);
   read_windows(reader, spec, reader.size_or_none("sliding_window", 4096),
                [&](std::size_t layer) { return static_cast<std::int64_t>(layer + 1) % period != 0; });

@@ -26,6 +26,7 @@ struct Column {
   bool gather_output = false;  // true: the output is the full one on all ranks
   std::int64_t users = 0;      // a key or value projection: the query heads that use its `unit`s in equal groups
   std::vector<Part> parts;     // parts of unequal sizes; instead of segments, unit and users
+  std::int64_t groups = 0;     // groups of query heads with their key and value head, of `unit` (shard_groups)
   // Replicate{}, or Shard{dim}: the input is this rank's part along dim and is gathered. Unset: Replicate, or Shard{1}
   // under a policy with sequence parallelism.
   std::optional<Layout> input;

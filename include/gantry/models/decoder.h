@@ -52,6 +52,7 @@ class DecoderLayerImpl : public torch::nn::Module {
   const LayerSpec spec_;
   const int index_;
   DecoderNorm input_, query_norm_, key_norm_, after_attention_, before_mlp_, after_mlp_;
+  nn::SplitRmsNorm wide_query_norm_{nullptr}, wide_key_norm_{nullptr};
   nn::Linear query_{nullptr}, key_{nullptr}, value_{nullptr}, fused_{nullptr}, output_{nullptr};
   nn::Dropout attention_dropout_{nullptr}, output_dropout_{nullptr}, mlp_dropout_{nullptr};
   nn::Linear gate_{nullptr}, up_{nullptr}, fused_gate_{nullptr}, down_{nullptr};
@@ -74,11 +75,13 @@ class DecoderImpl : public torch::nn::Module {
  private:
   void initialise();
   torch::Tensor embed(const torch::Tensor& input_ids, const torch::Tensor& positions);  // [B, S] -> [B, S, H]
+  // Rows of the table of positions, undefined: 0, 1, 2, ...
+  torch::Tensor rows_of_positions(const StageContext& stage, const torch::Tensor& positions) const;
 
   nn::Embedding tokens_{nullptr}, positions_{nullptr};
   nn::Dropout dropout_{nullptr};
   torch::nn::ModuleList layers_;
-  DecoderNorm norm_;
+  DecoderNorm embedding_norm_, norm_;
   nn::Linear head_{nullptr};
 };
 TORCH_MODULE(Decoder);

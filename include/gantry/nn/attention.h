@@ -26,6 +26,9 @@ struct AttentionOptions {
   std::int64_t window = 0;         // with causal: a query sees itself and the window - 1 keys before it; 0: all
   double scale = 0;                // of q k^T; 0: 1 / sqrt(head size)
   double soft_cap = 0;             // scores become soft_cap * tanh(score / soft_cap); 0: as they are (Gemma 2)
+  // [heads held]: a key at place j adds slope * j to its scores (ALiBi, Press et al., arXiv 2108.12409); undefined:
+  // none.
+  torch::Tensor slopes = {};
   torch::Tensor documents = {};  // int [samples, tokens]: keys of a query's own count; undefined: all. Not with a cache
 };
 
@@ -36,7 +39,7 @@ torch::Tensor kept_tokens(const torch::Tensor& attention_mask);
 // query [samples, heads, tokens, head size], key and value [samples, key heads, tokens, head size] -> query's shape:
 // softmax(scale q k^T) v over the keys that count. Key heads are shared by equal groups of query heads
 // (Ainslie et al., arXiv 2305.13245); `heads` and `key_heads` say which ones are here. scaled_dot_product_attention's
-// fused kernel without dropout and cap; the mask of dropout comes from `dropout`'s name by global head.
+// fused kernel without dropout, cap and slopes; the mask of dropout comes from `dropout`'s name by global head.
 torch::Tensor attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
                         const HeadRange& heads, const HeadRange& key_heads, const AttentionOptions& options,
                         const DropoutImpl& dropout);

@@ -56,4 +56,22 @@ class RmsNormImpl : public NormImpl {
 };
 TORCH_MODULE(RmsNorm);
 
+// RmsNorm over features that a column-sharded Linear gives: each rank has its part of them, the mean of squares goes
+// over all, and features that ranks share count once. Parameter weight [size] (ones), cut as that Linear's rows.
+class SplitRmsNormImpl : public torch::nn::Module, public Shardable {
+ public:
+  explicit SplitRmsNormImpl(std::int64_t size, double eps = 1e-6);
+  torch::Tensor forward(const torch::Tensor& input);  // [..., features held] -> the same; collective over tp
+  Placements shard(const ShardStyle& style, ProcessGroup& group) override;
+  torch::Tensor weight;
+
+ private:
+  std::int64_t size_;
+  double eps_;
+  ProcessGroup* group_ = nullptr;
+  Cut placement_;
+  GradientSum gradient_sum_ = GradientSum::kInBackward;
+};
+TORCH_MODULE(SplitRmsNorm);
+
 }  // namespace gantry::nn

@@ -35,6 +35,9 @@ DecoderSpec read_common(ConfigReader& reader, const CommonDefaults& defaults);
 // Gives a window to the layers that layer_types names, or, without it, to those that `slides` says.
 void read_windows(ConfigReader& reader, DecoderSpec& spec, std::int64_t window,
                   const std::function<bool(std::size_t layer)>& slides);
+// The rotary embedding of layers with a window, where it differs from the others': of its own mapping in
+// rope_parameters, else of this base and without scaling.
+nn::RotaryOptions window_rotary(ConfigReader& reader, const DecoderSpec& spec, double theta);
 void set_window_of_all(DecoderSpec& spec, std::int64_t window);
 
 }  // namespace gantry::models

@@ -26,6 +26,7 @@ enum class ProjectionRows {
   kSeparate,  // three projections
   kSegments,  // one: all query heads, then all key heads, then all value heads
   kPerHead,   // one: query, key and value of the first head, then of the second, ...
+  kPerGroup,  // one: the query heads of the first key head, that key and value head, then of the second, ...
 };
 
 struct AttentionSpec {
@@ -33,11 +34,13 @@ struct AttentionSpec {
   std::int64_t head_size = 1;
   ProjectionRows rows = ProjectionRows::kSeparate;
   bool bias = false, output_bias = false;
-  NormSpec head_norm;       // of each query and key head, before they turn
-  int rotary = -1;          // of DecoderSpec::rotaries; -1: heads do not turn
-  double scale = 0;         // of the scores; 0: 1 / sqrt(head_size)
-  double soft_cap = 0;      // of the scores; 0: none
-  std::int64_t window = 0;  // a token sees itself and the window - 1 before it; 0: all
+  NormSpec head_norm;          // of each query and key head, before they turn
+  NormSpec wide_norm;          // of all query heads together, and of all key heads, before they turn
+  std::vector<double> slopes;  // of each head, for ALiBi in place of turning; empty: none
+  int rotary = -1;             // of DecoderSpec::rotaries; -1: heads do not turn
+  double scale = 0;            // of the scores; 0: 1 / sqrt(head_size)
+  double soft_cap = 0;         // of the scores; 0: none
+  std::int64_t window = 0;     // a token sees itself and the window - 1 before it; 0: all
   double dropout = 0;
 };
 
@@ -62,7 +65,7 @@ struct LayerSpec {
 // The paths under which modules are registered; those of a layer begin at the layer. They key checkpoints, random
 // numbers and patterns. Modules that the spec does not have are not registered.
 struct DecoderNames {
-  std::string tokens = "embed_tokens", positions, dropout;
+  std::string tokens = "embed_tokens", positions, dropout, embedding_norm;
   std::string layers = "layers", norm = "norm", head = "lm_head";
   std::string input = "input_layernorm";
   std::string query = "self_attn.q_proj", key = "self_attn.k_proj", value = "self_attn.v_proj";
@@ -84,9 +87,11 @@ struct DecoderSpec {
   bool unlimited_positions = false;     // longer texts are allowed too
   std::optional<std::int64_t> padding;  // its row of the embedding gets no gradient from look-ups
   bool learned_positions = false;       // a table of `positions` rows is added
-  double embedding_scale = 1;           // rounded to float32, then to the embedding's dtype
-  double embedding_dropout = 0;         // where names.dropout says where
-  double output_dropout = 0;            // after attention and MLP, where names say where
+  std::int64_t position_offset = 0;     // above 0: position p of counted tokens is row p + offset of a longer table
+  NormSpec embedding_norm;
+  double embedding_scale = 1;    // rounded to float32, then to the embedding's dtype
+  double embedding_dropout = 0;  // where names.dropout says where
+  double output_dropout = 0;     // after attention and MLP, where names say where
   std::vector<nn::RotaryOptions> rotaries;
   std::vector<LayerSpec> layers;
   NormSpec norm;
@@ -108,5 +113,8 @@ std::vector<ParameterShape> parameter_shapes(const DecoderSpec& spec);
 
 // Rows of a fused projection of query, key and value.
 std::int64_t fused_rows(const AttentionSpec& attention);
+
+// ALiBi's slopes of so many heads.
+std::vector<double> alibi_slopes(std::int64_t heads);
 
 }  // namespace gantry::models

@@ -1,0 +1,80 @@
+#include "gantry/models/described/config_keys.h"
+#include "gantry/models/families/families.h"
+#include "gantry/nn/activation_names.h"
+
+namespace gantry::models {
+namespace {
+
+DecoderNames opt_names() {
+  return {.tokens = "embed_tokens",
+          .positions = "embed_positions",
+          .dropout = "",
+          .layers = "layers",
+          .norm = "final_layer_norm",
+          .input = "self_attn_layer_norm",
+          .output = "self_attn.out_proj",
+          .output_dropout = "self_attn.output_dropout",
+          .after_attention = "",
+          .before_mlp = "final_layer_norm",
+          .up = "fc1",
+          .down = "fc2",
+          .fused_gate = "",
+          .mlp_dropout = "dropout",
+          .after_mlp = ""};
+}
+
+// Learned positions that begin at row 2, layer norms, biases, an MLP without a gate.
+DecoderSpec read_opt(ConfigReader& reader) {
+  DecoderSpec spec;
+  spec.vocabulary = reader.size("vocab_size", 50272);
+  spec.hidden = reader.size("hidden_size", 768);
+  spec.positions = reader.size("max_position_embeddings", 2048);
+  spec.learned_positions = true;
+  spec.position_offset = 2;
+  reader.decides("positions", spec.positions);
+  reader.only("do_layer_norm_before", true);
+  reader.only("_remove_final_layer_norm", false);
+  reader.only("layer_norm_elementwise_affine", true);
+  reader.only("word_embed_proj_dim", spec.hidden);
+  reader.only("layerdrop", 0.0);
+  const NormSpec norm{NormSpec::Kind::kLayer, 1e-5};
+  LayerSpec layer;
+  layer.input = layer.before_mlp = norm;
+  AttentionSpec& attention = layer.attention;
+  attention.heads = attention.key_heads = reader.size("num_attention_heads", 12);
+  if (spec.hidden % attention.heads != 0)
+    refuse_key("hidden_size", spec.hidden, "a multiple of num_attention_heads " + std::to_string(attention.heads));
+  attention.head_size = spec.hidden / attention.heads;
+  attention.bias = attention.output_bias = layer.mlp.bias = reader.flag("enable_bias", true);
+  attention.dropout = reader.number("attention_dropout", 0, 0, 1);
+  layer.mlp.width = reader.size("ffn_dim", 3072);
+  layer.mlp.activation = reader.choice("activation_function", "relu", nn::activation_names());
+  spec.layers.assign(static_cast<std::size_t>(reader.size("num_hidden_layers", 12)), layer);
+  spec.norm = norm;
+  spec.output_dropout = reader.number("dropout", 0.1, 0, 1);
+  spec.initializer_range = reader.number("init_std", 0.02, 0, 100);
+  spec.tied = reader.flag("tie_word_embeddings", true);
+  const std::int64_t padding = reader.keys().contains("pad_token_id") ? -1 : 1;
+  spec.padding = padding;
+  if (reader.has("pad_token_id")) spec.padding = reader.size("pad_token_id", 1, 0);
+  if (*spec.padding < 0 || *spec.padding >= spec.vocabulary) spec.padding.reset();
+  spec.names = opt_names();
+  return spec;
+}
+
+}  // namespace
+
+DecoderFamily opt_family() {
+  return {.model_type = "opt",
+          .architecture = "OPTForCausalLM",
+          .read = read_opt,
+          .files = {.prefix = "model.decoder."},
+          .small = {{"vocab_size", 256},
+                    {"hidden_size", 64},
+                    {"ffn_dim", 256},
+                    {"num_hidden_layers", 4},
+                    {"num_attention_heads", 4},
+                    {"max_position_embeddings", 256}}};
+}
+
+}  // namespace gantry::models
