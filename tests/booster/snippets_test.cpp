@@ -339,5 +339,32 @@ TEST(ComingFromOslo, WeightsGenerateAndAreSavedByRank) {
   EXPECT_FALSE(expected.empty());
 }
 
+// --- models.md: a family of one's own
+
+gantry::models::DecoderSpec read_capped(gantry::models::ConfigReader& reader) {
+  gantry::models::DecoderSpec spec = gantry::models::read_common(reader, {.hidden = 512, .layers = 8, .heads = 8});
+  spec.logit_soft_cap = reader.number("logit_cap", 30, 0, 1e6);
+  return spec;
+}
+
+void add_capped() {
+  gantry::add_decoder_family({.model_type = "capped", .architecture = "CappedForCausalLM", .read = read_capped});
+}
+
+TEST(Models, AFamilyOfOnesOwn) {
+  add_capped();
+  const auto model = gantry::models::families().at("capped").build({{"hidden_size", 16},
+                                                                    {"intermediate_size", 20},
+                                                                    {"num_hidden_layers", 1},
+                                                                    {"num_attention_heads", 2},
+                                                                    {"vocab_size", 11},
+                                                                    {"logit_cap", 0.5}});
+  EXPECT_EQ(gantry::policy_name_for(*model), "capped");
+  const auto logits = dynamic_cast<gantry::models::DecoderImpl&>(*model)
+                          .forward({{"input_ids", torch::zeros({1, 3}, torch::kInt64)}})
+                          .at("logits");
+  EXPECT_LE(logits.abs().max().item<double>(), 0.5);
+}
+
 }  // namespace
 }  // namespace gantry::testing
