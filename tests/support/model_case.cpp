@@ -18,7 +18,7 @@ using nlohmann::json;
 
 // Sizes that tp 2, 3 and 4 do not divide wherever a model allows it.
 json model_keys(const ModelCase& what) {
-  if (what.family == "gpt2")
+  if (what.family == "gpt2" || what.family == "gptj")
     return {{"n_layer", what.layers},        {"n_head", what.heads},       {"n_embd", what.width},
             {"vocab_size", what.vocabulary}, {"n_positions", what.tokens}, {"resid_pdrop", what.dropout},
             {"embd_pdrop", what.dropout},    {"attn_pdrop", what.dropout}, {"tie_word_embeddings", what.tied}};
@@ -34,6 +34,16 @@ json model_keys(const ModelCase& what) {
     return keys;
   }
   keys["attention_dropout"] = what.dropout;
+  if (what.family == "bloom")
+    return {{"n_layer", what.layers},          {"n_head", what.heads},           {"hidden_size", what.width},
+            {"vocab_size", what.vocabulary},   {"hidden_dropout", what.dropout}, {"attention_dropout", what.dropout},
+            {"tie_word_embeddings", what.tied}};
+  if (what.family == "opt" || what.family == "falcon") {
+    keys.erase("intermediate_size");
+    keys[what.family == "opt" ? "ffn_dim" : "ffn_hidden_size"] = 37;
+    keys[what.family == "opt" ? "dropout" : "hidden_dropout"] = what.dropout;
+    return keys;
+  }
   if (what.family != "gpt_neox") keys["num_key_value_heads"] = what.key_heads;
   if (what.family == "llama") keys["attention_bias"] = true;
   if (what.family == "gpt_neox") keys["hidden_dropout"] = what.dropout;
