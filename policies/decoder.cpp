@@ -90,7 +90,8 @@ ShardPlan DecoderPolicy::shard_plan(const models::DecoderImpl& model) const {
     plan.push_back({names.layers + ".*", SequenceParallel{}});  // norms and dropouts
   }
   plan.push_back({names.tokens, Vocab{}});
-  if (spec.learned_positions) plan.push_back({names.positions, SequenceParallel{.dim = 0}});  // looks up [tokens]
+  if (spec.learned_positions)
+    plan.push_back({names.positions, SequenceParallel{.dim = -1}});  // [tokens] or [samples, tokens]
   if (!names.dropout.empty()) plan.push_back({names.dropout, SequenceParallel{}});
   if (spec.embedding_norm.exists()) plan.push_back({names.embedding_norm, SequenceParallel{}});
   plan.push_back({names.norm, SequenceParallel{}});

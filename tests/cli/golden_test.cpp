@@ -137,7 +137,7 @@ TEST(InitFamily, TrainsAsItIsWritten) {
                                      " --family " + family);
     ASSERT_EQ(made.exit_code, 0) << made.err;
     const Outcome run = run_program("cd " + (scratch / "mine_") + family + " && " + gantry_program() +
-                                    " train train.yaml train.steps=3 lr_schedule.warmup_steps=1");
+                                    " train train.yaml --set train.steps=3 --set lr_schedule.warmup_steps=1");
     ASSERT_EQ(run.exit_code, 0) << run.err;
     EXPECT_NE(read_file((scratch / "mine_") + family + "/runs/metrics.jsonl").find("\"step\":3"), std::string::npos);
   }

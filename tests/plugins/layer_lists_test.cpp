@@ -5,6 +5,8 @@
 
 #include <torch/torch.h>
 
+#include "gantry/nn/dropout.h"
+#include "gantry/nn/linear.h"
 #include "gantry/nn/norms.h"
 #include "toy_step.h"
 
