@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr std::int64_t kTokens = 11, kRoutedWidth = 8;
+constexpr std::int64_t kRoutedTokens = 11, kRoutedWidth = 8;
 
 // Weighs features by how it scores a token, and adds a loss: a router in small.
 struct GateImpl : torch::nn::Module {
@@ -46,10 +46,10 @@ TORCH_MODULE(RoutedBlock);
 
 struct RoutedImpl : torch::nn::Module {
   RoutedImpl() {
-    table = register_module("table", nn::Embedding(kTokens, kRoutedWidth));
+    table = register_module("table", nn::Embedding(kRoutedTokens, kRoutedWidth));
     blocks = register_module("blocks", torch::nn::ModuleList());
     for (int i = 0; i < 4; ++i) blocks->push_back(RoutedBlock());
-    head = register_module("head", nn::Linear(kRoutedWidth, kTokens));
+    head = register_module("head", nn::Linear(kRoutedWidth, kRoutedTokens));
   }
   TensorDict stage_forward(const StageContext& stage, TensorDict in) {
     torch::Tensor hidden = stage.is_first() ? table(in.at("input_ids")) : in.at("hidden");
@@ -84,9 +84,9 @@ struct RoutedPolicy final : PolicyFor<RoutedImpl> {
 
 // Six samples of five tokens; unlike numbers of labels count in each, 19 in all.
 TensorDict routed_batch() {
-  const torch::Tensor ids = torch::arange(30).view({6, 5}) * 7 % kTokens;
+  const torch::Tensor ids = torch::arange(30).view({6, 5}) * 7 % kRoutedTokens;
   const torch::Tensor counts = torch::tensor({5, 2, 4, 1, 5, 2}).unsqueeze(1);
-  return {{"input_ids", ids}, {"labels", ((ids + 3) % kTokens).masked_fill(torch::arange(5) >= counts, -100)}};
+  return {{"input_ids", ids}, {"labels", ((ids + 3) % kRoutedTokens).masked_fill(torch::arange(5) >= counts, -100)}};
 }
 constexpr std::int64_t kCounted = 19;
 
