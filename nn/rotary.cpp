@@ -79,7 +79,8 @@ torch::Tensor yarn_frequencies(const RotaryOptions& options) {
   low = std::max(low, 0.0);
   high = std::min(high, static_cast<double>(options.rotated - 1));
   if (low == high) high += 0.001;
-  const torch::Tensor ramp = ((torch::arange((options.rotated + 1) / 2, torch::kFloat32) - low) / (high - low)).clamp(0, 1);
+  const torch::Tensor ramp =
+      ((torch::arange((options.rotated + 1) / 2, torch::kFloat32) - low) / (high - low)).clamp(0, 1);
   const torch::Tensor stays = 1 - ramp;
   return plain / options.factor * (1 - stays) + plain * stays;
 }

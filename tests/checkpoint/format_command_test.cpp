@@ -251,7 +251,8 @@ TEST(CheckpointCommand, WhatARanksFileLooksLikeIsSaid) {
 
 std::string parallelized_file(const ScratchFolder& scratch, int tensor, const std::string& save,
                               const std::vector<Range>& ranges) {
-  const ManifestTensor entry{"", "w", find_stored_type("F32"), {4}, {{parallelized_file_name(tensor, 0), {{.dim = 0, .ranges = ranges}}}}};
+  const ManifestTensor entry{
+      "", "w", find_stored_type("F32"), {4}, {{parallelized_file_name(tensor, 0), {{.dim = 0, .ranges = ranges}}}}};
   const auto shape = entry.slice_of(entry.slices.front()).shape;
   const std::string header =
       make_safetensors_header({{"w", entry.type, shape}}, parallelized_metadata({2, 1}, save, {entry}));

@@ -277,7 +277,8 @@ TEST(FurtherAxis, EverythingThatFollowsFromPlacementsIsAsOnOneRank) {
       run_toy(to, [&](Toy& toy) {
         load_checkpoint(saved, toy, toy.mesh());
         expect_as(reference.weights[kToySaved - 1], toy.weights());
-        for (int step = kToySaved; step < kToySteps; ++step) EXPECT_NEAR(toy.step(step), reference.norms[step], kCloseness);
+        for (int step = kToySaved; step < kToySteps; ++step)
+          EXPECT_NEAR(toy.step(step), reference.norms[step], kCloseness);
         expect_as(reference.weights[kToySteps - 1], toy.weights());
       });
       if (HasFailure()) return;

@@ -131,7 +131,7 @@ std::vector<Placement> placements_for(const Axis& tensor, const Axis& other, con
       placed({4, 7}, {rows, shard_rows(1, batch)}),                             // ZeRO 1's elements
       placed({10, 3}, {heads, shard_rows(3, batch)}),
       placed({2, 12, 3}, {over(shard(1, 12, tensor.size), {tensor}), shard_rows(1, batch)}),
-      placed({3, 7}, {shard_rows(1, batch), shard_rows(1, {other})}),  // elements of elements
+      placed({3, 7}, {shard_rows(1, batch), shard_rows(1, {other})}),         // elements of elements
       placed({3}, {shard_rows(1, {batch.front()}), shard_rows(1, {other})}),  // more ranks than elements
   };
   return all;

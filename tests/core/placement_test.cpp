@@ -41,6 +41,25 @@ TEST(Cut, TheLowestRankOwnsWhatRanksShare) {
   EXPECT_EQ(sizes(placement.owned(2)), (std::vector<std::int64_t>{2}));
 }
 
+// Two groups of two query heads of 3 elements, a key head and a value head: rows q0 q1 k v, q2 q3 k v.
+TEST(Cut, OfAGroupARankHasTheKeyHeadThatItsQueriesNeed) {
+  const Cut two = shard_groups(0, 24, 2, 3, 2), three = shard_groups(0, 24, 2, 3, 3);
+  EXPECT_EQ(two.ranges(0), (std::vector<Range>{{0, 6}, {6, 9}, {9, 12}, {12, 12}, {18, 18}, {21, 21}}));
+  EXPECT_EQ(two.local_size(1), 12);
+  EXPECT_FALSE(two.overlaps());
+  // Heads 0 and 1, head 2, head 3: the last two share the second group's key head, which rank 1 owns.
+  EXPECT_EQ(three.ranges(1), (std::vector<Range>{{6, 6}, {9, 9}, {12, 12}, {12, 15}, {18, 21}, {21, 24}}));
+  EXPECT_EQ(three.ranges(2), (std::vector<Range>{{6, 6}, {9, 9}, {12, 12}, {15, 18}, {18, 21}, {21, 24}}));
+  EXPECT_TRUE(three.overlaps());
+  std::vector<int> owners(24);
+  for (int rank = 0; rank < 3; ++rank)
+    for (const Range& range : three.owned(rank))
+      for (std::int64_t row = range.begin; row < range.end; ++row) ++owners[row];
+  EXPECT_EQ(owners, std::vector<int>(24, 1));
+  EXPECT_THROW(shard_groups(0, 25, 2, 3, 2), ConfigError);
+  EXPECT_THROW(shard_groups(0, 24, 2, 3, 5), ConfigError);
+}
+
 TEST(Placement, CountsReplicasOnce) {
   Cut rows = shard(0, 8, 2);
   rows.axes = {{"tp", 2}};

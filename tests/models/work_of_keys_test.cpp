@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/core/error.h"
+#include "gantry/models/described/decoder_spec.h"
 
 namespace gantry::testing {
 namespace {
@@ -35,6 +36,13 @@ TEST(WorkOfKeys, OfUnknownFamiliesIsEqual) {
     EXPECT_EQ(layer_work_in(keys, 3).layers, (std::vector<double>{1, 1, 1}));
   }
   EXPECT_THROW(layer_work_in({{"n_embd", "x"}}, 3, "gpt2"), ConfigError);
+}
+
+// Press et al., arXiv 2108.12409: powers of two, and every other slope of the next power for the rest.
+TEST(AlibiSlopes, OfHeadsThatNoPowerOfTwoCounts) {
+  EXPECT_EQ(models::alibi_slopes(1), (std::vector<double>{1.0 / 256}));
+  EXPECT_EQ(models::alibi_slopes(4), (std::vector<double>{1.0 / 4, 1.0 / 16, 1.0 / 64, 1.0 / 256}));
+  EXPECT_EQ(models::alibi_slopes(6), (std::vector<double>{1.0 / 4, 1.0 / 16, 1.0 / 64, 1.0 / 256, 1.0 / 2, 1.0 / 8}));
 }
 
 }  // namespace

@@ -193,7 +193,8 @@ TEST(Attention, MakesTheMaskOfAForwardOnce) {
   const auto stage = StageContext::whole(1, {});
   const ForwardScope scope({.stage = stage});
   EXPECT_TRUE(torch::equal(attend(), alone));
-  const nn::AttentionMasks::Wanted wanted{nn::AttentionMasks::Kind::kAdditive, keep, {}, true, 0, 4, 4, torch::kFloat64};
+  const nn::AttentionMasks::Wanted wanted{
+      nn::AttentionMasks::Kind::kAdditive, keep, {}, true, 0, 4, 4, torch::kFloat64};
   EXPECT_EQ(stage->masks().get(wanted, [] { return torch::Tensor(); }).sizes(), (torch::IntArrayRef{1, 1, 4, 4}));
   stage->masks().clear();
   EXPECT_FALSE(stage->masks().get(wanted, [] { return torch::Tensor(); }).defined());

@@ -75,8 +75,8 @@ struct Part {
 // partition(), and where the units do not divide the users.
 Cut shard_parts(int dim, const std::vector<Part>& parts, int ranks);
 
-// A cut of `dim`, which is `groups` groups one after the other: each of its query heads, a key head and a value head, of
-// `unit` elements. Query heads are partitioned; every rank then holds the key and value heads that its own need.
+// A cut of `dim`, which is `groups` groups one after the other: each of its query heads, a key head and a value head,
+// of `unit` elements. Query heads are partitioned; every rank then holds the key and value heads that its own need.
 Cut shard_groups(int dim, std::int64_t size, std::int64_t groups, std::int64_t unit, int ranks);
 
 // An even cut over `axes` of the rows of what is left, seen as [-1, row].
