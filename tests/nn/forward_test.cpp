@@ -77,7 +77,8 @@ TEST(AddLoss, OfARecomputedPartCountsOnceAndHasItsGradient) {
   TensorDict expected, losses;
   {
     const ForwardScope scope({.losses = &expected});
-    (part(plain).sum() + expected.at("size")).backward();
+    const torch::Tensor out = part(plain);
+    (out.sum() + expected.at("size")).backward();
   }
   const ForwardScope scope({.losses = &losses});
   const torch::Tensor out = nn::recompute([&](const auto& in) { return part(in[0]); }, {again});
