@@ -39,7 +39,8 @@ RankPart write_rank(const std::string& folder, int rank, unsigned char value, Fi
   file.write(header.data(), header.size());
   file.write(data.data(), data.size());
   file.finish();
-  const ManifestTensor tensor{"model", "w", type, {2, 4}, {{rank_file_name(rank), 0, {{rank, rank + 1}}}}};
+  const ManifestTensor tensor{
+      "model", "w", type, {2, 4}, {{rank_file_name(rank), {{.dim = 0, .ranges = {{rank, rank + 1}}}}}}};
   return {rank_file_name(rank), {file.hash(), file.size()}, {tensor}};
 }
 
