@@ -238,7 +238,7 @@ void expect_as(const TensorDict& expected, const TensorDict& weights) {
     EXPECT_LE((weights.at(name) - tensor).abs().max().item<double>(), kCloseness) << name;
 }
 
-constexpr int kSaved = 2, kSteps = 4;
+constexpr int kToySaved = 2, kToySteps = 4;
 const std::vector<ToyLayout> kToyLayouts = {
     {.other = 2},
     {.data = 2, .other = 2, .tensor = 2},
@@ -249,7 +249,7 @@ const std::vector<ToyLayout> kToyLayouts = {
 };
 
 TEST(FurtherAxis, EverythingThatFollowsFromPlacementsIsAsOnOneRank) {
-  const Reference reference = reference_of(kSteps);
+  const Reference reference = reference_of(kToySteps);
   double expected = 0;
   for (const auto& placement : toy_placements(ToyLayout{}.mesh()))
     expected += std::pow(whole_gradient(placement, 0).norm().item<double>(), 2);
@@ -261,12 +261,12 @@ TEST(FurtherAxis, EverythingThatFollowsFromPlacementsIsAsOnOneRank) {
     const std::string folder = scratch / ("saved" + std::to_string(from));
     std::string saved;
     run_toy(layout, [&](Toy& toy) {
-      for (int step = 0; step < kSaved; ++step) {
+      for (int step = 0; step < kToySaved; ++step) {
         EXPECT_NEAR(toy.step(step), reference.norms[step], kCloseness);
         expect_as(reference.weights[step], toy.weights());
       }
       const SaveRequest request{
-          .directory = folder, .step = kSaved, .model_config = nlohmann::json::object(), .policy = "toy"};
+          .directory = folder, .step = kToySaved, .model_config = nlohmann::json::object(), .policy = "toy"};
       const std::string made = save_checkpoint(request, toy, toy.mesh());
       if (toy.mesh().rank() == 0) saved = made;
     });
@@ -276,9 +276,10 @@ TEST(FurtherAxis, EverythingThatFollowsFromPlacementsIsAsOnOneRank) {
       SCOPED_TRACE("into " + to.mesh().describe() + " zero " + std::to_string(to.zero));
       run_toy(to, [&](Toy& toy) {
         load_checkpoint(saved, toy, toy.mesh());
-        expect_as(reference.weights[kSaved - 1], toy.weights());
-        for (int step = kSaved; step < kSteps; ++step) EXPECT_NEAR(toy.step(step), reference.norms[step], kCloseness);
-        expect_as(reference.weights[kSteps - 1], toy.weights());
+        expect_as(reference.weights[kToySaved - 1], toy.weights());
+        for (int step = kToySaved; step < kToySteps; ++step)
+          EXPECT_NEAR(toy.step(step), reference.norms[step], kCloseness);
+        expect_as(reference.weights[kToySteps - 1], toy.weights());
       });
       if (HasFailure()) return;
     }
