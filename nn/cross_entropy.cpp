@@ -7,6 +7,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/tensors/host_copy.h"
+#include "gantry/tensors/kernels/cross_entropy.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry::nn {
@@ -42,58 +43,48 @@ struct Terms {
 
 // The sum over counted rows of -log softmax(logits)[label], smoothed. One maximum and one sum travel over the group,
 // for all three of: sum of exponentials, label's logit, sum of logits. Megatron-LM's vocabulary-parallel loss, with the
-// smoothing over the whole vocabulary. The backward communicates nothing.
+// smoothing over the whole vocabulary. The backward communicates nothing, and computes the probabilities anew.
 struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
-  static Variable forward(AutogradContext* context, const Variable& all_logits, const torch::Tensor& labels,
+  static Variable forward(AutogradContext* context, const Variable& logits, const torch::Tensor& labels,
                           const Terms& terms) {
-    const std::int64_t rows = all_logits.size(0);
-    const std::int64_t width = std::clamp<std::int64_t>(terms.vocabulary - terms.first, 0, all_logits.size(1));
-    const torch::Tensor logits = all_logits.narrow(1, 0, width);
-    const torch::Tensor counted = labels != terms.ignored;
-    torch::Tensor largest =
-        width > 0 ? std::get<0>(logits.max(1)) : logits.new_full({rows}, -std::numeric_limits<double>::infinity());
+    const std::int64_t width = std::clamp<std::int64_t>(terms.vocabulary - terms.first, 0, logits.size(1));
+    torch::Tensor largest = kernels::row_maximum(logits, width);
     if (terms.group) terms.group->all_reduce(largest, ReduceOp::kMax).wait();
 
-    const torch::Tensor local = labels - terms.first;
-    const torch::Tensor here = (local >= 0) & (local < width) & counted;
-    const torch::Tensor index = local.masked_fill(~here, 0).unsqueeze(1);
-    torch::Tensor sums = logits.new_empty({3, rows});
-    torch::Tensor probabilities = logits - largest.unsqueeze(1);
-    sums[1] = width > 0 ? probabilities.gather(1, index).squeeze(1).masked_fill(~here, 0) : logits.new_zeros({rows});
-    sums[2] = terms.smoothing > 0 ? probabilities.sum(1) : logits.new_zeros({rows});
-    probabilities.exp_();
-    sums[0] = probabilities.sum(1);
+    const torch::Tensor counted = labels != terms.ignored, local = labels - terms.first;
+    const torch::Tensor columns = local.masked_fill(~((local >= 0) & (local < width) & counted), -1);
+    torch::Tensor sums = kernels::row_sums(logits, width, largest, columns, terms.smoothing > 0);
     if (terms.group) terms.group->all_reduce(sums).wait();
 
     const torch::Tensor log_total = sums[0].log();
     torch::Tensor loss = log_total - (1 - terms.smoothing) * sums[1];
     if (terms.smoothing > 0) loss = loss - (terms.smoothing / static_cast<double>(terms.vocabulary)) * sums[2];
-    probabilities.div_(sums[0].unsqueeze(1));
     torch::Tensor weight;  // of the probabilities in the gradient
     if (terms.z_loss > 0) {
       const torch::Tensor z = log_total + largest;
       loss = loss + terms.z_loss * z * z;
       weight = 1 + 2 * terms.z_loss * z;
     }
-    context->save_for_backward({probabilities, index, here, counted, weight});
-    context->saved_data["smoothing"] = terms.smoothing;
-    context->saved_data["vocabulary"] = terms.vocabulary;
-    context->saved_data["width"] = all_logits.size(1);
+    context->save_for_backward({logits, largest, sums[0], columns, counted, weight});
+    context->saved_data["width"] = width;
+    context->saved_data["of_label"] = 1 - terms.smoothing;
+    context->saved_data["of_all"] = terms.smoothing / static_cast<double>(terms.vocabulary);
     return loss.masked_fill(~counted, 0).sum();
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto saved = context->get_saved_variables();
-    const torch::Tensor &probabilities = saved[0], &index = saved[1], &here = saved[2], &counted = saved[3];
-    const double smoothing = context->saved_data["smoothing"].toDouble();
-    torch::Tensor gradient = saved[4].defined() ? probabilities * saved[4].unsqueeze(1) : probabilities.clone();
-    if (smoothing > 0) gradient.sub_(smoothing / static_cast<double>(context->saved_data["vocabulary"].toInt()));
-    if (gradient.size(1) > 0)
-      gradient.scatter_add_(1, index, (here.to(gradient.scalar_type()) * -(1 - smoothing)).unsqueeze(1));
-    gradient.mul_((counted.to(gradient.scalar_type()) * gradients[0]).unsqueeze(1));
-    const std::int64_t padding = context->saved_data["width"].toInt() - gradient.size(1);
-    if (padding > 0) gradient = torch::constant_pad_nd(gradient, {0, padding});
-    return {gradient, {}, {}};
+    const torch::Tensor &logits = saved[0], &largest = saved[1];
+    return {kernels::loss_gradient(logits, {.width = context->saved_data["width"].toInt(),
+                                            .largest = largest,
+                                            .total = saved[2],
+                                            .labels = saved[3],
+                                            .weight = saved[5],
+                                            .scale = saved[4].to(largest.scalar_type()) * gradients[0],
+                                            .of_label = context->saved_data["of_label"].toDouble(),
+                                            .of_all = context->saved_data["of_all"].toDouble()}),
+            {},
+            {}};
   }
 };
 
@@ -117,8 +108,7 @@ Loss sum_over(const torch::Tensor& logits, const torch::Tensor& labels, Terms te
   if (known.defined()) known = known.to(torch::kInt64);
   if (known.defined()) check_labels(known, terms.vocabulary, terms.ignored);
   const torch::Tensor rows = logits.reshape({-1, logits.size(-1)});
-  const bool low = rows.scalar_type() == torch::kBFloat16 || rows.scalar_type() == torch::kFloat16;
-  const torch::Tensor sum = CrossEntropy::apply(low ? rows.to(torch::kFloat32) : rows, flat, terms);
+  const torch::Tensor sum = CrossEntropy::apply(rows, flat, terms);
   return Loss(sum, ((known.defined() ? known : flat) != options.ignore_index).sum());
 }
 

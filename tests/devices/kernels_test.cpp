@@ -4,6 +4,7 @@
 
 #include <torch/torch.h>
 
+#include "gantry/nn/cross_entropy.h"
 #include "gantry/tensors/deferred_init.h"
 #include "gantry/tensors/random_context.h"
 #include "pretend_device.h"
@@ -72,6 +73,25 @@ TEST_P(KernelsOnDevice, InitialWeightsAreDrawnThere) {
     expect_drawn_there();
     EXPECT_TRUE(there.device() == device_);
     EXPECT_TRUE(torch::equal(there.cpu(), made(torch::kCPU, way)));
+  }
+}
+
+// Gradient and sum of a loss over rows of which some do not count, with padding columns.
+std::vector<torch::Tensor> loss_on(torch::Device device, torch::ScalarType type) {
+  torch::Tensor logits = (torch::arange(4 * 3 * 11, torch::kFloat32).sin() * 4).view({4, 3, 11}).to(type);
+  logits = logits.to(device).requires_grad_();
+  const torch::Tensor labels = torch::tensor({0, 5, -100, 9, 3, 3, 1, -100, 8, 7, 2, 9}, torch::kInt64).view({4, 3});
+  const Loss loss =
+      nn::cross_entropy(logits, labels.to(device), {.label_smoothing = 0.1, .z_loss = 1e-3, .vocabulary = 10});
+  loss.sum.backward();
+  return {loss.sum.detach(), logits.grad()};
+}
+
+TEST_P(KernelsOnDevice, CrossEntropyIsTheCpus) {
+  for (const auto type : {torch::kFloat64, torch::kFloat32, torch::kBFloat16}) {
+    const auto there = loss_on(device_, type), here = loss_on(torch::kCPU, type);
+    for (std::size_t i = 0; i < here.size(); ++i)
+      EXPECT_TRUE(torch::equal(there[i].cpu(), here[i])) << i << " " << type;
   }
 }
 

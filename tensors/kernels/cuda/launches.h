@@ -14,4 +14,23 @@ enum class Element : int { kFloat32, kFloat64, kFloat16, kBFloat16 };
 const char* launch_draw(void* out, Element type, const Box& box, std::int64_t elements, const Drawn& drawn,
                         void* stream);
 
+// Logits of a cross entropy, as tensors/kernels/cross_entropy.h has them; `row_stride` in elements. Sums are double for
+// kFloat64, else float.
+struct Rows {
+  const void* logits = nullptr;
+  Element type = Element::kFloat32;
+  std::int64_t rows = 0, columns = 0, row_stride = 0, width = 0;
+};
+const char* launch_row_maximum(void* out, const Rows& rows, void* stream);
+// `labels` [rows]; out [3, rows].
+const char* launch_row_sums(void* out, const Rows& rows, const void* largest, const std::int64_t* labels, void* stream);
+
+struct GradientTerms {
+  const void *largest = nullptr, *total = nullptr, *scale = nullptr;
+  const void* weight = nullptr;  // null: 1
+  const std::int64_t* labels = nullptr;
+  double of_label = 1, of_all = 0;
+};
+const char* launch_loss_gradient(void* out, const Rows& rows, const GradientTerms& terms, void* stream);
+
 }  // namespace gantry::kernels

@@ -49,8 +49,54 @@ at::Tensor& draw_on_cuda(at::Tensor& out, at::IntArrayRef in_whole, std::int64_t
   return out;
 }
 
+Rows rows_of(const at::Tensor& logits, std::int64_t width) {
+  return {logits.const_data_ptr(), element_of(logits, "cross entropy"),
+          logits.size(0),          logits.size(1),
+          logits.stride(0),        width};
+}
+
+at::Tensor& row_maximum_on_cuda(at::Tensor& out, const at::Tensor& logits, std::int64_t width) {
+  const c10::DeviceGuard on_device(out.device());
+  check(launch_row_maximum(out.data_ptr(), rows_of(logits, width), stream_of(out)), "cross entropy");
+  return out;
+}
+
+at::Tensor& row_sums_on_cuda(at::Tensor& out, const at::Tensor& logits, std::int64_t width, const at::Tensor& largest,
+                             const at::Tensor& labels, bool) {
+  const c10::DeviceGuard on_device(out.device());
+  const at::Tensor close = largest.contiguous(), columns = labels.contiguous();
+  check(launch_row_sums(out.data_ptr(), rows_of(logits, width), close.const_data_ptr(),
+                        columns.const_data_ptr<std::int64_t>(), stream_of(out)),
+        "cross entropy");
+  return out;
+}
+
+at::Tensor& loss_gradient_on_cuda(at::Tensor& out, const at::Tensor& logits, std::int64_t width,
+                                  const at::Tensor& largest, const at::Tensor& total, const at::Tensor& labels,
+                                  const std::optional<at::Tensor>& weight, const at::Tensor& scale, double of_label,
+                                  double of_all) {
+  const c10::DeviceGuard on_device(out.device());
+  const auto close = [](const at::Tensor& tensor) { return tensor.contiguous(); };
+  const at::Tensor all[] = {close(largest), close(total), close(scale), close(labels),
+                            weight ? close(*weight) : at::Tensor()};
+  const GradientTerms terms{.largest = all[0].const_data_ptr(),
+                            .total = all[1].const_data_ptr(),
+                            .scale = all[2].const_data_ptr(),
+                            .weight = weight ? all[4].const_data_ptr() : nullptr,
+                            .labels = all[3].const_data_ptr<std::int64_t>(),
+                            .of_label = of_label,
+                            .of_all = of_all};
+  check(launch_loss_gradient(out.data_ptr(), rows_of(logits, width), terms, stream_of(out)), "cross entropy");
+  return out;
+}
+
 }  // namespace
 
-TORCH_LIBRARY_IMPL(gantry, CUDA, library) { library.impl("draw_", &draw_on_cuda); }
+TORCH_LIBRARY_IMPL(gantry, CUDA, library) {
+  library.impl("draw_", &draw_on_cuda);
+  library.impl("row_maximum_", &row_maximum_on_cuda);
+  library.impl("row_sums_", &row_sums_on_cuda);
+  library.impl("loss_gradient_", &loss_gradient_on_cuda);
+}
 
 }  // namespace gantry::kernels
