@@ -5,7 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "gantry/nn/dropout.h"
 #include "gantry/nn/embedding.h"
+#include "gantry/nn/linear.h"
 #include "gantry/tensors/deferred_init.h"
 #include "tiny_rig.h"
 
