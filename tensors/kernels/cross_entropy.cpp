@@ -70,6 +70,16 @@ at::Tensor& loss_gradient_on_cpu(at::Tensor& out, const at::Tensor& logits, std:
   return out;
 }
 
+// Of tensors that have no elements (the meta device): there is nothing to compute.
+at::Tensor& no_maximum(at::Tensor& out, const at::Tensor&, std::int64_t) { return out; }
+at::Tensor& no_sums(at::Tensor& out, const at::Tensor&, std::int64_t, const at::Tensor&, const at::Tensor&, bool) {
+  return out;
+}
+at::Tensor& no_gradient(at::Tensor& out, const at::Tensor&, std::int64_t, const at::Tensor&, const at::Tensor&,
+                        const at::Tensor&, const std::optional<at::Tensor>&, const at::Tensor&, double, double) {
+  return out;
+}
+
 template <class Call>
 auto find_operator(const char* name) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Call>();
@@ -128,6 +138,12 @@ TORCH_LIBRARY_IMPL(gantry, CPU, library) {
   library.impl("row_maximum_", &row_maximum_on_cpu);
   library.impl("row_sums_", &row_sums_on_cpu);
   library.impl("loss_gradient_", &loss_gradient_on_cpu);
+}
+
+TORCH_LIBRARY_IMPL(gantry, Meta, library) {
+  library.impl("row_maximum_", &no_maximum);
+  library.impl("row_sums_", &no_sums);
+  library.impl("loss_gradient_", &no_gradient);
 }
 
 }  // namespace gantry::kernels
