@@ -37,7 +37,7 @@ constexpr Unrun kUnrun[] = {
     {"docs/nccl.md", "./dev build", "makes the build that this test is of"},
     {"docs/gpu.md", "./dev setup --cuda", "downloads CUDA and a LibTorch for it"},
     {"docs/gpu.md", "./dev build cuda", "builds everything once more"},
-    {"docs/gpu.md", "build/cuda/bin/gantry version", "a program of that build"},
+    {"docs/gpu.md", "build/cuda/bin/gantry --version", "a program of that build"},
     {"docs/gpu.md", "./dev gpu pack", "tests/gpu/CMakeLists.txt has a test of it"},
     {"docs/gpu.md", "./dev gpu build", "builds everything once more; the test of pack configures it"},
     {"docs/gpu.md", "./dev gpu check", "the test gpu/rehearsal runs it on the CPU"},
