@@ -12,7 +12,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr const char* kConfig =
-    "model: {policy: gpt2, config: {n_embd: 16, n_layer: 7, n_head: 2, vocab_size: 300, note: \"a \\\"b\\\"\"}}\n"
+    "model: {policy: gpt2, config: {n_embd: 16, n_layer: 7, n_head: 2, vocab_size: 300, _name_or_path: \"a \\\"b\\\"\"}}\n"
     "parallel: {tensor: 2, pipeline: 3, data: 2, order: [dp, pp, tp]}\n"
     "data: {format: text, path: x.txt, sequence_length: 8, batch_size: 20}\n"
     "optimizer: {lr: 1.0e-5, no_decay: [\"*.bias\"]}\ntrain: {steps: 3}\n";
@@ -26,7 +26,7 @@ TEST(ConfigJson, HasTheConfigurationWithItsTypes) {
   const Outcome run = show(kConfig, "--json");
   ASSERT_EQ(run.exit_code, 0) << run.err;
   const Json config = Json::parse(run.out).at("config");
-  EXPECT_EQ(config["model"]["config"]["note"], "a \"b\"");
+  EXPECT_EQ(config["model"]["config"]["_name_or_path"], "a \"b\"");
   EXPECT_EQ(config["parallel"]["order"], (Json{"dp", "pp", "tp"}));
   EXPECT_EQ(config["optimizer"]["lr"], 1e-5);
   EXPECT_EQ(config["schedule"]["name"], "1f1b");
