@@ -1,4 +1,5 @@
 #include "gantry/models/described/common_decoder.h"
+#include "gantry/models/described/config_keys.h"
 #include "gantry/models/families/families.h"
 
 namespace gantry::models {
@@ -39,7 +40,8 @@ DecoderSpec read_cohere(ConfigReader& reader) {
 DecoderSpec read_cohere2(ConfigReader& reader) {
   DecoderSpec spec = read_both_coheres(reader, 10000);
   const std::int64_t window = reader.size_or_none("sliding_window", 4096);
-  const std::int64_t period = reader.size("sliding_window_pattern", 4);
+  reader.ignore("sliding_window_pattern");  // of older files, which have no layer_types
+  const std::int64_t period = size_key(reader.keys(), "sliding_window_pattern", 4);
   read_windows(reader, spec, window, [&](std::size_t layer) { return (layer + 1) % period != 0; });
   for (LayerSpec& layer : spec.layers)
     if (layer.attention.window == 0) layer.attention.rotary = -1;

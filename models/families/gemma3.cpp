@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "gantry/models/described/common_decoder.h"
+#include "gantry/models/described/config_keys.h"
 #include "gantry/models/families/families.h"
 
 namespace gantry::models {
@@ -26,8 +27,11 @@ DecoderSpec read_gemma3_text(ConfigReader& reader) {
   const double cap = reader.number_or_none("attn_logit_softcapping", 0, 0, 1e6);
   const double scale = 1 / std::sqrt(reader.number("query_pre_attn_scalar", 256, 1e-6, 1e9));
   reader.only("use_bidirectional_attention", false);
-  spec.rotaries.push_back(window_rotary(reader, spec, reader.number("rope_local_base_freq", 10000, 1, 1e12)));
-  const std::int64_t period = reader.size("sliding_window_pattern", 6);
+  // Of older files, which have neither layer_types nor a mapping for each kind of layers.
+  for (const char* key : {"sliding_window_pattern", "rope_local_base_freq"}) reader.ignore(key);
+  spec.rotaries.push_back(
+      window_rotary(reader, spec, number_key(reader.keys(), "rope_local_base_freq", 10000, 1, 1e12)));
+  const std::int64_t period = size_key(reader.keys(), "sliding_window_pattern", 6);
   read_windows(reader, spec, reader.size_or_none("sliding_window", 4096),
                [&](std::size_t layer) { return static_cast<std::int64_t>(layer + 1) % period != 0; });
   for (LayerSpec& layer : spec.layers) {

@@ -169,6 +169,7 @@ TEST(FamilyFiles, WrongOnesAreRefusedInOneLine) {
     const ScratchFolder scratch;
     auto keys = nlohmann::json::parse(read_file(folder + "/config.json"));
     change(keys);
+    std::filesystem::create_directory(scratch / "model");
     scratch.write("model/config.json", keys.dump());
     std::filesystem::copy_file(folder + "/model.safetensors", scratch / "model/model.safetensors");
     const Outcome run =
