@@ -83,7 +83,8 @@ ModelFamily model_family(const DecoderFamily& family) {
                 ConfigReader reader(keys, family.model_type);
                 family.read(reader);
                 return reader.deciding();
-              }};
+              },
+          .check = [spec](const json& keys) { spec(keys); }};
 }
 
 }  // namespace gantry::models

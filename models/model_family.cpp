@@ -10,6 +10,7 @@
 
 namespace gantry::models {
 void refuse_unknown_keys(const ModelFamily& family, const nlohmann::json& config, const nlohmann::json& file) {
+  if (family.check && config.is_object()) family.check(config);
   if (family.keys.empty() || !config.is_object()) return;
   std::vector<std::string> known = family.keys;
   known.insert(known.end(), common_keys().begin(), common_keys().end());

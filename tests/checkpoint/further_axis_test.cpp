@@ -94,11 +94,22 @@ torch::Tensor share_of(const Placement& placement, int step, const ProcessGroupM
   return cut_out(whole * (mine / total), held_slice(placement, mesh.coordinates()));
 }
 
+// Of a module whose parameters nobody computes with.
+class NoLayers final : public Policy {
+ public:
+  std::string name() const override { return "NoLayers"; }
+  ShardPlan shard_plan(const torch::nn::Module&) const override { return {}; }
+  StageLayout stage_layout(const torch::nn::Module&) const override { return {}; }
+  TensorDict forward(torch::nn::Module&, const StageContext&, TensorDict input) const override { return input; }
+};
+
 // One rank of it: parameters, their gradients, an optimizer, its state.
 class Toy final : public StateSource {
  public:
   Toy(World& world, int zero)
-      : mesh_(world), module_(nullptr, nullptr, {}), buffers_(make_parameters(), {}, mesh_, {.zero = zero}) {
+      : mesh_(world),
+        module_(std::make_shared<torch::nn::Module>(), std::make_shared<const NoLayers>(), {}),
+        buffers_(make_parameters(), {}, mesh_, {.zero = zero}) {
     std::vector<torch::Tensor> tensors;
     for (const auto& held : buffers_.parameters()) tensors.push_back(held.tensor);
     optimizer_ = std::make_unique<torch::optim::AdamW>(tensors, torch::optim::AdamWOptions(0.05));

@@ -95,7 +95,7 @@ ToyCase routed(int calls = 1, std::int64_t step_tokens = 0) {
 }
 
 ToySteps routed_steps(const std::string& layout, const ToyCase& toy = routed()) {
-  policies().add<RoutedPolicy>("routed");
+  if (!policies().contains("routed")) policies().add<RoutedPolicy>("routed");
   return run_toy(toy, toy_config("routed", layout));
 }
 
@@ -163,7 +163,7 @@ TEST(AddedLossInAnyPart, SeveralCallsStateTheirTokensFirst) {
 
 std::string failure_of(const ToyCase& toy) {
   ::testing::internal::CaptureStderr();
-  policies().add<RoutedPolicy>("routed");
+  if (!policies().contains("routed")) policies().add<RoutedPolicy>("routed");
   const Config config = toy_config("routed", "parallel: {pipeline: 2}\nschedule: {microbatches: 2}");
   EXPECT_NE(start_ranks()(config,
                           [&](World& world) {

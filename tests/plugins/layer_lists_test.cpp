@@ -110,7 +110,7 @@ TensorDict pairs() {
 }
 
 ToySteps pair_steps(const std::string& layout) {
-  policies().add<PairPolicy>("pair");
+  if (!policies().contains("pair")) policies().add<PairPolicy>("pair");
   return run_toy({.build = [] { return Pair().ptr(); }, .batch = pairs()}, toy_config("pair", layout));
 }
 

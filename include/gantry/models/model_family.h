@@ -47,8 +47,11 @@ struct ModelFamily {
   // of its checkpoint. Unset: what hugging_face_config gives, but for keys that speak of dropout, initial weights,
   // token ids and types.
   std::function<nlohmann::json(const nlohmann::json& config)> deciding_keys;
-  // The keys that the family reads, or knows to leave the model as it is. Unset: any.
+  // The keys that the family reads, or knows to leave the model as it is. Unset: any, unless `check` says more.
   std::vector<std::string> keys = {};
+  // ConfigError for keys that the family does not understand, in a file too, and for values that it can't do. Unset:
+  // build() says so.
+  std::function<void(const nlohmann::json& config)> check = {};
 };
 
 // ConfigError, naming the nearest one, for a key of model.config that neither the family nor `file` knows: the
