@@ -278,7 +278,7 @@ TEST(UsersSlips, KeysOfTheModelThatNoFamilyHas) {
             "mean 'n_embd'?");
   EXPECT_THAT(resolved("llama, config: {hidden: 8}"), HasSubstr("model.config.hidden: is no key of llama"));
   EXPECT_THAT(resolved("bert, config: {zzzzzzzzzzzzzzzzzz: 8}"), HasSubstr("; take it out"));
-  EXPECT_EQ(resolved("gpt2, config: {n_embd: 8, n_ctx: 5, use_cache: true, bos_token_id: 0}"), "");
+  EXPECT_EQ(resolved("gpt2, config: {n_embd: 24, n_ctx: 5, use_cache: true, bos_token_id: 0}"), "");
 }
 
 TEST(UsersSlips, AnExceptionInAForwardSaysWhere) {
