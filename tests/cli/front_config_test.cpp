@@ -12,7 +12,8 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr const char* kConfig =
-    "model: {policy: gpt2, config: {n_embd: 16, n_layer: 7, n_head: 2, vocab_size: 300, _name_or_path: \"a \\\"b\\\"\"}}\n"
+    "model: {policy: gpt2, config: {n_embd: 16, n_layer: 7, n_head: 2, vocab_size: 300, _name_or_path: \"a "
+    "\\\"b\\\"\"}}\n"
     "parallel: {tensor: 2, pipeline: 3, data: 2, order: [dp, pp, tp]}\n"
     "data: {format: text, path: x.txt, sequence_length: 8, batch_size: 20}\n"
     "optimizer: {lr: 1.0e-5, no_decay: [\"*.bias\"]}\ntrain: {steps: 3}\n";
