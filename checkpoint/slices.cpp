@@ -5,33 +5,14 @@
 #include <torch/torch.h>
 
 namespace gantry {
-namespace {
-
-// Those of a view's axes that cut the tensor, the outermost first.
-std::vector<std::string> axes_that_cut(const Placement& placement, const Mesh& mesh) {
-  std::vector<std::string> axes;
-  for (const auto& axis : mesh.axes(placement.view))
-    if (placement.along(axis.name).sharded()) axes.push_back(axis.name);
-  return axes;
-}
-
-std::vector<std::string> axes_within_stage(const Mesh& mesh) {
-  std::vector<std::string> axes;
-  for (const auto& axis : mesh.axes())
-    if (!axis::is_pipeline(axis.name)) axes.push_back(axis.name);
-  return axes;
-}
-
-}  // namespace
-
 WriterShare::WriterShare(const ProcessGroupMesh& mesh)
     : mesh_(mesh),
-      ranks_(mesh.mesh().ranks_along(mesh.rank(), axes_within_stage(mesh.mesh()))),
+      ranks_(mesh.mesh().ranks_along(mesh.rank(), mesh.mesh().within_stage())),
       loads_(ranks_.size(), 0) {}
 
 const WriterShare::Parts& WriterShare::parts_of(const Placement& placement) {
   const Mesh& mesh = mesh_.mesh();
-  const auto axes = axes_that_cut(placement, mesh);
+  const auto axes = placement.cut_axes();
   const auto [found, fresh] = parts_.try_emplace(axes);
   Parts& parts = found->second;
   if (!fresh) return parts;

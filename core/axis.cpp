@@ -1,5 +1,15 @@
 #include "gantry/core/axis.h"
 
+namespace gantry {
+
+std::vector<std::string> names_of(const std::vector<Axis>& axes) {
+  std::vector<std::string> names;
+  for (const Axis& axis : axes) names.push_back(axis.name);
+  return names;
+}
+
+}  // namespace gantry
+
 namespace gantry::axis {
 
 bool is_pipeline(const std::string& axis) { return axis == kPipeline; }

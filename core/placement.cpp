@@ -18,12 +18,6 @@ std::int64_t extent_of(const Cut& cut, const Slice& left) {
   return cut.row > 0 ? left.elements() / cut.row : left.shape.at(cut.dim);
 }
 
-// A cut whose ranks share elements, and whose owned ranges the cuts after it would count otherwise than the held ones.
-bool shifts_later_cuts(const std::vector<Cut>& cuts, std::size_t i) {
-  return cuts[i].overlaps() && std::any_of(cuts.begin() + static_cast<std::ptrdiff_t>(i) + 1, cuts.end(),
-                                           [&](const Cut& later) { return later.row > 0 || later.dim == cuts[i].dim; });
-}
-
 std::vector<Range> intersection(const std::vector<Range>& first, const std::vector<Range>& second) {
   std::vector<Range> common;
   for (const Range& a : first)
@@ -72,6 +66,19 @@ bool Placement::overlaps() const {
   return std::any_of(cuts.begin(), cuts.end(), [](const Cut& cut) { return cut.overlaps(); });
 }
 
+std::vector<std::string> Placement::cut_axes() const {
+  std::vector<std::string> axes;
+  for (const Cut& cut : cuts)
+    for (const auto& name : names_of(cut.axes))
+      if (std::find(axes.begin(), axes.end(), name) == axes.end()) axes.push_back(name);
+  return axes;
+}
+
+bool Placement::is_cut_again(std::size_t i) const {
+  return std::any_of(cuts.begin() + static_cast<std::ptrdiff_t>(i) + 1, cuts.end(),
+                     [&](const Cut& later) { return later.row > 0 || later.dim == cuts[i].dim; });
+}
+
 Shape Placement::local_shape(const Coordinates& coordinates) const { return held_slice(*this, coordinates).shape; }
 
 std::vector<std::string> Placement::gradient_axes(const std::vector<std::string>& batch_axes) const {
@@ -105,7 +112,8 @@ std::vector<AppliedCut> owned_cuts(const Placement& placement, const Coordinates
   for (std::size_t i = 0; i < cuts.size(); ++i) {
     const Cut& cut = placement.cuts[i];
     if (!cut.overlaps()) continue;
-    if (shifts_later_cuts(placement.cuts, i)) return owned_elements(placement, coordinates);
+    // Cuts after it would count the owned ranges otherwise than the held ones.
+    if (placement.is_cut_again(i)) return owned_elements(placement, coordinates);
     cuts[i].ranges = cut.owned(cut.rank_of(coordinates));
   }
   return cuts;

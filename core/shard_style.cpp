@@ -48,6 +48,7 @@ ParameterSplit split_columns(const Column& column, const Shape& shape, const std
 
 std::string describe(const ShardStyle& style) {
   if (const auto* column = std::get_if<Column>(&style)) {
+    if (column->groups > 0) return fmt::format("Column{{groups {}, unit {}}}", column->groups, column->unit);
     return column->parts.empty() ? fmt::format("Column{{segments {}, unit {}}}", column->segments, column->unit)
                                  : fmt::format("Column{{{} parts}}", column->parts.size());
   }

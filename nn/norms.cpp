@@ -70,22 +70,24 @@ Placements SplitRmsNormImpl::shard(const ShardStyle& style, ProcessGroup& group)
   return placements;
 }
 
+torch::Tensor SplitRmsNormImpl::owned(const torch::Tensor& features) const {
+  if (!placement_.overlaps()) return features;
+  std::vector<torch::Tensor> parts;
+  std::int64_t offset = 0;
+  const auto held = placement_.ranges(group_->rank()), mine = placement_.owned(group_->rank());
+  for (std::size_t i = 0; i < held.size(); ++i) {
+    parts.push_back(features.narrow(-1, offset + mine[i].begin - held[i].begin, mine[i].size()));
+    offset += held[i].size();
+  }
+  return torch::cat(parts, -1);
+}
+
 torch::Tensor SplitRmsNormImpl::forward(const torch::Tensor& input) {
   const torch::ScalarType wide = at::promote_types(input.scalar_type(), torch::kFloat32);
   const torch::Tensor features = input.to(wide);
-  torch::Tensor squares;
+  torch::Tensor squares = owned(features).square().sum(-1, /*keepdim=*/true);
   torch::Tensor scale = weight;
-  if (!group_ || !placement_.sharded()) {
-    squares = features.square().sum(-1, /*keepdim=*/true);
-  } else {
-    std::vector<torch::Tensor> owned;
-    std::int64_t offset = 0;
-    const auto held = placement_.ranges(group_->rank()), mine = placement_.owned(group_->rank());
-    for (std::size_t i = 0; i < held.size(); ++i) {
-      owned.push_back(features.narrow(-1, offset + mine[i].begin - held[i].begin, mine[i].size()));
-      offset += held[i].size();
-    }
-    squares = torch::cat(owned, -1).square().sum(-1, /*keepdim=*/true);
+  if (placement_.sharded()) {
     // Every rank's features follow from the sum, so its gradient is the sum of all ranks'.
     squares = copy_to_group(reduce_from_group(squares, *group_), *group_);
     if (gradient_sum_ == GradientSum::kInBackward) scale = with_summed_overlaps(weight, placement_, *group_);

@@ -10,15 +10,6 @@
 namespace gantry {
 namespace {
 
-// The axes of all cuts, none twice.
-std::vector<std::string> cut_axes(const Placement& placement) {
-  std::vector<std::string> axes;
-  for (const Cut& cut : placement.cuts)
-    for (const auto& axis : cut.axes)
-      if (std::find(axes.begin(), axes.end(), axis.name) == axes.end()) axes.push_back(axis.name);
-  return axes;
-}
-
 Coordinates coordinates_of(int rank, const Mesh& mesh, axis::View view) {
   Coordinates coordinates;
   for (const auto& axis : mesh.axes(view)) coordinates[axis.name] = mesh.coordinate(rank, axis.name);
@@ -27,7 +18,7 @@ Coordinates coordinates_of(int rank, const Mesh& mesh, axis::View view) {
 
 // The whole of what the ranks along the cuts' axes hold, each element from its owner.
 torch::Tensor gather_whole(const torch::Tensor& local, const Placement& placement, const ProcessGroupMesh& mesh) {
-  const auto axes = cut_axes(placement);
+  const auto axes = placement.cut_axes();
   if (axes.empty()) return local;
   const auto ranks = mesh.mesh().ranks_along(mesh.rank(), axes);
   std::vector<Slice> held;

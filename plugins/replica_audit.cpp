@@ -93,12 +93,6 @@ bool overlaps_agree(const torch::Tensor& local, const Cut& cut, ProcessGroup& gr
   return agree;
 }
 
-std::vector<std::string> names_of(const std::vector<Axis>& axes) {
-  std::vector<std::string> names;
-  for (const auto& axis : axes) names.push_back(axis.name);
-  return names;
-}
-
 // The cut shares elements among its ranks: they agree on the parameter and on its gradient.
 void audit_overlap(const Cut& cut, const GradientBuffers& gradients, std::size_t i, const ProcessGroupMesh& mesh) {
   const auto axes = names_of(cut.axes);

@@ -95,9 +95,8 @@ std::size_t first_direct_step(const Record& record) {
 }
 
 void replay_whole(const Record& record, torch::Tensor& target, const std::string& global_name, std::uint64_t seed) {
-  std::int64_t elements = 1;
-  for (const auto size : record.whole.sizes) elements *= size;
-  torch::Tensor memory = torch::zeros({record.whole.offset + elements}, target.options().requires_grad(false));
+  torch::Tensor memory =
+      torch::zeros({record.whole.offset + elements_of(record.whole.sizes)}, target.options().requires_grad(false));
   auto tensor_at = [&](const Geometry& geometry) {
     return memory.as_strided(geometry.sizes, geometry.strides, geometry.offset);
   };

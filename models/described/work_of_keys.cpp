@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "gantry/core/slice.h"
 #include "gantry/models/described/config_keys.h"
 #include "gantry/models/described/decoder_family.h"
 
@@ -11,19 +12,13 @@ namespace {
 
 using nlohmann::json;
 
-double elements(const ParameterShape& parameter) {
-  double count = 1;
-  for (const std::int64_t size : parameter.shape) count *= static_cast<double>(size);
-  return count;
-}
-
 // Matrices of layers, by the index in their names.
 LayerWork described_work(const DecoderSpec& spec) {
   LayerWork work{std::vector<double>(spec.layers.size(), 0.0)};
   const std::string layers = spec.names.layers + ".";
   for (const ParameterShape& parameter : parameter_shapes(spec))
     if (parameter.shape.size() == 2 && parameter.name.starts_with(layers))
-      work.layers[std::stoul(parameter.name.substr(layers.size()))] += elements(parameter);
+      work.layers[std::stoul(parameter.name.substr(layers.size()))] += static_cast<double>(elements_of(parameter.shape));
   work.last = static_cast<double>(spec.vocabulary) * static_cast<double>(spec.hidden);
   return work;
 }

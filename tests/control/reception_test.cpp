@@ -1,4 +1,4 @@
-// Who may connect to a job's hub: other programs, strangers and crowds, beside the job's own ranks.
+// Who may connect to a job's hub: other programs and crowds, beside the job's own ranks.
 #include <gtest/gtest.h>
 #include <random>
 

@@ -15,6 +15,8 @@ struct Axis {
   bool operator==(const Axis&) const = default;
 };
 
+std::vector<std::string> names_of(const std::vector<Axis>& axes);
+
 namespace axis {
 inline constexpr const char* kPipeline = "pp";     // ranks hold other layers
 inline constexpr const char* kData = "dp";         // ranks take other samples

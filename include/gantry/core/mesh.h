@@ -31,6 +31,8 @@ class Mesh {
   // Those along which ranks see other parts of the batch, and those that cut layers, of a view.
   std::vector<std::string> batch_axes(axis::View view = axis::View::kDense) const;
   std::vector<std::string> cutting_axes(axis::View view = axis::View::kDense) const;
+  // The dense axes but pp: those that the expert view counts otherwise.
+  std::vector<std::string> within_stage() const;
 
   // Of either view. ConfigError for an unknown axis, naming the known ones.
   int axis_size(const std::string& axis) const;
@@ -57,8 +59,6 @@ class Mesh {
   bool is_of_expert_view(const std::string& axis) const;
   // What to add to the first rank of a group along dense `axes` for each of its ranks, ascending.
   std::vector<int> offsets_along(const std::vector<std::string>& axes) const;
-  // The dense axes but pp: those that the expert view counts otherwise.
-  std::vector<std::string> within_stage() const;
   std::vector<int> ranks_along_expert(int rank, const std::vector<std::string>& axes) const;
   std::vector<Axis> axes_;
   std::vector<Axis> expert_axes_;  // empty: the dense ones

@@ -20,6 +20,10 @@ struct Placement {
   const Cut& along(const std::string& axis) const;
   // Ranks share some elements that a cut gives them.
   bool overlaps() const;
+  // The axes of all cuts, none twice.
+  std::vector<std::string> cut_axes() const;
+  // A later cut goes by the ranges that cut `i` leaves: of the same dim, or of rows.
+  bool is_cut_again(std::size_t i) const;
   Shape local_shape(const Coordinates& coordinates) const;
   // The axes over which the gradient must be summed, sorted: those of the batch in its view (the mesh's batch_axes)
   // along which it is not cut, and those where it is a partial sum.

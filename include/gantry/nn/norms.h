@@ -66,6 +66,8 @@ class SplitRmsNormImpl : public torch::nn::Module, public Shardable {
   torch::Tensor weight;
 
  private:
+  torch::Tensor owned(const torch::Tensor& features) const;  // without what a lower rank has too
+
   std::int64_t size_;
   double eps_;
   ProcessGroup* group_ = nullptr;
