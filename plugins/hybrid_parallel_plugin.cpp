@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include "gantry/plugins/accumulation.h"
+#include "gantry/plugins/device_memory.h"
 #include "gantry/plugins/model_setup.h"
 #include "gantry/plugins/optimizer_state.h"
 #include "gantry/plugins/own_loop.h"
@@ -84,6 +85,15 @@ HybridParallelPlugin::~HybridParallelPlugin() = default;
 
 Boosted HybridParallelPlugin::boost(BoostRequest request) {
   if (!request.model) throw UsageError({"boost", "no model was given", "", "pass a model"});
+  Boosted boosted;
+  naming_device_memory([&] { boosted = boost_model(request); },
+                       [&] { return device_memory(request.model->parameters(), nullptr, world_.device()); });
+  if (boosted.optimizer)
+    check_first_step(device_memory(boosted.model->stage_module(), boosted.optimizer.get(), world_.device()));
+  return boosted;
+}
+
+Boosted HybridParallelPlugin::boost_model(const BoostRequest& request) {
   if (request.loop == Loop::kOwn) refuse_what_needs_the_pipeline(config_, mesh_);
   refuse_used_optimizer(request.optimizer.get());
   refuse_split_model(request.model);  // before its shapes meet whole ones
@@ -162,7 +172,15 @@ schedule::Executor& HybridParallelPlugin::executor_for(int microbatches, bool fo
   return executors_.emplace(key, schedule::Executor(std::move(lowered), stages_.pipeline_rank(), link_)).first->second;
 }
 
-StepResult HybridParallelPlugin::execute_pipeline(const Batch& given, Boosted& boosted, const ExecuteOptions& options) {
+StepResult HybridParallelPlugin::execute_pipeline(const Batch& batch, Boosted& boosted, const ExecuteOptions& options) {
+  StepResult result;
+  naming_device_memory(
+      [&] { result = run_pipeline(batch, boosted, options); },
+      [&] { return device_memory(boosted.model->stage_module(), boosted.optimizer.get(), world_.device()); });
+  return result;
+}
+
+StepResult HybridParallelPlugin::run_pipeline(const Batch& given, Boosted& boosted, const ExecuteOptions& options) {
   ModelState& state = state_of(boosted);
   Batch batch = given;
   agree_on_counts(batch, state.model->stage_module().policy(), config_.parallel.sequence_parallel, mesh_);
