@@ -138,6 +138,7 @@ void HybridParallelPlugin::distribute(DataLoader& loader, const Boosted& boosted
   const bool at_an_end = stages_.holds_first() || stages_.holds_last();
   const bool reads = at_an_end || reads_between(boosted.model->stage_module().policy(), loader.entries());
   loader.distribute(mesh_.size("dp"), mesh_.coordinate("dp"), reads);
+  loader.send_ahead_to(world_.device());
   const double samples = reads ? static_cast<double>(loader.samples()) : 0;
   loader.set_samples(static_cast<std::int64_t>(all_reduce_number(mesh_["pp"], samples, ReduceOp::kMax)));
 }

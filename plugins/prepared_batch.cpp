@@ -7,6 +7,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/data/scalar_type.h"
+#include "gantry/tensors/sent_ahead.h"
 
 namespace gantry {
 
@@ -59,7 +60,8 @@ PreparedBatch::PreparedBatch(const TensorDict& given, torch::Device device,
     torch::Tensor entry = tensor;
     if (entry.defined() && real_type && entry.is_floating_point()) entry = entry.to(*real_type);
     if (entry.defined() && !entry.is_meta() && entry.device() != device) {
-      const torch::Tensor there = to_device(entry, device);
+      torch::Tensor there = take_sent(entry, device);
+      if (!there.defined()) there = to_device(entry, device);
       if (entry.is_cpu()) known_.emplace_back(there, entry);
       entry = there;
     }
