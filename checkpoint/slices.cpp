@@ -6,9 +6,7 @@
 
 namespace gantry {
 WriterShare::WriterShare(const ProcessGroupMesh& mesh)
-    : mesh_(mesh),
-      ranks_(mesh.mesh().ranks_along(mesh.rank(), mesh.mesh().within_stage())),
-      loads_(ranks_.size(), 0) {}
+    : mesh_(mesh), ranks_(mesh.mesh().ranks_along(mesh.rank(), mesh.mesh().within_stage())), loads_(ranks_.size(), 0) {}
 
 const WriterShare::Parts& WriterShare::parts_of(const Placement& placement) {
   const Mesh& mesh = mesh_.mesh();

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "gantry/core/error.h"
+#include "gantry/core/planted.h"
 
 namespace gantry {
 namespace {
@@ -57,7 +58,7 @@ int Cut::rank_of(const Coordinates& coordinates) const {
   for (const auto& [name, size] : axes) {
     const auto found = coordinates.find(name);
     if (found == coordinates.end()) throw InternalError({"a cut over " + name, "has no coordinate there", "", ""});
-    rank = rank * size + found->second;
+    rank = planted("cut-counts-inner-axes-first") ? found->second * size + rank : rank * size + found->second;
   }
   return rank;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "gantry/core/error.h"
+#include "gantry/core/planted.h"
 
 namespace gantry {
 namespace {
@@ -82,18 +83,22 @@ bool Placement::is_cut_again(std::size_t i) const {
 Shape Placement::local_shape(const Coordinates& coordinates) const { return held_slice(*this, coordinates).shape; }
 
 std::vector<std::string> Placement::gradient_axes(const std::vector<std::string>& batch_axes) const {
-  std::vector<std::string> summed = partial_axes;
+  std::vector<std::string> summed = planted("sum-without-partial-axes") ? std::vector<std::string>() : partial_axes;
   for (const auto& axis : batch_axes)
-    if (!along(axis).sharded() && std::find(summed.begin(), summed.end(), axis) == summed.end()) summed.push_back(axis);
+    if (!planted("sum-without-replicas") && !along(axis).sharded() &&
+        std::find(summed.begin(), summed.end(), axis) == summed.end())
+      summed.push_back(axis);
   std::sort(summed.begin(), summed.end());
   return summed;
 }
 
 bool Placement::counted_by(const Coordinates& coordinates, const std::vector<int>& held_stages) const {
-  if (!stages.empty() && std::find(held_stages.begin(), held_stages.end(), stages.front()) == held_stages.end())
+  if (!planted("norm-counts-ties-twice") && !stages.empty() &&
+      std::find(held_stages.begin(), held_stages.end(), stages.front()) == held_stages.end())
     return false;
   return std::all_of(coordinates.begin(), coordinates.end(), [&](const auto& coordinate) {
     const auto& [axis, place] = coordinate;
+    if (planted("norm-counts-replicas")) return true;
     return place == 0 || axis::is_pipeline(axis) || !axis::is_in(axis, view) || along(axis).sharded();
   });
 }
@@ -101,7 +106,8 @@ bool Placement::counted_by(const Coordinates& coordinates, const std::vector<int
 std::vector<AppliedCut> held_cuts(const Placement& placement, const Coordinates& coordinates) {
   std::vector<AppliedCut> cuts;
   for (const Cut& cut : placement.cuts) {
-    const std::int64_t extent = cut.segments.empty() ? extent_of(cut, apply_cuts(placement.global_shape, cuts)) : 0;
+    const auto before = planted("cut-of-the-whole") ? std::vector<AppliedCut>() : cuts;
+    const std::int64_t extent = cut.segments.empty() ? extent_of(cut, apply_cuts(placement.global_shape, before)) : 0;
     cuts.push_back(applied(cut, cut.ranges(cut.rank_of(coordinates), extent)));
   }
   return cuts;
@@ -114,7 +120,7 @@ std::vector<AppliedCut> owned_cuts(const Placement& placement, const Coordinates
     if (!cut.overlaps()) continue;
     // Cuts after it would count the owned ranges otherwise than the held ones.
     if (placement.is_cut_again(i)) return owned_elements(placement, coordinates);
-    cuts[i].ranges = cut.owned(cut.rank_of(coordinates));
+    if (!planted("owners-share-elements")) cuts[i].ranges = cut.owned(cut.rank_of(coordinates));
   }
   return cuts;
 }

@@ -4,6 +4,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/data/prefetcher.h"
+#include "gantry/tensors/sent_ahead.h"
 
 namespace gantry {
 namespace {
@@ -38,6 +39,11 @@ void DataLoader::distribute(int replicas, int replica, bool reads) {
   share_.replica = replica;
   share_.reads = reads;
   loader();
+}
+
+void DataLoader::send_ahead_to(torch::Device device) {
+  prefetcher_.reset();
+  device_ = device;
 }
 
 const std::shared_ptr<const Loader>& DataLoader::loader() const {
@@ -82,9 +88,10 @@ Batch DataLoader::next() {
   if (options_.prefetch > 0 && share_.reads) {
     if (!prefetcher_) {
       auto make = [loader = loader(), options = options_, epoch = options_.keep_last ? samples() : 0,
-                   position = position_]() mutable {
+                   position = position_, sender = AheadSender(device_)]() mutable {
         Batch made = loader->batch(position, batch_size_at(position, options, epoch));
         position += made.global_samples;
+        made.ahead = sender.send(made.tensors);
         return made;
       };
       prefetcher_ = std::make_unique<Prefetcher>(std::move(make), options_.prefetch);

@@ -8,6 +8,7 @@
 #include "gantry/optimizers/loss_scaler.h"
 #include "gantry/optimizers/master_parameters.h"
 #include "gantry/optimizers/step_latch.h"
+#include "gantry/plugins/device_memory.h"
 #include "gantry/tensors/host_copy.h"
 
 namespace gantry {
@@ -92,9 +93,18 @@ bool BoostedOptimizer::step() {
   if (!finite) return false;
   ++taken_steps_;
   if (rules_.clip_grad_norm) clip_gradients(*gradients_, grad_norm(), *rules_.clip_grad_norm);
-  if (masters_) masters_->before_step();
-  latch_->step(*optimizer_);
-  if (masters_) masters_->after_step();
+  const auto& held = gradients_->parameters();
+  naming_device_memory(
+      [&] {
+        if (masters_) masters_->before_step();
+        latch_->step(*optimizer_);
+        if (masters_) masters_->after_step();
+      },
+      [&] {
+        std::vector<torch::Tensor> values;
+        for (const auto& one : held) values.push_back(one.tensor);
+        return device_memory(values, this, values.front().device());
+      });
   if (rules_.waits) wait();
   return true;
 }

@@ -5,11 +5,13 @@
 
 #include <torch/torch.h>
 
+#include "gantry/core/planted.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/pipeline/action_times.h"
 #include "gantry/pipeline/executor.h"
 #include "gantry/pipeline/stage_link.h"
 #include "gantry/plugins/accumulation.h"
+#include "gantry/plugins/device_memory.h"
 #include "gantry/plugins/model_setup.h"
 #include "gantry/plugins/optimizer_state.h"
 #include "gantry/plugins/own_loop.h"
@@ -103,6 +105,15 @@ HybridParallelPlugin::~HybridParallelPlugin() = default;
 
 Boosted HybridParallelPlugin::boost(BoostRequest request) {
   if (!request.model) throw UsageError({"boost", "no model was given", "", "pass a model"});
+  Boosted boosted;
+  naming_device_memory([&] { boosted = boost_model(request); },
+                       [&] { return device_memory(request.model->parameters(), nullptr, world_.device()); });
+  if (boosted.optimizer)
+    check_first_step(device_memory(boosted.model->stage_module(), boosted.optimizer.get(), world_.device()));
+  return boosted;
+}
+
+Boosted HybridParallelPlugin::boost_model(const BoostRequest& request) {
   if (request.loop == Loop::kOwn) refuse_what_needs_the_pipeline(config_, mesh_);
   refuse_used_optimizer(request.optimizer.get());
   refuse_split_model(request.model);  // before its shapes meet whole ones
@@ -147,6 +158,7 @@ void HybridParallelPlugin::distribute(DataLoader& loader, const Boosted& boosted
   const bool at_an_end = stages_.holds_first() || stages_.holds_last();
   const bool reads = at_an_end || reads_between(boosted.model->stage_module().policy(), loader.entries());
   loader.distribute(mesh_.size(axis::kData), mesh_.coordinate(axis::kData), reads);
+  loader.send_ahead_to(world_.device());
   const double samples = reads ? static_cast<double>(loader.samples()) : 0;
   loader.set_samples(static_cast<std::int64_t>(all_reduce_number(mesh_[axis::kPipeline], samples, ReduceOp::kMax)));
 }
@@ -182,14 +194,22 @@ schedule::Executor& HybridParallelPlugin::executor_for(int microbatches, bool fo
   return *executors_.emplace(key, std::move(executor)).first->second;
 }
 
-StepResult HybridParallelPlugin::execute_pipeline(const Batch& given, Boosted& boosted, const ExecuteOptions& options) {
+StepResult HybridParallelPlugin::execute_pipeline(const Batch& batch, Boosted& boosted, const ExecuteOptions& options) {
+  StepResult result;
+  naming_device_memory(
+      [&] { result = run_pipeline(batch, boosted, options); },
+      [&] { return device_memory(boosted.model->stage_module(), boosted.optimizer.get(), world_.device()); });
+  return result;
+}
+
+StepResult HybridParallelPlugin::run_pipeline(const Batch& given, Boosted& boosted, const ExecuteOptions& options) {
   ModelState& state = state_of(boosted);
   Batch batch = given;
   agree_on_counts(batch, state.model->stage_module().policy(), config_.parallel.sequence_parallel, mesh_);
   check_batch(batch);
   if (!state.inputs_compared) check_equal_inputs(batch.tensors, mesh_);
   state.inputs_compared = true;
-  const PreparedBatch prepared(batch.tensors, world_.device(), state.real_type);
+  const PreparedBatch prepared(batch, world_.device(), state.real_type);
   batch.tensors = prepared.tensors;
 
   const StepPlan plan = begin_step(state, boosted, batch, options);
@@ -264,7 +284,8 @@ PipelineStep HybridParallelPlugin::make_step(ModelState& state, const Boosted& b
   Accumulation* accumulation = state.accumulation.get();
   const RandomContext random{.seed = config_.train.seed,
                              .step = static_cast<std::uint64_t>(accumulation ? accumulation->step() : 0),
-                             .first_sample = (accumulation ? accumulation->samples_of_step() : 0) + batch.first_sample,
+                             .first_sample = (accumulation ? accumulation->samples_of_step() : 0) +
+                                             (planted("masks-of-one-replica") ? 0 : batch.first_sample),
                              .sequence_length = config_.parallel.sequence_parallel ? batch.tokens_per_sample : 0};
   const auto check_outputs = [this, &state](const TensorDict& outputs) {
     state.outputs_compared = check_whole_outputs(outputs, state.split, state.model->stage_module(), mesh_);

@@ -7,6 +7,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/data/scalar_type.h"
+#include "gantry/tensors/sent_ahead.h"
 
 namespace gantry {
 
@@ -53,13 +54,13 @@ std::optional<torch::ScalarType> real_type_of(const StageModule& module) {
   return type;
 }
 
-PreparedBatch::PreparedBatch(const TensorDict& given, torch::Device device,
-                             std::optional<torch::ScalarType> real_type) {
-  for (const auto& [name, tensor] : given) {
+PreparedBatch::PreparedBatch(const Batch& given, torch::Device device, std::optional<torch::ScalarType> real_type) {
+  for (const auto& [name, tensor] : given.tensors) {
     torch::Tensor entry = tensor;
     if (entry.defined() && real_type && entry.is_floating_point()) entry = entry.to(*real_type);
     if (entry.defined() && !entry.is_meta() && entry.device() != device) {
-      const torch::Tensor there = to_device(entry, device);
+      torch::Tensor there = given.ahead ? given.ahead->take(tensor, device) : torch::Tensor();
+      there = there.defined() ? there.to(entry.scalar_type()) : to_device(entry, device);
       if (entry.is_cpu()) known_.emplace_back(there, entry);
       entry = there;
     }

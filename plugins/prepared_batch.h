@@ -25,10 +25,10 @@ void check_batch(const Batch& batch);
 // Of the model's parameters, where they are of one type.
 std::optional<torch::ScalarType> real_type_of(const StageModule& module);
 
-// The entries on the rank's device, reals in the model's type. Entries that this rank does not read stay on the meta
-// device. For its lifetime the host knows the numbers of what it had.
+// The entries on the rank's device, reals in the model's type: copies that travelled ahead are taken. Entries that this
+// rank does not read stay on the meta device. For its lifetime the host knows the numbers of what it had.
 struct PreparedBatch {
-  PreparedBatch(const TensorDict& given, torch::Device device, std::optional<torch::ScalarType> real_type);
+  PreparedBatch(const Batch& given, torch::Device device, std::optional<torch::ScalarType> real_type);
   TensorDict tensors;
 
  private:

@@ -7,6 +7,7 @@
 
 #include <torch/torch.h>
 
+#include "gantry/core/planted.h"
 #include "gantry/tensors/host_copy.h"
 
 namespace gantry {
@@ -32,7 +33,8 @@ std::vector<std::string> agree_on_names(std::set<std::string> names, const Proce
 
 StepEnd agree_on_end(std::int64_t counted, bool given_up, const ProcessGroupMesh& mesh) {
   const auto sums = sum_over_ranks({static_cast<double>(counted), given_up ? 1.0 : 0.0}, mesh);
-  return {.counted = sums[0], .given_up = sums[1] > 0};
+  return {.counted = planted("denominator-of-one-rank") ? static_cast<double>(counted) : sums[0],
+          .given_up = sums[1] > 0};
 }
 
 TotalLoss read_loss(const StepLosses& losses, std::int64_t counted, BoostedOptimizer* synced,

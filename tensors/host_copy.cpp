@@ -27,11 +27,11 @@ AllKnown& all_known() {
   return *all;
 }
 
+}  // namespace
+
 std::int64_t version_of(const torch::Tensor& tensor) {
   return tensor.is_inference() ? 0 : static_cast<std::int64_t>(tensor._version());
 }
-
-}  // namespace
 
 torch::Tensor to_device(const torch::Tensor& tensor, torch::Device device) {
   if (device.is_cpu() || device.is_meta()) return tensor.contiguous().to(device);

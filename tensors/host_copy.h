@@ -16,6 +16,9 @@ namespace gantry {
 // A copy of a tensor of the host's, contiguous. To a device it goes through pinned memory, and nobody waits for it.
 torch::Tensor to_device(const torch::Tensor& tensor, torch::Device device);
 
+// Grows whenever the tensor is changed in place; 0 where LibTorch does not count.
+std::int64_t version_of(const torch::Tensor& tensor);
+
 // Remembers for its lifetime that `tensor`, and each view of it, has the numbers of `host`, a tensor on the CPU of the
 // same shape and type; until `tensor` is changed in place. It knows nothing where `tensor` is on the CPU or not
 // contiguous, or `host` is undefined.

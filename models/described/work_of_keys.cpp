@@ -18,7 +18,8 @@ LayerWork described_work(const DecoderSpec& spec) {
   const std::string layers = spec.names.layers + ".";
   for (const ParameterShape& parameter : parameter_shapes(spec))
     if (parameter.shape.size() == 2 && parameter.name.starts_with(layers))
-      work.layers[std::stoul(parameter.name.substr(layers.size()))] += static_cast<double>(elements_of(parameter.shape));
+      work.layers[std::stoul(parameter.name.substr(layers.size()))] +=
+          static_cast<double>(elements_of(parameter.shape));
   work.last = static_cast<double>(spec.vocabulary) * static_cast<double>(spec.hidden);
   return work;
 }

@@ -3,6 +3,8 @@
 #include <future>
 #include <gmock/gmock.h>
 
+#include <c10/core/CachingDeviceAllocator.h>
+
 #include "../checkpoint/small_run.h"
 #include "device_ranks.h"
 #include "gantry/core/steady_seconds.h"
@@ -101,6 +103,51 @@ TEST(DeviceTraining, AStepReadsBackOnceAndCopiesFromPinnedMemory) {
                                 }),
               0);
   }
+}
+
+// A device's memory for its lifetime.
+class MemoryLimit {
+ public:
+  explicit MemoryLimit(std::size_t bytes) { set_device_limit(bytes); }
+  ~MemoryLimit() { set_device_limit(kDeviceBytes); }
+};
+
+// The line that the training of a few steps ends with.
+std::string line_with_memory(std::size_t bytes) {
+  const Config config = run_config({.layout = {}});
+  const MemoryLimit limit(bytes);
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(launch_on_devices(config,
+                              [&](World& world) {
+                                SmallRun run(world, config);
+                                for (int step = 0; step < 3; ++step) run.step(step);
+                              }),
+            ResourceError::kExitCode);
+  return ::testing::internal::GetCapturedStderr();
+}
+
+TEST(DeviceMemory, AFailedAllocationSaysWhatTheMemoryHolds) {
+  // What boosting takes is enough for the model and its gradients: the optimizer's states are asked for then.
+  const Config config = run_config({.layout = {}});
+  std::size_t boosted = 0, trained = 0;
+  launch_on_devices(config, [&](World& world) {
+    SmallRun run(world, config);
+    const auto held = [] {
+      return static_cast<std::size_t>(
+          c10::getDeviceAllocator(kPretendType)->getDeviceStats(0).allocated_bytes[0].current);
+    };
+    boosted = held();
+    run.step(0);
+    trained = held();
+  });
+  ASSERT_GT(trained, boosted);
+  EXPECT_THAT(line_with_memory(boosted / 2), HasSubstr("memory: an allocation on pretend:0 failed, which holds "
+                                                       "parameters "));
+  EXPECT_THAT(line_with_memory(boosted + 64), HasSubstr("memory: the optimizer's first step needs "));
+  // Room for the states, and hardly any for activations.
+  EXPECT_THAT(line_with_memory(trained + 64),
+              AllOf(HasSubstr("an allocation on pretend:0 failed"), HasSubstr(", activations and messages "),
+                    HasSubstr("; expected room for a step; use ")));
 }
 
 // What a rank's host waits for in ten more new tokens of each of two prompts. Each group of prompts that is in flight

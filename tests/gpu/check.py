@@ -23,6 +23,7 @@ def parts_of(rehearse):
     parts = facts_parts() + [
         Part("doctor", "gantry doctor", [GANTRY, "doctor"], 30, needs_device=False),
         checks("rehearsal", "the checks themselves, on the CPU alone", "-SharedDevice.*", 240, **on_cpu),
+        checks("kernels", "our own kernels against the CPU", "DeviceKernels.*", 60, **on_device),
         checks("conformance", "the backend at one rank", "DeviceBackend.*", 60, **on_device),
         checks("models", "GPT-2, Llama and BERT, float64 and float32, against the CPU", "DeviceModels.*", 90, **on_device),
         checks("training", "20 steps in float32, bfloat16 and float16 against the CPU's", "DeviceTraining.*", 90, **on_device),

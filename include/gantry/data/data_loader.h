@@ -32,6 +32,8 @@ class DataLoader {
   // From now on gives the samples of one of `replicas` replicas. All tp and pp ranks of a replica get the same, those
   // that don't read as shapes alone; what they can't know is told them by set_samples. Opens the source if it reads.
   void distribute(int replicas, int replica, bool reads = true);
+  // With prefetch, batches that are prepared ahead travel to that device as well (Batch::ahead).
+  void send_ahead_to(torch::Device device);
   const std::vector<SampleEntry>& entries() const { return source_.entries; }
   std::int64_t global_batch() const { return options_.global_batch; }
   std::int64_t samples() const;  // of an epoch: the sizes of all sources
@@ -77,6 +79,7 @@ class DataLoader {
   SampleSource source_;
   DataLoaderOptions options_;
   LoaderOptions share_;
+  torch::Device device_ = torch::kCPU;
   mutable std::shared_ptr<const Loader> loader_;  // made when it is first needed
   std::int64_t samples_ = 0;                      // where this rank does not read
   std::int64_t position_ = 0;

@@ -44,6 +44,8 @@ class HybridParallelPlugin final : public Plugin {
 
  private:
   struct ModelState;
+  Boosted boost_model(const BoostRequest& request);
+  StepResult run_pipeline(const Batch& batch, Boosted& boosted, const ExecuteOptions& options);
   struct StepPlan;
   ModelState& state_of(const Boosted& boosted);
   StepPlan begin_step(ModelState& state, const Boosted& boosted, const Batch& batch, const ExecuteOptions& options);

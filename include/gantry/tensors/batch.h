@@ -2,11 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry {
+
+class SentAhead;
 
 struct Batch {
   TensorDict tensors;                  // dim 0 is samples; [samples, ...] each
@@ -14,6 +17,7 @@ struct Batch {
   std::int64_t first_sample = 0;       // place of the first one in the global batch
   std::int64_t global_samples = 0;     // of the global batch; 0: not known, execute_pipeline then asks the dp ranks
   std::int64_t tokens_per_sample = 0;  // 0: taken from input_ids' dim 1, or 1 where there is none
+  std::shared_ptr<SentAhead> ahead{};  // copies of `tensors` on their way to a device; a loader makes them
 };
 
 // A batch of this rank's tensors alone; counts beyond its own are left for execute_pipeline to find out.

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cstring>
 #include <list>
 #include <map>
 #include <set>
 
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include "device_memory.h"
@@ -35,9 +37,12 @@ struct Waiting {
 struct Heap {
   std::mutex mutex;
   std::size_t used = 0;                                             // of the device's addresses
+  std::size_t held = 0;                                             // of tensors
   std::map<std::pair<int, std::size_t>, std::vector<Block*>> free;  // by stream and capacity
   std::list<Waiting> waiting;
 };
+
+std::atomic<std::size_t> limit{kDeviceBytes};
 
 Heap& heap_of(int device) {
   static auto* all = new std::array<Heap, kPretendDevices>;
@@ -78,6 +83,7 @@ void release(void* context) {
   report(*block, -static_cast<std::int64_t>(block->bytes));
   Heap& heap = heap_of(block->device);
   const std::lock_guard lock(heap.mutex);
+  heap.held -= block->bytes;
   if (block->recorded.empty()) return put_back(heap, *block);
   Waiting waiting{block, {}};
   for (const int number : block->recorded) waiting.points.emplace_back(pretend_stream(block->device, number), Clock());
@@ -88,6 +94,8 @@ void release(void* context) {
 Block* take(Heap& heap, int device, int stream, std::size_t bytes) {
   const std::size_t capacity = std::bit_ceil(std::max(bytes, kLeastBytes));
   take_back_waiting(heap);
+  TORCH_CHECK_WITH(OutOfMemoryError, heap.held + bytes <= limit, "pretend device ", device, " out of memory: ", bytes,
+                   " more bytes beside ", heap.held, " of ", limit.load());
   auto& free = heap.free[{stream, capacity}];
   Block* block = nullptr;
   if (!free.empty()) {
@@ -101,10 +109,11 @@ Block* take(Heap& heap, int device, int stream, std::size_t bytes) {
     std::memset(kernel_view(block->begin), 0xFF, std::min(bytes, capacity));
   }
   block->bytes = bytes;
+  heap.held += bytes;
   return block;
 }
 
-class DeviceAllocator final : public c10::Allocator {
+class DeviceAllocator final : public c10::DeviceAllocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
     const c10::Device device = c10::impl::getDeviceGuardImpl(kPretendType)->getDevice();
@@ -124,11 +133,33 @@ class DeviceAllocator final : public c10::Allocator {
     std::memcpy(kernel_view(to), kernel_view(from), bytes);
   }
 
+  bool initialized() override { return true; }
+  void emptyCache(c10::MempoolId_t) override {}
+  void recordStream(const c10::DataPtr& memory, c10::Stream stream) override { record_use(memory, stream); }
+  void resetAccumulatedStats(c10::DeviceIndex) override {}
+  void resetPeakStats(c10::DeviceIndex) override {}
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
+    constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+    c10::CachingDeviceAllocator::DeviceStats stats;
+    stats.allocated_bytes[kAll].current = stats.reserved_bytes[kAll].current = held_by(device);
+    return stats;
+  }
+  std::pair<std::size_t, std::size_t> getMemoryInfo(c10::DeviceIndex device) override {
+    return {limit - static_cast<std::size_t>(held_by(device)), limit};
+  }
+
  private:
   static void release_nothing(void*) {}
+  static std::int64_t held_by(int device) {
+    Heap& heap = heap_of(device);
+    const std::lock_guard lock(heap.mutex);
+    return static_cast<std::int64_t>(heap.held);
+  }
 };
 
 }  // namespace
+
+void set_device_limit(std::size_t bytes) { limit = bytes; }
 
 c10::Allocator& device_allocator() {
   static auto* allocator = new DeviceAllocator;

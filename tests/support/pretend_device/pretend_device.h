@@ -37,6 +37,9 @@ struct DeviceFaults {
 };
 void set_device_faults(const DeviceFaults& faults);
 
+// No more than so many bytes can be allocated of each device from now on; kDeviceBytes at first.
+void set_device_limit(std::size_t bytes);
+
 DeviceCounts device_counts(int device);
 void reset_device_counts();
 

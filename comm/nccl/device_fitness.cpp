@@ -1,0 +1,63 @@
+#include "gantry/comm/nccl/device_fitness.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <torch/torch.h>
+
+#include "gantry/core/error.h"
+
+// "80,90" in a build with kernels for CUDA.
+#ifndef GANTRY_CUDA_ARCHITECTURES
+#define GANTRY_CUDA_ARCHITECTURES
+#endif
+
+namespace gantry {
+namespace {
+
+std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+std::string capability_text(int capability) { return fmt::format("{}.{}", capability / 10, capability % 10); }
+
+}  // namespace
+
+void check_driver(const CudaDriver& driver, const CudaBuild& build) {
+  if (build.cuda == 0 || driver.version == 0) return;
+  // Within a major version older drivers do.
+  if (driver.version / 1000 < build.cuda / 1000)
+    throw ResourceError({"comm.backend",
+                         fmt::format("nccl, and the driver is one for CUDA {}", version_text(driver.version)),
+                         fmt::format("a driver for CUDA {} or newer, as LibTorch was built for", build.cuda / 1000),
+                         "update the NVIDIA driver, or build with a LibTorch for the driver's CUDA"});
+  if (!driver.error.empty())
+    throw ResourceError({"comm.backend", "nccl, and the NVIDIA driver says: " + driver.error, "a driver that works",
+                         "see whether nvidia-smi runs, and whether this process may open /dev/nvidia*"});
+}
+
+void check_device(const CudaDevice& device, const CudaBuild& build) {
+  const std::string where = fmt::format("CUDA device {} ({})", device.ordinal, device.name);
+  if (!build.architectures.empty()) {
+    const int oldest = *std::min_element(build.architectures.begin(), build.architectures.end());
+    if (device.capability < oldest)
+      throw ResourceError(
+          {"comm.backend",
+           fmt::format("nccl, and {} has compute capability {}", where, capability_text(device.capability)),
+           fmt::format("{} or newer, as this build's kernels", capability_text(oldest)),
+           fmt::format("build with -DGANTRY_CUDA_ARCHITECTURES={}, or use comm.backend local", device.capability)});
+  }
+  if (device.refused.empty()) return;
+  throw ResourceError({"comm.backend", fmt::format("nccl, and {} can't be used: {}", where, device.refused),
+                       "a device that this process may use",
+                       device.exclusive ? "end the process that has it (nvidia-smi lists them), or let several use it: "
+                                          "nvidia-smi -c DEFAULT"
+                                        : "see what nvidia-smi says of it, or choose others by CUDA_VISIBLE_DEVICES"});
+}
+
+CudaBuild this_cuda_build() {
+  const auto& hooks = at::detail::getCUDAHooks();
+  CudaBuild build{.architectures = {GANTRY_CUDA_ARCHITECTURES}};
+  if (hooks.hasCUDART()) build.cuda = static_cast<int>(hooks.versionCUDART());
+  return build;
+}
+
+}  // namespace gantry

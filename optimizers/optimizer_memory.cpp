@@ -1,0 +1,41 @@
+#include "gantry/optimizers/optimizer_memory.h"
+
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/sgd.h>
+
+#include "gantry/optimizers/lion.h"
+
+namespace gantry {
+namespace {
+
+// Tensors of a parameter's size that the optimizer keeps for it.
+int tensors_kept(torch::optim::Optimizer& optimizer, const torch::optim::OptimizerParamGroup& group) {
+  if (dynamic_cast<torch::optim::AdamW*>(&optimizer))
+    return static_cast<const torch::optim::AdamWOptions&>(group.options()).amsgrad() ? 3 : 2;
+  if (dynamic_cast<torch::optim::Adam*>(&optimizer))
+    return static_cast<const torch::optim::AdamOptions&>(group.options()).amsgrad() ? 3 : 2;
+  if (dynamic_cast<torch::optim::SGD*>(&optimizer))
+    return static_cast<const torch::optim::SGDOptions&>(group.options()).momentum() != 0 ? 1 : 0;
+  return dynamic_cast<Lion*>(&optimizer) ? 1 : 0;
+}
+
+}  // namespace
+
+OptimizerBytes optimizer_bytes(torch::optim::Optimizer& optimizer) {
+  OptimizerBytes bytes;
+  for (const auto& group : optimizer.param_groups()) {
+    const int kept = tensors_kept(optimizer, group);
+    for (const auto& parameter : group.params()) {
+      const auto of_parameter = kept * static_cast<std::int64_t>(parameter.nbytes());
+      const bool stepped = optimizer.state().count(parameter.unsafeGetTensorImpl()) > 0;
+      if (stepped)
+        bytes.held += of_parameter;
+      else if (parameter.requires_grad())
+        bytes.to_come += of_parameter;
+    }
+  }
+  return bytes;
+}
+
+}  // namespace gantry

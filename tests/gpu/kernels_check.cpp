@@ -1,0 +1,66 @@
+// Operators of our own: random numbers have the CPU's bits, and a cross entropy its numbers; twice the same bits.
+#include <gtest/gtest.h>
+
+#include <torch/torch.h>
+
+#include "checked_device.h"
+#include "gantry/nn/cross_entropy.h"
+#include "gantry/tensors/kernels/draw.h"
+#include "gantry/tensors/sent_ahead.h"
+
+namespace gantry::testing {
+namespace {
+
+torch::Device checked_device() { return is_rehearsal() ? torch::Device(torch::kCPU) : torch::Device(torch::kCUDA, 0); }
+
+TEST(DeviceKernels, RandomNumbersHaveTheCpusBits) {
+  using kernels::Law;
+  const std::vector<kernels::Drawn> laws = {{Law::kNormal, 0, 0.02, 3, 4},
+                                            {Law::kUniform, -2, 5, 3, 4},
+                                            {Law::kBernoulli, 0.3, 0, ~0ull, 1ull << 63},
+                                            {Law::kMask, 0.25, 1 / 0.75, 3, 4}};
+  for (const auto type : {torch::kFloat64, torch::kFloat32, torch::kBFloat16, torch::kFloat16})
+    for (const auto& drawn : laws) {
+      torch::Tensor here = torch::zeros({1000, 1001}, type), there = here.to(checked_device());
+      // The middle columns of a whole with twice as many rows.
+      for (torch::Tensor* all : {&here, &there})
+        kernels::draw(all->narrow(1, 3, 990), drawn, 1000 * 1001 + 3, {1001, 1});
+      EXPECT_TRUE(torch::equal(there.cpu(), here)) << "law " << static_cast<int>(drawn.law) << " " << type;
+    }
+}
+
+std::vector<torch::Tensor> loss_on(torch::Device device, torch::ScalarType type) {
+  torch::Tensor logits = (torch::arange(300 * 5003, torch::kFloat64) * 0.37).sin().mul_(6).view({300, 5003});
+  logits = logits.to(device, type).requires_grad_();
+  torch::Tensor labels = torch::arange(300, torch::kInt64) * 16;
+  labels.narrow(0, 10, 5).fill_(-100);
+  const Loss loss =
+      nn::cross_entropy(logits, labels.to(device), {.label_smoothing = 0.1, .z_loss = 1e-3, .vocabulary = 5000});
+  loss.sum.backward();
+  return {loss.sum.detach().cpu(), logits.grad().cpu()};
+}
+
+TEST(DeviceKernels, CrossEntropyIsTheCpus) {
+  for (const auto& [type, near] :
+       {std::pair{torch::kFloat64, 1e-11}, std::pair{torch::kFloat32, 1e-4}, std::pair{torch::kBFloat16, 1e-2}}) {
+    const auto here = loss_on(torch::kCPU, type), there = loss_on(checked_device(), type);
+    const auto again = loss_on(checked_device(), type);
+    for (std::size_t i = 0; i < here.size(); ++i) {
+      EXPECT_TRUE(torch::allclose(there[i], here[i], near, near)) << i << " " << type;
+      EXPECT_TRUE(torch::equal(there[i], again[i])) << i << " " << type;
+    }
+  }
+}
+
+TEST(DeviceKernels, WhatIsSentAheadArrives) {
+  const AheadSender sender(checked_device());
+  for (int round = 0; round < 20; ++round) {
+    const torch::Tensor here = torch::arange(1 << 16) + round;
+    const auto ahead = sender.send({{"here", here}});
+    ASSERT_EQ(ahead == nullptr, is_rehearsal());
+    if (ahead) EXPECT_TRUE(torch::equal((ahead->take(here, checked_device()) + 1).cpu(), here + 1));
+  }
+}
+
+}  // namespace
+}  // namespace gantry::testing
