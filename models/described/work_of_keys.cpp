@@ -12,20 +12,9 @@ namespace {
 using nlohmann::json;
 
 double elements(const ParameterShape& parameter) {
-  double count = 1;
+  double count = parameter.used;
   for (const std::int64_t size : parameter.shape) count *= static_cast<double>(size);
   return count;
-}
-
-// Matrices of layers, by the index in their names.
-LayerWork described_work(const DecoderSpec& spec) {
-  LayerWork work{std::vector<double>(spec.layers.size(), 0.0)};
-  const std::string layers = spec.names.layers + ".";
-  for (const ParameterShape& parameter : parameter_shapes(spec))
-    if (parameter.shape.size() == 2 && parameter.name.starts_with(layers))
-      work.layers[std::stoul(parameter.name.substr(layers.size()))] += elements(parameter);
-  work.last = static_cast<double>(spec.vocabulary) * static_cast<double>(spec.hidden);
-  return work;
 }
 
 // By its head, whose own default is the masked language model's. Those that look at the first token alone are no work.
@@ -45,6 +34,17 @@ LayerWork bert_work(const json& keys, int layers) {
 
 }  // namespace
 
+// Matrices of layers, by the index in their names.
+LayerWork layer_work_of(const DecoderSpec& spec) {
+  LayerWork work{std::vector<double>(spec.layers.size(), 0.0)};
+  const std::string layers = spec.names.layers + ".";
+  for (const ParameterShape& parameter : parameter_shapes(spec))
+    if (parameter.shape.size() > 1 && !parameter.name.ends_with("_bias") && parameter.name.starts_with(layers))
+      work.layers[std::stoul(parameter.name.substr(layers.size()))] += elements(parameter);
+  work.last = static_cast<double>(spec.vocabulary) * static_cast<double>(spec.hidden);
+  return work;
+}
+
 LayerWork layer_work_in(const json& keys, int layers, const std::string& family) {
   const json type = keys.is_object() ? keys.value("model_type", json()) : json();
   const std::string name = family.empty() && type.is_string() ? type.get<std::string>() : family;
@@ -53,7 +53,7 @@ LayerWork layer_work_in(const json& keys, int layers, const std::string& family)
   const bool described =
       std::any_of(known.begin(), known.end(), [&](const DecoderFamily& one) { return one.model_type == name; });
   if (!described) return {std::vector<double>(layers, 1.0)};
-  return described_work(decoder_spec(name, keys));
+  return layer_work_of(decoder_spec(name, keys));
 }
 
 }  // namespace gantry::models
