@@ -11,6 +11,7 @@
 #include "gantry/checkpoint/format/verify.h"
 #include "gantry/checkpoint/hugging_face.h"
 #include "gantry/checkpoint/safetensors.h"
+#include "gantry/checkpoint/stored_parts.h"
 #include "gantry/core/error.h"
 #include "gantry/core/paths.h"
 
@@ -149,13 +150,23 @@ std::vector<ExportTensor> hugging_face_tensors(const std::vector<models::TensorN
   std::vector<ExportTensor> tensors;
   for (const auto& name : names) {
     const ManifestTensor& tensor = find(name.name);
+    const auto type = scalar_type_of(*tensor.type, name.name);
+    for (const auto& part : name.parts) {
+      const Slice slice = slice_of_part(tensor.shape, part);
+      const auto read_part = [&files, &tensor, slice, type] {
+        torch::Tensor values = torch::empty(slice.shape, type);
+        files.read_into(tensor, values, slice);
+        return values.view(shape_of_part(slice));
+      };
+      tensors.push_back({part.hugging_face, shape_of_part(slice), type, read_part});
+    }
+    if (!name.parts.empty()) continue;
     std::vector<std::int64_t> shape = tensor.shape;
     if (name.transposed) std::reverse(shape.begin(), shape.end());
     const auto read = [&files, &tensor, turned = name.transposed] {
       const torch::Tensor whole = files.read(tensor);
       return turned ? whole.t() : whole;
     };
-    const auto type = scalar_type_of(*tensor.type, name.name);
     tensors.push_back({name.hugging_face, shape, type, read});
     for (const auto& copy : name.copies) tensors.push_back({copy, shape, type, read});
   }

@@ -11,6 +11,7 @@
 #include "gantry/checkpoint/checkpoint_files.h"
 #include "gantry/checkpoint/format/model_files.h"
 #include "gantry/checkpoint/format/staged_files.h"
+#include "gantry/checkpoint/stored_parts.h"
 #include "gantry/core/error.h"
 #include "gantry/core/paths.h"
 #include "gantry/tensors/slice_copy.h"
@@ -59,15 +60,31 @@ class TensorSource {
   std::map<std::string, std::pair<const SafetensorsFile*, std::string>> places_;
 };
 
+// Those that files must have of a tensor.
+std::vector<std::string> stored_names(const models::TensorName& name) {
+  if (name.parts.empty()) return {name.hugging_face};
+  std::vector<std::string> names;
+  for (const auto& part : name.parts) names.push_back(part.hugging_face);
+  return names;
+}
+
+void check_shape(const SafetensorsFile& file, const std::string& stored, const std::string& name,
+                 const std::vector<std::int64_t>& expected) {
+  if (file.shape(stored) == expected) return;
+  throw InputError({name, fmt::format("has the shape [{}]", fmt::join(file.shape(stored), ", ")),
+                    fmt::format("[{}]", fmt::join(expected, ", ")), "check that config.json belongs to these weights"});
+}
+
 // Refuses missing and unexpected names.
 void check_names(const TensorSource& source, const std::vector<models::TensorName>& names,
                  const models::ModelFamily& family, const json& keys, const std::string& directory) {
   std::set<std::string> expected;
   std::vector<std::string> missing, unexpected;
-  for (const auto& name : names) {
-    expected.insert(name.hugging_face);
-    if (!source.contains(name.hugging_face) && !name.new_allowed) missing.push_back(name.hugging_face);
-  }
+  for (const auto& name : names)
+    for (const auto& stored : stored_names(name)) {
+      expected.insert(stored);
+      if (!source.contains(stored) && !name.new_allowed) missing.push_back(stored);
+    }
   for (const auto& name : source.names())
     if (!expected.contains(name) && !(family.is_other_heads && family.is_other_heads(keys, name)))
       unexpected.push_back(name);
@@ -96,16 +113,29 @@ std::uint64_t load_one(const TensorSource& source, const models::TensorName& nam
   const auto [file, stored] = source.at(name.hugging_face);
   std::vector<std::int64_t> expected = held.placement.global_shape;
   if (name.transposed) std::reverse(expected.begin(), expected.end());
-  if (file->shape(stored) != expected) {
-    throw InputError({name.hugging_face, fmt::format("has the shape [{}]", fmt::join(file->shape(stored), ", ")),
-                      fmt::format("[{}]", fmt::join(expected, ", ")),
-                      "check that config.json belongs to these weights"});
-  }
+  check_shape(*file, stored, name.hugging_face, expected);
   const torch::Tensor part = read_held(*file, stored, name.transposed, held.placement, coordinates);
   const torch::NoGradGuard no_grad;
   torch::Tensor target = held.tensor;
   target.copy_(part);
   return part.nbytes();
+}
+
+// The same of a tensor that files store in parts. Those that this rank has nothing of are not read.
+std::uint64_t load_parts(const TensorSource& source, const models::TensorName& name, const HeldTensor& held,
+                         const Coordinates& coordinates) {
+  const Slice mine = held_slice(held.placement, coordinates);
+  std::uint64_t bytes = 0;
+  for (const auto& part : name.parts) {
+    const Slice slice = slice_of_part(held.placement.global_shape, part);
+    const auto [file, stored] = source.at(part.hugging_face);
+    check_shape(*file, stored, part.hugging_face, shape_of_part(slice));
+    if (!have_common(mine, slice)) continue;
+    const torch::Tensor read = file->read(stored).view(slice.shape);
+    copy_common(held.tensor, mine, read, slice);
+    bytes += read.nbytes();
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -128,14 +158,16 @@ std::vector<std::string> load_hugging_face(const std::string& directory, const m
   std::vector<std::string> fresh;
   for (const auto& name : names) {
     by_name[name.name] = &name;
-    if (!source.contains(name.hugging_face)) fresh.push_back(name.name);
+    if (name.parts.empty() && !source.contains(name.hugging_face)) fresh.push_back(name.name);
   }
   for (const auto& tensor : held) {
     const auto found = by_name.find(tensor.placement.name);
     if (found == by_name.end())
       throw InternalError({tensor.placement.name, "has no name in Hugging Face's files", "", ""});
-    if (!source.contains(found->second->hugging_face)) continue;
-    const std::uint64_t bytes = load_one(source, *found->second, tensor, coordinates);
+    const models::TensorName& name = *found->second;
+    if (name.parts.empty() && !source.contains(name.hugging_face)) continue;
+    const std::uint64_t bytes = name.parts.empty() ? load_one(source, name, tensor, coordinates)
+                                                   : load_parts(source, name, tensor, coordinates);
     if (loaded) loaded(bytes);
   }
   return fresh;
@@ -144,7 +176,13 @@ std::vector<std::string> load_hugging_face(const std::string& directory, const m
 TensorDict to_hugging_face(const std::vector<models::TensorName>& names, const TensorDict& tensors) {
   TensorDict renamed;
   for (const auto& name : names) {
+    if (!tensors.contains(name.name)) continue;
     const torch::Tensor& tensor = tensors.at(name.name);
+    for (const auto& part : name.parts) {
+      const Slice slice = slice_of_part(tensor.sizes().vec(), part);
+      renamed.set(part.hugging_face, cut_out(tensor, slice).view(shape_of_part(slice)));
+    }
+    if (!name.parts.empty()) continue;
     const torch::Tensor turned = name.transposed ? tensor.t().contiguous() : tensor;
     renamed.set(name.hugging_face, turned);
     for (const auto& copy : name.copies) renamed.set(copy, turned);

@@ -58,7 +58,35 @@ std::string describe(const ShardStyle& style) {
   if (const auto* prepare = std::get_if<PrepareInput>(&style))
     return fmt::format("PrepareInput{{{} to {}}}", describe(prepare->from), describe(prepare->to));
   if (std::holds_alternative<OnHeads>(style)) return "OnHeads{}";
+  if (std::holds_alternative<Expert>(style)) return "Expert{}";
   return std::holds_alternative<Whole>(style) ? "Whole{}" : "Vocab{}";
+}
+
+std::map<std::string, Shape> expert_parameters(const ExpertShape& shape) {
+  const std::int64_t columns = 2 * shape.width;
+  std::map<std::string, Shape> shapes = {
+      {"gate_up_proj",
+       shape.interleaved ? Shape{shape.experts, shape.hidden, columns} : Shape{shape.experts, columns, shape.hidden}},
+      {"down_proj", shape.interleaved ? Shape{shape.experts, shape.width, shape.hidden}
+                                      : Shape{shape.experts, shape.hidden, shape.width}}};
+  if (!shape.bias) return shapes;
+  shapes["gate_up_proj_bias"] = {shape.experts, columns};
+  shapes["down_proj_bias"] = {shape.experts, shape.hidden};
+  return shapes;
+}
+
+Placements split_of(const Expert& style, const ExpertShape& shape, const std::vector<Axis>& axes) {
+  const int ranks = ranks_over(axes);
+  const auto columns = [&](int dim) {  // a gate's and its up's together
+    return over(shape.interleaved ? shard(dim, 2 * shape.width, ranks, 1, 2) : shard(dim, 2 * shape.width, ranks, 2),
+                axes);
+  };
+  Placements placements = {{"gate_up_proj", columns(shape.interleaved ? 2 : 1)},
+                           {"down_proj", over(shard(shape.interleaved ? 1 : 2, shape.width, ranks), axes)}};
+  if (!shape.bias) return placements;
+  placements["gate_up_proj_bias"] = columns(1);
+  placements["down_proj_bias"] = whole(true, style.gradient_sum);  // added by one rank
+  return placements;
 }
 
 ParameterSplit split_of(const ShardStyle& style, const Shape& shape, const std::vector<Axis>& axes) {
@@ -70,6 +98,9 @@ ParameterSplit split_of(const ShardStyle& style, const Shape& shape, const std::
   }
   if (std::holds_alternative<Vocab>(style)) return over(shard(0, shape.front(), ranks_over(axes)), axes);
   if (const auto* heads = std::get_if<OnHeads>(&style)) return whole(true, heads->gradient_sum);
+  if (std::holds_alternative<Expert>(style))
+    throw ConfigError({"", fmt::format("a parameter of {} dims can't be split as Expert{{}}", shape.size()),
+                       "Expert{} for nn::Experts", ""});
   const auto* sequence = std::get_if<SequenceParallel>(&style);
   return whole(sequence != nullptr, sequence ? sequence->gradient_sum : GradientSum::kInBackward);
 }

@@ -1,34 +1,20 @@
 #include "gantry/models/decoder.h"
 
+#include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
 
 #include <torch/torch.h>
 
 #include "gantry/core/error.h"
+#include "gantry/models/decoder_experts.h"
+#include "gantry/models/latent_attention.h"
+#include "gantry/models/register_at.h"
+#include "gantry/models/router_loss.h"
 #include "gantry/nn/activation.h"
 
 namespace gantry::models {
 namespace {
-
-// Registers a module at "self_attn.q_proj": in a plain module "self_attn", which is made where there is none yet.
-template <class Holder>
-Holder register_at(torch::nn::Module& root, const std::string& path, Holder module) {
-  torch::nn::Module* parent = &root;
-  std::size_t begin = 0;
-  for (std::size_t dot = path.find('.'); dot != std::string::npos; dot = path.find('.', begin)) {
-    const std::string part = path.substr(begin, dot - begin);
-    const auto children = parent->named_children();
-    parent = children.contains(part) ? children[part].get()
-                                     : parent->register_module(part, std::make_shared<torch::nn::Module>()).get();
-    begin = dot + 1;
-  }
-  return parent->register_module(path.substr(begin), module);
-}
-
-nn::Linear linear_at(torch::nn::Module& root, const std::string& path, std::int64_t in, std::int64_t out, bool bias) {
-  return register_at(root, path, nn::Linear(torch::nn::LinearOptions(in, out).bias(bias)));
-}
 
 nn::Dropout dropout_at(torch::nn::Module& root, const std::string& path, double probability) {
   return path.empty() ? nn::Dropout(nullptr) : register_at(root, path, nn::Dropout(probability));
@@ -74,6 +60,11 @@ std::vector<torch::Tensor> grouped_parts(nn::HeadRange& queries, nn::HeadRange& 
   return {torch::cat(found[0], -1), torch::cat(found[1], -1), torch::cat(found[2], -1)};
 }
 
+std::int64_t layers_with_experts(const DecoderSpec& spec) {
+  return std::count_if(spec.layers.begin(), spec.layers.end(),
+                       [](const LayerSpec& layer) { return layer.experts.has_value(); });
+}
+
 torch::Tensor capped(const torch::Tensor& input, double cap) { return cap > 0 ? (input / cap).tanh() * cap : input; }
 
 }  // namespace
@@ -100,11 +91,20 @@ DecoderLayerImpl::DecoderLayerImpl(const DecoderSpec& spec, int index) : spec_(s
   before_mlp_ = DecoderNorm(*this, names.before_mlp, spec_.before_mlp, spec.hidden);
   make_mlp(names, spec.hidden, spec.output_dropout);
   after_mlp_ = DecoderNorm(*this, names.after_mlp, spec_.after_mlp, spec.hidden);
-  if (spec_.attention.rotary >= 0) rotary_.emplace(spec_.attention.head_size, spec.rotaries.at(spec_.attention.rotary));
+  const AttentionSpec& attention = spec_.attention;
+  const std::int64_t turning = attention.latent ? attention.latent->turning : attention.head_size;
+  if (attention.rotary >= 0) rotary_.emplace(turning, spec.rotaries.at(attention.rotary));
 }
 
 void DecoderLayerImpl::make_attention(const DecoderNames& names, std::int64_t hidden, double output_dropout) {
   const AttentionSpec& attention = spec_.attention;
+  attention_dropout_ = dropout_at(*this, names.attention_dropout, attention.dropout);
+  output_dropout_ = dropout_at(*this, names.output_dropout, output_dropout);
+  if (attention.latent) {
+    latent_ = std::make_shared<LatentAttention>(*this, attention, names, hidden);
+    output_ = linear_at(*this, names.output, attention.heads * attention.latent->value, hidden, attention.output_bias);
+    return;
+  }
   const std::int64_t queries = attention.heads * attention.head_size, keys = attention.key_heads * attention.head_size;
   if (attention.rows == ProjectionRows::kSeparate) {
     query_ = linear_at(*this, names.query, hidden, queries, attention.bias);
@@ -119,12 +119,16 @@ void DecoderLayerImpl::make_attention(const DecoderNames& names, std::int64_t hi
     wide_query_norm_ = register_at(*this, names.query_norm, nn::SplitRmsNorm(queries, attention.wide_norm.eps));
     wide_key_norm_ = register_at(*this, names.key_norm, nn::SplitRmsNorm(keys, attention.wide_norm.eps));
   }
+  if (attention.sinks) sinks_ = register_at(*this, names.sinks, nn::Sinks(attention.heads));
   output_ = linear_at(*this, names.output, queries, hidden, attention.output_bias);
-  attention_dropout_ = dropout_at(*this, names.attention_dropout, attention.dropout);
-  output_dropout_ = dropout_at(*this, names.output_dropout, output_dropout);
 }
 
 void DecoderLayerImpl::make_mlp(const DecoderNames& names, std::int64_t hidden, double output_dropout) {
+  mlp_dropout_ = dropout_at(*this, names.mlp_dropout, output_dropout);
+  if (spec_.experts) {
+    experts_ = std::make_shared<ExpertsOfLayer>(*this, *spec_.experts, names, hidden);
+    return;
+  }
   const MlpSpec& mlp = spec_.mlp;
   if (mlp.fused_gate) {
     fused_gate_ = linear_at(*this, names.fused_gate, hidden, 2 * mlp.width, mlp.bias);
@@ -133,7 +137,6 @@ void DecoderLayerImpl::make_mlp(const DecoderNames& names, std::int64_t hidden, 
     up_ = linear_at(*this, names.up, hidden, mlp.width, mlp.bias);
   }
   down_ = linear_at(*this, names.down, mlp.width, hidden, mlp.bias);
-  mlp_dropout_ = dropout_at(*this, names.mlp_dropout, output_dropout);
 }
 
 // By the rows of the projections.
@@ -171,15 +174,26 @@ DecoderLayerImpl::Heads DecoderLayerImpl::project(const torch::Tensor& input) {
   return heads;
 }
 
+// `cached`: tokens before these.
+DecoderLayerImpl::Heads DecoderLayerImpl::turned_heads(const torch::Tensor& input, const nn::TokenContext& tokens,
+                                                       std::int64_t cached) {
+  const auto turn = [&](const torch::Tensor& part) {
+    return rotary_ ? (*rotary_)(part, tokens.positions, part.size(2) + cached) : part;
+  };
+  if (latent_) {
+    const LatentHeads latent = latent_->project(input, turn);
+    return {latent.query, latent.key, latent.value, latent.heads, latent.heads};
+  }
+  Heads heads = project(input);
+  heads.query = turn(heads.query);
+  heads.key = turn(heads.key);
+  return heads;
+}
+
 torch::Tensor DecoderLayerImpl::attention(const torch::Tensor& input, const nn::TokenContext& tokens) {
   const AttentionSpec& attention = spec_.attention;
-  Heads heads = project(input);
   nn::KeyValueCache* cache = tokens.cache(index_);
-  if (rotary_) {
-    const std::int64_t length = heads.query.size(2) + (cache ? cache->tokens() : 0);
-    heads.query = (*rotary_)(heads.query, tokens.positions, length);
-    heads.key = (*rotary_)(heads.key, tokens.positions, length);
-  }
+  const Heads heads = turned_heads(input, tokens, cache ? cache->tokens() : 0);
   torch::Tensor slopes;
   if (!attention.slopes.empty())
     slopes =
@@ -193,6 +207,7 @@ torch::Tensor DecoderLayerImpl::attention(const torch::Tensor& input, const nn::
                                      .scale = attention.scale,
                                      .soft_cap = attention.soft_cap,
                                      .slopes = slopes,
+                                     .sinks = sinks_ ? sinks_->weight : torch::Tensor(),
                                      .documents = tokens.documents};
   const torch::Tensor mixed =
       nn::attention(heads.query, heads.key, heads.value, heads.queries, heads.keys, options, *attention_dropout_);
@@ -200,6 +215,7 @@ torch::Tensor DecoderLayerImpl::attention(const torch::Tensor& input, const nn::
 }
 
 torch::Tensor DecoderLayerImpl::mlp(const torch::Tensor& input) {
+  if (experts_) return dropped(mlp_dropout_, experts_->forward(input).output);
   const MlpSpec& mlp = spec_.mlp;
   torch::Tensor wide;
   if (mlp.fused_gate) {
@@ -214,8 +230,25 @@ torch::Tensor DecoderLayerImpl::mlp(const torch::Tensor& input) {
   return dropped(mlp_dropout_, down_(wide));
 }
 
-LayerParts DecoderLayerImpl::parts(const nn::TokenContext& tokens) {
+// The MLP's part of a layer whose experts add to the sums of the routers.
+TensorDict DecoderLayerImpl::experts_with_sums(const TensorDict& state, const torch::Tensor& keep) {
+  const torch::Tensor& hidden = state.at("hidden");
+  const auto made = experts_->forward(before_mlp_(hidden));
+  const torch::Tensor added = after_mlp_(dropped(mlp_dropout_, made.output));
+  TensorDict changed = with_router_sums(state, made.routing, keep);
+  changed.set("hidden", hidden + multiplied(added, spec_.residual_scale));
+  return changed;
+}
+
+LayerParts DecoderLayerImpl::parts(const nn::TokenContext& tokens, bool sums_routers) {
   const double scale = spec_.residual_scale;
+  if (experts_ && sums_routers)
+    return {{"attention",
+             [this, tokens, scale](const TensorDict& state) -> TensorDict {
+               const torch::Tensor& hidden = state.at("hidden");
+               return {{"hidden", hidden + multiplied(after_attention_(attention(input_(hidden), tokens)), scale)}};
+             }},
+            {"mlp", [this, keep = tokens.keep](const TensorDict& state) { return experts_with_sums(state, keep); }}};
   if (!spec_.parallel)
     return {{"attention",
              [this, tokens, scale](const torch::Tensor& hidden) {
@@ -269,6 +302,11 @@ void DecoderImpl::initialise() {
       if (linear->bias.defined()) torch::nn::init::zeros_(linear->bias);
     } else if (auto* embedding = dynamic_cast<nn::EmbeddingImpl*>(item.value().get())) {
       torch::nn::init::normal_(embedding->weight, 0, range);
+    } else if (auto* router = dynamic_cast<nn::RouterImpl*>(item.value().get())) {
+      torch::nn::init::normal_(router->weight, 0, range);
+    } else if (auto* experts = dynamic_cast<nn::ExpertsImpl*>(item.value().get())) {
+      torch::nn::init::normal_(experts->gate_up_proj, 0, range);
+      torch::nn::init::normal_(experts->down_proj, 0, into_residual);
     }
   }
   if (spec.padding) tokens_->weight.select(0, *spec.padding).zero_();
@@ -298,7 +336,13 @@ TensorDict DecoderImpl::stage_forward(const StageContext& stage, TensorDict inpu
   const nn::TokenContext tokens = stage.tokens();
   torch::Tensor hidden =
       stage.is_first() ? embed(input.at("input_ids"), rows_of_positions(stage, tokens.positions)) : input.at("hidden");
-  hidden = stage.run_layers(hidden, [&](int index) { return layers_->at<DecoderLayerImpl>(index).parts(tokens); });
+  // The routers' loss is joint over all layers: a stage that has only some does without.
+  const bool sums_routers = spec.router_loss > 0 && stage.num_stages() == 1;
+  const TensorDict state = stage.run_layers(TensorDict{{"hidden", hidden}}, [&](int index) {
+    return layers_->at<DecoderLayerImpl>(index).parts(tokens, sums_routers);
+  });
+  hidden = state.at("hidden");
+  if (sums_routers) add_router_loss(stage, state, spec.router_loss, layers_with_experts(spec));
   if (!stage.is_last()) return {{"hidden", hidden}};
   const torch::Tensor logits = head_(norm_(tokens.for_head(hidden)));
   return {{"logits", capped(multiplied(logits, spec.logit_scale), spec.logit_soft_cap)}};

@@ -1,6 +1,8 @@
 #include "gantry/models/decoder_model_family.h"
 
 #include <algorithm>
+#include <charconv>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "gantry/models/decoder.h"
@@ -22,8 +24,9 @@ TensorName file_name(const FileNames& files, const DecoderSpec& spec, const std:
   if (name.starts_with(spec.names.head + ".")) return {name, files.head + name.substr(spec.names.head.size())};
   TensorName tensor{name, files.prefix + name};
   const std::string path = path_in_layer(spec, name);
+  const std::string in_layer = path + name.substr(name.rfind('.'));
   for (const auto& [ours, theirs] : files.renamed) {
-    if (path != ours) continue;
+    if (path != ours && in_layer != ours) continue;
     const std::size_t at = name.find(ours, spec.names.layers.size());
     tensor.hugging_face = files.prefix + name.substr(0, at) + theirs + name.substr(at + ours.size());
   }
@@ -32,9 +35,36 @@ TensorName file_name(const FileNames& files, const DecoderSpec& spec, const std:
   return tensor;
 }
 
+// "mlp.experts.{}.gate_proj" as the weight of expert 3.
+std::string expert_name(const std::string& layer, const std::string& pattern, std::int64_t expert) {
+  return layer + fmt::format(fmt::runtime(pattern), expert) + ".weight";
+}
+
+// A stack of all experts' projections, [experts, rows, columns], as files have each of them.
+TensorName stacked_name(const FileNames& files, const DecoderSpec& spec, const ParameterShape& parameter) {
+  TensorName tensor{.name = parameter.name, .hugging_face = ""};
+  const std::string layer = files.prefix + parameter.name.substr(0, parameter.name.find(spec.names.experts));
+  const std::int64_t rows = parameter.shape.at(1);
+  const auto add = [&](const std::string& pattern, std::int64_t expert, Range part) {
+    tensor.parts.push_back({expert_name(layer, pattern, expert), {{0, 0, {{expert, expert + 1}}}, {1, 0, {part}}}});
+  };
+  for (std::int64_t expert = 0; expert < parameter.shape.front(); ++expert) {
+    if (parameter.name.ends_with(".down_proj")) {
+      add(files.expert_down, expert, {0, rows});
+    } else {
+      add(files.expert_gate, expert, {0, rows / 2});
+      add(files.expert_up, expert, {rows / 2, rows});
+    }
+  }
+  return tensor;
+}
+
 std::vector<TensorName> tensor_names(const FileNames& files, const DecoderSpec& spec) {
   std::vector<TensorName> names;
-  for (const auto& parameter : parameter_shapes(spec)) names.push_back(file_name(files, spec, parameter.name));
+  for (const auto& parameter : parameter_shapes(spec)) {
+    const bool stacked = !files.expert_gate.empty() && path_in_layer(spec, parameter.name) == spec.names.experts;
+    names.push_back(stacked ? stacked_name(files, spec, parameter) : file_name(files, spec, parameter.name));
+  }
   return names;
 }
 
@@ -45,6 +75,15 @@ std::string normalised(const FileNames& files, const std::string& name) {
   const std::size_t dot = files.prefix.find('.') + 1;
   const std::string below = files.prefix.substr(dot);  // of "model.decoder.": what a bare model's files begin with
   return !below.empty() && name.starts_with(below) ? files.prefix.substr(0, dot) + name : files.prefix + name;
+}
+
+// Of a layer behind the description's last one.
+bool is_further_layers(const FileNames& files, const DecoderSpec& spec, const std::string& name) {
+  const std::string layers = files.prefix + spec.names.layers + ".";
+  if (!name.starts_with(layers)) return false;
+  std::size_t layer = 0;
+  const auto [end, fault] = std::from_chars(name.data() + layers.size(), name.data() + name.size(), layer);
+  return fault == std::errc() && layer >= spec.layers.size();
 }
 
 json whole_config(const DecoderFamily& family, const json& keys) {
@@ -76,6 +115,7 @@ ModelFamily model_family(const DecoderFamily& family) {
           .normalise_name = [family](const json&, const std::string& name) { return normalised(family.files, name); },
           .is_other_heads =  // a tied head may be stored beside the embedding that it equals
           [family, spec](const json& keys, const std::string& name) {
+            if (family.files.further_layers && is_further_layers(family.files, spec(keys), name)) return true;
             return name == family.files.head + ".weight" && spec(keys).tied;
           },
           .deciding_keys =

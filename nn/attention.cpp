@@ -93,6 +93,15 @@ double scale_of(const AttentionOptions& options, const torch::Tensor& query) {
   return options.scale > 0 ? options.scale : 1 / std::sqrt(static_cast<double>(query.size(3)));
 }
 
+// The softmax of scores [samples, heads, queries, keys], and of each head's sink beside them.
+torch::Tensor weights_of(const torch::Tensor& scores, const torch::Tensor& sinks) {
+  if (!sinks.defined()) return scores.softmax(-1);
+  std::vector<std::int64_t> shape = scores.sizes().vec();
+  shape.back() = 1;
+  const torch::Tensor beside = sinks.to(scores.scalar_type()).view({1, -1, 1, 1}).expand(shape);
+  return torch::cat({scores, beside}, -1).softmax(-1).narrow(-1, 0, scores.size(-1));
+}
+
 // Step by step, for what no fused kernel does. `dropped` gives what is left of the weights.
 torch::Tensor plain_core(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
                          const AttentionOptions& options,
@@ -109,7 +118,7 @@ torch::Tensor plain_core(const torch::Tensor& query, const torch::Tensor& key, c
     scores = scores.masked_fill(~counted, lowest(scores.scalar_type()));
   else if (const torch::Tensor seen = seen_keys(options, queries, keys, query.device()); seen.defined())
     scores = scores.masked_fill(~seen, -std::numeric_limits<double>::infinity());
-  return at::matmul(dropped(scores.softmax(-1)), value);
+  return at::matmul(dropped(weights_of(scores, options.sinks)), value);
 }
 
 }  // namespace
@@ -144,7 +153,7 @@ torch::Tensor core(const torch::Tensor& query, const torch::Tensor& key, const t
                    const HeadRange& heads, const HeadRange& key_heads, const AttentionOptions& options,
                    const DropoutImpl& dropout) {
   const bool drops = dropout.is_training() && dropout.p() > 0;
-  const bool fused = !drops && options.soft_cap == 0 && !options.slopes.defined();
+  const bool fused = !drops && options.soft_cap == 0 && !options.slopes.defined() && !options.sinks.defined();
   // The fused kernels take each key head for its query heads, without a copy for each of those.
   const bool grouped = fused && holds_whole_groups(heads, key_heads);
   const torch::Tensor keys = grouped ? key : for_query_heads(key, heads, key_heads),
@@ -175,6 +184,18 @@ torch::Tensor attention(const torch::Tensor& query, const torch::Tensor& key, co
         return core(parts[0], parts[1], parts[2], heads, key_heads, options, dropout);
       },
       {query, key, value});
+}
+
+SinksImpl::SinksImpl(std::int64_t heads) : heads_(heads) {
+  weight = register_parameter("weight", torch::empty({heads}));
+  torch::nn::init::zeros_(weight);
+}
+
+Placements SinksImpl::shard(const ShardStyle& style, ProcessGroup& group) {
+  if (!std::holds_alternative<Column>(style)) refuse_style("Sinks", style, "Column{}");
+  const Placements placements = split_parameters({{"weight", {heads_}}}, style, group);
+  cut_parameters(*this, placements, group);
+  return placements;
 }
 
 torch::Tensor kept_tokens(const torch::Tensor& attention_mask) {

@@ -78,6 +78,22 @@ struct GatherFromGroup : torch::autograd::Function<GatherFromGroup> {
   }
 };
 
+struct GatherToGroup : torch::autograd::Function<GatherToGroup> {
+  static Variable forward(AutogradContext* context, const Variable& input, ProcessGroup* group, std::int64_t dim,
+                          const Sizes& sizes) {
+    save_cut(context, group, dim, sizes);
+    return all_gather_along(*group, input, static_cast<int>(dim), sizes);
+  }
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    return {
+        reduce_scatter_along(saved_group(context), gradients[0], static_cast<int>(context->saved_data["dim"].toInt()),
+                             context->saved_data["sizes"].toIntVector()),
+        {},
+        {},
+        {}};
+  }
+};
+
 struct SplitToGroup : torch::autograd::Function<SplitToGroup> {
   static Variable forward(AutogradContext* context, const Variable& input, ProcessGroup* group, std::int64_t dim,
                           const Sizes& sizes) {
@@ -110,6 +126,9 @@ torch::Tensor reduce_from_group(const torch::Tensor& input, ProcessGroup& group)
 }
 torch::Tensor gather_from_group(const torch::Tensor& input, ProcessGroup& group, int dim, const Sizes& sizes) {
   return GatherFromGroup::apply(input, &group, c10::maybe_wrap_dim(dim, input.dim()), sizes);
+}
+torch::Tensor gather_to_group(const torch::Tensor& input, ProcessGroup& group, int dim, const Sizes& sizes) {
+  return GatherToGroup::apply(input, &group, c10::maybe_wrap_dim(dim, input.dim()), sizes);
 }
 torch::Tensor split_to_group(const torch::Tensor& input, ProcessGroup& group, int dim, const Sizes& sizes) {
   return SplitToGroup::apply(input, &group, c10::maybe_wrap_dim(dim, input.dim()), sizes);

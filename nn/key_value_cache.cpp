@@ -16,20 +16,20 @@ constexpr std::int64_t kStep = 64;  // tokens
 
 // What is kept moves to the front of the same memory where that has room for twice as much, so that a token is moved
 // once at most on average; else to the front of more memory.
-void KeyValueCache::make_room(std::int64_t added, const torch::Tensor& like) {
+void KeyValueCache::make_room(std::int64_t added, const torch::Tensor& key, const torch::Tensor& value) {
   if (end_ + added <= capacity()) return;
   const std::int64_t kept = end_ - first_, needed = kept + added;
   const bool fits = first_ > 0 && 2 * needed <= capacity();
   const std::int64_t wanted = first_ > 0 ? 2 * needed : needed;
   const std::int64_t capacity = (wanted + kStep - 1) / kStep * kStep;
-  const auto moved = [&](const torch::Tensor& held) {
+  const auto moved = [&](const torch::Tensor& held, const torch::Tensor& like) {
     torch::Tensor whole =
         fits ? held : torch::empty({like.size(0), like.size(1), capacity, like.size(3)}, like.options());
     if (kept > 0) whole.narrow(2, 0, kept).copy_(held.narrow(2, first_, kept));  // apart: 2 kept <= capacity
     return whole;
   };
-  keys_ = moved(keys_);
-  values_ = moved(values_);
+  keys_ = moved(keys_, key);
+  values_ = moved(values_, value);
   first_ = 0;
   end_ = kept;
 }
@@ -39,7 +39,7 @@ std::pair<torch::Tensor, torch::Tensor> KeyValueCache::append(const torch::Tenso
   const torch::NoGradGuard no_grad;
   const std::int64_t added = key.size(2);
   if (window > 0) first_ = std::max(first_, end_ - (window - 1));
-  make_room(added, key);
+  make_room(added, key, value);
   keys_.narrow(2, end_, added).copy_(key);
   values_.narrow(2, end_, added).copy_(value);
   end_ += added;

@@ -1,7 +1,6 @@
 #include "gantry/nn/linear_function.h"
 
 #include <array>
-#include <functional>
 
 #include <torch/torch.h>
 
@@ -43,24 +42,6 @@ class InputGradient {
   Work sum_;
   bool scattered_;
 };
-
-// The gradient of a weight or bias: into .grad of a leaf, now or when the store is emptied (then undefined is
-// returned), else returned.
-torch::Tensor give_gradient(const torch::Tensor& parameter, WeightGradientStore* store,
-                            std::function<void(torch::Tensor&)> add, const std::function<torch::Tensor()>& make) {
-  if (!parameter.defined() || !parameter.requires_grad()) return {};
-  if (!parameter.is_leaf()) return make();
-  now_or_later(store, [parameter, add = std::move(add)] { add(gradient_of(parameter)); });
-  return {};
-}
-
-// into += a b, also where `into` has a wider type than they: LibTorch's addmm_ takes one type.
-void add_product(torch::Tensor& into, const torch::Tensor& a, const torch::Tensor& b) {
-  if (into.scalar_type() == a.scalar_type())
-    into.addmm_(a, b);
-  else
-    into.add_(at::mm(a, b));
-}
 
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static variable_list forward(AutogradContext* context, const Variable& input, ProcessGroup* group,

@@ -22,4 +22,19 @@ void WeightGradientStore::run(const std::function<void()>& after_each) {
   }
 }
 
+void add_product(torch::Tensor& into, const torch::Tensor& a, const torch::Tensor& b) {
+  if (into.scalar_type() == a.scalar_type())
+    into.addmm_(a, b);
+  else
+    into.add_(at::mm(a, b));
+}
+
+torch::Tensor give_gradient(const torch::Tensor& parameter, WeightGradientStore* store,
+                            std::function<void(torch::Tensor&)> add, const std::function<torch::Tensor()>& make) {
+  if (!parameter.defined() || !parameter.requires_grad()) return {};
+  if (!parameter.is_leaf()) return make();
+  now_or_later(store, [parameter, add = std::move(add)] { add(gradient_of(parameter)); });
+  return {};
+}
+
 }  // namespace gantry::nn

@@ -42,4 +42,12 @@ inline void now_or_later(WeightGradientStore* store, std::function<void()> work)
     work();
 }
 
+// into += a b, also where `into` has a wider type than they: LibTorch's addmm_ takes one type.
+void add_product(torch::Tensor& into, const torch::Tensor& a, const torch::Tensor& b);
+
+// The gradient of a weight or bias: into .grad of a leaf, now or when the store is emptied (then undefined is
+// returned), else returned.
+torch::Tensor give_gradient(const torch::Tensor& parameter, WeightGradientStore* store,
+                            std::function<void(torch::Tensor&)> add, const std::function<torch::Tensor()>& make);
+
 }  // namespace gantry::nn

@@ -37,9 +37,10 @@ torch::Tensor gather_whole(const torch::Tensor& local, const Placement& placemen
   return whole;
 }
 
-// What the owner's tensor has; other ranks' parameters may be of another type than its gradients.
-torch::ScalarType type_of(ProcessGroup& group, const torch::Tensor& tensor, int owner) {
+// What the owner's tensor has, if it has one; other ranks' parameters may be of another type than its gradients.
+std::optional<torch::ScalarType> type_of(ProcessGroup& group, const torch::Tensor& tensor, int owner) {
   const auto types = all_gather_numbers(group, tensor.defined() ? static_cast<int>(tensor.scalar_type()) : -1);
+  if (types[owner] < 0) return std::nullopt;
   return static_cast<torch::ScalarType>(types[owner]);
 }
 
@@ -56,10 +57,12 @@ TensorDict gather_tensors(const StageModule& module, const PipelineStageManager&
     const int owner = stages.rank_of(placement.stages.front());
     torch::Tensor tensor;
     if (const auto found = held.find(placement.name); found != held.end()) {
-      tensor = gather_whole(local(found->second).detach(), placement, mesh);
+      tensor = local(found->second);
+      if (tensor.defined()) tensor = gather_whole(tensor.detach(), placement, mesh);
     }
     const auto type = type_of(mesh[axis::kPipeline], tensor, owner);
-    if (stages.pipeline_rank() != owner) tensor = torch::empty(placement.global_shape, type);
+    if (!type) continue;
+    if (stages.pipeline_rank() != owner) tensor = torch::empty(placement.global_shape, *type);
     tensor =
         tensor.detach().to(torch::kCPU).clone(at::MemoryFormat::Contiguous);  // a device need not hold the whole model
     mesh[axis::kPipeline].broadcast(tensor, owner).wait();

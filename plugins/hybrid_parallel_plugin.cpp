@@ -81,6 +81,19 @@ bool reads_between(const Policy& policy, const std::vector<SampleEntry>& entries
   return false;
 }
 
+// A loss over a whole step at once is no sum over its parts.
+void refuse_parts_of_joint_loss(const BoostedModel& model, int microbatches, const ProcessGroupMesh& mesh) {
+  const StageModule& module = model.stage_module();
+  const std::string key = module.policy().joint_loss(module.module());
+  const int stages = module.num_stages(), replicas = mesh.size(axis::kData);
+  if (key.empty() || (stages == 1 && replicas == 1 && microbatches <= 1)) return;
+  throw ConfigError({key,
+                     fmt::format("asks for a loss over all layers and samples at once, with {} stages, {} replicas and "
+                                 "{} microbatches",
+                                 stages, replicas, microbatches),
+                     "one of each", "set it to false, or train on one stage with one microbatch"});
+}
+
 // The mesh and placements know these axes; layers, losses and data don't yet.
 Config refuse_axes_to_come(Config config) {
   for (const auto& [key, size] :
@@ -259,6 +272,7 @@ HybridParallelPlugin::StepPlan HybridParallelPlugin::begin_step(ModelState& stat
   StepPlan plan{.trains = boosted.optimizer && !options.forward_only, .microbatches = microbatches(batch.samples)};
   if (plan.trains && !boosted.criterion)
     throw UsageError({"execute_pipeline", "training needs a criterion", "", "pass one to boost"});
+  if (plan.trains) refuse_parts_of_joint_loss(*state.model, plan.microbatches, mesh_);
   const bool no_sync = no_sync_ || state.no_sync;
   const bool adds = plan.trains && state.accumulation->under_way();
   plan.syncs = plan.trains && !no_sync;

@@ -110,6 +110,9 @@ ShardStyle resolved_style(ShardStyle style, bool sequence_parallel, GradientSum 
     sequence->gradient_sum = sum;
   } else if (auto* heads = std::get_if<OnHeads>(&style)) {
     heads->gradient_sum = sum;
+  } else if (auto* expert = std::get_if<Expert>(&style)) {
+    if (!expert->border) expert->border = border;
+    expert->gradient_sum = sum;
   }
   return style;
 }

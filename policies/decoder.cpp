@@ -1,10 +1,12 @@
 #include "gantry/policies/decoder.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 #include <torch/torch.h>
 
 #include "gantry/models/decoder_model_family.h"
+#include "gantry/models/described/work_of_keys.h"
 
 namespace gantry {
 namespace {
@@ -35,7 +37,16 @@ Column fused_column(const AttentionSpec& attention) {
   return {.parts = {{attention.heads * size, size}, keys, keys}};
 }
 
+void add_latent_attention(LayerRules& rules, const AttentionSpec& attention, const DecoderNames& names) {
+  const models::LatentSpec& latent = *attention.latent;
+  rules.add(latent.query_rank > 0 ? names.wide_query : names.query, Column{.unit = attention.head_size});
+  rules.add(names.wide_key, Column{.unit = latent.plain + latent.value});
+  rules.add(names.turning_key, Column{});
+  rules.add(names.output, Row{.unit = latent.value});
+}
+
 void add_attention(LayerRules& rules, const AttentionSpec& attention, const DecoderNames& names) {
+  if (attention.latent) return add_latent_attention(rules, attention, names);
   const std::int64_t size = attention.head_size;
   if (attention.rows == ProjectionRows::kSeparate) {
     rules.add(names.query, Column{.unit = size});
@@ -45,6 +56,7 @@ void add_attention(LayerRules& rules, const AttentionSpec& attention, const Deco
     rules.add(names.fused, fused_column(attention));
   }
   rules.add(names.output, Row{.unit = size});
+  if (attention.sinks) rules.add(names.sinks, Column{});
   if (attention.wide_norm.exists()) {
     rules.add(names.query_norm, Column{.unit = size});
     rules.add(names.key_norm, Column{.unit = size, .users = attention.heads});
@@ -62,6 +74,27 @@ void add_mlp(LayerRules& rules, const models::MlpSpec& mlp, const DecoderNames& 
     rules.add(names.up, Column{});
   }
   rules.add(names.down, Row{});
+}
+
+void add_experts(LayerRules& rules, const models::ExpertsSpec& experts, const DecoderNames& names) {
+  rules.add(names.experts, Expert{});
+  if (experts.shared_width == 0) return;
+  rules.add(names.shared + ".gate_proj", Column{});
+  rules.add(names.shared + ".up_proj", Column{});
+  rules.add(names.shared + ".down_proj", Row{});
+}
+
+// Layers of one description are split alike: by the first of those with experts, and of those without.
+void add_layers(ShardPlan& plan, const DecoderSpec& spec) {
+  const DecoderNames& names = spec.names;
+  LayerRules rules(names.layers + ".*.", plan);
+  if (!spec.layers.empty()) add_attention(rules, spec.layers.front().attention, names);
+  const auto first = [&](bool with_experts) {
+    return std::find_if(spec.layers.begin(), spec.layers.end(),
+                        [&](const LayerSpec& layer) { return layer.experts.has_value() == with_experts; });
+  };
+  if (const auto layer = first(false); layer != spec.layers.end()) add_mlp(rules, layer->mlp, names);
+  if (const auto layer = first(true); layer != spec.layers.end()) add_experts(rules, *layer->experts, names);
 }
 
 }  // namespace
@@ -82,13 +115,8 @@ ShardPlan DecoderPolicy::shard_plan(const models::DecoderImpl& model) const {
   const DecoderSpec& spec = model.spec;
   const DecoderNames& names = spec.names;
   ShardPlan plan;
-  // Layers of one description are split alike.
-  if (!spec.layers.empty()) {
-    LayerRules rules(names.layers + ".*.", plan);
-    add_attention(rules, spec.layers.front().attention, names);
-    add_mlp(rules, spec.layers.front().mlp, names);
-    plan.push_back({names.layers + ".*", SequenceParallel{}});  // norms and dropouts
-  }
+  add_layers(plan, spec);
+  if (!spec.layers.empty()) plan.push_back({names.layers + ".*", SequenceParallel{}});  // norms, dropouts, routers
   plan.push_back({names.tokens, Vocab{}});
   if (spec.learned_positions)
     plan.push_back({names.positions, SequenceParallel{.dim = -1}});  // [tokens] or [samples, tokens]
@@ -106,6 +134,14 @@ StageLayout DecoderPolicy::stage_layout(const models::DecoderImpl& model) const 
   if (!names.dropout.empty()) layout.first.push_back(names.dropout);
   if (model.spec.embedding_norm.exists()) layout.first.push_back(names.embedding_norm);
   return layout;
+}
+
+LayerWork DecoderPolicy::layer_work(const models::DecoderImpl& model) const {
+  return models::layer_work_of(model.spec);
+}
+
+std::string DecoderPolicy::joint_loss(const models::DecoderImpl& model) const {
+  return model.spec.router_loss > 0 ? "model.config.output_router_logits" : "";
 }
 
 SharedParameters DecoderPolicy::shared_parameters(const models::DecoderImpl& model) const {

@@ -47,6 +47,7 @@ bool cuts_activations(const ShardPlan& plan) {
     if (const auto* column = std::get_if<Column>(&rule.style)) return is_shard(column->input);
     if (const auto* row = std::get_if<Row>(&rule.style)) return is_shard(row->output);
     if (const auto* vocab = std::get_if<Vocab>(&rule.style)) return is_shard(vocab->output);
+    if (const auto* expert = std::get_if<Expert>(&rule.style)) return is_shard(expert->border);
     if (const auto* prepare = std::get_if<PrepareInput>(&rule.style))
       return is_shard(prepare->from) || is_shard(prepare->to);
     return std::holds_alternative<SequenceParallel>(rule.style);

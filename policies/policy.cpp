@@ -87,6 +87,7 @@ std::int64_t Policy::tokens_per_sample(const TensorDict& batch) const {
   return tokens;
 }
 
+std::string Policy::joint_loss(const torch::nn::Module&) const { return ""; }
 Continuation Policy::continuation(const torch::nn::Module&) const { return {}; }
 
 std::vector<int> Policy::distribute_layers(int layers, int stages) const {

@@ -21,10 +21,12 @@ struct TensorDifference {
   std::vector<std::int64_t> at{};  // the index of the largest
 };
 
-// What stands for a name in a comparison: a tensor of a catalog, or a matrix's transpose.
+// What stands for a name in a comparison: a tensor of a catalog, a matrix's transpose, or a part of a tensor, which is
+// what the cuts leave of it, without a first dim of 1.
 struct ComparedTensor {
   std::string key;
   bool transposed = false;
+  std::vector<AppliedCut> cuts = {};
 };
 using ComparedNames = std::map<std::string, ComparedTensor>;
 

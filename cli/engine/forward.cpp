@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include <torch/torch.h>
@@ -10,8 +11,10 @@
 #include "gantry/checkpoint/hugging_face.h"
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/cli/engine/commands.h"
+#include "gantry/cli/engine/router_outputs.h"
 #include "gantry/core/error.h"
 #include "gantry/launch/launch.h"
+#include "gantry/models/decoder.h"
 #include "gantry/models/model_family.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/plugins/gather.h"
@@ -51,8 +54,23 @@ TensorDict read_batch(const std::string& path, const std::string& task) {
   return batch;
 }
 
+// What experts' routers give beside the logits, and the loss with their part of it, which is joint over all layers:
+// that of a stage, or of a part of the batch, is taken out again.
+void add_router_outputs(TensorDict& outputs, const StepResult& result, const RouterOutputs& routers,
+                        const TensorDict& logits, double coefficient, const torch::Tensor& mask) {
+  const torch::Tensor balancing = routers.balancing_loss(logits, mask);
+  for (const auto& [name, tensor] : logits) outputs.set(name, tensor);
+  outputs.set("aux_loss", balancing.to(torch::kFloat32));
+  if (!result.loss) return;
+  double cross_entropy = *result.loss;
+  for (const auto& [name, added] : result.added_losses) cross_entropy -= added;
+  outputs.set("ce_loss", torch::tensor(cross_entropy, torch::kFloat32));
+  outputs.set("loss", torch::tensor(cross_entropy + coefficient * balancing.item<double>(), torch::kFloat32));
+}
+
 // The last stage's first rank has its replica's outputs; the others of dp add theirs. Collective over dp.
-void write_outputs(const StepResult& result, const ProcessGroupMesh& mesh, const ForwardArguments& arguments) {
+void write_outputs(const StepResult& result, const ProcessGroupMesh& mesh, const ForwardArguments& arguments,
+                   const std::function<void(TensorDict&)>& add_others) {
   TensorDict whole;
   for (const auto& [name, part] : result.outputs)
     whole.set(name, all_gather_along(mesh[axis::kData], part, 0, all_gather_numbers(mesh[axis::kData], part.size(0))));
@@ -61,6 +79,7 @@ void write_outputs(const StepResult& result, const ProcessGroupMesh& mesh, const
                       "use fewer data-parallel ranks"});
   if (mesh.coordinate(axis::kData) != 0 || mesh.coordinate(axis::kTensor) != 0) return;
   if (result.loss) whole.set("loss", torch::tensor(*result.loss, whole.begin()->second.options()));
+  add_others(whole);
   write_safetensors(arguments.output, whole);
 }
 
@@ -71,6 +90,9 @@ void forward_rank(World& world, const Config& config, const ForwardArguments& ar
   const bool wants_gradients = !arguments.grads.empty();
 
   auto model = build_model(config);
+  RouterOutputs routers(*model);
+  const auto* decoder = dynamic_cast<const models::DecoderImpl*>(model.get());
+  const double coefficient = decoder ? decoder->spec.router_loss : 0;
   std::shared_ptr<torch::optim::Optimizer> optimizer;
   if (wants_gradients) optimizer = build_optimizer(config, *model);
   auto boosted = booster.boost(model, optimizer, build_criterion(config));
@@ -79,8 +101,18 @@ void forward_rank(World& world, const Config& config, const ForwardArguments& ar
 
   const auto result = booster.execute_pipeline(
       replica_part(make_batch(whole), mesh.size(axis::kData), mesh.coordinate(axis::kData)), boosted,
-      {.return_loss = static_cast<bool>(boosted.criterion), .return_outputs = true, .broadcast_loss = true});
-  if (plugin->stages().holds_last()) write_outputs(result, mesh, arguments);
+      {.return_loss = static_cast<bool>(boosted.criterion),
+       .return_outputs = true,
+       .broadcast_loss = true,
+       .observer = routers.empty() ? nullptr : &routers});
+  const torch::Tensor ids = whole.at("input_ids");
+  const bool in_shards = config.parallel.sequence_parallel && mesh.size(axis::kTensor) > 1;
+  const TensorDict logits = routers.gather(mesh, ids.size(0), ids.size(1), in_shards);
+  if (plugin->stages().holds_last())
+    write_outputs(result, mesh, arguments, [&](TensorDict& outputs) {
+      if (!routers.empty())
+        add_router_outputs(outputs, result, routers, logits, coefficient, whole.get("attention_mask"));
+    });
   if (wants_gradients) {
     auto& gradients = boosted.optimizer->gradients();
     gradients.complete();

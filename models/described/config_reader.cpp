@@ -34,7 +34,7 @@ double ConfigReader::number(const std::string& key, double missing, double least
 std::int64_t ConfigReader::size_or_none(const std::string& key, std::int64_t missing) {
   ignore(key);
   if (keys_.contains(key) && keys_[key].is_null()) return 0;
-  const std::int64_t value = size_key(keys_, key, missing, 1);
+  const std::int64_t value = size_key(keys_, key, missing, 0);
   decides(key, value);
   return value;
 }

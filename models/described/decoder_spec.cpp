@@ -3,6 +3,8 @@
 #include <cmath>
 #include <fmt/format.h>
 
+#include "gantry/core/shard_style.h"
+
 namespace gantry::models {
 namespace {
 
@@ -10,17 +12,20 @@ namespace {
 class Shapes {
  public:
   void table(const std::string& path, std::int64_t rows, std::int64_t columns) {
-    shapes_.push_back({prefix_ + path + ".weight", {rows, columns}});
+    tensor(path + ".weight", {rows, columns});
   }
-  void vector(const std::string& name, std::int64_t size) { shapes_.push_back({prefix_ + name, {size}}); }
+  void vector(const std::string& name, std::int64_t size) { tensor(name, {size}); }
   void linear(const std::string& path, std::int64_t in, std::int64_t out, bool bias) {
     table(path, out, in);
-    if (bias) shapes_.push_back({prefix_ + path + ".bias", {out}});
+    if (bias) tensor(path + ".bias", {out});
   }
   void norm(const std::string& path, const NormSpec& norm, std::int64_t size) {
     if (!norm.exists() || (norm.kind == NormSpec::Kind::kLayer && !norm.weight)) return;
-    shapes_.push_back({prefix_ + path + ".weight", {size}});
-    if (norm.kind == NormSpec::Kind::kLayer && norm.bias) shapes_.push_back({prefix_ + path + ".bias", {size}});
+    tensor(path + ".weight", {size});
+    if (norm.kind == NormSpec::Kind::kLayer && norm.bias) tensor(path + ".bias", {size});
+  }
+  void tensor(const std::string& name, std::vector<std::int64_t> shape, double used = 1) {
+    shapes_.push_back({prefix_ + name, std::move(shape), used});
   }
   void below(std::string prefix) { prefix_ = std::move(prefix); }
   std::vector<ParameterShape> take() { return std::move(shapes_); }
@@ -29,6 +34,23 @@ class Shapes {
   std::string prefix_;
   std::vector<ParameterShape> shapes_;
 };
+
+void add_latent_attention(Shapes& shapes, const DecoderSpec& spec, const AttentionSpec& attention) {
+  const DecoderNames& names = spec.names;
+  const LatentSpec& latent = *attention.latent;
+  const std::int64_t queries = attention.heads * attention.head_size;
+  if (latent.query_rank > 0) {
+    shapes.linear(names.narrow_query, spec.hidden, latent.query_rank, latent.bias);
+    shapes.norm(names.narrow_query_norm, latent.norm, latent.query_rank);
+    shapes.linear(names.wide_query, latent.query_rank, queries, false);
+  } else {
+    shapes.linear(names.query, spec.hidden, queries, false);
+  }
+  shapes.linear(names.narrow_key, spec.hidden, latent.key_rank + latent.turning, latent.bias);
+  shapes.norm(names.narrow_key_norm, latent.norm, latent.key_rank);
+  shapes.linear(names.wide_key, latent.key_rank, attention.heads * (latent.plain + latent.value), false);
+  shapes.linear(names.output, attention.heads * latent.value, spec.hidden, attention.output_bias);
+}
 
 void add_attention(Shapes& shapes, const DecoderSpec& spec, const AttentionSpec& attention) {
   const DecoderNames& names = spec.names;
@@ -45,6 +67,7 @@ void add_attention(Shapes& shapes, const DecoderSpec& spec, const AttentionSpec&
   shapes.norm(names.query_norm, attention.wide_norm, queries);
   shapes.norm(names.key_norm, attention.wide_norm, keys);
   shapes.linear(names.output, queries, spec.hidden, attention.output_bias);
+  if (attention.sinks) shapes.vector(names.sinks + ".weight", attention.heads);
 }
 
 void add_mlp(Shapes& shapes, const DecoderSpec& spec, const MlpSpec& mlp) {
@@ -56,6 +79,21 @@ void add_mlp(Shapes& shapes, const DecoderSpec& spec, const MlpSpec& mlp) {
     shapes.linear(names.up, spec.hidden, mlp.width, mlp.bias);
   }
   shapes.linear(names.down, mlp.width, spec.hidden, mlp.bias);
+}
+
+void add_experts(Shapes& shapes, const DecoderSpec& spec, const ExpertsSpec& experts) {
+  const DecoderNames& names = spec.names;
+  shapes.linear(names.router, spec.hidden, experts.count, experts.router_bias);
+  if (experts.correction) shapes.vector(names.router + ".e_score_correction_bias", experts.count);
+  const double used = static_cast<double>(experts.used) / static_cast<double>(experts.count);
+  for (const auto& [name, shape] :
+       expert_parameters({experts.count, spec.hidden, experts.width, experts.bias, experts.interleaved}))
+    shapes.tensor(names.experts + "." + name, shape, used);
+  if (experts.shared_width == 0) return;
+  shapes.linear(names.shared + ".gate_proj", spec.hidden, experts.shared_width, false);
+  shapes.linear(names.shared + ".up_proj", spec.hidden, experts.shared_width, false);
+  shapes.linear(names.shared + ".down_proj", experts.shared_width, spec.hidden, false);
+  if (experts.shared_gate) shapes.linear(names.shared_gate, spec.hidden, 1, false);
 }
 
 }  // namespace
@@ -74,10 +112,16 @@ std::vector<ParameterShape> parameter_shapes(const DecoderSpec& spec) {
     const LayerSpec& layer = spec.layers[index];
     shapes.below(fmt::format("{}.{}.", names.layers, index));
     shapes.norm(names.input, layer.input, spec.hidden);
-    add_attention(shapes, spec, layer.attention);
+    if (layer.attention.latent)
+      add_latent_attention(shapes, spec, layer.attention);
+    else
+      add_attention(shapes, spec, layer.attention);
     shapes.norm(names.after_attention, layer.after_attention, spec.hidden);
     shapes.norm(names.before_mlp, layer.before_mlp, spec.hidden);
-    add_mlp(shapes, spec, layer.mlp);
+    if (layer.experts)
+      add_experts(shapes, spec, *layer.experts);
+    else
+      add_mlp(shapes, spec, layer.mlp);
     shapes.norm(names.after_mlp, layer.after_mlp, spec.hidden);
   }
   shapes.below("");

@@ -12,16 +12,8 @@ namespace {
 
 using nlohmann::json;
 
-// Matrices of layers, by the index in their names.
-LayerWork described_work(const DecoderSpec& spec) {
-  LayerWork work{std::vector<double>(spec.layers.size(), 0.0)};
-  const std::string layers = spec.names.layers + ".";
-  for (const ParameterShape& parameter : parameter_shapes(spec))
-    if (parameter.shape.size() == 2 && parameter.name.starts_with(layers))
-      work.layers[std::stoul(parameter.name.substr(layers.size()))] +=
-          static_cast<double>(elements_of(parameter.shape));
-  work.last = static_cast<double>(spec.vocabulary) * static_cast<double>(spec.hidden);
-  return work;
+double elements(const ParameterShape& parameter) {
+  return parameter.used * static_cast<double>(elements_of(parameter.shape));
 }
 
 // By its head, whose own default is the masked language model's. Those that look at the first token alone are no work.
@@ -41,6 +33,17 @@ LayerWork bert_work(const json& keys, int layers) {
 
 }  // namespace
 
+// Matrices of layers, by the index in their names.
+LayerWork layer_work_of(const DecoderSpec& spec) {
+  LayerWork work{std::vector<double>(spec.layers.size(), 0.0)};
+  const std::string layers = spec.names.layers + ".";
+  for (const ParameterShape& parameter : parameter_shapes(spec))
+    if (parameter.shape.size() > 1 && !parameter.name.ends_with("_bias") && parameter.name.starts_with(layers))
+      work.layers[std::stoul(parameter.name.substr(layers.size()))] += elements(parameter);
+  work.last = static_cast<double>(spec.vocabulary) * static_cast<double>(spec.hidden);
+  return work;
+}
+
 LayerWork layer_work_in(const json& keys, int layers, const std::string& family) {
   const json type = keys.is_object() ? keys.value("model_type", json()) : json();
   const std::string name = family.empty() && type.is_string() ? type.get<std::string>() : family;
@@ -49,7 +52,7 @@ LayerWork layer_work_in(const json& keys, int layers, const std::string& family)
   const bool described =
       std::any_of(known.begin(), known.end(), [&](const DecoderFamily& one) { return one.model_type == name; });
   if (!described) return {std::vector<double>(layers, 1.0)};
-  return described_work(decoder_spec(name, keys));
+  return layer_work_of(decoder_spec(name, keys));
 }
 
 }  // namespace gantry::models

@@ -8,6 +8,11 @@
 
 namespace gantry::models {
 
+struct DecoderSpec;
+
+// Of a described decoder: of experts, those that a token uses.
+LayerWork layer_work_of(const DecoderSpec& spec);
+
 // The multiplications of a token: one for each weight of a layer's and of the head's matrices. A backward has twice as
 // many of each, so shares are the same. `family` is the policy's name, "llama" or "bert"; where it is empty, the keys'
 // model_type names it. Of a family that Gantry does not know all layers are equal and nothing is known of the head:

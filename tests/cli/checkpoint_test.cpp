@@ -120,6 +120,21 @@ TEST(CheckpointProgram, ImportsAndExportsEveryFamilyToTheBit) {
   }
 }
 
+// Files that have each expert apart, and files that have all of them in one tensor.
+TEST(CheckpointProgram, ImportsAndExportsExpertsToTheBit) {
+  for (const char* family : {"families/mixtral", "families/gpt_oss", "families/deepseek_v3"}) {
+    SCOPED_TRACE(family);
+    const ScratchFolder scratch;
+    const Outcome imported = gantry_run("checkpoint import " + kGolden + family + " " + (scratch / "c") +
+                                        " --set parallel.tensor=3 --set parallel.pipeline=2");
+    ASSERT_EQ(imported.exit_code, 0) << imported.err;
+    const Outcome exported = gantry_run("checkpoint export " + (scratch / "c") + " " + (scratch / "hf"));
+    ASSERT_EQ(exported.exit_code, 0) << exported.err;
+    EXPECT_TRUE(are_equal(kGolden + family, scratch / "hf"));
+    EXPECT_TRUE(are_equal(scratch / "c", kGolden + family));
+  }
+}
+
 TEST(CheckpointProgram, ImportsShardsAndHalfPrecisionToTheBit) {
   const ScratchFolder scratch;
   ASSERT_EQ(gantry_run("checkpoint import " + kGolden + "gpt2 " + (scratch / "c")).exit_code, 0);

@@ -60,6 +60,34 @@ TEST_P(Golden, ForwardAndGradientsInEveryLayout) {
     for (int pipeline = 1; pipeline <= 4; ++pipeline) check_forward(GetParam(), tensor, pipeline);
 }
 
+// Of models with experts, what the routers give too, in layouts that share layers and samples out.
+TEST(GoldenExperts, ForwardGivesTheRoutersOutputs) {
+  for (const char* model : {"mixtral", "qwen3_moe", "deepseek_v3"})
+    for (const char* layout : {"", " --set parallel.tensor=2 --set parallel.sequence_parallel=true",
+                               " --set parallel.pipeline=2 --set schedule.microbatches=2", " --set parallel.data=2"}) {
+      SCOPED_TRACE(std::string(model) + layout);
+      const ScratchFolder scratch;
+      const std::string folder = golden(std::string("families/") + model);
+      TensorDict batch = read_safetensors(folder + "/inputs.safetensors");
+      const torch::Tensor labels = batch.at("labels");
+      torch::Tensor next = torch::full_like(labels, -100);
+      next.narrow(1, 0, labels.size(1) - 1).copy_(labels.narrow(1, 1, labels.size(1) - 1));
+      batch.set("labels", next);
+      write_safetensors(scratch / "batch.safetensors", batch);
+      const Outcome run =
+          run_program(gantry_program() + " forward --model " + folder + " --batch " + (scratch / "batch.safetensors") +
+                      " --output " + (scratch / "out.safetensors") + layout);
+      ASSERT_EQ(run.exit_code, 0) << run.err;
+      const TensorDict expected = read_safetensors(folder + "/expected.safetensors"),
+                       got = read_safetensors(scratch / "out.safetensors");
+      for (const auto& [name, tensor] : expected) {
+        if (name.starts_with("grad.")) continue;
+        ASSERT_TRUE(got.contains(name)) << name;
+        EXPECT_LE(largest(got.at(name) - tensor), name.ends_with("loss") ? 1e-5 : 5e-5) << name;
+      }
+    }
+}
+
 std::string training_config(const ScratchFolder& scratch, const std::string& folder, const nlohmann::json& golden) {
   const auto& settings = golden["optimizer"];
   std::ostringstream text;

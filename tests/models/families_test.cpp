@@ -8,10 +8,12 @@
 #include <torch/torch.h>
 
 #include "family_case.h"
+#include "gantry/checkpoint/hugging_face.h"
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/models/decoder.h"
 #include "gantry/models/described/common_decoder.h"
 #include "gantry/models/described/decoder_family.h"
+#include "gantry/models/model_family.h"
 #include "gantry/policies/decoder.h"
 #include "generation_case.h"
 
@@ -97,7 +99,40 @@ TEST(FamilyKeys, WhatChangesNumbersAndIsNotUnderstoodIsRefused) {
               HasSubstr("short_factor"));
   EXPECT_THAT(refusal("gemma2", {{"use_bidirectional_attention", true}}), HasSubstr("use_bidirectional_attention"));
   EXPECT_THAT(refusal("gpt_neox", {{"hidden_size", 10}, {"num_attention_heads", 4}}), HasSubstr("multiple of"));
+  EXPECT_THAT(refusal("mixtral", {{"router_jitter_noise", 0.1}}), HasSubstr("router_jitter_noise"));
+  EXPECT_THAT(refusal("qwen3_moe", {{"num_experts", 8}, {"num_local_experts", 4}}), HasSubstr("num_local_experts"));
+  EXPECT_THAT(refusal("qwen2_moe", {{"mlp_only_layers", {-1}}}), HasSubstr("a list of layers"));
+  EXPECT_THAT(refusal("deepseek_v3", {{"topk_method", "greedy"}}), HasSubstr("topk_method"));
+  EXPECT_THAT(
+      refusal("deepseek_v3", {{"num_experts_per_tok", 9}, {"n_routed_experts", 16}, {"n_group", 4}, {"topk_group", 2}}),
+      HasSubstr("from 1 to the 8 experts that a token chooses from"));
   EXPECT_THAT(refusal("lama", {}), HasSubstr("one of bloom, cohere, cohere2"));
+}
+
+TEST_P(Families, FilesThereAndBackAreTheSameBytes) {
+  const json keys = json::parse(read_file(GetParam() + "/config.json"));
+  const auto& family = models::families().at(keys["model_type"].get<std::string>());
+  const auto model = family.build(keys);
+  std::vector<HeldTensor> held;
+  TensorDict values;
+  for (const auto& item : model->named_parameters()) {
+    Placement whole{
+        .name = item.key(), .global_shape = item.value().sizes().vec(), .cuts = {}, .stages = {0}, .aliases = {}};
+    if (keys.value("tie_word_embeddings", true) && item.value().is_same(model->parameters().front()) && !held.empty())
+      continue;  // the head, by the embedding's name
+    held.push_back({std::move(whole), item.value()});
+    values.set(item.key(), item.value());
+  }
+  load_hugging_face(GetParam(), family, keys, held, {});
+  std::vector<ExportTensor> tensors;
+  for (const auto& [name, tensor] : to_hugging_face(family.tensor_names(keys), values))
+    tensors.push_back({name, tensor.sizes().vec(), tensor.scalar_type(), [tensor = tensor] { return tensor; }});
+  const ScratchFolder scratch;
+  const std::string stored = keys.value("dtype", "float32");
+  save_hugging_face(scratch / "out", family.hugging_face_config(keys), tensors,
+                    {.type = stored == "bfloat16" ? torch::kBFloat16 : torch::kFloat32});
+  EXPECT_TRUE(read_file(scratch / "out/model.safetensors") == read_file(GetParam() + "/model.safetensors"));
+  EXPECT_EQ(json::parse(read_file(scratch / "out/config.json"))["architectures"], keys["architectures"]);
 }
 
 TEST(FamilyKeys, BothSpellingsOfTheRotaryEmbeddingSayTheSame) {

@@ -87,6 +87,24 @@ std::vector<FamilyCase> family_cases() {
       {"linear", with("llama", R"({"rope_scaling": {"type": "linear", "factor": 2.5}})")},
       {"llama3", with("llama", R"({"rope_parameters": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
            "high_freq_factor": 4.0, "original_max_position_embeddings": 32, "rope_theta": 1000.0}})")},
+      {"experts", with("mixtral", R"({"num_local_experts": 5, "intermediate_size": 11})")},
+      {"one expert a token", with("qwen3_moe", R"({"num_experts": 4, "num_experts_per_tok": 1, "head_dim": 6,
+           "moe_intermediate_size": 7})")},
+      {"every expert", with("qwen3_moe", R"({"num_experts": 3, "num_experts_per_tok": 3, "norm_topk_prob": true,
+           "head_dim": 6, "moe_intermediate_size": 7})")},
+      {"an MLP beside the experts, with a gate; layers without", with("qwen2_moe", R"({"num_experts": 6,
+           "num_experts_per_tok": 2, "moe_intermediate_size": 9, "shared_expert_intermediate_size": 10,
+           "decoder_sparse_step": 2})")},
+      {"sinks, experts with biases", with("gpt_oss", R"({"num_local_experts": 5, "num_experts_per_tok": 2,
+           "head_dim": 6, "intermediate_size": 9, "sliding_window": 3, "swiglu_limit": 0.05})")},
+      {"latent attention, experts of groups", with("deepseek_v3", R"({"num_key_value_heads": 4, "q_lora_rank": 10,
+           "kv_lora_rank": 8, "qk_nope_head_dim": 5, "qk_rope_head_dim": 4, "v_head_dim": 6, "n_routed_experts": 8,
+           "num_experts_per_tok": 3, "moe_intermediate_size": 7, "n_shared_experts": 2, "n_group": 4,
+           "topk_group": 2, "first_k_dense_replace": 1})")},
+      {"latent attention whose queries are not narrow", with("deepseek_v3", R"({"num_key_value_heads": 4,
+           "q_lora_rank": null, "attention_bias": true, "kv_lora_rank": 8, "qk_nope_head_dim": 5,
+           "qk_rope_head_dim": 4, "v_head_dim": 6, "n_routed_experts": 4, "num_experts_per_tok": 2,
+           "moe_intermediate_size": 7, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 9})")},
   };
 }
 
@@ -106,6 +124,22 @@ TEST(FamilyGrid, EveryFlagOfTheDescription) {
                                  .recompute = "selective"}});
     if (::testing::Test::HasFailure()) return;
   }
+}
+
+// transformers' balancing loss, which is joint over a step.
+TEST(FamilyGrid, TheRoutersLossOverTensorRanks) {
+  for (const bool padded : {false, true})
+    expect_layouts_equal({.family = "mixtral",
+                          .layers = 3,
+                          .key_heads = 2,
+                          .vocabulary = 53,
+                          .padded = padded,
+                          .keys = R"({"num_local_experts": 5, "intermediate_size": 11, "output_router_logits": true,
+                                      "router_aux_loss_coef": 0.7})"},
+                         {{.layout = {.tensor = 2}},
+                          {.layout = {.tensor = 2}, .recompute = "full"},
+                          {.layout = {.tensor = 3}, .sequence_parallel = true},
+                          {.layout = {.tensor = 2}, .sequence_parallel = true, .recompute = "parts"}});
 }
 
 TEST(BertGrid, MaskedLanguageModel) {

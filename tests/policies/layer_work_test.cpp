@@ -34,6 +34,7 @@ TEST(LayerWorkOfPolicies, IsWhatTheKeysSay) {
         {"num_key_value_heads", 2},
         {"intermediate_size", 48},
         {"vocab_size", 99}}},
+      {"gpt_oss", {{"num_hidden_layers", 2}, {"hidden_size", 32}, {"intermediate_size", 24}, {"num_local_experts", 4}}},
       {"bert", {{"num_hidden_layers", 2}}},
       {"bert", {{"num_hidden_layers", 2}, {"architectures", {"BertForQuestionAnswering"}}}},
       {"bert", {{"num_hidden_layers", 2}, {"architectures", {"BertForSequenceClassification"}}}},

@@ -68,6 +68,8 @@ FamilyOutcome run_family(const std::string& folder, const Layout& layout, bool s
                          const std::string& precision) {
   const Config config = family_config(folder, layout, sequence_parallel, precision);
   const TensorDict batch = aligned(folder);
+  const bool joint_apart =
+      layout.pipeline > 1 && nlohmann::json::parse(config.model.config_json).value("output_router_logits", false);
   std::mutex lock;
   FamilyOutcome outcome;  // guarded by the lock
   const int code = start_ranks()(config, [&](World& world) {
@@ -77,23 +79,28 @@ FamilyOutcome run_family(const std::string& folder, const Layout& layout, bool s
     auto boosted = booster.boost(model, build_optimizer(config, *model), build_criterion(config));
     load_weights(config, boosted, plugin->mesh());
     boosted.model->eval();
-    const auto result =
-        booster.execute_pipeline(make_batch(batch), boosted, {.return_outputs = true, .broadcast_loss = true});
-    auto& gradients = boosted.optimizer->gradients();
-    gradients.complete();
-    const TensorDict whole = gather_tensors(boosted.model->stage_module(), plugin->stages(), plugin->mesh(),
-                                            [&](std::size_t i) { return gradients.gradient(i); });
+    const auto result = booster.execute_pipeline(
+        make_batch(batch), boosted, {.return_outputs = true, .broadcast_loss = true, .forward_only = joint_apart});
+    TensorDict whole;
+    if (!joint_apart) {
+      auto& gradients = boosted.optimizer->gradients();
+      gradients.complete();
+      whole = gather_tensors(boosted.model->stage_module(), plugin->stages(), plugin->mesh(),
+                             [&](std::size_t i) { return gradients.gradient(i); });
+    }
     const std::lock_guard guard(lock);
     if (plugin->stages().holds_last() && plugin->mesh().coordinate("tp") == 0)
       for (const auto& [name, tensor] : result.outputs) outcome.outputs.set(name, tensor.cpu());
     if (!world.is_main()) return;
-    outcome.loss = *result.loss;
+    outcome.loss = outcome.ce_loss = *result.loss;
+    for (const auto& [name, added] : result.added_losses) outcome.ce_loss -= added;
     const auto& family = models::families().at(config.model.policy);
     for (const auto& [name, tensor] :
          to_hugging_face(family.tensor_names(nlohmann::json::parse(config.model.config_json)), whole))
       outcome.gradients.set(name, tensor.cpu());
   });
   EXPECT_EQ(code, 0) << folder;
+  outcome.trained = !joint_apart;
   return outcome;
 }
 
@@ -102,6 +109,8 @@ void expect_family(const std::string& folder, const FamilyOutcome& outcome, cons
   const TensorDict inputs = read_safetensors(folder + "/inputs.safetensors");
   ASSERT_TRUE(outcome.outputs.contains("logits")) << label;
   EXPECT_LE(largest_entry(of_counted(outcome.outputs.at("logits") - expected.at("logits"), inputs)), 5e-5) << label;
+  if (expected.contains("ce_loss")) EXPECT_NEAR(outcome.ce_loss, expected.at("ce_loss").item<double>(), 1e-5) << label;
+  if (!outcome.trained) return;
   EXPECT_NEAR(outcome.loss, expected.at("loss").item<double>(), 1e-5) << label;
   double all = 0;
   std::size_t count = 0;

@@ -11,8 +11,10 @@
 namespace gantry::testing {
 
 struct FamilyOutcome {
-  TensorDict outputs;  // "logits" and what else the last stage gives
-  double loss = 0;
+  TensorDict outputs;    // "logits" and what else the last stage gives
+  double loss = 0;       // with what stages added
+  double ce_loss = 0;    // without
+  bool trained = true;   // false: there are no gradients, since the loss is joint over layers that stages share
   TensorDict gradients;  // by the names and in the layout of the model's files
 };
 

@@ -31,7 +31,7 @@ std::vector<std::string> load_hugging_face(const std::string& directory, const m
                                            const Coordinates& coordinates,
                                            const std::function<void(std::uint64_t)>& loaded = {});
 
-// Whole tensors under Hugging Face's names and in their orientation.
+// Those whole tensors that there are, under Hugging Face's names and in their orientation.
 TensorDict to_hugging_face(const std::vector<models::TensorName>& names, const TensorDict& tensors);
 
 // A tensor to be written, read when its turn comes.

@@ -67,6 +67,13 @@ struct OnHeads {
   GradientSum gradient_sum = GradientSum::kInBackward;
 };
 
+// Experts (nn::Experts), each split along its width over all ranks. Tokens come and go as activations between split
+// modules do.
+struct Expert {
+  std::optional<Layout> border;  // Replicate{}, or Shard{1}. Unset as of Column::input
+  GradientSum gradient_sum = GradientSum::kInBackward;
+};
+
 // A module that works on whole activations also where others work on sequence shards: before a scatter or after a
 // gather. Its gradients are whole on every rank.
 struct Whole {};
@@ -77,7 +84,7 @@ struct PrepareInput {
   Layout to = Replicate{};
 };
 
-using ShardStyle = std::variant<Column, Row, Vocab, SequenceParallel, OnHeads, Whole, PrepareInput>;
+using ShardStyle = std::variant<Column, Row, Vocab, SequenceParallel, OnHeads, Expert, Whole, PrepareInput>;
 std::string describe(const ShardStyle& style);  // "Column{segments 3, unit 64}"
 
 // How a module has split one of its parameters over the ranks that it was given: the cuts, in their order, and whether
@@ -94,6 +101,18 @@ struct ParameterSplit {
 };
 
 using Placements = std::map<std::string, ParameterSplit>;  // by the module's own parameter names; absent: replicated
+
+// The experts of one layer, each of down(activation(gate(x)) * up(x)), and how their parameters lie.
+struct ExpertShape {
+  std::int64_t experts = 1, hidden = 1, width = 1;
+  bool bias = false;
+  bool interleaved = false;  // gate_up_proj [experts, hidden, 2 width], of columns gate, up, gate, up, ...
+};
+// gate_up_proj [experts, 2 width, hidden], all rows of gate and then all of up; down_proj [experts, hidden, width];
+// gate_up_proj_bias [experts, 2 width] and down_proj_bias [experts, hidden]. Interleaved: the matrices turned.
+std::map<std::string, Shape> expert_parameters(const ExpertShape& shape);
+// What Expert{} makes of them. ConfigError (with sizes) where there are more ranks than columns of an expert.
+Placements split_of(const Expert& style, const ExpertShape& shape, const std::vector<Axis>& axes);
 
 // What a style makes of a parameter of that shape over those axes: the weight of a matrix ([out, in], or [rows,
 // columns] of a table) where it has two dims, its bias or a norm's parameter where it has one. ConfigError (with sizes)

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -31,12 +32,15 @@ class DecoderNorm {
   nn::LayerNorm layer_{nullptr};
 };
 
+class ExpertsOfLayer;
+class LatentAttention;
+
 // One layer, in two parts: "attention" and "mlp".
 class DecoderLayerImpl : public torch::nn::Module {
  public:
   DecoderLayerImpl(const DecoderSpec& spec, int index);
-  // Of a state with "hidden" [B, S, H].
-  LayerParts parts(const nn::TokenContext& tokens);
+  // Of a state with "hidden" [B, S, H]. `sums_routers`: experts add to the sums of models/router_loss.h.
+  LayerParts parts(const nn::TokenContext& tokens, bool sums_routers = false);
 
  private:
   struct Heads {  // [B, heads held here, S, head size]
@@ -46,8 +50,10 @@ class DecoderLayerImpl : public torch::nn::Module {
   void make_attention(const DecoderNames& names, std::int64_t hidden, double output_dropout);
   void make_mlp(const DecoderNames& names, std::int64_t hidden, double output_dropout);
   Heads project(const torch::Tensor& input);
+  Heads turned_heads(const torch::Tensor& input, const nn::TokenContext& tokens, std::int64_t cached);
   torch::Tensor attention(const torch::Tensor& input, const nn::TokenContext& tokens);
   torch::Tensor mlp(const torch::Tensor& input);
+  TensorDict experts_with_sums(const TensorDict& state, const torch::Tensor& keep);
 
   const LayerSpec spec_;
   const int index_;
@@ -55,6 +61,9 @@ class DecoderLayerImpl : public torch::nn::Module {
   nn::SplitRmsNorm wide_query_norm_{nullptr}, wide_key_norm_{nullptr};
   nn::Linear query_{nullptr}, key_{nullptr}, value_{nullptr}, fused_{nullptr}, output_{nullptr};
   nn::Dropout attention_dropout_{nullptr}, output_dropout_{nullptr}, mlp_dropout_{nullptr};
+  nn::Sinks sinks_{nullptr};
+  std::shared_ptr<ExpertsOfLayer> experts_;  // null: an MLP
+  std::shared_ptr<LatentAttention> latent_;  // null: other projections
   nn::Linear gate_{nullptr}, up_{nullptr}, fused_gate_{nullptr}, down_{nullptr};
   std::optional<nn::Rotary> rotary_;
 };

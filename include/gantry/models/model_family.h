@@ -11,8 +11,15 @@
 #include <torch/nn/module.h>
 
 #include "gantry/core/registry.h"
+#include "gantry/core/slice.h"
 
 namespace gantry::models {
+
+// A part of a tensor that files store apart: what the cuts leave of it, without a first dim of 1.
+struct TensorPart {
+  std::string hugging_face;
+  std::vector<AppliedCut> cuts;
+};
 
 // One tensor: its global name here and in Hugging Face's files.
 struct TensorName {
@@ -21,6 +28,7 @@ struct TensorName {
   bool transposed = false;               // stored [in, out] there
   bool new_allowed = false;              // of a head that a file of the bare model lacks: it keeps its initial weights
   std::vector<std::string> copies = {};  // further names there that get the same values; nothing is read from them
+  std::vector<TensorPart> parts = {};    // in place of hugging_face, which is empty: files have no tensor of the whole
 };
 
 struct ModelFamily {

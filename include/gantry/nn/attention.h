@@ -29,8 +29,24 @@ struct AttentionOptions {
   // [heads held]: a key at place j adds slope * j to its scores (ALiBi, Press et al., arXiv 2108.12409); undefined:
   // none.
   torch::Tensor slopes = {};
+  // [heads held]: a score that each query's softmax has beside those of its keys, and that has no value (gpt-oss);
+  // undefined: none.
+  torch::Tensor sinks = {};
   torch::Tensor documents = {};  // int [samples, tokens]: keys of a query's own count; undefined: all. Not with a cache
 };
+
+// A number for each head: AttentionOptions::sinks. Parameter weight [heads] (zeros). Split as Column{}: those of the
+// heads held here.
+class SinksImpl : public torch::nn::Module, public Shardable {
+ public:
+  explicit SinksImpl(std::int64_t heads);
+  Placements shard(const ShardStyle& style, ProcessGroup& group) override;
+  torch::Tensor weight;
+
+ private:
+  std::int64_t heads_;
+};
+TORCH_MODULE(Sinks);
 
 // The tokens that an attention mask [samples, tokens] of zeros and ones keeps; undefined where there is none, or the
 // host knows (tensors/host_copy.h) that it keeps all of them.
@@ -39,7 +55,7 @@ torch::Tensor kept_tokens(const torch::Tensor& attention_mask);
 // query [samples, heads, tokens, head size], key and value [samples, key heads, tokens, head size] -> query's shape:
 // softmax(scale q k^T) v over the keys that count. Key heads are shared by equal groups of query heads
 // (Ainslie et al., arXiv 2305.13245); `heads` and `key_heads` say which ones are here. scaled_dot_product_attention's
-// fused kernel without dropout, cap and slopes; the mask of dropout comes from `dropout`'s name by global head.
+// fused kernel without dropout, cap, slopes and sinks; the mask of dropout comes from `dropout`'s name by global head.
 torch::Tensor attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
                         const HeadRange& heads, const HeadRange& key_heads, const AttentionOptions& options,
                         const DropoutImpl& dropout);

@@ -13,6 +13,9 @@ torch::Tensor copy_to_group(const torch::Tensor& input, ProcessGroup& group);
 torch::Tensor reduce_from_group(const torch::Tensor& input, ProcessGroup& group);
 // Forward: concatenation along dim by sizes. Backward: this rank's part.
 torch::Tensor gather_from_group(const torch::Tensor& input, ProcessGroup& group, int dim, const Sizes& sizes);
+// Forward: concatenation along dim by sizes. Backward: this rank's part of the sum over the group. Enters a region
+// whose ranks have parts of the gradient.
+torch::Tensor gather_to_group(const torch::Tensor& input, ProcessGroup& group, int dim, const Sizes& sizes);
 // Forward: this rank's part along dim. Backward: concatenation.
 torch::Tensor split_to_group(const torch::Tensor& input, ProcessGroup& group, int dim, const Sizes& sizes);
 

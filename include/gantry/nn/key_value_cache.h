@@ -24,7 +24,7 @@ class KeyValueCache {
   std::int64_t capacity() const { return keys_.defined() ? keys_.size(2) : 0; }
 
  private:
-  void make_room(std::int64_t added, const torch::Tensor& like);
+  void make_room(std::int64_t added, const torch::Tensor& key, const torch::Tensor& value);
 
   torch::Tensor keys_, values_;  // [samples, key heads, capacity, head size]
   std::int64_t first_ = 0;       // the places of what is kept

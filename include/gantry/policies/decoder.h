@@ -17,6 +17,8 @@ class DecoderPolicy final : public PolicyFor<models::DecoderImpl> {
   void validate_model(const models::DecoderImpl& model) const override;
   ShardPlan shard_plan(const models::DecoderImpl& model) const override;
   StageLayout stage_layout(const models::DecoderImpl& model) const override;
+  LayerWork layer_work(const models::DecoderImpl& model) const override;
+  std::string joint_loss(const models::DecoderImpl& model) const override;
   SharedParameters shared_parameters(const models::DecoderImpl& model) const override;
   std::vector<SplitOutput> split_outputs(const models::DecoderImpl& model) const override;
   Continuation continuation(const models::DecoderImpl& model) const override;

@@ -107,6 +107,9 @@ class Policy {
   virtual TensorDict forward(torch::nn::Module& model, const StageContext& stage, TensorDict input) const = 0;
   virtual void postprocess(torch::nn::Module& model) const;
   virtual Continuation continuation(const torch::nn::Module& model) const;
+  // The key that asks for a loss over all layers and samples of a step at once, such that a step has one stage, one
+  // replica and one microbatch: else a training step refuses it. Empty, the default: there is none.
+  virtual std::string joint_loss(const torch::nn::Module& model) const;
   // Tokens of each sample of a batch, 0 where the batch does not say: sequence parallelism has to know, unless
   // Batch::tokens_per_sample does. The default: dim 1 of input_ids, or of all [samples, tokens] integers, where they
   // agree.
@@ -140,6 +143,7 @@ class PolicyFor : public Policy {
   virtual void preprocess_model(Model&) const {}
   virtual void postprocess_model(Model&) const {}
   virtual Continuation continuation(const Model&) const { return {}; }
+  virtual std::string joint_loss(const Model&) const { return ""; }
 
   PolicyFit fit(const torch::nn::Module& model) const override {
     if (typeid(model) == typeid(Model)) return PolicyFit::kClass;
@@ -161,6 +165,7 @@ class PolicyFor : public Policy {
   }
   void postprocess(torch::nn::Module& model) const final { postprocess_model(typed(model)); }
   Continuation continuation(const torch::nn::Module& model) const final { return continuation(typed(model)); }
+  std::string joint_loss(const torch::nn::Module& model) const final { return joint_loss(typed(model)); }
 
  private:
   template <class M>

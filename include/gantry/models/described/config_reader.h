@@ -19,7 +19,7 @@ class ConfigReader {
   // A key that is absent or null gives `missing`; ConfigError for a wrong type or value, naming it.
   std::int64_t size(const std::string& key, std::int64_t missing, std::int64_t least = 1);
   double number(const std::string& key, double missing, double least, double below);
-  // null says that there is none, which is 0; only a key that is absent gives `missing`.
+  // null or 0 says that there is none, which is 0; only a key that is absent gives `missing`.
   std::int64_t size_or_none(const std::string& key, std::int64_t missing);
   double number_or_none(const std::string& key, double missing, double least, double below);
   bool flag(const std::string& key, bool missing);

@@ -14,10 +14,14 @@ namespace gantry::models {
 
 // How Hugging Face's files call a tensor: prefix, then the registered path with the parts that differ replaced.
 struct FileNames {
-  std::string prefix = "model.";                                // of the base model; files of the bare model lack it
-  std::string head = "lm_head";                                 // has no prefix
-  std::vector<std::pair<std::string, std::string>> renamed;     // {registered, theirs}, of a path within a layer
-  std::vector<std::string> transposed;                          // registered paths within a layer, stored [in, out]
+  std::string prefix = "model.";                             // of the base model; files of the bare model lack it
+  std::string head = "lm_head";                              // has no prefix
+  std::vector<std::pair<std::string, std::string>> renamed;  // {registered, theirs}, of a path within a layer
+  std::vector<std::string> transposed;                       // registered paths within a layer, stored [in, out]
+  bool further_layers = false;  // files may have layers behind the last one, which predict further tokens: passed over
+  // The projections of one expert where files have those apart, "{}" standing for its number:
+  // "mlp.experts.{}.gate_proj". Empty: files have the registered tensors.
+  std::string expert_gate = {}, expert_up = {}, expert_down = {};
   std::vector<std::string> ignored = {".rotary_emb.inv_freq"};  // endings of tensors that are no parameters
 };
 

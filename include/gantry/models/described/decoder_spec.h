@@ -29,6 +29,17 @@ enum class ProjectionRows {
   kPerGroup,  // one: the query heads of the first key head, that key and value head, then of the second, ...
 };
 
+// Attention whose keys and values come from a narrow projection (DeepSeek-V2, arXiv 2405.04434). A query head has plain
+// features and, behind them, features that turn; the turning ones of the key are one for all heads.
+struct LatentSpec {
+  std::int64_t query_rank = 0;  // of the queries' own narrow projection; 0: they have none
+  std::int64_t key_rank = 1;
+  std::int64_t plain = 1, turning = 2;  // AttentionSpec::head_size is their sum
+  std::int64_t value = 1;               // features of a value head
+  bool bias = false;                    // of the narrow projections
+  NormSpec norm = {NormSpec::Kind::kRms};
+};
+
 struct AttentionSpec {
   std::int64_t heads = 1, key_heads = 1;  // kPerHead: equal
   std::int64_t head_size = 1;
@@ -42,6 +53,8 @@ struct AttentionSpec {
   double soft_cap = 0;         // of the scores; 0: none
   std::int64_t window = 0;     // a token sees itself and the window - 1 before it; 0: all
   double dropout = 0;
+  bool sinks = false;                     // a score for each head that takes part in the softmax and has no value
+  std::optional<LatentSpec> latent = {};  // in place of the projections of query, key and value
 };
 
 struct MlpSpec {
@@ -52,6 +65,22 @@ struct MlpSpec {
   std::string activation = "silu";  // nn::activation_names()
 };
 
+// Many MLPs, of which each token uses a few, and one that all tokens use.
+struct ExpertsSpec {
+  enum class Scores { kSoftmax, kSoftmaxOfUsed, kSigmoid };  // nn::RouterOptions::Scores
+  std::int64_t count = 1, used = 1, width = 1;
+  std::string activation = "silu";
+  Scores scores = Scores::kSoftmax;
+  bool normalised = false;
+  double added = 0, scale = 1;
+  bool router_bias = false, correction = false;
+  std::int64_t groups = 1, used_groups = 1;
+  bool bias = false, interleaved = false;  // core::ExpertShape
+  double limit = 0;                        // nn::ExpertsOptions
+  std::int64_t shared_width = 0;           // of the MLP that all tokens use; 0: there is none
+  bool shared_gate = false;                // its output is multiplied with sigmoid(x w)
+};
+
 // serial:   a = x + scale after_attention(attention(input(x))), then a + scale after_mlp(mlp(before_mlp(a)))
 // parallel: x + attention(input(x)) + mlp(before_mlp(x)); without before_mlp the MLP reads input(x) too
 struct LayerSpec {
@@ -59,7 +88,8 @@ struct LayerSpec {
   AttentionSpec attention;
   MlpSpec mlp;
   bool parallel = false;
-  double residual_scale = 1;  // of what attention and MLP add
+  double residual_scale = 1;                // of what attention and MLP add
+  std::optional<ExpertsSpec> experts = {};  // in place of mlp
 };
 
 // The paths under which modules are registered; those of a layer begin at the layer. They key checkpoints, random
@@ -77,6 +107,15 @@ struct DecoderNames {
   std::string gate = "mlp.gate_proj", up = "mlp.up_proj", down = "mlp.down_proj";
   std::string fused_gate;
   std::string mlp_dropout, after_mlp;
+  std::string sinks = "self_attn.sinks";
+  std::string router = "mlp.gate", experts = "mlp.experts";
+  std::string shared = "mlp.shared_expert";  // and .gate_proj, .up_proj, .down_proj below it
+  std::string shared_gate = "mlp.shared_expert_gate";
+  std::string narrow_query = "self_attn.q_a_proj", narrow_query_norm = "self_attn.q_a_layernorm";
+  std::string wide_query = "self_attn.q_b_proj";
+  std::string narrow_key = "self_attn.kv_a_proj_with_mqa", narrow_key_norm = "self_attn.kv_a_layernorm";
+  std::string wide_key = "self_attn.kv_b_proj";
+  std::string turning_key = "self_attn.turning_key";  // without parameters
 };
 
 struct DecoderSpec {
@@ -99,6 +138,8 @@ struct DecoderSpec {
   bool head_bias = false;
   double logit_scale = 1;
   double logit_soft_cap = 0;  // 0: none
+  // Above 0: transformers' balancing loss of the routers, joint over all layers, is added with this coefficient.
+  double router_loss = 0;
   double initializer_range = 0.02;
   bool initial_by_depth = false;  // the projections into the residual stream begin smaller, by 1 / sqrt(2 layers)
   DecoderNames names;
@@ -108,6 +149,7 @@ struct DecoderSpec {
 struct ParameterShape {
   std::string name;
   std::vector<std::int64_t> shape;
+  double used = 1;  // of its elements, the share that a token is multiplied with
 };
 std::vector<ParameterShape> parameter_shapes(const DecoderSpec& spec);
 

@@ -1,0 +1,46 @@
+// What the routers of a model's experts have computed of a batch, as `gantry forward` writes it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "gantry/comm/process_group_mesh.h"
+#include "gantry/nn/output_observer.h"
+#include "gantry/nn/router.h"
+#include "gantry/tensors/tensor_dict.h"
+
+namespace gantry::cli {
+
+class RouterOutputs : public nn::OutputObserver {
+ public:
+  // Of a whole model, before it is split; it is not kept.
+  explicit RouterOutputs(const torch::nn::Module& model);
+
+  bool empty() const { return routers_.empty(); }
+  // "router_logits.3" [samples * tokens, experts] of each layer, on all ranks. Collective over the mesh. `tokens`: of a
+  // sample. `in_shards`: each rank of tp had a part of every sequence.
+  TensorDict gather(const ProcessGroupMesh& mesh, std::int64_t samples, std::int64_t tokens, bool in_shards) const;
+  // transformers' load_balancing_loss_func of what gather() gave: joint over all layers, of the tokens that `mask`
+  // [samples, tokens] counts (undefined: all).
+  torch::Tensor balancing_loss(const TensorDict& logits, const torch::Tensor& mask) const;
+
+  void begin(std::int64_t first, std::int64_t samples) override;
+  void end() override {}
+  void module_output(const torch::nn::Module& module, const torch::Tensor& output) override;
+  void layer_output(int, const torch::Tensor&) override {}
+  void model_output(const std::string&, const torch::Tensor&) override {}
+
+ private:
+  struct Router {
+    const torch::nn::Module* module = nullptr;  // compared, and never looked into
+    std::int64_t experts = 1, used = 1;
+    std::map<std::int64_t, torch::Tensor> logits;  // by the first sample of a microbatch
+  };
+
+  std::map<std::int64_t, Router> routers_;  // by layer
+  std::int64_t first_ = 0;
+};
+
+}  // namespace gantry::cli

@@ -1,0 +1,55 @@
+// Which experts each token goes to, and with what weights.
+#pragma once
+
+#include "gantry/nn/shard_style.h"
+#include "gantry/tensors/tensor.h"
+
+namespace gantry::nn {
+
+struct RouterOptions {
+  // What becomes of the logits x W^T + b, and what the experts are chosen by.
+  enum class Scores {
+    kSoftmax,        // over all experts (Mixtral, Qwen)
+    kSoftmaxOfUsed,  // over those that were chosen by their logits (gpt-oss)
+    kSigmoid,        // (DeepSeek-V3, arXiv 2412.19437)
+  };
+  std::int64_t hidden = 1, experts = 1;
+  std::int64_t used = 1;  // experts of a token
+  Scores scores = Scores::kSoftmax;
+  bool normalised = false;                   // a token's weights are divided by their sum
+  double added = 0;                          // to that sum
+  double scale = 1;                          // of the weights, after that
+  bool bias = false;                         // of the logits
+  bool correction = false;                   // a number for each expert is added to its score where experts are chosen
+  std::int64_t groups = 1, used_groups = 1;  // the experts of these groups with the largest two scores are chosen from
+};
+
+// What a router has decided of tokens [..., hidden]. Of equal scores the expert with the lower number comes first.
+struct Routing {
+  torch::Tensor ids;      // int64 [..., used]
+  torch::Tensor weights;  // [..., used], float32 or wider
+  torch::Tensor logits;   // [..., experts], float32 or wider
+};
+
+// Parameters weight [experts, hidden], with bias bias [experts], with correction e_score_correction_bias [experts],
+// which takes no gradient. It computes in float32 or wider. Under SequenceParallel its tokens are this rank's part of
+// the sequence, and the gradients of its parameters are partial sums; else it is whole on every rank.
+class RouterImpl : public torch::nn::Module, public Shardable {
+ public:
+  // ConfigError for numbers that don't fit each other.
+  explicit RouterImpl(const RouterOptions& options);
+  Routing forward(const torch::Tensor& tokens);
+  Placements shard(const ShardStyle& style, ProcessGroup& group) override;
+
+  const RouterOptions options;
+  torch::Tensor weight, bias, correction;  // undefined where it has none
+
+ private:
+  torch::Tensor chosen(const torch::Tensor& scores) const;
+  torch::Tensor used_parameter(const torch::Tensor& parameter) const;
+
+  ProcessGroup* summed_over_ = nullptr;
+};
+TORCH_MODULE(Router);
+
+}  // namespace gantry::nn

@@ -1,0 +1,112 @@
+#include <algorithm>
+#include <cmath>
+
+#include "gantry/models/described/common_decoder.h"
+#include "gantry/models/described/config_keys.h"
+#include "gantry/models/families/families.h"
+
+namespace gantry::models {
+namespace {
+
+// Longer texts, by yarn, have flatter scores without it.
+double scale_of_scores(const nn::RotaryOptions& rotary, std::int64_t head_size) {
+  const double scale = 1 / std::sqrt(static_cast<double>(head_size));
+  if (rotary.type == "default" || rotary.mscale_all_dim == 0 || rotary.factor <= 1) return scale;
+  const double longer = 0.1 * rotary.mscale_all_dim * std::log(rotary.factor) + 1;
+  return scale * longer * longer;
+}
+
+void read_latent_attention(ConfigReader& reader, DecoderSpec& spec, std::int64_t turning) {
+  AttentionSpec attention = spec.layers.front().attention;
+  LatentSpec latent;
+  latent.query_rank = reader.size_or_none("q_lora_rank", 1536);
+  latent.key_rank = reader.size("kv_lora_rank", 512);
+  latent.plain = reader.size("qk_nope_head_dim", 128);
+  latent.turning = turning;
+  latent.value = reader.size("v_head_dim", 128);
+  latent.bias = attention.output_bias = reader.flag("attention_bias", false);
+  attention.head_size = latent.plain + latent.turning;
+  reader.only("num_key_value_heads", attention.heads);
+  reader.only("qk_head_dim", attention.head_size);
+  attention.scale = scale_of_scores(spec.rotaries.front(), attention.head_size);
+  attention.latent = latent;
+  for (LayerSpec& layer : spec.layers) layer.attention = attention;
+}
+
+ExpertsSpec read_experts(ConfigReader& reader, const std::string& activation) {
+  ExpertsSpec experts;
+  experts.count = reader.size("n_routed_experts", 256);
+  experts.used = reader.size("num_experts_per_tok", 8);
+  experts.width = reader.size("moe_intermediate_size", 2048);
+  experts.activation = activation;
+  experts.scores = ExpertsSpec::Scores::kSigmoid;
+  experts.normalised = reader.flag("norm_topk_prob", true);
+  experts.added = 1e-20;
+  experts.scale = reader.number("routed_scaling_factor", 2.5, 1e-6, 1e6);
+  experts.correction = true;
+  experts.groups = reader.size("n_group", 8);
+  experts.used_groups = reader.size("topk_group", 4);
+  experts.shared_width = reader.size("n_shared_experts", 1) * experts.width;
+  reader.only("scoring_func", "sigmoid");
+  reader.only("topk_method", "noaux_tc");
+  reader.only("moe_layer_freq", 1);
+  check_experts(experts);
+  return experts;
+}
+
+// Latent attention; experts behind the first layers, chosen from groups, and an MLP that all tokens use.
+DecoderSpec read_deepseek_v3(ConfigReader& reader) {
+  const std::int64_t turning = reader.size("qk_rope_head_dim", 64, 2);
+  reader.only("head_dim", turning);
+  DecoderSpec spec = read_common(reader, {.vocabulary = 129280,
+                                          .hidden = 7168,
+                                          .width = 18432,
+                                          .layers = 61,
+                                          .heads = 128,
+                                          .head_size = turning,
+                                          .positions = 4096,
+                                          .paired = reader.flag("rope_interleave", true)});
+  read_latent_attention(reader, spec, turning);
+  const ExpertsSpec experts = read_experts(reader, spec.layers.front().mlp.activation);
+  const auto dense = static_cast<std::size_t>(reader.size("first_k_dense_replace", 3, 0));
+  for (std::size_t index = std::min(dense, spec.layers.size()); index < spec.layers.size(); ++index)
+    spec.layers[index].experts = experts;
+  spec.names.shared = "mlp.shared_experts";
+  return spec;
+}
+
+}  // namespace
+
+DecoderFamily deepseek_v3_family() {
+  return {.model_type = "deepseek_v3",
+          .architecture = "DeepseekV3ForCausalLM",
+          .read = read_deepseek_v3,
+          .files = {.renamed = {},
+                    .transposed = {},
+                    .further_layers = true,
+                    .expert_gate = "mlp.experts.{}.gate_proj",
+                    .expert_up = "mlp.experts.{}.up_proj",
+                    .expert_down = "mlp.experts.{}.down_proj"},
+          // Of training elsewhere, and of layers that predict further tokens.
+          .harmless = {"aux_loss_alpha", "ep_size", "num_mtp_layers", "num_nextn_predict_layers",
+                       "output_router_logits", "pretraining_tp", "seq_aux"},
+          .small = {{"vocab_size", 256},
+                    {"hidden_size", 64},
+                    {"intermediate_size", 176},
+                    {"num_hidden_layers", 4},
+                    {"num_attention_heads", 4},
+                    {"max_position_embeddings", 256},
+                    {"q_lora_rank", 32},
+                    {"kv_lora_rank", 24},
+                    {"qk_nope_head_dim", 16},
+                    {"qk_rope_head_dim", 8},
+                    {"v_head_dim", 16},
+                    {"n_routed_experts", 4},
+                    {"num_experts_per_tok", 2},
+                    {"moe_intermediate_size", 64},
+                    {"n_group", 1},
+                    {"topk_group", 1},
+                    {"first_k_dense_replace", 1}}};
+}
+
+}  // namespace gantry::models

@@ -1,0 +1,29 @@
+// The projections of latent attention (LatentSpec).
+#pragma once
+
+#include "gantry/models/decoder.h"
+#include "gantry/nn/prepare_input.h"
+
+namespace gantry::models {
+
+// [B, S, H] -> heads held here, [B, heads, S, features].
+struct LatentHeads {
+  torch::Tensor query, key, value;
+  nn::HeadRange heads;
+};
+
+class LatentAttention {
+ public:
+  // Registers its modules below `root`, a layer, where `names` says.
+  LatentAttention(torch::nn::Module& root, const AttentionSpec& spec, const DecoderNames& names, std::int64_t hidden);
+  // `turn` turns the features that do: [B, heads, S, turning] -> the same.
+  LatentHeads project(const torch::Tensor& input, const std::function<torch::Tensor(const torch::Tensor&)>& turn);
+
+ private:
+  const AttentionSpec spec_;
+  nn::Linear narrow_query_{nullptr}, query_{nullptr}, narrow_key_{nullptr}, wide_key_{nullptr};
+  DecoderNorm query_norm_, key_norm_;
+  nn::EnterHeads turning_key_{nullptr};
+};
+
+}  // namespace gantry::models

@@ -1,0 +1,89 @@
+#include "gantry/nn/experts.h"
+
+#include <torch/torch.h>
+
+#include "gantry/core/error.h"
+#include "gantry/nn/activation.h"
+#include "gantry/nn/autograd_collectives.h"
+#include "gantry/nn/dispatch.h"
+#include "gantry/nn/grouped_linear.h"
+#include "gantry/nn/output_observer.h"
+#include "gantry/nn/prepare_input.h"
+
+namespace gantry::nn {
+namespace {
+
+const Shard* shards_at_border(const Expert& style) {
+  return style.border ? std::get_if<Shard>(&*style.border) : nullptr;
+}
+
+}  // namespace
+
+ExpertsImpl::ExpertsImpl(ExpertsOptions given) : options(std::move(given)) {
+  const auto shapes = expert_parameters(options.shape);
+  gate_up_proj = register_parameter("gate_up_proj", torch::empty(shapes.at("gate_up_proj")));
+  down_proj = register_parameter("down_proj", torch::empty(shapes.at("down_proj")));
+  for (const auto& weight : {gate_up_proj, down_proj}) torch::nn::init::normal_(weight, 0, 0.02);
+  if (!options.shape.bias) return;
+  gate_up_proj_bias = register_parameter("gate_up_proj_bias", torch::empty(shapes.at("gate_up_proj_bias")));
+  down_proj_bias = register_parameter("down_proj_bias", torch::empty(shapes.at("down_proj_bias")));
+  for (const auto& bias : {gate_up_proj_bias, down_proj_bias}) torch::nn::init::zeros_(bias);
+}
+
+Placements ExpertsImpl::shard(const ShardStyle& style, ProcessGroup& group) {
+  const auto* expert = std::get_if<Expert>(&style);
+  if (!expert) refuse_style("Experts", style, "Expert{}");
+  if (expert->border && std::holds_alternative<Partial>(*expert->border))
+    throw ConfigError({"", "the border can't be Partial", "Replicate or Shard", ""});
+  style_ = *expert;
+  if (group.size() > 1) group_ = &group;
+  const Placements placements = split_of(style_, options.shape, {{"", group.size()}});
+  cut_parameters(*this, placements, group);
+  return placements;
+}
+
+// Ranks have parts of each expert's width, and so of gradients.
+torch::Tensor ExpertsImpl::entering(const torch::Tensor& part) const {
+  return group_ ? enter_split(part, *group_, style_.border) : part;
+}
+
+torch::Tensor ExpertsImpl::leaving(const torch::Tensor& partial) const {
+  if (!group_) return partial;
+  const Shard* shard = shards_at_border(style_);
+  if (!shard) return reduce_from_group(partial, *group_);
+  return reduce_scatter_to_group(partial, *group_, shard->dim, partition_sizes(partial.size(shard->dim), *group_));
+}
+
+// It is added once: the first rank's counts.
+torch::Tensor ExpertsImpl::output_bias() const {
+  if (!group_ || !down_proj_bias.defined()) return down_proj_bias;
+  const torch::Tensor used =
+      style_.gradient_sum == GradientSum::kInBackward ? copy_to_group(down_proj_bias, *group_) : down_proj_bias;
+  return used * (group_->rank() == 0 ? 1.0 : 0.0);
+}
+
+torch::Tensor ExpertsImpl::activated(const torch::Tensor& gate_up) const {
+  const bool pairs = options.shape.interleaved;
+  const auto parts = pairs ? gate_up.view({gate_up.size(0), -1, 2}).unbind(-1) : gate_up.chunk(2, -1);
+  if (options.limit == 0) return activate(parts[0], options.activation) * parts[1];
+  const torch::Tensor gate = parts[0].clamp_max(options.limit), up = parts[1].clamp(-options.limit, options.limit);
+  return (up + 1) * (gate * torch::sigmoid(gate * 1.702));
+}
+
+torch::Tensor ExpertsImpl::forward(const torch::Tensor& tokens, const Routing& routing) {
+  torch::Tensor ids = routing.ids;
+  if (const Shard* shard = shards_at_border(style_); group_ && shard)
+    ids = all_gather_along(*group_, ids, shard->dim, shard_sizes(ids.size(shard->dim), *group_));
+  const torch::Tensor whole = entering(tokens), weights = entering(routing.weights);
+  const Dispatch dispatch = dispatch_by_expert(ids.reshape({-1, ids.size(-1)}), options.shape.experts);
+  const bool input_is_first = options.shape.interleaved;
+  const torch::Tensor rows = rows_by_expert(whole.reshape({-1, whole.size(-1)}), dispatch);
+  const torch::Tensor wide =
+      activated(grouped_linear(rows, {gate_up_proj, gate_up_proj_bias, input_is_first}, dispatch.counts));
+  const torch::Tensor made = grouped_linear(wide, {down_proj, output_bias(), input_is_first}, dispatch.counts);
+  const torch::Tensor sums =
+      combined_rows(made, weights.reshape({-1, weights.size(-1)}).to(made.scalar_type()), dispatch);
+  return observed(*this, leaving(sums.view(whole.sizes())));
+}
+
+}  // namespace gantry::nn

@@ -1,0 +1,23 @@
+// Linear layers of experts: rows that are sorted by expert, each run of them by its expert's own weight.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "gantry/tensors/tensor.h"
+
+namespace gantry::nn {
+
+struct GroupedWeight {
+  torch::Tensor weight;         // [experts, out, in]
+  torch::Tensor bias;           // [experts, out] or undefined
+  bool input_is_first = false;  // the weight is [experts, in, out]
+};
+
+// input [rows, in] -> [rows, out], where the first counts[0] rows are expert 0's, and so on. The gradients of leaves
+// are added straight into their .grad, as those of nn::Linear; an expert without rows adds nothing, and its weight has
+// a gradient all the same.
+torch::Tensor grouped_linear(const torch::Tensor& input, const GroupedWeight& weight,
+                             const std::vector<std::int64_t>& counts);
+
+}  // namespace gantry::nn
