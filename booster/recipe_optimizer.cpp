@@ -1,5 +1,6 @@
 // The configured optimizer: its kind, and which parameters have values of their own.
 #include <fmt/format.h>
+#include <regex>
 #include <set>
 
 #include <torch/torch.h>
@@ -7,7 +8,9 @@
 #include "gantry/booster/recipe.h"
 #include "gantry/core/wildcard.h"
 #include "gantry/optimizers/fused_adamw.h"
+#include "gantry/optimizers/group_options.h"
 #include "gantry/optimizers/lion.h"
+#include "gantry/optimizers/muon.h"
 
 namespace gantry {
 namespace {
@@ -38,8 +41,15 @@ class Patterns {
 
 struct GroupValues {
   double lr = 0, weight_decay = 0;
+  bool is_by_muon = false;
   auto operator<=>(const GroupValues&) const = default;
 };
+
+// "h.3.mlp.up.weight" of two dims or more; embeddings, heads, norms and biases are none.
+bool is_matrix_of_layer(const std::string& name, const torch::Tensor& parameter) {
+  static const std::regex kNumberedPart("(^|.*\\.)[0-9]+\\..*");
+  return parameter.dim() >= 2 && std::regex_match(name, kNumberedPart);
+}
 
 // Every parameter's values: those of the first group that matches it, without decay where no_decay says so. A tied
 // parameter goes by the first of its names.
@@ -53,7 +63,8 @@ std::vector<std::pair<GroupValues, std::vector<torch::Tensor>>> grouped(const Op
   std::set<const void*> seen;
   for (const auto& item : model.named_parameters()) {
     if (!seen.insert(item.value().unsafeGetTensorImpl()).second) continue;
-    GroupValues values{settings.lr, settings.weight_decay};
+    GroupValues values{settings.lr, settings.weight_decay,
+                       settings.name == "muon" && is_matrix_of_layer(item.key(), item.value())};
     if (no_decay.match(item.key())) values.weight_decay = 0;
     bool found = false;
     for (std::size_t i = 0; i < patterns.size(); ++i) {
@@ -88,13 +99,36 @@ std::unique_ptr<LionOptions> lion_options(const OptimizerConfig& settings, const
   return options;
 }
 
+std::unique_ptr<MuonOptions> muon_options(const OptimizerConfig& settings, const GroupValues& values) {
+  auto options = std::make_unique<MuonOptions>(values.lr);
+  options->momentum(settings.momentum).weight_decay(values.weight_decay);
+  return options;
+}
+
 template <class Optimizer, class Options>
 std::shared_ptr<torch::optim::Optimizer> build(const OptimizerConfig& settings, const torch::nn::Module& model,
                                                Options options) {
   std::vector<torch::optim::OptimizerParamGroup> groups;
   for (const auto& [values, parameters] : grouped(settings, model))
     groups.emplace_back(parameters, options(settings, values));
-  return std::make_shared<Optimizer>(groups, *options(settings, {settings.lr, settings.weight_decay}));
+  auto optimizer = std::make_shared<Optimizer>(groups, *options(settings, {settings.lr, settings.weight_decay}));
+  keep_group_options(optimizer->param_groups(), groups);
+  return optimizer;
+}
+
+std::shared_ptr<torch::optim::Optimizer> build_muon(const OptimizerConfig& settings, const torch::nn::Module& model) {
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  bool has_matrix = false;
+  for (const auto& [values, parameters] : grouped(settings, model)) {
+    has_matrix = has_matrix || values.is_by_muon;
+    groups.emplace_back(
+        parameters, values.is_by_muon ? std::unique_ptr<torch::optim::OptimizerOptions>(muon_options(settings, values))
+                                      : adamw_options(settings, values));
+  }
+  if (!has_matrix)
+    throw ConfigError({"optimizer.name", "muon, but no matrix of the model is of a repeated layer", "",
+                       "take adamw, or build gantry::Muon with groups of your own"});
+  return std::make_shared<Muon>(groups, *muon_options(settings, {settings.lr, settings.weight_decay}));
 }
 
 }  // namespace
@@ -104,6 +138,7 @@ std::shared_ptr<torch::optim::Optimizer> build_optimizer(const Config& config, c
   const auto& settings = config.optimizer;
   if (settings.name == "sgd") return build<torch::optim::SGD>(settings, model, sgd_options);
   if (settings.name == "lion") return build<Lion>(settings, model, lion_options);
+  if (settings.name == "muon") return build_muon(settings, model);
   return build<FusedAdamW>(settings, model, adamw_options);
 }
 

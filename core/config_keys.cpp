@@ -33,11 +33,15 @@ const KeyContext kRecomputing = {"schedule.recompute selective, parts or full",
 const KeyContext kVocabulary = {"data.format text or squad",
                                 [](C c) { return c.data.format == "text" || c.data.format == "squad"; }, with_format,
                                 "take it out; gantry data build makes token files with a tokenizer"};
-const KeyContext kBetas = {"optimizer.name adamw or lion", [](C c) { return c.optimizer.name != "sgd"; },
+const KeyContext kBetas = {"optimizer.name adamw, lion or muon", [](C c) { return c.optimizer.name != "sgd"; },
                            with_optimizer, "take it out; sgd has momentum"};
-const KeyContext kAdamW = {"optimizer.name adamw", [](C c) { return c.optimizer.name == "adamw"; }, with_optimizer};
-const KeyContext kSgd = {"optimizer.name sgd", [](C c) { return c.optimizer.name == "sgd"; }, with_optimizer,
-                         "take it out; adamw and lion have betas"};
+// Muon steps what is no matrix of a layer as AdamW does.
+const KeyContext kAdamW = {"optimizer.name adamw or muon",
+                           [](C c) { return c.optimizer.name == "adamw" || c.optimizer.name == "muon"; },
+                           with_optimizer};
+const KeyContext kMomentum = {"optimizer.name sgd or muon",
+                              [](C c) { return c.optimizer.name == "sgd" || c.optimizer.name == "muon"; },
+                              with_optimizer, "take it out; adamw and lion have betas"};
 const KeyContext kDecaying = {"optimizer.weight_decay above 0", [](C c) { return c.optimizer.weight_decay > 0; },
                               [](C) { return std::string("with weight_decay 0"); }};
 const KeyContext kFalling = {
@@ -115,12 +119,12 @@ std::vector<ConfigKey> make_keys() {
       {"data.shuffle", "true", "each pass through the data has an order of its own"},
       {"data.prefetch", "2", "batches that a thread prepares ahead; 0: none"},
 
-      {"optimizer.name", "adamw", "`adamw`, `sgd` or `lion`"},
+      {"optimizer.name", "adamw", "`adamw`, `sgd`, `lion` or `muon`"},
       {"optimizer.lr", "3e-4", "the learning rate that `lr_schedule` begins with"},
       {"optimizer.betas", "[0.9, 0.999]", "rates of the running means", &kBetas},
       {"optimizer.eps", "1e-8", "what the root of the second mean is raised by", &kAdamW},
       {"optimizer.weight_decay", "0.01", "of every parameter that neither `no_decay` nor a group excepts"},
-      {"optimizer.momentum", "0.9", "of the running sum of gradients", &kSgd},
+      {"optimizer.momentum", "0.9", "of the running sum of gradients; 0.95 where muon has none", &kMomentum},
       {"optimizer.clip_grad_norm", "", "the gradient is scaled down to this norm; without it nothing is clipped"},
       {"optimizer.no_decay", "[]", "patterns of the names of parameters without weight decay; `*` is any text",
        &kDecaying},

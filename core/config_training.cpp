@@ -83,6 +83,7 @@ void read_optimizer(ConfigFaults& faults, ConfigSection section, OptimizerConfig
   read_betas(section, optimizer);
   section.number("eps", optimizer.eps, 0, kInfinity, /*open_below=*/true);
   section.number("weight_decay", optimizer.weight_decay, 0, kInfinity);
+  if (optimizer.name == "muon") optimizer.momentum = 0.95;  // its paper's
   section.number("momentum", optimizer.momentum, 0, 1);
   double clip = 0;
   if (section.number("clip_grad_norm", clip, 0, kInfinity, /*open_below=*/true); clip > 0)

@@ -2,7 +2,14 @@
 
 #include <torch/torch.h>
 
+#include "gantry/optimizers/group_options.h"
+
 namespace gantry {
+
+Lion::Lion(const std::vector<torch::optim::OptimizerParamGroup>& groups, const LionOptions& defaults)
+    : Optimizer(groups, std::make_unique<LionOptions>(defaults)) {
+  keep_group_options(param_groups_, groups);
+}
 
 NamedTensors Lion::state_tensors(const torch::Tensor& parameter) {
   auto& entry = state_[parameter.unsafeGetTensorImpl()];

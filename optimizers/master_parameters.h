@@ -1,52 +1,68 @@
 // What the optimizer steps in place of the model's parameters where the two differ: float32 copies of bfloat16 and
-// float16 parameters, and under ZeRO the range of each that this replica steps. One flat tensor for each held
-// parameter, which takes its place in the optimizer's groups; empty where another replica owns it all. Any optimizer
-// that treats elements alike works on them unchanged.
+// float16 parameters; under ZeRO the range of each that this replica steps; and where an optimizer must see rows or
+// matrices that ranks hold parts of, the whole on one of them (WholeUnits). One tensor for each held parameter, which
+// takes its place in the optimizer's groups; empty where another rank steps it all. It is flat where the optimizer
+// treats elements alike, so that any such optimizer works on it unchanged, and else of the shape that its placement
+// leaves.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include <torch/optim/optimizer.h>
 
 #include "gantry/optimizers/gradient_buffers.h"
+#include "gantry/optimizers/whole_units.h"
 
 namespace gantry {
 
 class MasterParameters {
  public:
-  // Replaces the parameters in the optimizer's groups. Neither is owned.
-  MasterParameters(torch::optim::Optimizer& optimizer, GradientBuffers& gradients);
+  // Replaces the parameters in the optimizer's groups. Nothing is owned. Collective over the axes that cut what the
+  // optimizer must see whole.
+  MasterParameters(torch::optim::Optimizer& optimizer, GradientBuffers& gradients, const ProcessGroupMesh& mesh);
 
-  // True if a model's parameters need masters.
-  static bool needed(const std::vector<HeldTensor>& parameters, bool partitions);
+  // True if a model's parameters need masters to be stepped by this optimizer.
+  static bool needed(const torch::optim::Optimizer& optimizer, const std::vector<HeldTensor>& parameters,
+                     bool partitions);
 
+  // These three are collective as the constructor is.
   // Makes masters of parameters that were brought in since.
   void bring_in();
-  // Gives the masters their gradients; before the first step low-precision parameters are copied, so that weights may
-  // be loaded after boosting.
+  // Gives the masters their gradients; before the first step masters that are copies are filled, so that weights may be
+  // loaded after boosting.
   void before_step();
   // Brings the stepped values to the parameters and, under ZeRO, sends them to the other replicas.
   void after_step();
 
   const torch::Tensor& master(std::size_t parameter) const { return masters_[parameter]; }
-  bool is_copy(std::size_t parameter) const { return copies_[parameter]; }  // float32 of a lower precision
-  // The masters hold loaded values from here on.
-  void loaded() { fresh_ = false; }
+  // How the master lies on the mesh, and the optimizer's state with it.
+  Placement placement(std::size_t parameter) const;
+  bool is_copy(std::size_t parameter) const { return is_low_[parameter]; }  // float32 of a lower precision
+  // Masters of lower precisions hold loaded values from here on; wholes take the parameters' before the next step.
+  void loaded();
   // The parameters were given new values: the masters take them before the next step.
-  void refresh() { fresh_ = true; }
-  // Makes masters that no step has filled yet what they will be.
-  void fill() {
-    if (fresh_) copy_from_parameters();
-  }
+  void refresh();
+  // Makes masters of lower precisions that no step has filled yet what they will be. Collective as the constructor is.
+  void fill();
 
  private:
+  // What has to be filled before a step: masters of lower precisions, or all that are copies.
+  enum class Stale { kNone, kWholes, kCopies };
+
+  void make_masters(const std::vector<std::size_t>& parameters);
+  bool is_whole(std::size_t parameter) const { return wholes_[parameter].has_value(); }
+  WholeUnits::Move move(std::size_t parameter, torch::Tensor part, torch::Tensor whole) const;
   void copy_from_parameters();
 
   torch::optim::Optimizer& optimizer_;
   GradientBuffers& gradients_;
+  Coordinates coordinates_;
+  WholeUnits units_;
   std::vector<torch::Tensor> masters_;  // a parameter that never required a gradient stands for itself
-  std::vector<bool> made_, copies_;
-  bool fresh_ = true;  // no step was taken and nothing loaded
+  std::vector<bool> made_, is_low_;
+  std::vector<std::optional<std::size_t>> wholes_;  // by parameter: its number in units_
+  Stale stale_ = Stale::kCopies;
 };
 
 }  // namespace gantry

@@ -5,6 +5,7 @@
 #include <torch/optim/sgd.h>
 
 #include "gantry/optimizers/lion.h"
+#include "gantry/optimizers/muon.h"
 
 namespace gantry {
 namespace {
@@ -17,6 +18,10 @@ int tensors_kept(torch::optim::Optimizer& optimizer, const torch::optim::Optimiz
     return static_cast<const torch::optim::AdamOptions&>(group.options()).amsgrad() ? 3 : 2;
   if (dynamic_cast<torch::optim::SGD*>(&optimizer))
     return static_cast<const torch::optim::SGDOptions&>(group.options()).momentum() != 0 ? 1 : 0;
+  if (dynamic_cast<Muon*>(&optimizer)) {
+    const auto* by_adamw = dynamic_cast<const torch::optim::AdamWOptions*>(&group.options());
+    return !by_adamw ? 1 : by_adamw->amsgrad() ? 3 : 2;
+  }
   return dynamic_cast<Lion*>(&optimizer) ? 1 : 0;
 }
 

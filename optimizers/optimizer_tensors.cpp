@@ -57,7 +57,7 @@ NamedTensors sgd_tensors(torch::optim::SGD& optimizer, const torch::Tensor& para
 
 [[noreturn]] void refuse() {
   throw UsageError({"checkpoint", "the optimizer is of a class whose state is not known, so it can't be saved",
-                    "Adam, AdamW, SGD, Lion or a gantry::StatefulOptimizer",
+                    "Adam, AdamW, SGD, Lion, Muon or a gantry::StatefulOptimizer",
                     "derive it from gantry::StatefulOptimizer too"});
 }
 
@@ -81,6 +81,11 @@ void set_optimizer_steps(Optimizer& optimizer, const torch::Tensor& parameter, s
     moments_of<torch::optim::AdamWParamState>(optimizer, parameter).step(steps);
   else if (dynamic_cast<torch::optim::Adam*>(&optimizer))
     moments_of<torch::optim::AdamParamState>(optimizer, parameter).step(steps);
+}
+
+OptimizerUnit optimizer_unit(const Optimizer& optimizer, const torch::optim::OptimizerParamGroup& group) {
+  const auto* own = dynamic_cast<const StatefulOptimizer*>(&optimizer);
+  return own ? own->unit(group) : OptimizerUnit::kElement;
 }
 
 }  // namespace gantry

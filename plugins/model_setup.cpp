@@ -151,8 +151,8 @@ std::shared_ptr<BoostedOptimizer> boost_optimizer(const BoostRequest& request,
                       .overlaps = gradient_sum_of(request.loop)});
   report_ready_gradients(gradients);
   std::unique_ptr<MasterParameters> masters;
-  if (MasterParameters::needed(parameters, config.parallel.zero > 0))
-    masters = std::make_unique<MasterParameters>(*request.optimizer, *gradients);
+  if (MasterParameters::needed(*request.optimizer, parameters, config.parallel.zero > 0))
+    masters = std::make_unique<MasterParameters>(*request.optimizer, *gradients, mesh);
   StepRules rules{.lr_schedule = request.lr_schedule,
                   .clip_grad_norm = config.optimizer.clip_grad_norm,
                   .skip_non_finite = config.train.non_finite == "skip",

@@ -33,9 +33,9 @@ std::vector<StateEntry> OptimizerState::state_entries() {
   if (masters) masters->fill();
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     if (!optimizer_->gradients().trained(i)) continue;
-    const Placement& placement = optimizer_->gradients().stepped_placement(i);
+    const Placement placement = masters ? masters->placement(i) : parameters[i].placement;
     const auto as_held = [&](const torch::Tensor& tensor) {
-      // Masters are flat: the same memory in the shape that the placement leaves to this rank.
+      // Masters may be flat: the same memory in the shape that the placement leaves to this rank.
       return HeldTensor{placement, masters ? tensor.detach().view(placement.local_shape(mesh_.coordinates())) : tensor};
     };
     if (masters && masters->is_copy(i)) entries.push_back({"optimizer.master", as_held(masters->master(i)), "model"});

@@ -14,7 +14,8 @@ class OptimizerState final : public StateSource {
       : model_(model), optimizer_(std::move(optimizer)), stages_(stages), mesh_(mesh) {}
 
   // State tensors are made (zero) if the optimizer has not stepped yet, so that there is something to load into. Each
-  // lies as what the optimizer steps does (GradientBuffers::stepped_placement), and masters with it.
+  // lies as what the optimizer steps does (MasterParameters::placement), and masters with it. Collective where those
+  // are.
   // UsageError for an optimizer whose state is not known.
   std::vector<StateEntry> state_entries() override;
   int first_holder(const Placement& placement) const override { return stages_.rank_of(placement.stages.front()); }

@@ -130,9 +130,10 @@ Json memory_of(const std::vector<std::int64_t>& parameters, double bytes_per_par
 double state_bytes_per_parameter(const Config& config, int replicas) {
   const bool is_small = config.precision == "bfloat16" || config.precision == "float16";
   const double number = config.precision == "float64" ? 8 : 4;  // of a gradient, a master, the optimizer's values
-  const double values = config.optimizer.name == "adamw"  ? 2
-                        : config.optimizer.name == "lion" ? 1
-                                                          : (config.optimizer.momentum > 0 ? 1 : 0);
+  // Of muon: its matrices', which are most of a model.
+  const double values = config.optimizer.name == "adamw" ? 2
+                        : config.optimizer.name == "sgd" ? (config.optimizer.momentum > 0 ? 1 : 0)
+                                                         : 1;
   const double weights = is_small ? 2 : number, masters = is_small ? number : 0;
   const double partitions = config.parallel.zero > 0 ? replicas : 1,
                gradients = config.parallel.zero > 1 ? replicas : 1;

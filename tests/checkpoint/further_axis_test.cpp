@@ -1,6 +1,6 @@
 // A made-up axis, which cuts a second dim, beside rows of tp-cut tensors over dp (as ZeRO 3 will cut them), shared
 // heads and partial gradients: everything that follows from a placement follows for them too, to the numbers of one
-// rank.
+// rank. By optimizers that treat elements alike, and by those that must see rows or matrices.
 #include <cmath>
 #include <functional>
 #include <gtest/gtest.h>
@@ -12,6 +12,7 @@
 #include "gantry/launch/backends.h"
 #include "gantry/optimizers/gradient_norm.h"
 #include "gantry/optimizers/master_parameters.h"
+#include "gantry/optimizers/muon.h"
 #include "gantry/optimizers/optimizer_tensors.h"
 #include "gantry/plugins/gather.h"
 #include "gantry/plugins/replica_audit.h"
@@ -103,17 +104,58 @@ class NoLayers final : public Policy {
   TensorDict forward(torch::nn::Module&, const StageContext&, TensorDict input) const override { return input; }
 };
 
+// Momentum, each row of it scaled to length 1.
+class SgdOfRows final : public torch::optim::Optimizer, public StatefulOptimizer {
+ public:
+  explicit SgdOfRows(const std::vector<torch::Tensor>& parameters)
+      : Optimizer({torch::optim::OptimizerParamGroup(parameters)}, std::make_unique<torch::optim::SGDOptions>(0.05)) {}
+  torch::Tensor step(LossClosure /*closure*/ = nullptr) override {
+    const torch::NoGradGuard no_grad;
+    for (auto& parameter : param_groups_.front().params()) {
+      if (parameter.numel() == 0) continue;
+      torch::Tensor momentum = state_tensors(parameter).front().second;
+      momentum.mul_(0.9).add_(parameter.grad());
+      parameter.sub_(0.05 * momentum / momentum.norm(2, -1, /*keepdim=*/true));
+    }
+    return {};
+  }
+  NamedTensors state_tensors(const torch::Tensor& parameter) override {
+    auto& momentum = momentum_[parameter.unsafeGetTensorImpl()];
+    if (!momentum.defined()) momentum = torch::zeros_like(parameter).detach();
+    return {{"momentum", momentum}};
+  }
+  void set_steps(const torch::Tensor&, std::int64_t) override {}
+  OptimizerUnit unit(const torch::optim::OptimizerParamGroup&) const override { return OptimizerUnit::kRow; }
+
+ private:
+  std::map<void*, torch::Tensor> momentum_;
+};
+
+std::unique_ptr<torch::optim::Optimizer> toy_optimizer(OptimizerUnit unit, const std::vector<torch::Tensor>& tensors) {
+  if (unit == OptimizerUnit::kElement)
+    return std::make_unique<torch::optim::AdamW>(tensors, torch::optim::AdamWOptions(0.05));
+  if (unit == OptimizerUnit::kRow) return std::make_unique<SgdOfRows>(tensors);
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  for (const auto& tensor : tensors) {
+    std::unique_ptr<torch::optim::OptimizerOptions> options = std::make_unique<MuonOptions>(0.05);
+    if (tensor.dim() < 2) options = std::make_unique<torch::optim::AdamWOptions>(0.05);
+    groups.emplace_back(std::vector<torch::Tensor>{tensor}, std::move(options));
+  }
+  return std::make_unique<Muon>(groups);
+}
+
 // One rank of it: parameters, their gradients, an optimizer, its state.
 class Toy final : public StateSource {
  public:
-  Toy(World& world, int zero)
+  Toy(World& world, int zero, OptimizerUnit unit)
       : mesh_(world),
         module_(std::make_shared<torch::nn::Module>(), std::make_shared<const NoLayers>(), {}),
         buffers_(make_parameters(), {}, mesh_, {.zero = zero}) {
     std::vector<torch::Tensor> tensors;
     for (const auto& held : buffers_.parameters()) tensors.push_back(held.tensor);
-    optimizer_ = std::make_unique<torch::optim::AdamW>(tensors, torch::optim::AdamWOptions(0.05));
-    if (zero > 0) masters_ = std::make_unique<MasterParameters>(*optimizer_, buffers_);
+    optimizer_ = toy_optimizer(unit, tensors);
+    if (MasterParameters::needed(*optimizer_, buffers_.parameters(), zero > 0))
+      masters_ = std::make_unique<MasterParameters>(*optimizer_, buffers_, mesh_);
   }
 
   // Gives the gradient's norm.
@@ -155,7 +197,7 @@ class Toy final : public StateSource {
     std::vector<StateEntry> entries;
     for (std::size_t i = 0; i < buffers_.parameters().size(); ++i) {
       const auto& held = buffers_.parameters()[i];
-      const Placement& stepped = buffers_.stepped_placement(i);
+      const Placement stepped = masters_ ? masters_->placement(i) : held.placement;
       entries.push_back({"model", held, ""});
       for (const auto& [name, tensor] : optimizer_tensors(*optimizer_, master(i)))
         entries.push_back(
@@ -209,18 +251,18 @@ class Toy final : public StateSource {
   ProcessGroupMesh mesh_;
   StageModule module_;
   GradientBuffers buffers_;
-  std::unique_ptr<torch::optim::AdamW> optimizer_;
+  std::unique_ptr<torch::optim::Optimizer> optimizer_;
   std::unique_ptr<MasterParameters> masters_;
   std::int64_t steps_ = 0;
   double gradients_differ_ = 0;
 };
 
-void run_toy(const ToyLayout& layout, const std::function<void(Toy&)>& body) {
+void run_toy(const ToyLayout& layout, OptimizerUnit unit, const std::function<void(Toy&)>& body) {
   Config config;
   config.comm.timeout_seconds = 30;
   config.comm.threads_per_rank = 1;
   const auto failure = run_local(config, layout.mesh(), [&](World& world) {
-    Toy toy(world, layout.zero);
+    Toy toy(world, layout.zero, unit);
     body(toy);
     toy.mesh().world_group().barrier().wait();
   });
@@ -232,9 +274,9 @@ struct Reference {
   std::vector<TensorDict> weights;  // after each step
 };
 
-Reference reference_of(int steps) {
+Reference reference_of(OptimizerUnit unit, int steps) {
   Reference reference;
-  run_toy({}, [&](Toy& toy) {
+  run_toy({}, unit, [&](Toy& toy) {
     for (int step = 0; step < steps; ++step) {
       reference.norms.push_back(toy.step(step));
       reference.weights.push_back(toy.weights());
@@ -259,8 +301,12 @@ const std::vector<ToyLayout> kToyLayouts = {
     {.data = 1, .other = 2, .tensor = 3},
 };
 
-TEST(FurtherAxis, EverythingThatFollowsFromPlacementsIsAsOnOneRank) {
-  const Reference reference = reference_of(kToySteps);
+class FurtherAxis : public ::testing::TestWithParam<OptimizerUnit> {};
+INSTANTIATE_TEST_SUITE_P(ElementsRowsAndMatrices, FurtherAxis,
+                         ::testing::Values(OptimizerUnit::kElement, OptimizerUnit::kRow, OptimizerUnit::kMatrix));
+
+TEST_P(FurtherAxis, EverythingThatFollowsFromPlacementsIsAsOnOneRank) {
+  const Reference reference = reference_of(GetParam(), kToySteps);
   double expected = 0;
   for (const auto& placement : toy_placements(ToyLayout{}.mesh()))
     expected += std::pow(whole_gradient(placement, 0).norm().item<double>(), 2);
@@ -271,7 +317,7 @@ TEST(FurtherAxis, EverythingThatFollowsFromPlacementsIsAsOnOneRank) {
     SCOPED_TRACE(layout.mesh().describe() + " zero " + std::to_string(layout.zero));
     const std::string folder = scratch / ("saved" + std::to_string(from));
     std::string saved;
-    run_toy(layout, [&](Toy& toy) {
+    run_toy(layout, GetParam(), [&](Toy& toy) {
       for (int step = 0; step < kToySaved; ++step) {
         EXPECT_NEAR(toy.step(step), reference.norms[step], kCloseness);
         expect_as(reference.weights[step], toy.weights());
@@ -285,7 +331,7 @@ TEST(FurtherAxis, EverythingThatFollowsFromPlacementsIsAsOnOneRank) {
     // Resharded: to one rank, and to the next layout.
     for (const ToyLayout& to : {ToyLayout{}, kToyLayouts[(from + 1) % kToyLayouts.size()]}) {
       SCOPED_TRACE("into " + to.mesh().describe() + " zero " + std::to_string(to.zero));
-      run_toy(to, [&](Toy& toy) {
+      run_toy(to, GetParam(), [&](Toy& toy) {
         load_checkpoint(saved, toy, toy.mesh());
         expect_as(reference.weights[kToySaved - 1], toy.weights());
         for (int step = kToySaved; step < kToySteps; ++step)

@@ -122,6 +122,34 @@ TEST_F(Reshard, MastersOfLowPrecisionAreLoadedByAnyLayout) {
   EXPECT_EQ(one, 1.0F) << "a norm's first weight";
 }
 
+// Muon's momentum lies whole on one of the ranks that share a matrix.
+TEST_F(Reshard, WholeMatricesAreLoadedByAnyLayout) {
+  for (const char* precision : {"float64", "bfloat16"}) {
+    const std::vector<SmallRunOptions> layouts = {
+        {.layout = {.data = 2, .tensor = 2}, .zero = 1, .precision = precision, .optimizer = "muon"},
+        {.layout = {.pipeline = 2, .tensor = 2}, .precision = precision, .optimizer = "muon"},
+        {.layout = {.data = 2}, .zero = 2, .precision = precision, .optimizer = "muon"},
+        {.precision = precision, .optimizer = "muon"}};
+    const ScratchFolder scratch;
+    TensorDict expected;
+    for (std::size_t i = 0; i < layouts.size(); ++i) {
+      const std::string saved = scratch / fmt::format("saved{}", i);
+      run_small(layouts[i], [&](SmallRun& run) {
+        if (i > 0) run.load(require_checkpoint(scratch / "saved0"));
+        for (int step = 1; i == 0 && step <= kSaved; ++step) run.step(step);
+        run.save(saved, kSaved);
+        run.step(kSaved + 1);
+        TensorDict weights = run.weights();
+        if (run.mesh().rank() == 0 && i == 0)
+          expected = std::move(weights);
+        else if (run.mesh().rank() == 0 && layouts[i].precision == "float64")
+          expect_near(expected, weights, saved);
+      });
+      expect_same_state(scratch / "saved0", saved, saved);
+    }
+  }
+}
+
 // A run of tp 3 x dp 2 under ZeRO 1 in bfloat16, whose ranks share key heads, written by format version 2; `one` is
 // what the program of that time made of it for one rank.
 TEST(FormerFormat, IsReadAndLoaded) {

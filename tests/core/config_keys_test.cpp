@@ -47,6 +47,8 @@ const KeyCase kKeyCases[] = {
      "optimizer: {eps: 1.0e-8}"},
     {"optimizer.momentum", "optimizer: {momentum: 0.9}", "is there with optimizer adamw",
      "optimizer: {name: sgd, momentum: 0.9}"},
+    {"optimizer.momentum", "optimizer: {name: lion, momentum: 0.9}", "is there with optimizer lion",
+     "optimizer: {name: muon, momentum: 0.9}"},
     {"optimizer.no_decay", "optimizer: {weight_decay: 0, no_decay: [\"*.bias\"]}", "is there with weight_decay 0",
      "optimizer: {no_decay: [\"*.bias\"]}"},
     {"lr_schedule.decay_steps", "lr_schedule: {name: cosine, decay_steps: 5}", "is there with schedule cosine",

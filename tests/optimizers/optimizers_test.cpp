@@ -1,4 +1,4 @@
-// Learning rates, parameter groups and Lion.
+// Learning rates, parameter groups, Lion and Muon.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +8,7 @@
 #include "gantry/core/error.h"
 #include "gantry/optimizers/fused_adamw.h"
 #include "gantry/optimizers/lion.h"
+#include "gantry/optimizers/muon.h"
 
 namespace gantry::testing {
 namespace {
@@ -62,6 +63,33 @@ TEST(Optimizer, GroupsGetValuesOfTheirOwn) {
   EXPECT_EQ(seen, names.size());
 }
 
+// Also where they are what LibTorch's own options begin with.
+TEST(Optimizer, GroupsKeepWhatTheyStateWhateverLibTorchsDefaultsAre) {
+  for (const std::string name : {"adamw", "sgd", "lion", "muon"}) {
+    const auto config =
+        config_with("optimizer: {name: " + name +
+                    ", lr: 0.1, weight_decay: 0.5, groups: [{match: [\"wte*\"], lr: 0.001, weight_decay: "
+                    "0.01}, {match: [\"wpe*\"], lr: 0.0001, weight_decay: 0}]}\n");
+    auto model = build_model(config);
+    auto optimizer = build_optimizer(config, *model);
+    std::map<void*, std::string> names;
+    for (const auto& item : model->named_parameters()) names.emplace(item.value().unsafeGetTensorImpl(), item.key());
+    for (auto& group : optimizer->param_groups()) {
+      const double decay = name == "sgd"    ? static_cast<torch::optim::SGDOptions&>(group.options()).weight_decay()
+                           : name == "lion" ? static_cast<LionOptions&>(group.options()).weight_decay()
+                           : dynamic_cast<MuonOptions*>(&group.options())
+                               ? static_cast<MuonOptions&>(group.options()).weight_decay()
+                               : static_cast<torch::optim::AdamWOptions&>(group.options()).weight_decay();
+      for (const auto& parameter : group.params()) {
+        const std::string& of = names.at(parameter.unsafeGetTensorImpl());
+        const int own = of.starts_with("wte") ? 1 : of.starts_with("wpe") ? 2 : 0;
+        EXPECT_EQ(group.options().get_lr(), (std::array{0.1, 0.001, 0.0001}[own])) << name << " " << of;
+        EXPECT_EQ(decay, (std::array{0.5, 0.01, 0.0}[own])) << name << " " << of;
+      }
+    }
+  }
+}
+
 TEST(Optimizer, APatternThatMatchesNothingIsNamed) {
   const auto config = config_with("optimizer: {groups: [{match: [nothing], lr: 0.1}]}\n");
   auto model = build_model(config);
@@ -87,6 +115,92 @@ TEST(Lion, StepsBySignsAsThePaperHasIt) {
       m[i] = 0.99 * m[i] + 0.01 * gradient[i];
       EXPECT_NEAR(weight[i].item<double>(), w[i], 1e-14);
     }
+  }
+}
+
+TEST(Muon, ItsFactorHasSingularValuesAboutOneAndTheMatrixsDirections) {
+  const torch::Tensor all = (torch::arange(2 * 5 * 9, torch::kFloat64) * 0.7).sin().view({2, 5, 9});
+  const torch::Tensor factor = orthogonal_factor(all);
+  for (int i = 0; i < 2; ++i) {
+    const auto [left, values, right] = torch::linalg_svd(all[i], /*full_matrices=*/false);
+    const torch::Tensor shown = left.t().matmul(factor[i]).matmul(right.t());
+    // Each singular value goes through the same polynomial; the smallest of this matrix are rounding.
+    torch::Tensor expected = values / values.square().sum().sqrt();
+    for (int step = 0; step < 5; ++step)
+      expected = 3.4445 * expected - 4.7750 * expected.pow(3) + 2.0315 * expected.pow(5);
+    EXPECT_LE((shown - torch::diag(expected)).abs().max().item<double>(), 1e-10);
+    EXPECT_GE(expected[0].item<double>(), 0.65);
+    EXPECT_LE(expected[0].item<double>(), 1.25);
+  }
+  // A tall matrix is the wide one turned; several are each by themselves.
+  EXPECT_LE((orthogonal_factor(all[1].t()) - factor[1].t()).abs().max().item<double>(), 1e-14);
+  EXPECT_TRUE(orthogonal_factor(torch::zeros({3, 4})).eq(0).all().item<bool>());
+}
+
+TEST(Muon, StepsMatricesByTheFactorOfItsMomentumAndAllElseAsAdamW) {
+  const torch::Tensor start = torch::linspace(-1, 1, 12, torch::kFloat64);
+  torch::Tensor matrix = start.view({3, 4}).clone().requires_grad_(), bias = start.clone().requires_grad_(),
+                expected_bias = start.clone().requires_grad_();
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  groups.emplace_back(std::vector<torch::Tensor>{matrix},
+                      std::make_unique<MuonOptions>(MuonOptions(0.1).weight_decay(0.5)));
+  const auto of_adamw = torch::optim::AdamWOptions(0.02).weight_decay(0.1);
+  groups.emplace_back(std::vector<torch::Tensor>{bias}, std::make_unique<torch::optim::AdamWOptions>(of_adamw));
+  Muon muon(groups);
+  FusedAdamW adamw({expected_bias}, of_adamw);
+  torch::Tensor expected = start.view({3, 4}).clone(), momentum = torch::zeros({3, 4}, torch::kFloat64);
+  for (int step = 0; step < 3; ++step) {
+    const torch::Tensor gradient = torch::cos(start * (step + 2)).view({3, 4});
+    matrix.mutable_grad() = gradient.clone();
+    bias.mutable_grad() = gradient.view({12}).clone();
+    expected_bias.mutable_grad() = bias.grad().clone();
+    muon.step();
+    adamw.step();
+    momentum = 0.95 * momentum + 0.05 * gradient;
+    const torch::Tensor direction = 0.05 * gradient + 0.95 * momentum;
+    expected = expected * (1 - 0.1 * 0.5) - 0.1 * 0.2 * std::sqrt(4.0) * orthogonal_factor(direction);
+    EXPECT_LE((matrix - expected).abs().max().item<double>(), 1e-12) << step;
+    EXPECT_TRUE(torch::equal(bias, expected_bias)) << step;
+  }
+  EXPECT_EQ(optimizer_tensors(muon, matrix).front().first, "momentum_buffer");
+  EXPECT_EQ(optimizer_tensors(muon, bias).size(), 2u);
+}
+
+TEST(Muon, TakesTheMatricesOfRepeatedLayersAlone) {
+  const auto config = config_with("optimizer: {name: muon, weight_decay: 0.5, no_decay: [\"*.bias\"]}\n");
+  auto model = build_model(config);
+  auto optimizer = build_optimizer(config, *model);
+  std::map<void*, std::string> names;
+  for (const auto& item : model->named_parameters()) names.emplace(item.value().unsafeGetTensorImpl(), item.key());
+  int by_muon = 0;
+  for (auto& group : optimizer->param_groups())
+    for (const auto& parameter : group.params()) {
+      const std::string& name = names.at(parameter.unsafeGetTensorImpl());
+      const auto* options = dynamic_cast<const MuonOptions*>(&group.options());
+      EXPECT_EQ(options != nullptr, name.starts_with("h.") && parameter.dim() == 2) << name;
+      EXPECT_EQ(optimizer_unit(*optimizer, group), options ? OptimizerUnit::kMatrix : OptimizerUnit::kElement) << name;
+      if (!options) continue;
+      ++by_muon;
+      EXPECT_EQ(options->momentum(), 0.95);
+      EXPECT_EQ(options->weight_decay(), 0.5);
+    }
+  EXPECT_EQ(by_muon, 4);
+}
+
+TEST(Muon, RefusesWhatItCantStep) {
+  const auto groups_of = [](const torch::Tensor& parameter, std::unique_ptr<torch::optim::OptimizerOptions> options) {
+    std::vector<torch::optim::OptimizerParamGroup> groups;
+    groups.emplace_back(std::vector<torch::Tensor>{parameter}, std::move(options));
+    return groups;
+  };
+  EXPECT_THROW(Muon(groups_of(torch::ones({3}), std::make_unique<MuonOptions>())), UsageError);
+  EXPECT_THROW(Muon(groups_of(torch::ones({3, 2}), std::make_unique<torch::optim::SGDOptions>(0.1))), UsageError);
+  const auto config = config_with("optimizer: {name: muon}\n");
+  try {
+    build_optimizer(config, *torch::nn::Linear(3, 4));
+    ADD_FAILURE();
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("muon, but no matrix of the model is of a repeated layer"));
   }
 }
 

@@ -21,6 +21,7 @@
 #include "gantry/nn/autograd_collectives.h"
 #include "gantry/optimizers/fused_adamw.h"
 #include "gantry/optimizers/lion.h"
+#include "gantry/optimizers/muon.h"
 #include "gantry/plugins/hybrid_parallel_plugin.h"
 #include "gantry/policies/decoder.h"
 #include "gantry/tensors/deferred_init.h"

@@ -22,8 +22,10 @@ Config resolve_model(Config config);
 // resolved.
 std::shared_ptr<torch::nn::Module> build_model(const Config& config);
 
-// The configured optimizer (FusedAdamW, LibTorch's SGD or Lion) with the configured groups: parameters that no_decay
-// names have no weight decay. ConfigError for a pattern that matches nothing.
+// The configured optimizer (FusedAdamW, LibTorch's SGD, Lion or Muon) with the configured groups: parameters that
+// no_decay names have no weight decay. Muon has the matrices of repeated layers, AdamW within it all else: a matrix is
+// of a repeated layer where a part of its name is a number. ConfigError for a pattern that matches nothing, and for
+// muon where no matrix is of a repeated layer.
 std::shared_ptr<torch::optim::Optimizer> build_optimizer(const Config& config, const torch::nn::Module& model);
 
 // The global batches of the configured data, as one device would see them; files are opened where they are first read,

@@ -67,13 +67,13 @@ struct OptimizerGroupConfig {
 };
 
 struct OptimizerConfig {
-  std::string name = "adamw";  // adamw | sgd | lion
+  std::string name = "adamw";  // adamw | sgd | lion | muon
   double lr = 3e-4;
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0.01;
-  double momentum = 0.9;  // sgd's
+  double momentum = 0.9;  // sgd's and muon's
   std::optional<double> clip_grad_norm;
   std::vector<std::string> no_decay;         // patterns of parameter names
   std::vector<OptimizerGroupConfig> groups;  // the first that matches a parameter is its group

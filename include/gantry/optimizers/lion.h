@@ -26,8 +26,8 @@ struct LionState : public torch::optim::OptimizerCloneableParamState<LionState> 
 
 class Lion : public torch::optim::Optimizer, public StatefulOptimizer {
  public:
-  Lion(const std::vector<torch::optim::OptimizerParamGroup>& groups, const LionOptions& defaults = LionOptions())
-      : Optimizer(groups, std::make_unique<LionOptions>(defaults)) {}
+  explicit Lion(const std::vector<torch::optim::OptimizerParamGroup>& groups,
+                const LionOptions& defaults = LionOptions());
   explicit Lion(std::vector<torch::Tensor> parameters, const LionOptions& defaults = LionOptions())
       : Lion({torch::optim::OptimizerParamGroup(std::move(parameters))}, defaults) {}
 

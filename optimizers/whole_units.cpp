@@ -1,0 +1,180 @@
+#include "gantry/optimizers/whole_units.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include <torch/torch.h>
+
+#include "gantry/core/planted.h"
+#include "gantry/tensors/slice_copy.h"
+
+namespace gantry {
+namespace {
+
+std::vector<std::string> sorted_axes(const Placement& placement) {
+  auto axes = placement.cut_axes();
+  std::sort(axes.begin(), axes.end());
+  return axes;
+}
+
+bool divides_units(const Cut& cut, std::int64_t dims, std::int64_t row, OptimizerUnit unit) {
+  if (!cut.sharded() || cut.ranks() == 1) return false;
+  const std::int64_t dims_of_unit = unit == OptimizerUnit::kRow ? 1 : 2;
+  if (cut.row > 0) return unit == OptimizerUnit::kMatrix || cut.row % row != 0;
+  return cut.dim >= dims - dims_of_unit;
+}
+
+// A slice as numbers, and back: what the ranges of a cut are depends on coordinates that other ranks have.
+void append(std::vector<std::int64_t>& numbers, const std::vector<AppliedCut>& cuts) {
+  numbers.push_back(static_cast<std::int64_t>(cuts.size()));
+  for (const AppliedCut& cut : cuts) {
+    numbers.insert(numbers.end(), {cut.dim, cut.row, static_cast<std::int64_t>(cut.ranges.size())});
+    for (const Range& range : cut.ranges) numbers.insert(numbers.end(), {range.begin, range.end});
+  }
+}
+
+std::vector<AppliedCut> next_cuts(const std::int64_t*& number) {
+  std::vector<AppliedCut> cuts(static_cast<std::size_t>(*number++));
+  for (AppliedCut& cut : cuts) {
+    cut.dim = static_cast<int>(*number++);
+    cut.row = *number++;
+    cut.ranges.resize(static_cast<std::size_t>(*number++));
+    for (Range& range : cut.ranges) {
+      range.begin = *number++;
+      range.end = *number++;
+    }
+  }
+  return cuts;
+}
+
+std::int64_t sum(const Sizes& sizes) { return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}); }
+
+torch::Tensor joined(const std::vector<torch::Tensor>& pieces, const torch::TensorOptions& options) {
+  return pieces.empty() ? torch::empty({0}, options) : torch::cat(pieces);
+}
+
+}  // namespace
+
+bool divides_units(const Placement& placement, OptimizerUnit unit) {
+  if (unit == OptimizerUnit::kElement) return false;
+  const auto& shape = placement.global_shape;
+  return std::any_of(placement.cuts.begin(), placement.cuts.end(), [&](const Cut& cut) {
+    return divides_units(cut, static_cast<std::int64_t>(shape.size()), shape.empty() ? 1 : shape.back(), unit);
+  });
+}
+
+std::size_t WholeUnits::add(std::vector<Item> items) {
+  const std::size_t first = items_.size();
+  for (Item& item : items) {
+    auto axes = sorted_axes(item.placement);
+    items_.push_back({.item = std::move(item), .group = &mesh_.group(axes), .holder = 0, .parts = {}});
+  }
+  std::map<std::vector<std::string>, std::vector<Known*>> added;
+  for (std::size_t i = first; i < items_.size(); ++i)
+    added[sorted_axes(items_[i].item.placement)].push_back(&items_[i]);
+  for (auto& [axes, known] : added) {
+    learn_parts(*known.front()->group, known);
+    // The largest first, each to who has least to do.
+    std::stable_sort(known.begin(), known.end(),
+                     [](const Known* one, const Known* other) { return one->item.work > other->item.work; });
+    auto& work = work_[axes];
+    work.resize(static_cast<std::size_t>(known.front()->group->size()));
+    for (Known* each : known) {
+      const auto least = std::min_element(work.begin(), work.end());
+      each->holder = static_cast<int>(least - work.begin());
+      *least += each->item.work;
+    }
+  }
+  return first;
+}
+
+void WholeUnits::learn_parts(ProcessGroup& group, const std::vector<Known*>& items) const {
+  std::vector<std::int64_t> mine;
+  for (const Known* each : items) append(mine, held_cuts(each->item.placement, mesh_.coordinates()));
+  const Sizes sizes = all_gather_numbers(group, static_cast<std::int64_t>(mine.size()));
+  torch::Tensor all = torch::empty({sum(sizes)}, torch::kInt64);
+  group.all_gather(all, torch::tensor(mine, torch::kInt64), sizes).wait();
+  const std::int64_t* number = all.const_data_ptr<std::int64_t>();
+  for (int rank = 0; rank < group.size(); ++rank)
+    for (Known* each : items) each->parts.push_back(apply_cuts(each->item.placement.global_shape, next_cuts(number)));
+}
+
+bool WholeUnits::held_here(std::size_t item) const { return items_[item].holder == items_[item].group->rank(); }
+
+Placement WholeUnits::held_placement(std::size_t item) const {
+  const Known& known = items_[item];
+  Placement placement = known.item.placement;
+  Cut cut = replicate();
+  const auto axes = placement.cut_axes();
+  for (const auto& axis : mesh_.mesh().axes(placement.view))  // outermost first, as the group counts its ranks
+    if (std::find(axes.begin(), axes.end(), axis.name) != axes.end()) cut.axes.push_back(axis);
+  cut.dim = 0;
+  const std::int64_t rows = placement.global_shape.front();
+  Segment segment{{0, rows}, std::vector<Range>(static_cast<std::size_t>(known.group->size()), Range{0, 0})};
+  segment.range_of_rank[static_cast<std::size_t>(known.holder)] = {0, rows};
+  cut.segments = {std::move(segment)};
+  placement.cuts = {std::move(cut)};
+  return placement;
+}
+
+// Those of one group and type travel in one message to each rank.
+void WholeUnits::exchange(const std::vector<Move>& moves, const Exchange& how) const {
+  const torch::NoGradGuard no_grad;
+  std::map<std::pair<std::vector<std::string>, torch::ScalarType>, std::vector<const Move*>> kinds;
+  for (const Move& move : moves) {
+    const Item& item = items_[move.item].item;
+    kinds[{sorted_axes(item.placement), item.dtype}].push_back(&move);
+  }
+  for (const auto& [kind, same] : kinds) {
+    ProcessGroup& group = *items_[same.front()->item].group;
+    Sizes sent(static_cast<std::size_t>(group.size())), expected(sent);
+    std::vector<torch::Tensor> pieces;
+    for (int rank = 0; rank < group.size(); ++rank)
+      for (const Move* move : same) {
+        expected[rank] += how.expected(*move, rank);
+        const torch::Tensor piece = how.sent(*move, rank);
+        if (!piece.defined()) continue;
+        pieces.push_back(piece.reshape({-1}).to(kind.second));
+        sent[rank] += piece.numel();
+      }
+    const auto options = same.front()->part.options().dtype(kind.second).requires_grad(false);
+    torch::Tensor arrived = torch::empty({sum(expected)}, options);
+    group.all_to_all(arrived, joined(pieces, options), expected, sent).wait();
+    std::int64_t offset = 0;
+    for (int rank = 0; rank < group.size(); ++rank)
+      for (const Move* move : same) {
+        const std::int64_t count = how.expected(*move, rank);
+        if (count > 0) how.take(*move, rank, arrived.narrow(0, offset, count));
+        offset += count;
+      }
+  }
+}
+
+void WholeUnits::bring_together(const std::vector<Move>& moves) const {
+  exchange(moves,
+           {.sent = [&](const Move& move,
+                        int rank) { return items_[move.item].holder == rank ? move.part : torch::Tensor(); },
+            .expected = [&](const Move& move,
+                            int rank) { return held_here(move.item) ? items_[move.item].parts[rank].elements() : 0; },
+            .take =
+                [&](const Move& move, int rank, const torch::Tensor& arrived) {
+                  if (planted("holders-miss-parts") && rank != items_[move.item].group->rank()) return;
+                  const Slice& part = items_[move.item].parts[rank];
+                  copy_common(move.whole, whole_slice(part.global), arrived.view(part.shape), part);
+                }});
+}
+
+void WholeUnits::hand_out(const std::vector<Move>& moves) const {
+  exchange(
+      moves,
+      {.sent =
+           [&](const Move& move, int rank) {
+             return held_here(move.item) ? cut_out(move.whole.detach(), items_[move.item].parts[rank])
+                                         : torch::Tensor();
+           },
+       .expected = [&](const Move& move, int rank) { return items_[move.item].holder == rank ? move.part.numel() : 0; },
+       .take = [](const Move& move, int,
+                  const torch::Tensor& arrived) { torch::Tensor(move.part).copy_(arrived.view_as(move.part)); }});
+}
+
+}  // namespace gantry

@@ -1,0 +1,39 @@
+// An optimizer that needs whole matrices: whoever holds parts of one, its step is that of one rank.
+#include <gtest/gtest.h>
+
+#include "model_case.h"
+
+namespace gantry::testing {
+namespace {
+
+ModelCase muon_case(ModelCase what) {
+  what.optimizer = "muon";
+  return what;
+}
+
+TEST(Muon, EqualsOneRankInEveryLayout) {
+  std::vector<Parallelism> layouts = product({1, 2, 3}, {1, 2}, {1, 2}, {"1f1b"}, {2});
+  layouts.erase(layouts.begin());  // one rank
+  for (const int zero : {1, 2}) {
+    layouts.push_back({.layout = {.data = 3}, .microbatches = 2, .zero = zero});
+    layouts.push_back({.layout = {.data = 2, .tensor = 2}, .microbatches = 3, .sequence_parallel = true, .zero = zero});
+    layouts.push_back({.layout = {.pipeline = 2, .data = 2},
+                       .schedule = "zb_v",
+                       .microbatches = 4,
+                       .chunks = 2,
+                       .recompute = "full",
+                       .zero = zero});
+  }
+  expect_layouts_equal(muon_case({.layers = 4, .heads = 6, .dropout = 0.1}), layouts);
+}
+
+TEST(Muon, KeyHeadsThatRanksShareAndUntiedHeads) {
+  ModelCase what = muon_case({.family = "llama", .layers = 3, .heads = 6, .key_heads = 2});
+  what.tied = false;
+  expect_layouts_equal(what, {{.layout = {.tensor = 4}},
+                              {.layout = {.data = 2, .tensor = 3}, .microbatches = 2, .zero = 1},
+                              {.layout = {.pipeline = 3, .tensor = 2}, .microbatches = 4, .accumulation = 2}});
+}
+
+}  // namespace
+}  // namespace gantry::testing
