@@ -25,9 +25,10 @@ class Rounds {
     if (places.pipeline) link_.emplace(*places.pipeline);
     const int stages = places.stages->num_stages();
     for (const auto& [begin, end] : split_evenly(static_cast<std::int64_t>(prompts.size()), stages)) {
-      groups_.push_back(
-          std::make_unique<TextGroup>(std::vector<TokenIds>(prompts.begin() + begin, prompts.begin() + end), plan.width,
-                                      places.is_cached, device_));
+      groups_.push_back(std::make_unique<TextGroup>(
+          std::vector<TokenIds>(prompts.begin() + begin, prompts.begin() + end),
+          TextGroup::Options{.width = plan.width, .max_new_tokens = plan.max_new, .is_cached = places.is_cached},
+          device_));
       choices_.emplace_back(plan_, places.split, first_prompt + begin, end - begin);
     }
     inputs_.resize(groups_.size());

@@ -33,10 +33,11 @@ Decision Decision::decode(const torch::Tensor& encoded) {
   return decision;
 }
 
-TextGroup::TextGroup(std::vector<TokenIds> prompts, int width, bool is_cached, torch::Device device)
-    : width_(width), is_cached_(is_cached), device_(device), texts_(std::move(prompts)) {
+TextGroup::TextGroup(std::vector<TokenIds> prompts, const Options& options, torch::Device device)
+    : width_(options.width), is_cached_(options.is_cached), device_(device), texts_(std::move(prompts)) {
   for (const auto& text : texts_) lengths_.push_back(static_cast<std::int64_t>(text.size()));
   longest_ = *std::max_element(lengths_.begin(), lengths_.end());
+  caches_ = nn::LayerCaches(longest_ + options.max_new_tokens - 1);  // nobody asks what follows the last token
   context_ = {.keep = {}, .positions = {}, .caches = &caches_, .only_last = true};
   if (is_cached_) make_context();
 }
@@ -92,13 +93,13 @@ void TextGroup::apply(const Decision& decision) {
   std::iota(same.begin(), same.end(), 0);
   if (rows != same) {
     const torch::Tensor samples = torch::tensor(rows, torch::kInt64).to(device_);
-    for (auto& [layer, cache] : caches_) cache.select(samples);
+    caches_.select(samples);
   }
   texts_ = std::move(grown);
   ++rounds_;
   is_finished_ = decision.is_last;
   if (is_finished_)
-    caches_.clear();
+    caches_ = nn::LayerCaches();
   else if (is_cached_)
     make_context();
 }

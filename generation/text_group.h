@@ -28,7 +28,12 @@ struct Decision {
 // on the right, where a causal model's tokens do not see it.
 class TextGroup {
  public:
-  TextGroup(std::vector<TokenIds> prompts, int width, bool is_cached, torch::Device device);
+  struct Options {
+    int width = 1;                    // sequences of each prompt
+    std::int64_t max_new_tokens = 0;  // of each sequence
+    bool is_cached = true;
+  };
+  TextGroup(std::vector<TokenIds> prompts, const Options& options, torch::Device device);
   TextGroup(const TextGroup&) = delete;
   TextGroup& operator=(const TextGroup&) = delete;
 

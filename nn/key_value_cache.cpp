@@ -16,12 +16,14 @@ constexpr std::int64_t kStep = 64;  // tokens
 
 // What is kept moves to the front of the same memory where that has room for twice as much, so that a token is moved
 // once at most on average; else to the front of more memory.
-void KeyValueCache::make_room(std::int64_t added, const torch::Tensor& key, const torch::Tensor& value) {
+void KeyValueCache::make_room(const torch::Tensor& key, const torch::Tensor& value, std::int64_t window) {
+  const std::int64_t added = key.size(2);
   if (end_ + added <= capacity()) return;
   const std::int64_t kept = end_ - first_, needed = kept + added;
   const bool fits = first_ > 0 && 2 * needed <= capacity();
   const std::int64_t wanted = first_ > 0 ? 2 * needed : needed;
-  const std::int64_t capacity = (wanted + kStep - 1) / kStep * kStep;
+  const std::int64_t expected = window > 0 ? std::min(expected_, 2 * window) : expected_;
+  const std::int64_t capacity = wanted <= expected ? expected : (wanted + kStep - 1) / kStep * kStep;
   const auto moved = [&](const torch::Tensor& held, const torch::Tensor& like) {
     torch::Tensor whole =
         fits ? held : torch::empty({like.size(0), like.size(1), capacity, like.size(3)}, like.options());
@@ -39,7 +41,7 @@ std::pair<torch::Tensor, torch::Tensor> KeyValueCache::append(const torch::Tenso
   const torch::NoGradGuard no_grad;
   const std::int64_t added = key.size(2);
   if (window > 0) first_ = std::max(first_, end_ - (window - 1));
-  make_room(added, key, value);
+  make_room(key, value, window);
   keys_.narrow(2, end_, added).copy_(key);
   values_.narrow(2, end_, added).copy_(value);
   end_ += added;
@@ -49,8 +51,18 @@ std::pair<torch::Tensor, torch::Tensor> KeyValueCache::append(const torch::Tenso
 
 void KeyValueCache::select(const torch::Tensor& samples) {
   if (!keys_.defined()) return;
-  keys_ = keys_.index_select(0, samples);
-  values_ = values_.index_select(0, samples);
+  const torch::NoGradGuard no_grad;
+  select(keys_, spare_keys_, samples);
+  select(values_, spare_values_, samples);
+}
+
+void KeyValueCache::select(torch::Tensor& held, torch::Tensor& spare, const torch::Tensor& samples) const {
+  auto shape = held.sizes().vec();
+  shape[0] = samples.size(0);
+  if (!spare.defined() || spare.sizes() != shape) spare = torch::empty(shape, held.options());
+  torch::Tensor target = spare.narrow(2, first_, end_ - first_);
+  at::index_select_out(target, held.narrow(2, first_, end_ - first_), 0, samples);
+  std::swap(held, spare);
 }
 
 torch::Tensor TokenContext::for_head(const torch::Tensor& hidden) const {

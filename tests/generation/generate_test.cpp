@@ -116,7 +116,7 @@ TEST(Generate, CacheGivesTheLogitsOfAWholeForward) {
       EXPECT_LE((part - whole.narrow(1, done, count)).abs().max().item<double>(), 1e-12) << name << " " << done;
       done += count;
     }
-    EXPECT_EQ(caches.at(1).tokens(), 6);
+    EXPECT_EQ(caches.of(1).tokens(), 6);
   }
 }
 

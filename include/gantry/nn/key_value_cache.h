@@ -9,30 +9,52 @@
 
 namespace gantry::nn {
 
-// Keys and values of one layer, for the key heads that this rank holds. Memory is taken in steps of tokens, so that
-// most tokens are written in place. Not for training: nothing is differentiated through it.
+// Keys and values of one layer, for the key heads that this rank holds. Not for training: nothing is differentiated
+// through it.
 class KeyValueCache {
  public:
+  // Memory for `expected` tokens, or for two windows where that is less, is taken with the first of them, and never
+  // again while the text is no longer. A longer one takes more in steps.
+  explicit KeyValueCache(std::int64_t expected = 0) : expected_(expected) {}
+
   // Puts [samples, key heads, tokens, head size] behind what there is, and gives all that is in sight, as views that
   // hold until the next append or select. With a window, a token sees itself and the window - 1 tokens before it: of
   // what was there, only that many are kept, so the memory does not grow with the text.
   std::pair<torch::Tensor, torch::Tensor> append(const torch::Tensor& key, const torch::Tensor& value,
                                                  std::int64_t window = 0);
-  // Sample i becomes what sample samples[i] was (int64 [any number]): beams that go on, and copies of one prompt.
+  // Sample i becomes what sample samples[i] was (int64 [any number]): beams that go on, and copies of one prompt. While
+  // the number stays, two memories take turns.
   void select(const torch::Tensor& samples);
   std::int64_t tokens() const { return tokens_; }  // of the whole text so far, forgotten ones too
   std::int64_t capacity() const { return keys_.defined() ? keys_.size(2) : 0; }
 
  private:
-  void make_room(std::int64_t added, const torch::Tensor& key, const torch::Tensor& value);
+  void make_room(const torch::Tensor& key, const torch::Tensor& value, std::int64_t window);
+  void select(torch::Tensor& held, torch::Tensor& spare, const torch::Tensor& samples) const;
 
-  torch::Tensor keys_, values_;  // [samples, key heads, capacity, head size]
-  std::int64_t first_ = 0;       // the places of what is kept
+  std::int64_t expected_;
+  torch::Tensor keys_, values_;              // [samples, key heads, capacity, head size]
+  torch::Tensor spare_keys_, spare_values_;  // where select() puts what goes on
+  std::int64_t first_ = 0;                   // the places of what is kept
   std::int64_t end_ = 0;
   std::int64_t tokens_ = 0;
 };
 
-using LayerCaches = std::map<int, KeyValueCache>;  // by layer
+// Those of a stream's layers.
+class LayerCaches {
+ public:
+  explicit LayerCaches(std::int64_t expected = 0) : expected_(expected) {}
+  // The layer's, made by the first call.
+  KeyValueCache& of(int layer) { return caches_.try_emplace(layer, expected_).first->second; }
+  // In every layer.
+  void select(const torch::Tensor& samples) {
+    for (auto& [layer, cache] : caches_) cache.select(samples);
+  }
+
+ private:
+  std::int64_t expected_;
+  std::map<int, KeyValueCache> caches_;
+};
 
 // What the layers of a stage know of a stream of tokens beside their features.
 struct TokenContext {
@@ -42,7 +64,7 @@ struct TokenContext {
   bool only_last = false;         // the head's output is wanted for the last token alone
   torch::Tensor documents = {};   // int [samples, tokens]: tokens see their own alone; undefined: one in each sample
 
-  KeyValueCache* cache(int layer) const { return caches ? &(*caches)[layer] : nullptr; }
+  KeyValueCache* cache(int layer) const { return caches ? &caches->of(layer) : nullptr; }
   // The part of [samples, tokens, features] that the head is wanted for. UsageError where these are not all tokens but
   // a sequence shard.
   torch::Tensor for_head(const torch::Tensor& hidden) const;
