@@ -58,6 +58,10 @@ SampleSource samples_of(const Config& config, DataConfig data, const std::string
                        fmt::format("{} is longer than the model's {} positions", data.sequence_length, context),
                        fmt::format("at most {}", context), "shorten it, or give the model more positions"});
   const std::string task = task_of(config);
+  if (task == "pairs" || task == "images")
+    throw ConfigError({"data.format", fmt::format("{} with a model that is trained on {}", data.format, task),
+                       "no data at all: no format holds such samples",
+                       "give Trainer a loader of your own, or execute_pipeline your batches"});
   if ((data.format == "squad") != (task == "spans"))
     throw ConfigError({"data.format", fmt::format("{} with a model that is trained on {}", data.format, task),
                        task == "spans" ? "squad" : "text, tokens or megatron",

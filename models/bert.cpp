@@ -10,6 +10,9 @@
 namespace gantry::models {
 namespace {
 
+// RoBERTa's positions: padding has pad_token_id's row, and other tokens count from the row behind it.
+bool counts_from_padding(const BertConfig& config) { return config.family == "roberta"; }
+
 // The initial weights of Hugging Face's BERT.
 void initialise(BertImpl& model) {
   const torch::NoGradGuard no_grad;
@@ -21,8 +24,10 @@ void initialise(BertImpl& model) {
       torch::nn::init::normal_(embedding->weight, 0, model.config.initializer_range);
     }
   }
-  if (const auto padding = model.config.pad_token_id)
+  if (const auto padding = model.config.pad_token_id) {
     model.embeddings->word_embeddings->weight.select(0, *padding).zero_();
+    if (counts_from_padding(model.config)) model.embeddings->position_embeddings->weight.select(0, *padding).zero_();
+  }
 }
 
 }  // namespace
@@ -31,8 +36,9 @@ BertEmbeddingsImpl::BertEmbeddingsImpl(const BertConfig& config) {
   auto words = torch::nn::EmbeddingOptions(config.vocab_size, config.hidden_size);
   if (config.pad_token_id) words.padding_idx(config.pad_token_id);
   word_embeddings = register_module("word_embeddings", nn::Embedding(words));
-  position_embeddings =
-      register_module("position_embeddings", nn::Embedding(config.max_position_embeddings, config.hidden_size));
+  auto positions = torch::nn::EmbeddingOptions(config.max_position_embeddings, config.hidden_size);
+  if (counts_from_padding(config)) positions.padding_idx(config.pad_token_id);
+  position_embeddings = register_module("position_embeddings", nn::Embedding(positions));
   token_type_embeddings =
       register_module("token_type_embeddings", nn::Embedding(config.type_vocab_size, config.hidden_size));
   norm = register_module("LayerNorm", nn::LayerNorm(config.hidden_size, config.layer_norm_eps));
@@ -86,7 +92,8 @@ LayerParts BertLayerImpl::parts(const nn::AttentionOptions& attention) {
            }}};
 }
 
-BertPredictionsImpl::BertPredictionsImpl(const BertConfig& config) : activation_(config.hidden_act) {
+BertPredictionsImpl::BertPredictionsImpl(const BertConfig& config)
+    : activation_(config.family == "roberta" ? "gelu" : config.hidden_act) {
   dense = register_module("dense", nn::Linear(config.hidden_size, config.hidden_size));
   norm = register_module("LayerNorm", nn::LayerNorm(config.hidden_size, config.layer_norm_eps));
   decoder = register_module("decoder", nn::Linear(config.hidden_size, config.vocab_size));
@@ -107,38 +114,55 @@ BertImpl::BertImpl(const BertConfig& config) : config(config) {
   }
   if (config.head == BertHead::kNone || config.head == BertHead::kSequenceClassification)
     pooler = register_module("pooler", nn::Linear(config.hidden_size, config.hidden_size));
-  if (config.head == BertHead::kSequenceClassification) {
+  if (config.head == BertHead::kSequenceClassification || config.head == BertHead::kTokenClassification) {
     dropout = register_module("dropout", nn::Dropout(config.classifier_dropout));
     classifier = register_module("classifier", nn::Linear(config.hidden_size, config.num_labels));
   }
+  if (config.head == BertHead::kSequenceClassification && config.family == "roberta")
+    pooler_dropout = register_module("pooler_dropout", nn::Dropout(config.classifier_dropout));
   if (config.head == BertHead::kQuestionAnswering)
     qa_outputs = register_module("qa_outputs", nn::Linear(config.hidden_size, 2));
   initialise(*this);
   if (cls && config.tie_word_embeddings) cls->decoder->tie_weight(embeddings->word_embeddings->weight);
 }
 
-torch::Tensor BertImpl::embed(const TensorDict& inputs, const torch::Tensor& positions) {
+std::int64_t BertImpl::longest() const {
+  const std::int64_t before = counts_from_padding(config) ? *config.pad_token_id + 1 : 0;
+  return config.max_position_embeddings - before;
+}
+
+torch::Tensor BertImpl::rows_of_positions(const TensorDict& inputs, const nn::TokenContext& tokens) const {
+  if (!counts_from_padding(config) || inputs.contains("position_ids")) return tokens.positions;
+  const std::int64_t padding = *config.pad_token_id;
+  if (tokens.positions.defined()) return tokens.positions + (padding + 1);  // in their documents
+  const torch::Tensor counted = (inputs.at("input_ids") != padding).to(torch::kInt64);
+  return counted.cumsum(1) * counted + padding;
+}
+
+torch::Tensor BertImpl::embed(const TensorDict& inputs, const torch::Tensor& rows) {
   const torch::Tensor& input_ids = inputs.at("input_ids");
-  if (input_ids.size(1) > config.max_position_embeddings) {
+  if (input_ids.size(1) > longest()) {
     throw InputError({"input_ids", fmt::format("{} tokens per sample", input_ids.size(1)),
-                      fmt::format("at most the model's {} positions", config.max_position_embeddings),
-                      "shorten the samples"});
+                      fmt::format("at most the model's {} positions", longest()), "shorten the samples"});
   }
-  return embeddings(input_ids, inputs.get("token_type_ids"), positions);
+  return embeddings(input_ids, inputs.get("token_type_ids"), rows);
 }
 
 TensorDict BertImpl::head(const torch::Tensor& hidden) {
   if (config.head == BertHead::kMaskedLm) return {{"logits", cls(hidden)}};
   const torch::Tensor whole = whole_sequence(hidden);
   if (config.head == BertHead::kQuestionAnswering) return {{"logits", qa_outputs(whole)}};
-  const torch::Tensor pooled = torch::tanh(pooler(whole.select(1, 0)));
+  if (config.head == BertHead::kTokenClassification) return {{"logits", classifier(dropout(whole))}};
+  torch::Tensor first = whole.select(1, 0);
+  if (pooler_dropout) first = pooler_dropout(first);
+  const torch::Tensor pooled = torch::tanh(pooler(first));
   if (config.head == BertHead::kNone) return {{"last_hidden_state", whole}, {"pooler_output", pooled}};
   return {{"logits", classifier(dropout(pooled))}};
 }
 
 TensorDict BertImpl::stage_forward(const StageContext& stage, TensorDict input) {
   const nn::TokenContext tokens = stage.tokens();
-  torch::Tensor hidden = stage.is_first() ? embed(input, tokens.positions) : input.at("hidden");
+  torch::Tensor hidden = stage.is_first() ? embed(input, rows_of_positions(input, tokens)) : input.at("hidden");
   hidden = stage.run_layers(hidden, [&](int index) {
     return layers->at<BertLayerImpl>(index).parts({.keep = tokens.keep, .documents = tokens.documents});
   });

@@ -1,6 +1,7 @@
 #include "gantry/models/bert_family.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -15,27 +16,115 @@ namespace {
 
 using nlohmann::json;
 
-const std::map<std::string, BertHead>& heads() {
-  static const std::map<std::string, BertHead> all = {
-      {"BertModel", BertHead::kNone},
-      {"BertForMaskedLM", BertHead::kMaskedLm},
-      {"BertForSequenceClassification", BertHead::kSequenceClassification},
-      {"BertForQuestionAnswering", BertHead::kQuestionAnswering}};
-  return all;
+// What BERT and RoBERTa differ in, beside their modules.
+struct BertNames {
+  std::string model_type;  // also the prefix of their files' names
+  std::string stem;        // of the architectures' names
+  BertConfig defaults;
+  // Of the masked language model's head in files: its layer, its norm, its decoder and the bias that the decoder ties.
+  std::string dense, norm, decoder, bias;
+  // Of the classifier of sequences: the layer behind the first token, and the one that gives the logits.
+  std::string pooler, classifier;
+};
+
+const BertNames& bert_names() {
+  static const BertNames names{.model_type = "bert",
+                               .stem = "Bert",
+                               .defaults = {},
+                               .dense = "cls.predictions.transform.dense",
+                               .norm = "cls.predictions.transform.LayerNorm",
+                               .decoder = "cls.predictions.decoder",
+                               .bias = "cls.predictions.bias",
+                               .pooler = "bert.pooler.dense",
+                               .classifier = "classifier"};
+  return names;
 }
 
-std::string architecture(const json& keys) {
-  if (!has_key(keys, "architectures")) return "BertForMaskedLM";
+const BertNames& roberta_names() {
+  static const BertNames names{.model_type = "roberta",
+                               .stem = "Roberta",
+                               .defaults = {.family = "roberta", .vocab_size = 50265, .pad_token_id = 1},
+                               .dense = "lm_head.dense",
+                               .norm = "lm_head.layer_norm",
+                               .decoder = "lm_head.decoder",
+                               .bias = "lm_head.bias",
+                               .pooler = "classifier.dense",
+                               .classifier = "classifier.out_proj"};
+  return names;
+}
+
+std::map<std::string, BertHead> heads_of(const BertNames& family) {
+  return {{family.stem + "Model", BertHead::kNone},
+          {family.stem + "ForMaskedLM", BertHead::kMaskedLm},
+          {family.stem + "ForSequenceClassification", BertHead::kSequenceClassification},
+          {family.stem + "ForTokenClassification", BertHead::kTokenClassification},
+          {family.stem + "ForQuestionAnswering", BertHead::kQuestionAnswering}};
+}
+
+std::string architecture(const BertNames& family, const json& keys) {
+  if (!has_key(keys, "architectures")) return family.stem + "ForMaskedLM";
   const json& listed = keys["architectures"];
-  if (listed.is_array() && listed.size() == 1 && listed[0].is_string() && heads().contains(listed[0])) return listed[0];
-  refuse_key("architectures", listed,
-             "one of [BertModel], [BertForMaskedLM], [BertForSequenceClassification], [BertForQuestionAnswering]");
+  const auto known = heads_of(family);
+  if (listed.is_array() && listed.size() == 1 && listed[0].is_string() && known.contains(listed[0])) return listed[0];
+  std::vector<std::string> names;
+  for (const auto& [name, head] : known) names.push_back("[" + name + "]");
+  refuse_key("architectures", listed, fmt::format("one of {}", fmt::join(names, ", ")));
+}
+
+bool has_labels(BertHead head) {
+  return head == BertHead::kSequenceClassification || head == BertHead::kTokenClassification;
 }
 
 std::int64_t label_count(const json& keys) {
   if (has_key(keys, "id2label") && keys["id2label"].is_object() && !keys["id2label"].empty())
     return static_cast<std::int64_t>(keys["id2label"].size());
   return size_key(keys, "num_labels", 2);
+}
+
+// RoBERTa's positions count from its row, so there it is needed.
+std::optional<std::int64_t> padding_of(const BertNames& family, const json& keys, const BertConfig& config) {
+  std::optional<std::int64_t> padding = family.defaults.pad_token_id;
+  if (keys.contains("pad_token_id")) padding = std::nullopt;
+  if (has_key(keys, "pad_token_id")) padding = size_key(keys, "pad_token_id", 0, 0);
+  if (padding && *padding >= config.vocab_size)
+    refuse_key("pad_token_id", *padding, fmt::format("below vocab_size {}", config.vocab_size));
+  if (family.model_type != "roberta") return padding;
+  if (!padding || *padding + 1 >= config.max_position_embeddings)
+    refuse_key("pad_token_id", padding ? json(*padding) : json(nullptr),
+               fmt::format("a token from 0 to {}: positions count from the row behind its own",
+                           config.max_position_embeddings - 2));
+  return padding;
+}
+
+BertConfig config_of(const BertNames& family, const json& keys) {
+  require_object(keys, family.stem);
+  only_value(keys, "model_type", family.model_type);
+  only_value(keys, "position_embedding_type", "absolute");
+  only_value(keys, "is_decoder", false);
+  only_value(keys, "add_cross_attention", false);
+  BertConfig config = family.defaults;
+  config.vocab_size = size_key(keys, "vocab_size", config.vocab_size);
+  config.hidden_size = size_key(keys, "hidden_size", config.hidden_size);
+  config.num_hidden_layers = size_key(keys, "num_hidden_layers", config.num_hidden_layers);
+  config.num_attention_heads = size_key(keys, "num_attention_heads", config.num_attention_heads);
+  config.intermediate_size = size_key(keys, "intermediate_size", config.intermediate_size);
+  config.max_position_embeddings = size_key(keys, "max_position_embeddings", config.max_position_embeddings);
+  config.type_vocab_size = size_key(keys, "type_vocab_size", config.type_vocab_size);
+  config.pad_token_id = padding_of(family, keys, config);
+  config.hidden_act = choice_key(keys, "hidden_act", config.hidden_act, nn::activation_names());
+  config.hidden_dropout_prob = number_key(keys, "hidden_dropout_prob", config.hidden_dropout_prob, 0, 1);
+  config.attention_probs_dropout_prob =
+      number_key(keys, "attention_probs_dropout_prob", config.attention_probs_dropout_prob, 0, 1);
+  config.classifier_dropout = number_key(keys, "classifier_dropout", config.hidden_dropout_prob, 0, 1);
+  config.layer_norm_eps = number_key(keys, "layer_norm_eps", config.layer_norm_eps, 0, 1);
+  config.initializer_range = number_key(keys, "initializer_range", config.initializer_range, 0, 100);
+  config.tie_word_embeddings = flag_key(keys, "tie_word_embeddings", config.tie_word_embeddings);
+  config.head = heads_of(family).at(architecture(family, keys));
+  config.num_labels = label_count(keys);
+  if (config.hidden_size % config.num_attention_heads != 0)
+    refuse_key("hidden_size", config.hidden_size,
+               fmt::format("a multiple of num_attention_heads {}", config.num_attention_heads));
+  return config;
 }
 
 // Ours to Hugging Face's, of one layer.
@@ -65,9 +154,20 @@ class NameList {
   std::vector<TensorName> names_;
 };
 
-std::vector<TensorName> bert_tensor_names(const json& keys) {
-  const BertConfig config = bert_config(keys);
-  const std::string prefix = config.head == BertHead::kNone ? "" : "bert.";
+// Of the masked language model.
+void add_predictions(NameList& names, const BertNames& family, bool tied) {
+  names.add_both("cls.dense", family.dense, true);
+  names.add_both("cls.LayerNorm", family.norm, true);
+  if (!tied) names.add("cls.decoder.weight", family.decoder + ".weight", true);
+  // transformers ties the decoder's bias to one beside it; an untied decoder has its own.
+  names.add("cls.decoder.bias", tied ? family.bias : family.decoder + ".bias", true);
+  // An untied model of transformers still has the parameter, and does not use it.
+  if (!tied) names.copy_last(family.bias);
+}
+
+std::vector<TensorName> bert_tensor_names(const BertNames& family, const json& keys) {
+  const BertConfig config = config_of(family, keys);
+  const std::string prefix = config.head == BertHead::kNone ? "" : family.model_type + ".";
   NameList names;
   for (const char* part : {"word_embeddings", "position_embeddings", "token_type_embeddings"})
     names.add(fmt::format("embeddings.{}.weight", part), fmt::format("{}embeddings.{}.weight", prefix, part));
@@ -76,57 +176,50 @@ std::vector<TensorName> bert_tensor_names(const json& keys) {
     for (const auto& [ours, theirs] : kLayerNames)
       names.add_both(fmt::format("layers.{}.{}", layer, ours),
                      fmt::format("{}encoder.layer.{}.{}", prefix, layer, theirs));
-  if (config.head == BertHead::kNone || config.head == BertHead::kSequenceClassification)
-    names.add_both("pooler", prefix + "pooler.dense", true);
-  if (config.head == BertHead::kMaskedLm) {
-    names.add_both("cls.dense", "cls.predictions.transform.dense", true);
-    names.add_both("cls.LayerNorm", "cls.predictions.transform.LayerNorm", true);
-    if (!config.tie_word_embeddings) names.add("cls.decoder.weight", "cls.predictions.decoder.weight", true);
-    // The bias is cls.predictions.bias, which transformers ties to the decoder's; an untied decoder has its own.
-    names.add("cls.decoder.bias", config.tie_word_embeddings ? "cls.predictions.bias" : "cls.predictions.decoder.bias",
-              true);
-    // An untied model of transformers still has the parameter, and does not use it.
-    if (!config.tie_word_embeddings) names.copy_last("cls.predictions.bias");
-  }
-  if (config.head == BertHead::kSequenceClassification) names.add_both("classifier", "classifier", true);
+  if (config.head == BertHead::kNone) names.add_both("pooler", "pooler.dense", true);
+  if (config.head == BertHead::kSequenceClassification) names.add_both("pooler", family.pooler, true);
+  if (config.head == BertHead::kMaskedLm) add_predictions(names, family, config.tie_word_embeddings);
+  if (config.head == BertHead::kSequenceClassification) names.add_both("classifier", family.classifier, true);
+  if (config.head == BertHead::kTokenClassification) names.add_both("classifier", "classifier", true);
   if (config.head == BertHead::kQuestionAnswering) names.add_both("qa_outputs", "qa_outputs", true);
   return names.take();
 }
 
 // Older files say gamma and beta, and carry buffers; the prefix depends on the head that was saved.
-std::string bert_normalise(const json& keys, const std::string& file_name) {
+std::string bert_normalise(const BertNames& family, const json& keys, const std::string& file_name) {
   std::string name = file_name;
   if (name.ends_with(".gamma")) name = name.substr(0, name.size() - 5) + "weight";
   if (name.ends_with(".beta")) name = name.substr(0, name.size() - 4) + "bias";
   if (name.ends_with("embeddings.position_ids") || name.starts_with("cls.seq_relationship.")) return "";
-  const BertConfig config = bert_config(keys);
-  if (name.starts_with("cls.predictions.decoder.") && config.tie_word_embeddings) return "";
-  if (name == "cls.predictions.bias" && !config.tie_word_embeddings) return "";
+  const BertConfig config = config_of(family, keys);
+  if (name.starts_with(family.decoder + ".") && config.tie_word_embeddings) return "";
+  if (name == family.bias && !config.tie_word_embeddings) return "";
   const bool body = name.find("embeddings.") != std::string::npos || name.find("encoder.") != std::string::npos ||
                     name.find("pooler.") != std::string::npos;
-  const bool prefixed = name.starts_with("bert.");
-  if (config.head == BertHead::kNone && prefixed) return name.substr(5);
-  return config.head != BertHead::kNone && body && !prefixed ? "bert." + name : name;
+  const std::string prefix = family.model_type + ".";
+  const bool prefixed = name.starts_with(prefix);
+  if (config.head == BertHead::kNone && prefixed) return name.substr(prefix.size());
+  return config.head != BertHead::kNone && body && !prefixed ? prefix + name : name;
 }
 
 // What another head than this model's left in the file.
-bool bert_is_other_heads(const json&, const std::string& name) {
-  for (const char* part : {"cls.", "classifier.", "qa_outputs.", "pooler.", "bert.pooler."})
+bool bert_is_other_heads(const BertNames& family, const std::string& name) {
+  for (const std::string& part : {std::string("cls."), std::string("lm_head."), std::string("classifier."),
+                                  std::string("qa_outputs."), std::string("pooler."), family.model_type + ".pooler."})
     if (name.starts_with(part)) return true;
   return false;
 }
 
-std::string task(const json& keys) {
-  const BertHead head = bert_config(keys).head;
-  if (head == BertHead::kNone) return "none";
-  return head == BertHead::kQuestionAnswering ? "spans" : "tokens";
+std::string task_of(const BertConfig& config) {
+  if (config.head == BertHead::kNone) return "none";
+  return config.head == BertHead::kQuestionAnswering ? "spans" : "tokens";
 }
 
-json bert_hugging_face_config(const json& keys) {
-  const BertConfig config = bert_config(keys);
+json bert_hugging_face_config(const BertNames& family, const json& keys) {
+  const BertConfig config = config_of(family, keys);
   json whole = keys;
-  whole["model_type"] = "bert";
-  whole["architectures"] = {architecture(keys)};
+  whole["model_type"] = family.model_type;
+  whole["architectures"] = {architecture(family, keys)};
   whole["vocab_size"] = config.vocab_size;
   whole["hidden_size"] = config.hidden_size;
   whole["num_hidden_layers"] = config.num_hidden_layers;
@@ -141,92 +234,70 @@ json bert_hugging_face_config(const json& keys) {
   whole["layer_norm_eps"] = config.layer_norm_eps;
   whole["initializer_range"] = config.initializer_range;
   whole["tie_word_embeddings"] = config.tie_word_embeddings;
-  if (config.head == BertHead::kSequenceClassification && !has_key(whole, "id2label"))
+  if (has_labels(config.head) && !has_key(whole, "id2label"))
     for (std::int64_t label = 0; label < config.num_labels; ++label)
       whole["id2label"][std::to_string(label)] = fmt::format("LABEL_{}", label);
   return whole;
 }
 
-json bert_keys_that_decide(const json& keys) {
+json bert_keys_that_decide(const BertNames& family, const json& keys) {
   json deciding = keys_of(
-      bert_hugging_face_config(keys),
+      bert_hugging_face_config(family, keys),
       {"architectures", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
        "max_position_embeddings", "type_vocab_size", "hidden_act", "layer_norm_eps", "tie_word_embeddings"});
-  const BertConfig config = bert_config(keys);
-  if (config.head == BertHead::kSequenceClassification) deciding["num_labels"] = config.num_labels;
+  const BertConfig config = config_of(family, keys);
+  if (has_labels(config.head)) deciding["num_labels"] = config.num_labels;
+  // Positions count from its row.
+  if (family.model_type == "roberta") deciding["pad_token_id"] = *config.pad_token_id;
   return deciding;
+}
+
+std::int64_t longest_text(const BertConfig& config) {
+  return config.max_position_embeddings - (config.family == "roberta" ? *config.pad_token_id + 1 : 0);
+}
+
+ModelFamily family_of_names(const BertNames& family) {
+  return {
+      .build = [family](const json& keys) -> std::shared_ptr<torch::nn::Module> {
+        return std::make_shared<BertImpl>(config_of(family, keys));
+      },
+      .tensor_names = [family](const json& keys) { return bert_tensor_names(family, keys); },
+      .hugging_face_config = [family](const json& keys) { return bert_hugging_face_config(family, keys); },
+      .model_type = family.model_type,
+      .architectures = {family.stem + "ForMaskedLM"},
+      .vocabulary_size = [family](const json& keys) { return config_of(family, keys).vocab_size; },
+      .context_length = [family](const json& keys) { return longest_text(config_of(family, keys)); },
+      .task = [family](const json& keys) { return task_of(config_of(family, keys)); },
+      .normalise_name = [family](const json& keys,
+                                 const std::string& name) { return bert_normalise(family, keys, name); },
+      .is_other_heads = [family](const json&, const std::string& name) { return bert_is_other_heads(family, name); },
+      .deciding_keys = [family](const json& keys) { return bert_keys_that_decide(family, keys); },
+      .keys = {"attention_probs_dropout_prob",
+               "classifier_dropout",
+               "directionality",
+               "hidden_act",
+               "hidden_dropout_prob",
+               "hidden_size",
+               "initializer_range",
+               "intermediate_size",
+               "layer_norm_eps",
+               "max_position_embeddings",
+               "num_attention_heads",
+               "num_hidden_layers",
+               "pooler_fc_size",
+               "pooler_num_attention_heads",
+               "pooler_num_fc_layers",
+               "pooler_size_per_head",
+               "pooler_type",
+               "position_embedding_type",
+               "type_vocab_size",
+               "vocab_size"}};
 }
 
 }  // namespace
 
-BertConfig bert_config(const json& keys) {
-  require_object(keys, "BERT");
-  only_value(keys, "model_type", "bert");
-  only_value(keys, "position_embedding_type", "absolute");
-  only_value(keys, "is_decoder", false);
-  only_value(keys, "add_cross_attention", false);
-  BertConfig config;
-  config.vocab_size = size_key(keys, "vocab_size", config.vocab_size);
-  config.hidden_size = size_key(keys, "hidden_size", config.hidden_size);
-  config.num_hidden_layers = size_key(keys, "num_hidden_layers", config.num_hidden_layers);
-  config.num_attention_heads = size_key(keys, "num_attention_heads", config.num_attention_heads);
-  config.intermediate_size = size_key(keys, "intermediate_size", config.intermediate_size);
-  config.max_position_embeddings = size_key(keys, "max_position_embeddings", config.max_position_embeddings);
-  config.type_vocab_size = size_key(keys, "type_vocab_size", config.type_vocab_size);
-  if (keys.contains("pad_token_id")) config.pad_token_id = std::nullopt;
-  if (has_key(keys, "pad_token_id")) config.pad_token_id = size_key(keys, "pad_token_id", 0, 0);
-  if (config.pad_token_id && *config.pad_token_id >= config.vocab_size)
-    refuse_key("pad_token_id", *config.pad_token_id, fmt::format("below vocab_size {}", config.vocab_size));
-  config.hidden_act = choice_key(keys, "hidden_act", config.hidden_act, nn::activation_names());
-  config.hidden_dropout_prob = number_key(keys, "hidden_dropout_prob", config.hidden_dropout_prob, 0, 1);
-  config.attention_probs_dropout_prob =
-      number_key(keys, "attention_probs_dropout_prob", config.attention_probs_dropout_prob, 0, 1);
-  config.classifier_dropout = number_key(keys, "classifier_dropout", config.hidden_dropout_prob, 0, 1);
-  config.layer_norm_eps = number_key(keys, "layer_norm_eps", config.layer_norm_eps, 0, 1);
-  config.initializer_range = number_key(keys, "initializer_range", config.initializer_range, 0, 100);
-  config.tie_word_embeddings = flag_key(keys, "tie_word_embeddings", config.tie_word_embeddings);
-  config.head = heads().at(architecture(keys));
-  config.num_labels = label_count(keys);
-  if (config.hidden_size % config.num_attention_heads != 0)
-    refuse_key("hidden_size", config.hidden_size,
-               fmt::format("a multiple of num_attention_heads {}", config.num_attention_heads));
-  return config;
-}
-
-ModelFamily bert_family() {
-  return {.build = [](const json& keys) -> std::shared_ptr<torch::nn::Module> {
-            return std::make_shared<BertImpl>(bert_config(keys));
-          },
-          .tensor_names = bert_tensor_names,
-          .hugging_face_config = bert_hugging_face_config,
-          .model_type = "bert",
-          .architectures = {"BertForMaskedLM"},
-          .vocabulary_size = [](const json& keys) { return bert_config(keys).vocab_size; },
-          .context_length = [](const json& keys) { return bert_config(keys).max_position_embeddings; },
-          .task = task,
-          .normalise_name = bert_normalise,
-          .is_other_heads = bert_is_other_heads,
-          .deciding_keys = bert_keys_that_decide,
-          .keys = {"attention_probs_dropout_prob",
-                   "classifier_dropout",
-                   "directionality",
-                   "hidden_act",
-                   "hidden_dropout_prob",
-                   "hidden_size",
-                   "initializer_range",
-                   "intermediate_size",
-                   "layer_norm_eps",
-                   "max_position_embeddings",
-                   "num_attention_heads",
-                   "num_hidden_layers",
-                   "pooler_fc_size",
-                   "pooler_num_attention_heads",
-                   "pooler_num_fc_layers",
-                   "pooler_size_per_head",
-                   "pooler_type",
-                   "position_embedding_type",
-                   "type_vocab_size",
-                   "vocab_size"}};
-}
+BertConfig bert_config(const json& keys) { return config_of(bert_names(), keys); }
+ModelFamily bert_family() { return family_of_names(bert_names()); }
+ModelFamily roberta_family() { return family_of_names(roberta_names()); }
 
 }  // namespace gantry::models

@@ -249,6 +249,14 @@ LayerParts DecoderLayerImpl::parts(const nn::TokenContext& tokens, bool sums_rou
                return {{"hidden", hidden + multiplied(after_attention_(attention(input_(hidden), tokens)), scale)}};
              }},
             {"mlp", [this, keep = tokens.keep](const TensorDict& state) { return experts_with_sums(state, keep); }}};
+  if (spec_.norms_behind)
+    return {{"attention",
+             [this, tokens, scale](const torch::Tensor& hidden) {
+               return input_(hidden + multiplied(attention(hidden, tokens), scale));
+             }},
+            {"mlp", [this, scale](const torch::Tensor& hidden) {
+               return before_mlp_(hidden + multiplied(mlp(hidden), scale));
+             }}};
   if (!spec_.parallel)
     return {{"attention",
              [this, tokens, scale](const torch::Tensor& hidden) {
@@ -272,9 +280,11 @@ LayerParts DecoderLayerImpl::parts(const nn::TokenContext& tokens, bool sums_rou
 
 DecoderImpl::DecoderImpl(DecoderSpec description) : spec(std::move(description)) {
   const DecoderNames& names = spec.names;
-  auto table = torch::nn::EmbeddingOptions(spec.vocabulary, spec.hidden);
+  const std::int64_t columns = embedding_columns(spec);
+  auto table = torch::nn::EmbeddingOptions(spec.vocabulary, columns);
   if (spec.padding) table.padding_idx(spec.padding);
   tokens_ = register_at(*this, names.tokens, nn::Embedding(table));
+  if (spec.embedding_width > 0) project_in_ = linear_at(*this, names.project_in, columns, spec.hidden, false);
   if (spec.learned_positions)
     positions_ = register_at(*this, names.positions, nn::Embedding(spec.positions + spec.position_offset, spec.hidden));
   embedding_norm_ = DecoderNorm(*this, names.embedding_norm, spec.embedding_norm, spec.hidden);
@@ -283,7 +293,8 @@ DecoderImpl::DecoderImpl(DecoderSpec description) : spec(std::move(description))
   for (int index = 0; index < static_cast<int>(spec.layers.size()); ++index)
     layers_->push_back(DecoderLayer(spec, index));
   norm_ = DecoderNorm(*this, names.norm, spec.norm, spec.hidden);
-  head_ = linear_at(*this, names.head, spec.hidden, spec.vocabulary, spec.head_bias);
+  if (spec.embedding_width > 0) project_out_ = linear_at(*this, names.project_out, spec.hidden, columns, false);
+  head_ = linear_at(*this, names.head, columns, spec.vocabulary, spec.head_bias);
   initialise();
   if (spec.tied) head_->tie_weight(tokens_->weight);
 }
@@ -319,6 +330,7 @@ torch::Tensor DecoderImpl::embed(const torch::Tensor& input_ids, const torch::Te
                       fmt::format("at most the model's {} positions", spec.positions), "shorten the samples"});
   }
   torch::Tensor hidden = scaled(tokens_(input_ids), spec.embedding_scale);
+  if (project_in_) hidden = project_in_(hidden);
   if (positions_)
     hidden = hidden + positions_(positions.defined() ? positions : torch::arange(tokens, input_ids.options()));
   return dropped(dropout_, embedding_norm_(hidden));
@@ -344,7 +356,8 @@ TensorDict DecoderImpl::stage_forward(const StageContext& stage, TensorDict inpu
   hidden = state.at("hidden");
   if (sums_routers) add_router_loss(stage, state, spec.router_loss, layers_with_experts(spec));
   if (!stage.is_last()) return {{"hidden", hidden}};
-  const torch::Tensor logits = head_(norm_(tokens.for_head(hidden)));
+  hidden = norm_(tokens.for_head(hidden));
+  const torch::Tensor logits = head_(project_out_ ? project_out_(hidden) : hidden);
   return {{"logits", capped(multiplied(logits, spec.logit_scale), spec.logit_soft_cap)}};
 }
 

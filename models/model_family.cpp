@@ -7,6 +7,8 @@
 #include "gantry/models/bert_family.h"
 #include "gantry/models/decoder_model_family.h"
 #include "gantry/models/described/config_keys.h"
+#include "gantry/models/t5_family.h"
+#include "gantry/models/vit_family.h"
 
 namespace gantry::models {
 void refuse_unknown_keys(const ModelFamily& family, const nlohmann::json& config, const nlohmann::json& file) {
@@ -39,6 +41,9 @@ Registry<ModelFamily>& families() {
   struct Filled : Registry<ModelFamily> {
     Filled() : Registry("model family") {
       add("bert", bert_family());
+      add("roberta", roberta_family());
+      add("t5", t5_family());
+      add("vit", vit_family());
       for (const DecoderFamily& family : decoder_families()) add(family.model_type, model_family(family));
     }
   };

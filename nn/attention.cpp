@@ -112,6 +112,7 @@ torch::Tensor plain_core(const torch::Tensor& query, const torch::Tensor& key, c
     const torch::Tensor places = torch::arange(keys, options.slopes.options());
     scores = scores + (options.slopes.unsqueeze(1) * places).unsqueeze(1).to(scores.scalar_type());
   }
+  if (options.bias.defined()) scores = scores + options.bias.to(scores.scalar_type());
   if (options.soft_cap > 0) scores = (scores / options.soft_cap).tanh() * options.soft_cap;
   // Filled, not added: in float16 the sum with a score would be infinite.
   if (const torch::Tensor counted = counted_keys(options, queries, keys); counted.defined())
@@ -153,7 +154,8 @@ torch::Tensor core(const torch::Tensor& query, const torch::Tensor& key, const t
                    const HeadRange& heads, const HeadRange& key_heads, const AttentionOptions& options,
                    const DropoutImpl& dropout) {
   const bool drops = dropout.is_training() && dropout.p() > 0;
-  const bool fused = !drops && options.soft_cap == 0 && !options.slopes.defined() && !options.sinks.defined();
+  const bool fused = !drops && options.soft_cap == 0 && !options.slopes.defined() && !options.bias.defined() &&
+                     !options.sinks.defined();
   // The fused kernels take each key head for its query heads, without a copy for each of those.
   const bool grouped = fused && holds_whole_groups(heads, key_heads);
   const torch::Tensor keys = grouped ? key : for_query_heads(key, heads, key_heads),
@@ -178,12 +180,16 @@ torch::Tensor attention(const torch::Tensor& query, const torch::Tensor& key, co
     return core(query, keys, values, heads, key_heads, options, dropout);
   }
   if (!forward_now().recomputes_attention) return core(query, key, value, heads, key_heads, options, dropout);
+  std::vector<torch::Tensor> inputs = {query, key, value};
+  if (options.bias.defined()) inputs.push_back(options.bias);
   // The module outlives the graph, as its parameters do.
   return recompute(
       [=, &dropout](const std::vector<torch::Tensor>& parts) {
-        return core(parts[0], parts[1], parts[2], heads, key_heads, options, dropout);
+        AttentionOptions again = options;
+        if (parts.size() > 3) again.bias = parts[3];
+        return core(parts[0], parts[1], parts[2], heads, key_heads, again, dropout);
       },
-      {query, key, value});
+      inputs);
 }
 
 SinksImpl::SinksImpl(std::int64_t heads) : heads_(heads) {

@@ -1,10 +1,21 @@
 #include "gantry/policies/bert.h"
 
+#include <fmt/format.h>
+
 #include <torch/torch.h>
 
 namespace gantry {
 
-using models::BertHead;
+PolicyFit BertPolicy::fit(const torch::nn::Module& model) const {
+  const auto* bert = dynamic_cast<const models::BertImpl*>(&model);
+  return bert && bert->config.family == family_ ? PolicyFor::fit(model) : PolicyFit::kNone;
+}
+
+void BertPolicy::validate_model(const models::BertImpl& model) const {
+  if (model.config.family != family_)
+    throw ConfigError({"model.policy", fmt::format("is {}, and the model is a {}", family_, model.config.family),
+                       "the model's own family", fmt::format("set model.policy to {}", model.config.family)});
+}
 
 ShardPlan BertPolicy::shard_plan(const models::BertImpl& model) const {
   const std::int64_t head = model.config.hidden_size / model.config.num_attention_heads;
@@ -27,6 +38,7 @@ ShardPlan BertPolicy::shard_plan(const models::BertImpl& model) const {
   // The other heads read the whole sequence, or its first token.
   plan.push_back({"whole_sequence", PrepareInput{.from = Shard{1}, .to = Replicate{}}});
   if (model.pooler) plan.push_back({"pooler", Whole{}});
+  if (model.pooler_dropout) plan.push_back({"pooler_dropout", Whole{}});
   if (model.classifier) {
     plan.push_back({"classifier", Whole{}});
     plan.push_back({"dropout", Whole{}});
@@ -37,7 +49,7 @@ ShardPlan BertPolicy::shard_plan(const models::BertImpl& model) const {
 
 StageLayout BertPolicy::stage_layout(const models::BertImpl& model) const {
   StageLayout layout{.first = {"embeddings"}, .repeated = "layers", .last = {}};
-  for (const char* part : {"cls", "whole_sequence", "pooler", "dropout", "classifier", "qa_outputs"})
+  for (const char* part : {"cls", "whole_sequence", "pooler_dropout", "pooler", "dropout", "classifier", "qa_outputs"})
     if (model.named_children().contains(part)) layout.last.push_back(part);
   return layout;
 }
@@ -45,7 +57,9 @@ StageLayout BertPolicy::stage_layout(const models::BertImpl& model) const {
 // A head that looks at the first token alone is none of a token's work.
 LayerWork BertPolicy::layer_work(const models::BertImpl& model) const {
   LayerWork work = PolicyFor::layer_work(model);
-  if (!model.cls && !model.qa_outputs) work.last = 0;
+  const bool of_each_token =
+      model.cls || model.qa_outputs || model.config.head == models::BertHead::kTokenClassification;
+  if (!of_each_token) work.last = 0;
   return work;
 }
 

@@ -1,4 +1,4 @@
-// The policy of models::Bert, with any of its heads.
+// The policy of models::Bert, with any of its heads, for the models of one family.
 #pragma once
 
 #include "gantry/models/bert.h"
@@ -8,7 +8,11 @@ namespace gantry {
 
 class BertPolicy final : public PolicyFor<models::BertImpl> {
  public:
+  explicit BertPolicy(std::string family) : family_(std::move(family)) {}
+
   std::string name() const override { return "BertPolicy"; }
+  PolicyFit fit(const torch::nn::Module& model) const override;
+  void validate_model(const models::BertImpl& model) const override;
   ShardPlan shard_plan(const models::BertImpl& model) const override;
   LayerWork layer_work(const models::BertImpl& model) const override;
   StageLayout stage_layout(const models::BertImpl& model) const override;
@@ -18,6 +22,9 @@ class BertPolicy final : public PolicyFor<models::BertImpl> {
   std::vector<std::string> entries_between() const override {
     return {"attention_mask", "document_ids", "position_ids"};
   }
+
+ private:
+  std::string family_;
 };
 
 }  // namespace gantry

@@ -1,14 +1,19 @@
-// Gantry's own policies: one for each family of described decoders, and BERT's.
+// Gantry's own policies: one for each family of described decoders, and those of the other models.
 #include "gantry/models/described/decoder_family.h"
 #include "gantry/policies/bert.h"
 #include "gantry/policies/decoder.h"
+#include "gantry/policies/t5.h"
+#include "gantry/policies/vit.h"
 
 namespace gantry {
 
 PolicyRegistry& policies() {
   struct Filled : PolicyRegistry {
     Filled() {
-      PolicyRegistry::add<BertPolicy>("bert");
+      for (const char* family : {"bert", "roberta"})
+        Registry::add(family, [family] { return std::make_shared<const BertPolicy>(family); });
+      PolicyRegistry::add<T5Policy>("t5");
+      PolicyRegistry::add<VitPolicy>("vit");
       for (const auto& family : models::decoder_families())
         Registry::add(family.model_type,
                       [type = family.model_type] { return std::make_shared<const DecoderPolicy>(type); });

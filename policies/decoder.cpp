@@ -122,14 +122,21 @@ ShardPlan DecoderPolicy::shard_plan(const models::DecoderImpl& model) const {
     plan.push_back({names.positions, SequenceParallel{.dim = -1}});  // [tokens] or [samples, tokens]
   if (!names.dropout.empty()) plan.push_back({names.dropout, SequenceParallel{}});
   if (spec.embedding_norm.exists()) plan.push_back({names.embedding_norm, SequenceParallel{}});
-  plan.push_back({names.norm, SequenceParallel{}});
+  if (spec.norm.exists()) plan.push_back({names.norm, SequenceParallel{}});
+  if (spec.embedding_width > 0)
+    for (const auto& projection : {names.project_in, names.project_out})
+      plan.push_back({projection, SequenceParallel{}});
   plan.push_back({names.head, Column{}});
   return plan;
 }
 
 StageLayout DecoderPolicy::stage_layout(const models::DecoderImpl& model) const {
   const DecoderNames& names = model.spec.names;
-  StageLayout layout{.first = {names.tokens}, .repeated = names.layers, .last = {names.norm, names.head}};
+  StageLayout layout{.first = {names.tokens}, .repeated = names.layers, .last = {}};
+  if (model.spec.embedding_width > 0) layout.first.push_back(names.project_in);
+  if (model.spec.norm.exists()) layout.last.push_back(names.norm);
+  if (model.spec.embedding_width > 0) layout.last.push_back(names.project_out);
+  layout.last.push_back(names.head);
   if (model.spec.learned_positions) layout.first.push_back(names.positions);
   if (!names.dropout.empty()) layout.first.push_back(names.dropout);
   if (model.spec.embedding_norm.exists()) layout.first.push_back(names.embedding_norm);

@@ -1,7 +1,4 @@
-#include <algorithm>
 #include <filesystem>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <functional>
 #include <nlohmann/json.hpp>
 
@@ -11,6 +8,7 @@
 #include "gantry/checkpoint/hugging_face.h"
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/cli/engine/commands.h"
+#include "gantry/cli/engine/forward_batch.h"
 #include "gantry/cli/engine/router_outputs.h"
 #include "gantry/core/error.h"
 #include "gantry/launch/launch.h"
@@ -27,31 +25,6 @@ Config config_for(const ForwardArguments& arguments) {
   Config config = Config::parse(model.dump(), "--model", arguments.sets);
   load_libraries(config);  // they may register the model's family
   return resolve_model(std::move(config));
-}
-
-// The batch with everything that `task` needs: labels that nobody gave are not counted.
-TensorDict read_batch(const std::string& path, const std::string& task) {
-  static const std::vector<std::string> kKnown = {"input_ids",      "labels",          "attention_mask",
-                                                  "token_type_ids", "start_positions", "end_positions"};
-  TensorDict batch;
-  for (auto& [name, tensor] : read_safetensors(path)) {
-    if (std::find(kKnown.begin(), kKnown.end(), name) == kKnown.end())
-      throw InputError({path, "has an entry '" + name + "'", fmt::format("one of {}", fmt::join(kKnown, ", ")), ""});
-    batch.set(name, tensor.to(torch::kInt64));
-  }
-  const torch::Tensor ids = batch.at("input_ids");
-  if (ids.dim() != 2) throw InputError({path, "input_ids is " + describe(ids), "[samples, tokens]", ""});
-  if (task == "tokens" && !batch.contains("labels")) batch.set("labels", torch::full_like(ids, -100));
-  for (const char* name : {"start_positions", "end_positions"})
-    if (task == "spans" && !batch.contains(name)) batch.set(name, torch::full({ids.size(0)}, -100, torch::kInt64));
-  for (const auto& [name, tensor] : batch) {
-    const bool of_samples = name == "start_positions" || name == "end_positions" ||
-                            (name == "labels" && tensor.sizes() == at::IntArrayRef{ids.size(0)});
-    if (!of_samples && tensor.sizes() != ids.sizes())
-      throw InputError(
-          {path, name + " is " + describe(tensor) + " and input_ids " + describe(ids), "equal shapes", ""});
-  }
-  return batch;
 }
 
 // What experts' routers give beside the logits, and the loss with their part of it, which is joint over all layers:
@@ -105,9 +78,12 @@ void forward_rank(World& world, const Config& config, const ForwardArguments& ar
        .return_outputs = true,
        .broadcast_loss = true,
        .observer = routers.empty() ? nullptr : &routers});
-  const torch::Tensor ids = whole.at("input_ids");
-  const bool in_shards = config.parallel.sequence_parallel && mesh.size(axis::kTensor) > 1;
-  const TensorDict logits = routers.gather(mesh, ids.size(0), ids.size(1), in_shards);
+  TensorDict logits;
+  if (!routers.empty()) {
+    const torch::Tensor ids = whole.at("input_ids");
+    const bool in_shards = config.parallel.sequence_parallel && mesh.size(axis::kTensor) > 1;
+    logits = routers.gather(mesh, ids.size(0), ids.size(1), in_shards);
+  }
   if (plugin->stages().holds_last())
     write_outputs(result, mesh, arguments, [&](TensorDict& outputs) {
       if (!routers.empty())
@@ -136,7 +112,7 @@ int run_forward(const ForwardArguments& arguments) {
       family.task ? family.task(nlohmann::json::parse(config.model.config_json)) : std::string("tokens");
   if (task == "none" && !arguments.grads.empty())
     throw UsageError({"--grads", "the model in " + arguments.model + " has no head to be trained", "", "leave it out"});
-  const TensorDict batch = read_batch(arguments.batch, task);
+  const TensorDict batch = read_batch(arguments.batch, family, task);
   return launch(config, [&](World& world) { forward_rank(world, config, arguments, batch); });
 }
 

@@ -102,10 +102,16 @@ std::int64_t fused_rows(const AttentionSpec& attention) {
   return (attention.heads + 2 * attention.key_heads) * attention.head_size;
 }
 
+std::int64_t embedding_columns(const DecoderSpec& spec) {
+  return spec.embedding_width > 0 ? spec.embedding_width : spec.hidden;
+}
+
 std::vector<ParameterShape> parameter_shapes(const DecoderSpec& spec) {
   const DecoderNames& names = spec.names;
+  const std::int64_t columns = embedding_columns(spec);
   Shapes shapes;
-  shapes.table(names.tokens, spec.vocabulary, spec.hidden);
+  shapes.table(names.tokens, spec.vocabulary, columns);
+  if (spec.embedding_width > 0) shapes.linear(names.project_in, columns, spec.hidden, false);
   if (spec.learned_positions) shapes.table(names.positions, spec.positions + spec.position_offset, spec.hidden);
   shapes.norm(names.embedding_norm, spec.embedding_norm, spec.hidden);
   for (std::size_t index = 0; index < spec.layers.size(); ++index) {
@@ -126,7 +132,8 @@ std::vector<ParameterShape> parameter_shapes(const DecoderSpec& spec) {
   }
   shapes.below("");
   shapes.norm(names.norm, spec.norm, spec.hidden);
-  if (!spec.tied) shapes.table(names.head, spec.vocabulary, spec.hidden);
+  if (spec.embedding_width > 0) shapes.linear(names.project_out, spec.hidden, columns, false);
+  if (!spec.tied) shapes.table(names.head, spec.vocabulary, columns);
   if (spec.head_bias) shapes.vector(names.head + ".bias", spec.vocabulary);
   return shapes.take();
 }

@@ -16,19 +16,29 @@ double elements(const ParameterShape& parameter) {
   return parameter.used * static_cast<double>(elements_of(parameter.shape));
 }
 
-// By its head, whose own default is the masked language model's. Those that look at the first token alone are no work.
-double bert_head(const json& keys, double hidden) {
-  const json named = keys.value("architectures", json("BertForMaskedLM"));
-  const json& architecture = named.is_array() && !named.empty() ? named.front() : named;
-  if (architecture == "BertForQuestionAnswering") return 2 * hidden;
-  const auto vocabulary = static_cast<double>(size_key(keys, "vocab_size", 30522));
-  return architecture == "BertForMaskedLM" ? hidden * (vocabulary + hidden) : 0;
+double label_weights(const json& keys, double hidden) {
+  const bool listed = has_key(keys, "id2label") && keys["id2label"].is_object() && !keys["id2label"].empty();
+  const std::int64_t labels =
+      listed ? static_cast<std::int64_t>(keys["id2label"].size()) : size_key(keys, "num_labels", 2);
+  return hidden * static_cast<double>(labels);
 }
 
-LayerWork bert_work(const json& keys, int layers) {
+// By its head, whose own default is the masked language model's. Those that look at the first token alone are no work.
+double bert_head(const json& keys, double hidden, std::int64_t vocabulary) {
+  const json named = keys.value("architectures", json("ForMaskedLM"));
+  const json& first = named.is_array() && !named.empty() ? named.front() : named;
+  const std::string architecture = first.is_string() ? first.get<std::string>() : "";
+  if (architecture.ends_with("ForQuestionAnswering")) return 2 * hidden;
+  if (architecture.ends_with("ForTokenClassification")) return label_weights(keys, hidden);
+  const auto words = static_cast<double>(size_key(keys, "vocab_size", vocabulary));
+  return architecture.ends_with("ForMaskedLM") ? hidden * (words + hidden) : 0;
+}
+
+LayerWork bert_work(const json& keys, int layers, std::int64_t vocabulary) {
   const auto hidden = static_cast<double>(size_key(keys, "hidden_size", 768));
   const auto inner = static_cast<double>(size_key(keys, "intermediate_size", 3072));
-  return {.layers = std::vector<double>(layers, hidden * (4 * hidden + 2 * inner)), .last = bert_head(keys, hidden)};
+  return {.layers = std::vector<double>(layers, hidden * (4 * hidden + 2 * inner)),
+          .last = bert_head(keys, hidden, vocabulary)};
 }
 
 }  // namespace
@@ -40,14 +50,17 @@ LayerWork layer_work_of(const DecoderSpec& spec) {
   for (const ParameterShape& parameter : parameter_shapes(spec))
     if (parameter.shape.size() > 1 && !parameter.name.ends_with("_bias") && parameter.name.starts_with(layers))
       work.layers[std::stoul(parameter.name.substr(layers.size()))] += elements(parameter);
-  work.last = static_cast<double>(spec.vocabulary) * static_cast<double>(spec.hidden);
+  const auto columns = static_cast<double>(embedding_columns(spec)), hidden = static_cast<double>(spec.hidden);
+  work.last = static_cast<double>(spec.vocabulary) * columns;
+  if (spec.embedding_width > 0) work.last += hidden * columns;
   return work;
 }
 
 LayerWork layer_work_in(const json& keys, int layers, const std::string& family) {
   const json type = keys.is_object() ? keys.value("model_type", json()) : json();
   const std::string name = family.empty() && type.is_string() ? type.get<std::string>() : family;
-  if (name == "bert") return bert_work(keys, layers);
+  if (name == "bert") return bert_work(keys, layers, 30522);
+  if (name == "roberta") return bert_work(keys, layers, 50265);
   const auto& known = decoder_families();
   const bool described =
       std::any_of(known.begin(), known.end(), [&](const DecoderFamily& one) { return one.model_type == name; });

@@ -23,7 +23,8 @@ DecoderNames opt_names() {
           .after_mlp = ""};
 }
 
-// Learned positions that begin at row 2, layer norms, biases, an MLP without a gate.
+// Learned positions that begin at row 2, layer norms, biases, an MLP without a gate. OPT-350m has its norms behind the
+// sums, none at the end, and an embedding that is narrower than its layers.
 DecoderSpec read_opt(ConfigReader& reader) {
   DecoderSpec spec;
   spec.vocabulary = reader.size("vocab_size", 50272);
@@ -32,14 +33,16 @@ DecoderSpec read_opt(ConfigReader& reader) {
   spec.learned_positions = true;
   spec.position_offset = 2;
   reader.decides("positions", spec.positions);
-  reader.only("do_layer_norm_before", true);
-  reader.only("_remove_final_layer_norm", false);
+  const bool norms_before = reader.flag("do_layer_norm_before", true);
+  const bool removes_last = reader.flag("_remove_final_layer_norm", false);
   reader.only("layer_norm_elementwise_affine", true);
-  reader.only("word_embed_proj_dim", spec.hidden);
+  const std::int64_t columns = reader.size("word_embed_proj_dim", spec.hidden);
+  if (columns != spec.hidden) spec.embedding_width = columns;
   reader.only("layerdrop", 0.0);
   const NormSpec norm{NormSpec::Kind::kLayer, 1e-5};
   LayerSpec layer;
   layer.input = layer.before_mlp = norm;
+  layer.norms_behind = !norms_before;
   AttentionSpec& attention = layer.attention;
   attention.heads = attention.key_heads = reader.size("num_attention_heads", 12);
   if (spec.hidden % attention.heads != 0)
@@ -50,7 +53,7 @@ DecoderSpec read_opt(ConfigReader& reader) {
   layer.mlp.width = reader.size("ffn_dim", 3072);
   layer.mlp.activation = reader.choice("activation_function", "relu", nn::activation_names());
   spec.layers.assign(static_cast<std::size_t>(reader.size("num_hidden_layers", 12)), layer);
-  spec.norm = norm;
+  if (norms_before && !removes_last) spec.norm = norm;
   spec.output_dropout = reader.number("dropout", 0.1, 0, 1);
   spec.initializer_range = reader.number("init_std", 0.02, 0, 100);
   spec.tied = reader.flag("tie_word_embeddings", true);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <gtest/gtest.h>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -23,11 +24,12 @@ namespace fs = std::filesystem;
 
 double largest_entry(const torch::Tensor& tensor) { return tensor.abs().max().item<double>(); }
 
-// The labels of the files belong to the token before.
+// The labels of a causal model's files belong to the token before.
 TensorDict aligned(const std::string& folder) {
   TensorDict batch;
   for (const auto& [name, tensor] : read_safetensors(folder + "/inputs.safetensors"))
-    batch.set(name, tensor.to(torch::kInt64));
+    batch.set(name, tensor.is_floating_point() ? tensor : tensor.to(torch::kInt64));
+  if (!is_causal_case(folder)) return batch;
   const torch::Tensor labels = batch.at("labels");
   torch::Tensor next = torch::full_like(labels, -100);
   next.narrow(1, 0, labels.size(1) - 1).copy_(labels.narrow(1, 1, labels.size(1) - 1));
@@ -44,13 +46,18 @@ Config family_config(const std::string& folder, const Layout& layout, bool seque
   return resolve_model(std::move(config));
 }
 
-// Padded positions count for nobody.
+// Padded positions count for nobody. An encoder's mask is not the decoder's.
 torch::Tensor of_counted(const torch::Tensor& logits, const TensorDict& inputs) {
-  if (!inputs.contains("attention_mask")) return logits;
+  if (!inputs.contains("attention_mask") || inputs.contains("decoder_input_ids")) return logits;
   return logits * inputs.at("attention_mask").unsqueeze(-1).to(logits.scalar_type());
 }
 
 }  // namespace
+
+bool is_causal_case(const std::string& folder) {
+  std::ifstream file(folder + "/config.json");
+  return nlohmann::json::parse(file)["architectures"].at(0).get<std::string>().ends_with("ForCausalLM");
+}
 
 std::vector<std::string> family_cases(const std::string& root) {
   std::vector<std::string> folders;

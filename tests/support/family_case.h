@@ -21,6 +21,9 @@ struct FamilyOutcome {
 // The folders of the cases: those below `root`, and those below GANTRY_FAMILIES where that is set.
 std::vector<std::string> family_cases(const std::string& root);
 
+// True for a decoder's case: its labels are not aligned with the logits, and its text is continued.
+bool is_causal_case(const std::string& folder);
+
 // One forward and backward of the case's inputs in that layout, as `gantry forward` does it.
 FamilyOutcome run_family(const std::string& folder, const Layout& layout, bool sequence_parallel,
                          const std::string& precision = "float32");

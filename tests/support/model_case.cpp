@@ -16,6 +16,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr std::int64_t kImage = 7;  // of 9 whole patches of 2: the last row and column belong to none
+
 // Sizes that tp 2, 3 and 4 do not divide wherever a model allows it.
 json model_keys(const ModelCase& what) {
   if (what.family == "gpt2" || what.family == "gptj")
@@ -26,7 +28,31 @@ json model_keys(const ModelCase& what) {
                {"hidden_size", what.width},        {"intermediate_size", 37},
                {"vocab_size", what.vocabulary},    {"max_position_embeddings", what.tokens},
                {"tie_word_embeddings", what.tied}};
-  if (what.family == "bert") {
+  if (what.family == "t5")
+    return {{"num_layers", what.layers},
+            {"num_decoder_layers", 2},
+            {"num_heads", what.heads},
+            {"d_model", what.width},
+            {"d_kv", 5},
+            {"d_ff", 37},
+            {"relative_attention_num_buckets", 8},
+            {"relative_attention_max_distance", 6},
+            {"vocab_size", what.vocabulary},
+            {"dropout_rate", what.dropout},
+            {"tie_word_embeddings", what.tied}};
+  if (what.family == "vit")
+    return {{"num_hidden_layers", what.layers},
+            {"num_attention_heads", what.heads},
+            {"hidden_size", what.width},
+            {"intermediate_size", 37},
+            {"hidden_dropout_prob", what.dropout},
+            {"attention_probs_dropout_prob", what.dropout},
+            {"image_size", kImage},
+            {"patch_size", 2},
+            {"num_channels", 2},
+            {"num_labels", 3}};
+  if (what.family == "roberta") keys.update({{"pad_token_id", 1}, {"max_position_embeddings", what.tokens + 2}});
+  if (what.family == "bert" || what.family == "roberta") {
     keys.update({{"hidden_dropout_prob", what.dropout},
                  {"attention_probs_dropout_prob", what.dropout},
                  {"architectures", {what.head}},
@@ -82,6 +108,22 @@ torch::Tensor padding_mask(const torch::Tensor& ids, bool is_before) {
   return mask;
 }
 
+// An encoder's text with padding behind it, and a decoder's text of another length, as labels alone.
+TensorDict pairs_of(const TensorDict& batch) {
+  const torch::Tensor &ids = batch.at("input_ids"), &labels = batch.at("labels");
+  return {{"input_ids", ids},
+          {"attention_mask", padding_mask(ids, /*is_before=*/false)},
+          {"labels", labels.narrow(1, 2, labels.size(1) - 2).contiguous()}};
+}
+
+TensorDict images_of(const TensorDict& batch) {
+  const torch::Tensor& ids = batch.at("input_ids");
+  const torch::Tensor places = torch::arange(2 * kImage * kImage, torch::kFloat64);
+  const torch::Tensor first = ids.select(1, 0);
+  return {{"pixel_values", torch::sin(first.unsqueeze(1) + 0.7 * places).view({ids.size(0), 2, kImage, kImage})},
+          {"labels", first % 3}};
+}
+
 // What BERT takes beside tokens: padding after the text, two token types, the head's own labels.
 void add_bert_entries(const ModelCase& what, TensorDict& batch) {
   const torch::Tensor ids = batch.at("input_ids");
@@ -90,8 +132,13 @@ void add_bert_entries(const ModelCase& what, TensorDict& batch) {
   batch.set("attention_mask", padding_mask(ids, /*is_before=*/false));
   batch.set("token_type_ids", types);
   const torch::Tensor first = ids.select(1, 0);
-  if (what.head == "BertForSequenceClassification") batch.set("labels", first % 3);
-  if (what.head != "BertForQuestionAnswering") return;
+  if (what.family == "roberta") {  // of one type; padding is a token of its own, in the middle of a text too
+    batch.set("token_type_ids", torch::zeros_like(types));
+    batch.set("input_ids", ids.masked_fill(batch.at("attention_mask") == 0, 1));
+  }
+  if (what.head.ends_with("ForSequenceClassification")) batch.set("labels", first % 3);
+  if (what.head.ends_with("ForTokenClassification")) batch.set("labels", batch.at("labels").remainder(3));
+  if (!what.head.ends_with("ForQuestionAnswering")) return;
   batch.set("start_positions", first % ids.size(1));
   batch.set("end_positions", ids.select(1, ids.size(1) - 1) % (ids.size(1) + 1));  // some lie outside
 }
@@ -114,8 +161,11 @@ TensorDict whole_batch(const ModelCase& what, std::size_t step) {
       labels.data_ptr<std::int64_t>()[i] = -100;
   }
   TensorDict batch{{"input_ids", ids}, {"labels", labels}};
-  if (what.family == "bert") add_bert_entries(what, batch);
-  if (what.family != "bert" && what.padded) batch.set("attention_mask", padding_mask(ids, /*is_before=*/true));
+  if (what.family == "t5") return pairs_of(batch);
+  if (what.family == "vit") return images_of(batch);
+  const bool is_bert = what.family == "bert" || what.family == "roberta";
+  if (is_bert) add_bert_entries(what, batch);
+  if (!is_bert && what.padded) batch.set("attention_mask", padding_mask(ids, /*is_before=*/true));
   if (what.packed)
     batch.set("document_ids", (torch::arange(what.tokens) + torch::arange(samples).unsqueeze(1)).div(3, "floor"));
   return batch;

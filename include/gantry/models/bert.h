@@ -1,7 +1,7 @@
-// BERT for one device, on layers that a policy can shard. Parameter names are Hugging Face's without their "bert."
-// prefix: embeddings.{word_embeddings, position_embeddings, token_type_embeddings, LayerNorm}, encoder.layer.N.*,
-// pooler.dense; and those of the head: cls.{dense, LayerNorm, decoder} (decoder's weight is tied to word_embeddings or
-// not), classifier, qa_outputs.
+// BERT and RoBERTa for one device, on layers that a policy can shard. Parameter names are Hugging Face's without their
+// "bert." prefix: embeddings.{word_embeddings, position_embeddings, token_type_embeddings, LayerNorm}, layers.N.*,
+// pooler; and those of the head: cls.{dense, LayerNorm, decoder} (decoder's weight is tied to word_embeddings or not),
+// classifier, qa_outputs. RoBERTa's classifier has a dense layer of its own, which is registered as pooler.
 #pragma once
 
 #include <optional>
@@ -21,10 +21,12 @@ enum class BertHead {
   kNone,                    // {last_hidden_state [B, S, H], pooler_output [B, H]}
   kMaskedLm,                // {logits [B, S, V]}
   kSequenceClassification,  // {logits [B, labels]}
-  kQuestionAnswering        // {logits [B, S, 2]}: of each token as start and as end of the answer
+  kQuestionAnswering,       // {logits [B, S, 2]}: of each token as start and as end of the answer
+  kTokenClassification      // {logits [B, S, labels]}
 };
 
-struct BertConfig {  // Hugging Face's keys
+struct BertConfig {             // Hugging Face's keys
+  std::string family = "bert";  // or "roberta", whose tokens count from the row behind pad_token_id's
   std::int64_t vocab_size = 30522;
   std::int64_t hidden_size = 768;
   std::int64_t num_hidden_layers = 12;
@@ -47,7 +49,7 @@ struct BertConfig {  // Hugging Face's keys
 class BertEmbeddingsImpl : public torch::nn::Module {
  public:
   explicit BertEmbeddingsImpl(const BertConfig& config);
-  // [B, S] -> [B, S, H], at `positions` int64 [B, S] or at 0, 1, 2, ...
+  // [B, S] -> [B, S, H], at `positions` int64 [B, S] or at 0, 1, 2, ..., which are rows of the table
   torch::Tensor forward(const torch::Tensor& input_ids, const torch::Tensor& token_type_ids,
                         const torch::Tensor& positions);
   nn::Embedding word_embeddings{nullptr}, position_embeddings{nullptr}, token_type_embeddings{nullptr};
@@ -123,10 +125,12 @@ class BertImpl : public torch::nn::Module {
   BertPredictions cls{nullptr};  // those that the head does not need stay null
   nn::PrepareInput whole_sequence{nullptr};
   nn::Linear pooler{nullptr}, classifier{nullptr}, qa_outputs{nullptr};
-  nn::Dropout dropout{nullptr};
+  nn::Dropout dropout{nullptr}, pooler_dropout{nullptr};
 
  private:
-  torch::Tensor embed(const TensorDict& inputs, const torch::Tensor& positions);  // -> [B, S, H]
+  std::int64_t longest() const;  // tokens of a sample
+  torch::Tensor rows_of_positions(const TensorDict& inputs, const nn::TokenContext& tokens) const;
+  torch::Tensor embed(const TensorDict& inputs, const torch::Tensor& rows);  // -> [B, S, H]
   TensorDict head(const torch::Tensor& hidden);
 };
 TORCH_MODULE(Bert);

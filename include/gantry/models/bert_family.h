@@ -1,4 +1,4 @@
-// BERT as Hugging Face has it: configuration keys and tensor names.
+// BERT and RoBERTa as Hugging Face has them: configuration keys and tensor names.
 #pragma once
 
 #include "gantry/models/bert.h"
@@ -11,5 +11,6 @@ namespace gantry::models {
 // id2label.
 BertConfig bert_config(const nlohmann::json& config);
 ModelFamily bert_family();
+ModelFamily roberta_family();
 
 }  // namespace gantry::models

@@ -91,7 +91,7 @@ class DecoderImpl : public torch::nn::Module {
   nn::Dropout dropout_{nullptr};
   torch::nn::ModuleList layers_;
   DecoderNorm embedding_norm_, norm_;
-  nn::Linear head_{nullptr};
+  nn::Linear project_in_{nullptr}, project_out_{nullptr}, head_{nullptr};
 };
 TORCH_MODULE(Decoder);
 

@@ -43,8 +43,9 @@ struct ModelFamily {
   std::vector<std::string> architectures;  // "GPT2LMHeadModel"
   std::function<std::int64_t(const nlohmann::json& config)> vocabulary_size;
   std::function<std::int64_t(const nlohmann::json& config)> context_length;
-  // What the head is trained on: "tokens" ({logits} against {labels}, aligned; also one label a sample), "spans"
-  // ({logits [B, S, 2]} against {start_positions, end_positions}), or "none". Unset: "tokens".
+  // What the head is trained on: "tokens" ({logits} against {labels}, aligned; also one label a sample), "pairs" (the
+  // same of a decoder that reads an encoder), "images" ({logits} against one label a sample), "spans" ({logits [B, S,
+  // 2]} against {start_positions, end_positions}), or "none". Unset: "tokens".
   std::function<std::string(const nlohmann::json& config)> task;
   // The family's name for a tensor of a file (prefixes and spellings differ between versions), "" to ignore it. Unset:
   // as it is.
@@ -60,6 +61,9 @@ struct ModelFamily {
   // ConfigError for keys that the family does not understand, in a file too, and for values that it can't do. Unset:
   // build() says so.
   std::function<void(const nlohmann::json& config)> check = {};
+  // The entries of a batch that the model reads beside labels; the first one is needed. pixel_values and input_features
+  // are reals, the others whole numbers.
+  std::vector<std::string> inputs = {"input_ids", "attention_mask", "token_type_ids"};
 };
 
 // ConfigError, naming the nearest one, for a key of model.config that neither the family nor `file` knows: the

@@ -32,6 +32,8 @@ struct AttentionOptions {
   // [heads held]: a score that each query's softmax has beside those of its keys, and that has no value (gpt-oss);
   // undefined: none.
   torch::Tensor sinks = {};
+  // [heads held, queries, keys], added to the scores (T5's by distance); undefined: none.
+  torch::Tensor bias = {};
   torch::Tensor documents = {};  // int [samples, tokens]: keys of a query's own count; undefined: all. Not with a cache
 };
 
@@ -55,7 +57,8 @@ torch::Tensor kept_tokens(const torch::Tensor& attention_mask);
 // query [samples, heads, tokens, head size], key and value [samples, key heads, tokens, head size] -> query's shape:
 // softmax(scale q k^T) v over the keys that count. Key heads are shared by equal groups of query heads
 // (Ainslie et al., arXiv 2305.13245); `heads` and `key_heads` say which ones are here. scaled_dot_product_attention's
-// fused kernel without dropout, cap, slopes and sinks; the mask of dropout comes from `dropout`'s name by global head.
+// fused kernel without dropout, cap, slopes, bias and sinks; the mask of dropout comes from `dropout`'s name by global
+// head.
 torch::Tensor attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
                         const HeadRange& heads, const HeadRange& key_heads, const AttentionOptions& options,
                         const DropoutImpl& dropout);

@@ -83,11 +83,12 @@ struct ExpertsSpec {
 
 // serial:   a = x + scale after_attention(attention(input(x))), then a + scale after_mlp(mlp(before_mlp(a)))
 // parallel: x + attention(input(x)) + mlp(before_mlp(x)); without before_mlp the MLP reads input(x) too
+// norms_behind: a = input(x + scale attention(x)), then before_mlp(a + scale mlp(a))
 struct LayerSpec {
   NormSpec input, after_attention, before_mlp, after_mlp;
   AttentionSpec attention;
   MlpSpec mlp;
-  bool parallel = false;
+  bool parallel = false, norms_behind = false;
   double residual_scale = 1;                // of what attention and MLP add
   std::optional<ExpertsSpec> experts = {};  // in place of mlp
 };
@@ -96,6 +97,7 @@ struct LayerSpec {
 // numbers and patterns. Modules that the spec does not have are not registered.
 struct DecoderNames {
   std::string tokens = "embed_tokens", positions, dropout, embedding_norm;
+  std::string project_in = "project_in", project_out = "project_out";
   std::string layers = "layers", norm = "norm", head = "lm_head";
   std::string input = "input_layernorm";
   std::string query = "self_attn.q_proj", key = "self_attn.k_proj", value = "self_attn.v_proj";
@@ -122,6 +124,7 @@ struct DecoderSpec {
   std::string family;  // "llama"; decides nothing
   std::int64_t vocabulary = 1;
   std::int64_t hidden = 1;
+  std::int64_t embedding_width = 0;     // of embedding and head, projected into and out of `hidden`; 0: it is `hidden`
   std::int64_t positions = 1;           // tokens of the longest text
   bool unlimited_positions = false;     // longer texts are allowed too
   std::optional<std::int64_t> padding;  // its row of the embedding gets no gradient from look-ups
@@ -152,6 +155,9 @@ struct ParameterShape {
   double used = 1;  // of its elements, the share that a token is multiplied with
 };
 std::vector<ParameterShape> parameter_shapes(const DecoderSpec& spec);
+
+// Columns of the embedding and of the head.
+std::int64_t embedding_columns(const DecoderSpec& spec);
 
 // Rows of a fused projection of query, key and value.
 std::int64_t fused_rows(const AttentionSpec& attention);

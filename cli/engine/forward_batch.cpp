@@ -1,0 +1,80 @@
+#include "gantry/cli/engine/forward_batch.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <torch/torch.h>
+
+#include "gantry/checkpoint/safetensors.h"
+#include "gantry/core/error.h"
+
+namespace gantry::cli {
+namespace {
+
+bool is_real(const std::string& name) { return name == "pixel_values" || name == "input_features"; }
+
+std::vector<std::string> known_entries(const models::ModelFamily& family, const std::string& task) {
+  std::vector<std::string> known = family.inputs;
+  if (task == "spans") known.insert(known.end(), {"start_positions", "end_positions"});
+  known.push_back("labels");
+  return known;
+}
+
+TensorDict read_entries(const std::string& path, const std::vector<std::string>& known) {
+  TensorDict batch;
+  for (auto& [name, tensor] : read_safetensors(path)) {
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      throw InputError({path, "has an entry '" + name + "'", fmt::format("one of {}", fmt::join(known, ", ")), ""});
+    if (is_real(name) && !tensor.is_floating_point())
+      throw InputError({path, name + " is " + describe(tensor), "reals", "store it as float32"});
+    batch.set(name, is_real(name) ? tensor : tensor.to(torch::kInt64));
+  }
+  return batch;
+}
+
+// Labels that nobody gave.
+void fill_labels(TensorDict& batch, const torch::Tensor& first, const std::string& task) {
+  const torch::Tensor of_samples = torch::full({first.size(0)}, -100, torch::kInt64);
+  for (const char* name : {"start_positions", "end_positions"})
+    if (task == "spans" && !batch.contains(name)) batch.set(name, of_samples);
+  if (task == "spans" || task == "none" || batch.contains("labels")) return;
+  if (task == "images")
+    batch.set("labels", of_samples);
+  else
+    batch.set("labels", torch::full_like(task == "pairs" ? batch.at("decoder_input_ids") : first, -100));
+}
+
+std::vector<std::int64_t> expected_shape(const std::string& name, const torch::Tensor& tensor, const TensorDict& batch,
+                                         const torch::Tensor& first, const std::string& task) {
+  const bool is_label = name == "labels";
+  if (is_real(name)) return tensor.sizes().vec();
+  if (task == "pairs" && (is_label || name.starts_with("decoder_"))) {
+    const torch::Tensor& labels = batch.at("labels");
+    return {first.size(0), labels.dim() == 2 ? labels.size(1) : 1};
+  }
+  const bool of_samples =
+      name == "start_positions" || name == "end_positions" || (is_label && (task == "images" || tensor.dim() == 1));
+  return of_samples ? std::vector<std::int64_t>{first.size(0)} : first.sizes().vec();
+}
+
+}  // namespace
+
+TensorDict read_batch(const std::string& path, const models::ModelFamily& family, const std::string& task) {
+  TensorDict batch = read_entries(path, known_entries(family, task));
+  const std::string& main = family.inputs.front();
+  const torch::Tensor first = batch.at(main);
+  if (is_real(main) ? first.dim() < 3 : first.dim() != 2)
+    throw InputError({path, main + " is " + describe(first),
+                      is_real(main) ? "[samples, ...], as the model takes them" : "[samples, tokens]", ""});
+  fill_labels(batch, first, task);
+  for (const auto& [name, tensor] : batch) {
+    const auto expected = expected_shape(name, tensor, batch, first, task);
+    if (tensor.sizes() != expected)
+      throw InputError({path, fmt::format("{} is {} beside {} {}", name, describe(tensor), main, describe(first)),
+                        fmt::format("the shape [{}]", fmt::join(expected, ", ")), ""});
+  }
+  return batch;
+}
+
+}  // namespace gantry::cli

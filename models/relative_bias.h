@@ -1,0 +1,36 @@
+// T5's bias of attention scores by the distance of a key from its query (Raffel et al., arXiv 1910.10683).
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include "gantry/nn/attention.h"
+
+namespace gantry::models {
+
+struct RelativeBuckets {
+  bool bidirectional = true;  // false: keys behind a query share a bucket with its own
+  std::int64_t count = 32;
+  std::int64_t max_distance = 128;  // keys that are as far, or farther, share a bucket
+};
+
+// The bucket of each key for each of the last `queries` of `keys` tokens: int64 [queries, keys].
+torch::Tensor relative_buckets(const RelativeBuckets& buckets, std::int64_t queries, std::int64_t keys,
+                               torch::Device device);
+
+// A number for each bucket and head, which all layers of a stack share. Parameter weight [buckets, heads]. Under
+// OnHeads it is whole on every rank, and its gradient is a partial sum.
+class RelativeBiasImpl : public torch::nn::Module, public Shardable {
+ public:
+  RelativeBiasImpl(const RelativeBuckets& buckets, std::int64_t heads);
+  // Of the heads held here: [heads, queries, keys].
+  torch::Tensor forward(std::int64_t queries, std::int64_t keys, const nn::HeadRange& heads) const;
+  Placements shard(const ShardStyle& style, ProcessGroup& group) override;
+  torch::Tensor weight;
+
+ private:
+  RelativeBuckets buckets_;
+  ProcessGroup* summed_over_ = nullptr;
+};
+TORCH_MODULE(RelativeBias);
+
+}  // namespace gantry::models

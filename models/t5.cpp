@@ -1,0 +1,207 @@
+#include "gantry/models/t5.h"
+
+#include <cmath>
+#include <fmt/format.h>
+#include <numeric>
+
+#include <torch/torch.h>
+
+#include "gantry/core/error.h"
+#include "gantry/models/register_at.h"
+#include "gantry/nn/activation.h"
+
+namespace gantry::models {
+namespace {
+
+// The initial weights of Hugging Face's T5: by the widths that a matrix reads.
+void initialise_t5(torch::nn::Module& model, const T5Config& config) {
+  const torch::NoGradGuard no_grad;
+  const auto model_width = static_cast<double>(config.d_model), inner = static_cast<double>(config.d_kv);
+  const auto heads = static_cast<double>(config.num_heads), wide = static_cast<double>(config.d_ff);
+  const auto deviation = [&](const std::string& name) {
+    if (name == "shared.weight" || name == "lm_head.weight") return 1.0;
+    if (name.ends_with(".q.weight")) return 1 / std::sqrt(model_width * inner);
+    if (name.ends_with(".o.weight")) return 1 / std::sqrt(heads * inner);
+    return 1 / std::sqrt(name.ends_with(".wo.weight") ? wide : model_width);
+  };
+  for (auto& item : model.named_parameters())
+    if (item.key().find("layer_norm") == std::string::npos)
+      torch::nn::init::normal_(item.value(), 0, config.initializer_factor * deviation(item.key()));
+}
+
+// Of which a rank may have a part.
+std::int64_t whole_length(const StageContext& stage, const torch::Tensor& hidden) {
+  ProcessGroup* group = stage.sequence_group();
+  if (!group) return hidden.size(1);
+  const Sizes sizes = nn::shard_sizes(hidden.size(1), *group);
+  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+}
+
+void refuse_places(const TensorDict& batch) {
+  for (const char* name : {"position_ids", "document_ids", "decoder_position_ids", "decoder_document_ids"})
+    if (batch.contains(name))
+      throw InputError({"batch", fmt::format("has {}", name), "texts one by one: T5 knows distances alone",
+                        "take it out, and give each text a sample of its own"});
+}
+
+}  // namespace
+
+T5Attention::T5Attention(torch::nn::Module& layer, const std::string& path, const T5Config& config)
+    : heads_(config.num_heads), size_(config.d_kv) {
+  const std::int64_t inner = heads_ * size_;
+  query_ = linear_at(layer, path + ".q", config.d_model, inner, false);
+  key_ = linear_at(layer, path + ".k", config.d_model, inner, false);
+  value_ = linear_at(layer, path + ".v", config.d_model, inner, false);
+  output_ = linear_at(layer, path + ".o", inner, config.d_model, false);
+  dropout_ = register_at(layer, path + ".dropout", nn::Dropout(config.dropout_rate));
+  output_dropout_ = register_at(layer, path + ".output_dropout", nn::Dropout(config.dropout_rate));
+}
+
+nn::HeadRange T5Attention::heads() const { return nn::held_heads(query_, size_, heads_); }
+
+torch::Tensor T5Attention::operator()(const torch::Tensor& hidden, const torch::Tensor& read,
+                                      nn::AttentionOptions options) {
+  const nn::HeadRange held = heads();
+  std::vector<torch::Tensor> parts;
+  if (hidden.is_same(read)) {
+    parts = nn::together(hidden, {query_, key_, value_});
+  } else {
+    parts = nn::together(read, {key_, value_});
+    parts.insert(parts.begin(), query_(hidden));
+  }
+  options.scale = 1;
+  const auto by_head = [&](int part) { return nn::split_heads(parts[part], held.count); };
+  const torch::Tensor mixed = nn::attention(by_head(0), by_head(1), by_head(2), held, held, options, *dropout_);
+  return output_dropout_(output_(nn::merge_heads(mixed)));
+}
+
+T5LayerImpl::T5LayerImpl(const T5Config& config, bool is_decoder)
+    : activation_(config.activation), width_(config.d_ff), self_(*this, "layer.0.SelfAttention", config) {
+  if (is_decoder) cross_.emplace(*this, "layer.1.EncDecAttention", config);
+  const int last = is_decoder ? 2 : 1;
+  for (int part = 0; part <= last; ++part)
+    norms_.push_back(register_at(*this, fmt::format("layer.{}.layer_norm", part),
+                                 nn::RmsNorm(config.d_model, config.layer_norm_epsilon)));
+  const std::string path = fmt::format("layer.{}.DenseReluDense.", last);
+  if (config.gated) gate_ = linear_at(*this, path + "wi_0", config.d_model, config.d_ff, false);
+  up_ = linear_at(*this, path + (config.gated ? "wi_1" : "wi"), config.d_model, config.d_ff, false);
+  down_ = linear_at(*this, path + "wo", config.d_ff, config.d_model, false);
+  inner_dropout_ = register_at(*this, path + "dropout", nn::Dropout(config.dropout_rate));
+  mlp_dropout_ = register_at(*this, path + "output_dropout", nn::Dropout(config.dropout_rate));
+}
+
+// By the places in the whole width, of which a rank may have a part.
+torch::Tensor T5LayerImpl::dropped_inside(const torch::Tensor& wide) const {
+  if (!inner_dropout_->is_training() || inner_dropout_->p() == 0) return wide;
+  const Cut& held = up_->weight_placement();
+  const std::int64_t first = held.sharded() ? held.ranges(up_->group()->rank()).front().begin : 0;
+  const RandomContext context = random_context();
+  return wide * dropout_mask(wide, inner_dropout_->p(), inner_dropout_->global_name(), context,
+                             {context.first_sample, 0, first}, {0, wide.size(1), width_});
+}
+
+torch::Tensor T5LayerImpl::mlp(const torch::Tensor& input) {
+  torch::Tensor wide;
+  if (gate_) {
+    const auto parts = nn::together(input, {gate_, up_});
+    wide = nn::activate(parts[0], activation_) * parts[1];
+  } else {
+    wide = nn::activate(up_(input), activation_);
+  }
+  return mlp_dropout_(down_(dropped_inside(wide)));
+}
+
+LayerParts T5LayerImpl::parts(const nn::AttentionOptions& self, const torch::Tensor& kept) {
+  const auto attend = [this, self](const TensorDict& state) -> TensorDict {
+    const torch::Tensor &hidden = state.at("hidden"), normed = norms_.front()(hidden);
+    nn::AttentionOptions options = self;
+    options.bias = state.at("position_bias");
+    return {{"hidden", hidden + self_(normed, normed, options)}};
+  };
+  const auto cross = [this, kept](const TensorDict& state) -> TensorDict {
+    const torch::Tensor& hidden = state.at("hidden");
+    return {{"hidden", hidden + (*cross_)(norms_[1](hidden), state.at("encoded"), {.keep = kept})}};
+  };
+  const auto add_mlp = [this](const TensorDict& state) -> TensorDict {
+    const torch::Tensor& hidden = state.at("hidden");
+    return {{"hidden", hidden + mlp(norms_.back()(hidden))}};
+  };
+  using Run = LayerPart::Run;
+  LayerParts parts;
+  parts.emplace_back("attention", Run(attend));
+  if (cross_) parts.emplace_back("cross", Run(cross));
+  parts.emplace_back("mlp", Run(add_mlp));
+  return parts;
+}
+
+T5StackImpl::T5StackImpl(const T5Config& config, bool is_decoder) {
+  dropout = register_module("dropout", nn::Dropout(config.dropout_rate));
+  relative_attention_bias = register_module(
+      "relative_attention_bias", RelativeBias(RelativeBuckets{.bidirectional = !is_decoder,
+                                                              .count = config.relative_attention_num_buckets,
+                                                              .max_distance = config.relative_attention_max_distance},
+                                              config.num_heads));
+  block = register_module("block", torch::nn::ModuleList());
+  const std::int64_t layers = is_decoder ? config.num_decoder_layers : config.num_layers;
+  for (std::int64_t layer = 0; layer < layers; ++layer) block->push_back(T5Layer(config, is_decoder));
+  final_layer_norm = register_module("final_layer_norm", nn::RmsNorm(config.d_model, config.layer_norm_epsilon));
+  last_dropout = register_module("last_dropout", nn::Dropout(config.dropout_rate));
+}
+
+T5Impl::T5Impl(const T5Config& config) : config(config) {
+  shared_ = register_module("shared", nn::Embedding(config.vocab_size, config.d_model));
+  encoder_ = register_module("encoder", T5Stack(config, /*is_decoder=*/false));
+  decoder_ = register_module("decoder", T5Stack(config, /*is_decoder=*/true));
+  head_ = linear_at(*this, "lm_head", config.d_model, config.vocab_size, false);
+  initialise_t5(*this, config);
+  if (config.tie_word_embeddings) head_->tie_weight(shared_->weight);
+}
+
+// The labels, moved one place on.
+torch::Tensor T5Impl::decoder_tokens(const TensorDict& batch) const {
+  if (const torch::Tensor given = batch.get("decoder_input_ids"); given.defined()) return given;
+  const torch::Tensor& labels = batch.at("labels");
+  const torch::Tensor first = torch::full_like(labels.narrow(1, 0, 1), config.decoder_start_token_id);
+  const torch::Tensor rest = labels.narrow(1, 0, labels.size(1) - 1);
+  return torch::cat({first, rest.masked_fill(rest == -100, config.pad_token_id)}, 1);
+}
+
+// This stage's layers of a stack.
+TensorDict T5Impl::run(const StageContext& stage, TensorDict state, int list) {
+  if (stage.layer_range(list).size() == 0) return state;
+  T5Stack& stack = list == kEncoder ? encoder_ : decoder_;
+  const auto layer = [&](int index) { return stack->block->ptr<T5LayerImpl>(index); };
+  const std::int64_t tokens = whole_length(stage, state.at("hidden"));
+  const nn::HeadRange heads = layer(stage.layer_range(list).begin)->heads();
+  state.set("position_bias", stack->relative_attention_bias->forward(tokens, tokens, heads));
+  const torch::Tensor kept = stage.tokens().keep;
+  nn::AttentionOptions self{.causal = list == kDecoder, .keep = kept};
+  if (list == kDecoder) self.keep = stage.tokens("decoder_").keep;
+  state = stage.run_layers(
+      std::move(state), [&](int index) { return layer(index)->parts(self, kept); }, list);
+  state.take("position_bias");
+  return state;
+}
+
+TensorDict T5Impl::stage_forward(const StageContext& stage, TensorDict input) {
+  refuse_places(stage.batch());
+  TensorDict state =
+      stage.is_first() ? TensorDict{{"hidden", encoder_->dropout(shared_(input.at("input_ids")))}} : std::move(input);
+  state = run(stage, std::move(state), kEncoder);
+  if (stage.begins(kDecoder))
+    state = {{"hidden", decoder_->dropout(shared_(decoder_tokens(stage.batch())))},
+             {"encoded", encoder_->last_dropout(encoder_->final_layer_norm(state.at("hidden")))}};
+  state = run(stage, std::move(state), kDecoder);
+  if (stage.ends(kDecoder)) state.take("encoded");
+  if (!stage.is_last()) return state;
+  torch::Tensor hidden = decoder_->last_dropout(decoder_->final_layer_norm(state.at("hidden")));
+  if (config.scale_decoder_outputs) hidden = hidden * (1 / std::sqrt(static_cast<double>(config.d_model)));
+  return {{"logits", head_(hidden)}};
+}
+
+TensorDict T5Impl::forward(const TensorDict& inputs) {
+  const std::vector<int> lists = {static_cast<int>(config.num_layers), static_cast<int>(config.num_decoder_layers)};
+  return stage_forward(*StageContext::whole(lists, inputs), inputs);
+}
+
+}  // namespace gantry::models

@@ -1,0 +1,112 @@
+// T5 (Raffel et al., arXiv 1910.10683), v1.0 and v1.1, for one device, on layers that a policy can shard: an encoder
+// and a decoder, which are two lists of layers. Parameter names are Hugging Face's but for relative_attention_bias,
+// which stands at "encoder." and "decoder.": all layers of a stack share it.
+#pragma once
+
+#include <optional>
+
+#include <torch/nn/modules/container/modulelist.h>
+
+#include "gantry/models/relative_bias.h"
+#include "gantry/nn/attention.h"
+#include "gantry/nn/embedding.h"
+#include "gantry/nn/norms.h"
+#include "gantry/nn/stage_context.h"
+#include "gantry/tensors/tensor_dict.h"
+
+namespace gantry::models {
+
+struct T5Config {  // Hugging Face's keys
+  std::int64_t vocab_size = 32128;
+  std::int64_t d_model = 512;
+  std::int64_t d_kv = 64;
+  std::int64_t d_ff = 2048;
+  std::int64_t num_layers = 6;
+  std::int64_t num_decoder_layers = 6;
+  std::int64_t num_heads = 8;
+  std::int64_t relative_attention_num_buckets = 32;
+  std::int64_t relative_attention_max_distance = 128;
+  std::int64_t pad_token_id = 0;
+  std::int64_t decoder_start_token_id = 0;
+  double dropout_rate = 0.1;
+  double layer_norm_epsilon = 1e-6;
+  double initializer_factor = 1;
+  std::string activation = "relu";
+  bool gated = false;                 // wo(activation(wi_0(x)) * wi_1(x)) in place of wo(activation(wi(x)))
+  bool scale_decoder_outputs = true;  // by d_model^-0.5, before the head
+  bool tie_word_embeddings = true;
+};
+
+// Attention of a layer of either stack, to its own tokens or to the encoder's.
+class T5Attention {
+ public:
+  T5Attention(torch::nn::Module& layer, const std::string& path, const T5Config& config);
+  // `read`: whose keys and values. [B, S, H], [B, T, H] -> [B, S, H].
+  torch::Tensor operator()(const torch::Tensor& hidden, const torch::Tensor& read, nn::AttentionOptions options);
+  nn::HeadRange heads() const;
+
+ private:
+  std::int64_t heads_, size_;
+  nn::Linear query_{nullptr}, key_{nullptr}, value_{nullptr}, output_{nullptr};
+  nn::Dropout dropout_{nullptr}, output_dropout_{nullptr};
+};
+
+// A layer of the encoder, in parts "attention" and "mlp", or of the decoder, with "cross" between them.
+class T5LayerImpl : public torch::nn::Module {
+ public:
+  T5LayerImpl(const T5Config& config, bool is_decoder);
+  // Of a state of "hidden" [B, S, H], "position_bias" [heads held, S, S] and, for a decoder, "encoded" [B, T, H].
+  // `self`: what attention to the own tokens is told; `kept`: the encoder's tokens that count.
+  LayerParts parts(const nn::AttentionOptions& self, const torch::Tensor& kept);
+  nn::HeadRange heads() const { return self_.heads(); }
+
+ private:
+  torch::Tensor mlp(const torch::Tensor& input);
+  torch::Tensor dropped_inside(const torch::Tensor& wide) const;  // [B, S, inner features held]
+
+  std::string activation_;
+  std::int64_t width_;
+  T5Attention self_;
+  std::optional<T5Attention> cross_;
+  std::vector<nn::RmsNorm> norms_;  // before each part
+  nn::Linear gate_{nullptr}, up_{nullptr}, down_{nullptr};
+  nn::Dropout inner_dropout_{nullptr}, mlp_dropout_{nullptr};
+};
+TORCH_MODULE(T5Layer);
+
+// The encoder or the decoder, but for the embedding, which both have.
+class T5StackImpl : public torch::nn::Module {
+ public:
+  T5StackImpl(const T5Config& config, bool is_decoder);
+  torch::nn::ModuleList block;
+  RelativeBias relative_attention_bias{nullptr};
+  nn::RmsNorm final_layer_norm{nullptr};
+  nn::Dropout dropout{nullptr}, last_dropout{nullptr};  // of the embedding, and behind the final norm
+};
+TORCH_MODULE(T5Stack);
+
+class T5Impl : public torch::nn::Module {
+ public:
+  explicit T5Impl(const T5Config& config);
+  static constexpr int kEncoder = 0, kDecoder = 1;  // its lists of layers
+
+  // The whole model: {input_ids int64 [B, T]; attention_mask [B, T], decoder_attention_mask [B, S] or absent;
+  // decoder_input_ids [B, S], or labels that these follow from} -> {logits [B, S, V]}.
+  TensorDict forward(const TensorDict& inputs);
+  // The same of one stage; stages exchange {hidden}, of the encoder, or {hidden, encoded} of the decoder. InputError
+  // for positions and documents, which the model does not know.
+  TensorDict stage_forward(const StageContext& stage, TensorDict input);
+
+  const T5Config config;
+
+ private:
+  TensorDict run(const StageContext& stage, TensorDict state, int list);
+  torch::Tensor decoder_tokens(const TensorDict& batch) const;
+
+  nn::Embedding shared_{nullptr};
+  T5Stack encoder_{nullptr}, decoder_{nullptr};
+  nn::Linear head_{nullptr};
+};
+TORCH_MODULE(T5);
+
+}  // namespace gantry::models

@@ -1,0 +1,163 @@
+#include "gantry/models/t5_family.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include <torch/torch.h>
+
+#include "gantry/models/described/config_keys.h"
+#include "gantry/models/described/config_reader.h"
+#include "gantry/models/t5.h"
+#include "gantry/nn/activation_names.h"
+
+namespace gantry::models {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kT5 = "t5";
+constexpr const char* kT5Architecture = "T5ForConditionalGeneration";
+constexpr const char* kRelativeBias = "relative_attention_bias.weight";
+constexpr std::int64_t kMostPositions = std::int64_t{1} << 31;
+
+// "relu", or "gated-gelu", which is gelu's approximation by tanh.
+void read_t5_mlp(ConfigReader& reader, T5Config& config) {
+  const std::string gated = "gated-";
+  std::vector<std::string> known = nn::activation_names();
+  for (const auto& name : nn::activation_names()) known.push_back(gated + name);
+  const std::string said = reader.choice("feed_forward_proj", "relu", known);
+  config.gated = said.starts_with(gated);
+  config.activation = config.gated ? said.substr(gated.size()) : said;
+  if (said == "gated-gelu") config.activation = "gelu_new";
+  // What transformers writes beside it.
+  reader.only("is_gated_act", config.gated);
+  reader.only("dense_act_fn", config.activation);
+}
+
+std::int64_t token_key(ConfigReader& reader, const std::string& key, std::int64_t vocabulary) {
+  const std::int64_t token = reader.size(key, 0, 0);
+  if (token >= vocabulary) refuse_key(key, token, fmt::format("below vocab_size {}", vocabulary));
+  return token;
+}
+
+void read_t5_buckets(ConfigReader& reader, T5Config& config) {
+  config.relative_attention_num_buckets = reader.size("relative_attention_num_buckets", 32, 4);
+  config.relative_attention_max_distance = reader.size("relative_attention_max_distance", 128);
+  if (config.relative_attention_num_buckets % 2 != 0)
+    refuse_key("relative_attention_num_buckets", config.relative_attention_num_buckets, "an even number");
+  if (2 * config.relative_attention_max_distance <= config.relative_attention_num_buckets)
+    refuse_key("relative_attention_max_distance", config.relative_attention_max_distance,
+               fmt::format("above half of relative_attention_num_buckets {}", config.relative_attention_num_buckets));
+}
+
+T5Config read_t5(ConfigReader& reader) {
+  T5Config config;
+  reader.only("model_type", kT5);
+  reader.only("architectures", json::array({kT5Architecture}));
+  reader.only("is_encoder_decoder", true);
+  config.vocab_size = reader.size("vocab_size", config.vocab_size);
+  config.d_model = reader.size("d_model", config.d_model);
+  config.d_kv = reader.size("d_kv", config.d_kv);
+  config.d_ff = reader.size("d_ff", config.d_ff);
+  config.num_layers = reader.size("num_layers", config.num_layers);
+  config.num_decoder_layers = reader.size("num_decoder_layers", config.num_layers);
+  config.num_heads = reader.size("num_heads", config.num_heads);
+  read_t5_buckets(reader, config);
+  read_t5_mlp(reader, config);
+  config.pad_token_id = token_key(reader, "pad_token_id", config.vocab_size);
+  config.decoder_start_token_id = token_key(reader, "decoder_start_token_id", config.vocab_size);
+  config.dropout_rate = reader.number("dropout_rate", config.dropout_rate, 0, 1);
+  config.layer_norm_epsilon = reader.number("layer_norm_epsilon", config.layer_norm_epsilon, 0, 1);
+  config.initializer_factor = reader.number("initializer_factor", config.initializer_factor, 0, 100);
+  config.tie_word_embeddings = reader.flag("tie_word_embeddings", true);
+  // Older files don't say: there a tied head's inputs are scaled.
+  config.scale_decoder_outputs = reader.flag("scale_decoder_outputs", config.tie_word_embeddings);
+  // Of other heads, and of the older files' own.
+  for (const char* key : {"classifier_dropout", "n_positions", "output_past"}) reader.ignore(key);
+  return config;
+}
+
+T5Config t5_config(const json& keys) {
+  ConfigReader reader(keys, kT5);
+  T5Config config = read_t5(reader);
+  reader.refuse_others(kT5);
+  return config;
+}
+
+json t5_hugging_face_config(const json& keys) {
+  ConfigReader reader(keys, kT5);
+  read_t5(reader);
+  json whole = keys;
+  for (const auto& [key, value] : reader.values().items()) whole[key] = value;
+  whole["model_type"] = kT5;
+  whole["architectures"] = {kT5Architecture};
+  whole["is_encoder_decoder"] = true;
+  return whole;
+}
+
+// By their registered names, which but for the bias are the files'.
+std::vector<TensorName> t5_tensor_names(const json& keys) {
+  const T5Config config = t5_config(keys);
+  std::vector<TensorName> names;
+  const auto add = [&](const std::string& name) { names.push_back({name, name}); };
+  const auto add_attention = [&](const std::string& at, const char* kind) {
+    for (const char* part : {"q", "k", "v", "o"}) add(fmt::format("{}.{}.{}.weight", at, kind, part));
+  };
+  add("shared.weight");
+  for (const bool decodes : {false, true}) {
+    const std::string stack = decodes ? "decoder" : "encoder";
+    const std::string own = stack + "." + kRelativeBias;
+    names.push_back({own, fmt::format("{}.block.0.layer.0.SelfAttention.{}", stack, kRelativeBias)});
+    for (std::int64_t layer = 0; layer < (decodes ? config.num_decoder_layers : config.num_layers); ++layer) {
+      const std::string at = fmt::format("{}.block.{}.layer", stack, layer);
+      const int last = decodes ? 2 : 1;
+      add_attention(at + ".0", "SelfAttention");
+      if (decodes) add_attention(at + ".1", "EncDecAttention");
+      for (const char* part : {"wi", "wi_0", "wi_1", "wo"})
+        if (part == std::string("wo") || config.gated == (part != std::string("wi")))
+          add(fmt::format("{}.{}.DenseReluDense.{}.weight", at, last, part));
+      for (int part = 0; part <= last; ++part) add(fmt::format("{}.{}.layer_norm.weight", at, part));
+    }
+    add(stack + ".final_layer_norm.weight");
+  }
+  if (!config.tie_word_embeddings) add("lm_head.weight");
+  return names;
+}
+
+// Older files store the embedding once more for each stack, and a bias of cross-attention that nothing reads.
+std::string t5_normalise(const std::string& name) {
+  if (name == "encoder.embed_tokens.weight" || name == "decoder.embed_tokens.weight") return "";
+  return name.ends_with(std::string("EncDecAttention.") + kRelativeBias) ? "" : name;
+}
+
+}  // namespace
+
+ModelFamily t5_family() {
+  return {.build = [](const json& keys) -> std::shared_ptr<torch::nn::Module> {
+            return std::make_shared<T5Impl>(t5_config(keys));
+          },
+          .tensor_names = t5_tensor_names,
+          .hugging_face_config = t5_hugging_face_config,
+          .model_type = kT5,
+          .architectures = {kT5Architecture},
+          .vocabulary_size = [](const json& keys) { return t5_config(keys).vocab_size; },
+          .context_length = [](const json&) { return kMostPositions; },
+          .task = [](const json&) -> std::string { return "pairs"; },
+          .normalise_name = [](const json&, const std::string& name) { return t5_normalise(name); },
+          .is_other_heads =
+              [](const json& keys, const std::string& name) {
+                return name == "lm_head.weight" && t5_config(keys).tie_word_embeddings;
+              },
+          .deciding_keys =
+              [](const json& keys) {
+                ConfigReader reader(keys, kT5);
+                read_t5(reader);
+                return reader.deciding();
+              },
+          .check = [](const json& keys) { t5_config(keys); },
+          .inputs = {"input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask"}};
+}
+
+}  // namespace gantry::models

@@ -1,0 +1,10 @@
+// T5 as Hugging Face has it: configuration keys and tensor names.
+#pragma once
+
+#include "gantry/models/model_family.h"
+
+namespace gantry::models {
+
+ModelFamily t5_family();
+
+}  // namespace gantry::models

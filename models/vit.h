@@ -1,0 +1,88 @@
+// ViT (Dosovitskiy et al., arXiv 2010.11929) for one device, on layers that a policy can shard: an encoder of image
+// patches, and a classifier of the class token. Parameter names are Hugging Face's without their "vit." prefix:
+// embeddings.{cls_token, position_embeddings, patch_embeddings.projection}, layers.N.*, layernorm; classifier.
+#pragma once
+
+#include <torch/nn/modules/container/modulelist.h>
+
+#include "gantry/nn/attention.h"
+#include "gantry/nn/norms.h"
+#include "gantry/nn/prepare_input.h"
+#include "gantry/nn/stage_context.h"
+#include "gantry/tensors/tensor_dict.h"
+
+namespace gantry::models {
+
+struct VitConfig {  // Hugging Face's keys
+  std::int64_t hidden_size = 768;
+  std::int64_t num_hidden_layers = 12;
+  std::int64_t num_attention_heads = 12;
+  std::int64_t intermediate_size = 3072;
+  std::int64_t image_size = 224;
+  std::int64_t patch_size = 16;
+  std::int64_t num_channels = 3;
+  std::int64_t num_labels = 2;
+  std::string hidden_act = "gelu";
+  double hidden_dropout_prob = 0;
+  double attention_probs_dropout_prob = 0;
+  double layer_norm_eps = 1e-12;
+  double initializer_range = 0.02;
+  bool qkv_bias = true;
+
+  std::int64_t tokens() const { return (image_size / patch_size) * (image_size / patch_size) + 1; }
+};
+
+// Patches of an image as tokens, the class token before them, and their positions.
+class VitEmbeddingsImpl : public torch::nn::Module {
+ public:
+  explicit VitEmbeddingsImpl(const VitConfig& config);
+  torch::Tensor forward(const torch::Tensor& pixels);  // [B, C, size, size] -> [B, tokens, H]
+  torch::Tensor cls_token, position_embeddings;        // [1, 1, H], [1, tokens, H]
+  torch::Tensor weight, bias;                          // of the patches' projection: [H, C, patch, patch], [H]
+  nn::Dropout dropout{nullptr};
+
+ private:
+  std::int64_t patch_;
+};
+TORCH_MODULE(VitEmbeddings);
+
+class VitLayerImpl : public torch::nn::Module {
+ public:
+  explicit VitLayerImpl(const VitConfig& config);
+  // "attention" and "mlp": [B, S, H] -> [B, S, H].
+  LayerParts parts();
+
+ private:
+  torch::Tensor attend(const torch::Tensor& input);
+
+  std::int64_t heads_, head_size_;
+  std::string activation_;
+  nn::LayerNorm before_{nullptr}, after_{nullptr};
+  nn::Linear query_{nullptr}, key_{nullptr}, value_{nullptr}, output_{nullptr}, up_{nullptr}, down_{nullptr};
+  nn::Dropout attention_dropout_{nullptr}, output_dropout_{nullptr}, mlp_dropout_{nullptr};
+};
+TORCH_MODULE(VitLayer);
+
+class VitImpl : public torch::nn::Module {
+ public:
+  explicit VitImpl(const VitConfig& config);
+
+  // The whole model: {pixel_values real [B, channels, image_size, image_size]} -> {logits [B, labels]}.
+  TensorDict forward(const TensorDict& inputs);
+  // The same of one stage; stages exchange {hidden [B, S, H]}. InputError for images of another size.
+  TensorDict stage_forward(const StageContext& stage, TensorDict input);
+
+  const VitConfig config;
+
+ private:
+  torch::Tensor embed(const torch::Tensor& pixels);
+
+  VitEmbeddings embeddings_{nullptr};
+  nn::PrepareInput enter_{nullptr}, whole_sequence_{nullptr};  // to parts of the sequence, and back
+  torch::nn::ModuleList layers_;
+  nn::LayerNorm norm_{nullptr};
+  nn::Linear classifier_{nullptr};
+};
+TORCH_MODULE(Vit);
+
+}  // namespace gantry::models

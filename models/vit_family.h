@@ -1,0 +1,10 @@
+// ViT as Hugging Face has it: configuration keys and tensor names.
+#pragma once
+
+#include "gantry/models/model_family.h"
+
+namespace gantry::models {
+
+ModelFamily vit_family();
+
+}  // namespace gantry::models

@@ -1,0 +1,70 @@
+#include "gantry/policies/t5.h"
+
+#include <torch/torch.h>
+
+namespace gantry {
+
+ShardPlan T5Policy::shard_plan(const models::T5Impl& model) const {
+  const std::int64_t head = model.config.d_kv;
+  ShardPlan plan = {{"shared", Vocab{}}, {"lm_head", Column{}}};
+  const auto add_attention = [&](const std::string& path) {
+    for (const char* part : {".q", ".k", ".v"}) plan.push_back({path + part, Column{.unit = head}});
+    plan.push_back({path + ".o", Row{.unit = head}});
+  };
+  const auto add_mlp = [&](const std::string& path) {
+    if (model.config.gated) plan.push_back({path + ".wi_0", Column{}});
+    plan.push_back({path + (model.config.gated ? ".wi_1" : ".wi"), Column{}});
+    plan.push_back({path + ".wo", Row{}});
+  };
+  add_attention("encoder.block.*.layer.0.SelfAttention");
+  add_mlp("encoder.block.*.layer.1.DenseReluDense");
+  add_attention("decoder.block.*.layer.0.SelfAttention");
+  add_attention("decoder.block.*.layer.1.EncDecAttention");
+  add_mlp("decoder.block.*.layer.2.DenseReluDense");
+  for (const std::string stack : {"encoder", "decoder"}) {
+    plan.push_back({stack + ".relative_attention_bias", OnHeads{}});
+    plan.push_back({stack, SequenceParallel{}});  // norms, dropouts
+  }
+  return plan;
+}
+
+StageLayout T5Policy::stage_layout(const models::T5Impl&) const {
+  return {.first = {"shared", "encoder.dropout"},
+          .repeated = {{"encoder.block", {}},
+                       {"decoder.block",
+                        {"encoder.final_layer_norm", "encoder.last_dropout", "shared", "decoder.dropout"}}},
+          .last = {"decoder.final_layer_norm", "decoder.last_dropout", "lm_head"}};
+}
+
+std::vector<std::string> T5Policy::held_layers(const torch::nn::Module& model, int stage, int num_stages,
+                                               LayerRange layers) const {
+  std::vector<std::string> held = Policy::held_layers(model, stage, num_stages, layers);
+  int first = 0;
+  for (const auto& list : layer_lists(*this, model)) {
+    const int behind = first + static_cast<int>(list.layers.size());
+    const std::string stack = list.path.substr(0, list.path.find('.'));
+    if (layers.begin < behind && layers.end > first) held.push_back(stack + ".relative_attention_bias");
+    first = behind;
+  }
+  return held;
+}
+
+SharedParameters T5Policy::shared_parameters(const models::T5Impl& model) const {
+  SharedParameters shared = {{"encoder.relative_attention_bias.weight"}, {"decoder.relative_attention_bias.weight"}};
+  shared.push_back({"shared.weight"});
+  if (model.config.tie_word_embeddings) shared.back().push_back("lm_head.weight");
+  return shared;
+}
+
+std::vector<SplitOutput> T5Policy::split_outputs(const models::T5Impl&) const { return {{"logits", "lm_head"}}; }
+
+Continuation T5Policy::continuation(const models::T5Impl&) const { return {.is_possible = false}; }
+
+// Of the decoder, whose tokens are counted.
+std::int64_t T5Policy::tokens_per_sample(const TensorDict& batch) const {
+  for (const char* name : {"decoder_input_ids", "labels"})
+    if (const torch::Tensor ids = batch.get(name); ids.defined() && ids.dim() == 2) return ids.size(1);
+  return Policy::tokens_per_sample(batch);
+}
+
+}  // namespace gantry

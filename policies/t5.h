@@ -1,0 +1,26 @@
+// The policy of models::T5: two lists of layers, each of which shares a bias by distance.
+#pragma once
+
+#include "gantry/models/t5.h"
+#include "gantry/policies/policy.h"
+
+namespace gantry {
+
+class T5Policy final : public PolicyFor<models::T5Impl> {
+ public:
+  std::string name() const override { return "T5Policy"; }
+  ShardPlan shard_plan(const models::T5Impl& model) const override;
+  StageLayout stage_layout(const models::T5Impl& model) const override;
+  // Each stage with layers of a stack holds its bias, too.
+  std::vector<std::string> held_layers(const torch::nn::Module& model, int stage, int num_stages,
+                                       LayerRange layers) const override;
+  SharedParameters shared_parameters(const models::T5Impl& model) const override;
+  std::vector<SplitOutput> split_outputs(const models::T5Impl& model) const override;
+  Continuation continuation(const models::T5Impl& model) const override;
+  std::int64_t tokens_per_sample(const TensorDict& batch) const override;
+  std::vector<std::string> entries_between() const override {
+    return {"attention_mask", "decoder_input_ids", "decoder_attention_mask", "labels"};
+  }
+};
+
+}  // namespace gantry

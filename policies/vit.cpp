@@ -1,0 +1,37 @@
+#include "gantry/policies/vit.h"
+
+#include <torch/torch.h>
+
+namespace gantry {
+
+ShardPlan VitPolicy::shard_plan(const models::VitImpl& model) const {
+  const std::int64_t head = model.config.hidden_size / model.config.num_attention_heads;
+  return {{"embeddings", Whole{}},  // patches are found on every rank, and cut behind them
+          {"enter", PrepareInput{.from = Replicate{}, .to = Shard{1}}},
+          {"layers.*.attention.query", Column{.unit = head}},
+          {"layers.*.attention.key", Column{.unit = head}},
+          {"layers.*.attention.value", Column{.unit = head}},
+          {"layers.*.attention.output", Row{.unit = head}},
+          {"layers.*.intermediate", Column{}},
+          {"layers.*.output", Row{}},
+          {"layers.*", SequenceParallel{}},
+          {"layernorm", SequenceParallel{}},
+          {"whole_sequence", PrepareInput{.from = Shard{1}, .to = Replicate{}}},
+          {"classifier", Whole{}}};
+}
+
+StageLayout VitPolicy::stage_layout(const models::VitImpl&) const {
+  return {
+      .first = {"embeddings", "enter"}, .repeated = "layers", .last = {"layernorm", "whole_sequence", "classifier"}};
+}
+
+// The classifier looks at the first token alone.
+LayerWork VitPolicy::layer_work(const models::VitImpl& model) const {
+  LayerWork work = PolicyFor::layer_work(model);
+  work.last = 0;
+  return work;
+}
+
+Continuation VitPolicy::continuation(const models::VitImpl&) const { return {.is_possible = false}; }
+
+}  // namespace gantry

@@ -1,0 +1,132 @@
+// Encoders, and encoder-decoders: every layout trains as one rank in float64, with dropout and padding, and T5 wherever
+// the pipeline cuts it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <torch/torch.h>
+
+#include "family_case.h"
+#include "gantry/models/model_family.h"
+#include "gantry/models/relative_bias.h"
+#include "gantry/policies/policy.h"
+#include "model_case.h"
+
+namespace gantry::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+// The corners of a grid: no axis, each alone, and all together; uneven heads, widths and sequences.
+std::vector<Parallelism> encoder_layouts() {
+  return {{.layout = {.tensor = 2}},
+          {.layout = {.tensor = 3}, .recompute = "selective"},
+          {.layout = {.tensor = 3}, .microbatches = 2, .sequence_parallel = true},
+          {.layout = {.pipeline = 3}, .schedule = "zb_h1", .microbatches = 3},
+          {.layout = {.data = 2}, .microbatches = 2, .zero = 1},
+          {.layout = {.pipeline = 2, .tensor = 2}, .microbatches = 2, .sequence_parallel = true, .recompute = "full"},
+          {.layout = {.pipeline = 2, .data = 2, .tensor = 2}, .microbatches = 3, .recompute = "parts"},
+          {.layout = {.pipeline = 2}, .schedule = "interleaved_1f1b", .microbatches = 2, .chunks = 2}};
+}
+
+TEST(EncoderGrid, Roberta) {
+  for (const char* head : {"RobertaForMaskedLM", "RobertaForSequenceClassification", "RobertaForTokenClassification",
+                           "RobertaForQuestionAnswering"})
+    expect_layouts_equal(
+        {.family = "roberta", .layers = 4, .dropout = 0.1, .batches = {6, 5}, .ignored = 0, .head = head},
+        encoder_layouts());
+}
+
+TEST(EncoderGrid, BertForTokenClassification) {
+  expect_layouts_equal(
+      {.family = "bert", .layers = 4, .dropout = 0.1, .batches = {6, 5}, .head = "BertForTokenClassification"},
+      encoder_layouts());
+}
+
+TEST(EncoderGrid, Vit) {
+  expect_layouts_equal({.family = "vit", .layers = 4, .dropout = 0.1, .batches = {6, 5}}, encoder_layouts());
+}
+
+TEST(EncoderGrid, T5) {
+  for (const bool tied : {true, false})
+    expect_layouts_equal({.family = "t5",
+                          .layers = 3,
+                          .tied = tied,
+                          .dropout = 0.1,
+                          .batches = {6, 5},
+                          .keys = tied ? "{}" : R"({"feed_forward_proj": "gated-gelu"})"},
+                         encoder_layouts());
+}
+
+// Five layers: the encoder lies on three stages, on two, and beside the decoder's first layer.
+TEST(EncoderGrid, T5CutAnywhere) {
+  std::vector<Parallelism> layouts;
+  for (const int stages : {2, 3, 4, 5})
+    for (const char* recompute : {"none", "full"})
+      layouts.push_back({.layout = {.pipeline = stages}, .microbatches = 3, .recompute = recompute});
+  layouts.push_back({.layout = {.pipeline = 4, .tensor = 2}, .microbatches = 2, .sequence_parallel = true});
+  layouts.push_back({.layout = {.pipeline = 5}, .schedule = "zb_h1", .microbatches = 6});
+  expect_layouts_equal({.family = "t5", .layers = 3, .dropout = 0.1}, layouts);
+}
+
+TEST(T5Golden, CutWithinItsEncoderOverThreeStages) {
+  for (const char* name : {"t5", "t5_gated"}) {
+    const std::string folder = std::string(GANTRY_SOURCE_DIR "/tests/golden/families/") + name;
+    for (const int stages : {3, 5}) expect_family(folder, run_family(folder, {.pipeline = stages}, false), name);
+    expect_family(folder, run_family(folder, {.pipeline = 4, .tensor = 2}, true), name);
+  }
+}
+
+// Transformers' buckets of a query at place 9 of 12 tokens, 8 buckets to a distance of 20: by hand, of the formula.
+TEST(RelativeBuckets, AreOneDistanceEachAndThenGrow) {
+  const auto row = [](const models::RelativeBuckets& buckets, std::int64_t query, std::int64_t keys) {
+    const torch::Tensor found = models::relative_buckets(buckets, keys, keys, torch::kCPU)[query].contiguous();
+    return std::vector<std::int64_t>(found.data_ptr<std::int64_t>(), found.data_ptr<std::int64_t>() + keys);
+  };
+  using Row = std::vector<std::int64_t>;
+  // Both ways: 0 and 1 apart are alone, 2 to 6 share, and so do all from 7 on; keys ahead have four of their own.
+  EXPECT_EQ(row({true, 8, 20}, 9, 12), (Row{3, 3, 3, 2, 2, 2, 2, 2, 1, 0, 5, 6}));
+  // One way: 0 to 3 are alone.
+  EXPECT_EQ(row({false, 8, 20}, 9, 12), (Row{6, 5, 5, 5, 4, 4, 3, 2, 1, 0, 0, 0}));
+  // The last of some tokens, as with a cache.
+  const torch::Tensor whole = models::relative_buckets({false, 8, 20}, 12, 12, torch::kCPU);
+  EXPECT_TRUE(torch::equal(models::relative_buckets({false, 8, 20}, 2, 12, torch::kCPU), whole.narrow(0, 10, 2)));
+}
+
+std::string refusal_of(const std::string& family, const json& keys) {
+  try {
+    models::families().at(family).build(keys);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(EncoderKeys, WhatIsNotUnderstoodIsRefused) {
+  EXPECT_THAT(refusal_of("roberta", {{"pad_token_id", nullptr}}), HasSubstr("positions count from the row behind"));
+  EXPECT_THAT(refusal_of("roberta", {{"architectures", {"RobertaForCausalLM"}}}), HasSubstr("[RobertaForMaskedLM]"));
+  EXPECT_THAT(refusal_of("roberta", {{"architectures", {"BertForMaskedLM"}}}), HasSubstr("[RobertaModel]"));
+  EXPECT_THAT(refusal_of("vit", {{"architectures", {"ViTModel"}}}), HasSubstr("ViTForImageClassification"));
+  EXPECT_THAT(refusal_of("vit", {{"problem_type", "regression"}}), HasSubstr("single_label_classification"));
+  EXPECT_THAT(refusal_of("vit", {{"patch_sizes", 2}}), HasSubstr("did you mean 'patch_size'?"));
+  EXPECT_THAT(refusal_of("vit", {{"patch_size", 300}}), HasSubstr("at most image_size 224"));
+  EXPECT_THAT(refusal_of("t5", {{"architectures", {"T5EncoderModel"}}}), HasSubstr("T5ForConditionalGeneration"));
+  EXPECT_THAT(refusal_of("t5", {{"feed_forward_proj", "gated-swish"}}), HasSubstr("gated-gelu"));
+  EXPECT_THAT(refusal_of("t5", {{"is_gated_act", true}}), HasSubstr("is_gated_act"));
+  EXPECT_THAT(refusal_of("t5", {{"relative_attention_num_buckets", 7}}), HasSubstr("an even number"));
+  EXPECT_THAT(refusal_of("t5", {{"pad_token_id", 40000}}), HasSubstr("below vocab_size 32128"));
+}
+
+TEST(EncoderPolicies, AreChosenByTheModel) {
+  for (const char* family : {"bert", "roberta", "vit", "t5"}) {
+    const json small = {{"num_hidden_layers", 1}, {"num_layers", 1}};
+    json keys;
+    for (const char* key : {"num_hidden_layers", "num_layers"})
+      if ((std::string(family) == "t5") == (std::string(key) == "num_layers")) keys[key] = small[key];
+    EXPECT_EQ(policy_name_for(*models::families().at(family).build(keys)), family);
+  }
+}
+
+}  // namespace
+}  // namespace gantry::testing
