@@ -37,7 +37,7 @@ std::string name_of_save(const ProcessGroupMesh& mesh) {
 
 void write_rank(const std::string& directory, const std::string& save, const std::vector<HeldTensor>& held,
                 const ProcessGroupMesh& mesh, FileSystem& files) {
-  if (mesh.coordinate(axis::kData) != 0) return;
+  if (mesh.batch_group().rank() != 0) return;
   const int tensor = mesh.coordinate(axis::kTensor), pipeline = mesh.coordinate(axis::kPipeline);
   const std::string file = parallelized_file_name(tensor, pipeline);
   const auto& coordinates = mesh.coordinates();

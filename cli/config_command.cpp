@@ -9,6 +9,7 @@
 #include <tuple>
 #include <unistd.h>
 
+#include "gantry/cli/context_picture.h"
 #include "gantry/cli/engine_exec.h"
 #include "gantry/cli/torch_library.h"
 #include "gantry/core/config.h"
@@ -45,6 +46,7 @@ struct Resolved {
   std::vector<LayerRange> layers;  // by stage; empty where nothing says the model's layers
   std::vector<double> work;        // by stage; empty where nothing says the sizes of the model's matrices
   std::optional<Step> step;        // with data only
+  std::optional<ContextPicture> context;
 };
 
 // The model's own keys, over those of config.json in its directory.
@@ -92,7 +94,9 @@ Resolved resolve(const std::string& path, const std::vector<std::string>& sets) 
   }
   std::optional<Step> step;
   if (!config.data.format.empty()) step = resolve_step(config, source, stages, mesh.axis_size(axis::kData));
-  return {std::move(config), std::move(mesh), std::move(manager), std::move(layers), std::move(work), std::move(step)};
+  auto context = picture_context(config, keys);
+  return {std::move(config), std::move(mesh), std::move(manager), std::move(layers),
+          std::move(work),   std::move(step), std::move(context)};
 }
 
 std::string view_text(const char* title, const Mesh& mesh, axis::View view) {
@@ -181,6 +185,7 @@ std::string to_json(const Resolved& resolved) {
               {"mesh", mesh_json(resolved.mesh)},
               {"stages", stages_json(resolved)}};
   if (resolved.step) all["step"] = step_json(*resolved.step);
+  if (resolved.context) all["context"] = to_json(*resolved.context);
   return all.dump(2) + "\n";
 }
 
@@ -190,7 +195,7 @@ void show_config(const std::string& path, const std::vector<std::string>& sets, 
   const Resolved resolved = resolve(path, sets);
   print_output(json ? to_json(resolved)
                     : resolved.config.to_yaml() + mesh_text(resolved.mesh) + stages_text(resolved) +
-                          step_text(resolved.step));
+                          step_text(resolved.step) + to_text(resolved.context));
 }
 
 void show_doctor(bool as_json) {

@@ -52,6 +52,7 @@ void read_parallel(ConfigSection section, ParallelConfig& parallel) {
   const YAML::Node data = section.node("data");
   if (!(data.IsScalar() && data.Scalar() == "auto")) section.integer("data", parallel.data, 1, kMostRanks);
   section.integer("context", parallel.context, 1, kMostRanks);
+  section.text("context_method", parallel.context_method);
   section.integer("expert", parallel.expert, 1, kMostRanks);
   section.flag("sequence_parallel", parallel.sequence_parallel);
   section.integer("zero", parallel.zero, 0, 2);
@@ -106,7 +107,7 @@ int stated_layers(const ModelConfig& model) {
 
 // A list's or layout string's stages and layers against the other keys.
 void check_layers(ConfigFaults& faults, const YAML::Node& root, const Config& config) {
-  const auto& [tensor, pipeline, data, context, expert, sequence_parallel, zero, bucket_mb, order] = config.parallel;
+  const int pipeline = config.parallel.pipeline;
   const auto* name = std::get_if<std::string>(&config.schedule.layers);
   if (name && (*name == "default" || *name == "balanced")) return;
   const YAML::Mark mark = mark_of_key(root, "schedule.layers");
@@ -143,7 +144,8 @@ void check_recompute(ConfigFaults& faults, const YAML::Node& root, const Config&
 
 // What only several keys together get wrong.
 void check_sizes(ConfigFaults& faults, const YAML::Node& root, const Config& config) {
-  const auto& [tensor, pipeline, data, context, expert, sequence_parallel, zero, bucket_mb, order] = config.parallel;
+  const int tensor = config.parallel.tensor, pipeline = config.parallel.pipeline, data = config.parallel.data,
+            context = config.parallel.context;
   const long long replicas = std::max(1, data);
   if (static_cast<long long>(tensor) * pipeline > kMostRanks / replicas / context)
     faults.add("parallel", mark_of_key(root, "parallel"),

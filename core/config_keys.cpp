@@ -61,6 +61,9 @@ const KeyContext kSaving = {"checkpoint.path", saves, [](C) { return std::string
                             "say where checkpoints go, or take it out"};
 const KeyContext kResuming = {"checkpoint.resume auto or a PATH", [](C c) { return c.checkpoint.resume != "none"; },
                               [](C) { return std::string("and nothing is resumed"); }, "say from what, or take it out"};
+const KeyContext kContext = {"parallel.context above 1", [](C c) { return c.parallel.context > 1; },
+                             [](C) { return std::string("with parallel.context 1"); },
+                             "let ranks share sequences, or take it out"};
 const KeyContext kProcesses = {"a comm.backend of several processes", may_have_processes,
                                [](C) { return std::string("with backend local"); }};
 std::vector<ConfigKey> make_keys() {
@@ -75,7 +78,13 @@ std::vector<ConfigKey> make_keys() {
        "the size of the axis dp; auto: ranks / (tensor * pipeline * context), and 1 where Gantry starts the ranks "
        "itself"},
       {"parallel.context", "1",
-       "the size of the axis cp: ranks that share a sequence; training with more than 1 is not there yet"},
+       "the size of the axis cp: ranks that share each sequence "
+       "([docs/context_parallelism.md](context_parallelism.md))"},
+      {"parallel.context_method", "auto",
+       "how ranks attend to each other's tokens: `all_gather`, `ring`, `ulysses`; auto: `ulysses` where the ranks "
+       "divide "
+       "the heads, else `ring`",
+       &kContext},
       {"parallel.expert", "1",
        "the size of the axis ep: ranks, of data * context * tensor, that share the experts of a layer; training with "
        "more than 1 is not there yet"},

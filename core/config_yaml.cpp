@@ -72,6 +72,7 @@ Values layout_values(const Config& config) {
           {"parallel.pipeline", std::to_string(parallel.pipeline)},
           {"parallel.data", size_text(parallel.data)},
           {"parallel.context", unless_one(parallel.context)},
+          {"parallel.context_method", parallel.context_method == "auto" ? "" : parallel.context_method},
           {"parallel.expert", unless_one(parallel.expert)},
           {"parallel.sequence_parallel", fmt::format("{}", parallel.sequence_parallel)},
           {"parallel.zero", std::to_string(parallel.zero)},

@@ -12,6 +12,7 @@
 #include "gantry/models/register_at.h"
 #include "gantry/models/router_loss.h"
 #include "gantry/nn/activation.h"
+#include "gantry/nn/sequence_part.h"
 
 namespace gantry::models {
 namespace {
@@ -178,7 +179,8 @@ DecoderLayerImpl::Heads DecoderLayerImpl::project(const torch::Tensor& input) {
 DecoderLayerImpl::Heads DecoderLayerImpl::turned_heads(const torch::Tensor& input, const nn::TokenContext& tokens,
                                                        std::int64_t cached) {
   const auto turn = [&](const torch::Tensor& part) {
-    return rotary_ ? (*rotary_)(part, tokens.positions, part.size(2) + cached) : part;
+    return rotary_ ? (*rotary_)(part, tokens.positions, tokens.length > 0 ? tokens.length : part.size(2) + cached)
+                   : part;
   };
   if (latent_) {
     const LatentHeads latent = latent_->project(input, turn);
@@ -208,7 +210,8 @@ torch::Tensor DecoderLayerImpl::attention(const torch::Tensor& input, const nn::
                                      .soft_cap = attention.soft_cap,
                                      .slopes = slopes,
                                      .sinks = sinks_ ? sinks_->weight : torch::Tensor(),
-                                     .documents = tokens.documents};
+                                     .documents = tokens.documents,
+                                     .sequence = tokens.sequence};
   const torch::Tensor mixed =
       nn::attention(heads.query, heads.key, heads.value, heads.queries, heads.keys, options, *attention_dropout_);
   return dropped(output_dropout_, output_(nn::merge_heads(mixed)));
@@ -323,8 +326,9 @@ void DecoderImpl::initialise() {
   if (spec.padding) tokens_->weight.select(0, *spec.padding).zero_();
 }
 
-torch::Tensor DecoderImpl::embed(const torch::Tensor& input_ids, const torch::Tensor& positions) {
-  const std::int64_t tokens = input_ids.size(1);
+torch::Tensor DecoderImpl::embed(const torch::Tensor& input_ids, const nn::TokenContext& known,
+                                 const torch::Tensor& positions) {
+  const std::int64_t tokens = known.length > 0 ? known.length : input_ids.size(1);
   if (tokens > spec.positions && !spec.unlimited_positions) {
     throw InputError({"input_ids", fmt::format("{} tokens per sample", tokens),
                       fmt::format("at most the model's {} positions", spec.positions), "shorten the samples"});
@@ -338,16 +342,22 @@ torch::Tensor DecoderImpl::embed(const torch::Tensor& input_ids, const torch::Te
 
 torch::Tensor DecoderImpl::rows_of_positions(const StageContext& stage, const torch::Tensor& positions) const {
   if (spec.position_offset == 0) return positions;
-  if (positions.defined()) return positions + spec.position_offset;
-  const torch::Tensor mask = stage.batch().get("attention_mask"), ids = stage.batch().at("input_ids");
+  const auto& part = stage.sequence();
+  const torch::Tensor mask = part ? part->keep : stage.batch().get("attention_mask");
+  const bool are_places = part && !stage.batch().contains("position_ids");  // the mask, if any, has a say
+  if (positions.defined() && !(are_places && mask.defined())) return positions + spec.position_offset;
+  const torch::Tensor ids = stage.batch().at("input_ids");
   const torch::Tensor counted = mask.defined() ? mask.to(torch::kInt64) : torch::ones_like(ids);
-  return counted.cumsum(1) * counted - 1 + spec.position_offset;  // of tokens that count; padding has the row before
+  // Of tokens that count; padding has the row before.
+  const torch::Tensor rows = counted.cumsum(1) * counted - 1 + spec.position_offset;
+  return part ? rows.index_select(1, part->positions.view({-1})) : rows;
 }
 
 TensorDict DecoderImpl::stage_forward(const StageContext& stage, TensorDict input) {
   const nn::TokenContext tokens = stage.tokens();
-  torch::Tensor hidden =
-      stage.is_first() ? embed(input.at("input_ids"), rows_of_positions(stage, tokens.positions)) : input.at("hidden");
+  torch::Tensor hidden = stage.is_first()
+                             ? embed(input.at("input_ids"), tokens, rows_of_positions(stage, tokens.positions))
+                             : input.at("hidden");
   // The routers' loss is joint over all layers: a stage that has only some does without.
   const bool sums_routers = spec.router_loss > 0 && stage.num_stages() == 1;
   const TensorDict state = stage.run_layers(TensorDict{{"hidden", hidden}}, [&](int index) {

@@ -6,29 +6,38 @@
 
 #include <torch/torch.h>
 
+#include "gantry/nn/attention_core.h"
+#include "gantry/nn/context_attention.h"
 #include "gantry/nn/forward.h"
 #include "gantry/nn/recompute.h"
+#include "gantry/nn/sequence_part.h"
 #include "gantry/nn/stage_context.h"
 #include "gantry/tensors/host_copy.h"
 
 namespace gantry::nn {
-namespace {
 
-// Of each key head held here, all of its query heads are.
 bool holds_whole_groups(const HeadRange& heads, const HeadRange& key_heads) {
   const std::int64_t group = heads.total / key_heads.total;
   return heads.first == key_heads.first * group && heads.count == key_heads.count * group;
 }
 
-// The key head of each query head held here, by index into the held ones.
+std::vector<std::int64_t> key_of_each_query(const HeadRange& heads, const HeadRange& key_heads) {
+  const std::int64_t group = heads.total / key_heads.total;
+  std::vector<std::int64_t> index;
+  for (std::int64_t head = heads.first; head < heads.first + heads.count; ++head)
+    index.push_back(head / group - key_heads.first);
+  return index;
+}
+
+namespace {
+
+// A key head for each query head held here.
 torch::Tensor for_query_heads(const torch::Tensor& key, const HeadRange& heads, const HeadRange& key_heads) {
   const std::int64_t group = heads.total / key_heads.total;
   if (group == 1) return key;
   if (holds_whole_groups(heads, key_heads)) return key.repeat_interleave(group, 1);
-  std::vector<std::int64_t> index;
-  for (std::int64_t head = heads.first; head < heads.first + heads.count; ++head)
-    index.push_back(head / group - key_heads.first);
-  return key.index_select(1, torch::tensor(index, torch::TensorOptions(torch::kInt64).device(key.device())));
+  return key.index_select(
+      1, torch::tensor(key_of_each_query(heads, key_heads), torch::TensorOptions(torch::kInt64).device(key.device())));
 }
 
 // A mask of that kind by `make`, once for all layers of a forward.
@@ -41,9 +50,20 @@ torch::Tensor once(AttentionMasks::Kind kind, const AttentionOptions& options, s
       {kind, options.keep, options.documents, options.causal, options.window, queries, keys, type}, make);
 }
 
+// Which keys this rank's tokens of a sequence see by their places: bool [queries, keys].
+torch::Tensor seen_by_part(const AttentionOptions& options, std::int64_t keys) {
+  const torch::Tensor rows = options.sequence->positions.view({-1, 1});
+  const torch::Tensor columns = torch::arange(keys, rows.options());
+  torch::Tensor seen = options.causal ? columns <= rows : torch::ones_like(columns <= rows);
+  return options.window > 0 ? seen & (columns > rows - options.window) : seen;
+}
+
 // Which of `keys` keys each of the last `queries` tokens sees by its place: bool [queries, keys]; undefined: all.
 torch::Tensor seen_keys(const AttentionOptions& options, std::int64_t queries, std::int64_t keys,
                         const torch::Device& device) {
+  if (options.sequence)
+    return once(AttentionMasks::Kind::kSeen, options, queries, keys, torch::kBool,
+                [&] { return seen_by_part(options, keys); });
   const bool hides_later = options.causal && queries > 1, hides_early = options.window > 0 && keys > options.window;
   if (!hides_later && !hides_early) return {};
   return once(AttentionMasks::Kind::kSeen, options, queries, keys, torch::kBool, [&] {
@@ -65,7 +85,9 @@ torch::Tensor counted_keys(const AttentionOptions& options, std::int64_t queries
     torch::Tensor counted;
     if (keep.defined()) counted = keep.narrow(1, keep.size(1) - keys, keys).unsqueeze(1).unsqueeze(1);
     if (documents.defined()) {
-      const torch::Tensor own = (documents.unsqueeze(2) == documents.unsqueeze(1)).unsqueeze(1);
+      const torch::Tensor of_queries =
+          options.sequence ? documents.index_select(1, options.sequence->positions.view({-1})) : documents;
+      const torch::Tensor own = (of_queries.unsqueeze(2) == documents.unsqueeze(1)).unsqueeze(1);
       counted = counted.defined() ? counted & own : own;
     }
     const torch::Tensor seen = seen_keys(options, queries, keys, counted.device());
@@ -139,8 +161,8 @@ torch::Tensor fused_core(const torch::Tensor& query, const torch::Tensor& key, c
                          const AttentionOptions& options, bool grouped) {
   std::optional<torch::Tensor> mask;
   const std::int64_t queries = query.size(2), keys = key.size(2);
-  const bool plainly_causal = options.causal && queries > 1 && keys == queries && !leaves_out_keys(options) &&
-                              (options.window == 0 || keys <= options.window);
+  const bool plainly_causal = options.causal && queries > 1 && !options.sequence && keys == queries &&
+                              !leaves_out_keys(options) && (options.window == 0 || keys <= options.window);
   if (leaves_out_keys(options))
     mask = additive_mask(options, query, keys);
   else if (!plainly_causal)
@@ -150,9 +172,11 @@ torch::Tensor fused_core(const torch::Tensor& query, const torch::Tensor& key, c
                                           /*enable_gqa=*/grouped);
 }
 
-torch::Tensor core(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
-                   const HeadRange& heads, const HeadRange& key_heads, const AttentionOptions& options,
-                   const DropoutImpl& dropout) {
+}  // namespace
+
+torch::Tensor attention_core(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
+                             const HeadRange& heads, const HeadRange& key_heads, const AttentionOptions& options,
+                             const DropoutImpl& dropout) {
   const bool drops = dropout.is_training() && dropout.p() > 0;
   const bool fused = !drops && options.soft_cap == 0 && !options.slopes.defined() && !options.bias.defined() &&
                      !options.sinks.defined();
@@ -164,22 +188,24 @@ torch::Tensor core(const torch::Tensor& query, const torch::Tensor& key, const t
   return plain_core(query, keys, values, options, [&](const torch::Tensor& weights) {
     if (!drops) return weights;
     const RandomContext context = random_context();
-    return weights * dropout_mask(weights, dropout.p(), dropout.global_name(), context,
-                                  {context.first_sample, heads.first, 0, 0},
-                                  {0, heads.total, weights.size(2), weights.size(3)});
+    const std::vector<std::int64_t> offset{context.first_sample, heads.first, 0, 0},
+        global{0, heads.total, weights.size(2), weights.size(3)};
+    if (options.sequence)
+      return weights * dropout_mask_of_part(weights, dropout.p(), dropout.global_name(), context, offset, global, 2,
+                                            *options.sequence);
+    return weights * dropout_mask(weights, dropout.p(), dropout.global_name(), context, offset, global);
   });
 }
-
-}  // namespace
 
 torch::Tensor attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
                         const HeadRange& heads, const HeadRange& key_heads, const AttentionOptions& options,
                         const DropoutImpl& dropout) {
   if (options.cache) {
     const auto [keys, values] = options.cache->append(key, value, options.window);
-    return core(query, keys, values, heads, key_heads, options, dropout);
+    return attention_core(query, keys, values, heads, key_heads, options, dropout);
   }
-  if (!forward_now().recomputes_attention) return core(query, key, value, heads, key_heads, options, dropout);
+  const auto attend = options.sequence ? context_attention : attention_core;
+  if (!forward_now().recomputes_attention) return attend(query, key, value, heads, key_heads, options, dropout);
   std::vector<torch::Tensor> inputs = {query, key, value};
   if (options.bias.defined()) inputs.push_back(options.bias);
   // The module outlives the graph, as its parameters do.
@@ -187,7 +213,7 @@ torch::Tensor attention(const torch::Tensor& query, const torch::Tensor& key, co
       [=, &dropout](const std::vector<torch::Tensor>& parts) {
         AttentionOptions again = options;
         if (parts.size() > 3) again.bias = parts[3];
-        return core(parts[0], parts[1], parts[2], heads, key_heads, again, dropout);
+        return attend(parts[0], parts[1], parts[2], heads, key_heads, again, dropout);
       },
       inputs);
 }

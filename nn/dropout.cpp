@@ -7,6 +7,8 @@
 
 #include "gantry/core/error.h"
 #include "gantry/nn/forward.h"
+#include "gantry/nn/sequence_part.h"
+#include "gantry/nn/stage_context.h"
 
 namespace gantry::nn {
 
@@ -27,14 +29,17 @@ Placements DropoutImpl::shard(const ShardStyle& style, ProcessGroup& group) {
 torch::Tensor DropoutImpl::forward(const torch::Tensor& input) {
   if (!is_training() || p_ == 0) return input;
   const RandomContext context = random_context();
+  const auto dim = static_cast<std::size_t>(dim_ < 0 ? dim_ + input.dim() : dim_);
   std::vector<std::int64_t> offset(input.dim(), 0), global = input.sizes().vec();
   offset[0] = context.first_sample;
   if (group_) {
-    const auto dim = static_cast<std::size_t>(dim_ < 0 ? dim_ + input.dim() : dim_);
     const Sizes sizes = shard_sizes(input.size(dim_), *group_);
     offset[dim] += std::accumulate(sizes.begin(), sizes.begin() + group_->rank(), std::int64_t{0});
     global[dim] = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
   }
+  if (const auto& stage = forward_now().stage; stage && stage->sequence())
+    return input * dropout_mask_of_part(input, p_, name_in_model_, context, offset, global,
+                                        static_cast<std::int64_t>(dim), *stage->sequence(), offset[dim]);
   return input * dropout_mask(input, p_, name_in_model_, context, offset, global);
 }
 

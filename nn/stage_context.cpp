@@ -10,6 +10,7 @@
 #include "gantry/nn/attention.h"
 #include "gantry/nn/output_observer.h"
 #include "gantry/nn/recompute.h"
+#include "gantry/nn/sequence_part.h"
 
 namespace gantry {
 
@@ -56,26 +57,18 @@ bool StageContext::ends(int list) const {
   return range.size() > 0 && range.end == settings_.lists[list];
 }
 
-namespace {
-
-// Of tokens in their documents, which are runs of one number.
-torch::Tensor positions_in(const torch::Tensor& documents) {
-  const torch::Tensor places = torch::arange(documents.size(1), documents.options().dtype(torch::kInt64));
-  const torch::Tensor begins =
-      torch::cat({torch::ones_like(documents.narrow(1, 0, 1), torch::kBool),
-                  documents.narrow(1, 1, documents.size(1) - 1) != documents.narrow(1, 0, documents.size(1) - 1)},
-                 1);
-  return places - std::get<0>((places * begins).cummax(1));
-}
-
-}  // namespace
-
 nn::TokenContext StageContext::tokens(const std::string& prefix) const {
   if (settings_.tokens) return *settings_.tokens;
   nn::TokenContext known{.keep = nn::kept_tokens(batch().get(prefix + "attention_mask")),
                          .positions = batch().get(prefix + "position_ids"),
                          .documents = batch().get(prefix + "document_ids")};
-  if (known.documents.defined() && !known.positions.defined()) known.positions = positions_in(known.documents);
+  if (const auto& part = settings_.sequence) {
+    known.sequence = part;
+    known.length = part->cut.tokens;
+    if (!known.positions.defined()) known.positions = part->positions;
+  } else if (known.documents.defined() && !known.positions.defined()) {
+    known.positions = nn::positions_in(known.documents);
+  }
   return known;
 }
 

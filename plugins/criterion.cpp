@@ -11,6 +11,8 @@ namespace {
 // What makes labels of a batch's entry.
 using Aligned = std::function<torch::Tensor(const torch::Tensor& given)>;
 
+torch::Tensor as_given(const torch::Tensor& labels) { return labels; }
+
 // The labels, with what the host knows of them for as long as it lives.
 struct Labels {
   Labels(const torch::Tensor& given, const Aligned& align) : labels(align(given)) {
@@ -23,19 +25,25 @@ struct Labels {
 
 Criterion labelled_cross_entropy(const nn::CrossEntropyOptions& options, const std::string& logits,
                                  const std::string& labels, const Aligned& align) {
-  return Criterion::on_split_outputs([=](const TensorDict& outputs, const TensorDict& batch,
-                                         const SplitOutputs& split) {
-    const Labels aligned(batch.at(labels), align);
-    const auto dim = split.find(logits);
-    if (dim == split.end()) return nn::cross_entropy(outputs.at(logits), aligned.labels, options);
-    return nn::cross_entropy(outputs.at(logits), aligned.labels, *dim->second.group, dim->second.placement, options);
-  });
+  const auto compare = [=](const Aligned& first) {
+    return [=](const TensorDict& outputs, const TensorDict& batch, const SplitOutputs& split) {
+      const Labels aligned(batch.at(labels), first);
+      const auto dim = split.find(logits);
+      if (dim == split.end()) return nn::cross_entropy(outputs.at(logits), aligned.labels, options);
+      return nn::cross_entropy(outputs.at(logits), aligned.labels, *dim->second.group, dim->second.placement, options);
+    };
+  };
+  const auto align_batch = [=](TensorDict batch) {
+    if (batch.contains(labels) && !batch.at(labels).is_meta()) batch.set(labels, align(batch.at(labels)));
+    return batch;
+  };
+  return Criterion::over_tokens(compare(align), align_batch, compare(as_given));
 }
 
 }  // namespace
 
 Criterion cross_entropy(const nn::CrossEntropyOptions& options, const std::string& logits, const std::string& labels) {
-  return labelled_cross_entropy(options, logits, labels, [](const torch::Tensor& given) { return given; });
+  return labelled_cross_entropy(options, logits, labels, as_given);
 }
 
 Criterion causal_cross_entropy(const nn::CrossEntropyOptions& options, const std::string& logits,

@@ -18,6 +18,7 @@
 #include "gantry/plugins/pipeline_step.h"
 #include "gantry/plugins/prepared_batch.h"
 #include "gantry/plugins/replica_audit.h"
+#include "gantry/plugins/sequence_parts.h"
 #include "gantry/plugins/step_end.h"
 #include "gantry/plugins/stop_vote.h"
 #include "gantry/plugins/users_slips.h"
@@ -40,6 +41,7 @@ struct HybridParallelPlugin::ModelState {
   std::vector<std::string> loss_names;  // of losses that stages add, on any rank
   // Of the model's parameters, where they are of one type: what a batch's reals become.
   std::optional<torch::ScalarType> real_type;
+  std::optional<SequenceParts> parts;  // where ranks share sequences
 };
 
 // How a batch is run.
@@ -85,7 +87,7 @@ bool reads_between(const Policy& policy, const std::vector<SampleEntry>& entries
 void refuse_parts_of_joint_loss(const BoostedModel& model, int microbatches, const ProcessGroupMesh& mesh) {
   const StageModule& module = model.stage_module();
   const std::string key = module.policy().joint_loss(module.module());
-  const int stages = module.num_stages(), replicas = mesh.size(axis::kData);
+  const int stages = module.num_stages(), replicas = mesh.batch_group().size();
   if (key.empty() || (stages == 1 && replicas == 1 && microbatches <= 1)) return;
   throw ConfigError({key,
                      fmt::format("asks for a loss over all layers and samples at once, with {} stages, {} replicas and "
@@ -94,13 +96,12 @@ void refuse_parts_of_joint_loss(const BoostedModel& model, int microbatches, con
                      "one of each", "set it to false, or train on one stage with one microbatch"});
 }
 
-// The mesh and placements know these axes; layers, losses and data don't yet.
+// The mesh and placements know this axis; layers, losses and data don't yet.
 Config refuse_axes_to_come(Config config) {
-  for (const auto& [key, size] :
-       {std::pair("parallel.context", config.parallel.context), {"parallel.expert", config.parallel.expert}})
-    if (size > 1)
-      throw ConfigError({key, fmt::format("is {}", size), "1: nothing computes over this axis in this version",
-                         "gantry config shows the layout; take the key out to run"});
+  if (config.parallel.expert > 1)
+    throw ConfigError({"parallel.expert", fmt::format("is {}", config.parallel.expert),
+                       "1: nothing computes over this axis in this version",
+                       "gantry config shows the layout; take the key out to run"});
   return config;
 }
 
@@ -112,7 +113,11 @@ HybridParallelPlugin::HybridParallelPlugin(World& world, Config config)
       mesh_(world),
       schedules_(config_.schedule, mesh_.size(axis::kPipeline)),
       stages_(mesh_.coordinate(axis::kPipeline), schedules_.stages_of_rank()),
-      link_(std::make_unique<StageLink>(mesh_[axis::kPipeline])) {}
+      link_(std::make_unique<StageLink>(mesh_[axis::kPipeline])) {
+  if (config_.parallel.context == 1) return;
+  for (auto& group : mesh_.make_groups("cp+tp", mesh_.mesh().groups({axis::kContext, axis::kTensor})))
+    if (group) layer_group_ = std::move(group);
+}
 
 HybridParallelPlugin::~HybridParallelPlugin() = default;
 
@@ -140,6 +145,7 @@ Boosted HybridParallelPlugin::boost_model(const BoostRequest& request) {
   shard.layers_of_stage = chosen_layers(config_.schedule, *policy, *request.model, stages_);
   auto state = std::make_unique<ModelState>();
   state->loop = request.loop;
+  state->parts = SequenceParts::of(config_, *policy, *request.model, request.criterion, mesh_, world_.device());
   const auto split_outputs = policy->split_outputs(*request.model);
   state->model = std::make_shared<BoostedModel>(shard_model(request.model, policy, shard));
   // What this rank holds is all there is by now. Parameters stay the objects that the optimizer knows.
@@ -218,12 +224,22 @@ StepResult HybridParallelPlugin::execute_pipeline(const Batch& batch, Boosted& b
 StepResult HybridParallelPlugin::run_pipeline(const Batch& given, Boosted& boosted, const ExecuteOptions& options) {
   ModelState& state = state_of(boosted);
   Batch batch = given;
+  if (options.observer && state.parts)
+    throw ConfigError({"parallel.context",
+                       fmt::format("is {}, and what modules give is looked at", config_.parallel.context),
+                       "1 for gantry compare, and for the outputs of experts' routers",
+                       "take the key out: loss, gradients and logits need nothing of it"});
   agree_on_counts(batch, state.model->stage_module().policy(), config_.parallel.sequence_parallel, mesh_);
   check_batch(batch);
-  if (!state.inputs_compared) check_equal_inputs(batch.tensors, mesh_);
+  if (!state.inputs_compared) {
+    check_equal_inputs(batch.tensors, mesh_, axis::kTensor);
+    if (state.parts) check_equal_inputs(batch.tensors, mesh_, axis::kContext);
+  }
   state.inputs_compared = true;
+  if (state.parts) batch = state.parts->cut(std::move(batch));
   const PreparedBatch prepared(batch, world_.device(), state.real_type);
   batch.tensors = prepared.tensors;
+  batch.whole = prepared.whole;
 
   const StepPlan plan = begin_step(state, boosted, batch, options);
   PipelineStep step = make_step(state, boosted, batch, plan, options);
@@ -290,6 +306,12 @@ HybridParallelPlugin::StepPlan HybridParallelPlugin::begin_step(ModelState& stat
   return plan;
 }
 
+// Of the tokens that the ranks of tp have shards of; 0 where they have all.
+std::int64_t HybridParallelPlugin::length_of_shards(const ModelState& state, const Batch& batch) const {
+  if (!config_.parallel.sequence_parallel) return 0;
+  return state.parts ? state.parts->tokens_here(batch) : batch.tokens_per_sample;
+}
+
 PipelineStep HybridParallelPlugin::make_step(ModelState& state, const Boosted& boosted, const Batch& batch,
                                              const StepPlan& plan, const ExecuteOptions& options) {
   std::vector<Batch> microbatches;
@@ -300,13 +322,14 @@ PipelineStep HybridParallelPlugin::make_step(ModelState& state, const Boosted& b
                              .step = static_cast<std::uint64_t>(accumulation ? accumulation->step() : 0),
                              .first_sample = (accumulation ? accumulation->samples_of_step() : 0) +
                                              (planted("masks-of-one-replica") ? 0 : batch.first_sample),
-                             .sequence_length = config_.parallel.sequence_parallel ? batch.tokens_per_sample : 0};
+                             .sequence_length = length_of_shards(state, batch)};
   const auto check_outputs = [this, &state](const TensorDict& outputs) {
     state.outputs_compared = check_whole_outputs(outputs, state.split, state.model->stage_module(), mesh_);
   };
   GradientBuffers* gradients = accumulation ? &accumulation->gradients() : nullptr;
   const bool scatters = plan.scattering == StepPlan::Scattering::kAfterEachBackward;
-  return PipelineStep(state.model->stage_module(), boosted.criterion, state.split, std::move(microbatches),
+  return PipelineStep(state.model->stage_module(), state.parts ? state.parts->criterion() : boosted.criterion,
+                      state.split, std::move(microbatches),
                       {.seed_gradient = plan.trains ? accumulation->seed() : 1,
                        .random = random,
                        .needs_gradients = plan.trains,
@@ -319,6 +342,7 @@ PipelineStep HybridParallelPlugin::make_step(ModelState& state, const Boosted& b
                        .observer = options.observer,
                        .takes_losses = !plan.adds || options.step_tokens > 0,
                        .is_whole = plan.is_whole,
+                       .parts = state.parts ? &*state.parts : nullptr,
                        .check_outputs = state.outputs_compared ? std::function<void(const TensorDict&)>()
                                                                : std::function(check_outputs)});
 }
@@ -329,9 +353,10 @@ bool HybridParallelPlugin::run(PipelineStep& step, const ModelState& state, cons
   bool done = true;
   if (plan.microbatches > 0) {
     const EvaluationGuard evaluation(state.model->module(), !plan.trains);
-    // Collectives within a step: those of tp, and under ZeRO 2 those of the batch axes.
+    // Collectives within a step: those of tp and cp, and under ZeRO 2 those of the batch axes.
     const bool scatters = plan.scattering == StepPlan::Scattering::kAfterEachBackward;
-    StopVote vote(scatters ? mesh_.batch_group_and(axis::kTensor) : mesh_[axis::kTensor], options.stops);
+    ProcessGroup& within = layer_group_ ? *layer_group_ : mesh_[axis::kTensor];
+    StopVote vote(scatters ? mesh_.batch_group_and(axis::kTensor) : within, options.stops);
     const auto stops = options.stops ? schedule::Executor::Stops(std::ref(vote)) : schedule::Executor::Stops();
     done = executor_for(plan.microbatches, !plan.trains).run(step, plan.trains ? times_.get() : nullptr, stops);
   }

@@ -41,6 +41,9 @@ void refuse_what_needs_the_pipeline(const Config& config, const ProcessGroupMesh
   if (mesh.size(axis::kPipeline) != 1)
     throw ConfigError({"parallel.pipeline", fmt::format("is {}", mesh.size(axis::kPipeline)),
                        "1 for a model whose own forward is called", "run a pipeline by booster.execute_pipeline"});
+  if (config.parallel.context > 1)
+    throw ConfigError({"parallel.context", fmt::format("is {}", config.parallel.context),
+                       "1 for a model whose own forward is called", "run the steps by booster.execute_pipeline"});
   if (config.parallel.zero > 1)
     throw ConfigError({"parallel.zero", fmt::format("is {}", config.parallel.zero),
                        "0 or 1 for a model whose own forward is called", "run the steps by booster.execute_pipeline"});

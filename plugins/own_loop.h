@@ -7,7 +7,8 @@
 
 namespace gantry {
 
-// ConfigError for what only execute_pipeline does: a pipeline, and ZeRO 2, which sends gradients within its backwards.
+// ConfigError for what only execute_pipeline does: a pipeline, parts of sequences, and ZeRO 2, which sends gradients
+// within its backwards.
 void refuse_what_needs_the_pipeline(const Config& config, const ProcessGroupMesh& mesh);
 
 // Makes the gradients that the backwards have added the mean over the replicas: in the boosted optimizer's buffers, or

@@ -44,6 +44,8 @@ PipelineStep::PipelineStep(const StageModule& model, const Criterion& criterion,
       outputs_(microbatches_.size()) {
   for (const Batch& microbatch : microbatches_)
     shape_keys_.push_back(shape_key_of(microbatch, options_.needs_gradients));
+  if (options_.parts)
+    for (const Batch& microbatch : microbatches_) sequences_.push_back(options_.parts->part_of(microbatch));
 }
 
 // "h.3 (mlp)", or "h 0 to 3" where no layer runs.
@@ -98,7 +100,8 @@ StageOutput PipelineStep::compute(int stage, int microbatch, TensorDict input, F
   TensorDict result = model_.forward(stage, stage == 0 ? batch.tensors : std::move(input),
                                      {.batch = batch.tensors,
                                       .recomputation = options_.recomputation,
-                                      .recomputed_layers = options_.recomputed_layers});
+                                      .recomputed_layers = options_.recomputed_layers,
+                                      .sequence = sequences_.empty() ? nullptr : sequences_[microbatch]});
   StageOutput output;
   if (stage == model_.num_stages() - 1) {
     if (options_.check_outputs && microbatch == 0) options_.check_outputs(result);
@@ -115,6 +118,9 @@ StageOutput PipelineStep::compute(int stage, int microbatch, TensorDict input, F
     throw UsageError({"add_loss", "'" + added.begin()->first + "' is added in one of several calls of a step",
                       "the step's count of tokens, known before the first backward",
                       "pass ExecuteOptions::step_tokens to each call"});
+  if (!added.empty() && options_.parts)
+    throw ConfigError({"parallel.context", "the model adds the loss '" + added.begin()->first + "'",
+                       "1 where losses are added: they may go over whole sequences", "take it out, or the loss"});
   for (const auto& [name, loss] : added) {
     added_[name].push_back(loss.detach());
     const torch::Tensor seeded = loss * options_.seed_gradient;
@@ -220,6 +226,7 @@ TensorDict PipelineStep::outputs() const {
       for (int rank = 0; rank < group.size(); ++rank) sizes.push_back(split->second.placement.local_size(rank));
       joined = all_gather_along(group, joined, -1, sizes);
     }
+    if (options_.parts) joined = options_.parts->join(joined, microbatches_.front().tokens_per_sample);
     whole.set(name, joined);
   }
   return whole;

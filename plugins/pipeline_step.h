@@ -12,6 +12,7 @@
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/pipeline/executor.h"
 #include "gantry/plugins/criterion.h"
+#include "gantry/plugins/sequence_parts.h"
 #include "gantry/plugins/step_end.h"
 #include "gantry/policies/sharder.h"
 #include "gantry/tensors/batch.h"
@@ -33,6 +34,7 @@ class PipelineStep final : public StageRuntime {
     nn::OutputObserver* observer = nullptr;  // told what modules compute; not owned
     bool takes_losses = true;                // stages may add some
     bool is_whole = true;  // this step's one microbatch is the whole global batch, so that any mean is right
+    const SequenceParts* parts = nullptr;  // where ranks share sequences, of which the batch is this one's; not owned
     // Called with the first microbatch's outputs on the ranks of the last stage, before the criterion.
     std::function<void(const TensorDict& outputs)> check_outputs = {};
   };
@@ -54,7 +56,8 @@ class PipelineStep final : public StageRuntime {
   StepLosses losses() const;
   // What this rank's last stage has counted; zero elsewhere. What a criterion has counted on a device is read back.
   std::int64_t loss_count() const;
-  // The kept outputs, concatenated along dim 0 and gathered over tp. Collective over tp on the ranks of the last stage.
+  // The kept outputs, concatenated along dim 0 and gathered over tp and over the ranks that share sequences. Collective
+  // over these on the ranks of the last stage.
   TensorDict outputs() const;
 
  private:
@@ -72,6 +75,7 @@ class PipelineStep final : public StageRuntime {
   const SplitOutputs& split_;
   std::vector<Batch> microbatches_;
   std::vector<std::string> shape_keys_;
+  std::vector<std::shared_ptr<const nn::SequencePart>> sequences_;  // by microbatch; empty: all of each
   Options options_;
   std::vector<torch::Tensor> sums_, counts_;                 // by microbatch
   std::map<std::string, std::vector<torch::Tensor>> added_;  // losses that stages added, by name

@@ -55,17 +55,19 @@ std::optional<torch::ScalarType> real_type_of(const StageModule& module) {
 }
 
 PreparedBatch::PreparedBatch(const Batch& given, torch::Device device, std::optional<torch::ScalarType> real_type) {
-  for (const auto& [name, tensor] : given.tensors) {
-    torch::Tensor entry = tensor;
-    if (entry.defined() && real_type && entry.is_floating_point()) entry = entry.to(*real_type);
-    if (entry.defined() && !entry.is_meta() && entry.device() != device) {
-      torch::Tensor there = given.ahead ? given.ahead->take(tensor, device) : torch::Tensor();
-      there = there.defined() ? there.to(entry.scalar_type()) : to_device(entry, device);
-      if (entry.is_cpu()) known_.emplace_back(there, entry);
-      entry = there;
-    }
-    tensors.set(name, entry);
-  }
+  for (const auto& [name, tensor] : given.tensors) tensors.set(name, prepared(given, tensor, device, real_type));
+  for (const auto& [name, tensor] : given.whole) whole.set(name, prepared(given, tensor, device, real_type));
+}
+
+torch::Tensor PreparedBatch::prepared(const Batch& given, torch::Tensor entry, torch::Device device,
+                                      std::optional<torch::ScalarType> real_type) {
+  const torch::Tensor tensor = entry;
+  if (entry.defined() && real_type && entry.is_floating_point()) entry = entry.to(*real_type);
+  if (!entry.defined() || entry.is_meta() || entry.device() == device) return entry;
+  torch::Tensor there = given.ahead ? given.ahead->take(tensor, device) : torch::Tensor();
+  there = there.defined() ? there.to(entry.scalar_type()) : to_device(entry, device);
+  if (entry.is_cpu()) known_.emplace_back(there, entry);
+  return there;
 }
 
 }  // namespace gantry

@@ -148,8 +148,8 @@ void audit_replicas(const GradientBuffers& gradients, const ProcessGroupMesh& me
   }
 }
 
-void check_equal_inputs(const TensorDict& tensors, const ProcessGroupMesh& mesh) {
-  const auto ranks = mesh.mesh().ranks_along(mesh.rank(), {axis::kTensor});
+void check_equal_inputs(const TensorDict& tensors, const ProcessGroupMesh& mesh, const std::string& axis) {
+  const auto ranks = mesh.mesh().ranks_along(mesh.rank(), {axis});
   std::vector<Item> items;
   std::string shapes;
   for (const auto& [name, tensor] : tensors) {
@@ -157,16 +157,16 @@ void check_equal_inputs(const TensorDict& tensors, const ProcessGroupMesh& mesh)
     if (!tensor.is_meta()) items.push_back({"'" + name + "'", hash_of(tensor)});
   }
   auto difference = first_difference(
-      mesh[axis::kTensor],
+      mesh[axis],
       {{"the set of entries and shapes", static_cast<std::int64_t>(XXH3_64bits(shapes.data(), shapes.size()))}});
-  if (!difference) difference = first_difference(mesh[axis::kTensor], items);
+  if (!difference) difference = first_difference(mesh[axis], items);
   if (!difference) return;
   std::vector<std::string> others;
   for (const int rank : difference->ranks) others.push_back(mesh.mesh().describe_rank(ranks[rank]));
   throw InputError({"batch",
                     fmt::format("{} differs between {} and {}", difference->what, mesh.mesh().describe_rank(ranks[0]),
                                 fmt::join(others, ", ")),
-                    "the same batch on all ranks of a tp group",
+                    "the same batch on all ranks of a tp or cp group",
                     "partition samples by the dp coordinate alone: use the boosted loader, or seed yours by it"});
 }
 

@@ -15,8 +15,8 @@ namespace gantry {
 // world.
 void audit_replicas(const GradientBuffers& gradients, const ProcessGroupMesh& mesh, const PipelineStageManager& stages);
 
-// Compares this rank's batch with those of its tp peers, which must be equal. InputError naming the entry and the
-// ranks. Collective over tp.
-void check_equal_inputs(const TensorDict& tensors, const ProcessGroupMesh& mesh);
+// Compares this rank's batch with those of its peers along the axis, which must be equal. InputError naming the entry
+// and the ranks. Collective over the axis.
+void check_equal_inputs(const TensorDict& tensors, const ProcessGroupMesh& mesh, const std::string& axis);
 
 }  // namespace gantry

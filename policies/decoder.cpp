@@ -151,6 +151,10 @@ std::string DecoderPolicy::joint_loss(const models::DecoderImpl& model) const {
   return model.spec.router_loss > 0 ? "model.config.output_router_logits" : "";
 }
 
+std::optional<AttentionHeads> DecoderPolicy::context_heads(const models::DecoderImpl& model) const {
+  return models::fewest_heads(model.spec);
+}
+
 SharedParameters DecoderPolicy::shared_parameters(const models::DecoderImpl& model) const {
   const DecoderNames& names = model.spec.names;
   if (!model.spec.tied) return {};

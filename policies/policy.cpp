@@ -87,6 +87,7 @@ std::int64_t Policy::tokens_per_sample(const TensorDict& batch) const {
   return tokens;
 }
 
+std::optional<AttentionHeads> Policy::context_heads(const torch::nn::Module&) const { return std::nullopt; }
 std::string Policy::joint_loss(const torch::nn::Module&) const { return ""; }
 Continuation Policy::continuation(const torch::nn::Module&) const { return {}; }
 

@@ -121,7 +121,7 @@ std::string RunProfile::flow_event(const SeenAction& seen, double origin) const 
   const Action& action = seen.action;
   const bool forward = action.kind == ActionKind::kSendForward || action.kind == ActionKind::kRecvForward;
   const std::string key = fmt::format("{} {} {} {} {} {}", forward, sending_stage(action), action.microbatch, seen.step,
-                                      mesh_.coordinate(axis::kData), mesh_.coordinate(axis::kTensor));
+                                      mesh_.batch_group().rank(), mesh_.coordinate(axis::kTensor));
   json event = {{"name", "message"},         {"cat", "message"},    {"ph", sends(action) ? "s" : "f"},
                 {"id", message_number(key)}, {"pid", mesh_.rank()}, {"tid", kActions}};
   const double start = (seen.start - origin) * kMicroseconds, end = (seen.end - origin) * kMicroseconds;

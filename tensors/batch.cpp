@@ -42,7 +42,8 @@ Batch slice(const Batch& batch, std::int64_t begin, std::int64_t end) {
   Batch part = batch;
   part.samples = end - begin;
   part.first_sample += begin;
-  for (auto& [name, tensor] : part.tensors) tensor = tensor.narrow(0, begin, end - begin);
+  for (auto* entries : {&part.tensors, &part.whole})
+    for (auto& [name, tensor] : *entries) tensor = tensor.narrow(0, begin, end - begin);
   return part;
 }
 

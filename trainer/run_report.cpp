@@ -149,14 +149,14 @@ std::string report_text(World& world, Plugin& plugin, Boosted& boosted, const Ru
   const Json communication = communication_of(all, facts);
   if (!world.is_main()) return "";
   const Config& config = world.config();
-  const int replicas = plugin.mesh().size(axis::kData);
+  const int replicas = plugin.mesh().size(axis::kData), sharing = plugin.mesh().batch_group().size();
   Json report = {{"format", 1},
                  {"mesh", mesh_of(world.mesh())},
                  {"schedule",
                   {{"name", config.schedule.name},
                    {"microbatches", plugin.microbatches(boosted.loader->global_batch() / replicas)}}},
                  {"stages", stages_of(plugin.stages(), boosted)},
-                 {"memory", memory_of(parameters, state_bytes_per_parameter(config, replicas))},
+                 {"memory", memory_of(parameters, state_bytes_per_parameter(config, sharing))},
                  {"communication", communication},
                  {"operators", operators_of(facts.operators)},
                  {"environment", environment(world)}};

@@ -50,7 +50,7 @@ void write_outputs(const StepResult& result, const ProcessGroupMesh& mesh, const
   if (result.outputs.empty())
     throw InputError({arguments.batch, "gives replica " + mesh.mesh().describe_rank(mesh.rank()) + " no sample", "",
                       "use fewer data-parallel ranks"});
-  if (mesh.coordinate(axis::kData) != 0 || mesh.coordinate(axis::kTensor) != 0) return;
+  if (mesh.batch_group().rank() != 0 || mesh.coordinate(axis::kTensor) != 0) return;
   if (result.loss) whole.set("loss", torch::tensor(*result.loss, whole.begin()->second.options()));
   add_others(whole);
   write_safetensors(arguments.output, whole);

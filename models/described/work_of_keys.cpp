@@ -56,16 +56,42 @@ LayerWork layer_work_of(const DecoderSpec& spec) {
   return work;
 }
 
-LayerWork layer_work_in(const json& keys, int layers, const std::string& family) {
+AttentionHeads fewest_heads(const DecoderSpec& spec) {
+  std::vector<std::int64_t> heads, key_heads;
+  for (const LayerSpec& layer : spec.layers) {
+    const AttentionSpec& attention = layer.attention;
+    heads.push_back(attention.heads);
+    key_heads.push_back(attention.latent ? attention.heads : attention.key_heads);
+  }
+  if (heads.empty()) return {};
+  return {static_cast<int>(*std::min_element(heads.begin(), heads.end())),
+          static_cast<int>(*std::min_element(key_heads.begin(), key_heads.end()))};
+}
+
+namespace {
+
+std::string family_of(const json& keys, const std::string& family) {
   const json type = keys.is_object() ? keys.value("model_type", json()) : json();
-  const std::string name = family.empty() && type.is_string() ? type.get<std::string>() : family;
-  if (name == "bert") return bert_work(keys, layers, 30522);
-  if (name == "roberta") return bert_work(keys, layers, 50265);
+  return family.empty() && type.is_string() ? type.get<std::string>() : family;
+}
+
+}  // namespace
+
+std::optional<DecoderSpec> described_decoder(const json& keys, const std::string& family) {
+  const std::string name = family_of(keys, family);
   const auto& known = decoder_families();
   const bool described =
       std::any_of(known.begin(), known.end(), [&](const DecoderFamily& one) { return one.model_type == name; });
-  if (!described) return {std::vector<double>(layers, 1.0)};
-  return layer_work_of(decoder_spec(name, keys));
+  if (!described) return std::nullopt;
+  return decoder_spec(name, keys);
+}
+
+LayerWork layer_work_in(const json& keys, int layers, const std::string& family) {
+  const std::string name = family_of(keys, family);
+  if (name == "bert") return bert_work(keys, layers, 30522);
+  if (name == "roberta") return bert_work(keys, layers, 50265);
+  const auto spec = described_decoder(keys, family);
+  return spec ? layer_work_of(*spec) : LayerWork{std::vector<double>(layers, 1.0)};
 }
 
 }  // namespace gantry::models

@@ -2,16 +2,23 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 
 #include "gantry/core/layer_work.h"
+#include "gantry/models/described/decoder_spec.h"
 
 namespace gantry::models {
 
-struct DecoderSpec;
-
 // Of a described decoder: of experts, those that a token uses.
 LayerWork layer_work_of(const DecoderSpec& spec);
+
+// The fewest heads of any layer's attention.
+AttentionHeads fewest_heads(const DecoderSpec& spec);
+
+// The description of a model by keys of its config.json, as layer_work_in takes them; absent where it is no described
+// decoder's. ConfigError where the family can't do what the keys say.
+std::optional<DecoderSpec> described_decoder(const nlohmann::json& model_keys, const std::string& family = "");
 
 // The multiplications of a token: one for each weight of a layer's and of the head's matrices. A backward has twice as
 // many of each, so shares are the same. `family` is the policy's name, "llama" or "bert"; where it is empty, the keys'

@@ -61,6 +61,8 @@ const KeyCase kKeyCases[] = {
      "is there with precision bfloat16", "precision: float16\nloss_scale: {growth_interval: 5}"},
     {"loss_scale.hysteresis", "loss_scale: {hysteresis: 2}", "is there with precision float32",
      "precision: float16\nloss_scale: {hysteresis: 2}"},
+    {"parallel.context_method", "parallel: {context_method: ring}", "is there with parallel.context 1",
+     "parallel: {context: 2, context_method: ring}"},
     {"evaluation.path", "evaluation: {path: x}", "is there without data",
      "data: {format: text, path: x}\nevaluation: {path: y}"},
     {"evaluation.every", "data: {format: text, path: x}\nevaluation: {every: 5}", "is there without evaluation.path",

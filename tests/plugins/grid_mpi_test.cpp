@@ -49,5 +49,18 @@ TEST(GridOverMpi, SchedulesZeroAndRecomputation) {
   }
 }
 
+TEST(GridOverMpi, RanksThatShareSequences) {
+  const ModelCase what{.family = "llama", .layers = 2, .heads = 6, .key_heads = 2, .dropout = 0.1, .tokens = 13};
+  const CaseResult one = run_case(what, {}, "local");
+  for (const char* method : {"all_gather", "ring", "ulysses"})
+    for (const Layout& layout :
+         {Layout{.context = 4}, Layout{.pipeline = 2, .context = 2}, Layout{.tensor = 2, .context = 2}}) {
+      const Parallelism how{.layout = layout, .microbatches = 3, .context_method = method};
+      const CaseResult over_mpi = run_case(what, how);
+      expect_identical(run_case(what, how, "local"), over_mpi, describe(how));
+      expect_equal(one, over_mpi, 1e-10, describe(how));
+    }
+}
+
 }  // namespace
 }  // namespace gantry::testing

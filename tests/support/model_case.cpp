@@ -90,6 +90,7 @@ Config config_of(const ModelCase& what, const Parallelism& how) {
   config.schedule.recompute = how.recompute;
   config.schedule.recompute_layers = how.recompute_layers;
   config.parallel.zero = how.zero;
+  config.parallel.context_method = how.context_method;
   config.precision = what.precision;
   config.optimizer.name = what.optimizer;
   config.optimizer.lr = what.lr;
@@ -160,6 +161,7 @@ TensorDict whole_batch(const ModelCase& what, std::size_t step) {
     if (static_cast<double>(draw(1000)) < 1000 * what.ignored * (i < ids.numel() / 2 ? 2 : 0.5))
       labels.data_ptr<std::int64_t>()[i] = -100;
   }
+  labels.narrow(1, 0, what.first_counted).fill_(-100);
   TensorDict batch{{"input_ids", ids}, {"labels", labels}};
   if (what.family == "t5") return pairs_of(batch);
   if (what.family == "vit") return images_of(batch);
@@ -242,6 +244,7 @@ void expect_tensors(const TensorDict& expected, const TensorDict& actual, const 
 }
 
 Criterion criterion_of(const ModelCase& what, const Config& config) {
+  if (what.causal_labels) return causal_cross_entropy({.label_smoothing = what.smoothing});
   return what.smoothing > 0 ? cross_entropy({.label_smoothing = what.smoothing}) : build_criterion(config);
 }
 
@@ -252,7 +255,9 @@ std::string describe(const Parallelism& how) {
          (how.recompute == "none" ? "" : " recompute " + how.recompute) +
          (how.chunks == 1 ? "" : " chunks " + std::to_string(how.chunks)) + " tp " + std::to_string(how.layout.tensor) +
          " pp " + std::to_string(how.layout.pipeline) + " dp " + std::to_string(how.layout.data) + " m " +
-         std::to_string(how.microbatches) + (how.zero ? " zero " + std::to_string(how.zero) : "") +
+         std::to_string(how.microbatches) +
+         (how.layout.context > 1 ? " cp " + std::to_string(how.layout.context) + " " + how.context_method : "") +
+         (how.zero ? " zero " + std::to_string(how.zero) : "") +
          (how.accumulation > 1 ? " accumulation " + std::to_string(how.accumulation) : "");
 }
 

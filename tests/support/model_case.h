@@ -34,6 +34,8 @@ struct ModelCase {
   bool padded = false;                   // an attention_mask for decoders too: padding before the text
   std::string keys = "{}";               // further ones of config.json, as JSON
   bool packed = false;                   // several documents in each sample
+  int first_counted = 0;                 // labels of tokens before this one are not counted
+  bool causal_labels = false;            // labels are not shifted yet
 };
 
 struct Parallelism {
@@ -46,6 +48,7 @@ struct Parallelism {
   std::vector<int> recompute_layers = {};
   int zero = 0;
   int accumulation = 1;  // calls of execute_pipeline a step
+  std::string context_method = "auto";
 };
 std::string describe(const Parallelism& parallelism);
 

@@ -12,6 +12,7 @@ Config layout_config(const Layout& layout) {
   config.parallel.pipeline = layout.pipeline;
   config.parallel.data = layout.data;
   config.parallel.tensor = layout.tensor;
+  config.parallel.context = layout.context;
   config.comm.timeout_seconds = 30;
   return config;
 }

@@ -11,7 +11,8 @@ struct Layout {
   int pipeline = 1;
   int data = 1;
   int tensor = 1;
-  int ranks() const { return pipeline * data * tensor; }
+  int context = 1;
+  int ranks() const { return pipeline * data * tensor * context; }
 };
 
 // The configuration of that layout, with a deadline of 30 s a wait.

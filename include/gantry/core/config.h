@@ -24,7 +24,9 @@ struct ParallelConfig {
   int pipeline = 1;
   int data = 0;     // 0: auto
   int context = 1;  // ranks that share a sequence
-  int expert = 1;   // ranks that share the experts of a layer, among those of data, context and tensor
+  // auto | all_gather | ring | ulysses: how those attend to each other's tokens
+  std::string context_method = "auto";
+  int expert = 1;  // ranks that share the experts of a layer, among those of data, context and tensor
   bool sequence_parallel = false;
   int zero = 0;           // 0 | 1 (the optimizer's state is partitioned over the batch axes) | 2 (gradients too)
   double bucket_mb = 25;  // gradients that travel together over dp, in MiB

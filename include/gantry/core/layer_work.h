@@ -6,6 +6,13 @@
 
 namespace gantry {
 
+// The heads of a layer's attention, of the whole model.
+struct AttentionHeads {
+  int heads = 1;
+  int key_heads = 1;
+  bool operator==(const AttentionHeads&) const = default;
+};
+
 struct LayerWork {
   std::vector<double> layers;  // of each layer
   double first = 0;            // what the first stage does besides: looking up embeddings is cheap

@@ -83,8 +83,8 @@ class DecoderImpl : public torch::nn::Module {
 
  private:
   void initialise();
-  torch::Tensor embed(const torch::Tensor& input_ids, const torch::Tensor& positions);  // [B, S] -> [B, S, H]
-  // Rows of the table of positions, undefined: 0, 1, 2, ...
+  // [B, S] -> [B, S, H]. `positions`: rows of their table, undefined: 0, 1, 2, ...
+  torch::Tensor embed(const torch::Tensor& input_ids, const nn::TokenContext& known, const torch::Tensor& positions);
   torch::Tensor rows_of_positions(const StageContext& stage, const torch::Tensor& positions) const;
 
   nn::Embedding tokens_{nullptr}, positions_{nullptr};

@@ -1,6 +1,8 @@
 // The core of attention over the heads that a rank holds, and the rotary embedding.
 #pragma once
 
+#include <memory>
+
 #include "gantry/nn/dropout.h"
 #include "gantry/nn/key_value_cache.h"
 #include "gantry/nn/linear.h"
@@ -17,6 +19,8 @@ struct HeadRange {
 
 // Which of `total` heads of `head_size` features the segment of a column-split projection holds; all before shard().
 HeadRange held_heads(const Linear& projection, std::int64_t head_size, std::int64_t total, std::size_t segment = 0);
+
+struct SequencePart;
 
 // What a query sees, and how its scores are made.
 struct AttentionOptions {
@@ -35,6 +39,9 @@ struct AttentionOptions {
   // [heads held, queries, keys], added to the scores (T5's by distance); undefined: none.
   torch::Tensor bias = {};
   torch::Tensor documents = {};  // int [samples, tokens]: keys of a query's own count; undefined: all. Not with a cache
+  // Ranks share the sequence, and these are this rank's tokens of it; null: all of them. Its masks and documents then
+  // stand for `keep` and `documents`. Not with a cache.
+  std::shared_ptr<const SequencePart> sequence = {};
 };
 
 // A number for each head: AttentionOptions::sinks. Parameter weight [heads] (zeros). Split as Column{}: those of the
@@ -59,6 +66,7 @@ torch::Tensor kept_tokens(const torch::Tensor& attention_mask);
 // (Ainslie et al., arXiv 2305.13245); `heads` and `key_heads` say which ones are here. scaled_dot_product_attention's
 // fused kernel without dropout, cap, slopes, bias and sinks; the mask of dropout comes from `dropout`'s name by global
 // head.
+// Where ranks share the sequence it is collective over them, forward and backward.
 torch::Tensor attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
                         const HeadRange& heads, const HeadRange& key_heads, const AttentionOptions& options,
                         const DropoutImpl& dropout);

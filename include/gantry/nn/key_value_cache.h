@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <utility>
 
 #include "gantry/tensors/tensor.h"
@@ -56,6 +57,8 @@ class LayerCaches {
   std::map<int, KeyValueCache> caches_;
 };
 
+struct SequencePart;
+
 // What the layers of a stage know of a stream of tokens beside their features.
 struct TokenContext {
   torch::Tensor keep;             // bool [samples, tokens], cached ones first: which count; undefined: all
@@ -63,6 +66,8 @@ struct TokenContext {
   LayerCaches* caches = nullptr;  // of earlier tokens, which these ones join; not owned
   bool only_last = false;         // the head's output is wanted for the last token alone
   torch::Tensor documents = {};   // int [samples, tokens]: tokens see their own alone; undefined: one in each sample
+  std::int64_t length = 0;        // of the whole sequence, where these tokens are a part of it; 0: they are all
+  std::shared_ptr<const SequencePart> sequence = {};  // which part; null: all
 
   KeyValueCache* cache(int layer) const { return caches ? &caches->of(layer) : nullptr; }
   // The part of [samples, tokens, features] that the head is wanted for. UsageError where these are not all tokens but

@@ -51,6 +51,8 @@ class StageContext : public std::enable_shared_from_this<StageContext> {
     std::optional<nn::TokenContext> tokens = {};  // of texts that are continued; absent: of the batch
     ProcessGroup* sequence_group = nullptr;       // over which activations are sequence shards; not owned, null: whole
     std::vector<int> lists = {};                  // layers of each repeated list; empty: one list
+    // Of a sequence that ranks share, which part the microbatch is; null: all of it.
+    std::shared_ptr<const nn::SequencePart> sequence = {};
   };
   // `layers`: the stage's, of all lists one after the other.
   StageContext(int stage, int num_stages, LayerRange layers, Settings settings);
@@ -85,12 +87,14 @@ class StageContext : public std::enable_shared_from_this<StageContext> {
 
   // What layers are told of a stream's tokens, by the batch's entries [samples, tokens] with this prefix: which of them
   // count (attention_mask), their documents (document_ids) and positions (position_ids; without them they count from 0
-  // in each document). Where texts are continued: their positions and the cache.
+  // in each document). Where texts are continued: their positions and the cache. Where ranks share the sequence: of
+  // this rank's tokens, with their true positions.
   nn::TokenContext tokens(const std::string& prefix = "") const;
 
   // The microbatch's own tensors, where this rank has them (attention masks, ...).
   const TensorDict& batch() const { return settings_.batch; }
   ProcessGroup* sequence_group() const { return settings_.sequence_group; }
+  const std::shared_ptr<const nn::SequencePart>& sequence() const { return settings_.sequence; }
   // What attention makes of the tokens' masks, once for all layers.
   nn::AttentionMasks& masks() const { return masks_; }
 

@@ -39,6 +39,20 @@ class Criterion {
     return criterion;
   }
 
+  // A sum over tokens, each compared with a label of its own: right too of a part of the tokens, where ranks share
+  // sequences. `align` gives a batch of whole sequences whose labels stand beside what they are compared with, and
+  // `of_aligned` is the criterion of such a batch or of a part of its tokens. Outputs may be split over tp.
+  using Align = std::function<TensorDict(const TensorDict& batch)>;
+  static Criterion over_tokens(SplitFunction function, Align align, SplitFunction of_aligned) {
+    Criterion criterion = on_split_outputs(std::move(function));
+    criterion.align_ = std::move(align);
+    criterion.of_aligned_ = std::move(of_aligned);
+    return criterion;
+  }
+  bool is_over_tokens() const { return static_cast<bool>(of_aligned_); }
+  TensorDict aligned(const TensorDict& batch) const { return align_(batch); }
+  Criterion of_aligned() const { return on_split_outputs(of_aligned_); }
+
   explicit operator bool() const { return whole_ || split_; }
   bool accepts_split_outputs() const { return static_cast<bool>(split_); }
   Loss operator()(const TensorDict& outputs, const TensorDict& batch, const SplitOutputs& split) const {
@@ -47,7 +61,8 @@ class Criterion {
 
  private:
   Function whole_;
-  SplitFunction split_;
+  SplitFunction split_, of_aligned_;
+  Align align_;
 };
 
 // Cross entropy of outputs[logits] [..., V] against batch[labels] [...], aligned with the logits; vocabulary-parallel

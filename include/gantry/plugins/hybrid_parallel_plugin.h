@@ -1,4 +1,4 @@
-// Tensor, pipeline and data parallelism together, as the configuration says.
+// Tensor, context, pipeline and data parallelism together, as the configuration says.
 #pragma once
 
 #include <map>
@@ -49,6 +49,7 @@ class HybridParallelPlugin final : public Plugin {
   struct StepPlan;
   ModelState& state_of(const Boosted& boosted);
   StepPlan begin_step(ModelState& state, const Boosted& boosted, const Batch& batch, const ExecuteOptions& options);
+  std::int64_t length_of_shards(const ModelState& state, const Batch& batch) const;
   PipelineStep make_step(ModelState& state, const Boosted& boosted, const Batch& batch, const StepPlan& plan,
                          const ExecuteOptions& options);
   bool run(PipelineStep& step, const ModelState& state, const StepPlan& plan, const ExecuteOptions& options);
@@ -62,6 +63,7 @@ class HybridParallelPlugin final : public Plugin {
   ScheduleSource schedules_;
   PipelineStageManager stages_;
   std::unique_ptr<StageLink> link_;
+  std::unique_ptr<ProcessGroup> layer_group_;  // of the ranks that compute layers together; null: those of tp
   std::map<std::pair<int, bool>, std::unique_ptr<schedule::Executor>> executors_;  // by microbatches and forward_only
   std::vector<std::unique_ptr<ModelState>> models_;
   ActionObserver observer_;

@@ -6,6 +6,7 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <typeinfo>
@@ -110,6 +111,9 @@ class Policy {
   // The key that asks for a loss over all layers and samples of a step at once, such that a step has one stage, one
   // replica and one microbatch: else a training step refuses it. Empty, the default: there is none.
   virtual std::string joint_loss(const torch::nn::Module& model) const;
+  // Where forward() computes parts of sequences that ranks share (parallel.context), by StageContext::tokens() and
+  // AttentionOptions::sequence: the fewest heads of any layer. Absent, the default: it needs whole sequences.
+  virtual std::optional<AttentionHeads> context_heads(const torch::nn::Module& model) const;
   // Tokens of each sample of a batch, 0 where the batch does not say: sequence parallelism has to know, unless
   // Batch::tokens_per_sample does. The default: dim 1 of input_ids, or of all [samples, tokens] integers, where they
   // agree.
@@ -144,6 +148,7 @@ class PolicyFor : public Policy {
   virtual void postprocess_model(Model&) const {}
   virtual Continuation continuation(const Model&) const { return {}; }
   virtual std::string joint_loss(const Model&) const { return ""; }
+  virtual std::optional<AttentionHeads> context_heads(const Model&) const { return std::nullopt; }
 
   PolicyFit fit(const torch::nn::Module& model) const override {
     if (typeid(model) == typeid(Model)) return PolicyFit::kClass;
@@ -166,6 +171,9 @@ class PolicyFor : public Policy {
   void postprocess(torch::nn::Module& model) const final { postprocess_model(typed(model)); }
   Continuation continuation(const torch::nn::Module& model) const final { return continuation(typed(model)); }
   std::string joint_loss(const torch::nn::Module& model) const final { return joint_loss(typed(model)); }
+  std::optional<AttentionHeads> context_heads(const torch::nn::Module& model) const final {
+    return context_heads(typed(model));
+  }
 
  private:
   template <class M>

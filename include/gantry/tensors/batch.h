@@ -18,6 +18,7 @@ struct Batch {
   std::int64_t global_samples = 0;     // of the global batch; 0: not known, execute_pipeline then asks the dp ranks
   std::int64_t tokens_per_sample = 0;  // 0: taken from input_ids' dim 1, or 1 where there is none
   std::shared_ptr<SentAhead> ahead{};  // copies of `tensors` on their way to a device; a loader makes them
+  TensorDict whole{};  // where `tensors` are this rank's parts of the sequences: masks and documents of all of them
 };
 
 // A batch of this rank's tensors alone; counts beyond its own are left for execute_pipeline to find out.

@@ -1,0 +1,35 @@
+// By which method the ranks that share a sequence attend to each other's tokens.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "gantry/core/config.h"
+#include "gantry/core/layer_work.h"
+#include "gantry/core/sequence_cut.h"
+
+namespace gantry {
+
+// kAllGather: each rank gathers all keys and values (Llama 3, arXiv 2407.21783). kRing: keys and values travel from
+// rank to rank, and results merge by their log-sum-exp (Liu et al., arXiv 2310.01889). kUlysses: ranks exchange heads
+// for tokens before attention, and back behind it (Jacobs et al., arXiv 2309.14509).
+enum class ContextMethod { kAllGather, kRing, kUlysses };
+const char* name_of(ContextMethod method);  // "all_gather", as parallel.context_method has it
+
+struct ContextChoice {
+  ContextMethod method = ContextMethod::kAllGather;
+  std::string reason;  // why it was chosen
+  // The cut that the method computes with.
+  SequenceCut cut(std::int64_t tokens, int ranks) const;
+};
+
+// What parallel.context_method says, or what `auto` chooses for layers with the fewest heads of `heads`. ConfigError
+// where Ulysses has more ranks than a tensor-parallel rank has heads.
+ContextChoice choose_context(const ParallelConfig& parallel, const AttentionHeads& heads);
+
+// Elements that a rank of `ranks` sends for one layer's forward over `tokens` tokens of one sample, with the heads of
+// one tensor-parallel rank: keys, and values of the same size. Where nothing divides, of the rank that sends most.
+std::int64_t context_elements(const ContextChoice& choice, std::int64_t tokens, int ranks, const AttentionHeads& heads,
+                              std::int64_t head_size);
+
+}  // namespace gantry

@@ -1,0 +1,261 @@
+#include "gantry/nn/attention_block.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <torch/torch.h>
+
+#include "gantry/core/planted.h"
+#include "gantry/nn/attention_core.h"
+
+namespace gantry::nn {
+namespace {
+
+constexpr double kNothing = -std::numeric_limits<double>::infinity();
+
+torch::ScalarType wide(const torch::Tensor& tensor) { return at::promote_types(tensor.scalar_type(), torch::kFloat32); }
+
+// Runs of a rank's tokens [range] among those that it holds.
+std::vector<Range> runs_within(const std::vector<Range>& runs, const Range& range) {
+  std::vector<Range> within;
+  std::int64_t first = 0;
+  for (const Range& run : runs) {
+    const std::int64_t begin = std::max(range.begin, first), end = std::min(range.end, first + run.size());
+    if (begin < end) within.push_back({run.begin + begin - first, run.begin + end - first});
+    first += run.size();
+  }
+  return within;
+}
+
+// One tile of a block: its tensors, and where its queries and keys stand in the sequence.
+struct Tile {
+  torch::Tensor query, key, value;
+  AttentionTile::Kind kind;
+  std::vector<Range> query_runs, key_runs;
+};
+
+Tile tile_of(const AttentionBlock& block, const AttentionTile& tile, const SequencePart& part) {
+  return {block.query.narrow(2, tile.queries.begin, tile.queries.size()),
+          block.key.narrow(2, tile.keys.begin, tile.keys.size()),
+          block.value.narrow(2, tile.keys.begin, tile.keys.size()),
+          tile.kind,
+          runs_within(part.runs(), tile.queries),
+          runs_within(part.cut.runs(block.from), tile.keys)};
+}
+
+std::vector<AttentionTile> tiles_of(const AttentionBlock& block, const BlockRules& rules) {
+  const SequencePart& part = *rules.options.sequence;
+  // Queries that see no key at all mix all keys, those behind them too.
+  const bool by_place = !part.keep.defined();
+  return attention_tiles(part.runs(), part.cut.runs(block.from), by_place && rules.options.causal,
+                         by_place ? rules.options.window : 0);
+}
+
+torch::Tensor places_of(const std::vector<Range>& runs, const torch::Device& device) {
+  std::vector<torch::Tensor> places;
+  for (const Range& run : runs)
+    places.push_back(torch::arange(run.begin, run.end, torch::TensorOptions(torch::kInt64).device(device)));
+  return torch::cat(places);
+}
+
+// Which keys at `columns` queries at `rows` see: bool, broadcast over samples and heads; undefined: all.
+torch::Tensor allowed(const torch::Tensor& rows, const torch::Tensor& columns, const BlockRules& rules) {
+  const SequencePart& part = *rules.options.sequence;
+  const torch::Tensor queries = rows.view({-1, 1});
+  torch::Tensor sees;
+  const auto narrow = [&](const torch::Tensor& more) { sees = sees.defined() ? sees & more : more; };
+  if (rules.options.causal) narrow(columns <= queries);
+  if (rules.options.window > 0) narrow(columns > queries - rules.options.window);
+  if (part.documents.defined())
+    narrow((part.documents.index_select(1, rows).unsqueeze(2) == part.documents.index_select(1, columns).unsqueeze(1))
+               .unsqueeze(1));
+  if (part.keep.defined()) narrow(part.keep.index_select(1, columns).unsqueeze(1).unsqueeze(1));
+  return sees;
+}
+
+// The scores of one tile, and what their gradient needs.
+struct Scores {
+  torch::Tensor values;  // -inf where a key is not seen
+  torch::Tensor bent;    // tanh of a soft cap; undefined: none
+  torch::Tensor lost;    // bool, queries that see no key of the sequence, whose scores are all 0; undefined: none
+};
+
+// A key and value head for each query head.
+torch::Tensor for_each_query(const torch::Tensor& keys, const BlockRules& rules) {
+  if (rules.heads.total == rules.key_heads.total) return keys;
+  return keys.index_select(1, torch::tensor(key_of_each_query(rules.heads, rules.key_heads),
+                                            torch::TensorOptions(torch::kInt64).device(keys.device())));
+}
+
+// And the sums of their gradients.
+torch::Tensor for_each_key(const torch::Tensor& gradients, const BlockRules& rules) {
+  if (rules.heads.total == rules.key_heads.total) return gradients;
+  std::vector<std::int64_t> shape = gradients.sizes().vec();
+  shape[1] = rules.key_heads.count;
+  return torch::zeros(shape, gradients.options())
+      .index_add_(1,
+                  torch::tensor(key_of_each_query(rules.heads, rules.key_heads),
+                                torch::TensorOptions(torch::kInt64).device(gradients.device())),
+                  gradients);
+}
+
+double scale_of(const torch::Tensor& query, const BlockRules& rules) {
+  return rules.options.scale > 0 ? rules.options.scale : 1 / std::sqrt(static_cast<double>(query.size(3)));
+}
+
+// As plain attention makes them (nn/attention.cpp).
+Scores scores_of(const Tile& tile, const torch::Tensor& query, const torch::Tensor& key, const BlockRules& rules) {
+  const AttentionOptions& options = rules.options;
+  const torch::Device device = query.device();
+  const torch::Tensor rows = places_of(tile.query_runs, device), columns = places_of(tile.key_runs, device);
+  Scores scores{.values = at::matmul(query * scale_of(query, rules), key.transpose(-2, -1)), .bent = {}, .lost = {}};
+  if (options.slopes.defined())
+    scores.values =
+        scores.values + (options.slopes.unsqueeze(1) * columns).unsqueeze(1).to(scores.values.scalar_type());
+  if (options.soft_cap > 0) {
+    scores.bent = (scores.values / options.soft_cap).tanh();
+    scores.values = scores.bent * options.soft_cap;
+  }
+  const SequencePart& part = *options.sequence;
+  if (tile.kind == AttentionTile::Kind::kFull && !part.documents.defined() && !part.keep.defined()) return scores;
+  if (const torch::Tensor sees = allowed(rows, columns, rules); sees.defined())
+    scores.values = scores.values.masked_fill(~sees, kNothing);
+  if (!part.keep.defined() || options.sinks.defined()) return scores;
+  scores.lost = ~allowed(rows, torch::arange(part.cut.tokens, rows.options()), rules).any(-1, /*keepdim=*/true);
+  scores.values = scores.values.masked_fill(scores.lost, 0);
+  return scores;
+}
+
+// exp(scores - log-sum-exp), 0 for what is not seen.
+torch::Tensor block_weights(const torch::Tensor& scores, const torch::Tensor& lse) {
+  return (scores - lse.masked_fill(lse == kNothing, 0).unsqueeze(-1)).exp();
+}
+
+// What dropout leaves of the tile's weights, as of one tensor over the whole sequence; undefined: all.
+torch::Tensor left_of(const torch::Tensor& weights, const Tile& tile, const BlockRules& rules) {
+  if (rules.drop == 0) return {};
+  const std::int64_t tokens = rules.options.sequence->cut.tokens;
+  std::vector<torch::Tensor> rows;
+  std::int64_t row = 0;
+  for (const Range& queries : tile.query_runs) {
+    std::vector<torch::Tensor> columns;
+    std::int64_t column = 0;
+    for (const Range& keys : tile.key_runs) {
+      columns.push_back(dropout_mask(weights.narrow(2, row, queries.size()).narrow(3, column, keys.size()), rules.drop,
+                                     rules.dropout_name, rules.random,
+                                     {rules.random.first_sample, rules.heads.first, queries.begin, keys.begin},
+                                     {0, rules.heads.total, tokens, tokens}));
+      column += keys.size();
+    }
+    rows.push_back(torch::cat(columns, 3));
+    row += queries.size();
+  }
+  return torch::cat(rows, 2);
+}
+
+// LibTorch's kernel for the CPU gives the log-sum-exp, and takes that of all blocks in its backward. It knows no other
+// mask than the causal one.
+bool is_fused(const Tile& tile, const BlockRules& rules) {
+  const AttentionOptions& options = rules.options;
+  const SequencePart& part = *options.sequence;
+  return tile.query.is_cpu() && tile.kind != AttentionTile::Kind::kMasked && rules.drop == 0 && options.soft_cap == 0 &&
+         !options.slopes.defined() && !part.keep.defined() && !part.documents.defined() &&
+         tile.query.size(3) == tile.value.size(3);
+}
+
+AttentionSums attend(const Tile& tile, const BlockRules& rules) {
+  if (is_fused(tile, rules)) {
+    const auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(
+        tile.query, for_each_query(tile.key, rules), for_each_query(tile.value, rules), 0.0,
+        tile.kind == AttentionTile::Kind::kCausal, std::nullopt, scale_of(tile.query, rules));
+    return {out, lse};
+  }
+  const torch::ScalarType type = wide(tile.query);
+  const Scores scores = scores_of(tile, tile.query.to(type), for_each_query(tile.key, rules).to(type), rules);
+  const torch::Tensor lse = scores.values.logsumexp(-1);
+  torch::Tensor weights = block_weights(scores.values, lse);
+  if (const torch::Tensor left = left_of(weights, tile, rules); left.defined()) weights = weights * left;
+  return {at::matmul(weights, for_each_query(tile.value, rules).to(type)), lse};
+}
+
+BlockGradients gradients_of(const AttentionSums& sums, const SumsGradient& gradient, const Tile& tile,
+                            const BlockRules& rules) {
+  const torch::Tensor key = for_each_query(tile.key, rules), value = for_each_query(tile.value, rules);
+  if (is_fused(tile, rules)) {
+    const auto type = tile.query.scalar_type();
+    const auto [of_query, of_key, of_value] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+        gradient.out.to(type), tile.query, key, value, sums.out.to(type), sums.lse, 0.0,
+        tile.kind == AttentionTile::Kind::kCausal, std::nullopt, scale_of(tile.query, rules));
+    const auto to = wide(tile.query);
+    return {of_query.to(to), for_each_key(of_key.to(to), rules), for_each_key(of_value.to(to), rules)};
+  }
+  const torch::ScalarType type = wide(tile.query);
+  const torch::Tensor wide_query = tile.query.to(type), wide_key = key.to(type);
+  const Scores scores = scores_of(tile, wide_query, wide_key, rules);
+  torch::Tensor weights = block_weights(scores.values, sums.lse);
+  torch::Tensor of_weights = at::matmul(gradient.out, value.to(type).transpose(-2, -1)), used = weights;
+  if (const torch::Tensor left = left_of(weights, tile, rules); left.defined()) {
+    of_weights = of_weights * left;
+    used = weights * left;
+  }
+  torch::Tensor of_scores = weights * (of_weights - gradient.own.unsqueeze(-1));
+  if (scores.lost.defined()) of_scores = of_scores.masked_fill(scores.lost, 0);
+  if (scores.bent.defined()) of_scores = of_scores * (1 - scores.bent * scores.bent);
+  of_scores = of_scores * scale_of(tile.query, rules);
+  return {at::matmul(of_scores, wide_key), for_each_key(at::matmul(of_scores.transpose(-2, -1), wide_query), rules),
+          for_each_key(at::matmul(used.transpose(-2, -1), gradient.out), rules)};
+}
+
+// Adds to what some queries have so far. A query that has seen no key yet keeps 0 and -inf.
+void merge(AttentionSums sums, const AttentionSums& more) {
+  const torch::Tensor largest = torch::maximum(sums.lse, more.lse);
+  const torch::Tensor safe = largest.masked_fill(largest == kNothing, 0);
+  const torch::Tensor before = (sums.lse - safe).exp(), added = (more.lse - safe).exp();
+  const torch::Tensor all = before + added;
+  const torch::Tensor total = all.masked_fill(all == 0, 1);
+  if (planted("blocks-not-rescaled"))
+    sums.out.add_(more.out);
+  else
+    sums.out.mul_((before / total).unsqueeze(-1))
+        .add_(more.out.to(sums.out.scalar_type()) * (added / total).unsqueeze(-1));
+  sums.lse.copy_(safe + all.log());
+}
+
+AttentionSums narrowed(const AttentionSums& sums, const Range& queries) {
+  return {sums.out.narrow(2, queries.begin, queries.size()), sums.lse.narrow(2, queries.begin, queries.size())};
+}
+
+}  // namespace
+
+AttentionSums empty_sums(const torch::Tensor& query, std::int64_t value_size) {
+  const auto options = query.options().dtype(wide(query)).requires_grad(false);
+  return {torch::zeros({query.size(0), query.size(1), query.size(2), value_size}, options),
+          torch::full({query.size(0), query.size(1), query.size(2)}, kNothing, options)};
+}
+
+void attend_block(AttentionSums& sums, const AttentionBlock& block, const BlockRules& rules) {
+  for (const AttentionTile& tile : tiles_of(block, rules))
+    merge(narrowed(sums, tile.queries), attend(tile_of(block, tile, *rules.options.sequence), rules));
+}
+
+BlockGradients block_gradients(const AttentionSums& sums, const SumsGradient& gradient, const AttentionBlock& block,
+                               const BlockRules& rules) {
+  const auto zeros = [](const torch::Tensor& like) {
+    return torch::zeros_like(like, like.options().dtype(wide(like)));
+  };
+  BlockGradients made{zeros(block.query), zeros(block.key), zeros(block.value)};
+  for (const AttentionTile& tile : tiles_of(block, rules)) {
+    const auto& [queries, keys, kind] = tile;
+    const SumsGradient of_tile{gradient.out.narrow(2, queries.begin, queries.size()),
+                               gradient.own.narrow(2, queries.begin, queries.size())};
+    const BlockGradients found =
+        gradients_of(narrowed(sums, queries), of_tile, tile_of(block, tile, *rules.options.sequence), rules);
+    made.query.narrow(2, queries.begin, queries.size()).add_(found.query);
+    made.key.narrow(2, keys.begin, keys.size()).add_(found.key);
+    made.value.narrow(2, keys.begin, keys.size()).add_(found.value);
+  }
+  return made;
+}
+
+}  // namespace gantry::nn

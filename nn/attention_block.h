@@ -1,0 +1,55 @@
+// Attention by blocks: a query's softmax over all keys from those over some of them, by their log-sum-exp, and the
+// gradients of one block from the final output and log-sum-exp alone (Dao et al., arXiv 2205.14135; Liu et al., arXiv
+// 2310.01889).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "gantry/core/sequence_cut.h"
+#include "gantry/nn/attention.h"
+#include "gantry/nn/sequence_part.h"
+#include "gantry/tensors/random_context.h"
+#include "gantry/tensors/tensor.h"
+
+namespace gantry::nn {
+
+// What all blocks of one attention have in common.
+struct BlockRules {
+  AttentionOptions options;  // masks and documents are the part's
+  HeadRange heads, key_heads;
+  double drop = 0;  // probability with which a weight is left out
+  std::string dropout_name;
+  RandomContext random;
+};
+
+// Queries [samples, heads, tokens, size] of the rank, and keys and values [samples, key heads, tokens, size] of one of
+// the ranks, in the order in which those ranks hold them.
+struct AttentionBlock {
+  torch::Tensor query, key, value;
+  int from = 0;  // the rank of the sequence's group that the keys are of
+};
+
+// Of all blocks so far, in float32 or wider: out [samples, heads, tokens, value size], log-sum-exp [samples, heads,
+// tokens], -inf where a query has seen no key.
+struct AttentionSums {
+  torch::Tensor out, lse;
+};
+AttentionSums empty_sums(const torch::Tensor& query, std::int64_t value_size);
+
+// Takes a block into the sums.
+void attend_block(AttentionSums& sums, const AttentionBlock& block, const BlockRules& rules);
+
+// The final sums' gradient: of the output, and what each query's own is (the sum of out * gradient).
+struct SumsGradient {
+  torch::Tensor out, own;
+};
+
+struct BlockGradients {
+  torch::Tensor query, key, value;  // as the block's, in float32 or wider
+};
+// Of one block, from the final sums.
+BlockGradients block_gradients(const AttentionSums& sums, const SumsGradient& gradient, const AttentionBlock& block,
+                               const BlockRules& rules);
+
+}  // namespace gantry::nn

@@ -1,0 +1,25 @@
+// Attention where ranks share a sequence, by the method that its part states.
+#pragma once
+
+#include "gantry/nn/attention.h"
+
+namespace gantry::nn {
+
+// attention() of this rank's tokens over all of the sequence, without a cache and recomputation: options.sequence is
+// there. Collective over the part's group, forward and backward.
+torch::Tensor context_attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
+                                const HeadRange& heads, const HeadRange& key_heads, const AttentionOptions& options,
+                                const DropoutImpl& dropout);
+
+// By a ring: in step t each rank attends to the tokens of the rank t before it, while the next ones travel. The
+// gradients of keys and values travel one step behind, in float32 or wider.
+torch::Tensor ring_attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
+                             const HeadRange& heads, const HeadRange& key_heads, const AttentionOptions& options,
+                             const DropoutImpl& dropout);
+
+// By an exchange: each rank gets all tokens of some of the heads, and gives back what it made of them.
+torch::Tensor ulysses_attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
+                                const HeadRange& heads, const HeadRange& key_heads, const AttentionOptions& options,
+                                const DropoutImpl& dropout);
+
+}  // namespace gantry::nn

@@ -1,0 +1,153 @@
+#include <memory>
+
+#include <torch/torch.h>
+
+#include "gantry/core/planted.h"
+#include "gantry/nn/attention_block.h"
+#include "gantry/nn/context_attention.h"
+#include "gantry/nn/forward.h"
+
+namespace gantry::nn {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::Variable;
+using torch::autograd::variable_list;
+
+// Messages of a ring: keys and values in one tensor, and their gradients in another.
+enum Entry { kValues = 0, kGradients = 1 };
+
+// The ring of the ranks that share a sequence, as one of them sees it.
+class Ring {
+ public:
+  explicit Ring(const SequencePart& part) : group_(*part.group), sizes_(part.cut.sizes()) {}
+  int size() const { return group_.size(); }
+  // Whose keys and values are here in a step.
+  int from(int step) const { return (group_.rank() - step + size()) % size(); }
+  void send(const torch::Tensor& tensor, Entry entry) { group_.hand_over(tensor, next(), tag(entry)); }
+  // What the rank before sends, of that rank's tokens: as `like` but for their number.
+  Work receive(const torch::Tensor& like, int of, Entry entry) {
+    std::vector<std::int64_t> shape = like.sizes().vec();
+    shape[2] = sizes_[of];
+    return group_.recv({shape, like.scalar_type(), like.device()}, (group_.rank() + size() - 1) % size(), tag(entry));
+  }
+
+ private:
+  int next() const { return (group_.rank() + 1) % size(); }
+  static Tag tag(Entry entry) { return {Tag::Kind::kUser, 0, 0, entry}; }
+  ProcessGroup& group_;
+  Sizes sizes_;
+};
+
+// Calls `use(step, keys and values)` for each rank's, the own ones first, and has the next ones travel meanwhile.
+template <class Use>
+void for_each_block(Ring& ring, const torch::Tensor& own, Use use) {
+  torch::Tensor here = own;
+  for (int step = 0; step < ring.size(); ++step) {
+    Work coming;
+    const bool more = step + 1 < ring.size();
+    if (more) {
+      ring.send(here, kValues);
+      coming = ring.receive(here, ring.from(step + 1), kValues);
+    }
+    use(step, here);
+    if (more) here = coming.result();
+  }
+}
+
+AttentionBlock block_of(const torch::Tensor& query, const torch::Tensor& both, std::int64_t key_size, int from) {
+  return {query, both.narrow(3, 0, key_size), both.narrow(3, key_size, both.size(3) - key_size), from};
+}
+
+// A sink takes its part of each softmax, once behind all blocks.
+void add_sinks(AttentionSums& sums, const torch::Tensor& sinks) {
+  const torch::Tensor beside = sinks.to(sums.lse.scalar_type()).view({1, -1, 1});
+  const torch::Tensor all = at::logaddexp(sums.lse, beside);
+  sums.out.mul_((sums.lse - all).exp().unsqueeze(-1));
+  sums.lse = all;
+}
+
+struct RingAttention : torch::autograd::Function<RingAttention> {
+  static Variable forward(AutogradContext* context, const Variable& query, const Variable& key, const Variable& value,
+                          const std::optional<torch::Tensor>& given_sinks, std::shared_ptr<const BlockRules> rules) {
+    const torch::Tensor sinks = given_sinks.value_or(torch::Tensor());
+    Ring ring(*rules->options.sequence);
+    const std::int64_t size = key.size(3);
+    // Contiguous: kernels read it in every step, and it travels as it lies.
+    const torch::Tensor own = torch::cat({key, value}, 3);
+    AttentionSums sums = empty_sums(query, value.size(3));
+    for_each_block(ring, own, [&](int step, const torch::Tensor& both) {
+      attend_block(sums, block_of(query, both, size, ring.from(step)), *rules);
+    });
+    if (sinks.defined()) add_sinks(sums, sinks);
+    context->save_for_backward({query, own, sinks, sums.out, sums.lse});
+    context->saved_data["rules"] = torch::IValue::make_capsule(c10::make_intrusive<Kept>(std::move(rules)));
+    context->saved_data["size"] = size;
+    return sums.out.to(query.scalar_type());
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const torch::Tensor &query = saved[0], &own = saved[1], &sinks = saved[2];
+    const AttentionSums sums{saved[3], saved[4]};
+    const auto rules = static_cast<Kept&>(*context->saved_data["rules"].toCapsule()).rules;
+    const std::int64_t size = context->saved_data["size"].toInt();
+    const torch::Tensor out = gradients[0].to(sums.out.scalar_type());
+    const SumsGradient given{out, (out * sums.out).sum(-1)};
+
+    Ring ring(*rules->options.sequence);
+    torch::Tensor of_query, of_both;
+    for_each_block(ring, own, [&](int step, const torch::Tensor& both) {
+      const BlockGradients made = block_gradients(sums, given, block_of(query, both, size, ring.from(step)), *rules);
+      of_query = step == 0 ? made.query : of_query + made.query;
+      const torch::Tensor more = torch::cat({made.key, made.value}, 3);
+      // The rank before has given this block's gradients on, with what those before it added.
+      if (step == 0)
+        of_both = more;
+      else if (planted("gradients-of-keys-not-summed"))
+        ring.receive(more, ring.from(step), kGradients).wait(), of_both = more;
+      else
+        of_both = ring.receive(more, ring.from(step), kGradients).result() + more;
+      if (ring.size() > 1) ring.send(of_both, kGradients);
+    });
+    if (ring.size() > 1) {
+      std::vector<std::int64_t> shape = own.sizes().vec();
+      of_both = ring.receive(torch::empty(shape, of_both.options()), ring.from(0), kGradients).result();
+    }
+    torch::Tensor of_sinks;
+    if (sinks.defined())
+      of_sinks = -((sinks.to(sums.lse.scalar_type()).view({1, -1, 1}) - sums.lse).exp() * given.own)
+                      .sum({0, 2})
+                      .to(sinks.scalar_type());
+    const auto type = query.scalar_type();
+    return {of_query.to(type),
+            of_both.narrow(3, 0, size).to(type),
+            of_both.narrow(3, size, own.size(3) - size).to(type),
+            of_sinks,
+            {}};
+  }
+
+ private:
+  struct Kept : torch::CustomClassHolder {
+    explicit Kept(std::shared_ptr<const BlockRules> rules) : rules(std::move(rules)) {}
+    std::shared_ptr<const BlockRules> rules;
+  };
+};
+
+}  // namespace
+
+torch::Tensor ring_attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
+                             const HeadRange& heads, const HeadRange& key_heads, const AttentionOptions& options,
+                             const DropoutImpl& dropout) {
+  const bool drops = dropout.is_training() && dropout.p() > 0;
+  auto rules = std::make_shared<const BlockRules>(BlockRules{.options = options,
+                                                             .heads = heads,
+                                                             .key_heads = key_heads,
+                                                             .drop = drops ? dropout.p() : 0,
+                                                             .dropout_name = dropout.global_name(),
+                                                             .random = drops ? random_context() : RandomContext()});
+  const auto sinks = options.sinks.defined() ? std::optional(options.sinks) : std::nullopt;
+  return RingAttention::apply(query, key, value, sinks, std::move(rules));
+}
+
+}  // namespace gantry::nn

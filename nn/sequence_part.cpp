@@ -1,0 +1,37 @@
+#include "gantry/nn/sequence_part.h"
+
+#include <algorithm>
+
+#include <torch/torch.h>
+
+namespace gantry::nn {
+
+torch::Tensor positions_in(const torch::Tensor& documents) {
+  const torch::Tensor places = torch::arange(documents.size(1), documents.options().dtype(torch::kInt64));
+  const torch::Tensor begins =
+      torch::cat({torch::ones_like(documents.narrow(1, 0, 1), torch::kBool),
+                  documents.narrow(1, 1, documents.size(1) - 1) != documents.narrow(1, 0, documents.size(1) - 1)},
+                 1);
+  return places - std::get<0>((places * begins).cummax(1));
+}
+
+torch::Tensor dropout_mask_of_part(const torch::Tensor& like, double p, const std::string& name,
+                                   const RandomContext& context, std::vector<std::int64_t> offset,
+                                   std::vector<std::int64_t> global, std::int64_t dim, const SequencePart& part,
+                                   std::int64_t begin) {
+  const std::int64_t end = begin + like.size(dim);
+  global[dim] = part.cut.tokens;
+  std::vector<torch::Tensor> masks;
+  std::int64_t first = 0;  // of the run, among the rank's tokens
+  for (const Range& run : part.runs()) {
+    const std::int64_t from = std::max(begin, first), to = std::min(end, first + run.size());
+    if (from < to) {
+      offset[dim] = run.begin + from - first;
+      masks.push_back(dropout_mask(like.narrow(dim, from - begin, to - from), p, name, context, offset, global));
+    }
+    first += run.size();
+  }
+  return masks.empty() ? torch::empty_like(like) : torch::cat(masks, dim);
+}
+
+}  // namespace gantry::nn

@@ -1,0 +1,38 @@
+// The part of a sequence that a rank computes, where ranks share sequences (the axis cp).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gantry/comm/process_group.h"
+#include "gantry/core/context_choice.h"
+#include "gantry/tensors/random_context.h"
+#include "gantry/tensors/tensor.h"
+
+namespace gantry::nn {
+
+// One microbatch's. Masks and documents are small beside activations: each rank has those of whole sequences, and so
+// knows what any token may see without asking.
+struct SequencePart {
+  SequenceCut cut;
+  ContextMethod method = ContextMethod::kAllGather;
+  ProcessGroup* group = nullptr;  // of the ranks that share the sequence; not owned
+  torch::Tensor positions;        // int64 [1, tokens here]: their places in the sequence
+  torch::Tensor keep, documents;  // [samples, tokens], as AttentionOptions has them, of whole sequences
+
+  std::vector<Range> runs() const { return cut.runs(group->rank()); }
+};
+
+// Of tokens in their documents, which are runs of one number: [samples, tokens].
+torch::Tensor positions_in(const torch::Tensor& documents);
+
+// The mask of dropout for tokens [begin, begin + count) of those that this rank has of a sequence, along `dim` of
+// `like`: as of one tensor over all tokens. `offset` and `global` as dropout_mask has them; the entries of `dim` are
+// not used.
+torch::Tensor dropout_mask_of_part(const torch::Tensor& like, double p, const std::string& name,
+                                   const RandomContext& context, std::vector<std::int64_t> offset,
+                                   std::vector<std::int64_t> global, std::int64_t dim, const SequencePart& part,
+                                   std::int64_t begin = 0);
+
+}  // namespace gantry::nn

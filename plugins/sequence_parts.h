@@ -1,0 +1,51 @@
+// Where ranks share sequences (the axis cp): which part of a batch a rank computes, and how outputs become whole again.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "gantry/comm/process_group_mesh.h"
+#include "gantry/core/config.h"
+#include "gantry/core/context_choice.h"
+#include "gantry/nn/sequence_part.h"
+#include "gantry/plugins/criterion.h"
+#include "gantry/policies/policy.h"
+#include "gantry/tensors/batch.h"
+
+namespace gantry {
+
+// One model's way to share sequences over a group of ranks.
+class SequenceParts {
+ public:
+  // Absent where parallel.context is 1. ConfigError where the policy computes whole sequences alone, where the
+  // criterion is not a sum over tokens, and as choose_context.
+  static std::optional<SequenceParts> of(const Config& config, const Policy& policy, const torch::nn::Module& model,
+                                         const Criterion& criterion, const ProcessGroupMesh& mesh,
+                                         torch::Device device);
+
+  // How many tokens of a batch's sequences this rank has.
+  std::int64_t tokens_here(const Batch& batch) const;
+  // Every entry [samples, tokens, ...] becomes this rank's part of it, masks and documents are kept whole beside.
+  // Labels are aligned with what they are compared with, and positions in documents counted, before that. InputError
+  // where there are fewer tokens than ranks.
+  Batch cut(Batch batch) const;
+  // What a forward of a microbatch of a cut batch knows of it.
+  std::shared_ptr<const nn::SequencePart> part_of(const Batch& microbatch) const;
+  // Of an output [samples, tokens here, ...]: all tokens, in order. Collective over the ranks that share the sequence.
+  torch::Tensor join(const torch::Tensor& part, std::int64_t tokens) const;
+
+  // Of labels that cut() has aligned.
+  const Criterion& criterion() const { return criterion_; }
+  ContextMethod method() const { return choice_.method; }
+
+ private:
+  SequenceParts(ContextChoice choice, Criterion criterion, ProcessGroup& group, torch::Device device);
+  SequenceCut cut_of(std::int64_t tokens) const { return choice_.cut(tokens, group_->size()); }
+
+  ContextChoice choice_;
+  Criterion given_, criterion_;
+  ProcessGroup* group_;
+  torch::Device device_;
+};
+
+}  // namespace gantry

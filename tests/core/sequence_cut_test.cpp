@@ -1,0 +1,157 @@
+#include "gantry/core/sequence_cut.h"
+
+#include <algorithm>
+#include <gtest/gtest.h>
+#include <numeric>
+#include <set>
+
+#include "gantry/core/context_choice.h"
+#include "gantry/core/error.h"
+
+namespace gantry {
+namespace {
+
+constexpr SequenceLayout kLayouts[] = {SequenceLayout::kContiguous, SequenceLayout::kZigzag, SequenceLayout::kStriped};
+
+// Every cut of up to 40 tokens over up to 8 ranks.
+template <class Use>
+void for_each_cut(Use use) {
+  for (const SequenceLayout layout : kLayouts)
+    for (int ranks = 1; ranks <= 8; ++ranks)
+      for (std::int64_t tokens = 1; tokens <= 40; ++tokens) use(SequenceCut{tokens, ranks, layout});
+}
+
+TEST(SequenceCut, EveryTokenStandsOnOneRank) {
+  for_each_cut([](const SequenceCut& cut) {
+    auto all = cut.permutation();
+    ASSERT_EQ(static_cast<std::int64_t>(all.size()), cut.tokens);
+    std::sort(all.begin(), all.end());
+    for (std::int64_t place = 0; place < cut.tokens; ++place) ASSERT_EQ(all[place], place);
+  });
+}
+
+TEST(SequenceCut, TheInversePutsTokensBackInOrder) {
+  for_each_cut([](const SequenceCut& cut) {
+    const auto places = cut.permutation(), inverse = cut.inverse();
+    for (std::int64_t place = 0; place < cut.tokens; ++place) ASSERT_EQ(places[inverse[place]], place);
+  });
+}
+
+TEST(SequenceCut, RunsAreThePlacesInOrder) {
+  for_each_cut([](const SequenceCut& cut) {
+    const auto sizes = cut.sizes();
+    for (int rank = 0; rank < cut.ranks; ++rank) {
+      const auto places = cut.places(rank);
+      ASSERT_EQ(static_cast<std::int64_t>(places.size()), sizes[rank]);
+      ASSERT_TRUE(std::is_sorted(places.begin(), places.end()));
+      for (const Range& run : cut.runs(rank)) ASSERT_GT(run.size(), 0);
+    }
+  });
+}
+
+TEST(SequenceCut, NoRankIsEmptyWhereThereAreTokensForAll) {
+  for_each_cut([](const SequenceCut& cut) {
+    if (cut.tokens < cut.ranks) return;
+    for (const std::int64_t size : cut.sizes()) ASSERT_GT(size, 0) << name_of(cut.layout) << cut.tokens << cut.ranks;
+  });
+}
+
+TEST(SequenceCut, ZigzagGivesEveryRankEqualCausalWork) {
+  for (int ranks = 1; ranks <= 8; ++ranks)
+    for (std::int64_t chunk = 1; chunk <= 5; ++chunk) {
+      const SequenceCut cut{2 * ranks * chunk, ranks, SequenceLayout::kZigzag};
+      for (int rank = 0; rank < ranks; ++rank)
+        EXPECT_EQ(cut.causal_pairs(rank) * ranks, cut.tokens * (cut.tokens + 1) / 2) << ranks << " " << chunk;
+    }
+}
+
+TEST(SequenceCut, ContiguousWorkIsThatOfTheLastRank) {
+  const SequenceCut cut{64, 4, SequenceLayout::kContiguous};
+  EXPECT_EQ(cut.causal_pairs(3), 16 * 48 + 16 * 17 / 2);
+  EXPECT_EQ(cut.causal_pairs(0), 16 * 17 / 2);
+}
+
+TEST(SequenceCut, ChunksOfAZigzag) {
+  const SequenceCut cut{12, 3, SequenceLayout::kZigzag};
+  EXPECT_EQ(cut.places(0), (std::vector<std::int64_t>{0, 1, 10, 11}));
+  EXPECT_EQ(cut.runs(2), (std::vector<Range>{{4, 8}}));  // the two in the middle are one
+}
+
+bool sees(std::int64_t query, std::int64_t key, bool causal, std::int64_t window) {
+  return (!causal || key <= query) && (window == 0 || key > query - window);
+}
+
+// Pairs that a tile leaves to a mask may be seen or not; all others are stated.
+void expect_tiles_cover(const SequenceCut& cut, int queries, int keys, bool causal, std::int64_t window) {
+  const auto rows = cut.places(queries), columns = cut.places(keys);
+  std::set<std::pair<std::int64_t, std::int64_t>> covered;
+  for (const auto& tile : attention_tiles(cut.runs(queries), cut.runs(keys), causal, window))
+    for (std::int64_t i = tile.queries.begin; i < tile.queries.end; ++i)
+      for (std::int64_t j = tile.keys.begin; j < tile.keys.end; ++j) {
+        ASSERT_TRUE(covered.insert({i, j}).second) << "twice";
+        const bool seen = sees(rows[i], columns[j], causal, window);
+        if (tile.kind == AttentionTile::Kind::kFull) ASSERT_TRUE(seen);
+        if (tile.kind == AttentionTile::Kind::kCausal) ASSERT_EQ(seen, j - tile.keys.begin <= i - tile.queries.begin);
+      }
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    for (std::size_t j = 0; j < columns.size(); ++j)
+      if (sees(rows[i], columns[j], causal, window)) ASSERT_TRUE(covered.contains({i, j}));
+}
+
+TEST(AttentionTiles, CoverEveryPairThatIsSeenOnce) {
+  for (const SequenceLayout layout : kLayouts)
+    for (int ranks = 1; ranks <= 4; ++ranks)
+      for (const std::int64_t tokens : {1, 2, 5, 8, 13, 16})
+        for (const std::int64_t window : {0, 1, 3, 20})
+          for (int queries = 0; queries < ranks; ++queries)
+            for (int keys = 0; keys < ranks; ++keys) {
+              expect_tiles_cover({tokens, ranks, layout}, queries, keys, /*causal=*/true, window);
+              if (window == 0) expect_tiles_cover({tokens, ranks, layout}, queries, keys, /*causal=*/false, 0);
+              if (::testing::Test::HasFatalFailure()) return;
+            }
+}
+
+TEST(AttentionTiles, AZigzagsStepsAreOneTileEach) {
+  const SequenceCut cut{32, 4, SequenceLayout::kZigzag};
+  using Kind = AttentionTile::Kind;
+  // Keys of a rank before: all queries see the first half. Of one behind: the second half sees all.
+  EXPECT_EQ(attention_tiles(cut.runs(1), cut.runs(0), true, 0),
+            (std::vector<AttentionTile>{{{0, 8}, {0, 4}, Kind::kFull}}));
+  EXPECT_EQ(attention_tiles(cut.runs(1), cut.runs(2), true, 0),
+            (std::vector<AttentionTile>{{{4, 8}, {0, 8}, Kind::kFull}}));
+}
+
+ParallelConfig parallel(int context, int tensor, const char* method) {
+  ParallelConfig config;
+  config.context = context;
+  config.tensor = tensor;
+  config.context_method = method;
+  return config;
+}
+
+TEST(ContextChoice, AutoExchangesHeadsWhereTheRanksDivideThem) {
+  EXPECT_EQ(choose_context(parallel(2, 1, "auto"), {8, 4}).method, ContextMethod::kUlysses);
+  EXPECT_EQ(choose_context(parallel(4, 2, "auto"), {8, 4}).method, ContextMethod::kRing);
+  EXPECT_EQ(choose_context(parallel(2, 1, "auto"), {8, 1}).method, ContextMethod::kRing);
+}
+
+TEST(ContextChoice, UlyssesOverMoreRanksThanHeadsIsRefused) {
+  EXPECT_EQ(choose_context(parallel(3, 1, "ulysses"), {3, 1}).method, ContextMethod::kUlysses);
+  try {
+    choose_context(parallel(4, 2, "ulysses"), {6, 2});
+    FAIL() << "it was not refused";
+  } catch (const ConfigError& error) {
+    const std::string line = error.what();
+    EXPECT_NE(line.find("6 heads over tensor 2 = 3 heads a rank"), std::string::npos) << line;
+    EXPECT_NE(line.find("use ring or all_gather"), std::string::npos) << line;
+  }
+}
+
+TEST(ContextChoice, ElementsALayer) {
+  const ContextChoice ring{ContextMethod::kRing, ""}, ulysses{ContextMethod::kUlysses, ""};
+  EXPECT_EQ(context_elements(ring, 32, 4, {8, 2}, 16), 3 * 2 * 8 * 2 * 16);
+  EXPECT_EQ(context_elements(ulysses, 32, 4, {8, 4}, 16), (2 * 8 * 8 * 16 + 2 * 8 * 4 * 16) * 3 / 4);
+}
+
+}  // namespace
+}  // namespace gantry
