@@ -19,6 +19,7 @@
 #include "gantry/core/schedule_names.h"
 #include "gantry/core/yaml_document.h"
 #include "gantry/core/yaml_json.h"
+#include "gantry/core/zero_level.h"
 
 namespace gantry {
 namespace {
@@ -55,7 +56,7 @@ void read_parallel(ConfigSection section, ParallelConfig& parallel) {
   section.text("context_method", parallel.context_method);
   section.integer("expert", parallel.expert, 1, kMostRanks);
   section.flag("sequence_parallel", parallel.sequence_parallel);
-  section.integer("zero", parallel.zero, 0, 2);
+  section.integer("zero", parallel.zero, 0, static_cast<int>(kZeroLevels.size()) - 1);
   section.number("bucket_mb", parallel.bucket_mb, 0, 1 << 20, /*open_below=*/true);
   section.texts("order", parallel.order);
   auto sorted = parallel.order;

@@ -9,9 +9,9 @@ void BucketStrategy::finish(GradientBucket& bucket) {
   bucket.work = {};
 }
 
-BucketStrategies::BucketStrategies(int zero, const ProcessGroupMesh& mesh) : stages_apart_(zero > 0) {
-  if (zero > 1) strategies_.push_back(make_scattered_buckets(mesh));
-  if (zero > 0) strategies_.push_back(make_partitioned_buckets(mesh));
+BucketStrategies::BucketStrategies(const ZeroLevel& zero, const ProcessGroupMesh& mesh) : stages_apart_(zero.states) {
+  if (zero.gradients) strategies_.push_back(make_scattered_buckets(mesh));
+  if (zero.states) strategies_.push_back(make_partitioned_buckets(mesh));
   strategies_.push_back(make_whole_buckets(mesh));
 }
 

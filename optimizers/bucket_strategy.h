@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "gantry/comm/process_group_mesh.h"
+#include "gantry/core/zero_level.h"
 #include "gantry/optimizers/gradient_bucket.h"
 
 namespace gantry {
@@ -55,8 +56,7 @@ std::unique_ptr<BucketStrategy> make_scattered_buckets(const ProcessGroupMesh& m
 // The strategies of a run.
 class BucketStrategies {
  public:
-  // ZeRO 0, 1 or 2.
-  BucketStrategies(int zero, const ProcessGroupMesh& mesh);
+  BucketStrategies(const ZeroLevel& zero, const ProcessGroupMesh& mesh);
 
   // The first that takes buckets of this kind.
   BucketStrategy& of(const BucketKind& kind) const;

@@ -16,7 +16,7 @@ GradientBuffers::GradientBuffers(std::vector<HeldTensor> parameters, std::vector
     : parameters_(std::move(parameters)),
       shared_(std::move(shared)),
       mesh_(mesh),
-      strategies_(options.zero, mesh),
+      strategies_(zero_level(options.zero), mesh),
       rules_{.mesh = &mesh.mesh(), .bytes = options.bucket_bytes, .stages_apart = strategies_.stages_apart()},
       overlaps_(options.overlaps),
       place_(parameters_.size()) {

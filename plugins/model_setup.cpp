@@ -8,6 +8,7 @@
 #include <torch/torch.h>
 
 #include "gantry/core/schedule_choice.h"
+#include "gantry/core/zero_level.h"
 #include "gantry/nn/linear.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/optimizers/master_parameters.h"
@@ -151,7 +152,7 @@ std::shared_ptr<BoostedOptimizer> boost_optimizer(const BoostRequest& request,
                       .overlaps = gradient_sum_of(request.loop)});
   report_ready_gradients(gradients);
   std::unique_ptr<MasterParameters> masters;
-  if (MasterParameters::needed(*request.optimizer, parameters, config.parallel.zero > 0))
+  if (MasterParameters::needed(*request.optimizer, parameters, zero_level(config.parallel.zero).states))
     masters = std::make_unique<MasterParameters>(*request.optimizer, *gradients, mesh);
   StepRules rules{.lr_schedule = request.lr_schedule,
                   .clip_grad_norm = config.optimizer.clip_grad_norm,

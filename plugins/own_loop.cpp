@@ -7,6 +7,7 @@
 #include <torch/torch.h>
 
 #include "gantry/core/error.h"
+#include "gantry/core/zero_level.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/optimizers/master_parameters.h"
 
@@ -44,7 +45,7 @@ void refuse_what_needs_the_pipeline(const Config& config, const ProcessGroupMesh
   if (config.parallel.context > 1)
     throw ConfigError({"parallel.context", fmt::format("is {}", config.parallel.context),
                        "1 for a model whose own forward is called", "run the steps by booster.execute_pipeline"});
-  if (config.parallel.zero > 1)
+  if (zero_level(config.parallel.zero).gradients)
     throw ConfigError({"parallel.zero", fmt::format("is {}", config.parallel.zero),
                        "0 or 1 for a model whose own forward is called", "run the steps by booster.execute_pipeline"});
 }

@@ -16,6 +16,7 @@
 #include "gantry/core/this_host.h"
 #include "gantry/core/usable_cores.h"
 #include "gantry/core/version.h"
+#include "gantry/core/zero_level.h"
 #include "gantry/trainer/report/run_reader.h"
 
 namespace gantry {
@@ -135,8 +136,8 @@ double state_bytes_per_parameter(const Config& config, int replicas) {
                         : config.optimizer.name == "sgd" ? (config.optimizer.momentum > 0 ? 1 : 0)
                                                          : 1;
   const double weights = is_small ? 2 : number, masters = is_small ? number : 0;
-  const double partitions = config.parallel.zero > 0 ? replicas : 1,
-               gradients = config.parallel.zero > 1 ? replicas : 1;
+  const ZeroLevel& zero = zero_level(config.parallel.zero);
+  const double partitions = zero.states ? replicas : 1, gradients = zero.gradients ? replicas : 1;
   return weights + number / gradients + (masters + values * number) / partitions;
 }
 

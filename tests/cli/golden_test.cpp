@@ -60,6 +60,35 @@ TEST_P(Golden, ForwardAndGradientsInEveryLayout) {
     for (int pipeline = 1; pipeline <= 4; ++pipeline) check_forward(GetParam(), tensor, pipeline);
 }
 
+// Two texts in one sample, told apart by document_ids, have the logits that they have alone.
+TEST(GoldenDocuments, ForwardOfPackedTextsIsThatOfEachAlone) {
+  const ScratchFolder scratch;
+  const torch::Tensor texts = (torch::arange(12).view({2, 6}) * 7) % 50;
+  const torch::Tensor documents = torch::tensor({5, 5, 5, 5, 5, 5, 9, 9, 9, 9, 9, 9}, torch::kInt64).view({1, 12});
+  const torch::Tensor positions = torch::arange(6).repeat({2}).view({1, 12});
+  const auto logits_of = [&](const std::string& model, const TensorDict& batch, const std::string& layout) {
+    write_safetensors(scratch / "batch.safetensors", batch);
+    const Outcome run =
+        run_program(gantry_program() + " forward --model " + golden(model) + " --batch " +
+                    (scratch / "batch.safetensors") + " --output " + (scratch / "out.safetensors") + layout);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return run.exit_code == 0 ? read_safetensors(scratch / "out.safetensors").at("logits") : torch::Tensor();
+  };
+  for (const char* model : {"gpt2", "llama"}) {
+    const torch::Tensor alone = logits_of(model, {{"input_ids", texts}}, "");
+    const TensorDict packed = {{"input_ids", texts.view({1, 12})}, {"document_ids", documents}};
+    TensorDict placed = packed;
+    placed.set("position_ids", positions);
+    ASSERT_TRUE(alone.defined());
+    for (const char* layout : {"", " --set parallel.tensor=2", " --set parallel.context=2"})
+      for (const TensorDict& batch : {packed, placed}) {
+        const torch::Tensor got = logits_of(model, batch, layout);
+        ASSERT_TRUE(got.defined());
+        EXPECT_LE(largest(got.view_as(alone) - alone), 2e-5) << model << layout;
+      }
+  }
+}
+
 // Of models with experts, what the routers give too, in layouts that share layers and samples out.
 TEST(GoldenExperts, ForwardGivesTheRoutersOutputs) {
   for (const char* model : {"mixtral", "qwen3_moe", "deepseek_v3"})

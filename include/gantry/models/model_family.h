@@ -63,7 +63,7 @@ struct ModelFamily {
   std::function<void(const nlohmann::json& config)> check = {};
   // The entries of a batch that the model reads beside labels; the first one is needed. pixel_values and input_features
   // are reals, the others whole numbers.
-  std::vector<std::string> inputs = {"input_ids", "attention_mask", "token_type_ids"};
+  std::vector<std::string> inputs = {"input_ids", "attention_mask", "token_type_ids", "position_ids", "document_ids"};
 };
 
 // ConfigError, naming the nearest one, for a key of model.config that neither the family nor `file` knows: the
