@@ -37,7 +37,7 @@ TEST(Context, OutputsAreWholeAndInOrder) {
     return on_layout<torch::Tensor>(config, [&](World& world) {
       Rig rig(world, config, cross_entropy(), /*optimize=*/false);
       return rig.booster
-          .execute_pipeline(rig.batch(shared_batch()), rig.boosted, {.forward_only = true, .return_outputs = true})
+          .execute_pipeline(rig.batch(shared_batch()), rig.boosted, {.return_outputs = true, .forward_only = true})
           .outputs.at("logits");
     });
   };
