@@ -9,7 +9,7 @@
 namespace gantry::cli {
 namespace {
 
-constexpr int kMostRanks = 16;  // that the text lists
+constexpr int kMostListed = 16;  // that the text lists
 constexpr std::size_t kMostRuns = 4;
 
 std::int64_t bytes_of(const std::string& precision) {
@@ -54,9 +54,9 @@ std::string to_text(const std::optional<ContextPicture>& picture) {
   const auto& [choice, cut, bytes] = *picture;
   std::string text = fmt::format("\nsequences of {} tokens over {} ranks, by {} ({}), {}:\n", cut.tokens, cut.ranks,
                                  name_of(choice.method), choice.reason, name_of(cut.layout));
-  for (int rank = 0; rank < std::min(cut.ranks, kMostRanks); ++rank)
+  for (int rank = 0; rank < std::min(cut.ranks, kMostListed); ++rank)
     text += fmt::format("  cp {}: tokens {} ({})\n", rank, runs_text(cut.runs(rank)), cut.size(rank));
-  if (cut.ranks > kMostRanks) text += fmt::format("  ... {} more\n", cut.ranks - kMostRanks);
+  if (cut.ranks > kMostListed) text += fmt::format("  ... {} more\n", cut.ranks - kMostListed);
   std::vector<std::string> sent;
   for (const auto& [method, number] : bytes) sent.push_back(fmt::format("{} {}", method, number));
   if (!sent.empty())

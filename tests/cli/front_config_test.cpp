@@ -116,6 +116,27 @@ TEST(ConfigText, ShowsContextAndExpertsToo) {
             std::string::npos);
 }
 
+TEST(ConfigText, ShowsWhoHasWhichTokens) {
+  const char* shared =
+      "model: {policy: llama, config: {num_hidden_layers: 2, num_attention_heads: 8, num_key_value_heads: 1, "
+      "hidden_size: 64}}\nparallel: {context: 2}\n"
+      "data: {format: text, path: x, sequence_length: 16, batch_size: 4}\n";
+  const Outcome run = show(shared);
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  for (const char* part :
+       {"sequences of 16 tokens over 2 ranks, by ring (2 ranks do not divide the 8 heads and 1 key heads of a rank), "
+        "zigzag:",
+        "cp 0: tokens 0 to 3, 12 to 15 (8)", "cp 1: tokens 4 to 11 (8)",
+        "bytes that a rank sends for a layer's forward of a sample: all_gather 512, ring 512, ulysses 2304"})
+    EXPECT_NE(run.out.find(part), std::string::npos) << part << "\nis not in\n" << run.out;
+  const Json context = Json::parse(show(shared, "--json --set parallel.context_method=ulysses").out).at("context");
+  EXPECT_EQ(context["layout"], "contiguous");
+  EXPECT_EQ(context["runs"], (Json{{{0, 8}}, {{8, 16}}}));
+  EXPECT_EQ(context["bytes_of_layer"]["ulysses"], 2304);
+  EXPECT_NE(show(shared, "--set parallel.context=16 --set parallel.context_method=ulysses").err.find("8 heads a rank"),
+            std::string::npos);
+}
+
 // The front program has no policies, so it can't ask one that a library registers.
 TEST(ConfigText, SaysWhereAPolicyOfALibraryMayWeighOtherwise) {
   const char* note = "a policy of a library may state other work";

@@ -1,0 +1,136 @@
+// Ranks that share sequences: whole outputs, what travels, and what is refused.
+#include <gtest/gtest.h>
+
+#include "gantry/comm/observed_backend.h"
+#include "gantry/core/context_choice.h"
+#include "gantry/profiling/communication_meter.h"
+#include "tiny_rig.h"
+
+namespace gantry::testing {
+namespace {
+
+constexpr int kContextTokens = 8, kContextSamples = 4, kContextLayers = 2;
+
+Config sharing(const std::string& method, int context, const char* family = "llama") {
+  Config config = layout_config({.context = context});
+  config.model.policy = family;
+  config.model.config_json =
+      R"({"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 16,
+          "intermediate_size": 24, "vocab_size": 29, "max_position_embeddings": 8})";
+  if (std::string(family) == "bert")
+    config.model.config_json =
+        R"({"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 16, "intermediate_size": 24,
+            "vocab_size": 29, "max_position_embeddings": 8, "architectures": ["BertForMaskedLM"]})";
+  config.parallel.context_method = method;
+  config.precision = "float64";
+  config.schedule.microbatches = 2;
+  return config;
+}
+
+TensorDict shared_batch(std::int64_t tokens = kContextTokens) {
+  const torch::Tensor all = (torch::arange(kContextSamples * (tokens + 1)).view({kContextSamples, -1}) * 7) % 29;
+  return {{"input_ids", all.narrow(1, 0, tokens).contiguous()}, {"labels", all.narrow(1, 1, tokens).contiguous()}};
+}
+
+TEST(Context, OutputsAreWholeAndInOrder) {
+  const auto logits = [](const Config& config) {
+    return on_layout<torch::Tensor>(config, [&](World& world) {
+      Rig rig(world, config, cross_entropy(), /*optimize=*/false);
+      return rig.booster
+          .execute_pipeline(rig.batch(shared_batch()), rig.boosted, {.return_outputs = true, .forward_only = true})
+          .outputs.at("logits");
+    });
+  };
+  const torch::Tensor expected = logits(sharing("auto", 1));
+  for (const char* method : {"all_gather", "ring", "ulysses"}) {
+    const torch::Tensor found = logits(sharing(method, 2));
+    ASSERT_EQ(found.sizes(), expected.sizes()) << method;
+    EXPECT_LE((found - expected).abs().max().item<double>(), 1e-12) << method;
+  }
+}
+
+// Bytes that rank 0 hands to the operation over cp in a second step.
+std::int64_t bytes_of_step(const std::string& method, int context, const std::string& operation, bool trains) {
+  const Config config = sharing(method, context);
+  return on_layout<std::int64_t>(config, [&](World& given) {
+    const auto meter = std::make_shared<CommunicationMeter>();
+    ObservedBackend metered(given.backend(), meter);
+    World world(metered, given.config(), given.mesh());
+    Rig rig(world, config);
+    const auto run = [&] {
+      rig.booster.execute_pipeline(rig.batch(shared_batch()), rig.boosted, {.forward_only = !trains});
+      if (trains) rig.boosted.optimizer->zero_grad();
+    };
+    run();
+    meter->resume();
+    run();
+    meter->pause();
+    std::int64_t bytes = 0;
+    for (const auto& count : meter->counts())
+      if (count.axis == "cp" && count.operation == operation) bytes += count.bytes;
+    return bytes;
+  });
+}
+
+TEST(Context, BytesThatTravelAreThoseOfTheFormula) {
+  const auto formula = [](ContextMethod method, int context) {
+    return context_elements({method, ""}, kContextTokens, context, {4, 2}, 4) * kContextSamples * kContextLayers * 8;
+  };
+  for (const int context : {2, 4}) {
+    const std::int64_t ring = formula(ContextMethod::kRing, context);
+    EXPECT_EQ(bytes_of_step("ring", context, "send", false), ring);
+    // Keys and values once more, and their gradients home.
+    EXPECT_EQ(bytes_of_step("ring", context, "send", true), 2 * ring + ring / (context - 1) * context);
+    EXPECT_EQ(bytes_of_step("all_gather", context, "all_gather", false) * (context - 1),
+              formula(ContextMethod::kAllGather, context));
+  }
+  // An exchange hands in what stays too.
+  EXPECT_EQ(bytes_of_step("ulysses", 2, "all_to_all", false) / 2, formula(ContextMethod::kUlysses, 2));
+}
+
+struct ContextOutcome {
+  int code = 0;
+  std::string text;
+};
+
+ContextOutcome outcome_of(const Config& config, const std::function<void(World&)>& body) {
+  ::testing::internal::CaptureStderr();
+  ContextOutcome outcome;
+  outcome.code = start_ranks()(config, body);
+  outcome.text = ::testing::internal::GetCapturedStderr();
+  return outcome;
+}
+
+void expect_refused(const ContextOutcome& outcome, int code, const std::string& words) {
+  EXPECT_EQ(outcome.code, code) << outcome.text;
+  EXPECT_NE(outcome.text.find(words), std::string::npos) << outcome.text;
+}
+
+TEST(Context, WhatNeedsWholeSequencesIsRefused) {
+  const Config bert = sharing("auto", 2, "bert"), llama = sharing("ring", 2);
+  expect_refused(outcome_of(bert, [&](World& world) { Rig rig(world, bert); }), 3, "computes whole sequences");
+  const Criterion own([](const TensorDict& outputs, const TensorDict&) { return Loss(outputs.at("logits").mean()); });
+  expect_refused(outcome_of(llama, [&](World& world) { Rig rig(world, llama, own); }), 3,
+                 "the criterion may look at whole sequences");
+  expect_refused(outcome_of(llama,
+                            [&](World& world) {
+                              Rig rig(world, llama);
+                              rig.booster.execute_pipeline(rig.batch(shared_batch(1)), rig.boosted, {});
+                            }),
+                 4, "1 tokens per sample over 2 ranks");
+}
+
+TEST(Context, RanksThatAreGivenOtherBatchesAreNamed) {
+  const Config config = sharing("ring", 2);
+  expect_refused(outcome_of(config,
+                            [&](World& world) {
+                              Rig rig(world, config);
+                              TensorDict batch = shared_batch();
+                              batch.set("labels", batch.at("labels") + world.rank());
+                              rig.booster.execute_pipeline(rig.batch(batch), rig.boosted, {});
+                            }),
+                 4, "'labels' differs between rank 0");
+}
+
+}  // namespace
+}  // namespace gantry::testing
