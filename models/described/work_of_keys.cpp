@@ -1,6 +1,7 @@
 #include "gantry/models/described/work_of_keys.h"
 
 #include <algorithm>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "gantry/core/slice.h"
@@ -42,6 +43,14 @@ LayerWork layer_work_of(const DecoderSpec& spec) {
       work.layers[std::stoul(parameter.name.substr(layers.size()))] += elements(parameter);
   work.last = static_cast<double>(spec.vocabulary) * static_cast<double>(spec.hidden);
   return work;
+}
+
+json keys_of_model(const ModelConfig& model) {
+  json keys = json::object();
+  if (std::ifstream file(model.path + "/config.json"); !model.path.empty() && file)
+    keys = json::parse(file, nullptr, false);
+  if (!model.config_json.empty() && keys.is_object()) keys.update(json::parse(model.config_json));
+  return keys;
 }
 
 LayerWork layer_work_in(const json& keys, int layers, const std::string& family) {

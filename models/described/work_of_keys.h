@@ -4,6 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "gantry/core/config.h"
 #include "gantry/core/layer_work.h"
 
 namespace gantry::models {
@@ -12,6 +13,9 @@ struct DecoderSpec;
 
 // Of a described decoder: of experts, those that a token uses.
 LayerWork layer_work_of(const DecoderSpec& spec);
+
+// The model's own keys, over those of config.json in its directory.
+nlohmann::json keys_of_model(const ModelConfig& model);
 
 // The multiplications of a token: one for each weight of a layer's and of the head's matrices. A backward has twice as
 // many of each, so shares are the same. `family` is the policy's name, "llama" or "bert"; where it is empty, the keys'
