@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
@@ -49,15 +48,6 @@ struct Resolved {
   std::optional<ContextPicture> context;
 };
 
-// The model's own keys, over those of config.json in its directory.
-nlohmann::json keys_of_model(const ModelConfig& model) {
-  nlohmann::json keys = nlohmann::json::object();
-  if (std::ifstream file(model.path + "/config.json"); !model.path.empty() && file)
-    keys = nlohmann::json::parse(file, nullptr, false);
-  if (!model.config_json.empty() && keys.is_object()) keys.update(nlohmann::json::parse(model.config_json));
-  return keys;
-}
-
 std::vector<int> ranks_of_stages(const PipelineStageManager& manager) {
   std::vector<int> ranks;
   for (int stage = 0; stage < manager.num_stages(); ++stage) ranks.push_back(manager.rank_of(stage));
@@ -85,7 +75,7 @@ Resolved resolve(const std::string& path, const std::vector<std::string>& sets) 
   const int stages = manager.num_stages();
   std::vector<LayerRange> layers;
   std::vector<double> work;
-  const nlohmann::json keys = keys_of_model(config.model);
+  const nlohmann::json keys = models::keys_of_model(config.model);
   if (const int all = layers_in(keys); all > 0) {
     const LayerWork by_layer = models::layer_work_in(keys, all, config.model.policy);
     const auto counts = layers_per_stage(config.schedule, by_layer, ranks_of_stages(manager));

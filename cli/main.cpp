@@ -15,6 +15,7 @@
 #include "gantry/cli/generate_command.h"
 #include "gantry/cli/init_command.h"
 #include "gantry/cli/launch_command.h"
+#include "gantry/cli/plan_command.h"
 #include "gantry/cli/report_command.h"
 #include "gantry/cli/schedule_command.h"
 #include "gantry/cli/usage.h"
@@ -53,6 +54,7 @@ void add_commands(CLI::App& app, Arguments& arguments, char** argv) {
   cli::add_init_command(app);
   cli::add_completion_command(app);
   cli::add_report_command(app);
+  cli::add_plan_command(app);
   auto* config = app.add_subcommand("config", "Show the resolved configuration, its mesh, stages and derived values");
   config->add_option("config", arguments.config, "The configuration, a YAML file")->required();
   cli::add_sets(*config, arguments.sets);

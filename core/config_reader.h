@@ -1,4 +1,4 @@
-// Reads one section of a configuration strictly, collecting every fault. Internal to core/.
+// Reads one section of a configuration strictly, collecting every fault. Internal to core/ and planner/.
 #pragma once
 
 #include <functional>

@@ -1,6 +1,7 @@
 #include "gantry/models/described/work_of_keys.h"
 
 #include <algorithm>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "gantry/core/slice.h"
@@ -66,6 +67,14 @@ AttentionHeads fewest_heads(const DecoderSpec& spec) {
   if (heads.empty()) return {};
   return {static_cast<int>(*std::min_element(heads.begin(), heads.end())),
           static_cast<int>(*std::min_element(key_heads.begin(), key_heads.end()))};
+}
+
+json keys_of_model(const ModelConfig& model) {
+  json keys = json::object();
+  if (std::ifstream file(model.path + "/config.json"); !model.path.empty() && file)
+    keys = json::parse(file, nullptr, false);
+  if (!model.config_json.empty() && keys.is_object()) keys.update(json::parse(model.config_json));
+  return keys;
 }
 
 namespace {

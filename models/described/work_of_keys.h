@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "gantry/core/config.h"
 #include "gantry/core/layer_work.h"
 #include "gantry/models/described/decoder_spec.h"
 
@@ -19,6 +20,8 @@ AttentionHeads fewest_heads(const DecoderSpec& spec);
 // The description of a model by keys of its config.json, as layer_work_in takes them; absent where it is no described
 // decoder's. ConfigError where the family can't do what the keys say.
 std::optional<DecoderSpec> described_decoder(const nlohmann::json& model_keys, const std::string& family = "");
+// The model's own keys, over those of config.json in its directory.
+nlohmann::json keys_of_model(const ModelConfig& model);
 
 // The multiplications of a token: one for each weight of a layer's and of the head's matrices. A backward has twice as
 // many of each, so shares are the same. `family` is the policy's name, "llama" or "bert"; where it is empty, the keys'

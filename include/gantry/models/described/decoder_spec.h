@@ -19,6 +19,7 @@ struct NormSpec {
   bool weight = true, bias = true;  // kLayer: its parameters; none without a weight
 
   bool exists() const { return kind != Kind::kNone; }
+  bool operator==(const NormSpec&) const = default;
 };
 
 // How the rows of query, key and value lie in the projections.
@@ -38,6 +39,8 @@ struct LatentSpec {
   std::int64_t value = 1;               // features of a value head
   bool bias = false;                    // of the narrow projections
   NormSpec norm = {NormSpec::Kind::kRms};
+
+  bool operator==(const LatentSpec&) const = default;
 };
 
 struct AttentionSpec {
@@ -55,6 +58,8 @@ struct AttentionSpec {
   double dropout = 0;
   bool sinks = false;                     // a score for each head that takes part in the softmax and has no value
   std::optional<LatentSpec> latent = {};  // in place of the projections of query, key and value
+
+  bool operator==(const AttentionSpec&) const = default;
 };
 
 struct MlpSpec {
@@ -63,6 +68,8 @@ struct MlpSpec {
   bool fused_gate = false;  // gate and up are one projection: all rows of gate, then all of up
   bool bias = false;
   std::string activation = "silu";  // nn::activation_names()
+
+  bool operator==(const MlpSpec&) const = default;
 };
 
 // Many MLPs, of which each token uses a few, and one that all tokens use.
@@ -79,6 +86,8 @@ struct ExpertsSpec {
   double limit = 0;                        // nn::ExpertsOptions
   std::int64_t shared_width = 0;           // of the MLP that all tokens use; 0: there is none
   bool shared_gate = false;                // its output is multiplied with sigmoid(x w)
+
+  bool operator==(const ExpertsSpec&) const = default;
 };
 
 // serial:   a = x + scale after_attention(attention(input(x))), then a + scale after_mlp(mlp(before_mlp(a)))
@@ -91,6 +100,8 @@ struct LayerSpec {
   bool parallel = false, norms_behind = false;
   double residual_scale = 1;                // of what attention and MLP add
   std::optional<ExpertsSpec> experts = {};  // in place of mlp
+
+  bool operator==(const LayerSpec&) const = default;
 };
 
 // The paths under which modules are registered; those of a layer begin at the layer. They key checkpoints, random

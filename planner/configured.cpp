@@ -1,0 +1,228 @@
+#include "gantry/planner/configured.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "gantry/core/error.h"
+#include "gantry/core/mesh.h"
+#include "gantry/core/schedule_choice.h"
+#include "gantry/core/schedule_names.h"
+#include "gantry/core/yaml_document.h"
+#include "gantry/models/described/decoder_family.h"
+#include "gantry/models/described/work_of_keys.h"
+#include "gantry/schedule/configured_schedule.h"
+
+namespace gantry::planner {
+namespace {
+
+struct PlannableKey {
+  const char* path;
+  const char* fallback;  // while the plan is open
+  bool open_if_absent = true;
+};
+
+constexpr PlannableKey kKeys[] = {{"parallel.tensor", "1"},
+                                  {"parallel.pipeline", "1"},
+                                  {"parallel.data", "auto"},
+                                  {"parallel.context", "1", false},
+                                  {"parallel.expert", "1", false},
+                                  {"parallel.zero", "0"},
+                                  {"parallel.sequence_parallel", "false"},
+                                  {"schedule.name", "1f1b"},
+                                  {"schedule.chunks", "1"},
+                                  {"schedule.microbatch_size", "1"},
+                                  {"schedule.recompute", "none"},
+                                  {"schedule.layers", "default", false}};
+
+// The scalar at "section.key", or "" where there is none.
+std::string scalar_at(const YAML::Node& document, const std::string& path, bool& present) {
+  const auto dot = path.find('.');
+  const YAML::Node& root = document;
+  present = false;
+  if (!root.IsMap()) return "";
+  const YAML::Node section = root[path.substr(0, dot)];
+  if (!section.IsDefined()) return "";
+  if (section.IsScalar()) return section.Scalar();  // parallel: auto
+  if (!section.IsMap()) return "";
+  const YAML::Node& keys = section;
+  const YAML::Node value = keys[path.substr(dot + 1)];
+  if (!value.IsDefined()) return "";
+  present = true;
+  return value.IsScalar() ? value.Scalar() : "";
+}
+
+std::string read_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (!file) throw ConfigError({path, "can't be read", "a configuration file", "check the path"});
+  return text;
+}
+
+// Which keys are open, and the overrides that give those a value meanwhile.
+struct Opened {
+  std::set<std::string> open;
+  std::vector<std::string> overrides;
+};
+
+Opened open_keys(const YAML::Node& document, const std::vector<std::string>& sets) {
+  Opened opened;
+  for (const char* section : {"parallel", "schedule"})
+    if (bool present = false; scalar_at(document, section + std::string(".x"), present) == "auto")
+      opened.overrides.push_back(std::string(section) + "={}");
+  bool present = false;
+  scalar_at(document, "schedule.microbatches", present);
+  const bool counts_microbatches =
+      present || std::ranges::any_of(sets, [](const auto& set) { return set.starts_with("schedule.microbatches="); });
+  for (const auto& [path, fallback, open_if_absent] : kKeys) {
+    bool stated = false;
+    std::string value = scalar_at(document, path, stated);
+    for (const auto& set : sets)
+      if (set.starts_with(path + std::string("="))) value = set.substr(std::string(path).size() + 1), stated = true;
+    const bool is_auto = value == "auto" && (stated || open_if_absent);
+    if (stated ? !is_auto : !is_auto && !open_if_absent) continue;
+    if (path == std::string("schedule.microbatch_size") && counts_microbatches) continue;
+    opened.open.insert(path);
+    if (is_auto && stated) opened.overrides.push_back(fmt::format("{}={}", path, fallback));
+  }
+  return opened;
+}
+
+void refuse_unknown(const Config& config) {
+  if (is_schedule_file(config.schedule.name))
+    throw ConfigError({"schedule.name", "is the file " + config.schedule.name, "a schedule by name",
+                       "the planner makes schedules for the sizes that it tries"});
+  if (!config.schedule.recompute_layers.empty())
+    throw ConfigError({"schedule.recompute_layers", "is set", "whole stages for a plan", "take it out"});
+  std::vector<std::string> order = config.parallel.order;
+  std::erase(order, axis::kContext);
+  if (order != ParallelConfig{}.order)
+    throw ConfigError({"parallel.order", fmt::format("is [{}]", fmt::join(config.parallel.order, ", ")),
+                       fmt::format("[{}], which the planner counts by", fmt::join(ParallelConfig{}.order, ", ")),
+                       "take it out"});
+  if (config.data.format.empty())
+    throw ConfigError({"data", "is missing", "data.sequence_length and data.batch_size", "add it"});
+}
+
+models::DecoderSpec model_of(const Config& config) {
+  config.require_model();
+  const nlohmann::json keys = models::keys_of_model(config.model);
+  const nlohmann::json type = keys.is_object() ? keys.value("model_type", nlohmann::json()) : nlohmann::json();
+  const std::string family =
+      config.model.policy.empty() && type.is_string() ? type.get<std::string>() : config.model.policy;
+  return models::decoder_spec(family, keys);
+}
+
+Recompute recompute_of(const std::string& name) {
+  for (const Recompute each : {Recompute::kSelective, Recompute::kParts, Recompute::kFull})
+    if (name_of(each) == name) return each;
+  return Recompute::kNone;
+}
+
+Layout layout_of(const Config& config) {
+  const ParallelConfig& parallel = config.parallel;
+  Layout layout{.tensor = parallel.tensor,
+                .pipeline = parallel.pipeline,
+                .data = parallel.data,
+                .context = parallel.context,
+                .expert = parallel.expert,
+                .sequence_parallel = parallel.sequence_parallel,
+                .zero = parallel.zero,
+                .schedule = config.schedule.name,
+                .chunks = chunks_of(config.schedule),
+                .recompute = recompute_of(config.schedule.recompute)};
+  const auto replicas = std::max(1, layout.data);
+  const auto samples = (config.data.batch_size + replicas - 1) / replicas;
+  const int count = microbatch_count(config.schedule, layout.pipeline * layout.chunks, samples);
+  layout.microbatch = config.schedule.microbatch_size.value_or((samples + count - 1) / std::max(1, count));
+  if (!config.schedule.microbatch_size) layout.microbatches = count;
+  if (const auto* list = std::get_if<std::vector<int>>(&config.schedule.layers))
+    layout.layers = *list;
+  else if (const auto& name = std::get<std::string>(config.schedule.layers); name == "balanced")
+    layout.balanced = true;
+  else if (name != "default")
+    layout.layers = layers_per_stage(config.schedule, {}, {});
+  return layout;
+}
+
+}  // namespace
+
+const std::vector<std::string>& plannable_keys() {
+  static const std::vector<std::string> all = [] {
+    std::vector<std::string> paths;
+    for (const PlannableKey& key : kKeys) paths.emplace_back(key.path);
+    return paths;
+  }();
+  return all;
+}
+
+PlanRequest read_plan_request(const std::string& path, const std::vector<std::string>& sets, bool only_stated) {
+  const std::string text = read_text(path);
+  Opened opened;
+  if (!only_stated) opened = open_keys(parse_yaml(text, path), sets);
+  std::vector<std::string> overrides;
+  for (const auto& set : sets)
+    if (!(set.ends_with("=auto") && opened.open.contains(set.substr(0, set.find('='))))) overrides.push_back(set);
+  overrides.insert(overrides.begin(), opened.overrides.begin(), opened.overrides.end());
+  PlanRequest request{.config = Config::parse(text, path, overrides), .workload = {}, .stated = {}, .open = {}};
+  refuse_unknown(request.config);
+  request.workload = {.model = model_of(request.config),
+                      .sequence = request.config.data.sequence_length,
+                      .batch = request.config.data.batch_size,
+                      .precision = request.config.precision,
+                      .program = gantry_program(request.config.precision, request.config.optimizer.name)};
+  request.stated = layout_of(request.config);
+  request.open = opened.open;
+  return request;
+}
+
+Layout with_data(const PlanRequest& request, int data) {
+  Config config = request.config;
+  config.parallel.data = data;
+  return layout_of(config);
+}
+
+std::string name_of(Recompute recompute) {
+  switch (recompute) {
+    case Recompute::kSelective:
+      return "selective";
+    case Recompute::kParts:
+      return "parts";
+    case Recompute::kFull:
+      return "full";
+    default:
+      return "none";
+  }
+}
+
+std::vector<std::string> overrides_of(const Layout& layout) {
+  std::vector<std::string> keys = {fmt::format("parallel.tensor={}", layout.tensor),
+                                   fmt::format("parallel.pipeline={}", layout.pipeline),
+                                   fmt::format("parallel.data={}", layout.data)};
+  if (layout.context > 1) keys.push_back(fmt::format("parallel.context={}", layout.context));
+  if (layout.expert > 1) keys.push_back(fmt::format("parallel.expert={}", layout.expert));
+  keys.push_back(fmt::format("parallel.sequence_parallel={}", layout.sequence_parallel));
+  keys.push_back(fmt::format("parallel.zero={}", layout.zero));
+  keys.push_back("schedule.name=" + layout.schedule);
+  keys.push_back(fmt::format("schedule.chunks={}", layout.chunks));
+  if (layout.microbatches == 0) keys.push_back(fmt::format("schedule.microbatch_size={}", layout.microbatch));
+  keys.push_back("schedule.recompute=" + name_of(layout.recompute));
+  return keys;
+}
+
+std::string describe(const Layout& layout) {
+  std::string text = fmt::format("tensor {}, pipeline {}, data {}", layout.tensor, layout.pipeline, layout.data);
+  if (layout.context > 1) text += fmt::format(", context {}", layout.context);
+  if (layout.expert > 1) text += fmt::format(", expert {}", layout.expert);
+  if (layout.sequence_parallel) text += ", sequence parallel";
+  if (layout.pipeline > 1) text += ", " + layout.schedule;
+  if (layout.chunks > 1) text += fmt::format(" x{}", layout.chunks);
+  text += fmt::format(", microbatch {}, zero {}", layout.microbatch, layout.zero);
+  if (layout.recompute != Recompute::kNone) text += ", recompute " + name_of(layout.recompute);
+  return text;
+}
+
+}  // namespace gantry::planner

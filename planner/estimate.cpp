@@ -1,0 +1,223 @@
+#include "gantry/planner/estimate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+
+#include "gantry/core/error.h"
+#include "gantry/models/described/model_flops.h"
+#include "gantry/planner/collectives.h"
+#include "gantry/planner/layout_costs.h"
+#include "gantry/planner/operations.h"
+#include "gantry/schedule/schedule.h"
+#include "gantry/schedule/simulate.h"
+
+namespace gantry::planner {
+namespace {
+
+constexpr double kBucketBytes = 25.0 * 1024 * 1024;
+
+HeldParameters parameters_of(const LayoutCosts& costs, int rank) {
+  HeldParameters held;
+  for (const int stage : costs.stages_of_rank[rank]) held += costs.stages[stage].parameters;
+  return held;
+}
+
+// Of a rank's stages, all microbatches.
+Seconds work_of(const LayoutCosts& costs, int rank) {
+  Seconds once;
+  for (const int stage : costs.stages_of_rank[rank]) {
+    once += costs.stages[stage].forward;
+    once += costs.stages[stage].input_gradient;
+    once += costs.stages[stage].weight_gradient;
+  }
+  return once.times(costs.microbatches);
+}
+
+schedule::Costs schedule_costs(const LayoutCosts& costs, bool blocking) {
+  schedule::Costs all;
+  const double hop = blocking ? 0 : costs.hop;  // where ranks wait for messages, these are among their times
+  for (const StageTimes& stage : costs.stages)
+    all.stages.push_back({.forward = stage.forward.sum(),
+                          .input_gradient = stage.input_gradient.sum(),
+                          .weight_gradient = stage.weight_gradient.sum(),
+                          .send_forward = hop,
+                          .send_backward = hop,
+                          .activation = stage.kept,
+                          .weight_input = stage.kept_inputs});
+  all.hop = hop;
+  return all;
+}
+
+schedule::Schedule make_schedule(const Layout& layout, const LayoutCosts& costs) {
+  schedule::GeneratorOptions options;
+  double forward = 0, input = 0, weight = 0;
+  for (const StageTimes& stage : costs.stages) {
+    forward += stage.forward.sum();
+    input += stage.input_gradient.sum();
+    weight += stage.weight_gradient.sum();
+  }
+  const auto ranks = static_cast<double>(costs.stages_of_rank.size());
+  options.forward = forward / ranks;
+  options.input_gradient = input / ranks;
+  options.weight_gradient = weight / ranks;
+  options.hop = costs.hop;
+  return schedule::generate(layout.schedule, layout.pipeline, costs.microbatches,
+                            layout.pipeline == 1 ? 0 : layout.chunks, options);
+}
+
+}  // namespace
+
+Seconds& Seconds::operator+=(const Seconds& more) {
+  compute += more.compute;
+  tensor += more.tensor;
+  context += more.context;
+  expert += more.expert;
+  pipeline += more.pipeline;
+  data += more.data;
+  optimizer += more.optimizer;
+  return *this;
+}
+
+Seconds Seconds::times(double count) const {
+  return {compute * count,  tensor * count, context * count,  expert * count,
+          pipeline * count, data * count,   optimizer * count};
+}
+
+double Estimate::most_memory() const {
+  double most = 0;
+  for (const Memory& rank : memory) most = std::max(most, rank.sum());
+  return most;
+}
+
+// Reductions that run beside the last backward are hidden as long as that takes, and slow it down.
+OnceSeconds once_seconds(const Workload& workload, const Layout& layout, const Cluster& cluster,
+                         const LayoutCosts& costs, int rank) {
+  const Program& program = workload.program;
+  const HeldParameters held = parameters_of(costs, rank);
+  const double value = value_bytes(workload.precision);
+  const auto sweep = [&](double elements, const Group& group) {
+    const double gradients = program.gradient_bytes * elements, values = value * elements;
+    if (layout.zero == 0) return all_reduce(group, gradients, cluster);
+    const double times = layout.zero >= 2 ? costs.microbatches : 1;
+    const double gathers = layout.zero >= 3 ? 2.0 * costs.microbatches : 1;
+    return times * half_reduce(group, gradients, cluster) + gathers * half_reduce(group, values, cluster);
+  };
+  OnceSeconds once;
+  const double reduced = sweep(held.dense, batch_group(layout)) + sweep(held.experts, expert_batch_group(layout));
+  double beside = 0;
+  for (const int stage : costs.stages_of_rank[rank]) beside += costs.stages[stage].backward();
+  if (layout.zero >= 2) beside *= costs.microbatches;
+  const double hidden = program.overlaps_gradients ? std::min(reduced, beside) : 0;
+  once.data = reduced - hidden + (cluster.overlap_slowdown - 1) * hidden;
+  if (workload.model.tied && layout.pipeline > 1) {
+    const double table = program.gradient_bytes * static_cast<double>(workload.model.vocabulary) *
+                         static_cast<double>(workload.model.hidden) / layout.tensor;
+    once.data += all_reduce({2, pipeline_group(layout).stride}, table, cluster);
+  }
+  const double replicas = layout.zero > 0 ? batch_group(layout).size : 1;
+  const double expert_replicas = layout.zero > 0 ? expert_batch_group(layout).size : 1;
+  const double stepped = held.dense / replicas + held.experts / expert_replicas;
+  const double moved = (2 * program.gradient_bytes + 2 * program.optimizer_bytes + value) * stepped;
+  once.optimizer = moved / (cluster.device.memory_bytes_per_second * cluster.device.memory_efficiency);
+  once.other = cluster.step_seconds;
+  return once;
+}
+
+Memory rank_memory(const Workload& workload, const Layout& layout, const LayoutCosts& costs, int rank,
+                   double activations) {
+  const Program& program = workload.program;
+  const HeldParameters held = parameters_of(costs, rank);
+  const double replicas = batch_group(layout).size, expert_replicas = expert_batch_group(layout).size;
+  const auto bytes = [&](double each, int from_zero) {
+    return layout.zero >= from_zero ? each * (held.dense / replicas + held.experts / expert_replicas)
+                                    : each * (held.dense + held.experts);
+  };
+  Memory memory;
+  memory.parameters = bytes(value_bytes(workload.precision), 3);
+  memory.gradients = bytes(program.gradient_bytes, 2);
+  memory.optimizer = bytes(program.optimizer_bytes, 1);
+  memory.activations = activations;
+  for (const int stage : costs.stages_of_rank[rank])
+    memory.working = std::max(memory.working, costs.stages[stage].again);
+  if (layout.zero >= 2 && replicas > 1) memory.working += 2 * kBucketBytes;
+  return memory;
+}
+
+Estimate estimate_with(const Workload& workload, const Layout& layout, const Cluster& cluster,
+                       const LayoutCosts& costs) {
+  const schedule::Schedule made = make_schedule(layout, costs);
+  const schedule::Simulation run = schedule::simulate(made, schedule_costs(costs, workload.program.blocking_messages));
+  Estimate result;
+  int longest = 0;
+  double most = -1;
+  for (int rank = 0; rank < made.ranks(); ++rank) {
+    const OnceSeconds once = once_seconds(workload, layout, cluster, costs, rank);
+    const double work = work_of(costs, rank).sum() + once.data + once.optimizer;
+    if (work > most) most = work, longest = rank;
+    result.memory.push_back(rank_memory(workload, layout, costs, rank, run.peak_memory[rank]));
+  }
+  const OnceSeconds once = once_seconds(workload, layout, cluster, costs, longest);
+  result.seconds = work_of(costs, longest);
+  result.seconds.pipeline += run.makespan_global - result.seconds.sum();
+  result.seconds.data = once.data;
+  result.seconds.optimizer = once.optimizer + once.other;
+  result.step_seconds = result.seconds.sum();
+  const auto samples = static_cast<double>(workload.batch), tokens = samples * static_cast<double>(workload.sequence);
+  result.tokens_per_second = tokens / result.step_seconds;
+  const double peak = cluster.device.matrix_flops.at(workload.precision) * layout.ranks();
+  result.mfu = models::model_flops(workload.model, workload.batch, workload.sequence) / result.step_seconds / peak;
+  result.bubble = run.bubble_rate;
+  result.fits = result.most_memory() <= cluster.device.memory_bytes;
+  return result;
+}
+
+namespace {
+
+// The time until the first microbatch reaches the rank, and, where backwards are whole, that of its last one from the
+// rank back to the first stage.
+double waiting_of(const LayoutCosts& costs, int rank, bool splits_backward, double hop) {
+  const int first = *std::min_element(costs.stages_of_rank[rank].begin(), costs.stages_of_rank[rank].end());
+  double waiting = 0;
+  for (int stage = 0; stage < first; ++stage) {
+    waiting += costs.stages[stage].forward.sum();
+    if (!splits_backward) waiting += costs.stages[stage].backward();
+  }
+  int crossed = 0;
+  for (int stage = 0; stage < first; ++stage)
+    if (std::find(costs.stages_of_rank[rank].begin(), costs.stages_of_rank[rank].end(), stage) ==
+        costs.stages_of_rank[rank].end())
+      ++crossed;
+  return waiting + crossed * hop * (splits_backward ? 1 : 2);
+}
+
+}  // namespace
+
+double least_seconds_with(const Workload& workload, const Layout& layout, const Cluster& cluster,
+                          const LayoutCosts& costs, bool splits_backward) {
+  const double hop = workload.program.blocking_messages ? 0 : costs.hop;
+  const int ranks = static_cast<int>(costs.stages_of_rank.size());
+  double pipeline = 0, once = 0, most = -1;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const double work = work_of(costs, rank).sum();
+    pipeline = std::max(pipeline, work + waiting_of(costs, rank, splits_backward, hop));
+    const OnceSeconds of_rank = once_seconds(workload, layout, cluster, costs, rank);
+    if (work + of_rank.data + of_rank.optimizer > most) {
+      most = work + of_rank.data + of_rank.optimizer;
+      once = of_rank.data + of_rank.optimizer + of_rank.other;
+    }
+  }
+  return pipeline + once;
+}
+
+double least_memory_with(const Workload& workload, const Layout& layout, const LayoutCosts& costs) {
+  double most = 0;
+  for (std::size_t rank = 0; rank < costs.stages_of_rank.size(); ++rank) {
+    double kept = 0;
+    for (const int stage : costs.stages_of_rank[rank]) kept = std::max(kept, costs.stages[stage].kept);
+    most = std::max(most, rank_memory(workload, layout, costs, static_cast<int>(rank), kept).sum());
+  }
+  return most;
+}
+
+}  // namespace gantry::planner

@@ -1,0 +1,274 @@
+#include "gantry/planner/operations.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "gantry/models/described/model_flops.h"
+
+namespace gantry::planner {
+namespace {
+
+using Kind = Operation::Kind;
+using models::AttentionSpec;
+using models::LayerSpec;
+using models::NormSpec;
+
+double as_double(std::int64_t value) { return static_cast<double>(value); }
+double part_of(std::int64_t whole, int ranks) { return std::ceil(as_double(whole) / ranks); }
+
+// Adds forward and backward of one thing at a time.
+class Builder {
+ public:
+  Builder(const Workload& workload, const Layout& layout)
+      : workload_(workload),
+        layout_(layout),
+        bytes_(value_bytes(workload.precision)),
+        samples_(layout.microbatch),
+        tokens_(as_double(workload.sequence) / layout.context * layout.microbatch),
+        tokens_between_(layout.sequence_parallel ? tokens_ / layout.tensor : tokens_),
+        hidden_(as_double(workload.model.hidden)) {}
+
+  PartOperations take() { return std::move(part_); }
+  double bytes() const { return bytes_; }
+  double tokens() const { return tokens_; }
+  double tokens_between() const { return tokens_between_; }
+
+  // rows x in times in x out.
+  void product(double rows, double in, double out, double kept_input) {
+    const double flops = 2 * rows * in * out;
+    const double moved = bytes_ * (rows * in + in * out + rows * out);
+    part_.forward.push_back({Kind::kProduct, flops, moved});
+    part_.input_gradient.push_back({Kind::kProduct, flops, moved});
+    // The gradient is read and written where it is kept.
+    part_.weight_gradient.push_back(
+        {Kind::kProduct, flops, bytes_ * (rows * in + rows * out) + 2 * workload_.program.gradient_bytes * in * out});
+    keep(kept_input);
+  }
+  // So many values read and written in the forward, and in the backward.
+  void elementwise(double forward_bytes, double backward_bytes) {
+    part_.forward.push_back({Kind::kElementwise, 0, forward_bytes});
+    part_.input_gradient.push_back({Kind::kElementwise, 0, backward_bytes});
+  }
+  void keep(double bytes) { part_.kept += bytes; }
+  void keep_for_core(double bytes) { part_.kept += bytes, part_.kept_core += bytes; }
+  void keep_input() { part_.kept_inputs += bytes_ * tokens_between_ * hidden_; }
+
+  void norm(const NormSpec& norm) {
+    if (!norm.exists()) return;
+    const double values = tokens_between_ * hidden_ * bytes_;
+    elementwise(2 * values, 3 * values);
+    keep(values);
+  }
+  // Into what tensor ranks split: with sequence parallelism the parts are gathered, and once more for the weights'
+  // gradients.
+  void enter_split() {
+    if (layout_.tensor < 2) return;
+    const double whole = bytes_ * tokens_ * hidden_;
+    if (!layout_.sequence_parallel) return part_.input_gradient.push_back({Kind::kReduce, 0, whole});
+    part_.forward.push_back({Kind::kHalfReduce, 0, whole});
+    part_.input_gradient.push_back({Kind::kHalfReduce, 0, whole});
+    part_.weight_gradient.push_back({Kind::kHalfReduce, 0, whole});
+  }
+  void leave_split() {
+    if (layout_.tensor < 2) return;
+    const double whole = bytes_ * tokens_ * hidden_;
+    if (!layout_.sequence_parallel) return part_.forward.push_back({Kind::kReduce, 0, whole});
+    part_.forward.push_back({Kind::kHalfReduce, 0, whole});
+    part_.input_gradient.push_back({Kind::kHalfReduce, 0, whole});
+  }
+  // What a part adds to the residual stream, with its dropout.
+  void residual(double dropout) {
+    const double values = tokens_between_ * hidden_, mask = workload_.program.mask_bytes * values;
+    if (dropout > 0) {
+      elementwise(2 * bytes_ * values + mask, 2 * bytes_ * values + mask);
+      keep(mask);
+    }
+    elementwise(3 * bytes_ * values, 2 * bytes_ * values);
+  }
+  void attention(const AttentionSpec& attention);
+  void mlp(double rows, double width, bool gated, bool keeps_input);
+  void experts(const models::ExpertsSpec& experts);
+
+ private:
+  void core(const AttentionSpec& attention);
+  void projections(const AttentionSpec& attention);
+  double own_heads(std::int64_t heads) const { return part_of(heads, layout_.tensor); }
+
+  const Workload& workload_;
+  const Layout& layout_;
+  double bytes_, samples_, tokens_, tokens_between_, hidden_;
+  PartOperations part_;
+};
+
+// Of each query head with all keys that it meets. The backward computes both products twice, and a fused core its
+// scores once more.
+void Builder::core(const AttentionSpec& attention) {
+  const auto& program = workload_.program;
+  const double heads = own_heads(attention.heads), share = heads / as_double(attention.heads);
+  const bool fused = program.fused_attention && attention.dropout == 0 && attention.soft_cap == 0 &&
+                     attention.slopes.empty() && !attention.sinks;
+  const bool halves = fused && program.halves_causal;
+  const double keys = models::keys_met(attention, workload_.sequence, halves);
+  const double flops = share * tokens_ * models::core_flops(attention, keys);
+  const double value = as_double(attention.latent ? attention.latent->value : attention.head_size);
+  const double inputs = bytes_ * tokens_ * heads * (2 * as_double(attention.head_size) + 2 * value);
+  const std::size_t first = part_.forward.size();
+  if (fused) {
+    part_.forward.push_back({Kind::kCore, flops, inputs});
+    part_.input_gradient.push_back({Kind::kCore, 2.5 * flops, 2 * inputs});
+    keep_for_core(4 * tokens_ * heads);  // the logarithm of each row's sum, in float32
+  } else {
+    const double scores = tokens_ * heads * as_double(workload_.sequence);
+    const double mask = program.mask_bytes * scores;
+    for (int each = 0; each < 2; ++each) {
+      part_.forward.push_back({Kind::kProduct, flops / 2, bytes_ * scores + inputs / 2});
+      part_.input_gradient.push_back({Kind::kProduct, flops / 2, bytes_ * scores + inputs / 2});
+      part_.input_gradient.push_back({Kind::kProduct, flops / 2, bytes_ * scores + inputs / 2});
+    }
+    elementwise(2 * bytes_ * scores, 3 * bytes_ * scores);  // scale, mask, softmax
+    keep_for_core(bytes_ * scores);
+    if (attention.dropout > 0) {
+      elementwise(2 * bytes_ * scores + mask, 2 * bytes_ * scores + mask);
+      keep_for_core(bytes_ * scores + mask);
+    }
+  }
+  part_.core.assign(part_.forward.begin() + static_cast<std::ptrdiff_t>(first), part_.forward.end());
+  if (layout_.context < 2) return;
+  // Each rank's keys and values visit all others, beside the core; in the backward their gradients too.
+  const double passed =
+      bytes_ * tokens_ * own_heads(attention.key_heads) * 2 * as_double(attention.head_size) * (layout_.context - 1);
+  part_.forward.push_back({Kind::kPass, flops, passed});
+  part_.input_gradient.push_back({Kind::kPass, 2.5 * flops, 2 * passed});
+}
+
+void Builder::projections(const AttentionSpec& attention) {
+  const double heads = own_heads(attention.heads), keys = own_heads(attention.key_heads);
+  const double size = as_double(attention.head_size);
+  if (!attention.latent)
+    return product(tokens_, hidden_, (heads + 2 * keys) * size, bytes_ * tokens_between_ * hidden_);
+  const models::LatentSpec& latent = *attention.latent;
+  const double narrow_key = as_double(latent.key_rank + latent.turning);
+  const double queries = heads * size, narrow_query = as_double(latent.query_rank);
+  if (latent.query_rank > 0) {
+    product(tokens_, hidden_, narrow_query, bytes_ * tokens_between_ * hidden_);
+    product(tokens_, narrow_query, queries, 2 * bytes_ * tokens_ * narrow_query);
+  } else {
+    product(tokens_, hidden_, queries, bytes_ * tokens_between_ * hidden_);
+  }
+  product(tokens_, hidden_, narrow_key, 0);
+  product(tokens_, as_double(latent.key_rank), heads * as_double(latent.plain + latent.value),
+          2 * bytes_ * tokens_ * narrow_key);
+}
+
+void Builder::attention(const AttentionSpec& attention) {
+  const double heads = own_heads(attention.heads);
+  const double keys = attention.latent ? heads : own_heads(attention.key_heads);
+  const double size = as_double(attention.head_size);
+  const double value = attention.latent ? as_double(attention.latent->value) : size;
+  enter_split();
+  projections(attention);
+  keep(bytes_ * tokens_ * (heads * size + keys * (size + value)));
+  const double turned = bytes_ * tokens_ * (heads + keys) * size;
+  if (attention.rotary >= 0) elementwise(2 * turned, 2 * turned);
+  if (attention.head_norm.exists() || attention.wide_norm.exists()) {
+    elementwise(2 * turned, 3 * turned);
+    keep(turned);
+  }
+  core(attention);
+  product(tokens_, heads * value, hidden_, bytes_ * tokens_ * heads * value);
+  leave_split();
+}
+
+void Builder::mlp(double rows, double width, bool gated, bool keeps_input) {
+  const double between = gated ? 2 * width : width;
+  product(rows, hidden_, between, keeps_input ? bytes_ * tokens_between_ * hidden_ : 0);
+  elementwise(bytes_ * rows * (between + width), bytes_ * rows * (2 * between + width));
+  keep(bytes_ * rows * between);
+  product(rows, width, hidden_, bytes_ * rows * width);
+}
+
+// Over no ranks of their own, experts are cut along their width by those of tensor. Else tensor ranks route parts of
+// the tokens, and balanced, each rank's experts get as many rows as its tokens have choices.
+void Builder::experts(const models::ExpertsSpec& experts) {
+  const bool travels = layout_.expert > 1;
+  const double routed = travels ? tokens_ / layout_.tensor : tokens_, rows = routed * as_double(experts.used);
+  const double moved = bytes_ * rows * hidden_,
+               width = travels ? as_double(experts.width) : part_of(experts.width, layout_.tensor);
+  if (!travels) enter_split();
+  product(routed, hidden_, as_double(experts.count), bytes_ * tokens_between_ * hidden_);
+  const auto travel = [&] {
+    elementwise(2 * moved, 2 * moved);
+    keep(moved);
+    if (!travels) return;
+    part_.forward.push_back({Kind::kExchange, 0, moved});
+    part_.input_gradient.push_back({Kind::kExchange, 0, moved});
+  };
+  travel();
+  mlp(rows, width, true, false);
+  travel();
+  if (!travels) leave_split();
+  if (experts.shared_width == 0) return;
+  enter_split();
+  mlp(tokens_, part_of(experts.shared_width, layout_.tensor), true, false);
+  leave_split();
+}
+
+}  // namespace
+
+double value_bytes(const std::string& precision) {
+  if (precision == "float64") return 8;
+  return precision == "float32" ? 4 : 2;
+}
+
+PartOperations layer_operations(const Workload& workload, const LayerSpec& layer, const Layout& layout) {
+  Builder builder(workload, layout);
+  const double dropout = workload.model.output_dropout;
+  builder.norm(layer.input);
+  builder.keep_input();
+  builder.attention(layer.attention);
+  builder.norm(layer.after_attention);
+  builder.residual(dropout);
+  builder.norm(layer.before_mlp);
+  builder.keep_input();
+  if (layer.experts) {
+    builder.experts(*layer.experts);
+  } else {
+    builder.enter_split();
+    builder.mlp(builder.tokens(), part_of(layer.mlp.width, layout.tensor), layer.mlp.gated, true);
+    builder.leave_split();
+  }
+  builder.norm(layer.after_mlp);
+  builder.residual(dropout);
+  PartOperations part = builder.take();
+  part.kept_whole = builder.bytes() * builder.tokens_between() * as_double(workload.model.hidden);
+  return part;
+}
+
+PartOperations embedding_operations(const Workload& workload, const Layout& layout) {
+  Builder builder(workload, layout);
+  const double values = builder.bytes() * builder.tokens() * as_double(workload.model.hidden);
+  builder.elementwise(3 * values, 3 * values);
+  builder.leave_split();
+  builder.norm(workload.model.embedding_norm);
+  if (workload.model.embedding_dropout > 0) {
+    const double entries = builder.tokens_between() * as_double(workload.model.hidden);
+    builder.elementwise(2 * builder.bytes() * entries, 2 * builder.bytes() * entries);
+    builder.keep(workload.program.mask_bytes * entries);
+  }
+  return builder.take();
+}
+
+// Logits as they come, and in float32: each is read and written twice on the way to the loss and once on the way back.
+PartOperations head_operations(const Workload& workload, const Layout& layout) {
+  Builder builder(workload, layout);
+  const double hidden = as_double(workload.model.hidden), words = part_of(workload.model.vocabulary, layout.tensor);
+  builder.norm(workload.model.norm);
+  builder.enter_split();
+  builder.product(builder.tokens(), hidden, words, builder.bytes() * builder.tokens_between() * hidden);
+  const double logits = builder.tokens() * words;
+  builder.elementwise((builder.bytes() + 12) * logits, (builder.bytes() + 8) * logits);
+  builder.keep(4 * logits);
+  return builder.take();
+}
+
+}  // namespace gantry::planner

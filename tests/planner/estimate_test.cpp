@@ -1,0 +1,120 @@
+// Estimates: what they add up to, and how they follow the layout.
+#include "gantry/planner/estimate.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "gantry/core/error.h"
+#include "gantry/models/described/decoder_family.h"
+#include "gantry/models/described/model_flops.h"
+
+namespace gantry::planner {
+namespace {
+
+using ::testing::HasSubstr;
+
+Workload small_llama(std::int64_t batch = 64) {
+  return {
+      .model = models::decoder_spec(
+          "llama",
+          {{"hidden_size", 2048}, {"intermediate_size", 5632}, {"num_hidden_layers", 16}, {"num_attention_heads", 16}}),
+      .sequence = 2048,
+      .batch = batch,
+      .precision = "bfloat16",
+      .program = gantry_program("bfloat16", "adamw")};
+}
+
+Estimate estimated(const Workload& workload, const Layout& layout) {
+  return estimate(workload, layout, part_of(load_cluster("h100_80g"), layout.ranks()));
+}
+
+TEST(Estimates, PartsAddUpToTheStep) {
+  for (const char* schedule : {"1f1b", "gpipe", "interleaved_1f1b", "zb_h1", "zb_v"}) {
+    const Layout layout{
+        .tensor = 2,
+        .pipeline = 4,
+        .data = 2,
+        .zero = 1,
+        .schedule = schedule,
+        .chunks = schedule == std::string("interleaved_1f1b") || schedule == std::string("zb_v") ? 2 : 1};
+    const Estimate result = estimated(small_llama(), layout);
+    EXPECT_NEAR(result.seconds.sum(), result.step_seconds, 1e-12) << schedule;
+    EXPECT_NEAR(result.tokens_per_second * result.step_seconds, 64 * 2048, 1e-6) << schedule;
+    EXPECT_EQ(result.memory.size(), 4u) << schedule;
+    EXPECT_GE(result.seconds.pipeline, 0) << schedule;
+    EXPECT_LT(result.mfu, 0.75) << schedule;
+    EXPECT_GE(result.step_seconds * (1 + 1e-9),
+              least_seconds(small_llama(), layout, part_of(load_cluster("h100_80g"), 16)))
+        << schedule;
+  }
+}
+
+// docs/data_parallelism.md's formulas of P parameters.
+TEST(Estimates, StatesByZero) {
+  const double parameters = models::parameter_count(small_llama().model);  // which no axis cuts
+  const double expected[] = {18, 6 + 12.0 / 4, 2 + 16.0 / 4};
+  for (int zero = 0; zero < 3; ++zero) {
+    const Memory memory = estimated(small_llama(), {.data = 4, .zero = zero}).memory.front();
+    EXPECT_NEAR((memory.parameters + memory.gradients + memory.optimizer) / parameters, expected[zero], 1e-9) << zero;
+  }
+}
+
+TEST(Estimates, RecomputationTakesTimeAndGivesMemory) {
+  double seconds = 0, memory = 1e18;
+  for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kParts, Recompute::kFull}) {
+    const Estimate result = estimated(small_llama(), {.microbatch = 4, .recompute = recompute});
+    EXPECT_GE(result.step_seconds, seconds);
+    EXPECT_LT(result.memory.front().activations, memory);
+    seconds = result.step_seconds;
+    memory = result.memory.front().activations;
+  }
+}
+
+// The last stage has the head, the first one the embedding, and a tied table lies on both.
+TEST(Estimates, StagesHoldWhatIsTheirs) {
+  Workload workload = small_llama();
+  const auto untied = estimated(workload, {.pipeline = 4}).memory;
+  EXPECT_EQ(untied[1].parameters, untied[2].parameters);
+  EXPECT_NEAR(untied[0].parameters - untied[1].parameters, 2.0 * 32000 * 2048, 1);
+  EXPECT_NEAR(untied[3].parameters - untied[1].parameters, 2.0 * (32000 * 2048 + 2048), 1);
+  workload.model.tied = true;
+  EXPECT_EQ(estimated(workload, {.pipeline = 4}).memory[3].parameters, untied[3].parameters);
+  EXPECT_NEAR(estimated(workload, {}).memory[0].parameters, 2 * models::parameter_count(workload.model),
+              1);  // where it is held once
+}
+
+TEST(Estimates, UnevenSizesAreCounted) {
+  const Workload workload = small_llama(10);
+  const Layout layout{.pipeline = 3, .data = 1, .microbatch = 4};  // 16 layers, microbatches of 4, 4, 2
+  EXPECT_EQ(layout.microbatches_of(10), 3);
+  EXPECT_GT(estimated(workload, layout).step_seconds, 0);
+}
+
+std::string objection_of(const Layout& layout, int ranks) {
+  return objection(small_llama(), layout, part_of(load_cluster("h100_80g"), ranks)).value_or("none");
+}
+
+TEST(Estimates, WhatDoesNotFitIsSaidWithItsArithmetic) {
+  EXPECT_EQ(objection_of({.tensor = 2}, 2), "none");
+  EXPECT_THAT(objection_of({.tensor = 2}, 4), HasSubstr("= 2 ranks, and 1 hosts of 4 devices have 4"));
+  EXPECT_THAT(objection_of({.tensor = 32}, 32), HasSubstr("tensor 32 is above the 16 heads"));
+  EXPECT_THAT(objection_of({.pipeline = 32}, 32), HasSubstr("16 layers"));
+  EXPECT_THAT(objection_of({.data = 128}, 128), HasSubstr("64 samples over data 128"));
+  EXPECT_THAT(objection_of({.data = 32, .microbatch = 4}, 32), HasSubstr("above the 2 of a replica"));
+  EXPECT_THAT(objection_of({.data = 2, .expert = 2}, 2), HasSubstr("has no experts"));
+  EXPECT_THAT(objection_of({.pipeline = 2, .schedule = "zb_v", .chunks = 3}, 2), HasSubstr("chunks"));
+  EXPECT_THROW(estimated(small_llama(), {.tensor = 32}), ConfigError);
+}
+
+// What passes keys and values round is hidden while the core takes longer.
+TEST(Estimates, ContextSharesASequence) {
+  Workload workload = small_llama(8);
+  workload.sequence = 32768;
+  const Estimate one = estimated(workload, {}), four = estimated(workload, {.context = 4});
+  EXPECT_NEAR(four.memory.front().activations / one.memory.front().activations, 0.25, 0.01);
+  EXPECT_LT(four.step_seconds, 0.4 * one.step_seconds);
+}
+
+}  // namespace
+}  // namespace gantry::planner

@@ -1,0 +1,113 @@
+// Sizes and work of described decoders beside published numbers and formulas.
+#include <filesystem>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "gantry/core/slice.h"
+#include "gantry/models/described/decoder_family.h"
+#include "gantry/models/described/model_flops.h"
+#include "gantry/planner/rank_parameters.h"
+
+namespace gantry::planner {
+namespace {
+
+using models::decoder_spec;
+using models::DecoderSpec;
+using nlohmann::json;
+
+// As their files' tensors say.
+TEST(ModelSizes, ParametersOfPublishedModels) {
+  EXPECT_EQ(parameter_count(decoder_spec("gpt2", json::object())), 124439808);
+  EXPECT_EQ(parameter_count(decoder_spec("llama", json::object())), 6738415616);
+  EXPECT_EQ(parameter_count(decoder_spec("mixtral", {{"num_key_value_heads", 8}})), 46702792704);
+  EXPECT_EQ(
+      parameter_count(decoder_spec(
+          "llama",
+          {{"hidden_size", 4096}, {"intermediate_size", 14336}, {"num_key_value_heads", 8}, {"vocab_size", 128256}})),
+      8030261248);
+  EXPECT_EQ(parameter_count(decoder_spec("qwen2", {{"hidden_size", 3584},
+                                                   {"intermediate_size", 18944},
+                                                   {"num_hidden_layers", 28},
+                                                   {"num_attention_heads", 28},
+                                                   {"num_key_value_heads", 4},
+                                                   {"vocab_size", 152064}})),
+            7615616512);
+}
+
+// P = 12 L h^2 (1 + 13 / (12 h) + (V + s) / (12 L h)), and a last norm of 2 h.
+TEST(ModelSizes, ParametersByMegatronsFormula) {
+  for (const auto& [h, L, a] : {std::tuple(2304, 24, 24), {12288, 96, 96}, {25600, 128, 160}}) {
+    const DecoderSpec spec = decoder_spec(
+        "gpt2", {{"n_embd", h}, {"n_layer", L}, {"n_head", a}, {"vocab_size", 51200}, {"n_positions", 2048}});
+    const double hidden = h, layers = L;
+    const double formula = 12 * layers * hidden * hidden + 13 * layers * hidden + (51200 + 2048) * hidden;
+    EXPECT_DOUBLE_EQ(parameter_count(spec), formula + 2 * hidden);
+  }
+}
+
+// 72 B s L h^2 (1 + s / (6 h) + V / (12 L h)).
+TEST(ModelSizes, FlopsByMegatronsFormula) {
+  const DecoderSpec spec = decoder_spec(
+      "gpt2", {{"n_embd", 12288}, {"n_layer", 96}, {"n_head", 96}, {"vocab_size", 51200}, {"n_positions", 2048}});
+  const double h = 12288, L = 96, s = 2048, V = 51200, B = 64;
+  EXPECT_NEAR(model_flops(spec, 64, 2048) / (72 * B * s * L * h * h * (1 + s / (6 * h) + V / (12 * L * h))), 1, 1e-12);
+}
+
+TEST(ModelSizes, CausalityAndWindowsLeaveOutKeys) {
+  models::AttentionSpec attention;
+  EXPECT_EQ(keys_met(attention, 8, false), 8);
+  EXPECT_EQ(keys_met(attention, 8, true), 4.5);
+  attention.window = 3;
+  EXPECT_EQ(keys_met(attention, 8, true), (1 + 2 + 3 * 6) / 8.0);
+  attention.window = 100;
+  EXPECT_EQ(keys_met(attention, 8, true), 4.5);
+}
+
+// Of experts, a token is multiplied with those that it uses.
+TEST(ModelSizes, ExpertsCountByUse) {
+  const DecoderSpec spec = decoder_spec("mixtral", {{"num_key_value_heads", 8}});
+  const double attention = 4096.0 * 4096 * 2 + 2 * 4096.0 * 1024, router = 8 * 4096;
+  EXPECT_DOUBLE_EQ(layer_weights(spec, spec.layers.front()), attention + router + 2 * 3 * 4096.0 * 14336);
+}
+
+double held_in_all(const DecoderSpec& spec, int tensor, int expert) {
+  const ModelParameters held = held_parameters(spec, tensor, expert);
+  double sum = held.first.dense + held.last.dense - held.tied;
+  for (const HeldParameters& layer : held.layers) sum += layer.dense + layer.experts;
+  return sum;
+}
+
+// Of every family one rank holds all; two hold halves of what is split, and whole the rest.
+TEST(RankParameters, OfEveryFamily) {
+  int families = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(GANTRY_SOURCE_DIR "/tests/golden/families")) {
+    std::ifstream file(entry.path() / "config.json");
+    if (!file) continue;
+    const json keys = json::parse(file);
+    const DecoderSpec spec = decoder_spec(keys["model_type"], keys);
+    EXPECT_DOUBLE_EQ(held_in_all(spec, 1, 1), parameter_count(spec)) << entry.path();
+    EXPECT_LT(held_in_all(spec, 2, 1), 0.75 * parameter_count(spec)) << entry.path();
+    EXPECT_GE(2 * held_in_all(spec, 2, 1), parameter_count(spec)) << entry.path();
+    ++families;
+  }
+  EXPECT_GE(families, 25);
+}
+
+TEST(RankParameters, KeyHeadsThatRanksShareAreHeldByEach) {
+  const DecoderSpec spec = decoder_spec("llama", {{"num_key_value_heads", 2}, {"num_hidden_layers", 1}});
+  const double hidden = 4096, head = 128, inner = 11008;
+  const ModelParameters held = held_parameters(spec, 4, 1);
+  EXPECT_DOUBLE_EQ(held.layers.front().dense,
+                   2 * hidden * (hidden / 4) + 2 * hidden * head + 3 * hidden * inner / 4 + 2 * hidden);
+}
+
+TEST(RankParameters, ExpertsAreOverTheirOwnAxis) {
+  const DecoderSpec spec = decoder_spec("mixtral", {{"num_key_value_heads", 8}, {"num_hidden_layers", 1}});
+  const double all = 8 * 3 * 4096.0 * 14336;
+  EXPECT_DOUBLE_EQ(held_parameters(spec, 1, 4).layers.front().experts, all / 4);
+  EXPECT_DOUBLE_EQ(held_parameters(spec, 1, 3).layers.front().experts, all * 3 / 8);  // the largest part
+}
+
+}  // namespace
+}  // namespace gantry::planner
