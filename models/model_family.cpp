@@ -9,6 +9,7 @@
 #include "gantry/models/described/config_keys.h"
 #include "gantry/models/t5_family.h"
 #include "gantry/models/vit_family.h"
+#include "gantry/models/whisper_family.h"
 
 namespace gantry::models {
 void refuse_unknown_keys(const ModelFamily& family, const nlohmann::json& config, const nlohmann::json& file) {
@@ -44,6 +45,7 @@ Registry<ModelFamily>& families() {
       add("roberta", roberta_family());
       add("t5", t5_family());
       add("vit", vit_family());
+      add("whisper", whisper_family());
       for (const DecoderFamily& family : decoder_families()) add(family.model_type, model_family(family));
     }
   };

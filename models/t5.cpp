@@ -2,11 +2,10 @@
 
 #include <cmath>
 #include <fmt/format.h>
-#include <numeric>
 
 #include <torch/torch.h>
 
-#include "gantry/core/error.h"
+#include "gantry/models/encoder_decoder.h"
 #include "gantry/models/register_at.h"
 #include "gantry/nn/activation.h"
 
@@ -27,21 +26,6 @@ void initialise_t5(torch::nn::Module& model, const T5Config& config) {
   for (auto& item : model.named_parameters())
     if (item.key().find("layer_norm") == std::string::npos)
       torch::nn::init::normal_(item.value(), 0, config.initializer_factor * deviation(item.key()));
-}
-
-// Of which a rank may have a part.
-std::int64_t whole_length(const StageContext& stage, const torch::Tensor& hidden) {
-  ProcessGroup* group = stage.sequence_group();
-  if (!group) return hidden.size(1);
-  const Sizes sizes = nn::shard_sizes(hidden.size(1), *group);
-  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
-}
-
-void refuse_places(const TensorDict& batch) {
-  for (const char* name : {"position_ids", "document_ids", "decoder_position_ids", "decoder_document_ids"})
-    if (batch.contains(name))
-      throw InputError({"batch", fmt::format("has {}", name), "texts one by one: T5 knows distances alone",
-                        "take it out, and give each text a sample of its own"});
 }
 
 }  // namespace
@@ -76,7 +60,7 @@ torch::Tensor T5Attention::operator()(const torch::Tensor& hidden, const torch::
 }
 
 T5LayerImpl::T5LayerImpl(const T5Config& config, bool is_decoder)
-    : activation_(config.activation), width_(config.d_ff), self_(*this, "layer.0.SelfAttention", config) {
+    : activation_(config.activation), self_(*this, "layer.0.SelfAttention", config) {
   if (is_decoder) cross_.emplace(*this, "layer.1.EncDecAttention", config);
   const int last = is_decoder ? 2 : 1;
   for (int part = 0; part <= last; ++part)
@@ -90,16 +74,6 @@ T5LayerImpl::T5LayerImpl(const T5Config& config, bool is_decoder)
   mlp_dropout_ = register_at(*this, path + "output_dropout", nn::Dropout(config.dropout_rate));
 }
 
-// By the places in the whole width, of which a rank may have a part.
-torch::Tensor T5LayerImpl::dropped_inside(const torch::Tensor& wide) const {
-  if (!inner_dropout_->is_training() || inner_dropout_->p() == 0) return wide;
-  const Cut& held = up_->weight_placement();
-  const std::int64_t first = held.sharded() ? held.ranges(up_->group()->rank()).front().begin : 0;
-  const RandomContext context = random_context();
-  return wide * dropout_mask(wide, inner_dropout_->p(), inner_dropout_->global_name(), context,
-                             {context.first_sample, 0, first}, {0, wide.size(1), width_});
-}
-
 torch::Tensor T5LayerImpl::mlp(const torch::Tensor& input) {
   torch::Tensor wide;
   if (gate_) {
@@ -108,7 +82,7 @@ torch::Tensor T5LayerImpl::mlp(const torch::Tensor& input) {
   } else {
     wide = nn::activate(up_(input), activation_);
   }
-  return mlp_dropout_(down_(dropped_inside(wide)));
+  return mlp_dropout_(down_(dropped_columns(inner_dropout_, wide, up_)));
 }
 
 LayerParts T5LayerImpl::parts(const nn::AttentionOptions& self, const torch::Tensor& kept) {
@@ -157,26 +131,17 @@ T5Impl::T5Impl(const T5Config& config) : config(config) {
   if (config.tie_word_embeddings) head_->tie_weight(shared_->weight);
 }
 
-// The labels, moved one place on.
-torch::Tensor T5Impl::decoder_tokens(const TensorDict& batch) const {
-  if (const torch::Tensor given = batch.get("decoder_input_ids"); given.defined()) return given;
-  const torch::Tensor& labels = batch.at("labels");
-  const torch::Tensor first = torch::full_like(labels.narrow(1, 0, 1), config.decoder_start_token_id);
-  const torch::Tensor rest = labels.narrow(1, 0, labels.size(1) - 1);
-  return torch::cat({first, rest.masked_fill(rest == -100, config.pad_token_id)}, 1);
-}
-
 // This stage's layers of a stack.
 TensorDict T5Impl::run(const StageContext& stage, TensorDict state, int list) {
   if (stage.layer_range(list).size() == 0) return state;
-  T5Stack& stack = list == kEncoder ? encoder_ : decoder_;
+  T5Stack& stack = list == kEncoderList ? encoder_ : decoder_;
   const auto layer = [&](int index) { return stack->block->ptr<T5LayerImpl>(index); };
   const std::int64_t tokens = whole_length(stage, state.at("hidden"));
   const nn::HeadRange heads = layer(stage.layer_range(list).begin)->heads();
   state.set("position_bias", stack->relative_attention_bias->forward(tokens, tokens, heads));
   const torch::Tensor kept = stage.tokens().keep;
-  nn::AttentionOptions self{.causal = list == kDecoder, .keep = kept};
-  if (list == kDecoder) self.keep = stage.tokens("decoder_").keep;
+  nn::AttentionOptions self{.causal = list == kDecoderList, .keep = kept};
+  if (list == kDecoderList) self.keep = stage.tokens("decoder_").keep;
   state = stage.run_layers(
       std::move(state), [&](int index) { return layer(index)->parts(self, kept); }, list);
   state.take("position_bias");
@@ -184,15 +149,17 @@ TensorDict T5Impl::run(const StageContext& stage, TensorDict state, int list) {
 }
 
 TensorDict T5Impl::stage_forward(const StageContext& stage, TensorDict input) {
-  refuse_places(stage.batch());
+  refuse_places(stage.batch(), "T5");
   TensorDict state =
       stage.is_first() ? TensorDict{{"hidden", encoder_->dropout(shared_(input.at("input_ids")))}} : std::move(input);
-  state = run(stage, std::move(state), kEncoder);
-  if (stage.begins(kDecoder))
-    state = {{"hidden", decoder_->dropout(shared_(decoder_tokens(stage.batch())))},
-             {"encoded", encoder_->last_dropout(encoder_->final_layer_norm(state.at("hidden")))}};
-  state = run(stage, std::move(state), kDecoder);
-  if (stage.ends(kDecoder)) state.take("encoded");
+  state = run(stage, std::move(state), kEncoderList);
+  if (stage.begins(kDecoderList))
+    state = {
+        {"hidden",
+         decoder_->dropout(shared_(decoder_tokens(stage.batch(), config.decoder_start_token_id, config.pad_token_id)))},
+        {"encoded", encoder_->last_dropout(encoder_->final_layer_norm(state.at("hidden")))}};
+  state = run(stage, std::move(state), kDecoderList);
+  if (stage.ends(kDecoderList)) state.take("encoded");
   if (!stage.is_last()) return state;
   torch::Tensor hidden = decoder_->last_dropout(decoder_->final_layer_norm(state.at("hidden")));
   if (config.scale_decoder_outputs) hidden = hidden * (1 / std::sqrt(static_cast<double>(config.d_model)));

@@ -62,10 +62,8 @@ class T5LayerImpl : public torch::nn::Module {
 
  private:
   torch::Tensor mlp(const torch::Tensor& input);
-  torch::Tensor dropped_inside(const torch::Tensor& wide) const;  // [B, S, inner features held]
 
   std::string activation_;
-  std::int64_t width_;
   T5Attention self_;
   std::optional<T5Attention> cross_;
   std::vector<nn::RmsNorm> norms_;  // before each part
@@ -88,7 +86,6 @@ TORCH_MODULE(T5Stack);
 class T5Impl : public torch::nn::Module {
  public:
   explicit T5Impl(const T5Config& config);
-  static constexpr int kEncoder = 0, kDecoder = 1;  // its lists of layers
 
   // The whole model: {input_ids int64 [B, T]; attention_mask [B, T], decoder_attention_mask [B, S] or absent;
   // decoder_input_ids [B, S], or labels that these follow from} -> {logits [B, S, V]}.
@@ -101,7 +98,6 @@ class T5Impl : public torch::nn::Module {
 
  private:
   TensorDict run(const StageContext& stage, TensorDict state, int list);
-  torch::Tensor decoder_tokens(const TensorDict& batch) const;
 
   nn::Embedding shared_{nullptr};
   T5Stack encoder_{nullptr}, decoder_{nullptr};

@@ -4,6 +4,7 @@
 #include "gantry/policies/decoder.h"
 #include "gantry/policies/t5.h"
 #include "gantry/policies/vit.h"
+#include "gantry/policies/whisper.h"
 
 namespace gantry {
 
@@ -14,6 +15,7 @@ PolicyRegistry& policies() {
         Registry::add(family, [family] { return std::make_shared<const BertPolicy>(family); });
       PolicyRegistry::add<T5Policy>("t5");
       PolicyRegistry::add<VitPolicy>("vit");
+      PolicyRegistry::add<WhisperPolicy>("whisper");
       for (const auto& family : models::decoder_families())
         Registry::add(family.model_type,
                       [type = family.model_type] { return std::make_shared<const DecoderPolicy>(type); });

@@ -2,6 +2,8 @@
 
 #include <torch/torch.h>
 
+#include "gantry/policies/decoder_length.h"
+
 namespace gantry {
 
 ShardPlan T5Policy::shard_plan(const models::T5Impl& model) const {
@@ -60,11 +62,6 @@ std::vector<SplitOutput> T5Policy::split_outputs(const models::T5Impl&) const { 
 
 Continuation T5Policy::continuation(const models::T5Impl&) const { return {.is_possible = false}; }
 
-// Of the decoder, whose tokens are counted.
-std::int64_t T5Policy::tokens_per_sample(const TensorDict& batch) const {
-  for (const char* name : {"decoder_input_ids", "labels"})
-    if (const torch::Tensor ids = batch.get(name); ids.defined() && ids.dim() == 2) return ids.size(1);
-  return Policy::tokens_per_sample(batch);
-}
+std::int64_t T5Policy::tokens_per_sample(const TensorDict& batch) const { return decoder_length(batch); }
 
 }  // namespace gantry

@@ -10,6 +10,7 @@
 #include "gantry/models/model_family.h"
 #include "gantry/models/relative_bias.h"
 #include "gantry/policies/policy.h"
+#include "gantry/tensors/deferred_init.h"
 #include "model_case.h"
 
 namespace gantry::testing {
@@ -78,6 +79,19 @@ TEST(T5Golden, CutWithinItsEncoderOverThreeStages) {
   }
 }
 
+TEST(EncoderGrid, Whisper) {
+  for (const bool tied : {true, false})
+    expect_layouts_equal({.family = "whisper", .layers = 3, .tied = tied, .dropout = 0.1, .batches = {6, 5}},
+                         encoder_layouts());
+}
+
+TEST(EncoderGrid, WhisperCutAnywhere) {
+  std::vector<Parallelism> layouts;
+  for (const int stages : {2, 3, 4, 5}) layouts.push_back({.layout = {.pipeline = stages}, .microbatches = 3});
+  layouts.push_back({.layout = {.pipeline = 4, .tensor = 2}, .microbatches = 2, .sequence_parallel = true});
+  expect_layouts_equal({.family = "whisper", .layers = 3, .dropout = 0.1}, layouts);
+}
+
 // Transformers' buckets of a query at place 9 of 12 tokens, 8 buckets to a distance of 20: by hand, of the formula.
 TEST(RelativeBuckets, AreOneDistanceEachAndThenGrow) {
   const auto row = [](const models::RelativeBuckets& buckets, std::int64_t query, std::int64_t keys) {
@@ -111,6 +125,9 @@ TEST(EncoderKeys, WhatIsNotUnderstoodIsRefused) {
   EXPECT_THAT(refusal_of("vit", {{"problem_type", "regression"}}), HasSubstr("single_label_classification"));
   EXPECT_THAT(refusal_of("vit", {{"patch_sizes", 2}}), HasSubstr("did you mean 'patch_size'?"));
   EXPECT_THAT(refusal_of("vit", {{"patch_size", 300}}), HasSubstr("at most image_size 224"));
+  EXPECT_THAT(refusal_of("whisper", {{"apply_spec_augment", true}}), HasSubstr("apply_spec_augment"));
+  EXPECT_THAT(refusal_of("whisper", {{"decoder_attention_heads", 7}}), HasSubstr("decoder_attention_heads 7"));
+  EXPECT_THAT(refusal_of("whisper", {{"encoder_layerdrop", 0.1}}), HasSubstr("encoder_layerdrop"));
   EXPECT_THAT(refusal_of("t5", {{"architectures", {"T5EncoderModel"}}}), HasSubstr("T5ForConditionalGeneration"));
   EXPECT_THAT(refusal_of("t5", {{"feed_forward_proj", "gated-swish"}}), HasSubstr("gated-gelu"));
   EXPECT_THAT(refusal_of("t5", {{"is_gated_act", true}}), HasSubstr("is_gated_act"));
@@ -119,13 +136,9 @@ TEST(EncoderKeys, WhatIsNotUnderstoodIsRefused) {
 }
 
 TEST(EncoderPolicies, AreChosenByTheModel) {
-  for (const char* family : {"bert", "roberta", "vit", "t5"}) {
-    const json small = {{"num_hidden_layers", 1}, {"num_layers", 1}};
-    json keys;
-    for (const char* key : {"num_hidden_layers", "num_layers"})
-      if ((std::string(family) == "t5") == (std::string(key) == "num_layers")) keys[key] = small[key];
-    EXPECT_EQ(policy_name_for(*models::families().at(family).build(keys)), family);
-  }
+  const DeferredInit deferred;
+  for (const char* family : {"bert", "roberta", "vit", "t5", "whisper"})
+    EXPECT_EQ(policy_name_for(*models::families().at(family).build(json::object())), family);
 }
 
 }  // namespace

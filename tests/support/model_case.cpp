@@ -16,6 +16,7 @@ namespace {
 
 using nlohmann::json;
 
+constexpr std::int64_t kMelBins = 3, kSoundTokens = 5;
 constexpr std::int64_t kImage = 7;  // of 9 whole patches of 2: the last row and column belong to none
 
 // Sizes that tp 2, 3 and 4 do not divide wherever a model allows it.
@@ -39,6 +40,22 @@ json model_keys(const ModelCase& what) {
             {"relative_attention_max_distance", 6},
             {"vocab_size", what.vocabulary},
             {"dropout_rate", what.dropout},
+            {"tie_word_embeddings", what.tied}};
+  if (what.family == "whisper")
+    return {{"encoder_layers", what.layers},
+            {"encoder_attention_heads", what.heads},
+            {"encoder_ffn_dim", 37},
+            {"decoder_layers", 2},
+            {"decoder_attention_heads", 3},
+            {"decoder_ffn_dim", 29},
+            {"d_model", what.width},
+            {"num_mel_bins", kMelBins},
+            {"max_source_positions", kSoundTokens},
+            {"max_target_positions", what.tokens},
+            {"vocab_size", what.vocabulary},
+            {"dropout", what.dropout},
+            {"attention_dropout", what.dropout},
+            {"activation_dropout", what.dropout},
             {"tie_word_embeddings", what.tied}};
   if (what.family == "vit")
     return {{"num_hidden_layers", what.layers},
@@ -117,6 +134,15 @@ TensorDict pairs_of(const TensorDict& batch) {
           {"labels", labels.narrow(1, 2, labels.size(1) - 2).contiguous()}};
 }
 
+// Sound, and its text of fewer tokens, as labels alone.
+TensorDict sounds_of(const TensorDict& batch) {
+  const torch::Tensor &ids = batch.at("input_ids"), &labels = batch.at("labels");
+  const torch::Tensor places = torch::arange(2 * kMelBins * kSoundTokens, torch::kFloat64);
+  return {{"input_features",
+           torch::sin(ids.select(1, 0).unsqueeze(1) + 0.7 * places).view({ids.size(0), kMelBins, 2 * kSoundTokens})},
+          {"labels", labels.narrow(1, 1, labels.size(1) - 1).contiguous()}};
+}
+
 TensorDict images_of(const TensorDict& batch) {
   const torch::Tensor& ids = batch.at("input_ids");
   const torch::Tensor places = torch::arange(2 * kImage * kImage, torch::kFloat64);
@@ -165,6 +191,7 @@ TensorDict whole_batch(const ModelCase& what, std::size_t step) {
   TensorDict batch{{"input_ids", ids}, {"labels", labels}};
   if (what.family == "t5") return pairs_of(batch);
   if (what.family == "vit") return images_of(batch);
+  if (what.family == "whisper") return sounds_of(batch);
   const bool is_bert = what.family == "bert" || what.family == "roberta";
   if (is_bert) add_bert_entries(what, batch);
   if (!is_bert && what.padded) batch.set("attention_mask", padding_mask(ids, /*is_before=*/true));

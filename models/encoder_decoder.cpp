@@ -1,0 +1,46 @@
+#include "gantry/models/encoder_decoder.h"
+
+#include <fmt/format.h>
+#include <numeric>
+
+#include <torch/torch.h>
+
+#include "gantry/core/error.h"
+
+namespace gantry::models {
+
+torch::Tensor decoder_tokens(const TensorDict& batch, std::int64_t start, std::int64_t padding) {
+  if (const torch::Tensor given = batch.get("decoder_input_ids"); given.defined()) return given;
+  const torch::Tensor& labels = batch.at("labels");
+  if (labels.dim() != 2)
+    throw InputError(
+        {"labels", "are " + describe(labels), "[samples, tokens] of the decoder", "give labels or decoder_input_ids"});
+  const torch::Tensor first = torch::full_like(labels.narrow(1, 0, 1), start);
+  const torch::Tensor rest = labels.narrow(1, 0, labels.size(1) - 1);
+  return torch::cat({first, rest.masked_fill(rest == -100, padding)}, 1);
+}
+
+void refuse_places(const TensorDict& batch, const std::string& model) {
+  for (const char* name : {"position_ids", "document_ids", "decoder_position_ids", "decoder_document_ids"})
+    if (batch.contains(name))
+      throw InputError({"batch", fmt::format("has {}, which {} does not read", name, model),
+                        "each text in a sample of its own", "take the entry out"});
+}
+
+std::int64_t whole_length(const StageContext& stage, const torch::Tensor& hidden) {
+  ProcessGroup* group = stage.sequence_group();
+  if (!group) return hidden.size(1);
+  const Sizes sizes = nn::shard_sizes(hidden.size(1), *group);
+  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+}
+
+torch::Tensor dropped_columns(const nn::Dropout& dropout, const torch::Tensor& wide, const nn::Linear& up) {
+  if (!dropout->is_training() || dropout->p() == 0) return wide;
+  const Cut& held = up->weight_placement();
+  const std::int64_t first = held.sharded() ? held.ranges(up->group()->rank()).front().begin : 0;
+  const RandomContext context = random_context();
+  return wide * dropout_mask(wide, dropout->p(), dropout->global_name(), context, {context.first_sample, 0, first},
+                             {0, wide.size(1), up->options.out_features()});
+}
+
+}  // namespace gantry::models

@@ -1,0 +1,203 @@
+#include "gantry/models/whisper.h"
+
+#include <cmath>
+#include <fmt/format.h>
+
+#include <torch/torch.h>
+
+#include "gantry/core/error.h"
+#include "gantry/models/encoder_decoder.h"
+#include "gantry/models/register_at.h"
+#include "gantry/nn/activation.h"
+
+namespace gantry::models {
+namespace {
+
+constexpr std::int64_t kStepsPerToken = 2;  // the stride of the second convolution
+
+// Sines, and behind them cosines, of frequencies from 1 to 1 / 10000.
+torch::Tensor sinusoids(std::int64_t positions, std::int64_t features) {
+  const std::int64_t half = features / 2;
+  const auto real = torch::TensorOptions(torch::kFloat32);
+  const double step = std::log(10000.0) / static_cast<double>(std::max<std::int64_t>(half - 1, 1));
+  const torch::Tensor frequencies = (torch::arange(half, real) * -step).exp();
+  const torch::Tensor angles = torch::arange(positions, real).unsqueeze(1) * frequencies.unsqueeze(0);
+  return torch::cat({angles.sin(), angles.cos()}, 1);
+}
+
+}  // namespace
+
+WhisperConvolutionImpl::WhisperConvolutionImpl(std::int64_t in, std::int64_t out, std::int64_t stride)
+    : stride_(stride) {
+  weight = register_parameter("weight", torch::empty({out, in, 3}));
+  bias = register_parameter("bias", torch::empty({out}));
+}
+
+torch::Tensor WhisperConvolutionImpl::forward(const torch::Tensor& input) const {
+  return torch::gelu(at::conv1d(input, weight, bias, stride_, /*padding=*/1));
+}
+
+WhisperAttention::WhisperAttention(torch::nn::Module& layer, const std::string& path, std::int64_t heads,
+                                   const WhisperConfig& config)
+    : heads_(heads), size_(config.d_model / heads) {
+  const std::int64_t width = config.d_model;
+  query_ = linear_at(layer, path + ".q_proj", width, width, true);
+  key_ = linear_at(layer, path + ".k_proj", width, width, false);
+  value_ = linear_at(layer, path + ".v_proj", width, width, true);
+  output_ = linear_at(layer, path + ".out_proj", width, width, true);
+  dropout_ = register_at(layer, path + ".dropout", nn::Dropout(config.attention_dropout));
+  output_dropout_ = register_at(layer, path + ".output_dropout", nn::Dropout(config.dropout));
+}
+
+torch::Tensor WhisperAttention::operator()(const torch::Tensor& hidden, const torch::Tensor& read,
+                                           const nn::AttentionOptions& options) {
+  const nn::HeadRange held = nn::held_heads(query_, size_, heads_);
+  std::vector<torch::Tensor> parts;
+  if (hidden.is_same(read)) {
+    parts = nn::together(hidden, {query_, key_, value_});
+  } else {
+    parts = nn::together(read, {key_, value_});
+    parts.insert(parts.begin(), query_(hidden));
+  }
+  const auto by_head = [&](int part) { return nn::split_heads(parts[part], held.count); };
+  const torch::Tensor mixed = nn::attention(by_head(0), by_head(1), by_head(2), held, held, options, *dropout_);
+  return output_dropout_(output_(nn::merge_heads(mixed)));
+}
+
+WhisperLayerImpl::WhisperLayerImpl(const WhisperConfig& config, const WhisperLayerSizes& sizes)
+    : activation_(config.activation_function) {
+  self_.emplace(*this, "self_attn", sizes.heads, config);
+  before_self_ = register_module("self_attn_layer_norm", nn::LayerNorm(config.d_model));
+  if (sizes.is_decoder) {
+    cross_.emplace(*this, "encoder_attn", sizes.heads, config);
+    before_cross_ = register_module("encoder_attn_layer_norm", nn::LayerNorm(config.d_model));
+  }
+  up_ = linear_at(*this, "fc1", config.d_model, sizes.width, true);
+  inner_dropout_ = register_module("activation_dropout", nn::Dropout(config.activation_dropout));
+  down_ = linear_at(*this, "fc2", sizes.width, config.d_model, true);
+  mlp_dropout_ = register_module("dropout", nn::Dropout(config.dropout));
+  before_mlp_ = register_module("final_layer_norm", nn::LayerNorm(config.d_model));
+}
+
+torch::Tensor WhisperLayerImpl::mlp(const torch::Tensor& input) {
+  const torch::Tensor wide = nn::activate(up_(input), activation_);
+  return mlp_dropout_(down_(dropped_columns(inner_dropout_, wide, up_)));
+}
+
+LayerParts WhisperLayerImpl::parts(const nn::AttentionOptions& self) {
+  using Run = LayerPart::Run;
+  LayerParts parts;
+  parts.emplace_back("attention", Run([this, self](const TensorDict& state) -> TensorDict {
+                       const torch::Tensor &hidden = state.at("hidden"), normed = before_self_(hidden);
+                       return {{"hidden", hidden + (*self_)(normed, normed, self)}};
+                     }));
+  if (cross_)
+    parts.emplace_back("cross", Run([this](const TensorDict& state) -> TensorDict {
+                         const torch::Tensor& hidden = state.at("hidden");
+                         return {{"hidden", hidden + (*cross_)(before_cross_(hidden), state.at("encoded"), {})}};
+                       }));
+  parts.emplace_back("mlp", Run([this](const TensorDict& state) -> TensorDict {
+                       const torch::Tensor& hidden = state.at("hidden");
+                       return {{"hidden", hidden + mlp(before_mlp_(hidden))}};
+                     }));
+  return parts;
+}
+
+WhisperImpl::WhisperImpl(const WhisperConfig& config) : config(config) {
+  make_encoder();
+  make_decoder();
+  head_ = linear_at(*this, "proj_out", config.d_model, config.vocab_size, false);
+  initialise();
+  if (config.tie_word_embeddings) head_->tie_weight(tokens_->weight);
+}
+
+void WhisperImpl::make_encoder() {
+  const std::int64_t width = config.d_model;
+  first_ = register_at(*this, "encoder.conv1", WhisperConvolution(config.num_mel_bins, width, 1));
+  second_ = register_at(*this, "encoder.conv2", WhisperConvolution(width, width, kStepsPerToken));
+  auto positions = register_at(*this, "encoder.embed_positions", std::make_shared<torch::nn::Module>());
+  sound_positions_ = positions->register_parameter("weight", torch::empty({config.max_source_positions, width}),
+                                                   /*requires_grad=*/false);
+  sound_dropout_ = register_at(*this, "encoder.dropout", nn::Dropout(config.dropout));
+  enter_ = register_at(*this, "encoder.enter", nn::PrepareInput());
+  encoder_layers_ = register_at(*this, "encoder.layers", torch::nn::ModuleList());
+  for (std::int64_t layer = 0; layer < config.encoder_layers; ++layer)
+    encoder_layers_->push_back(
+        WhisperLayer(config, WhisperLayerSizes{config.encoder_attention_heads, config.encoder_ffn_dim, false}));
+  encoder_norm_ = register_at(*this, "encoder.layer_norm", nn::LayerNorm(width));
+}
+
+void WhisperImpl::make_decoder() {
+  const std::int64_t width = config.d_model;
+  tokens_ = register_at(
+      *this, "decoder.embed_tokens",
+      nn::Embedding(torch::nn::EmbeddingOptions(config.vocab_size, width).padding_idx(config.pad_token_id)));
+  positions_ = register_at(*this, "decoder.embed_positions", nn::Embedding(config.max_target_positions, width));
+  token_dropout_ = register_at(*this, "decoder.dropout", nn::Dropout(config.dropout));
+  decoder_layers_ = register_at(*this, "decoder.layers", torch::nn::ModuleList());
+  for (std::int64_t layer = 0; layer < config.decoder_layers; ++layer)
+    decoder_layers_->push_back(
+        WhisperLayer(config, WhisperLayerSizes{config.decoder_attention_heads, config.decoder_ffn_dim, true}));
+  decoder_norm_ = register_at(*this, "decoder.layer_norm", nn::LayerNorm(width));
+}
+
+// The initial weights of Hugging Face's Whisper.
+void WhisperImpl::initialise() {
+  const torch::NoGradGuard no_grad;
+  for (auto& item : named_parameters()) {
+    const std::string& name = item.key();
+    if (name.find("layer_norm") != std::string::npos) continue;
+    if (name == "encoder.embed_positions.weight")
+      item.value().copy_(sinusoids(config.max_source_positions, config.d_model));
+    else if (name.ends_with("bias"))
+      torch::nn::init::zeros_(item.value());
+    else
+      torch::nn::init::normal_(item.value(), 0, config.init_std);
+  }
+  tokens_->weight.select(0, config.pad_token_id).zero_();
+}
+
+torch::Tensor WhisperImpl::embed_sound(const torch::Tensor& features) {
+  const std::int64_t steps = kStepsPerToken * config.max_source_positions;
+  if (features.dim() != 3 || features.size(1) != config.num_mel_bins || features.size(2) != steps)
+    throw InputError(
+        {"input_features", "are " + describe(features),
+         fmt::format("[samples, {}, {}], num_mel_bins and twice max_source_positions", config.num_mel_bins, steps),
+         "pad or cut the sound to the model's length"});
+  const torch::Tensor tokens = second_(first_(features.to(first_->weight.scalar_type()))).transpose(1, 2);
+  return enter_(sound_dropout_(tokens + sound_positions_));
+}
+
+torch::Tensor WhisperImpl::embed_tokens(const TensorDict& batch) {
+  const torch::Tensor ids = decoder_tokens(batch, config.decoder_start_token_id, config.pad_token_id);
+  if (ids.size(1) > config.max_target_positions)
+    throw InputError({"decoder_input_ids", fmt::format("{} tokens per sample", ids.size(1)),
+                      fmt::format("at most the model's {} positions", config.max_target_positions),
+                      "shorten the samples"});
+  return token_dropout_(tokens_(ids) + positions_(torch::arange(ids.size(1), ids.options())));
+}
+
+TensorDict WhisperImpl::stage_forward(const StageContext& stage, TensorDict input) {
+  refuse_places(stage.batch(), "Whisper");
+  TensorDict state =
+      stage.is_first() ? TensorDict{{"hidden", embed_sound(input.at("input_features"))}} : std::move(input);
+  state = stage.run_layers(
+      std::move(state), [&](int index) { return encoder_layers_->ptr<WhisperLayerImpl>(index)->parts({}); },
+      kEncoderList);
+  if (stage.begins(kDecoderList))
+    state = {{"hidden", embed_tokens(stage.batch())}, {"encoded", encoder_norm_(state.at("hidden"))}};
+  const nn::AttentionOptions self{.causal = true, .keep = stage.tokens("decoder_").keep};
+  state = stage.run_layers(
+      std::move(state), [&](int index) { return decoder_layers_->ptr<WhisperLayerImpl>(index)->parts(self); },
+      kDecoderList);
+  if (stage.ends(kDecoderList)) state.take("encoded");
+  if (!stage.is_last()) return state;
+  return {{"logits", head_(decoder_norm_(state.at("hidden")))}};
+}
+
+TensorDict WhisperImpl::forward(const TensorDict& inputs) {
+  const std::vector<int> lists = {static_cast<int>(config.encoder_layers), static_cast<int>(config.decoder_layers)};
+  return stage_forward(*StageContext::whole(lists, inputs), inputs);
+}
+
+}  // namespace gantry::models

@@ -1,0 +1,113 @@
+// Whisper (Radford et al., arXiv 2212.04356) for one device, on layers that a policy can shard: two convolutions and an
+// encoder of sound, and a decoder, which are two lists of layers. Parameter names are Hugging Face's without "model.".
+#pragma once
+
+#include <optional>
+
+#include <torch/nn/modules/container/modulelist.h>
+
+#include "gantry/nn/attention.h"
+#include "gantry/nn/embedding.h"
+#include "gantry/nn/norms.h"
+#include "gantry/nn/prepare_input.h"
+#include "gantry/nn/stage_context.h"
+#include "gantry/tensors/tensor_dict.h"
+
+namespace gantry::models {
+
+struct WhisperConfig {  // Hugging Face's keys
+  std::int64_t vocab_size = 51865;
+  std::int64_t num_mel_bins = 80;
+  std::int64_t d_model = 384;
+  std::int64_t encoder_layers = 4, encoder_attention_heads = 6, encoder_ffn_dim = 1536;
+  std::int64_t decoder_layers = 4, decoder_attention_heads = 6, decoder_ffn_dim = 1536;
+  std::int64_t max_source_positions = 1500;  // of the encoder's tokens, each of two steps of sound
+  std::int64_t max_target_positions = 448;
+  std::int64_t pad_token_id = 50256;
+  std::int64_t decoder_start_token_id = 50257;
+  std::string activation_function = "gelu";
+  double dropout = 0, attention_dropout = 0, activation_dropout = 0;
+  double init_std = 0.02;
+  bool tie_word_embeddings = true;
+};
+
+// One of the two convolutions over time. Parameters weight [out, in, 3] and bias [out].
+class WhisperConvolutionImpl : public torch::nn::Module {
+ public:
+  WhisperConvolutionImpl(std::int64_t in, std::int64_t out, std::int64_t stride);
+  torch::Tensor forward(const torch::Tensor& input) const;  // [B, in, T] -> [B, out, (T + 1) / stride]
+  torch::Tensor weight, bias;
+
+ private:
+  std::int64_t stride_;
+};
+TORCH_MODULE(WhisperConvolution);
+
+// What is made of a layer of either stack.
+struct WhisperLayerSizes {
+  std::int64_t heads, width;
+  bool is_decoder;
+};
+
+class WhisperAttention {
+ public:
+  WhisperAttention(torch::nn::Module& layer, const std::string& path, std::int64_t heads, const WhisperConfig& config);
+  // `read`: whose keys and values. [B, S, H], [B, T, H] -> [B, S, H].
+  torch::Tensor operator()(const torch::Tensor& hidden, const torch::Tensor& read, const nn::AttentionOptions& options);
+
+ private:
+  std::int64_t heads_, size_;
+  nn::Linear query_{nullptr}, key_{nullptr}, value_{nullptr}, output_{nullptr};
+  nn::Dropout dropout_{nullptr}, output_dropout_{nullptr};
+};
+
+// A layer of the encoder, in parts "attention" and "mlp", or of the decoder, with "cross" between them.
+class WhisperLayerImpl : public torch::nn::Module {
+ public:
+  WhisperLayerImpl(const WhisperConfig& config, const WhisperLayerSizes& sizes);
+  // Of a state of "hidden" [B, S, H] and, for a decoder, "encoded" [B, T, H].
+  LayerParts parts(const nn::AttentionOptions& self);
+
+ private:
+  torch::Tensor mlp(const torch::Tensor& input);
+
+  std::string activation_;
+  nn::LayerNorm before_self_{nullptr}, before_cross_{nullptr}, before_mlp_{nullptr};
+  std::optional<WhisperAttention> self_, cross_;
+  nn::Linear up_{nullptr}, down_{nullptr};
+  nn::Dropout inner_dropout_{nullptr}, mlp_dropout_{nullptr};
+};
+TORCH_MODULE(WhisperLayer);
+
+class WhisperImpl : public torch::nn::Module {
+ public:
+  explicit WhisperImpl(const WhisperConfig& config);
+
+  // The whole model: {input_features real [B, mel bins, 2 max_source_positions]; decoder_attention_mask [B, S] or
+  // absent; decoder_input_ids [B, S], or labels that these follow from} -> {logits [B, S, V]}.
+  TensorDict forward(const TensorDict& inputs);
+  // The same of one stage; stages exchange {hidden}, of the encoder, or {hidden, encoded} of the decoder. InputError
+  // for sound of another length, and for more tokens than there are positions.
+  TensorDict stage_forward(const StageContext& stage, TensorDict input);
+
+  const WhisperConfig config;
+
+ private:
+  void make_encoder();
+  void make_decoder();
+  void initialise();
+  torch::Tensor embed_sound(const torch::Tensor& features);
+  torch::Tensor embed_tokens(const TensorDict& batch);
+
+  WhisperConvolution first_{nullptr}, second_{nullptr};
+  torch::Tensor sound_positions_;    // [max_source_positions, H], which are not trained
+  nn::PrepareInput enter_{nullptr};  // to parts of the sequence
+  nn::Embedding tokens_{nullptr}, positions_{nullptr};
+  nn::Dropout sound_dropout_{nullptr}, token_dropout_{nullptr};
+  torch::nn::ModuleList encoder_layers_, decoder_layers_;
+  nn::LayerNorm encoder_norm_{nullptr}, decoder_norm_{nullptr};
+  nn::Linear head_{nullptr};
+};
+TORCH_MODULE(Whisper);
+
+}  // namespace gantry::models

@@ -1,0 +1,10 @@
+// Whisper as Hugging Face has it: configuration keys and tensor names.
+#pragma once
+
+#include "gantry/models/model_family.h"
+
+namespace gantry::models {
+
+ModelFamily whisper_family();
+
+}  // namespace gantry::models

@@ -1,0 +1,19 @@
+// Tokens of a batch whose decoder's are counted.
+#pragma once
+
+#include <cstdint>
+
+#include <torch/torch.h>
+
+#include "gantry/tensors/tensor_dict.h"
+
+namespace gantry {
+
+// Of each sample; 0 where the batch does not say.
+inline std::int64_t decoder_length(const TensorDict& batch) {
+  for (const char* name : {"decoder_input_ids", "labels"})
+    if (const torch::Tensor ids = batch.get(name); ids.defined() && ids.dim() == 2) return ids.size(1);
+  return 0;
+}
+
+}  // namespace gantry

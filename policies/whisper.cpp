@@ -1,0 +1,58 @@
+#include "gantry/policies/whisper.h"
+
+#include <torch/torch.h>
+
+#include "gantry/policies/decoder_length.h"
+
+namespace gantry {
+
+ShardPlan WhisperPolicy::shard_plan(const models::WhisperImpl& model) const {
+  ShardPlan plan = {{"encoder.conv1", Whole{}},  // sound is read on every rank, and cut behind its embedding
+                    {"encoder.conv2", Whole{}},
+                    {"encoder.embed_positions", Whole{}},
+                    {"encoder.dropout", Whole{}},
+                    {"encoder.enter", PrepareInput{.from = Replicate{}, .to = Shard{1}}},
+                    {"encoder.layer_norm", SequenceParallel{}},
+                    {"decoder.embed_tokens", Vocab{}},
+                    {"decoder.embed_positions", SequenceParallel{.dim = -1}},
+                    {"decoder.dropout", SequenceParallel{}},
+                    {"decoder.layer_norm", SequenceParallel{}},
+                    {"proj_out", Column{}}};
+  const auto add_attention = [&](const std::string& path, std::int64_t heads) {
+    const std::int64_t unit = model.config.d_model / heads;
+    for (const char* part : {".q_proj", ".k_proj", ".v_proj"}) plan.push_back({path + part, Column{.unit = unit}});
+    plan.push_back({path + ".out_proj", Row{.unit = unit}});
+  };
+  add_attention("encoder.layers.*.self_attn", model.config.encoder_attention_heads);
+  add_attention("decoder.layers.*.self_attn", model.config.decoder_attention_heads);
+  add_attention("decoder.layers.*.encoder_attn", model.config.decoder_attention_heads);
+  for (const std::string layer : {"encoder.layers.*", "decoder.layers.*"}) {
+    plan.push_back({layer + ".fc1", Column{}});
+    plan.push_back({layer + ".fc2", Row{}});
+    plan.push_back({layer, SequenceParallel{}});  // norms, dropouts
+  }
+  return plan;
+}
+
+StageLayout WhisperPolicy::stage_layout(const models::WhisperImpl&) const {
+  return {.first = {"encoder.conv1", "encoder.conv2", "encoder.embed_positions", "encoder.dropout", "encoder.enter"},
+          .repeated = {{"encoder.layers", {}},
+                       {"decoder.layers",
+                        {"encoder.layer_norm", "decoder.embed_tokens", "decoder.embed_positions", "decoder.dropout"}}},
+          .last = {"decoder.layer_norm", "proj_out"}};
+}
+
+SharedParameters WhisperPolicy::shared_parameters(const models::WhisperImpl& model) const {
+  if (!model.config.tie_word_embeddings) return {};
+  return {{"decoder.embed_tokens.weight", "proj_out.weight"}};
+}
+
+std::vector<SplitOutput> WhisperPolicy::split_outputs(const models::WhisperImpl&) const {
+  return {{"logits", "proj_out"}};
+}
+
+Continuation WhisperPolicy::continuation(const models::WhisperImpl&) const { return {.is_possible = false}; }
+
+std::int64_t WhisperPolicy::tokens_per_sample(const TensorDict& batch) const { return decoder_length(batch); }
+
+}  // namespace gantry
