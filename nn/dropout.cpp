@@ -35,6 +35,10 @@ torch::Tensor DropoutImpl::forward(const torch::Tensor& input) {
     offset[dim] += std::accumulate(sizes.begin(), sizes.begin() + group_->rank(), std::int64_t{0});
     global[dim] = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
   }
+  if (features_.second > 0) {
+    offset.back() = features_.first;
+    global.back() = features_.second;
+  }
   return input * dropout_mask(input, p_, name_in_model_, context, offset, global);
 }
 
