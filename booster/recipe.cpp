@@ -1,5 +1,6 @@
 #include "gantry/booster/recipe.h"
 
+#include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <limits>
@@ -7,9 +8,14 @@
 
 #include <torch/torch.h>
 
+#include "gantry/booster/lora.h"
+#include "gantry/booster/lora_names.h"
 #include "gantry/booster/plugin_library.h"
+#include "gantry/checkpoint/adapter.h"
 #include "gantry/checkpoint/hugging_face.h"
+#include "gantry/core/adapter_split.h"
 #include "gantry/data/encoded_text.h"
+#include "gantry/models/lora.h"
 #include "gantry/models/model_family.h"
 #include "gantry/tensors/deferred_init.h"
 
@@ -64,9 +70,13 @@ SampleSource samples_of(const Config& config, DataConfig data, const std::string
                        "give Trainer a loader of your own, or execute_pipeline your batches"});
   if ((data.format == "squad") != (task == "spans"))
     throw ConfigError({"data.format", fmt::format("{} with a model that is trained on {}", data.format, task),
-                       task == "spans" ? "squad" : "text, tokens or megatron",
+                       task == "spans" ? "squad" : "text, jsonl, tokens or megatron",
                        "squad is for models with a question-answering head, and they need it"});
-  if (data.format == "text")
+  if (data.format == "jsonl" && (!family || family->task))
+    throw ConfigError({"data.format",
+                       "jsonl packs documents that must not see each other, which this model does not do",
+                       "a decoder of one of Gantry's families", "text, tokens or megatron have whole samples"});
+  if (data.format == "text" || data.format == "jsonl")
     data.tokenizer = choose_text_tokenizer(data.tokenizer, config.model.path, vocabulary);
   else if (data.tokenizer.empty())
     data.tokenizer = config.model.path;
@@ -91,6 +101,7 @@ Config resolve_model(Config config) {
     config.model.config_json = keys.dump();
   }
   config.require_model();
+  config.lora = resolve_lora(std::move(config.lora));
   policies().at(config.model.policy);
   if (const auto* family = family_or_null(config)) models::refuse_unknown_keys(*family, model_json(config), file);
   return config;
@@ -102,6 +113,8 @@ std::shared_ptr<torch::nn::Module> build_model(const Config& config) {
   const DeferredInit deferred;
   auto model = family.build(model_json(config));
   set_dtype(*model, dtype_of(config.precision));
+  add_lora(*model, config);
+  freeze_parameters(*model, config);
   return model;
 }
 
@@ -129,27 +142,56 @@ std::shared_ptr<DataLoader> build_evaluation_loader(const Config& config) {
 
 LrSchedule build_lr_schedule(const Config& config) {
   config.honour("lr_schedule");
-  return {config.lr_schedule, config.optimizer.lr, config.train.steps};
+  LrSchedule rates{config.lr_schedule, config.optimizer.lr, config.train.steps};
+  if (config.lr_schedule.warmup_ratio > 0)
+    rates.config.warmup_steps = static_cast<int>(std::ceil(config.lr_schedule.warmup_ratio * config.train.steps));
+  return rates;
 }
 
 Criterion build_criterion(const Config& config) {
+  config.honour("train.label_smoothing");
   const std::string task = task_of(config);
+  if (task != "tokens" && config.train.label_smoothing > 0)
+    throw ConfigError({"train.label_smoothing", "is there for a model that is trained on " + task,
+                       "a model that is trained on tokens", "take it out"});
   if (task == "spans") return answer_span_loss();
-  return task == "none" ? Criterion() : cross_entropy();
+  return task == "none" ? Criterion() : cross_entropy({.label_smoothing = config.train.label_smoothing});
 }
+
+namespace {
+
+// The base's tensors alone: adapters are in no file of the base.
+std::vector<HeldTensor> without_adapters(std::vector<HeldTensor> held) {
+  std::erase_if(held, [](const HeldTensor& one) { return is_adapter(one.placement.name); });
+  return held;
+}
+
+void load_configured_adapter(const Config& config, const StageModule& module, const ProcessGroupMesh& mesh,
+                             const std::function<void(std::uint64_t)>& loaded) {
+  std::vector<std::string> names;
+  for (const auto& placement : module.all_placements) names.push_back(placement.name);
+  load_adapter(config.lora.path, models::trained_names(names, config.lora, family_names(config)), module.parameters,
+               mesh.coordinates(), loaded);
+}
+
+}  // namespace
 
 std::vector<std::string> load_weights(const Config& config, Boosted& boosted, const ProcessGroupMesh& mesh,
                                       const std::function<void(std::uint64_t)>& loaded) {
   config.honour("model.path");
-  if (config.model.path.empty()) return {};
+  if (config.model.path.empty() && config.lora.path.empty()) return {};
   DiskProgress progress;
   std::vector<std::string> fresh;
   work_on_disk(mesh.world_group(), disk_limits(config.comm.timeout_seconds), progress, [&] {
-    fresh = load_hugging_face(config.model.path, models::families().at(config.model.policy), model_json(config),
-                              boosted.model->stage_module().parameters, mesh.coordinates(), [&](std::uint64_t bytes) {
-                                progress.add(bytes + 1);
-                                if (loaded) loaded(bytes);
-                              });
+    const StageModule& module = boosted.model->stage_module();
+    const auto read = [&](std::uint64_t bytes) {
+      progress.add(bytes + 1);
+      if (loaded) loaded(bytes);
+    };
+    if (!config.model.path.empty())
+      fresh = load_hugging_face(config.model.path, models::families().at(config.model.policy), model_json(config),
+                                without_adapters(module.parameters), mesh.coordinates(), read);
+    if (!config.lora.path.empty()) load_configured_adapter(config, module, mesh, read);
   });
   return fresh;
 }

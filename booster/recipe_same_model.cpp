@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <tuple>
 
 #include "gantry/booster/recipe.h"
 #include "gantry/core/error.h"
@@ -20,6 +21,24 @@ json stored_keys(const CheckpointInfo& info, const models::ModelFamily& family) 
   throw CheckpointError({info.path, std::string("its model's keys: ") + error.what(), "those of this model", kRemedy});
 }
 
+// Adapters of another rank have other shapes; those of another scale have the same.
+void require_same_adapters(const CheckpointInfo& info, const LoraConfig& mine) {
+  const LoraConfig theirs = Config::parse_written(info.config_text, info.path).lora;
+  if (theirs.is_on() != mine.is_on())
+    throw CheckpointError({info.path, theirs.is_on() ? "holds adapters alone" : "is of a run without adapters",
+                           mine.is_on() ? "a checkpoint of a run with lora" : "a checkpoint of the whole model",
+                           "lora with model.path begins with a base; gantry checkpoint merge writes whole models"});
+  const auto scale = [](const LoraConfig& lora) { return std::tie(lora.r, lora.alpha, lora.rslora); };
+  const auto patterns = [](const LoraConfig& lora) { return std::tie(lora.rank_pattern, lora.alpha_pattern); };
+  if (scale(theirs) != scale(mine) || patterns(theirs) != patterns(mine))
+    throw CheckpointError(
+        {info.path,
+         fmt::format("has adapters of r {}, alpha {}{}", theirs.r, theirs.alpha, theirs.rslora ? ", rslora" : ""),
+         fmt::format("r {}, alpha {}{} and the same patterns, this run's", mine.r, mine.alpha,
+                     mine.rslora ? ", rslora" : ""),
+         "go on with its lora; dropout may change"});
+}
+
 }  // namespace
 
 void require_same_model(const CheckpointInfo& info, const Config& config) {
@@ -27,6 +46,7 @@ void require_same_model(const CheckpointInfo& info, const Config& config) {
   if (info.policy != config.model.policy)
     throw CheckpointError({info.path, fmt::format("is of a model of the policy '{}'", info.policy),
                            fmt::format("'{}', this run's", config.model.policy), kRemedy});
+  if (!info.config_text.empty()) require_same_adapters(info, config.lora);
   // A program of one's own may save without keys; `gantry train` without them means the family's defaults.
   if (info.model_config.empty() && info.config_text.empty()) return;
   if (!models::families().contains(config.model.policy)) return;  // the program's own, whose keys it knows itself

@@ -95,18 +95,6 @@ void check_names(const TensorSource& source, const std::vector<models::TensorNam
                     "the tensors that config.json describes", "check that config.json belongs to these weights"});
 }
 
-// What this rank holds of a stored tensor. Of one cut of a dim, which most are, nothing else is read.
-torch::Tensor read_held(const SafetensorsFile& file, const std::string& stored, bool transposed,
-                        const Placement& placement, const Coordinates& coordinates) {
-  const auto turned = [&](const torch::Tensor& tensor) { return transposed ? tensor.t() : tensor; };
-  if (placement.cuts.empty()) return turned(file.read(stored));
-  const auto cuts = held_cuts(placement, coordinates);
-  if (cuts.size() > 1 || cuts.front().row > 0)
-    return cut_out(turned(file.read(stored)), apply_cuts(placement.global_shape, cuts));
-  const int dim = cuts.front().dim, dims = static_cast<int>(placement.global_shape.size());
-  return turned(file.read_slice(stored, transposed ? dims - 1 - dim : dim, cuts.front().ranges));
-}
-
 // Returns the bytes that were read.
 std::uint64_t load_one(const TensorSource& source, const models::TensorName& name, const HeldTensor& held,
                        const Coordinates& coordinates) {
@@ -139,6 +127,17 @@ std::uint64_t load_parts(const TensorSource& source, const models::TensorName& n
 }
 
 }  // namespace
+
+torch::Tensor read_held(const SafetensorsFile& file, const std::string& stored, bool transposed,
+                        const Placement& placement, const Coordinates& coordinates) {
+  const auto turned = [&](const torch::Tensor& tensor) { return transposed ? tensor.t() : tensor; };
+  if (placement.cuts.empty()) return turned(file.read(stored));
+  const auto cuts = held_cuts(placement, coordinates);
+  if (cuts.size() > 1 || cuts.front().row > 0)
+    return cut_out(turned(file.read(stored)), apply_cuts(placement.global_shape, cuts));
+  const int dim = cuts.front().dim, dims = static_cast<int>(placement.global_shape.size());
+  return turned(file.read_slice(stored, transposed ? dims - 1 - dim : dim, cuts.front().ranges));
+}
 
 json read_model_config(const std::string& directory) {
   const std::string path = directory + "/config.json";

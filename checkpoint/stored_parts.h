@@ -1,6 +1,8 @@
 // Parts of tensors that Hugging Face's files store apart (models::TensorPart).
 #pragma once
 
+#include "gantry/checkpoint/safetensors.h"
+#include "gantry/core/placement.h"
 #include "gantry/models/model_family.h"
 
 namespace gantry {
@@ -12,5 +14,9 @@ inline Shape shape_of_part(const Slice& slice) {
   const bool has_one = slice.shape.size() > 1 && slice.shape.front() == 1;
   return {slice.shape.begin() + (has_one ? 1 : 0), slice.shape.end()};
 }
+
+// What this rank holds of a stored tensor. Of one cut of a dim, which most are, nothing else is read.
+torch::Tensor read_held(const SafetensorsFile& file, const std::string& stored, bool transposed,
+                        const Placement& placement, const Coordinates& coordinates);
 
 }  // namespace gantry

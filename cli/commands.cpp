@@ -6,6 +6,10 @@ namespace {
 
 constexpr const char* kNoStatusPlace = "is no port from 0 to 65535, and no HOST:PORT";
 
+void add_adapter(CLI::App& command, std::string& adapter) {
+  command.add_option("--adapter", adapter, "A directory of PEFT's whose adapter the model gets")->type_name("DIR");
+}
+
 void add_libraries(CLI::App& command, std::vector<std::string>& libraries) {
   command
       .add_option("--library", libraries,
@@ -47,6 +51,7 @@ CLI::App* add_forward_command(CLI::App& app, ForwardArguments& arguments) {
       ->type_name("FILE");
   forward->add_option("--output", arguments.output, "Gets logits [B, S, V] and loss []")->required()->type_name("FILE");
   forward->add_option("--grads", arguments.grads, "Gets every gradient under Hugging Face's names")->type_name("FILE");
+  add_adapter(*forward, arguments.adapter);
   add_sets(*forward, arguments.sets);
   return forward;
 }
@@ -88,7 +93,8 @@ CLI::App* add_checkpoint_command(CLI::App& app, CheckpointArguments& arguments, 
   checkpoint->require_subcommand(1);
   constexpr const char* kJson = "The outcome as JSON";
   auto& exported = arguments.exported;
-  auto* export_command = checkpoint->add_subcommand("export", "Write a checkpoint as a Hugging Face directory");
+  auto* export_command = checkpoint->add_subcommand(
+      "export", "Write a checkpoint as a Hugging Face directory; of adapters, as a directory of PEFT's");
   export_command
       ->add_option("checkpoint", exported.checkpoint,
                    "A step folder, its parent for the newest one, or a directory of save_parallelized")
@@ -121,6 +127,24 @@ CLI::App* add_checkpoint_command(CLI::App& app, CheckpointArguments& arguments, 
   add_sets(*reshard, resharded.sets);
   reshard->add_flag("--json", resharded.json, kJson);
   reshard->callback(callbacks.run_reshard);
+
+  auto& merged = arguments.merged;
+  auto* merge = checkpoint->add_subcommand("merge", "Write a Hugging Face directory of a base with its adapters added");
+  merge
+      ->add_option("checkpoint", merged.checkpoint,
+                   "A step folder of a run with lora, its parent for the newest one, or a directory of PEFT's")
+      ->required();
+  merge->add_option("output", merged.output, "The directory to write")->required();
+  merge->add_option("--model", merged.model, "The base, in place of the one that the run or the adapter names")
+      ->type_name("DIR");
+  merge->add_option("--dtype", merged.dtype, "Of floating tensors; as the base has them if left out")
+      ->check(CLI::IsMember({"float32", "bfloat16", "float16", "float64"}));
+  merge->add_option("--shard-gb", merged.most_shard_gb, "A larger model is written in shards of this size")
+      ->check(CLI::Range(1e-6, 1e6))
+      ->capture_default_str();
+  add_libraries(*merge, merged.libraries);
+  merge->add_flag("--json", merged.json, kJson);
+  merge->callback(callbacks.run_merge);
   return checkpoint;
 }
 

@@ -20,6 +20,7 @@ struct TrainArguments {
 
 struct ForwardArguments {
   std::string model, batch, output, grads;
+  std::string adapter;  // a directory of PEFT's; empty: none
   std::vector<std::string> sets;
 };
 
@@ -51,6 +52,15 @@ struct CheckpointReshardArguments {
   bool json = false;
 };
 
+struct CheckpointMergeArguments {
+  std::string checkpoint, output;
+  std::string model;  // the base; empty: the one that the run or the adapter names
+  std::string dtype;  // empty: the base's own
+  std::vector<std::string> libraries;
+  double most_shard_gb = 5;
+  bool json = false;
+};
+
 struct CheckpointDiffArguments {
   std::string a, b;
   std::vector<std::string> libraries;  // in place of those that the checkpoint's configuration names
@@ -62,11 +72,12 @@ struct CheckpointArguments {
   CheckpointExportArguments exported;
   CheckpointImportArguments imported;
   CheckpointReshardArguments resharded;
+  CheckpointMergeArguments merged;
 };
 
 // What each of them calls.
 struct CheckpointCallbacks {
-  std::function<void()> run_export, run_import, run_reshard;
+  std::function<void()> run_export, run_import, run_reshard, run_merge;
 };
 
 CLI::App* add_train_command(CLI::App& app, TrainArguments& arguments);

@@ -12,6 +12,8 @@ void add_prompts(CLI::App& command, GenerateArguments& arguments) {
                   "save_parallelized")
       ->required()
       ->type_name("DIR");
+  command.add_option("--adapter", arguments.adapter, "A directory of PEFT's whose adapter the model gets")
+      ->type_name("DIR");
   auto* prompt = command.add_option("--prompt", arguments.prompts, "A text to continue; may be given several times")
                      ->type_name("TEXT")
                      ->allow_extra_args(false);

@@ -12,6 +12,7 @@ namespace gantry::cli {
 // What is not given is as the model's generation_config.json says, or the default of GenerationOptions.
 struct GenerateArguments {
   std::string model, tokenizer;
+  std::string adapter;               // a directory of PEFT's; empty: none
   std::vector<std::string> prompts;  // text
   std::vector<std::string> tokens;   // "1,2,3"
   std::vector<std::string> stops;    // tokens, by number or text

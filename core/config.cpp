@@ -164,6 +164,7 @@ Config read_all(const YAML::Node& document, ConfigFaults& faults) {
   Config config;
   ConfigSection root(faults, "", document);
   read_model(root, faults, config.model);
+  read_lora(faults, root, config);
   read_parallel({faults, "parallel", root.node("parallel")}, config.parallel);
   read_schedule({faults, "schedule", root.node("schedule")}, config.schedule);
   read_training(faults, root, config);

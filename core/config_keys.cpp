@@ -30,9 +30,9 @@ const KeyContext kInterleaved = {"schedule.name interleaved_1f1b",
 const KeyContext kRecomputing = {"schedule.recompute selective, parts or full",
                                  [](C c) { return c.schedule.recompute != "none"; },
                                  [](C) { return std::string("without recompute"); }, "state which, or take it out"};
-const KeyContext kVocabulary = {"data.format text or squad",
-                                [](C c) { return c.data.format == "text" || c.data.format == "squad"; }, with_format,
-                                "take it out; gantry data build makes token files with a tokenizer"};
+const KeyContext kVocabulary = {"data.format text, jsonl or squad",
+                                [](C c) { return c.data.format != "tokens" && c.data.format != "megatron"; },
+                                with_format, "take it out; gantry data build makes token files with a tokenizer"};
 const KeyContext kBetas = {"optimizer.name adamw, lion or muon", [](C c) { return c.optimizer.name != "sgd"; },
                            with_optimizer, "take it out; sgd has momentum"};
 // Muon steps what is no matrix of a layer as AdamW does.
@@ -71,6 +71,19 @@ std::vector<ConfigKey> make_keys() {
       {"model.policy", "from `path`", "`gpt2`, `llama`, `bert`, or a registered name"},
       {"model.path", "", "a Hugging Face directory: config.json and model.safetensors"},
       {"model.config", "", "Hugging Face's keys; with `path` they override its config.json"},
+
+      {"lora.r", "8",
+       "the rank of adapters, which are trained in place of the model ([docs/fine_tuning.md](fine_tuning.md))"},
+      {"lora.alpha", "8", "what an adapter adds is scaled by alpha / r"},
+      {"lora.dropout", "0", "of what adapters read"},
+      {"lora.target_modules", "",
+       "the linear layers that get an adapter: a list of names or paths, by Hugging Face's names, or `all-linear` "
+       "(all but the output layer)"},
+      {"lora.modules_to_save", "[]", "modules that are trained whole beside the adapters, likewise"},
+      {"lora.rslora", "false", "adapters are scaled by alpha / sqrt(r)"},
+      {"lora.rank_pattern", "{}", "other ranks: expressions that paths of layers end with, and a rank for each"},
+      {"lora.alpha_pattern", "{}", "other alphas, likewise"},
+      {"lora.path", "", "a directory of PEFT's with the adapter to begin with; it says what the other keys leave open"},
 
       {"parallel.tensor", "1", "the size of the axis tp"},
       {"parallel.pipeline", "1", "the size of the axis pp"},
@@ -113,14 +126,16 @@ std::vector<ConfigKey> make_keys() {
        "`\"Et*3\\|(tt\\|)*2t\\|L\"`"},
 
       {"data.format", "",
-       "`text`, `tokens` (little-endian uint16), `megatron` (.bin and .idx) or `squad`: "
+       "`text`, `tokens` (little-endian uint16), `megatron` (.bin and .idx), `jsonl` (lines of JSON) or `squad`: "
        "[docs/data.md](data.md)"},
-      {"data.path", "", "a file; for text and tokens a folder or a glob too; for megatron the prefix of both files"},
+      {"data.path", "",
+       "a file; for text, tokens and jsonl a folder or a glob too; for megatron the prefix of both files"},
       {"data.sources", "", "in place of `path`: a list of `{path, weight}`, of one format"},
       {"data.sources[].path", "", "as `data.path`"},
       {"data.sources[].weight", "1", "the source's share of the samples is this over the sum of all"},
       {"data.tokenizer", "`model.path`'s",
-       "a folder or file with the vocabulary; for text also `bytes`: bytes are tokens 0 to 255, as without this key "
+       "a folder or file with the vocabulary; for text and jsonl also `bytes`: bytes are tokens 0 to 255, as without "
+       "this key "
        "for a vocabulary of 256",
        &kVocabulary},
       {"data.sequence_length", "128", "tokens of a sample"},
@@ -145,6 +160,7 @@ std::vector<ConfigKey> make_keys() {
 
       {"lr_schedule.name", "constant", "`constant`, `linear`, `cosine` or `wsd` (warm-up, stable, decay)"},
       {"lr_schedule.warmup_steps", "0", "steps over which the rate rises from 0"},
+      {"lr_schedule.warmup_ratio", "0", "in place of `warmup_steps`: their share of `train.steps`, rounded up"},
       {"lr_schedule.decay_steps", "0", "the last steps, over which the rate falls to `min_lr`", &kWsd},
       {"lr_schedule.min_lr", "0", "the rate of the last step", &kFalling},
 
@@ -167,6 +183,10 @@ std::vector<ConfigKey> make_keys() {
       {"train.non_finite", "stop",
        "a step whose gradient norm is not finite: `stop` (exit 8 names the parameter and rank) or `skip`",
        &kNotFloat16},
+      {"train.label_smoothing", "0", "the share of each label that is spread over the whole vocabulary"},
+      {"train.max_minutes", "0",
+       "the run ends with the step after which so many have passed, saved as at its last step; 0: it has no limit"},
+      {"train.freeze", "[]", "patterns of the names of parameters that are not trained; `*` is any text"},
 
       {"checkpoint.path", "",
        "the folder of the run's checkpoints; without it none are saved ([docs/checkpoints.md](checkpoints.md))"},

@@ -28,7 +28,7 @@ void read_sources(ConfigFaults& faults, ConfigSection& section, DataConfig& data
 }
 
 void read_data(ConfigFaults& faults, ConfigSection section, DataConfig& data) {
-  section.text("format", data.format, {"text", "tokens", "megatron", "squad"});
+  section.text("format", data.format, {"text", "tokens", "megatron", "jsonl", "squad"});
   section.text("path", data.path);
   read_sources(faults, section, data);
   section.text("tokenizer", data.tokenizer);
@@ -36,7 +36,7 @@ void read_data(ConfigFaults& faults, ConfigSection section, DataConfig& data) {
   section.integer("sequence_length", data.sequence_length, 1, 1 << 24);
   section.integer("batch_size", data.batch_size, 1, 1 << 24);
   section.flag("shuffle", data.shuffle);
-  if (!section.has("format")) section.fault("format", "is missing", "text, tokens, megatron or squad");
+  if (!section.has("format")) section.fault("format", "is missing", "text, tokens, megatron, jsonl or squad");
   if (!section.has("path") && !section.has("sources")) section.fault("path", "is missing", "a file, folder or glob");
   section.finish();
 }
@@ -96,6 +96,9 @@ void read_optimizer(ConfigFaults& faults, ConfigSection section, OptimizerConfig
 void read_lr_schedule(ConfigSection section, LrScheduleConfig& schedule, double lr) {
   section.text("name", schedule.name);
   section.integer("warmup_steps", schedule.warmup_steps, 0);
+  section.number("warmup_ratio", schedule.warmup_ratio, 0, 1);
+  if (section.has("warmup_ratio") && section.has("warmup_steps"))
+    section.fault("warmup_ratio", "is there beside warmup_steps", "one of them", "take one out");
   section.integer("decay_steps", schedule.decay_steps, 0);
   section.number("min_lr", schedule.min_lr, 0, kInfinity);
   if (schedule.min_lr > lr)
@@ -118,6 +121,12 @@ void read_training(ConfigFaults& faults, ConfigSection& root, Config& config) {
     train.integer("log_every", config.train.log_every, 1);
     train.integer("audit_every", config.train.audit_every, 0);
     train.text("non_finite", config.train.non_finite, {"stop", "skip"});
+    train.number("label_smoothing", config.train.label_smoothing, 0, 1);
+    train.number("max_minutes", config.train.max_minutes, 0, 1e9);
+    train.texts("freeze", config.train.freeze);
+    if (!config.train.freeze.empty() && config.lora.is_on())
+      train.fault("freeze", "is there beside lora, which freezes all that it does not train", "one of them",
+                  "take one out; lora.modules_to_save names what is trained beside adapters");
     train.finish();
   }
   if (ConfigSection checkpoint(faults, "checkpoint", root.node("checkpoint")); true) {

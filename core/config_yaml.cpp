@@ -56,9 +56,33 @@ std::string text_of(const std::optional<Value>& value) {
   return value ? fmt::format("{}", *value) : "";
 }
 std::string unless_one(int value) { return value == 1 ? "" : std::to_string(value); }
+std::string unless_none(double value) { return value > 0 ? fmt::format("{}", value) : ""; }
 std::string unless_zero(int value) { return value == 0 ? "" : std::to_string(value); }
 
 using Values = std::map<std::string, std::string>;  // what YAML has of a key; empty: the key is left out
+
+template <class Number>
+std::string map_text(const std::map<std::string, Number>& values) {
+  std::vector<std::string> all;
+  for (const auto& [name, value] : values) all.push_back(fmt::format("{}: {}", quoted(name), value));
+  return all.empty() ? "" : fmt::format("{{{}}}", fmt::join(all, ", "));
+}
+
+Values lora_values(const LoraConfig& lora) {
+  if (!lora.is_on()) return {};
+  const bool all = lora.target_modules == std::vector<std::string>{"all-linear"};
+  return {{"lora.r", unless_zero(lora.r)},
+          {"lora.alpha", lora.alpha > 0 ? fmt::format("{}", lora.alpha) : ""},
+          {"lora.dropout", fmt::format("{}", lora.dropout)},
+          {"lora.target_modules", all                           ? "all-linear"
+                                  : lora.target_modules.empty() ? ""
+                                                                : quoted(lora.target_modules)},
+          {"lora.modules_to_save", lora.modules_to_save.empty() ? "" : quoted(lora.modules_to_save)},
+          {"lora.rslora", fmt::format("{}", lora.rslora)},
+          {"lora.rank_pattern", map_text(lora.rank_pattern)},
+          {"lora.alpha_pattern", map_text(lora.alpha_pattern)},
+          {"lora.path", text_of(lora.path)}};
+}
 
 Values layout_values(const Config& config) {
   const auto& [model, parallel, schedule] = std::tie(config.model, config.parallel, config.schedule);
@@ -117,7 +141,8 @@ Values training_values(const Config& config) {
           {"optimizer.no_decay", optimizer.no_decay.empty() ? "" : quoted(optimizer.no_decay)},
           {"optimizer.groups", optimizer.groups.empty() ? "" : groups_text(optimizer.groups)},
           {"lr_schedule.name", rates.name},
-          {"lr_schedule.warmup_steps", std::to_string(rates.warmup_steps)},
+          {"lr_schedule.warmup_steps", rates.warmup_ratio > 0 ? "" : std::to_string(rates.warmup_steps)},
+          {"lr_schedule.warmup_ratio", unless_none(rates.warmup_ratio)},
           {"lr_schedule.decay_steps", unless_zero(rates.decay_steps)},
           {"lr_schedule.min_lr", fmt::format("{}", rates.min_lr)},
           {"precision", config.precision},
@@ -128,7 +153,10 @@ Values training_values(const Config& config) {
           {"train.seed", std::to_string(train.seed)},
           {"train.log_every", std::to_string(train.log_every)},
           {"train.audit_every", std::to_string(train.audit_every)},
-          {"train.non_finite", train.non_finite}};
+          {"train.non_finite", train.non_finite},
+          {"train.label_smoothing", unless_none(train.label_smoothing)},
+          {"train.max_minutes", unless_none(train.max_minutes)},
+          {"train.freeze", train.freeze.empty() ? "" : quoted(train.freeze)}};
 }
 
 Values run_values(const Config& config) {
@@ -180,7 +208,7 @@ std::string as_yaml(const Values& values, const Config& config) {
 
 std::string Config::to_yaml() const {
   Values values = layout_values(*this);
-  for (auto&& more : {data_values(*this), training_values(*this), run_values(*this)})
+  for (auto&& more : {lora_values(lora), data_values(*this), training_values(*this), run_values(*this)})
     values.insert(more.begin(), more.end());
   const bool is_the_programs = model.policy.empty() && model.path.empty() && model.config_json.empty();
   return (is_the_programs ? "model: {}\n" : "") + as_yaml(values, *this);

@@ -29,9 +29,17 @@ constexpr HonouredKey kHonouredKeys[] = {
     {"model.path", [](const Config& c) { return !c.model.path.empty(); }, "load_weights"},
     {"model.config", [](const Config& c) { return !c.model.config_json.empty() && c.model.path.empty(); },
      "build_model"},
+    {"lora", [](const Config& c) { return c.lora.is_on(); }, "build_model, or add_lora for a model of one's own"},
+    {"train.freeze", [](const Config& c) { return !c.train.freeze.empty(); },
+     "build_model, or freeze_parameters for a model of one's own"},
+    {"train.label_smoothing", [](const Config& c) { return c.train.label_smoothing > 0; }, "build_criterion"},
+    {"train.max_minutes", [](const Config& c) { return c.train.max_minutes > 0; }, "gantry::Trainer"},
     {"data", [](const Config& c) { return !c.data.format.empty(); }, "build_loader"},
     {"optimizer", [](const Config& c) { return describes_optimizer(c.optimizer); }, "build_optimizer"},
-    {"lr_schedule", [](const Config& c) { return c.lr_schedule.name != "constant" || c.lr_schedule.warmup_steps > 0; },
+    {"lr_schedule",
+     [](const Config& c) {
+       return c.lr_schedule.name != "constant" || c.lr_schedule.warmup_steps > 0 || c.lr_schedule.warmup_ratio > 0;
+     },
      "build_lr_schedule, whose result is passed to boost"},
     {"evaluation.path", [](const Config& c) { return !c.evaluation.path.empty(); }, "build_evaluation_loader"},
     {"checkpoint.path", [](const Config& c) { return !c.checkpoint.path.empty(); }, "RunCheckpoints"},

@@ -9,6 +9,7 @@
 #include "gantry/core/paths.h"
 #include "gantry/data/corpus/megatron_dataset.h"
 #include "gantry/data/encoded_text.h"
+#include "gantry/data/json_lines.h"
 #include "gantry/data/squad_dataset.h"
 #include "gantry/data/token_files.h"
 #include "gantry/data/tokenizers/tokenizer.h"
@@ -52,6 +53,11 @@ std::unique_ptr<Dataset> open_text(const Place& place, const DataConfig& config,
   return open_token_files(files_of(place), 1, config.sequence_length, vocabulary, place.text());
 }
 
+std::vector<SampleEntry> entries_of(const DataConfig& config) {
+  if (config.format == "squad") return answer_span_entries(config.sequence_length);
+  return config.format == "jsonl" ? packed_entries(config.sequence_length) : next_token_entries(config.sequence_length);
+}
+
 }  // namespace
 
 std::unique_ptr<Dataset> open_dataset(const DataConfig& config, std::int64_t vocabulary_size, const std::string& key) {
@@ -59,6 +65,9 @@ std::unique_ptr<Dataset> open_dataset(const DataConfig& config, std::int64_t voc
   if (config.format == "tokens")
     return open_token_files(files_of(place), 2, config.sequence_length, vocabulary_size, place.text());
   if (config.format == "megatron") return open_megatron_dataset(config.path, config.sequence_length, vocabulary_size);
+  if (config.format == "jsonl")
+    return open_json_lines(files_of(place), choose_text_tokenizer(config.tokenizer, "", vocabulary_size),
+                           config.sequence_length, vocabulary_size, place.text());
   if (config.format == "squad")
     return open_squad_dataset(config.path, config.tokenizer, config.sequence_length, vocabulary_size);
   return open_text(place, config, vocabulary_size);
@@ -76,10 +85,7 @@ SampleSource sample_source(const DataConfig& config, std::int64_t vocabulary_siz
     }
     return datasets;
   };
-  return {.entries = config.format == "squad" ? answer_span_entries(config.sequence_length)
-                                              : next_token_entries(config.sequence_length),
-          .sequence_length = config.sequence_length,
-          .open = open};
+  return {.entries = entries_of(config), .sequence_length = config.sequence_length, .open = open};
 }
 
 }  // namespace gantry

@@ -37,6 +37,10 @@ torch::Tensor DropoutImpl::forward(const torch::Tensor& input) {
     offset[dim] += std::accumulate(sizes.begin(), sizes.begin() + group_->rank(), std::int64_t{0});
     global[dim] = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
   }
+  if (features_.second > 0) {
+    offset.back() = features_.first;
+    global.back() = features_.second;
+  }
   if (const auto& stage = forward_now().stage; stage && stage->sequence())
     return input * dropout_mask_of_part(input, p_, name_in_model_, context, offset, global,
                                         static_cast<std::int64_t>(dim), *stage->sequence(), offset[dim]);

@@ -4,6 +4,7 @@
 
 #include <torch/torch.h>
 
+#include "gantry/core/adapter_split.h"
 #include "gantry/core/error.h"
 #include "gantry/nn/autograd_collectives.h"
 #include "gantry/nn/linear_function.h"
@@ -41,6 +42,19 @@ void LinearImpl::reset_parameters() {
   if (!bias.defined()) return;
   const double bound = 1 / std::sqrt(static_cast<double>(options.in_features()));
   torch::nn::init::uniform_(bias, -bound, bound);
+}
+
+void LinearImpl::add_adapter(const AdapterOptions& adapter) {
+  if (has_adapter() || style_)
+    throw UsageError({"adapter", has_adapter() ? "is there already" : "comes after the layer was split",
+                      "one adapter, added before the model is boosted", ""});
+  const DeferredInit deferred;
+  lora_a = register_parameter(kAdapterA, torch::empty({adapter.rank, options.in_features()}, weight.options()));
+  lora_b = register_parameter(kAdapterB, torch::empty({options.out_features(), adapter.rank}, weight.options()));
+  torch::nn::init::kaiming_uniform_(lora_a, std::sqrt(5.0));
+  torch::nn::init::zeros_(lora_b);
+  adapter_scale_ = adapter.scale;
+  if (adapter.dropout > 0) adapter_dropout_ = register_module("lora_dropout", Dropout(adapter.dropout));
 }
 
 void LinearImpl::tie_weight(const torch::Tensor& other) {
@@ -82,20 +96,61 @@ LinearWeight LinearImpl::used_weight() const {
   return {used, used_bias()};
 }
 
+// Whole factors beside a cut one have parts of their gradients.
+torch::Tensor LinearImpl::used_lora_a() const {
+  const auto* column = style_ ? std::get_if<Column>(&*style_) : nullptr;
+  const auto* sequence = style_ ? std::get_if<SequenceParallel>(&*style_) : nullptr;
+  const bool is_part = (column && column->gradient_sum == GradientSum::kInBackward) ||
+                       (sequence && sequence->gradient_sum == GradientSum::kInBackward);
+  return is_part ? copy_to_group(lora_a, *group_) : lora_a;
+}
+
+torch::Tensor LinearImpl::used_lora_b() const {
+  if (!style_) return lora_b;
+  const auto* row = std::get_if<Row>(&*style_);
+  const auto* sequence = std::get_if<SequenceParallel>(&*style_);
+  const auto* column = std::get_if<Column>(&*style_);
+  if ((row && row->gradient_sum == GradientSum::kInBackward) ||
+      (sequence && sequence->gradient_sum == GradientSum::kInBackward))
+    return copy_to_group(lora_b, *group_);
+  return column && column->gradient_sum == GradientSum::kInBackward
+             ? with_summed_overlaps(lora_b, weight_placement_, *group_)
+             : lora_b;
+}
+
+bool LinearImpl::drops_input_of_adapter() const { return adapter_dropout_ && is_training(); }
+
+// The weight, and A where it reads the same as the weight does. The bias of a row-split layer comes after the sum.
+std::vector<LinearWeight> LinearImpl::readers_of_input() const {
+  const bool is_row = style_ && std::holds_alternative<Row>(*style_);
+  std::vector<LinearWeight> readers = {is_row ? LinearWeight{weight, {}} : used_weight()};
+  if (has_adapter() && !drops_input_of_adapter()) readers.push_back({used_lora_a(), {}});
+  return readers;
+}
+
+// `outputs`: of readers_of_input().
+torch::Tensor LinearImpl::with_adapter(const torch::Tensor* outputs, const torch::Tensor& input) {
+  if (!has_adapter()) return outputs[0];
+  const torch::Tensor narrow = drops_input_of_adapter()
+                                   ? linear(adapter_dropout_(input), {{used_lora_a(), {}}}, input_layout()).front()
+                                   : outputs[1];
+  return outputs[0] + linear(narrow * adapter_scale_, {{used_lora_b(), {}}}, {}).front();
+}
+
 torch::Tensor LinearImpl::forward(const torch::Tensor& input) {
   if (const Row* row = style_ ? std::get_if<Row>(&*style_) : nullptr) {
     torch::Tensor output = forward_row(*row, input);
     return row->reduce_output ? observed(*this, std::move(output)) : output;
   }
-  const torch::Tensor output = linear(input, {used_weight()}, input_layout()).front();
+  const torch::Tensor output = with_adapter(linear(input, readers_of_input(), input_layout()).data(), input);
   const auto* column = style_ ? std::get_if<Column>(&*style_) : nullptr;
   return observed(*this, column && column->gather_output ? gather_columns(output) : output);
 }
 
-torch::Tensor LinearImpl::forward_row(const Row& row, const torch::Tensor& input) const {
+torch::Tensor LinearImpl::forward_row(const Row& row, const torch::Tensor& input) {
   const torch::Tensor part =
       row.input_is_parallel ? input : split_to_group(input, *group_, -1, sizes_along(weight_placement_, *group_));
-  const torch::Tensor partial = linear(part, {{weight, {}}}, {}).front();
+  const torch::Tensor partial = with_adapter(linear(part, readers_of_input(), {}).data(), part);
   if (!row.reduce_output) return partial;
   const Shard* shard = sharded(row.output);
   const torch::Tensor output =
@@ -106,6 +161,7 @@ torch::Tensor LinearImpl::forward_row(const Row& row, const torch::Tensor& input
 
 std::vector<torch::Tensor> together(const torch::Tensor& input, const std::vector<Linear>& layers) {
   std::vector<LinearWeight> weights;
+  std::vector<std::size_t> first_of_layer = {0};
   bool gathers = false, alike = true;
   for (const auto& layer : layers) {
     const auto* column = layer->style_ ? std::get_if<Column>(&*layer->style_) : nullptr;
@@ -113,15 +169,19 @@ std::vector<torch::Tensor> together(const torch::Tensor& input, const std::vecto
     const auto* first = layers.front()->style_ ? std::get_if<Column>(&*layers.front()->style_) : nullptr;
     gathers = gathers || (column && column->gather_output);
     alike = alike && !row && (column != nullptr) == (first != nullptr) && (!column || column->input == first->input);
-    weights.push_back(layer->used_weight());
+    for (auto& reader : layer->readers_of_input()) weights.push_back(std::move(reader));
+    first_of_layer.push_back(weights.size());
   }
   std::vector<torch::Tensor> outputs;
   if (!alike || gathers) {
     for (auto layer : layers) outputs.push_back(layer(input));
     return outputs;
   }
-  outputs = linear(input, weights, layers.front()->input_layout());
-  for (std::size_t i = 0; i < layers.size(); ++i) outputs[i] = observed(*layers[i], std::move(outputs[i]));
+  const auto made = linear(input, weights, layers.front()->input_layout());
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    Linear layer = layers[i];
+    outputs.push_back(observed(*layer, layer->with_adapter(&made[first_of_layer[i]], input)));
+  }
   return outputs;
 }
 
@@ -156,12 +216,31 @@ Placements LinearImpl::shard(const ShardStyle& style, ProcessGroup& group) {
   if (row) refuse_partial(row->output, "output");
   std::map<std::string, Shape> shapes{{"weight", {options.out_features(), options.in_features()}}};
   if (bias.defined()) shapes["bias"] = {options.out_features()};
-  const Placements placements = split_parameters(shapes, style, group);
+  Placements placements = split_parameters(shapes, style, group);
   weight_placement_ = cut_of(placements, "weight");
+  if (has_adapter()) {
+    // The rank is never cut, and a stage that does not hold the layer has let go of the factors.
+    placements.merge(
+        split_of_adapter(style, {1, options.in_features()}, {options.out_features(), 1}, {{"", group.size()}}));
+    if (adapter_dropout_) shard_dropout(style);
+  }
   if (column && column->gather_output && weight_placement_.overlaps())
     throw ConfigError({"", "the output of heads that ranks share can't be gathered", "gather_output false", ""});
   cut_parameters(*this, placements, group);
   return placements;
+}
+
+// By what of the input A reads.
+void LinearImpl::shard_dropout(const ShardStyle& style) {
+  if (const auto* column = std::get_if<Column>(&style)) {
+    if (const Shard* shard = sharded(column->input))
+      adapter_dropout_->shard(SequenceParallel{.dim = shard->dim}, *group_);
+  } else if (std::holds_alternative<Row>(style)) {
+    if (!weight_placement_.sharded()) return;  // one rank
+    adapter_dropout_->hold_features(weight_placement_.ranges(group_->rank()).front().begin, options.in_features());
+  } else if (std::holds_alternative<SequenceParallel>(style)) {
+    adapter_dropout_->shard(style, *group_);
+  }
 }
 
 void LinearImpl::set_gather_output(bool gather) {

@@ -16,7 +16,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Variable;
 using torch::autograd::variable_list;
 
-constexpr std::size_t kMostWeights = 3;
+constexpr std::size_t kMostWeights = 6;  // query, key and value with an adapter each
 constexpr std::int64_t kNotGathered = -1;
 using OptionalTensor = std::optional<torch::Tensor>;
 
@@ -47,7 +47,10 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static variable_list forward(AutogradContext* context, const Variable& input, ProcessGroup* group,
                                std::int64_t gather_dim, const OptionalTensor& weight0, const OptionalTensor& bias0,
                                const OptionalTensor& weight1, const OptionalTensor& bias1,
-                               const OptionalTensor& weight2, const OptionalTensor& bias2) {
+                               const OptionalTensor& weight2, const OptionalTensor& bias2,
+                               const OptionalTensor& weight3, const OptionalTensor& bias3,
+                               const OptionalTensor& weight4, const OptionalTensor& bias4,
+                               const OptionalTensor& weight5, const OptionalTensor& bias5) {
     const bool gathers = gather_dim != kNotGathered;
     Sizes sizes;
     if (gathers) sizes = shard_sizes(input.size(gather_dim), *group);
@@ -55,10 +58,15 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     const torch::Tensor rows = whole.reshape({-1, weight0->size(1)});
     variable_list outputs, saved{rows};
     std::vector<std::int64_t> shape = whole.sizes().vec();
-    for (const auto& [weight, bias] : {std::pair(weight0, bias0), {weight1, bias1}, {weight2, bias2}}) {
-      saved.push_back(weight.value_or(torch::Tensor()));
+    for (const auto& [weight, bias] : {std::pair(weight0, bias0),
+                                       {weight1, bias1},
+                                       {weight2, bias2},
+                                       {weight3, bias3},
+                                       {weight4, bias4},
+                                       {weight5, bias5}}) {
+      if (!weight) break;
+      saved.push_back(*weight);
       saved.push_back(bias.value_or(torch::Tensor()));
-      if (!weight) continue;
       shape.back() = weight->size(0);
       outputs.push_back((bias ? at::addmm(*bias, rows, weight->t()) : at::mm(rows, weight->t())).view(shape));
     }
@@ -106,7 +114,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
 std::vector<torch::Tensor> linear(const torch::Tensor& input, const std::vector<LinearWeight>& weights,
                                   const LinearInput& how) {
   if (weights.empty() || weights.size() > kMostWeights)
-    throw InternalError({"linear", std::to_string(weights.size()) + " weights on one input", "1 to 3", ""});
+    throw InternalError({"linear", std::to_string(weights.size()) + " weights on one input", "1 to 6", ""});
   std::array<OptionalTensor, 2 * kMostWeights> tensors;
   for (std::size_t i = 0; i < weights.size(); ++i) {
     tensors[2 * i] = weights[i].weight;
@@ -116,7 +124,7 @@ std::vector<torch::Tensor> linear(const torch::Tensor& input, const std::vector<
   std::int64_t gather_dim = kNotGathered;
   if (group && how.gather_dim) gather_dim = *how.gather_dim < 0 ? *how.gather_dim + input.dim() : *how.gather_dim;
   return LinearFunction::apply(input, group, gather_dim, tensors[0], tensors[1], tensors[2], tensors[3], tensors[4],
-                               tensors[5]);
+                               tensors[5], tensors[6], tensors[7], tensors[8], tensors[9], tensors[10], tensors[11]);
 }
 
 }  // namespace gantry::nn

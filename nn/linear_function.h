@@ -21,7 +21,7 @@ struct LinearWeight {
   torch::Tensor bias;    // [out] or undefined
 };
 
-// x W^T + b for one to three weights that read the same input [..., in]: one gather forward, one sum backward. The
+// x W^T + b for one to six weights that read the same input [..., in]: one gather forward, one sum backward. The
 // backward starts the input gradient's collective before it computes the weights' gradients and waits after them; it
 // adds gradients of leaves straight into their .grad (no temporary of the weight's size), and returns those of weights
 // that were computed from others.

@@ -168,7 +168,8 @@ Boosted HybridParallelPlugin::boost_model(const BoostRequest& request) {
     state->accumulation = std::make_unique<Accumulation>(boosted.optimizer, module, mesh_);
   }
   if (boosted.loader) distribute(*boosted.loader, boosted);
-  state->state = std::make_unique<OptimizerState>(*state->model, boosted.optimizer, stages_, mesh_);
+  state->state =
+      std::make_unique<OptimizerState>(*state->model, boosted.optimizer, stages_, mesh_, config_.lora.is_on());
   models_.push_back(std::move(state));
   return boosted;
 }

@@ -27,7 +27,8 @@ std::vector<StateEntry> OptimizerState::state_entries() {
   std::vector<StateEntry> entries;
   if (optimizer_) optimizer_->wait();
   const auto& parameters = model_.stage_module().parameters;
-  for (const auto& parameter : parameters) entries.push_back({"model", parameter, ""});
+  for (const auto& parameter : parameters)
+    if (!trained_alone_ || parameter.tensor.requires_grad()) entries.push_back({"model", parameter, ""});
   if (!optimizer_) return entries;
   auto* masters = optimizer_->masters();
   if (masters) masters->fill();

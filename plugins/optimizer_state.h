@@ -8,10 +8,11 @@ namespace gantry {
 
 class OptimizerState final : public StateSource {
  public:
-  // `optimizer` may be null: then there are the parameters alone.
+  // `optimizer` may be null: then there are the parameters alone. `trained_alone`: frozen parameters are no part of the
+  // state, which others give: the base of adapters.
   OptimizerState(BoostedModel& model, std::shared_ptr<BoostedOptimizer> optimizer, const PipelineStageManager& stages,
-                 const ProcessGroupMesh& mesh)
-      : model_(model), optimizer_(std::move(optimizer)), stages_(stages), mesh_(mesh) {}
+                 const ProcessGroupMesh& mesh, bool trained_alone)
+      : model_(model), optimizer_(std::move(optimizer)), stages_(stages), mesh_(mesh), trained_alone_(trained_alone) {}
 
   // State tensors are made (zero) if the optimizer has not stepped yet, so that there is something to load into. Each
   // lies as what the optimizer steps does (MasterParameters::placement), and masters with it. Collective where those
@@ -30,6 +31,7 @@ class OptimizerState final : public StateSource {
   std::shared_ptr<BoostedOptimizer> optimizer_;
   const PipelineStageManager& stages_;
   const ProcessGroupMesh& mesh_;
+  bool trained_alone_;
 };
 
 }  // namespace gantry

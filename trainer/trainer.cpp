@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 #include <utility>
 
+#include "gantry/booster/lora.h"
 #include "gantry/booster/recipe.h"
 #include "gantry/comm/observed_backend.h"
 #include "gantry/core/error.h"
@@ -99,6 +100,10 @@ class Trainer::Run {
     if (parts_.evaluation_loader) config_.evaluation.every = parts_.evaluate_every;
     if (parts_.model && config_.model.policy.empty()) config_.model.policy = policy_name_for(*parts_.model);
     if (parts_.model) set_dtype(*parts_.model, dtype_of(config_.precision));  // build_model does that itself
+    if (parts_.model && !parts_.optimizer) {  // one that comes with the model knows its parameters already
+      add_lora(*parts_.model, config_);
+      freeze_parameters(*parts_.model, config_);
+    }
     auto model = parts_.model ? parts_.model : build_model(config_);
     auto optimizer = parts_.optimizer ? parts_.optimizer : build_optimizer(config_, *model);
     auto loader = parts_.loader ? parts_.loader : build_loader(config_);
@@ -121,7 +126,8 @@ class Trainer::Run {
 
   // load_weights is still to come, and the rest of these keys was honoured by those that are members.
   void refuse_unhonoured_parts() const {
-    for (const char* key : {"model.path", "output", "profile", "checkpoint.path"}) config_.honour(key);
+    for (const char* key : {"model.path", "train.max_minutes", "output", "profile", "checkpoint.path"})
+      config_.honour(key);
     if (parts_.model) config_.honour("model.config");  // whose keys are for whoever built it
     refuse_unhonoured_keys(config_);
   }
@@ -152,6 +158,7 @@ class Trainer::Run {
         return How::kStopped;
       }
       publish(*metrics, &TrainerCallbacks::on_step);
+      if (config_.train.max_minutes > 0 && steady_seconds() - start_ >= 60 * config_.train.max_minutes) stops_.end();
       const RunStops::Wish wish = agree();
       ended = step == config_.train.steps || wish == RunStops::Wish::kEnd;
       const bool asked = wish == RunStops::Wish::kStop, evaluates = evaluates_at(step, ended);
@@ -340,6 +347,7 @@ class Trainer::Run {
   LiveStatus* live_ = nullptr;                          // likewise
   std::shared_ptr<DataLoader> held_out_;                // null without evaluation
   bool has_run_ = false, has_begun_ = false;
+  const double start_ = steady_seconds();
   std::int64_t done_ = 0;                           // steps before this run's first one
   std::int64_t last_step_ = 0, counted_steps_ = 0;  // done ones
   std::vector<std::int64_t> peaks_;                 // by rank

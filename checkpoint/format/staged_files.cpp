@@ -17,7 +17,7 @@
 namespace gantry {
 namespace {
 
-constexpr std::array<const char*, 2> kReadFirst = {"config.json", kModelIndex};
+constexpr std::array<const char*, 3> kReadFirst = {"config.json", "adapter_config.json", kModelIndex};
 
 std::string placing_folder(const std::string& directory) { return directory + "/.placing"; }
 

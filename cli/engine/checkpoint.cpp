@@ -8,6 +8,7 @@
 #include <set>
 
 #include "gantry/booster/recipe.h"
+#include "gantry/checkpoint/adapter.h"
 #include "gantry/checkpoint/format/catalog.h"
 #include "gantry/checkpoint/format/find.h"
 #include "gantry/checkpoint/format/model_files.h"
@@ -212,11 +213,42 @@ int run_checkpoint_export(const CheckpointExportArguments& arguments) {
   {
     ProgressBar bar("exporting");
     options.progress = bar.function();
-    parallelized ? merge_parallelized(from, arguments.output, options)
-                 : export_checkpoint(from, arguments.output, options);
+    if (parallelized)
+      merge_parallelized(from, arguments.output, options);
+    else if (holds_adapters(from))
+      export_adapter(from, arguments.output, options);
+    else
+      export_checkpoint(from, arguments.output, options);
   }
   if (!parallelized) {
     report(arguments.json, "exported", from, read_checkpoint_info(from).step, arguments.output);
+  } else if (arguments.json) {
+    print_output(json({{"from", from}, {"to", arguments.output}}).dump(-1, ' ', false, json::error_handler_t::replace) +
+                 "\n");
+  } else {
+    print_output(fmt::format("merged {} to {}\n", from, arguments.output));
+  }
+  return 0;
+}
+
+int run_checkpoint_merge(const CheckpointMergeArguments& arguments) {
+  if (holds_checkpoints(arguments.output))
+    throw UsageError({arguments.output, "has checkpoints in it", "a directory for the merged model alone",
+                      "choose another directory"});
+  ExportOptions options;
+  if (!arguments.dtype.empty()) options.type = dtype_of(arguments.dtype);
+  options.most_shard_bytes = static_cast<std::uint64_t>(arguments.most_shard_gb * 1e9);
+  const bool is_directory = is_adapter_directory(arguments.checkpoint);
+  const std::string from =
+      is_directory ? arguments.checkpoint : require_checkpoint(arguments.checkpoint, warn_of_passed_over);
+  load_named_libraries(arguments.libraries, is_directory ? "" : read_checkpoint_info(from).config_text, from);
+  {
+    ProgressBar bar("merging");
+    options.progress = bar.function();
+    merge_adapter(from, arguments.model, arguments.output, options);
+  }
+  if (!is_directory) {
+    report(arguments.json, "merged", from, read_checkpoint_info(from).step, arguments.output);
   } else if (arguments.json) {
     print_output(json({{"from", from}, {"to", arguments.output}}).dump(-1, ' ', false, json::error_handler_t::replace) +
                  "\n");
@@ -249,6 +281,7 @@ int run_checkpoint_reshard(const CheckpointReshardArguments& arguments) {
   load_libraries(config);
   // The model is the checkpoint's own, wherever its first weights came from.
   config.model = {.policy = manifest.policy, .path = "", .config_json = manifest.model_config.dump()};
+  config.lora.path.clear();
   policies().at(manifest.policy);
   models::families().at(manifest.policy);
   SharedBar reading("reading", bytes_in(catalog));

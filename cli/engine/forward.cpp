@@ -13,6 +13,7 @@
 #include "gantry/core/error.h"
 #include "gantry/launch/launch.h"
 #include "gantry/models/decoder.h"
+#include "gantry/models/lora.h"
 #include "gantry/models/model_family.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/plugins/gather.h"
@@ -21,7 +22,8 @@ namespace gantry::cli {
 namespace {
 
 Config config_for(const ForwardArguments& arguments) {
-  const nlohmann::json model = {{"model", {{"path", arguments.model}}}};
+  nlohmann::json model = {{"model", {{"path", arguments.model}}}};
+  if (!arguments.adapter.empty()) model["lora"] = {{"path", arguments.adapter}};
   Config config = Config::parse(model.dump(), "--model", arguments.sets);
   load_libraries(config);  // they may register the model's family
   return resolve_model(std::move(config));
@@ -54,6 +56,14 @@ void write_outputs(const StepResult& result, const ProcessGroupMesh& mesh, const
   if (result.loss) whole.set("loss", torch::tensor(*result.loss, whole.begin()->second.options()));
   add_others(whole);
   write_safetensors(arguments.output, whole);
+}
+
+// PEFT's names of what has a gradient.
+std::vector<models::TensorName> adapter_names(const Config& config, const TensorDict& gradients,
+                                              const std::vector<models::TensorName>& names) {
+  std::vector<std::string> parameters;
+  for (const auto& [name, gradient] : gradients) parameters.push_back(name);
+  return models::trained_names(parameters, config.lora, names);
 }
 
 void forward_rank(World& world, const Config& config, const ForwardArguments& arguments, const TensorDict& whole) {
@@ -96,8 +106,9 @@ void forward_rank(World& world, const Config& config, const ForwardArguments& ar
                                            [&](std::size_t i) { return gradients.gradient(i); });
     if (world.is_main()) {
       const auto& family = models::families().at(config.model.policy);
+      const auto names = family.tensor_names(nlohmann::json::parse(config.model.config_json));
       write_safetensors(arguments.grads,
-                        to_hugging_face(family.tensor_names(nlohmann::json::parse(config.model.config_json)), full));
+                        to_hugging_face(config.lora.is_on() ? adapter_names(config, full, names) : names, full));
     }
   }
   mesh.world_group().barrier().wait();

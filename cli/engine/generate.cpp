@@ -88,8 +88,10 @@ void refuse_lost_flags(const GenerateArguments& given, const GenerationOptions& 
 Job prepare(const GenerateArguments& arguments) {
   if (arguments.prompts.empty() && arguments.tokens.empty())
     throw UsageError({"gantry generate", "there is no prompt", "--prompt TEXT or --tokens 1,2,3", ""});
-  Job job{
-      .arguments = arguments, .model = find_trained_model(arguments.model, arguments.sets), .text = {}, .prompts = {}};
+  Job job{.arguments = arguments,
+          .model = find_trained_model(arguments.model, arguments.sets, arguments.adapter),
+          .text = {},
+          .prompts = {}};
   const std::string& tokenizer = arguments.tokenizer.empty() ? job.model.tokenizer : arguments.tokenizer;
   if (!tokenizer.empty()) job.text = std::make_unique<PromptText>(tokenizer);
   if (!job.text && job.shows_text())

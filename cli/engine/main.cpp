@@ -25,7 +25,8 @@ int main(int argc, char** argv) {
       app, checkpoint,
       {.run_export = [&] { exit_code = cli::run_checkpoint_export(checkpoint.exported); },
        .run_import = [&] { exit_code = cli::run_checkpoint_import(checkpoint.imported); },
-       .run_reshard = [&] { exit_code = cli::run_checkpoint_reshard(checkpoint.resharded); }});
+       .run_reshard = [&] { exit_code = cli::run_checkpoint_reshard(checkpoint.resharded); },
+       .run_merge = [&] { exit_code = cli::run_checkpoint_merge(checkpoint.merged); }});
   cli::add_diff_command(*commands, diff, [&] { exit_code = cli::run_checkpoint_diff(diff); });
   try {
     app.parse(argc, argv);

@@ -18,8 +18,11 @@ struct TrainedModel {
   std::int64_t vocabulary = 0;
 };
 
-// Reads what `path` is, and loads the libraries that it needs. CheckpointError, InputError or ConfigError.
-TrainedModel find_trained_model(const std::string& path, const std::vector<std::string>& sets);
+// Reads what `path` is, and loads the libraries that it needs. A checkpoint of adapters brings their base along.
+// `adapter`: a directory of PEFT's for a base in Hugging Face's form; empty: none. CheckpointError, InputError,
+// UsageError or ConfigError.
+TrainedModel find_trained_model(const std::string& path, const std::vector<std::string>& sets,
+                                const std::string& adapter = {});
 
 // Loads the libraries that a command names; where it names none, those of the configuration that made the checkpoint
 // (empty: none is known). ConfigError.

@@ -18,8 +18,8 @@ void load_libraries(const Config& config);
 // the program that builds its model.
 Config resolve_model(Config config);
 
-// A model of the policy's family in the configured precision, with deferred initial weights. The configuration is
-// resolved.
+// A model of the policy's family in the configured precision, with deferred initial weights, and with adapters and
+// frozen parameters as `lora` and `train.freeze` say (lora.h). The configuration is resolved.
 std::shared_ptr<torch::nn::Module> build_model(const Config& config);
 
 // The configured optimizer (FusedAdamW, LibTorch's SGD, Lion or Muon) with the configured groups: parameters that
@@ -42,7 +42,8 @@ LrSchedule build_lr_schedule(const Config& config);
 // without a head.
 Criterion build_criterion(const Config& config);
 
-// Fills the boosted model's parameters from model.path, each rank reading what it holds; nothing without a path.
+// Fills the boosted model's parameters from model.path, and its adapters from lora.path, each rank reading what it
+// holds; nothing without a path.
 // Returns the parameters of a new head, which the directory lacks: they keep their initial weights. `loaded` is called
 // with the bytes that each tensor took. A disk may take its time. Collective over the world.
 std::vector<std::string> load_weights(const Config& config, Boosted& boosted, const ProcessGroupMesh& mesh,

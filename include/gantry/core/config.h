@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,6 +18,21 @@ struct ModelConfig {
   std::string policy;       // gpt2 | llama | bert | a registered name; empty: `path` says it, or the model's class
   std::string path;         // a Hugging Face directory, or empty
   std::string config_json;  // the model's own keys as a JSON object, or empty
+};
+
+// Adapters of low rank on linear layers, trained in place of the model: Hu et al., LoRA (arXiv 2106.09685).
+struct LoraConfig {
+  int r = 0;         // the rank; 0: there are no adapters, or `path` says it
+  double alpha = 0;  // what an adapter adds is scaled by alpha / r
+  double dropout = 0;
+  std::vector<std::string> target_modules;      // names of linear layers; or "all-linear" alone
+  std::vector<std::string> modules_to_save;     // trained whole beside the adapters
+  bool rslora = false;                          // scaled by alpha / sqrt(r)
+  std::map<std::string, int> rank_pattern;      // ranks of the layers whose paths end with an expression
+  std::map<std::string, double> alpha_pattern;  // likewise
+  std::string path;                             // a directory of PEFT's to begin with
+
+  bool is_on() const { return r > 0 || !path.empty(); }
 };
 
 struct ParallelConfig {
@@ -84,7 +100,8 @@ struct OptimizerConfig {
 struct LrScheduleConfig {
   std::string name = "constant";  // constant | linear | cosine | wsd (warm-up, stable, decay)
   int warmup_steps = 0;
-  int decay_steps = 0;  // wsd's last steps, which fall to min_lr
+  double warmup_ratio = 0;  // in place of warmup_steps: their share of train.steps
+  int decay_steps = 0;      // wsd's last steps, which fall to min_lr
   double min_lr = 0;
 };
 
@@ -107,6 +124,9 @@ struct TrainConfig {
   int log_every = 1;
   int audit_every = 0;              // steps between comparisons of replicas; 0: never
   std::string non_finite = "stop";  // stop | skip: a step whose gradient norm is not finite
+  double label_smoothing = 0;       // of the cross entropy, over the whole vocabulary
+  double max_minutes = 0;           // after so many the run ends with its step; 0: it goes on to `steps`
+  std::vector<std::string> freeze;  // patterns of names of parameters that are not trained
 };
 
 struct CheckpointConfig {
@@ -139,6 +159,7 @@ struct ProfileConfig {
 
 struct Config {
   ModelConfig model;
+  LoraConfig lora;
   ParallelConfig parallel;
   ScheduleConfig schedule;
   DataConfig data;

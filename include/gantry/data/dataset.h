@@ -65,9 +65,9 @@ struct SampleSource {
 
 // One dataset of the configured format, at config.path. text: a file, all files below a folder (sorted by path), or a
 // glob's files, one after the other, as tokens of config.tokenizer (encoded_text.h), or as bytes: tokens 0 to 255.
-// tokens: little-endian uint16. Sample i of these reads tokens [i S, i S + S]. megatron and squad: see
-// corpus/megatron_dataset.h and squad_dataset.h. InputError for what can't be read, text shorter than a sequence, or a
-// token outside the vocabulary, with its place; `key` names the path's place in the configuration.
+// tokens: little-endian uint16. Sample i of these reads tokens [i S, i S + S]. megatron, jsonl and squad: see
+// corpus/megatron_dataset.h, json_lines.h and squad_dataset.h. InputError for what can't be read, text shorter than a
+// sequence, or a token outside the vocabulary, with its place; `key` names the path's place in the configuration.
 std::unique_ptr<Dataset> open_dataset(const DataConfig& config, std::int64_t vocabulary_size,
                                       const std::string& key = "data.path");
 

@@ -15,6 +15,8 @@ class DropoutImpl : public torch::nn::Module, public Shardable, public Named {
   explicit DropoutImpl(double p);
   torch::Tensor forward(const torch::Tensor& input);
   Placements shard(const ShardStyle& style, ProcessGroup& group) override;
+  // The input is features `first` to `first` + its own of `whole` ones, the last dim.
+  void hold_features(std::int64_t first, std::int64_t whole) { features_ = {first, whole}; }
   bool depends_on_sequence() const override { return true; }
   void set_global_name(const std::string& name) override { name_in_model_ = name; }
   const std::string& global_name() const { return name_in_model_; }
@@ -25,6 +27,7 @@ class DropoutImpl : public torch::nn::Module, public Shardable, public Named {
   std::string name_in_model_;
   ProcessGroup* group_ = nullptr;  // over which dim_ is cut; null: whole
   int dim_ = 1;
+  std::pair<std::int64_t, std::int64_t> features_ = {0, 0};  // first and whole; 0: all of them
 };
 TORCH_MODULE(Dropout);
 

@@ -1,0 +1,73 @@
+#include "gantry/booster/lora.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <torch/torch.h>
+
+#include "gantry/booster/lora_names.h"
+#include "gantry/core/adapter_split.h"
+#include "gantry/core/wildcard.h"
+#include "gantry/models/lora.h"
+#include "gantry/policies/policy.h"
+
+namespace gantry {
+namespace {
+
+bool has_adapters(const torch::nn::Module& model) {
+  const auto parameters = model.named_parameters();
+  return std::any_of(parameters.begin(), parameters.end(), [](const auto& item) { return is_adapter(item.key()); });
+}
+
+std::vector<std::string> output_layers(const torch::nn::Module& model, const Config& config) {
+  if (config.lora.target_modules != std::vector<std::string>{models::kAllLinear}) return {};
+  if (config.model.policy.empty())
+    throw ConfigError({"lora.target_modules", "is all-linear, and there is no model.policy that names the output layer",
+                       "a list of names", "list the layers, or set model.policy"});
+  std::vector<std::string> outputs;
+  for (const auto& split : policies().at(config.model.policy)()->split_outputs(model)) outputs.push_back(split.module);
+  return outputs;
+}
+
+}  // namespace
+
+std::vector<models::TensorName> family_names(const Config& config) {
+  const auto& families = models::families();
+  if (!families.contains(config.model.policy)) return {};
+  const auto& text = config.model.config_json;
+  return families.at(config.model.policy).tensor_names(nlohmann::json::parse(text.empty() ? "{}" : text));
+}
+
+void add_lora(torch::nn::Module& model, const Config& config) {
+  config.honour("lora");
+  if (!config.lora.is_on() || has_adapters(model)) return;
+  models::add_adapters(model, config.lora, family_names(config), output_layers(model, config));
+}
+
+void freeze_parameters(torch::nn::Module& model, const Config& config) {
+  config.honour("train.freeze");
+  if (config.train.freeze.empty()) return;
+  std::vector<std::string> names;
+  for (const auto& item : model.named_parameters()) names.push_back(item.key());
+  for (const auto& pattern : config.train.freeze) {
+    const auto matches = [&](const std::string& name) { return matches_pattern(pattern, name, Star::kAnyText); };
+    if (std::any_of(names.begin(), names.end(), matches)) continue;
+    const std::string near = nearest_name(pattern, names);
+    throw ConfigError(
+        {"train.freeze", "'" + pattern + "' matches no parameter", "",
+         near.empty() ? "see `gantry checkpoint inspect` or the model's names" : "did you mean '" + near + "'?"});
+  }
+  bool any = false;
+  for (auto& item : model.named_parameters()) {
+    const bool frozen =
+        std::any_of(config.train.freeze.begin(), config.train.freeze.end(),
+                    [&](const std::string& pattern) { return matches_pattern(pattern, item.key(), Star::kAnyText); });
+    if (frozen) item.value().set_requires_grad(false);
+  }
+  for (const auto& parameter : model.parameters()) any = any || parameter.requires_grad();
+  if (!any)
+    throw ConfigError({"train.freeze", "freezes every parameter", "something to train", "make the patterns narrower"});
+}
+
+}  // namespace gantry

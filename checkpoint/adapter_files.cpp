@@ -1,0 +1,132 @@
+#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include <torch/torch.h>
+
+#include "gantry/checkpoint/adapter.h"
+#include "gantry/checkpoint/adapter_config.h"
+#include "gantry/checkpoint/checkpoint_files.h"
+#include "gantry/checkpoint/format/safetensors_header.h"
+#include "gantry/checkpoint/format/staged_files.h"
+#include "gantry/checkpoint/format/verify.h"
+#include "gantry/checkpoint/stored_parts.h"
+#include "gantry/core/adapter_split.h"
+#include "gantry/core/error.h"
+#include "gantry/core/paths.h"
+#include "gantry/models/lora.h"
+
+namespace gantry {
+namespace {
+
+using nlohmann::json;
+
+void check_adapter_names(const SafetensorsFile& file, const std::vector<models::TensorName>& trained,
+                         const std::string& path) {
+  std::set<std::string> expected;
+  std::vector<std::string> missing, unexpected;
+  for (const auto& name : trained)
+    if (expected.insert(name.hugging_face).second && !file.contains(name.hugging_face))
+      missing.push_back(name.hugging_face);
+  for (const auto& name : file.names())
+    if (!expected.contains(name)) unexpected.push_back(name);
+  if (missing.empty() && unexpected.empty()) return;
+  constexpr std::size_t kShown = 4;
+  for (auto* names : {&missing, &unexpected})
+    if (names->size() > kShown) names->resize(kShown);
+  throw InputError({path,
+                    fmt::format("is an adapter of another base: missing ({}), unexpected ({})",
+                                fmt::join(missing, ", "), fmt::join(unexpected, ", ")),
+                    fmt::format("the {} tensors of this model's adapter", expected.size()),
+                    "check that adapter_config.json and the base belong to it"});
+}
+
+// The names of a checkpoint's trained tensors.
+std::vector<std::string> model_names(const Manifest& manifest) {
+  std::vector<std::string> names;
+  for (const auto& [key, tensor] : manifest.tensors)
+    if (tensor.kind == "model") names.push_back(tensor.name);
+  return names;
+}
+
+void write_adapter_file(const std::string& path, const TensorDict& tensors, FileSystem& files) {
+  std::vector<NamedTensorShape> shapes;
+  for (const auto& [name, tensor] : tensors)
+    shapes.push_back({name, &stored_type_of(tensor.scalar_type()), tensor.sizes().vec()});
+  const std::string header = make_safetensors_header(shapes, {{"format", "pt"}});
+  OutputFile file(files, path);
+  file.write(header.data(), header.size());
+  for (const auto& [name, tensor] : tensors)
+    if (tensor.nbytes() > 0) file.write(tensor.data_ptr(), tensor.nbytes());
+  file.finish();
+}
+
+}  // namespace
+
+void load_adapter(const std::string& directory, const std::vector<models::TensorName>& trained,
+                  const std::vector<HeldTensor>& held, const Coordinates& coordinates,
+                  const std::function<void(std::uint64_t)>& loaded) {
+  const std::string path = directory + "/" + kAdapterModel;
+  const SafetensorsFile file(path);
+  check_adapter_names(file, trained, path);
+  const torch::NoGradGuard no_grad;
+  for (const auto& tensor : held) {
+    const auto name = std::find_if(trained.begin(), trained.end(),
+                                   [&](const auto& one) { return one.name == tensor.placement.name; });
+    if (name == trained.end()) continue;
+    std::vector<std::int64_t> expected = tensor.placement.global_shape;
+    if (name->transposed) std::reverse(expected.begin(), expected.end());
+    if (file.shape(name->hugging_face) != expected)
+      throw InputError({path,
+                        fmt::format("has {} of the shape [{}], of another base or rank", name->hugging_face,
+                                    fmt::join(file.shape(name->hugging_face), ", ")),
+                        fmt::format("[{}]", fmt::join(expected, ", ")), ""});
+    const torch::Tensor part = read_held(file, name->hugging_face, name->transposed, tensor.placement, coordinates);
+    torch::Tensor target = tensor.tensor;
+    target.copy_(part);
+    if (loaded) loaded(part.nbytes());
+  }
+}
+
+bool holds_adapters(const std::string& folder) {
+  const auto names = model_names(read_manifest(folder));
+  return std::any_of(names.begin(), names.end(), is_adapter);
+}
+
+void export_adapter(const std::string& folder, const std::string& directory, const ExportOptions& options) {
+  const Manifest manifest = read_manifest(folder);
+  const Config config = Config::parse_written(manifest.config_text, folder);
+  const bool has_family = models::families().contains(manifest.policy);
+  const auto names = has_family ? models::families().at(manifest.policy).tensor_names(manifest.model_config)
+                                : std::vector<models::TensorName>();
+  for (const auto& [name, file] : manifest.files) check_file_hash(folder, name, file);
+  CheckpointFiles checkpoint(folder, &manifest);
+  std::map<std::string, torch::Tensor> sorted;
+  std::vector<std::string> layers;
+  bool transposed = false;
+  for (const auto& name : models::trained_names(model_names(manifest), config.lora, names)) {
+    const torch::Tensor whole = checkpoint.read(manifest.tensors.at("model/" + name.name));
+    const auto type = options.type.value_or(whole.scalar_type());
+    sorted[name.hugging_face] = (name.transposed ? whole.t() : whole).to(type).contiguous();
+    if (!name.name.ends_with(std::string(".") + kAdapterA)) continue;
+    const auto layer = models::hugging_face_path(adapted_layer(name.name), names);
+    layers.push_back(layer.path);
+    transposed = transposed || layer.transposed;
+  }
+  TensorDict tensors;
+  for (const auto& [name, tensor] : sorted) tensors.set(name, tensor);
+  FileSystem& files = options.files ? *options.files : system_files();
+  StagedFiles staged(directory, files);
+  write_adapter_file(staged.path(kAdapterModel), tensors, files);
+  const bool causal = has_family && !models::families().at(manifest.policy).task;
+  const std::string text =
+      adapter_config_json(config.lora, config.model.path, layers, transposed, causal).dump(2) + "\n";
+  OutputFile file(files, staged.path(kAdapterConfig));
+  file.write(text.data(), text.size());
+  file.finish();
+  staged.place();
+}
+
+}  // namespace gantry

@@ -1,0 +1,38 @@
+#include "gantry/core/adapter_split.h"
+
+#include "gantry/core/planted.h"
+
+namespace gantry {
+namespace {
+
+ParameterSplit partial(GradientSum sum) {
+  ParameterSplit split;
+  split.partial_gradient = sum == GradientSum::kAtSync && !planted("adapter-factor-not-summed");
+  return split;
+}
+
+}  // namespace
+
+Placements split_of_adapter(const ShardStyle& style, const Shape& a, const Shape& b, const std::vector<Axis>& axes) {
+  Placements placements = {{kAdapterA, {}}, {kAdapterB, {}}};
+  if (const auto* column = std::get_if<Column>(&style)) {
+    placements[kAdapterA] = partial(column->gradient_sum);
+    placements[kAdapterB] = split_of(style, b, axes);
+  } else if (const auto* row = std::get_if<Row>(&style)) {
+    placements[kAdapterA] = split_of(style, a, axes);
+    placements[kAdapterB] = partial(row->gradient_sum);
+  } else {
+    placements[kAdapterA] = split_of(style, a, axes);
+    placements[kAdapterB] = split_of(style, b, axes);
+  }
+  std::erase_if(placements, [](const auto& each) { return each.second == ParameterSplit(); });
+  return placements;
+}
+
+bool is_adapter(const std::string& name) {
+  return name.ends_with(std::string(".") + kAdapterA) || name.ends_with(std::string(".") + kAdapterB);
+}
+
+std::string adapted_layer(const std::string& name) { return name.substr(0, name.rfind('.')); }
+
+}  // namespace gantry

@@ -1,0 +1,75 @@
+#include <fmt/format.h>
+
+#include "gantry/core/config.h"
+#include "gantry/core/config_training.h"
+
+namespace gantry {
+namespace {
+
+// PEFT's own.
+constexpr int kRank = 8;
+constexpr double kAlpha = 8;
+constexpr int kMostRank = 1 << 20;
+
+// "all-linear", or a list.
+void read_targets(ConfigSection& section, LoraConfig& lora) {
+  const YAML::Node node = section.node("target_modules");
+  if (!node.IsScalar()) return section.texts("target_modules", lora.target_modules);
+  std::string word;
+  section.text("target_modules", word, {"all-linear"});
+  if (!word.empty()) lora.target_modules = {word};
+}
+
+template <class Number>
+void read_pattern(ConfigFaults& faults, ConfigSection& section, const char* key, std::map<std::string, Number>& values,
+                  double most) {
+  const YAML::Node node = section.node(key);
+  if (!node.IsDefined()) return;
+  if (!node.IsMap()) return section.fault(key, "is no mapping", "such as {\"layers.0.self_attn.q_proj\": 4}");
+  visit_keys(node, std::string("lora.") + key, faults, [&](const YAML::Node& name, const YAML::Node& value) {
+    const auto number = value.IsScalar() ? parse_number(value.Scalar()) : std::nullopt;
+    const bool fits =
+        number && *number > 0 && *number <= most && static_cast<double>(static_cast<Number>(*number)) == *number;
+    if (fits)
+      values[name.Scalar()] = static_cast<Number>(*number);
+    else
+      section.fault(key, fmt::format("of '{}' is no such number", name.Scalar()),
+                    std::is_integral_v<Number> ? "a whole number from 1" : "a number above 0");
+  });
+}
+
+void check_targets(ConfigSection& section, const LoraConfig& lora) {
+  if (lora.path.empty() && lora.target_modules.empty())
+    section.fault("target_modules", "is missing", "names of linear layers such as [q_proj, v_proj], or all-linear",
+                  "name them, or give a path with an adapter of PEFT's");
+  if (lora.target_modules.size() > 1)
+    for (const auto& name : lora.target_modules)
+      if (name == "all-linear")
+        section.fault("target_modules", "has all-linear among other names", "all-linear alone, or names");
+}
+
+}  // namespace
+
+void read_lora(ConfigFaults& faults, ConfigSection& root, Config& config) {
+  const YAML::Node node = root.node("lora");
+  if (!node.IsDefined()) return;
+  LoraConfig& lora = config.lora;
+  ConfigSection section(faults, "lora", node);
+  section.text("path", lora.path);
+  if (lora.path.empty()) {
+    lora.r = kRank;
+    lora.alpha = kAlpha;
+  }
+  section.integer("r", lora.r, 1, kMostRank);
+  section.number("alpha", lora.alpha, 0, 1e9, /*open_below=*/true);
+  section.number("dropout", lora.dropout, 0, 1);
+  read_targets(section, lora);
+  section.texts("modules_to_save", lora.modules_to_save);
+  section.flag("rslora", lora.rslora);
+  read_pattern(faults, section, "rank_pattern", lora.rank_pattern, kMostRank);
+  read_pattern(faults, section, "alpha_pattern", lora.alpha_pattern, 1e9);
+  check_targets(section, lora);
+  section.finish();
+}
+
+}  // namespace gantry

@@ -1,0 +1,135 @@
+// Lines of JSON: what is trained on, how documents are packed, and that packing changes no number.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <torch/torch.h>
+
+#include "gantry/core/error.h"
+#include "gantry/data/dataset.h"
+#include "lora_rig.h"
+#include "program.h"
+
+namespace gantry::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+using Numbers = std::vector<std::int64_t>;
+
+DataConfig lines_config(const ScratchFolder& scratch, const std::string& lines, int length) {
+  DataConfig config;
+  config.format = "jsonl";
+  config.path = scratch.write("lines.jsonl", lines);
+  config.tokenizer = "bytes";
+  config.sequence_length = length;
+  return config;
+}
+
+Numbers read_sample(const Dataset& dataset, std::int64_t index) {
+  Numbers numbers(3 * static_cast<std::size_t>(dataset.sequence_length()));
+  dataset.read(index, numbers.data());
+  return numbers;
+}
+
+TEST(JsonLines, CompletionsAloneAreCountedAndDocumentsPacked) {
+  const ScratchFolder scratch;
+  const auto dataset = open_dataset(lines_config(scratch, R"({"prompt": "ab", "completion": "cd", "other": [1]}
+{"text": "xyz"}
+
+{"prompt": "", "completion": "pq"}
+)",
+                                                 6),
+                                    256);
+  ASSERT_EQ(dataset->size(), 1);
+  EXPECT_EQ(read_sample(*dataset, 0),
+            (Numbers{'a', 'b', 'c', 'x', 'y', 'p', -100, 'c', 'd', 'y', 'z', 'q', 0, 0, 0, 1, 1, 2}));
+  const auto narrower = open_dataset(lines_config(scratch, "{\"text\": \"abcd\"}\n{\"text\": \"efgh\"}", 5), 256);
+  ASSERT_EQ(narrower->size(), 2);
+  EXPECT_EQ(read_sample(*narrower, 1), (Numbers{'e', 'f', 'g', 0, 0, 'f', 'g', 'h', -100, -100, 0, 0, 0, 1, 1}));
+}
+
+std::string refusal_of_lines(const std::string& lines, int length = 6, std::int64_t vocabulary = 256) {
+  const ScratchFolder scratch;
+  try {
+    open_dataset(lines_config(scratch, lines, length), vocabulary);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(JsonLines, BadLinesAreNamed) {
+  EXPECT_THAT(refusal_of_lines("{\"text\": \"abc\"}\n{\"text\": 1}"), HasSubstr("lines.jsonl:2: 'text' is no string"));
+  EXPECT_THAT(refusal_of_lines("{\"text\": \"abc\"\n"), HasSubstr("lines.jsonl:1: "));
+  EXPECT_THAT(refusal_of_lines("\n\n[1]"), HasSubstr("lines.jsonl:3: is no object"));
+  EXPECT_THAT(refusal_of_lines("{\"prompt\": \"a\"}"), HasSubstr("has neither; expected an object with text"));
+  EXPECT_THAT(refusal_of_lines("{\"prompt\": \"a\", \"completion\": \"\"}"), HasSubstr("has an empty completion"));
+  EXPECT_THAT(refusal_of_lines("{\"prompt\": \"a\", \"completion\": \"b\", \"text\": \"c\"}"),
+              HasSubstr("has text beside prompt and completion"));
+  EXPECT_THAT(refusal_of_lines("{\"messages\": []}"), HasSubstr("templates of chats are not in this version"));
+  EXPECT_THAT(refusal_of_lines("{\"text\": \"abcdefgh\"}"),
+              HasSubstr("has 8 tokens, more than data.sequence_length 6 + 1 = 7"));
+  EXPECT_THAT(refusal_of_lines("{\"text\": \"a\"}"), HasSubstr("of which none is trained on"));
+  EXPECT_THAT(refusal_of_lines("{\"text\": \"az\"}", 6, 120), HasSubstr("has token 122"));
+  EXPECT_THAT(refusal_of_lines(" \n"), HasSubstr("has no line that is not empty"));
+}
+
+TensorDict as_batch(const Dataset& dataset) {
+  const std::int64_t samples = dataset.size(), length = dataset.sequence_length();
+  TensorDict batch;
+  for (const auto& entry : dataset.entries()) {
+    torch::Tensor whole = torch::empty({samples, length}, torch::kInt64);
+    for (std::int64_t sample = 0; sample < samples; ++sample) {
+      const Numbers numbers = read_sample(dataset, sample);
+      std::copy_n(numbers.begin() + entry.first, length, whole[sample].data_ptr<std::int64_t>());
+    }
+    batch.set(entry.name, whole);
+  }
+  return batch;
+}
+
+LoraRun one_step(Config config, const TensorDict& batch) {
+  config.model.config_json.replace(config.model.config_json.find("31"), 2, "128");
+  config.schedule.microbatches = 1;
+  config.lora = {};
+  return on_layout<LoraRun>(config, [&](World& world) {
+    Rig rig(world, config);
+    const auto& mesh = rig.plugin->mesh();
+    const Batch mine = replica_part(make_batch(batch), mesh.size(axis::kData), mesh.coordinate(axis::kData));
+    LoraRun run;
+    run.losses.push_back(
+        *rig.booster.execute_pipeline(mine, rig.boosted, {.return_loss = true, .broadcast_loss = true}).loss);
+    rig.boosted.optimizer->gradients().complete();
+    run.gradients = rig.gradients();
+    return run;
+  });
+}
+
+TEST(JsonLines, PackedDocumentsHaveTheNumbersOfEachAlone) {
+  const ScratchFolder scratch;
+  const std::vector<std::string> lines = {R"({"text": "abc"})", R"({"prompt": "defg", "completion": "h"})",
+                                          R"({"text": "ij"})", R"({"prompt": "kl", "completion": "mnopq"})",
+                                          R"({"text": "rstuv"})"};
+  std::string all, alone;
+  for (const auto& line : lines) all += line + "\n";
+  const TensorDict packed = as_batch(*open_dataset(lines_config(scratch, all, 8), 128));
+  EXPECT_EQ(packed.at("labels").size(0), 3);
+  // Each in a sample of its own: as long as the longest, so that no two fit into one.
+  TensorDict apart;
+  for (const auto& line : lines) {
+    const TensorDict one = as_batch(*open_dataset(lines_config(scratch, line, 8), 128));
+    for (const auto& [name, tensor] : one)
+      apart.set(name, apart.contains(name) ? torch::cat({apart.at(name), tensor}) : tensor);
+  }
+  EXPECT_EQ(apart.at("labels").size(0), 5);
+  const LoraRun expected = one_step(lora_config({}), apart);
+  for (const LoraLayout& how :
+       {LoraLayout{}, LoraLayout{.layout = {.pipeline = 2, .tensor = 2}, .sequence_parallel = true}}) {
+    const LoraRun got = one_step(lora_config(how), packed);
+    EXPECT_NEAR(got.losses[0], expected.losses[0], 1e-10);
+    expect_close(expected.gradients, got.gradients);
+  }
+}
+
+}  // namespace
+}  // namespace gantry::testing

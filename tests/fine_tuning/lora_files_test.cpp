@@ -1,0 +1,291 @@
+// Adapters against PEFT: logits, loss, gradients, greedy tokens and merged weights of its reference cases, and its
+// files there and back.
+#include <filesystem>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <mutex>
+#include <nlohmann/json.hpp>
+
+#include <torch/torch.h>
+
+#include "family_case.h"
+#include "gantry/checkpoint/adapter.h"
+#include "gantry/checkpoint/checkpoint.h"
+#include "gantry/checkpoint/safetensors.h"
+#include "gantry/core/adapter_split.h"
+#include "gantry/models/lora.h"
+#include "lora_rig.h"
+#include "program.h"
+
+namespace gantry::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+const std::string kCases = GANTRY_SOURCE_DIR "/tests/golden/lora";
+
+class LoraCases : public ::testing::TestWithParam<std::string> {
+ protected:
+  std::string folder() const { return kCases + "/" + GetParam(); }
+};
+INSTANTIATE_TEST_SUITE_P(Cases, LoraCases, ::testing::Values("qv", "all"), [](const auto& info) { return info.param; });
+
+Config case_config(const std::string& folder, const LoraLayout& how) {
+  Config config = layout_config(how.layout);
+  config.model.path = folder;
+  config.lora.path = folder + "/adapter";
+  config.parallel.sequence_parallel = how.sequence_parallel;
+  return resolve_model(std::move(config));
+}
+
+// The labels of the files belong to the token before.
+TensorDict case_batch(const std::string& folder) {
+  TensorDict batch;
+  for (const auto& [name, tensor] : read_safetensors(folder + "/inputs.safetensors"))
+    batch.set(name, tensor.to(torch::kInt64));
+  const torch::Tensor labels = batch.at("labels");
+  torch::Tensor next = torch::full_like(labels, -100);
+  next.narrow(1, 0, labels.size(1) - 1).copy_(labels.narrow(1, 1, labels.size(1) - 1));
+  batch.set("labels", next);
+  return batch;
+}
+
+FamilyOutcome run_case(const std::string& folder, const LoraLayout& how) {
+  const Config config = case_config(folder, how);
+  const TensorDict batch = case_batch(folder);
+  std::mutex lock;
+  FamilyOutcome outcome;  // guarded by the lock
+  const int code = start_ranks()(config, [&](World& world) {
+    Rig rig(world, config);
+    load_weights(config, rig.boosted, rig.plugin->mesh());
+    const auto result =
+        rig.booster.execute_pipeline(make_batch(batch), rig.boosted, {.return_outputs = true, .broadcast_loss = true});
+    rig.boosted.optimizer->gradients().complete();
+    const TensorDict gradients = rig.gradients();
+    const std::lock_guard guard(lock);
+    if (rig.plugin->stages().holds_last() && rig.plugin->mesh().coordinate("tp") == 0)
+      for (const auto& [name, tensor] : result.outputs) outcome.outputs.set(name, tensor.cpu());
+    if (!world.is_main()) return;
+    outcome.loss = outcome.ce_loss = *result.loss;
+    std::vector<std::string> names;
+    for (const auto& [name, gradient] : gradients) names.push_back(name);
+    const auto family = models::families().at("llama").tensor_names(json::parse(config.model.config_json));
+    outcome.gradients = to_hugging_face(models::trained_names(names, config.lora, family), gradients);
+  });
+  EXPECT_EQ(code, 0);
+  return outcome;
+}
+
+TEST_P(LoraCases, LogitsLossAndGradientsInManyLayouts) {
+  for (const LoraLayout& how : {LoraLayout{}, LoraLayout{.layout = {.tensor = 2}, .sequence_parallel = true},
+                                LoraLayout{.layout = {.pipeline = 2, .tensor = 3}}}) {
+    expect_family(folder(), run_case(folder(), how), describe(how));
+    if (HasFailure()) return;
+  }
+}
+
+void expect_close_files(const std::string& a, const std::string& b, double tolerance) {
+  const TensorDict one = read_safetensors(a), other = read_safetensors(b);
+  ASSERT_EQ(one.size(), other.size());
+  for (const auto& [name, tensor] : one)
+    EXPECT_LE((tensor - other.at(name)).abs().max().item<double>(), tolerance) << name;
+}
+
+TEST_P(LoraCases, MergedWeightsArePeftsAndTheirLogitsTheUnmergedOnes) {
+  const ScratchFolder scratch;
+  merge_adapter(folder() + "/adapter", folder(), scratch / "merged");
+  expect_close_files(scratch / "merged/model.safetensors", folder() + "/merged.safetensors", 2e-7);
+  const FamilyOutcome unmerged = run_case(folder(), {});
+  std::filesystem::copy_file(folder() + "/inputs.safetensors", scratch / "merged/inputs.safetensors");
+  const FamilyOutcome merged = run_family(scratch / "merged", {}, false);
+  EXPECT_LE((merged.outputs.at("logits") - unmerged.outputs.at("logits")).abs().max().item<double>(), 5e-5);
+}
+
+// A checkpoint of an adapter that was only read, as PEFT had written it.
+TEST_P(LoraCases, FilesThereAndBackAreTheSame) {
+  const ScratchFolder scratch;
+  for (const LoraLayout& how : {LoraLayout{}, LoraLayout{.layout = {.pipeline = 2, .tensor = 3}}}) {
+    const Config config = case_config(folder(), how);
+    EXPECT_EQ(start_ranks()(config,
+                            [&](World& world) {
+                              Rig rig(world, config);
+                              load_weights(config, rig.boosted, rig.plugin->mesh());
+                              save_checkpoint({.directory = scratch / describe(how),
+                                               .step = 1,
+                                               .config_text = config.to_yaml(),
+                                               .model_config = json::parse(config.model.config_json),
+                                               .policy = "llama"},
+                                              rig.plugin->state(rig.boosted), rig.plugin->mesh());
+                            }),
+              0);
+    const std::string checkpoint = scratch / describe(how) + "/step-000001", out = scratch / "out" + describe(how);
+    ASSERT_TRUE(holds_adapters(checkpoint));
+    for (const auto& [name, tensor] : read_checkpoint_tensors(checkpoint, "model"))
+      EXPECT_TRUE(is_adapter(name)) << name;
+    export_adapter(checkpoint, out);
+    EXPECT_TRUE(read_file(out + "/adapter_model.safetensors") ==
+                read_file(folder() + "/adapter/adapter_model.safetensors"));
+    const json written = json::parse(read_file(out + "/adapter_config.json")),
+               theirs = json::parse(read_file(folder() + "/adapter/adapter_config.json"));
+    for (const auto& [key, value] : written.items())
+      if (key != "base_model_name_or_path") EXPECT_EQ(value, theirs[key]) << key;
+    merge_adapter(checkpoint, "", out + "/merged");
+    expect_close_files(out + "/merged/model.safetensors", folder() + "/merged.safetensors", 2e-7);
+  }
+}
+
+// --- Checkpoints ---
+
+TEST(LoraCheckpoints, GoOnToTheSameBits) {
+  const ScratchFolder scratch;
+  const Config config = lora_config({.layout = {.data = 2, .tensor = 2}, .zero = 1}, 0.2);
+  const LoraRun whole = run_lora(config, 4);
+  run_lora(config, 2, {}, [&](Rig& rig) {
+    save_checkpoint({.directory = scratch.path(), .step = 2}, rig.plugin->state(rig.boosted), rig.plugin->mesh());
+  });
+  const auto resume = [&](Rig& rig) {
+    load_checkpoint(scratch / "step-000002", rig.plugin->state(rig.boosted), rig.plugin->mesh());
+  };
+  const LoraRun rest = run_lora(config, 2, resume, {}, 2);
+  ASSERT_EQ(rest.losses.size(), 2u);
+  EXPECT_EQ(rest.losses[0], whole.losses[2]);
+  EXPECT_EQ(rest.losses[1], whole.losses[3]);
+  for (const auto& [name, values] : whole.weights) EXPECT_TRUE(torch::equal(values, rest.weights.at(name))) << name;
+  // Another layout goes on from it too.
+  const LoraRun other = run_lora(lora_config({.layout = {.pipeline = 2}}, 0.2), 2, resume, {}, 2);
+  EXPECT_NEAR(other.losses[1], whole.losses[3], 1e-10);
+}
+
+// --- What is refused ---
+
+template <class Call>
+std::string refusal(const Call& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+std::string refusal_of(const LoraConfig& lora) {
+  Config config = lora_config({});
+  config.lora = lora;
+  return refusal([&] { build_model(config); });
+}
+
+TEST(LoraRefusals, NamesThatMatchNothing) {
+  EXPECT_THAT(
+      refusal_of({.r = 2, .alpha = 3, .target_modules = {"q_prok"}}),
+      HasSubstr("lora.target_modules: 'q_prok' matches no module of the model; expected a linear layer; did you "
+                "mean 'q_proj'?"));
+  EXPECT_THAT(refusal_of({.r = 2, .alpha = 3, .target_modules = {"query_key_value"}}), HasSubstr("it has"));
+  EXPECT_THAT(refusal_of({.r = 2, .alpha = 3, .target_modules = {"embed_tokens"}}),
+              HasSubstr("'embed_tokens' names model.embed_tokens, which is no gantry::nn::Linear"));
+  EXPECT_THAT(refusal_of({.r = 2, .alpha = 3, .target_modules = {"q_proj"}, .modules_to_save = {"lm_haed"}}),
+              HasSubstr("did you mean 'lm_head'?"));
+  EXPECT_THAT(refusal_of({.r = 2, .alpha = 3, .target_modules = {"q_proj"}, .modules_to_save = {"q_proj"}}),
+              HasSubstr("is among lora.modules_to_save too"));
+  EXPECT_THAT(
+      refusal_of({.r = 2, .alpha = 3, .target_modules = {"q_proj"}, .rank_pattern = {{"q_proj", 3}, {".*", 2}}}),
+      HasSubstr("both match"));
+  EXPECT_THAT(refusal_of({.r = 2, .alpha = 3, .target_modules = {"q_proj"}, .alpha_pattern = {{"(", 3}}}),
+              HasSubstr("is no regular expression"));
+}
+
+TEST(LoraRefusals, ATiedHead) {
+  Config config = lora_config({});
+  config.model.config_json.insert(1, R"("tie_word_embeddings": true, )");
+  config.lora.target_modules = {"lm_head"};
+  EXPECT_THAT(refusal([&] { build_model(config); }), HasSubstr("is the same parameter as embed_tokens.weight"));
+}
+
+TEST(LoraRefusals, AnAdapterOfAnotherBase) {
+  const auto load = [](Config config) {
+    std::string message;
+    std::mutex lock;
+    start_ranks()(config, [&](World& world) {
+      Rig rig(world, config);
+      const std::string found = refusal([&] { load_weights(config, rig.boosted, rig.plugin->mesh()); });
+      const std::lock_guard guard(lock);
+      message = found;
+    });
+    return message;
+  };
+  Config config = case_config(kCases + "/all", {});
+  config.lora.path = kCases + "/qv/adapter";
+  EXPECT_THAT(load(config), HasSubstr("is an adapter of another base: missing"));
+  config = case_config(kCases + "/all", {});
+  config.lora = resolve_lora({.path = kCases + "/qv/adapter"});
+  EXPECT_THAT(load(config), HasSubstr("of the shape"));
+  const ScratchFolder scratch;
+  EXPECT_THAT(refusal([&] { merge_adapter(kCases + "/all/adapter", kCases + "/qv", scratch / "out"); }),
+              HasSubstr("of another base"));
+  EXPECT_THAT(refusal([&] { merge_adapter(kCases + "/all/adapter", "", scratch / "out"); }),
+              HasSubstr("names no base model"));
+}
+
+TEST(LoraRefusals, KindsOfAdaptersThatAreNotThere) {
+  const ScratchFolder scratch;
+  const auto read = [&](const json& keys) {
+    scratch.write("adapter_config.json", keys.dump());
+    return refusal([&] { read_adapter_config(scratch.path()); });
+  };
+  const json plain = {
+      {"peft_type", "LORA"}, {"r", 4}, {"lora_alpha", 8}, {"target_modules", {"q_proj"}}, {"new_key", 1}};
+  const auto with = [&](const char* key, const json& value) {
+    json keys = plain;
+    keys[key] = value;
+    return keys;
+  };
+  EXPECT_EQ(read(plain), "no error");
+  EXPECT_THAT(read(with("use_dora", true)), HasSubstr("use_dora is true, which is not in this version"));
+  EXPECT_THAT(read(with("target_parameters", {"mlp.experts.gate_up_proj"})), HasSubstr("target_parameters"));
+  EXPECT_THAT(read(with("bias", "all")), HasSubstr("bias is \"all\"; expected none"));
+  EXPECT_THAT(read(with("peft_type", "IA3")), HasSubstr("LORA"));
+  EXPECT_THAT(read(with("target_modules", ".*_proj")), HasSubstr("an expression is not in this version"));
+  EXPECT_THAT(read(with("r", 0)), HasSubstr("a whole number from 1"));
+  EXPECT_THAT(refusal([&] { resolve_lora({.r = 2, .path = kCases + "/qv/adapter"}); }),
+              HasSubstr("lora.r: is not what"));
+}
+
+TEST(LoraKeys, AreReadWrittenAndRefused) {
+  const auto parse = [](const std::string& lora) { return Config::parse("model: {policy: llama}\nlora: " + lora); };
+  const Config config = parse("{r: 4, target_modules: [q_proj, v_proj], rank_pattern: {k_proj: 2}, rslora: true}");
+  EXPECT_EQ(config.lora.alpha, 8);
+  const Config again = Config::parse(config.to_yaml());
+  EXPECT_EQ(again.lora.rank_pattern, config.lora.rank_pattern);
+  EXPECT_EQ(again.lora.target_modules, config.lora.target_modules);
+  EXPECT_TRUE(again.lora.rslora);
+  EXPECT_EQ(Config::parse(parse("{target_modules: all-linear}").to_yaml()).lora.target_modules.at(0), "all-linear");
+  EXPECT_THAT(refusal([&] { parse("{r: 4}"); }), HasSubstr("lora.target_modules: is missing"));
+  EXPECT_THAT(refusal([&] { parse("{target_modules: [q_proj], ranks: 4}"); }), HasSubstr("lora.ranks"));
+  EXPECT_THAT(refusal([&] { parse("{target_modules: all_linear}"); }), HasSubstr("all-linear"));
+  EXPECT_THAT(refusal([&] { parse("{target_modules: [q_proj], rank_pattern: {a: 1.5}}"); }),
+              HasSubstr("a whole number from 1"));
+  EXPECT_THAT(refusal([&] { parse("{target_modules: [q_proj]}\ntrain: {freeze: [\"embed*\"]}"); }),
+              HasSubstr("train.freeze"));
+}
+
+// --- Frozen parameters by pattern ---
+
+TEST(FreezeKeys, PatternsFreeze) {
+  Config config = lora_config({.layout = {.pipeline = 2, .tensor = 2}});
+  config.lora = {};
+  config.train.freeze = {"embed*", "layers.0.*"};
+  const LoraRun run = run_lora(config, 2, [](Rig& rig) {
+    for (const auto& held : rig.boosted.model->stage_module().parameters)
+      EXPECT_EQ(held.tensor.requires_grad(),
+                !held.placement.name.starts_with("embed") && !held.placement.name.starts_with("layers.0."));
+  });
+  config.parallel.pipeline = config.parallel.tensor = 1;
+  expect_same_run(run_lora(config, 2), run, "frozen");
+  config.train.freeze = {"embd*"};
+  EXPECT_THAT(refusal([&] { build_model(config); }), HasSubstr("train.freeze: 'embd*' matches no parameter"));
+  config.train.freeze = {"*"};
+  EXPECT_THAT(refusal([&] { build_model(config); }), HasSubstr("freezes every parameter"));
+}
+
+}  // namespace
+}  // namespace gantry::testing

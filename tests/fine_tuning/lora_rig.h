@@ -1,0 +1,94 @@
+// A small Llama with adapters, boosted in any layout.
+#pragma once
+
+#include "gantry/booster/lora.h"
+#include "tiny_rig.h"
+
+namespace gantry::testing {
+
+struct LoraLayout {
+  Layout layout = {};
+  bool sequence_parallel = false;
+  int zero = 0;
+  std::string recompute = "none", schedule = "1f1b";
+};
+
+inline std::string describe(const LoraLayout& how) {
+  return fmt::format("pp {} dp {} tp {} sequence {} zero {} {} {}", how.layout.pipeline, how.layout.data,
+                     how.layout.tensor, how.sequence_parallel, how.zero, how.recompute, how.schedule);
+}
+
+// Heads that three ranks can't share evenly, and key heads that they must share.
+inline Config lora_config(const LoraLayout& how, double dropout = 0) {
+  Config config = layout_config(how.layout);
+  config.model.policy = "llama";
+  config.model.config_json =
+      R"({"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 24,)"
+      R"( "intermediate_size": 26, "vocab_size": 31, "max_position_embeddings": 8})";
+  config.precision = "float64";
+  config.lora = {.r = 3, .alpha = 5, .dropout = dropout, .target_modules = {"all-linear"}};
+  config.parallel.sequence_parallel = how.sequence_parallel;
+  config.parallel.zero = how.zero;
+  config.parallel.bucket_mb = 0.002;
+  config.schedule.name = how.schedule;
+  config.schedule.recompute = how.recompute;
+  config.schedule.microbatches = 2;
+  config.optimizer.lr = 3e-2;
+  config.optimizer.eps = 1e-3;  // steps don't follow rounding where a gradient is zero
+  config.optimizer.weight_decay = 0.1;
+  config.comm.threads_per_rank = 1;
+  return config;
+}
+
+inline TensorDict lora_tokens(int step) {
+  const torch::Tensor all = (torch::arange(6 * 8).view({6, 8}) * 11 + 5 * step) % 31;
+  torch::Tensor labels = all.narrow(1, 1, 7).clone();
+  labels[0].slice(0, 2).fill_(-100);  // samples with unequal counts
+  return {{"input_ids", all.narrow(1, 0, 7).contiguous()}, {"labels", labels}};
+}
+
+struct LoraRun {
+  TensorDict gradients;  // of the last step
+  TensorDict weights;
+  std::vector<double> losses, norms;
+};
+
+inline LoraRun run_lora(const Config& config, int steps = 3, const std::function<void(Rig&)>& prepare = {},
+                        const std::function<void(Rig&)>& at_end = {}, int first_step = 0) {
+  return on_layout<LoraRun>(config, [&](World& world) {
+    Rig rig(world, config);
+    if (prepare) prepare(rig);
+    LoraRun run;
+    for (int step = first_step; step < first_step + steps; ++step) {
+      const auto& mesh = rig.plugin->mesh();
+      const Batch mine =
+          replica_part(make_batch(lora_tokens(step)), mesh.size(axis::kData), mesh.coordinate(axis::kData));
+      run.losses.push_back(
+          *rig.booster.execute_pipeline(mine, rig.boosted, {.return_loss = true, .broadcast_loss = true}).loss);
+      run.norms.push_back(rig.boosted.optimizer->grad_norm());
+      rig.boosted.optimizer->gradients().complete();
+      run.gradients = rig.gradients();
+      rig.boosted.optimizer->step();
+      rig.boosted.optimizer->zero_grad();
+    }
+    rig.boosted.optimizer->wait();
+    run.weights = rig.weights();
+    if (at_end) at_end(rig);
+    return run;
+  });
+}
+
+inline void expect_same_run(const LoraRun& one, const LoraRun& other, const std::string& label) {
+  SCOPED_TRACE(label);
+  ASSERT_EQ(one.losses.size(), other.losses.size());
+  for (std::size_t step = 0; step < one.losses.size(); ++step) {
+    EXPECT_NEAR(one.losses[step], other.losses[step], 1e-10) << "step " << step;
+    EXPECT_NEAR(one.norms[step], other.norms[step], 1e-10) << "step " << step;
+  }
+  ASSERT_EQ(one.gradients.size(), other.gradients.size());
+  expect_close(one.gradients, other.gradients);
+  ASSERT_EQ(one.weights.size(), other.weights.size());
+  expect_close(one.weights, other.weights);
+}
+
+}  // namespace gantry::testing
