@@ -26,7 +26,9 @@ std::vector<LoraLayout> few_layouts() {
           {.layout = {.data = 2}, .zero = 1},
           {.layout = {.data = 3}, .zero = 2},
           {.layout = {.data = 2, .tensor = 2}, .sequence_parallel = true, .zero = 2},
-          {.layout = {.pipeline = 2, .data = 2, .tensor = 2}, .sequence_parallel = true, .zero = 1}};
+          {.layout = {.pipeline = 2, .data = 2, .tensor = 2}, .sequence_parallel = true, .zero = 1},
+          {.layout = {.tensor = 2, .context = 2}, .sequence_parallel = true},
+          {.layout = {.pipeline = 2, .context = 3}, .zero = 1}};
 }
 
 std::vector<LoraLayout> all_layouts() {

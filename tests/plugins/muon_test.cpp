@@ -24,6 +24,8 @@ TEST(Muon, EqualsOneRankInEveryLayout) {
                        .recompute = "full",
                        .zero = zero});
   }
+  for (const int zero : {0, 2})
+    layouts.push_back({.layout = {.data = 2, .tensor = 2, .context = 2}, .microbatches = 2, .zero = zero});
   expect_layouts_equal(muon_case({.layers = 4, .heads = 6, .dropout = 0.1}), layouts);
 }
 
