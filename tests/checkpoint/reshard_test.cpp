@@ -22,12 +22,13 @@ const std::vector<SmallRunOptions> kLayouts = {
     {.layout = {.pipeline = 2, .data = 2}, .schedule = "interleaved_1f1b", .chunks = 2},
     {.layout = {.data = 2, .tensor = 2}, .zero = 1},
     {.layout = {.pipeline = 2, .data = 2}, .zero = 1, .schedule = "zb_v", .chunks = 2},
+    {.layout = {.data = 2, .context = 2}, .zero = 1},
 };
 
 std::string name_of(std::size_t layout) {
   const auto& [sizes, zero, schedule, chunks, precision, optimizer, layers] = kLayouts[layout];
-  return fmt::format("tp {} pp {} dp {} zero {} {} chunks {}", sizes.tensor, sizes.pipeline, sizes.data, zero, schedule,
-                     chunks);
+  return fmt::format("tp {} pp {} dp {} cp {} zero {} {} chunks {}", sizes.tensor, sizes.pipeline, sizes.data,
+                     sizes.context, zero, schedule, chunks);
 }
 
 // Every tensor of every kind, to the bit.

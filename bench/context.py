@@ -1,0 +1,52 @@
+"""Ranks that share a sequence (parallel.context), by each method: seconds a step beside one rank's, as a share of the ideal time
+(one rank's over the ranks). A small Llama, one thread a rank. Prints a table; --json FILE keeps the figures, --quick takes short
+sequences and few steps. Ranks beyond the machine's cores share them: such rows say little.
+"""
+import argparse, json, pathlib, statistics, struct, subprocess, tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PROGRAM = ROOT / "build/release/bin/gantry"
+SIZE = dict(num_hidden_layers=2, hidden_size=512, intermediate_size=1024, num_attention_heads=8, num_key_value_heads=4, vocab_size=256)
+METHODS = ["all_gather", "ring", "ulysses"]
+
+
+def seconds(method, ranks, tokens, steps, folder):
+    """The median of a step."""
+    data = folder / f"tokens{tokens}.bin"
+    if not data.exists():
+        data.write_bytes(b"".join(struct.pack("<H", i * i % 251) for i in range(2 * steps * tokens + 1)))
+    config, parallel = folder / "config.yaml", {"context": ranks, "data": 1}
+    if ranks > 1:
+        parallel["context_method"] = method
+    config.write_text(json.dumps({
+        "model": {"policy": "llama", "config": SIZE | {"max_position_embeddings": tokens}}, "parallel": parallel,
+        "schedule": {"microbatches": 1},
+        "data": {"format": "tokens", "path": str(data), "sequence_length": tokens, "batch_size": 1, "shuffle": False},
+        "train": {"steps": steps}, "comm": {"threads_per_rank": 1}, "output": str(folder / "out")}))
+    subprocess.run([PROGRAM, "train", config], check=True, stdout=subprocess.DEVNULL)
+    lines = [json.loads(line) for line in (folder / "out/metrics.jsonl").read_text().splitlines()]
+    return statistics.median(line["step_seconds"] for line in lines[1:])
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--ranks", type=int, default=2)
+    arguments.add_argument("--tokens", type=int, nargs="+", default=[2048, 8192])
+    arguments.add_argument("--json")
+    arguments.add_argument("--quick", action="store_true")
+    given = arguments.parse_args()
+    steps, rows = (3, []) if given.quick else (8, [])
+    with tempfile.TemporaryDirectory() as name:
+        for tokens in [512] if given.quick else given.tokens:
+            alone = seconds("", 1, tokens, steps, pathlib.Path(name))
+            print(f"{tokens:6} tokens  one rank    {alone:8.3f} s", flush=True)
+            for method in METHODS:
+                shared = seconds(method, given.ranks, tokens, steps, pathlib.Path(name))
+                share = alone / given.ranks / shared
+                rows.append(dict(tokens=tokens, method=method, ranks=given.ranks, seconds=shared, one_rank=alone, of_ideal=share))
+                print(f"{tokens:6} tokens  {method:10}  {shared:8.3f} s  {100 * share:5.1f}% of the ideal", flush=True)
+    if given.json:
+        pathlib.Path(given.json).write_text(json.dumps(rows, indent=1) + "\n")
+
+
+main()
