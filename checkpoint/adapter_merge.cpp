@@ -94,13 +94,12 @@ class Merge {
 
   // `transposed`: the base has it as [in, out].
   torch::Tensor merged(const std::string& name, const torch::Tensor& base, bool transposed) const {
-    if (const auto whole = adapter_.tensors.find(name); whole != adapter_.tensors.end())
-      return whole->second.to(base.scalar_type());
+    if (const auto whole = adapter_.tensors.find(name); whole != adapter_.tensors.end()) return whole->second;
     const std::string path = path_of(name);
     const auto [a, b] = factors(path);
     const auto type = base.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
     const torch::Tensor delta = torch::mm(b.to(type), a.to(type)) * models::scale_of(adapter_.lora, path);
-    return (base.to(type) + (transposed ? delta.t() : delta)).to(base.scalar_type());
+    return base.to(type) + (transposed ? delta.t() : delta);
   }
 
   void refuse_unused(const std::string& base) const {

@@ -1,0 +1,116 @@
+// Adapters on every family: fused and latent projections, experts beside shared ones, weights that files store turned.
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <torch/torch.h>
+
+#include "family_case.h"
+#include "gantry/checkpoint/adapter.h"
+#include "gantry/checkpoint/checkpoint.h"
+#include "gantry/checkpoint/safetensors.h"
+#include "gantry/core/adapter_split.h"
+#include "lora_rig.h"
+#include "program.h"
+
+namespace gantry::testing {
+namespace {
+
+using nlohmann::json;
+
+std::vector<std::string> adapted_families() {
+  auto folders = family_cases(GANTRY_SOURCE_DIR "/tests/golden/families");
+  folders.emplace_back(GANTRY_SOURCE_DIR "/tests/golden/gpt2");  // whose weights are stored turned
+  return folders;
+}
+
+class LoraFamilies : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Cases, LoraFamilies, ::testing::ValuesIn(adapted_families()),
+                         [](const auto& info) { return std::filesystem::path(info.param).filename().string(); });
+
+Config adapted_config(const std::string& folder, const LoraLayout& how) {
+  Config config = layout_config(how.layout);
+  config.model.path = folder;
+  config.lora = {.r = 2, .alpha = 3, .target_modules = {"all-linear"}};
+  config.precision = "float64";
+  config.parallel.sequence_parallel = how.sequence_parallel;
+  config.schedule.microbatches = 1;
+  config.optimizer.lr = 3e-2;
+  config.optimizer.eps = 1e-3;
+  config.comm.threads_per_rank = 1;
+  return resolve_model(std::move(config));
+}
+
+TensorDict family_batch(const std::string& folder) {
+  const bool has_inputs = std::filesystem::exists(folder + "/inputs.safetensors");
+  TensorDict batch;
+  for (const auto& [name, tensor] : read_safetensors(folder + (has_inputs ? "/inputs" : "/batch") + ".safetensors"))
+    batch.set(name, tensor.to(torch::kInt64));
+  return batch;
+}
+
+struct AdaptedRun {
+  std::vector<double> losses;
+  TensorDict weights;
+  torch::Tensor logits;
+};
+
+// Two steps, and the logits after them.
+AdaptedRun run_adapted(const Config& config, const TensorDict& batch, const std::string& save = {}) {
+  std::mutex lock;
+  AdaptedRun run;  // guarded by the lock
+  const int code = start_ranks()(config, [&](World& world) {
+    Rig rig(world, config);
+    load_weights(config, rig.boosted, rig.plugin->mesh());
+    rig.boosted.model->eval();  // dropout of the model's own is no matter here
+    std::vector<double> losses;
+    for (int step = 0; step < 2; ++step) {
+      losses.push_back(*rig.booster.execute_pipeline(make_batch(batch), rig.boosted, {.broadcast_loss = true}).loss);
+      rig.boosted.optimizer->step();
+      rig.boosted.optimizer->zero_grad();
+    }
+    const TensorDict weights = rig.weights();
+    const auto result =
+        rig.booster.execute_pipeline(make_batch(batch), rig.boosted, {.return_outputs = true, .forward_only = true});
+    if (!save.empty())
+      save_checkpoint({.directory = save,
+                       .step = 2,
+                       .config_text = config.to_yaml(),
+                       .model_config = json::parse(config.model.config_json),
+                       .policy = config.model.policy},
+                      rig.plugin->state(rig.boosted), rig.plugin->mesh());
+    const std::lock_guard guard(lock);
+    if (rig.plugin->stages().holds_last() && rig.plugin->mesh().coordinate("tp") == 0)
+      run.logits = result.outputs.at("logits").cpu();
+    if (world.is_main()) run.losses = losses, run.weights = weights;
+  });
+  EXPECT_EQ(code, 0);
+  return run;
+}
+
+TEST_P(LoraFamilies, EveryLayoutAndTheMergedModelHaveOneRanksNumbers) {
+  const ScratchFolder scratch;
+  const TensorDict batch = family_batch(GetParam());
+  const AdaptedRun one = run_adapted(adapted_config(GetParam(), {}), batch, scratch / "checkpoints");
+  EXPECT_NE(one.losses[0], one.losses[1]);
+  const json keys = json::parse(read_file(GetParam() + "/config.json"));
+  const bool joint = keys.value("output_router_logits", false);  // over layers of one stage
+  for (const LoraLayout& how : {LoraLayout{.layout = {.tensor = 2}, .sequence_parallel = true},
+                                LoraLayout{.layout = {.pipeline = joint ? 1 : 2, .tensor = 3}}}) {
+    SCOPED_TRACE(describe(how));
+    const AdaptedRun got = run_adapted(adapted_config(GetParam(), how), batch);
+    for (int step = 0; step < 2; ++step) EXPECT_NEAR(got.losses[step], one.losses[step], 1e-10);
+    expect_close(one.weights, got.weights);
+    if (HasFailure()) return;
+  }
+  merge_adapter(scratch / "checkpoints/step-000002", "", scratch / "merged", {.type = torch::kFloat64});
+  Config merged = adapted_config(GetParam(), {});
+  merged.model.path = scratch / "merged";
+  merged.lora = {};
+  merged.optimizer.lr = 1e-30;  // stays where it is
+  const AdaptedRun whole = run_adapted(merged, batch);
+  EXPECT_LE((whole.logits - one.logits).abs().max().item<double>(), 5e-5);
+}
+
+}  // namespace
+}  // namespace gantry::testing
