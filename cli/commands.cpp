@@ -46,7 +46,9 @@ CLI::App* add_forward_command(CLI::App& app, ForwardArguments& arguments) {
   auto* forward =
       app.add_subcommand("forward", "One forward (and backward) of a batch in any layout, to compare numerics");
   forward->add_option("--model", arguments.model, "A Hugging Face directory")->required()->type_name("DIR");
-  forward->add_option("--batch", arguments.batch, "input_ids [B, S], labels [B, S] (-100 is ignored)")
+  forward
+      ->add_option("--batch", arguments.batch,
+                   "What the model reads, and labels (-100 is ignored): input_ids [B, S], labels [B, S]")
       ->required()
       ->type_name("FILE");
   forward->add_option("--output", arguments.output, "Gets logits [B, S, V] and loss []")->required()->type_name("FILE");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "gantry/core/pipeline_stage_manager.h"
 
@@ -14,14 +15,28 @@ int microbatch_count(const ScheduleConfig& schedule, int stages, std::int64_t re
   return static_cast<int>(std::clamp<std::int64_t>(count, 0, replica_samples));
 }
 
+namespace {
+
+// 0 where the key states no number of layers.
+int count_in(const nlohmann::json& model_keys, const char* name) {
+  const auto found = model_keys.find(name);
+  if (found == model_keys.end() || !found->is_number_integer()) return 0;
+  const auto layers = found->get<long long>();
+  return layers > 0 && layers <= std::numeric_limits<int>::max() / 2 ? static_cast<int>(layers) : 0;
+}
+
+}  // namespace
+
 int layers_in(const nlohmann::json& model_keys) {
   if (!model_keys.is_object()) return 0;
-  for (const char* name : {"n_layer", "num_hidden_layers"}) {
-    const auto found = model_keys.find(name);
-    if (found == model_keys.end() || !found->is_number_integer()) continue;
-    const auto layers = found->get<long long>();
-    if (layers > 0 && layers <= std::numeric_limits<int>::max()) return static_cast<int>(layers);
-  }
+  // An encoder's and a decoder's; Whisper's num_hidden_layers are the encoder's alone.
+  for (const auto& [encoder, decoder] :
+       {std::pair("num_layers", "num_decoder_layers"), std::pair("encoder_layers", "decoder_layers")})
+    if (const int first = count_in(model_keys, encoder), second = count_in(model_keys, decoder);
+        first > 0 && second > 0)
+      return first + second;
+  for (const char* name : {"n_layer", "num_hidden_layers"})
+    if (const int layers = count_in(model_keys, name); layers > 0) return layers;
   return 0;
 }
 

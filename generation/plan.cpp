@@ -97,7 +97,8 @@ Plan make_plan(const GenerationOptions& options, const std::vector<TokenIds>& pr
     throw ConfigError({policy, "its model can't continue text", "a causal model, as gpt2 and llama are",
                        "`gantry forward` gives the outputs of other models"});
   check_options(options);
-  Plan plan{.options = options, .longest = longest_of(prompts)};
+  Plan plan{.options = options, .longest = longest_of(prompts), .start_token = continuation.start_token};
+  if (plan.start_token) plan.longest = 1;
   std::sort(plan.options.stop_tokens.begin(), plan.options.stop_tokens.end());
   plan.options.stop_tokens.erase(std::unique(plan.options.stop_tokens.begin(), plan.options.stop_tokens.end()),
                                  plan.options.stop_tokens.end());

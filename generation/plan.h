@@ -1,15 +1,18 @@
 // One call of generate(), checked: its options with all lengths known.
 #pragma once
 
+#include <optional>
+
 #include "gantry/generation/generate.h"
 
 namespace gantry::generation {
 
 struct Plan {
   GenerationOptions options;
-  std::int64_t longest = 0;  // of the call's prompts, in tokens
+  std::int64_t longest = 0;  // of the call's prompts, in tokens; of an encoder's, the one token that a text begins with
   std::int64_t max_new = 0;  // tokens per sequence
   int width = 1;             // sequences that are computed for each prompt
+  std::optional<std::int64_t> start_token = {};  // Continuation's
 
   bool is_beams() const { return options.num_beams > 1; }
   bool is_greedy() const { return !options.sample && !is_beams(); }

@@ -25,10 +25,13 @@ class Rounds {
     if (places.pipeline) link_.emplace(*places.pipeline);
     const int stages = places.stages->num_stages();
     for (const auto& [begin, end] : split_evenly(static_cast<std::int64_t>(prompts.size()), stages)) {
-      groups_.push_back(std::make_unique<TextGroup>(
-          std::vector<TokenIds>(prompts.begin() + begin, prompts.begin() + end),
-          TextGroup::Options{.width = plan.width, .max_new_tokens = plan.max_new, .is_cached = places.is_cached},
-          device_));
+      groups_.push_back(
+          std::make_unique<TextGroup>(std::vector<TokenIds>(prompts.begin() + begin, prompts.begin() + end),
+                                      TextGroup::Options{.width = plan.width,
+                                                         .max_new_tokens = plan.max_new,
+                                                         .is_cached = places.is_cached,
+                                                         .start_token = plan.start_token},
+                                      device_));
       choices_.emplace_back(plan_, places.split, first_prompt + begin, end - begin);
     }
     inputs_.resize(groups_.size());
@@ -67,8 +70,9 @@ class Rounds {
   StageMessage message(int stage, int index) const {
     const auto& group = *groups_[index];
     return {StageMessage::Direction::kForward, stage, index,
-            fmt::format("generate {} {}", group.texts().size(),
-                        places_.is_cached && group.rounds() > 0 ? 1 : text_length(group))};
+            fmt::format("generate {} {}{}", group.texts().size(),
+                        places_.is_cached && group.rounds() > 0 ? 1 : text_length(group),
+                        group.reads_encoder() ? " with an encoder" : "")};
   }
   static std::size_t text_length(const TextGroup& group) {
     std::size_t length = 0;
@@ -100,7 +104,8 @@ class Rounds {
   void forward(int stage, int index) {
     auto& group = *groups_[index];
     const TensorDict whole = group.input();
-    const RandomContext random{.sequence_length = places_.is_split_by_sequence ? whole.at("input_ids").size(1) : 0};
+    const bool knows_length = places_.is_split_by_sequence && !plan_.start_token;
+    const RandomContext random{.sequence_length = knows_length ? whole.at("input_ids").size(1) : 0};
     const ForwardScope scope({.random = random});
     TensorDict output = places_.module->forward(stage, stage == 0 ? whole : take_input(stage, index),
                                                 {.batch = whole, .tokens = group.context()});

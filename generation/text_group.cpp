@@ -33,8 +33,31 @@ Decision Decision::decode(const torch::Tensor& encoded) {
   return decision;
 }
 
+namespace {
+
+// Right-padded.
+TensorDict encoder_entries(const std::vector<TokenIds>& prompts, torch::Device device) {
+  std::size_t longest = 0;
+  for (const auto& prompt : prompts) longest = std::max(longest, prompt.size());
+  const auto rows = static_cast<std::int64_t>(prompts.size());
+  torch::Tensor ids = torch::zeros({rows, static_cast<std::int64_t>(longest)}, torch::kInt64), mask = ids.clone();
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const auto& prompt = prompts[row];
+    const auto size = static_cast<std::int64_t>(prompt.size());
+    ids[row].narrow(0, 0, size).copy_(torch::tensor(prompt, torch::kInt64));
+    mask[row].narrow(0, 0, size).fill_(1);
+  }
+  return {{"input_ids", to_device(ids, device)}, {"attention_mask", to_device(mask, device)}};
+}
+
+}  // namespace
+
 TextGroup::TextGroup(std::vector<TokenIds> prompts, const Options& options, torch::Device device)
     : width_(options.width), is_cached_(options.is_cached), device_(device), texts_(std::move(prompts)) {
+  if (options.start_token) {
+    encoder_ = encoder_entries(texts_, device);
+    texts_.assign(texts_.size(), {*options.start_token});
+  }
   for (const auto& text : texts_) lengths_.push_back(static_cast<std::int64_t>(text.size()));
   longest_ = *std::max_element(lengths_.begin(), lengths_.end());
   caches_ = nn::LayerCaches(longest_ + options.max_new_tokens - 1);  // nobody asks what follows the last token
@@ -44,7 +67,7 @@ TextGroup::TextGroup(std::vector<TokenIds> prompts, const Options& options, torc
 
 TensorDict TextGroup::input() {
   const auto rows = static_cast<std::int64_t>(texts_.size());
-  const bool only_new = is_cached_ && rounds_ > 0;
+  const bool only_new = continues_caches();
   const std::int64_t width = only_new ? 1 : longest_ + rounds_;
   torch::Tensor ids = torch::zeros({rows, width}, torch::kInt64);
   auto* row = ids.data_ptr<std::int64_t>();
@@ -57,7 +80,10 @@ TensorDict TextGroup::input() {
   }
   const torch::Tensor there = to_device(ids, device_);
   known_ = HostCopy(there, ids);
-  return {{"input_ids", there}};
+  if (encoder_.empty()) return {{"input_ids", there}};
+  TensorDict input{{"decoder_input_ids", there}, {"attention_mask", encoder_.at("attention_mask")}};
+  if (reads_encoder()) input.set("input_ids", encoder_.at("input_ids"));
+  return input;
 }
 
 // Positions count from a text's first token; padding before it has position 0 and counts for nobody.
@@ -94,6 +120,7 @@ void TextGroup::apply(const Decision& decision) {
   if (rows != same) {
     const torch::Tensor samples = torch::tensor(rows, torch::kInt64).to(device_);
     caches_.select(samples);
+    for (auto& [name, tensor] : encoder_) tensor = tensor.index_select(0, samples);
   }
   texts_ = std::move(grown);
   ++rounds_;

@@ -32,12 +32,14 @@ class TextGroup {
     int width = 1;                    // sequences of each prompt
     std::int64_t max_new_tokens = 0;  // of each sequence
     bool is_cached = true;
+    std::optional<std::int64_t> start_token = {};  // the prompts are an encoder's, and each text begins with it
   };
   TextGroup(std::vector<TokenIds> prompts, const Options& options, torch::Device device);
   TextGroup(const TextGroup&) = delete;
   TextGroup& operator=(const TextGroup&) = delete;
 
-  // {input_ids [rows, tokens]} of the coming forward, which the host knows until the next call.
+  // {input_ids [rows, tokens]} of the coming forward, which the host knows until the next call. With an encoder
+  // {decoder_input_ids, attention_mask, input_ids}, the latter until caches have what was read of it.
   TensorDict input();
   // For the layers; absent without a cache. Holds until apply().
   std::optional<nn::TokenContext> context() const { return is_cached_ ? std::optional(context_) : std::nullopt; }
@@ -51,8 +53,10 @@ class TextGroup {
   std::int64_t prompt_length(std::int64_t sequence) const { return lengths_[sequence / width_]; }
   std::int64_t rounds() const { return rounds_; }  // decisions so far: new tokens of each sequence
   bool is_finished() const { return is_finished_; }
+  bool reads_encoder() const { return encoder_.contains("input_ids") && !continues_caches(); }
 
  private:
+  bool continues_caches() const { return is_cached_ && rounds_ > 0; }
   void make_context();
 
   int width_;
@@ -61,6 +65,7 @@ class TextGroup {
   std::vector<std::int64_t> lengths_;  // of the prompts
   std::int64_t longest_ = 0;
   std::vector<TokenIds> texts_;
+  TensorDict encoder_;  // what it reads: input_ids and attention_mask, a row of each for a row of texts_
   nn::LayerCaches caches_;
   nn::TokenContext context_;
   HostCopy known_;

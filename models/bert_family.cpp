@@ -204,8 +204,9 @@ std::string bert_normalise(const BertNames& family, const json& keys, const std:
 
 // What another head than this model's left in the file.
 bool bert_is_other_heads(const BertNames& family, const std::string& name) {
-  for (const std::string& part : {std::string("cls."), std::string("lm_head."), std::string("classifier."),
-                                  std::string("qa_outputs."), std::string("pooler."), family.model_type + ".pooler."})
+  const std::string predictions = family.bias.substr(0, family.bias.find('.') + 1);
+  for (const std::string& part : {predictions, std::string("classifier."), std::string("qa_outputs."),
+                                  std::string("pooler."), family.model_type + ".pooler."})
     if (name.starts_with(part)) return true;
   return false;
 }

@@ -1,11 +1,12 @@
 #include "gantry/models/encoder_decoder.h"
 
 #include <fmt/format.h>
-#include <numeric>
 
 #include <torch/torch.h>
 
 #include "gantry/core/error.h"
+#include "gantry/core/planted.h"
+#include "gantry/nn/forward.h"
 
 namespace gantry::models {
 
@@ -27,17 +28,11 @@ void refuse_places(const TensorDict& batch, const std::string& model) {
                         "each text in a sample of its own", "take the entry out"});
 }
 
-std::int64_t whole_length(const StageContext& stage, const torch::Tensor& hidden) {
-  ProcessGroup* group = stage.sequence_group();
-  if (!group) return hidden.size(1);
-  const Sizes sizes = nn::shard_sizes(hidden.size(1), *group);
-  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
-}
-
 torch::Tensor dropped_columns(const nn::Dropout& dropout, const torch::Tensor& wide, const nn::Linear& up) {
   if (!dropout->is_training() || dropout->p() == 0) return wide;
   const Cut& held = up->weight_placement();
-  const std::int64_t first = held.sharded() ? held.ranges(up->group()->rank()).front().begin : 0;
+  const bool knows_place = held.sharded() && !planted("masks-of-the-first-columns");
+  const std::int64_t first = knows_place ? held.ranges(up->group()->rank()).front().begin : 0;
   const RandomContext context = random_context();
   return wide * dropout_mask(wide, dropout->p(), dropout->global_name(), context, {context.first_sample, 0, first},
                              {0, wide.size(1), up->options.out_features()});

@@ -6,7 +6,6 @@
 
 #include "gantry/nn/dropout.h"
 #include "gantry/nn/linear.h"
-#include "gantry/nn/stage_context.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry::models {
@@ -19,9 +18,6 @@ torch::Tensor decoder_tokens(const TensorDict& batch, std::int64_t start, std::i
 
 // InputError for a batch that says positions or documents.
 void refuse_places(const TensorDict& batch, const std::string& model);
-
-// The tokens of a sequence of which this rank may have a part, `hidden` [B, S, H]. Collective over the sequence group.
-std::int64_t whole_length(const StageContext& stage, const torch::Tensor& hidden);
 
 // Dropout of features that `up` gave, [B, S, features held]: by their places in the whole width.
 torch::Tensor dropped_columns(const nn::Dropout& dropout, const torch::Tensor& wide, const nn::Linear& up);

@@ -4,9 +4,53 @@
 
 #include <torch/torch.h>
 
+#include "gantry/core/planted.h"
 #include "gantry/nn/autograd_collectives.h"
+#include "gantry/nn/forward.h"
+#include "gantry/nn/weight_gradient.h"
 
 namespace gantry::models {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::Variable;
+using torch::autograd::variable_list;
+
+// The buckets' numbers of `count` heads from `first` on, [count, places]. Each bucket's gradient is summed in float32
+// or wider, and added once.
+struct LookUpBias : torch::autograd::Function<LookUpBias> {
+  static Variable forward(AutogradContext* context, const Variable& table, const torch::Tensor& index,
+                          std::int64_t first, std::int64_t count) {
+    context->save_for_backward({table, index});
+    context->saved_data["first"] = first;
+    context->saved_data["store"] = reinterpret_cast<std::int64_t>(forward_now().weight_gradients);
+    return table.narrow(1, first, count).t().index_select(1, index);
+  }
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const torch::Tensor table = saved[0], index = saved[1], given = gradients[0];
+    const std::int64_t first = context->saved_data["first"].toInt();
+    const auto add = [table, index, given, first](torch::Tensor& into) {
+      const torch::ScalarType wide = at::promote_types(given.scalar_type(), torch::kFloat32);
+      const torch::Tensor rows = given.t().to(wide).contiguous();
+      torch::Tensor sums = torch::zeros({table.size(0), rows.size(1)}, rows.options());
+      if (sums.is_cuda())  // sorts, where index_add_ adds in any order
+        sums.index_put_({index}, rows, /*accumulate=*/true);
+      else
+        sums.index_add_(0, index, rows);
+      into.narrow(1, first, rows.size(1)).add_(sums.to(into.scalar_type()));
+    };
+    const auto make = [&] {
+      torch::Tensor whole = torch::zeros_like(table);
+      add(whole);
+      return whole;
+    };
+    auto* store = reinterpret_cast<nn::WeightGradientStore*>(context->saved_data["store"].toInt());
+    return {nn::give_gradient(table, store, add, make), {}, {}, {}};
+  }
+};
+
+}  // namespace
 
 // Half of the buckets are for one distance each, the others grow by powers up to max_distance. In float32, as the
 // models were trained: a distance at a border falls to either side by its rounding.
@@ -34,7 +78,8 @@ RelativeBiasImpl::RelativeBiasImpl(const RelativeBuckets& buckets, std::int64_t 
 torch::Tensor RelativeBiasImpl::forward(std::int64_t queries, std::int64_t keys, const nn::HeadRange& heads) const {
   const torch::Tensor used = summed_over_ ? copy_to_group(weight, *summed_over_) : weight;
   const torch::Tensor index = relative_buckets(buckets_, queries, keys, weight.device()).flatten();
-  return used.narrow(1, heads.first, heads.count).index_select(0, index).t().view({heads.count, queries, keys});
+  const std::int64_t first = planted("bias-of-the-first-heads") ? 0 : heads.first;
+  return LookUpBias::apply(used, index, first, heads.count).view({heads.count, queries, keys});
 }
 
 Placements RelativeBiasImpl::shard(const ShardStyle& style, ProcessGroup& group) {

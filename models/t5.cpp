@@ -41,19 +41,23 @@ T5Attention::T5Attention(torch::nn::Module& layer, const std::string& path, cons
   output_dropout_ = register_at(layer, path + ".output_dropout", nn::Dropout(config.dropout_rate));
 }
 
-nn::HeadRange T5Attention::heads() const { return nn::held_heads(query_, size_, heads_); }
-
 torch::Tensor T5Attention::operator()(const torch::Tensor& hidden, const torch::Tensor& read,
-                                      nn::AttentionOptions options) {
-  const nn::HeadRange held = heads();
+                                      nn::AttentionOptions options, const RelativeBias& bias) {
+  const nn::HeadRange held = nn::held_heads(query_, size_, heads_);
   std::vector<torch::Tensor> parts;
   if (hidden.is_same(read)) {
     parts = nn::together(hidden, {query_, key_, value_});
   } else {
-    parts = nn::together(read, {key_, value_});
-    parts.insert(parts.begin(), query_(hidden));
+    parts = {query_(hidden)};
+    const torch::Tensor none = read.defined() ? read : parts[0].narrow(1, 0, 0);
+    const auto others = read.defined() ? nn::together(read, {key_, value_}) : std::vector<torch::Tensor>{none, none};
+    parts.insert(parts.end(), others.begin(), others.end());
   }
   options.scale = 1;
+  if (bias) {  // of all tokens, also where `hidden` is a part of them
+    const std::int64_t tokens = parts[0].size(1), before = options.cache ? options.cache->tokens() : 0;
+    options.bias = bias->forward(tokens, before + tokens, held);
+  }
   const auto by_head = [&](int part) { return nn::split_heads(parts[part], held.count); };
   const torch::Tensor mixed = nn::attention(by_head(0), by_head(1), by_head(2), held, held, options, *dropout_);
   return output_dropout_(output_(nn::merge_heads(mixed)));
@@ -85,16 +89,15 @@ torch::Tensor T5LayerImpl::mlp(const torch::Tensor& input) {
   return mlp_dropout_(down_(dropped_columns(inner_dropout_, wide, up_)));
 }
 
-LayerParts T5LayerImpl::parts(const nn::AttentionOptions& self, const torch::Tensor& kept) {
-  const auto attend = [this, self](const TensorDict& state) -> TensorDict {
+LayerParts T5LayerImpl::parts(const nn::AttentionOptions& self, const nn::AttentionOptions& cross,
+                              const RelativeBias& bias) {
+  const auto attend = [this, self, bias](const TensorDict& state) -> TensorDict {
     const torch::Tensor &hidden = state.at("hidden"), normed = norms_.front()(hidden);
-    nn::AttentionOptions options = self;
-    options.bias = state.at("position_bias");
-    return {{"hidden", hidden + self_(normed, normed, options)}};
+    return {{"hidden", hidden + self_(normed, normed, self, bias)}};
   };
-  const auto cross = [this, kept](const TensorDict& state) -> TensorDict {
+  const auto read = [this, cross](const TensorDict& state) -> TensorDict {
     const torch::Tensor& hidden = state.at("hidden");
-    return {{"hidden", hidden + (*cross_)(norms_[1](hidden), state.at("encoded"), {.keep = kept})}};
+    return {{"hidden", hidden + (*cross_)(norms_[1](hidden), state.get("encoded"), cross, nullptr)}};
   };
   const auto add_mlp = [this](const TensorDict& state) -> TensorDict {
     const torch::Tensor& hidden = state.at("hidden");
@@ -103,7 +106,7 @@ LayerParts T5LayerImpl::parts(const nn::AttentionOptions& self, const torch::Ten
   using Run = LayerPart::Run;
   LayerParts parts;
   parts.emplace_back("attention", Run(attend));
-  if (cross_) parts.emplace_back("cross", Run(cross));
+  if (cross_) parts.emplace_back("cross", Run(read));
   parts.emplace_back("mlp", Run(add_mlp));
   return parts;
 }
@@ -133,35 +136,48 @@ T5Impl::T5Impl(const T5Config& config) : config(config) {
 
 // This stage's layers of a stack.
 TensorDict T5Impl::run(const StageContext& stage, TensorDict state, int list) {
-  if (stage.layer_range(list).size() == 0) return state;
   T5Stack& stack = list == kEncoderList ? encoder_ : decoder_;
-  const auto layer = [&](int index) { return stack->block->ptr<T5LayerImpl>(index); };
-  const std::int64_t tokens = whole_length(stage, state.at("hidden"));
-  const nn::HeadRange heads = layer(stage.layer_range(list).begin)->heads();
-  state.set("position_bias", stack->relative_attention_bias->forward(tokens, tokens, heads));
-  const torch::Tensor kept = stage.tokens().keep;
-  nn::AttentionOptions self{.causal = list == kDecoderList, .keep = kept};
-  if (list == kDecoderList) self.keep = stage.tokens("decoder_").keep;
-  state = stage.run_layers(
-      std::move(state), [&](int index) { return layer(index)->parts(self, kept); }, list);
-  state.take("position_bias");
+  const nn::TokenContext target = stage.tokens("decoder_");
+  const auto cache = [&](int index) { return list == kDecoderList ? target.cache(index) : nullptr; };
+  const torch::Tensor kept = nn::kept_tokens(stage.batch().get("attention_mask"));
+  nn::AttentionOptions self{.causal = list == kDecoderList, .keep = list == kDecoderList ? target.keep : kept};
+  nn::AttentionOptions cross{.keep = kept};
+  const auto parts_of = [&](int index) {
+    self.cache = cache(index);
+    cross.cache = cache(static_cast<int>(config.num_decoder_layers) + index);
+    return stack->block->ptr<T5LayerImpl>(index)->parts(self, cross, stack->relative_attention_bias);
+  };
+  return stage.run_layers(std::move(state), parts_of, list);
+}
+
+// What the first stage begins with.
+TensorDict T5Impl::begin(const TensorDict& input) {
+  if (input.contains("input_ids")) return {{"hidden", encoder_->dropout(shared_(input.at("input_ids")))}};
+  const std::int64_t samples = input.at("decoder_input_ids").size(0);
+  return {{"hidden", torch::empty({samples, 0, config.d_model}, shared_->weight.options().requires_grad(false))}};
+}
+
+TensorDict T5Impl::begin_decoder(const TensorDict& batch, const torch::Tensor& encoder_hidden) {
+  const torch::Tensor ids = decoder_tokens(batch, config.decoder_start_token_id, config.pad_token_id);
+  TensorDict state{{"hidden", decoder_->dropout(shared_(ids))}};
+  if (encoder_hidden.defined())
+    state.set("encoded", encoder_->last_dropout(encoder_->final_layer_norm(encoder_hidden)));
   return state;
 }
 
 TensorDict T5Impl::stage_forward(const StageContext& stage, TensorDict input) {
   refuse_places(stage.batch(), "T5");
-  TensorDict state =
-      stage.is_first() ? TensorDict{{"hidden", encoder_->dropout(shared_(input.at("input_ids")))}} : std::move(input);
-  state = run(stage, std::move(state), kEncoderList);
+  const nn::TokenContext target = stage.tokens("decoder_");
+  TensorDict state = stage.is_first() ? begin(input) : std::move(input);
+  const bool continues = target.caches && !stage.batch().contains("input_ids");
+  if (!continues) state = run(stage, std::move(state), kEncoderList);
   if (stage.begins(kDecoderList))
-    state = {
-        {"hidden",
-         decoder_->dropout(shared_(decoder_tokens(stage.batch(), config.decoder_start_token_id, config.pad_token_id)))},
-        {"encoded", encoder_->last_dropout(encoder_->final_layer_norm(state.at("hidden")))}};
+    state = begin_decoder(stage.batch(), continues ? torch::Tensor() : state.at("hidden"));
   state = run(stage, std::move(state), kDecoderList);
-  if (stage.ends(kDecoderList)) state.take("encoded");
+  if (stage.ends(kDecoderList) && state.contains("encoded")) state.take("encoded");
   if (!stage.is_last()) return state;
-  torch::Tensor hidden = decoder_->last_dropout(decoder_->final_layer_norm(state.at("hidden")));
+  torch::Tensor hidden = target.for_head(state.at("hidden"));
+  hidden = decoder_->last_dropout(decoder_->final_layer_norm(hidden));
   if (config.scale_decoder_outputs) hidden = hidden * (1 / std::sqrt(static_cast<double>(config.d_model)));
   return {{"logits", head_(hidden)}};
 }

@@ -41,9 +41,10 @@ struct T5Config {  // Hugging Face's keys
 class T5Attention {
  public:
   T5Attention(torch::nn::Module& layer, const std::string& path, const T5Config& config);
-  // `read`: whose keys and values. [B, S, H], [B, T, H] -> [B, S, H].
-  torch::Tensor operator()(const torch::Tensor& hidden, const torch::Tensor& read, nn::AttentionOptions options);
-  nn::HeadRange heads() const;
+  // `read`: whose keys and values; undefined: those that the cache has. `bias`: null for none. [B, S, H], [B, T, H] ->
+  // [B, S, H].
+  torch::Tensor operator()(const torch::Tensor& hidden, const torch::Tensor& read, nn::AttentionOptions options,
+                           const RelativeBias& bias);
 
  private:
   std::int64_t heads_, size_;
@@ -55,10 +56,10 @@ class T5Attention {
 class T5LayerImpl : public torch::nn::Module {
  public:
   T5LayerImpl(const T5Config& config, bool is_decoder);
-  // Of a state of "hidden" [B, S, H], "position_bias" [heads held, S, S] and, for a decoder, "encoded" [B, T, H].
-  // `self`: what attention to the own tokens is told; `kept`: the encoder's tokens that count.
-  LayerParts parts(const nn::AttentionOptions& self, const torch::Tensor& kept);
-  nn::HeadRange heads() const { return self_.heads(); }
+  // Of a state of "hidden" [B, S, H] and, for a decoder, "encoded" [B, T, H]. What attention to the own tokens is told,
+  // and to the encoder's. With caches, `self` has the own tokens' and `cross` the encoder's, whose first forward has
+  // "encoded".
+  LayerParts parts(const nn::AttentionOptions& self, const nn::AttentionOptions& cross, const RelativeBias& bias);
 
  private:
   torch::Tensor mlp(const torch::Tensor& input);
@@ -90,14 +91,18 @@ class T5Impl : public torch::nn::Module {
   // The whole model: {input_ids int64 [B, T]; attention_mask [B, T], decoder_attention_mask [B, S] or absent;
   // decoder_input_ids [B, S], or labels that these follow from} -> {logits [B, S, V]}.
   TensorDict forward(const TensorDict& inputs);
-  // The same of one stage; stages exchange {hidden}, of the encoder, or {hidden, encoded} of the decoder. InputError
-  // for positions and documents, which the model does not know.
+  // The same of one stage; stages exchange {hidden}, of the encoder, or {hidden, encoded} of the decoder. Where a text
+  // is continued by caches that know the encoder's output, there is no input_ids, and stages before the decoder pass on
+  // {hidden} of no tokens. InputError for positions and documents, which the model does not know.
   TensorDict stage_forward(const StageContext& stage, TensorDict input);
 
   const T5Config config;
 
  private:
   TensorDict run(const StageContext& stage, TensorDict state, int list);
+  TensorDict begin(const TensorDict& input);
+  // `encoder_hidden`: undefined where caches have what is read of it.
+  TensorDict begin_decoder(const TensorDict& batch, const torch::Tensor& encoder_hidden);
 
   nn::Embedding shared_{nullptr};
   T5Stack encoder_{nullptr}, decoder_{nullptr};

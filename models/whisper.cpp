@@ -164,7 +164,7 @@ torch::Tensor WhisperImpl::embed_sound(const torch::Tensor& features) {
         {"input_features", "are " + describe(features),
          fmt::format("[samples, {}, {}], num_mel_bins and twice max_source_positions", config.num_mel_bins, steps),
          "pad or cut the sound to the model's length"});
-  const torch::Tensor tokens = second_(first_(features.to(first_->weight.scalar_type()))).transpose(1, 2);
+  const torch::Tensor tokens = second_(first_(features.to(first_->weight.scalar_type()))).transpose(1, 2).contiguous();
   return enter_(sound_dropout_(tokens + sound_positions_));
 }
 

@@ -60,7 +60,9 @@ SharedParameters T5Policy::shared_parameters(const models::T5Impl& model) const 
 
 std::vector<SplitOutput> T5Policy::split_outputs(const models::T5Impl&) const { return {{"logits", "lm_head"}}; }
 
-Continuation T5Policy::continuation(const models::T5Impl&) const { return {.is_possible = false}; }
+Continuation T5Policy::continuation(const models::T5Impl& model) const {
+  return {.is_cached = true, .start_token = model.config.decoder_start_token_id};
+}
 
 std::int64_t T5Policy::tokens_per_sample(const TensorDict& batch) const { return decoder_length(batch); }
 

@@ -42,6 +42,41 @@ LayerWork bert_work(const json& keys, int layers, std::int64_t vocabulary) {
           .last = bert_head(keys, hidden, vocabulary)};
 }
 
+LayerWork vit_work(const json& keys, int layers) {
+  const auto hidden = static_cast<double>(size_key(keys, "hidden_size", 768));
+  const auto inner = static_cast<double>(size_key(keys, "intermediate_size", 3072));
+  return {.layers = std::vector<double>(layers, hidden * (4 * hidden + 2 * inner))};
+}
+
+// A decoder's layer attends twice.
+LayerWork pair_work(std::int64_t encoder, std::int64_t decoder, double attention, double encoder_mlp,
+                    double decoder_mlp) {
+  LayerWork work{std::vector<double>(encoder, attention + encoder_mlp)};
+  work.layers.insert(work.layers.end(), decoder, 2 * attention + decoder_mlp);
+  return work;
+}
+
+LayerWork t5_work(const json& keys) {
+  const std::int64_t layers = size_key(keys, "num_layers", 6);
+  const auto width = static_cast<double>(size_key(keys, "d_model", 512));
+  const auto inner = static_cast<double>(size_key(keys, "num_heads", 8) * size_key(keys, "d_kv", 64));
+  const json projections = keys.value("feed_forward_proj", json("relu"));
+  const bool gated = projections.is_string() && projections.get<std::string>().starts_with("gated-");
+  const double mlp = (gated ? 3 : 2) * width * static_cast<double>(size_key(keys, "d_ff", 2048));
+  LayerWork work = pair_work(layers, size_key(keys, "num_decoder_layers", layers), 4 * width * inner, mlp, mlp);
+  work.last = width * static_cast<double>(size_key(keys, "vocab_size", 32128));
+  return work;
+}
+
+LayerWork whisper_work(const json& keys) {
+  const auto width = static_cast<double>(size_key(keys, "d_model", 384));
+  const auto mlp = [&](const char* key) { return 2 * width * static_cast<double>(size_key(keys, key, 1536)); };
+  LayerWork work = pair_work(size_key(keys, "encoder_layers", 4), size_key(keys, "decoder_layers", 4),
+                             4 * width * width, mlp("encoder_ffn_dim"), mlp("decoder_ffn_dim"));
+  work.last = width * static_cast<double>(size_key(keys, "vocab_size", 51865));
+  return work;
+}
+
 }  // namespace
 
 // Matrices of layers, by the index in their names.
@@ -99,6 +134,9 @@ LayerWork layer_work_in(const json& keys, int layers, const std::string& family)
   const std::string name = family_of(keys, family);
   if (name == "bert") return bert_work(keys, layers, 30522);
   if (name == "roberta") return bert_work(keys, layers, 50265);
+  if (name == "vit") return vit_work(keys, layers);
+  if (name == "t5") return t5_work(keys);
+  if (name == "whisper") return whisper_work(keys);
   const auto spec = described_decoder(keys, family);
   return spec ? layer_work_of(*spec) : LayerWork{std::vector<double>(layers, 1.0)};
 }

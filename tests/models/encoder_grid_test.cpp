@@ -7,10 +7,12 @@
 #include <torch/torch.h>
 
 #include "family_case.h"
+#include "gantry/checkpoint/safetensors.h"
 #include "gantry/models/model_family.h"
 #include "gantry/models/relative_bias.h"
 #include "gantry/policies/policy.h"
 #include "gantry/tensors/deferred_init.h"
+#include "generation_case.h"
 #include "model_case.h"
 
 namespace gantry::testing {
@@ -32,8 +34,8 @@ std::vector<Parallelism> encoder_layouts() {
 }
 
 TEST(EncoderGrid, Roberta) {
-  for (const char* head : {"RobertaForMaskedLM", "RobertaForSequenceClassification", "RobertaForTokenClassification",
-                           "RobertaForQuestionAnswering"})
+  for (const char* head :
+       {"ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"})
     expect_layouts_equal(
         {.family = "roberta", .layers = 4, .dropout = 0.1, .batches = {6, 5}, .ignored = 0, .head = head},
         encoder_layouts());
@@ -41,7 +43,7 @@ TEST(EncoderGrid, Roberta) {
 
 TEST(EncoderGrid, BertForTokenClassification) {
   expect_layouts_equal(
-      {.family = "bert", .layers = 4, .dropout = 0.1, .batches = {6, 5}, .head = "BertForTokenClassification"},
+      {.family = "bert", .layers = 4, .dropout = 0.1, .batches = {6, 5}, .head = "ForTokenClassification"},
       encoder_layouts());
 }
 
@@ -90,6 +92,50 @@ TEST(EncoderGrid, WhisperCutAnywhere) {
   for (const int stages : {2, 3, 4, 5}) layouts.push_back({.layout = {.pipeline = stages}, .microbatches = 3});
   layouts.push_back({.layout = {.pipeline = 4, .tensor = 2}, .microbatches = 2, .sequence_parallel = true});
   expect_layouts_equal({.family = "whisper", .layers = 3, .dropout = 0.1}, layouts);
+}
+
+// What the encoder reads of each row, without its padding.
+std::vector<TokenIds> encoder_prompts(const std::string& folder) {
+  const TensorDict inputs = read_safetensors(folder + "/inputs.safetensors");
+  const torch::Tensor& ids = inputs.at("input_ids");
+  std::vector<TokenIds> prompts;
+  for (std::int64_t row = 0; row < ids.size(0); ++row) {
+    const torch::Tensor mask = inputs.get("attention_mask");
+    const std::int64_t size = mask.defined() ? mask[row].sum().item<std::int64_t>() : ids.size(1);
+    const torch::Tensor text = ids[row].narrow(0, 0, size).contiguous();
+    prompts.emplace_back(text.data_ptr<std::int64_t>(), text.data_ptr<std::int64_t>() + size);
+  }
+  return prompts;
+}
+
+TEST(T5Golden, GreedyTokensOfWhatTheEncoderReads) {
+  for (const char* name : {"t5", "t5_gated"}) {
+    const std::string folder = std::string(GANTRY_SOURCE_DIR "/tests/golden/families/") + name;
+    const json expected = json::parse(read_file(folder + "/generate.json"))["tokens"];
+    for (const bool cached : {true, false})
+      for (const Layout& layout : {Layout{}, Layout{.tensor = 3}, Layout{.pipeline = 2, .tensor = 2},
+                                   Layout{.pipeline = 5}, Layout{.pipeline = 2, .data = 2}}) {
+        const GenerationJob job{.name = "greedy",
+                                .prompts = encoder_prompts(folder),
+                                .options = {.max_new_tokens = 12, .use_cache = cached}};
+        EXPECT_EQ(json(tokens_of(generate_in(layout, folder, {job}).at(0))), expected) << name << describe(layout);
+      }
+  }
+}
+
+TEST(T5Golden, BeamsAndShardsOfSequencesGiveTheTokensOfWholeTexts) {
+  const std::string folder = GANTRY_SOURCE_DIR "/tests/golden/families/t5";
+  const auto job = [&](bool cached) {
+    return GenerationJob{
+        .name = "beams",
+        .prompts = encoder_prompts(folder),
+        .options = {.max_new_tokens = 7, .num_beams = 3, .num_return_sequences = 2, .use_cache = cached}};
+  };
+  const auto expected = tokens_of(generate_in({}, folder, {job(false)}).at(0));
+  ASSERT_EQ(expected.size(), 8u);
+  EXPECT_EQ(tokens_of(generate_in({.pipeline = 3, .tensor = 2}, folder, {job(true)}).at(0)), expected);
+  EXPECT_EQ(tokens_of(generate_in({.tensor = 2}, folder, {job(true)}, {"parallel.sequence_parallel=true"}).at(0)),
+            expected);
 }
 
 // Transformers' buckets of a query at place 9 of 12 tokens, 8 buckets to a distance of 20: by hand, of the formula.

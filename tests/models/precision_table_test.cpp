@@ -66,6 +66,9 @@ void check_training(ModelCase what) {
   }
 }
 
+// T5's initial embedding is of 1, whose gradients leave float16's range where the loss is scaled.
+constexpr const char* kSmallT5 = R"({"initializer_factor": 0.3})";
+
 class PrecisionTable : public ::testing::TestWithParam<std::tuple<const char*, bool, double>> {};
 
 TEST_P(PrecisionTable, MasksRecomputationDropoutAndTies) {
@@ -80,12 +83,14 @@ TEST_P(PrecisionTable, MasksRecomputationDropoutAndTies) {
                   .batches = {6, 5},
                   .optimizer = "sgd",
                   .lr = 0.1,
-                  .padded = true});
+                  .padded = true,
+                  .keys = std::string(family) == "t5" ? kSmallT5 : "{}"});
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PrecisionTable,
-                         ::testing::Combine(::testing::Values("gpt2", "llama", "bert"), ::testing::Bool(),
-                                            ::testing::Values(0.0, 0.1)),
+                         ::testing::Combine(::testing::Values("gpt2", "llama", "bert", "roberta", "t5", "vit",
+                                                              "whisper"),
+                                            ::testing::Bool(), ::testing::Values(0.0, 0.1)),
                          [](const auto& info) {
                            return std::string(std::get<0>(info.param)) + (std::get<1>(info.param) ? "Tied" : "Untied") +
                                   (std::get<2>(info.param) > 0 ? "WithDropout" : "");

@@ -149,7 +149,7 @@ TEST(BertGrid, MaskedLanguageModel) {
 }
 
 TEST(BertGrid, OtherHeads) {
-  for (const char* head : {"BertForSequenceClassification", "BertForQuestionAnswering"})
+  for (const char* head : {"ForSequenceClassification", "ForQuestionAnswering"})
     for (const bool sequence_parallel : {false, true})
       expect_layouts_equal({.family = "bert", .layers = 3, .heads = 3, .dropout = 0.1, .ignored = 0, .head = head},
                            product({1, 2, 3}, {1, 3}, {1, 2}, {"1f1b", "gpipe"}, {2}, sequence_parallel));

@@ -38,7 +38,15 @@ TEST(LayerWorkOfPolicies, IsWhatTheKeysSay) {
       {"bert", {{"num_hidden_layers", 2}}},
       {"bert", {{"num_hidden_layers", 2}, {"architectures", {"BertForQuestionAnswering"}}}},
       {"bert", {{"num_hidden_layers", 2}, {"architectures", {"BertForSequenceClassification"}}}},
-      {"bert", {{"num_hidden_layers", 2}, {"architectures", {"BertModel"}}}}};
+      {"bert", {{"num_hidden_layers", 2}, {"architectures", {"BertForTokenClassification"}}, {"num_labels", 5}}},
+      {"bert", {{"num_hidden_layers", 2}, {"architectures", {"BertModel"}}}},
+      {"roberta", {{"num_hidden_layers", 2}}},
+      {"roberta", {{"num_hidden_layers", 2}, {"architectures", {"RobertaForQuestionAnswering"}}}},
+      {"vit", {{"num_hidden_layers", 2}, {"hidden_size", 48}}},
+      {"t5", {{"num_layers", 2}, {"num_decoder_layers", 3}, {"d_kv", 10}, {"vocab_size", 99}}},
+      {"t5", {{"num_layers", 1}, {"num_decoder_layers", 1}, {"feed_forward_proj", "gated-gelu"}}},
+      {"whisper", {{"encoder_layers", 2}, {"decoder_layers", 1}, {"d_model", 24}, {"num_hidden_layers", 2}}},
+      {"opt", {{"num_hidden_layers", 2}, {"word_embed_proj_dim", 512}, {"do_layer_norm_before", false}}}};
   for (const auto& [family, keys] : cases) {
     SCOPED_TRACE(family + " " + keys.dump());
     const auto model = build_family(family, keys);

@@ -72,7 +72,7 @@ json model_keys(const ModelCase& what) {
   if (what.family == "bert" || what.family == "roberta") {
     keys.update({{"hidden_dropout_prob", what.dropout},
                  {"attention_probs_dropout_prob", what.dropout},
-                 {"architectures", {what.head}},
+                 {"architectures", {(what.family == "bert" ? "Bert" : "Roberta") + what.head}},
                  {"num_labels", 3}});
     return keys;
   }
@@ -163,9 +163,9 @@ void add_bert_entries(const ModelCase& what, TensorDict& batch) {
     batch.set("token_type_ids", torch::zeros_like(types));
     batch.set("input_ids", ids.masked_fill(batch.at("attention_mask") == 0, 1));
   }
-  if (what.head.ends_with("ForSequenceClassification")) batch.set("labels", first % 3);
-  if (what.head.ends_with("ForTokenClassification")) batch.set("labels", batch.at("labels").remainder(3));
-  if (!what.head.ends_with("ForQuestionAnswering")) return;
+  if (what.head == "ForSequenceClassification") batch.set("labels", first % 3);
+  if (what.head == "ForTokenClassification") batch.set("labels", batch.at("labels").remainder(3));
+  if (what.head != "ForQuestionAnswering") return;
   batch.set("start_positions", first % ids.size(1));
   batch.set("end_positions", ids.select(1, ids.size(1) - 1) % (ids.size(1) + 1));  // some lie outside
 }

@@ -30,7 +30,7 @@ struct ModelCase {
   std::string precision = "float64";
   std::string optimizer = "adamw";
   double lr = 1e-2;
-  std::string head = "BertForMaskedLM";  // bert, roberta
+  std::string head = "ForMaskedLM";  // bert, roberta
   bool padded = false;                   // an attention_mask for decoders too: padding before the text
   std::string keys = "{}";               // further ones of config.json, as JSON
   bool packed = false;                   // several documents in each sample

@@ -75,6 +75,9 @@ struct Continuation {
   bool is_possible = true;     // its "logits" [samples, tokens, vocabulary] are those of the next token
   bool is_cached = false;      // forward() takes StageContext::tokens(): else whole texts are computed for each token
   std::int64_t positions = 0;  // at most so many tokens a text; 0: any number
+  // Of an encoder and a decoder: prompts are what the encoder reads, input_ids and attention_mask, and a text begins
+  // with this token as decoder_input_ids. Absent: prompts are continued themselves.
+  std::optional<std::int64_t> start_token = {};
 };
 
 // Whether a policy is for models of a class: for a base of it, or for the class itself.
