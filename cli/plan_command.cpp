@@ -1,16 +1,21 @@
 #include "gantry/cli/plan_command.h"
 
+#include <algorithm>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 
 #include "gantry/cli/commands.h"
 #include "gantry/cli/plan_text.h"
+#include "gantry/core/durable_file.h"
 #include "gantry/core/error.h"
 #include "gantry/core/output.h"
 #include "gantry/planner/configured.h"
 #include "gantry/planner/estimate.h"
+#include "gantry/planner/search.h"
 
 namespace gantry::cli {
 namespace {
@@ -22,6 +27,10 @@ struct PlanArguments {
   std::vector<std::string> sets;
   std::optional<int> hosts, per_host, ranks;
   bool json = false;
+  int top = 10;
+  std::string output;   // of the best layout's configuration
+  std::string why_not;  // "tensor=8,pipeline=2"
+  bool explain = false;
 };
 
 // The cluster as the flags say, and of its devices so many.
@@ -51,12 +60,81 @@ void run_estimate(const PlanArguments& arguments) {
   print_output(arguments.json ? estimate_json(result).dump(2) + "\n" : estimate_text(request, layout, cluster, result));
 }
 
-void add_cluster(CLI::App& command, PlanArguments& arguments) {
-  command
-      .add_option("--cluster", arguments.cluster,
-                  "A cluster's YAML file, or a100_80g, h100_80g, h200, b200, selene_a100, vtrain_a100")
-      ->required()
-      ->type_name("NAME");
+// "tensor=8,pipeline=2" as --set has it.
+std::vector<std::string> sets_of(const std::string& layout) {
+  std::vector<std::string> sets;
+  std::istringstream words(layout);
+  for (std::string word; std::getline(words, word, ',');) {
+    const std::string key = word.substr(0, word.find('='));
+    std::vector<std::string> known;
+    for (const auto& path : planner::plannable_keys()) {
+      known.push_back(path.substr(path.find('.') + 1));
+      if (known.back() == key && word.size() > key.size() + 1) sets.push_back(path + word.substr(key.size()));
+    }
+    if (std::ranges::find(known, key) != known.end() && word.size() > key.size() + 1) continue;
+    throw UsageError({"--why-not " + layout, "'" + word + "' is no key of a layout with its value",
+                      fmt::format("KEY=VALUE of {}, with commas between", fmt::join(known, ", ")),
+                      "such as tensor=2,pipeline=2"});
+  }
+  return sets;
+}
+
+// What keeps the stated layout from being the best one.
+std::string why_not_text(const PlanArguments& arguments, const Cluster& cluster, const planner::PlannedLayout& best) {
+  std::vector<std::string> sets = arguments.sets;
+  for (const auto& set : sets_of(arguments.why_not)) sets.push_back(set);
+  const auto request = planner::read_plan_request(arguments.config, sets, /*only_stated=*/false);
+  const auto found = planner::search(request, cluster, {.top = 1});
+  const std::string start = "\nwhy not " + arguments.why_not + ": ";
+  if (found.best.empty() && !found.nearest)
+    return start + (found.objection.empty() ? "no layout of these ranks and this batch has it" : found.objection) +
+           "\n";
+  if (found.best.empty()) return start + shortfall_text(*found.nearest, cluster) + "\n";
+  const planner::PlannedLayout& other = found.best.front();
+  return start +
+         fmt::format("its best, {}, takes {:.4g} s, {:+.1f}%\n", describe(other.layout), other.estimate.step_seconds,
+                     100 * (other.estimate.step_seconds / best.estimate.step_seconds - 1)) +
+         beside_text(best, other);
+}
+
+void require_layouts(const planner::SearchResult& found, const Cluster& cluster) {
+  if (!found.best.empty()) return;
+  const std::string where = fmt::format("plan of {} ranks", cluster.ranks());
+  if (found.nearest)
+    throw ConfigError({where, "no layout fits: " + shortfall_text(*found.nearest, cluster), "layouts that fit",
+                       "raise --ranks, or open more keys"});
+  throw ConfigError({where, found.objection.empty() ? "no layout has the sizes that are stated" : found.objection,
+                     "sizes that fit each other", "state fewer keys"});
+}
+
+void run_plan(const PlanArguments& arguments) {
+  if (arguments.config.empty())
+    throw UsageError({"gantry plan", "no configuration is named", "gantry plan CONFIG --cluster NAME", "name one"});
+  for (const char* later : {"measure", "calibrate"})
+    if (arguments.config == later)
+      throw UsageError({std::string("gantry plan ") + later, "is not in this version",
+                        "a cluster's file that you write", "docs/planner.md has its keys"});
+  if (arguments.cluster.empty())
+    throw UsageError({"gantry plan", "--cluster is missing", "gantry plan CONFIG --cluster NAME", "add it"});
+  const auto request = planner::read_plan_request(arguments.config, arguments.sets, /*only_stated=*/false);
+  const Cluster cluster = cluster_of(arguments, arguments.ranks);
+  const auto found = planner::search(request, cluster, {.top = std::max(arguments.top, arguments.explain ? 2 : 1)});
+  require_layouts(found, cluster);
+  const auto best_sets = overrides_of(found.best.front().layout);
+  if (!arguments.output.empty())
+    write_text_durably(arguments.output, planner::configured_yaml(arguments.config, arguments.sets, best_sets));
+  if (arguments.json) return print_output(plan_json(found).dump(2) + "\n");
+  std::string text = plan_text(found, cluster, arguments.top);
+  if (arguments.explain && found.best.size() > 1) text += "\n" + beside_text(found.best[0], found.best[1]);
+  if (!arguments.why_not.empty()) text += why_not_text(arguments, cluster, found.best.front());
+  print_output(text);
+}
+
+CLI::Option* add_cluster(CLI::App& command, PlanArguments& arguments) {
+  auto* cluster = command
+                      .add_option("--cluster", arguments.cluster,
+                                  "A cluster's YAML file, or a100_80g, h100_80g, h200, b200, selene_a100, vtrain_a100")
+                      ->type_name("NAME");
   command.add_option("--hosts", arguments.hosts, "Hosts, in place of the cluster's own number")
       ->type_name("N")
       ->check(CLI::Range(1, 1'000'000));
@@ -67,19 +145,34 @@ void add_cluster(CLI::App& command, PlanArguments& arguments) {
       ->type_name("N")
       ->check(CLI::Range(1, 1'000'000));
   add_sets(command, arguments.sets);
+  return cluster;
 }
 
 }  // namespace
 
 void add_plan_command(CLI::App& app) {
-  auto* plan = app.add_subcommand("plan", "Estimate layouts for a model and a cluster, without running anything");
-  plan->require_subcommand(1);
+  auto* plan = app.add_subcommand("plan", "The best layouts for a model and a cluster, without running anything");
+  plan->require_subcommand(0, 1);
   auto arguments = std::make_shared<PlanArguments>();
+  plan->add_option("config", arguments->config, "The configuration, a YAML file; what it leaves open is chosen");
+  add_cluster(*plan, *arguments);
+  plan->add_option("--top", arguments->top, "Layouts to show")->check(CLI::Range(1, 1000))->capture_default_str();
+  plan->add_option("--output", arguments->output, "The file that gets the configuration with the best layout")
+      ->type_name("FILE");
+  plan->add_flag("--explain", arguments->explain, "The best layout beside the next one, part by part");
+  plan->add_option("--why-not", arguments->why_not, "A layout beside the best one: tensor=8,pipeline=2")
+      ->type_name("KEY=VALUE,...");
+  plan->add_flag("--json", arguments->json, "As JSON");
+
+  auto stated = std::make_shared<PlanArguments>();
   auto* estimate = plan->add_subcommand("estimate", "Step time and memory of the layout that a configuration states");
-  estimate->add_option("config", arguments->config, "The configuration, a YAML file")->required();
-  add_cluster(*estimate, *arguments);
-  estimate->add_flag("--json", arguments->json, "As JSON");
-  estimate->callback([arguments] { run_estimate(*arguments); });
+  estimate->add_option("config", stated->config, "The configuration, a YAML file")->required();
+  add_cluster(*estimate, *stated)->required();
+  estimate->add_flag("--json", stated->json, "As JSON");
+  estimate->callback([stated] { run_estimate(*stated); });
+  plan->callback([arguments, plan] {
+    if (plan->get_subcommands().empty()) run_plan(*arguments);
+  });
 }
 
 }  // namespace gantry::cli

@@ -1,6 +1,8 @@
 #include "gantry/cli/plan_text.h"
 
+#include <algorithm>
 #include <fmt/format.h>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -31,6 +33,14 @@ std::string memory_text(const Estimate& estimate, double device_bytes) {
   return text;
 }
 
+// The parts of a step that take most of it: "compute 74%, pipeline 20%".
+std::string largest_parts(const Estimate& estimate) {
+  auto parts = parts_of(estimate.seconds);
+  std::ranges::stable_sort(parts, std::greater{}, [](const auto& part) { return part.second; });
+  return fmt::format("{} {:.0f}%, {} {:.0f}%", parts[0].first, 100 * parts[0].second / estimate.step_seconds,
+                     parts[1].first, 100 * parts[1].second / estimate.step_seconds);
+}
+
 }  // namespace
 
 Json estimate_json(const Estimate& estimate) {
@@ -58,6 +68,57 @@ std::string estimate_text(const planner::PlanRequest& request, const planner::La
     if (value > 0) text += fmt::format("  {}: {:.4g} s ({:.1f}%)\n", name, value, 100 * value / estimate.step_seconds);
   text += memory_text(estimate, cluster.device.memory_bytes);
   return text + (estimate.fits ? "fits\n" : "does not fit\n");
+}
+
+Json plan_json(const planner::SearchResult& found) {
+  Json best = Json::array();
+  for (const auto& [layout, estimate] : found.best) {
+    Json entry = {
+        {"layout", describe(layout)}, {"set", planner::overrides_of(layout)}, {"bound_by", largest_parts(estimate)}};
+    entry.update(estimate_json(estimate));
+    best.push_back(std::move(entry));
+  }
+  return {{"best", std::move(best)},
+          {"layouts", found.defined},
+          {"too_large", found.too_large},
+          {"estimated", found.estimated}};
+}
+
+std::string plan_text(const planner::SearchResult& found, const planner::Cluster& cluster, int top) {
+  std::string text =
+      fmt::format("{} hosts of {} ({}): {} layouts, {} too large for memory, {} simulated\n\n", cluster.hosts,
+                  cluster.per_host, cluster.name, found.defined, found.too_large, found.estimated);
+  text += fmt::format("{:>10}  {:>5}  {:>6}  {:>7}  {:<24}  {}\n", "step s", "MFU", "bubble", "GiB", "most of it",
+                      "layout");
+  for (int row = 0; row < std::min(top, static_cast<int>(found.best.size())); ++row) {
+    const auto& [layout, estimate] = found.best[row];
+    text += fmt::format("{:>10.4g}  {:>4.1f}%  {:>5.1f}%  {:>7.1f}  {:<24}  {}\n", estimate.step_seconds,
+                        100 * estimate.mfu, 100 * estimate.bubble, estimate.most_memory() / kGibi,
+                        largest_parts(estimate), describe(layout));
+  }
+  text += "\nthe first one:";
+  for (const auto& set : planner::overrides_of(found.best.front().layout)) text += " --set " + set;
+  return text + "\n";
+}
+
+std::string beside_text(const planner::PlannedLayout& one, const planner::PlannedLayout& other) {
+  std::string text = fmt::format("A: {}\nB: {}\n{:<10}  {:>10}  {:>10}  {:>10}\n", describe(one.layout),
+                                 describe(other.layout), "seconds", "A", "B", "B - A");
+  const auto a = parts_of(one.estimate.seconds), b = parts_of(other.estimate.seconds);
+  const auto row = [&](const char* name, double first, double second) {
+    text += fmt::format("{:<10}  {:>10.4g}  {:>10.4g}  {:>+10.4g}\n", name, first, second, second - first);
+  };
+  for (std::size_t part = 0; part < a.size(); ++part)
+    if (a[part].second > 0 || b[part].second > 0) row(a[part].first, a[part].second, b[part].second);
+  row("step", one.estimate.step_seconds, other.estimate.step_seconds);
+  row("GiB", one.estimate.most_memory() / kGibi, other.estimate.most_memory() / kGibi);
+  return text;
+}
+
+std::string shortfall_text(const planner::PlannedLayout& layout, const planner::Cluster& cluster) {
+  const double needed = layout.estimate.most_memory(), there = cluster.device.memory_bytes;
+  return fmt::format("the nearest, {}, needs {:.1f} GiB of a device, {:.1f} more than its {:.1f}",
+                     describe(layout.layout), needed / kGibi, (needed - there) / kGibi, there / kGibi);
 }
 
 }  // namespace gantry::cli

@@ -6,6 +6,7 @@
 
 #include "gantry/planner/configured.h"
 #include "gantry/planner/estimate.h"
+#include "gantry/planner/search.h"
 
 namespace gantry::cli {
 
@@ -13,5 +14,15 @@ namespace gantry::cli {
 nlohmann::ordered_json estimate_json(const planner::Estimate& estimate);
 std::string estimate_text(const planner::PlanRequest& request, const planner::Layout& layout,
                           const planner::Cluster& cluster, const planner::Estimate& estimate);
+
+// `best`: of each layout its keys as overrides, what estimate_json() has, and the largest parts of its step; and how
+// many layouts were looked at.
+nlohmann::ordered_json plan_json(const planner::SearchResult& found);
+// A table, a row each.
+std::string plan_text(const planner::SearchResult& found, const planner::Cluster& cluster, int top);
+// Two layouts part by part.
+std::string beside_text(const planner::PlannedLayout& one, const planner::PlannedLayout& other);
+// Of a layout that does not fit: what it needs, and how much that is too much.
+std::string shortfall_text(const planner::PlannedLayout& layout, const planner::Cluster& cluster);
 
 }  // namespace gantry::cli

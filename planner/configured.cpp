@@ -91,6 +91,14 @@ Opened open_keys(const YAML::Node& document, const std::vector<std::string>& set
   return opened;
 }
 
+// What opens keys, then what is set; auto itself is no value of most.
+std::vector<std::string> overrides_with(const Opened& opened, const std::vector<std::string>& sets) {
+  std::vector<std::string> overrides = opened.overrides;
+  for (const auto& set : sets)
+    if (!set.ends_with("=auto") || !opened.open.contains(set.substr(0, set.find('=')))) overrides.push_back(set);
+  return overrides;
+}
+
 void refuse_unknown(const Config& config) {
   if (is_schedule_file(config.schedule.name))
     throw ConfigError({"schedule.name", "is the file " + config.schedule.name, "a schedule by name",
@@ -163,10 +171,7 @@ PlanRequest read_plan_request(const std::string& path, const std::vector<std::st
   const std::string text = read_text(path);
   Opened opened;
   if (!only_stated) opened = open_keys(parse_yaml(text, path), sets);
-  std::vector<std::string> overrides;
-  for (const auto& set : sets)
-    if (!(set.ends_with("=auto") && opened.open.contains(set.substr(0, set.find('='))))) overrides.push_back(set);
-  overrides.insert(overrides.begin(), opened.overrides.begin(), opened.overrides.end());
+  const std::vector<std::string> overrides = overrides_with(opened, sets);
   PlanRequest request{.config = Config::parse(text, path, overrides), .workload = {}, .stated = {}, .open = {}};
   refuse_unknown(request.config);
   request.workload = {.model = model_of(request.config),
@@ -177,6 +182,14 @@ PlanRequest read_plan_request(const std::string& path, const std::vector<std::st
   request.stated = layout_of(request.config);
   request.open = opened.open;
   return request;
+}
+
+std::string configured_yaml(const std::string& path, const std::vector<std::string>& sets,
+                            const std::vector<std::string>& layout) {
+  const std::string text = read_text(path);
+  std::vector<std::string> overrides = overrides_with(open_keys(parse_yaml(text, path), sets), sets);
+  overrides.insert(overrides.end(), layout.begin(), layout.end());
+  return Config::parse(text, path, overrides).to_yaml();
 }
 
 Layout with_data(const PlanRequest& request, int data) {
@@ -209,6 +222,7 @@ std::vector<std::string> overrides_of(const Layout& layout) {
   keys.push_back("schedule.name=" + layout.schedule);
   keys.push_back(fmt::format("schedule.chunks={}", layout.chunks));
   if (layout.microbatches == 0) keys.push_back(fmt::format("schedule.microbatch_size={}", layout.microbatch));
+  if (layout.balanced) keys.push_back("schedule.layers=balanced");
   keys.push_back("schedule.recompute=" + name_of(layout.recompute));
   return keys;
 }

@@ -174,21 +174,20 @@ Estimate estimate_with(const Workload& workload, const Layout& layout, const Clu
 
 namespace {
 
-// The time until the first microbatch reaches the rank, and, where backwards are whole, that of its last one from the
-// rank back to the first stage.
-double waiting_of(const LayoutCosts& costs, int rank, bool splits_backward, double hop) {
-  const int first = *std::min_element(costs.stages_of_rank[rank].begin(), costs.stages_of_rank[rank].end());
-  double waiting = 0;
-  for (int stage = 0; stage < first; ++stage) {
-    waiting += costs.stages[stage].forward.sum();
-    if (!splits_backward) waiting += costs.stages[stage].backward();
+// Of all stages before each: the time until a first microbatch comes through them, and, where backwards are whole, that
+// of a last one's way back.
+std::vector<double> waiting_before(const LayoutCosts& costs, bool splits_backward, double hop) {
+  std::vector<int> rank_of_stage(costs.stages.size());
+  for (std::size_t rank = 0; rank < costs.stages_of_rank.size(); ++rank)
+    for (const int stage : costs.stages_of_rank[rank]) rank_of_stage[stage] = static_cast<int>(rank);
+  std::vector<double> waiting(costs.stages.size(), 0);
+  for (std::size_t stage = 1; stage < waiting.size(); ++stage) {
+    const StageTimes& before = costs.stages[stage - 1];
+    const double passed = rank_of_stage[stage] == rank_of_stage[stage - 1] ? 0 : hop;
+    waiting[stage] = waiting[stage - 1] + before.forward.sum() + passed;
+    if (!splits_backward) waiting[stage] += before.backward() + passed;
   }
-  int crossed = 0;
-  for (int stage = 0; stage < first; ++stage)
-    if (std::find(costs.stages_of_rank[rank].begin(), costs.stages_of_rank[rank].end(), stage) ==
-        costs.stages_of_rank[rank].end())
-      ++crossed;
-  return waiting + crossed * hop * (splits_backward ? 1 : 2);
+  return waiting;
 }
 
 }  // namespace
@@ -197,10 +196,11 @@ double least_seconds_with(const Workload& workload, const Layout& layout, const 
                           const LayoutCosts& costs, bool splits_backward) {
   const double hop = workload.program.blocking_messages ? 0 : costs.hop;
   const int ranks = static_cast<int>(costs.stages_of_rank.size());
+  const std::vector<double> waiting = waiting_before(costs, splits_backward, hop);
   double pipeline = 0, once = 0, most = -1;
   for (int rank = 0; rank < ranks; ++rank) {
     const double work = work_of(costs, rank).sum();
-    pipeline = std::max(pipeline, work + waiting_of(costs, rank, splits_backward, hop));
+    pipeline = std::max(pipeline, work + waiting[std::ranges::min(costs.stages_of_rank[rank])]);
     const OnceSeconds of_rank = once_seconds(workload, layout, cluster, costs, rank);
     if (work + of_rank.data + of_rank.optimizer > most) {
       most = work + of_rank.data + of_rank.optimizer;

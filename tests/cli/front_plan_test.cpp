@@ -47,6 +47,25 @@ TEST(PlanCommand, ReplicasFollowFromTheRanks) {
   EXPECT_THAT(run.out, HasSubstr("on 2 hosts of 8 (h100_80g)"));
 }
 
+TEST(PlanCommand, TheBestLayoutsAsATableAsJsonAndAsAFile) {
+  const ScratchFolder scratch;
+  const std::string output = scratch / "best.yaml";
+  const Outcome table =
+      plan("{} --cluster h100_80g --ranks 16 --top 3 --explain --why-not tensor=8,pipeline=2 --output " + output);
+  ASSERT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_THAT(table.out, HasSubstr("2 hosts of 8 (h100_80g)"));
+  EXPECT_THAT(table.out, HasSubstr("the first one: --set parallel.tensor="));
+  EXPECT_THAT(table.out, HasSubstr("why not tensor=8,pipeline=2: its best, tensor 8, pipeline 2, data 1"));
+  const Json all = Json::parse(plan("{} --cluster h100_80g --ranks 16 --top 3 --json").out);
+  ASSERT_EQ(all["best"].size(), 3u);
+  const Json& best = all["best"][0];
+  EXPECT_LE(best["step_seconds"], all["best"][1]["step_seconds"]);
+  const Json again = Json::parse(
+      run_program(fmt::format("{} plan estimate {} --cluster h100_80g --json", gantry_program(), output)).out);
+  EXPECT_EQ(again["step_seconds"], best["step_seconds"]);
+  EXPECT_EQ(again["memory_bytes"], best["memory_bytes"]);
+}
+
 TEST(PlanCommand, RefusesInOneLine) {
   const auto refused = [](const std::string& arguments, int exit_code, const std::string& words,
                           const std::string& text = kPlanned) {
@@ -61,7 +80,15 @@ TEST(PlanCommand, RefusesInOneLine) {
   refused("estimate {} --cluster h100_80g", 3, "is no described decoder",
           "model: {policy: bert}\ndata: {format: text, path: x}\n");
   refused("estimate {} --cluster h100_80g", 3, "data: is missing", "model: {policy: llama}\n");
-  refused("measure", 2, "measure");
+  refused("{}", 2, "--cluster is missing");
+  refused("{} --cluster h100_80g --ranks 12", 3, "12 ranks are no whole hosts of 8 devices");
+  refused("{} --cluster h100_80g --ranks 1 --set schedule.microbatch_size=64", 3,
+          "no layout fits: the nearest, tensor 1");
+  refused("{} --cluster h100_80g --ranks 8 --set parallel.tensor=3", 3, "no layout has the sizes that are stated");
+  refused("{} --cluster h100_80g --ranks 16 --set parallel.tensor=2 --set parallel.pipeline=2 --set parallel.data=2", 3,
+          "= 8 ranks, and 2 hosts of 8 devices have 16");
+  refused("{} --cluster h100_80g --ranks 8 --why-not tensors=3", 2, "'tensors=3' is no key of a layout");
+  refused("measure", 2, "is not in this version");
 }
 
 }  // namespace

@@ -16,11 +16,11 @@ const Misspelt kMisspelt[] = {
     {"trian",
      "gantry: 'trian' is no command; expected one of train, launch, forward, compare, generate, checkpoint, schedule, "
      "data, "
-     "init, completion, manual, report, config, doctor; did you mean 'train'?"},
+     "init, completion, manual, report, plan, config, doctor; did you mean 'train'?"},
     {"help trian",
      "gantry: 'trian' is no command; expected one of train, launch, forward, compare, generate, checkpoint, schedule, "
      "data, "
-     "init, completion, manual, report, config, doctor; did you mean 'train'?"},
+     "init, completion, manual, report, plan, config, doctor; did you mean 'train'?"},
     {"checkpoint exprot a b",
      "gantry checkpoint: 'exprot' is no command; expected one of export, import, reshard, merge, inspect, verify, "
      "diff; did "

@@ -32,6 +32,10 @@ Layout with_data(const PlanRequest& request, int data);
 // The layout as overrides of the file ("parallel.tensor=2"), of those keys that have an effect.
 std::vector<std::string> overrides_of(const Layout& layout);
 
+// The whole configuration as YAML, with the layout that such overrides state in place of what was open.
+std::string configured_yaml(const std::string& path, const std::vector<std::string>& sets,
+                            const std::vector<std::string>& layout);
+
 // "none", "selective", "parts", "full".
 std::string name_of(Recompute recompute);
 // "tensor 8, pipeline 4, data 2, 1f1b, microbatch 1, zero 1": what differs from one rank's.

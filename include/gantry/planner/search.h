@@ -1,0 +1,46 @@
+// The best layouts of a model on a cluster, among all that a configuration leaves open.
+//
+// Every layout has a time that none of its schedules can beat (least_seconds()): the longest rank's work, what it waits
+// for at its start and end, and what comes once. Layouts are estimated in the order of that bound, each by its
+// simulated schedule, until the bound of the next one is above the slowest that is kept: those left can't be better.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "gantry/planner/cluster.h"
+#include "gantry/planner/configured.h"
+#include "gantry/planner/estimate.h"
+
+namespace gantry::planner {
+
+struct PlannedLayout {
+  Layout layout;
+  Estimate estimate;
+};
+
+struct SearchResult {
+  std::vector<PlannedLayout> best;       // that fit, the fastest first
+  std::optional<PlannedLayout> nearest;  // where none fits: the one that needs the least memory
+  std::string objection;                 // where none is defined: what the last one tried lacks
+  long long defined = 0;                 // layouts whose sizes fit each other
+  long long too_large = 0;               // of those, that can't be in memory
+  long long estimated = 0;               // of those, that were simulated
+};
+
+struct SearchOptions {
+  int top = 10;
+  bool prunes = true;  // false: every layout is estimated, to check the bounds
+};
+
+// Sizes of open keys: tensor divides a host's devices and is at most the heads; pipeline divides the ranks and is at
+// most the layers; data takes the rest and divides the batch; context and expert divide what they are of; microbatches
+// of 1, 2, 4, ... samples; the schedules of plan_schedules(), 2 to 8 chunks where they have any number; sequence
+// parallelism wherever tensor is above 1; zero 0 to 2 where there are replicas; every recomputation.
+SearchResult search(const PlanRequest& request, const Cluster& cluster, const SearchOptions& options = {});
+
+// 1f1b, interleaved_1f1b, zb_h1, zb_h2 and dualpipe_v. Schedules that are searched for take too long to be tried by the
+// hundred: a file may name one.
+const std::vector<std::string>& plan_schedules();
+
+}  // namespace gantry::planner

@@ -1,0 +1,130 @@
+// The search for layouts: that pruning loses none, and what it respects.
+#include "gantry/planner/search.h"
+
+#include <chrono>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gantry/core/error.h"
+#include "program.h"
+
+namespace gantry::planner {
+namespace {
+
+using gantry::testing::ScratchFolder;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+constexpr const char* kLlama =
+    "model: {policy: llama, config: {hidden_size: 2048, intermediate_size: 5632, num_hidden_layers: 12, "
+    "num_attention_heads: 16}}\ndata: {format: text, path: x, sequence_length: 2048, batch_size: 48}\n"
+    "precision: bfloat16\n";
+
+PlanRequest request_of(const std::string& text, const std::vector<std::string>& sets = {}) {
+  const ScratchFolder scratch;
+  return read_plan_request(scratch.write("c.yaml", text), sets, /*only_stated=*/false);
+}
+
+Cluster devices(int ranks, double gibibytes = 80) {
+  Cluster cluster = part_of(load_cluster("a100_80g"), ranks);
+  cluster.device.memory_bytes = gibibytes * 1024 * 1024 * 1024;
+  return cluster;
+}
+
+std::vector<double> seconds_of(const SearchResult& found) {
+  std::vector<double> seconds;
+  for (const auto& one : found.best) seconds.push_back(one.estimate.step_seconds);
+  return seconds;
+}
+
+// All layouts estimated, beside those that the bounds leave: with room for all, with little, and with uneven sizes.
+TEST(Search, PruningLosesNoneOfTheBest) {
+  for (const auto& [ranks, gibibytes] : {std::pair(4, 80.0), {8, 12.0}, {16, 6.0}, {24, 80.0}}) {
+    for (const char* set : {"train.steps=1", "schedule.layers=auto", "schedule.microbatches=6"}) {
+      const PlanRequest request = request_of(kLlama, {set});
+      const auto all = search(request, devices(ranks, gibibytes), {.top = 5, .prunes = false});
+      const auto pruned = search(request, devices(ranks, gibibytes), {.top = 5});
+      SCOPED_TRACE(fmt::format("{} ranks of {} GiB, {}", ranks, gibibytes, set));
+      EXPECT_EQ(pruned.defined, all.defined);
+      EXPECT_LT(pruned.estimated, all.estimated);
+      ASSERT_EQ(pruned.best.size(), all.best.size());
+      EXPECT_EQ(seconds_of(pruned), seconds_of(all));
+    }
+  }
+}
+
+// No estimate is below its bound.
+TEST(Search, BoundsAreBelowEstimates) {
+  const PlanRequest request = request_of(kLlama);
+  for (const char* schedule : {"1f1b", "interleaved_1f1b", "zb_h1", "zb_h2", "zb_v", "v_half", "v_min", "v_1f1b",
+                               "dualpipe_v", "gpipe", "breadth_first"})
+    for (const int microbatch : {1, 2, 6}) {
+      const int chunks = std::string(schedule).find("v") == 0 || std::string(schedule).ends_with("_v") ? 2 : 1;
+      const Layout layout{.pipeline = 4, .data = 2, .schedule = schedule, .chunks = chunks, .microbatch = microbatch};
+      const Cluster cluster = devices(8);
+      if (objection(request.workload, layout, cluster)) continue;  // dualpipe_v wants more microbatches
+      EXPECT_LE(least_seconds(request.workload, layout, cluster),
+                estimate(request.workload, layout, cluster).step_seconds * (1 + 1e-9))
+          << schedule << " " << microbatch;
+    }
+}
+
+TEST(Search, RespectsWhatIsStated) {
+  const auto found = search(request_of(std::string(kLlama) + "parallel: {tensor: 2, zero: auto}\n"
+                                                             "schedule: {name: zb_v, microbatch_size: 2}\n",
+                                       {"parallel.pipeline=2"}),
+                            devices(8));
+  ASSERT_FALSE(found.best.empty());
+  for (const auto& [layout, estimate] : found.best) {
+    EXPECT_EQ(layout.tensor, 2);
+    EXPECT_EQ(layout.pipeline, 2);
+    EXPECT_EQ(layout.data, 2);
+    EXPECT_EQ(layout.schedule, "zb_v");
+    EXPECT_EQ(layout.microbatch, 2);
+  }
+}
+
+TEST(Search, ContextAndExpertsAreOpenOnlyWhereTheFileSaysAuto) {
+  for (const auto& one : search(request_of(kLlama), devices(8), {.top = 1000}).best) EXPECT_EQ(one.layout.context, 1);
+  const auto found = search(request_of(std::string(kLlama) + "parallel: {context: auto}\n"), devices(8), {.top = 1000});
+  std::vector<int> sizes;
+  for (const auto& one : found.best) sizes.push_back(one.layout.context);
+  EXPECT_THAT(sizes, Contains(4));
+}
+
+TEST(Search, WhereNothingFitsItSaysTheNearest) {
+  const auto found = search(request_of(kLlama), devices(2, 2));
+  EXPECT_TRUE(found.best.empty());
+  ASSERT_TRUE(found.nearest.has_value());
+  EXPECT_FALSE(found.nearest->estimate.fits);
+  EXPECT_EQ(found.too_large, found.defined);
+  EXPECT_TRUE(search(request_of(kLlama, {"parallel.tensor=3"}), devices(8)).best.empty());
+}
+
+// The file that a plan writes says what the plan estimated.
+TEST(Search, TheConfigurationOfALayoutSaysTheSame) {
+  const ScratchFolder scratch;
+  const std::string path = scratch.write("c.yaml", std::string(kLlama) + "schedule: {layers: auto}\n");
+  const PlanRequest request = read_plan_request(path, {}, /*only_stated=*/false);
+  for (const auto& [layout, estimate] : search(request, devices(8), {.top = 20}).best) {
+    const std::string again = scratch.write("d.yaml", configured_yaml(path, {}, overrides_of(layout)));
+    const PlanRequest stated = read_plan_request(again, {}, /*only_stated=*/true);
+    EXPECT_EQ(stated.stated, layout) << describe(stated.stated) << " and " << describe(layout);
+    EXPECT_DOUBLE_EQ(planner::estimate(stated.workload, stated.stated, devices(8)).step_seconds, estimate.step_seconds);
+  }
+}
+
+TEST(Search, SixteenThousandRanksTakeSeconds) {
+  const PlanRequest request = request_of(
+      "model: {policy: gpt2, config: {n_embd: 12288, n_layer: 96, n_head: 96, n_positions: 2048, vocab_size: 51200}}\n"
+      "data: {format: text, path: x, sequence_length: 2048, batch_size: 16384}\nprecision: bfloat16\n");
+  const auto start = std::chrono::steady_clock::now();
+  const auto found = search(request, devices(16384));
+  EXPECT_EQ(found.best.size(), 10u);
+  EXPECT_GT(found.defined, 5000);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));  // 1 where nothing else runs
+}
+
+}  // namespace
+}  // namespace gantry::planner
