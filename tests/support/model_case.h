@@ -31,9 +31,9 @@ struct ModelCase {
   std::string optimizer = "adamw";
   double lr = 1e-2;
   std::string head = "ForMaskedLM";  // bert, roberta
-  bool padded = false;                   // an attention_mask for decoders too: padding before the text
-  std::string keys = "{}";               // further ones of config.json, as JSON
-  bool packed = false;                   // several documents in each sample
+  bool padded = false;               // an attention_mask for decoders too: padding before the text
+  std::string keys = "{}";           // further ones of config.json, as JSON
+  bool packed = false;               // several documents in each sample
 };
 
 struct Parallelism {
