@@ -11,6 +11,7 @@
 #include "gantry/core/utf8.h"
 #include "gantry/generation/prompt_text.h"
 #include "gantry/launch/launch.h"
+#include "gantry/models/model_family.h"
 
 namespace gantry::cli {
 namespace {
@@ -21,6 +22,7 @@ struct Job {
   TrainedModel model;
   std::unique_ptr<PromptText> text;  // null where none is known and none is needed
   std::vector<TokenIds> prompts;
+  std::vector<TokenIds> begun;  // what a prompt's sequences go on from: itself, or nothing where an encoder reads it
   GenerationOptions options;
 
   bool shows_text() const { return !arguments.prompts.empty(); }
@@ -85,13 +87,19 @@ void refuse_lost_flags(const GenerateArguments& given, const GenerationOptions& 
   if (!given.early_stopping.empty()) refuse("--early-stopping", "--num-beams");
 }
 
+bool has_encoder(const Config& config) {
+  const auto& family = models::families().at(config.model.policy);
+  return family.task && family.task(nlohmann::json::parse(config.model.config_json)) == "pairs";
+}
+
 Job prepare(const GenerateArguments& arguments) {
   if (arguments.prompts.empty() && arguments.tokens.empty())
     throw UsageError({"gantry generate", "there is no prompt", "--prompt TEXT or --tokens 1,2,3", ""});
   Job job{.arguments = arguments,
           .model = find_trained_model(arguments.model, arguments.sets, arguments.adapter),
           .text = {},
-          .prompts = {}};
+          .prompts = {},
+          .begun = {}};
   const std::string& tokenizer = arguments.tokenizer.empty() ? job.model.tokenizer : arguments.tokenizer;
   if (!tokenizer.empty()) job.text = std::make_unique<PromptText>(tokenizer);
   if (!job.text && job.shows_text())
@@ -99,6 +107,7 @@ Job prepare(const GenerateArguments& arguments) {
         {arguments.model, "has no tokenizer", "one, for a prompt that is text", "give --tokenizer, or --tokens"});
   for (const auto& prompt : arguments.prompts) job.prompts.push_back(job.text->encode(prompt));
   for (const auto& tokens : arguments.tokens) job.prompts.push_back(parse_tokens(tokens));
+  job.begun = has_encoder(job.model.config) ? std::vector<TokenIds>(job.prompts.size()) : job.prompts;
   job.options = options_of(arguments, job.model, job.text.get());
   refuse_lost_flags(arguments, job.options);
   return job;
@@ -106,7 +115,7 @@ Job prepare(const GenerateArguments& arguments) {
 
 // The sequence's text after the prompt's, without the stop token.
 std::string text_of(const Job& job, const GeneratedSequence& sequence, bool with_prompt) {
-  TokenIds tokens = job.prompts[sequence.prompt];
+  TokenIds tokens = job.begun[sequence.prompt];
   const std::string prompt = job.text->decode(tokens);
   tokens.insert(tokens.end(), sequence.tokens.begin(), sequence.tokens.end() - (sequence.stopped ? 1 : 0));
   const std::string whole = job.text->decode(tokens);
@@ -129,7 +138,7 @@ void print_plain(const Job& job, const GeneratedSequence& sequence, int number, 
     print_output(fmt::format("--- prompt {}, sequence {}{}\n", sequence.prompt + 1, number,
                              job.options.num_beams > 1 ? fmt::format(", score {:.6f}", sequence.score) : ""));
   if (job.shows_text()) return print_output(valid_utf8(text_of(job, sequence, /*with_prompt=*/true)) + "\n");
-  TokenIds tokens = job.prompts[sequence.prompt];
+  TokenIds tokens = job.begun[sequence.prompt];
   tokens.insert(tokens.end(), sequence.tokens.begin(), sequence.tokens.end());
   print_output(fmt::format("{}\n", fmt::join(tokens, ",")));
 }
@@ -162,7 +171,7 @@ void generate_rank(World& world, const Job& job) {
     return;
   }
   GrowingText shown;
-  TokenIds tokens = job.prompts.front();
+  TokenIds tokens = job.begun.front();
   shown.show(job.text->decode(tokens));
   GenerationOptions options = job.options;
   options.on_token = [&](std::int64_t, std::int64_t token) {

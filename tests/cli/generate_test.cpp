@@ -62,6 +62,20 @@ ReferenceCases cases_without_defaults(const ScratchFolder& scratch) { return cas
 
 constexpr std::size_t kGreedy = 0, kBeams = 7, kStopped = 8;  // among the cases
 
+TEST(GenerateCommand, WhatAnEncoderReadsIsNoPartOfTheText) {
+  const std::string asked = "--model " + golden_model("families/t5") +
+                            " --tokens 41,47,51,39 --tokens 7,9 --max-new-tokens 3 --set parallel.pipeline=2";
+  const auto tokens = tokens_in(run_generate("--json " + asked));
+  ASSERT_EQ(tokens.size(), 2u);
+  std::string expected;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    ASSERT_EQ(tokens[i].size(), 3u);
+    expected += fmt::format("--- prompt {}, sequence 1\n{},{},{}\n", i + 1, tokens[i][0], tokens[i][1], tokens[i][2]);
+  }
+  EXPECT_EQ(run_generate(asked).out, expected);
+  EXPECT_EQ(run_generate("--model " + golden_model("families/whisper") + " --tokens 1").exit_code, 3);
+}
+
 TEST(GenerateCommand, HuggingFaceDirectoriesInAnyLayout) {
   const ScratchFolder scratch;
   const ReferenceCases cases = cases_without_defaults(scratch);

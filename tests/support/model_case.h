@@ -31,11 +31,11 @@ struct ModelCase {
   std::string optimizer = "adamw";
   double lr = 1e-2;
   std::string head = "ForMaskedLM";  // bert, roberta
-  bool padded = false;                   // an attention_mask for decoders too: padding before the text
-  std::string keys = "{}";               // further ones of config.json, as JSON
-  bool packed = false;                   // several documents in each sample
-  int first_counted = 0;                 // labels of tokens before this one are not counted
-  bool causal_labels = false;            // labels are not shifted yet
+  bool padded = false;               // an attention_mask for decoders too: padding before the text
+  std::string keys = "{}";           // further ones of config.json, as JSON
+  bool packed = false;               // several documents in each sample
+  int first_counted = 0;             // labels of tokens before this one are not counted
+  bool causal_labels = false;        // labels are not shifted yet
 };
 
 struct Parallelism {
