@@ -100,20 +100,15 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
     for_each_block(ring, own, [&](int step, const torch::Tensor& both) {
       const BlockGradients made = block_gradients(sums, given, block_of(query, both, size, ring.from(step)), *rules);
       of_query = step == 0 ? made.query : of_query + made.query;
-      const torch::Tensor more = torch::cat({made.key, made.value}, 3);
-      // The rank before has given this block's gradients on, with what those before it added.
-      if (step == 0)
-        of_both = more;
-      else if (planted("gradients-of-keys-not-summed"))
-        ring.receive(more, ring.from(step), kGradients).wait(), of_both = more;
-      else
-        of_both = ring.receive(more, ring.from(step), kGradients).result() + more;
+      of_both = torch::cat({made.key, made.value}, 3);
+      // The rank before has handed on what it and those before it have added for this block.
+      if (step > 0) {
+        const torch::Tensor before = ring.receive(of_both, ring.from(step), kGradients).result();
+        if (!planted("gradients-of-keys-not-summed")) of_both = before + of_both;
+      }
       if (ring.size() > 1) ring.send(of_both, kGradients);
     });
-    if (ring.size() > 1) {
-      std::vector<std::int64_t> shape = own.sizes().vec();
-      of_both = ring.receive(torch::empty(shape, of_both.options()), ring.from(0), kGradients).result();
-    }
+    if (ring.size() > 1) of_both = ring.receive(of_both, ring.from(0), kGradients).result();
     torch::Tensor of_sinks;
     if (sinks.defined())
       of_sinks = -((sinks.to(sums.lse.scalar_type()).view({1, -1, 1}) - sums.lse).exp() * given.own)
