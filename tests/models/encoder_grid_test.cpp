@@ -1,5 +1,6 @@
 // Encoders, and encoder-decoders: every layout trains as one rank in float64, with dropout and padding, and T5 wherever
 // the pipeline cuts it.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -10,7 +11,8 @@
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/models/model_family.h"
 #include "gantry/models/relative_bias.h"
-#include "gantry/policies/policy.h"
+#include "gantry/nn/autograd_collectives.h"
+#include "gantry/policies/sharder.h"
 #include "gantry/tensors/deferred_init.h"
 #include "generation_case.h"
 #include "model_case.h"
@@ -92,6 +94,108 @@ TEST(EncoderGrid, WhisperCutAnywhere) {
   for (const int stages : {2, 3, 4, 5}) layouts.push_back({.layout = {.pipeline = stages}, .microbatches = 3});
   layouts.push_back({.layout = {.pipeline = 4, .tensor = 2}, .microbatches = 2, .sequence_parallel = true});
   expect_layouts_equal({.family = "whisper", .layers = 3, .dropout = 0.1}, layouts);
+}
+
+struct PlainModel {
+  const char* family;
+  json keys;
+  std::vector<int> lists;
+  TensorDict batch;
+};
+
+std::vector<PlainModel> plain_models() {
+  const torch::Tensor ids = torch::arange(2 * 7).view({2, 7}) * 5 % 23;
+  // One rank of three has the decoder's two tokens in no part, and one is what a bias of one token would fit.
+  const TensorDict text{{"input_ids", ids}, {"decoder_input_ids", ids.narrow(1, 0, 2).contiguous()}};
+  const torch::Tensor waves = torch::sin(torch::arange(2 * 3 * 36, torch::kFloat64));
+  return {{"roberta",
+           {{"vocab_size", 23},
+            {"hidden_size", 12},
+            {"num_attention_heads", 3},
+            {"num_hidden_layers", 2},
+            {"intermediate_size", 11},
+            {"max_position_embeddings", 12}},
+           {2},
+           {{"input_ids", ids}}},
+          {"t5",
+           {{"vocab_size", 23},
+            {"d_model", 12},
+            {"d_kv", 5},
+            {"d_ff", 11},
+            {"num_heads", 4},
+            {"num_layers", 2},
+            {"num_decoder_layers", 1},
+            {"relative_attention_num_buckets", 4}},
+           {2, 1},
+           text},
+          {"vit",
+           {{"hidden_size", 12},
+            {"num_attention_heads", 4},
+            {"num_hidden_layers", 2},
+            {"intermediate_size", 11},
+            {"image_size", 6},
+            {"patch_size", 2}},
+           {2},
+           {{"pixel_values", waves.view({2, 3, 6, 6})}}},
+          {"whisper",
+           {{"vocab_size", 23},
+            {"d_model", 12},
+            {"encoder_attention_heads", 3},
+            {"decoder_attention_heads", 4},
+            {"encoder_ffn_dim", 11},
+            {"decoder_ffn_dim", 10},
+            {"encoder_layers", 2},
+            {"decoder_layers", 1},
+            {"num_mel_bins", 6},
+            {"max_source_positions", 9},
+            {"max_target_positions", 8},
+            {"pad_token_id", 1}},
+           {2, 1},
+           {{"input_features", waves.view({2, 6, 18})}, {"decoder_input_ids", text.at("decoder_input_ids")}}}};
+}
+
+// Logits of the model's own forward, and gradients of their sum with weights, as a loop of one's own has them.
+std::pair<torch::Tensor, TensorDict> plain_step(const PlainModel& what, ProcessGroup* group, bool sequence_parallel) {
+  const auto build = [&] {
+    const DeferredInit deferred;
+    auto model = models::families().at(what.family).build(what.keys);
+    set_dtype(*model, torch::kFloat64);
+    return model;
+  };
+  const auto model = build();
+  const auto policy = policy_for(*model);
+  const StageModule module = shard_model(model, policy,
+                                         {.tensor_group = group,
+                                          .layers_of_stage = {},
+                                          .sequence_parallel = sequence_parallel,
+                                          .gradient_sum = GradientSum::kInBackward});
+  model->eval();
+  const auto stage = StageContext::whole(what.lists, what.batch);
+  torch::Tensor logits = policy->forward(*model, *stage, what.batch).at("logits");
+  if (group && std::string(what.family) != "vit")
+    logits = gather_from_group(logits, *group, -1, nn::partition_sizes(23, *group));
+  (logits * torch::cos(torch::arange(logits.numel(), torch::kFloat64)).view_as(logits)).sum().backward();
+  TensorDict gradients;
+  for (const auto& held : module.parameters)
+    if (held.placement.cuts.empty() && held.tensor.grad().defined())
+      gradients.set(held.placement.name, held.tensor.grad());
+  return {logits.detach(), gradients};
+}
+
+TEST(EncodersInALoopOfOnesOwn, GiveTheNumbersOfOneRank) {
+  for (const PlainModel& what : plain_models()) {
+    const auto expected = plain_step(what, nullptr, false);
+    for (const int ranks : {2, 3})
+      for (const bool sequence_parallel : {false, true})
+        run_ranks(ranks, [&](World&, ProcessGroupMesh& mesh) {
+          const auto [logits, gradients] = plain_step(what, &mesh["tp"], sequence_parallel);
+          const std::string label = fmt::format("{} tp {} {}", what.family, ranks, sequence_parallel);
+          EXPECT_LE((logits - expected.first).abs().max().item<double>(), 1e-10) << label;
+          EXPECT_GE(gradients.size(), 5u) << label;
+          for (const auto& [name, gradient] : gradients)
+            EXPECT_LE((gradient - expected.second.at(name)).abs().max().item<double>(), 1e-10) << label << " " << name;
+        });
+  }
 }
 
 // What the encoder reads of each row, without its padding.
