@@ -1,12 +1,14 @@
 // The planner's estimates beside every published row that the project has, as the tables of docs/planner.md.
 //   planner_bench [--all]
 // With --all every one of vTrain's steps on one node has a row; else their errors by model and devices.
+#include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
 #include <map>
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "../tests/planner/published_rows.h"
@@ -75,6 +77,44 @@ void print_groups(const std::vector<Row>& rows) {
   fmt::print("\nMean error: test {}, calibration {}\n", test.text(), calibration.text());
 }
 
+// Of groups of measured steps: in how many the layout that is estimated best was measured within 5% of the best, and
+// the mean of Kendall's tau between both orders, by seconds per sample.
+void print_ranking(const std::string& title, const std::map<std::string, std::vector<Row>>& groups) {
+  int near = 0, all = 0;
+  double tau = 0;
+  for (const auto& [name, rows] : groups) {
+    if (rows.size() < 2) continue;
+    std::vector<std::pair<double, double>> pairs;  // estimated and measured
+    for (const Row& row : rows) {
+      const auto samples = static_cast<double>(row.workload.batch);
+      pairs.emplace_back(estimated(row) / samples, row.measured / samples);
+    }
+    double best = pairs.front().second, agreeing = 0;
+    for (const auto& pair : pairs) best = std::min(best, pair.second);
+    near += std::min_element(pairs.begin(), pairs.end())->second <= 1.05 * best ? 1 : 0;
+    for (std::size_t i = 0; i < pairs.size(); ++i)
+      for (std::size_t j = 0; j < i; ++j)
+        agreeing += (pairs[i].first < pairs[j].first) == (pairs[i].second < pairs[j].second) ? 1 : -1;
+    tau += agreeing / (static_cast<double>(pairs.size() * (pairs.size() - 1)) / 2);
+    ++all;
+  }
+  fmt::print("{}: best within 5% in {} of {} groups, Kendall's tau {:.2f}\n", title, near, all, tau / all);
+}
+
+void print_rankings() {
+  std::map<std::string, std::vector<Row>> by_model, by_batch;
+  for (const char* name : {"clusters", "one_node"})
+    for (const Row& row : gantry::planner::published::vtrain_rows(name)) {
+      const auto& model = row.workload.model;
+      const std::string key = fmt::format("{} {} {} {}", name, model.hidden, model.layers.size(), row.cluster.ranks());
+      by_model[key].push_back(row);
+      by_batch[fmt::format("{} {}", key, row.workload.batch)].push_back(row);
+    }
+  fmt::print("\nvTrain's layouts in order\n\n");
+  print_ranking("- Of one model on as many devices", by_model);
+  print_ranking("- Of equal batches too", by_batch);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -88,4 +128,5 @@ int main(int argc, char** argv) {
     print_rows("vTrain's steps on one node", node);
   else
     print_groups(node);
+  print_rankings();
 }

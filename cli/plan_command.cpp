@@ -53,8 +53,9 @@ void run_estimate(const PlanArguments& arguments) {
   planner::Layout& layout = request.stated;
   const bool data_follows = layout.data == 0;
   if (data_follows) layout.data = 1;
-  const Cluster cluster =
-      cluster_of(arguments, data_follows || arguments.hosts ? arguments.ranks : std::optional(layout.ranks()));
+  std::optional<int> ranks = arguments.ranks;
+  if (!ranks && !arguments.hosts && !data_follows) ranks = layout.ranks();
+  const Cluster cluster = cluster_of(arguments, ranks);
   if (data_follows) layout = planner::with_data(request, cluster.ranks() / std::max(1, layout.ranks()));
   const planner::Estimate result = planner::estimate(request.workload, layout, cluster);
   print_output(arguments.json ? estimate_json(result).dump(2) + "\n" : estimate_text(request, layout, cluster, result));

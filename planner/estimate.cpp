@@ -1,10 +1,7 @@
 #include "gantry/planner/estimate.h"
 
 #include <algorithm>
-#include <cmath>
-#include <fmt/format.h>
 
-#include "gantry/core/error.h"
 #include "gantry/models/described/model_flops.h"
 #include "gantry/planner/collectives.h"
 #include "gantry/planner/layout_costs.h"

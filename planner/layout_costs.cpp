@@ -1,10 +1,6 @@
 #include "gantry/planner/layout_costs.h"
 
 #include <algorithm>
-#include <cmath>
-#include <fmt/format.h>
-#include <functional>
-#include <numeric>
 
 #include "gantry/core/config.h"
 #include "gantry/core/schedule_choice.h"

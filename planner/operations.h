@@ -19,9 +19,8 @@ struct Operation {
     kExchange,     // tokens between expert ranks
   };
   Kind kind;
-  double flops = 0;
-  double bytes = 0;   // moved by the device; of collectives as planner/collectives.h counts them
-  double hidden = 0;  // of a collective: seconds of computation beside it are `hidden_flops` of the core
+  double flops = 0;  // of kPass those of the core, which runs beside it
+  double bytes = 0;  // moved by the device; of collectives as planner/collectives.h counts them
 };
 
 struct PartOperations {

@@ -108,9 +108,8 @@ TEST(IncludeArrows, RunOneWay) {
         std::smatch match;
         if (std::regex_search(line, match, include)) EXPECT_TRUE(here.contains(match[1])) << path << " -> " << match[1];
         const bool plain = folder == "core" || folder == "schedule" || folder == "diagnosis" || folder == "planner" ||
-                           is_text(path) ||
-                           is_format(path) || is_control(path) || is_operation(path) || is_report(path) ||
-                           is_status(path) || is_supervisor(path);
+                           is_text(path) || is_format(path) || is_control(path) || is_operation(path) ||
+                           is_report(path) || is_status(path) || is_supervisor(path);
         if (is_control(path) && line.starts_with("#include"))
           EXPECT_TRUE(std::regex_search(line, include_of_control)) << path << ": " << line;
         if (plain) EXPECT_EQ(line.find("#include <torch"), std::string::npos) << path;

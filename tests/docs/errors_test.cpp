@@ -14,11 +14,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kThrowingFolders[] = {"include",    "trainer", "booster",    "generation", "plugins",
-                                            "optimizers", "data",    "checkpoint", "pipeline",   "policies",
-                                            "models",     "nn",      "launch",     "profiling",  "diagnosis",
-                                            "comm",       "tensors", "schedule",   "core",       "cli",
-                                            "planner"};
+constexpr const char* kThrowingFolders[] = {"include", "trainer",    "booster",   "generation", "plugins", "optimizers",
+                                            "data",    "checkpoint", "pipeline",  "policies",   "models",  "nn",
+                                            "launch",  "profiling",  "diagnosis", "comm",       "tensors", "schedule",
+                                            "core",    "cli",        "planner"};
 
 // By exit code, then by file.
 std::map<int, std::vector<ErrorLine>> all_errors() {

@@ -53,8 +53,8 @@ TEST(Estimates, PartsAddUpToTheStep) {
 // docs/data_parallelism.md's formulas of P parameters.
 TEST(Estimates, StatesByZero) {
   const double parameters = models::parameter_count(small_llama().model);  // which no axis cuts
-  const double expected[] = {18, 6 + 12.0 / 4, 2 + 16.0 / 4};
-  for (int zero = 0; zero < 3; ++zero) {
+  const double expected[] = {18, 6 + 12.0 / 4, 2 + 16.0 / 4, 18.0 / 4};
+  for (int zero = 0; zero < 4; ++zero) {
     const Memory memory = estimated(small_llama(), {.data = 4, .zero = zero}).memory.front();
     EXPECT_NEAR((memory.parameters + memory.gradients + memory.optimizer) / parameters, expected[zero], 1e-9) << zero;
   }
@@ -105,6 +105,25 @@ TEST(Estimates, WhatDoesNotFitIsSaidWithItsArithmetic) {
   EXPECT_THAT(objection_of({.data = 2, .expert = 2}, 2), HasSubstr("has no experts"));
   EXPECT_THAT(objection_of({.pipeline = 2, .schedule = "zb_v", .chunks = 3}, 2), HasSubstr("chunks"));
   EXPECT_THROW(estimated(small_llama(), {.tensor = 32}), ConfigError);
+}
+
+// Experts over their own ranks: fewer of them each, and tokens travel.
+TEST(Estimates, ExpertsAreSharedByRanks) {
+  Workload workload = small_llama();
+  workload.model = models::decoder_spec("mixtral", {{"hidden_size", 1024},
+                                                    {"intermediate_size", 3584},
+                                                    {"num_hidden_layers", 4},
+                                                    {"num_attention_heads", 16},
+                                                    {"num_key_value_heads", 4}});
+  const Estimate whole = estimated(workload, {.data = 8}), shared = estimated(workload, {.data = 8, .expert = 4});
+  const double experts = 4 * 8 * 3 * 1024.0 * 3584;
+  EXPECT_NEAR(whole.memory[0].parameters - shared.memory[0].parameters, 2 * experts * 3 / 4, 1);
+  EXPECT_EQ(whole.seconds.expert, 0);
+  EXPECT_GT(shared.seconds.expert, 0);
+  EXPECT_NEAR(shared.seconds.compute / whole.seconds.compute, 1, 1e-9);
+  const Estimate cut = estimated(workload, {.tensor = 4, .data = 2});  // along their width
+  EXPECT_GT(cut.seconds.tensor, 0);
+  EXPECT_NEAR(whole.memory[0].parameters / cut.memory[0].parameters, 4, 0.1);
 }
 
 // What passes keys and values round is hidden while the core takes longer.
