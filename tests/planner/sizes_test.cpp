@@ -7,6 +7,7 @@
 #include "gantry/core/slice.h"
 #include "gantry/models/described/decoder_family.h"
 #include "gantry/models/described/model_flops.h"
+#include "gantry/models/described/work_of_keys.h"
 #include "gantry/planner/rank_parameters.h"
 
 namespace gantry::planner {
@@ -78,14 +79,16 @@ double held_in_all(const DecoderSpec& spec, int tensor, int expert) {
   return sum;
 }
 
-// Of every family one rank holds all; two hold halves of what is split, and whole the rest.
+// Of every family of decoders one rank holds all; two hold halves of what is split, and whole the rest.
 TEST(RankParameters, OfEveryFamily) {
   int families = 0;
   for (const auto& entry : std::filesystem::directory_iterator(GANTRY_SOURCE_DIR "/tests/golden/families")) {
     std::ifstream file(entry.path() / "config.json");
     if (!file) continue;
     const json keys = json::parse(file);
-    const DecoderSpec spec = decoder_spec(keys["model_type"], keys);
+    const auto described = models::described_decoder(keys);
+    if (!described) continue;  // not a decoder
+    const DecoderSpec& spec = *described;
     EXPECT_DOUBLE_EQ(held_in_all(spec, 1, 1), parameter_count(spec)) << entry.path();
     EXPECT_LT(held_in_all(spec, 2, 1), 0.75 * parameter_count(spec)) << entry.path();
     EXPECT_GE(2 * held_in_all(spec, 2, 1), parameter_count(spec)) << entry.path();
