@@ -208,7 +208,7 @@ BlockGradients gradients_of(const AttentionSums& sums, const SumsGradient& gradi
 }
 
 // Adds to what some queries have so far. A query that has seen no key yet keeps 0 and -inf.
-void merge(AttentionSums sums, const AttentionSums& more) {
+void merge(const AttentionSums& sums, const AttentionSums& more) {
   const torch::Tensor largest = torch::maximum(sums.lse, more.lse);
   const torch::Tensor safe = largest.masked_fill(largest == kNothing, 0);
   const torch::Tensor before = (sums.lse - safe).exp(), added = (more.lse - safe).exp();

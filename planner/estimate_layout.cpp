@@ -26,7 +26,7 @@ std::string first_objection(const Workload& workload, const Layout& layout, cons
   if (const auto samples = (workload.batch + layout.data - 1) / layout.data; samples < layout.microbatch)
     return fmt::format("microbatches of {} samples are above the {} of a replica ({} / data {})", layout.microbatch,
                        samples, workload.batch, layout.data);
-  if (workload.sequence % (2 * layout.context) != 0 && layout.context > 1)
+  if (workload.sequence % (std::int64_t{2} * layout.context) != 0 && layout.context > 1)
     return fmt::format("{} tokens do not divide by 2 * context {}", workload.sequence, layout.context);
   if (layout.data * layout.context * layout.tensor % layout.expert != 0)
     return fmt::format("expert {} does not divide data {} * context {} * tensor {}", layout.expert, layout.data,

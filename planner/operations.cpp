@@ -23,7 +23,6 @@ class Builder {
       : workload_(workload),
         layout_(layout),
         bytes_(value_bytes(workload.precision)),
-        samples_(layout.microbatch),
         tokens_(as_double(workload.sequence) / layout.context * layout.microbatch),
         tokens_between_(layout.sequence_parallel ? tokens_ / layout.tensor : tokens_),
         hidden_(as_double(workload.model.hidden)) {}
@@ -96,7 +95,7 @@ class Builder {
 
   const Workload& workload_;
   const Layout& layout_;
-  double bytes_, samples_, tokens_, tokens_between_, hidden_;
+  double bytes_, tokens_, tokens_between_, hidden_;
   PartOperations part_;
 };
 
