@@ -56,7 +56,7 @@ void read_parallel(ConfigSection section, ParallelConfig& parallel) {
   section.text("context_method", parallel.context_method);
   section.integer("expert", parallel.expert, 1, kMostRanks);
   section.flag("sequence_parallel", parallel.sequence_parallel);
-  section.integer("zero", parallel.zero, 0, static_cast<int>(kZeroLevels.size()) - 1);
+  section.integer("zero", parallel.zero, 0, kHighestZero);
   section.number("bucket_mb", parallel.bucket_mb, 0, 1 << 20, /*open_below=*/true);
   section.texts("order", parallel.order);
   auto sorted = parallel.order;

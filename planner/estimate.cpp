@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "gantry/core/zero_level.h"
 #include "gantry/models/described/model_flops.h"
 #include "gantry/planner/collectives.h"
 #include "gantry/planner/layout_costs.h"
@@ -91,29 +92,30 @@ double Estimate::most_memory() const {
 OnceSeconds once_seconds(const Workload& workload, const Layout& layout, const Cluster& cluster,
                          const LayoutCosts& costs, int rank) {
   const Program& program = workload.program;
+  const ZeroLevel& zero = zero_level(layout.zero);
   const HeldParameters held = parameters_of(costs, rank);
   const double value = value_bytes(workload.precision);
   const auto sweep = [&](double elements, const Group& group) {
     const double gradients = program.gradient_bytes * elements, values = value * elements;
-    if (layout.zero == 0) return all_reduce(group, gradients, cluster);
-    const double times = layout.zero >= 2 ? costs.microbatches : 1;
-    const double gathers = layout.zero >= 3 ? 2.0 * costs.microbatches : 1;
+    if (!zero.states) return all_reduce(group, gradients, cluster);
+    const double times = zero.gradients ? costs.microbatches : 1;
+    const double gathers = zero.parameters ? 2.0 * costs.microbatches : 1;
     return times * half_reduce(group, gradients, cluster) + gathers * half_reduce(group, values, cluster);
   };
   OnceSeconds once;
   const double reduced = sweep(held.dense, batch_group(layout)) + sweep(held.experts, expert_batch_group(layout));
   double beside = 0;
   for (const int stage : costs.stages_of_rank[rank]) beside += costs.stages[stage].backward();
-  if (layout.zero >= 2) beside *= costs.microbatches;
+  if (zero.gradients) beside *= costs.microbatches;
   const double hidden = program.overlaps_gradients ? std::min(reduced, beside) : 0;
   once.data = reduced - hidden + (cluster.overlap_slowdown - 1) * hidden;
   if (workload.model.tied && layout.pipeline > 1) {
     const double table = program.gradient_bytes * static_cast<double>(workload.model.vocabulary) *
-                         static_cast<double>(workload.model.hidden) / layout.tensor;
+                         static_cast<double>(models::embedding_columns(workload.model)) / layout.tensor;
     once.data += all_reduce({2, pipeline_group(layout).stride}, table, cluster);
   }
-  const double replicas = layout.zero > 0 ? batch_group(layout).size : 1;
-  const double expert_replicas = layout.zero > 0 ? expert_batch_group(layout).size : 1;
+  const double replicas = zero.states ? batch_group(layout).size : 1;
+  const double expert_replicas = zero.states ? expert_batch_group(layout).size : 1;
   const double stepped = held.dense / replicas + held.experts / expert_replicas;
   const double moved = (2 * program.gradient_bytes + 2 * program.optimizer_bytes + value) * stepped;
   once.optimizer = moved / (cluster.device.memory_bytes_per_second * cluster.device.memory_efficiency);
@@ -126,18 +128,19 @@ Memory rank_memory(const Workload& workload, const Layout& layout, const LayoutC
   const Program& program = workload.program;
   const HeldParameters held = parameters_of(costs, rank);
   const double replicas = batch_group(layout).size, expert_replicas = expert_batch_group(layout).size;
-  const auto bytes = [&](double each, int from_zero) {
-    return layout.zero >= from_zero ? each * (held.dense / replicas + held.experts / expert_replicas)
-                                    : each * (held.dense + held.experts);
+  const ZeroLevel& zero = zero_level(layout.zero);
+  const auto bytes = [&](double each, bool is_partitioned) {
+    return is_partitioned ? each * (held.dense / replicas + held.experts / expert_replicas)
+                          : each * (held.dense + held.experts);
   };
   Memory memory;
-  memory.parameters = bytes(value_bytes(workload.precision), 3);
-  memory.gradients = bytes(program.gradient_bytes, 2);
-  memory.optimizer = bytes(program.optimizer_bytes, 1);
+  memory.parameters = bytes(value_bytes(workload.precision), zero.parameters);
+  memory.gradients = bytes(program.gradient_bytes, zero.gradients);
+  memory.optimizer = bytes(program.optimizer_bytes, zero.states);
   memory.activations = activations;
   for (const int stage : costs.stages_of_rank[rank])
     memory.working = std::max(memory.working, costs.stages[stage].again);
-  if (layout.zero >= 2 && replicas > 1) memory.working += 2 * kBucketBytes;
+  if (zero.gradients && replicas > 1) memory.working += 2 * kBucketBytes;
   return memory;
 }
 

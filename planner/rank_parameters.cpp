@@ -107,7 +107,7 @@ ModelParameters held_parameters(const DecoderSpec& spec, int tensor, int expert)
     const double elements = static_cast<double>(elements_of(parameter.shape)) * (split ? words : 1);
     (last.contains(module) ? held.last : held.first).dense += elements;
   }
-  if (spec.tied) held.tied = static_cast<double>(spec.vocabulary * spec.hidden) * words;
+  if (spec.tied) held.tied = static_cast<double>(spec.vocabulary * models::embedding_columns(spec)) * words;
   held.last.dense += held.tied;
   return held;
 }

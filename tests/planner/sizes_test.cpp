@@ -89,6 +89,8 @@ TEST(RankParameters, OfEveryFamily) {
     const auto described = models::described_decoder(keys);
     if (!described) continue;  // not a decoder
     const DecoderSpec& spec = *described;
+    const auto table = static_cast<double>(spec.vocabulary * models::embedding_columns(spec));
+    EXPECT_DOUBLE_EQ(held_parameters(spec, 1, 1).tied, spec.tied ? table : 0) << entry.path();
     EXPECT_DOUBLE_EQ(held_in_all(spec, 1, 1), parameter_count(spec)) << entry.path();
     EXPECT_LT(held_in_all(spec, 2, 1), 0.75 * parameter_count(spec)) << entry.path();
     EXPECT_GE(2 * held_in_all(spec, 2, 1), parameter_count(spec)) << entry.path();
