@@ -235,9 +235,7 @@ json bert_hugging_face_config(const BertNames& family, const json& keys) {
   whole["layer_norm_eps"] = config.layer_norm_eps;
   whole["initializer_range"] = config.initializer_range;
   whole["tie_word_embeddings"] = config.tie_word_embeddings;
-  if (has_labels(config.head) && !has_key(whole, "id2label"))
-    for (std::int64_t label = 0; label < config.num_labels; ++label)
-      whole["id2label"][std::to_string(label)] = fmt::format("LABEL_{}", label);
+  if (has_labels(config.head)) fill_labels(whole, config.num_labels);
   return whole;
 }
 

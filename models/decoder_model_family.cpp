@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/models/decoder.h"
+#include "gantry/models/described/keys_of_family.h"
 
 namespace gantry::models {
 namespace {
@@ -87,15 +88,8 @@ bool is_further_layers(const FileNames& files, const DecoderSpec& spec, const st
 }
 
 json whole_config(const DecoderFamily& family, const json& keys) {
-  ConfigReader reader(keys, family.model_type);
-  family.read(reader);
-  json whole = keys;
-  for (const auto& [key, value] : reader.values().items()) whole[key] = value;
-  whole["model_type"] = family.model_type;
-  whole["architectures"] = {family.architecture};
-  // transformers' own defaults lie outside a smaller vocabulary.
-  for (const char* token : {"bos_token_id", "eos_token_id"})
-    if (!whole.contains(token)) whole[token] = nullptr;
+  json whole = whole_config_of(keys, family.model_type, family.architecture, family.read);
+  leave_out_tokens(whole);
   return whole;
 }
 
@@ -103,28 +97,24 @@ json whole_config(const DecoderFamily& family, const json& keys) {
 
 ModelFamily model_family(const DecoderFamily& family) {
   const auto spec = [family](const json& keys) { return decoder_spec(family, keys); };
-  return {.build = [spec](const json& keys) -> std::shared_ptr<torch::nn::Module> {
-            return std::make_shared<DecoderImpl>(spec(keys));
-          },
-          .tensor_names = [family, spec](const json& keys) { return tensor_names(family.files, spec(keys)); },
-          .hugging_face_config = [family](const json& keys) { return whole_config(family, keys); },
-          .model_type = family.model_type,
-          .architectures = {family.architecture},
-          .vocabulary_size = [spec](const json& keys) { return spec(keys).vocabulary; },
-          .context_length = [spec](const json& keys) { return spec(keys).positions; },
-          .normalise_name = [family](const json&, const std::string& name) { return normalised(family.files, name); },
-          .is_other_heads =  // a tied head may be stored beside the embedding that it equals
-          [family, spec](const json& keys, const std::string& name) {
-            if (family.files.further_layers && is_further_layers(family.files, spec(keys), name)) return true;
-            return name == family.files.head + ".weight" && spec(keys).tied;
-          },
-          .deciding_keys =
-              [family](const json& keys) {
-                ConfigReader reader(keys, family.model_type);
-                family.read(reader);
-                return reader.deciding();
-              },
-          .check = [spec](const json& keys) { spec(keys); }};
+  return {
+      .build = [spec](const json& keys) -> std::shared_ptr<torch::nn::Module> {
+        return std::make_shared<DecoderImpl>(spec(keys));
+      },
+      .tensor_names = [family, spec](const json& keys) { return tensor_names(family.files, spec(keys)); },
+      .hugging_face_config = [family](const json& keys) { return whole_config(family, keys); },
+      .model_type = family.model_type,
+      .architectures = {family.architecture},
+      .vocabulary_size = [spec](const json& keys) { return spec(keys).vocabulary; },
+      .context_length = [spec](const json& keys) { return spec(keys).positions; },
+      .normalise_name = [family](const json&, const std::string& name) { return normalised(family.files, name); },
+      .is_other_heads =  // a tied head may be stored beside the embedding that it equals
+      [family, spec](const json& keys, const std::string& name) {
+        if (family.files.further_layers && is_further_layers(family.files, spec(keys), name)) return true;
+        return name == family.files.head + ".weight" && spec(keys).tied;
+      },
+      .deciding_keys = [family](const json& keys) { return deciding_keys_of(keys, family.model_type, family.read); },
+      .check = [spec](const json& keys) { spec(keys); }};
 }
 
 }  // namespace gantry::models

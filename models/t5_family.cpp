@@ -8,7 +8,7 @@
 #include <torch/torch.h>
 
 #include "gantry/models/described/config_keys.h"
-#include "gantry/models/described/config_reader.h"
+#include "gantry/models/described/keys_of_family.h"
 #include "gantry/models/t5.h"
 #include "gantry/nn/activation_names.h"
 
@@ -36,12 +36,6 @@ void read_t5_mlp(ConfigReader& reader, T5Config& config) {
   reader.only("dense_act_fn", config.activation);
 }
 
-std::int64_t token_key(ConfigReader& reader, const std::string& key, std::int64_t vocabulary) {
-  const std::int64_t token = reader.size(key, 0, 0);
-  if (token >= vocabulary) refuse_key(key, token, fmt::format("below vocab_size {}", vocabulary));
-  return token;
-}
-
 void read_t5_buckets(ConfigReader& reader, T5Config& config) {
   config.relative_attention_num_buckets = reader.size("relative_attention_num_buckets", 32, 4);
   config.relative_attention_max_distance = reader.size("relative_attention_max_distance", 128);
@@ -66,8 +60,8 @@ T5Config read_t5(ConfigReader& reader) {
   config.num_heads = reader.size("num_heads", config.num_heads);
   read_t5_buckets(reader, config);
   read_t5_mlp(reader, config);
-  config.pad_token_id = token_key(reader, "pad_token_id", config.vocab_size);
-  config.decoder_start_token_id = token_key(reader, "decoder_start_token_id", config.vocab_size);
+  config.pad_token_id = reader.token("pad_token_id", 0, config.vocab_size);
+  config.decoder_start_token_id = reader.token("decoder_start_token_id", 0, config.vocab_size);
   config.dropout_rate = reader.number("dropout_rate", config.dropout_rate, 0, 1);
   config.layer_norm_epsilon = reader.number("layer_norm_epsilon", config.layer_norm_epsilon, 0, 1);
   config.initializer_factor = reader.number("initializer_factor", config.initializer_factor, 0, 100);
@@ -79,20 +73,10 @@ T5Config read_t5(ConfigReader& reader) {
   return config;
 }
 
-T5Config t5_config(const json& keys) {
-  ConfigReader reader(keys, kT5);
-  T5Config config = read_t5(reader);
-  reader.refuse_others(kT5);
-  return config;
-}
+T5Config t5_config(const json& keys) { return read_keys(keys, kT5, read_t5); }
 
 json t5_hugging_face_config(const json& keys) {
-  ConfigReader reader(keys, kT5);
-  read_t5(reader);
-  json whole = keys;
-  for (const auto& [key, value] : reader.values().items()) whole[key] = value;
-  whole["model_type"] = kT5;
-  whole["architectures"] = {kT5Architecture};
+  json whole = whole_config_of(keys, kT5, kT5Architecture, read_t5);
   whole["is_encoder_decoder"] = true;
   return whole;
 }
@@ -150,12 +134,7 @@ ModelFamily t5_family() {
               [](const json& keys, const std::string& name) {
                 return name == "lm_head.weight" && t5_config(keys).tie_word_embeddings;
               },
-          .deciding_keys =
-              [](const json& keys) {
-                ConfigReader reader(keys, kT5);
-                read_t5(reader);
-                return reader.deciding();
-              },
+          .deciding_keys = [](const json& keys) { return deciding_keys_of(keys, kT5, read_t5); },
           .check = [](const json& keys) { t5_config(keys); },
           .inputs = {"input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask"}};
 }

@@ -6,7 +6,7 @@
 #include <torch/torch.h>
 
 #include "gantry/models/described/config_keys.h"
-#include "gantry/models/described/config_reader.h"
+#include "gantry/models/described/keys_of_family.h"
 #include "gantry/models/vit.h"
 #include "gantry/nn/activation_names.h"
 
@@ -57,23 +57,12 @@ VitConfig read_vit(ConfigReader& reader) {
   return config;
 }
 
-VitConfig vit_config(const json& keys) {
-  ConfigReader reader(keys, kVit);
-  VitConfig config = read_vit(reader);
-  reader.refuse_others(kVit);
-  return config;
-}
+VitConfig vit_config(const json& keys) { return read_keys(keys, kVit, read_vit); }
 
 json vit_hugging_face_config(const json& keys) {
+  json whole = whole_config_of(keys, kVit, kVitArchitecture, read_vit);
   ConfigReader reader(keys, kVit);
-  const VitConfig config = read_vit(reader);
-  json whole = keys;
-  for (const auto& [key, value] : reader.values().items()) whole[key] = value;
-  whole["model_type"] = kVit;
-  whole["architectures"] = {kVitArchitecture};
-  if (!has_key(whole, "id2label"))
-    for (std::int64_t label = 0; label < config.num_labels; ++label)
-      whole["id2label"][std::to_string(label)] = fmt::format("LABEL_{}", label);
+  fill_labels(whole, read_vit(reader).num_labels);
   return whole;
 }
 
@@ -130,12 +119,7 @@ ModelFamily vit_family() {
               [](const json&, const std::string& name) {
                 return name.starts_with("vit.pooler.") || name.starts_with("pooler.");
               },
-          .deciding_keys =
-              [](const json& keys) {
-                ConfigReader reader(keys, kVit);
-                read_vit(reader);
-                return reader.deciding();
-              },
+          .deciding_keys = [](const json& keys) { return deciding_keys_of(keys, kVit, read_vit); },
           .check = [](const json& keys) { vit_config(keys); },
           .inputs = {"pixel_values"}};
 }

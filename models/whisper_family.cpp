@@ -7,7 +7,7 @@
 #include <torch/torch.h>
 
 #include "gantry/models/described/config_keys.h"
-#include "gantry/models/described/config_reader.h"
+#include "gantry/models/described/keys_of_family.h"
 #include "gantry/models/whisper.h"
 #include "gantry/nn/activation_names.h"
 
@@ -24,13 +24,6 @@ std::int64_t whisper_heads(ConfigReader& reader, const std::string& key, const W
   if (config.d_model % heads != 0)
     refuse_key("d_model", config.d_model, fmt::format("a multiple of {} {}", key, heads));
   return heads;
-}
-
-std::int64_t whisper_token(ConfigReader& reader, const std::string& key, std::int64_t missing,
-                           std::int64_t vocabulary) {
-  const std::int64_t token = reader.size(key, std::min(missing, vocabulary - 1), 0);
-  if (token >= vocabulary) refuse_key(key, token, fmt::format("below vocab_size {}", vocabulary));
-  return token;
 }
 
 // What changes numbers in training, and is not there.
@@ -63,9 +56,9 @@ WhisperConfig read_whisper(ConfigReader& reader) {
   config.decoder_ffn_dim = reader.size("decoder_ffn_dim", config.decoder_ffn_dim);
   config.max_source_positions = reader.size("max_source_positions", config.max_source_positions);
   config.max_target_positions = reader.size("max_target_positions", config.max_target_positions);
-  config.pad_token_id = whisper_token(reader, "pad_token_id", config.pad_token_id, config.vocab_size);
+  config.pad_token_id = reader.token("pad_token_id", config.pad_token_id, config.vocab_size);
   config.decoder_start_token_id =
-      whisper_token(reader, "decoder_start_token_id", config.decoder_start_token_id, config.vocab_size);
+      reader.token("decoder_start_token_id", config.decoder_start_token_id, config.vocab_size);
   config.activation_function = reader.choice("activation_function", "gelu", nn::activation_names());
   config.dropout = reader.number("dropout", config.dropout, 0, 1);
   config.attention_dropout = reader.number("attention_dropout", config.attention_dropout, 0, 1);
@@ -75,24 +68,12 @@ WhisperConfig read_whisper(ConfigReader& reader) {
   return config;
 }
 
-WhisperConfig whisper_config(const json& keys) {
-  ConfigReader reader(keys, kWhisper);
-  WhisperConfig config = read_whisper(reader);
-  reader.refuse_others(kWhisper);
-  return config;
-}
+WhisperConfig whisper_config(const json& keys) { return read_keys(keys, kWhisper, read_whisper); }
 
 json whisper_hugging_face_config(const json& keys) {
-  ConfigReader reader(keys, kWhisper);
-  read_whisper(reader);
-  json whole = keys;
-  for (const auto& [key, value] : reader.values().items()) whole[key] = value;
-  whole["model_type"] = kWhisper;
-  whole["architectures"] = {kWhisperArchitecture};
+  json whole = whole_config_of(keys, kWhisper, kWhisperArchitecture, read_whisper);
   whole["is_encoder_decoder"] = true;
-  // transformers' own defaults lie outside a smaller vocabulary.
-  for (const char* token : {"bos_token_id", "eos_token_id"})
-    if (!whole.contains(token)) whole[token] = nullptr;
+  leave_out_tokens(whole);
   return whole;
 }
 
@@ -161,12 +142,7 @@ ModelFamily whisper_family() {
               [](const json& keys, const std::string& name) {
                 return name == "proj_out.weight" && whisper_config(keys).tie_word_embeddings;
               },
-          .deciding_keys =
-              [](const json& keys) {
-                ConfigReader reader(keys, kWhisper);
-                read_whisper(reader);
-                return reader.deciding();
-              },
+          .deciding_keys = [](const json& keys) { return deciding_keys_of(keys, kWhisper, read_whisper); },
           .check = [](const json& keys) { whisper_config(keys); },
           .inputs = {"input_features", "decoder_input_ids", "decoder_attention_mask"}};
 }

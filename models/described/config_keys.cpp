@@ -128,6 +128,12 @@ json keys_of(const json& config, const std::vector<std::string>& names) {
   return keys;
 }
 
+void fill_labels(json& config, std::int64_t count) {
+  if (has_key(config, "id2label")) return;
+  for (std::int64_t label = 0; label < count; ++label)
+    config["id2label"][std::to_string(label)] = fmt::format("LABEL_{}", label);
+}
+
 void only_value(const json& config, const std::string& key, const json& value) {
   if (has_key(config, key) && config[key] != value) refuse_key(key, config[key], value.dump());
 }

@@ -25,6 +25,12 @@ std::int64_t ConfigReader::size(const std::string& key, std::int64_t missing, st
   return value;
 }
 
+std::int64_t ConfigReader::token(const std::string& key, std::int64_t missing, std::int64_t vocabulary) {
+  const std::int64_t token = size(key, std::min(missing, vocabulary - 1), 0);
+  if (token >= vocabulary) refuse_key(key, token, fmt::format("below vocab_size {}", vocabulary));
+  return token;
+}
+
 double ConfigReader::number(const std::string& key, double missing, double least, double below) {
   const double value = number_key(keys_, key, missing, least, below);
   read(key, value);

@@ -18,6 +18,8 @@ class ConfigReader {
   bool has(const std::string& key) const;  // and is not null
   // A key that is absent or null gives `missing`; ConfigError for a wrong type or value, naming it.
   std::int64_t size(const std::string& key, std::int64_t missing, std::int64_t least = 1);
+  // The id of a token, below `vocabulary`; ConfigError in words of vocab_size for one that is not.
+  std::int64_t token(const std::string& key, std::int64_t missing, std::int64_t vocabulary);
   double number(const std::string& key, double missing, double least, double below);
   // null or 0 says that there is none, which is 0; only a key that is absent gives `missing`.
   std::int64_t size_or_none(const std::string& key, std::int64_t missing);
