@@ -2,6 +2,7 @@
 
 #include <torch/torch.h>
 
+#include "gantry/optimizers/closure_loss.h"
 #include "gantry/optimizers/group_options.h"
 
 namespace gantry {
@@ -22,11 +23,7 @@ NamedTensors Lion::state_tensors(const torch::Tensor& parameter) {
 }
 
 torch::Tensor Lion::step(LossClosure closure) {
-  torch::Tensor loss;
-  if (closure) {
-    const torch::AutoGradMode enable(true);
-    loss = closure();
-  }
+  const torch::Tensor loss = closure_loss(closure);
   const torch::NoGradGuard no_grad;
   for (auto& group : param_groups_) {
     const auto& options = static_cast<const LionOptions&>(group.options());

@@ -104,7 +104,7 @@ void MasterParameters::make_masters(const std::vector<std::size_t>& parameters) 
         torch::empty(placement(i).local_shape(coordinates_), is_low_[i] ? options.dtype(torch::kFloat32) : options);
     moves.push_back(move(i, gradients_.owned_values(i), masters_[i]));
   }
-  units_.bring_together(moves);
+  if (stale_ != Stale::kCopies) units_.bring_together(moves);  // else the step fills them, or fill()
   for (const std::size_t i : wholes) masters_[i].requires_grad_();
 }
 

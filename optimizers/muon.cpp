@@ -7,6 +7,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/optimizers/adamw_step.h"
+#include "gantry/optimizers/closure_loss.h"
 #include "gantry/optimizers/group_options.h"
 
 namespace gantry {
@@ -94,11 +95,7 @@ void Muon::set_steps(const torch::Tensor& parameter, std::int64_t steps) {
 }
 
 torch::Tensor Muon::step(LossClosure closure) {
-  torch::Tensor loss;
-  if (closure) {
-    const torch::AutoGradMode enable(true);
-    loss = closure();
-  }
+  const torch::Tensor loss = closure_loss(closure);
   const torch::NoGradGuard no_grad;
   for (auto& group : param_groups_) {
     const auto* options = muon_options(group);
