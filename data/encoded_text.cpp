@@ -93,19 +93,6 @@ class EncodedText final : public Dataset {
   PackedSequences packed_;  // reads boundaries_
 };
 
-void require_size(const TextPaths& paths, const std::string& place) {
-  std::uint64_t bytes = 0;
-  for (const auto& path : paths) {
-    std::error_code failure;
-    const auto size = std::filesystem::file_size(path, failure);
-    if (!failure) bytes += size;  // reading it says what is wrong
-  }
-  if (bytes > kMostTextBytes)
-    throw InputError({place, fmt::format("has {} bytes of text, which a run encodes in its memory", bytes),
-                      fmt::format("at most {}", kMostTextBytes),
-                      "make token files with gantry data build, and train on data.format megatron"});
-}
-
 void require_vocabulary(const FileTokens& tokens, const TextPaths& paths, const std::string& tokenizer,
                         std::int64_t vocabulary_size) {
   for (std::size_t i = 0; i < tokens.size(); ++i)
@@ -118,6 +105,19 @@ void require_vocabulary(const FileTokens& tokens, const TextPaths& paths, const 
 }
 
 }  // namespace
+
+void refuse_much_text(const TextPaths& files, const std::string& kind, const std::string& place,
+                      const std::string& remedy) {
+  std::uint64_t bytes = 0;
+  for (const auto& path : files) {
+    std::error_code failure;
+    const auto size = std::filesystem::file_size(path, failure);
+    if (!failure) bytes += size;  // reading it says what is wrong
+  }
+  if (bytes > kMostTextBytes)
+    throw InputError({place, fmt::format("has {} bytes of {}, which a run encodes in its memory", bytes, kind),
+                      fmt::format("at most {}", kMostTextBytes), remedy});
+}
 
 std::string choose_text_tokenizer(const std::string& stated, const std::string& model_path,
                                   std::int64_t vocabulary_size) {
@@ -138,7 +138,7 @@ std::string choose_text_tokenizer(const std::string& stated, const std::string& 
 std::unique_ptr<Dataset> open_encoded_text(const TextPaths& files, const std::string& tokenizer,
                                            std::int64_t sequence_length, std::int64_t vocabulary_size,
                                            const std::string& place) {
-  require_size(files, place);
+  refuse_much_text(files, "text", place, "make token files with gantry data build, and train on data.format megatron");
   const auto tokens = shared_tokens(files, tokenizer);
   require_vocabulary(*tokens, files, tokenizer, vocabulary_size);
   auto dataset = std::make_unique<EncodedText>(tokens, sequence_length);

@@ -10,6 +10,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/core/strict_json.h"
+#include "gantry/data/encoded_text.h"
 #include "gantry/data/tokenizers/tokenizer.h"
 
 namespace gantry {
@@ -18,7 +19,6 @@ namespace {
 using nlohmann::json;
 using LinePaths = std::vector<std::filesystem::path>;
 
-constexpr std::uint64_t kMostLinesBytes = 1u << 30;
 constexpr std::int64_t kNotCounted = -100;
 
 // The tokens of one line. Those before `counted` are read and not trained on.
@@ -181,18 +181,6 @@ class JsonLines final : public Dataset {
   std::int64_t length_;
 };
 
-void refuse_much_text(const LinePaths& paths, const std::string& place) {
-  std::uint64_t bytes = 0;
-  for (const auto& path : paths) {
-    std::error_code failure;
-    const auto size = std::filesystem::file_size(path, failure);
-    if (!failure) bytes += size;  // reading it says what is wrong
-  }
-  if (bytes > kMostLinesBytes)
-    throw InputError({place, fmt::format("has {} bytes of lines, which a run encodes in its memory", bytes),
-                      fmt::format("at most {}", kMostLinesBytes), "split the files over several runs"});
-}
-
 }  // namespace
 
 std::vector<SampleEntry> packed_entries(std::int64_t sequence_length) {
@@ -203,7 +191,7 @@ std::vector<SampleEntry> packed_entries(std::int64_t sequence_length) {
 std::unique_ptr<Dataset> open_json_lines(const LinePaths& files, const std::string& tokenizer,
                                          std::int64_t sequence_length, std::int64_t vocabulary_size,
                                          const std::string& place) {
-  refuse_much_text(files, place);
+  refuse_much_text(files, "lines", place, "split the files over several runs");
   auto packed = shared_lines(files, tokenizer, sequence_length, vocabulary_size);
   if (packed->lines.empty())
     throw InputError({place, "has no line that is not empty", "lines of JSON to train on", ""});

@@ -85,12 +85,15 @@ std::uint64_t bytes_in(const TensorCatalog& catalog) {
   return bytes;
 }
 
-void report(bool as_json, const std::string& done, const std::string& from, std::int64_t step, const std::string& to) {
+// `step`: of a checkpoint; other directories have none.
+void report(bool as_json, const std::string& done, const std::string& from, std::optional<std::int64_t> step,
+            const std::string& to) {
+  json facts = {{"from", from}, {"to", to}};
+  if (step) facts["step"] = *step;
   if (as_json)
-    print_output(
-        json({{"from", from}, {"step", step}, {"to", to}}).dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
+    print_output(facts.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
   else
-    print_output(fmt::format("{} {} (step {}) to {}\n", done, from, step, to));
+    print_output(fmt::format("{} {}{} to {}\n", done, from, step ? fmt::format(" (step {})", *step) : "", to));
 }
 
 // Saves `boosted` as the only thing this job writes there. Collective over the world.
@@ -222,11 +225,8 @@ int run_checkpoint_export(const CheckpointExportArguments& arguments) {
   }
   if (!parallelized) {
     report(arguments.json, "exported", from, read_checkpoint_info(from).step, arguments.output);
-  } else if (arguments.json) {
-    print_output(json({{"from", from}, {"to", arguments.output}}).dump(-1, ' ', false, json::error_handler_t::replace) +
-                 "\n");
   } else {
-    print_output(fmt::format("merged {} to {}\n", from, arguments.output));
+    report(arguments.json, "merged", from, std::nullopt, arguments.output);
   }
   return 0;
 }
@@ -249,11 +249,8 @@ int run_checkpoint_merge(const CheckpointMergeArguments& arguments) {
   }
   if (!is_directory) {
     report(arguments.json, "merged", from, read_checkpoint_info(from).step, arguments.output);
-  } else if (arguments.json) {
-    print_output(json({{"from", from}, {"to", arguments.output}}).dump(-1, ' ', false, json::error_handler_t::replace) +
-                 "\n");
   } else {
-    print_output(fmt::format("merged {} to {}\n", from, arguments.output));
+    report(arguments.json, "merged", from, std::nullopt, arguments.output);
   }
   return 0;
 }
