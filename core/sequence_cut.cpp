@@ -63,6 +63,17 @@ std::int64_t SequenceCut::causal_pairs(int rank) const {
   return std::accumulate(all.begin(), all.end(), static_cast<std::int64_t>(all.size()));
 }
 
+std::vector<Range> runs_within(const std::vector<Range>& runs, const Range& range) {
+  std::vector<Range> within;
+  std::int64_t first = 0;
+  for (const Range& run : runs) {
+    const std::int64_t begin = std::max(range.begin, first), end = std::min(range.end, first + run.size());
+    if (begin < end) within.push_back({run.begin + begin - first, run.begin + end - first});
+    first += run.size();
+  }
+  return within;
+}
+
 namespace {
 
 using Kind = AttentionTile::Kind;

@@ -36,6 +36,9 @@ struct SequenceCut {
   bool operator==(const SequenceCut&) const = default;
 };
 
+// Where those tokens of a rank stand that are [range] among the tokens that it holds, as runs; `runs` has all of them.
+std::vector<Range> runs_within(const std::vector<Range>& runs, const Range& range);
+
 // A rectangle of queries and keys, by index among those that lie on one rank, and what of it is seen: all of it, what
 // lies on the diagonal or below it, or what a mask says.
 struct AttentionTile {

@@ -16,18 +16,6 @@ constexpr double kNothing = -std::numeric_limits<double>::infinity();
 
 torch::ScalarType wide(const torch::Tensor& tensor) { return at::promote_types(tensor.scalar_type(), torch::kFloat32); }
 
-// Runs of a rank's tokens [range] among those that it holds.
-std::vector<Range> runs_within(const std::vector<Range>& runs, const Range& range) {
-  std::vector<Range> within;
-  std::int64_t first = 0;
-  for (const Range& run : runs) {
-    const std::int64_t begin = std::max(range.begin, first), end = std::min(range.end, first + run.size());
-    if (begin < end) within.push_back({run.begin + begin - first, run.begin + end - first});
-    first += run.size();
-  }
-  return within;
-}
-
 // One tile of a block: its tensors, and where its queries and keys stand in the sequence.
 struct Tile {
   torch::Tensor query, key, value;

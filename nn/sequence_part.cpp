@@ -19,17 +19,13 @@ torch::Tensor dropout_mask_of_part(const torch::Tensor& like, double p, const st
                                    const RandomContext& context, std::vector<std::int64_t> offset,
                                    std::vector<std::int64_t> global, std::int64_t dim, const SequencePart& part,
                                    std::int64_t begin) {
-  const std::int64_t end = begin + like.size(dim);
   global[dim] = part.cut.tokens;
   std::vector<torch::Tensor> masks;
-  std::int64_t first = 0;  // of the run, among the rank's tokens
-  for (const Range& run : part.runs()) {
-    const std::int64_t from = std::max(begin, first), to = std::min(end, first + run.size());
-    if (from < to) {
-      offset[dim] = run.begin + from - first;
-      masks.push_back(dropout_mask(like.narrow(dim, from - begin, to - from), p, name, context, offset, global));
-    }
-    first += run.size();
+  std::int64_t place = 0;  // of the run, in `like`
+  for (const Range& run : runs_within(part.runs(), {begin, begin + like.size(dim)})) {
+    offset[dim] = run.begin;
+    masks.push_back(dropout_mask(like.narrow(dim, place, run.size()), p, name, context, offset, global));
+    place += run.size();
   }
   return masks.empty() ? torch::empty_like(like) : torch::cat(masks, dim);
 }
