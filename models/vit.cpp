@@ -98,7 +98,7 @@ torch::Tensor VitImpl::embed(const torch::Tensor& pixels) {
   return enter_(embeddings_(pixels));
 }
 
-TensorDict VitImpl::stage_forward(const StageContext& stage, TensorDict input) {
+TensorDict VitImpl::stage_forward(const StageContext& stage, const TensorDict& input) {
   Forward known = forward_now();
   if (known.random) known.random->sequence_length = config.tokens();  // a batch of images does not say
   const ForwardScope scope(known);

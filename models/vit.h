@@ -70,7 +70,7 @@ class VitImpl : public torch::nn::Module {
   // The whole model: {pixel_values real [B, channels, image_size, image_size]} -> {logits [B, labels]}.
   TensorDict forward(const TensorDict& inputs);
   // The same of one stage; stages exchange {hidden [B, S, H]}. InputError for images of another size.
-  TensorDict stage_forward(const StageContext& stage, TensorDict input);
+  TensorDict stage_forward(const StageContext& stage, const TensorDict& input);
 
   const VitConfig config;
 

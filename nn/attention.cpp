@@ -111,10 +111,6 @@ torch::Tensor additive_mask(const AttentionOptions& options, const torch::Tensor
   });
 }
 
-double scale_of(const AttentionOptions& options, const torch::Tensor& query) {
-  return options.scale > 0 ? options.scale : 1 / std::sqrt(static_cast<double>(query.size(3)));
-}
-
 // The softmax of scores [samples, heads, queries, keys], and of each head's sink beside them.
 torch::Tensor weights_of(const torch::Tensor& scores, const torch::Tensor& sinks) {
   if (!sinks.defined()) return scores.softmax(-1);
@@ -129,7 +125,7 @@ torch::Tensor plain_core(const torch::Tensor& query, const torch::Tensor& key, c
                          const AttentionOptions& options,
                          const std::function<torch::Tensor(const torch::Tensor&)>& dropped) {
   const std::int64_t queries = query.size(2), keys = key.size(2);
-  torch::Tensor scores = at::matmul(query * scale_of(options, query), key.transpose(-2, -1));
+  torch::Tensor scores = at::matmul(query * scale_of_scores(options, query), key.transpose(-2, -1));
   if (options.slopes.defined()) {
     const torch::Tensor places = torch::arange(keys, options.slopes.options());
     scores = scores + (options.slopes.unsqueeze(1) * places).unsqueeze(1).to(scores.scalar_type());
@@ -173,6 +169,10 @@ torch::Tensor fused_core(const torch::Tensor& query, const torch::Tensor& key, c
 }
 
 }  // namespace
+
+double scale_of_scores(const AttentionOptions& options, const torch::Tensor& query) {
+  return options.scale > 0 ? options.scale : 1 / std::sqrt(static_cast<double>(query.size(3)));
+}
 
 torch::Tensor attention_core(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
                              const HeadRange& heads, const HeadRange& key_heads, const AttentionOptions& options,

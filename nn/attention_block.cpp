@@ -88,16 +88,14 @@ torch::Tensor for_each_key(const torch::Tensor& gradients, const BlockRules& rul
                   gradients);
 }
 
-double scale_of(const torch::Tensor& query, const BlockRules& rules) {
-  return rules.options.scale > 0 ? rules.options.scale : 1 / std::sqrt(static_cast<double>(query.size(3)));
-}
-
 // As plain attention makes them (nn/attention.cpp).
 Scores scores_of(const Tile& tile, const torch::Tensor& query, const torch::Tensor& key, const BlockRules& rules) {
   const AttentionOptions& options = rules.options;
   const torch::Device device = query.device();
   const torch::Tensor rows = places_of(tile.query_runs, device), columns = places_of(tile.key_runs, device);
-  Scores scores{.values = at::matmul(query * scale_of(query, rules), key.transpose(-2, -1)), .bent = {}, .lost = {}};
+  Scores scores{.values = at::matmul(query * scale_of_scores(rules.options, query), key.transpose(-2, -1)),
+                .bent = {},
+                .lost = {}};
   if (options.slopes.defined())
     scores.values =
         scores.values + (options.slopes.unsqueeze(1) * columns).unsqueeze(1).to(scores.values.scalar_type());
@@ -156,7 +154,7 @@ AttentionSums attend(const Tile& tile, const BlockRules& rules) {
   if (is_fused(tile, rules)) {
     const auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(
         tile.query, for_each_query(tile.key, rules), for_each_query(tile.value, rules), 0.0,
-        tile.kind == AttentionTile::Kind::kCausal, std::nullopt, scale_of(tile.query, rules));
+        tile.kind == AttentionTile::Kind::kCausal, std::nullopt, scale_of_scores(rules.options, tile.query));
     return {out, lse};
   }
   const torch::ScalarType type = wide(tile.query);
@@ -174,7 +172,7 @@ BlockGradients gradients_of(const AttentionSums& sums, const SumsGradient& gradi
     const auto type = tile.query.scalar_type();
     const auto [of_query, of_key, of_value] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
         gradient.out.to(type), tile.query, key, value, sums.out.to(type), sums.lse, 0.0,
-        tile.kind == AttentionTile::Kind::kCausal, std::nullopt, scale_of(tile.query, rules));
+        tile.kind == AttentionTile::Kind::kCausal, std::nullopt, scale_of_scores(rules.options, tile.query));
     const auto to = wide(tile.query);
     return {of_query.to(to), for_each_key(of_key.to(to), rules), for_each_key(of_value.to(to), rules)};
   }
@@ -190,7 +188,7 @@ BlockGradients gradients_of(const AttentionSums& sums, const SumsGradient& gradi
   torch::Tensor of_scores = weights * (of_weights - gradient.own.unsqueeze(-1));
   if (scores.lost.defined()) of_scores = of_scores.masked_fill(scores.lost, 0);
   if (scores.bent.defined()) of_scores = of_scores * (1 - scores.bent * scores.bent);
-  of_scores = of_scores * scale_of(tile.query, rules);
+  of_scores = of_scores * scale_of_scores(rules.options, tile.query);
   return {at::matmul(of_scores, wide_key), for_each_key(at::matmul(of_scores.transpose(-2, -1), wide_query), rules),
           for_each_key(at::matmul(used.transpose(-2, -1), gradient.out), rules)};
 }

@@ -3,6 +3,8 @@
 
 #include "gantry/comm/observed_backend.h"
 #include "gantry/core/context_choice.h"
+#include "gantry/nn/attention.h"
+#include "gantry/nn/sequence_part.h"
 #include "gantry/profiling/communication_meter.h"
 #include "tiny_rig.h"
 
@@ -118,6 +120,13 @@ TEST(Context, WhatNeedsWholeSequencesIsRefused) {
                               rig.booster.execute_pipeline(rig.batch(shared_batch(1)), rig.boosted, {});
                             }),
                  4, "1 tokens per sample over 2 ranks");
+}
+
+TEST(Context, ABiasOfScoresIsRefused) {
+  const torch::Tensor heads = torch::ones({1, 2, 3, 4});
+  nn::AttentionOptions options{.bias = torch::zeros({2, 3, 3})};
+  options.sequence = std::make_shared<nn::SequencePart>();
+  EXPECT_THROW(nn::attention(heads, heads, heads, {0, 2, 2}, {0, 2, 2}, options, nn::DropoutImpl(0)), UsageError);
 }
 
 TEST(Context, RanksThatAreGivenOtherBatchesAreNamed) {
