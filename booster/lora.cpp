@@ -7,8 +7,8 @@
 #include <torch/torch.h>
 
 #include "gantry/booster/lora_names.h"
+#include "gantry/booster/name_patterns.h"
 #include "gantry/core/adapter_split.h"
-#include "gantry/core/wildcard.h"
 #include "gantry/models/lora.h"
 #include "gantry/policies/policy.h"
 
@@ -48,23 +48,13 @@ void add_lora(torch::nn::Module& model, const Config& config) {
 void freeze_parameters(torch::nn::Module& model, const Config& config) {
   config.honour("train.freeze");
   if (config.train.freeze.empty()) return;
-  std::vector<std::string> names;
-  for (const auto& item : model.named_parameters()) names.push_back(item.key());
-  for (const auto& pattern : config.train.freeze) {
-    const auto matches = [&](const std::string& name) { return matches_pattern(pattern, name, Star::kAnyText); };
-    if (std::any_of(names.begin(), names.end(), matches)) continue;
-    const std::string near = nearest_name(pattern, names);
-    throw ConfigError(
-        {"train.freeze", "'" + pattern + "' matches no parameter", "",
-         near.empty() ? "see `gantry checkpoint inspect` or the model's names" : "did you mean '" + near + "'?"});
-  }
+  NamePatterns frozen("train.freeze", config.train.freeze);
+  std::vector<torch::Tensor> found;
+  for (const auto& item : model.named_parameters())
+    if (frozen.match(item.key())) found.push_back(item.value());
+  frozen.check_use();
+  for (auto& parameter : found) parameter.set_requires_grad(false);
   bool any = false;
-  for (auto& item : model.named_parameters()) {
-    const bool frozen =
-        std::any_of(config.train.freeze.begin(), config.train.freeze.end(),
-                    [&](const std::string& pattern) { return matches_pattern(pattern, item.key(), Star::kAnyText); });
-    if (frozen) item.value().set_requires_grad(false);
-  }
   for (const auto& parameter : model.parameters()) any = any || parameter.requires_grad();
   if (!any)
     throw ConfigError({"train.freeze", "freezes every parameter", "something to train", "make the patterns narrower"});

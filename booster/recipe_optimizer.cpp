@@ -5,8 +5,8 @@
 
 #include <torch/torch.h>
 
+#include "gantry/booster/name_patterns.h"
 #include "gantry/booster/recipe.h"
-#include "gantry/core/wildcard.h"
 #include "gantry/optimizers/fused_adamw.h"
 #include "gantry/optimizers/group_options.h"
 #include "gantry/optimizers/lion.h"
@@ -14,30 +14,6 @@
 
 namespace gantry {
 namespace {
-
-// Patterns of one key; each has to be of use.
-class Patterns {
- public:
-  Patterns(std::string key, const std::vector<std::string>& patterns)
-      : key_(std::move(key)), patterns_(patterns), used_(patterns.size()) {}
-  bool match(const std::string& name) {
-    bool any = false;
-    for (std::size_t i = 0; i < patterns_.size(); ++i)
-      if (matches_pattern(patterns_[i], name, Star::kAnyText)) used_[i] = any = true;
-    return any;
-  }
-  void check_use() const {
-    for (std::size_t i = 0; i < patterns_.size(); ++i)
-      if (!used_[i])
-        throw ConfigError({key_, "'" + patterns_[i] + "' matches no parameter", "",
-                           "see `gantry checkpoint inspect` or the model's names"});
-  }
-
- private:
-  std::string key_;
-  const std::vector<std::string>& patterns_;
-  std::vector<bool> used_;
-};
 
 struct GroupValues {
   double lr = 0, weight_decay = 0;
@@ -55,8 +31,8 @@ bool is_matrix_of_layer(const std::string& name, const torch::Tensor& parameter)
 // parameter goes by the first of its names.
 std::vector<std::pair<GroupValues, std::vector<torch::Tensor>>> grouped(const OptimizerConfig& settings,
                                                                         const torch::nn::Module& model) {
-  Patterns no_decay("optimizer.no_decay", settings.no_decay);
-  std::vector<Patterns> patterns;
+  NamePatterns no_decay("optimizer.no_decay", settings.no_decay);
+  std::vector<NamePatterns> patterns;
   for (std::size_t i = 0; i < settings.groups.size(); ++i)
     patterns.emplace_back(fmt::format("optimizer.groups[{}].match", i), settings.groups[i].match);
   std::vector<std::pair<GroupValues, std::vector<torch::Tensor>>> groups;

@@ -6,6 +6,7 @@
 #include "gantry/nn/attention.h"
 #include "gantry/nn/sequence_part.h"
 #include "gantry/profiling/communication_meter.h"
+#include "ranks_outcome.h"
 #include "tiny_rig.h"
 
 namespace gantry::testing {
@@ -90,20 +91,7 @@ TEST(Context, BytesThatTravelAreThoseOfTheFormula) {
   EXPECT_EQ(bytes_of_step("ulysses", 2, "all_to_all", false) / 2, formula(ContextMethod::kUlysses, 2));
 }
 
-struct ContextOutcome {
-  int code = 0;
-  std::string text;
-};
-
-ContextOutcome outcome_of(const Config& config, const std::function<void(World&)>& body) {
-  ::testing::internal::CaptureStderr();
-  ContextOutcome outcome;
-  outcome.code = start_ranks()(config, body);
-  outcome.text = ::testing::internal::GetCapturedStderr();
-  return outcome;
-}
-
-void expect_refused(const ContextOutcome& outcome, int code, const std::string& words) {
+void expect_refused(const RanksOutcome& outcome, int code, const std::string& words) {
   EXPECT_EQ(outcome.code, code) << outcome.text;
   EXPECT_NE(outcome.text.find(words), std::string::npos) << outcome.text;
 }

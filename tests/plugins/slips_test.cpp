@@ -6,6 +6,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/optimizers/lion.h"
+#include "ranks_outcome.h"
 #include "small_stack.h"
 
 namespace gantry::testing {
@@ -14,19 +15,6 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
-
-struct Said {
-  int code = 0;
-  std::string text;
-};
-
-Said said_by(const Config& config, const std::function<void(World&)>& body) {
-  ::testing::internal::CaptureStderr();
-  Said said;
-  said.code = start_ranks()(config, body);
-  said.text = ::testing::internal::GetCapturedStderr();
-  return said;
-}
 
 // A boosted stack, and the optimizer that was passed to boost.
 struct StackRig {
@@ -52,7 +40,7 @@ TEST(UsersSlips, TheOptimizerThatWasPassedToBoostDoesNotStep) {
       Config config = stack_config({.data = 2});
       config.parallel.zero = zero;
       config.optimizer.name = name;
-      const Said said = said_by(config, [&](World& world) {
+      const RanksOutcome said = outcome_of(config, [&](World& world) {
         StackRig rig(world, config);
         rig.run();
         EXPECT_TRUE(rig.boosted.optimizer->step());
@@ -72,7 +60,7 @@ TEST(UsersSlips, ItsZeroGradIsTheBoostedOnes) {
       Config config = stack_config({.data = 2});
       config.parallel.zero = zero;
       config.precision = precision;
-      const Said said = said_by(config, [&](World& world) {
+      const RanksOutcome said = outcome_of(config, [&](World& world) {
         StackRig rig(world, config);
         rig.run();
         const double norm = rig.boosted.optimizer->grad_norm();
@@ -97,11 +85,11 @@ TEST(UsersSlips, AnotherOptimizerWhereItTrainsNothing) {
     }
   };
   config.parallel.zero = 1;
-  Said said = said_by(config, body);
+  RanksOutcome said = outcome_of(config, body);
   EXPECT_EQ(said.code, 2);
   EXPECT_THAT(said.text, HasSubstr("another optimizer has removed gradients that were not stepped"));
   config.parallel.zero = 2;  // there are no gradients to remove
-  said = said_by(config, body);
+  said = outcome_of(config, body);
   EXPECT_EQ(said.code, 0);
   EXPECT_THAT(said.text, HasSubstr("warning: execute_pipeline adds to gradients that were neither stepped nor zeroed"));
   EXPECT_EQ(said.text.find("warning:"), said.text.rfind("warning:"));
@@ -109,41 +97,41 @@ TEST(UsersSlips, AnotherOptimizerWhereItTrainsNothing) {
 
 TEST(UsersSlips, AStepWithoutABackward) {
   const Config config = stack_config({});
-  EXPECT_EQ(said_by(config,
-                    [&](World& world) {
-                      StackRig rig(world, config);
-                      EXPECT_THROW(rig.boosted.optimizer->step(), UsageError);
-                      rig.run();
-                      EXPECT_TRUE(rig.boosted.optimizer->step());
-                      EXPECT_THROW(rig.boosted.optimizer->step(), UsageError);
-                      rig.run();
-                      rig.boosted.optimizer->zero_grad();
-                      EXPECT_THROW(rig.boosted.optimizer->step(), UsageError);
-                    })
+  EXPECT_EQ(outcome_of(config,
+                       [&](World& world) {
+                         StackRig rig(world, config);
+                         EXPECT_THROW(rig.boosted.optimizer->step(), UsageError);
+                         rig.run();
+                         EXPECT_TRUE(rig.boosted.optimizer->step());
+                         EXPECT_THROW(rig.boosted.optimizer->step(), UsageError);
+                         rig.run();
+                         rig.boosted.optimizer->zero_grad();
+                         EXPECT_THROW(rig.boosted.optimizer->step(), UsageError);
+                       })
                 .code,
             0);
 }
 
 TEST(UsersSlips, EvaluationLeavesEveryModuleInItsOwnMode) {
   const Config config = tiny({});
-  EXPECT_EQ(said_by(config,
-                    [&](World& world) {
-                      Rig rig(world, config);
-                      auto& model = rig.boosted.model->module();
-                      model.train();
-                      std::map<std::string, bool> before;
-                      for (const auto& item : model.named_modules("", /*include_self=*/false)) {
-                        if (item.key() == "h.1" || item.key() == "ln_f") item.value()->eval();
-                        if (item.key() == "h.1.mlp.dropout") item.value()->train();
-                      }
-                      for (const auto& item : model.named_modules("", false))
-                        before[item.key()] = item.value()->is_training();
-                      EXPECT_FALSE(before.at("h.1.attn"));
-                      rig.booster.execute_pipeline(rig.batch(tokens(4)), rig.boosted, {.forward_only = true});
-                      EXPECT_TRUE(model.is_training());
-                      for (const auto& item : model.named_modules("", false))
-                        EXPECT_EQ(item.value()->is_training(), before.at(item.key())) << item.key();
-                    })
+  EXPECT_EQ(outcome_of(config,
+                       [&](World& world) {
+                         Rig rig(world, config);
+                         auto& model = rig.boosted.model->module();
+                         model.train();
+                         std::map<std::string, bool> before;
+                         for (const auto& item : model.named_modules("", /*include_self=*/false)) {
+                           if (item.key() == "h.1" || item.key() == "ln_f") item.value()->eval();
+                           if (item.key() == "h.1.mlp.dropout") item.value()->train();
+                         }
+                         for (const auto& item : model.named_modules("", false))
+                           before[item.key()] = item.value()->is_training();
+                         EXPECT_FALSE(before.at("h.1.attn"));
+                         rig.booster.execute_pipeline(rig.batch(tokens(4)), rig.boosted, {.forward_only = true});
+                         EXPECT_TRUE(model.is_training());
+                         for (const auto& item : model.named_modules("", false))
+                           EXPECT_EQ(item.value()->is_training(), before.at(item.key())) << item.key();
+                       })
                 .code,
             0);
 }
@@ -151,7 +139,7 @@ TEST(UsersSlips, EvaluationLeavesEveryModuleInItsOwnMode) {
 TEST(UsersSlips, BoostingTwiceIsSaidAlikeByAllRanks) {
   for (const Layout& layout : {Layout{.tensor = 2}, Layout{.pipeline = 2}, Layout{.data = 2}}) {
     const Config config = stack_config(layout);
-    const Said said = said_by(config, [&](World& world) {
+    const RanksOutcome said = outcome_of(config, [&](World& world) {
       StackRig rig(world, config);
       try {
         rig.booster.boost(rig.model, build_optimizer(config, *rig.model), cross_entropy());
@@ -168,7 +156,7 @@ TEST(UsersSlips, BoostingTwiceIsSaidAlikeByAllRanks) {
 TEST(UsersSlips, ParametersThatNothingReachesAreNamedOnce) {
   for (const Layout& layout : {Layout{}, Layout{.pipeline = 2, .data = 2}, Layout{.tensor = 2}}) {
     const Config config = stack_config(layout, "stack_skips");
-    const Said said = said_by(config, [&](World& world) {
+    const RanksOutcome said = outcome_of(config, [&](World& world) {
       StackRig rig(world, config);
       for (int step = 0; step < 2; ++step) {
         rig.run();
@@ -186,10 +174,10 @@ TEST(UsersSlips, ParametersThatNothingReachesAreNamedOnce) {
 TEST(UsersSlips, ALoopOfThePolicysOwnRecomputesNothing) {
   Config config = stack_config({.pipeline = 2}, "stack_loops");
   const auto body = [&](World& world) { StackRig(world, config).run(); };
-  EXPECT_EQ(said_by(config, body).code, 0);
+  EXPECT_EQ(outcome_of(config, body).code, 0);
   for (const char* recompute : {"selective", "parts", "full"}) {
     config.schedule.recompute = recompute;
-    const Said said = said_by(config, body);
+    const RanksOutcome said = outcome_of(config, body);
     EXPECT_EQ(said.code, 3);
     EXPECT_THAT(said.text, HasSubstr("schedule.recompute: StackPolicy::forward runs its layers in a loop of its own; "
                                      "expected layers that run by stage.run_layers; call stage.run_layers in it, or "
@@ -199,7 +187,7 @@ TEST(UsersSlips, ALoopOfThePolicysOwnRecomputesNothing) {
 
 TEST(UsersSlips, WhatThrowsInAPartOfALayerIsNamed) {
   const Config config = stack_config({.pipeline = 2}, "stack_throws_in_a_part");
-  const Said said = said_by(config, [&](World& world) { StackRig(world, config).run(); });
+  const RanksOutcome said = outcome_of(config, [&](World& world) { StackRig(world, config).run(); });
   EXPECT_THAT(said.text, HasSubstr("forward of stage 1 (blocks.2 (block)), microbatch 0: threw"));
 }
 
@@ -211,7 +199,7 @@ TEST(UsersSlips, ParametersThatAreReachedAreNot) {
         config.schedule.name = schedule;
         config.schedule.recompute = recompute;
         config.parallel.zero = zero;
-        const Said said = said_by(config, [&](World& world) {
+        const RanksOutcome said = outcome_of(config, [&](World& world) {
           Rig rig(world, config);
           rig.booster.execute_pipeline(rig.batch(tokens(8)), rig.boosted);
         });
@@ -223,14 +211,14 @@ TEST(UsersSlips, ParametersThatAreReachedAreNot) {
 TEST(UsersSlips, StepsWithoutALabelThatCounts) {
   const Config config = stack_config({.data = 2});
   const auto ignored = [](StackRig& rig) { rig.batch.tensors.set("labels", torch::full({4}, -100)); };
-  Said said = said_by(config, [&](World& world) {
+  RanksOutcome said = outcome_of(config, [&](World& world) {
     StackRig rig(world, config);
     ignored(rig);
     rig.run();
   });
   EXPECT_EQ(said.code, 4);
   EXPECT_THAT(said.text, HasSubstr("none of the first step's labels is counted"));
-  said = said_by(config, [&](World& world) {
+  said = outcome_of(config, [&](World& world) {
     StackRig rig(world, config);
     rig.run();
     rig.boosted.optimizer->step();
@@ -246,7 +234,7 @@ TEST(UsersSlips, NumbersThatAreNotFiniteWithoutClipping) {
   const Config config = stack_config({});
   ASSERT_EQ(config.train.non_finite, "stop");
   ASSERT_FALSE(config.optimizer.clip_grad_norm);
-  Said said = said_by(config, [&](World& world) {
+  RanksOutcome said = outcome_of(config, [&](World& world) {
     StackRig rig(world, config);
     rig.run();
     rig.boosted.optimizer->set_lr(std::nan(""));
@@ -254,7 +242,7 @@ TEST(UsersSlips, NumbersThatAreNotFiniteWithoutClipping) {
   });
   EXPECT_EQ(said.code, 8);
   EXPECT_THAT(said.text, HasSubstr("the learning rate is nan"));
-  said = said_by(config, [&](World& world) {
+  said = outcome_of(config, [&](World& world) {
     StackRig rig(world, config);
     rig.batch.tensors.at("x")[0].fill_(std::nan(""));
     rig.run();
@@ -283,7 +271,7 @@ TEST(UsersSlips, KeysOfTheModelThatNoFamilyHas) {
 
 TEST(UsersSlips, AnExceptionInAForwardSaysWhere) {
   const Config config = stack_config({.pipeline = 2}, "stack_throws");
-  const Said said = said_by(config, [&](World& world) {
+  const RanksOutcome said = outcome_of(config, [&](World& world) {
     StackRig rig(world, config);
     rig.run();
   });
@@ -301,12 +289,13 @@ TEST(UsersSlips, AnExceptionInACriterionOrABackwardSaysWhere) {
   };
   const Config config = stack_config({.pipeline = 2});
   const auto with = [&](const Criterion& criterion) {
-    return said_by(config, [&](World& world) {
+    return outcome_of(config, [&](World& world) {
       StackRig rig(world, config, criterion);
       rig.run();
     });
   };
-  Said said = with(Criterion([](const TensorDict&, const TensorDict&) -> Loss { throw std::runtime_error("mine"); }));
+  RanksOutcome said =
+      with(Criterion([](const TensorDict&, const TensorDict&) -> Loss { throw std::runtime_error("mine"); }));
   EXPECT_EQ(said.code, 9);
   EXPECT_THAT(said.text, HasSubstr("criterion of stage 1 (blocks 2 to 3), microbatch 0: threw \"mine\" on {logits: "));
   said = with(Criterion([](const TensorDict& outputs, const TensorDict& batch) {
@@ -317,7 +306,7 @@ TEST(UsersSlips, AnExceptionInACriterionOrABackwardSaysWhere) {
 }
 
 TEST(UsersSlips, AnExceptionOfTheLoopHasACodeOfItsOwn) {
-  const Said said = said_by(stack_config({}), [](World&) { throw std::logic_error("a fault of the loop"); });
+  const RanksOutcome said = outcome_of(stack_config({}), [](World&) { throw std::logic_error("a fault of the loop"); });
   EXPECT_EQ(said.code, 9);
   EXPECT_THAT(said.text, HasSubstr("a fault of the loop"));
 }
@@ -326,7 +315,7 @@ TEST(UsersSlips, SplitOutputsThatThePolicyForgets) {
   // Labels that lie in every rank's part too: nothing else would tell.
   for (const std::int64_t labels : {6, 2}) {
     const Config config = stack_config({.pipeline = 2, .tensor = 2}, "stack_forgets");
-    const Said said = said_by(config, [&](World& world) {
+    const RanksOutcome said = outcome_of(config, [&](World& world) {
       StackRig rig(world, config);
       rig.batch.tensors.set("labels", rig.batch.tensors.at("labels") % labels);
       rig.run();
@@ -337,8 +326,9 @@ TEST(UsersSlips, SplitOutputsThatThePolicyForgets) {
 }
 
 TEST(UsersSlips, APathWithoutANeighbourSuggestsNone) {
-  const Said said = said_by(stack_config({}, "stack_names_none"),
-                            [&](World& world) { StackRig rig(world, stack_config({}, "stack_names_none")); });
+  const RanksOutcome said = outcome_of(stack_config({}, "stack_names_none"), [&](World& world) {
+    StackRig rig(world, stack_config({}, "stack_names_none"));
+  });
   EXPECT_EQ(said.code, 3);
   EXPECT_THAT(said.text, HasSubstr("has no module 'transformer.encoder.layers'"));
   EXPECT_THAT(said.text, Not(HasSubstr("''")));

@@ -1,0 +1,24 @@
+// Ranks that are expected to fail: how they ended, and what they said.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <string>
+
+#include "ranks.h"
+
+namespace gantry::testing {
+
+struct RanksOutcome {
+  int code = 0;
+  std::string text;  // on stderr
+};
+
+inline RanksOutcome outcome_of(const Config& config, const std::function<void(World&)>& body) {
+  ::testing::internal::CaptureStderr();
+  RanksOutcome outcome;
+  outcome.code = start_ranks()(config, body);
+  outcome.text = ::testing::internal::GetCapturedStderr();
+  return outcome;
+}
+
+}  // namespace gantry::testing
