@@ -115,7 +115,8 @@ void copy_values(const TensorDict& values, torch::nn::Module& model) {
 // A boosted model on one rank.
 class StepRank {
  public:
-  StepRank(World& world, const Config& config, const ComparedStep& step, std::shared_ptr<torch::nn::Module> model)
+  StepRank(World& world, const Config& config, const ComparedStep& step,
+           const std::shared_ptr<torch::nn::Module>& model)
       : step_(step), plugin_(new HybridParallelPlugin(world, config)), booster_(std::unique_ptr<Plugin>(plugin_)) {
     // Never steps; with it there are gradients.
     auto optimizer = std::make_shared<torch::optim::SGD>(model->parameters(), torch::optim::SGDOptions(0.1));

@@ -16,14 +16,14 @@ class Booster {
   // Splits the model as the plugin's configuration says. `model` is a shared_ptr to a module, or a module holder
   // (TORCH_MODULE); optimizer, criterion, loader and lr_schedule may be left out. Collective over the world.
   template <class Model>
-  Boosted boost(const Model& model, std::shared_ptr<torch::optim::Optimizer> optimizer = nullptr,
-                Criterion criterion = {}, std::shared_ptr<DataLoader> loader = nullptr,
-                std::optional<LrSchedule> lr_schedule = std::nullopt) {
+  Boosted boost(const Model& model, const std::shared_ptr<torch::optim::Optimizer>& optimizer = nullptr,
+                const Criterion& criterion = {}, const std::shared_ptr<DataLoader>& loader = nullptr,
+                const std::optional<LrSchedule>& lr_schedule = std::nullopt) {
     return boost(BoostRequest{.model = module_of(model),
-                              .optimizer = std::move(optimizer),
-                              .criterion = std::move(criterion),
-                              .loader = std::move(loader),
-                              .lr_schedule = std::move(lr_schedule)});
+                              .optimizer = optimizer,
+                              .criterion = criterion,
+                              .loader = loader,
+                              .lr_schedule = lr_schedule});
   }
   Boosted boost(BoostRequest request) { return plugin_->boost(std::move(request)); }
 
