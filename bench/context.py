@@ -7,7 +7,7 @@ import argparse, json, pathlib, statistics, struct, subprocess, tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAM = ROOT / "build/release/bin/gantry"
 SIZE = dict(num_hidden_layers=2, hidden_size=512, intermediate_size=1024, num_attention_heads=8, num_key_value_heads=4, vocab_size=256)
-METHODS = ["all_gather", "ring", "ulysses"]
+METHODS = ["all_gather", "ring", "ulysses", "ulysses_ring"]  # the last one where the ranks are a product
 
 
 def seconds(method, ranks, tokens, steps, folder):
@@ -41,6 +41,8 @@ def main():
             alone = seconds("", 1, tokens, steps, pathlib.Path(name))
             print(f"{tokens:6} tokens  one rank    {alone:8.3f} s", flush=True)
             for method in METHODS:
+                if method == "ulysses_ring" and given.ranks < 4:
+                    continue
                 shared = seconds(method, given.ranks, tokens, steps, pathlib.Path(name))
                 share = alone / given.ranks / shared
                 rows.append(dict(tokens=tokens, method=method, ranks=given.ranks, seconds=shared, one_rank=alone, of_ideal=share))

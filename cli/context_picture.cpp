@@ -46,6 +46,10 @@ std::optional<ContextPicture> picture_context(const Config& config, const nlohma
       picture.bytes_of_layer[name_of(method)] =
           context_elements({method, ""}, tokens, parallel.context, local, spec->layers.front().attention.head_size) *
           bytes_of(config.precision);
+  if (picture.choice.method == ContextMethod::kUlyssesRing)
+    picture.bytes_of_layer[name_of(picture.choice.method)] =
+        context_elements(picture.choice, tokens, parallel.context, local, spec->layers.front().attention.head_size) *
+        bytes_of(config.precision);
   return picture;
 }
 

@@ -54,6 +54,7 @@ void read_parallel(ConfigSection section, ParallelConfig& parallel) {
   if (!(data.IsScalar() && data.Scalar() == "auto")) section.integer("data", parallel.data, 1, kMostRanks);
   section.integer("context", parallel.context, 1, kMostRanks);
   section.text("context_method", parallel.context_method);
+  section.integer("ulysses", parallel.ulysses, 1, kMostRanks);
   section.integer("expert", parallel.expert, 1, kMostRanks);
   section.flag("sequence_parallel", parallel.sequence_parallel);
   section.integer("zero", parallel.zero, 0, kHighestZero);

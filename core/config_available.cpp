@@ -25,7 +25,8 @@ void report_unavailable(const Config& config, const YAML::Node& document, Config
     names.push_back("a FILE.csv");
     require("schedule", "name", config.schedule.name, names);
   }
-  require("parallel", "context_method", config.parallel.context_method, {"auto", "all_gather", "ring", "ulysses"});
+  require("parallel", "context_method", config.parallel.context_method,
+          {"auto", "all_gather", "ring", "ulysses", "ulysses_ring"});
   require("optimizer", "name", config.optimizer.name, {"adamw", "sgd", "lion", "muon"});
   require("lr_schedule", "name", config.lr_schedule.name, {"constant", "linear", "cosine", "wsd"});
   require("precision", "", config.precision, {"float32", "float64", "bfloat16", "float16"});

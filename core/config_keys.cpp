@@ -33,6 +33,10 @@ const KeyContext kRecomputing = {"schedule.recompute selective, parts or full",
 const KeyContext kVocabulary = {"data.format text, jsonl or squad",
                                 [](C c) { return c.data.format != "tokens" && c.data.format != "megatron"; },
                                 with_format, "take it out; gantry data build makes token files with a tokenizer"};
+const KeyContext kPackedDocuments = {
+    "data.format text, tokens or megatron",
+    [](C c) { return c.data.format == "text" || c.data.format == "tokens" || c.data.format == "megatron"; },
+    with_format};
 const KeyContext kBetas = {"optimizer.name adamw, lion or muon", [](C c) { return c.optimizer.name != "sgd"; },
                            with_optimizer, "take it out; sgd has momentum"};
 // Muon steps what is no matrix of a layer as AdamW does.
@@ -64,6 +68,9 @@ const KeyContext kResuming = {"checkpoint.resume auto or a PATH", [](C c) { retu
 const KeyContext kContext = {"parallel.context above 1", [](C c) { return c.parallel.context > 1; },
                              [](C) { return std::string("with parallel.context 1"); },
                              "let ranks share sequences, or take it out"};
+const KeyContext kUlyssesRing = {"parallel.context_method ulysses_ring",
+                                 [](C c) { return c.parallel.context_method == "ulysses_ring"; },
+                                 [](C c) { return "with context_method " + c.parallel.context_method; }};
 const KeyContext kProcesses = {"a comm.backend of several processes", may_have_processes,
                                [](C) { return std::string("with backend local"); }};
 std::vector<ConfigKey> make_keys() {
@@ -94,10 +101,13 @@ std::vector<ConfigKey> make_keys() {
        "the size of the axis cp: ranks that share each sequence "
        "([docs/context_parallelism.md](context_parallelism.md))"},
       {"parallel.context_method", "auto",
-       "how ranks attend to each other's tokens: `all_gather`, `ring`, `ulysses`; auto: `ulysses` where the ranks "
-       "divide "
-       "the heads, else `ring`",
+       "how ranks attend to each other's tokens: `all_gather`, `ring`, `ulysses`, `ulysses_ring`; auto: `ulysses` "
+       "where the ranks divide the heads, else `ring`",
        &kContext},
+      {"parallel.ulysses", "auto",
+       "of `ulysses_ring`: so many adjacent ranks exchange heads, and those of equal heads are a ring; auto: the most "
+       "that divide the ranks and the heads",
+       &kUlyssesRing},
       {"parallel.expert", "1",
        "the size of the axis ep: ranks, of data * context * tensor, that share the experts of a layer; training with "
        "more than 1 is not there yet"},
@@ -139,6 +149,10 @@ std::vector<ConfigKey> make_keys() {
        "for a vocabulary of 256",
        &kVocabulary},
       {"data.sequence_length", "128", "tokens of a sample"},
+      {"data.document_mask", "false",
+       "tokens see their own document alone, positions begin anew in each, and nothing is trained to follow its last "
+       "token; documents are files, and those of an index; `jsonl` is always so",
+       &kPackedDocuments},
       {"data.batch_size", "32", "samples of a step, over all replicas"},
       {"data.shuffle", "true", "each pass through the data has an order of its own"},
       {"data.prefetch", "2", "batches that a thread prepares ahead; 0: none"},

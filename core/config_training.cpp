@@ -34,6 +34,7 @@ void read_data(ConfigFaults& faults, ConfigSection section, DataConfig& data) {
   section.text("tokenizer", data.tokenizer);
   section.integer("prefetch", data.prefetch, 0, 1000);
   section.integer("sequence_length", data.sequence_length, 1, 1 << 24);
+  section.flag("document_mask", data.document_mask);
   section.integer("batch_size", data.batch_size, 1, 1 << 24);
   section.flag("shuffle", data.shuffle);
   if (!section.has("format")) section.fault("format", "is missing", "text, tokens, megatron, jsonl or squad");

@@ -9,22 +9,64 @@ namespace gantry {
 
 const char* name_of(ContextMethod method) {
   if (method == ContextMethod::kRing) return "ring";
+  if (method == ContextMethod::kUlyssesRing) return "ulysses_ring";
   return method == ContextMethod::kUlysses ? "ulysses" : "all_gather";
 }
 
+namespace {
+
+[[noreturn]] void refuse_more_than_heads(const char* key, const std::string& what, int heads, int tensor,
+                                         const char* remedy) {
+  throw ConfigError(
+      {key, fmt::format("{}, with {} heads over tensor {} = {} heads a rank", what, heads, tensor, heads / tensor),
+       "at most as many ranks as heads", remedy});
+}
+
+// The most ranks that can exchange heads, of those that `context` can be divided into: with equally many heads and key
+// heads each if that goes.
+int most_exchanging(int context, int heads, int key_heads) {
+  int even = 1, any = 1;
+  for (int ranks = 2; ranks < context && ranks <= heads; ++ranks) {
+    if (context % ranks != 0) continue;
+    any = ranks;
+    if (heads % ranks == 0 && key_heads % ranks == 0) even = ranks;
+  }
+  return even > 1 ? even : any;
+}
+
+ContextChoice choose_ulysses_ring(const ParallelConfig& parallel, const AttentionHeads& heads) {
+  const int local = heads.heads / parallel.tensor, local_keys = std::max(1, heads.key_heads / parallel.tensor);
+  if (parallel.ulysses > 0 && parallel.context % parallel.ulysses != 0)
+    throw ConfigError(
+        {"parallel.ulysses",
+         fmt::format("{} ranks that exchange heads, of {} that share sequences", parallel.ulysses, parallel.context),
+         "a divisor of parallel.context", ""});
+  if (parallel.ulysses > local)
+    refuse_more_than_heads("parallel.ulysses", fmt::format("{} ranks exchange heads", parallel.ulysses), heads.heads,
+                           parallel.tensor, "use a smaller divisor of parallel.context");
+  const bool stated = parallel.ulysses > 0;
+  const int exchanging = stated ? parallel.ulysses : most_exchanging(parallel.context, local, local_keys);
+  const std::string reason = stated ? "stated" : fmt::format("heads go over {} ranks", exchanging);
+  if (exchanging == 1) return {ContextMethod::kRing, reason};
+  if (exchanging == parallel.context) return {ContextMethod::kUlysses, reason};
+  return {ContextMethod::kUlyssesRing, reason, exchanging};
+}
+
+}  // namespace
+
 // Rings pass causal blocks: their cut gives every rank equal work. The other methods need the tokens in order.
 SequenceCut ContextChoice::cut(std::int64_t tokens, int ranks) const {
-  return {tokens, ranks, method == ContextMethod::kRing ? SequenceLayout::kZigzag : SequenceLayout::kContiguous};
+  const bool passes = method == ContextMethod::kRing || method == ContextMethod::kUlyssesRing;
+  return {tokens, ranks, passes ? SequenceLayout::kZigzag : SequenceLayout::kContiguous, exchanging};
 }
 
 ContextChoice choose_context(const ParallelConfig& parallel, const AttentionHeads& heads) {
   const int local = heads.heads / parallel.tensor, local_keys = heads.key_heads / parallel.tensor;
   const std::string& name = parallel.context_method;
   if (name == "ulysses" && parallel.context > local)
-    throw ConfigError({"parallel.context_method",
-                       fmt::format("ulysses over {} ranks, with {} heads over tensor {} = {} heads a rank",
-                                   parallel.context, heads.heads, parallel.tensor, local),
-                       "at most as many ranks as heads", "use ring or all_gather, which have no such limit"});
+    refuse_more_than_heads("parallel.context_method", fmt::format("ulysses over {} ranks", parallel.context),
+                           heads.heads, parallel.tensor, "use ring or all_gather, which have no such limit");
+  if (name == "ulysses_ring") return choose_ulysses_ring(parallel, heads);
   if (name == "all_gather") return {ContextMethod::kAllGather, "stated"};
   if (name == "ring") return {ContextMethod::kRing, "stated"};
   if (name == "ulysses") return {ContextMethod::kUlysses, "stated"};
@@ -41,6 +83,12 @@ std::int64_t context_elements(const ContextChoice& choice, std::int64_t tokens, 
   const std::int64_t part = *std::max_element(sizes.begin(), sizes.end());
   const std::int64_t keys = 2 * part * heads.key_heads * head_size, queries = 2 * part * heads.heads * head_size;
   if (choice.method == ContextMethod::kUlysses) return (queries + keys) / ranks * (ranks - 1);
+  if (choice.method == ContextMethod::kUlyssesRing) {
+    const int apart = choice.exchanging;
+    // Keys of the tokens that those ranks have together, of a part of the heads.
+    const std::int64_t passed = keys * apart / std::min(apart, heads.key_heads);
+    return (queries + keys) / apart * (apart - 1) + passed * (ranks / apart - 1);
+  }
   return keys * (ranks - 1);
 }
 

@@ -12,19 +12,22 @@ namespace gantry {
 
 // kAllGather: each rank gathers all keys and values (Llama 3, arXiv 2407.21783). kRing: keys and values travel from
 // rank to rank, and results merge by their log-sum-exp (Liu et al., arXiv 2310.01889). kUlysses: ranks exchange heads
-// for tokens before attention, and back behind it (Jacobs et al., arXiv 2309.14509).
-enum class ContextMethod { kAllGather, kRing, kUlysses };
+// for tokens before attention, and back behind it (Jacobs et al., arXiv 2309.14509). kUlyssesRing: adjacent ranks
+// exchange heads, and those that then have equal heads are a ring (Fang and Zhao, arXiv 2405.07719).
+enum class ContextMethod { kAllGather, kRing, kUlysses, kUlyssesRing };
 const char* name_of(ContextMethod method);  // "all_gather", as parallel.context_method has it
 
 struct ContextChoice {
   ContextMethod method = ContextMethod::kAllGather;
   std::string reason;  // why it was chosen
+  int exchanging = 1;  // of kUlyssesRing: so many adjacent ranks exchange heads; more than 1 and fewer than all
   // The cut that the method computes with.
   SequenceCut cut(std::int64_t tokens, int ranks) const;
 };
 
 // What parallel.context_method says, or what `auto` chooses for layers with the fewest heads of `heads`. ConfigError
-// where Ulysses has more ranks than a tensor-parallel rank has heads.
+// where more ranks exchange heads than a tensor-parallel rank has, and where parallel.ulysses does not divide the
+// ranks.
 ContextChoice choose_context(const ParallelConfig& parallel, const AttentionHeads& heads);
 
 // Elements that a rank of `ranks` sends for one layer's forward over `tokens` tokens of one sample, with the heads of

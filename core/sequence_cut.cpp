@@ -12,6 +12,12 @@ const char* name_of(SequenceLayout layout) {
 
 std::vector<Range> SequenceCut::runs(int rank) const {
   std::vector<Range> runs;
+  if (together > 1) {
+    runs = SequenceCut{tokens, ranks / together, layout}.runs(rank / together);
+    std::int64_t held = 0;
+    for (const Range& run : runs) held += run.size();
+    return runs_within(runs, partition(held, 1, together, /*allow_empty=*/true)[rank % together]);
+  }
   if (layout == SequenceLayout::kStriped) {
     for (std::int64_t place = rank; place < tokens; place += ranks) runs.push_back({place, place + 1});
   } else if (layout == SequenceLayout::kZigzag) {

@@ -20,6 +20,9 @@ struct SequenceCut {
   std::int64_t tokens = 0;
   int ranks = 1;
   SequenceLayout layout = SequenceLayout::kContiguous;
+  // So many adjacent ranks have one place of the layout together: each a part of its tokens, one after the other. It
+  // divides the ranks.
+  int together = 1;
 
   // A rank's tokens as runs of adjacent places, in the order in which it holds them; without empty ones. What ranks or
   // chunks do not divide is cut as evenly as possible, the first ones larger.

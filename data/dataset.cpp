@@ -41,7 +41,7 @@ std::vector<fs::path> files_of(const Place& place) {
   return files;
 }
 
-std::unique_ptr<Dataset> open_text(const Place& place, const DataConfig& config, std::int64_t vocabulary) {
+std::unique_ptr<PackedDataset> open_text(const Place& place, const DataConfig& config, std::int64_t vocabulary) {
   constexpr std::int64_t kBytes = 256;
   const std::string tokenizer = choose_text_tokenizer(config.tokenizer, "", vocabulary);
   if (!is_byte_tokenizer(tokenizer))
@@ -55,22 +55,26 @@ std::unique_ptr<Dataset> open_text(const Place& place, const DataConfig& config,
 
 std::vector<SampleEntry> entries_of(const DataConfig& config) {
   if (config.format == "squad") return answer_span_entries(config.sequence_length);
-  return config.format == "jsonl" ? packed_entries(config.sequence_length) : next_token_entries(config.sequence_length);
+  const bool separate = config.format == "jsonl" || config.document_mask;
+  return separate ? packed_entries(config.sequence_length) : next_token_entries(config.sequence_length);
 }
 
 }  // namespace
 
 std::unique_ptr<Dataset> open_dataset(const DataConfig& config, std::int64_t vocabulary_size, const std::string& key) {
   const Place place{key, config.path};
-  if (config.format == "tokens")
-    return open_token_files(files_of(place), 2, config.sequence_length, vocabulary_size, place.text());
-  if (config.format == "megatron") return open_megatron_dataset(config.path, config.sequence_length, vocabulary_size);
+  if (config.format == "megatron")
+    return open_megatron_dataset(config.path, config.sequence_length, vocabulary_size, config.document_mask);
   if (config.format == "jsonl")
     return open_json_lines(files_of(place), choose_text_tokenizer(config.tokenizer, "", vocabulary_size),
                            config.sequence_length, vocabulary_size, place.text());
   if (config.format == "squad")
     return open_squad_dataset(config.path, config.tokenizer, config.sequence_length, vocabulary_size);
-  return open_text(place, config, vocabulary_size);
+  auto packed = config.format == "tokens"
+                    ? open_token_files(files_of(place), 2, config.sequence_length, vocabulary_size, place.text())
+                    : open_text(place, config, vocabulary_size);
+  if (config.document_mask) return mask_documents(std::move(packed));
+  return packed;
 }
 
 SampleSource sample_source(const DataConfig& config, std::int64_t vocabulary_size, const std::string& key) {

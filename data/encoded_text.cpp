@@ -69,7 +69,7 @@ std::vector<std::int64_t> boundaries_of_tokens(const FileTokens& tokens) {
   return boundaries;
 }
 
-class EncodedText final : public Dataset {
+class EncodedText final : public PackedDataset {
  public:
   EncodedText(std::shared_ptr<const FileTokens> tokens, std::int64_t sequence_length)
       : tokens_(std::move(tokens)),
@@ -79,6 +79,7 @@ class EncodedText final : public Dataset {
   std::int64_t tokens() const { return boundaries_.back(); }
   std::int64_t size() const override { return packed_.size(); }
   std::int64_t sequence_length() const override { return packed_.sequence_length(); }
+  std::vector<TokenRun> documents(std::int64_t index) const override { return packed_.runs(index); }
 
   void read(std::int64_t index, std::int64_t* numbers) const override {
     for (const auto& run : packed_.runs(index)) {
@@ -135,9 +136,9 @@ std::string choose_text_tokenizer(const std::string& stated, const std::string& 
        "state tokenizer: PATH, or tokenizer: bytes to train on bytes"});
 }
 
-std::unique_ptr<Dataset> open_encoded_text(const TextPaths& files, const std::string& tokenizer,
-                                           std::int64_t sequence_length, std::int64_t vocabulary_size,
-                                           const std::string& place) {
+std::unique_ptr<PackedDataset> open_encoded_text(const TextPaths& files, const std::string& tokenizer,
+                                                 std::int64_t sequence_length, std::int64_t vocabulary_size,
+                                                 const std::string& place) {
   refuse_much_text(files, "text", place, "make token files with gantry data build, and train on data.format megatron");
   const auto tokens = shared_tokens(files, tokenizer);
   require_vocabulary(*tokens, files, tokenizer, vocabulary_size);

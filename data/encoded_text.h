@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "gantry/data/dataset.h"
+#include "gantry/data/corpus/packed_dataset.h"
 
 namespace gantry {
 
@@ -21,12 +21,12 @@ std::string choose_text_tokenizer(const std::string& stated, const std::string& 
 void refuse_much_text(const std::vector<std::filesystem::path>& files, const std::string& kind,
                       const std::string& place, const std::string& remedy);
 
-// All files one after the other as one row of tokens, each encoded for itself as `gantry data build` does, without
-// special tokens around it. The ranks of one process share what was encoded. `place` names the files in errors.
-// InputError for more than 1 GiB of text, for fewer than sequence_length + 1 tokens, for a token outside 0 ..
+// All files one after the other as one row of tokens, each a document that is encoded for itself as `gantry data build`
+// does, without special tokens around it. The ranks of one process share what was encoded. `place` names the files in
+// errors. InputError for more than 1 GiB of text, for fewer than sequence_length + 1 tokens, for a token outside 0 ..
 // vocabulary_size - 1, and for files and tokenizers that can't be read.
-std::unique_ptr<Dataset> open_encoded_text(const std::vector<std::filesystem::path>& files,
-                                           const std::string& tokenizer, std::int64_t sequence_length,
-                                           std::int64_t vocabulary_size, const std::string& place);
+std::unique_ptr<PackedDataset> open_encoded_text(const std::vector<std::filesystem::path>& files,
+                                                 const std::string& tokenizer, std::int64_t sequence_length,
+                                                 std::int64_t vocabulary_size, const std::string& place);
 
 }  // namespace gantry

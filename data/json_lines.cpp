@@ -183,11 +183,6 @@ class JsonLines final : public Dataset {
 
 }  // namespace
 
-std::vector<SampleEntry> packed_entries(std::int64_t sequence_length) {
-  const std::int64_t s = sequence_length;
-  return {{"input_ids", 0, s}, {"labels", s, s}, {"document_ids", 2 * s, s}};
-}
-
 std::unique_ptr<Dataset> open_json_lines(const LinePaths& files, const std::string& tokenizer,
                                          std::int64_t sequence_length, std::int64_t vocabulary_size,
                                          const std::string& place) {

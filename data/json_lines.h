@@ -11,9 +11,6 @@
 
 namespace gantry {
 
-// input_ids, labels (aligned; -100 where nothing counts) and document_ids, [samples, sequence_length] each.
-std::vector<SampleEntry> packed_entries(std::int64_t sequence_length);
-
 // Every line of the files that is not empty is an object with a string `text`, or with strings `prompt` and
 // `completion`, of which the completion alone is trained on. Each is a document: its tokens, and the tokenizer's end
 // token where it has one. Documents are packed in their order, as many as fit whole into a sample, and don't see each

@@ -62,7 +62,7 @@ std::vector<std::int64_t> boundaries_of(const std::vector<TokenFile>& files, int
   return boundaries;
 }
 
-class TokenFiles final : public Dataset {
+class TokenFiles final : public PackedDataset {
  public:
   TokenFiles(const Paths& paths, int token_bytes, std::int64_t sequence_length, std::int64_t vocabulary,
              std::size_t most_mapped)
@@ -75,6 +75,7 @@ class TokenFiles final : public Dataset {
   std::int64_t tokens() const { return boundaries_.back(); }
   std::int64_t size() const override { return packed_.size(); }
   std::int64_t sequence_length() const override { return packed_.sequence_length(); }
+  std::vector<TokenRun> documents(std::int64_t index) const override { return packed_.runs(index); }
 
   void read(std::int64_t index, std::int64_t* tokens) const override {
     for (const auto& run : packed_.runs(index)) {
@@ -106,9 +107,9 @@ class TokenFiles final : public Dataset {
 
 }  // namespace
 
-std::unique_ptr<Dataset> open_token_files(const Paths& files, int token_bytes, std::int64_t sequence_length,
-                                          std::int64_t vocabulary_size, const std::string& place,
-                                          std::size_t most_mapped) {
+std::unique_ptr<PackedDataset> open_token_files(const Paths& files, int token_bytes, std::int64_t sequence_length,
+                                                std::int64_t vocabulary_size, const std::string& place,
+                                                std::size_t most_mapped) {
   auto dataset = std::make_unique<TokenFiles>(files, token_bytes, sequence_length, vocabulary_size, most_mapped);
   require_one_sample(dataset->tokens(), sequence_length, place);
   return dataset;

@@ -21,6 +21,11 @@ torch::Tensor all_gather_attention(const torch::Tensor& query, const torch::Tens
                         dropout);
 }
 
+auto attention_by(ContextMethod method) {
+  if (method == ContextMethod::kRing) return ring_attention;
+  return method == ContextMethod::kAllGather ? all_gather_attention : ulysses_attention;
+}
+
 }  // namespace
 
 torch::Tensor context_attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
@@ -33,11 +38,7 @@ torch::Tensor context_attention(const torch::Tensor& query, const torch::Tensor&
   AttentionOptions whole = options;
   whole.keep = options.sequence->keep;
   whole.documents = options.sequence->documents;
-  const ContextMethod method = options.sequence->method;
-  const auto by = method == ContextMethod::kRing      ? ring_attention
-                  : method == ContextMethod::kUlysses ? ulysses_attention
-                                                      : all_gather_attention;
-  return by(query, key, value, heads, key_heads, whole, dropout);
+  return attention_by(options.sequence->method)(query, key, value, heads, key_heads, whole, dropout);
 }
 
 }  // namespace gantry::nn

@@ -17,7 +17,8 @@ torch::Tensor ring_attention(const torch::Tensor& query, const torch::Tensor& ke
                              const HeadRange& heads, const HeadRange& key_heads, const AttentionOptions& options,
                              const DropoutImpl& dropout);
 
-// By an exchange: each rank gets all tokens of some of the heads, and gives back what it made of them.
+// By an exchange: each rank gets, of some of the heads, all tokens of the ranks that exchange, and gives back what it
+// made of them. Where those have a part of the sequence together, they attend by a ring behind it.
 torch::Tensor ulysses_attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
                                 const HeadRange& heads, const HeadRange& key_heads, const AttentionOptions& options,
                                 const DropoutImpl& dropout);

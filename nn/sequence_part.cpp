@@ -6,6 +6,12 @@
 
 namespace gantry::nn {
 
+std::vector<std::int64_t> SequencePart::sizes_of_exchanging() const {
+  const auto sizes = cut.sizes();
+  const auto first = sizes.begin() + (group->rank() - exchanging->rank());
+  return {first, first + exchanging->size()};
+}
+
 torch::Tensor positions_in(const torch::Tensor& documents) {
   const torch::Tensor places = torch::arange(documents.size(1), documents.options().dtype(torch::kInt64));
   const torch::Tensor begins =

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -18,10 +19,16 @@ struct SequencePart {
   SequenceCut cut;
   ContextMethod method = ContextMethod::kAllGather;
   ProcessGroup* group = nullptr;  // of the ranks that share the sequence; not owned
+  // Of those among them that exchange heads, by Ulysses and by ulysses_ring; not owned.
+  ProcessGroup* exchanging = nullptr;
+  // Of ulysses_ring: the part that they have together, in the ring of those with equal heads.
+  std::shared_ptr<const SequencePart> together;
   torch::Tensor positions;        // int64 [1, tokens here]: their places in the sequence
   torch::Tensor keep, documents;  // [samples, tokens], as AttentionOptions has them, of whole sequences
 
   std::vector<Range> runs() const { return cut.runs(group->rank()); }
+  // How many tokens each of the ranks that exchange heads has.
+  std::vector<std::int64_t> sizes_of_exchanging() const;
 };
 
 // Of tokens in their documents, which are runs of one number: [samples, tokens].

@@ -121,20 +121,22 @@ torch::Tensor ulysses_attention(const torch::Tensor& query, const torch::Tensor&
                                 const HeadRange& heads, const HeadRange& key_heads, const AttentionOptions& options,
                                 const DropoutImpl& dropout) {
   const SequencePart& part = *options.sequence;
-  const int rank = part.group->rank();
-  Exchange of_queries{part.group, part.cut.sizes(), partition(heads.count, 1, part.group->size(), true)};
-  Exchange of_keys{part.group, of_queries.tokens, {}};
+  const int rank = part.exchanging->rank();
+  Exchange of_queries{part.exchanging, part.sizes_of_exchanging(),
+                      partition(heads.count, 1, part.exchanging->size(), true)};
+  Exchange of_keys{part.exchanging, of_queries.tokens, {}};
   for (const Range& range : of_queries.heads_of_rank) of_keys.heads_of_rank.push_back(keys_of(range, heads, key_heads));
   const Range mine = of_queries.heads_of_rank[rank], my_keys = of_keys.heads_of_rank[rank];
 
   AttentionOptions whole = options;
-  whole.sequence = nullptr;
+  whole.sequence = part.together;
   for (torch::Tensor* of_heads : {&whole.slopes, &whole.sinks})
     if (of_heads->defined()) *of_heads = of_heads->narrow(0, mine.begin, mine.size());
   const torch::Tensor both = ToHeads::apply(torch::cat({key, value}, 3), of_keys);
-  const torch::Tensor made = attention_core(ToHeads::apply(query, of_queries), both.narrow(3, 0, key.size(3)),
-                                            both.narrow(3, key.size(3), value.size(3)), part_of(heads, mine),
-                                            part_of(key_heads, my_keys), whole, dropout);
+  const auto attend = part.together ? ring_attention : attention_core;
+  const torch::Tensor made = attend(ToHeads::apply(query, of_queries), both.narrow(3, 0, key.size(3)),
+                                    both.narrow(3, key.size(3), value.size(3)), part_of(heads, mine),
+                                    part_of(key_heads, my_keys), whole, dropout);
   return ToTokens::apply(made, of_queries, heads.count);
 }
 

@@ -28,14 +28,47 @@ torch::Tensor selected(const torch::Tensor& entry, const std::vector<std::int64_
   return torch::empty(shape, entry.options());
 }
 
+// Of each set so many ranks in a row.
+std::vector<std::vector<int>> in_runs(const std::vector<std::vector<int>>& sets, int count) {
+  std::vector<std::vector<int>> runs;
+  for (const auto& ranks : sets)
+    for (auto first = ranks.begin(); first != ranks.end(); first += count) runs.emplace_back(first, first + count);
+  return runs;
+}
+
+// And those that are as far from each other.
+std::vector<std::vector<int>> in_strides(const std::vector<std::vector<int>>& sets, int stride) {
+  std::vector<std::vector<int>> found;
+  for (const auto& ranks : sets)
+    for (int first = 0; first < stride; ++first) {
+      found.emplace_back();
+      for (std::size_t i = first; i < ranks.size(); i += stride) found.back().push_back(ranks[i]);
+    }
+  return found;
+}
+
+// This rank's of such sets, which are apart.
+std::shared_ptr<ProcessGroup> group_of(const ProcessGroupMesh& mesh, const std::vector<std::vector<int>>& sets) {
+  std::shared_ptr<ProcessGroup> mine;
+  for (auto& group : mesh.make_groups(axis::kContext, sets))
+    if (group) mine = std::move(group);
+  return mine;
+}
+
 }  // namespace
 
-SequenceParts::SequenceParts(ContextChoice choice, Criterion criterion, ProcessGroup& group, torch::Device device)
+SequenceParts::SequenceParts(ContextChoice choice, Criterion criterion, const ProcessGroupMesh& mesh,
+                             torch::Device device)
     : choice_(std::move(choice)),
       given_(std::move(criterion)),
       criterion_(given_ ? given_.of_aligned() : Criterion()),
-      group_(&group),
-      device_(device) {}
+      group_(&mesh[axis::kContext]),
+      device_(device) {
+  if (choice_.method != ContextMethod::kUlyssesRing) return;
+  const auto sharing = mesh.mesh().groups({axis::kContext});
+  exchanging_ = group_of(mesh, in_runs(sharing, choice_.exchanging));
+  ring_ = group_of(mesh, in_strides(sharing, choice_.exchanging));
+}
 
 std::optional<SequenceParts> SequenceParts::of(const Config& config, const Policy& policy,
                                                const torch::nn::Module& model, const Criterion& criterion,
@@ -52,7 +85,7 @@ std::optional<SequenceParts> SequenceParts::of(const Config& config, const Polic
                        fmt::format("is {}, and the criterion may look at whole sequences", parallel.context),
                        "gantry::cross_entropy or gantry::causal_cross_entropy, which are sums over tokens",
                        "pass one of them to boost, or take the key out"});
-  return SequenceParts(choose_context(parallel, *heads), criterion, mesh[axis::kContext], device);
+  return SequenceParts(choose_context(parallel, *heads), criterion, mesh, device);
 }
 
 std::int64_t SequenceParts::tokens_here(const Batch& batch) const {
@@ -93,8 +126,15 @@ std::shared_ptr<const nn::SequencePart> SequenceParts::part_of(const Batch& micr
   part->cut = cut_of(microbatch.tokens_per_sample);
   part->method = choice_.method;
   part->group = group_;
+  part->exchanging = exchanging_ ? exchanging_.get() : group_;
   part->keep = nn::kept_tokens(microbatch.whole.get(kMask));
   part->documents = microbatch.whole.get(kDocuments);
+  if (ring_) {
+    auto together = std::make_shared<nn::SequencePart>(*part);
+    together->cut = {part->cut.tokens, ring_->size(), part->cut.layout};
+    together->group = ring_.get();
+    part->together = std::move(together);
+  }
   auto places = part->cut.places(group_->rank());
   if (planted("local-positions"))
     for (std::size_t i = 0; i < places.size(); ++i) places[i] = static_cast<std::int64_t>(i);

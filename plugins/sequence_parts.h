@@ -18,7 +18,7 @@ namespace gantry {
 class SequenceParts {
  public:
   // Absent where parallel.context is 1. ConfigError where the policy computes whole sequences alone, where the
-  // criterion is not a sum over tokens, and as choose_context.
+  // criterion is not a sum over tokens, and as choose_context. Collective over the world: it may make groups.
   static std::optional<SequenceParts> of(const Config& config, const Policy& policy, const torch::nn::Module& model,
                                          const Criterion& criterion, const ProcessGroupMesh& mesh,
                                          torch::Device device);
@@ -39,12 +39,13 @@ class SequenceParts {
   ContextMethod method() const { return choice_.method; }
 
  private:
-  SequenceParts(ContextChoice choice, Criterion criterion, ProcessGroup& group, torch::Device device);
+  SequenceParts(ContextChoice choice, Criterion criterion, const ProcessGroupMesh& mesh, torch::Device device);
   SequenceCut cut_of(std::int64_t tokens) const { return choice_.cut(tokens, group_->size()); }
 
   ContextChoice choice_;
   Criterion given_, criterion_;
   ProcessGroup* group_;
+  std::shared_ptr<ProcessGroup> exchanging_, ring_;  // of ulysses_ring: ranks that exchange heads; those of equal heads
   torch::Device device_;
 };
 

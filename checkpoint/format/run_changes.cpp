@@ -42,6 +42,7 @@ std::vector<RunChange> changes_between(const Config& before, const Config& now, 
     list.compare(was.sources.empty() && is.sources.empty() ? "data.path" : "data.sources", sources_of(was),
                  sources_of(is), true);
     list.compare("data.tokenizer", was.tokenizer, is.tokenizer, true);
+    list.compare("data.document_mask", was.document_mask ? "true" : "false", is.document_mask ? "true" : "false", true);
     list.compare("data.sequence_length", std::to_string(was.sequence_length), std::to_string(is.sequence_length), true);
     list.compare("data.shuffle", was.shuffle ? "true" : "false", is.shuffle ? "true" : "false", true);
     // Other sequence lengths have other counts, and are named above.

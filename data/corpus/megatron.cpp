@@ -126,6 +126,16 @@ std::int64_t MegatronIndex::document_begin(std::int64_t document) const {
   return value_at<std::int64_t>(bytes_, documents_at_ + static_cast<std::size_t>(document) * kDocumentBytes);
 }
 
+// The last one that begins at or before it; empty ones before it begin there too.
+std::int64_t MegatronIndex::document_of(std::int64_t sequence) const {
+  std::int64_t first = 0, behind = documents_;
+  while (behind - first > 1) {
+    const std::int64_t middle = first + (behind - first) / 2;
+    (document_begin(middle) <= sequence ? first : behind) = middle;
+  }
+  return first;
+}
+
 void MegatronIndex::check_documents() const {
   const auto& path = path_;
   if (documents_ < 0) throw InputError({path, "has no document indices", "at least one, 0", ""});

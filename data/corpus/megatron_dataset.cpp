@@ -4,12 +4,12 @@
 
 #include "gantry/core/error.h"
 #include "gantry/data/corpus/megatron.h"
-#include "gantry/data/corpus/packed_sequences.h"
+#include "gantry/data/corpus/packed_dataset.h"
 
 namespace gantry {
 namespace {
 
-class MegatronDataset final : public Dataset {
+class MegatronDataset final : public PackedDataset {
  public:
   MegatronDataset(const std::string& prefix, std::int64_t sequence_length, std::int64_t vocabulary_size)
       : prefix_(prefix), files_(prefix), packed_(files_.boundaries(), sequence_length), vocabulary_(vocabulary_size) {
@@ -18,6 +18,13 @@ class MegatronDataset final : public Dataset {
 
   std::int64_t size() const override { return packed_.size(); }
   std::int64_t sequence_length() const override { return packed_.sequence_length(); }
+
+  // Runs are of sequences, several of which may be one document.
+  std::vector<TokenRun> documents(std::int64_t index) const override {
+    auto runs = packed_.runs(index);
+    for (TokenRun& run : runs) run.document = files_.document_of(run.document);
+    return runs;
+  }
 
   void read(std::int64_t index, std::int64_t* tokens) const override {
     for (const auto& run : packed_.runs(index)) {
@@ -46,8 +53,10 @@ class MegatronDataset final : public Dataset {
 }  // namespace
 
 std::unique_ptr<Dataset> open_megatron_dataset(const std::string& prefix, std::int64_t sequence_length,
-                                               std::int64_t vocabulary_size) {
-  return std::make_unique<MegatronDataset>(prefix, sequence_length, vocabulary_size);
+                                               std::int64_t vocabulary_size, bool document_mask) {
+  auto dataset = std::make_unique<MegatronDataset>(prefix, sequence_length, vocabulary_size);
+  if (document_mask) return mask_documents(std::move(dataset));
+  return dataset;
 }
 
 }  // namespace gantry

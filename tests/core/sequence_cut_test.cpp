@@ -18,7 +18,9 @@ template <class Use>
 void for_each_cut(Use use) {
   for (const SequenceLayout layout : kLayouts)
     for (int ranks = 1; ranks <= 8; ++ranks)
-      for (std::int64_t tokens = 1; tokens <= 40; ++tokens) use(SequenceCut{tokens, ranks, layout});
+      for (int together = 1; together <= ranks; ++together)
+        for (std::int64_t tokens = 1; ranks % together == 0 && tokens <= 40; ++tokens)
+          use(SequenceCut{tokens, ranks, layout, together});
 }
 
 TEST(SequenceCut, EveryTokenStandsOnOneRank) {
@@ -75,6 +77,18 @@ TEST(SequenceCut, ChunksOfAZigzag) {
   const SequenceCut cut{12, 3, SequenceLayout::kZigzag};
   EXPECT_EQ(cut.places(0), (std::vector<std::int64_t>{0, 1, 10, 11}));
   EXPECT_EQ(cut.runs(2), (std::vector<Range>{{4, 8}}));  // the two in the middle are one
+}
+
+TEST(SequenceCut, RanksTogetherHaveThePlaceOfOne) {
+  for_each_cut([](const SequenceCut& cut) {
+    const SequenceCut places{cut.tokens, cut.ranks / cut.together, cut.layout};
+    for (int place = 0; place < places.ranks; ++place) {
+      std::vector<std::int64_t> joined;
+      for (int i = 0; i < cut.together; ++i)
+        for (const std::int64_t token : cut.places(place * cut.together + i)) joined.push_back(token);
+      ASSERT_EQ(joined, places.places(place)) << name_of(cut.layout) << cut.tokens << cut.ranks << cut.together;
+    }
+  });
 }
 
 bool sees(std::int64_t query, std::int64_t key, bool causal, std::int64_t window) {
@@ -147,10 +161,44 @@ TEST(ContextChoice, UlyssesOverMoreRanksThanHeadsIsRefused) {
   }
 }
 
+ContextChoice ulysses_ring(int context, int inner, const AttentionHeads& heads) {
+  ParallelConfig config = parallel(context, 1, "ulysses_ring");
+  config.ulysses = inner;
+  return choose_context(config, heads);
+}
+
+TEST(ContextChoice, HeadsAreExchangedWithinARing) {
+  EXPECT_EQ(ulysses_ring(8, 2, {8, 4}).exchanging, 2);
+  EXPECT_EQ(ulysses_ring(8, 0, {8, 4}).exchanging, 4);   // what divides both
+  EXPECT_EQ(ulysses_ring(12, 0, {8, 1}).exchanging, 6);  // nothing does: as many as there are heads
+  EXPECT_EQ(ulysses_ring(4, 1, {8, 4}).method, ContextMethod::kRing);
+  EXPECT_EQ(ulysses_ring(4, 4, {8, 4}).method, ContextMethod::kUlysses);
+  EXPECT_EQ(ulysses_ring(5, 0, {8, 4}).method, ContextMethod::kRing);  // a prime is no product
+  const SequenceCut cut = ulysses_ring(4, 2, {8, 4}).cut(16, 4);
+  EXPECT_EQ(cut.places(1), (std::vector<std::int64_t>{12, 13, 14, 15}));
+  EXPECT_EQ(cut.places(2), (std::vector<std::int64_t>{4, 5, 6, 7}));
+}
+
+TEST(ContextChoice, WhatCannotExchangeHeadsIsRefused) {
+  const auto refusal = [](int context, int inner, const AttentionHeads& heads) {
+    try {
+      ulysses_ring(context, inner, heads);
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string("nothing");
+  };
+  EXPECT_NE(refusal(8, 3, {6, 6}).find("3 ranks that exchange heads, of 8 that share sequences"), std::string::npos);
+  EXPECT_NE(refusal(8, 4, {3, 1}).find("3 heads over tensor 1 = 3 heads a rank"), std::string::npos);
+}
+
 TEST(ContextChoice, ElementsALayer) {
   const ContextChoice ring{ContextMethod::kRing, ""}, ulysses{ContextMethod::kUlysses, ""};
   EXPECT_EQ(context_elements(ring, 32, 4, {8, 2}, 16), 3 * 2 * 8 * 2 * 16);
   EXPECT_EQ(context_elements(ulysses, 32, 4, {8, 4}, 16), (2 * 8 * 8 * 16 + 2 * 8 * 4 * 16) * 3 / 4);
+  // Of 4 ranks 2 exchange half of their heads; one step of the ring has keys of 16 tokens and 2 heads.
+  EXPECT_EQ(context_elements(ulysses_ring(4, 2, {8, 4}), 32, 4, {8, 4}, 16),
+            (2 * 8 * 8 * 16 + 2 * 8 * 4 * 16) / 2 + 2 * 16 * 2 * 16);
 }
 
 }  // namespace

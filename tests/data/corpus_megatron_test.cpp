@@ -211,6 +211,22 @@ TEST(MegatronWriter, UnfinishedFilesLeaveTheOldOnes) {
   EXPECT_THROW(MegatronWriter(scratch / "none/x", TokenType::kInt32), ResourceError);
 }
 
+TEST(MegatronDataset, DocumentsAreMaskedWhateverSequencesTheyHave) {
+  const ScratchFolder scratch;
+  write(scratch / "x", TokenType::kUint16, {{}, {{1, 2}, {3}}, {}, {{4}}, {{5, 6}, {7, 8}}});
+  const MegatronFiles files(scratch / "x");
+  EXPECT_EQ(files.document_of(1), 1);
+  EXPECT_EQ(files.document_of(2), 3);
+  EXPECT_EQ(files.document_of(4), 4);
+  const auto dataset = open_megatron_dataset(scratch / "x", 3, 128, /*document_mask=*/true);
+  ASSERT_EQ(dataset->size(), 2);
+  TokenIds numbers(9);
+  dataset->read(0, numbers.data());
+  EXPECT_EQ(numbers, (TokenIds{1, 2, 3, 2, 3, -100, 0, 0, 0}));
+  dataset->read(1, numbers.data());
+  EXPECT_EQ(numbers, (TokenIds{4, 5, 6, -100, 6, 7, 0, 1, 1}));
+}
+
 TEST(MegatronDataset, SamplesArePackedOverDocuments) {
   const ScratchFolder scratch;
   write(scratch / "x", TokenType::kUint16, kDocuments);  // 1 2 3 4 100 0 127 5 6 7

@@ -57,6 +57,25 @@ TEST_F(Files, TextReadsBytesOfFilesFoldersAndGlobs) {
   }
 }
 
+TEST_F(Files, FilesAreTheDocumentsOfTextAndTokens) {
+  write("a.txt", "abc");
+  write("b.txt", "");
+  write("c.txt", "defgh");
+  DataConfig config{.format = "text", .path = folder_.string(), .document_mask = true, .sequence_length = 4};
+  const auto data = open_dataset(config, 256);
+  ASSERT_EQ(data->size(), 1);
+  std::vector<std::int64_t> numbers(12);
+  data->read(0, numbers.data());
+  EXPECT_EQ(numbers, (std::vector<std::int64_t>{'a', 'b', 'c', 'd', 'b', 'c', -100, 'e', 0, 0, 0, 1}));
+  EXPECT_EQ(sample_source(config, 256).entries.size(), 3u);
+  config.format = "tokens";
+  config.path = (folder_ / "?.bin").string();
+  write("1.bin", std::string("\x01\0\x02\0", 4));
+  write("2.bin", std::string("\x03\0\x04\0\x05\0", 6));
+  open_dataset(config, 256)->read(0, numbers.data());
+  EXPECT_EQ(numbers, (std::vector<std::int64_t>{1, 2, 3, 4, 2, -100, 4, 5, 0, 0, 1, 1}));
+}
+
 // A process has about 65,530 mappings; fewer stand for them.
 TEST_F(Files, MoreThanCanBeMappedAreReadAlike) {
   std::vector<std::filesystem::path> files;

@@ -52,6 +52,35 @@ TEST(ContextGrid, Ulysses) {
                        {shared("ulysses", 2), shared("ulysses", 3), shared("ulysses", 4)});
 }
 
+// Rings within which heads are exchanged: 2 x 2 ranks, and 3 x 2 and 2 x 3 of 6.
+const Parallelism kTwoByTwo = shared("ulysses_ring", 4), kOfSix = shared("ulysses_ring", 6);
+
+TEST(ContextGrid, UlyssesWithinARing) {
+  expect_layouts_equal({.layers = 2, .tokens = 16, .batches = {4, 3}}, {kTwoByTwo});
+  for (const int key_heads : {1, 2, 6}) {
+    const ModelCase what{.family = "llama",
+                         .layers = 2,
+                         .heads = 6,
+                         .key_heads = key_heads,
+                         .dropout = 0.1,
+                         .tokens = 13,
+                         .batches = {4, 3}};
+    expect_layouts_equal(what, {kTwoByTwo, kOfSix, with(shared("ulysses_ring", 4, {.tensor = 2}, 2), true, "full", 1)});
+    expect_layouts_equal(what, {with(shared("ulysses_ring", 4, {.pipeline = 2}, 3), false, "selective", 0, "zb_h1"),
+                                with(shared("ulysses_ring", 4, {.data = 2}, 2), false, "none", 2)});
+  }
+}
+
+TEST(ContextGrid, UlyssesWithinARingSeesMasksAndDocuments) {
+  ModelCase what{
+      .family = "llama", .layers = 2, .heads = 6, .key_heads = 2, .dropout = 0.1, .tokens = 11, .batches = {4, 3}};
+  what.packed = true;
+  expect_layouts_equal(what, {kTwoByTwo, kOfSix});
+  what.packed = false;
+  what.padded = true;
+  expect_layouts_equal(what, {kTwoByTwo, kOfSix});
+}
+
 TEST(ContextGrid, Gpt2OverAllAxes) {
   expect_layouts_equal({.layers = 3, .heads = 6, .dropout = 0.1, .tokens = 11, .batches = {6, 5}},
                        layouts_of_every_method());
@@ -108,6 +137,7 @@ TEST(ContextGrid, AsManyTokensAsRanks) {
   for (const auto& method : kMethods)
     expect_layouts_equal({.layers = 2, .heads = 8, .tokens = 4, .batches = {4, 3}},
                          {shared(method, 4), with(shared(method, 4, {.tensor = 2}), true, "none", 0)});
+  expect_layouts_equal({.layers = 2, .heads = 8, .tokens = 4, .batches = {4, 3}}, {kTwoByTwo});
 }
 
 // One case for each kind of mask and score that attention knows.
@@ -134,6 +164,8 @@ TEST(ContextGrid, EveryKindOfScore) {
       expect_layouts_equal(what, {shared(method, 2), shared(method, 3, {.tensor = 2}, 2)});
       if (::testing::Test::HasFailure()) return;
     }
+    expect_layouts_equal(what, {kTwoByTwo, kOfSix});
+    if (::testing::Test::HasFailure()) return;
   }
 }
 

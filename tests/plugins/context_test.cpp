@@ -45,8 +45,9 @@ TEST(Context, OutputsAreWholeAndInOrder) {
     });
   };
   const torch::Tensor expected = logits(sharing("auto", 1));
-  for (const char* method : {"all_gather", "ring", "ulysses"}) {
-    const torch::Tensor found = logits(sharing(method, 2));
+  for (const auto& [method, ranks] :
+       {std::pair("all_gather", 2), std::pair("ring", 2), std::pair("ulysses", 2), std::pair("ulysses_ring", 4)}) {
+    const torch::Tensor found = logits(sharing(method, ranks));
     ASSERT_EQ(found.sizes(), expected.sizes()) << method;
     EXPECT_LE((found - expected).abs().max().item<double>(), 1e-12) << method;
   }
@@ -89,6 +90,10 @@ TEST(Context, BytesThatTravelAreThoseOfTheFormula) {
   }
   // An exchange hands in what stays too.
   EXPECT_EQ(bytes_of_step("ulysses", 2, "all_to_all", false) / 2, formula(ContextMethod::kUlysses, 2));
+  const std::int64_t both = context_elements({ContextMethod::kUlyssesRing, "", 2}, kContextTokens, 4, {4, 2}, 4) *
+                            kContextSamples * kContextLayers * 8;
+  EXPECT_EQ(bytes_of_step("ulysses_ring", 4, "all_to_all", false) / 2 + bytes_of_step("ulysses_ring", 4, "send", false),
+            both);
 }
 
 void expect_refused(const RanksOutcome& outcome, int code, const std::string& words) {

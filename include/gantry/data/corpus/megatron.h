@@ -46,6 +46,7 @@ class MegatronIndex {
   std::int64_t place(std::int64_t sequence) const;  // in bytes of the .bin
   // The first sequence of a document; for documents() the number of sequences.
   std::int64_t document_begin(std::int64_t document) const;
+  std::int64_t document_of(std::int64_t sequence) const;  // which it is of
   // boundaries()[s]: tokens of all sequences before s; sequences() + 1 entries. PackedSequences takes it.
   std::span<const std::int64_t> boundaries() const { return boundaries_; }
   bool has_modes() const { return has_modes_; }
@@ -76,6 +77,7 @@ class MegatronFiles {
   std::int64_t tokens() const { return index_.tokens(); }
   std::int64_t length(std::int64_t sequence) const { return index_.length(sequence); }
   std::int64_t document_begin(std::int64_t document) const { return index_.document_begin(document); }
+  std::int64_t document_of(std::int64_t sequence) const { return index_.document_of(sequence); }
   std::span<const std::int64_t> boundaries() const { return index_.boundaries(); }
   bool has_modes() const { return index_.has_modes(); }
 
