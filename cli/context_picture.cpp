@@ -35,7 +35,8 @@ std::optional<ContextPicture> picture_context(const Config& config, const nlohma
   const ParallelConfig& parallel = config.parallel;
   if (parallel.context == 1 || config.data.format.empty()) return std::nullopt;
   const auto spec = models::described_decoder(model_keys, config.model.policy);
-  const AttentionHeads heads = spec ? models::fewest_heads(*spec) : AttentionHeads();
+  const int encoder_heads = model_keys.value("num_attention_heads", 12);  // BERT's key and default
+  const AttentionHeads heads = spec ? models::fewest_heads(*spec) : AttentionHeads{encoder_heads, encoder_heads};
   const std::int64_t tokens = config.data.sequence_length;
   ContextPicture picture{.choice = choose_context(parallel, heads), .cut = {}, .bytes_of_layer = {}};
   picture.cut = picture.choice.cut(tokens, parallel.context);

@@ -6,6 +6,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/nn/activation.h"
+#include "gantry/nn/sequence_part.h"
 
 namespace gantry::models {
 namespace {
@@ -134,18 +135,23 @@ std::int64_t BertImpl::longest() const {
 torch::Tensor BertImpl::rows_of_positions(const TensorDict& inputs, const nn::TokenContext& tokens) const {
   if (!counts_from_padding(config) || inputs.contains("position_ids")) return tokens.positions;
   const std::int64_t padding = *config.pad_token_id;
-  if (tokens.positions.defined()) return tokens.positions + (padding + 1);  // in their documents
-  const torch::Tensor counted = (inputs.at("input_ids") != padding).to(torch::kInt64);
-  return counted.cumsum(1) * counted + padding;
+  const auto& part = tokens.sequence;
+  const bool in_documents = part ? part->documents.defined() : tokens.positions.defined();
+  if (in_documents) return tokens.positions + (padding + 1);
+  const torch::Tensor ids =
+      part ? nn::join_parts(inputs.at("input_ids"), *part->group, part->cut) : inputs.at("input_ids");
+  const torch::Tensor counted = (ids != padding).to(torch::kInt64), rows = counted.cumsum(1) * counted + padding;
+  return part ? rows.index_select(1, part->positions.view({-1})) : rows;
 }
 
-torch::Tensor BertImpl::embed(const TensorDict& inputs, const torch::Tensor& rows) {
+torch::Tensor BertImpl::embed(const TensorDict& inputs, const nn::TokenContext& known) {
   const torch::Tensor& input_ids = inputs.at("input_ids");
-  if (input_ids.size(1) > longest()) {
-    throw InputError({"input_ids", fmt::format("{} tokens per sample", input_ids.size(1)),
+  const std::int64_t tokens = known.length > 0 ? known.length : input_ids.size(1);
+  if (tokens > longest()) {
+    throw InputError({"input_ids", fmt::format("{} tokens per sample", tokens),
                       fmt::format("at most the model's {} positions", longest()), "shorten the samples"});
   }
-  return embeddings(input_ids, inputs.get("token_type_ids"), rows);
+  return embeddings(input_ids, inputs.get("token_type_ids"), rows_of_positions(inputs, known));
 }
 
 TensorDict BertImpl::head(const torch::Tensor& hidden) {
@@ -162,9 +168,10 @@ TensorDict BertImpl::head(const torch::Tensor& hidden) {
 
 TensorDict BertImpl::stage_forward(const StageContext& stage, TensorDict input) {
   const nn::TokenContext tokens = stage.tokens();
-  torch::Tensor hidden = stage.is_first() ? embed(input, rows_of_positions(input, tokens)) : input.at("hidden");
+  torch::Tensor hidden = stage.is_first() ? embed(input, tokens) : input.at("hidden");
   hidden = stage.run_layers(hidden, [&](int index) {
-    return layers->at<BertLayerImpl>(index).parts({.keep = tokens.keep, .documents = tokens.documents});
+    return layers->at<BertLayerImpl>(index).parts(
+        {.keep = tokens.keep, .documents = tokens.documents, .sequence = tokens.sequence});
   });
   if (!stage.is_last()) return {{"hidden", hidden}};
   return head(hidden);

@@ -344,7 +344,8 @@ torch::Tensor DecoderImpl::rows_of_positions(const StageContext& stage, const to
   if (spec.position_offset == 0) return positions;
   const auto& part = stage.sequence();
   const torch::Tensor mask = part ? part->keep : stage.batch().get("attention_mask");
-  const bool are_places = part && !stage.batch().contains("position_ids");  // the mask, if any, has a say
+  // Then the mask, if any, has a say.
+  const bool are_places = part && !part->documents.defined() && !stage.batch().contains("position_ids");
   if (positions.defined() && !(are_places && mask.defined())) return positions + spec.position_offset;
   const torch::Tensor ids = stage.batch().at("input_ids");
   const torch::Tensor counted = mask.defined() ? mask.to(torch::kInt64) : torch::ones_like(ids);

@@ -12,6 +12,11 @@ std::vector<std::int64_t> SequencePart::sizes_of_exchanging() const {
   return {first, first + exchanging->size()};
 }
 
+torch::Tensor join_parts(const torch::Tensor& entry, ProcessGroup& group, const SequenceCut& cut) {
+  const torch::Tensor all = all_gather_along(group, entry, 1, cut.sizes());
+  return all.index_select(1, torch::tensor(cut.inverse(), torch::TensorOptions(torch::kInt64).device(all.device())));
+}
+
 torch::Tensor positions_in(const torch::Tensor& documents) {
   const torch::Tensor places = torch::arange(documents.size(1), documents.options().dtype(torch::kInt64));
   const torch::Tensor begins =

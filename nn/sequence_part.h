@@ -25,11 +25,16 @@ struct SequencePart {
   std::shared_ptr<const SequencePart> together;
   torch::Tensor positions;        // int64 [1, tokens here]: their places in the sequence
   torch::Tensor keep, documents;  // [samples, tokens], as AttentionOptions has them, of whole sequences
+  torch::Tensor in_documents;     // int64 [samples, tokens here]: places in their documents; undefined: there are none
 
   std::vector<Range> runs() const { return cut.runs(group->rank()); }
   // How many tokens each of the ranks that exchange heads has.
   std::vector<std::int64_t> sizes_of_exchanging() const;
 };
+
+// Of an entry [samples, tokens here, ...] of every rank: all tokens, in order. Collective over the ranks that share the
+// sequence.
+torch::Tensor join_parts(const torch::Tensor& entry, ProcessGroup& group, const SequenceCut& cut);
 
 // Of tokens in their documents, which are runs of one number: [samples, tokens].
 torch::Tensor positions_in(const torch::Tensor& documents);

@@ -65,7 +65,8 @@ nn::TokenContext StageContext::tokens(const std::string& prefix) const {
   if (const auto& part = settings_.sequence) {
     known.sequence = part;
     known.length = part->cut.tokens;
-    if (!known.positions.defined()) known.positions = part->positions;
+    if (!known.positions.defined())
+      known.positions = part->in_documents.defined() ? part->in_documents : part->positions;
   } else if (known.documents.defined() && !known.positions.defined()) {
     known.positions = nn::positions_in(known.documents);
   }

@@ -14,7 +14,6 @@ namespace {
 
 constexpr const char* kMask = "attention_mask";
 constexpr const char* kDocuments = "document_ids";
-constexpr const char* kPositions = "position_ids";
 
 torch::Tensor index_of(const std::vector<std::int64_t>& places, const torch::Tensor& like) {
   return torch::tensor(places, torch::TensorOptions(torch::kInt64).device(like.device()));
@@ -105,11 +104,6 @@ Batch SequenceParts::cut(Batch batch) const {
                       "a token for each rank", "use longer samples or a smaller parallel.context"});
   const bool aligns_late = planted("labels-shifted-after-the-cut");
   if (given_ && !aligns_late) batch.tensors = given_.aligned(batch.tensors);
-  if (batch.tensors.contains(kDocuments) && !batch.tensors.contains(kPositions)) {
-    const torch::Tensor documents = batch.tensors.at(kDocuments);
-    batch.tensors.set(kPositions,
-                      documents.is_meta() ? torch::empty_like(documents, torch::kInt64) : nn::positions_in(documents));
-  }
   for (const char* name : {kMask, kDocuments})
     if (batch.tensors.contains(name)) batch.whole.set(name, batch.tensors.at(name));
   const auto places = cut_of(tokens).places(group_->rank());
@@ -139,6 +133,8 @@ std::shared_ptr<const nn::SequencePart> SequenceParts::part_of(const Batch& micr
   if (planted("local-positions"))
     for (std::size_t i = 0; i < places.size(); ++i) places[i] = static_cast<std::int64_t>(i);
   part->positions = torch::tensor(places, torch::kInt64).unsqueeze(0).to(device_);
+  if (const torch::Tensor& documents = part->documents; documents.defined() && !documents.is_meta())
+    part->in_documents = nn::positions_in(documents).index_select(1, part->positions.view({-1}));
   return part;
 }
 
@@ -147,8 +143,7 @@ torch::Tensor SequenceParts::join(const torch::Tensor& part, std::int64_t tokens
   if (part.dim() < 2 || part.size(1) != cut.size(group_->rank()))
     throw ConfigError({"parallel.context", "an output is " + describe(part),
                        "[samples, tokens, ...] of this rank's tokens", "return outputs of tokens alone"});
-  const torch::Tensor all = all_gather_along(*group_, part, 1, cut.sizes());
-  return all.index_select(1, index_of(cut.inverse(), all));
+  return nn::join_parts(part, *group_, cut);
 }
 
 }  // namespace gantry

@@ -63,6 +63,13 @@ LayerWork BertPolicy::layer_work(const models::BertImpl& model) const {
   return work;
 }
 
+std::optional<AttentionHeads> BertPolicy::context_heads(const models::BertImpl& model) const {
+  const auto head = model.config.head;
+  if (head != models::BertHead::kMaskedLm && head != models::BertHead::kTokenClassification) return std::nullopt;
+  const int heads = static_cast<int>(model.config.num_attention_heads);
+  return AttentionHeads{heads, heads};
+}
+
 SharedParameters BertPolicy::shared_parameters(const models::BertImpl& model) const {
   if (!model.cls || !model.config.tie_word_embeddings) return {};
   return {{"embeddings.word_embeddings.weight", "cls.decoder.weight"}};

@@ -15,6 +15,8 @@ class BertPolicy final : public PolicyFor<models::BertImpl> {
   void validate_model(const models::BertImpl& model) const override;
   ShardPlan shard_plan(const models::BertImpl& model) const override;
   LayerWork layer_work(const models::BertImpl& model) const override;
+  // With the heads whose outputs are of single tokens.
+  std::optional<AttentionHeads> context_heads(const models::BertImpl& model) const override;
   StageLayout stage_layout(const models::BertImpl& model) const override;
   SharedParameters shared_parameters(const models::BertImpl& model) const override;
   std::vector<SplitOutput> split_outputs(const models::BertImpl& model) const override;

@@ -133,6 +133,21 @@ TEST(ContextGrid, Padding) {
                            {shared(method, 2), shared(method, 3, {.pipeline = 2, .tensor = 2}, 2)});
 }
 
+TEST(ContextGrid, EncodersSeeTheWholeSequence) {
+  for (const char* family : {"bert", "roberta"})
+    for (const char* head : {"ForMaskedLM", "ForTokenClassification"}) {
+      ModelCase what{.family = family, .layers = 2, .heads = 6, .dropout = 0.1, .tokens = 11, .batches = {4, 3}};
+      what.head = head;
+      expect_layouts_equal(what, {kTwoByTwo});
+      for (const auto& method : kMethods)
+        expect_layouts_equal(what, {shared(method, 2), with(shared(method, 3, {.tensor = 2}, 2), true, "full", 1),
+                                    with(shared(method, 2, {.pipeline = 2, .data = 2}, 2), false, "none", 2)});
+      what.packed = true;
+      for (const auto& method : kMethods) expect_layouts_equal(what, {shared(method, 3, {.pipeline = 2}, 2)});
+      if (::testing::Test::HasFailure()) return;
+    }
+}
+
 TEST(ContextGrid, AsManyTokensAsRanks) {
   for (const auto& method : kMethods)
     expect_layouts_equal({.layers = 2, .heads = 8, .tokens = 4, .batches = {4, 3}},

@@ -23,7 +23,7 @@ Config sharing(const std::string& method, int context, const char* family = "lla
   if (std::string(family) == "bert")
     config.model.config_json =
         R"({"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 16, "intermediate_size": 24,
-            "vocab_size": 29, "max_position_embeddings": 8, "architectures": ["BertForMaskedLM"]})";
+            "vocab_size": 29, "max_position_embeddings": 8, "architectures": ["BertForSequenceClassification"]})";
   config.parallel.context_method = method;
   config.precision = "float64";
   config.schedule.microbatches = 2;

@@ -130,7 +130,7 @@ class BertImpl : public torch::nn::Module {
  private:
   std::int64_t longest() const;  // tokens of a sample
   torch::Tensor rows_of_positions(const TensorDict& inputs, const nn::TokenContext& tokens) const;
-  torch::Tensor embed(const TensorDict& inputs, const torch::Tensor& rows);  // -> [B, S, H]
+  torch::Tensor embed(const TensorDict& inputs, const nn::TokenContext& known);  // -> [B, S, H]
   TensorDict head(const torch::Tensor& hidden);
 };
 TORCH_MODULE(Bert);
