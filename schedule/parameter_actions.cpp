@@ -274,6 +274,15 @@ Gather gather_of(const std::string& name, int pipeline) {
   throw ConfigError({"parallel.gather", "'" + name + "'", "step, window, microbatch or auto", ""});
 }
 
+std::vector<Action> actions_around(std::vector<int> stages, bool trains) {
+  std::ranges::sort(stages);
+  std::vector<Action> actions;
+  for (const auto kind : {ActionKind::kUnshard, ActionKind::kReshard, ActionKind::kReduceGradient})
+    for (const int stage : stages)
+      if (trains || kind != ActionKind::kReduceGradient) actions.push_back(of_stage(kind, stage));
+  return actions;
+}
+
 bool needs_parameters(ActionKind kind) { return kind == ActionKind::kForward || is_backward(kind); }
 
 Schedule with_parameter_actions(const Schedule& schedule, Gather gather) {

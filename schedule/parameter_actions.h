@@ -24,6 +24,9 @@ Gather gather_of(const std::string& name, int pipeline);
 
 bool needs_parameters(ActionKind kind);
 
+// What a replica without any microbatch does of kAround, with these stages.
+std::vector<Action> actions_around(std::vector<int> stages, bool trains);
+
 // The schedule with these actions placed, in place of any that it has. Its computations keep their order; it must not
 // have messages (lower() places them afterwards). With a backward every stage's gradients are summed once, after its
 // last weight gradient.
