@@ -11,8 +11,8 @@ using torch::optim::AdamWParamState;
 
 namespace {
 
-// The CPU's fused kernel steps whole vectors, and what is left of a tensor one by one, with other bits. What ranks hold
-// of a tensor ends elsewhere in each layout, so the ends are stepped as vectors too, in a line of their own.
+// The host's fused kernel steps whole vectors, and what is left of a tensor one by one, with other bits. What ranks
+// hold of a tensor ends elsewhere in each layout, so the ends are stepped as vectors too, in a line of their own.
 class Tails {
  public:
   // Each of `lists` has a tensor for each parameter, or none at all; afterwards the tensors without their ends, and the
@@ -77,7 +77,7 @@ void step_by_adamw(const std::vector<torch::Tensor>& parameters, OptimizerStates
   }
   if (stepped.empty()) return;
   Tails tails;
-  if (stepped.front().is_cpu()) tails.take({&stepped, &gradients, &averages, &squares, &largest}, steps);
+  if (!stepped.front().is_cuda()) tails.take({&stepped, &gradients, &averages, &squares, &largest}, steps);
   const auto [beta1, beta2] = options.betas();
   at::_fused_adamw_(stepped, gradients, averages, squares, largest, steps, options.lr(), beta1, beta2,
                     options.weight_decay(), options.eps(), options.amsgrad(), /*maximize=*/false);
