@@ -11,6 +11,8 @@
 
 #include "gantry/core/error.h"
 #include "gantry/core/output.h"
+#include "gantry/schedule/extra_actions.h"
+#include "gantry/schedule/parameter_actions.h"
 #include "gantry/schedule/simulate.h"
 #include "gantry/schedule/validate.h"
 
@@ -31,6 +33,8 @@ struct Options {
   std::optional<int> group_size;
   std::string times = "1,1,1,0";
   std::string stage_times;
+  std::string gather;                // empty: parameters are not cut
+  std::string gather_times = "1,1";  // of a gather and of a sum
   bool csv = false;
   bool lowered = false;
   bool json = false;
@@ -90,6 +94,10 @@ Schedule obtain(const Options& options) {
 Schedule obtain_valid(const Options& options) {
   Schedule obtained = obtain(options);
   schedule::validate(obtained);
+  if (options.gather.empty()) return obtained;
+  obtained = schedule::with_parameter_actions(schedule::compute_only(obtained),
+                                              schedule::gather_of(options.gather, obtained.ranks()));
+  schedule::validate(obtained);
   return obtained;
 }
 
@@ -119,6 +127,20 @@ std::array<double, 4> parse_four_times(std::string_view text, const std::string&
   return {values[0], values[1], values[2], values[3]};
 }
 
+// U,R: of a rank's whole share, of which a chunk takes its part.
+void add_gather_times(schedule::Costs& costs, const Options& options, const Schedule& of) {
+  const auto parts = split(options.gather_times, ',');
+  const std::string flag = "--gather-times " + options.gather_times;
+  if (parts.size() != 2) throw UsageError({flag, std::to_string(parts.size()) + " numbers", "two: U,R", ""});
+  const double unshard = parse_time(parts[0], flag), reduce = parse_time(parts[1], flag);
+  if (costs.stages.empty()) costs.stages = schedule::stage_costs(of, costs);
+  for (int stage = 0; stage < of.stages(); ++stage) {
+    const auto chunks = static_cast<double>(of.stages_of_rank[of.rank_of(stage)].size());
+    costs.stages[stage].unshard = unshard / chunks;
+    costs.stages[stage].reduce = reduce / chunks;
+  }
+}
+
 schedule::Costs parse_times(const Options& options) {
   const auto [forward, input, weight, hop] = parse_four_times(options.times, "--times " + options.times);
   schedule::Costs costs{forward, input, weight, hop};
@@ -132,12 +154,13 @@ schedule::Costs parse_times(const Options& options) {
 }
 
 schedule::Simulation simulate(const Options& options) {
-  const schedule::Costs costs = parse_times(options);
-  const Schedule simulated = schedule::compute_only(obtain_valid(options));
+  schedule::Costs costs = parse_times(options);
+  const Schedule simulated = schedule::without_messages(obtain_valid(options));
   const auto given = static_cast<int>(costs.stages.size());
   if (given > 0 && given != simulated.stages())
     throw UsageError({"--stage-times", std::to_string(given) + " stages",
                       "the " + std::to_string(simulated.stages()) + " of the schedule, separated by /", ""});
+  if (schedule::has_extras(simulated)) add_gather_times(costs, options, simulated);
   return schedule::simulate(simulated, costs);
 }
 
@@ -155,7 +178,7 @@ void run_show(const Options& options) {
   Schedule shown = obtain_valid(options);
   shown = options.lowered ? schedule::lower(shown) : shown;
   // PyTorch's compute-only form has no messages, which --lowered asks for.
-  if (options.csv && !options.lowered) shown = schedule::compute_only(shown);
+  if (options.csv && !options.lowered) shown = schedule::without_messages(shown);
   if (options.csv) return print_output(schedule::to_csv(shown));
   std::string text = describe_sizes(shown) + "\n";
   for (int rank = 0; rank < shown.ranks(); ++rank) {
@@ -170,7 +193,7 @@ void run_show(const Options& options) {
 std::size_t count_messages(const Schedule& of) {
   std::size_t messages = 0;
   for (const auto& row : of.actions)
-    for (const auto& action : row) messages += action.is_compute() ? 0 : 1;
+    for (const auto& action : row) messages += action.is_message() ? 1 : 0;
   return messages / 2;  // each has two sides
 }
 
@@ -266,8 +289,21 @@ void add_times(CLI::App& command, Options& options) {
       ->capture_default_str();
 }
 
+void add_gather(CLI::App& command, Options& options) {
+  command
+      .add_option("--gather", options.gather,
+                  "With the gathers and releases of parameters that are cut over replicas, and the sums of gradients: "
+                  "step, window, microbatch or auto")
+      ->check(CLI::IsMember({"step", "window", "microbatch", "auto"}));
+}
+
 void add_stage_times(CLI::App& command, Options& options) {
   add_times(command, options);
+  add_gather(command, options);
+  command
+      .add_option("--gather-times", options.gather_times,
+                  "U,R: times of a gather of a rank's parameters and of its gradients' sum, beside what it computes")
+      ->capture_default_str();
   command.add_option("--stage-times", options.stage_times,
                      "F,I,W,COMM of every stage, separated by /: its own times, and of a message that leaves it");
 }
@@ -292,6 +328,7 @@ void add_schedule_command(CLI::App& app) {
   show->add_flag("--csv", show_options->csv, "In PyTorch's CSV form");
   show->add_flag("--lowered", show_options->lowered, "With sends and receives");
   add_times(*show, *show_options);
+  add_gather(*show, *show_options);
   const auto [check, check_options] =
       add_subcommand(*group, "check", "Prove that it can run; exit code 4 if it can't", run_check);
   add_times(*check, *check_options);

@@ -58,6 +58,9 @@ void read_parallel(ConfigSection section, ParallelConfig& parallel) {
   section.integer("expert", parallel.expert, 1, kMostRanks);
   section.flag("sequence_parallel", parallel.sequence_parallel);
   section.integer("zero", parallel.zero, 0, kHighestZero);
+  const YAML::Node shard = section.node("shard");
+  if (!(shard.IsScalar() && shard.Scalar() == "auto")) section.integer("shard", parallel.shard, 1, kMostRanks);
+  section.text("gather", parallel.gather);
   section.number("bucket_mb", parallel.bucket_mb, 0, 1 << 20, /*open_below=*/true);
   section.texts("order", parallel.order);
   auto sorted = parallel.order;

@@ -71,6 +71,9 @@ const KeyContext kContext = {"parallel.context above 1", [](C c) { return c.para
 const KeyContext kUlyssesRing = {"parallel.context_method ulysses_ring",
                                  [](C c) { return c.parallel.context_method == "ulysses_ring"; },
                                  [](C c) { return "with context_method " + c.parallel.context_method; }};
+const KeyContext kFullyShards = {"parallel.zero 3", [](C c) { return c.parallel.zero == 3; },
+                                 [](C c) { return "with parallel.zero " + std::to_string(c.parallel.zero); },
+                                 "set parallel.zero: 3, or take it out"};
 const KeyContext kProcesses = {"a comm.backend of several processes", may_have_processes,
                                [](C) { return std::string("with backend local"); }};
 std::vector<ConfigKey> make_keys() {
@@ -116,8 +119,16 @@ std::vector<ConfigKey> make_keys() {
       {"parallel.sequence_parallel", "false",
        "activations between tensor-parallel layers are split along the sequence"},
       {"parallel.zero", "0",
-       "1: the optimizer's state is partitioned over dp; 2: gradients too "
+       "1: the optimizer's state is partitioned over dp; 2: gradients too; 3: and parameters "
        "([docs/data_parallelism.md](data_parallelism.md))"},
+      {"parallel.shard", "auto",
+       "over how many of the ranks of data * context parameters are cut, those of context first; fewer than all: "
+       "replicas of shards",
+       &kFullyShards},
+      {"parallel.gather", "auto",
+       "when cut parameters are whole: `step` (from the first use to the last), `window` (the stage in use and the "
+       "next), `microbatch` (around each use, layer by layer); auto: `microbatch` without a pipeline, else `window`",
+       &kFullyShards},
       {"parallel.bucket_mb", "25", "MiB of gradients that one collective over dp reduces"},
 
       {"schedule.name", "1f1b", "one of [docs/schedules.md](schedules.md), or a FILE.csv of compute actions"},

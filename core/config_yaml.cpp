@@ -101,6 +101,8 @@ Values layout_values(const Config& config) {
           {"parallel.expert", unless_one(parallel.expert)},
           {"parallel.sequence_parallel", fmt::format("{}", parallel.sequence_parallel)},
           {"parallel.zero", std::to_string(parallel.zero)},
+          {"parallel.shard", unless_zero(parallel.shard)},
+          {"parallel.gather", parallel.gather == "auto" ? "" : parallel.gather},
           {"parallel.bucket_mb", fmt::format("{}", parallel.bucket_mb)},
           {"parallel.order", fmt::format("[{}]", fmt::join(parallel.order, ", "))},
           {"schedule.name", quoted(schedule.name)},

@@ -41,6 +41,7 @@ std::int64_t Cut::local_size(int rank) const {
 }
 
 bool Cut::overlaps() const {
+  if (repeat > 1) return true;
   for (const auto& segment : segments)
     for (std::size_t rank = 0; rank < segment.range_of_rank.size(); ++rank)
       if (without_lower(segment, static_cast<int>(rank)) != segment.range_of_rank[rank]) return true;
@@ -65,11 +66,12 @@ int Cut::rank_of(const Coordinates& coordinates) const {
 
 std::vector<Range> Cut::ranges(int rank, std::int64_t extent) const {
   if (!segments.empty() || !sharded()) return ranges(rank);
-  return {partition(extent, 1, ranks(), /*allow_empty=*/true).at(rank)};
+  return {partition(extent, 1, parts(), /*allow_empty=*/true).at(rank % parts())};
 }
 
 std::vector<Range> Cut::owned(int rank, std::int64_t extent) const {
-  return segments.empty() ? ranges(rank, extent) : owned(rank);
+  if (!segments.empty()) return owned(rank);
+  return rank < parts() ? ranges(rank, extent) : std::vector<Range>();
 }
 
 Cut replicate() { return {}; }

@@ -39,6 +39,13 @@ Slice intersection(const Slice& first, const Slice& second) {
   return common;
 }
 
+// What of these held ranges no lower rank of the cut has.
+std::vector<Range> owned_of(const Cut& cut, const std::vector<Range>& held, const Coordinates& coordinates) {
+  const int rank = cut.rank_of(coordinates);
+  if (!cut.segments.empty()) return cut.owned(rank);
+  return rank < cut.parts() ? held : std::vector<Range>();
+}
+
 // The elements of what is held that no lower rank of an overlapping cut has, as single runs.
 std::vector<AppliedCut> owned_elements(const Placement& placement, const Coordinates& coordinates) {
   const auto held = held_cuts(placement, coordinates);
@@ -47,7 +54,7 @@ std::vector<AppliedCut> owned_elements(const Placement& placement, const Coordin
     const Cut& cut = placement.cuts[i];
     if (!cut.overlaps()) continue;
     std::vector<AppliedCut> up_to(held.begin(), held.begin() + static_cast<std::ptrdiff_t>(i));
-    up_to.push_back(applied(cut, cut.owned(cut.rank_of(coordinates))));
+    up_to.push_back(applied(cut, owned_of(cut, held[i].ranges, coordinates)));
     owned = intersection(owned, apply_cuts(placement.global_shape, up_to));
   }
   AppliedCut runs{.dim = 0, .row = 1, .ranges = {}};
@@ -96,6 +103,8 @@ bool Placement::counted_by(const Coordinates& coordinates, const std::vector<int
   if (!planted("norm-counts-ties-twice") && !stages.empty() &&
       std::find(held_stages.begin(), held_stages.end(), stages.front()) == held_stages.end())
     return false;
+  for (const Cut& cut : cuts)  // another rank that holds the part counts it
+    if (cut.repeat > 1 && cut.rank_of(coordinates) >= cut.parts() && !planted("norm-counts-replicas")) return false;
   return std::all_of(coordinates.begin(), coordinates.end(), [&](const auto& coordinate) {
     const auto& [axis, place] = coordinate;
     if (planted("norm-counts-replicas")) return true;
@@ -120,7 +129,7 @@ std::vector<AppliedCut> owned_cuts(const Placement& placement, const Coordinates
     if (!cut.overlaps()) continue;
     // Cuts after it would count the owned ranges otherwise than the held ones.
     if (placement.is_cut_again(i)) return owned_elements(placement, coordinates);
-    if (!planted("owners-share-elements")) cuts[i].ranges = cut.owned(cut.rank_of(coordinates));
+    if (!planted("owners-share-elements")) cuts[i].ranges = owned_of(cut, cuts[i].ranges, coordinates);
   }
   return cuts;
 }

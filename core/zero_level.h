@@ -16,7 +16,7 @@ struct ZeroLevel {
 inline constexpr std::array kZeroLevels = {ZeroLevel{}, ZeroLevel{.states = true},
                                            ZeroLevel{.states = true, .gradients = true},
                                            ZeroLevel{.states = true, .gradients = true, .parameters = true}};
-inline constexpr int kHighestZero = 2;  // that a run can have; the planner estimates 3 too
+inline constexpr int kHighestZero = 3;
 
 // `level`: parallel.zero, 0 to 3.
 constexpr const ZeroLevel& zero_level(int level) { return kZeroLevels.at(static_cast<std::size_t>(level)); }

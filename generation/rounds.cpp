@@ -45,6 +45,7 @@ class Rounds {
   }
 
   std::vector<GeneratedSequence> run() {
+    const auto gathered = places_.module->gather ? places_.module->gather() : nullptr;
     for (std::int64_t round = 0; goes_on(); ++round) {
       for (const auto& [stage, index] : turns_) {
         learn(index, round);

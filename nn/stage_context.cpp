@@ -8,6 +8,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/nn/attention.h"
+#include "gantry/nn/layer_watch.h"
 #include "gantry/nn/output_observer.h"
 #include "gantry/nn/recompute.h"
 #include "gantry/nn/sequence_part.h"
@@ -151,6 +152,44 @@ TensorDict StageContext::run_layer(const LayerParts& parts, const TensorDict& st
   return changed;
 }
 
+namespace {
+
+// Tells a watch around the backwards of layers, by hooks on what lies between them: a layer's backward begins when a
+// gradient of what it gave is known, and has ended when that of what it was given is.
+class WatchedBackwards {
+ public:
+  explicit WatchedBackwards(std::shared_ptr<LayerWatch> watch) : watch_(std::move(watch)) {}
+  ~WatchedBackwards() { tell_of_last(); }
+  WatchedBackwards(const WatchedBackwards&) = delete;
+  WatchedBackwards& operator=(const WatchedBackwards&) = delete;
+
+  void ran(int layer, const TensorDict& given, const TensorDict& changed) {
+    if (!torch::GradMode::is_enabled()) return;
+    // Before the hook of the layer below on the same tensor: it ends before that one begins.
+    for (const auto& [name, tensor] : changed)
+      hook(given.get(name), [watch = watch_, layer](const torch::Tensor&) { watch->after_backward(layer); });
+    tell_of_last();
+    last_ = layer;
+    made_ = changed;
+  }
+
+ private:
+  static void hook(const torch::Tensor& tensor, const std::function<void(torch::Tensor)>& tell) {
+    if (tensor.defined() && tensor.requires_grad()) tensor.register_hook(tell);
+  }
+  void tell_of_last() {
+    for (const auto& [name, tensor] : made_)
+      hook(tensor, [watch = watch_, layer = last_](const torch::Tensor&) { watch->before_backward(layer); });
+    made_ = {};
+  }
+
+  std::shared_ptr<LayerWatch> watch_;
+  int last_ = -1;
+  TensorDict made_;  // by the last layer
+};
+
+}  // namespace
+
 TensorDict StageContext::run_layers(TensorDict state, const PartsOf& parts_of, int list) const {
   Forward known = forward_now();
   known.stage = weak_from_this().lock();
@@ -158,12 +197,19 @@ TensorDict StageContext::run_layers(TensorDict state, const PartsOf& parts_of, i
   ForwardReport& report = known.report ? *known.report : unheard;
   report.ran_layers = true;
   const int first = first_of(list);
+  WatchedBackwards backwards(known.watch);
   for (const int index : layers(list)) {
     report.layer = first + index;
     const Recomputation how = recomputation(first + index);
     known.recomputes_attention = how == Recomputation::kSelective;
     const ForwardScope scope(known);
-    update(state, run_layer(parts_of(index), state, how));
+    if (known.watch) known.watch->before_forward(first + index);
+    const TensorDict made = run_layer(parts_of(index), state, how);
+    if (known.watch) {
+      backwards.ran(first + index, state, made);
+      known.watch->after_forward(first + index);
+    }
+    update(state, made);
     if (known.observer && !state.empty()) known.observer->layer_output(first + index, state.begin()->second);
   }
   report.layer = -1;

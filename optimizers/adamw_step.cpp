@@ -1,10 +1,48 @@
 #include "gantry/optimizers/adamw_step.h"
 
+#include <algorithm>
+#include <utility>
+
 #include <torch/torch.h>
 
 namespace gantry {
 
 using torch::optim::AdamWParamState;
+
+namespace {
+
+// The host's fused kernel steps whole vectors, and what is left of a tensor one by one, with other bits. What ranks
+// hold of a tensor ends elsewhere in each layout, so the ends are stepped as vectors too, in a line of their own.
+class Tails {
+ public:
+  // Each of `lists` has a tensor for each parameter, or none at all; afterwards the tensors without their ends, and the
+  // ends behind them.
+  void take(const std::vector<std::vector<torch::Tensor>*>& lists, std::vector<torch::Tensor>& steps) {
+    const std::size_t count = steps.size();
+    for (auto* list : lists)
+      for (std::size_t i = 0; i < std::min(count, list->size()); ++i) {
+        torch::Tensor flat = (*list)[i].detach().view({-1});
+        const std::int64_t whole = flat.numel() / kLine * kLine, left = flat.numel() - whole;
+        (*list)[i] = flat.narrow(0, 0, whole);
+        if (left == 0) continue;
+        torch::Tensor line = torch::zeros({kLine}, flat.options());
+        ends_.emplace_back(flat.narrow(0, whole, left), line.narrow(0, 0, left));
+        ends_.back().second.copy_(ends_.back().first);
+        list->push_back(line);
+        if (list == lists.front()) steps.push_back(steps[i]);
+      }
+  }
+  void give_back() {
+    for (auto& [end, line] : ends_) end.copy_(line);
+  }
+
+ private:
+  static constexpr std::int64_t kLine = 32;  // elements, of whatever vectors there are
+
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> ends_;
+};
+
+}  // namespace
 
 AdamWParamState& adamw_state(OptimizerStates& states, const torch::Tensor& parameter, bool keeps_largest) {
   const auto zeros = [&] { return torch::zeros_like(parameter, at::MemoryFormat::Preserve).detach(); };
@@ -38,9 +76,12 @@ void step_by_adamw(const std::vector<torch::Tensor>& parameters, OptimizerStates
         torch::full({}, static_cast<float>(state.step()), torch::dtype(torch::kFloat32).device(parameter.device())));
   }
   if (stepped.empty()) return;
+  Tails tails;
+  if (!stepped.front().is_cuda()) tails.take({&stepped, &gradients, &averages, &squares, &largest}, steps);
   const auto [beta1, beta2] = options.betas();
   at::_fused_adamw_(stepped, gradients, averages, squares, largest, steps, options.lr(), beta1, beta2,
                     options.weight_decay(), options.eps(), options.amsgrad(), /*maximize=*/false);
+  tails.give_back();
 }
 
 }  // namespace gantry

@@ -9,7 +9,9 @@ void BucketStrategy::finish(GradientBucket& bucket) {
   bucket.work = {};
 }
 
-BucketStrategies::BucketStrategies(const ZeroLevel& zero, const ProcessGroupMesh& mesh) : stages_apart_(zero.states) {
+BucketStrategies::BucketStrategies(const ZeroLevel& zero, const ProcessGroupMesh& mesh, const ParameterShards* shards)
+    : stages_apart_(zero.states) {
+  if (shards) strategies_.push_back(make_unit_buckets(mesh, *shards));
   if (zero.gradients) strategies_.push_back(make_scattered_buckets(mesh));
   if (zero.states) strategies_.push_back(make_partitioned_buckets(mesh));
   strategies_.push_back(make_whole_buckets(mesh));

@@ -4,6 +4,8 @@
 // - whole_buckets: every rank gets the whole sum and steps all of it.
 // - partitioned_buckets (ZeRO 1): gradients are reduce-scattered; each replica steps a range, and the values are
 //   gathered again.
+// - unit_buckets (ZeRO 3): whole gradients of a unit stand from its first backward to its REDUCE_GRAD; only the sum of
+//   the rows that this replica holds stays.
 // - scattered_buckets (ZeRO 2): whole gradients never stand. What a backward has added for a parameter goes to the
 //   bucket at once, the bucket is reduced when it is full, and only the range of the sum stays.
 //
@@ -35,6 +37,10 @@ class BucketStrategy {
   virtual void add(GradientBucket& /*bucket*/, BucketMember& /*member*/) {}
   // After a backward: sends what add() has taken, and an empty bucket if there was nothing. Collective.
   virtual void send_added(GradientBucket& /*bucket*/) {}
+  // Of units of cut parameters (ZeRO 3), whose reductions the schedule launches: gives whole gradients memory, zero at
+  // first; and launches the reduction, once for each accumulation. reduce() is collective.
+  virtual void open(GradientBucket& /*bucket*/) {}
+  virtual void reduce(GradientBucket& /*bucket*/) {}
   // Launches the reduction of `gradients`. Collective.
   virtual void send(GradientBucket& /*bucket*/) {}
   // Afterwards `sum` is the sum of all that was sent, and nothing is under way.
@@ -52,11 +58,13 @@ class BucketStrategy {
 std::unique_ptr<BucketStrategy> make_whole_buckets(const ProcessGroupMesh& mesh);
 std::unique_ptr<BucketStrategy> make_partitioned_buckets(const ProcessGroupMesh& mesh);
 std::unique_ptr<BucketStrategy> make_scattered_buckets(const ProcessGroupMesh& mesh);
+std::unique_ptr<BucketStrategy> make_unit_buckets(const ProcessGroupMesh& mesh, const ParameterShards& shards);
 
 // The strategies of a run.
 class BucketStrategies {
  public:
-  BucketStrategies(const ZeroLevel& zero, const ProcessGroupMesh& mesh);
+  // `shards`: null where no parameter is cut over replicas; not owned.
+  BucketStrategies(const ZeroLevel& zero, const ProcessGroupMesh& mesh, const ParameterShards* shards);
 
   // The first that takes buckets of this kind.
   BucketStrategy& of(const BucketKind& kind) const;

@@ -6,6 +6,8 @@
 #include <c10/util/strides.h>
 #include <torch/torch.h>
 
+#include "gantry/optimizers/parameter_shards.h"
+
 namespace gantry {
 namespace {
 
@@ -23,12 +25,13 @@ std::vector<std::string> replicas_of(const Placement& placement, const Mesh& mes
   return axes;
 }
 
-BucketKind kind_of(const HeldTensor& held, bool shared, const BucketRules& rules) {
+BucketKind kind_of(const HeldTensor& held, bool shared, int unit, const BucketRules& rules) {
   const auto& placement = held.placement;
   const bool overlaps = placement.overlaps();
   return {.late = overlaps || shared || placement.stages.size() > 1,
           .overlaps = overlaps,
           .stage = rules.stages_apart ? placement.stages.front() : 0,
+          .unit = unit,
           .axes = placement.gradient_axes(rules.mesh->batch_axes(placement.view)),
           .replicas = replicas_of(placement, *rules.mesh),
           .type = held.tensor.scalar_type()};
@@ -68,10 +71,11 @@ std::vector<GradientBucket> distribute_to_buckets(const std::vector<HeldTensor>&
   std::vector<GradientBucket> buckets;
   for (auto each = parameters.rbegin(); each != parameters.rend(); ++each) {
     const torch::Tensor& tensor = held[*each].tensor;
-    const BucketKind kind = kind_of(held[*each], shared.contains(*each), rules);
+    const int unit = rules.shards ? rules.shards->unit(*each) : -1;
+    const BucketKind kind = kind_of(held[*each], shared.contains(*each), unit, rules);
     const auto bytes = aligned(tensor.numel()) * static_cast<std::int64_t>(tensor.element_size());
     auto found = open.find(kind);
-    if (found == open.end() || found->second.bytes + bytes > rules.bytes) {
+    if (found == open.end() || (unit < 0 && found->second.bytes + bytes > rules.bytes)) {
       found = open.insert_or_assign(kind, Open{buckets.size(), 0}).first;
       buckets.emplace_back().kind = kind;
     }

@@ -14,12 +14,14 @@
 namespace gantry {
 
 class BucketStrategy;
+class ParameterShards;
 
 // Parameters of one kind may share a bucket.
 struct BucketKind {
   bool late = false;                  // other sums come first: the bucket waits for the sync
   bool overlaps = false;              // ranks share some of the elements that a cut gives them
   int stage = 0;                      // of the parameters; 0 where stages share buckets
+  int unit = -1;                      // of ParameterShards; -1: the parameters are not cut over replicas
   std::vector<std::string> axes;      // that gradients are summed over, sorted
   std::vector<std::string> replicas;  // of those, the batch axes: along which ranks hold the same parameters, sorted
   torch::ScalarType type = torch::kFloat;
@@ -33,6 +35,7 @@ struct BucketMember {
   torch::Tensor tensor;       // the parameter itself
   std::int64_t offset = 0;    // in elements
   torch::Tensor gradient;     // a part of the bucket's `gradients`; undefined while those are not kept
+  std::int64_t own = 0;       // where this rank's rows begin in the bucket's `sum`, of a unit
   bool ready = false;         // nothing more is added to its gradient before the bucket's reduction is launched
 };
 
@@ -48,6 +51,7 @@ struct GradientBucket {
   torch::Tensor previously_reduced;    // reduced sums of an earlier sync, or undefined
   std::size_t missing = 0;             // members that are not ready
   Work work;                           // the sum that is under way
+  bool sent = false;                   // of a unit: in this accumulation
 
   bool is_partitioned() const { return !sizes.empty(); }
   // The elements that rank `replica` of its replicas steps.
@@ -61,9 +65,10 @@ struct GradientBucket {
 };
 
 struct BucketRules {
-  const Mesh* mesh = nullptr;  // not owned; says which axes share the batch
-  std::int64_t bytes = 0;      // of a bucket's parameters at most, where it has more than one
-  bool stages_apart = false;   // no bucket has parameters of several stages, but for those that stages share
+  const Mesh* mesh = nullptr;               // not owned; says which axes share the batch
+  std::int64_t bytes = 0;                   // of a bucket's parameters at most, where it has more than one
+  const ParameterShards* shards = nullptr;  // not owned; null: no parameter is cut over replicas
+  bool stages_apart = false;  // no bucket has parameters of several stages, but for those that stages share
 };
 
 // Distributes those of the held parameters over new buckets, from the last to the first; late buckets come after the

@@ -7,6 +7,7 @@
 
 #include "gantry/core/planted.h"
 #include "gantry/optimizers/overlap_sum.h"
+#include "gantry/optimizers/parameter_shards.h"
 #include "gantry/optimizers/partitioned_values.h"
 
 namespace gantry {
@@ -16,8 +17,12 @@ GradientBuffers::GradientBuffers(std::vector<HeldTensor> parameters, std::vector
     : parameters_(std::move(parameters)),
       shared_(std::move(shared)),
       mesh_(mesh),
-      strategies_(zero_level(options.zero), mesh),
-      rules_{.mesh = &mesh.mesh(), .bytes = options.bucket_bytes, .stages_apart = strategies_.stages_apart()},
+      shards_(options.shards),
+      strategies_(zero_level(options.zero), mesh, shards_),
+      rules_{.mesh = &mesh.mesh(),
+             .bytes = options.bucket_bytes,
+             .shards = shards_,
+             .stages_apart = strategies_.stages_apart()},
       overlaps_(options.overlaps),
       place_(parameters_.size()) {
   for (const auto& parameter : parameters_) stepped_.push_back(parameter.placement);
@@ -157,6 +162,7 @@ void GradientBuffers::parameter_reached(std::size_t parameter) {
 void GradientBuffers::parameter_ready(std::size_t parameter) {
   if (!trained(parameter)) return;
   GradientBucket& bucket = bucket_of(parameter);
+  if (bucket.kind.unit >= 0) return;  // reduce_unit() and the sync
   BucketMember& member = member_of(parameter);
   if (bucket.strategy->sends_within_backwards()) {
     if (!holds_) bucket.strategy->add(bucket, member);
@@ -183,7 +189,7 @@ void GradientBuffers::send_ready() {
   const torch::NoGradGuard no_grad;
   for (; next_ < buckets_.size(); ++next_) {
     GradientBucket& bucket = buckets_[next_];
-    const bool is_ready = !bucket.kind.late && bucket.missing == 0;
+    const bool is_ready = bucket.kind.unit >= 0 || (!bucket.kind.late && bucket.missing == 0);
     if (!is_ready && !bucket.strategy->sends_within_backwards()) return;
     bucket.strategy->send(bucket);
   }
@@ -211,6 +217,8 @@ void GradientBuffers::scatter_stage(int stage) {
 
 void GradientBuffers::sync(double factor) {
   const torch::NoGradGuard no_grad;
+  for (auto& bucket : buckets_)
+    if (bucket.kind.unit >= 0 && bucket.kind.late) bucket.strategy->open(bucket);
   if (overlaps_ == GradientSum::kAtSync && !planted("sum-without-shared-elements"))
     for (std::size_t i = 0; i < parameters_.size(); ++i)
       if (trained(i)) sum_overlaps(member_of(i).gradient, parameters_[i].placement, mesh_);
@@ -218,6 +226,7 @@ void GradientBuffers::sync(double factor) {
     if (trained(shared.parameter) && !planted("sum-without-ties"))
       shared.group->all_reduce(member_of(shared.parameter).gradient).wait();
   for (; next_ < buckets_.size(); ++next_) buckets_[next_].strategy->send(buckets_[next_]);
+  for (auto& bucket : buckets_) bucket.strategy->reduce(bucket);
   for (auto& bucket : buckets_) {
     bucket.strategy->finish(bucket);
     bucket.strategy->release(bucket);
@@ -236,9 +245,20 @@ void GradientBuffers::sync(double factor) {
   zeroed_ = false;
 }
 
+void GradientBuffers::open_unit(int unit) {
+  for (auto& bucket : buckets_)
+    if (bucket.kind.unit == unit) bucket.strategy->open(bucket);
+}
+
+void GradientBuffers::reduce_unit(int unit) {
+  for (auto& bucket : buckets_)
+    if (bucket.kind.unit == unit && !bucket.kind.late) bucket.strategy->reduce(bucket);
+}
+
 // --- What others see ---
 
 torch::Tensor GradientBuffers::gradient(std::size_t parameter) const {
+  if (is_in_unit(parameter)) return owned_gradient(parameter).view(shards_->shard(parameter).tensor.sizes());
   return trained(parameter) ? member_of(parameter).gradient : torch::Tensor();
 }
 
@@ -270,6 +290,7 @@ int GradientBuffers::replica_of(const GradientBucket& bucket) const {
 }
 
 Placement GradientBuffers::make_stepped_placement(std::size_t parameter) const {
+  if (is_in_unit(parameter)) return shards_->shard(parameter).placement;
   Placement placement = parameters_[parameter].placement;
   if (!sharded(parameter)) return placement;
   const auto& replicas = bucket_of(parameter).kind.replicas;
@@ -287,6 +308,8 @@ Placement GradientBuffers::make_stepped_placement(std::size_t parameter) const {
 
 torch::Tensor GradientBuffers::owned_gradient(std::size_t parameter) const {
   const GradientBucket& bucket = bucket_of(parameter);
+  if (is_in_unit(parameter))
+    return share_memory(bucket.sum, member_of(parameter).own, {shards_->shard(parameter).tensor.numel()});
   const int replica = replica_of(bucket);
   const Range part = owned(parameter, replica);
   if (part.size() == 0) return share_memory(bucket.sum, 0, {0});
@@ -295,8 +318,16 @@ torch::Tensor GradientBuffers::owned_gradient(std::size_t parameter) const {
 }
 
 torch::Tensor GradientBuffers::owned_values(std::size_t parameter) const {
+  if (is_in_unit(parameter)) {
+    const torch::Tensor& shard = shards_->shard(parameter).tensor;
+    return share_memory(shard, 0, {shard.numel()});
+  }
   const Range part = owned(parameter, replica_of(bucket_of(parameter)));
   return share_memory(parameters_[parameter].tensor, part.begin, {part.size()});
+}
+
+const HeldTensor& GradientBuffers::held(std::size_t parameter) const {
+  return shards_ ? shards_->shard(parameter) : parameters_[parameter];
 }
 
 // --- Values on their way to the replicas ---

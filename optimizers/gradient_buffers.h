@@ -32,8 +32,9 @@ struct SharedGradient {
 };
 
 struct GradientOptions {
+  const ParameterShards* shards = nullptr;  // of ZeRO 3: the parameters are its wholes(); not owned
   std::int64_t bucket_bytes = 25 << 20;
-  int zero = 0;                                 // 0, 1 or 2
+  int zero = 0;                                 // 0 to 3
   GradientSum overlaps = GradientSum::kAtSync;  // where elements that ranks of a cut share are summed
 };
 
@@ -73,6 +74,12 @@ class GradientBuffers {
   void scatter_added(int stage);  // what was added, which may fill buckets
   void scatter_stage(int stage);  // and the reduction of every bucket is launched
 
+  // ZeRO 3. A unit's whole gradients get memory before its first backward, and are summed over the replicas once: by
+  // reduce_unit(), but for those that other sums come before (ties of stages, elements that ranks of a cut share),
+  // which the sync sums. Collective over the gradients' axes, in one order on all of their ranks.
+  void open_unit(int unit);
+  void reduce_unit(int unit);
+
   // Sums elements that ranks of a cut share, then over shared stages, then over each parameter's gradient axes what is
   // not reduced yet, then multiplies by `factor`, then adds what was previously reduced. Collective over those axes.
   // Once for each accumulation.
@@ -89,12 +96,16 @@ class GradientBuffers {
   // It takes part in this step.
   bool steps(std::size_t parameter) const { return place_[parameter].trained && !place_[parameter].frozen; }
   // After a sync under ZeRO only the owned range of it is the sum, until complete(). Undefined for what is not trained,
-  // and under ZeRO 2 but from complete() to the next accumulation.
+  // and under ZeRO 2 but from complete() to the next accumulation. Under ZeRO 3 the sum of this rank's rows.
   torch::Tensor gradient(std::size_t parameter) const;
   // Brings every range to every replica: for those who look at whole gradients. Collective over them.
   void complete();
 
-  bool sharded(std::size_t parameter) const { return trained(parameter) && bucket_of(parameter).is_partitioned(); }
+  bool sharded(std::size_t parameter) const {
+    return trained(parameter) && (shards_ || bucket_of(parameter).is_partitioned());
+  }
+  // What replicas of a parameter have in common: under ZeRO 3 this rank's rows.
+  const HeldTensor& held(std::size_t parameter) const;
   // How what this rank steps of a parameter lies on the mesh: its placement without ZeRO, and with it one
   // further cut over the replicas, of the elements of what the cuts before leave. That cut's ranges are those of the
   // ranks which share this rank's other coordinates.
@@ -137,11 +148,13 @@ class GradientBuffers {
   }
 
   Placement make_stepped_placement(std::size_t parameter) const;
+  bool is_in_unit(std::size_t parameter) const { return shards_ && trained(parameter); }
 
   std::vector<HeldTensor> parameters_;
   std::vector<Placement> stepped_;  // by parameter
   std::vector<SharedGradient> shared_;
   const ProcessGroupMesh& mesh_;
+  const ParameterShards* shards_;
   BucketStrategies strategies_;
   BucketRules rules_;
   GradientSum overlaps_;

@@ -15,10 +15,9 @@ namespace {
 // The elements of its gradient that this rank owns, as they lie together: all that it steps unless ranks share some.
 std::vector<torch::Tensor> owned_parts(const GradientBuffers& gradients, std::size_t i,
                                        const Coordinates& coordinates) {
-  if (gradients.sharded(i)) return {gradients.owned_gradient(i)};
-  const torch::Tensor gradient = gradients.gradient(i);
-  const auto& placement = gradients.parameters()[i].placement;
-  if (!placement.overlaps() || planted("norm-counts-shared-elements")) return {gradient};
+  const torch::Tensor gradient = gradients.sharded(i) ? gradients.owned_gradient(i) : gradients.gradient(i);
+  const auto& placement = gradients.stepped_placement(i);
+  if (!gradients.parameters()[i].placement.overlaps() || planted("norm-counts-shared-elements")) return {gradient};
   return common_views(gradient, held_slice(placement, coordinates), owned_slice(placement, coordinates));
 }
 

@@ -127,6 +127,10 @@ void Executor::execute(const Action& action, StageRuntime& runtime) {
       activation(stage, microbatch).output_gradients =
           link_.receive(backward_message(stage + 1, microbatch, runtime), schedule_.rank_of(stage + 1));
       return;
+    case ActionKind::kUnshard:
+    case ActionKind::kReshard:
+    case ActionKind::kReduceGradient:
+      return runtime.extra(action);
   }
 }
 

@@ -2,7 +2,13 @@
 
 #include <torch/torch.h>
 
+#include "gantry/core/error.h"
+
 namespace gantry {
+
+void StageRuntime::extra(const schedule::Action& action) {
+  throw InternalError({"stage runtime", "does not know " + to_string(action), "a schedule without it", ""});
+}
 
 TensorDict run_backward(const TensorDict& input, const StageOutput& output, const TensorDict& gradients) {
   std::vector<torch::Tensor> roots, seeds;

@@ -1,6 +1,7 @@
 // What the executor asks of one rank's model. Implemented by plugins, by tests and by benchmarks with empty stages.
 #pragma once
 
+#include "gantry/schedule/action.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry {
@@ -33,6 +34,10 @@ class StageRuntime {
   // In place of one of these, of a step that was given up. `completes`: it would have been the last of its microbatch.
   // Replicas that were not given up may be waiting for what goes with it.
   virtual void skip(int /*stage*/, bool /*completes*/) {}
+
+  // An extra action of the schedule, also of a step that was given up: other replicas may take part in it. Only
+  // runtimes whose schedules have some are asked.
+  virtual void extra(const schedule::Action& action);
 
   // What the microbatch shapes agree on: messages of microbatches with equal keys have equal shapes.
   virtual std::string shape_key(int microbatch) const = 0;

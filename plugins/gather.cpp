@@ -16,8 +16,38 @@ Coordinates coordinates_of(int rank, const Mesh& mesh, axis::View view) {
   return coordinates;
 }
 
+// What the cuts before the last one leave to this rank, of which ranks hold rows. How long a row is may differ over the
+// axes of those cuts.
+torch::Tensor gather_rows(const torch::Tensor& local, const Placement& placement, const ProcessGroupMesh& mesh) {
+  const Cut& cut = placement.cuts.back();
+  Placement without = placement;
+  without.cuts.pop_back();
+  const Shape left = without.local_shape(mesh.coordinates());
+  const std::int64_t rows = elements_of(left) / cut.row;
+  const auto axes = names_of(cut.axes);
+  std::vector<Range> held;
+  Sizes sizes;
+  for (const int rank : mesh.mesh().ranks_along(mesh.rank(), axes)) {
+    held.push_back(cut.ranges(cut.rank_of(coordinates_of(rank, mesh.mesh(), placement.view)), rows).front());
+    sizes.push_back(held.back().size());
+  }
+  const torch::Tensor all = all_gather_along(mesh.group(axes), local.reshape({-1, cut.row}), 0, sizes);
+  torch::Tensor whole = torch::empty({rows, cut.row}, all.options());
+  std::int64_t from = 0;
+  for (const Range& range : held) {
+    whole.narrow(0, range.begin, range.size()).copy_(all.narrow(0, from, range.size()));
+    from += range.size();
+  }
+  return whole.view(left);
+}
+
 // The whole of what the ranks along the cuts' axes hold, each element from its owner.
 torch::Tensor gather_whole(const torch::Tensor& local, const Placement& placement, const ProcessGroupMesh& mesh) {
+  if (!placement.cuts.empty() && placement.cuts.back().row > 0) {
+    Placement without = placement;
+    without.cuts.pop_back();
+    return gather_whole(gather_rows(local, placement, mesh), without, mesh);
+  }
   const auto axes = placement.cut_axes();
   if (axes.empty()) return local;
   const auto ranks = mesh.mesh().ranks_along(mesh.rank(), axes);

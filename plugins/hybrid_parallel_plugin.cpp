@@ -12,6 +12,7 @@
 #include "gantry/pipeline/stage_link.h"
 #include "gantry/plugins/accumulation.h"
 #include "gantry/plugins/device_memory.h"
+#include "gantry/plugins/gathered_stages.h"
 #include "gantry/plugins/model_setup.h"
 #include "gantry/plugins/optimizer_state.h"
 #include "gantry/plugins/own_loop.h"
@@ -22,6 +23,7 @@
 #include "gantry/plugins/step_end.h"
 #include "gantry/plugins/stop_vote.h"
 #include "gantry/plugins/users_slips.h"
+#include "gantry/schedule/parameter_actions.h"
 #include "gantry/schedule/validate.h"
 
 namespace gantry {
@@ -41,7 +43,9 @@ struct HybridParallelPlugin::ModelState {
   std::vector<std::string> loss_names;  // of losses that stages add, on any rank
   // Of the model's parameters, where they are of one type: what a batch's reals become.
   std::optional<torch::ScalarType> real_type;
-  std::optional<SequenceParts> parts;  // where ranks share sequences
+  std::optional<SequenceParts> parts;        // where ranks share sequences
+  std::unique_ptr<ParameterShards> shards;   // where parameters are cut over replicas
+  std::shared_ptr<GatheredStages> gathered;  // likewise
 };
 
 // How a batch is run.
@@ -54,6 +58,7 @@ struct HybridParallelPlugin::StepPlan {
   bool is_whole = false;  // one microbatch is all that the gradients are of
   int microbatches = 0;
   Scattering scattering = Scattering::kNone;
+  std::optional<schedule::Gather> gather;  // where parameters are cut
 };
 
 namespace {
@@ -102,6 +107,9 @@ Config refuse_axes_to_come(Config config) {
     throw ConfigError({"parallel.expert", fmt::format("is {}", config.parallel.expert),
                        "1: nothing computes over this axis in this version",
                        "gantry config shows the layout; take the key out to run"});
+  if (config.parallel.zero == 3 && config.lora.is_on())
+    throw ConfigError({"parallel.zero", "is 3 with lora", "0 to 2 where adapters are trained",
+                       "set parallel.zero: 2, or train without adapters"});
   return config;
 }
 
@@ -142,6 +150,13 @@ Boosted HybridParallelPlugin::boost_model(const BoostRequest& request) {
       .stages = &stages_, .tensor_group = &mesh_[axis::kTensor], .seed = config_.train.seed, .device = world_.device()};
   shard.sequence_parallel = config_.parallel.sequence_parallel && mesh_.size(axis::kTensor) > 1;
   shard.gradient_sum = gradient_sum_of(request.loop);
+  // Who trains nothing holds whole parameters; and so does a single replica.
+  const RowShards rows = row_shards(mesh_.mesh(), config_.parallel.zero == 3 ? config_.parallel.shard : 0);
+  const bool cuts_rows = config_.parallel.zero == 3 && request.optimizer && rows.ranks() > 1;
+  if (cuts_rows) {
+    shard.rows = &rows;
+    shard.coordinates = mesh_.coordinates();
+  }
   shard.layers_of_stage = chosen_layers(config_.schedule, *policy, *request.model, stages_);
   auto state = std::make_unique<ModelState>();
   state->loop = request.loop;
@@ -164,7 +179,9 @@ Boosted HybridParallelPlugin::boost_model(const BoostRequest& request) {
   auto shared = make_shared_groups(module, stages_, mesh_, state->shared_groups);
   if (request.optimizer) {
     keep_held_parameters(*request.optimizer, module);
-    boosted.optimizer = boost_optimizer(request, module.parameters, std::move(shared), config_, mesh_, stages_);
+    if (cuts_rows) cut_parameters(*state, rows);
+    boosted.optimizer = boost_optimizer(request, state->shards ? state->shards->wholes() : module.parameters,
+                                        std::move(shared), config_, mesh_, stages_, state->shards.get());
     state->accumulation = std::make_unique<Accumulation>(boosted.optimizer, module, mesh_);
   }
   if (boosted.loader) distribute(*boosted.loader, boosted);
@@ -172,6 +189,14 @@ Boosted HybridParallelPlugin::boost_model(const BoostRequest& request) {
       std::make_unique<OptimizerState>(*state->model, boosted.optimizer, stages_, mesh_, config_.lora.is_on());
   models_.push_back(std::move(state));
   return boosted;
+}
+
+// Parameters hold their rows alone by now.
+void HybridParallelPlugin::cut_parameters(ModelState& state, const RowShards& rows) {
+  StageModule& module = state.model->stage_module();
+  state.shards = std::make_unique<ParameterShards>(module.parameters, layers_of_parameters(module), rows, mesh_);
+  state.gathered = std::make_shared<GatheredStages>(*state.shards, module);
+  module.gather = [gathered = state.gathered, stages = stages_.stages()] { return gathered->gather_all(stages); };
 }
 
 void HybridParallelPlugin::distribute(DataLoader& loader, const Boosted& boosted) {
@@ -203,11 +228,13 @@ schedule::Schedule HybridParallelPlugin::schedule_for(std::int64_t replica_sampl
   return forward_only ? schedule::forward_only(made) : made;
 }
 
-schedule::Executor& HybridParallelPlugin::executor_for(int microbatches, bool forward_only) {
-  const std::pair key{microbatches, forward_only};
+schedule::Executor& HybridParallelPlugin::executor_for(int microbatches, bool forward_only,
+                                                       std::optional<schedule::Gather> gather) {
+  const std::tuple key{microbatches, forward_only, gather};
   if (const auto found = executors_.find(key); found != executors_.end()) return *found->second;
   auto made = schedules_.make(microbatches);
   if (forward_only) made = schedule::forward_only(made);
+  if (gather) made = schedule::with_parameter_actions(made, *gather);
   auto lowered = schedule::lower(made);
   schedule::validate(lowered);
   auto executor = std::make_unique<schedule::Executor>(std::move(lowered), stages_.pipeline_rank(), *link_);
@@ -287,6 +314,12 @@ void HybridParallelPlugin::set_observer(ActionObserver observer) {
 HybridParallelPlugin::StepPlan HybridParallelPlugin::begin_step(ModelState& state, const Boosted& boosted,
                                                                 const Batch& batch, const ExecuteOptions& options) {
   StepPlan plan{.trains = boosted.optimizer && !options.forward_only, .microbatches = microbatches(batch.samples)};
+  if (state.shards) {
+    // Replicas with unequal numbers of microbatches meet around them alone.
+    const bool equal = is_equal_over(mesh_.batch_group(), plan.microbatches);
+    plan.gather =
+        equal ? schedule::gather_of(config_.parallel.gather, mesh_.size(axis::kPipeline)) : schedule::Gather::kAround;
+  }
   if (plan.trains && !boosted.criterion)
     throw UsageError({"execute_pipeline", "training needs a criterion", "", "pass one to boost"});
   if (plan.trains) refuse_parts_of_joint_loss(*state.model, plan.microbatches, mesh_);
@@ -329,6 +362,10 @@ PipelineStep HybridParallelPlugin::make_step(ModelState& state, const Boosted& b
   };
   GradientBuffers* gradients = accumulation ? &accumulation->gradients() : nullptr;
   const bool scatters = plan.scattering == StepPlan::Scattering::kAfterEachBackward;
+  if (state.gathered)
+    state.gathered->begin({.layer_by_layer = plan.gather == schedule::Gather::kMicrobatch,
+                           .gradients = plan.trains ? gradients : nullptr,
+                           .reduces = plan.syncs});
   return PipelineStep(state.model->stage_module(), state.parts ? state.parts->criterion() : boosted.criterion,
                       state.split, std::move(microbatches),
                       {.seed_gradient = plan.trains ? accumulation->seed() : 1,
@@ -339,6 +376,7 @@ PipelineStep HybridParallelPlugin::make_step(ModelState& state, const Boosted& b
                        .gradients = plan.syncs ? gradients : nullptr,
                        .scattered = scatters ? gradients : nullptr,
                        .values = gradients,
+                       .gathered = state.gathered,
                        .recomputed_layers = config_.schedule.recompute_layers,
                        .observer = options.observer,
                        .takes_losses = !plan.adds || options.step_tokens > 0,
@@ -355,11 +393,15 @@ bool HybridParallelPlugin::run(PipelineStep& step, const ModelState& state, cons
   if (plan.microbatches > 0) {
     const EvaluationGuard evaluation(state.model->module(), !plan.trains);
     // Collectives within a step: those of tp and cp, and under ZeRO 2 those of the batch axes.
-    const bool scatters = plan.scattering == StepPlan::Scattering::kAfterEachBackward;
+    const bool scatters = plan.scattering == StepPlan::Scattering::kAfterEachBackward ||
+                          (plan.gather && plan.gather != schedule::Gather::kAround);
     ProcessGroup& within = layer_group_ ? *layer_group_ : mesh_[axis::kTensor];
     StopVote vote(scatters ? mesh_.batch_group_and(axis::kTensor) : within, options.stops);
     const auto stops = options.stops ? schedule::Executor::Stops(std::ref(vote)) : schedule::Executor::Stops();
-    done = executor_for(plan.microbatches, !plan.trains).run(step, plan.trains ? times_.get() : nullptr, stops);
+    done = executor_for(plan.microbatches, !plan.trains, plan.gather)
+               .run(step, plan.trains ? times_.get() : nullptr, stops);
+  } else if (plan.gather) {
+    for (const auto& action : schedule::actions_around(stages_.stages(), plan.trains)) step.extra(action);
   }
   if (plan.scattering == StepPlan::Scattering::kAfterTheStep)
     for (const int stage : stages_.stages()) state.accumulation->gradients().scatter_stage(stage);

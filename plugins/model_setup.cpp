@@ -144,15 +144,17 @@ void keep_held_parameters(torch::optim::Optimizer& optimizer, const StageModule&
 std::shared_ptr<BoostedOptimizer> boost_optimizer(const BoostRequest& request,
                                                   const std::vector<HeldTensor>& parameters,
                                                   std::vector<SharedGradient> shared, const Config& config,
-                                                  const ProcessGroupMesh& mesh, const PipelineStageManager& stages) {
+                                                  const ProcessGroupMesh& mesh, const PipelineStageManager& stages,
+                                                  const ParameterShards* shards) {
   const auto gradients = std::make_shared<GradientBuffers>(
       parameters, std::move(shared), mesh,
-      GradientOptions{.bucket_bytes = static_cast<std::int64_t>(config.parallel.bucket_mb * (1 << 20)),
+      GradientOptions{.shards = shards,
+                      .bucket_bytes = static_cast<std::int64_t>(config.parallel.bucket_mb * (1 << 20)),
                       .zero = config.parallel.zero,
                       .overlaps = gradient_sum_of(request.loop)});
   report_ready_gradients(gradients);
   std::unique_ptr<MasterParameters> masters;
-  if (MasterParameters::needed(*request.optimizer, parameters, zero_level(config.parallel.zero).states))
+  if (MasterParameters::needed(*request.optimizer, parameters, zero_level(config.parallel.zero).states || shards))
     masters = std::make_unique<MasterParameters>(*request.optimizer, *gradients, mesh);
   StepRules rules{.lr_schedule = request.lr_schedule,
                   .clip_grad_norm = config.optimizer.clip_grad_norm,

@@ -48,11 +48,12 @@ std::vector<SharedGradient> make_shared_groups(const StageModule& module, const 
 void keep_held_parameters(torch::optim::Optimizer& optimizer, const StageModule& module);
 
 // Gives the held parameters their gradient buffers and, where it takes them, masters in the optimizer's groups. `mesh`
-// is not owned.
+// and `shards` are not owned; the latter is null where no parameter is cut over replicas.
 std::shared_ptr<BoostedOptimizer> boost_optimizer(const BoostRequest& request,
                                                   const std::vector<HeldTensor>& parameters,
                                                   std::vector<SharedGradient> shared, const Config& config,
-                                                  const ProcessGroupMesh& mesh, const PipelineStageManager& stages);
+                                                  const ProcessGroupMesh& mesh, const PipelineStageManager& stages,
+                                                  const ParameterShards* shards);
 
 // Evaluation mode for its lifetime, where `on`.
 class EvaluationGuard {

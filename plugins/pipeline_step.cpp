@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <type_traits>
 
 #include <torch/torch.h>
 
@@ -77,13 +78,31 @@ auto PipelineStep::named(const char* what, int stage, int microbatch, const Tens
                    "check the modules there, what the policy's forward gives them, and its shard plan"});
 }
 
+template <class Run>
+auto PipelineStep::gathered(int stage, GatheredStages::Kind kind, bool is_last, Run run) const {
+  if (!options_.gathered) return run();
+  options_.gathered->begin(stage, kind, is_last);
+  if constexpr (std::is_void_v<decltype(run())>) {
+    run();
+    options_.gathered->end();
+  } else {
+    auto made = run();
+    options_.gathered->end();
+    return made;
+  }
+}
+
 StageOutput PipelineStep::forward(int stage, int microbatch, TensorDict input) {
   if (options_.values) options_.values->wait_values(stage);
   const TensorDict given = stage == 0 ? microbatches_[microbatch].tensors : input;
   ForwardReport report;
-  return named("forward", stage, microbatch, given, report,
-               [&] { return compute(stage, microbatch, std::move(input), report); });
+  return named("forward", stage, microbatch, given, report, [&] {
+    return gathered(stage, GatheredStages::Kind::kForward, /*is_last=*/false,
+                    [&] { return compute(stage, microbatch, std::move(input), report); });
+  });
 }
+
+void PipelineStep::extra(const schedule::Action& action) { options_.gathered->run(action); }
 
 StageOutput PipelineStep::compute(int stage, int microbatch, TensorDict input, ForwardReport& report) {
   const Batch& batch = microbatches_[microbatch];
@@ -95,7 +114,8 @@ StageOutput PipelineStep::compute(int stage, int microbatch, TensorDict input, F
                             .weight_gradients = options_.needs_gradients ? &stores_[{stage, microbatch}] : nullptr,
                             .observer = options_.observer,
                             .losses = &added,
-                            .report = &report});
+                            .report = &report,
+                            .watch = options_.gathered});
 
   TensorDict result = model_.forward(stage, stage == 0 ? batch.tensors : std::move(input),
                                      {.batch = batch.tensors,
@@ -153,11 +173,15 @@ bool PipelineStep::is_last_backward(int stage) { return ++backwards_done_[stage]
 
 TensorDict PipelineStep::backward(int stage, int microbatch, const TensorDict& input, const StageOutput& output,
                                   const TensorDict& gradients) {
-  const bool last = is_last_backward(stage) && options_.gradients;
+  const bool completes = is_last_backward(stage);
+  const bool last = completes && options_.gradients;
   // Parameters say one by one that they are ready; a recomputed layer may use one twice, so there the whole stage does.
   if (last) options_.gradients->watch(options_.recomputation == Recomputation::kNone);
-  TensorDict given = named("backward", stage, microbatch, stage == 0 ? microbatches_[microbatch].tensors : input, {},
-                           [&] { return run_backward(input, output, gradients); });
+  TensorDict given =
+      named("backward", stage, microbatch, stage == 0 ? microbatches_[microbatch].tensors : input, {}, [&] {
+        return gathered(stage, GatheredStages::Kind::kBackward, completes,
+                        [&] { return run_backward(input, output, gradients); });
+      });
   if (last) options_.gradients->watch(false);
   if (last) options_.gradients->stage_ready(stage);
   if (options_.scattered) options_.scattered->scatter_stage(stage);
@@ -169,8 +193,10 @@ TensorDict PipelineStep::backward_input(int stage, int microbatch, const TensorD
   auto& store = stores_[{stage, microbatch}];
   store.collect(true);
   TensorDict input_gradients =
-      named("backward", stage, microbatch, stage == 0 ? microbatches_[microbatch].tensors : input, {},
-            [&] { return run_backward(input, output, gradients); });
+      named("backward", stage, microbatch, stage == 0 ? microbatches_[microbatch].tensors : input, {}, [&] {
+        return gathered(stage, GatheredStages::Kind::kBackward, /*is_last=*/false,
+                        [&] { return run_backward(input, output, gradients); });
+      });
   store.collect(false);
   return input_gradients;
 }
@@ -178,8 +204,10 @@ TensorDict PipelineStep::backward_input(int stage, int microbatch, const TensorD
 void PipelineStep::backward_weight(int stage, int microbatch) {
   auto* scattered = options_.scattered;
   named("backward of weights", stage, microbatch, microbatches_[microbatch].tensors, {}, [&] {
-    stores_[{stage, microbatch}].run([&] {
-      if (scattered) scattered->scatter_added(stage);
+    gathered(stage, GatheredStages::Kind::kWeights, /*is_last=*/false, [&] {
+      stores_[{stage, microbatch}].run([&] {
+        if (scattered) scattered->scatter_added(stage);
+      });
     });
   });
   if (scattered) scattered->scatter_stage(stage);

@@ -12,6 +12,7 @@
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/pipeline/executor.h"
 #include "gantry/plugins/criterion.h"
+#include "gantry/plugins/gathered_stages.h"
 #include "gantry/plugins/sequence_parts.h"
 #include "gantry/plugins/step_end.h"
 #include "gantry/policies/sharder.h"
@@ -27,12 +28,13 @@ class PipelineStep final : public StageRuntime {
     bool needs_gradients = true;
     bool keep_outputs = false;
     Recomputation recomputation = Recomputation::kNone;
-    GradientBuffers* gradients = nullptr;    // told what is ready, where no more follows before the sync; not owned
-    GradientBuffers* scattered = nullptr;    // scattered after each backward, if not null; not owned
-    GradientBuffers* values = nullptr;       // whose values a stage waits for before its forward; not owned
-    std::vector<int> recomputed_layers;      // as StageContext::Settings has them
-    nn::OutputObserver* observer = nullptr;  // told what modules compute; not owned
-    bool takes_losses = true;                // stages may add some
+    GradientBuffers* gradients = nullptr;      // told what is ready, where no more follows before the sync; not owned
+    GradientBuffers* scattered = nullptr;      // scattered after each backward, if not null; not owned
+    GradientBuffers* values = nullptr;         // whose values a stage waits for before its forward; not owned
+    std::shared_ptr<GatheredStages> gathered;  // where parameters are cut over replicas
+    std::vector<int> recomputed_layers;        // as StageContext::Settings has them
+    nn::OutputObserver* observer = nullptr;    // told what modules compute; not owned
+    bool takes_losses = true;                  // stages may add some
     bool is_whole = true;  // this step's one microbatch is the whole global batch, so that any mean is right
     const SequenceParts* parts = nullptr;  // where ranks share sequences, of which the batch is this one's; not owned
     // Called with the first microbatch's outputs on the ranks of the last stage, before the criterion.
@@ -49,6 +51,7 @@ class PipelineStep final : public StageRuntime {
                             const TensorDict& gradients) override;
   void backward_weight(int stage, int microbatch) override;
   void skip(int stage, bool completes) override;
+  void extra(const schedule::Action& action) override;
   std::string shape_key(int microbatch) const override { return shape_keys_[microbatch]; }
   bool needs_gradients() const override { return options_.needs_gradients; }
 
@@ -66,6 +69,9 @@ class PipelineStep final : public StageRuntime {
   auto named(const char* what, int stage, int microbatch, const TensorDict& given, const ForwardReport& report,
              Run run) const;
   std::string place_of(int stage, const ForwardReport& report) const;
+  // Runs a computation of a stage with its parameters gathered.
+  template <class Run>
+  auto gathered(int stage, GatheredStages::Kind kind, bool is_last, Run run) const;
   // True where the stage's gradients are whole once this microbatch's are added.
   bool is_last_backward(int stage);
   torch::Tensor record_loss(int microbatch, const TensorDict& outputs);

@@ -1,5 +1,6 @@
 #include "gantry/plugins/replica_audit.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <set>
@@ -61,7 +62,7 @@ void refuse(const std::optional<Difference>& difference, const std::string& over
 }
 
 void add_items(std::vector<Item>& items, const GradientBuffers& gradients, std::size_t i) {
-  const auto& held = gradients.parameters()[i];
+  const auto& held = gradients.held(i);
   items.push_back({"the parameter " + held.placement.name, hash_of(held.tensor)});
   if (gradients.gradient(i).defined())
     items.push_back({"the gradient of " + held.placement.name, hash_of(gradients.gradient(i))});
@@ -110,10 +111,32 @@ void audit_overlap(const Cut& cut, const GradientBuffers& gradients, std::size_t
          mesh.mesh().ranks_along(mesh.rank(), axes), mesh);
 }
 
+// Several ranks hold a part of the cut: they agree with the first of them.
+void audit_repeat(const Cut& cut, const GradientBuffers& gradients, std::size_t i, const ProcessGroupMesh& mesh) {
+  const auto axes = names_of(cut.axes);
+  ProcessGroup& group = mesh.group(axes);
+  const auto ranks = mesh.mesh().ranks_along(mesh.rank(), axes);
+  std::vector<Item> items;
+  add_items(items, gradients, i);
+  for (const auto& item : items) {
+    const auto hashes = all_gather_numbers(group, item.hash);
+    const auto parts = all_gather_numbers(group, cut.rank_of(mesh.coordinates()) % cut.parts());
+    for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+      const auto first = static_cast<std::size_t>(std::find(parts.begin(), parts.end(), parts[rank]) - parts.begin());
+      if (hashes[rank] != hashes[first])
+        refuse(Difference{item.what, {1}}, fmt::format("{}", fmt::join(axes, " and ")), {ranks[first], ranks[rank]},
+               mesh);
+    }
+  }
+}
+
 void audit_overlaps(const GradientBuffers& gradients, const ProcessGroupMesh& mesh) {
   for (std::size_t i = 0; i < gradients.parameters().size(); ++i)
-    for (const Cut& cut : gradients.parameters()[i].placement.cuts)
-      if (cut.overlaps()) audit_overlap(cut, gradients, i, mesh);
+    for (const Cut& cut : gradients.held(i).placement.cuts)
+      if (cut.repeat > 1)
+        audit_repeat(cut, gradients, i, mesh);
+      else if (cut.overlaps() && !gradients.held(i).placement.cuts.back().row)
+        audit_overlap(cut, gradients, i, mesh);
 }
 
 // Along each axis of the view, those that cut layers first, the parameters that are not cut over it.
@@ -123,7 +146,7 @@ void audit_view(axis::View view, const GradientBuffers& gradients, const Process
   for (const auto& axis : axes) {
     std::vector<Item> items;
     for (std::size_t i = 0; i < gradients.parameters().size(); ++i)
-      if (const auto& placement = gradients.parameters()[i].placement;
+      if (const auto& placement = gradients.held(i).placement;
           placement.view == view && !placement.along(axis).sharded())
         add_items(items, gradients, i);
     refuse(first_difference(mesh[axis], items), axis, mesh.mesh().ranks_along(mesh.rank(), {axis}), mesh);

@@ -8,6 +8,7 @@
 
 #include <torch/torch.h>
 
+#include "gantry/core/row_shards.h"
 #include "gantry/policies/apply_plan.h"
 #include "gantry/policies/model_map.h"
 #include "gantry/tensors/deferred_init.h"
@@ -244,9 +245,15 @@ StageModule shard_model(std::shared_ptr<torch::nn::Module> model, std::shared_pt
     const auto plan = resolve_plan(policy->shard_plan(*model), config.sequence_parallel, config.gradient_sum);
     place_along_tensor_axis(module.all_placements, map, plan, *config.tensor_group);
   }
+  if (config.rows)
+    for (auto& placement : module.all_placements)
+      placement.cuts.push_back(row_cut(placement.local_shape(config.coordinates), *config.rows));
   for (std::size_t i = 0; i < map.parameters.size(); ++i) {
     if (!holds_any(manager, module.all_placements[i].stages)) continue;
     torch::Tensor tensor = map.parameters[i].tensor;
+    if (config.rows)
+      shard_tensor(tensor, module.all_placements[i].cuts.back(),
+                   module.all_placements[i].cuts.back().rank_of(config.coordinates));
     materialize(tensor, map.parameters[i].names.front(), config.seed, config.device);
     module.parameters.push_back({module.all_placements[i], tensor});
   }

@@ -136,7 +136,7 @@ std::string RunProfile::action_events(double origin) const {
     const Action& action = seen.action;
     const json event = {
         {"name", to_string(action)},
-        {"cat", action.is_compute() ? "action" : "message"},
+        {"cat", action.is_message() ? "message" : "action"},
         {"ph", "X"},
         {"pid", mesh_.rank()},
         {"tid", kActions},
@@ -144,7 +144,7 @@ std::string RunProfile::action_events(double origin) const {
         {"dur", (seen.end - seen.start) * kMicroseconds},
         {"args", {{"stage", action.stage}, {"microbatch", action.microbatch}, {"step", seen.step + 1}}}};
     events += ",\n" + event.dump();
-    if (!action.is_compute()) events += ",\n" + flow_event(seen, origin);
+    if (action.is_message()) events += ",\n" + flow_event(seen, origin);
   }
   return events;
 }

@@ -1,5 +1,6 @@
 #include "gantry/schedule/action.h"
 
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <charconv>
@@ -10,7 +11,26 @@
 namespace gantry::schedule {
 namespace {
 
-constexpr std::array<std::string_view, 8> kKindNames = {"F", "B", "I", "W", "SEND_F", "RECV_F", "SEND_B", "RECV_B"};
+struct KindFacts {
+  std::string_view name;
+  ActionRole role;
+  bool has_microbatch = true;
+};
+
+// In the order of ActionKind.
+constexpr std::array<KindFacts, 11> kKinds = {{{"F", ActionRole::kCompute},
+                                               {"B", ActionRole::kCompute},
+                                               {"I", ActionRole::kCompute},
+                                               {"W", ActionRole::kCompute},
+                                               {"SEND_F", ActionRole::kMessage},
+                                               {"RECV_F", ActionRole::kMessage},
+                                               {"SEND_B", ActionRole::kMessage},
+                                               {"RECV_B", ActionRole::kMessage},
+                                               {"UNSHARD", ActionRole::kExtra, false},
+                                               {"RESHARD", ActionRole::kExtra, false},
+                                               {"REDUCE_GRAD", ActionRole::kExtra, false}}};
+const KindFacts& facts_of(ActionKind kind) { return kKinds.at(static_cast<std::size_t>(kind)); }
+
 constexpr std::string_view kPairName = "OVERLAP_F_B";
 // Far above any real pipeline; keeps sums and tables of hostile files small.
 constexpr int kMaxIndex = 999'999;
@@ -25,8 +45,8 @@ std::string shown(std::string_view text) {
 // What the writer of a refused cell most likely has to change; "" if nothing comes to mind.
 std::string remedy_for(std::string_view kind) {
   if (kind == "BW") return "older files say BW for a full backward and B for an input gradient: write B and I";
-  if (kind == "UNSHARD" || kind == "RESHARD" || kind == "REDUCE_GRAD")
-    return "leave it out: gradients are synchronised by the plugin, not by the schedule";
+  for (const auto& known : kKinds)
+    if (kind == known.name && !known.has_microbatch) return "it is of a stage: write it without a microbatch";
   for (const char c : kind)
     if (std::islower(static_cast<unsigned char>(c))) return "write it in capitals";
   return "";
@@ -34,7 +54,9 @@ std::string remedy_for(std::string_view kind) {
 
 [[noreturn]] void refuse(std::string_view text, const std::string& where, const std::string& remedy = "") {
   throw ConfigError({where, shown(text) + " is not an action",
-                     "stage, one of F, B, I, W, SEND_F, RECV_F, SEND_B, RECV_B, and microbatch, as in 2F0", remedy});
+                     "stage, one of F, B, I, W, SEND_F, RECV_F, SEND_B, RECV_B, and microbatch, as in 2F0; or stage "
+                     "and one of UNSHARD, RESHARD, REDUCE_GRAD",
+                     remedy});
 }
 
 std::string_view trim(std::string_view text) {
@@ -66,12 +88,12 @@ Action parse_action(std::string_view text, const std::string& where) {
   std::size_t kind_end = text.size();
   while (kind_end > stage_digits && count_digits(text.substr(kind_end - 1, 1)) == 1) --kind_end;
   const std::string_view kind = text.substr(stage_digits, kind_end - stage_digits);
-  if (stage_digits == 0 || kind_end == text.size()) refuse(text, where, remedy_for(kind));
-  for (std::size_t i = 0; i < kKindNames.size(); ++i)
-    if (kind == kKindNames[i])
-      return {static_cast<ActionKind>(i), parse_index(text.substr(0, stage_digits), text, where),
-              parse_index(text.substr(kind_end), text, where)};
-  refuse(text, where, remedy_for(kind));
+  const bool with_microbatch = kind_end < text.size();
+  const auto known = std::ranges::find_if(
+      kKinds, [&](const KindFacts& each) { return each.name == kind && each.has_microbatch == with_microbatch; });
+  if (stage_digits == 0 || known == kKinds.end()) refuse(text, where, remedy_for(kind));
+  return {static_cast<ActionKind>(known - kKinds.begin()), parse_index(text.substr(0, stage_digits), text, where),
+          with_microbatch ? parse_index(text.substr(kind_end), text, where) : kNoMicrobatch};
 }
 
 // "(0F7;7B3)OVERLAP_F_B", its outer spaces gone.
@@ -92,10 +114,15 @@ std::vector<Action> parse_pair(std::string_view text, const std::string& where) 
 
 }  // namespace
 
-std::string to_string(ActionKind kind) { return std::string(kKindNames.at(static_cast<std::size_t>(kind))); }
+ActionRole role_of(ActionKind kind) { return facts_of(kind).role; }
+
+bool has_microbatch(ActionKind kind) { return facts_of(kind).has_microbatch; }
+
+std::string to_string(ActionKind kind) { return std::string(facts_of(kind).name); }
 
 std::string to_string(const Action& action) {
-  return std::to_string(action.stage) + to_string(action.kind) + std::to_string(action.microbatch);
+  return std::to_string(action.stage) + to_string(action.kind) +
+         (has_microbatch(action.kind) ? std::to_string(action.microbatch) : "");
 }
 
 std::vector<Action> parse_cell(const std::string& cell, const std::string& where) {

@@ -23,6 +23,7 @@ struct Frame {
   double plot = kMinPlot;  // width of the timelines
   double lane = 26;        // height of a lane, gap left out
   double gap = 6;
+  double beside = 0;      // height of the band below a lane, for extra actions
   double time_scale = 1;  // pixels per unit of time
   double height = 0;      // of the whole picture
 
@@ -36,6 +37,7 @@ Frame choose_frame(const Simulation& simulation, double end) {
   if (shortest > 0) frame.plot = std::clamp(end / shortest * 28, kMinPlot, kMaxPlot);
   if (end > 0) frame.time_scale = frame.plot / end;
   if (simulation.timeline.size() > 24) frame.lane = 14, frame.gap = 3;
+  if (has_beside(simulation)) frame.beside = frame.lane / 3, frame.gap += frame.beside + 2;
   frame.height = frame.y(simulation.timeline.size()) + 76;
   return frame;
 }
@@ -78,6 +80,7 @@ void append_head(Buffer& out, const Frame& frame, const std::string& title, cons
 <title>{2}</title>
 <style>
 .F {{ fill: #3f7fd6 }} .B {{ fill: #2f9e62 }} .I {{ fill: #1f9fa8 }} .W {{ fill: #e0913a }}
+.UNSHARD {{ fill: #8a5fc0 }} .RESHARD {{ fill: #8a5fc0 }} .REDUCE_GRAD {{ fill: #c0567e }}
 .light {{ opacity: 0.62 }} .lane {{ fill: #eef0f3 }} .label {{ fill: #fff; font-size: 10px; text-anchor: middle }}
 .name {{ fill: #333; text-anchor: end }} .quiet {{ fill: #666 }} .tick {{ stroke: #d5d8dd; stroke-width: 1 }}
 .middle {{ text-anchor: middle }} .heading {{ font-size: 15px; font-weight: bold; fill: #222 }}
@@ -124,6 +127,18 @@ void append_action(Buffer& out, const Frame& frame, std::size_t rank, const Time
   out += '\n';
 }
 
+// In the band below the rank's lane. What takes no time is left out.
+void append_beside(Buffer& out, const Frame& frame, std::size_t rank, const TimedAction& timed) {
+  const auto& [action, start, end] = timed;
+  if (end <= start) return;
+  fmt::format_to(std::back_inserter(out),
+                 "<rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.1f}\" class=\"{}\">"
+                 "<title>rank {}: {} of stage {}, {} to {}</title></rect>\n",
+                 frame.x(start), frame.y(rank) + frame.lane + 1, std::max((end - start) * frame.time_scale - 1, 0.5),
+                 frame.beside, to_string(action.kind), rank, describe(action.kind), action.stage, number(start),
+                 number(end));
+}
+
 void append_lane(Buffer& out, const Frame& frame, std::size_t rank, const Simulation& simulation, bool with_stage) {
   const auto& lane = simulation.timeline[rank];
   const double middle = frame.y(rank) + frame.lane / 2 + 4;
@@ -134,6 +149,8 @@ void append_lane(Buffer& out, const Frame& frame, std::size_t rank, const Simula
   int first_stage = lane.empty() ? 0 : lane[0].action.stage;
   for (const auto& timed : lane) first_stage = std::min(first_stage, timed.action.stage);
   for (const auto& timed : lane) append_action(out, frame, rank, timed, with_stage, timed.action.stage != first_stage);
+  if (frame.beside > 0)
+    for (const auto& timed : simulation.beside[rank]) append_beside(out, frame, rank, timed);
 }
 
 void append_legend(Buffer& out, const Frame& frame, const Simulation& simulation) {

@@ -92,7 +92,9 @@ std::string draw_text(const Simulation& simulation, int width) {
   const std::size_t frame = 5 + rank_digits + 2 + 1 + 5;  // "rank 12 |", "|", and a peak of up to four digits
   const std::size_t band = static_cast<std::size_t>(std::max(width, static_cast<int>(frame) + 20)) - frame;
   const Scale scale = choose_scale(simulation, band, with_stage);
-  std::vector<std::string> lines;
+  std::vector<std::string> lines, beside;
+  for (const auto& lane : simulation.beside)
+    if (has_beside(simulation)) beside.push_back(paint_squeezed(lane, scale));
   for (const auto& lane : simulation.timeline)
     lines.push_back(scale.labelled ? paint_labelled(lane, scale, with_stage) : paint_squeezed(lane, scale));
 
@@ -101,9 +103,12 @@ std::string draw_text(const Simulation& simulation, int width) {
     const std::size_t end = std::min(scale.columns, begin + scale.band);
     text += fmt::format("time {} to {}\n", number(static_cast<double>(begin) / scale.columns_per_time),
                         number(std::min(last_end(simulation), static_cast<double>(end) / scale.columns_per_time)));
-    for (std::size_t rank = 0; rank < lines.size(); ++rank)
+    for (std::size_t rank = 0; rank < lines.size(); ++rank) {
       text += fmt::format("rank {:>{}} |{}|{}\n", rank, rank_digits, lines[rank].substr(begin, end - begin),
                           end == scale.columns ? fmt::format(" {}", simulation.peak_activations[rank]) : "");
+      if (!beside.empty())
+        text += fmt::format("{:>{}} |{}|\n", "beside", 5 + rank_digits, beside[rank].substr(begin, end - begin));
+    }
   }
   return text + legend(simulation, scale);
 }

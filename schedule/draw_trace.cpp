@@ -7,13 +7,14 @@ namespace gantry::schedule {
 namespace {
 
 constexpr double kMicrosecondsPerUnit = 1000;
+constexpr std::size_t kBeside = 1'000'000;  // threads of extra actions, behind those of computations
 
-nlohmann::json rank_name(int process, std::size_t rank) {
+nlohmann::json rank_name(int process, std::size_t rank, std::size_t thread, const char* what) {
   return {{"name", "thread_name"},
           {"ph", "M"},
           {"pid", process},
-          {"tid", rank},
-          {"args", {{"name", "rank " + std::to_string(rank)}}}};
+          {"tid", thread},
+          {"args", {{"name", "rank " + std::to_string(rank) + what}}}};
 }
 
 nlohmann::json event(int process, std::size_t rank, const TimedAction& timed, bool with_stage) {
@@ -31,8 +32,12 @@ nlohmann::json event(int process, std::size_t rank, const TimedAction& timed, bo
 void append_events(nlohmann::json& events, int process, const Simulation& simulation) {
   const bool with_stage = has_several_stages_a_rank(simulation);
   for (std::size_t rank = 0; rank < simulation.timeline.size(); ++rank) {
-    events.push_back(rank_name(process, rank));
+    events.push_back(rank_name(process, rank, rank, ""));
     for (const auto& timed : simulation.timeline[rank]) events.push_back(event(process, rank, timed, with_stage));
+    if (simulation.beside.empty() || simulation.beside[rank].empty()) continue;
+    events.push_back(rank_name(process, rank, kBeside + rank, ", beside"));
+    for (const auto& timed : simulation.beside[rank])
+      events.push_back(event(process, kBeside + rank, timed, /*with_stage=*/true));
   }
 }
 

@@ -7,7 +7,8 @@
 namespace gantry::schedule {
 
 std::string label_of(const Action& action, bool with_stage) {
-  return with_stage ? to_string(action) : to_string(action.kind) + std::to_string(action.microbatch);
+  return with_stage || action.is_extra() ? to_string(action)
+                                         : to_string(action.kind) + std::to_string(action.microbatch);
 }
 
 bool has_several_stages_a_rank(const Simulation& simulation) {
@@ -26,6 +27,12 @@ std::string describe(ActionKind kind) {
       return "input gradient";
     case ActionKind::kWeightGradient:
       return "weight gradient";
+    case ActionKind::kUnshard:
+      return "gather of parameters";
+    case ActionKind::kReshard:
+      return "release of parameters";
+    case ActionKind::kReduceGradient:
+      return "sum of gradients";
     default:
       return "message";
   }
@@ -35,6 +42,9 @@ std::vector<ActionKind> kinds_drawn(const Simulation& simulation) {
   std::set<ActionKind> kinds;
   for (const auto& lane : simulation.timeline)
     for (const auto& timed : lane) kinds.insert(timed.action.kind);
+  for (const auto& lane : simulation.beside)
+    for (const auto& timed : lane)
+      if (timed.end > timed.start) kinds.insert(timed.action.kind);
   return {kinds.begin(), kinds.end()};
 }
 
@@ -42,7 +52,13 @@ double last_end(const Simulation& simulation) {
   double end = 0;
   for (const auto& lane : simulation.timeline)
     if (!lane.empty()) end = std::max(end, lane.back().end);
+  for (const auto& lane : simulation.beside)
+    for (const auto& timed : lane) end = std::max(end, timed.end);
   return end;
+}
+
+bool has_beside(const Simulation& simulation) {
+  return std::ranges::any_of(simulation.beside, [](const auto& lane) { return !lane.empty(); });
 }
 
 double shortest_duration(const Simulation& simulation) {

@@ -8,7 +8,10 @@ namespace gantry::schedule {
 namespace {
 
 // Rough times of one action, which only decide between receives that could move.
-double usual_cost(ActionKind kind) { return kind == ActionKind::kBackward ? 2 : 1; }
+double usual_cost(ActionKind kind) {
+  if (role_of(kind) != ActionRole::kCompute) return 0;
+  return kind == ActionKind::kBackward ? 2 : 1;
+}
 
 // A row with its messages next to the computations that make and need them.
 std::vector<Action> with_messages(const std::vector<Action>& row, const std::vector<int>& rank_of_stage) {
@@ -83,14 +86,14 @@ class Lowering {
 
 // Receives that have moved up are passed by where they stood.
 void Lowering::skip_received(int rank) {
-  while (!finished(rank) && !current(rank).is_compute() && !is_send(current(rank).kind) && received(current(rank)))
+  while (!finished(rank) && current(rank).is_message() && !is_send(current(rank).kind) && received(current(rank)))
     ++next_[rank];
 }
 
 void Lowering::advance(int rank) {
   for (skip_received(rank); !finished(rank); skip_received(rank)) {
     const Action action = current(rank);
-    if (action.is_compute()) {
+    if (!action.is_message()) {
       result_.actions[rank].push_back(action);
       clock_[rank] += usual_cost(action.kind);
       ++next_[rank];

@@ -49,7 +49,7 @@ class Progress {
 // What the rank's current action waits for on another rank; nothing if it can run.
 std::optional<Action> Progress::awaited_by(int rank) const {
   const Action& action = current(rank);
-  if (!action.is_compute()) {
+  if (action.is_message()) {
     const Action other = matching_message(action);
     const bool reached = table_.position(other) == next_[rank_of_stage_[other.stage]];
     return reached ? std::nullopt : std::optional(other);
@@ -75,7 +75,7 @@ std::optional<Action> Progress::awaited_data(const Action& action) const {
 // Runs the current action and notes the ranks that may have waited for it.
 void Progress::step(int rank, std::vector<int>& to_try) {
   const Action action = current(rank);
-  if (!action.is_compute()) {
+  if (action.is_message()) {
     const int peer = rank_of_stage_[matching_message(action).stage];
     ++next_[rank];
     ++next_[peer];

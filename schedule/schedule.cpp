@@ -49,12 +49,16 @@ Schedule first_microbatches(Schedule schedule, int microbatches) {
 
 bool is_lowered(const Schedule& schedule) {
   return std::ranges::any_of(schedule.actions, [](const auto& row) {
-    return std::ranges::any_of(row, [](const Action& action) { return !action.is_compute(); });
+    return std::ranges::any_of(row, [](const Action& action) { return action.is_message(); });
   });
 }
 
 Schedule compute_only(const Schedule& schedule) {
   return keep_actions(schedule, [](const Action& action) { return action.is_compute(); });
+}
+
+Schedule without_messages(const Schedule& schedule) {
+  return keep_actions(schedule, [](const Action& action) { return !action.is_message(); });
 }
 
 }  // namespace gantry::schedule

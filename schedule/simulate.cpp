@@ -1,9 +1,11 @@
 #include "gantry/schedule/simulate.h"
 
 #include <algorithm>
+#include <set>
 
 #include "gantry/core/error.h"
 #include "gantry/schedule/action_table.h"
+#include "gantry/schedule/extra_actions.h"
 #include "gantry/schedule/validate.h"
 
 namespace gantry::schedule {
@@ -40,8 +42,11 @@ class Simulator {
         next_(schedule.ranks(), 0),
         clock_(schedule.ranks(), 0),
         forward_end_(schedule.stages(), schedule.microbatches, kNotYet),
-        backward_end_(schedule.stages(), schedule.microbatches, kNotYet) {
+        backward_end_(schedule.stages(), schedule.microbatches, kNotYet),
+        beside_(schedule.ranks(), 0),
+        unsharded_(schedule.stages(), 0) {
     result_.timeline.resize(schedule.ranks());
+    result_.beside.resize(schedule.ranks());
     for (int rank = 0; rank < schedule.ranks(); ++rank) result_.timeline[rank].reserve(schedule.actions[rank].size());
   }
 
@@ -52,6 +57,7 @@ class Simulator {
   double cost(const Action& action) const;
   double data_ready(const Action& action) const;
   bool step(int rank);
+  void start_extra(int rank, const Action& action);
   void finish(const Action& action, double end);
   void wake_neighbours(const Action& action);
 
@@ -62,6 +68,8 @@ class Simulator {
   std::vector<double> clock_;
   StageGrid<double> forward_end_;
   StageGrid<double> backward_end_;
+  std::vector<double> beside_;     // by rank: when its last extra action ends
+  std::vector<double> unsharded_;  // by stage: when its last gather ends
   std::vector<int> to_try_;
   Simulation result_;
 };
@@ -105,15 +113,31 @@ void Simulator::wake_neighbours(const Action& action) {
     to_try_.push_back(rank_of_stage_[matching_message(*send).stage]);
 }
 
+void Simulator::start_extra(int rank, const Action& action) {
+  const double seconds = extra_cost(action, costs_[action.stage]).seconds;
+  // What takes no time, such as a release, waits for none of the others.
+  const double start = seconds > 0 ? std::max(clock_[rank], beside_[rank]) : clock_[rank];
+  if (seconds > 0) beside_[rank] = start + seconds;
+  if (action.kind == ActionKind::kUnshard) unsharded_[action.stage] = start + seconds;
+  result_.beside[rank].push_back({action, start, start + seconds});
+}
+
 // Runs the rank's next action, or overlapped pair, if its data will come; false if it has to wait for another rank.
 bool Simulator::step(int rank) {
   const auto& row = schedule_.actions[rank];
+  if (const Action& action = row[next_[rank]]; action.is_extra()) {
+    start_extra(rank, action);
+    ++next_[rank];
+    return true;
+  }
   const int width = width_at(row, next_[rank]);
   double start = clock_[rank];
   for (int i = 0; i < width; ++i) {
     const double ready = data_ready(row[next_[rank] + i]);
     if (ready == kNotYet) return false;
     start = std::max(start, ready);
+    const Action& action = row[next_[rank] + i];
+    if (waits_for(action, ActionKind::kUnshard)) start = std::max(start, unsharded_[action.stage]);
   }
   double time = start;
   for (int i = 0; i < width; ++i) {
@@ -139,23 +163,73 @@ Simulation Simulator::run() {
   return std::move(result_);
 }
 
-struct Peaks {
-  int activations = 0;
-  double memory = 0;
+// Memory of one rank that is held or released, in the row's order.
+class Changes {
+ public:
+  Changes(bool has_backward, const std::vector<StageCosts>& costs) : has_backward_(has_backward), costs_(costs) {}
+
+  void see(const TimedAction& timed) {
+    const auto& [action, start, end] = timed;
+    const StageCosts& of = costs_[action.stage];
+    if (action.is_extra()) {
+      const ExtraCost cost = extra_cost(action, of);
+      bytes += cost.bytes;
+      add(start, cost.held_from_start - cost.released_at_start);
+      add(end, -cost.released_at_end);
+    }
+    const bool makes_gradients = action.kind == ActionKind::kBackward || action.kind == ActionKind::kWeightGradient;
+    if (makes_gradients && with_gradients_.insert(action.stage).second) add(start, of.gradients);
+    if (action.kind == ActionKind::kForward) add(start, of.activation);
+    if (action.kind == ActionKind::kInputGradient) add(end, of.weight_input - of.activation);
+    if (action.kind == ActionKind::kWeightGradient) add(end, -of.weight_input);
+    if (action.kind == ActionKind::kBackward || (!has_backward_ && action.kind == ActionKind::kForward))
+      add(end, -of.activation);
+  }
+
+  // What is held after each change. Changes at one time keep the row's order.
+  std::vector<HeldMemory> curve() {
+    std::ranges::stable_sort(changes_, {}, &HeldMemory::time);
+    double held = 0;
+    for (auto& [time, memory] : changes_) memory = held += memory;
+    return std::move(changes_);
+  }
+
+  double bytes = 0;  // that extra actions move
+
+ private:
+  void add(double time, double memory) {
+    if (memory != 0) changes_.push_back({time, memory});
+  }
+
+  bool has_backward_;
+  const std::vector<StageCosts>& costs_;
+  std::set<int> with_gradients_;  // stages whose gradients have memory
+  std::vector<HeldMemory> changes_;
 };
 
-// The most held at once. The row's order alone decides it, since a rank runs one action at a time.
-Peaks peaks_of(const std::vector<TimedAction>& lane, bool has_backward, const std::vector<StageCosts>& costs) {
-  Peaks held, peak;
+void measure_memory(Simulation& simulation, const Schedule& schedule, bool has_backward,
+                    const std::vector<StageCosts>& costs) {
+  for (int rank = 0; rank < schedule.ranks(); ++rank) {
+    Changes changes(has_backward, costs);
+    auto computed = simulation.timeline[rank].begin();
+    auto beside = simulation.beside[rank].begin();
+    for (const auto& action : schedule.actions[rank]) changes.see(action.is_extra() ? *beside++ : *computed++);
+    simulation.bytes_beside.push_back(changes.bytes);
+    simulation.memory.push_back(changes.curve());
+    double peak = 0;
+    for (const auto& held : simulation.memory.back()) peak = std::max(peak, held.memory);
+    simulation.peak_memory.push_back(peak);
+  }
+}
+
+// Chunk activations held at once. The row's order alone decides it, since a rank runs one action at a time.
+int peak_activations(const std::vector<TimedAction>& lane, bool has_backward) {
+  int held = 0, peak = 0;
   for (const auto& [action, start, end] : lane) {
-    const StageCosts& of = costs[action.stage];
-    if (action.kind == ActionKind::kForward) held.memory += of.activation, ++held.activations;
-    peak = {std::max(peak.activations, held.activations), std::max(peak.memory, held.memory)};
-    if (action.kind == ActionKind::kInputGradient) held.memory += of.weight_input - of.activation;
-    if (action.kind == ActionKind::kWeightGradient) held.memory -= of.weight_input, --held.activations;
-    if (action.kind == ActionKind::kBackward || (!has_backward && action.kind == ActionKind::kForward))
-      held.memory -= of.activation, --held.activations;
-    peak.memory = std::max(peak.memory, held.memory);  // an input of weights may be larger than its activation
+    if (action.kind == ActionKind::kForward) peak = std::max(peak, ++held);
+    if (action.kind == ActionKind::kWeightGradient || action.kind == ActionKind::kBackward ||
+        (!has_backward && action.kind == ActionKind::kForward))
+      --held;
   }
   return peak;
 }
@@ -185,12 +259,16 @@ void measure_times(Simulation& simulation, double work) {
   double first_start = 0;
   double last_end = 0;
   bool any = false;
-  for (const auto& lane : simulation.timeline) {
+  for (std::size_t rank = 0; rank < simulation.timeline.size(); ++rank) {
+    const auto &lane = simulation.timeline[rank], &beside = simulation.beside[rank];
     if (lane.empty()) continue;
-    first_start = any ? std::min(first_start, lane.front().start) : lane.front().start;
-    last_end = std::max(last_end, lane.back().end);
+    double start = lane.front().start, end = lane.back().end;
+    if (!beside.empty()) start = std::min(start, beside.front().start);
+    for (const auto& timed : beside) end = std::max(end, timed.end);
+    first_start = any ? std::min(first_start, start) : start;
+    last_end = std::max(last_end, end);
     any = true;
-    simulation.makespan_max_rank = std::max(simulation.makespan_max_rank, lane.back().end - lane.front().start);
+    simulation.makespan_max_rank = std::max(simulation.makespan_max_rank, end - start);
   }
   simulation.makespan_global = last_end - first_start;
   if (simulation.makespan_max_rank > 0)
@@ -199,17 +277,18 @@ void measure_times(Simulation& simulation, double work) {
 
 }  // namespace
 
+std::vector<StageCosts> stage_costs(const Schedule& schedule, const Costs& costs) {
+  return costs_by_stage(schedule, costs, ranks_by_stage(schedule));
+}
+
 Simulation simulate(const Schedule& schedule, const Costs& costs) {
   validate(schedule);
   const std::vector<int> rank_of_stage = ranks_by_stage(schedule);
   const std::vector<StageCosts> by_stage = costs_by_stage(schedule, costs, rank_of_stage);
   Simulation simulation = Simulator(schedule, by_stage, rank_of_stage).run();
   const bool trains = has_backward(schedule);
-  for (const auto& lane : simulation.timeline) {
-    const Peaks peaks = peaks_of(lane, trains, by_stage);
-    simulation.peak_activations.push_back(peaks.activations);
-    simulation.peak_memory.push_back(peaks.memory);
-  }
+  for (const auto& lane : simulation.timeline) simulation.peak_activations.push_back(peak_activations(lane, trains));
+  measure_memory(simulation, schedule, trains, by_stage);
   measure_times(simulation, mean_work(simulation, schedule, costs, trains));
   return simulation;
 }

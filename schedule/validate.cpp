@@ -5,6 +5,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/schedule/action_table.h"
+#include "gantry/schedule/extra_actions.h"
 #include "gantry/schedule/progress.h"
 
 namespace gantry::schedule {
@@ -24,6 +25,7 @@ class Validator {
     for (int stage = 0; stage < stages(); ++stage)
       for (int microbatch = 0; microbatch < schedule_.microbatches; ++microbatch) check_computations(stage, microbatch);
     for (int rank = 0; rank < schedule_.ranks(); ++rank) check_order(rank);
+    prove_extra_actions(schedule_);
     prove_progress(schedule_, *table_, rank_of_stage_);
   }
 
@@ -104,11 +106,14 @@ void Validator::check_row(int rank) const {
     if (rank_of_stage_[stage] != rank)
       refuse_at(rank, position,
                 "stage " + std::to_string(stage) + " is held by rank " + std::to_string(rank_of_stage_[stage]));
-    if (microbatch < 0 || microbatch >= schedule_.microbatches)
+    if (!has_microbatch(row[position].kind)) {
+      if (microbatch != kNoMicrobatch)
+        refuse_at(rank, position, "it has the microbatch " + std::to_string(microbatch), "none: it is of the stage");
+    } else if (microbatch < 0 || microbatch >= schedule_.microbatches)
       refuse_at(rank, position, "there is no microbatch " + std::to_string(microbatch),
                 "0 to " + std::to_string(schedule_.microbatches - 1));
     if (row[position].overlaps_next) check_pair(rank, position);
-    if (!row[position].is_compute()) check_message(rank, position);
+    if (row[position].is_message()) check_message(rank, position);
   }
 }
 
@@ -158,11 +163,12 @@ void Validator::build_table() {
     const auto& row = schedule_.actions[rank];
     for (int position = 0; position < static_cast<int>(row.size()); ++position) {
       const Action& action = row[position];
+      if (action.is_extra()) continue;
       int& entry = table_->position(action.kind, action.stage, action.microbatch);
       if (entry >= 0)
         refuse_at(rank, position, "it stands at position " + std::to_string(entry) + " already", "it once");
       entry = position;
-      lowered_ = lowered_ || !action.is_compute();
+      lowered_ = lowered_ || action.is_message();
       has_backward_ = has_backward_ || (action.is_compute() && action.kind != ActionKind::kForward);
     }
   }

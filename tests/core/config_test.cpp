@@ -45,7 +45,7 @@ const BadCase kBadCases[] = {
     {"parallel: {expert: none}", "parallel.expert: 'none'; expected a whole number from 1"},
     {"parallel: {tensor: 1000, pipeline: 1000, context: 2}", "tensor 1000 * pipeline 1000 * context 2 * data 1 ranks"},
     {"parallel: {order: pp}", "is no list"},
-    {"parallel: {zero: 3}", "from 0 to 2"},
+    {"parallel: {zero: 4}", "from 0 to 3"},
     {"parallel: {sequence_parallel: yes}", "true or false"},
     {"schedule: {name: 1f2b}", "did you mean '1f1b'?"},
     {"schedule: {name: zb_h9}", "'zb_h9' is not in this version"},

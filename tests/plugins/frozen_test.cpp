@@ -64,7 +64,9 @@ FrozenRun run_frozen(const Config& config, const Frozen& frozen) {
     };
     FrozenRun run{.first = weights()};
     for (int step = 0; step < kFrozenSteps; ++step) {
-      for (const auto& held : module.parameters) held.tensor.set_requires_grad(!frozen(held.placement.name, step));
+      auto own = model->named_parameters();  // what the module holds under ZeRO 3 are rows of them
+      for (const auto& held : module.parameters)
+        own[held.placement.name].set_requires_grad(!frozen(held.placement.name, step));
       const Batch whole = make_batch(tokens(6, step));
       const auto done =
           booster.execute_pipeline(replica_part(whole, plugin->mesh().size("dp"), plugin->mesh().coordinate("dp")),
@@ -131,6 +133,8 @@ std::vector<Parallelism> frozen_layouts() {
           {.layout = {.data = 3}, .zero = 2},
           {.layout = {.tensor = 2}},
           {.layout = {.pipeline = 2, .data = 2}, .schedule = "zb_h1", .zero = 2},
+          {.layout = {.data = 3}, .zero = 3},
+          {.layout = {.pipeline = 2, .data = 2}, .schedule = "zb_h1", .zero = 3},
           {.layout = {.pipeline = 2, .data = 2, .tensor = 2}, .zero = 1}};
 }
 

@@ -21,6 +21,9 @@ TEST(GivenUp, AStepLeavesNoTraceInAnyLayout) {
            {.name = "ZeRO 2", .layout = {.data = 2, .tensor = 2}, .zero = 2},
            {.name = "ZeRO 2, pp 2", .layout = {.pipeline = 2, .data = 2}, .zero = 2},
            {.name = "ZeRO 2, split", .layout = {.pipeline = 2, .data = 2}, .schedule = "zb_h1", .zero = 2},
+           {.name = "ZeRO 3", .layout = {.data = 2, .tensor = 2}, .zero = 3},
+           {.name = "ZeRO 3, split", .layout = {.pipeline = 2, .data = 2}, .schedule = "zb_h1", .zero = 3},
+           {.name = "ZeRO 3, unequal replicas", .layout = {.pipeline = 2, .data = 2}, .zero = 3, .samples = 7},
            {.name = "ZeRO 2, unequal replicas", .layout = {.pipeline = 2, .data = 2}, .zero = 2, .samples = 7},
            {.name = "unequal replicas", .layout = {.data = 2, .tensor = 2}, .samples = 7}})
     expect_stop_leaves_no_trace(how);

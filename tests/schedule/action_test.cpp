@@ -31,6 +31,15 @@ TEST(Action, EveryKindReadsBackWhatItWrites) {
     }
 }
 
+TEST(Action, ExtrasAreOfAStage) {
+  for (const auto kind : {ActionKind::kUnshard, ActionKind::kReshard, ActionKind::kReduceGradient}) {
+    const Action action{kind, 12, kNoMicrobatch};
+    EXPECT_TRUE(action.is_extra() && !action.is_compute() && !action.is_message());
+    EXPECT_THAT(parse_cell(to_string(action), "here"), ElementsAre(action));
+  }
+  EXPECT_EQ(to_string(Action{ActionKind::kReduceGradient, 3, kNoMicrobatch}), "3REDUCE_GRAD");
+}
+
 TEST(Action, TextIsThatOfPyTorch) {
   EXPECT_EQ(to_string(Action{ActionKind::kForward, 2, 0}), "2F0");
   EXPECT_EQ(to_string(Action{ActionKind::kInputGradient, 3, 5}), "3I5");
@@ -64,12 +73,12 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values("2F0x", "2F0 1", "2 F0", "2F 0", "F0", "2F", "2", "20", "F", "-1F0", "+1F0", "2F-1", "2f0", "2b0",
                       "2recv_f0", "2X0", "2SEND0", "2SEND_X0", "02F0", "2F00", "1000000F0", "2F1000000",
                       "99999999999999999999F0", "2F99999999999999999999", "0x2F0", "2F0.0", "2F0F1", "2FB0", "2BW0",
-                      "0UNSHARD", "0RESHARD", "0REDUCE_GRAD", "\"2F0\"", "2F0;2B0", "(0F7;7B3)", "(0F7;7B3)overlap_f_b",
-                      "(0F7;7B3)OVERLAP_F_Bx", "(0F7,7B3)OVERLAP_F_B", "(0F7)OVERLAP_F_B", "()OVERLAP_F_B",
-                      "(;)OVERLAP_F_B", "(0F7;7B3;1F1)OVERLAP_F_B", "(7B3;0F7)OVERLAP_F_B", "(0F7;1F7)OVERLAP_F_B",
-                      "(0F7;7W3)OVERLAP_F_B", "(0F7;7SEND_B3)OVERLAP_F_B", "((0F7;7B3)OVERLAP_F_B;7B3)OVERLAP_F_B",
-                      "(0F7;7B3", "0F7;7B3)OVERLAP_F_B", ")(", "(", std::string("2F0\0", 4), std::string("2F\0001", 4),
-                      "2F0\n2F1",
+                      "0UNSHARD0", "0RESHARD1", "UNSHARD", "0unshard", "(0UNSHARD;0B0)OVERLAP_F_B", "\"2F0\"",
+                      "2F0;2B0", "(0F7;7B3)", "(0F7;7B3)overlap_f_b", "(0F7;7B3)OVERLAP_F_Bx", "(0F7,7B3)OVERLAP_F_B",
+                      "(0F7)OVERLAP_F_B", "()OVERLAP_F_B", "(;)OVERLAP_F_B", "(0F7;7B3;1F1)OVERLAP_F_B",
+                      "(7B3;0F7)OVERLAP_F_B", "(0F7;1F7)OVERLAP_F_B", "(0F7;7W3)OVERLAP_F_B",
+                      "(0F7;7SEND_B3)OVERLAP_F_B", "((0F7;7B3)OVERLAP_F_B;7B3)OVERLAP_F_B", "(0F7;7B3",
+                      "0F7;7B3)OVERLAP_F_B", ")(", "(", std::string("2F0\0", 4), std::string("2F\0001", 4), "2F0\n2F1",
                       "\xEF\xBB\xBF"
                       "2F0",
                       "\xD9\xA2"
@@ -80,9 +89,9 @@ TEST(Action, ErrorsSayWhatWouldHaveBeenRight) {
   EXPECT_EQ(
       cell_error("2f0"),
       "file.csv: line 2, cell 5: '2f0' is not an action; expected stage, one of F, B, I, W, SEND_F, RECV_F, SEND_B, "
-      "RECV_B, and microbatch, as in 2F0; write it in capitals");
+      "RECV_B, and microbatch, as in 2F0; or stage and one of UNSHARD, RESHARD, REDUCE_GRAD; write it in capitals");
   EXPECT_THAT(cell_error("2BW0"), HasSubstr("write B and I"));
-  EXPECT_THAT(cell_error("0REDUCE_GRAD"), HasSubstr("leave it out"));
+  EXPECT_THAT(cell_error("0REDUCE_GRAD1"), HasSubstr("write it without a microbatch"));
   EXPECT_THAT(cell_error("2F1000000"), HasSubstr("at most 999999"));
 }
 

@@ -107,6 +107,8 @@ Config config_of(const ModelCase& what, const Parallelism& how) {
   config.schedule.recompute = how.recompute;
   config.schedule.recompute_layers = how.recompute_layers;
   config.parallel.zero = how.zero;
+  config.parallel.shard = how.shard;
+  config.parallel.gather = how.gather;
   config.parallel.context_method = how.context_method;
   config.precision = what.precision;
   config.optimizer.name = what.optimizer;
@@ -285,6 +287,7 @@ std::string describe(const Parallelism& how) {
          std::to_string(how.microbatches) +
          (how.layout.context > 1 ? " cp " + std::to_string(how.layout.context) + " " + how.context_method : "") +
          (how.zero ? " zero " + std::to_string(how.zero) : "") +
+         (how.zero == 3 ? " gather " + how.gather + (how.shard ? " shard " + std::to_string(how.shard) : "") : "") +
          (how.accumulation > 1 ? " accumulation " + std::to_string(how.accumulation) : "");
 }
 

@@ -49,6 +49,8 @@ struct Parallelism {
   int zero = 0;
   int accumulation = 1;  // calls of execute_pipeline a step
   std::string context_method = "auto";
+  int shard = 0;  // of zero 3; 0: all
+  std::string gather = "auto";
 };
 std::string describe(const Parallelism& parallelism);
 

@@ -37,6 +37,9 @@ struct Cut {
   int dim = -1;
   std::int64_t row = 0;
   std::vector<Segment> segments;
+  // Of a cut without segments: so many ranks hold each part, in turn: with 4 ranks and 2, ranks 0 and 2 the first part.
+  // The lowest owns it.
+  int repeat = 1;
 
   bool sharded() const { return dim >= 0; }
   int ranks() const;                                  // over the axes
@@ -48,6 +51,7 @@ struct Cut {
   // The same of any cut, where the dim (rows, where it is seen so) has `extent` left.
   std::vector<Range> ranges(int rank, std::int64_t extent) const;
   std::vector<Range> owned(int rank, std::int64_t extent) const;
+  int parts() const { return ranks() / repeat; }
   bool overlaps() const;
   bool operator==(const Cut&) const = default;
 };

@@ -15,6 +15,7 @@
 
 namespace gantry {
 
+class LayerWatch;
 class StageContext;
 
 namespace nn {
@@ -36,6 +37,7 @@ struct Forward {
   nn::OutputObserver* observer = nullptr;               // told what modules compute; not owned, may be null
   TensorDict* losses = nullptr;                         // where add_loss adds, by name; not owned, null: nowhere
   ForwardReport* report = nullptr;                      // not owned, may be null
+  std::shared_ptr<LayerWatch> watch = {};               // told around layers, of their backward too; may be null
   bool recomputes_attention = false;                    // attention's core alone (Korthikanti et al., arXiv 2205.05198)
 };
 

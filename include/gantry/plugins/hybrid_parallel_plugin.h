@@ -3,6 +3,8 @@
 
 #include <map>
 #include <memory>
+#include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -13,7 +15,9 @@ namespace gantry {
 
 class PipelineStep;
 class StageLink;
+struct RowShards;
 namespace schedule {
+enum class Gather;
 class ActionTimes;
 class Executor;
 }  // namespace schedule
@@ -55,7 +59,8 @@ class HybridParallelPlugin final : public Plugin {
   bool run(PipelineStep& step, const ModelState& state, const StepPlan& plan, const ExecuteOptions& options);
   void finish_gradients(ModelState& state, Boosted& boosted, double counted);
   void report_times();
-  schedule::Executor& executor_for(int microbatches, bool forward_only);
+  void cut_parameters(ModelState& state, const RowShards& rows);
+  schedule::Executor& executor_for(int microbatches, bool forward_only, std::optional<schedule::Gather> gather);
 
   World& world_;
   Config config_;
@@ -64,7 +69,8 @@ class HybridParallelPlugin final : public Plugin {
   PipelineStageManager stages_;
   std::unique_ptr<StageLink> link_;
   std::unique_ptr<ProcessGroup> layer_group_;  // of the ranks that compute layers together; null: those of tp
-  std::map<std::pair<int, bool>, std::unique_ptr<schedule::Executor>> executors_;  // by microbatches and forward_only
+  // By microbatches, forward_only, and when cut parameters are gathered.
+  std::map<std::tuple<int, bool, std::optional<schedule::Gather>>, std::unique_ptr<schedule::Executor>> executors_;
   std::vector<std::unique_ptr<ModelState>> models_;
   ActionObserver observer_;
   std::unique_ptr<schedule::ActionTimes> times_;  // while there is an observer

@@ -3,6 +3,7 @@
 // their identity and their global names. Not collective.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,6 +13,8 @@
 
 namespace gantry {
 
+struct RowShards;
+
 struct ShardConfig {
   const PipelineStageManager* stages = nullptr;     // not owned; null: one stage
   ProcessGroup* tensor_group = nullptr;             // not owned; null: no tensor parallelism
@@ -20,6 +23,10 @@ struct ShardConfig {
   GradientSum gradient_sum = GradientSum::kAtSync;  // where gradients that are partial over tp are summed
   std::uint64_t seed = 1;                           // of initial weights
   torch::Device device = torch::kCPU;               // where deferred parameters and buffers get their memory
+  // Over which ranks rows of what tp leaves are cut (core/row_shards.h), and this rank's coordinates; not owned, null:
+  // over none. Parameters then hold this rank's rows alone until somebody gives them memory for all.
+  const RowShards* rows = nullptr;
+  Coordinates coordinates = {};
 };
 
 // The sharded model of one rank.
@@ -40,9 +47,14 @@ class StageModule {
   const std::vector<LayerList>& lists() const { return lists_; }
   const std::vector<LayerRange>& layer_ranges() const { return ranges_; }  // by stage
 
-  std::vector<HeldTensor> parameters;     // what this rank holds, each once, in the model's order
+  // What this rank holds, each once, in the model's order: the module's own parameters, but where rows are cut over
+  // replicas this rank's rows of them.
+  std::vector<HeldTensor> parameters;
   std::vector<Placement> all_placements;  // every parameter of the model, held here or not (shapes are global)
   std::vector<HeldTensor> buffers;        // held buffers (replicated)
+  // Makes cut parameters whole for as long as what it gives is kept: for who runs forwards that no step does.
+  // Collective over the ranks that rows are cut over. Null: nothing is cut.
+  std::function<std::shared_ptr<void>()> gather;
 
  private:
   std::shared_ptr<torch::nn::Module> model_;

@@ -43,14 +43,17 @@ Schedule forward_only(const Schedule& schedule);
 // Without the microbatches from `microbatches` on: an order that is valid stays so.
 Schedule first_microbatches(Schedule schedule, int microbatches);
 
-// True if any action is a message. compute_only() leaves the messages out, so that lower() places them anew.
+// True if any action is a message. compute_only() leaves all out that computes nothing, so that lower() places messages
+// anew.
 bool is_lowered(const Schedule& schedule);
 Schedule compute_only(const Schedule& schedule);
+Schedule without_messages(const Schedule& schedule);
 
 // Adds SEND and RECV actions where neighbouring stages are on different ranks: a send right after the action (or
 // overlapped pair) that makes its data, a receive right before the one that needs it. Where ranks would then block each
 // other if a send waited for its receive, a receive moves up in front of the send that it would block, and no further.
-// A schedule that has messages already is returned as it is. ConfigError as of validate() if the schedule is not valid.
+// Extra actions stay where they are. A schedule that has messages already is returned as it is. ConfigError as of
+// validate() if the schedule is not valid.
 Schedule lower(const Schedule& schedule);
 
 // One row per rank, comma separated, as PyTorch reads and writes them, compute-only or lowered. Reading drops idle

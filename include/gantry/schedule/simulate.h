@@ -17,6 +17,11 @@ struct StageCosts {
   double send_backward = 0;    // of a message to the stage before
   double activation = 1;       // memory held from F to B, or to I of a split backward
   double weight_input = 1;     // memory held from I to W
+  // Of parameters that are cut over replicas: times and bytes of a gather and of the gradients' sum, and the memory of
+  // whole parameters (UNSHARD to RESHARD) and gradients (the first backward to the end of REDUCE_GRAD).
+  double unshard = 0, reduce = 0;
+  double unshard_bytes = 0, reduce_bytes = 0;
+  double parameters = 0, gradients = 0;
 };
 
 struct Costs {
@@ -33,25 +38,37 @@ struct TimedAction {
   double end = 0;
 };
 
+// What a rank holds from `time` on, in the unit of StageCosts::activation.
+struct HeldMemory {
+  double time = 0;
+  double memory = 0;
+};
+
 struct Simulation {
-  std::vector<std::vector<TimedAction>> timeline;  // by rank
+  std::vector<std::vector<TimedAction>> timeline;  // by rank: what it computes
+  std::vector<std::vector<TimedAction>> beside;    // by rank: extra actions, one after the other, while it computes
   double makespan_global = 0;         // first start to last end: a step whose ranks wait for each other at its end
   double makespan_max_rank = 0;       // longest (end - start) of a rank: a step without such an optimizer barrier
   double bubble_rate = 0;             // (makespan_max_rank - work) / makespan_max_rank
   std::vector<int> peak_activations;  // chunk activations per rank, held from F to B, or to W of a split backward
   std::vector<double> peak_memory;    // per rank, in the unit of StageCosts::activation
+  std::vector<std::vector<HeldMemory>> memory;  // per rank, at each change
+  std::vector<double> bytes_beside;             // per rank, that its extra actions move
 };
 
 // Each action starts when its rank is free and its data is there. An overlapped pair costs the sum of its parts: it
 // starts when the data of both is there, and the results of both are ready at its end. The work of a rank is m (F + I +
 // W), with costs by stage the mean of what the ranks do. Without backwards it is m F, and no activation is held longer
-// than its forward. Takes the compute-only form of a valid schedule, and costs of every stage or none; else
-// ConfigError.
+// than its forward. An extra action starts when its row has come to it and the one before it has ended, and what needs
+// it waits for its end. Takes a valid schedule without messages, and costs of every stage or none; else ConfigError.
 Simulation simulate(const Schedule& schedule, const Costs& costs = {});
 
-// A lane a rank. Text: every action with its label, in at most three bands of `width` columns, or one band with a
-// letter a column where that is not enough. SVG: one self-contained file. Chrome trace: a unit of cost is shown as a
-// millisecond.
+// The costs of every stage: those by stage where there are any, else each stage's part of its rank's share.
+std::vector<StageCosts> stage_costs(const Schedule& schedule, const Costs& costs);
+
+// A lane a rank, and below it a band of its extra actions where it has any. Text: every action with its label, in at
+// most three bands of `width` columns, or one band with a letter a column where that is not enough. SVG: one
+// self-contained file. Chrome trace: a unit of cost is shown as a millisecond.
 std::string draw_text(const Simulation& simulation, int width = 100);
 std::string draw_svg(const Simulation& simulation, const std::string& title);
 std::string draw_chrome_trace(const Simulation& simulation);

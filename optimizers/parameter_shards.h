@@ -1,0 +1,97 @@
+// Parameters of which each replica holds rows (ZeRO 3), and their memory while they are whole. Parameters form units
+// that are gathered by one message and released together: those of a layer, and of each stage those outside of layers
+// (embedding, final norm, head; tied ones are one parameter). A module's parameters stay the same tensors: their memory
+// comes and goes.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gantry/comm/process_group_mesh.h"
+#include "gantry/core/row_shards.h"
+#include "gantry/tensors/released_memory.h"
+#include "gantry/tensors/state_source.h"
+
+namespace gantry {
+
+class ParameterShards {
+ public:
+  static constexpr int kNoLayer = -1;
+
+  // `parameters`: by placements that end with the rows' cut, and the module's own tensors, which hold these rows; each
+  // becomes the rows alone, and the module's tensor gets the whole shape and memory that is away. `layers`: of each
+  // parameter, counted over all lists, or kNoLayer. The mesh is not owned. Collective over the world.
+  ParameterShards(std::vector<HeldTensor>& parameters, const std::vector<int>& layers, RowShards rows,
+                  const ProcessGroupMesh& mesh);
+
+  const RowShards& rows() const { return rows_; }
+  int part() const { return part_; }  // this rank's
+  // The part that each rank of the batch group holds, and which of its replicas that is, in the group's order.
+  const std::vector<int>& parts_of_batch() const { return parts_of_batch_; }
+  const std::vector<int>& replicas_of_batch() const { return replicas_of_batch_; }
+  // The ranks that hold this rank's part; null where it is the only one.
+  ProcessGroup* replicas() const { return replicas_.get(); }
+
+  // By parameter, in the order of `parameters`.
+  const HeldTensor& shard(std::size_t parameter) const { return members_[parameter].shard; }
+  const HeldTensor& whole(std::size_t parameter) const {
+    return members_[parameter].whole;
+  }  // by the placement without
+  const Range& elements(std::size_t parameter, int part) const { return members_[parameter].parts[part]; }
+  int unit(std::size_t parameter) const { return members_[parameter].unit; }
+  const std::vector<HeldTensor>& wholes() const { return wholes_; }
+
+  // --- Units ---
+  int count() const { return static_cast<int>(units_.size()); }
+  // Of a stage that this rank holds: those outside of layers, and a layer's; empty where it has no parameters.
+  const std::vector<int>& outside_of_layers(int stage) const;
+  const std::vector<int>& of_layer(int layer) const;
+  std::vector<int> of_stage(int stage) const;
+
+  // Posts the gather, unless the unit is whole or on its way. Collective over the ranks that hold other parts.
+  void start(int unit);
+  // Afterwards it is whole. Starts what was not started.
+  void wait(int unit);
+  void release(int unit);
+  bool is_whole(int unit) const;
+
+ private:
+  struct Member {
+    HeldTensor shard, whole;
+    std::vector<Range> parts;  // of the flattened whole, by part
+    std::int64_t offset = 0;   // in the unit's memory
+    int unit = 0;
+  };
+  struct Unit {
+    std::vector<std::size_t> members;
+    torch::Tensor own;  // the members' rows, one after the other
+    Sizes sizes;        // of each rank of the gathering group
+    std::unique_ptr<ReleasedMemory> memory;
+    torch::Tensor arriving;  // what every rank holds, rank by rank; undefined unless it is on its way
+    Work work;
+  };
+  struct UnitKey {
+    std::vector<int> stages;
+    int layer;
+    torch::ScalarType type;
+    auto operator<=>(const UnitKey&) const = default;
+  };
+
+  void make_groups();
+  void make_member(const HeldTensor& parameter);
+  void make_unit(Unit& unit, const std::string& name);
+
+  RowShards rows_;
+  const ProcessGroupMesh& mesh_;
+  int part_;
+  std::unique_ptr<ProcessGroup> gathering_, replicas_;
+  std::vector<int> parts_of_gathering_, parts_of_batch_, replicas_of_batch_;
+  std::vector<Member> members_;
+  std::vector<HeldTensor> wholes_;
+  std::vector<Unit> units_;
+  std::map<int, std::vector<int>> outside_, of_layer_;  // by stage; by layer
+};
+
+}  // namespace gantry

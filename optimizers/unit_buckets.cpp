@@ -1,0 +1,166 @@
+// ZeRO 3: a bucket is what of a unit is summed over the same axes. Each element is summed over all replicas in the
+// order of their ranks, as without ZeRO, so that it has the same bits; with replicas of shards each of them sums a
+// piece of the part that they hold, and they tell each other.
+#include <algorithm>
+#include <utility>
+
+#include <torch/torch.h>
+
+#include "gantry/core/error.h"
+#include "gantry/core/planted.h"
+#include "gantry/optimizers/bucket_strategy.h"
+#include "gantry/optimizers/parameter_shards.h"
+#include "gantry/optimizers/partitioned_values.h"
+
+namespace gantry {
+namespace {
+
+class UnitBuckets final : public BucketStrategy {
+ public:
+  UnitBuckets(const ProcessGroupMesh& mesh, const ParameterShards& shards) : mesh_(mesh), shards_(shards) {}
+
+  bool takes(const BucketKind& kind) const override { return kind.unit >= 0; }
+
+  void lay_out(GradientBucket& bucket) override {
+    std::int64_t own = 0;
+    for (auto& member : bucket.members) {
+      member.own = own;
+      own += shards_.elements(member.parameter, shards_.part()).size();
+    }
+    bucket.sum = bucket.new_gradients(own);
+  }
+
+  void open(GradientBucket& bucket) override {
+    if (bucket.gradients.defined()) return;
+    if (bucket.sent)
+      throw InternalError({"gradient of " + name_of(bucket), "has a backward after its sum over the replicas", "",
+                           "set parallel.gather: step"});
+    bucket.gradients = bucket.new_gradients(bucket.elements);
+    bucket.show_gradients();
+    for (auto& member : bucket.members)
+      if (member.tensor.requires_grad()) member.tensor.mutable_grad() = member.gradient;
+  }
+
+  void reduce(GradientBucket& bucket) override {
+    if (bucket.sent) return;
+    const torch::NoGradGuard no_grad;
+    if (travelling_) finish(*travelling_);
+    open(bucket);
+    bucket.sent = true;
+    forget_members(bucket);
+    if (!bucket.kind.is_summed_over_replicas_alone()) {
+      bucket.work = mesh_.group(bucket.kind.axes).all_reduce(bucket.gradients);
+    } else {
+      std::vector<torch::Tensor> pieces;
+      sizes_.clear();
+      for (std::size_t rank = 0; rank < shards_.parts_of_batch().size(); ++rank)
+        sizes_.push_back(add_piece(bucket, shards_.parts_of_batch()[rank], shards_.replicas_of_batch()[rank], pieces));
+      packed_ = pieces.empty() ? bucket.new_gradients(0) : torch::cat(pieces);
+      bucket.gradients.reset();
+      ProcessGroup& replicas = replicas_of(bucket, mesh_);
+      piece_ = bucket.new_gradients(sizes_[replicas.rank()]);
+      bucket.work = replicas.reduce_scatter(piece_, packed_, sizes_);
+    }
+    travelling_ = &bucket;
+  }
+
+  void finish(GradientBucket& bucket) override {
+    if (&bucket != travelling_) return;
+    const torch::NoGradGuard no_grad;
+    travelling_ = nullptr;
+    BucketStrategy::finish(bucket);
+    if (!bucket.kind.is_summed_over_replicas_alone())
+      take_own_rows(bucket);
+    else if (shards_.replicas())
+      tell_replicas(bucket);
+    else
+      bucket.sum.copy_(piece_);
+    bucket.gradients.reset();
+    packed_.reset();
+    piece_.reset();
+  }
+
+  // After a sync, and before an accumulation; never while gradients of several calls add up.
+  void release(GradientBucket& bucket) override {
+    finish(bucket);
+    if (!std::exchange(bucket.sent, false)) return;
+    for (const auto& member : bucket.members)
+      if (member.tensor.grad().defined())
+        throw InternalError({"gradient of " + shards_.whole(member.parameter).placement.name,
+                             "was added to after its sum over the replicas", "", "set parallel.gather: step"});
+  }
+
+ private:
+  std::string name_of(const GradientBucket& bucket) const {
+    return shards_.whole(bucket.members.front().parameter).placement.name;
+  }
+
+  // The elements of a part, member by member, are partitioned over its replicas. Appends what a rank's piece of that
+  // is, and gives its size.
+  std::int64_t add_piece(const GradientBucket& bucket, int part, int replica,
+                         std::vector<torch::Tensor>& pieces) const {
+    const Range wanted = piece_of(bucket, part, replica);
+    std::int64_t offset = 0;
+    for (const auto& member : bucket.members) {
+      const Range& rows = shards_.elements(member.parameter, part);
+      const std::int64_t begin = std::max(wanted.begin, offset), end = std::min(wanted.end, offset + rows.size());
+      if (begin < end)
+        pieces.push_back(bucket.gradients.narrow(0, member.offset + rows.begin + begin - offset, end - begin));
+      offset += rows.size();
+    }
+    return wanted.size();
+  }
+
+  Range piece_of(const GradientBucket& bucket, int part, int replica) const {
+    std::int64_t elements = 0;
+    for (const auto& member : bucket.members) elements += shards_.elements(member.parameter, part).size();
+    return partition(elements, 1, shards_.rows().replicas(), /*allow_empty=*/true).at(replica);
+  }
+
+  void take_own_rows(GradientBucket& bucket) const {
+    for (const auto& member : bucket.members) {
+      const Range& rows = shards_.elements(member.parameter, shards_.part());
+      bucket.sum.narrow(0, member.own, rows.size())
+          .copy_(bucket.gradients.narrow(0, member.offset + rows.begin, rows.size()));
+    }
+  }
+
+  void tell_replicas(GradientBucket& bucket) const {
+    std::vector<Range> pieces;
+    Sizes sizes;
+    for (std::size_t rank = 0; rank < shards_.parts_of_batch().size(); ++rank) {
+      if (shards_.parts_of_batch()[rank] != shards_.part()) continue;
+      pieces.push_back(piece_of(bucket, shards_.part(), shards_.replicas_of_batch()[rank]));
+      sizes.push_back(pieces.back().size());
+    }
+    torch::Tensor all = bucket.new_gradients(bucket.sum.numel());
+    shards_.replicas()->all_gather(all, piece_, sizes).wait();
+    std::int64_t from = 0;
+    if (planted("pieces-of-shards-stay")) all.zero_();
+    for (const Range& piece : pieces) {
+      bucket.sum.narrow(0, piece.begin, piece.size()).copy_(all.narrow(0, from, piece.size()));
+      from += piece.size();
+    }
+  }
+
+  static void forget_members(GradientBucket& bucket) {
+    for (auto& member : bucket.members) {
+      member.gradient.reset();
+      member.tensor.mutable_grad().reset();
+    }
+  }
+
+  const ProcessGroupMesh& mesh_;
+  const ParameterShards& shards_;
+  GradientBucket* travelling_ = nullptr;
+  Sizes sizes_;
+  torch::Tensor packed_, piece_;  // of what is travelling
+};
+
+}  // namespace
+
+std::unique_ptr<BucketStrategy> make_unit_buckets(const ProcessGroupMesh& mesh, const ParameterShards& shards) {
+  return std::make_unique<UnitBuckets>(mesh, shards);
+}
+
+}  // namespace gantry

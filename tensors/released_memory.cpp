@@ -1,0 +1,58 @@
+#include "gantry/tensors/released_memory.h"
+
+#include <c10/core/DeviceGuard.h>
+#include <c10/util/strides.h>
+#include <torch/torch.h>
+
+namespace gantry {
+
+ReleasedMemory::ReleasedMemory(std::int64_t elements, torch::ScalarType type, torch::Device device, std::string name)
+    : whole_(torch::empty({elements}, torch::TensorOptions().dtype(type).device(device))),
+      bytes_(elements * static_cast<std::int64_t>(whole_.element_size())),
+      name_(std::move(name)),
+      there_(true) {
+  release();
+}
+
+torch::Tensor ReleasedMemory::over(std::int64_t offset, at::IntArrayRef sizes) const {
+  const torch::NoGradGuard no_grad;
+  auto* storage = whole_.storage().unsafeGetStorageImpl();
+  if (!there_) {  // set_ looks at both
+    storage->clear_data_ptr_access_error_msg_();
+    storage->set_nbytes(bytes_);
+  }
+  torch::Tensor part = torch::empty({0}, whole_.options());
+  part.set_(whole_.storage(), offset, sizes, c10::contiguous_strides(sizes));
+  if (!there_) refuse_use();
+  return part;
+}
+
+void ReleasedMemory::refuse_use() const {
+  auto* storage = whole_.storage().unsafeGetStorageImpl();
+  storage->set_nbytes(0);
+  storage->release_data_and_set_meta_custom_data_ptr_error_msg_(
+      "a parameter of " + name_ +
+      " is used while it is not gathered (parallel.zero 3): layers run by stage.run_layers, "
+      "and parallel.gather: step gathers whole stages");
+}
+
+void ReleasedMemory::bring() {
+  if (there_) return;
+  auto* storage = whole_.storage().unsafeGetStorageImpl();
+  const c10::DeviceGuard guard(storage->device());
+  storage->clear_data_ptr_access_error_msg_();
+  storage->set_data_ptr_noswap(storage->allocator()->allocate(bytes_));
+  storage->set_nbytes(bytes_);
+  there_ = true;
+}
+
+void ReleasedMemory::release() {
+  if (!there_) return;
+  auto* storage = whole_.storage().unsafeGetStorageImpl();
+  const c10::DeviceGuard guard(storage->device());
+  storage->set_data_ptr_noswap(c10::DataPtr(nullptr, storage->device()));
+  refuse_use();
+  there_ = false;
+}
+
+}  // namespace gantry

@@ -1,0 +1,98 @@
+// ZeRO 3's cut: every element has one owner whatever cuts it before, over any batch ranks, with replicas of shards too.
+#include "gantry/core/row_shards.h"
+
+#include <gtest/gtest.h>
+
+#include "gantry/core/error.h"
+
+namespace gantry {
+namespace {
+
+Coordinates coordinates_of(const Mesh& mesh, int rank) {
+  Coordinates coordinates;
+  for (const auto& axis : mesh.axes()) coordinates[axis.name] = mesh.coordinate(rank, axis.name);
+  return coordinates;
+}
+
+// How many ranks own, and how many hold, each element.
+void expect_owned_once(const Mesh& mesh, const Placement& placement, int copies) {
+  const std::int64_t elements = elements_of(placement.global_shape);
+  std::vector<int> owners(elements), holders(elements);
+  double counted = 0;
+  for (int rank = 0; rank < mesh.size(); ++rank) {
+    const Coordinates here = coordinates_of(mesh, rank);
+    const auto add = [&](const Slice& slice, std::vector<int>& to) {
+      visit_runs(slice, [&](std::int64_t first, std::int64_t count) {
+        for (std::int64_t i = first; i < first + count; ++i) ++to[i];
+      });
+    };
+    add(owned_slice(placement, here), owners);
+    add(held_slice(placement, here), holders);
+    if (placement.counted_by(here, {0})) counted += static_cast<double>(owned_slice(placement, here).elements());
+    const Shape local = placement.local_shape(here);
+    EXPECT_EQ(local.size(), 2u);
+    EXPECT_TRUE(placement.gradient_axes(mesh.batch_axes()).empty());
+  }
+  EXPECT_EQ(owners, std::vector<int>(elements, 1)) << mesh.describe();
+  EXPECT_EQ(holders, std::vector<int>(elements, copies)) << mesh.describe();
+  EXPECT_EQ(counted, static_cast<double>(elements)) << mesh.describe();
+}
+
+TEST(RowShards, EveryElementHasOneOwner) {
+  for (const int data : {1, 2, 3, 4, 5})
+    for (const int context : {1, 2})
+      for (const int tensor : {1, 2})
+        for (const bool outside : {false, true}) {
+          const std::vector<std::string> order =
+              outside ? std::vector<std::string>{axis::kPipeline, axis::kContext, axis::kData, axis::kTensor}
+                      : std::vector<std::string>{axis::kPipeline, axis::kData, axis::kTensor};
+          const Mesh mesh = Mesh::hybrid(data * context * tensor, 1, data, tensor, order, context);
+          for (const int parts : {1, 2, data * context}) {
+            if (data * context % parts != 0) continue;
+            const RowShards rows = row_shards(mesh, parts);
+            for (const Shape& shape : {Shape{6, 5}, Shape{1, 3}, Shape{3, 2, 2}, Shape{7}, Shape{1}, Shape{2, 4}}) {
+              Placement placement{.name = "w", .global_shape = shape, .cuts = {}, .stages = {0}, .aliases = {}};
+              const bool is_cut = shape[0] >= tensor && tensor > 1;
+              if (is_cut) {
+                Cut first = shard(0, shape[0], tensor);
+                first.axes = {{axis::kTensor, tensor}};
+                placement.cuts.push_back(first);
+              }
+              const Shape left = placement.local_shape(coordinates_of(mesh, 0));
+              placement.cuts.push_back(row_cut(left, rows));
+              if (!is_cut && tensor > 1) continue;  // replicas over tp hold it too
+              expect_owned_once(mesh, placement, rows.replicas());
+            }
+          }
+        }
+}
+
+TEST(RowShards, ContextComesFirstThenData) {
+  const Mesh mesh = Mesh::hybrid(8, 1, 4, 1, {axis::kPipeline, axis::kData, axis::kTensor}, 2);
+  const RowShards rows = row_shards(mesh, 4);
+  EXPECT_EQ(rows.parts, 4);
+  EXPECT_EQ(rows.replicas(), 2);
+  const Coordinates third = coordinates_of(mesh, 3), last = coordinates_of(mesh, 7);  // dp 1, cp 1; dp 3, cp 1
+  EXPECT_EQ(rows.part_of(third), 3);
+  EXPECT_EQ(rows.replica_of(third), 0);
+  EXPECT_EQ(rows.part_of(last), 3);
+  EXPECT_EQ(rows.replica_of(last), 1);
+  EXPECT_EQ(row_shards(mesh, 0).parts, 8);
+  EXPECT_THROW(row_shards(mesh, 3), ConfigError);
+}
+
+TEST(RowShards, RowsAreThoseOfTheLastDim) {
+  const Mesh mesh = Mesh::hybrid(2, 1, 2, 1);
+  const RowShards rows = row_shards(mesh, 0);
+  EXPECT_EQ(row_cut({3, 2, 4}, rows).row, 4);
+  EXPECT_EQ(row_cut({5}, rows).row, 1);  // single elements, where there is one dim
+  Placement placement{
+      .name = "w", .global_shape = {3, 2}, .cuts = {row_cut({3, 2}, rows)}, .stages = {0}, .aliases = {}};
+  EXPECT_EQ(placement.local_shape({{axis::kData, 0}}), (Shape{2, 2}));
+  EXPECT_EQ(placement.local_shape({{axis::kData, 1}}), (Shape{1, 2}));
+  placement.global_shape = {1, 2};
+  EXPECT_EQ(placement.local_shape({{axis::kData, 1}}), (Shape{0, 2}));
+}
+
+}  // namespace
+}  // namespace gantry

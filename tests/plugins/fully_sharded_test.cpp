@@ -1,0 +1,220 @@
+// ZeRO 3: parameters cut over replicas, under any schedule. The bits are those of zero 0, the numbers those of one
+// rank, the memory that of the formula.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <torch/torch.h>
+
+#include "gantry/booster/recipe.h"
+#include "gantry/core/schedule_names.h"
+#include "gantry/launch/launch.h"
+#include "gantry/optimizers/gradient_buffers.h"
+#include "gantry/profiling/memory_meter.h"
+#include "model_case.h"
+
+namespace gantry::testing {
+namespace {
+
+constexpr const char* kGathers[] = {"auto", "step", "window", "microbatch"};
+
+Parallelism without(Parallelism how) {
+  how.zero = 0;
+  return how;
+}
+
+void expect_bits_of_zero_0(const ModelCase& what, const Parallelism& how) {
+  expect_identical(run_case(what, without(how)), run_case(what, how), what.family + " " + describe(how));
+}
+
+// Nothing is clipped, so that the norm, which is summed in another order, touches no bit.
+ModelCase unclipped(ModelCase what, const std::string& precision) {
+  what.clip = 1e9;
+  what.precision = precision;
+  return what;
+}
+
+// First dims of 1, 2 and 3: most ranks hold no row of some parameters.
+TEST(FullySharded, HasTheBitsOfZero0ForEveryNumberOfShards) {
+  for (const int inner : {1, 2, 3}) {
+    ModelCase what = unclipped({.family = "llama", .layers = 2, .heads = 2, .key_heads = 1, .width = 4}, "float32");
+    what.keys = "{\"intermediate_size\": " + std::to_string(inner) + "}";
+    what.tied = inner != 2;
+    what.batches = {6, 5};
+    for (const int data : {1, 2, 3, 4, 5})
+      for (const char* gather : {"step", "microbatch"})
+        expect_bits_of_zero_0(what, {.layout = {.data = data}, .microbatches = 2, .zero = 3, .gather = gather});
+  }
+}
+
+TEST(FullySharded, HasTheBitsOfZero0InEveryPrecisionWithAnyOptimizer) {
+  for (const char* precision : {"float64", "bfloat16"})
+    for (const char* optimizer : {"adamw", "muon"}) {
+      ModelCase what = unclipped({.layers = 4, .dropout = 0.1, .batches = {6, 5}}, precision);
+      what.optimizer = optimizer;
+      expect_bits_of_zero_0(what, {.layout = {.data = 2, .tensor = 2}, .microbatches = 2, .zero = 3});
+      expect_bits_of_zero_0(what,
+                            {.layout = {.pipeline = 2, .data = 2}, .schedule = "zb_h1", .microbatches = 2, .zero = 3});
+    }
+}
+
+// Replicas of shards sum each element in the order of all ranks.
+TEST(FullySharded, HasTheBitsOfZero0WithReplicasOfShards) {
+  const ModelCase what = unclipped({.layers = 3, .batches = {6, 5}}, "float32");
+  for (const char* gather : {"step", "microbatch"}) {
+    expect_bits_of_zero_0(what, {.layout = {.data = 4}, .microbatches = 2, .zero = 3, .shard = 2, .gather = gather});
+    expect_bits_of_zero_0(what, {.layout = {.data = 4, .tensor = 2}, .zero = 3, .shard = 1, .gather = gather});
+  }
+  expect_layouts_equal({.layers = 3, .batches = {6, 5}},
+                       {{.layout = {.data = 4}, .microbatches = 2, .zero = 3, .shard = 2},
+                        {.layout = {.data = 2, .tensor = 2, .context = 2}, .zero = 3, .shard = 2},
+                        {.layout = {.data = 4, .tensor = 2}, .sequence_parallel = true, .zero = 3, .shard = 2}});
+}
+
+// Every schedule with 1 to 3 stages; the other choices go round, each with a period of its own.
+std::vector<Parallelism> covering_cases() {
+  std::vector<Parallelism> all;
+  int i = 0;
+  for (const auto& known : schedule_names())
+    for (const int pipeline : {1, 2, 3}) {
+      const int tensor = pipeline < 3 && i % 2 == 0 ? 2 : 1;
+      const int context = tensor == 1 && i % 3 == 0 ? 2 : 1;
+      Parallelism how{
+          .layout = {.pipeline = pipeline, .data = 2, .tensor = tensor, .context = context},
+          .schedule = known.name,
+          .microbatches = std::vector{2, 1, 7}[i % 3],
+          .sequence_parallel = tensor == 2 && i % 4 == 0,
+          .chunks = known.name == "interleaved_1f1b" || known.name == "breadth_first" ? 2 : default_chunks(known.name),
+          .recompute = std::vector<const char*>{"none", "full", "none", "selective", "parts"}[i % 5],
+          .zero = 3,
+          .accumulation = i % 7 == 3 ? 3 : 1};
+      how.gather = kGathers[(i + i / 4) % 4];
+      all.push_back(how);
+      ++i;
+    }
+  return all;
+}
+
+TEST(FullySharded, EqualsOneRankUnderEverySchedule) {
+  ModelCase what{.layers = 6, .width = 8, .vocabulary = 37, .dropout = 0.1, .batches = {8, 5}};
+  expect_layouts_equal(what, covering_cases());
+}
+
+TEST(FullySharded, EveryGatherUnderStagesOfSeveralChunks) {
+  const ModelCase what{.layers = 6, .width = 8, .batches = {6, 6}};
+  std::vector<Parallelism> layouts;
+  for (const char* gather : kGathers)
+    for (const char* schedule : {"interleaved_1f1b", "zb_v"}) {
+      layouts.push_back({.layout = {.pipeline = 2, .data = 2},
+                         .schedule = schedule,
+                         .microbatches = 3,
+                         .chunks = std::string(schedule) == "zb_v" ? 2 : 3,
+                         .zero = 3});
+      layouts.back().gather = gather;
+    }
+  expect_layouts_equal(what, layouts);
+}
+
+// Key heads that ranks share, tables of biases that all layers share, two lists of layers, untied heads.
+TEST(FullySharded, OtherFamilies) {
+  ModelCase llama{.family = "llama", .layers = 3, .heads = 6, .key_heads = 2, .batches = {6, 5}};
+  llama.tied = false;
+  expect_layouts_equal(llama, {{.layout = {.data = 2, .tensor = 4}, .microbatches = 2, .zero = 3},
+                               {.layout = {.pipeline = 3, .data = 2}, .schedule = "zb_h1", .zero = 3}});
+  for (const char* family : {"t5", "bert"})
+    expect_layouts_equal({.family = family, .layers = 3, .batches = {6, 5}},
+                         {{.layout = {.data = 3}, .microbatches = 2, .zero = 3},
+                          {.layout = {.pipeline = 2, .data = 2, .tensor = 2}, .microbatches = 2, .zero = 3}});
+}
+
+// --- Memory ---
+
+constexpr double kWide = 192, kOfLayer = 12 * kWide * kWide + 13 * kWide, kOutside = (64 + 64 + 8 + 2) * kWide;
+constexpr int kLayersHeld = 10;
+
+struct HeldBytes {
+  std::int64_t states = 0, peak = 0;  // of rank 0
+};
+
+HeldBytes train_sharded(int replicas, const std::string& precision) {
+  Config config = layout_config({.data = replicas});
+  config.model.policy = "gpt2";
+  config.model.config_json =
+      R"({"tie_word_embeddings": false, "n_layer": 10, "n_head": 4, "n_embd": 192, "vocab_size": 64, "n_positions": 8})";
+  config.parallel.zero = 3;
+  config.precision = precision;
+  HeldBytes held;
+  EXPECT_EQ(start_ranks()(config,
+                          [&](World& world) {
+                            MemoryMeter meter(world.device().type());
+                            auto* plugin = new HybridParallelPlugin(world, config);
+                            Booster booster{std::unique_ptr<Plugin>(plugin)};
+                            auto model = build_model(config);
+                            auto boosted = booster.boost(model, build_optimizer(config, *model), cross_entropy());
+                            const torch::Tensor ids = torch::arange(2).view({1, 2});
+                            for (int step = 0; step < 2; ++step) {
+                              meter.reset_peak();
+                              booster.execute_pipeline(make_batch({{"input_ids", ids}, {"labels", ids}}), boosted);
+                              boosted.optimizer->step();
+                              boosted.optimizer->zero_grad();
+                            }
+                            if (world.is_main()) held = {meter.bytes(), meter.peak_bytes()};
+                          }),
+            0);
+  return held;
+}
+
+// Values, gradients and the optimizer's state are shards. Beside them at least: two layers and what is outside of them
+// whole, and as many whole gradients. A rank that is ahead of others waits for these to have read what it brought to a
+// sum: two layers' gradients more at most, and the sums that arrive.
+TEST(FullySharded, MemoryIsThatOfTheFormula) {
+  for (const char* precision : {"float32", "bfloat16"})
+    for (const int replicas : {2, 4}) {
+      const double values = precision == std::string("bfloat16") ? 2 : 4, state = values == 2 ? 12 : 8;
+      const double states = (kLayersHeld * kOfLayer + kOutside) * (values + 4 + state) / replicas;
+      const HeldBytes held = train_sharded(replicas, precision);
+      const double least = states + (2 * kOfLayer + kOutside) * (values + 4);
+      const double most = least + 2 * kOfLayer * 4 * (1 + 1.0 / replicas);
+      fmt::print("{} dp {}: {:.3f} MB held, {:.3f} MB at the peak; by the formula {:.3f}, and {:.3f} to {:.3f}\n",
+                 precision, replicas, static_cast<double>(held.states) / 1e6, static_cast<double>(held.peak) / 1e6,
+                 states / 1e6, least / 1e6, most / 1e6);
+      EXPECT_NEAR(static_cast<double>(held.states), states, 0.01 * states) << precision << " dp " << replicas;
+      EXPECT_GE(static_cast<double>(held.peak), 0.95 * least) << precision << " dp " << replicas;
+      EXPECT_LE(static_cast<double>(held.peak), 1.05 * most) << precision << " dp " << replicas;
+    }
+}
+
+// --- What is not there yet ---
+
+std::string refusal_of(Config config) {
+  std::string said;
+  launch(config, [&](World& world) {
+    try {
+      HybridParallelPlugin plugin(world, config);
+      Booster booster{std::make_unique<HybridParallelPlugin>(world, config)};
+      auto model = build_model(config);
+      booster.boost(model, build_optimizer(config, *model), cross_entropy());
+    } catch (const ConfigError& error) {
+      if (world.is_main()) said = error.what();
+    }
+  });
+  return said;
+}
+
+TEST(FullySharded, WhatItCantIsRefusedByName) {
+  Config config = layout_config({.data = 2});
+  config.model.policy = "gpt2";
+  config.model.config_json = R"({"n_layer": 2, "n_head": 2, "n_embd": 8, "vocab_size": 16, "n_positions": 8})";
+  config.parallel.zero = 3;
+  config.parallel.shard = 3;
+  EXPECT_EQ(refusal_of(config),
+            "parallel.shard: 3 does not divide the 2 ranks of data * context; expected a divisor of them; use auto for "
+            "all of them");
+  config.parallel.shard = 0;
+  config.lora.r = 2;
+  EXPECT_EQ(refusal_of(config),
+            "parallel.zero: is 3 with lora; expected 0 to 2 where adapters are trained; set parallel.zero: 2, or train "
+            "without adapters");
+}
+
+}  // namespace
+}  // namespace gantry::testing
