@@ -57,6 +57,7 @@ void read_parallel(ConfigSection section, ParallelConfig& parallel) {
   section.integer("expert", parallel.expert, 1, kMostRanks);
   section.flag("sequence_parallel", parallel.sequence_parallel);
   section.integer("zero", parallel.zero, 0, kHighestZero);
+  section.text("vocabulary", parallel.vocabulary, {"stages", "pipeline", "auto"});
   section.number("bucket_mb", parallel.bucket_mb, 0, 1 << 20, /*open_below=*/true);
   section.texts("order", parallel.order);
   auto sorted = parallel.order;
@@ -87,6 +88,12 @@ void read_schedule(ConfigSection section, ScheduleConfig& schedule) {
                   fmt::format("at least {}", least));
   if (const YAML::Node layers = section.node("layers"); layers.IsSequence()) {
     if (auto list = section.integers("layers", 0)) schedule.layers = *list;
+  } else if (layers.IsMap()) {
+    const YAML::Node& mapping = layers;
+    if (const YAML::Node run = mapping["balanced"]; mapping.size() == 1 && run.IsDefined() && run.IsScalar())
+      schedule.layers = "balanced: " + run.Scalar();
+    else
+      section.fault("layers", "is another mapping", "{balanced: FOLDER}, the output of a run");
   } else {
     std::string name = std::get<std::string>(schedule.layers);
     section.text("layers", name);
@@ -110,7 +117,7 @@ int stated_layers(const ModelConfig& model) {
 void check_layers(ConfigFaults& faults, const YAML::Node& root, const Config& config) {
   const int pipeline = config.parallel.pipeline;
   const auto* name = std::get_if<std::string>(&config.schedule.layers);
-  if (name && (*name == "default" || *name == "balanced")) return;
+  if (is_balanced(config.schedule) || (name && *name == "default")) return;
   const YAML::Mark mark = mark_of_key(root, "schedule.layers");
   std::vector<int> layers;
   try {

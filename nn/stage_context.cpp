@@ -7,6 +7,7 @@
 #include <torch/torch.h>
 
 #include "gantry/core/error.h"
+#include "gantry/core/steady_seconds.h"
 #include "gantry/nn/attention.h"
 #include "gantry/nn/output_observer.h"
 #include "gantry/nn/recompute.h"
@@ -162,7 +163,9 @@ TensorDict StageContext::run_layers(TensorDict state, const PartsOf& parts_of, i
     const Recomputation how = recomputation(first + index);
     known.recomputes_attention = how == Recomputation::kSelective;
     const ForwardScope scope(known);
+    const double begin = report.layer_ran ? steady_seconds() : 0;
     update(state, run_layer(parts_of(index), state, how));
+    if (report.layer_ran) report.layer_ran(first + index, begin, steady_seconds());
     if (known.observer && !state.empty()) known.observer->layer_output(first + index, state.begin()->second);
   }
   report.layer = -1;

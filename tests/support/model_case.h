@@ -27,6 +27,7 @@ struct ModelCase {
   double ignored = 0.2;                     // share of labels that are not counted, unevenly spread
   double clip = 0.5;
   double smoothing = 0;  // of the labels
+  double z_loss = 0;
   std::string precision = "float64";
   std::string optimizer = "adamw";
   double lr = 1e-2;
@@ -49,6 +50,7 @@ struct Parallelism {
   int zero = 0;
   int accumulation = 1;  // calls of execute_pipeline a step
   std::string context_method = "auto";
+  std::string vocabulary = "stages";
 };
 std::string describe(const Parallelism& parallelism);
 

@@ -19,7 +19,11 @@ struct ShardConfig {
   bool sequence_parallel = false;                   // activations between split modules are sequence shards
   GradientSum gradient_sum = GradientSum::kAtSync;  // where gradients that are partial over tp are summed
   std::uint64_t seed = 1;                           // of initial weights
-  torch::Device device = torch::kCPU;               // where deferred parameters and buffers get their memory
+  // Of pp and tp: its ranks, whatever stages they hold, share the rows of embedding and head (Policy::vocabulary); not
+  // owned, null: these belong to stages. With it the axes, in the order of its ranks.
+  ProcessGroup* vocabulary_group = nullptr;
+  std::vector<Axis> vocabulary_axes = {};
+  torch::Device device = torch::kCPU;  // where deferred parameters and buffers get their memory
 };
 
 // The sharded model of one rank.
@@ -27,7 +31,8 @@ class StageModule {
  public:
   // `sequence_group`: over which activations are sequence shards; not owned, null: they are whole.
   StageModule(std::shared_ptr<torch::nn::Module> model, std::shared_ptr<const Policy> policy,
-              std::vector<LayerRange> ranges, ProcessGroup* sequence_group = nullptr);
+              std::vector<LayerRange> ranges, ProcessGroup* sequence_group = nullptr,
+              std::optional<VocabularyModules> vocabulary = std::nullopt);
 
   // The forward of one stage that this rank holds, in a scope of its own (nn/forward.h): what forward_now() knows, and
   // the stage. ConfigError where something was to be recomputed and the policy loops over its layers itself.
@@ -39,6 +44,8 @@ class StageModule {
   int num_stages() const { return static_cast<int>(ranges_.size()); }
   const std::vector<LayerList>& lists() const { return lists_; }
   const std::vector<LayerRange>& layer_ranges() const { return ranges_; }  // by stage
+  // What is computed outside of the stages, where ranks share its rows; null: nothing.
+  const VocabularyModules* vocabulary() const { return vocabulary_ ? &*vocabulary_ : nullptr; }
 
   std::vector<HeldTensor> parameters;     // what this rank holds, each once, in the model's order
   std::vector<Placement> all_placements;  // every parameter of the model, held here or not (shapes are global)
@@ -50,6 +57,7 @@ class StageModule {
   std::vector<LayerRange> ranges_;
   std::vector<LayerList> lists_;
   ProcessGroup* sequence_group_;
+  std::optional<VocabularyModules> vocabulary_;
 };
 
 // Splits `model`. ConfigError that names the path, the numbers and the remedy for: a rule that matches nothing, a
