@@ -32,8 +32,11 @@ constexpr int kMostRanks = 64;  // that the text lists; JSON has all
 struct Step {
   int samples, replica_samples, microbatches;
   long long tokens;
-  schedule::Simulation simulation;
+  schedule::Simulation simulation;              // with equal stages
+  std::optional<schedule::Simulation> weighed;  // with stages of their work, as much in all
 
+  // How much longer the step is than it would be with equal stages.
+  double imbalance() const { return weighed->makespan_max_rank / simulation.makespan_max_rank - 1; }
   int microbatch_samples() const { return (replica_samples + microbatches - 1) / microbatches; }  // of the largest
 };
 
@@ -54,14 +57,30 @@ std::vector<int> ranks_of_stages(const PipelineStageManager& manager) {
   return ranks;
 }
 
-Step resolve_step(const Config& config, const ScheduleSource& source, int stages, int replicas) {
+// Forward and both gradients take as long as each other, and a rank as long as with equal stages, on the mean.
+schedule::Costs costs_by_work(const std::vector<double>& work, int ranks) {
+  const double total = std::accumulate(work.begin(), work.end(), 0.0);
+  schedule::Costs costs;
+  for (const double of_stage : work) {
+    const double share = of_stage / total * ranks;
+    costs.stages.push_back({.forward = share, .input_gradient = share, .weight_gradient = share});
+  }
+  return costs;
+}
+
+Step resolve_step(const Config& config, const ScheduleSource& source, int stages, int replicas,
+                  const std::vector<double>& work) {
   const int samples = config.data.batch_size, replica_samples = samples / replicas;
   const int microbatches = source.microbatches(stages, replica_samples);
-  return {.samples = samples,
-          .replica_samples = replica_samples,
-          .microbatches = microbatches,
-          .tokens = static_cast<long long>(samples) * config.data.sequence_length,
-          .simulation = schedule::simulate(source.make(microbatches))};
+  const schedule::Schedule made = source.make(microbatches);
+  Step step{.samples = samples,
+            .replica_samples = replica_samples,
+            .microbatches = microbatches,
+            .tokens = static_cast<long long>(samples) * config.data.sequence_length,
+            .simulation = schedule::simulate(made),
+            .weighed = {}};
+  if (!work.empty() && made.ranks() > 1) step.weighed = schedule::simulate(made, costs_by_work(work, made.ranks()));
+  return step;
 }
 
 Resolved resolve(const std::string& path, const std::vector<std::string>& sets) {
@@ -77,13 +96,13 @@ Resolved resolve(const std::string& path, const std::vector<std::string>& sets) 
   std::vector<double> work;
   const nlohmann::json keys = models::keys_of_model(config.model);
   if (const int all = layers_in(keys); all > 0) {
-    const LayerWork by_layer = models::layer_work_in(keys, all, config.model.policy);
+    const LayerWork by_layer = weighed_work(config.schedule, models::layer_work_in(keys, all, config.model.policy));
     const auto counts = layers_per_stage(config.schedule, by_layer, ranks_of_stages(manager));
     layers = layer_ranges(counts, all, stages);
     if (by_layer.last > 0) work = work_of_stages(by_layer, counts);
   }
   std::optional<Step> step;
-  if (!config.data.format.empty()) step = resolve_step(config, source, stages, mesh.axis_size(axis::kData));
+  if (!config.data.format.empty()) step = resolve_step(config, source, stages, mesh.axis_size(axis::kData), work);
   auto context = picture_context(config, keys);
   return {std::move(config), std::move(mesh), std::move(manager), std::move(layers),
           std::move(work),   std::move(step), std::move(context)};
@@ -127,7 +146,10 @@ std::string step_text(const std::optional<Step>& step) {
   if (!step) return "";
   return fmt::format("\nper step: {} samples ({} tokens), {} per replica, {} microbatches of up to {}\n", step->samples,
                      step->tokens, step->replica_samples, step->microbatches, step->microbatch_samples()) +
-         fmt::format("predicted bubble: {:.1f}% with equal stages\n", 100 * step->simulation.bubble_rate);
+         fmt::format("predicted bubble: {:.1f}% with equal stages\n", 100 * step->simulation.bubble_rate) +
+         (step->weighed ? fmt::format("  {:.1f}% with these: the imbalance makes the step {:.1f}% longer\n",
+                                      100 * step->weighed->bubble_rate, 100 * step->imbalance())
+                        : "");
 }
 
 Json view_json(const Mesh& mesh, axis::View view) {
@@ -161,13 +183,15 @@ Json stages_json(const Resolved& resolved) {
 }
 
 Json step_json(const Step& step) {
-  return {{"global_batch", step.samples},
-          {"tokens", step.tokens},
-          {"replica_batch", step.replica_samples},
-          {"microbatches", step.microbatches},
-          {"largest_microbatch", step.microbatch_samples()},
-          {"bubble_rate", step.simulation.bubble_rate},
-          {"peak_activations", step.simulation.peak_activations}};
+  Json all = {{"global_batch", step.samples},
+              {"tokens", step.tokens},
+              {"replica_batch", step.replica_samples},
+              {"microbatches", step.microbatches},
+              {"largest_microbatch", step.microbatch_samples()},
+              {"bubble_rate", step.simulation.bubble_rate},
+              {"peak_activations", step.simulation.peak_activations}};
+  if (step.weighed) all.update({{"weighed_bubble_rate", step.weighed->bubble_rate}, {"imbalance", step.imbalance()}});
+  return all;
 }
 
 std::string to_json(const Resolved& resolved) {

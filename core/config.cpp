@@ -61,6 +61,7 @@ void read_parallel(ConfigSection section, ParallelConfig& parallel) {
   const YAML::Node shard = section.node("shard");
   if (!(shard.IsScalar() && shard.Scalar() == "auto")) section.integer("shard", parallel.shard, 1, kMostRanks);
   section.text("gather", parallel.gather);
+  section.text("vocabulary", parallel.vocabulary, {"stages", "pipeline", "auto"});
   section.number("bucket_mb", parallel.bucket_mb, 0, 1 << 20, /*open_below=*/true);
   section.texts("order", parallel.order);
   auto sorted = parallel.order;
@@ -91,6 +92,12 @@ void read_schedule(ConfigSection section, ScheduleConfig& schedule) {
                   fmt::format("at least {}", least));
   if (const YAML::Node layers = section.node("layers"); layers.IsSequence()) {
     if (auto list = section.integers("layers", 0)) schedule.layers = *list;
+  } else if (layers.IsMap()) {
+    const YAML::Node& mapping = layers;
+    if (const YAML::Node run = mapping["balanced"]; mapping.size() == 1 && run.IsDefined() && run.IsScalar())
+      schedule.layers = "balanced: " + run.Scalar();
+    else
+      section.fault("layers", "is another mapping", "{balanced: FOLDER}, the output of a run");
   } else {
     std::string name = std::get<std::string>(schedule.layers);
     section.text("layers", name);
@@ -114,7 +121,7 @@ int stated_layers(const ModelConfig& model) {
 void check_layers(ConfigFaults& faults, const YAML::Node& root, const Config& config) {
   const int pipeline = config.parallel.pipeline;
   const auto* name = std::get_if<std::string>(&config.schedule.layers);
-  if (name && (*name == "default" || *name == "balanced")) return;
+  if (is_balanced(config.schedule) || (name && *name == "default")) return;
   const YAML::Mark mark = mark_of_key(root, "schedule.layers");
   std::vector<int> layers;
   try {

@@ -129,6 +129,9 @@ std::vector<ConfigKey> make_keys() {
        "when cut parameters are whole: `step` (from the first use to the last), `window` (the stage in use and the "
        "next), `microbatch` (around each use, layer by layer); auto: `microbatch` without a pipeline, else `window`",
        &kFullyShards},
+      {"parallel.vocabulary", "stages",
+       "`stages`: the first stage has the embedding and the last one the head; `pipeline`: all ranks of a pipeline "
+       "share their rows ([docs/layouts.md](layouts.md)); auto: as the simulator has the shorter step"},
       {"parallel.bucket_mb", "25", "MiB of gradients that one collective over dp reduces"},
 
       {"schedule.name", "1f1b", "one of [docs/schedules.md](schedules.md), or a FILE.csv of compute actions"},
@@ -143,7 +146,8 @@ std::vector<ConfigKey> make_keys() {
       {"schedule.microbatches", "twice the stages", "at most a replica's samples"},
       {"schedule.microbatch_size", "", "in place of `microbatches`: samples of one"},
       {"schedule.layers", "default",
-       "`default`, `balanced` (by work), a list with an entry per stage, or a layout string such as "
+       "`default`, `balanced` (by work), `{balanced: FOLDER}` (by the times that the run there has measured), a list "
+       "with an entry per stage, or a layout string such as "
        "`\"Et*3\\|(tt\\|)*2t\\|L\"`"},
 
       {"data.format", "",

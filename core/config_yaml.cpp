@@ -6,6 +6,7 @@
 
 #include "gantry/core/config.h"
 #include "gantry/core/config_keys.h"
+#include "gantry/core/schedule_choice.h"
 #include "gantry/core/yaml_document.h"
 #include "gantry/core/yaml_json.h"
 
@@ -44,6 +45,7 @@ std::string sources_text(const DataConfig& data) {
 std::string layers_text(const ScheduleConfig& schedule) {
   if (const auto* list = std::get_if<std::vector<int>>(&schedule.layers))
     return fmt::format("[{}]", fmt::join(*list, ", "));
+  if (const auto run = measured_run(schedule)) return "{balanced: " + quoted(*run) + "}";
   return quoted(std::get<std::string>(schedule.layers));
 }
 
@@ -103,6 +105,7 @@ Values layout_values(const Config& config) {
           {"parallel.zero", std::to_string(parallel.zero)},
           {"parallel.shard", unless_zero(parallel.shard)},
           {"parallel.gather", parallel.gather == "auto" ? "" : parallel.gather},
+          {"parallel.vocabulary", parallel.vocabulary == "stages" ? "" : parallel.vocabulary},
           {"parallel.bucket_mb", fmt::format("{}", parallel.bucket_mb)},
           {"parallel.order", fmt::format("[{}]", fmt::join(parallel.order, ", "))},
           {"schedule.name", quoted(schedule.name)},

@@ -100,7 +100,9 @@ std::vector<std::string> Placement::gradient_axes(const std::vector<std::string>
 }
 
 bool Placement::counted_by(const Coordinates& coordinates, const std::vector<int>& held_stages) const {
-  if (!planted("norm-counts-ties-twice") && !stages.empty() &&
+  const auto axes = cut_axes();  // what ranks of a pipeline share is counted part by part
+  const bool is_cut_over_stages = std::any_of(axes.begin(), axes.end(), axis::is_pipeline);
+  if (!planted("norm-counts-ties-twice") && !stages.empty() && !is_cut_over_stages &&
       std::find(held_stages.begin(), held_stages.end(), stages.front()) == held_stages.end())
     return false;
   for (const Cut& cut : cuts)  // another rank that holds the part counts it

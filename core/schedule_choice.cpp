@@ -1,10 +1,14 @@
 #include "gantry/core/schedule_choice.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <utility>
 
+#include "gantry/core/error.h"
+#include "gantry/core/measured_work.h"
 #include "gantry/core/pipeline_stage_manager.h"
 
 namespace gantry {
@@ -40,13 +44,42 @@ int layers_in(const nlohmann::json& model_keys) {
   return 0;
 }
 
+namespace {
+
+constexpr std::string_view kMeasured = "balanced: ";
+
+}  // namespace
+
+std::optional<std::string> measured_run(const ScheduleConfig& schedule) {
+  const auto* name = std::get_if<std::string>(&schedule.layers);
+  if (!name || !name->starts_with(kMeasured)) return std::nullopt;
+  return name->substr(kMeasured.size());
+}
+
+bool is_balanced(const ScheduleConfig& schedule) {
+  const auto* name = std::get_if<std::string>(&schedule.layers);
+  return name && (*name == "balanced" || name->starts_with(kMeasured));
+}
+
+LayerWork weighed_work(const ScheduleConfig& schedule, const LayerWork& work) {
+  const auto run = measured_run(schedule);
+  if (!run) return work;
+  LayerWork measured = read_measured_work(*run);
+  if (measured.layers.size() != work.layers.size())
+    throw ConfigError({"schedule.layers",
+                       fmt::format("{} has measured {} layers, and the model has {}", *run, measured.layers.size(),
+                                   work.layers.size()),
+                       "a run of a model with as many layers", "name another run, or take `balanced` alone"});
+  return measured;
+}
+
 std::vector<int> layers_per_stage(const ScheduleConfig& schedule, const LayerWork& work,
                                   const std::vector<int>& rank_of_stage) {
   if (const auto* list = std::get_if<std::vector<int>>(&schedule.layers)) return *list;
   const auto& name = std::get<std::string>(schedule.layers);
   if (name == "default")
     return distribute_layers(static_cast<int>(work.layers.size()), static_cast<int>(rank_of_stage.size()));
-  if (name == "balanced") return distribute_by_work(work, rank_of_stage);
+  if (is_balanced(schedule)) return distribute_by_work(weighed_work(schedule, work), rank_of_stage);
   return parse_layout_string(name);
 }
 

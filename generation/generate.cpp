@@ -4,6 +4,7 @@
 
 #include <torch/torch.h>
 
+#include "gantry/core/error.h"
 #include "gantry/generation/rounds.h"
 #include "gantry/plugins/model_setup.h"
 
@@ -24,6 +25,10 @@ SplitDim split_of_logits(const SplitOutputs& outputs) {
 std::vector<GeneratedSequence> generate(Boosted& boosted, Plugin& plugin, const std::vector<TokenIds>& prompts,
                                         const GenerationOptions& options) {
   const StageModule& module = boosted.model->stage_module();
+  if (module.vocabulary())
+    throw ConfigError({"parallel.vocabulary", "is pipeline, and texts are continued",
+                       "stages: to train and to evaluate",
+                       "take the key out to generate; a checkpoint loads in any layout"});
   const Continuation continuation = module.policy().continuation(module.module());
   const Plan plan = generation::make_plan(options, prompts, continuation, module.policy().name());
   if (boosted.optimizer) boosted.optimizer->wait();

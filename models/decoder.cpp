@@ -327,13 +327,13 @@ void DecoderImpl::initialise() {
 }
 
 torch::Tensor DecoderImpl::embed(const torch::Tensor& input_ids, const nn::TokenContext& known,
-                                 const torch::Tensor& positions) {
+                                 const torch::Tensor& positions, const torch::Tensor& rows) {
   const std::int64_t tokens = known.length > 0 ? known.length : input_ids.size(1);
   if (tokens > spec.positions && !spec.unlimited_positions) {
     throw InputError({"input_ids", fmt::format("{} tokens per sample", tokens),
                       fmt::format("at most the model's {} positions", spec.positions), "shorten the samples"});
   }
-  torch::Tensor hidden = scaled(tokens_(input_ids), spec.embedding_scale);
+  torch::Tensor hidden = scaled(rows.defined() ? rows : tokens_(input_ids), spec.embedding_scale);
   if (project_in_) hidden = project_in_(hidden);
   if (positions_)
     hidden = hidden + positions_(positions.defined() ? positions : torch::arange(tokens, input_ids.options()));
@@ -357,7 +357,8 @@ torch::Tensor DecoderImpl::rows_of_positions(const StageContext& stage, const to
 TensorDict DecoderImpl::stage_forward(const StageContext& stage, TensorDict input) {
   const nn::TokenContext tokens = stage.tokens();
   torch::Tensor hidden = stage.is_first()
-                             ? embed(input.at("input_ids"), tokens, rows_of_positions(stage, tokens.positions))
+                             ? embed(input.at("input_ids"), tokens, rows_of_positions(stage, tokens.positions),
+                                     stage.vocabulary_apart() ? input.at("embedded") : torch::Tensor())
                              : input.at("hidden");
   // The routers' loss is joint over all layers: a stage that has only some does without.
   const bool sums_routers = spec.router_loss > 0 && stage.num_stages() == 1;
@@ -368,7 +369,9 @@ TensorDict DecoderImpl::stage_forward(const StageContext& stage, TensorDict inpu
   if (sums_routers) add_router_loss(stage, state, spec.router_loss, layers_with_experts(spec));
   if (!stage.is_last()) return {{"hidden", hidden}};
   hidden = norm_(tokens.for_head(hidden));
-  const torch::Tensor logits = head_(project_out_ ? project_out_(hidden) : hidden);
+  if (project_out_) hidden = project_out_(hidden);
+  if (stage.vocabulary_apart()) return {{"hidden", hidden}};
+  const torch::Tensor logits = head_(hidden);
   return {{"logits", capped(multiplied(logits, spec.logit_scale), spec.logit_soft_cap)}};
 }
 

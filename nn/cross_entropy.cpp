@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include "gantry/core/error.h"
+#include "gantry/nn/split_head.h"
 #include "gantry/tensors/host_copy.h"
 #include "gantry/tensors/kernels/cross_entropy.h"
 #include "gantry/tensors/tensor_dict.h"
@@ -17,7 +18,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Variable;
 using torch::autograd::variable_list;
 
-// Of labels on the CPU.
+}  // namespace
+
 void check_labels(const torch::Tensor& given, std::int64_t vocabulary, std::int64_t ignored) {
   const torch::Tensor labels = given.to(torch::kInt64).contiguous();
   const auto* begin = labels.const_data_ptr<std::int64_t>();
@@ -30,6 +32,8 @@ void check_labels(const torch::Tensor& given, std::int64_t vocabulary, std::int6
                     fmt::format("0 to {}, or {} to ignore it", vocabulary - 1, ignored),
                     "check that the data and the model use the same tokenizer"});
 }
+
+namespace {
 
 // What the function needs beside tensors.
 struct Terms {

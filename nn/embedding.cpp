@@ -86,20 +86,46 @@ EmbeddingImpl::EmbeddingImpl(const torch::nn::EmbeddingOptions& options) : optio
 
 void EmbeddingImpl::reset_parameters() { torch::nn::init::normal_(weight); }
 
+// Which of the rows that are held here are meant.
+struct EmbeddingImpl::Rows {
+  torch::Tensor index;                   // flat
+  std::optional<torch::Tensor> outside;  // where they are not held
+  std::int64_t padding = -1;
+};
+
+EmbeddingImpl::Rows EmbeddingImpl::rows_of(const torch::Tensor& indices) const {
+  Rows rows{indices.reshape({-1}).to(torch::kInt64), {}, options.padding_idx().value_or(-1)};
+  if (!placement_.sharded()) return rows;
+  const Range own = placement_.ranges(group_->rank()).front();
+  rows.index = rows.index - own.begin;
+  rows.outside = (rows.index < 0) | (rows.index >= own.size());
+  rows.index = rows.index.masked_fill(*rows.outside, 0);
+  rows.padding = rows.padding >= own.begin && rows.padding < own.end ? rows.padding - own.begin : -1;
+  return rows;
+}
+
 torch::Tensor EmbeddingImpl::look_up(const torch::Tensor& indices, const torch::Tensor& table) const {
-  torch::Tensor index = indices.reshape({-1}).to(torch::kInt64);
-  std::optional<torch::Tensor> outside;
-  std::int64_t padding = options.padding_idx().value_or(-1);
-  if (placement_.sharded()) {
-    const Range own = placement_.ranges(group_->rank()).front();
-    index = index - own.begin;
-    outside = (index < 0) | (index >= own.size());
-    index = index.masked_fill(*outside, 0);
-    padding = padding >= own.begin && padding < own.end ? padding - own.begin : -1;
-  }
+  const Rows rows = rows_of(indices);
   std::vector<std::int64_t> shape = indices.sizes().vec();
   shape.push_back(table.size(1));
-  return LookUp::apply(table, index, outside, padding).view(shape);
+  return LookUp::apply(table, rows.index, rows.outside, rows.padding).view(shape);
+}
+
+torch::Tensor EmbeddingImpl::own_rows(const torch::Tensor& indices) const {
+  const torch::NoGradGuard no_graph;
+  if (const torch::Tensor known = on_host(indices); known.defined()) check_indices(known, options.num_embeddings());
+  return look_up(indices, weight);
+}
+
+void EmbeddingImpl::add_to_own_rows(const torch::Tensor& indices, const torch::Tensor& gradient) {
+  if (!weight.requires_grad()) return;
+  const torch::NoGradGuard no_graph;
+  const Rows rows = rows_of(indices);
+  torch::Tensor given = gradient.reshape({-1, weight.size(1)});
+  if (rows.outside) given = given.masked_fill(rows.outside->unsqueeze(-1), 0);
+  if (rows.padding >= 0) given = given.masked_fill((rows.index == rows.padding).unsqueeze(-1), 0);
+  auto& into = gradient_of(weight);
+  add_rows(into, rows.index, given.to(into.scalar_type()));
 }
 
 torch::Tensor EmbeddingImpl::forward(const torch::Tensor& indices) {

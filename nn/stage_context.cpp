@@ -7,6 +7,7 @@
 #include <torch/torch.h>
 
 #include "gantry/core/error.h"
+#include "gantry/core/steady_seconds.h"
 #include "gantry/nn/attention.h"
 #include "gantry/nn/layer_watch.h"
 #include "gantry/nn/output_observer.h"
@@ -204,7 +205,9 @@ TensorDict StageContext::run_layers(TensorDict state, const PartsOf& parts_of, i
     known.recomputes_attention = how == Recomputation::kSelective;
     const ForwardScope scope(known);
     if (known.watch) known.watch->before_forward(first + index);
+    const double begin = report.layer_ran ? steady_seconds() : 0;
     const TensorDict made = run_layer(parts_of(index), state, how);
+    if (report.layer_ran) report.layer_ran(first + index, begin, steady_seconds());
     if (known.watch) {
       backwards.ran(first + index, state, made);
       known.watch->after_forward(first + index);

@@ -89,7 +89,7 @@ bool Executor::run(StageRuntime& runtime, ActionTimes* times, const Stops& stops
 // What the action would have made stays empty, and so do the messages that carry it.
 void Executor::skip(const Action& action, StageRuntime& runtime) {
   activations_[{action.stage, action.microbatch}] = {};
-  runtime.skip(action.stage, action.kind == ActionKind::kBackward || action.kind == ActionKind::kWeightGradient);
+  runtime.skip(action.kind, action.stage, action.microbatch);
 }
 
 void Executor::post_receives(std::size_t position, const StageRuntime& runtime) {
@@ -114,6 +114,11 @@ void Executor::execute(const Action& action, StageRuntime& runtime) {
       return backward(action, runtime);
     case ActionKind::kWeightGradient:
       return runtime.backward_weight(stage, microbatch);
+    case ActionKind::kEmbeddingForward:
+    case ActionKind::kEmbeddingBackward:
+    case ActionKind::kHeadForward:
+    case ActionKind::kHeadBackward:
+      return runtime.run_vocabulary(action.kind, microbatch);
     case ActionKind::kSendForward:
       return send_forward(action, runtime);
     case ActionKind::kSendBackward:

@@ -28,6 +28,8 @@ class Executor {
   // action that is run, if it is not null.
   bool run(StageRuntime& runtime, ActionTimes* times = nullptr, const Stops& stops = {});
 
+  const Schedule& schedule() const { return schedule_; }
+
  private:
   // All that a (stage, microbatch) holds, from its forward to its backward. The only owner of these tensors.
   struct Activation {

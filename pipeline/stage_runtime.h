@@ -31,9 +31,11 @@ class StageRuntime {
                                     const TensorDict& gradients) = 0;
   // The second half: accumulates what backward_input left over.
   virtual void backward_weight(int stage, int microbatch) = 0;
-  // In place of one of these, of a step that was given up. `completes`: it would have been the last of its microbatch.
-  // Replicas that were not given up may be waiting for what goes with it.
-  virtual void skip(int /*stage*/, bool /*completes*/) {}
+  // A pass of embedding or head, on every rank, where these are computed outside of the stages.
+  virtual void run_vocabulary(schedule::ActionKind /*pass*/, int /*microbatch*/) {}
+  // In place of one of these, of a step that was given up. Replicas that were not given up may be waiting for what goes
+  // with it.
+  virtual void skip(schedule::ActionKind /*kind*/, int /*stage*/, int /*microbatch*/) {}
 
   // An extra action of the schedule, also of a step that was given up: other replicas may take part in it. Only
   // runtimes whose schedules have some are asked.

@@ -103,6 +103,9 @@ void refuse_unknown(const Config& config) {
   if (is_schedule_file(config.schedule.name))
     throw ConfigError({"schedule.name", "is the file " + config.schedule.name, "a schedule by name",
                        "the planner makes schedules for the sizes that it tries"});
+  if (const auto run = measured_run(config.schedule))
+    throw ConfigError({"schedule.layers", "is balanced by the times of " + *run, "balanced: a plan weighs by its own",
+                       "leave the folder out"});
   if (!config.schedule.recompute_layers.empty())
     throw ConfigError({"schedule.recompute_layers", "is set", "whole stages for a plan", "take it out"});
   std::vector<std::string> order = config.parallel.order;
@@ -149,7 +152,7 @@ Layout layout_of(const Config& config) {
   if (!config.schedule.microbatch_size) layout.microbatches = count;
   if (const auto* list = std::get_if<std::vector<int>>(&config.schedule.layers))
     layout.layers = *list;
-  else if (const auto& name = std::get<std::string>(config.schedule.layers); name == "balanced")
+  else if (const auto& name = std::get<std::string>(config.schedule.layers); is_balanced(config.schedule))
     layout.balanced = true;
   else if (name != "default")
     layout.layers = layers_per_stage(config.schedule, {}, {});

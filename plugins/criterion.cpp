@@ -37,7 +37,8 @@ Criterion labelled_cross_entropy(const nn::CrossEntropyOptions& options, const s
     if (batch.contains(labels) && !batch.at(labels).is_meta()) batch.set(labels, align(batch.at(labels)));
     return batch;
   };
-  return Criterion::over_tokens(compare(align), align_batch, compare(as_given));
+  return Criterion::over_tokens(compare(align), align_batch, compare(as_given))
+      .described_by({options, logits, labels, align});
 }
 
 }  // namespace

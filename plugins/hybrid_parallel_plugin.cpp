@@ -23,6 +23,7 @@
 #include "gantry/plugins/step_end.h"
 #include "gantry/plugins/stop_vote.h"
 #include "gantry/plugins/users_slips.h"
+#include "gantry/plugins/vocabulary_passes.h"
 #include "gantry/schedule/parameter_actions.h"
 #include "gantry/schedule/validate.h"
 
@@ -43,9 +44,10 @@ struct HybridParallelPlugin::ModelState {
   std::vector<std::string> loss_names;  // of losses that stages add, on any rank
   // Of the model's parameters, where they are of one type: what a batch's reals become.
   std::optional<torch::ScalarType> real_type;
-  std::optional<SequenceParts> parts;        // where ranks share sequences
-  std::unique_ptr<ParameterShards> shards;   // where parameters are cut over replicas
-  std::shared_ptr<GatheredStages> gathered;  // likewise
+  std::optional<SequenceParts> parts;            // where ranks share sequences
+  std::unique_ptr<ParameterShards> shards;       // where parameters are cut over replicas
+  std::shared_ptr<GatheredStages> gathered;      // likewise
+  std::unique_ptr<SharedVocabulary> vocabulary;  // where ranks of a pipeline share embedding and head; null: they don't
 };
 
 // How a batch is run.
@@ -161,7 +163,12 @@ Boosted HybridParallelPlugin::boost_model(const BoostRequest& request) {
   auto state = std::make_unique<ModelState>();
   state->loop = request.loop;
   state->parts = SequenceParts::of(config_, *policy, *request.model, request.criterion, mesh_, world_.device());
-  const auto split_outputs = policy->split_outputs(*request.model);
+  const bool shares_vocabulary = chosen_vocabulary(*policy, *request.model);
+  if (shares_vocabulary) {
+    shard.vocabulary_group = &SharedVocabulary::group_of(mesh_);
+    shard.vocabulary_axes = SharedVocabulary::axes_of(mesh_);
+  }
+  const auto split_outputs = shares_vocabulary ? std::vector<SplitOutput>() : policy->split_outputs(*request.model);
   state->model = std::make_shared<BoostedModel>(shard_model(request.model, policy, shard));
   // What this rank holds is all there is by now. Parameters stay the objects that the optimizer knows.
   if (const torch::Device device = world_.device(); !device.is_cpu()) request.model->to(device);
@@ -174,6 +181,8 @@ Boosted HybridParallelPlugin::boost_model(const BoostRequest& request) {
                   .loader = request.loader,
                   .lr_schedule = request.lr_schedule};
   const auto& module = state->model->stage_module();
+  if (shares_vocabulary)
+    state->vocabulary = std::make_unique<SharedVocabulary>(module, request.criterion, config_, mesh_, stages_);
   state->real_type = real_type_of(module);
   refuse_other_precision(config_, state->real_type);
   auto shared = make_shared_groups(module, stages_, mesh_, state->shared_groups);
@@ -199,9 +208,23 @@ void HybridParallelPlugin::cut_parameters(ModelState& state, const RowShards& ro
   module.gather = [gathered = state.gathered, stages = stages_.stages()] { return gathered->gather_all(stages); };
 }
 
+// Whether embedding and head are computed by all ranks of a pipeline; the schedules are then made for that.
+bool HybridParallelPlugin::chosen_vocabulary(const Policy& policy, const torch::nn::Module& model) {
+  if (config_.parallel.vocabulary == "stages" || stages_.pipeline_size() == 1) return false;
+  const bool is_possible = policy.vocabulary(model).has_value();
+  const LayerWork work = policy.layer_work(model);
+  if (config_.parallel.vocabulary == "auto" &&
+      !(is_possible && schedules_.gains_by_vocabulary(work, chosen_layers(config_.schedule, policy, model, stages_))))
+    return false;
+  schedules_.share_vocabulary(work);
+  executors_.clear();
+  return true;
+}
+
 void HybridParallelPlugin::distribute(DataLoader& loader, const Boosted& boosted) {
   const bool at_an_end = stages_.holds_first() || stages_.holds_last();
-  const bool reads = at_an_end || reads_between(boosted.model->stage_module().policy(), loader.entries());
+  const StageModule& module = boosted.model->stage_module();
+  const bool reads = at_an_end || module.vocabulary() || reads_between(module.policy(), loader.entries());
   loader.distribute(mesh_.size(axis::kData), mesh_.coordinate(axis::kData), reads);
   loader.send_ahead_to(world_.device());
   const double samples = reads ? static_cast<double>(loader.samples()) : 0;
@@ -257,6 +280,10 @@ StepResult HybridParallelPlugin::run_pipeline(const Batch& given, Boosted& boost
                        fmt::format("is {}, and what modules give is looked at", config_.parallel.context),
                        "1 for gantry compare, and for the outputs of experts' routers",
                        "take the key out: loss, gradients and logits need nothing of it"});
+  if (options.observer && state.vocabulary)
+    throw ConfigError({"parallel.vocabulary", "is pipeline, and what modules give is looked at",
+                       "stages for gantry compare, and for the outputs of experts' routers",
+                       "take the key out: loss, gradients and logits need nothing of it"});
   agree_on_counts(batch, state.model->stage_module().policy(), config_.parallel.sequence_parallel, mesh_);
   check_batch(batch);
   if (!state.inputs_compared) {
@@ -270,8 +297,19 @@ StepResult HybridParallelPlugin::run_pipeline(const Batch& given, Boosted& boost
   batch.whole = prepared.whole;
 
   const StepPlan plan = begin_step(state, boosted, batch, options);
+  if (plan.trains && !plan.adds) forward_times_ = {};
   PipelineStep step = make_step(state, boosted, batch, plan, options);
+  std::optional<VocabularyPasses> passes;
+  if (state.vocabulary && plan.microbatches > 0) {
+    passes.emplace(*state.vocabulary, step.microbatches(), executor_for(plan.microbatches, !plan.trains).schedule(),
+                   VocabularyPasses::Options{.seed = plan.trains ? state.accumulation->seed() : 1,
+                                             .needs_gradients = plan.trains,
+                                             .keeps_outputs = options.return_outputs,
+                                             .is_aligned = state.parts.has_value()});
+    step.set_vocabulary(&*passes);
+  }
   const bool done = run(step, state, plan, options);
+  if (done) step.finish();
   const std::int64_t counted = step.loss_count();
   if (plan.trains) state.accumulation->add(batch.global_samples, counted);
   if (plan.syncs || options.stops) {
@@ -286,6 +324,7 @@ StepResult HybridParallelPlugin::run_pipeline(const Batch& given, Boosted& boost
 
   StepResult result;
   if (options.return_outputs) result.outputs = step.outputs();
+  if (!stages_.holds_last()) result.outputs = {};
   if (options.return_loss && boosted.criterion) {
     const TotalLoss loss =
         read_loss(step.losses(), counted, plan.syncs ? boosted.optimizer.get() : nullptr, state.loss_names, mesh_);
@@ -378,6 +417,7 @@ PipelineStep HybridParallelPlugin::make_step(ModelState& state, const Boosted& b
                        .values = gradients,
                        .gathered = state.gathered,
                        .recomputed_layers = config_.schedule.recompute_layers,
+                       .times = plan.trains && times_ && world_.device().is_cpu() ? &forward_times_ : nullptr,
                        .observer = options.observer,
                        .takes_losses = !plan.adds || options.step_tokens > 0,
                        .is_whole = plan.is_whole,

@@ -18,10 +18,11 @@
 namespace gantry {
 namespace {
 
-// The pipeline ranks that hold a parameter of these stages, ascending.
-std::vector<int> pipeline_ranks(const std::vector<int>& held, const PipelineStageManager& stages) {
+// The pipeline ranks that hold the same elements of a parameter, ascending; none where each has its part.
+std::vector<int> pipeline_ranks(const Placement& placement, const PipelineStageManager& stages) {
   std::set<int> ranks;
-  for (const int stage : held) ranks.insert(stages.rank_of(stage));
+  if (placement.along(axis::kPipeline).sharded()) return {};
+  for (const int stage : placement.stages) ranks.insert(stages.rank_of(stage));
   return {ranks.begin(), ranks.end()};
 }
 
@@ -53,7 +54,7 @@ std::vector<int> chosen_layers(const ScheduleConfig& config, const Policy& polic
   if (name && *name == "default") return {};
   std::vector<int> rank_of_stage;
   for (int stage = 0; stage < stages.num_stages(); ++stage) rank_of_stage.push_back(stages.rank_of(stage));
-  if (!name || *name != "balanced") return layers_per_stage(config, {}, rank_of_stage);
+  if (!is_balanced(config)) return layers_per_stage(config, {}, rank_of_stage);
   const LayerWork work = policy.layer_work(model);
   if (const int layers = layer_count(policy, model); static_cast<int>(work.layers.size()) != layers) {
     std::vector<std::string> paths;
@@ -102,7 +103,7 @@ std::vector<SharedGradient> make_shared_groups(const StageModule& module, const 
                                                std::vector<std::unique_ptr<ProcessGroup>>& groups) {
   std::set<std::vector<int>> distinct;
   for (const auto& placement : module.all_placements)
-    if (auto ranks = pipeline_ranks(placement.stages, stages); ranks.size() > 1) distinct.insert(ranks);
+    if (auto ranks = pipeline_ranks(placement, stages); ranks.size() > 1) distinct.insert(ranks);
 
   std::vector<SharedGradient> shared;
   for (const auto& ranks : distinct) {
@@ -116,7 +117,7 @@ std::vector<SharedGradient> make_shared_groups(const StageModule& module, const 
     for (auto& group : mesh.make_groups("shared parameter", rank_sets)) {
       if (!group) continue;
       for (std::size_t i = 0; i < module.parameters.size(); ++i)
-        if (pipeline_ranks(module.parameters[i].placement.stages, stages) == ranks) shared.push_back({i, group.get()});
+        if (pipeline_ranks(module.parameters[i].placement, stages) == ranks) shared.push_back({i, group.get()});
       groups.push_back(std::move(group));
     }
   }

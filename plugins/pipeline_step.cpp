@@ -7,6 +7,7 @@
 #include <torch/torch.h>
 
 #include "gantry/core/error.h"
+#include "gantry/core/steady_seconds.h"
 #include "gantry/nn/output_observer.h"
 #include "gantry/plugins/users_slips.h"
 #include "gantry/tensors/exceptions.h"
@@ -98,8 +99,25 @@ StageOutput PipelineStep::forward(int stage, int microbatch, TensorDict input) {
   ForwardReport report;
   return named("forward", stage, microbatch, given, report, [&] {
     return gathered(stage, GatheredStages::Kind::kForward, /*is_last=*/false,
-                    [&] { return compute(stage, microbatch, std::move(input), report); });
+                    [&] { return timed_compute(stage, microbatch, std::move(input), report); });
   });
+}
+
+StageOutput PipelineStep::timed_compute(int stage, int microbatch, TensorDict input, ForwardReport& report) {
+  if (!options_.times) return compute(stage, microbatch, std::move(input), report);
+  schedule::ForwardTimes& times = *options_.times;
+  times.layers.resize(model_.layer_ranges().back().end, 0);
+  const double begin = steady_seconds();
+  double first = -1, last = begin;
+  report.layer_ran = [&](int layer, double from, double to) {
+    times.layers.at(layer) += to - from;
+    if (first < 0) first = from;
+    last = to;
+  };
+  StageOutput output = compute(stage, microbatch, std::move(input), report);
+  if (stage == 0 && first >= 0) times.before += first - begin;
+  if (stage == model_.num_stages() - 1) times.after += steady_seconds() - last;
+  return output;
 }
 
 void PipelineStep::extra(const schedule::Action& action) { options_.gathered->run(action); }
@@ -117,13 +135,18 @@ StageOutput PipelineStep::compute(int stage, int microbatch, TensorDict input, F
                             .report = &report,
                             .watch = options_.gathered});
 
-  TensorDict result = model_.forward(stage, stage == 0 ? batch.tensors : std::move(input),
+  TensorDict given = stage == 0 ? batch.tensors : std::move(input);
+  if (options_.vocabulary && stage == 0) given.set("embedded", options_.vocabulary->embedded(microbatch));
+  TensorDict result = model_.forward(stage, std::move(given),
                                      {.batch = batch.tensors,
                                       .recomputation = options_.recomputation,
                                       .recomputed_layers = options_.recomputed_layers,
                                       .sequence = sequences_.empty() ? nullptr : sequences_[microbatch]});
   StageOutput output;
-  if (stage == model_.num_stages() - 1) {
+  if (stage == model_.num_stages() - 1 && options_.vocabulary) {
+    options_.vocabulary->give_hidden(microbatch, result.at("hidden"));
+    if (options_.needs_gradients) output.boundary = std::move(result);
+  } else if (stage == model_.num_stages() - 1) {
     if (options_.check_outputs && microbatch == 0) options_.check_outputs(result);
     report_outputs(result, split_, options_.observer);
     if (criterion_)
@@ -180,8 +203,9 @@ TensorDict PipelineStep::backward(int stage, int microbatch, const TensorDict& i
   TensorDict given =
       named("backward", stage, microbatch, stage == 0 ? microbatches_[microbatch].tensors : input, {}, [&] {
         return gathered(stage, GatheredStages::Kind::kBackward, completes,
-                        [&] { return run_backward(input, output, gradients); });
+                        [&] { return run_backward(input, output, output_gradients(stage, microbatch, gradients)); });
       });
+  if (options_.vocabulary && stage == 0) options_.vocabulary->give_embedding_gradient(microbatch);
   if (last) options_.gradients->watch(false);
   if (last) options_.gradients->stage_ready(stage);
   if (options_.scattered) options_.scattered->scatter_stage(stage);
@@ -195,9 +219,10 @@ TensorDict PipelineStep::backward_input(int stage, int microbatch, const TensorD
   TensorDict input_gradients =
       named("backward", stage, microbatch, stage == 0 ? microbatches_[microbatch].tensors : input, {}, [&] {
         return gathered(stage, GatheredStages::Kind::kBackward, /*is_last=*/false,
-                        [&] { return run_backward(input, output, gradients); });
+                        [&] { return run_backward(input, output, output_gradients(stage, microbatch, gradients)); });
       });
   store.collect(false);
+  if (options_.vocabulary && stage == 0) options_.vocabulary->give_embedding_gradient(microbatch);
   return input_gradients;
 }
 
@@ -216,8 +241,37 @@ void PipelineStep::backward_weight(int stage, int microbatch) {
 
 // Reductions that the last backward launches are launched on every replica. Those within a step are let be:
 // there all replicas give up together.
-void PipelineStep::skip(int stage, bool completes) {
+void PipelineStep::skip(schedule::ActionKind kind, int stage, int microbatch) {
+  using enum schedule::ActionKind;
+  const bool completes = kind == kBackward || kind == kWeightGradient;
   if (completes && is_last_backward(stage) && options_.gradients) options_.gradients->stage_ready(stage);
+  if (!options_.vocabulary) return;
+  VocabularyPasses& vocabulary = *options_.vocabulary;
+  vocabulary.give_up();
+  if (schedule::is_of_vocabulary(kind)) return vocabulary.run(kind, microbatch);
+  const bool is_last = stage == model_.num_stages() - 1;
+  if (kind == kForward && is_last) vocabulary.give_hidden(microbatch, {});
+  if ((kind == kBackward || kind == kInputGradient) && stage == 0) vocabulary.give_embedding_gradient(microbatch);
+}
+
+void PipelineStep::run_vocabulary(schedule::ActionKind pass, int microbatch) {
+  if (options_.values) options_.values->wait_values(0);  // rows and head are of every stage
+  ForwardReport report;
+  named("vocabulary", 0, microbatch, microbatches_[microbatch].tensors, report,
+        [&] { options_.vocabulary->run(pass, microbatch); });
+}
+
+void PipelineStep::finish() {
+  if (!options_.vocabulary) return;
+  auto [sums, counts] = options_.vocabulary->losses();
+  sums_ = std::move(sums);
+  counts_ = std::move(counts);
+}
+
+// Of the last stage, whose output has its gradient from the head, where that is computed outside of it.
+TensorDict PipelineStep::output_gradients(int stage, int microbatch, const TensorDict& given) {
+  if (!options_.vocabulary || stage != model_.num_stages() - 1) return given;
+  return {{"hidden", options_.vocabulary->hidden_gradient(microbatch)}};
 }
 
 StepLosses PipelineStep::losses() const {
@@ -242,6 +296,7 @@ std::int64_t PipelineStep::loss_count() const {
 }
 
 TensorDict PipelineStep::outputs() const {
+  if (options_.vocabulary) return options_.vocabulary->outputs();
   TensorDict whole;
   if (outputs_.empty()) return whole;
   for (const auto& [name, first] : outputs_.front()) {

@@ -15,7 +15,9 @@
 #include "gantry/plugins/gathered_stages.h"
 #include "gantry/plugins/sequence_parts.h"
 #include "gantry/plugins/step_end.h"
+#include "gantry/plugins/vocabulary_passes.h"
 #include "gantry/policies/sharder.h"
+#include "gantry/schedule/measured.h"
 #include "gantry/tensors/batch.h"
 
 namespace gantry {
@@ -33,10 +35,12 @@ class PipelineStep final : public StageRuntime {
     GradientBuffers* values = nullptr;         // whose values a stage waits for before its forward; not owned
     std::shared_ptr<GatheredStages> gathered;  // where parameters are cut over replicas
     std::vector<int> recomputed_layers;        // as StageContext::Settings has them
+    schedule::ForwardTimes* times = nullptr;   // what forwards take is added there, where not null; not owned
     nn::OutputObserver* observer = nullptr;    // told what modules compute; not owned
     bool takes_losses = true;                  // stages may add some
     bool is_whole = true;  // this step's one microbatch is the whole global batch, so that any mean is right
-    const SequenceParts* parts = nullptr;  // where ranks share sequences, of which the batch is this one's; not owned
+    const SequenceParts* parts = nullptr;    // where ranks share sequences, of which the batch is this one's; not owned
+    VocabularyPasses* vocabulary = nullptr;  // where embedding and head are computed outside of the stages; not owned
     // Called with the first microbatch's outputs on the ranks of the last stage, before the criterion.
     std::function<void(const TensorDict& outputs)> check_outputs = {};
   };
@@ -50,11 +54,16 @@ class PipelineStep final : public StageRuntime {
   TensorDict backward_input(int stage, int microbatch, const TensorDict& input, const StageOutput& output,
                             const TensorDict& gradients) override;
   void backward_weight(int stage, int microbatch) override;
-  void skip(int stage, bool completes) override;
+  void run_vocabulary(schedule::ActionKind pass, int microbatch) override;
+  void skip(schedule::ActionKind kind, int stage, int microbatch) override;
   void extra(const schedule::Action& action) override;
   std::string shape_key(int microbatch) const override { return shape_keys_[microbatch]; }
   bool needs_gradients() const override { return options_.needs_gradients; }
 
+  const std::vector<Batch>& microbatches() const { return microbatches_; }
+  void set_vocabulary(VocabularyPasses* passes) { options_.vocabulary = passes; }
+  // What is left to be computed after the last action: losses of passes that no backward follows.
+  void finish();
   // The sums of losses that this rank's stages made, where they were computed: scalars to be read back.
   StepLosses losses() const;
   // What this rank's last stage has counted; zero elsewhere. What a criterion has counted on a device is read back.
@@ -74,6 +83,8 @@ class PipelineStep final : public StageRuntime {
   auto gathered(int stage, GatheredStages::Kind kind, bool is_last, Run run) const;
   // True where the stage's gradients are whole once this microbatch's are added.
   bool is_last_backward(int stage);
+  StageOutput timed_compute(int stage, int microbatch, TensorDict input, ForwardReport& report);
+  TensorDict output_gradients(int stage, int microbatch, const TensorDict& given);
   torch::Tensor record_loss(int microbatch, const TensorDict& outputs);
 
   const StageModule& model_;

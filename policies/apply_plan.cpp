@@ -132,13 +132,14 @@ ShardPlan resolve_plan(const ShardPlan& plan, bool sequence_parallel, GradientSu
   return split;
 }
 
-Placements apply_plan(const ModelMap& map, const ShardPlan& plan, ProcessGroup& group) {
+Placements apply_plan(const ModelMap& map, const ShardPlan& plan, ProcessGroup& group, const SplitApart& apart) {
   const PlanRules rules(map, plan);
   if (cuts_activations(plan)) refuse_unstated(rules.unstated());
   Placements placements;
   for (const auto& [path, module] : map.modules)
     if (const ShardStyle* style = rules.style_of(path))
-      for (const auto& [name, placement] : shard_one(path, *module, *style, group))
+      for (const auto& [name, placement] :
+           shard_one(path, *module, *style, std::ranges::count(apart.paths, path) > 0 ? *apart.group : group))
         placements[path + "." + name] = placement;
   for (const auto& parameter : map.parameters) place_plain(parameter, rules, group, placements);
   return placements;

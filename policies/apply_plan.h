@@ -9,11 +9,17 @@
 
 namespace gantry {
 
+// Modules that are split over other ranks than the rest.
+struct SplitApart {
+  std::vector<std::string> paths = {};
+  ProcessGroup* group = nullptr;  // not owned
+};
+
 // Shards every module that a rule reaches, and gives the placements of their parameters by path. Where the plan makes
 // activations sequence shards, a rule must reach every parameter: what nobody says of a gradient is not guessed.
 // ConfigError, before anything is sharded, for a rule that matches nothing, a module that two rules name, and a
 // parameter that no rule reaches, with the rule to write; naming rule and path, as sharder.h says, for the rest.
-Placements apply_plan(const ModelMap& map, const ShardPlan& plan, ProcessGroup& group);
+Placements apply_plan(const ModelMap& map, const ShardPlan& plan, ProcessGroup& group, const SplitApart& apart = {});
 
 // A policy's plan as it is applied: partial gradients are summed where `sum` says, and with sequence parallelism the
 // borders of split modules that say nothing become sequence shards. Without sequence shards the rules that only they

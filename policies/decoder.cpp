@@ -155,6 +155,14 @@ std::optional<AttentionHeads> DecoderPolicy::context_heads(const models::Decoder
   return models::fewest_heads(model.spec);
 }
 
+std::optional<VocabularyModules> DecoderPolicy::vocabulary(const models::DecoderImpl& model) const {
+  const DecoderSpec& spec = model.spec;
+  return VocabularyModules{.embedding = spec.names.tokens,
+                           .head = spec.names.head,
+                           .scale = spec.logit_scale,
+                           .soft_cap = spec.logit_soft_cap};
+}
+
 SharedParameters DecoderPolicy::shared_parameters(const models::DecoderImpl& model) const {
   const DecoderNames& names = model.spec.names;
   if (!model.spec.tied) return {};

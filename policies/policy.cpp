@@ -87,6 +87,8 @@ std::int64_t Policy::tokens_per_sample(const TensorDict& batch) const {
   return tokens;
 }
 
+std::optional<VocabularyModules> Policy::vocabulary(const torch::nn::Module&) const { return std::nullopt; }
+
 std::optional<AttentionHeads> Policy::context_heads(const torch::nn::Module&) const { return std::nullopt; }
 std::string Policy::joint_loss(const torch::nn::Module&) const { return ""; }
 Continuation Policy::continuation(const torch::nn::Module&) const { return {}; }

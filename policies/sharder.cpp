@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <mutex>
+#include <numeric>
 #include <set>
 
 #include <torch/torch.h>
@@ -160,31 +161,58 @@ Placement whole_placement(const NamedTensor& parameter, const std::vector<int>& 
           .aliases = {parameter.names.begin() + 1, parameter.names.end()}};
 }
 
-// Applies the plan, and states in each parameter's placement what became of it.
+bool is_of_vocabulary(const std::vector<std::string>& names, const std::optional<VocabularyModules>& vocabulary) {
+  return vocabulary && std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+           return is_within(name, vocabulary->embedding) || is_within(name, vocabulary->head);
+         });
+}
+
+// Applies the plan, and states in each parameter's placement what became of it. `apart`: what is split over other
+// ranks.
 void place_along_tensor_axis(std::vector<Placement>& all, const ModelMap& map, const ShardPlan& plan,
-                             ProcessGroup& group) {
-  const auto placements = apply_plan(map, plan, group);
+                             ProcessGroup& group, const SplitApart& apart = {},
+                             const std::vector<Axis>& axes_apart = {}) {
+  const auto placements = apply_plan(map, plan, group, apart);
   const Axis over{axis::kTensor, group.size()};
   for (std::size_t i = 0; i < all.size(); ++i) {
     ParameterSplit split = tensor_placement(map.parameters[i], placements);
-    for (Cut& cut : split.cuts) cut.axes = {over};
+    const bool is_apart =
+        std::any_of(map.parameters[i].names.begin(), map.parameters[i].names.end(), [&](const std::string& name) {
+          return std::any_of(apart.paths.begin(), apart.paths.end(),
+                             [&](const std::string& path) { return is_within(name, path); });
+        });
+    for (Cut& cut : split.cuts) cut.axes = is_apart ? axes_apart : std::vector<Axis>{over};
     all[i].cuts = std::move(split.cuts);
     if (split.partial_gradient) all[i].partial_axes = {over.name};
   }
 }
 
+// The policy's, where ranks are to share it.
+std::optional<VocabularyModules> vocabulary_apart(const Policy& policy, const torch::nn::Module& model,
+                                                  const ShardConfig& config) {
+  if (!config.vocabulary_group) return std::nullopt;
+  auto modules = policy.vocabulary(model);
+  if (!modules)
+    throw ConfigError({"parallel.vocabulary", "is pipeline, and " + policy.name() + " states no vocabulary",
+                       "a described decoder, or a policy with vocabulary()", "take the key out"});
+  return modules;
+}
+
 }  // namespace
 
 StageModule::StageModule(std::shared_ptr<torch::nn::Module> model, std::shared_ptr<const Policy> policy,
-                         std::vector<LayerRange> ranges, ProcessGroup* sequence_group)
+                         std::vector<LayerRange> ranges, ProcessGroup* sequence_group,
+                         std::optional<VocabularyModules> vocabulary)
     : model_(std::move(model)),
       policy_(std::move(policy)),
       ranges_(std::move(ranges)),
       lists_(layer_lists(*policy_, *model_)),
-      sequence_group_(sequence_group) {}
+      sequence_group_(sequence_group),
+      vocabulary_(std::move(vocabulary)) {}
 
 TensorDict StageModule::forward(int stage, TensorDict input, StageContext::Settings settings) const {
   settings.sequence_group = sequence_group_;
+  settings.vocabulary_apart = vocabulary_.has_value();
   for (const auto& list : lists_) settings.lists.push_back(static_cast<int>(list.layers.size()));
   const Recomputation recomputation = settings.recomputation;
   const LayerRange range = ranges_.at(stage);
@@ -226,24 +254,32 @@ StageModule shard_model(std::shared_ptr<torch::nn::Module> model, std::shared_pt
   const auto paths = held_paths(map, *policy, *model, ranges);
   const auto shared = policy->shared_parameters(*model);
   check_declared_ties(map, shared, *policy);
+  const auto vocabulary = vocabulary_apart(*policy, *model, config);
 
   // Shapes are stated before anything is released or cut.
-  StageModule module(model, policy, ranges, config.sequence_parallel ? config.tensor_group : nullptr);
+  StageModule module(model, policy, ranges, config.sequence_parallel ? config.tensor_group : nullptr, vocabulary);
+  std::vector<int> every_stage(manager.num_stages());
+  std::iota(every_stage.begin(), every_stage.end(), 0);
   for (const auto& parameter : map.parameters) {
-    const auto stages = stages_holding(parameter.names, paths);
-    check_coverage(parameter, stages, shared, *policy);
+    const bool is_everywhere = is_of_vocabulary(parameter.names, vocabulary);
+    const auto stages = is_everywhere ? every_stage : stages_holding(parameter.names, paths);
+    if (!is_everywhere) check_coverage(parameter, stages, shared, *policy);
     module.all_placements.push_back(whole_placement(parameter, stages));
   }
   auto release = [&](const std::vector<NamedTensor>& tensors) {
     for (const auto& [tensor, names] : tensors)
-      if (torch::Tensor released = tensor; !holds_any(manager, stages_holding(names, paths))) release_tensor(released);
+      if (torch::Tensor released = tensor;
+          !is_of_vocabulary(names, vocabulary) && !holds_any(manager, stages_holding(names, paths)))
+        release_tensor(released);
   };
   release(map.parameters);
   release(map.buffers);
 
   if (config.tensor_group) {
     const auto plan = resolve_plan(policy->shard_plan(*model), config.sequence_parallel, config.gradient_sum);
-    place_along_tensor_axis(module.all_placements, map, plan, *config.tensor_group);
+    SplitApart apart;
+    if (vocabulary) apart = {.paths = {vocabulary->embedding, vocabulary->head}, .group = config.vocabulary_group};
+    place_along_tensor_axis(module.all_placements, map, plan, *config.tensor_group, apart, config.vocabulary_axes);
   }
   if (config.rows)
     for (auto& placement : module.all_placements)

@@ -18,7 +18,7 @@ struct KindFacts {
 };
 
 // In the order of ActionKind.
-constexpr std::array<KindFacts, 11> kKinds = {{{"F", ActionRole::kCompute},
+constexpr std::array<KindFacts, 15> kKinds = {{{"F", ActionRole::kCompute},
                                                {"B", ActionRole::kCompute},
                                                {"I", ActionRole::kCompute},
                                                {"W", ActionRole::kCompute},
@@ -28,7 +28,11 @@ constexpr std::array<KindFacts, 11> kKinds = {{{"F", ActionRole::kCompute},
                                                {"RECV_B", ActionRole::kMessage},
                                                {"UNSHARD", ActionRole::kExtra, false},
                                                {"RESHARD", ActionRole::kExtra, false},
-                                               {"REDUCE_GRAD", ActionRole::kExtra, false}}};
+                                               {"REDUCE_GRAD", ActionRole::kExtra, false},
+                                               {"IF", ActionRole::kCompute},
+                                               {"IB", ActionRole::kCompute},
+                                               {"S", ActionRole::kCompute},
+                                               {"T", ActionRole::kCompute}}};
 const KindFacts& facts_of(ActionKind kind) { return kKinds.at(static_cast<std::size_t>(kind)); }
 
 constexpr std::string_view kPairName = "OVERLAP_F_B";

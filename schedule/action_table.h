@@ -31,7 +31,14 @@ class StageGrid {
 // is none.
 class ActionTable {
  public:
-  ActionTable(int stages, int microbatches) { positions_.fill(StageGrid<int>(stages, microbatches, -1)); }
+  ActionTable(int stages, int microbatches, bool with_vocabulary = false) {
+    const StageGrid<int> none(stages, microbatches, -1);
+    for (std::size_t kind = 0; kind < positions_.size(); ++kind) {
+      const bool is_vocabulary = is_of_vocabulary(static_cast<ActionKind>(kind));
+      if (is_vocabulary ? with_vocabulary : kind <= static_cast<std::size_t>(ActionKind::kRecvBackward))
+        positions_[kind] = none;
+    }
+  }
   int& position(ActionKind kind, int stage, int microbatch) {
     return positions_[static_cast<std::size_t>(kind)].at(stage, microbatch);
   }
@@ -41,7 +48,7 @@ class ActionTable {
   bool has(const Action& action) const { return position(action) >= 0; }
 
  private:
-  std::array<StageGrid<int>, 8> positions_;
+  std::array<StageGrid<int>, 15> positions_;
 };
 
 // The rank of each stage, -1 for a stage that no rank holds.

@@ -1,11 +1,14 @@
 #include "gantry/schedule/configured_schedule.h"
 
 #include <fmt/format.h>
+#include <numeric>
 
 #include "gantry/core/error.h"
+#include "gantry/core/pipeline_stage_manager.h"
 #include "gantry/core/schedule_choice.h"
 #include "gantry/core/schedule_names.h"
 #include "gantry/schedule/validate.h"
+#include "gantry/schedule/vocabulary_actions.h"
 
 namespace gantry {
 namespace {
@@ -40,10 +43,58 @@ int ScheduleSource::microbatches(int stages, std::int64_t replica_samples) const
   return microbatch_count(config, stages, replica_samples);
 }
 
-schedule::Schedule ScheduleSource::make(int microbatches) const {
+schedule::Schedule ScheduleSource::make_stages(int microbatches) const {
   if (file_) return schedule::first_microbatches(*file_, microbatches);
   return schedule::generate(config_.name, pipeline_, microbatches, chunks_of(config_),
                             {.group_size = config_.group_size});
+}
+
+schedule::Schedule ScheduleSource::make(int microbatches) const {
+  const schedule::Schedule stages = make_stages(microbatches);
+  if (!vocabulary_) return stages;
+  return schedule::with_vocabulary(stages, {.vocabulary = *vocabulary_});
+}
+
+namespace {
+
+// Rows are looked up and added to in no time, beside products of matrices.
+constexpr double kLookUp = 0.01;
+
+// Of a rank whose layers take a unit for each of forward, input gradient and weight gradient.
+schedule::VocabularyCosts vocabulary_costs(const LayerWork& work) {
+  const double layers = std::accumulate(work.layers.begin(), work.layers.end(), 0.0);
+  const double head = layers > 0 ? work.last / layers : 1;
+  return {.embedding_forward = kLookUp, .embedding_backward = kLookUp, .head_forward = head, .head_backward = 2 * head};
+}
+
+}  // namespace
+
+void ScheduleSource::share_vocabulary(const LayerWork& work) { vocabulary_ = vocabulary_costs(work); }
+
+bool ScheduleSource::gains_by_vocabulary(const LayerWork& work, const std::vector<int>& layers_of_stage) const {
+  const schedule::Schedule plain = make_stages(file_ ? file_->microbatches : 4 * pipeline_);
+  const int stages = plain.stages();
+  const auto counts =
+      layers_of_stage.empty() ? distribute_layers(static_cast<int>(work.layers.size()), stages) : layers_of_stage;
+  const double layers = std::accumulate(work.layers.begin(), work.layers.end(), 0.0);
+  if (!(layers > 0) || !(work.last > 0)) return false;
+  for (const auto& row : plain.actions)
+    for (const auto& action : row)
+      if (action.overlaps_next) return false;
+  const auto costs_of = [&](const LayerWork& weighed) {
+    schedule::Costs costs;
+    for (const double of_stage : work_of_stages(weighed, counts)) {
+      const double share = of_stage / layers * pipeline_;
+      costs.stages.push_back({.forward = share, .input_gradient = share, .weight_gradient = share});
+    }
+    costs.vocabulary = vocabulary_costs(work);
+    return costs;
+  };
+  LayerWork layers_alone = work;
+  layers_alone.last = 0;
+  const schedule::Costs shared = costs_of(layers_alone);
+  return schedule::simulate(schedule::with_vocabulary(plain, shared), shared).makespan_max_rank <
+         schedule::simulate(plain, costs_of(work)).makespan_max_rank;
 }
 
 }  // namespace gantry

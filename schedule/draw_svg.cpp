@@ -81,6 +81,7 @@ void append_head(Buffer& out, const Frame& frame, const std::string& title, cons
 <style>
 .F {{ fill: #3f7fd6 }} .B {{ fill: #2f9e62 }} .I {{ fill: #1f9fa8 }} .W {{ fill: #e0913a }}
 .UNSHARD {{ fill: #8a5fc0 }} .RESHARD {{ fill: #8a5fc0 }} .REDUCE_GRAD {{ fill: #c0567e }}
+.S {{ fill: #7a6fd0 }} .T {{ fill: #a75fb8 }} .IF {{ fill: #8fb3e0 }} .IB {{ fill: #8cc6a6 }}
 .light {{ opacity: 0.62 }} .lane {{ fill: #eef0f3 }} .label {{ fill: #fff; font-size: 10px; text-anchor: middle }}
 .name {{ fill: #333; text-anchor: end }} .quiet {{ fill: #666 }} .tick {{ stroke: #d5d8dd; stroke-width: 1 }}
 .middle {{ text-anchor: middle }} .heading {{ font-size: 15px; font-weight: bold; fill: #222 }}

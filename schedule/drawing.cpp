@@ -33,6 +33,14 @@ std::string describe(ActionKind kind) {
       return "release of parameters";
     case ActionKind::kReduceGradient:
       return "sum of gradients";
+    case ActionKind::kEmbeddingForward:
+      return "rows of the embedding";
+    case ActionKind::kEmbeddingBackward:
+      return "gradients of the embedding";
+    case ActionKind::kHeadForward:
+      return "logits";
+    case ActionKind::kHeadBackward:
+      return "gradients of the head";
     default:
       return "message";
   }

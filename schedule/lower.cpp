@@ -3,6 +3,7 @@
 #include "gantry/core/error.h"
 #include "gantry/schedule/action_table.h"
 #include "gantry/schedule/validate.h"
+#include "gantry/schedule/vocabulary_actions.h"
 
 namespace gantry::schedule {
 namespace {
@@ -152,7 +153,12 @@ int Lowering::earliest_blocked_send(int blocked_rank) const {
 
 Schedule lower(const Schedule& schedule) {
   validate(schedule);
-  return is_lowered(schedule) ? schedule : Lowering(schedule).run();
+  if (is_lowered(schedule)) return schedule;
+  if (!has_vocabulary(schedule)) return Lowering(schedule).run();
+  // A receive that moved up might stand before a pass that its sender waits for; sends don't wait there.
+  Schedule lowered = schedule;
+  for (auto& row : lowered.actions) row = with_messages(row, ranks_by_stage(schedule));
+  return lowered;
 }
 
 }  // namespace gantry::schedule

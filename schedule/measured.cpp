@@ -18,7 +18,12 @@ class Mean {
 
 struct StageTimes {
   Mean forward, backward, input_gradient, weight_gradient;
+  Mean embedding_forward, embedding_backward, head_forward, head_backward;
   Mean& of(ActionKind kind) {
+    if (kind == ActionKind::kEmbeddingForward) return embedding_forward;
+    if (kind == ActionKind::kEmbeddingBackward) return embedding_backward;
+    if (kind == ActionKind::kHeadForward) return head_forward;
+    if (kind == ActionKind::kHeadBackward) return head_backward;
     if (kind == ActionKind::kForward) return forward;
     if (kind == ActionKind::kBackward) return backward;
     return kind == ActionKind::kInputGradient ? input_gradient : weight_gradient;
@@ -52,13 +57,38 @@ Costs costs_of(const Timeline& timeline, int num_stages) {
   for (const auto& lane : timeline)
     for (const auto& [action, start, end] : lane) times[action.stage].of(action.kind).add(end - start);
   Costs costs;
-  for (const auto& [forward, backward, input_gradient, weight_gradient] : times) {
-    const bool splits = input_gradient.any();
-    costs.stages.push_back({.forward = forward.value(),
-                            .input_gradient = splits ? input_gradient.value() : backward.value(),
-                            .weight_gradient = weight_gradient.value()});
+  StageTimes all;
+  for (const auto& lane : timeline)
+    for (const auto& [action, start, end] : lane)
+      if (is_of_vocabulary(action.kind)) all.of(action.kind).add(end - start);
+  costs.vocabulary = {.embedding_forward = all.embedding_forward.value(),
+                      .embedding_backward = all.embedding_backward.value(),
+                      .head_forward = all.head_forward.value(),
+                      .head_backward = all.head_backward.value()};
+  for (const StageTimes& of : times) {
+    const bool splits = of.input_gradient.any();
+    costs.stages.push_back({.forward = of.forward.value(),
+                            .input_gradient = splits ? of.input_gradient.value() : of.backward.value(),
+                            .weight_gradient = of.weight_gradient.value()});
   }
   return costs;
+}
+
+LayerWork work_of(const Costs& costs, const std::vector<LayerRange>& ranges, const ForwardTimes& forwards) {
+  LayerWork work{std::vector<double>(forwards.layers.size(), 0.0)};
+  for (std::size_t stage = 0; stage < ranges.size(); ++stage) {
+    const StageCosts& cost = costs.stages.at(stage);
+    const double total = cost.forward + cost.input_gradient + cost.weight_gradient;
+    const double before = stage == 0 ? forwards.before : 0, after = stage + 1 == ranges.size() ? forwards.after : 0;
+    double seen = before + after;
+    for (int layer = ranges[stage].begin; layer < ranges[stage].end; ++layer) seen += forwards.layers.at(layer);
+    if (seen <= 0) continue;
+    for (int layer = ranges[stage].begin; layer < ranges[stage].end; ++layer)
+      work.layers[layer] = total * forwards.layers[layer] / seen;
+    work.first += total * before / seen;
+    work.last += total * after / seen;
+  }
+  return work;
 }
 
 }  // namespace gantry::schedule

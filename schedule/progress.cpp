@@ -9,10 +9,12 @@ namespace {
 
 class Progress {
  public:
-  Progress(const Schedule& schedule, const ActionTable& table, const std::vector<int>& rank_of_stage)
+  Progress(const Schedule& schedule, const ActionTable& table, const std::vector<int>& rank_of_stage,
+           const VocabularyNeeds* vocabulary)
       : schedule_(schedule),
         table_(table),
         rank_of_stage_(rank_of_stage),
+        vocabulary_(vocabulary),
         lowered_(is_lowered(schedule)),
         next_(schedule.ranks(), 0) {}
 
@@ -42,6 +44,7 @@ class Progress {
   const Schedule& schedule_;
   const ActionTable& table_;
   const std::vector<int>& rank_of_stage_;
+  const VocabularyNeeds* vocabulary_;
   bool lowered_;
   std::vector<int> next_;  // by rank, the position it has reached
 };
@@ -51,9 +54,16 @@ std::optional<Action> Progress::awaited_by(int rank) const {
   const Action& action = current(rank);
   if (action.is_message()) {
     const Action other = matching_message(action);
+    if (vocabulary_) return is_send(action.kind) || done(other) ? std::nullopt : std::optional(other);
     const bool reached = table_.position(other) == next_[rank_of_stage_[other.stage]];
     return reached ? std::nullopt : std::optional(other);
   }
+  if (vocabulary_)
+    for (const Need& need : vocabulary_->of(action)) {
+      const bool is_met =
+          need.begun ? table_.position(need.action) <= next_[rank_of_stage_[need.action.stage]] : done(need.action);
+      if (!is_met) return need.action;
+    }
   // The receives of a lowered row stand before the action on the same rank, which the order check has shown.
   if (lowered_) return std::nullopt;
   for (int i = 0; i < width_at(row(rank), next_[rank]); ++i)
@@ -75,6 +85,12 @@ std::optional<Action> Progress::awaited_data(const Action& action) const {
 // Runs the current action and notes the ranks that may have waited for it.
 void Progress::step(int rank, std::vector<int>& to_try) {
   const Action action = current(rank);
+  if (vocabulary_) {
+    ++next_[rank];  // nothing overlaps; any rank may have waited
+    for (int other = 0; other < schedule_.ranks(); ++other)
+      if (other != rank) to_try.push_back(other);
+    return;
+  }
   if (action.is_message()) {
     const int peer = rank_of_stage_[matching_message(action).stage];
     ++next_[rank];
@@ -117,8 +133,9 @@ void Progress::refuse_cycle(int blocked_rank) const {
 
 }  // namespace
 
-void prove_progress(const Schedule& schedule, const ActionTable& table, const std::vector<int>& rank_of_stage) {
-  Progress(schedule, table, rank_of_stage).run();
+void prove_progress(const Schedule& schedule, const ActionTable& table, const std::vector<int>& rank_of_stage,
+                    const VocabularyNeeds* vocabulary) {
+  Progress(schedule, table, rank_of_stage, vocabulary).run();
 }
 
 }  // namespace gantry::schedule

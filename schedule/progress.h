@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "gantry/schedule/action_table.h"
+#include "gantry/schedule/vocabulary_actions.h"
 
 namespace gantry::schedule {
 
@@ -11,6 +12,9 @@ namespace gantry::schedule {
 // for one fixed other action, so the order of the steps can't change the outcome. A message takes both ranks at once,
 // as under rendezvous. ConfigError with the cycle of who waits for whom where they can't finish. Everything else of
 // validate() must hold already.
-void prove_progress(const Schedule& schedule, const ActionTable& table, const std::vector<int>& rank_of_stage);
+// `vocabulary`: what passes of the vocabulary need, null where there are none. With them a message's sender goes on: a
+// step's sends never wait for their receives, and the passes keep ranks together in other orders.
+void prove_progress(const Schedule& schedule, const ActionTable& table, const std::vector<int>& rank_of_stage,
+                    const VocabularyNeeds* vocabulary = nullptr);
 
 }  // namespace gantry::schedule

@@ -28,7 +28,10 @@ int Schedule::rank_of(int stage) const {
 }
 
 Schedule forward_only(const Schedule& schedule) {
-  Schedule forwards = keep_actions(schedule, [](const Action& action) { return action.kind == ActionKind::kForward; });
+  Schedule forwards = keep_actions(schedule, [](const Action& action) {
+    return action.kind == ActionKind::kForward || action.kind == ActionKind::kEmbeddingForward ||
+           action.kind == ActionKind::kHeadForward;
+  });
   for (auto& row : forwards.actions)
     for (auto& action : row) action.overlaps_next = false;
   return forwards;

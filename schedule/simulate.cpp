@@ -7,6 +7,7 @@
 #include "gantry/schedule/action_table.h"
 #include "gantry/schedule/extra_actions.h"
 #include "gantry/schedule/validate.h"
+#include "gantry/schedule/vocabulary_actions.h"
 
 namespace gantry::schedule {
 namespace {
@@ -35,16 +36,21 @@ std::vector<StageCosts> costs_by_stage(const Schedule& schedule, const Costs& co
 
 class Simulator {
  public:
-  Simulator(const Schedule& schedule, const std::vector<StageCosts>& costs, const std::vector<int>& rank_of_stage)
+  Simulator(const Schedule& schedule, const std::vector<StageCosts>& costs, const VocabularyCosts& of_vocabulary,
+            const std::vector<int>& rank_of_stage)
       : schedule_(schedule),
         costs_(costs),
+        of_vocabulary_(of_vocabulary),
         rank_of_stage_(rank_of_stage),
         next_(schedule.ranks(), 0),
         clock_(schedule.ranks(), 0),
         forward_end_(schedule.stages(), schedule.microbatches, kNotYet),
         backward_end_(schedule.stages(), schedule.microbatches, kNotYet),
+        pass_end_(has_vocabulary(schedule) ? 4 : 0,
+                  StageGrid<double>(schedule.stages(), schedule.microbatches, kNotYet)),
         beside_(schedule.ranks(), 0),
         unsharded_(schedule.stages(), 0) {
+    if (!pass_end_.empty()) vocabulary_.emplace(schedule);
     result_.timeline.resize(schedule.ranks());
     result_.beside.resize(schedule.ranks());
     for (int rank = 0; rank < schedule.ranks(); ++rank) result_.timeline[rank].reserve(schedule.actions[rank].size());
@@ -55,7 +61,9 @@ class Simulator {
  private:
   int stages() const { return static_cast<int>(rank_of_stage_.size()); }
   double cost(const Action& action) const;
-  double data_ready(const Action& action) const;
+  StageGrid<double>& ends_of(ActionKind kind);
+  double vocabulary_ready(const Action& action);
+  double data_ready(const Action& action);
   bool step(int rank);
   void start_extra(int rank, const Action& action);
   void finish(const Action& action, double end);
@@ -63,13 +71,16 @@ class Simulator {
 
   const Schedule& schedule_;
   const std::vector<StageCosts>& costs_;
+  const VocabularyCosts& of_vocabulary_;
   const std::vector<int>& rank_of_stage_;
+  std::optional<VocabularyNeeds> vocabulary_;
   std::vector<int> next_;
   std::vector<double> clock_;
   StageGrid<double> forward_end_;
   StageGrid<double> backward_end_;
-  std::vector<double> beside_;     // by rank: when its last extra action ends
-  std::vector<double> unsharded_;  // by stage: when its last gather ends
+  std::vector<StageGrid<double>> pass_end_;  // of IF, IB, S and T, by the stage that they are written with
+  std::vector<double> beside_;               // by rank: when its last extra action ends
+  std::vector<double> unsharded_;            // by stage: when its last gather ends
   std::vector<int> to_try_;
   Simulation result_;
 };
@@ -85,6 +96,14 @@ double Simulator::cost(const Action& action) const {
       return of.weight_gradient;
     case ActionKind::kBackward:
       return of.input_gradient + of.weight_gradient;
+    case ActionKind::kEmbeddingForward:
+      return of_vocabulary_.embedding_forward;
+    case ActionKind::kEmbeddingBackward:
+      return of_vocabulary_.embedding_backward;
+    case ActionKind::kHeadForward:
+      return of_vocabulary_.head_forward;
+    case ActionKind::kHeadBackward:
+      return of_vocabulary_.head_backward;
     default:
       break;
   }
@@ -92,10 +111,29 @@ double Simulator::cost(const Action& action) const {
                      "the compute-only form", "leave the messages out"});
 }
 
+StageGrid<double>& Simulator::ends_of(ActionKind kind) {
+  if (is_of_vocabulary(kind))
+    return pass_end_.at(static_cast<std::size_t>(kind) - static_cast<std::size_t>(ActionKind::kEmbeddingForward));
+  return kind == ActionKind::kForward ? forward_end_ : backward_end_;
+}
+
+// The latest end of what passes make for it, 0 where they make nothing.
+double Simulator::vocabulary_ready(const Action& action) {
+  double ready = 0;
+  for (const Need& need : vocabulary_->of(action)) {
+    if (need.begun) continue;  // which costs no time
+    const double end = ends_of(need.action.kind).at(need.action.stage, need.action.microbatch);
+    if (end == kNotYet) return kNotYet;
+    const bool is_here = rank_of_stage_[need.action.stage] == rank_of_stage_[action.stage];
+    ready = std::max(ready, is_here ? end : end + costs_.front().send_forward);
+  }
+  return ready;
+}
+
 // When the data of the action is on its rank; kNotYet if a neighbour has still to make it.
-double Simulator::data_ready(const Action& action) const {
+double Simulator::data_ready(const Action& action) {
   const int needed = stage_needed_by(action, stages());
-  if (needed < 0) return 0;
+  if (needed < 0) return vocabulary_ ? vocabulary_ready(action) : 0;
   const bool forward = action.kind == ActionKind::kForward;
   const double end = (forward ? forward_end_ : backward_end_).at(needed, action.microbatch);
   if (end == kNotYet || rank_of_stage_[needed] == rank_of_stage_[action.stage]) return end;
@@ -105,7 +143,10 @@ double Simulator::data_ready(const Action& action) const {
 void Simulator::finish(const Action& action, double end) {
   if (action.kind == ActionKind::kForward) forward_end_.at(action.stage, action.microbatch) = end;
   if (is_backward(action.kind)) backward_end_.at(action.stage, action.microbatch) = end;
+  if (is_of_vocabulary(action.kind)) ends_of(action.kind).at(action.stage, action.microbatch) = end;
   wake_neighbours(action);
+  if (vocabulary_)
+    for (int rank = 0; rank < schedule_.ranks(); ++rank) to_try_.push_back(rank);
 }
 
 void Simulator::wake_neighbours(const Action& action) {
@@ -246,10 +287,17 @@ double work_of(const std::vector<TimedAction>& lane) {
   return work;
 }
 
+// Of a rank's passes of one microbatch.
+double vocabulary_work(const Schedule& schedule, const VocabularyCosts& costs, bool trains) {
+  if (!has_vocabulary(schedule)) return 0;
+  return trains ? costs.sum() : costs.embedding_forward + costs.head_forward;
+}
+
 // What a rank computes in all.
 double mean_work(const Simulation& simulation, const Schedule& schedule, const Costs& costs, bool trains) {
   if (costs.stages.empty())
-    return schedule.microbatches * (costs.forward + (trains ? costs.input_gradient + costs.weight_gradient : 0));
+    return schedule.microbatches * (costs.forward + (trains ? costs.input_gradient + costs.weight_gradient : 0) +
+                                    vocabulary_work(schedule, costs.vocabulary, trains));
   double work = 0;
   for (const auto& lane : simulation.timeline) work += work_of(lane);
   return work / schedule.ranks();
@@ -285,7 +333,7 @@ Simulation simulate(const Schedule& schedule, const Costs& costs) {
   validate(schedule);
   const std::vector<int> rank_of_stage = ranks_by_stage(schedule);
   const std::vector<StageCosts> by_stage = costs_by_stage(schedule, costs, rank_of_stage);
-  Simulation simulation = Simulator(schedule, by_stage, rank_of_stage).run();
+  Simulation simulation = Simulator(schedule, by_stage, costs.vocabulary, rank_of_stage).run();
   const bool trains = has_backward(schedule);
   for (const auto& lane : simulation.timeline) simulation.peak_activations.push_back(peak_activations(lane, trains));
   measure_memory(simulation, schedule, trains, by_stage);

@@ -7,6 +7,7 @@
 #include "gantry/schedule/action_table.h"
 #include "gantry/schedule/extra_actions.h"
 #include "gantry/schedule/progress.h"
+#include "gantry/schedule/vocabulary_actions.h"
 
 namespace gantry::schedule {
 namespace {
@@ -24,9 +25,10 @@ class Validator {
     build_table();
     for (int stage = 0; stage < stages(); ++stage)
       for (int microbatch = 0; microbatch < schedule_.microbatches; ++microbatch) check_computations(stage, microbatch);
+    if (has_vocabulary(schedule_)) vocabulary_.emplace(schedule_);
     for (int rank = 0; rank < schedule_.ranks(); ++rank) check_order(rank);
     prove_extra_actions(schedule_);
-    prove_progress(schedule_, *table_, rank_of_stage_);
+    prove_progress(schedule_, *table_, rank_of_stage_, vocabulary_ ? &*vocabulary_ : nullptr);
   }
 
  private:
@@ -63,6 +65,7 @@ class Validator {
   const Schedule& schedule_;
   std::vector<int> rank_of_stage_;
   std::optional<ActionTable> table_;
+  std::optional<VocabularyNeeds> vocabulary_;  // absent: it has no such passes
   bool lowered_ = false;
   bool has_backward_ = false;
 };
@@ -158,7 +161,7 @@ void Validator::check_forward_count() const {
 }
 
 void Validator::build_table() {
-  table_.emplace(stages(), schedule_.microbatches);
+  table_.emplace(stages(), schedule_.microbatches, has_vocabulary(schedule_));
   for (int rank = 0; rank < schedule_.ranks(); ++rank) {
     const auto& row = schedule_.actions[rank];
     for (int position = 0; position < static_cast<int>(row.size()); ++position) {
@@ -169,7 +172,8 @@ void Validator::build_table() {
         refuse_at(rank, position, "it stands at position " + std::to_string(entry) + " already", "it once");
       entry = position;
       lowered_ = lowered_ || action.is_message();
-      has_backward_ = has_backward_ || (action.is_compute() && action.kind != ActionKind::kForward);
+      has_backward_ = has_backward_ ||
+                      (action.is_compute() && action.kind != ActionKind::kForward && !is_of_vocabulary(action.kind));
     }
   }
 }
@@ -234,6 +238,10 @@ void Validator::check_data(int rank, int start, int position) const {
   if (is_backward(action.kind)) check_before(rank, start, position, forward, "its forward");
   if (const auto receive = receive_before(action, rank_of_stage_); receive && lowered_)
     check_before(rank, start, position, *receive, "its data");
+  if (vocabulary_)
+    for (const Need& need : vocabulary_->of(action))
+      if (!need.begun && rank_of_stage_[need.action.stage] == rank)
+        check_before(rank, start, position, need.action, "its data");
   const int needed = stage_needed_by(action, stages());
   if (needed >= 0 && rank_of_stage_[needed] == rank)
     check_before(rank, start, position,

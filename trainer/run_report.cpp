@@ -1,5 +1,6 @@
 #include "gantry/trainer/run_report.h"
 
+#include <algorithm>
 #include <array>
 #include <fmt/format.h>
 #include <fstream>
@@ -13,6 +14,7 @@
 
 #include "gantry/checkpoint/disk_work.h"
 #include "gantry/core/durable_file.h"
+#include "gantry/core/measured_work.h"
 #include "gantry/core/this_host.h"
 #include "gantry/core/usable_cores.h"
 #include "gantry/core/version.h"
@@ -83,6 +85,10 @@ Json timeline_of(const schedule::Simulation& simulation) {
     ranks.push_back(std::move(row));
   }
   return {{"bubble", simulation.bubble_rate}, {"makespan", simulation.makespan_global}, {"ranks", std::move(ranks)}};
+}
+
+bool is_measured(const LayerWork& layers) {
+  return std::any_of(layers.layers.begin(), layers.layers.end(), [](double time) { return time > 0; });
 }
 
 // Each rank hands in its own counts; what the report has is their mean over all ranks and steps.
@@ -165,6 +171,7 @@ std::string report_text(World& world, Plugin& plugin, Boosted& boosted, const Ru
     report["timeline"] = {{"step", facts.step},
                           {"measured", timeline_of(facts.pictures->measured)},
                           {"simulated", timeline_of(facts.pictures->simulated)}};
+  if (facts.pictures && is_measured(facts.pictures->layers)) report["layer_times"] = to_json(facts.pictures->layers);
   return report.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

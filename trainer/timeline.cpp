@@ -82,18 +82,30 @@ schedule::Timeline StepTimeline::gather(const schedule::Schedule& made) const {
   return rows;
 }
 
-std::optional<StepPictures> StepTimeline::pictures() const {
+schedule::ForwardTimes StepTimeline::gather_forwards(int layers) const {
+  schedule::ForwardTimes times = plugin_.forward_times();
+  times.layers.resize(layers, 0);
+  std::vector<double> numbers = times.layers;
+  numbers.insert(numbers.end(), {times.before, times.after});
+  torch::Tensor all = torch::tensor(numbers, torch::kFloat64);
+  plugin_.mesh()[axis::kPipeline].all_reduce(all).wait();
+  const double* sums = all.const_data_ptr<double>();
+  return {{sums, sums + layers}, sums[layers], sums[layers + 1]};
+}
+
+std::optional<StepPictures> StepTimeline::pictures(const std::vector<LayerRange>& ranges) const {
   if (samples_ == 0) return std::nullopt;
   const auto made = plugin_.schedule_for(samples_, false);
   schedule::Timeline timeline = gather(made);
   for (auto& lane : timeline)
     for (auto& timed : lane) timed.start *= kMilliseconds, timed.end *= kMilliseconds;
-  return StepPictures{schedule::figures_of(timeline, made),
-                      schedule::simulate(made, schedule::costs_of(timeline, made.stages()))};
+  const schedule::Costs costs = schedule::costs_of(timeline, made.stages());
+  return StepPictures{schedule::figures_of(timeline, made), schedule::simulate(made, costs),
+                      schedule::work_of(costs, ranges, gather_forwards(ranges.empty() ? 0 : ranges.back().end))};
 }
 
 void write_pictures(const StepPictures& pictures, const std::string& output) {
-  const auto& [measured, simulated] = pictures;
+  const auto& [measured, simulated, layers] = pictures;
   write_text_durably(output + "/timeline.svg",
                      schedule::draw_svg_beside(measured, simulated, "The last step in milliseconds"));
   write_text_durably(output + "/trace.json", schedule::draw_chrome_trace_beside(measured, simulated));

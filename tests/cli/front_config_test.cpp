@@ -96,6 +96,20 @@ TEST(ConfigText, HasTheSame) {
     EXPECT_NE(out.find(part), std::string::npos) << part << "\nis not in\n" << out;
 }
 
+// Stages of 81.8%, none and 18.2% of the work: the first rank of three works 2.45 times as long as with equal ones.
+TEST(ConfigText, SaysWhatTheImbalanceCosts) {
+  const std::string uneven = "--set 'schedule.layers=[7, 0, 0]'";
+  const Json step = Json::parse(show(kConfig, uneven + " --json").out)["step"];
+  EXPECT_GT(step["imbalance"].get<double>(), 1);
+  EXPECT_GT(step["weighed_bubble_rate"], step["bubble_rate"]);
+  const std::string said =
+      fmt::format("{:.1f}% with these: the imbalance makes the step {:.1f}% longer",
+                  100 * step["weighed_bubble_rate"].get<double>(), 100 * step["imbalance"].get<double>());
+  EXPECT_NE(show(kConfig, uneven).out.find(said), std::string::npos) << said;
+  EXPECT_LT(Json::parse(show(kConfig, "--set schedule.layers=balanced --json").out)["step"]["imbalance"],
+            step["imbalance"]);
+}
+
 // Both views of the ranks.
 TEST(ConfigText, ShowsContextAndExpertsToo) {
   const std::string flags = " --set parallel.context=2 --set parallel.expert=4 --set 'parallel.order=[dp, pp, tp]'";

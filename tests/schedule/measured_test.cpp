@@ -28,6 +28,23 @@ TEST(Measured, CostsAreTheMeansOfEachStage) {
   }
 }
 
+// Three layers of 2, 1 and 3, an embedding of 0.5 and a head of 4, of which forwards are a third, are found again.
+TEST(Measured, StagesTimesAreSharedOutByTheirForwards) {
+  Costs costs;
+  costs.stages = {{.forward = 1.0, .input_gradient = 1.5, .weight_gradient = 1.0},
+                  {.forward = 2.0, .input_gradient = 6.0, .weight_gradient = 0.0}};
+  const ForwardTimes forwards{{2.0 * 4, 1.0 * 4, 3.0 * 4}, 0.5 * 4, 1.0 * 4};
+  const LayerWork work = work_of(costs, {{0, 2}, {2, 3}}, forwards);
+  const std::vector<double> expected = {2, 1, 6};
+  ASSERT_EQ(work.layers.size(), 3u);
+  for (int layer = 0; layer < 3; ++layer) EXPECT_NEAR(work.layers[layer], expected[layer], 1e-12);
+  EXPECT_NEAR(work.first, 0.5, 1e-12);
+  EXPECT_NEAR(work.last, 2, 1e-12);
+  const LayerWork head_alone = work_of(costs, {{0, 3}, {3, 3}}, {{1, 1, 1}, 0, 2});
+  EXPECT_NEAR(head_alone.last, 8, 1e-12);
+  EXPECT_NEAR(head_alone.layers[1], 3.5 / 3, 1e-12);
+}
+
 TEST(Measured, FiguresAreThoseOfTheTimes) {
   for (const char* name : {"gpipe", "1f1b", "zb_h1", "zb_v"}) {
     const Schedule schedule = generate(name, 4, 6);

@@ -110,6 +110,7 @@ Config config_of(const ModelCase& what, const Parallelism& how) {
   config.parallel.shard = how.shard;
   config.parallel.gather = how.gather;
   config.parallel.context_method = how.context_method;
+  config.parallel.vocabulary = how.vocabulary;
   config.precision = what.precision;
   config.optimizer.name = what.optimizer;
   config.optimizer.lr = what.lr;
@@ -273,8 +274,9 @@ void expect_tensors(const TensorDict& expected, const TensorDict& actual, const 
 }
 
 Criterion criterion_of(const ModelCase& what, const Config& config) {
-  if (what.causal_labels) return causal_cross_entropy({.label_smoothing = what.smoothing});
-  return what.smoothing > 0 ? cross_entropy({.label_smoothing = what.smoothing}) : build_criterion(config);
+  const nn::CrossEntropyOptions options{.label_smoothing = what.smoothing, .z_loss = what.z_loss};
+  if (what.causal_labels) return causal_cross_entropy(options);
+  return what.smoothing > 0 || what.z_loss > 0 ? cross_entropy(options) : build_criterion(config);
 }
 
 }  // namespace
@@ -286,6 +288,7 @@ std::string describe(const Parallelism& how) {
          " pp " + std::to_string(how.layout.pipeline) + " dp " + std::to_string(how.layout.data) + " m " +
          std::to_string(how.microbatches) +
          (how.layout.context > 1 ? " cp " + std::to_string(how.layout.context) + " " + how.context_method : "") +
+         (how.vocabulary == "stages" ? "" : " vocabulary " + how.vocabulary) +
          (how.zero ? " zero " + std::to_string(how.zero) : "") +
          (how.zero == 3 ? " gather " + how.gather + (how.shard ? " shard " + std::to_string(how.shard) : "") : "") +
          (how.accumulation > 1 ? " accumulation " + std::to_string(how.accumulation) : "");

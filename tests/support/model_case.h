@@ -27,6 +27,7 @@ struct ModelCase {
   double ignored = 0.2;                     // share of labels that are not counted, unevenly spread
   double clip = 0.5;
   double smoothing = 0;  // of the labels
+  double z_loss = 0;
   std::string precision = "float64";
   std::string optimizer = "adamw";
   double lr = 1e-2;
@@ -51,6 +52,7 @@ struct Parallelism {
   std::string context_method = "auto";
   int shard = 0;  // of zero 3; 0: all
   std::string gather = "auto";
+  std::string vocabulary = "stages";
 };
 std::string describe(const Parallelism& parallelism);
 

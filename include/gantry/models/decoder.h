@@ -83,8 +83,10 @@ class DecoderImpl : public torch::nn::Module {
 
  private:
   void initialise();
-  // [B, S] -> [B, S, H]. `positions`: rows of their table, undefined: 0, 1, 2, ...
-  torch::Tensor embed(const torch::Tensor& input_ids, const nn::TokenContext& known, const torch::Tensor& positions);
+  // [B, S] -> [B, S, H]. `positions`: rows of their table, undefined: 0, 1, 2, ... `rows`: of the tokens; undefined:
+  // they are looked up.
+  torch::Tensor embed(const torch::Tensor& input_ids, const nn::TokenContext& known, const torch::Tensor& positions,
+                      const torch::Tensor& rows);
   torch::Tensor rows_of_positions(const StageContext& stage, const torch::Tensor& positions) const;
 
   nn::Embedding tokens_{nullptr}, positions_{nullptr};

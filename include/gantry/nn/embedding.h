@@ -22,10 +22,17 @@ class EmbeddingImpl : public torch::nn::Module, public Shardable {
   void reset_parameters();  // as torch::nn::Embedding's
   Placements shard(const ShardStyle& style, ProcessGroup& group) override;
 
+  // Without a graph, of a table whose rows lie over ranks: [..., dim], zero where another rank has the row, so that the
+  // ranks' sum is the look-up; and adding such a look-up's gradient to this rank's rows.
+  torch::Tensor own_rows(const torch::Tensor& indices) const;
+  void add_to_own_rows(const torch::Tensor& indices, const torch::Tensor& gradient);
+
   const torch::nn::EmbeddingOptions options;
   torch::Tensor weight;  // [count, dim]
 
  private:
+  struct Rows;
+  Rows rows_of(const torch::Tensor& indices) const;
   torch::Tensor look_up(const torch::Tensor& indices, const torch::Tensor& table) const;
 
   ProcessGroup* group_ = nullptr;

@@ -5,6 +5,7 @@
 // its backward needs: a backward runs later, maybe on another thread, and finds nothing here.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,6 +29,7 @@ struct ForwardReport {
   int layer = -1;           // the one that runs, counted over all lists of layers; -1 between them
   std::string part;         // and its part; empty where the layer is one
   bool ran_layers = false;  // run_layers was called
+  std::function<void(int layer, double begin, double end)> layer_ran = {};  // told of each, by core/steady_seconds.h
 };
 
 struct Forward {

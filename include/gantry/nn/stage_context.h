@@ -53,6 +53,7 @@ class StageContext : public std::enable_shared_from_this<StageContext> {
     std::vector<int> lists = {};                  // layers of each repeated list; empty: one list
     // Of a sequence that ranks share, which part the microbatch is; null: all of it.
     std::shared_ptr<const nn::SequencePart> sequence = {};
+    bool vocabulary_apart = false;  // see vocabulary_apart()
   };
   // `layers`: the stage's, of all lists one after the other.
   StageContext(int stage, int num_stages, LayerRange layers, Settings settings);
@@ -95,6 +96,9 @@ class StageContext : public std::enable_shared_from_this<StageContext> {
   const TensorDict& batch() const { return settings_.batch; }
   ProcessGroup* sequence_group() const { return settings_.sequence_group; }
   const std::shared_ptr<const nn::SequencePart>& sequence() const { return settings_.sequence; }
+  // True where embedding and head are computed outside of the stages: the first one is given the rows of its tokens as
+  // `embedded`, before anything is done with them, and the last one gives what its head would read as `hidden`.
+  bool vocabulary_apart() const { return settings_.vocabulary_apart; }
   // What attention makes of the tokens' masks, once for all layers.
   nn::AttentionMasks& masks() const { return masks_; }
 

@@ -3,7 +3,9 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "gantry/nn/cross_entropy.h"
 
@@ -15,6 +17,13 @@ struct SplitDim {
   Cut placement;
 };
 using SplitOutputs = std::map<std::string, SplitDim>;
+
+// A cross entropy of one output, as data: what can be computed without the whole output on any rank.
+struct LabelledLoss {
+  nn::CrossEntropyOptions options;
+  std::string logits, labels;                                       // of the outputs, and of the batch
+  std::function<torch::Tensor(const torch::Tensor& labels)> align;  // puts labels beside what they are compared with
+};
 
 class Criterion {
  public:
@@ -53,6 +62,14 @@ class Criterion {
   TensorDict aligned(const TensorDict& batch) const { return align_(batch); }
   Criterion of_aligned() const { return on_split_outputs(of_aligned_); }
 
+  // That it is this loss.
+  Criterion described_by(LabelledLoss loss) && {
+    labelled_ = std::move(loss);
+    return std::move(*this);
+  }
+  // Absent where nobody has said so.
+  const std::optional<LabelledLoss>& labelled() const { return labelled_; }
+
   explicit operator bool() const { return whole_ || split_; }
   bool accepts_split_outputs() const { return static_cast<bool>(split_); }
   Loss operator()(const TensorDict& outputs, const TensorDict& batch, const SplitOutputs& split) const {
@@ -63,6 +80,7 @@ class Criterion {
   Function whole_;
   SplitFunction split_, of_aligned_;
   Align align_;
+  std::optional<LabelledLoss> labelled_;
 };
 
 // Cross entropy of outputs[logits] [..., V] against batch[labels] [...], aligned with the logits; vocabulary-parallel

@@ -45,10 +45,12 @@ class HybridParallelPlugin final : public Plugin {
   }
   schedule::Schedule schedule_for(std::int64_t replica_samples, bool forward_only) const override;
   void set_observer(ActionObserver observer) override;
+  schedule::ForwardTimes forward_times() const override { return forward_times_; }
 
  private:
   struct ModelState;
   Boosted boost_model(const BoostRequest& request);
+  bool chosen_vocabulary(const Policy& policy, const torch::nn::Module& model);
   StepResult run_pipeline(const Batch& batch, Boosted& boosted, const ExecuteOptions& options);
   struct StepPlan;
   ModelState& state_of(const Boosted& boosted);
@@ -74,6 +76,7 @@ class HybridParallelPlugin final : public Plugin {
   std::vector<std::unique_ptr<ModelState>> models_;
   ActionObserver observer_;
   std::unique_ptr<schedule::ActionTimes> times_;  // while there is an observer
+  schedule::ForwardTimes forward_times_;          // of the last step that trained, likewise
   bool no_sync_ = false;                          // of all models
 };
 

@@ -14,6 +14,7 @@
 #include "gantry/nn/output_observer.h"
 #include "gantry/plugins/boosted.h"
 #include "gantry/plugins/criterion.h"
+#include "gantry/schedule/measured.h"
 #include "gantry/schedule/schedule.h"
 #include "gantry/tensors/state_source.h"
 
@@ -83,6 +84,9 @@ class Plugin {
   // (pipeline/action_times.h), until replaced. For timelines.
   using ActionObserver = std::function<void(const schedule::Action& action, double start, double end)>;
   virtual void set_observer(ActionObserver observer) = 0;
+  // Of the last training step while there was an observer, this rank's part; no layers where the host can't see what a
+  // device takes.
+  virtual schedule::ForwardTimes forward_times() const { return {}; }
 };
 
 using PluginFactory = std::function<std::unique_ptr<Plugin>(World&, const Config&)>;

@@ -20,6 +20,7 @@ class DecoderPolicy final : public PolicyFor<models::DecoderImpl> {
   LayerWork layer_work(const models::DecoderImpl& model) const override;
   std::string joint_loss(const models::DecoderImpl& model) const override;
   std::optional<AttentionHeads> context_heads(const models::DecoderImpl& model) const override;
+  std::optional<VocabularyModules> vocabulary(const models::DecoderImpl& model) const override;
   SharedParameters shared_parameters(const models::DecoderImpl& model) const override;
   std::vector<SplitOutput> split_outputs(const models::DecoderImpl& model) const override;
   Continuation continuation(const models::DecoderImpl& model) const override;

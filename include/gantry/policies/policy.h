@@ -70,6 +70,16 @@ struct SplitOutput {
   std::string module;  // "lm_head"
 };
 
+// The two matrices of a model that have a row a word, by the paths of their modules: an nn::Embedding, and the
+// nn::Linear that makes the output `logits` [samples, tokens, words], which become soft_cap * tanh(scale * logits /
+// soft_cap). The model's stage_forward does without both where StageContext::vocabulary_apart() says so.
+struct VocabularyModules {
+  std::string embedding, head;
+  std::string output = "logits";
+  double scale = 1;
+  double soft_cap = 0;  // 0: none
+};
+
 // How a model's text can be continued (gantry::generate).
 struct Continuation {
   bool is_possible = true;     // its "logits" [samples, tokens, vocabulary] are those of the next token
@@ -117,6 +127,8 @@ class Policy {
   // Where forward() computes parts of sequences that ranks share (parallel.context), by StageContext::tokens() and
   // AttentionOptions::sequence: the fewest heads of any layer. Absent, the default: it needs whole sequences.
   virtual std::optional<AttentionHeads> context_heads(const torch::nn::Module& model) const;
+  // What `parallel.vocabulary: pipeline` cuts over the stages' ranks. Absent, the default: the model can't do without.
+  virtual std::optional<VocabularyModules> vocabulary(const torch::nn::Module& model) const;
   // Tokens of each sample of a batch, 0 where the batch does not say: sequence parallelism has to know, unless
   // Batch::tokens_per_sample does. The default: dim 1 of input_ids, or of all [samples, tokens] integers, where they
   // agree.
@@ -152,6 +164,7 @@ class PolicyFor : public Policy {
   virtual Continuation continuation(const Model&) const { return {}; }
   virtual std::string joint_loss(const Model&) const { return ""; }
   virtual std::optional<AttentionHeads> context_heads(const Model&) const { return std::nullopt; }
+  virtual std::optional<VocabularyModules> vocabulary(const Model&) const { return std::nullopt; }
 
   PolicyFit fit(const torch::nn::Module& model) const override {
     if (typeid(model) == typeid(Model)) return PolicyFit::kClass;
@@ -176,6 +189,9 @@ class PolicyFor : public Policy {
   std::string joint_loss(const torch::nn::Module& model) const final { return joint_loss(typed(model)); }
   std::optional<AttentionHeads> context_heads(const torch::nn::Module& model) const final {
     return context_heads(typed(model));
+  }
+  std::optional<VocabularyModules> vocabulary(const torch::nn::Module& model) const final {
+    return vocabulary(typed(model));
   }
 
  private:

@@ -27,6 +27,10 @@ struct ShardConfig {
   // over none. Parameters then hold this rank's rows alone until somebody gives them memory for all.
   const RowShards* rows = nullptr;
   Coordinates coordinates = {};
+  // Of pp and tp: its ranks, whatever stages they hold, share the rows of embedding and head (Policy::vocabulary); not
+  // owned, null: these belong to stages. With it the axes, in the order of its ranks.
+  ProcessGroup* vocabulary_group = nullptr;
+  std::vector<Axis> vocabulary_axes = {};
 };
 
 // The sharded model of one rank.
@@ -34,7 +38,8 @@ class StageModule {
  public:
   // `sequence_group`: over which activations are sequence shards; not owned, null: they are whole.
   StageModule(std::shared_ptr<torch::nn::Module> model, std::shared_ptr<const Policy> policy,
-              std::vector<LayerRange> ranges, ProcessGroup* sequence_group = nullptr);
+              std::vector<LayerRange> ranges, ProcessGroup* sequence_group = nullptr,
+              std::optional<VocabularyModules> vocabulary = std::nullopt);
 
   // The forward of one stage that this rank holds, in a scope of its own (nn/forward.h): what forward_now() knows, and
   // the stage. ConfigError where something was to be recomputed and the policy loops over its layers itself.
@@ -46,6 +51,8 @@ class StageModule {
   int num_stages() const { return static_cast<int>(ranges_.size()); }
   const std::vector<LayerList>& lists() const { return lists_; }
   const std::vector<LayerRange>& layer_ranges() const { return ranges_; }  // by stage
+  // What is computed outside of the stages, where ranks share its rows; null: nothing.
+  const VocabularyModules* vocabulary() const { return vocabulary_ ? &*vocabulary_ : nullptr; }
 
   // What this rank holds, each once, in the model's order: the module's own parameters, but where rows are cut over
   // replicas this rank's rows of them.
@@ -62,6 +69,7 @@ class StageModule {
   std::vector<LayerRange> ranges_;
   std::vector<LayerList> lists_;
   ProcessGroup* sequence_group_;
+  std::optional<VocabularyModules> vocabulary_;
 };
 
 // Splits `model`. ConfigError that names the path, the numbers and the remedy for: a rule that matches nothing, a

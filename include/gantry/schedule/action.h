@@ -2,6 +2,8 @@
 // microbatch 0; F forward, B full backward, I input gradient, W weight gradient; sends and receives are "2SEND_F0";
 // "(0F7;7B3)OVERLAP_F_B" is an overlapped pair. "2UNSHARD" gathers the parameters of stage 2 where they are cut over
 // replicas, "2RESHARD" releases them, and "2REDUCE_GRAD" sums the stage's gradients over the replicas.
+// Passes of embedding and head that all ranks share (schedule/vocabulary_actions.h) are IF, IB, S and T: "2S0" is that
+// of the rank whose lowest stage is 2.
 #pragma once
 
 #include <optional>
@@ -21,13 +23,20 @@ enum class ActionKind {
   kRecvBackward,
   kUnshard,
   kReshard,
-  kReduceGradient
+  kReduceGradient,
+  kEmbeddingForward,
+  kEmbeddingBackward,
+  kHeadForward,
+  kHeadBackward
 };
 
 // An action computes a microbatch on a stage, or carries what was computed; or it is an extra one: it changes what the
 // rank holds of a stage, beside what is computed. Each kind of extra has its rule in schedule/extra_actions.h.
 enum class ActionRole { kCompute, kMessage, kExtra };
 ActionRole role_of(ActionKind kind);
+
+// IF, IB, S and T.
+inline bool is_of_vocabulary(ActionKind kind) { return kind >= ActionKind::kEmbeddingForward; }
 
 inline constexpr int kNoMicrobatch = -1;
 bool has_microbatch(ActionKind kind);  // else its actions are of the stage, with kNoMicrobatch

@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "gantry/core/config.h"
+#include "gantry/core/layer_work.h"
 #include "gantry/schedule/schedule.h"
+#include "gantry/schedule/simulate.h"
 
 namespace gantry {
 
@@ -24,7 +26,15 @@ class ScheduleSource {
   // has fewer.
   schedule::Schedule make(int microbatches) const;
 
+  // From now on all ranks compute embedding and head, as parallel.vocabulary: pipeline says, of a model whose layers
+  // and head weigh so. And whether a step of many microbatches with these layers a stage is then shorter.
+  void share_vocabulary(const LayerWork& work);
+  bool gains_by_vocabulary(const LayerWork& work, const std::vector<int>& layers_of_stage) const;
+
  private:
+  schedule::Schedule make_stages(int microbatches) const;
+
+  std::optional<schedule::VocabularyCosts> vocabulary_;  // of a rank that takes 3 for its layers; absent: stages'
   ScheduleConfig config_;
   int pipeline_;
   std::optional<schedule::Schedule> file_;

@@ -52,6 +52,7 @@ Schedule without_messages(const Schedule& schedule);
 // Adds SEND and RECV actions where neighbouring stages are on different ranks: a send right after the action (or
 // overlapped pair) that makes its data, a receive right before the one that needs it. Where ranks would then block each
 // other if a send waited for its receive, a receive moves up in front of the send that it would block, and no further.
+// With passes of the vocabulary none moves: a step's sends never wait for their receives.
 // Extra actions stay where they are. A schedule that has messages already is returned as it is. ConfigError as of
 // validate() if the schedule is not valid.
 Schedule lower(const Schedule& schedule);

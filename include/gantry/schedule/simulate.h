@@ -24,12 +24,21 @@ struct StageCosts {
   double parameters = 0, gradients = 0;
 };
 
+// Of one rank's passes of one microbatch, where all ranks share embedding and head.
+struct VocabularyCosts {
+  double embedding_forward = 0.02, embedding_backward = 0.02;
+  double head_forward = 0.25, head_backward = 0.5;
+
+  double sum() const { return embedding_forward + embedding_backward + head_forward + head_backward; }
+};
+
 struct Costs {
   double forward = 1;  // of a rank's whole share of one microbatch; a chunk takes 1 / chunks of it
   double input_gradient = 1;
   double weight_gradient = 1;
   double hop = 0;                  // latency of one message
   std::vector<StageCosts> stages;  // measured or estimated by stage: in place of the above where there are any
+  VocabularyCosts vocabulary = {};
 };
 
 struct TimedAction {

@@ -16,6 +16,7 @@ namespace gantry {
 // In milliseconds.
 struct StepPictures {
   schedule::Simulation measured, simulated;
+  LayerWork layers;  // of a microbatch's forward and backward; none where a device computed them
 };
 
 // Draws both in `output`: timeline.svg and trace.json.
@@ -39,7 +40,8 @@ class StepTimeline {
   double predicted_bubble();
 
   // The last step measured and, with its times, simulated; nothing before the first step. Collective over pp.
-  std::optional<StepPictures> pictures() const;
+  // `ranges`: the layers of each stage.
+  std::optional<StepPictures> pictures(const std::vector<LayerRange>& ranges) const;
 
   // Also hands each action of the steps that are watched, messages too, to `listener`.
   void set_listener(Plugin::ActionObserver listener) { listener_ = std::move(listener); }
@@ -48,6 +50,8 @@ class StepTimeline {
   // The last step's compute actions of every pipeline rank, in seconds from the first one's start. Collective over pp.
   // Ranks on other hosts have clocks of their own, by which their rows lie.
   schedule::Timeline gather(const schedule::Schedule& made) const;
+  // Likewise what all ranks' forwards took. Collective over pp.
+  schedule::ForwardTimes gather_forwards(int layers) const;
 
   Plugin& plugin_;
   std::vector<schedule::TimedAction> seen_, running_;  // of the last step, and of the one under way

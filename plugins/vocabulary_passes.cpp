@@ -1,0 +1,321 @@
+#include "gantry/plugins/vocabulary_passes.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <numeric>
+
+#include <torch/torch.h>
+
+#include "gantry/core/error.h"
+#include "gantry/core/planted.h"
+#include "gantry/nn/layout.h"
+#include "gantry/tensors/host_copy.h"
+
+namespace gantry {
+namespace {
+
+using schedule::ActionKind;
+
+constexpr const char* kTokens = "input_ids";
+constexpr int kTokenDim = 1;  // of [samples, tokens, ...]
+
+template <class Holder>
+Holder module_at(const torch::nn::Module& model, const std::string& path) {
+  const auto modules = model.named_modules("", /*include_self=*/false);
+  const auto* found = modules.find(path);
+  auto typed = found ? std::dynamic_pointer_cast<typename Holder::ContainedType>(*found) : nullptr;
+  if (!typed)
+    throw ConfigError({"parallel.vocabulary", "is pipeline, and " + path + " is no module of Gantry's",
+                       "gantry::nn::Embedding and gantry::nn::Linear", "take the key out"});
+  return Holder(typed);
+}
+
+void refuse(const std::string& what, const std::string& expected) {
+  throw ConfigError({"parallel.vocabulary", "is pipeline, and " + what, expected, "take one of the two out"});
+}
+
+void refuse_unsupported(const Criterion& criterion, const Config& config, const VocabularyModules& modules) {
+  if (criterion && (!criterion.labelled() || criterion.labelled()->logits != modules.output))
+    refuse("the criterion looks at whole outputs",
+           "gantry::cross_entropy or gantry::causal_cross_entropy of '" + modules.output + "'");
+  if (config.parallel.zero > 1) refuse(fmt::format("parallel.zero is {}", config.parallel.zero), "zero 0 or 1");
+  if (config.lora.is_on()) refuse("lora is on", "weights that are trained whole");
+}
+
+std::vector<int> order_of(const schedule::Schedule& schedule, int rank, ActionKind kind) {
+  std::vector<int> order;
+  for (const auto& action : schedule.actions.at(rank))
+    if (action.kind == kind) order.push_back(action.microbatch);
+  return order;
+}
+
+// The one after it; -1 for the last.
+int next_in(const std::vector<int>& order, int microbatch) {
+  const auto found = std::find(order.begin(), order.end(), microbatch);
+  return found == order.end() || found + 1 == order.end() ? -1 : *(found + 1);
+}
+
+}  // namespace
+
+ProcessGroup& SharedVocabulary::group_of(const ProcessGroupMesh& mesh) {
+  return mesh.group(std::vector<std::string>{axis::kPipeline, axis::kTensor});
+}
+
+std::vector<Axis> SharedVocabulary::axes_of(const ProcessGroupMesh& mesh) {
+  std::vector<Axis> axes;
+  for (const Axis& axis : mesh.mesh().axes())
+    if (axis.name == axis::kPipeline || axis.name == axis::kTensor) axes.push_back(axis);
+  return axes;
+}
+
+std::unique_ptr<ProcessGroup> SharedVocabulary::make_group(const char* label,
+                                                           const std::vector<std::string>& axes) const {
+  for (auto& group : mesh_.make_groups(label, mesh_.mesh().groups(axes)))
+    if (group) return std::move(group);
+  return nullptr;
+}
+
+SharedVocabulary::SharedVocabulary(const StageModule& module, const Criterion& criterion, const Config& config,
+                                   const ProcessGroupMesh& mesh, const PipelineStageManager& stages)
+    : mesh_(mesh), first_rank_(stages.rank_of(0)), last_rank_(stages.rank_of(stages.num_stages() - 1)) {
+  const VocabularyModules& modules = *module.vocabulary();
+  refuse_unsupported(criterion, config, modules);
+  embedding_ = module_at<nn::Embedding>(module.module(), modules.embedding);
+  head_ = module_at<nn::Linear>(module.module(), modules.head);
+  options_ = {.scale = modules.scale, .soft_cap = modules.soft_cap, .loss = {}};
+  loss_ = criterion ? criterion.labelled() : std::nullopt;
+  if (loss_) options_.loss = loss_->options;
+  output_ = modules.output;
+  if (config.parallel.sequence_parallel && mesh.size(axis::kTensor) > 1) sequence_ = &mesh[axis::kTensor];
+  hidden_ = make_group("hidden states", {axis::kPipeline});
+  embedding_gradients_ = make_group("gradients of embeddings", {axis::kPipeline});
+  embeddings_ = make_group("embeddings", {axis::kPipeline, axis::kTensor});
+  statistics_ = make_group("statistics of logits", {axis::kPipeline, axis::kTensor});
+  hidden_gradients_ = make_group("gradients of hidden states", {axis::kPipeline, axis::kTensor});
+  outputs_ = make_group("logits", {axis::kPipeline, axis::kTensor});
+}
+
+VocabularyPasses::VocabularyPasses(const SharedVocabulary& shared, const std::vector<Batch>& microbatches,
+                                   const schedule::Schedule& schedule, Options options)
+    : shared_(shared),
+      microbatches_(microbatches),
+      options_(options),
+      head_order_(order_of(schedule, shared.hidden_->rank(), ActionKind::kHeadForward)),
+      embedding_order_(order_of(schedule, shared.hidden_->rank(), ActionKind::kEmbeddingBackward)),
+      of_(microbatches.size()) {
+  if (!head_order_.empty()) await_hidden(head_order_.front());
+  if (!embedding_order_.empty()) await_embedding_gradient(embedding_order_.front());
+}
+
+bool VocabularyPasses::is_first() const { return shared_.hidden_->rank() == shared_.first_rank_; }
+bool VocabularyPasses::is_last() const { return shared_.hidden_->rank() == shared_.last_rank_; }
+
+torch::Tensor VocabularyPasses::tokens_of(int microbatch) const {
+  const torch::Tensor tokens = microbatches_[microbatch].tensors.at(kTokens);
+  if (tokens.is_meta())
+    throw UsageError({"batch", std::string(kTokens) + " is on the meta device", "tokens and labels on every rank",
+                      "parallel.vocabulary: pipeline reads them on all ranks of a pipeline"});
+  return tokens;
+}
+
+// [samples, tokens, hidden]: of the tokens that a rank has between layers.
+std::vector<std::int64_t> VocabularyPasses::hidden_shape(int microbatch) const {
+  std::vector<std::int64_t> shape = microbatches_[microbatch].tensors.at(kTokens).sizes().vec();
+  if (shared_.sequence_)
+    shape[kTokenDim] = nn::partition_sizes(shape[kTokenDim], *shared_.sequence_)[shared_.sequence_->rank()];
+  shape.push_back(shared_.head_->options.in_features());
+  return shape;
+}
+
+torch::Tensor VocabularyPasses::empty_hidden(int microbatch) const {
+  return torch::zeros(hidden_shape(microbatch), shared_.head_->weight.options().requires_grad(false));
+}
+
+torch::Tensor VocabularyPasses::own_tokens(const torch::Tensor& whole) const {
+  if (!shared_.sequence_) return whole;
+  const Sizes sizes = nn::partition_sizes(whole.size(kTokenDim), *shared_.sequence_);
+  const int rank = shared_.sequence_->rank();
+  const auto begin = std::accumulate(sizes.begin(), sizes.begin() + rank, std::int64_t{0});
+  return whole.narrow(kTokenDim, begin, sizes[rank]).contiguous();
+}
+
+torch::Tensor VocabularyPasses::whole_sequence(const torch::Tensor& part, int microbatch) const {
+  if (!shared_.sequence_) return part;
+  const std::int64_t tokens = microbatches_[microbatch].tensors.at(kTokens).size(kTokenDim);
+  return all_gather_along(*shared_.sequence_, part, kTokenDim, nn::partition_sizes(tokens, *shared_.sequence_));
+}
+
+void VocabularyPasses::run(ActionKind pass, int microbatch) {
+  const torch::NoGradGuard no_graph;
+  std::erase_if(under_way_, [](Sent& sent) { return sent.work.done(); });
+  switch (pass) {
+    case ActionKind::kEmbeddingForward:
+      return embed(microbatch);
+    case ActionKind::kEmbeddingBackward:
+      return embed_backward(microbatch);
+    case ActionKind::kHeadForward:
+      return head(microbatch);
+    case ActionKind::kHeadBackward:
+      return head_backward(microbatch);
+    default:
+      throw InternalError({"vocabulary", to_string(pass) + " is no pass of it", "IF, IB, S or T", ""});
+  }
+}
+
+// --- The embedding ---
+
+void VocabularyPasses::embed(int microbatch) {
+  const torch::Tensor tokens = tokens_of(microbatch);
+  Sent& sent = of_[microbatch].embedded;
+  std::vector<std::int64_t> shape = tokens.sizes().vec();
+  shape.push_back(shared_.embedding_->options.embedding_dim());
+  sent.tensor = is_given_up_ ? torch::zeros(shape, shared_.embedding_->weight.options().requires_grad(false))
+                             : shared_.embedding_->own_rows(tokens);
+  sent.work = shared_.embeddings_->all_reduce(sent.tensor);
+  if (!is_first()) under_way_.push_back(std::exchange(sent, {}));
+}
+
+torch::Tensor VocabularyPasses::embedded(int microbatch) {
+  OfMicrobatch& of = of_[microbatch];
+  of.embedded.work.wait();
+  of.leaf = own_tokens(std::exchange(of.embedded.tensor, {})).detach();
+  return of.leaf.requires_grad_(options_.needs_gradients);
+}
+
+void VocabularyPasses::give_embedding_gradient(int microbatch) {
+  OfMicrobatch& of = of_[microbatch];
+  const torch::Tensor leaf = std::exchange(of.leaf, {});
+  const torch::Tensor gradient = leaf.defined() ? leaf.grad() : torch::Tensor();
+  Sent& sent = of.embedding_gradient;
+  std::vector<std::int64_t> shape = hidden_shape(microbatch);
+  shape.back() = shared_.embedding_->options.embedding_dim();
+  sent.tensor = gradient.defined() && !is_given_up_
+                    ? gradient.contiguous()
+                    : torch::zeros(shape, shared_.embedding_->weight.options().requires_grad(false));
+  sent.work = shared_.embedding_gradients_->broadcast(sent.tensor, shared_.first_rank_);
+}
+
+// Posted ahead: where the message is received, it is under way before it is needed.
+void VocabularyPasses::await_embedding_gradient(int microbatch) {
+  if (is_first()) return;
+  Sent& sent = of_[microbatch].embedding_gradient;
+  std::vector<std::int64_t> shape = hidden_shape(microbatch);
+  shape.back() = shared_.embedding_->options.embedding_dim();
+  sent.tensor = torch::zeros(shape, shared_.embedding_->weight.options().requires_grad(false));
+  sent.work = shared_.embedding_gradients_->broadcast(sent.tensor, shared_.first_rank_);
+}
+
+void VocabularyPasses::embed_backward(int microbatch) {
+  if (const int next = next_in(embedding_order_, microbatch); next >= 0) await_embedding_gradient(next);
+  OfMicrobatch& of = of_[microbatch];
+  of.embedding_gradient.work.wait();
+  const torch::Tensor part = std::exchange(of.embedding_gradient.tensor, {});
+  const torch::Tensor gradient = whole_sequence(part, microbatch);
+  if (is_given_up_ || (planted("embedding-of-one-stage") && !is_first())) return;
+  nn::Embedding embedding = shared_.embedding_;
+  embedding->add_to_own_rows(tokens_of(microbatch), gradient);
+}
+
+// --- The head ---
+
+void VocabularyPasses::give_hidden(int microbatch, const torch::Tensor& hidden) {
+  Sent& sent = of_[microbatch].hidden;
+  sent.tensor = hidden.defined() ? hidden.detach().contiguous() : empty_hidden(microbatch);
+  sent.work = shared_.hidden_->broadcast(sent.tensor, shared_.last_rank_);
+}
+
+void VocabularyPasses::await_hidden(int microbatch) {
+  if (is_last()) return;
+  Sent& sent = of_[microbatch].hidden;
+  sent.tensor = empty_hidden(microbatch);
+  sent.work = shared_.hidden_->broadcast(sent.tensor, shared_.last_rank_);
+}
+
+// [rows], aligned; counts them on the last stage's rank.
+torch::Tensor VocabularyPasses::labels_of(int microbatch) {
+  if (!shared_.loss_) return {};
+  const LabelledLoss& loss = *shared_.loss_;
+  const torch::Tensor given = microbatches_[microbatch].tensors.at(loss.labels);
+  const auto aligned = [&](const torch::Tensor& labels) {
+    return (options_.is_aligned ? labels : loss.align(labels)).reshape({-1}).to(torch::kInt64);
+  };
+  const torch::Tensor labels = aligned(given), known = on_host(given);
+  const torch::Tensor on_cpu = known.defined() ? aligned(known) : torch::Tensor();
+  if (on_cpu.defined())
+    nn::check_labels(on_cpu, nn::counted_words(shared_.head_, loss.options), loss.options.ignore_index);
+  if (is_last()) of_[microbatch].count = ((on_cpu.defined() ? on_cpu : labels) != loss.options.ignore_index).sum();
+  return labels;
+}
+
+void VocabularyPasses::head(int microbatch) {
+  if (const int next = next_in(head_order_, microbatch); next >= 0) await_hidden(next);
+  OfMicrobatch& of = of_[microbatch];
+  of.hidden.work.wait();
+  const torch::Tensor input = whole_sequence(std::exchange(of.hidden.tensor, {}), microbatch);
+  const torch::Tensor labels = labels_of(microbatch);
+  const bool computes = !is_given_up_;
+  if (computes) of.share = nn::head_forward(shared_.head_, input, labels, shared_.options_);
+  if (options_.keeps_outputs && computes)
+    of.logits = of.share.logits.view({input.size(0), input.size(kTokenDim), of.share.logits.size(1)});
+  if (!labels.defined()) return;
+  const torch::Tensor mine =
+      computes ? of.share.statistics
+               : torch::zeros(
+                     {4, labels.numel()},
+                     input.options().dtype(input.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32));
+  of.statistics.tensor = torch::empty({shared_.statistics_->size(), 4, labels.numel()}, mine.options());
+  of.statistics.work = shared_.statistics_->all_gather(of.statistics.tensor, mine.unsqueeze(0).contiguous(),
+                                                       Sizes(shared_.statistics_->size(), 1));
+}
+
+nn::HeadTotals VocabularyPasses::totals_of(int microbatch) {
+  OfMicrobatch& of = of_[microbatch];
+  of.statistics.work.wait();
+  const nn::HeadTotals totals = nn::head_totals(std::exchange(of.statistics.tensor, {}));
+  if (is_last() && !is_given_up_ && of.share.counted.defined())
+    of.sum = nn::head_loss(totals, of.share.counted, nn::counted_words(shared_.head_, shared_.options_.loss),
+                           shared_.options_.loss);
+  return totals;
+}
+
+void VocabularyPasses::head_backward(int microbatch) {
+  OfMicrobatch& of = of_[microbatch];
+  const nn::HeadTotals totals = totals_of(microbatch);
+  std::vector<std::int64_t> shape = microbatches_[microbatch].tensors.at(kTokens).sizes().vec();
+  shape.push_back(shared_.head_->options.in_features());
+  const nn::HeadShare share = std::exchange(of.share, {});
+  Sent& sent = of.hidden_gradient;
+  sent.tensor = is_given_up_ || !share.statistics.defined()
+                    ? torch::zeros(shape, shared_.head_->weight.options().requires_grad(false))
+                    : nn::head_backward(shared_.head_, share, totals, options_.seed, shared_.options_).view(shape);
+  sent.work = shared_.hidden_gradients_->all_reduce(sent.tensor);
+  if (!is_last()) under_way_.push_back(std::exchange(sent, {}));
+}
+
+torch::Tensor VocabularyPasses::hidden_gradient(int microbatch) {
+  Sent& sent = of_[microbatch].hidden_gradient;
+  sent.work.wait();
+  return own_tokens(std::exchange(sent.tensor, {}));
+}
+
+VocabularyPasses::Losses VocabularyPasses::losses() {
+  Losses losses;
+  for (std::size_t i = 0; i < of_.size(); ++i) {
+    if (of_[i].statistics.tensor.defined()) totals_of(static_cast<int>(i));  // without a backward
+    if (of_[i].sum.defined()) losses.sums.push_back(of_[i].sum);
+    if (of_[i].count.defined()) losses.counts.push_back(of_[i].count);
+  }
+  return losses;
+}
+
+TensorDict VocabularyPasses::outputs() {
+  std::vector<torch::Tensor> all;
+  const Cut& words = shared_.head_->weight_placement();
+  Sizes sizes;
+  for (int rank = 0; rank < shared_.outputs_->size(); ++rank) sizes.push_back(words.local_size(rank));
+  for (const OfMicrobatch& of : of_)
+    all.push_back(all_gather_along(*shared_.outputs_, of.logits.contiguous(), 2, sizes));
+  return {{shared_.output_, torch::cat(all)}};
+}
+
+}  // namespace gantry

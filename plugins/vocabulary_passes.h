@@ -1,0 +1,119 @@
+// Embedding and head whose rows lie over all ranks of a pipeline: what each rank computes of them, and what the ranks
+// exchange. Yeung et al., Balancing Pipeline Parallelism with Vocabulary Parallelism (arXiv 2411.05288), algorithm 1.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "gantry/comm/process_group_mesh.h"
+#include "gantry/core/config.h"
+#include "gantry/nn/embedding.h"
+#include "gantry/nn/split_head.h"
+#include "gantry/plugins/criterion.h"
+#include "gantry/policies/sharder.h"
+#include "gantry/schedule/schedule.h"
+#include "gantry/tensors/batch.h"
+
+namespace gantry {
+
+// Of one boosted model. Every purpose has a group of its own, so that its messages have the microbatches' order, and no
+// other one's.
+class SharedVocabulary {
+ public:
+  // The group that the rows lie over, and its axes in the order of its ranks.
+  static ProcessGroup& group_of(const ProcessGroupMesh& mesh);
+  static std::vector<Axis> axes_of(const ProcessGroupMesh& mesh);
+
+  // Of a model that was split over that group. ConfigError, by name, for what can't be computed so. Collective over the
+  // world.
+  SharedVocabulary(const StageModule& module, const Criterion& criterion, const Config& config,
+                   const ProcessGroupMesh& mesh, const PipelineStageManager& stages);
+
+ private:
+  friend class VocabularyPasses;
+  std::unique_ptr<ProcessGroup> make_group(const char* label, const std::vector<std::string>& axes) const;
+
+  const ProcessGroupMesh& mesh_;
+  nn::Embedding embedding_{nullptr};
+  nn::Linear head_{nullptr};
+  nn::SplitHeadOptions options_;
+  std::optional<LabelledLoss> loss_;  // absent: logits alone
+  std::string output_;
+  int first_rank_, last_rank_;        // of the pipeline: those that hold the first and the last stage
+  ProcessGroup* sequence_ = nullptr;  // over which activations are sequence shards; null: they are whole
+  std::unique_ptr<ProcessGroup> hidden_, embedding_gradients_;                          // along pp
+  std::unique_ptr<ProcessGroup> embeddings_, statistics_, hidden_gradients_, outputs_;  // and tp
+};
+
+// Of one step. A pass of a microbatch is called once, in the order of the schedule, which is the same on all ranks for
+// each kind. After give_up() passes compute nothing, and the ranks exchange zeros.
+class VocabularyPasses {
+ public:
+  struct Options {
+    double seed = 1;              // of the loss's sum
+    bool needs_gradients = true;  // else there are no backward passes
+    bool keeps_outputs = false;
+    bool is_aligned = false;  // labels stand beside their logits already
+  };
+  // `schedule`: says in which order the passes come. Microbatches are kept by reference.
+  VocabularyPasses(const SharedVocabulary& shared, const std::vector<Batch>& microbatches,
+                   const schedule::Schedule& schedule, Options options);
+
+  void give_up() { is_given_up_ = true; }
+  // IF, IB, S or T.
+  void run(schedule::ActionKind pass, int microbatch);
+
+  // On the first stage's rank: the rows of its tokens, a leaf; needs all ranks' IF. And what its backward gave it.
+  torch::Tensor embedded(int microbatch);
+  void give_embedding_gradient(int microbatch);
+  // On the last stage's rank: what its forward made, before S; and the gradient of that, after all ranks' T.
+  void give_hidden(int microbatch, const torch::Tensor& hidden);
+  torch::Tensor hidden_gradient(int microbatch);
+
+  // After the step, on the last stage's ranks: sums of losses and counts, of each microbatch that has a loss. Waits.
+  struct Losses {
+    std::vector<torch::Tensor> sums, counts;
+  };
+  Losses losses();
+  // Of all microbatches, whole. Collective over pp and tp.
+  TensorDict outputs();
+
+ private:
+  struct Sent {
+    torch::Tensor tensor;
+    Work work = {};  // after the tensor, so that it ends first
+  };
+  struct OfMicrobatch {
+    Sent embedded, embedding_gradient, hidden, statistics, hidden_gradient;
+    torch::Tensor leaf;  // on the first stage's rank
+    nn::HeadShare share;
+    torch::Tensor logits;  // kept
+    torch::Tensor sum, count;
+  };
+  bool is_first() const;
+  bool is_last() const;
+  std::vector<std::int64_t> hidden_shape(int microbatch) const;
+  torch::Tensor empty_hidden(int microbatch) const;
+  torch::Tensor own_tokens(const torch::Tensor& whole) const;
+  torch::Tensor whole_sequence(const torch::Tensor& part, int microbatch) const;
+  torch::Tensor tokens_of(int microbatch) const;
+  torch::Tensor labels_of(int microbatch);
+  void await_hidden(int microbatch);
+  void await_embedding_gradient(int microbatch);
+  void embed(int microbatch);
+  void embed_backward(int microbatch);
+  void head(int microbatch);
+  void head_backward(int microbatch);
+  nn::HeadTotals totals_of(int microbatch);
+
+  const SharedVocabulary& shared_;
+  const std::vector<Batch>& microbatches_;
+  const Options options_;
+  std::vector<int> head_order_, embedding_order_;  // microbatches, by S and by IB
+  std::vector<OfMicrobatch> of_;
+  std::vector<Sent> under_way_;  // that other ranks alone need
+  bool is_given_up_ = false;
+};
+
+}  // namespace gantry

@@ -1,0 +1,265 @@
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+#include "gantry/core/error.h"
+#include "gantry/schedule/action_table.h"
+#include "gantry/schedule/vocabulary_actions.h"
+
+namespace gantry::schedule {
+namespace {
+
+constexpr double kUnknown = std::numeric_limits<double>::infinity();
+// So many rows of tokens are looked up ahead of the first stage's forwards, and so many of their gradients may wait.
+constexpr int kEmbeddedAhead = 2, kGradientsWaiting = 2;
+// Forwards that may run ahead, of each chunk, and by how much a step must be shorter for one more.
+constexpr int kMostAhead = 4;
+constexpr double kGain = 0.995;
+
+// The row with forwards ahead by so many more: they keep their order, and so do all others.
+std::vector<Action> ahead_by(const std::vector<Action>& row, int ahead) {
+  std::vector<Action> forwards, shifted;
+  for (const Action& action : row)
+    if (action.kind == ActionKind::kForward) forwards.push_back(action);
+  std::size_t next = 0;
+  bool ramp = true;
+  for (const Action& action : row) {
+    if (action.kind != ActionKind::kForward && ramp) {
+      ramp = false;
+      for (int i = 0; i < ahead && next < forwards.size(); ++i) shifted.push_back(forwards[next++]);
+    }
+    if (action.kind != ActionKind::kForward)
+      shifted.push_back(action);
+    else if (next < forwards.size())
+      shifted.push_back(forwards[next++]);
+  }
+  return shifted;
+}
+
+// One kind of pass: which microbatch comes when, how far each rank is, and when all ranks have done one.
+struct Passes {
+  ActionKind kind;
+  double cost = 0;
+  std::vector<int> order = {};   // microbatches
+  std::vector<int> next = {};    // by rank: a place in the order
+  std::vector<int> done = {};    // by microbatch: ranks
+  std::vector<double> end = {};  // by microbatch: of the last one of those
+};
+
+// Runs all ranks in simulated time. What can start first does; of equals first the passes that others wait for.
+class Placing {
+ public:
+  Placing(const Schedule& schedule, const Costs& costs, int ahead);
+  std::optional<Schedule> run();
+
+  double longest() const { return longest_; }
+
+ private:
+  struct Choice {
+    double start = kUnknown;
+    int priority = 0;
+    Passes* pass = nullptr;  // null: the row's own next action
+  };
+  Passes make_passes(ActionKind kind, double cost, std::vector<int> order) const;
+  double own_ready(const Action& action) const;
+  double pass_ready(const Passes& pass, int rank) const;
+  Choice choose(int rank);
+  void consider(Choice& best, double ready, int rank, int priority, Passes* pass) const;
+  void take(int rank, const Choice& choice);
+  double cost_of(const Action& action) const;
+
+  Schedule result_;
+  std::vector<std::vector<Action>> rows_;
+  std::vector<StageCosts> costs_;
+  std::vector<int> rank_of_stage_;
+  std::vector<std::size_t> next_;
+  std::vector<double> clock_, begin_;
+  StageGrid<double> forward_end_, backward_end_;
+  Passes embed_, embed_backward_, head_, head_backward_;
+  int forwards_of_first_ = 0;
+  double longest_ = 0;
+};
+
+std::vector<int> order_of_stage(const std::vector<Action>& row, int stage, bool forwards) {
+  std::vector<int> order;
+  for (const Action& action : row)
+    if (action.stage == stage && (forwards ? action.kind == ActionKind::kForward : is_backward(action.kind)))
+      order.push_back(action.microbatch);
+  return order;
+}
+
+Passes Placing::make_passes(ActionKind kind, double cost, std::vector<int> order) const {
+  Passes passes{kind, cost, std::move(order)};
+  passes.next.assign(result_.ranks(), 0);
+  passes.done.assign(result_.microbatches, 0);
+  passes.end.assign(result_.microbatches, 0);
+  return passes;
+}
+
+Placing::Placing(const Schedule& schedule, const Costs& costs, int ahead)
+    : result_(schedule),
+      costs_(stage_costs(schedule, costs)),
+      rank_of_stage_(ranks_by_stage(schedule)),
+      next_(schedule.ranks(), 0),
+      clock_(schedule.ranks(), 0),
+      begin_(schedule.ranks(), kUnknown),
+      forward_end_(schedule.stages(), schedule.microbatches, kUnknown),
+      backward_end_(schedule.stages(), schedule.microbatches, kUnknown) {
+  for (auto& row : result_.actions) {
+    rows_.push_back(ahead_by(row, ahead));
+    row.clear();
+  }
+  const int last = schedule.stages() - 1;
+  const auto &first_row = rows_[rank_of_stage_[0]], &last_row = rows_[rank_of_stage_[last]];
+  const VocabularyCosts& of = costs.vocabulary;
+  embed_ = make_passes(ActionKind::kEmbeddingForward, of.embedding_forward, order_of_stage(first_row, 0, true));
+  embed_backward_ =
+      make_passes(ActionKind::kEmbeddingBackward, of.embedding_backward, order_of_stage(first_row, 0, false));
+  head_ = make_passes(ActionKind::kHeadForward, of.head_forward, order_of_stage(last_row, last, true));
+  head_backward_ = make_passes(ActionKind::kHeadBackward, of.head_backward, order_of_stage(last_row, last, false));
+}
+
+double Placing::cost_of(const Action& action) const {
+  const StageCosts& of = costs_[action.stage];
+  if (action.kind == ActionKind::kForward) return of.forward;
+  if (action.kind == ActionKind::kInputGradient) return of.input_gradient;
+  return action.kind == ActionKind::kWeightGradient ? of.weight_gradient : of.input_gradient + of.weight_gradient;
+}
+
+// When the action's data is there, kUnknown if that is not known yet.
+double Placing::own_ready(const Action& action) const {
+  const int stages = static_cast<int>(rank_of_stage_.size()), ranks = result_.ranks(), microbatch = action.microbatch;
+  const bool forward = action.kind == ActionKind::kForward;
+  double ready = 0;
+  if (const int needed = stage_needed_by(action, stages); needed >= 0) {
+    ready = (forward ? forward_end_ : backward_end_).at(needed, microbatch);
+    if (rank_of_stage_[needed] != rank_of_stage_[action.stage])
+      ready += forward ? costs_[needed].send_forward : costs_[needed].send_backward;
+  }
+  if (forward && action.stage == 0)
+    ready = embed_.done[microbatch] < ranks ? kUnknown : std::max(ready, embed_.end[microbatch]);
+  if (is_backward(action.kind) && action.stage == stages - 1)
+    ready = head_backward_.done[microbatch] < ranks ? kUnknown : std::max(ready, head_backward_.end[microbatch]);
+  return ready;
+}
+
+double Placing::pass_ready(const Passes& pass, int rank) const {
+  if (pass.next[rank] == static_cast<int>(pass.order.size())) return kUnknown;
+  const int microbatch = pass.order[pass.next[rank]];
+  const int last = static_cast<int>(rank_of_stage_.size()) - 1;
+  // Its message has been posted by all once they have begun the one before.
+  const bool is_posted_ahead = pass.kind == ActionKind::kHeadForward || pass.kind == ActionKind::kEmbeddingBackward;
+  if (is_posted_ahead && pass.next[rank] > 0 && pass.done[pass.order[pass.next[rank] - 1]] < result_.ranks())
+    return kUnknown;
+  switch (pass.kind) {
+    case ActionKind::kHeadForward:
+      return forward_end_.at(last, microbatch) + (rank == rank_of_stage_[last] ? 0 : costs_.front().send_forward);
+    case ActionKind::kHeadBackward:
+      return head_.done[microbatch] < result_.ranks() ? kUnknown : head_.end[microbatch] + costs_.front().send_forward;
+    case ActionKind::kEmbeddingBackward:
+      return backward_end_.at(0, microbatch) + (rank == rank_of_stage_[0] ? 0 : costs_.front().send_forward);
+    default:
+      return 0;
+  }
+}
+
+void Placing::consider(Choice& best, double ready, int rank, int priority, Passes* pass) const {
+  const double start = ready == kUnknown ? kUnknown : std::max(ready, clock_[rank]);
+  if (start < best.start || (start == best.start && start != kUnknown && priority > best.priority))
+    best = {start, priority, pass};
+}
+
+Placing::Choice Placing::choose(int rank) {
+  Choice best;
+  const bool has_own = next_[rank] < rows_[rank].size();
+  if (has_own) consider(best, own_ready(rows_[rank][next_[rank]]), rank, 3, nullptr);
+  consider(best, pass_ready(head_, rank), rank, 6, &head_);
+  consider(best, pass_ready(head_backward_, rank), rank, 5, &head_backward_);
+  if (embed_.next[rank] < forwards_of_first_ + kEmbeddedAhead)
+    consider(best, pass_ready(embed_, rank), rank, 4, &embed_);
+  int waiting = 0;
+  for (int i = embed_backward_.next[rank]; i < static_cast<int>(embed_backward_.order.size()); ++i)
+    waiting += backward_end_.at(0, embed_backward_.order[i]) <= clock_[rank];
+  if (waiting > 0 || !has_own)
+    consider(best, pass_ready(embed_backward_, rank), rank, waiting >= kGradientsWaiting ? 4 : 1, &embed_backward_);
+  return best;
+}
+
+void Placing::take(int rank, const Choice& choice) {
+  begin_[rank] = std::min(begin_[rank], choice.start);
+  if (choice.pass) {
+    Passes& pass = *choice.pass;
+    const int microbatch = pass.order[pass.next[rank]++];
+    clock_[rank] = choice.start + pass.cost;
+    ++pass.done[microbatch];
+    pass.end[microbatch] = std::max(pass.end[microbatch], clock_[rank]);
+    result_.actions[rank].push_back({pass.kind, vocabulary_stage(result_, rank), microbatch});
+    return;
+  }
+  const Action& action = rows_[rank][next_[rank]++];
+  clock_[rank] = choice.start + cost_of(action);
+  if (action.kind == ActionKind::kForward) forward_end_.at(action.stage, action.microbatch) = clock_[rank];
+  if (is_backward(action.kind)) backward_end_.at(action.stage, action.microbatch) = clock_[rank];
+  forwards_of_first_ += action.kind == ActionKind::kForward && action.stage == 0;
+  result_.actions[rank].push_back(action);
+}
+
+std::optional<Schedule> Placing::run() {
+  const auto finished = [&](int rank) {
+    const auto is_done = [&](const Passes& pass) { return pass.next[rank] == static_cast<int>(pass.order.size()); };
+    return next_[rank] == rows_[rank].size() && is_done(embed_) && is_done(head_) && is_done(head_backward_) &&
+           is_done(embed_backward_);
+  };
+  for (;;) {
+    Choice best;
+    int best_rank = -1;
+    bool all = true;
+    for (int rank = 0; rank < result_.ranks(); ++rank) {
+      if (finished(rank)) continue;
+      all = false;
+      if (const Choice choice = choose(rank); best_rank < 0 || choice.start < best.start)
+        best = choice, best_rank = rank;
+    }
+    if (all) break;
+    if (best.start == kUnknown) return std::nullopt;
+    take(best_rank, best);
+  }
+  for (int rank = 0; rank < result_.ranks(); ++rank) longest_ = std::max(longest_, clock_[rank] - begin_[rank]);
+  return std::move(result_);
+}
+
+void refuse_pairs(const Schedule& schedule) {
+  for (const auto& row : schedule.actions)
+    for (const Action& action : row)
+      if (action.overlaps_next)
+        throw ConfigError({"parallel.vocabulary",
+                           "is pipeline, and schedule " + schedule.name + " runs forwards and backwards in pairs",
+                           "a schedule without pairs, such as 1f1b, interleaved_1f1b, zb_h1 or v_half",
+                           "choose another schedule, or take the key out"});
+}
+
+}  // namespace
+
+std::optional<Schedule> with_vocabulary(const Schedule& schedule, const Costs& costs, int ahead) {
+  refuse_pairs(schedule);
+  return Placing(schedule, costs, ahead).run();
+}
+
+Schedule with_vocabulary(const Schedule& schedule, const Costs& costs) {
+  refuse_pairs(schedule);
+  std::size_t chunks = 1;
+  for (const auto& held : schedule.stages_of_rank) chunks = std::max(chunks, held.size());
+  std::optional<Schedule> best;
+  double shortest = kUnknown;
+  for (int ahead = 0; ahead <= kMostAhead * static_cast<int>(chunks); ++ahead) {
+    Placing placing(schedule, costs, ahead);
+    auto made = placing.run();
+    if (!made || placing.longest() >= kGain * shortest) continue;
+    shortest = placing.longest();
+    best = std::move(made);
+  }
+  if (!best) throw InternalError({"schedule " + schedule.name, "has no place for the vocabulary's passes", "", ""});
+  return *best;
+}
+
+}  // namespace gantry::schedule

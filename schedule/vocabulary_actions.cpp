@@ -1,0 +1,146 @@
+#include "gantry/schedule/vocabulary_actions.h"
+
+#include <algorithm>
+
+#include "gantry/core/error.h"
+#include "gantry/schedule/action_table.h"
+
+namespace gantry::schedule {
+namespace {
+
+[[noreturn]] void refuse(const Schedule& schedule, int rank, const std::string& what, const std::string& expected) {
+  throw ConfigError({"schedule " + schedule.name + ", rank " + std::to_string(rank), what, expected, ""});
+}
+
+// The microbatches of a row's actions of that kind, in their order.
+std::vector<int> order_of(const std::vector<Action>& row, ActionKind kind, int stage) {
+  std::vector<int> order;
+  for (const Action& action : row)
+    if (action.kind == kind && action.stage == stage) order.push_back(action.microbatch);
+  return order;
+}
+
+std::vector<int> before_each(const std::vector<int>& order, int microbatches) {
+  std::vector<int> before(microbatches, -1);
+  for (std::size_t i = 1; i < order.size(); ++i) before[order[i]] = order[i - 1];
+  return before;
+}
+
+}  // namespace
+
+bool has_vocabulary(const Schedule& schedule) {
+  return std::ranges::any_of(schedule.actions, [](const auto& row) {
+    return std::ranges::any_of(row, [](const Action& action) { return is_of_vocabulary(action.kind); });
+  });
+}
+
+Schedule without_vocabulary(const Schedule& schedule) {
+  Schedule kept = schedule;
+  for (auto& row : kept.actions) std::erase_if(row, [](const Action& action) { return is_of_vocabulary(action.kind); });
+  return kept;
+}
+
+int vocabulary_stage(const Schedule& schedule, int rank) { return std::ranges::min(schedule.stages_of_rank.at(rank)); }
+
+VocabularyNeeds::VocabularyNeeds(const Schedule& schedule) : last_stage_(schedule.stages() - 1) {
+  first_splits_.assign(schedule.microbatches, false);
+  for (int rank = 0; rank < schedule.ranks(); ++rank) {
+    if (schedule.stages_of_rank[rank].empty())
+      refuse(schedule, rank, "it holds no stage, and has passes of the vocabulary", "a stage on every rank");
+    stage_of_rank_.push_back(vocabulary_stage(schedule, rank));
+    for (const Action& action : schedule.actions[rank]) {
+      trains_ = trains_ || is_backward(action.kind);
+      if (action.kind == ActionKind::kInputGradient && action.stage == 0) first_splits_[action.microbatch] = true;
+    }
+  }
+  check_counts(schedule);
+  check_orders(schedule);
+}
+
+// Each pass once a rank and microbatch.
+void VocabularyNeeds::check_counts(const Schedule& schedule) const {
+  for (int rank = 0; rank < schedule.ranks(); ++rank)
+    for (const ActionKind kind : kVocabularyKinds) {
+      const bool is_backward_pass = kind == ActionKind::kEmbeddingBackward || kind == ActionKind::kHeadBackward;
+      const auto expected = is_backward_pass && !trains_ ? 0 : schedule.microbatches;
+      std::vector<char> seen(schedule.microbatches, 0);
+      int count = 0;
+      for (const Action& action : schedule.actions[rank]) {
+        if (action.kind != kind) continue;
+        if (action.stage != stage_of_rank_[rank])
+          refuse(schedule, rank, to_string(action) + " is written with stage " + std::to_string(action.stage),
+                 "the rank's lowest one, " + std::to_string(stage_of_rank_[rank]));
+        count += seen[action.microbatch] == 0;
+        seen[action.microbatch] = 1;
+      }
+      if (count != expected)
+        refuse(schedule, rank,
+               "it has " + std::to_string(count) + " of " + to_string(kind) + ", for " +
+                   std::to_string(schedule.microbatches) + " microbatches",
+               std::to_string(expected));
+    }
+}
+
+// Messages of a kind have one order on all ranks.
+void VocabularyNeeds::check_orders(const Schedule& schedule) {
+  for (const ActionKind kind : kVocabularyKinds) {
+    const auto first = order_of(schedule.actions[0], kind, stage_of_rank_[0]);
+    for (int rank = 1; rank < schedule.ranks(); ++rank)
+      if (order_of(schedule.actions[rank], kind, stage_of_rank_[rank]) != first)
+        refuse(schedule, rank, "its " + to_string(kind) + " have another order than those of rank 0",
+               "one order of microbatches on all ranks");
+    if (kind == ActionKind::kHeadForward) before_[0] = before_each(first, schedule.microbatches);
+    if (kind == ActionKind::kEmbeddingBackward) before_[1] = before_each(first, schedule.microbatches);
+  }
+  // What one rank sends to all goes out in the order in which it is made.
+  const auto made_in_order = [&](int stage, ActionKind made, ActionKind split, ActionKind pass) {
+    const int rank = schedule.rank_of(stage);
+    std::vector<int> order;
+    for (const Action& action : schedule.actions[rank])
+      if ((action.kind == made || action.kind == split) && action.stage == stage) order.push_back(action.microbatch);
+    if (order != order_of(schedule.actions[rank], pass, stage_of_rank_[rank]))
+      refuse(schedule, rank, "its " + to_string(pass) + " have another order than what they need",
+             "that of " + to_string(made) + " of stage " + std::to_string(stage));
+  };
+  made_in_order(last_stage_, ActionKind::kForward, ActionKind::kForward, ActionKind::kHeadForward);
+  if (trains_) made_in_order(0, ActionKind::kBackward, ActionKind::kInputGradient, ActionKind::kEmbeddingBackward);
+}
+
+std::vector<Need> VocabularyNeeds::of(const Action& action) const {
+  std::vector<Need> needs;
+  const int microbatch = action.microbatch;
+  const auto all = [&](ActionKind kind) {
+    for (const int stage : stage_of_rank_) needs.push_back({{kind, stage, microbatch}});
+  };
+  const auto begun = [&](int before) {
+    if (before < 0) return;
+    for (const int stage : stage_of_rank_)
+      if (stage != action.stage) needs.push_back({{action.kind, stage, before}, /*begun=*/true});
+  };
+  switch (action.kind) {
+    case ActionKind::kForward:
+      if (action.stage == 0) all(ActionKind::kEmbeddingForward);
+      break;
+    case ActionKind::kHeadForward:
+      needs.push_back({{ActionKind::kForward, last_stage_, microbatch}});
+      begun(before_[0][microbatch]);
+      break;
+    case ActionKind::kHeadBackward:
+      all(ActionKind::kHeadForward);
+      break;
+    case ActionKind::kBackward:
+    case ActionKind::kInputGradient:
+      if (action.stage == last_stage_) all(ActionKind::kHeadBackward);
+      break;
+    case ActionKind::kEmbeddingBackward:
+      needs.push_back(
+          {{first_splits_[microbatch] ? ActionKind::kInputGradient : ActionKind::kBackward, 0, microbatch}});
+      begun(before_[1][microbatch]);
+      break;
+    default:
+      break;
+  }
+  return needs;
+}
+
+}  // namespace gantry::schedule
