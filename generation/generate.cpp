@@ -4,6 +4,7 @@
 
 #include <torch/torch.h>
 
+#include "gantry/core/error.h"
 #include "gantry/generation/rounds.h"
 #include "gantry/plugins/model_setup.h"
 
@@ -23,6 +24,10 @@ SplitDim split_of_logits(const SplitOutputs& outputs) {
 
 std::vector<GeneratedSequence> generate(Boosted& boosted, Plugin& plugin, const std::vector<TokenIds>& prompts,
                                         const GenerationOptions& options) {
+  if (plugin.mesh().mesh().has_expert_view())
+    throw ConfigError({"parallel.expert", fmt::format("is {}", plugin.mesh().size(axis::kExpert)),
+                       "1 where texts are continued: replicas end theirs at different tokens",
+                       "generate with expert 1; the same checkpoint loads"});
   const StageModule& module = boosted.model->stage_module();
   const Continuation continuation = module.policy().continuation(module.module());
   const Plan plan = generation::make_plan(options, prompts, continuation, module.policy().name());

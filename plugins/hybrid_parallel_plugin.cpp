@@ -5,6 +5,7 @@
 
 #include <torch/torch.h>
 
+#include "gantry/core/expert_ranks.h"
 #include "gantry/core/planted.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/pipeline/action_times.h"
@@ -12,6 +13,7 @@
 #include "gantry/pipeline/stage_link.h"
 #include "gantry/plugins/accumulation.h"
 #include "gantry/plugins/device_memory.h"
+#include "gantry/plugins/model_routers.h"
 #include "gantry/plugins/model_setup.h"
 #include "gantry/plugins/optimizer_state.h"
 #include "gantry/plugins/own_loop.h"
@@ -42,6 +44,7 @@ struct HybridParallelPlugin::ModelState {
   // Of the model's parameters, where they are of one type: what a batch's reals become.
   std::optional<torch::ScalarType> real_type;
   std::optional<SequenceParts> parts;  // where ranks share sequences
+  std::optional<ModelRouters> routers;
 };
 
 // How a batch is run.
@@ -96,20 +99,31 @@ void refuse_parts_of_joint_loss(const BoostedModel& model, int microbatches, con
                      "one of each", "set it to false, or train on one stage with one microbatch"});
 }
 
-// The mesh and placements know this axis; layers, losses and data don't yet.
-Config refuse_axes_to_come(Config config) {
-  if (config.parallel.expert > 1)
-    throw ConfigError({"parallel.expert", fmt::format("is {}", config.parallel.expert),
-                       "1: nothing computes over this axis in this version",
-                       "gantry config shows the layout; take the key out to run"});
+// A program's own configuration was not read from a file.
+Config checked(Config config) {
+  if (const auto fault = fault_of_experts(config.parallel))
+    throw ConfigError({fault->key, fault->what, fault->expected, fault->remedy});
+  // Not proved yet: the grid of losses has gradients there that differ from one rank's.
+  const bool has_losses = config.experts.balance != "none" || config.experts.z_loss > 0;
+  if (has_losses &&
+      ((config.parallel.context > 1 && config.parallel.tensor > 1) || config.schedule.recompute == "parts"))
+    throw ConfigError({"experts", "losses of routers beside parallel.context with parallel.tensor, or recompute parts",
+                       "context or tensor 1, and schedule.recompute none, selective or full", "change one of them"});
   return config;
+}
+
+// Replicas that compute each other's tokens run equally many microbatches.
+int equal_microbatches(int microbatches, const ProcessGroupMesh& mesh) {
+  if (!mesh.mesh().has_expert_view() || planted("replicas-run-unequally")) return microbatches;
+  const auto all = all_gather_numbers(mesh.batch_group(), microbatches);
+  return static_cast<int>(*std::max_element(all.begin(), all.end()));
 }
 
 }  // namespace
 
 HybridParallelPlugin::HybridParallelPlugin(World& world, Config config)
     : world_(world),
-      config_(refuse_axes_to_come(std::move(config))),
+      config_(checked(std::move(config))),
       mesh_(world),
       schedules_(config_.schedule, mesh_.size(axis::kPipeline)),
       stages_(mesh_.coordinate(axis::kPipeline), schedules_.stages_of_rank()),
@@ -141,6 +155,8 @@ Boosted HybridParallelPlugin::boost_model(const BoostRequest& request) {
   ShardConfig shard{
       .stages = &stages_, .tensor_group = &mesh_[axis::kTensor], .seed = config_.train.seed, .device = world_.device()};
   shard.sequence_parallel = config_.parallel.sequence_parallel && mesh_.size(axis::kTensor) > 1;
+  if (mesh_.mesh().has_expert_view()) shard.expert_group = &mesh_[axis::kExpert];
+  if (config_.experts.dispatch == "all_gather") shard.dispatch = ExpertDispatch::kAllGather;
   shard.gradient_sum = gradient_sum_of(request.loop);
   shard.layers_of_stage = chosen_layers(config_.schedule, *policy, *request.model, stages_);
   auto state = std::make_unique<ModelState>();
@@ -161,11 +177,13 @@ Boosted HybridParallelPlugin::boost_model(const BoostRequest& request) {
   const auto& module = state->model->stage_module();
   state->real_type = real_type_of(module);
   refuse_other_precision(config_, state->real_type);
+  state->routers.emplace(config_.experts, module, mesh_, shard.sequence_parallel);
   auto shared = make_shared_groups(module, stages_, mesh_, state->shared_groups);
   if (request.optimizer) {
     keep_held_parameters(*request.optimizer, module);
     boosted.optimizer = boost_optimizer(request, module.parameters, std::move(shared), config_, mesh_, stages_);
     state->accumulation = std::make_unique<Accumulation>(boosted.optimizer, module, mesh_);
+    boosted.optimizer->set_after_step([routers = &*state->routers] { routers->stepped(); });
   }
   if (boosted.loader) distribute(*boosted.loader, boosted);
   state->state =
@@ -237,13 +255,15 @@ StepResult HybridParallelPlugin::run_pipeline(const Batch& given, Boosted& boost
     if (state.parts) check_equal_inputs(batch.tensors, mesh_, axis::kContext);
   }
   state.inputs_compared = true;
+  const Batch whole = batch;
   if (state.parts) batch = state.parts->cut(std::move(batch));
   const PreparedBatch prepared(batch, world_.device(), state.real_type);
   batch.tensors = prepared.tensors;
   batch.whole = prepared.whole;
 
   const StepPlan plan = begin_step(state, boosted, batch, options);
-  PipelineStep step = make_step(state, boosted, batch, plan, options);
+  const nn::RouterBalance balance = balance_of(state, boosted, whole, plan, options);
+  PipelineStep step = make_step(state, boosted, batch, plan, options, balance);
   const bool done = run(step, state, plan, options);
   const std::int64_t counted = step.loss_count();
   if (plan.trains) state.accumulation->add(batch.global_samples, counted);
@@ -286,7 +306,8 @@ void HybridParallelPlugin::set_observer(ActionObserver observer) {
 // Gradients may be added from here on, where the step trains.
 HybridParallelPlugin::StepPlan HybridParallelPlugin::begin_step(ModelState& state, const Boosted& boosted,
                                                                 const Batch& batch, const ExecuteOptions& options) {
-  StepPlan plan{.trains = boosted.optimizer && !options.forward_only, .microbatches = microbatches(batch.samples)};
+  StepPlan plan{.trains = boosted.optimizer && !options.forward_only,
+                .microbatches = equal_microbatches(microbatches(batch.samples), mesh_)};
   if (plan.trains && !boosted.criterion)
     throw UsageError({"execute_pipeline", "training needs a criterion", "", "pass one to boost"});
   if (plan.trains) refuse_parts_of_joint_loss(*state.model, plan.microbatches, mesh_);
@@ -297,6 +318,7 @@ HybridParallelPlugin::StepPlan HybridParallelPlugin::begin_step(ModelState& stat
   plan.is_whole = plan.microbatches <= 1 && batch.samples == batch.global_samples && !no_sync && !adds;
   if (!plan.trains) return plan;
   if (!std::exchange(state.keys_checked, true)) refuse_unhonoured_keys(config_);
+  if (!adds && !boosted.optimizer->has_unused_gradients()) state.routers->begin();
   state.accumulation->take(batch, options.step_tokens);
   GradientBuffers& gradients = state.accumulation->gradients();
   if (!gradients.scatters()) return plan;
@@ -307,6 +329,14 @@ HybridParallelPlugin::StepPlan HybridParallelPlugin::begin_step(ModelState& stat
   return plan;
 }
 
+nn::RouterBalance HybridParallelPlugin::balance_of(const ModelState& state, const Boosted& boosted, const Batch& whole,
+                                                   const StepPlan& plan, const ExecuteOptions& options) const {
+  if (!plan.trains) return {};
+  const bool is_first_part = !state.parts || mesh_.coordinate(axis::kContext) == 0;
+  return state.routers->balance(whole, boosted.criterion, microbatches(whole.samples), plan.adds, options,
+                                stages_.holds_last() && is_first_part);
+}
+
 // Of the tokens that the ranks of tp have shards of; 0 where they have all.
 std::int64_t HybridParallelPlugin::length_of_shards(const ModelState& state, const Batch& batch) const {
   if (!config_.parallel.sequence_parallel) return 0;
@@ -314,10 +344,13 @@ std::int64_t HybridParallelPlugin::length_of_shards(const ModelState& state, con
 }
 
 PipelineStep HybridParallelPlugin::make_step(ModelState& state, const Boosted& boosted, const Batch& batch,
-                                             const StepPlan& plan, const ExecuteOptions& options) {
+                                             const StepPlan& plan, const ExecuteOptions& options,
+                                             const nn::RouterBalance& balance) {
   std::vector<Batch> microbatches;
   for (const auto& [begin, end] : split_evenly(batch.samples, plan.microbatches))
     microbatches.push_back(slice(batch, begin, end));
+  while (static_cast<int>(microbatches.size()) < plan.microbatches)
+    microbatches.push_back(slice(batch, batch.samples, batch.samples));
   Accumulation* accumulation = state.accumulation.get();
   const RandomContext random{.seed = config_.train.seed,
                              .step = static_cast<std::uint64_t>(accumulation ? accumulation->step() : 0),
@@ -343,6 +376,8 @@ PipelineStep HybridParallelPlugin::make_step(ModelState& state, const Boosted& b
                        .observer = options.observer,
                        .takes_losses = !plan.adds || options.step_tokens > 0,
                        .is_whole = plan.is_whole,
+                       .balance = &balance,
+                       .choices = plan.trains ? state.routers->choices() : nullptr,
                        .parts = state.parts ? &*state.parts : nullptr,
                        .check_outputs = state.outputs_compared ? std::function<void(const TensorDict&)>()
                                                                : std::function(check_outputs)});
@@ -357,7 +392,9 @@ bool HybridParallelPlugin::run(PipelineStep& step, const ModelState& state, cons
     // Collectives within a step: those of tp and cp, and under ZeRO 2 those of the batch axes.
     const bool scatters = plan.scattering == StepPlan::Scattering::kAfterEachBackward;
     ProcessGroup& within = layer_group_ ? *layer_group_ : mesh_[axis::kTensor];
-    StopVote vote(scatters ? mesh_.batch_group_and(axis::kTensor) : within, options.stops);
+    // Experts are computed by ranks of several replicas.
+    StopVote vote(scatters || mesh_.mesh().has_expert_view() ? mesh_.batch_group_and(axis::kTensor) : within,
+                  options.stops);
     const auto stops = options.stops ? schedule::Executor::Stops(std::ref(vote)) : schedule::Executor::Stops();
     done = executor_for(plan.microbatches, !plan.trains).run(step, plan.trains ? times_.get() : nullptr, stops);
   }
@@ -377,6 +414,7 @@ void HybridParallelPlugin::sync_gradients(Boosted& boosted) {
 }
 
 void HybridParallelPlugin::finish_gradients(ModelState& state, Boosted& boosted, double counted) {
+  state.routers->sync();
   state.accumulation->finish(counted);
   const int every = config_.train.audit_every;
   if (every > 0 && (state.accumulation->step() + 1) % every == 0) audit(boosted);

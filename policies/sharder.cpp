@@ -159,14 +159,24 @@ Placement whole_placement(const NamedTensor& parameter, const std::vector<int>& 
           .aliases = {parameter.names.begin() + 1, parameter.names.end()}};
 }
 
+void refuse_no_experts(const ShardPlan& plan, int ranks) {
+  if (std::none_of(plan.begin(), plan.end(),
+                   [](const ShardRule& rule) { return std::holds_alternative<Expert>(rule.style); }))
+    throw ConfigError({"parallel.expert", fmt::format("is {}, and the model has no experts", ranks),
+                       "1, or a shard plan with Expert{}", "take the key out"});
+}
+
 // Applies the plan, and states in each parameter's placement what became of it.
-void place_along_tensor_axis(std::vector<Placement>& all, const ModelMap& map, const ShardPlan& plan,
-                             ProcessGroup& group) {
-  const auto placements = apply_plan(map, plan, group);
-  const Axis over{axis::kTensor, group.size()};
+void place_along_axes(std::vector<Placement>& all, const ModelMap& map, const ShardPlan& plan,
+                      const PlanGroups& groups) {
+  const auto placements = apply_plan(map, plan, groups);
+  const Axis layers{axis::kTensor, groups.layers->size()},
+      experts{axis::kExpert, groups.experts ? groups.experts->size() : 1};
   for (std::size_t i = 0; i < all.size(); ++i) {
     ParameterSplit split = tensor_placement(map.parameters[i], placements);
+    const Axis& over = split.view == axis::View::kExpert ? experts : layers;
     for (Cut& cut : split.cuts) cut.axes = {over};
+    all[i].view = split.view;
     all[i].cuts = std::move(split.cuts);
     if (split.partial_gradient) all[i].partial_axes = {over.name};
   }
@@ -241,8 +251,11 @@ StageModule shard_model(std::shared_ptr<torch::nn::Module> model, std::shared_pt
   release(map.buffers);
 
   if (config.tensor_group) {
-    const auto plan = resolve_plan(policy->shard_plan(*model), config.sequence_parallel, config.gradient_sum);
-    place_along_tensor_axis(module.all_placements, map, plan, *config.tensor_group);
+    std::optional<ExpertDispatch> dispatch;
+    if (config.expert_group) dispatch = config.dispatch;
+    const auto plan = resolve_plan(policy->shard_plan(*model), config.sequence_parallel, config.gradient_sum, dispatch);
+    if (config.expert_group) refuse_no_experts(plan, config.expert_group->size());
+    place_along_axes(module.all_placements, map, plan, {config.tensor_group, config.expert_group});
   }
   for (std::size_t i = 0; i < map.parameters.size(); ++i) {
     if (!holds_any(manager, module.all_placements[i].stages)) continue;
@@ -267,7 +280,7 @@ std::vector<Placement> parallelize_module(torch::nn::Module& model, ProcessGroup
   const ModelMap map(model);
   std::vector<Placement> placements;
   for (const auto& parameter : map.parameters) placements.push_back(whole_placement(parameter, {0}));
-  place_along_tensor_axis(placements, map, plan, group);
+  place_along_axes(placements, map, plan, {&group});
   set_global_names(model);
   return placements;
 }

@@ -36,6 +36,7 @@ struct ModelCase {
   bool packed = false;               // several documents in each sample
   int first_counted = 0;             // labels of tokens before this one are not counted
   bool causal_labels = false;        // labels are not shifted yet
+  ExpertsConfig experts = {};        // of models with experts
 };
 
 struct Parallelism {
@@ -49,12 +50,14 @@ struct Parallelism {
   int zero = 0;
   int accumulation = 1;  // calls of execute_pipeline a step
   std::string context_method = "auto";
+  std::string dispatch = "all_to_all";  // of experts over ranks
 };
 std::string describe(const Parallelism& parallelism);
 
 // Of the last step: whole gradients before clipping; after it: whole weights.
 struct CaseResult {
   std::vector<double> losses, norms;
+  std::vector<std::map<std::string, double>> added;  // losses that stages added, of each step
   TensorDict gradients, weights;
 };
 

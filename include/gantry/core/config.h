@@ -40,13 +40,26 @@ struct ParallelConfig {
   int pipeline = 1;
   int data = 0;     // 0: auto
   int context = 1;  // ranks that share a sequence
-  // auto | all_gather | ring | ulysses: how those attend to each other's tokens
+  // auto | all_gather | ring | ulysses | ulysses_ring: how those attend to each other's tokens
   std::string context_method = "auto";
-  int expert = 1;  // ranks that share the experts of a layer, among those of data, context and tensor
+  int ulysses = 0;  // of ulysses_ring: so many of them exchange heads
+  int expert = 1;   // ranks that share the experts of a layer, among those of data, context and tensor
   bool sequence_parallel = false;
-  int zero = 0;           // 0 | 1 (the optimizer's state is partitioned over the batch axes) | 2 (gradients too)
-  double bucket_mb = 25;  // gradients that travel together over dp, in MiB
+  int zero = 0;                 // 0 | 1 (the optimizer's state is partitioned over the batch axes) | 2 (gradients too)
+  int shard = 0;                // of zero 3: over how many of the batch ranks parameters are cut; 0: auto
+  std::string gather = "auto";  // of zero 3: step | window | microbatch | auto
+  std::string vocabulary = "stages";  // stages | pipeline (embedding and head are cut over pp) | auto
+  double bucket_mb = 25;              // gradients that travel together over dp, in MiB
   std::vector<std::string> order = {axis::kPipeline, axis::kData, axis::kTensor};
+};
+
+// Of models with experts.
+struct ExpertsConfig {
+  std::string dispatch = "all_to_all";  // all_to_all | all_gather: how tokens reach experts of other ranks
+  std::string balance = "none";         // none | sequence | microbatch | transformers: the loss that balances them
+  double aux_loss = 0;                  // that loss's coefficient
+  double z_loss = 0;
+  double bias_update = 0;  // DeepSeek-V3's, a step; 0: biases stay
 };
 
 struct ScheduleConfig {
@@ -58,6 +71,7 @@ struct ScheduleConfig {
   std::variant<std::string, std::vector<int>> layers =
       std::string("default");  // default | balanced | layout string | list
   std::string recompute = "none";
+  double memory_limit = 0;            // of recompute: auto, GiB of a rank; 0: none
   std::vector<int> recompute_layers;  // the first so many of each stage: one number, or one per stage; empty: all
 };
 
@@ -71,7 +85,11 @@ struct DataConfig {
   std::string format;  // text | tokens | megatron | squad; empty when there is no data section
   std::string path;    // or, in its place,
   std::vector<DataSourceConfig> sources;
-  std::string tokenizer;  // of text and squad: a file or folder, or "bytes" for text; empty: the model's
+  std::string tokenizer;                // of text and squad: a file or folder, or "bytes" for text; empty: the model's
+  std::string chat_template;            // of messages: a known template's name; empty: the tokenizer folder's
+  std::string loss_on = "completions";  // completions | all: of prompts and messages
+  std::string bad_lines = "stop";       // stop | skip: lines of jsonl that hold no sample
+  bool document_mask = false;           // tokens of packed samples see their own document alone
   int sequence_length = 128;
   int batch_size = 32;  // global
   bool shuffle = true;
@@ -113,13 +131,17 @@ struct LossScaleConfig {
 };
 
 struct EvaluationConfig {
-  std::string path;  // held-out data of data.format; empty: no evaluation
-  int every = 0;     // steps; 0: at the end only
-  int batches = 0;   // at most so many of data.batch_size; 0: every sample once
+  std::string path;                  // held-out data of data.format; empty: no evaluation
+  int every = 0;                     // steps; 0: at the end only
+  int batches = 0;                   // at most so many of data.batch_size; 0: every sample once
+  std::string choices;               // a jsonl of contexts and choices to score; empty: none
+  std::vector<std::string> prompts;  // continued at each evaluation
+  int prompt_tokens = 32;            // by so many tokens
 };
 
 struct TrainConfig {
   int steps = 0;
+  double epochs = 0;  // in place of steps
   std::uint64_t seed = 1;
   int log_every = 1;
   int audit_every = 0;              // steps between comparisons of replicas; 0: never
@@ -127,12 +149,17 @@ struct TrainConfig {
   double label_smoothing = 0;       // of the cross entropy, over the whole vocabulary
   double max_minutes = 0;           // after so many the run ends with its step; 0: it goes on to `steps`
   std::vector<std::string> freeze;  // patterns of names of parameters that are not trained
+  double neftune_alpha = 0;         // noise on embeddings: Jain et al., NEFTune (arXiv 2310.05914)
+  int patience = 0;                 // evaluations without a lower held-out loss until the run ends; 0: no such end
+  std::string offload = "none";     // none | optimizer | activations | both
 };
 
 struct CheckpointConfig {
-  std::string path;  // empty: no checkpoints
-  int every = 500;   // steps; 0: at the end only
-  int keep = 0;      // 0: all
+  std::string path;        // empty: no checkpoints
+  int every = 500;         // steps; 0: at the end only
+  int keep = 0;            // 0: all
+  bool keep_best = false;  // the one of the lowest held-out loss stays
+  std::string load;        // a checkpoint whose weights the run begins with
   bool async = false;
   bool allow_changes = false;   // resume with other data, or another order of it, than the checkpoint's
   std::string resume = "none";  // auto | none | a step folder or its parent
@@ -161,6 +188,7 @@ struct Config {
   ModelConfig model;
   LoraConfig lora;
   ParallelConfig parallel;
+  ExpertsConfig experts;
   ScheduleConfig schedule;
   DataConfig data;
   OptimizerConfig optimizer;

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "gantry/nn/cross_entropy.h"
@@ -53,6 +54,14 @@ class Criterion {
   TensorDict aligned(const TensorDict& batch) const { return align_(batch); }
   Criterion of_aligned() const { return on_split_outputs(of_aligned_); }
 
+  // How many labels it will count in a batch of whole sequences, read on the host; absent where that is not known
+  // before it is called.
+  using Count = std::function<std::int64_t(const TensorDict& batch)>;
+  void set_count(Count count) { count_ = std::move(count); }
+  std::optional<std::int64_t> counted(const TensorDict& batch) const {
+    return count_ ? std::optional(count_(batch)) : std::nullopt;
+  }
+
   explicit operator bool() const { return whole_ || split_; }
   bool accepts_split_outputs() const { return static_cast<bool>(split_); }
   Loss operator()(const TensorDict& outputs, const TensorDict& batch, const SplitOutputs& split) const {
@@ -63,6 +72,7 @@ class Criterion {
   Function whole_;
   SplitFunction split_, of_aligned_;
   Align align_;
+  Count count_;
 };
 
 // Cross entropy of outputs[logits] [..., V] against batch[labels] [...], aligned with the logits; vocabulary-parallel
