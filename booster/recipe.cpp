@@ -110,8 +110,11 @@ Config resolve_model(Config config) {
 std::shared_ptr<torch::nn::Module> build_model(const Config& config) {
   config.honour("model.config");
   const auto& family = models::families().at(config.model.policy);
+  nlohmann::json keys = model_json(config);
+  if (config.experts.balance == "transformers")
+    keys.update({{"output_router_logits", true}, {"router_aux_loss_coef", config.experts.aux_loss}});
   const DeferredInit deferred;
-  auto model = family.build(model_json(config));
+  auto model = family.build(keys);
   set_dtype(*model, dtype_of(config.precision));
   add_lora(*model, config);
   freeze_parameters(*model, config);

@@ -145,6 +145,11 @@ class ParallelizedSave {
 
 void save_parallelized(const std::string& directory, const json& config, const std::vector<HeldTensor>& held,
                        const ProcessGroupMesh& mesh, const ParallelizedOptions& options) {
+  if (mesh.mesh().has_expert_view())
+    throw ConfigError({"parallel.expert",
+                       fmt::format("is {}, and the first replica has a part of the experts", mesh.size(axis::kExpert)),
+                       "1 for save_parallelized",
+                       "save a checkpoint; gantry checkpoint export makes such files of it"});
   const bool whole = options.merge || mesh.size(axis::kTensor) * mesh.size(axis::kPipeline) == 1;
   const std::string name = name_of_save(mesh);
   DiskProgress progress;

@@ -26,6 +26,11 @@ ProcessGroup& ProcessGroupMesh::group(const std::string& axis) const {
 
 ProcessGroup& ProcessGroupMesh::group(std::vector<std::string> axes) const {
   std::sort(axes.begin(), axes.end());
+  // The same ranks in the same order, counted otherwise.
+  if (mesh_.has_expert_view() && axes == std::vector<std::string>{axis::kExpertData, axis::kExpert}) {
+    axes = mesh_.within_stage();
+    std::sort(axes.begin(), axes.end());
+  }
   if (const auto found = groups_.find(axes); found != groups_.end()) return *found->second;
   throw ConfigError({"mesh", fmt::format("there is no group along {{{}}}", fmt::join(axes, ", ")),
                      "distinct axes of " + mesh_.describe() + ": the batch axes together, or one axis", ""});

@@ -14,6 +14,7 @@
 #include "gantry/core/config_reader.h"
 #include "gantry/core/config_training.h"
 #include "gantry/core/error.h"
+#include "gantry/core/expert_ranks.h"
 #include "gantry/core/pipeline_stage_manager.h"
 #include "gantry/core/schedule_choice.h"
 #include "gantry/core/schedule_names.h"
@@ -72,6 +73,22 @@ void read_parallel(ConfigSection section, ParallelConfig& parallel) {
   if (twice || sorted != std::vector<std::string>{axis::kData, axis::kPipeline, axis::kTensor})
     section.fault("order", fmt::format("[{}]", fmt::join(parallel.order, ", ")),
                   "a permutation of [pp, dp, tp], with cp where its place matters");
+  section.finish();
+}
+
+void read_experts(ConfigSection section, ExpertsConfig& experts) {
+  section.text("dispatch", experts.dispatch, {"all_to_all", "all_gather"});
+  section.text("balance", experts.balance, {"none", "sequence", "microbatch", "transformers"});
+  section.number("aux_loss", experts.aux_loss, 0, 1e9);
+  section.number("z_loss", experts.z_loss, 0, 1e9);
+  section.number("bias_update", experts.bias_update, 0, 1e9);
+  if (experts.balance != "none" && experts.aux_loss == 0)
+    section.fault("balance", "is " + experts.balance + ", and its coefficient is 0", "experts.aux_loss above 0",
+                  "say how much it counts, or take it out");
+  for (const char* key : {"capacity_factor", "capacity"})
+    if (section.has(key))
+      section.fault(key, "is not offered", "no such key: experts take every token that is routed to them",
+                    "take it out");
   section.finish();
 }
 
@@ -164,6 +181,8 @@ void check_sizes(ConfigFaults& faults, const YAML::Node& root, const Config& con
                fmt::format("tensor {} * pipeline {} * {}data {} ranks", tensor, pipeline,
                            context > 1 ? fmt::format("context {} * ", context) : "", replicas),
                fmt::format("at most {}", kMostRanks));
+  if (const auto fault = fault_of_experts(config.parallel))
+    faults.add(fault->key, mark_of_key(root, fault->key), fault->what, fault->expected, fault->remedy);
   if (!config.data.format.empty() && config.data.batch_size < replicas)
     faults.add("data.batch_size", mark_of_key(root, "data.batch_size"),
                fmt::format("{} samples over data {} replicas leave {} without one", config.data.batch_size, replicas,
@@ -177,6 +196,7 @@ Config read_all(const YAML::Node& document, ConfigFaults& faults) {
   read_model(root, faults, config.model);
   read_lora(faults, root, config);
   read_parallel({faults, "parallel", root.node("parallel")}, config.parallel);
+  read_experts({faults, "experts", root.node("experts")}, config.experts);
   read_schedule({faults, "schedule", root.node("schedule")}, config.schedule);
   read_training(faults, root, config);
   root.text("output", config.output);

@@ -74,6 +74,12 @@ const KeyContext kUlyssesRing = {"parallel.context_method ulysses_ring",
 const KeyContext kFullyShards = {"parallel.zero 3", [](C c) { return c.parallel.zero == 3; },
                                  [](C c) { return "with parallel.zero " + std::to_string(c.parallel.zero); },
                                  "set parallel.zero: 3, or take it out"};
+const KeyContext kExpertRanks = {"parallel.expert above 1", [](C c) { return c.parallel.expert > 1; },
+                                 [](C) { return std::string("with parallel.expert 1"); },
+                                 "let ranks share the experts, or take it out"};
+const KeyContext kBalanced = {"experts.balance other than none", [](C c) { return c.experts.balance != "none"; },
+                              [](C) { return std::string("with experts.balance none"); },
+                              "name the loss: sequence, microbatch or transformers"};
 const KeyContext kProcesses = {"a comm.backend of several processes", may_have_processes,
                                [](C) { return std::string("with backend local"); }};
 std::vector<ConfigKey> make_keys() {
@@ -112,8 +118,8 @@ std::vector<ConfigKey> make_keys() {
        "that divide the ranks and the heads",
        &kUlyssesRing},
       {"parallel.expert", "1",
-       "the size of the axis ep: ranks, of data * context * tensor, that share the experts of a layer; training with "
-       "more than 1 is not there yet"},
+       "the size of the axis ep: ranks, of data * context * tensor, that share the experts of a layer "
+       "([docs/experts.md](experts.md))"},
       {"parallel.order", "[pp, dp, tp]",
        "the axes, the outermost first; cp may stand among them, else it is just outside tp"},
       {"parallel.sequence_parallel", "false",
@@ -133,6 +139,17 @@ std::vector<ConfigKey> make_keys() {
        "`stages`: the first stage has the embedding and the last one the head; `pipeline`: all ranks of a pipeline "
        "share their rows ([docs/layouts.md](layouts.md)); auto: as the simulator has the shorter step"},
       {"parallel.bucket_mb", "25", "MiB of gradients that one collective over dp reduces"},
+
+      {"experts.dispatch", "all_to_all",
+       "how tokens reach experts of other ranks: `all_to_all`, or `all_gather` (plain, and slower)", &kExpertRanks},
+      {"experts.balance", "none",
+       "the loss that balances experts: `none`, `sequence`, `microbatch` or `transformers` "
+       "([docs/experts.md](experts.md))"},
+      {"experts.aux_loss", "0", "that loss's coefficient", &kBalanced},
+      {"experts.z_loss", "0", "the coefficient of the mean squared logsumexp of routers' logits"},
+      {"experts.bias_update", "0",
+       "what an expert's correction changes by in each step, towards equal numbers of tokens (DeepSeek-V3); 0: it "
+       "stays"},
 
       {"schedule.name", "1f1b", "one of [docs/schedules.md](schedules.md), or a FILE.csv of compute actions"},
       {"schedule.chunks", "the schedule's own", "chunks per rank: 2 for schedules that go forth and back, else 1",

@@ -87,7 +87,8 @@ Values lora_values(const LoraConfig& lora) {
 }
 
 Values layout_values(const Config& config) {
-  const auto& [model, parallel, schedule] = std::tie(config.model, config.parallel, config.schedule);
+  const auto& [model, parallel, experts, schedule] =
+      std::tie(config.model, config.parallel, config.experts, config.schedule);
   std::string layers_of_recompute;
   if (!schedule.recompute_layers.empty())
     layers_of_recompute = fmt::format("[{}]", fmt::join(schedule.recompute_layers, ", "));
@@ -108,6 +109,11 @@ Values layout_values(const Config& config) {
           {"parallel.vocabulary", parallel.vocabulary == "stages" ? "" : parallel.vocabulary},
           {"parallel.bucket_mb", fmt::format("{}", parallel.bucket_mb)},
           {"parallel.order", fmt::format("[{}]", fmt::join(parallel.order, ", "))},
+          {"experts.dispatch", experts.dispatch == "all_to_all" ? "" : experts.dispatch},
+          {"experts.balance", experts.balance == "none" ? "" : experts.balance},
+          {"experts.aux_loss", unless_none(experts.aux_loss)},
+          {"experts.z_loss", unless_none(experts.z_loss)},
+          {"experts.bias_update", unless_none(experts.bias_update)},
           {"schedule.name", quoted(schedule.name)},
           {"schedule.microbatches", text_of(schedule.microbatches)},
           {"schedule.microbatch_size", text_of(schedule.microbatch_size)},

@@ -75,7 +75,23 @@ std::map<std::string, Shape> expert_parameters(const ExpertShape& shape) {
   return shapes;
 }
 
+namespace {
+
+// Whole experts, as evenly as possible.
+Placements partition_experts(const ExpertShape& shape, const std::vector<Axis>& axes) {
+  Placements placements;
+  for (const auto& [name, whole] : expert_parameters(shape)) {
+    ParameterSplit split = over(shard(0, shape.experts, ranks_over(axes)), axes);
+    split.view = axis::View::kExpert;
+    placements[name] = std::move(split);
+  }
+  return placements;
+}
+
+}  // namespace
+
 Placements split_of(const Expert& style, const ExpertShape& shape, const std::vector<Axis>& axes) {
+  if (style.partitioned) return partition_experts(shape, axes);
   const int ranks = ranks_over(axes);
   const auto columns = [&](int dim) {  // a gate's and its up's together
     return over(shape.interleaved ? shard(dim, 2 * shape.width, ranks, 1, 2) : shard(dim, 2 * shape.width, ranks, 2),

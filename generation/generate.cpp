@@ -24,6 +24,10 @@ SplitDim split_of_logits(const SplitOutputs& outputs) {
 
 std::vector<GeneratedSequence> generate(Boosted& boosted, Plugin& plugin, const std::vector<TokenIds>& prompts,
                                         const GenerationOptions& options) {
+  if (plugin.mesh().mesh().has_expert_view())
+    throw ConfigError({"parallel.expert", fmt::format("is {}", plugin.mesh().size(axis::kExpert)),
+                       "1 where texts are continued: replicas end theirs at different tokens",
+                       "generate with expert 1; the same checkpoint loads"});
   const StageModule& module = boosted.model->stage_module();
   if (module.vocabulary())
     throw ConfigError({"parallel.vocabulary", "is pipeline, and texts are continued",

@@ -3,18 +3,10 @@
 #include <torch/torch.h>
 
 #include "gantry/nn/autograd_collectives.h"
+#include "gantry/nn/router_balance.h"
 
 namespace gantry::models {
 namespace {
-
-// This rank's part of what all ranks of a sequence know: [samples, tokens].
-torch::Tensor part_of_sequence(const torch::Tensor& whole, ProcessGroup* group) {
-  if (!group || !whole.defined()) return whole;
-  const Sizes sizes = nn::partition_sizes(whole.size(1), *group);
-  std::int64_t begin = 0;
-  for (int rank = 0; rank < group->rank(); ++rank) begin += sizes[rank];
-  return whole.narrow(1, begin, sizes[group->rank()]);
-}
 
 ProcessGroup* sequence_group() {
   const auto& stage = forward_now().stage;
@@ -31,7 +23,7 @@ TensorDict with_router_sums(const TensorDict& state, const nn::Routing& routing,
                               .reshape({-1, experts});
   if (keep.defined()) {
     const torch::Tensor counted =
-        part_of_sequence(keep, sequence_group()).reshape({-1, 1}).to(probabilities.scalar_type());
+        nn::part_of_sequence(keep, sequence_group()).reshape({-1, 1}).to(probabilities.scalar_type());
     probabilities = probabilities * counted;
     choices = choices * counted;
   }

@@ -1,11 +1,14 @@
 #include "gantry/nn/experts.h"
 
+#include <numeric>
+
 #include <torch/torch.h>
 
 #include "gantry/core/error.h"
 #include "gantry/nn/activation.h"
 #include "gantry/nn/autograd_collectives.h"
 #include "gantry/nn/dispatch.h"
+#include "gantry/nn/expert_exchange.h"
 #include "gantry/nn/grouped_linear.h"
 #include "gantry/nn/output_observer.h"
 #include "gantry/nn/prepare_input.h"
@@ -39,6 +42,7 @@ Placements ExpertsImpl::shard(const ShardStyle& style, ProcessGroup& group) {
   if (group.size() > 1) group_ = &group;
   const Placements placements = split_of(style_, options.shape, {{"", group.size()}});
   cut_parameters(*this, placements, group);
+  if (style_.partitioned) held_ = partition(options.shape.experts, 1, group.size());
   return placements;
 }
 
@@ -64,26 +68,74 @@ torch::Tensor ExpertsImpl::output_bias() const {
 
 torch::Tensor ExpertsImpl::activated(const torch::Tensor& gate_up) const {
   const bool pairs = options.shape.interleaved;
-  const auto parts = pairs ? gate_up.view({gate_up.size(0), -1, 2}).unbind(-1) : gate_up.chunk(2, -1);
+  const auto parts = pairs ? gate_up.view({gate_up.size(0), gate_up.size(1) / 2, 2}).unbind(-1) : gate_up.chunk(2, -1);
   if (options.limit == 0) return activate(parts[0], options.activation) * parts[1];
   const torch::Tensor gate = parts[0].clamp_max(options.limit), up = parts[1].clamp(-options.limit, options.limit);
   return (up + 1) * (gate * torch::sigmoid(gate * 1.702));
 }
 
-torch::Tensor ExpertsImpl::forward(const torch::Tensor& tokens, const Routing& routing) {
+torch::Tensor ExpertsImpl::computed(const torch::Tensor& rows, const torch::Tensor& bias,
+                                    const std::vector<std::int64_t>& counts) const {
+  const bool input_is_first = options.shape.interleaved;
+  const torch::Tensor wide = activated(grouped_linear(rows, {gate_up_proj, gate_up_proj_bias, input_is_first}, counts));
+  return grouped_linear(wide, {down_proj, bias, input_is_first}, counts);
+}
+
+// Every rank computes all tokens with its part of every expert.
+torch::Tensor ExpertsImpl::over_width(const torch::Tensor& tokens, const Routing& routing) const {
   torch::Tensor ids = routing.ids;
   if (const Shard* shard = shards_at_border(style_); group_ && shard)
     ids = all_gather_along(*group_, ids, shard->dim, shard_sizes(ids.size(shard->dim), *group_));
   const torch::Tensor whole = entering(tokens), weights = entering(routing.weights);
   const Dispatch dispatch = dispatch_by_expert(ids.reshape({-1, ids.size(-1)}), options.shape.experts);
-  const bool input_is_first = options.shape.interleaved;
   const torch::Tensor rows = rows_by_expert(whole.reshape({-1, whole.size(-1)}), dispatch);
-  const torch::Tensor wide =
-      activated(grouped_linear(rows, {gate_up_proj, gate_up_proj_bias, input_is_first}, dispatch.counts));
-  const torch::Tensor made = grouped_linear(wide, {down_proj, output_bias(), input_is_first}, dispatch.counts);
+  const torch::Tensor made = computed(rows, output_bias(), dispatch.counts);
   const torch::Tensor sums =
       combined_rows(made, weights.reshape({-1, weights.size(-1)}).to(made.scalar_type()), dispatch);
-  return observed(*this, leaving(sums.view(whole.sizes())));
+  return leaving(sums.view(whole.sizes()));
+}
+
+// Each rank computes the rows of its own experts, of all ranks' tokens.
+torch::Tensor ExpertsImpl::by_exchange(const torch::Tensor& tokens, const Routing& routing) const {
+  const torch::Tensor ids = routing.ids.reshape({-1, routing.ids.size(-1)});
+  const Dispatch dispatch = dispatch_by_expert(ids, options.shape.experts);
+  const ExpertExchange exchange = agree_on_rows(*group_, dispatch.counts, held_, tokens.device());
+  const torch::Tensor rows = rows_to_experts(rows_by_expert(tokens.reshape({-1, tokens.size(-1)}), dispatch), exchange);
+  const torch::Tensor made = rows_from_experts(computed(rows, down_proj_bias, exchange.counts), exchange);
+  const torch::Tensor weights = routing.weights.reshape({-1, ids.size(1)});
+  return combined_rows(made, weights.to(made.scalar_type()), dispatch).view(tokens.sizes());
+}
+
+// The same with all tokens on every rank, where rows of other ranks' experts are zero.
+torch::Tensor ExpertsImpl::by_gathering(const torch::Tensor& tokens, const Routing& routing) const {
+  const torch::Tensor flat = tokens.reshape({-1, tokens.size(-1)});
+  const Sizes sizes = all_gather_numbers(*group_, flat.size(0));
+  const torch::Tensor ids = all_gather_along(*group_, routing.ids.reshape({-1, routing.ids.size(-1)}), 0, sizes);
+  const torch::Tensor weights =
+      gather_to_group(routing.weights.reshape({-1, routing.weights.size(-1)}), *group_, 0, sizes);
+  const Dispatch dispatch = dispatch_by_expert(ids, options.shape.experts);
+  const Range mine = held_[group_->rank()];
+  const auto first = dispatch.counts.begin() + mine.begin, last = dispatch.counts.begin() + mine.end;
+  const std::vector<std::int64_t> counts(first, last);
+  const std::int64_t before = std::accumulate(dispatch.counts.begin(), first, std::int64_t{0}),
+                     here = std::accumulate(first, last, std::int64_t{0});
+  const torch::Tensor rows = rows_by_expert(gather_to_group(flat, *group_, 0, sizes), dispatch);
+  const torch::Tensor made = computed(rows.narrow(0, before, here), down_proj_bias, counts);
+  const auto none = [&](std::int64_t count) { return torch::zeros({count, made.size(1)}, made.options()); };
+  const torch::Tensor all = torch::cat({none(before), made, none(rows.size(0) - before - here)});
+  const torch::Tensor sums = combined_rows(all, weights.to(made.scalar_type()), dispatch);
+  return reduce_scatter_to_group(sums, *group_, 0, sizes).view(tokens.sizes());
+}
+
+torch::Tensor ExpertsImpl::forward(const torch::Tensor& tokens, const Routing& routing) {
+  torch::Tensor output;
+  if (!style_.partitioned || !group_)
+    output = over_width(tokens, routing);
+  else if (style_.dispatch == ExpertDispatch::kAllToAll)
+    output = by_exchange(tokens, routing);
+  else
+    output = by_gathering(tokens, routing);
+  return observed(*this, std::move(output));
 }
 
 }  // namespace gantry::nn

@@ -48,6 +48,11 @@ void add_loss(const std::string& name, const torch::Tensor& loss, const std::opt
                       "add_loss(name, loss, Shard{1}) for a sum over this rank's part of the sequence, add_loss(name, "
                       "loss, Replicate{}) for one over all of it",
                       "say which; without sequence parallelism it changes nothing"});
+  if (stage && stage->sequence() && !(of && std::holds_alternative<Shard>(*of)))
+    throw ConfigError({"parallel.context", "the model adds the loss '" + name + "'",
+                       "1 where losses are added that may go over whole sequences",
+                       "say that it is a sum over this rank's tokens: add_loss(name, loss, Shard{1}); or take the key "
+                       "out"});
   add_whole_loss(name, group && std::holds_alternative<Shard>(*of) ? reduce_from_group(loss, *group) : loss);
 }
 

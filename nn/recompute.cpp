@@ -6,7 +6,9 @@
 
 #include <torch/torch.h>
 
+#include "gantry/core/planted.h"
 #include "gantry/nn/forward.h"
+#include "gantry/nn/router_balance.h"
 
 namespace gantry::nn {
 namespace {
@@ -30,6 +32,8 @@ struct Second : torch::CustomClassHolder {
     Forward known = forward;
     known.observer = nullptr;
     known.report = nullptr;
+    if (known.routing) known.routing = known.routing->again();
+    if (!planted("choices-counted-twice")) known.choices = nullptr;
     std::vector<std::string> losses;
     return run(inputs, std::move(known), losses);
   }
@@ -111,6 +115,7 @@ std::vector<torch::Tensor> recompute_all(const RecomputedAll& part, const std::v
   second->part = of_defined(part, inputs);
   second->forward = forward_now();
   second->forward.random = random_context();
+  second->forward.routing = std::make_shared<RepeatedRouting>(second->forward.routing);
   std::vector<std::string> losses;
   std::optional<torch::Tensor> anchor;
   variable_list outputs;

@@ -6,9 +6,12 @@
 #include <torch/torch.h>
 
 #include "gantry/core/error.h"
+#include "gantry/core/planted.h"
 #include "gantry/nn/autograd_collectives.h"
+#include "gantry/nn/forward.h"
 #include "gantry/nn/linear_function.h"
 #include "gantry/nn/output_observer.h"
+#include "gantry/nn/router_balance.h"
 
 namespace gantry::nn {
 namespace {
@@ -29,11 +32,6 @@ void check(const RouterOptions& options) {
     refuse(fmt::format("{} of {} groups are used", options.used_groups, options.groups), "from 1 to all of them");
   if (options.used < 1 || options.used > choice)
     refuse(fmt::format("a token uses {} of {} experts", options.used, choice), "from 1 to all of them");
-}
-
-// Where the `count` largest are, the largest first, of equal ones the first.
-torch::Tensor largest(const torch::Tensor& scores, std::int64_t count) {
-  return std::get<1>(scores.sort(/*stable=*/true, /*dim=*/-1, /*descending=*/true)).narrow(-1, 0, count).contiguous();
 }
 
 }  // namespace
@@ -66,6 +64,19 @@ torch::Tensor RouterImpl::used_parameter(const torch::Tensor& parameter) const {
   return summed_over_ && parameter.defined() ? copy_to_group(parameter, *summed_over_) : parameter;
 }
 
+// Its steps are small beside what lower precisions tell apart.
+bool RouterImpl::keeps_float32(const std::string& parameter) const { return parameter == kCorrection; }
+
+torch::Tensor RouterImpl::largest(const torch::Tensor& scores, std::int64_t count) {
+  return std::get<1>(scores.sort(/*stable=*/true, /*dim=*/-1, /*descending=*/true)).narrow(-1, 0, count).contiguous();
+}
+
+void RouterImpl::correct(const torch::Tensor& counts, double rate) {
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor missing = counts.sum() - counts * options.experts;  // in integers: no rounding decides
+  correction.add_(torch::sign(missing).to(correction.scalar_type()), rate);
+}
+
 // The experts of the tokens, by scores [..., experts].
 torch::Tensor RouterImpl::chosen(const torch::Tensor& scores) const {
   const torch::NoGradGuard no_grad;
@@ -92,11 +103,14 @@ Routing RouterImpl::forward(const torch::Tensor& tokens) {
   if (options.scores == RouterOptions::Scores::kSoftmax) scores = scores.softmax(-1);
   if (options.scores == RouterOptions::Scores::kSigmoid) scores = scores.sigmoid();
   routing.ids = chosen(scores);
-  routing.weights = scores.gather(-1, routing.ids);
+  if (const auto& repeated = forward_now().routing; repeated) routing.ids = repeated->ids(routing.ids);
+  const bool corrected = planted("weights-of-corrected-scores") && correction.defined();
+  routing.weights = (corrected ? scores + correction : scores).gather(-1, routing.ids);
   if (options.scores == RouterOptions::Scores::kSoftmaxOfUsed) routing.weights = routing.weights.softmax(-1);
   if (options.normalised)
     routing.weights = routing.weights / (routing.weights.sum(-1, /*keepdim=*/true) + options.added);
   if (options.scale != 1) routing.weights = routing.weights * options.scale;
+  balance(*this, scores, routing);
   return routing;
 }
 

@@ -35,6 +35,8 @@ std::string first_objection(const Workload& workload, const Layout& layout, cons
                                     [](const auto& layer) { return layer.experts.has_value(); });
   if (layout.expert > 1 && experts == model.layers.end())
     return fmt::format("expert {}, and the model has no experts", layout.expert);
+  if (layout.expert > 1 && layout.tensor > 1 && !layout.sequence_parallel)
+    return fmt::format("expert {} with tensor {} needs parallel.sequence_parallel true", layout.expert, layout.tensor);
   if (layout.expert > 1 && layout.expert > experts->experts->count)
     return fmt::format("expert {} is above the {} experts of a layer", layout.expert, experts->experts->count);
   return "";

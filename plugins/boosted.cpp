@@ -99,6 +99,7 @@ bool BoostedOptimizer::step() {
         if (masters_) masters_->before_step();
         latch_->step(*optimizer_);
         if (masters_) masters_->after_step();
+        if (after_step_) after_step_();
       },
       [&] {
         std::vector<torch::Tensor> values;

@@ -37,8 +37,14 @@ Criterion labelled_cross_entropy(const nn::CrossEntropyOptions& options, const s
     if (batch.contains(labels) && !batch.at(labels).is_meta()) batch.set(labels, align(batch.at(labels)));
     return batch;
   };
-  return Criterion::over_tokens(compare(align), align_batch, compare(as_given))
-      .described_by({options, logits, labels, align});
+  Criterion criterion = Criterion::over_tokens(compare(align), align_batch, compare(as_given))
+                            .described_by({options, logits, labels, align});
+  criterion.set_count([=](const TensorDict& batch) {
+    const torch::Tensor given = batch.at(labels), known = on_host(given);
+    const torch::Tensor counted = align(known.defined() ? known : given) != options.ignore_index;
+    return static_cast<std::int64_t>(number_of(counted.sum()));
+  });
+  return criterion;
 }
 
 }  // namespace

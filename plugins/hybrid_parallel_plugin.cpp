@@ -5,6 +5,7 @@
 
 #include <torch/torch.h>
 
+#include "gantry/core/expert_ranks.h"
 #include "gantry/core/planted.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/pipeline/action_times.h"
@@ -13,6 +14,7 @@
 #include "gantry/plugins/accumulation.h"
 #include "gantry/plugins/device_memory.h"
 #include "gantry/plugins/gathered_stages.h"
+#include "gantry/plugins/model_routers.h"
 #include "gantry/plugins/model_setup.h"
 #include "gantry/plugins/optimizer_state.h"
 #include "gantry/plugins/own_loop.h"
@@ -44,7 +46,8 @@ struct HybridParallelPlugin::ModelState {
   std::vector<std::string> loss_names;  // of losses that stages add, on any rank
   // Of the model's parameters, where they are of one type: what a batch's reals become.
   std::optional<torch::ScalarType> real_type;
-  std::optional<SequenceParts> parts;            // where ranks share sequences
+  std::optional<SequenceParts> parts;  // where ranks share sequences
+  std::optional<ModelRouters> routers;
   std::unique_ptr<ParameterShards> shards;       // where parameters are cut over replicas
   std::shared_ptr<GatheredStages> gathered;      // likewise
   std::unique_ptr<SharedVocabulary> vocabulary;  // where ranks of a pipeline share embedding and head; null: they don't
@@ -103,23 +106,38 @@ void refuse_parts_of_joint_loss(const BoostedModel& model, int microbatches, con
                      "one of each", "set it to false, or train on one stage with one microbatch"});
 }
 
-// The mesh and placements know this axis; layers, losses and data don't yet.
-Config refuse_axes_to_come(Config config) {
-  if (config.parallel.expert > 1)
-    throw ConfigError({"parallel.expert", fmt::format("is {}", config.parallel.expert),
-                       "1: nothing computes over this axis in this version",
-                       "gantry config shows the layout; take the key out to run"});
+// A program's own configuration was not read from a file.
+Config checked(Config config) {
+  if (const auto fault = fault_of_experts(config.parallel))
+    throw ConfigError({fault->key, fault->what, fault->expected, fault->remedy});
+  // Not proved yet: the grid of losses has gradients there that differ from one rank's.
+  const bool has_losses = config.experts.balance != "none" || config.experts.z_loss > 0;
+  if (has_losses &&
+      ((config.parallel.context > 1 && config.parallel.tensor > 1) || config.schedule.recompute == "parts"))
+    throw ConfigError({"experts", "losses of routers beside parallel.context with parallel.tensor, or recompute parts",
+                       "context or tensor 1, and schedule.recompute none, selective or full", "change one of them"});
+  if (config.parallel.expert > 1 && config.parallel.vocabulary != "stages")
+    throw ConfigError({"parallel.vocabulary",
+                       fmt::format("is {} with parallel.expert {}", config.parallel.vocabulary, config.parallel.expert),
+                       "stages where experts lie on several ranks", "take one of them out"});
   if (config.parallel.zero == 3 && config.lora.is_on())
     throw ConfigError({"parallel.zero", "is 3 with lora", "0 to 2 where adapters are trained",
                        "set parallel.zero: 2, or train without adapters"});
   return config;
 }
 
+// Replicas that compute each other's tokens run equally many microbatches.
+int equal_microbatches(int microbatches, const ProcessGroupMesh& mesh) {
+  if (!mesh.mesh().has_expert_view() || planted("replicas-run-unequally")) return microbatches;
+  const auto all = all_gather_numbers(mesh.batch_group(), microbatches);
+  return static_cast<int>(*std::max_element(all.begin(), all.end()));
+}
+
 }  // namespace
 
 HybridParallelPlugin::HybridParallelPlugin(World& world, Config config)
     : world_(world),
-      config_(refuse_axes_to_come(std::move(config))),
+      config_(checked(std::move(config))),
       mesh_(world),
       schedules_(config_.schedule, mesh_.size(axis::kPipeline)),
       stages_(mesh_.coordinate(axis::kPipeline), schedules_.stages_of_rank()),
@@ -151,6 +169,8 @@ Boosted HybridParallelPlugin::boost_model(const BoostRequest& request) {
   ShardConfig shard{
       .stages = &stages_, .tensor_group = &mesh_[axis::kTensor], .seed = config_.train.seed, .device = world_.device()};
   shard.sequence_parallel = config_.parallel.sequence_parallel && mesh_.size(axis::kTensor) > 1;
+  if (mesh_.mesh().has_expert_view()) shard.expert_group = &mesh_[axis::kExpert];
+  if (config_.experts.dispatch == "all_gather") shard.dispatch = ExpertDispatch::kAllGather;
   shard.gradient_sum = gradient_sum_of(request.loop);
   // Who trains nothing holds whole parameters; and so does a single replica.
   const RowShards rows = row_shards(mesh_.mesh(), config_.parallel.zero == 3 ? config_.parallel.shard : 0);
@@ -185,6 +205,7 @@ Boosted HybridParallelPlugin::boost_model(const BoostRequest& request) {
     state->vocabulary = std::make_unique<SharedVocabulary>(module, request.criterion, config_, mesh_, stages_);
   state->real_type = real_type_of(module);
   refuse_other_precision(config_, state->real_type);
+  state->routers.emplace(config_.experts, module, mesh_, shard.sequence_parallel);
   auto shared = make_shared_groups(module, stages_, mesh_, state->shared_groups);
   if (request.optimizer) {
     keep_held_parameters(*request.optimizer, module);
@@ -192,6 +213,7 @@ Boosted HybridParallelPlugin::boost_model(const BoostRequest& request) {
     boosted.optimizer = boost_optimizer(request, state->shards ? state->shards->wholes() : module.parameters,
                                         std::move(shared), config_, mesh_, stages_, state->shards.get());
     state->accumulation = std::make_unique<Accumulation>(boosted.optimizer, module, mesh_);
+    boosted.optimizer->set_after_step([routers = &*state->routers] { routers->stepped(); });
   }
   if (boosted.loader) distribute(*boosted.loader, boosted);
   state->state =
@@ -291,6 +313,7 @@ StepResult HybridParallelPlugin::run_pipeline(const Batch& given, Boosted& boost
     if (state.parts) check_equal_inputs(batch.tensors, mesh_, axis::kContext);
   }
   state.inputs_compared = true;
+  const Batch whole = batch;
   if (state.parts) batch = state.parts->cut(std::move(batch));
   const PreparedBatch prepared(batch, world_.device(), state.real_type);
   batch.tensors = prepared.tensors;
@@ -298,7 +321,8 @@ StepResult HybridParallelPlugin::run_pipeline(const Batch& given, Boosted& boost
 
   const StepPlan plan = begin_step(state, boosted, batch, options);
   if (plan.trains && !plan.adds) forward_times_ = {};
-  PipelineStep step = make_step(state, boosted, batch, plan, options);
+  const nn::RouterBalance balance = balance_of(state, boosted, whole, plan, options);
+  PipelineStep step = make_step(state, boosted, batch, plan, options, balance);
   std::optional<VocabularyPasses> passes;
   if (state.vocabulary && plan.microbatches > 0) {
     passes.emplace(*state.vocabulary, step.microbatches(), executor_for(plan.microbatches, !plan.trains).schedule(),
@@ -352,7 +376,8 @@ void HybridParallelPlugin::set_observer(ActionObserver observer) {
 // Gradients may be added from here on, where the step trains.
 HybridParallelPlugin::StepPlan HybridParallelPlugin::begin_step(ModelState& state, const Boosted& boosted,
                                                                 const Batch& batch, const ExecuteOptions& options) {
-  StepPlan plan{.trains = boosted.optimizer && !options.forward_only, .microbatches = microbatches(batch.samples)};
+  StepPlan plan{.trains = boosted.optimizer && !options.forward_only,
+                .microbatches = equal_microbatches(microbatches(batch.samples), mesh_)};
   if (state.shards) {
     // Replicas with unequal numbers of microbatches meet around them alone.
     const bool equal = is_equal_over(mesh_.batch_group(), plan.microbatches);
@@ -369,6 +394,7 @@ HybridParallelPlugin::StepPlan HybridParallelPlugin::begin_step(ModelState& stat
   plan.is_whole = plan.microbatches <= 1 && batch.samples == batch.global_samples && !no_sync && !adds;
   if (!plan.trains) return plan;
   if (!std::exchange(state.keys_checked, true)) refuse_unhonoured_keys(config_);
+  if (!adds && !boosted.optimizer->has_unused_gradients()) state.routers->begin();
   state.accumulation->take(batch, options.step_tokens);
   GradientBuffers& gradients = state.accumulation->gradients();
   if (!gradients.scatters()) return plan;
@@ -379,6 +405,14 @@ HybridParallelPlugin::StepPlan HybridParallelPlugin::begin_step(ModelState& stat
   return plan;
 }
 
+nn::RouterBalance HybridParallelPlugin::balance_of(const ModelState& state, const Boosted& boosted, const Batch& whole,
+                                                   const StepPlan& plan, const ExecuteOptions& options) const {
+  if (!plan.trains) return {};
+  const bool is_first_part = !state.parts || mesh_.coordinate(axis::kContext) == 0;
+  return state.routers->balance(whole, boosted.criterion, microbatches(whole.samples), plan.adds, options,
+                                stages_.holds_last() && is_first_part);
+}
+
 // Of the tokens that the ranks of tp have shards of; 0 where they have all.
 std::int64_t HybridParallelPlugin::length_of_shards(const ModelState& state, const Batch& batch) const {
   if (!config_.parallel.sequence_parallel) return 0;
@@ -386,10 +420,13 @@ std::int64_t HybridParallelPlugin::length_of_shards(const ModelState& state, con
 }
 
 PipelineStep HybridParallelPlugin::make_step(ModelState& state, const Boosted& boosted, const Batch& batch,
-                                             const StepPlan& plan, const ExecuteOptions& options) {
+                                             const StepPlan& plan, const ExecuteOptions& options,
+                                             const nn::RouterBalance& balance) {
   std::vector<Batch> microbatches;
   for (const auto& [begin, end] : split_evenly(batch.samples, plan.microbatches))
     microbatches.push_back(slice(batch, begin, end));
+  while (static_cast<int>(microbatches.size()) < plan.microbatches)
+    microbatches.push_back(slice(batch, batch.samples, batch.samples));
   Accumulation* accumulation = state.accumulation.get();
   const RandomContext random{.seed = config_.train.seed,
                              .step = static_cast<std::uint64_t>(accumulation ? accumulation->step() : 0),
@@ -421,6 +458,8 @@ PipelineStep HybridParallelPlugin::make_step(ModelState& state, const Boosted& b
                        .observer = options.observer,
                        .takes_losses = !plan.adds || options.step_tokens > 0,
                        .is_whole = plan.is_whole,
+                       .balance = &balance,
+                       .choices = plan.trains ? state.routers->choices() : nullptr,
                        .parts = state.parts ? &*state.parts : nullptr,
                        .check_outputs = state.outputs_compared ? std::function<void(const TensorDict&)>()
                                                                : std::function(check_outputs)});
@@ -436,7 +475,9 @@ bool HybridParallelPlugin::run(PipelineStep& step, const ModelState& state, cons
     const bool scatters = plan.scattering == StepPlan::Scattering::kAfterEachBackward ||
                           (plan.gather && plan.gather != schedule::Gather::kAround);
     ProcessGroup& within = layer_group_ ? *layer_group_ : mesh_[axis::kTensor];
-    StopVote vote(scatters ? mesh_.batch_group_and(axis::kTensor) : within, options.stops);
+    // Experts are computed by ranks of several replicas.
+    StopVote vote(scatters || mesh_.mesh().has_expert_view() ? mesh_.batch_group_and(axis::kTensor) : within,
+                  options.stops);
     const auto stops = options.stops ? schedule::Executor::Stops(std::ref(vote)) : schedule::Executor::Stops();
     done = executor_for(plan.microbatches, !plan.trains, plan.gather)
                .run(step, plan.trains ? times_.get() : nullptr, stops);
@@ -459,6 +500,7 @@ void HybridParallelPlugin::sync_gradients(Boosted& boosted) {
 }
 
 void HybridParallelPlugin::finish_gradients(ModelState& state, Boosted& boosted, double counted) {
+  state.routers->sync();
   state.accumulation->finish(counted);
   const int every = config_.train.audit_every;
   if (every > 0 && (state.accumulation->step() + 1) % every == 0) audit(boosted);

@@ -45,6 +45,14 @@ void refuse_what_needs_the_pipeline(const Config& config, const ProcessGroupMesh
   if (config.parallel.context > 1)
     throw ConfigError({"parallel.context", fmt::format("is {}", config.parallel.context),
                        "1 for a model whose own forward is called", "run the steps by booster.execute_pipeline"});
+  if (config.parallel.expert > 1)
+    throw ConfigError({"parallel.expert", fmt::format("is {}", config.parallel.expert),
+                       "1 for a model whose own forward is called", "run the steps by booster.execute_pipeline"});
+  const auto& experts = config.experts;
+  if (experts.balance != "none" || experts.z_loss > 0 || experts.bias_update > 0)
+    throw ConfigError({"experts", "asks for losses or corrections of routers",
+                       "none of them for a model whose own forward is called",
+                       "run the steps by booster.execute_pipeline"});
   if (zero_level(config.parallel.zero).gradients)
     throw ConfigError({"parallel.zero", fmt::format("is {}", config.parallel.zero),
                        "0 or 1 for a model whose own forward is called", "run the steps by booster.execute_pipeline"});

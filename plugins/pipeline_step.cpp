@@ -133,7 +133,9 @@ StageOutput PipelineStep::compute(int stage, int microbatch, TensorDict input, F
                             .observer = options_.observer,
                             .losses = &added,
                             .report = &report,
-                            .watch = options_.gathered});
+                            .watch = options_.gathered,
+                            .balance = options_.balance,
+                            .choices = options_.choices});
 
   TensorDict given = stage == 0 ? batch.tensors : std::move(input);
   if (options_.vocabulary && stage == 0) given.set("embedded", options_.vocabulary->embedded(microbatch));
@@ -161,9 +163,6 @@ StageOutput PipelineStep::compute(int stage, int microbatch, TensorDict input, F
     throw UsageError({"add_loss", "'" + added.begin()->first + "' is added in one of several calls of a step",
                       "the step's count of tokens, known before the first backward",
                       "pass ExecuteOptions::step_tokens to each call"});
-  if (!added.empty() && options_.parts)
-    throw ConfigError({"parallel.context", "the model adds the loss '" + added.begin()->first + "'",
-                       "1 where losses are added: they may go over whole sequences", "take it out, or the loss"});
   for (const auto& [name, loss] : added) {
     added_[name].push_back(loss.detach());
     const torch::Tensor seeded = loss * options_.seed_gradient;
@@ -174,6 +173,7 @@ StageOutput PipelineStep::compute(int stage, int microbatch, TensorDict input, F
 
 torch::Tensor PipelineStep::record_loss(int microbatch, const TensorDict& outputs) {
   const Batch& batch = microbatches_[microbatch];
+  if (batch.samples == 0) return no_loss(microbatch, outputs);
   Loss loss = criterion_(outputs, batch.tensors, split_);
   if (!loss.sum.defined() || loss.sum.dim() != 0) {
     throw UsageError({"criterion", "returned " + describe(loss.sum), "a scalar, or Loss{sum, count} of scalars",
@@ -190,6 +190,16 @@ torch::Tensor PipelineStep::record_loss(int microbatch, const TensorDict& output
   sums_[microbatch] = loss.sum.detach();
   counts_[microbatch] = loss.count;
   return loss.sum * options_.seed_gradient;
+}
+
+// Of a microbatch without samples: a root for its backward, whose collectives others wait for.
+torch::Tensor PipelineStep::no_loss(int microbatch, const TensorDict& outputs) {
+  torch::Tensor root;
+  for (const auto& [name, tensor] : outputs)
+    if (tensor.is_floating_point()) root = root.defined() ? root + tensor.sum() : tensor.sum();
+  sums_[microbatch] = root.detach();
+  counts_[microbatch] = torch::tensor(std::int64_t{0});
+  return root;
 }
 
 bool PipelineStep::is_last_backward(int stage) { return ++backwards_done_[stage] == microbatches_.size(); }

@@ -8,6 +8,7 @@
 
 #include "gantry/core/config.h"
 #include "gantry/nn/output_observer.h"
+#include "gantry/nn/router_balance.h"
 #include "gantry/nn/weight_gradient.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/pipeline/executor.h"
@@ -39,6 +40,8 @@ class PipelineStep final : public StageRuntime {
     nn::OutputObserver* observer = nullptr;    // told what modules compute; not owned
     bool takes_losses = true;                  // stages may add some
     bool is_whole = true;  // this step's one microbatch is the whole global batch, so that any mean is right
+    const nn::RouterBalance* balance = nullptr;  // what routers add to the loss; not owned, null: nothing
+    nn::RouterChoices* choices = nullptr;        // where they count; not owned, null: nowhere
     const SequenceParts* parts = nullptr;    // where ranks share sequences, of which the batch is this one's; not owned
     VocabularyPasses* vocabulary = nullptr;  // where embedding and head are computed outside of the stages; not owned
     // Called with the first microbatch's outputs on the ranks of the last stage, before the criterion.
@@ -86,6 +89,7 @@ class PipelineStep final : public StageRuntime {
   StageOutput timed_compute(int stage, int microbatch, TensorDict input, ForwardReport& report);
   TensorDict output_gradients(int stage, int microbatch, const TensorDict& given);
   torch::Tensor record_loss(int microbatch, const TensorDict& outputs);
+  torch::Tensor no_loss(int microbatch, const TensorDict& outputs);
 
   const StageModule& model_;
   const Criterion& criterion_;

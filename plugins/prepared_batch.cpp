@@ -7,6 +7,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/data/scalar_type.h"
+#include "gantry/tensors/deferred_init.h"
 #include "gantry/tensors/sent_ahead.h"
 
 namespace gantry {
@@ -46,8 +47,10 @@ void check_batch(const Batch& batch) {
 
 std::optional<torch::ScalarType> real_type_of(const StageModule& module) {
   std::optional<torch::ScalarType> type;
+  const auto kept = float32_parameters(module.module());
   for (const auto& held : module.parameters) {
-    if (!held.tensor.is_floating_point()) continue;
+    if (!held.tensor.is_floating_point() || std::find(kept.begin(), kept.end(), held.placement.name) != kept.end())
+      continue;
     if (type && *type != held.tensor.scalar_type()) return std::nullopt;
     type = held.tensor.scalar_type();
   }

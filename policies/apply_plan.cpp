@@ -96,7 +96,8 @@ void place_plain(const NamedTensor& parameter, const PlanRules& rules, ProcessGr
 }
 
 // See resolve_plan.
-ShardStyle resolved_style(ShardStyle style, bool sequence_parallel, GradientSum sum) {
+ShardStyle resolved_style(ShardStyle style, bool sequence_parallel, GradientSum sum,
+                          const std::optional<ExpertDispatch>& dispatch) {
   const Layout border = sequence_parallel ? Layout(Shard{1}) : Layout(Replicate{});
   if (auto* column = std::get_if<Column>(&style)) {
     if (!column->input) column->input = border;
@@ -113,8 +114,20 @@ ShardStyle resolved_style(ShardStyle style, bool sequence_parallel, GradientSum 
   } else if (auto* expert = std::get_if<Expert>(&style)) {
     if (!expert->border) expert->border = border;
     expert->gradient_sum = sum;
+    expert->partitioned = dispatch.has_value();
+    if (dispatch) expert->dispatch = *dispatch;
   }
   return style;
+}
+
+ProcessGroup& group_of(const std::string& path, const ShardStyle& style, const PlanGroups& groups) {
+  if (std::ranges::count(groups.paths, path) > 0) return *groups.apart;
+  const auto* expert = std::get_if<Expert>(&style);
+  if (!expert || !expert->partitioned) return *groups.layers;
+  if (!groups.experts)
+    throw ConfigError({"shard plan", "says Expert{.partitioned = true}, and there are no ranks for experts",
+                       "Expert{} alone: parallel.expert says the rest", ""});
+  return *groups.experts;
 }
 
 bool needs_sequence_shards(const ShardStyle& style) {
@@ -123,25 +136,26 @@ bool needs_sequence_shards(const ShardStyle& style) {
 
 }  // namespace
 
-ShardPlan resolve_plan(const ShardPlan& plan, bool sequence_parallel, GradientSum sum) {
+ShardPlan resolve_plan(const ShardPlan& plan, bool sequence_parallel, GradientSum sum,
+                       const std::optional<ExpertDispatch>& dispatch) {
   ShardPlan split, other;
   for (const auto& [pattern, style] : plan)
-    (needs_sequence_shards(style) ? other : split).push_back({pattern, resolved_style(style, sequence_parallel, sum)});
+    (needs_sequence_shards(style) ? other : split)
+        .push_back({pattern, resolved_style(style, sequence_parallel, sum, dispatch)});
   // A plan may state sequence shards at a border of its own.
   if (sequence_parallel || cuts_activations(split)) split.insert(split.end(), other.begin(), other.end());
   return split;
 }
 
-Placements apply_plan(const ModelMap& map, const ShardPlan& plan, ProcessGroup& group, const SplitApart& apart) {
+Placements apply_plan(const ModelMap& map, const ShardPlan& plan, const PlanGroups& groups) {
   const PlanRules rules(map, plan);
   if (cuts_activations(plan)) refuse_unstated(rules.unstated());
   Placements placements;
   for (const auto& [path, module] : map.modules)
     if (const ShardStyle* style = rules.style_of(path))
-      for (const auto& [name, placement] :
-           shard_one(path, *module, *style, std::ranges::count(apart.paths, path) > 0 ? *apart.group : group))
+      for (const auto& [name, placement] : shard_one(path, *module, *style, group_of(path, *style, groups)))
         placements[path + "." + name] = placement;
-  for (const auto& parameter : map.parameters) place_plain(parameter, rules, group, placements);
+  for (const auto& parameter : map.parameters) place_plain(parameter, rules, *groups.layers, placements);
   return placements;
 }
 

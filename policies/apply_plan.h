@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include "gantry/policies/model_map.h"
@@ -9,21 +10,24 @@
 
 namespace gantry {
 
-// Modules that are split over other ranks than the rest.
-struct SplitApart {
+// The groups that modules are split over. Not owned.
+struct PlanGroups {
+  ProcessGroup* layers = nullptr;   // of the ranks that have parts of each layer
+  ProcessGroup* experts = nullptr;  // of those that partitioned experts lie on; null: there are none
+  ProcessGroup* apart = nullptr;    // of those that the modules at these paths are split over
   std::vector<std::string> paths = {};
-  ProcessGroup* group = nullptr;  // not owned
 };
 
 // Shards every module that a rule reaches, and gives the placements of their parameters by path. Where the plan makes
 // activations sequence shards, a rule must reach every parameter: what nobody says of a gradient is not guessed.
 // ConfigError, before anything is sharded, for a rule that matches nothing, a module that two rules name, and a
 // parameter that no rule reaches, with the rule to write; naming rule and path, as sharder.h says, for the rest.
-Placements apply_plan(const ModelMap& map, const ShardPlan& plan, ProcessGroup& group, const SplitApart& apart = {});
+Placements apply_plan(const ModelMap& map, const ShardPlan& plan, const PlanGroups& groups);
 
 // A policy's plan as it is applied: partial gradients are summed where `sum` says, and with sequence parallelism the
 // borders of split modules that say nothing become sequence shards. Without sequence shards the rules that only they
-// need are left out.
-ShardPlan resolve_plan(const ShardPlan& plan, bool sequence_parallel, GradientSum sum);
+// need are left out. `dispatch`: of experts that are partitioned; absent: they are split as other layers.
+ShardPlan resolve_plan(const ShardPlan& plan, bool sequence_parallel, GradientSum sum,
+                       const std::optional<ExpertDispatch>& dispatch = std::nullopt);
 
 }  // namespace gantry

@@ -167,21 +167,32 @@ bool is_of_vocabulary(const std::vector<std::string>& names, const std::optional
          });
 }
 
-// Applies the plan, and states in each parameter's placement what became of it. `apart`: what is split over other
-// ranks.
-void place_along_tensor_axis(std::vector<Placement>& all, const ModelMap& map, const ShardPlan& plan,
-                             ProcessGroup& group, const SplitApart& apart = {},
-                             const std::vector<Axis>& axes_apart = {}) {
-  const auto placements = apply_plan(map, plan, group, apart);
-  const Axis over{axis::kTensor, group.size()};
+void refuse_no_experts(const ShardPlan& plan, int ranks) {
+  if (std::none_of(plan.begin(), plan.end(),
+                   [](const ShardRule& rule) { return std::holds_alternative<Expert>(rule.style); }))
+    throw ConfigError({"parallel.expert", fmt::format("is {}, and the model has no experts", ranks),
+                       "1, or a shard plan with Expert{}", "take the key out"});
+}
+
+bool is_apart(const std::vector<std::string>& names, const PlanGroups& groups) {
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    return std::any_of(groups.paths.begin(), groups.paths.end(),
+                       [&](const std::string& path) { return is_within(name, path); });
+  });
+}
+
+// Applies the plan, and states in each parameter's placement what became of it. `axes_apart`: of groups.apart.
+void place_along_axes(std::vector<Placement>& all, const ModelMap& map, const ShardPlan& plan, const PlanGroups& groups,
+                      const std::vector<Axis>& axes_apart = {}) {
+  const auto placements = apply_plan(map, plan, groups);
+  const Axis layers{axis::kTensor, groups.layers->size()},
+      experts{axis::kExpert, groups.experts ? groups.experts->size() : 1};
   for (std::size_t i = 0; i < all.size(); ++i) {
     ParameterSplit split = tensor_placement(map.parameters[i], placements);
-    const bool is_apart =
-        std::any_of(map.parameters[i].names.begin(), map.parameters[i].names.end(), [&](const std::string& name) {
-          return std::any_of(apart.paths.begin(), apart.paths.end(),
-                             [&](const std::string& path) { return is_within(name, path); });
-        });
-    for (Cut& cut : split.cuts) cut.axes = is_apart ? axes_apart : std::vector<Axis>{over};
+    const Axis& over = split.view == axis::View::kExpert ? experts : layers;
+    for (Cut& cut : split.cuts)
+      cut.axes = is_apart(map.parameters[i].names, groups) ? axes_apart : std::vector<Axis>{over};
+    all[i].view = split.view;
     all[i].cuts = std::move(split.cuts);
     if (split.partial_gradient) all[i].partial_axes = {over.name};
   }
@@ -276,10 +287,16 @@ StageModule shard_model(std::shared_ptr<torch::nn::Module> model, std::shared_pt
   release(map.buffers);
 
   if (config.tensor_group) {
-    const auto plan = resolve_plan(policy->shard_plan(*model), config.sequence_parallel, config.gradient_sum);
-    SplitApart apart;
-    if (vocabulary) apart = {.paths = {vocabulary->embedding, vocabulary->head}, .group = config.vocabulary_group};
-    place_along_tensor_axis(module.all_placements, map, plan, *config.tensor_group, apart, config.vocabulary_axes);
+    std::optional<ExpertDispatch> dispatch;
+    if (config.expert_group) dispatch = config.dispatch;
+    const auto plan = resolve_plan(policy->shard_plan(*model), config.sequence_parallel, config.gradient_sum, dispatch);
+    if (config.expert_group) refuse_no_experts(plan, config.expert_group->size());
+    PlanGroups groups{.layers = config.tensor_group, .experts = config.expert_group};
+    if (vocabulary) {
+      groups.apart = config.vocabulary_group;
+      groups.paths = {vocabulary->embedding, vocabulary->head};
+    }
+    place_along_axes(module.all_placements, map, plan, groups, config.vocabulary_axes);
   }
   if (config.rows)
     for (auto& placement : module.all_placements)
@@ -310,7 +327,7 @@ std::vector<Placement> parallelize_module(torch::nn::Module& model, ProcessGroup
   const ModelMap map(model);
   std::vector<Placement> placements;
   for (const auto& parameter : map.parameters) placements.push_back(whole_placement(parameter, {0}));
-  place_along_tensor_axis(placements, map, plan, group);
+  place_along_axes(placements, map, plan, {&group});
   set_global_names(model);
   return placements;
 }

@@ -1,5 +1,6 @@
 #include "gantry/tensors/deferred_init.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <set>
 
@@ -201,21 +202,34 @@ void materialize(torch::nn::Module& module, std::uint64_t seed) {
   for (auto& item : module.named_buffers()) materialize(item.value(), item.key(), seed);
 }
 
+std::vector<std::string> float32_parameters(const torch::nn::Module& module) {
+  std::vector<std::string> names;
+  for (const auto& item : module.named_modules("", /*include_self=*/true))
+    if (const auto* keeps = dynamic_cast<const KeepsFloat32*>(item.value().get()))
+      for (const auto& parameter : item.value()->named_parameters(/*recurse=*/false))
+        if (keeps->keeps_float32(parameter.key()))
+          names.push_back(item.key().empty() ? parameter.key() : item.key() + "." + parameter.key());
+  return names;
+}
+
 void set_dtype(torch::nn::Module& module, torch::ScalarType type) {
   const c10::impl::ExcludeDispatchKeyGuard exclude(kKey);
   const torch::NoGradGuard no_grad;
-  auto convert = [&](torch::Tensor& tensor) {
-    if (!tensor.defined() || !tensor.is_floating_point() || tensor.scalar_type() == type) return;
+  const bool is_low = type == torch::kBFloat16 || type == torch::kFloat16;
+  const auto kept = is_low ? float32_parameters(module) : std::vector<std::string>();
+  auto convert = [](torch::Tensor& tensor, torch::ScalarType to) {
+    if (!tensor.defined() || !tensor.is_floating_point() || tensor.scalar_type() == to) return;
     if (auto record = deferred::take_record(tensor)) {
-      torch::Tensor fresh = torch::empty(tensor.sizes(), tensor.options().dtype(type).requires_grad(false));
+      torch::Tensor fresh = torch::empty(tensor.sizes(), tensor.options().dtype(to).requires_grad(false));
       deferred::put_record(fresh, std::move(*record));
       tensor.set_data(fresh);
     } else {
-      tensor.set_data(tensor.detach().to(type));
+      tensor.set_data(tensor.detach().to(to));
     }
   };
-  for (auto& parameter : module.parameters()) convert(parameter);
-  for (auto& buffer : module.buffers()) convert(buffer);
+  for (auto& item : module.named_parameters())
+    convert(item.value(), std::find(kept.begin(), kept.end(), item.key()) == kept.end() ? type : torch::kFloat32);
+  for (auto& buffer : module.buffers()) convert(buffer, type);
 }
 
 }  // namespace gantry

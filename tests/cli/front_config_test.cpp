@@ -112,22 +112,36 @@ TEST(ConfigText, SaysWhatTheImbalanceCosts) {
 
 // Both views of the ranks.
 TEST(ConfigText, ShowsContextAndExpertsToo) {
-  const std::string flags = " --set parallel.context=2 --set parallel.expert=4 --set 'parallel.order=[dp, pp, tp]'";
+  const std::string plain =
+      " --set model.policy=mixtral --set 'model.config={num_hidden_layers: 7, num_local_experts: 6, hidden_size: 64, "
+      "num_attention_heads: 4, num_key_value_heads: 4}'";
+  const std::string flags = plain +
+                            " --set parallel.context=2 --set parallel.expert=4 --set parallel.sequence_parallel=true "
+                            "--set 'parallel.order=[dp, pp, tp]'";
   const Outcome run = show(kConfig, flags);
   ASSERT_EQ(run.exit_code, 0) << run.err;
   for (const char* part :
        {"context: 2", "expert: 4", "mesh: dp 2 x pp 3 x cp 2 x tp 2", "rank 14 (dp 1, pp 0, cp 1, tp 0)",
-        "pp 3 x edp 2 x ep 4", "rank 14 (pp 0, edp 1, ep 2)", "10 per replica"})
+        "pp 3 x edp 2 x ep 4", "rank 14 (pp 0, edp 1, ep 2)", "10 per replica",
+        "6 experts over 4 ranks, in 7 layers, 2 of a token:", "ep 0: experts 0 to 1 (2)", "ep 3: experts 5 to 5 (1)",
+        "bytes that a rank sends in an all-to-all, where experts are chosen evenly: 1536"})
     EXPECT_NE(run.out.find(part), std::string::npos) << part << "\nis not in\n" << run.out;
-  const Json mesh = Json::parse(show(kConfig, flags + " --json").out).at("mesh");
+  const Json all = Json::parse(show(kConfig, flags + " --json").out), mesh = all.at("mesh");
+  EXPECT_EQ(all["experts"]["held"], (Json{{0, 2}, {2, 4}, {4, 5}, {5, 6}}));
   EXPECT_EQ(mesh["size"], 24);
   EXPECT_EQ(mesh["axes"][2], (Json{{"name", "cp"}, {"size", 2}}));
   EXPECT_EQ(mesh["experts"]["axes"],
             (Json{{{"name", "pp"}, {"size", 3}}, {{"name", "edp"}, {"size", 2}}, {{"name", "ep"}, {"size", 4}}}));
   EXPECT_EQ(mesh["experts"]["ranks"][14], (Json{{"rank", 14}, {"pp", 0}, {"edp", 1}, {"ep", 2}}));
   EXPECT_FALSE(Json::parse(show(kConfig, "--json").out).at("mesh").contains("experts"));
-  EXPECT_NE(show(kConfig, "--set parallel.expert=3").err.find("3 over the 4 ranks that share a stage"),
+  const auto refusal = [&](const std::string& more) { return show(kConfig, plain + more).err; };
+  const std::string in_shards = " --set parallel.sequence_parallel=true --set parallel.expert=";
+  EXPECT_NE(refusal(in_shards + "3").find("3 over the 4 ranks that share a stage"), std::string::npos);
+  EXPECT_NE(refusal(" --set parallel.expert=2").find("set parallel.sequence_parallel to true, or tensor to 1"),
             std::string::npos);
+  EXPECT_NE(refusal(in_shards + "2 --set model.config.num_local_experts=1").find("2 ranks for 1 experts"),
+            std::string::npos);
+  EXPECT_NE(show(kConfig, in_shards + "2").err.find("is 2, and the model has no experts"), std::string::npos);
 }
 
 TEST(ConfigText, ShowsWhoHasWhichTokens) {

@@ -111,6 +111,8 @@ Config config_of(const ModelCase& what, const Parallelism& how) {
   config.parallel.gather = how.gather;
   config.parallel.context_method = how.context_method;
   config.parallel.vocabulary = how.vocabulary;
+  config.experts = what.experts;
+  config.experts.dispatch = how.dispatch;
   config.precision = what.precision;
   config.optimizer.name = what.optimizer;
   config.optimizer.lr = what.lr;
@@ -205,12 +207,13 @@ TensorDict whole_batch(const ModelCase& what, std::size_t step) {
 
 // The step's batch in `how.accumulation` parts, summed up; the loss is the mean over all counted tokens.
 double run_step(const ModelCase& what, std::size_t step, const Parallelism& how, Booster& booster, Boosted& boosted,
-                const ProcessGroupMesh& mesh) {
+                const ProcessGroupMesh& mesh, std::map<std::string, double>& added) {
   const Batch whole = make_batch(whole_batch(what, step));
   double sum = 0, tokens = 0;
   auto add = [&](const Batch& part) {
     const auto done = booster.execute_pipeline(replica_part(part, mesh.size("dp"), mesh.coordinate("dp")), boosted,
                                                {.broadcast_loss = true});
+    for (const auto& [name, mean] : done.added_losses) added[name] += mean * static_cast<double>(done.tokens);
     sum += *done.loss * static_cast<double>(done.tokens);
     tokens += static_cast<double>(done.tokens);
   };
@@ -230,10 +233,13 @@ double run_step(const ModelCase& what, std::size_t step, const Parallelism& how,
   return tokens > 0 ? sum / tokens : 0;
 }
 
-// Every replica of a parameter must be the same to the bit: over dp, and over tp where it is not cut.
+// Every replica of a parameter must be the same to the bit: over dp, and over tp where it is not cut; of experts over
+// edp.
 void expect_replicas_identical(const StageModule& module, const ProcessGroupMesh& mesh, const std::string& label) {
   for (const auto& [placement, tensor] : module.parameters)
-    for (const char* axis : {"dp", "tp"}) {
+    for (const char* axis : {"dp", "tp", "edp"}) {
+      if (!axis::is_in(axis, placement.view) || (placement.view == axis::View::kDense && axis == std::string("edp")))
+        continue;
       if (placement.along(axis).sharded()) continue;
       torch::Tensor largest = tensor.detach().clone();
       mesh[axis].all_reduce(largest, ReduceOp::kMax).wait();
@@ -289,6 +295,7 @@ std::string describe(const Parallelism& how) {
          std::to_string(how.microbatches) +
          (how.layout.context > 1 ? " cp " + std::to_string(how.layout.context) + " " + how.context_method : "") +
          (how.vocabulary == "stages" ? "" : " vocabulary " + how.vocabulary) +
+         (how.layout.expert > 1 ? " ep " + std::to_string(how.layout.expert) + " " + how.dispatch : "") +
          (how.zero ? " zero " + std::to_string(how.zero) : "") +
          (how.zero == 3 ? " gather " + how.gather + (how.shard ? " shard " + std::to_string(how.shard) : "") : "") +
          (how.accumulation > 1 ? " accumulation " + std::to_string(how.accumulation) : "");
@@ -310,7 +317,7 @@ CaseResult run_case(const ModelCase& what, const Parallelism& how, const std::st
     CaseResult mine;
     auto& gradients = boosted.optimizer->gradients();
     for (std::size_t step = 0; step < what.batches.size(); ++step) {
-      mine.losses.push_back(run_step(what, step, how, booster, boosted, mesh));
+      mine.losses.push_back(run_step(what, step, how, booster, boosted, mesh, mine.added.emplace_back()));
       mine.norms.push_back(boosted.optimizer->grad_norm());
       gradients.complete();
       if (step + 1 == what.batches.size())
@@ -339,6 +346,9 @@ void expect_equal(const CaseResult& expected, const CaseResult& actual, double t
         << label << " loss of step " << i + 1;
     EXPECT_NEAR(actual.norms[i], expected.norms[i], tolerance * std::abs(expected.norms[i]))
         << label << " norm of step " << i + 1;
+    EXPECT_EQ(actual.added[i].size(), expected.added[i].size()) << label;
+    for (const auto& [name, loss] : expected.added[i])
+      EXPECT_NEAR(actual.added[i].at(name), loss, tolerance * std::abs(loss)) << label << " " << name;
   }
   expect_tensors(expected.gradients, actual.gradients, expected.gradients, tolerance, false, label);
   expect_tensors(expected.weights, actual.weights, expected.gradients, tolerance, true, label);

@@ -37,6 +37,7 @@ struct ModelCase {
   bool packed = false;               // several documents in each sample
   int first_counted = 0;             // labels of tokens before this one are not counted
   bool causal_labels = false;        // labels are not shifted yet
+  ExpertsConfig experts = {};        // of models with experts
 };
 
 struct Parallelism {
@@ -53,12 +54,14 @@ struct Parallelism {
   int shard = 0;  // of zero 3; 0: all
   std::string gather = "auto";
   std::string vocabulary = "stages";
+  std::string dispatch = "all_to_all";  // of experts over ranks
 };
 std::string describe(const Parallelism& parallelism);
 
 // Of the last step: whole gradients before clipping; after it: whole weights.
 struct CaseResult {
   std::vector<double> losses, norms;
+  std::vector<std::map<std::string, double>> added;  // losses that stages added, of each step
   TensorDict gradients, weights;
 };
 

@@ -13,6 +13,7 @@ Config layout_config(const Layout& layout) {
   config.parallel.data = layout.data;
   config.parallel.tensor = layout.tensor;
   config.parallel.context = layout.context;
+  config.parallel.expert = layout.expert;
   config.comm.timeout_seconds = 30;
   return config;
 }

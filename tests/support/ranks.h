@@ -12,6 +12,7 @@ struct Layout {
   int data = 1;
   int tensor = 1;
   int context = 1;
+  int expert = 1;  // among those
   int ranks() const { return pipeline * data * tensor * context; }
 };
 

@@ -67,11 +67,18 @@ struct OnHeads {
   GradientSum gradient_sum = GradientSum::kInBackward;
 };
 
-// Experts (nn::Experts), each split along its width over all ranks. Tokens come and go as activations between split
-// modules do.
+// How tokens reach experts of other ranks: each rank's rows alone travel, or every rank gets all tokens (which is
+// plain, and what the other one is tested against).
+enum class ExpertDispatch { kAllToAll, kAllGather };
+
+// Experts (nn::Experts), each split along its width over all ranks: tokens come and go as activations between split
+// modules do. Or, `partitioned` over the ranks of the expert view (parallel.expert), each whole on one of them: every
+// rank then comes with tokens of its own.
 struct Expert {
   std::optional<Layout> border;  // Replicate{}, or Shard{1}. Unset as of Column::input
   GradientSum gradient_sum = GradientSum::kInBackward;
+  bool partitioned = false;  // said by who shards, as the mesh is
+  ExpertDispatch dispatch = ExpertDispatch::kAllToAll;
 };
 
 // A module that works on whole activations also where others work on sequence shards: before a scatter or after a
@@ -87,11 +94,12 @@ struct PrepareInput {
 using ShardStyle = std::variant<Column, Row, Vocab, SequenceParallel, OnHeads, Expert, Whole, PrepareInput>;
 std::string describe(const ShardStyle& style);  // "Column{segments 3, unit 64}"
 
-// How a module has split one of its parameters over the ranks that it was given: the cuts, in their order, and whether
-// those ranks have parts of its gradient, whose sum it is.
+// How a module has split one of its parameters over the ranks that it was given: the cuts, in their order, whether
+// those ranks have parts of its gradient, whose sum it is, and in which view of the mesh they are counted.
 struct ParameterSplit {
   std::vector<Cut> cuts;
   bool partial_gradient = false;
+  axis::View view = axis::View::kDense;
 
   ParameterSplit() = default;
   ParameterSplit(Cut cut) {  // NOLINT(google-explicit-constructor): {{"weight", shard(0, size, ranks)}}
@@ -111,7 +119,8 @@ struct ExpertShape {
 // gate_up_proj [experts, 2 width, hidden], all rows of gate and then all of up; down_proj [experts, hidden, width];
 // gate_up_proj_bias [experts, 2 width] and down_proj_bias [experts, hidden]. Interleaved: the matrices turned.
 std::map<std::string, Shape> expert_parameters(const ExpertShape& shape);
-// What Expert{} makes of them. ConfigError (with sizes) where there are more ranks than columns of an expert.
+// What Expert{} makes of them. ConfigError (with sizes) where there are more ranks than columns of an expert, or, where
+// they are partitioned, than experts.
 Placements split_of(const Expert& style, const ExpertShape& shape, const std::vector<Axis>& axes);
 
 // What a style makes of a parameter of that shape over those axes: the weight of a matrix ([out, in], or [rows,

@@ -19,8 +19,13 @@ struct ExpertsOptions {
 //
 // After shard(Expert{}) each rank has a part of every expert's width: all ranks compute all tokens, and the results are
 // summed. Tokens and routing come in, and tokens go out, whole on all ranks or, with the border Shard{1}, as sequence
-// shards; then they are gathered first, and reduce-scattered after. Rows lie in a fixed order, so the same layout gives
-// the same bits, run after run.
+// shards; then they are gathered first, and reduce-scattered after.
+//
+// After shard(Expert{.partitioned = true}) each rank has whole experts, as evenly as possible, and tokens of its own:
+// a token's rows travel to the ranks of its experts, and come back to be weighed and added there. Collective over the
+// group in forward and backward, also of a rank without tokens and of an expert without any.
+//
+// Rows lie in a fixed order, so the same layout gives the same bits, run after run.
 class ExpertsImpl : public torch::nn::Module, public Shardable {
  public:
   explicit ExpertsImpl(ExpertsOptions options);
@@ -31,6 +36,12 @@ class ExpertsImpl : public torch::nn::Module, public Shardable {
   torch::Tensor gate_up_proj, down_proj, gate_up_proj_bias, down_proj_bias;  // biases undefined without
 
  private:
+  // What these experts make of rows that are sorted by expert; `bias` is down_proj's.
+  torch::Tensor computed(const torch::Tensor& rows, const torch::Tensor& bias,
+                         const std::vector<std::int64_t>& counts) const;
+  torch::Tensor over_width(const torch::Tensor& tokens, const Routing& routing) const;
+  torch::Tensor by_exchange(const torch::Tensor& tokens, const Routing& routing) const;
+  torch::Tensor by_gathering(const torch::Tensor& tokens, const Routing& routing) const;
   torch::Tensor activated(const torch::Tensor& gate_up) const;
   torch::Tensor entering(const torch::Tensor& part) const;
   torch::Tensor leaving(const torch::Tensor& partial) const;
@@ -38,6 +49,7 @@ class ExpertsImpl : public torch::nn::Module, public Shardable {
 
   ProcessGroup* group_ = nullptr;
   Expert style_;
+  std::vector<Range> held_;  // experts by rank, where they are partitioned
 };
 TORCH_MODULE(Experts);
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,7 +22,10 @@ class StageContext;
 
 namespace nn {
 class OutputObserver;
+class RepeatedRouting;
+class RouterImpl;
 class WeightGradientStore;
+struct RouterBalance;
 }  // namespace nn
 
 // What a forward tells whoever runs it, while it runs.
@@ -40,7 +44,10 @@ struct Forward {
   TensorDict* losses = nullptr;                         // where add_loss adds, by name; not owned, null: nowhere
   ForwardReport* report = nullptr;                      // not owned, may be null
   std::shared_ptr<LayerWatch> watch = {};               // told around layers, of their backward too; may be null
-  bool recomputes_attention = false;                    // attention's core alone (Korthikanti et al., arXiv 2205.05198)
+  const nn::RouterBalance* balance = nullptr;           // what routers add to the loss; not owned, null: nothing
+  std::map<const nn::RouterImpl*, torch::Tensor>* choices = nullptr;  // where routers count; not owned, null: nowhere
+  std::shared_ptr<nn::RepeatedRouting> routing = {};                  // of a part that is recomputed
+  bool recomputes_attention = false;  // attention's core alone (Korthikanti et al., arXiv 2205.05198)
 };
 
 // Has the forwards of this thread find `forward` for its lifetime, and then what they found before.
@@ -68,8 +75,9 @@ std::int64_t sequence_length();
 // recomputed layers too, where it counts once. Like the criterion's sum it is divided by the step's counted tokens.
 // `of`: where activations are sequence shards, what the sum goes over: Shard{dim}, this rank's part of the sequence
 // alone (the parts are then summed over tp: collective over it), or Replicate{}, all of it. Elsewhere it changes
-// nothing. UsageError where activations are sequence shards and nothing is said, for Partial{}, for what is no scalar,
-// and where gradients are computed and nobody takes the loss.
+// nothing, but where ranks share sequences (parallel.context) the sum has to be Shard{dim}: else ConfigError.
+// UsageError where activations are sequence shards and nothing is said, for Partial{}, for what is no scalar, and where
+// gradients are computed and nobody takes the loss.
 void add_loss(const std::string& name, const torch::Tensor& loss, const std::optional<Layout>& of = std::nullopt);
 
 // As add_loss, of a sum that is whole already.

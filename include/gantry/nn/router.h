@@ -2,6 +2,7 @@
 #pragma once
 
 #include "gantry/nn/shard_style.h"
+#include "gantry/tensors/deferred_init.h"
 #include "gantry/tensors/tensor.h"
 
 namespace gantry::nn {
@@ -32,14 +33,23 @@ struct Routing {
 };
 
 // Parameters weight [experts, hidden], with bias bias [experts], with correction e_score_correction_bias [experts],
-// which takes no gradient. It computes in float32 or wider. Under SequenceParallel its tokens are this rank's part of
-// the sequence, and the gradients of its parameters are partial sums; else it is whole on every rank.
-class RouterImpl : public torch::nn::Module, public Shardable {
+// which takes no gradient and is float32 or wider. It computes in float32 or wider. In a step it adds the losses, and
+// counts the choices, that experts.balance and experts.bias_update ask for. Under SequenceParallel its tokens are this
+// rank's part of the sequence, and the gradients of its parameters are partial sums; else it is whole on every rank.
+class RouterImpl : public torch::nn::Module, public Shardable, public KeepsFloat32 {
  public:
   // ConfigError for numbers that don't fit each other.
   explicit RouterImpl(const RouterOptions& options);
   Routing forward(const torch::Tensor& tokens);
   Placements shard(const ShardStyle& style, ProcessGroup& group) override;
+
+  bool keeps_float32(const std::string& parameter) const override;
+
+  // Where the `count` largest are, the largest first, of equal ones the first: [..., count].
+  static torch::Tensor largest(const torch::Tensor& scores, std::int64_t count);
+  // DeepSeek-V3's: the correction of an expert with fewer tokens than the mean grows by `rate`, that of one with more
+  // shrinks. `counts` [experts].
+  void correct(const torch::Tensor& counts, double rate);
 
   const RouterOptions options;
   torch::Tensor weight, bias, correction;  // undefined where it has none

@@ -1,6 +1,7 @@
 // What boosting makes: the model, optimizer and loader of one rank, for the user's own loop.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -101,6 +102,8 @@ class BoostedOptimizer {
     norm_.reset();
     part_norms_.reset();
   }
+  // Called by step() where it was not skipped, when the optimizer has stepped.
+  void set_after_step(std::function<void()> call) { after_step_ = std::move(call); }
   // The norms of the synced gradients' parts on this rank, for somebody who reads more back with them, and as they were
   // read: grad_norm() then reads nothing.
   torch::Tensor part_norms() const;
@@ -128,6 +131,7 @@ class BoostedOptimizer {
   enum class Added { kNothing, kUnsynced, kSynced };  // to the gradients since the last step or zero_grad
   Added added_ = Added::kNothing;
   std::unique_ptr<StepLatch> latch_;
+  std::function<void()> after_step_;
 
   void require_gradients() const;
   void require_finite_rates() const;

@@ -69,6 +69,13 @@ class Criterion {
   }
   // Absent where nobody has said so.
   const std::optional<LabelledLoss>& labelled() const { return labelled_; }
+  // How many labels it will count in a batch of whole sequences, read on the host; absent where that is not known
+  // before it is called.
+  using Count = std::function<std::int64_t(const TensorDict& batch)>;
+  void set_count(Count count) { count_ = std::move(count); }
+  std::optional<std::int64_t> counted(const TensorDict& batch) const {
+    return count_ ? std::optional(count_(batch)) : std::nullopt;
+  }
 
   explicit operator bool() const { return whole_ || split_; }
   bool accepts_split_outputs() const { return static_cast<bool>(split_); }
@@ -81,6 +88,7 @@ class Criterion {
   SplitFunction split_, of_aligned_;
   Align align_;
   std::optional<LabelledLoss> labelled_;
+  Count count_;
 };
 
 // Cross entropy of outputs[logits] [..., V] against batch[labels] [...], aligned with the logits; vocabulary-parallel

@@ -16,6 +16,9 @@ namespace gantry {
 class PipelineStep;
 class StageLink;
 struct RowShards;
+namespace nn {
+struct RouterBalance;
+}
 namespace schedule {
 enum class Gather;
 class ActionTimes;
@@ -57,7 +60,9 @@ class HybridParallelPlugin final : public Plugin {
   StepPlan begin_step(ModelState& state, const Boosted& boosted, const Batch& batch, const ExecuteOptions& options);
   std::int64_t length_of_shards(const ModelState& state, const Batch& batch) const;
   PipelineStep make_step(ModelState& state, const Boosted& boosted, const Batch& batch, const StepPlan& plan,
-                         const ExecuteOptions& options);
+                         const ExecuteOptions& options, const nn::RouterBalance& balance);
+  nn::RouterBalance balance_of(const ModelState& state, const Boosted& boosted, const Batch& whole,
+                               const StepPlan& plan, const ExecuteOptions& options) const;
   bool run(PipelineStep& step, const ModelState& state, const StepPlan& plan, const ExecuteOptions& options);
   void finish_gradients(ModelState& state, Boosted& boosted, double counted);
   void report_times();

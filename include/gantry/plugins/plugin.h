@@ -28,6 +28,8 @@ struct ExecuteOptions {
   // out at the sync. Calls that add to each other's gradients (no_sync) have to say it where stages add losses, each
   // the same. UsageError at the sync where another number was counted.
   std::int64_t step_tokens = 0;
+  // Likewise their samples, which routers' losses a sequence are divided by.
+  std::int64_t step_samples = 0;
   bool forward_only = false;  // evaluation: no gradients, no dropout; so too when nothing was boosted to optimize
   // Asked before each forward and backward of a microbatch: does this rank want to stop? Ranks may answer differently.
   // Given on all ranks or on none. Where one says yes, the step is given up: its pipeline and its tp ranks compute

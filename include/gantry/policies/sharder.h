@@ -16,8 +16,12 @@ namespace gantry {
 struct RowShards;
 
 struct ShardConfig {
-  const PipelineStageManager* stages = nullptr;     // not owned; null: one stage
-  ProcessGroup* tensor_group = nullptr;             // not owned; null: no tensor parallelism
+  const PipelineStageManager* stages = nullptr;  // not owned; null: one stage
+  ProcessGroup* tensor_group = nullptr;          // not owned; null: no tensor parallelism
+  // Not owned; that experts are partitioned over, which then communicate by `dispatch`. Null: they are split over
+  // tensor_group.
+  ProcessGroup* expert_group = nullptr;
+  ExpertDispatch dispatch = ExpertDispatch::kAllToAll;
   std::vector<int> layers_of_stage;                 // empty: the policy's distribute_layers
   bool sequence_parallel = false;                   // activations between split modules are sequence shards
   GradientSum gradient_sum = GradientSum::kAtSync;  // where gradients that are partial over tp are summed
@@ -75,7 +79,8 @@ class StageModule {
 // Splits `model`. ConfigError that names the path, the numbers and the remedy for: a rule that matches nothing, a
 // module that can't be sharded, sizes that don't fit, a module matched twice, a parameter that no rule speaks for where
 // activations are sequence shards, a parameter that no stage holds, one that two stages hold without being shared,
-// shared parameters that are two tensors, a model that was sharded before.
+// shared parameters that are two tensors, ranks for experts and a plan without Expert{}, a model that was sharded
+// before.
 StageModule shard_model(std::shared_ptr<torch::nn::Module> model, std::shared_ptr<const Policy> policy,
                         const ShardConfig& config);
 

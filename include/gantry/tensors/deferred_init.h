@@ -48,8 +48,17 @@ void release_tensor(torch::Tensor& tensor);
 void materialize(torch::Tensor& tensor, const std::string& global_name, std::uint64_t seed,
                  torch::Device device = torch::kCPU);
 
+// A module that has parameters which are not rounded to lower precisions: in those they are float32.
+class KeepsFloat32 {
+ public:
+  virtual ~KeepsFloat32() = default;
+  virtual bool keeps_float32(const std::string& parameter) const = 0;  // by its own name for it
+};
+// Those parameters of a model, by its names.
+std::vector<std::string> float32_parameters(const torch::nn::Module& module);
+
 // Changes the dtype of floating parameters and buffers, deferred ones without materialising: their values are then the
-// same draws, rounded to that dtype.
+// same draws, rounded to that dtype; but for what KeepsFloat32 says.
 void set_dtype(torch::nn::Module& module, torch::ScalarType type);
 
 // Materialises everything of an unsharded module, by its own names: for one device without a Sharder.
