@@ -120,6 +120,13 @@ void DecoderLayerImpl::make_attention(const DecoderNames& names, std::int64_t hi
     wide_query_norm_ = register_at(*this, names.query_norm, nn::SplitRmsNorm(queries, attention.wide_norm.eps));
     wide_key_norm_ = register_at(*this, names.key_norm, nn::SplitRmsNorm(keys, attention.wide_norm.eps));
   }
+  if (attention.own_norm.exists()) {
+    const auto norm_of = [&](std::int64_t heads) {
+      return nn::HeadsLayerNorm(heads, attention.head_size, attention.own_norm.eps);
+    };
+    own_query_norm_ = register_at(*this, names.query_norm, norm_of(attention.heads));
+    own_key_norm_ = register_at(*this, names.key_norm, norm_of(attention.key_heads));
+  }
   if (attention.sinks) sinks_ = register_at(*this, names.sinks, nn::Sinks(attention.heads));
   output_ = linear_at(*this, names.output, queries, hidden, attention.output_bias);
 }
@@ -166,11 +173,19 @@ DecoderLayerImpl::Heads DecoderLayerImpl::project(const torch::Tensor& input) {
   } else {
     parts = grouped_parts(heads.queries, heads.keys, fused_(input), fused_, attention);
   }
+  if (attention.clip > 0)
+    for (torch::Tensor& part : parts) part = part.clamp(-attention.clip, attention.clip);
   const auto by_head = [&](const torch::Tensor& part, std::int64_t count) {
     return part.dim() == 4 ? part : part.view({part.size(0), part.size(1), count, size});
   };
-  heads.query = query_norm_(by_head(parts[0], heads.queries.count)).transpose(1, 2);
-  heads.key = key_norm_(by_head(parts[1], heads.keys.count)).transpose(1, 2);
+  heads.query = query_norm_(by_head(parts[0], heads.queries.count));
+  heads.key = key_norm_(by_head(parts[1], heads.keys.count));
+  if (own_query_norm_) {
+    heads.query = own_query_norm_(heads.query);
+    heads.key = own_key_norm_(heads.key);
+  }
+  heads.query = heads.query.transpose(1, 2);
+  heads.key = heads.key.transpose(1, 2);
   heads.value = by_head(parts[2], heads.keys.count).transpose(1, 2);
   return heads;
 }

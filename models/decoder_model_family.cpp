@@ -37,8 +37,8 @@ TensorName file_name(const FileNames& files, const DecoderSpec& spec, const std:
 }
 
 // "mlp.experts.{}.gate_proj" as the weight of expert 3.
-std::string expert_name(const std::string& layer, const std::string& pattern, std::int64_t expert) {
-  return layer + fmt::format(fmt::runtime(pattern), expert) + ".weight";
+std::string numbered_name(const std::string& layer, const std::string& pattern, std::int64_t number) {
+  return layer + fmt::format(fmt::runtime(pattern), number) + ".weight";
 }
 
 // A stack of all experts' projections, [experts, rows, columns], as files have each of them.
@@ -47,7 +47,7 @@ TensorName stacked_name(const FileNames& files, const DecoderSpec& spec, const P
   const std::string layer = files.prefix + parameter.name.substr(0, parameter.name.find(spec.names.experts));
   const std::int64_t rows = parameter.shape.at(1);
   const auto add = [&](const std::string& pattern, std::int64_t expert, Range part) {
-    tensor.parts.push_back({expert_name(layer, pattern, expert), {{0, 0, {{expert, expert + 1}}}, {1, 0, {part}}}});
+    tensor.parts.push_back({numbered_name(layer, pattern, expert), {{0, 0, {{expert, expert + 1}}}, {1, 0, {part}}}});
   };
   for (std::int64_t expert = 0; expert < parameter.shape.front(); ++expert) {
     if (parameter.name.ends_with(".down_proj")) {
@@ -60,9 +60,25 @@ TensorName stacked_name(const FileNames& files, const DecoderSpec& spec, const P
   return tensor;
 }
 
+// A weight [rows, columns], as files have each row of it.
+TensorName row_names(const FileNames& files, const ParameterShape& parameter, const std::string& path,
+                     const std::string& pattern) {
+  TensorName tensor{.name = parameter.name, .hugging_face = ""};
+  const std::string layer = files.prefix + parameter.name.substr(0, parameter.name.find(path));
+  for (std::int64_t row = 0; row < parameter.shape.front(); ++row)
+    tensor.parts.push_back({numbered_name(layer, pattern, row), {{0, 0, {{row, row + 1}}}}});
+  return tensor;
+}
+
 std::vector<TensorName> tensor_names(const FileNames& files, const DecoderSpec& spec) {
   std::vector<TensorName> names;
   for (const auto& parameter : parameter_shapes(spec)) {
+    const auto rows = std::find_if(files.by_row.begin(), files.by_row.end(),
+                                   [&](const auto& one) { return path_in_layer(spec, parameter.name) == one.first; });
+    if (rows != files.by_row.end()) {
+      names.push_back(row_names(files, parameter, rows->first, rows->second));
+      continue;
+    }
     const bool stacked = !files.expert_gate.empty() && path_in_layer(spec, parameter.name) == spec.names.experts;
     names.push_back(stacked ? stacked_name(files, spec, parameter) : file_name(files, spec, parameter.name));
   }

@@ -96,4 +96,29 @@ torch::Tensor SplitRmsNormImpl::forward(const torch::Tensor& input) {
   return observed(*this, (normed * scale.to(wide)).to(input.scalar_type()));
 }
 
+HeadsLayerNormImpl::HeadsLayerNormImpl(std::int64_t heads, std::int64_t size, double eps)
+    : heads_(heads), size_(size), eps_(eps) {
+  weight = register_parameter("weight", torch::empty({heads, size}));
+  torch::nn::init::ones_(weight);
+}
+
+Placements HeadsLayerNormImpl::shard(const ShardStyle& style, ProcessGroup& group) {
+  const auto* column = std::get_if<Column>(&style);
+  if (!column) refuse_style("a HeadsLayerNorm", style, "Column{}");
+  group_ = &group;
+  gradient_sum_ = column->gradient_sum;
+  const Placements placements = split_parameters({{"weight", {heads_, size_}}}, style, group);
+  placement_ = cut_of(placements, "weight");
+  cut_parameters(*this, placements, group);
+  return placements;
+}
+
+torch::Tensor HeadsLayerNormImpl::forward(const torch::Tensor& input) {
+  const torch::ScalarType wide = at::promote_types(input.scalar_type(), torch::kFloat32);
+  const bool sums_here = placement_.sharded() && gradient_sum_ == GradientSum::kInBackward;
+  const torch::Tensor scale = sums_here ? with_summed_overlaps(weight, placement_, *group_) : weight;
+  const torch::Tensor normed = torch::layer_norm(input.to(wide), {size_}, {}, {}, eps_);
+  return observed(*this, (normed * scale.to(wide)).to(input.scalar_type()));
+}
+
 }  // namespace gantry::nn

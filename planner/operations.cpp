@@ -169,7 +169,7 @@ void Builder::attention(const AttentionSpec& attention) {
   keep(bytes_ * tokens_ * (heads * size + keys * (size + value)));
   const double turned = bytes_ * tokens_ * (heads + keys) * size;
   if (attention.rotary >= 0) elementwise(2 * turned, 2 * turned);
-  if (attention.head_norm.exists() || attention.wide_norm.exists()) {
+  if (attention.head_norm.exists() || attention.wide_norm.exists() || attention.own_norm.exists()) {
     elementwise(2 * turned, 3 * turned);
     keep(turned);
   }

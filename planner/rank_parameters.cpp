@@ -34,8 +34,9 @@ class LayerShares {
       return largest_share(attention.heads, tensor_);
     if (module == names_.key || module == names_.value) return largest_share(attention.key_heads, tensor_);
     if (!names_.fused.empty() && module == names_.fused) return fused_share();
-    if (attention.wide_norm.exists() && module == names_.query_norm) return largest_share(attention.heads, tensor_);
-    if (attention.wide_norm.exists() && module == names_.key_norm) return largest_share(attention.key_heads, tensor_);
+    const bool is_cut = attention.wide_norm.exists() || attention.own_norm.exists();
+    if (is_cut && module == names_.query_norm) return largest_share(attention.heads, tensor_);
+    if (is_cut && module == names_.key_norm) return largest_share(attention.key_heads, tensor_);
     return is_column(module) ? largest_share(rows, tensor_) : 1;
   }
 

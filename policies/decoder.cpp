@@ -61,6 +61,10 @@ void add_attention(LayerRules& rules, const AttentionSpec& attention, const Deco
     rules.add(names.query_norm, Column{.unit = size});
     rules.add(names.key_norm, Column{.unit = size, .users = attention.heads});
   }
+  if (attention.own_norm.exists()) {
+    rules.add(names.query_norm, Column{});
+    rules.add(names.key_norm, Column{.users = attention.heads});
+  }
   if (!attention.head_norm.exists()) return;
   rules.add(names.query_norm, OnHeads{});
   rules.add(names.key_norm, OnHeads{});

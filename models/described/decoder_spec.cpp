@@ -66,6 +66,10 @@ void add_attention(Shapes& shapes, const DecoderSpec& spec, const AttentionSpec&
   shapes.norm(names.key_norm, attention.head_norm, attention.head_size);
   shapes.norm(names.query_norm, attention.wide_norm, queries);
   shapes.norm(names.key_norm, attention.wide_norm, keys);
+  if (attention.own_norm.exists()) {
+    shapes.table(names.query_norm, attention.heads, attention.head_size);
+    shapes.table(names.key_norm, attention.key_heads, attention.head_size);
+  }
   shapes.linear(names.output, queries, spec.hidden, attention.output_bias);
   if (attention.sinks) shapes.vector(names.sinks + ".weight", attention.heads);
 }

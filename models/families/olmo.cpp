@@ -12,8 +12,11 @@ DecoderSpec read_olmo(ConfigReader& reader) {
                            .eps_key = "",
                            .norm = {.kind = NormSpec::Kind::kLayer, .eps = 1e-5, .weight = false, .bias = false}});
   const bool bias = reader.flag("attention_bias", false);
-  reader.only("clip_qkv", nullptr);
-  for (LayerSpec& layer : spec.layers) layer.attention.bias = layer.attention.output_bias = bias;
+  const double clip = reader.number_or_none("clip_qkv", 0, 0, 1e9);
+  for (LayerSpec& layer : spec.layers) {
+    layer.attention.bias = layer.attention.output_bias = bias;
+    layer.attention.clip = clip;
+  }
   return spec;
 }
 

@@ -59,6 +59,7 @@ class DecoderLayerImpl : public torch::nn::Module {
   const int index_;
   DecoderNorm input_, query_norm_, key_norm_, after_attention_, before_mlp_, after_mlp_;
   nn::SplitRmsNorm wide_query_norm_{nullptr}, wide_key_norm_{nullptr};
+  nn::HeadsLayerNorm own_query_norm_{nullptr}, own_key_norm_{nullptr};
   nn::Linear query_{nullptr}, key_{nullptr}, value_{nullptr}, fused_{nullptr}, output_{nullptr};
   nn::Dropout attention_dropout_{nullptr}, output_dropout_{nullptr}, mlp_dropout_{nullptr};
   nn::Sinks sinks_{nullptr};

@@ -76,4 +76,22 @@ class SplitRmsNormImpl : public torch::nn::Module, public Shardable {
 };
 TORCH_MODULE(SplitRmsNorm);
 
+// LayerNorm of each head with a weight of its own, computed in float32 or wider. Parameter weight [heads, size] (ones);
+// under Column those of the heads held here.
+class HeadsLayerNormImpl : public torch::nn::Module, public Shardable {
+ public:
+  HeadsLayerNormImpl(std::int64_t heads, std::int64_t size, double eps = 1e-5);
+  torch::Tensor forward(const torch::Tensor& input);  // [..., heads held, size] -> the same
+  Placements shard(const ShardStyle& style, ProcessGroup& group) override;
+  torch::Tensor weight;
+
+ private:
+  std::int64_t heads_, size_;
+  double eps_;
+  ProcessGroup* group_ = nullptr;
+  Cut placement_;
+  GradientSum gradient_sum_ = GradientSum::kInBackward;
+};
+TORCH_MODULE(HeadsLayerNorm);
+
 }  // namespace gantry::nn

@@ -18,6 +18,8 @@ struct FileNames {
   std::string head = "lm_head";                              // has no prefix
   std::vector<std::pair<std::string, std::string>> renamed;  // {registered, theirs}, of a path within a layer
   std::vector<std::string> transposed;                       // registered paths within a layer, stored [in, out]
+  // {registered, theirs}, of paths within a layer whose weight files have row by row, "{}" standing for a row's number.
+  std::vector<std::pair<std::string, std::string>> by_row;
   bool further_layers = false;  // files may have layers behind the last one, which predict further tokens: passed over
   // The projections of one expert where files have those apart, "{}" standing for its number:
   // "mlp.experts.{}.gate_proj". Empty: files have the registered tensors.

@@ -50,13 +50,15 @@ struct AttentionSpec {
   bool bias = false, output_bias = false;
   NormSpec head_norm;          // of each query and key head, before they turn
   NormSpec wide_norm;          // of all query heads together, and of all key heads, before they turn
+  NormSpec own_norm;           // as head_norm, with a weight of its own for each head; kLayer without a bias
   std::vector<double> slopes;  // of each head, for ALiBi in place of turning; empty: none
   int rotary = -1;             // of DecoderSpec::rotaries; -1: heads do not turn
   double scale = 0;            // of the scores; 0: 1 / sqrt(head_size)
   double soft_cap = 0;         // of the scores; 0: none
   std::int64_t window = 0;     // a token sees itself and the window - 1 before it; 0: all
   double dropout = 0;
-  bool sinks = false;                     // a score for each head that takes part in the softmax and has no value
+  double clip = 0;     // queries, keys and values as projected are within -clip and clip; 0: as they are
+  bool sinks = false;  // a score for each head that takes part in the softmax and has no value
   std::optional<LatentSpec> latent = {};  // in place of the projections of query, key and value
 
   bool operator==(const AttentionSpec&) const = default;
