@@ -98,10 +98,12 @@ Resolved resolve(const std::string& path, const std::vector<std::string>& sets) 
   std::vector<double> work;
   const nlohmann::json keys = models::keys_of_model(config.model);
   if (const int all = layers_in(keys); all > 0) {
-    const LayerWork by_layer = weighed_work(config.schedule, models::layer_work_in(keys, all, config.model.policy));
+    LayerWork by_layer = weighed_work(config.schedule, models::layer_work_in(keys, all, config.model.policy));
+    const bool is_known = by_layer.last > 0;
+    if (parallel.vocabulary == "pipeline" && parallel.pipeline > 1) by_layer.first = by_layer.last = 0;
     const auto counts = layers_per_stage(config.schedule, by_layer, ranks_of_stages(manager));
     layers = layer_ranges(counts, all, stages);
-    if (by_layer.last > 0) work = work_of_stages(by_layer, counts);
+    if (is_known) work = work_of_stages(by_layer, counts);
   }
   std::optional<Step> step;
   if (!config.data.format.empty()) step = resolve_step(config, source, stages, mesh.axis_size(axis::kData), work);

@@ -179,11 +179,11 @@ Boosted HybridParallelPlugin::boost_model(const BoostRequest& request) {
     shard.rows = &rows;
     shard.coordinates = mesh_.coordinates();
   }
-  shard.layers_of_stage = chosen_layers(config_.schedule, *policy, *request.model, stages_);
   auto state = std::make_unique<ModelState>();
   state->loop = request.loop;
   state->parts = SequenceParts::of(config_, *policy, *request.model, request.criterion, mesh_, world_.device());
   const bool shares_vocabulary = chosen_vocabulary(*policy, *request.model);
+  shard.layers_of_stage = chosen_layers(config_.schedule, *policy, *request.model, stages_, shares_vocabulary);
   if (shares_vocabulary) {
     shard.vocabulary_group = &SharedVocabulary::group_of(mesh_);
     shard.vocabulary_axes = SharedVocabulary::axes_of(mesh_);

@@ -49,13 +49,14 @@ void synchronise_initial_weights(torch::nn::Module& model, const ProcessGroupMes
 }
 
 std::vector<int> chosen_layers(const ScheduleConfig& config, const Policy& policy, const torch::nn::Module& model,
-                               const PipelineStageManager& stages) {
+                               const PipelineStageManager& stages, bool shares_vocabulary) {
   const auto* name = std::get_if<std::string>(&config.layers);
   if (name && *name == "default") return {};
   std::vector<int> rank_of_stage;
   for (int stage = 0; stage < stages.num_stages(); ++stage) rank_of_stage.push_back(stages.rank_of(stage));
   if (!is_balanced(config)) return layers_per_stage(config, {}, rank_of_stage);
-  const LayerWork work = policy.layer_work(model);
+  LayerWork work = policy.layer_work(model);
+  if (shares_vocabulary) work.first = work.last = 0;  // all ranks do that
   if (const int layers = layer_count(policy, model); static_cast<int>(work.layers.size()) != layers) {
     std::vector<std::string> paths;
     for (const auto& list : layer_lists(policy, model)) paths.push_back("'" + list.path + "'");

@@ -22,9 +22,10 @@ void refuse_used_optimizer(torch::optim::Optimizer* optimizer);
 void synchronise_initial_weights(torch::nn::Module& model, const ProcessGroupMesh& mesh);
 
 // Layers per stage as schedule.layers says, by the policy's layer_work where they are balanced; empty for the policy's
-// own rule. ConfigError where its work is of another number of layers.
+// own rule. ConfigError where its work is of another number of layers. `shares_vocabulary`: embedding and head are no
+// stage's work.
 std::vector<int> chosen_layers(const ScheduleConfig& config, const Policy& policy, const torch::nn::Module& model,
-                               const PipelineStageManager& stages);
+                               const PipelineStageManager& stages, bool shares_vocabulary = false);
 
 // A plain backward() has to sum what is partial over tp; a boosted step does so once.
 GradientSum gradient_sum_of(Loop loop);

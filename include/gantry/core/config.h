@@ -71,7 +71,6 @@ struct ScheduleConfig {
   std::variant<std::string, std::vector<int>> layers =
       std::string("default");  // default | balanced | layout string | list
   std::string recompute = "none";
-  double memory_limit = 0;            // of recompute: auto, GiB of a rank; 0: none
   std::vector<int> recompute_layers;  // the first so many of each stage: one number, or one per stage; empty: all
 };
 
@@ -151,7 +150,6 @@ struct TrainConfig {
   std::vector<std::string> freeze;  // patterns of names of parameters that are not trained
   double neftune_alpha = 0;         // noise on embeddings: Jain et al., NEFTune (arXiv 2310.05914)
   int patience = 0;                 // evaluations without a lower held-out loss until the run ends; 0: no such end
-  std::string offload = "none";     // none | optimizer | activations | both
 };
 
 struct CheckpointConfig {
