@@ -325,7 +325,8 @@ StepResult HybridParallelPlugin::run_pipeline(const Batch& given, Boosted& boost
   PipelineStep step = make_step(state, boosted, batch, plan, options, balance);
   std::optional<VocabularyPasses> passes;
   if (state.vocabulary && plan.microbatches > 0) {
-    passes.emplace(*state.vocabulary, step.microbatches(), executor_for(plan.microbatches, !plan.trains).schedule(),
+    passes.emplace(*state.vocabulary, step.microbatches(),
+                   executor_for(plan.microbatches, !plan.trains, plan.gather).schedule(),
                    VocabularyPasses::Options{.seed = plan.trains ? state.accumulation->seed() : 1,
                                              .needs_gradients = plan.trains,
                                              .keeps_outputs = options.return_outputs,

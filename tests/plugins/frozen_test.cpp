@@ -4,6 +4,7 @@
 
 #include <torch/torch.h>
 
+#include "gantry/models/decoder.h"
 #include "gantry/models/described/decoder_family.h"
 #include "gantry/models/model_family.h"
 #include "tiny_rig.h"
