@@ -133,7 +133,7 @@ TEST(Muon, ItsFactorHasSingularValuesAboutOneAndTheMatrixsDirections) {
     EXPECT_LE(expected[0].item<double>(), 1.25);
   }
   // A tall matrix is the wide one turned; several are each by themselves.
-  EXPECT_LE((orthogonal_factor(all[1].t()) - factor[1].t()).abs().max().item<double>(), 1e-14);
+  EXPECT_LE((orthogonal_factor(all[1].t()) - factor[1].t()).abs().max().item<double>(), 1e-12);
   EXPECT_TRUE(orthogonal_factor(torch::zeros({3, 4})).eq(0).all().item<bool>());
 }
 
