@@ -15,6 +15,7 @@
 #include "gantry/checkpoint/hugging_face.h"
 #include "gantry/core/adapter_split.h"
 #include "gantry/data/encoded_text.h"
+#include "gantry/models/decoder.h"
 #include "gantry/models/lora.h"
 #include "gantry/models/model_family.h"
 #include "gantry/tensors/deferred_init.h"
@@ -85,6 +86,17 @@ SampleSource samples_of(const Config& config, DataConfig data, const std::string
   return sample_source(data, vocabulary, key);
 }
 
+void add_noise(torch::nn::Module& model, const Config& config) {
+  config.honour("train.neftune_alpha");
+  if (config.train.neftune_alpha == 0) return;
+  auto* decoder = dynamic_cast<models::DecoderImpl*>(&model);
+  if (!decoder)
+    throw ConfigError({"train.neftune_alpha",
+                       fmt::format("{} with a {}", config.train.neftune_alpha, config.model.policy),
+                       "a decoder of one of Gantry's families", "take it out"});
+  decoder->add_embedding_noise(config.train.neftune_alpha);
+}
+
 }  // namespace
 
 void load_libraries(const Config& config) {
@@ -115,6 +127,7 @@ std::shared_ptr<torch::nn::Module> build_model(const Config& config) {
     keys.update({{"output_router_logits", true}, {"router_aux_loss_coef", config.experts.aux_loss}});
   const DeferredInit deferred;
   auto model = family.build(keys);
+  add_noise(*model, config);
   set_dtype(*model, dtype_of(config.precision));
   add_lora(*model, config);
   freeze_parameters(*model, config);

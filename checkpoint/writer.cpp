@@ -86,7 +86,7 @@ bool is_ready(const std::shared_future<void>& future) {
 struct CheckpointWriter::Job {
   Snapshot snapshot;
   Manifest header;
-  int keep = 0;
+  KeptSteps kept;
   std::promise<void> write_promise, commit_promise;
   std::shared_future<void> written{write_promise.get_future()}, committed{commit_promise.get_future()};
 };
@@ -124,7 +124,7 @@ void CheckpointWriter::save(const SaveRequest& request, StateSource& state) {
   job->snapshot = take_snapshot(state, mesh_, options_.async ? &buffers_ : nullptr);
   if (options_.async) buffers_ = job->snapshot.tensors;
   job->header = header_of(request, state, mesh_);
-  job->keep = request.keep;
+  job->kept = {request.keep, request.stays};
   const double bytes = all_reduce_number(mesh_.world_group(), static_cast<double>(job->snapshot.bytes));
   on_disk([&] {
     if (folder_) folder_->begin(request.step, static_cast<std::uint64_t>(bytes));
@@ -141,7 +141,7 @@ void CheckpointWriter::write_at_once(const std::shared_ptr<Job>& job) {
   const std::int64_t step = job->header.step;
   on_disk([&] { write_snapshot(partial_folder(directory_, step), job->snapshot, files_); });
   on_disk([&] {
-    if (folder_) folder_->commit(std::move(job->header), mesh_.mesh().size(), job->keep);
+    if (folder_) folder_->commit(std::move(job->header), mesh_.mesh().size(), job->kept);
   });
   pass_on_warnings();
   last_ = directory_ + "/" + step_folder_name(step);
@@ -162,7 +162,7 @@ void CheckpointWriter::write_in_background(const std::shared_ptr<Job>& job) {
   const std::chrono::seconds patience(static_cast<std::int64_t>(options_.disk.stall_seconds));
   try {
     if (folder_ && folder_->wait_for_parts(step, mesh_.mesh().size(), stop_, patience))
-      folder_->commit(job->header, mesh_.mesh().size(), job->keep);
+      folder_->commit(job->header, mesh_.mesh().size(), job->kept);
     job->commit_promise.set_value();
   } catch (...) {
     job->commit_promise.set_exception(std::current_exception());

@@ -37,6 +37,7 @@ const KeyContext kPackedDocuments = {
     "data.format text, tokens or megatron",
     [](C c) { return c.data.format == "text" || c.data.format == "tokens" || c.data.format == "megatron"; },
     with_format};
+const KeyContext kLines = {"data.format jsonl", [](C c) { return c.data.format == "jsonl"; }, with_format};
 const KeyContext kBetas = {"optimizer.name adamw, lion or muon", [](C c) { return c.optimizer.name != "sgd"; },
                            with_optimizer, "take it out; sgd has momentum"};
 // Muon steps what is no matrix of a layer as AdamW does.
@@ -61,8 +62,14 @@ const KeyContext kWithData = {"data.format, which held-out data are of", [](C c)
 const KeyContext kEvaluating = {"evaluation.path", [](C c) { return !c.evaluation.path.empty(); },
                                 [](C) { return std::string("without evaluation.path"); },
                                 "say where the held-out data are, or take it out"};
+const KeyContext kPrompting = {"evaluation.prompts", [](C c) { return !c.evaluation.prompts.empty(); },
+                               [](C) { return std::string("without evaluation.prompts"); }};
 const KeyContext kSaving = {"checkpoint.path", saves, [](C) { return std::string("without checkpoint.path"); },
                             "say where checkpoints go, or take it out"};
+const KeyContext kKeepingBest = {
+    "checkpoint.path and evaluation.path", [](C c) { return saves(c) && !c.evaluation.path.empty(); },
+    [](C c) { return std::string(saves(c) ? "without evaluation.path" : "without checkpoint.path"); },
+    "say where checkpoints and held-out data are, or take it out"};
 const KeyContext kResuming = {"checkpoint.resume auto or a PATH", [](C c) { return c.checkpoint.resume != "none"; },
                               [](C) { return std::string("and nothing is resumed"); }, "say from what, or take it out"};
 const KeyContext kContext = {"parallel.context above 1", [](C c) { return c.parallel.context > 1; },
@@ -180,6 +187,16 @@ std::vector<ConfigKey> make_keys() {
        "this key "
        "for a vocabulary of 256",
        &kVocabulary},
+      {"data.chat_template", "",
+       "how `messages` are written: `chatml`, `gemma`, `gemma3`, `llama2`, `llama3`, `mistral`, `phi3` or `zephyr` "
+       "([docs/data.md](data.md#chats))",
+       &kLines},
+      {"data.loss_on", "completions", "of prompts and messages: `completions` (what the assistant says), or `all`",
+       &kLines},
+      {"data.bad_lines", "stop",
+       "lines that can't be trained on: `stop` names the first (exit 4), `skip` leaves them out and counts them, `cut` "
+       "does so too and cuts those that are too long",
+       &kLines},
       {"data.sequence_length", "128", "tokens of a sample"},
       {"data.document_mask", "false",
        "tokens see their own document alone, positions begin anew in each, and nothing is trained to follow its last "
@@ -219,8 +236,15 @@ std::vector<ConfigKey> make_keys() {
       {"evaluation.path", "", "held-out data of `data.format`; without it nothing is evaluated", &kWithData},
       {"evaluation.every", "0", "steps between evaluations; the last step has one in any case", &kEvaluating},
       {"evaluation.batches", "0", "at most so many of `data.batch_size`; 0: every sample once", &kEvaluating},
+      {"evaluation.choices", "",
+       "a file of questions with choices, which are scored by their likelihood ([docs/data.md](data.md#choices))",
+       &kEvaluating},
+      {"evaluation.prompts", "[]", "texts that each evaluation continues by the likeliest tokens", &kEvaluating},
+      {"evaluation.prompt_tokens", "32", "the most tokens that a prompt is continued by", &kPrompting},
 
       {"train.steps", "", "steps of the whole run"},
+      {"train.epochs", "",
+       "in place of `steps`: passes through the data, rounded up to whole steps; a part of one too"},
       {"train.seed", "1", "of initial weights, dropout and the order of samples"},
       {"train.log_every", "1", "steps between lines of progress"},
       {"train.audit_every", "0",
@@ -232,6 +256,12 @@ std::vector<ConfigKey> make_keys() {
       {"train.label_smoothing", "0", "the share of each label that is spread over the whole vocabulary"},
       {"train.max_minutes", "0",
        "the run ends with the step after which so many have passed, saved as at its last step; 0: it has no limit"},
+      {"train.neftune_alpha", "0",
+       "noise on the embeddings of tokens in training, uniform up to alpha / sqrt(tokens of a sample * their size): "
+       "NEFTune, arXiv 2310.05914"},
+      {"train.patience", "0",
+       "the run ends when so many evaluations in a row had no lower held-out loss than one before them; 0: it goes on",
+       &kEvaluating},
       {"train.freeze", "[]", "patterns of the names of parameters that are not trained; `*` is any text"},
 
       {"checkpoint.path", "",
@@ -239,6 +269,14 @@ std::vector<ConfigKey> make_keys() {
       {"checkpoint.every", "500", "steps between checkpoints; the last step has one in any case; 0: it alone",
        &kSaving},
       {"checkpoint.keep", "0", "the newest so many stay; 0: all", &kSaving},
+      {"checkpoint.keep_best", "false",
+       "what is evaluated is saved too, and the checkpoint of the lowest held-out loss stays beside those that `keep` "
+       "leaves",
+       &kKeepingBest},
+      {"checkpoint.load", "",
+       "a checkpoint of this model whose weights the run begins with, as at step 0: no optimizer state, no place in "
+       "the "
+       "data; a run that resumes does not read it"},
       {"checkpoint.async", "false", "training goes on while a checkpoint is written", &kSaving},
       {"checkpoint.resume", "none", "`none`, `auto` (the newest of `path`, if there is one) or a PATH"},
       {"checkpoint.allow_changes", "false",

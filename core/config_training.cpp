@@ -3,6 +3,7 @@
 #include <cmath>
 #include <fmt/format.h>
 
+#include "gantry/core/chat_template_names.h"
 #include "gantry/core/config.h"
 
 namespace gantry {
@@ -32,6 +33,9 @@ void read_data(ConfigFaults& faults, ConfigSection section, DataConfig& data) {
   section.text("path", data.path);
   read_sources(faults, section, data);
   section.text("tokenizer", data.tokenizer);
+  section.text("chat_template", data.chat_template, chat_template_names());
+  section.text("loss_on", data.loss_on, {"completions", "all"});
+  section.text("bad_lines", data.bad_lines, {"stop", "skip", "cut"});
   section.integer("prefetch", data.prefetch, 0, 1000);
   section.integer("sequence_length", data.sequence_length, 1, 1 << 24);
   section.flag("document_mask", data.document_mask);
@@ -118,12 +122,17 @@ void read_training(ConfigFaults& faults, ConfigSection& root, Config& config) {
   root.text("precision", config.precision, {"float64", "float32", "bfloat16", "float16"});
   if (ConfigSection train(faults, "train", root.node("train")); true) {
     train.integer("steps", config.train.steps, 1);
+    train.number("epochs", config.train.epochs, 0, 1e9, /*open_below=*/true);
+    if (train.has("epochs") && train.has("steps"))
+      train.fault("epochs", "is there beside steps", "one of them", "take one out");
     train.integer("seed", config.train.seed, 0, std::numeric_limits<long long>::max());
     train.integer("log_every", config.train.log_every, 1);
     train.integer("audit_every", config.train.audit_every, 0);
     train.text("non_finite", config.train.non_finite, {"stop", "skip"});
     train.number("label_smoothing", config.train.label_smoothing, 0, 1);
     train.number("max_minutes", config.train.max_minutes, 0, 1e9);
+    train.number("neftune_alpha", config.train.neftune_alpha, 0, 1e9);
+    train.integer("patience", config.train.patience, 0);
     train.texts("freeze", config.train.freeze);
     if (!config.train.freeze.empty() && config.lora.is_on())
       train.fault("freeze", "is there beside lora, which freezes all that it does not train", "one of them",
@@ -134,8 +143,13 @@ void read_training(ConfigFaults& faults, ConfigSection& root, Config& config) {
     checkpoint.text("path", config.checkpoint.path);
     checkpoint.integer("every", config.checkpoint.every, 0);
     checkpoint.integer("keep", config.checkpoint.keep, 0);
+    checkpoint.flag("keep_best", config.checkpoint.keep_best);
     checkpoint.flag("async", config.checkpoint.async);
+    checkpoint.text("load", config.checkpoint.load);
     checkpoint.text("resume", config.checkpoint.resume);
+    if (!config.checkpoint.load.empty() && config.lora.is_on())
+      checkpoint.fault("load", "is there beside lora, whose base comes from model.path", "one of them",
+                       "lora.path begins with an adapter; gantry checkpoint export makes one of a checkpoint");
     if (config.checkpoint.resume == "auto" && config.checkpoint.path.empty())
       checkpoint.fault("resume", "is auto, and there is no path", "checkpoint.path", "say where checkpoints are");
     checkpoint.flag("allow_changes", config.checkpoint.allow_changes);
@@ -151,6 +165,9 @@ void read_training(ConfigFaults& faults, ConfigSection& root, Config& config) {
     evaluation.text("path", config.evaluation.path);
     evaluation.integer("every", config.evaluation.every, 0);
     evaluation.integer("batches", config.evaluation.batches, 0);
+    evaluation.text("choices", config.evaluation.choices);
+    evaluation.texts("prompts", config.evaluation.prompts);
+    evaluation.integer("prompt_tokens", config.evaluation.prompt_tokens, 1);
     evaluation.finish();
   }
   if (const YAML::Node node = root.node("profile"); node.IsDefined()) {

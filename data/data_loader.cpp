@@ -34,6 +34,7 @@ DataLoader::~DataLoader() = default;
 
 void DataLoader::distribute(int replicas, int replica, bool reads) {
   prefetcher_.reset();
+  const auto opened = std::move(loader_);  // data that ranks of a process share stay open
   loader_.reset();
   share_.replicas = replicas;
   share_.replica = replica;
@@ -56,6 +57,10 @@ std::int64_t DataLoader::samples() const {
   if (samples_ == 0)
     throw UsageError({"data loader", "does not read, and was not told how many samples there are", "", "set_samples"});
   return samples_;
+}
+
+std::vector<std::string> DataLoader::summaries() const {
+  return share_.reads ? loader()->summaries() : std::vector<std::string>();
 }
 
 std::int64_t DataLoader::epoch_steps() const {

@@ -66,8 +66,14 @@ std::unique_ptr<Dataset> open_dataset(const DataConfig& config, std::int64_t voc
   if (config.format == "megatron")
     return open_megatron_dataset(config.path, config.sequence_length, vocabulary_size, config.document_mask);
   if (config.format == "jsonl")
-    return open_json_lines(files_of(place), choose_text_tokenizer(config.tokenizer, "", vocabulary_size),
-                           config.sequence_length, vocabulary_size, place.text());
+    return open_json_lines(files_of(place),
+                           {.tokenizer = choose_text_tokenizer(config.tokenizer, "", vocabulary_size),
+                            .sequence_length = config.sequence_length,
+                            .vocabulary = vocabulary_size,
+                            .chat_template = config.chat_template,
+                            .loss_on = config.loss_on,
+                            .bad_lines = config.bad_lines},
+                           place.text());
   if (config.format == "squad")
     return open_squad_dataset(config.path, config.tokenizer, config.sequence_length, vocabulary_size);
   auto packed = config.format == "tokens"

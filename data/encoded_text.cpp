@@ -105,10 +105,7 @@ void require_vocabulary(const FileTokens& tokens, const TextPaths& paths, const 
                           fmt::format("0 to {}", vocabulary_size - 1), "check that data.tokenizer is the model's own"});
 }
 
-}  // namespace
-
-void refuse_much_text(const TextPaths& files, const std::string& kind, const std::string& place,
-                      const std::string& remedy) {
+void refuse_much_text(const TextPaths& files, const std::string& place) {
   std::uint64_t bytes = 0;
   for (const auto& path : files) {
     std::error_code failure;
@@ -116,9 +113,12 @@ void refuse_much_text(const TextPaths& files, const std::string& kind, const std
     if (!failure) bytes += size;  // reading it says what is wrong
   }
   if (bytes > kMostTextBytes)
-    throw InputError({place, fmt::format("has {} bytes of {}, which a run encodes in its memory", bytes, kind),
-                      fmt::format("at most {}", kMostTextBytes), remedy});
+    throw InputError({place, fmt::format("has {} bytes of text, which a run encodes in its memory", bytes),
+                      fmt::format("at most {}", kMostTextBytes),
+                      "make token files with gantry data build, and train on data.format megatron"});
 }
+
+}  // namespace
 
 std::string choose_text_tokenizer(const std::string& stated, const std::string& model_path,
                                   std::int64_t vocabulary_size) {
@@ -139,7 +139,7 @@ std::string choose_text_tokenizer(const std::string& stated, const std::string& 
 std::unique_ptr<PackedDataset> open_encoded_text(const TextPaths& files, const std::string& tokenizer,
                                                  std::int64_t sequence_length, std::int64_t vocabulary_size,
                                                  const std::string& place) {
-  refuse_much_text(files, "text", place, "make token files with gantry data build, and train on data.format megatron");
+  refuse_much_text(files, place);
   const auto tokens = shared_tokens(files, tokenizer);
   require_vocabulary(*tokens, files, tokenizer, vocabulary_size);
   auto dataset = std::make_unique<EncodedText>(tokens, sequence_length);

@@ -16,11 +16,6 @@ namespace gantry {
 std::string choose_text_tokenizer(const std::string& stated, const std::string& model_path,
                                   std::int64_t vocabulary_size);
 
-// InputError for more than 1 GiB in the files, whose `kind` ("text") a run encodes in its memory. `place` names the
-// files.
-void refuse_much_text(const std::vector<std::filesystem::path>& files, const std::string& kind,
-                      const std::string& place, const std::string& remedy);
-
 // All files one after the other as one row of tokens, each a document that is encoded for itself as `gantry data build`
 // does, without special tokens around it. The ranks of one process share what was encoded. `place` names the files in
 // errors. InputError for more than 1 GiB of text, for fewer than sequence_length + 1 tokens, for a token outside 0 ..

@@ -1,4 +1,4 @@
-// Lines of JSON to fine-tune on: texts, or prompts with completions, packed into samples.
+// Lines of JSON to fine-tune on: texts, prompts with completions, or chats, packed into samples.
 #pragma once
 
 #include <cstdint>
@@ -8,18 +8,22 @@
 #include <vector>
 
 #include "gantry/data/dataset.h"
+#include "gantry/data/line_encoder.h"
 
 namespace gantry {
 
-// Every line of the files that is not empty is an object with a string `text`, or with strings `prompt` and
-// `completion`, of which the completion alone is trained on. Each is a document: its tokens, and the tokenizer's end
-// token where it has one. Documents are packed in their order, as many as fit whole into a sample, and don't see each
-// other (document_ids); padding is a document of its own. The ranks of one process share what was encoded. `place`
-// names the files in errors. InputError with file and line for what is no such object, for a document that is longer
-// than a sample, for one of which nothing would be trained, and for a token outside 0 .. vocabulary_size - 1; for more
-// than 1 GiB of text.
-std::unique_ptr<Dataset> open_json_lines(const std::vector<std::filesystem::path>& files, const std::string& tokenizer,
-                                         std::int64_t sequence_length, std::int64_t vocabulary_size,
+// Every line of the files that is not empty is an object with a string `text`; with strings `prompt` and `completion`,
+// of which the completion alone is trained on; or with `messages`, of which what the assistant says is (all of both,
+// where rules.loss_on is all). Each is a document: its tokens, and the tokenizer's end token where it has one and no
+// chat template writes the end. Documents are packed in their order, as many as fit whole into a sample, and don't see
+// each other (document_ids); padding is a document of its own.
+//
+// Files are mapped. All lines are encoded once when they are opened, by all cores, and what stays in memory is where
+// each sample begins (32 bytes); a sample is encoded again when it is read. The ranks of one process share that.
+//
+// `place` names the files in errors. InputError with file and line for the first bad line where rules.bad_lines is
+// stop, else bad ones are left out; for a token outside the vocabulary; and where no line is left.
+std::unique_ptr<Dataset> open_json_lines(const std::vector<std::filesystem::path>& files, const LineRules& rules,
                                          const std::string& place);
 
 }  // namespace gantry

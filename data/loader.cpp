@@ -71,6 +71,13 @@ Loader::Loader(const SampleSource& source, const LoaderOptions& options)
   sampler_.emplace(sampled, options_.shuffle, options_.seed);
 }
 
+std::vector<std::string> Loader::summaries() const {
+  std::vector<std::string> all;
+  for (const auto& each : datasets_)
+    if (std::string text = each.dataset->summary(); !text.empty()) all.push_back(std::move(text));
+  return all;
+}
+
 torch::Tensor Loader::read(std::int64_t first, std::int64_t count, NumberType type, std::int64_t width) const {
   const auto options = torch::dtype(scalar_type_of(type)).device(options_.reads ? torch::kCPU : torch::kMeta);
   torch::Tensor numbers = torch::empty({count, width}, options);

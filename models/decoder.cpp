@@ -12,6 +12,7 @@
 #include "gantry/models/register_at.h"
 #include "gantry/models/router_loss.h"
 #include "gantry/nn/activation.h"
+#include "gantry/nn/embedding_noise.h"
 #include "gantry/nn/sequence_part.h"
 
 namespace gantry::models {
@@ -341,6 +342,10 @@ void DecoderImpl::initialise() {
   if (spec.padding) tokens_->weight.select(0, *spec.padding).zero_();
 }
 
+void DecoderImpl::add_embedding_noise(double alpha) {
+  noise_ = register_module(kEmbeddingNoise, std::make_shared<nn::EmbeddingNoiseImpl>(alpha));
+}
+
 torch::Tensor DecoderImpl::embed(const torch::Tensor& input_ids, const nn::TokenContext& known,
                                  const torch::Tensor& positions, const torch::Tensor& rows) {
   const std::int64_t tokens = known.length > 0 ? known.length : input_ids.size(1);
@@ -348,7 +353,8 @@ torch::Tensor DecoderImpl::embed(const torch::Tensor& input_ids, const nn::Token
     throw InputError({"input_ids", fmt::format("{} tokens per sample", tokens),
                       fmt::format("at most the model's {} positions", spec.positions), "shorten the samples"});
   }
-  torch::Tensor hidden = scaled(rows.defined() ? rows : tokens_(input_ids), spec.embedding_scale);
+  const torch::Tensor found = rows.defined() ? rows : tokens_(input_ids);
+  torch::Tensor hidden = scaled(noise_ ? noise_->forward(found) : found, spec.embedding_scale);
   if (project_in_) hidden = project_in_(hidden);
   if (positions_)
     hidden = hidden + positions_(positions.defined() ? positions : torch::arange(tokens, input_ids.options()));

@@ -125,6 +125,7 @@ ShardPlan DecoderPolicy::shard_plan(const models::DecoderImpl& model) const {
   if (spec.learned_positions)
     plan.push_back({names.positions, SequenceParallel{.dim = -1}});  // [tokens] or [samples, tokens]
   if (!names.dropout.empty()) plan.push_back({names.dropout, SequenceParallel{}});
+  if (model.has_embedding_noise()) plan.push_back({models::kEmbeddingNoise, SequenceParallel{}});
   if (spec.embedding_norm.exists()) plan.push_back({names.embedding_norm, SequenceParallel{}});
   if (spec.norm.exists()) plan.push_back({names.norm, SequenceParallel{}});
   if (spec.embedding_width > 0)
@@ -143,6 +144,7 @@ StageLayout DecoderPolicy::stage_layout(const models::DecoderImpl& model) const 
   layout.last.push_back(names.head);
   if (model.spec.learned_positions) layout.first.push_back(names.positions);
   if (!names.dropout.empty()) layout.first.push_back(names.dropout);
+  if (model.has_embedding_noise()) layout.first.push_back(models::kEmbeddingNoise);
   if (model.spec.embedding_norm.exists()) layout.first.push_back(names.embedding_norm);
   return layout;
 }

@@ -22,6 +22,8 @@ class LiveStatus final : public MetricSink {
   // From here on the report, where there is an output: its files are this run's own, no earlier one's.
   void show_report() { shows_report_ = has_output_; }
 
+  void set_steps(std::int64_t steps) { numbers_.steps = steps; }
+
   void write(const StepMetrics& metrics) override;
   void write(const EvaluationMetrics&) override {}
 

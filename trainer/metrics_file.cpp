@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gantry/core/error.h"
+#include "gantry/core/utf8.h"
 
 namespace gantry {
 
@@ -33,10 +34,16 @@ void MetricsFile::write(const StepMetrics& metrics) {
 }
 
 void MetricsFile::write(const EvaluationMetrics& metrics) {
-  const nlohmann::ordered_json line = {{"step", metrics.step},
-                                       {"eval_loss", metrics.loss},
-                                       {"perplexity", std::exp(metrics.loss)},
-                                       {"eval_tokens", metrics.tokens}};
+  nlohmann::ordered_json line = {{"step", metrics.step},
+                                 {"eval_loss", metrics.loss},
+                                 {"perplexity", std::exp(metrics.loss)},
+                                 {"eval_tokens", metrics.tokens}};
+  if (metrics.choices)
+    line.update({{"choices", metrics.choices->questions},
+                 {"accuracy", metrics.choices->accuracy},
+                 {"normalised_accuracy", metrics.choices->normalised_accuracy}});
+  for (const auto& [prompt, text] : metrics.samples)
+    line["samples"].push_back({{"prompt", valid_utf8(prompt)}, {"text", text}});
   write_line(line.dump());
 }
 

@@ -69,6 +69,9 @@ void ProgressLine::write(const EvaluationMetrics& metrics) {
   is_open_ = false;
   fmt::print("{}step {:>{}}/{}  eval_loss {:.4f}  perplexity {:.2f}\n", terminal_ ? "\r\033[K" : "", metrics.step,
              std::to_string(steps_).size(), steps_, metrics.loss, std::exp(metrics.loss));
+  if (metrics.choices)
+    fmt::print("choices: accuracy {:.4f}  normalised {:.4f}  of {}\n", metrics.choices->accuracy,
+               metrics.choices->normalised_accuracy, metrics.choices->questions);
   std::fflush(stdout);
 }
 

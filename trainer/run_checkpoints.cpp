@@ -10,6 +10,7 @@
 #include "gantry/checkpoint/format/run_changes.h"
 #include "gantry/core/error.h"
 #include "gantry/core/strict_json.h"
+#include "gantry/trainer/held_out_record.h"
 
 namespace gantry {
 namespace {
@@ -24,6 +25,24 @@ double rate_of(const Boosted& boosted, std::int64_t step) {
   if (boosted.lr_schedule) return boosted.lr_schedule->at(step);
   return boosted.optimizer->inner().param_groups().front().options().get_lr();
 }
+
+// The parameters of a state, and masters that are made of them; its optimizer is as before its first step.
+class Weights final : public StateSource {
+ public:
+  explicit Weights(StateSource& whole) : whole_(whole) {}
+  std::vector<StateEntry> state_entries() override {
+    auto entries = whole_.state_entries();
+    std::erase_if(entries, [](const StateEntry& entry) { return entry.kind != kModel && entry.fallback != kModel; });
+    return entries;
+  }
+  int first_holder(const Placement& placement) const override { return whole_.first_holder(placement); }
+  nlohmann::json state_numbers() const override { return {{"optimizer_steps", 0}}; }
+  void load_state_numbers(const nlohmann::json& /*numbers*/) override { whole_.load_state_numbers(state_numbers()); }
+
+ private:
+  static constexpr const char* kModel = "model";
+  StateSource& whole_;
+};
 
 }  // namespace
 
@@ -42,14 +61,18 @@ RunCheckpoints::RunCheckpoints(World& world, const Config& config, Plugin& plugi
       config_(config),
       plugin_(plugin),
       before_print_(std::move(before_print)),
-      disk_(disk_limits(config.comm.timeout_seconds)) {
+      disk_(disk_limits(config.comm.timeout_seconds)),
+      held_out_(std::make_unique<HeldOutRecord>()) {
   const auto& settings = config_.checkpoint;
   config_.honour("checkpoint.path");
+  config_.honour("checkpoint.load");
   if (settings.path.empty()) return;
   writer_ = std::make_unique<CheckpointWriter>(
       settings.path, plugin_.mesh(),
       WriterOptions{.async = settings.async, .disk = disk_, .warn = [this](const std::string& line) { warn(line); }});
 }
+
+RunCheckpoints::~RunCheckpoints() = default;
 
 void RunCheckpoints::warn(const std::string& line) const {
   if (!world_.is_main()) return;
@@ -71,15 +94,34 @@ std::optional<CompleteCheckpoint> RunCheckpoints::choose() const {
   return CompleteCheckpoint{*found.folder, std::move(found.manifest)};
 }
 
+void RunCheckpoints::load_weights_alone(Boosted& boosted) {
+  const auto agreed = agree_on_checkpoint(
+      plugin_.mesh(),
+      [this]() -> std::optional<CompleteCheckpoint> {
+        return require_complete_checkpoint(config_.checkpoint.load,
+                                           [this](const std::string& fault) { warn("passed over " + fault); });
+      },
+      disk_);
+  const CheckpointInfo info = agreed->info();
+  require_same_model(info, config_);
+  Weights weights(plugin_.state(boosted));
+  load_checkpoint(*agreed, weights, plugin_.mesh(), {}, disk_);
+  if (world_.is_main()) fmt::print("weights of {} at step {}\n", info.path, info.step);
+}
+
 std::int64_t RunCheckpoints::resume(Boosted& boosted) {
   const auto agreed = agree_on_checkpoint(
       plugin_.mesh(), [this] { return choose(); }, disk_);
-  if (!agreed) return 0;
+  if (!agreed) {
+    if (!config_.checkpoint.load.empty()) load_weights_alone(boosted);
+    return 0;
+  }
   const CheckpointInfo info = agreed->info();
   require_same_model(info, config_);
   compare_with(info, *boosted.loader);
   load_checkpoint(*agreed, plugin_.state(boosted), plugin_.mesh(), {}, disk_);
   seek_data(info, *boosted.loader);
+  if (info.progress.is_object()) held_out_->restore(info.progress.value("held_out", nlohmann::json()));
   if (world_.is_main()) fmt::print("resuming from {} at step {}\n", info.path, info.step);
   warn_of_threads(info);
   return info.step;
@@ -140,18 +182,21 @@ bool RunCheckpoints::saves_at(std::int64_t step) const {
 bool RunCheckpoints::save(std::int64_t step, Boosted& boosted) {
   if (!writer_ || std::exchange(saved_step_, step) == step) return false;
   const auto& model_keys = config_.model.config_json;
-  const SaveRequest request{
-      .directory = config_.checkpoint.path,
-      .step = step,
-      .config_text = config_.to_yaml(),
-      .model_config = nlohmann::json::parse(model_keys.empty() ? "{}" : model_keys),
-      .policy = config_.model.policy,
-      .keep = config_.checkpoint.keep,
-      .threads_per_rank = at::get_num_threads(),
-      .progress = {{"learning_rate", rate_of(boosted, step)},
-                   {"data", {{"samples", boosted.loader->position()}, {"epoch_samples", boosted.loader->samples()}}},
-                   {"random", {{"seed", config_.train.seed}, {"step", step}}}},
-      .user = nlohmann::json::object()};
+  nlohmann::json progress = {
+      {"learning_rate", rate_of(boosted, step)},
+      {"data", {{"samples", boosted.loader->position()}, {"epoch_samples", boosted.loader->samples()}}},
+      {"random", {{"seed", config_.train.seed}, {"step", step}}}};
+  if (auto record = held_out_->state(); !record.is_null()) progress["held_out"] = std::move(record);
+  const SaveRequest request{.directory = config_.checkpoint.path,
+                            .step = step,
+                            .config_text = config_.to_yaml(),
+                            .model_config = nlohmann::json::parse(model_keys.empty() ? "{}" : model_keys),
+                            .policy = config_.model.policy,
+                            .keep = config_.checkpoint.keep,
+                            .stays = config_.checkpoint.keep_best ? held_out_->best_step() : std::nullopt,
+                            .threads_per_rank = at::get_num_threads(),
+                            .progress = std::move(progress),
+                            .user = nlohmann::json::object()};
   writer_->save(request, plugin_.state(boosted));
   return true;
 }

@@ -8,6 +8,7 @@
 
 #include "gantry/booster/lora.h"
 #include "gantry/booster/recipe.h"
+#include "gantry/checkpoint/format/files.h"
 #include "gantry/comm/observed_backend.h"
 #include "gantry/core/error.h"
 #include "gantry/core/steady_seconds.h"
@@ -16,7 +17,10 @@
 #include "gantry/profiling/memory_meter.h"
 #include "gantry/profiling/run_profile.h"
 #include "gantry/tensors/deferred_init.h"
+#include "gantry/trainer/choice_scorer.h"
+#include "gantry/trainer/continued_prompts.h"
 #include "gantry/trainer/evaluator.h"
+#include "gantry/trainer/held_out_record.h"
 #include "gantry/trainer/live_status.h"
 #include "gantry/trainer/metrics_file.h"
 #include "gantry/trainer/output_folder.h"
@@ -107,6 +111,7 @@ class Trainer::Run {
     auto model = parts_.model ? parts_.model : build_model(config_);
     auto optimizer = parts_.optimizer ? parts_.optimizer : build_optimizer(config_, *model);
     auto loader = parts_.loader ? parts_.loader : build_loader(config_);
+    resolve_epochs(*loader);
     held_out_ = parts_.evaluation_loader ? parts_.evaluation_loader : build_evaluation_loader(config_);
     const Criterion criterion = parts_.criterion ? *parts_.criterion : build_criterion(config_);
     const LrSchedule rates = parts_.lr_schedule ? *parts_.lr_schedule : build_lr_schedule(config_);
@@ -114,8 +119,12 @@ class Trainer::Run {
     boosted_ = booster_.boost(model, optimizer, criterion, loader, rates);
     parts_ = {};  // what boosting has made is all that is left of them
     if (held_out_) booster_.distribute(*held_out_, boosted_);
+    choices_ = ChoiceScorer::of(config_);
+    if (choices_) choices_->distribute(booster_, boosted_);
+    prompts_ = ContinuedPrompts::of(config_);
     const auto fresh = load_weights(config_, boosted_, mesh_);
     if (!world_.is_main()) return;
+    for (const auto& found : boosted_.loader->summaries()) fmt::print("data: {}\n", found);
     if (!fresh.empty()) fmt::print("new in this model, with initial weights: {}\n", fmt::join(fresh, ", "));
     fmt::print("{} ranks ({}) over {}: {} stages, {} microbatches of {}\n", world_.size(), world_.mesh().describe(),
                world_.backend().name(), booster_.plugin().stages().num_stages(),
@@ -124,9 +133,25 @@ class Trainer::Run {
     std::fflush(stdout);
   }
 
+  // train.epochs as steps, now that it is known how many samples there are. Rank 0 looks, for all.
+  void resolve_epochs(const DataLoader& loader) {
+    config_.honour("train.epochs");
+    if (config_.train.epochs == 0) return;
+    const double samples =
+        all_reduce_number(mesh_.world_group(), world_.is_main() ? static_cast<double>(loader.samples()) : 0);
+    const double steps = std::ceil(config_.train.epochs * samples / static_cast<double>(loader.global_batch()));
+    config_.train.steps = static_cast<int>(std::clamp(steps, 1.0, 1e9));
+    if (world_.is_main())
+      fmt::print("{} epochs of {} samples: {} steps of {}\n", config_.train.epochs, samples, config_.train.steps,
+                 loader.global_batch());
+    config_.train.epochs = 0;
+    if (live_) live_->set_steps(config_.train.steps);
+  }
+
   // load_weights is still to come, and the rest of these keys was honoured by those that are members.
   void refuse_unhonoured_parts() const {
-    for (const char* key : {"model.path", "train.max_minutes", "output", "profile", "checkpoint.path"})
+    for (const char* key : {"model.path", "train.max_minutes", "train.patience", "evaluation.choices",
+                            "evaluation.prompts", "output", "profile", "checkpoint.path", "checkpoint.keep_best"})
       config_.honour(key);
     if (parts_.model) config_.honour("model.config");  // whose keys are for whoever built it
     refuse_unhonoured_keys(config_);
@@ -149,8 +174,12 @@ class Trainer::Run {
   }
 
   How train(bool owes_evaluation) {
-    if (owes_evaluation && evaluates_at(done_, /*last=*/false) && !evaluate(done_)) return How::kStopped;
-    bool stopped = false, ended = done_ >= config_.train.steps;
+    // Its checkpoint was saved before it was evaluated: a run that goes by the losses needs this one too.
+    const bool goes_by_losses = config_.train.patience > 0 || config_.checkpoint.keep_best;
+    if ((owes_evaluation || (goes_by_losses && done_ > 0)) && evaluates_at(done_, /*last=*/false) &&
+        !evaluate(done_, /*publishes=*/owes_evaluation))
+      return How::kStopped;
+    bool stopped = false, ended = done_ >= config_.train.steps || is_out_of_patience();
     for (std::int64_t step = done_ + 1; !stopped && !ended; ++step) {
       const std::optional<StepMetrics> metrics = train_step(step);
       if (!metrics) {
@@ -163,12 +192,12 @@ class Trainer::Run {
       ended = step == config_.train.steps || wish == RunStops::Wish::kEnd;
       const bool asked = wish == RunStops::Wish::kStop, evaluates = evaluates_at(step, ended);
       // Saved before anything else is done with the step, which may fail or take long.
-      if (ended || asked || checkpoints_.saves_at(step)) save();
+      if (ended || asked || checkpoints_.saves_at(step) || (evaluates && config_.checkpoint.keep_best)) save();
       if (ended || asked) checkpoints_.finish();
       stopped = asked && (!ended || evaluates);
       if (!stopped && evaluates) {
         stopped = !evaluate(step);
-        ended |= !stopped && stops_.agreed() == RunStops::Wish::kEnd;
+        ended |= !stopped && (stops_.agreed() == RunStops::Wish::kEnd || is_out_of_patience());
         if (stopped || ended) save();
       }
       profile_.step();
@@ -263,12 +292,28 @@ class Trainer::Run {
   }
 
   // False, and nothing is written, where the run was asked to stop meanwhile.
-  bool evaluate(std::int64_t step) {
-    const auto metrics = Evaluator(booster_, held_out_)
-                             .run(
-                                 step, boosted_, [this] { return stops_.asked_to_stop(); }, stops_.within_step());
-    if (metrics) publish(*metrics, &TrainerCallbacks::on_evaluation);
-    return metrics.has_value();
+  bool evaluate(std::int64_t step, bool publishes = true) {
+    const auto ends = [this] { return stops_.asked_to_stop(); };
+    auto metrics = Evaluator(booster_, held_out_).run(step, boosted_, ends, stops_.within_step());
+    if (!metrics) return false;
+    if (publishes && choices_) {
+      metrics->choices = choices_->run(booster_, boosted_, ends, stops_.within_step());
+      if (!metrics->choices) return false;
+    }
+    if (publishes && prompts_) metrics->samples = prompts_->make(boosted_, booster_.plugin());
+    checkpoints_.held_out().note(step, metrics->loss);
+    if (publishes) publish(*metrics, &TrainerCallbacks::on_evaluation);
+    return true;
+  }
+
+  bool is_out_of_patience() {
+    const HeldOutRecord& record = checkpoints_.held_out();
+    if (config_.train.patience == 0 || record.since_best() < config_.train.patience) return false;
+    if (world_.is_main() && !std::exchange(said_impatience_, true)) {
+      clear_progress();
+      fmt::print("no lower held-out loss in {} evaluations: the run ends\n", record.since_best());
+    }
+    return true;
   }
 
   void clear_progress() {
@@ -315,7 +360,7 @@ class Trainer::Run {
                       .operators = profile_.operators()});
   }
 
-  void print_end(const RunEnd& end) const {
+  void print_end(const RunEnd& end) {
     if (!world_.is_main()) return;
     if (!peaks_.empty()) {
       const auto largest = std::max_element(peaks_.begin(), peaks_.end());
@@ -326,6 +371,9 @@ class Trainer::Run {
     if (!config_.output.empty())
       fmt::print("metrics: {}/metrics.jsonl\nreport: {}\n", config_.output, write_report(config_.output));
     if (!end.checkpoint.empty()) fmt::print("checkpoint: {}\n", end.checkpoint);
+    if (const auto best = checkpoints_.held_out().best_step(); best && config_.checkpoint.keep_best)
+      fmt::print("best checkpoint: {}/{} (held-out loss {:.6g})\n", config_.checkpoint.path, step_folder_name(*best),
+                 checkpoints_.held_out().best_loss());
     std::fflush(stdout);
   }
 
@@ -346,7 +394,9 @@ class Trainer::Run {
   ProgressLine* progress_ = nullptr;                    // one of them
   LiveStatus* live_ = nullptr;                          // likewise
   std::shared_ptr<DataLoader> held_out_;                // null without evaluation
-  bool has_run_ = false, has_begun_ = false;
+  std::unique_ptr<ChoiceScorer> choices_;               // null without evaluation.choices
+  std::unique_ptr<ContinuedPrompts> prompts_;           // likewise
+  bool has_run_ = false, has_begun_ = false, said_impatience_ = false;
   const double start_ = steady_seconds();
   std::int64_t done_ = 0;                           // steps before this run's first one
   std::int64_t last_step_ = 0, counted_steps_ = 0;  // done ones

@@ -189,7 +189,7 @@ void CheckpointFolder::take_parts(Manifest& manifest, int ranks) const {
   for (const auto& [key, tensor] : manifest.tensors) check_tiling(tensor);
 }
 
-std::string CheckpointFolder::commit(Manifest header, int ranks, int keep) {
+std::string CheckpointFolder::commit(Manifest header, int ranks, const KeptSteps& kept) {
   take_parts(header, ranks);
   const std::int64_t step = header.step;
   const std::string folder = partial(step);
@@ -204,7 +204,7 @@ std::string CheckpointFolder::commit(Manifest header, int ranks, int keep) {
   put_in_place(step);
   name_latest(step);
   try {
-    if (keep > 0) hide_older(step, keep);
+    if (kept.newest > 0) hide_older(step, kept);
     remove_hidden();
   } catch (const Error& error) {
     warn(directory_, error);
@@ -231,14 +231,15 @@ void CheckpointFolder::name_latest(std::int64_t saved) {
 }
 
 // Counts complete checkpoints only, so that a damaged one does not push out a good one.
-void CheckpointFolder::hide_older(std::int64_t newest, int keep) {
+void CheckpointFolder::hide_older(std::int64_t newest, const KeptSteps& kept) {
   std::vector<std::int64_t> steps;
   for (const auto& name : names_in(directory_))
     if (const auto step = step_of_folder_name(name);
         step && *step < newest && completeness_fault(directory_ + "/" + name).empty())
       steps.push_back(*step);
   std::sort(steps.begin(), steps.end(), std::greater<>());
-  for (std::size_t i = static_cast<std::size_t>(keep) - 1; i < steps.size(); ++i) {
+  for (std::size_t i = static_cast<std::size_t>(kept.newest) - 1; i < steps.size(); ++i) {
+    if (steps[i] == kept.stays) continue;
     const std::string older = directory_ + "/" + step_folder_name(steps[i]);
     try {
       rename_durably(older, hidden(steps[i], kRemoved), files_);

@@ -15,6 +15,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -40,6 +41,12 @@ std::string rank_file_name(int rank);
 // Puts the part beside the rank's file, whole or not at all. ResourceError.
 void write_part(const std::string& folder, const RankPart& part, FileSystem& files);
 
+// Which checkpoints stay when one is saved.
+struct KeptSteps {
+  int newest = 0;                     // so many; 0: all
+  std::optional<std::int64_t> stays;  // a step that stays beside them
+};
+
 class CheckpointFolder {
  public:
   // Makes the folder, takes its lock, and clears up what a job before this one left unfinished. CheckpointError naming
@@ -56,9 +63,9 @@ class CheckpointFolder {
   // Waits until every rank's part is there, or `stop`. PeerError naming the first rank without one where no rank's file
   // has grown for `patience`. Returns false when stopped.
   bool wait_for_parts(std::int64_t step, int ranks, const std::atomic<bool>& stop, std::chrono::seconds patience) const;
-  // Makes the manifest of its header and the parts, and gives the folder its name; then removes older checkpoints so
-  // that `keep` are left (0: all). Returns the checkpoint's folder.
-  std::string commit(Manifest header, int ranks, int keep);
+  // Makes the manifest of its header and the parts, and gives the folder its name; then removes older checkpoints but
+  // for those that are kept. Returns the checkpoint's folder.
+  std::string commit(Manifest header, int ranks, const KeptSteps& kept);
   // What could not be removed since the last call, a line each.
   std::vector<std::string> take_warnings() { return std::exchange(warnings_, {}); }
 
@@ -69,7 +76,7 @@ class CheckpointFolder {
   void take_parts(Manifest& manifest, int ranks) const;
   void put_in_place(std::int64_t step);
   void name_latest(std::int64_t saved);
-  void hide_older(std::int64_t newest, int keep);
+  void hide_older(std::int64_t newest, const KeptSteps& kept);
   void remove_hidden();
   void remove_or_warn(const std::string& folder);
   void warn(const std::string& folder, const Error& error);

@@ -52,7 +52,7 @@ std::string save(const std::string& directory, std::int64_t step, FileSystem& fi
                files);
   const std::atomic<bool> stop{false};
   EXPECT_TRUE(folder.wait_for_parts(step, kRanks, stop, std::chrono::seconds(5)));
-  return folder.commit({.step = step}, kRanks, keep);
+  return folder.commit({.step = step}, kRanks, {.newest = keep, .stays = {}});
 }
 
 // Rank 0 commits as soon as it sees the part: nothing of the other rank's may come after.
@@ -187,7 +187,7 @@ TEST(Commit, AnOlderStepThatCannotBeRemovedIsWarnedOfAndTriedAgain) {
     folder.begin(step, 100);
     for (int rank = 0; rank < kRanks; ++rank)
       write_part(folder.partial(step), write_rank(folder.partial(step), rank, 1, files), files);
-    return folder.commit({.step = step}, kRanks, 1);
+    return folder.commit({.step = step}, kRanks, {.newest = 1, .stays = {}});
   };
   EXPECT_EQ(save_next(4), scratch / "c/step-000004");
   const auto warnings = folder.take_warnings();

@@ -61,7 +61,7 @@ void save_step(const std::string& directory, std::int64_t step, FileSystem& file
   folder.begin(step, 1000);
   for (int rank = 0; rank < kTinyRanks; ++rank)
     write_part(folder.partial(step), write_tiny_rank(folder.partial(step), rank, 0, files), files);
-  folder.commit({.step = step}, kTinyRanks, 1);
+  folder.commit({.step = step}, kTinyRanks, {.newest = 1, .stays = {}});
 }
 
 // A file from its creation until it is on the disk.

@@ -1,4 +1,6 @@
 // Lines of JSON: what is trained on, how documents are packed, and that packing changes no number.
+#include <algorithm>
+#include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -62,16 +64,88 @@ TEST(JsonLines, BadLinesAreNamed) {
   EXPECT_THAT(refusal_of_lines("{\"text\": \"abc\"}\n{\"text\": 1}"), HasSubstr("lines.jsonl:2: 'text' is no string"));
   EXPECT_THAT(refusal_of_lines("{\"text\": \"abc\"\n"), HasSubstr("lines.jsonl:1: "));
   EXPECT_THAT(refusal_of_lines("\n\n[1]"), HasSubstr("lines.jsonl:3: is no object"));
-  EXPECT_THAT(refusal_of_lines("{\"prompt\": \"a\"}"), HasSubstr("has neither; expected an object with text"));
+  EXPECT_THAT(refusal_of_lines("{\"prompt\": \"a\"}"), HasSubstr("has none of them; expected an object with text"));
   EXPECT_THAT(refusal_of_lines("{\"prompt\": \"a\", \"completion\": \"\"}"), HasSubstr("has an empty completion"));
   EXPECT_THAT(refusal_of_lines("{\"prompt\": \"a\", \"completion\": \"b\", \"text\": \"c\"}"),
-              HasSubstr("has text beside prompt and completion"));
-  EXPECT_THAT(refusal_of_lines("{\"messages\": []}"), HasSubstr("templates of chats are not in this version"));
+              HasSubstr("has more than one of them"));
+  EXPECT_THAT(refusal_of_lines("{\"messages\": []}"), HasSubstr("has messages, and data.chat_template is missing"));
   EXPECT_THAT(refusal_of_lines("{\"text\": \"abcdefgh\"}"),
               HasSubstr("has 8 tokens, more than data.sequence_length 6 + 1 = 7"));
   EXPECT_THAT(refusal_of_lines("{\"text\": \"a\"}"), HasSubstr("of which none is trained on"));
   EXPECT_THAT(refusal_of_lines("{\"text\": \"az\"}", 6, 120), HasSubstr("has token 122"));
   EXPECT_THAT(refusal_of_lines(" \n"), HasSubstr("has no line that is not empty"));
+}
+
+// --- Lines that can't be trained on ---
+
+TEST(JsonLines, BadLinesAreSkippedAndCountedByChoice) {
+  const ScratchFolder scratch;
+  DataConfig config = lines_config(scratch, R"({"text": "ab"}
+{"text": 1}
+{"text": "abcdefghij"}
+{"prompt": "abcdefgh", "completion": "i"}
+{"text": "xyz"}
+{"prompt": "a", "completion": ""})",
+                                   6);
+  config.bad_lines = "skip";
+  const auto skipped = open_dataset(config, 256);
+  ASSERT_EQ(skipped->size(), 1);
+  EXPECT_EQ(read_sample(*skipped, 0),
+            (Numbers{'a', 'x', 'y', 0, 0, 0, 'b', 'y', 'z', -100, -100, -100, 0, 1, 1, 2, 2, 2}));
+  EXPECT_EQ(skipped->summary(),
+            "2 lines of 5 tokens (a line 2.5, the longest 3), 3 of them trained on; 1 samples, 50.0% "
+            "full; 4 skipped, the first: " +
+                (scratch / "lines.jsonl") + ":2: 'text' is no string; expected a string");
+  // What is too long is cut, unless nothing is left to train on.
+  config.bad_lines = "cut";
+  const auto cut = open_dataset(config, 256);
+  ASSERT_EQ(cut->size(), 3);
+  EXPECT_EQ(read_sample(*cut, 1),
+            (Numbers{'a', 'b', 'c', 'd', 'e', 'f', 'b', 'c', 'd', 'e', 'f', 'g', 0, 0, 0, 0, 0, 0}));
+  EXPECT_THAT(cut->summary(), HasSubstr("; 1 cut to 7 tokens; 3 skipped"));
+  config.path = scratch.write("bad.jsonl", "{}\n[]\n");
+  try {
+    open_dataset(config, 256);
+    FAIL() << "no error";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("has 2 lines, all of them skipped, the first: "));
+  }
+}
+
+TEST(JsonLines, TheLossCanBeOnAll) {
+  const ScratchFolder scratch;
+  DataConfig config = lines_config(scratch, R"({"prompt": "ab", "completion": "cd"})", 4);
+  config.loss_on = "all";
+  EXPECT_EQ(read_sample(*open_dataset(config, 256), 0), (Numbers{'a', 'b', 'c', 0, 'b', 'c', 'd', -100, 0, 0, 0, 1}));
+}
+
+// Many lines, by several threads and over two files: samples are those of the lines one after the other.
+TEST(JsonLines, SamplesAreFoundAnywhereInManyFiles) {
+  const ScratchFolder scratch;
+  std::filesystem::create_directory(scratch / "lines");
+  std::string all, files[2];
+  for (int i = 0; i < 6000; ++i) {
+    const std::string line = "{\"text\": \"" + std::string(1 + i % 7, static_cast<char>('a' + i % 26)) + "\"}\n";
+    const std::string bad = i % 5 == 0 ? "{\"text\": \"\"}\n\n" : "";
+    all += line + bad;
+    files[i < 2500 ? 0 : 1] += line + bad;
+  }
+  DataConfig config = lines_config(scratch, all, 20);
+  config.bad_lines = "skip";
+  const auto one = open_dataset(config, 256);
+  scratch.write("lines/a.jsonl", files[0]);
+  scratch.write("lines/b.jsonl", files[1]);
+  config.path = scratch / "lines";
+  const auto two = open_dataset(config, 256);
+  ASSERT_EQ(one->size(), two->size());
+  ASSERT_GT(one->size(), 500);
+  std::int64_t documents = 0;
+  for (std::int64_t i = one->size(); i-- > 0;) {
+    const Numbers numbers = read_sample(*one, i);
+    ASSERT_EQ(numbers, read_sample(*two, i)) << i;
+    documents += *std::max_element(numbers.begin() + 40, numbers.end() - (numbers[59] == numbers[58] ? 1 : 0)) + 1;
+  }
+  EXPECT_GE(documents, 5000);
 }
 
 TensorDict as_batch(const Dataset& dataset) {

@@ -72,6 +72,18 @@ Json run_of(const std::filesystem::path& path) {
   return run;
 }
 
+// What an evaluation has beside its loss; null for nothing.
+Json answers_of(const Json& line) {
+  Json answers = nullptr;
+  for (const char* key : {"choices", "accuracy", "normalised_accuracy"})
+    if (line.contains(key) && line[key].is_number()) answers[key] = line[key];
+  for (const Json& sample : line.value("samples", Json::array()))
+    if (sample.is_object() && sample.value("prompt", Json()).is_string() && sample.value("text", Json()).is_string())
+      answers["samples"].push_back({{"prompt", sample["prompt"]}, {"text", sample["text"]}});
+  if (!answers.is_null()) answers["step"] = line["step"];
+  return answers;
+}
+
 std::string now_in_words() { return fmt::format("{:%Y-%m-%d %H:%M} UTC", fmt::gmtime(std::time(nullptr))); }
 
 }  // namespace
@@ -88,6 +100,7 @@ void RunReader::read_line(const std::string& line) {
     ++skipped_;
   } else if (parsed.contains("eval_loss")) {
     evaluations_.add(parsed);
+    answers_ = answers_of(parsed);
   } else {
     steps_.add(parsed);
     peaks_ = parsed.value("peak_memory_bytes", Json::array());
@@ -140,6 +153,7 @@ Json RunReader::data(bool live) {
           {"config", live ? public_config(config) : config},
           {"metrics", steps_.columns()},
           {"evaluation", std::move(evaluation)},
+          {"answers", answers_},
           {"peak_memory_bytes", peaks_.is_array() ? peaks_ : Json::array()},
           {"run", run_of(folder_ + "/report.json")}};
 }

@@ -31,6 +31,7 @@ class RunReader {
   std::string last_line_;     // that was read, which ends before it
   std::int64_t skipped_ = 0;
   ThinnedRows steps_, evaluations_;
+  nlohmann::json answers_;                          // of the last evaluation: choices and continued prompts
   nlohmann::json peaks_ = nlohmann::json::array();  // of the last step
 };
 

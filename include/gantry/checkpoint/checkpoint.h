@@ -29,7 +29,8 @@ struct SaveRequest {
   std::string config_text;  // the resolved configuration
   nlohmann::json model_config;
   std::string policy;
-  int keep = 0;  // how many of the newest to keep; 0: all
+  int keep = 0;                                      // how many of the newest to keep; 0: all
+  std::optional<std::int64_t> stays = std::nullopt;  // a step that stays beside those
   int threads_per_rank = 1;
   nlohmann::json progress = {};  // learning rate, data cursor, random state: an object
   nlohmann::json user = {};      // values of the caller's own (epoch, best loss, ...): an object

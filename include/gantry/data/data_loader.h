@@ -36,7 +36,8 @@ class DataLoader {
   void send_ahead_to(torch::Device device);
   const std::vector<SampleEntry>& entries() const { return source_.entries; }
   std::int64_t global_batch() const { return options_.global_batch; }
-  std::int64_t samples() const;  // of an epoch: the sizes of all sources
+  std::int64_t samples() const;                // of an epoch: the sizes of all sources
+  std::vector<std::string> summaries() const;  // of its data, in words; none where it does not read
   void set_samples(std::int64_t samples) { samples_ = samples; }
 
   // The next batch, on every rank the next part of the same one. What it throws, the call after it throws again.

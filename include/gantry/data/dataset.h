@@ -40,6 +40,8 @@ class Dataset {
   virtual std::int64_t size() const = 0;  // samples, at least 1
   // Tokens of a sample; 0 where that is not known, or means nothing.
   virtual std::int64_t sequence_length() const = 0;
+  // What was found when it was opened, for people, in one line; "" for nothing to say.
+  virtual std::string summary() const { return ""; }
   virtual std::vector<SampleEntry> entries() const { return next_token_entries(sequence_length()); }
   // Writes those numbers of a sample that are of row.type(), as many as the entries of that type reach. Called once for
   // each type of entries(), from any thread. The default is for data sets of tokens: it calls read().

@@ -27,6 +27,8 @@ class Loader {
 
   std::int64_t samples() const { return samples_; }  // of all datasets; 0 where it does not read
 
+  std::vector<std::string> summaries() const;  // of the datasets that have something to say
+
   // The entries, [samples, ...] each of its own type, of the global batch at positions first to first + count - 1 of
   // the row of samples, which has no end. It is partitioned over the replicas as evenly as possible, in order. A loader
   // that does not read gives tensors of those shapes on the meta device. Any thread may call it.

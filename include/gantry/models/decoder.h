@@ -17,7 +17,14 @@
 #include "gantry/nn/stage_context.h"
 #include "gantry/tensors/tensor_dict.h"
 
+namespace gantry::nn {
+class EmbeddingNoiseImpl;
+}
+
 namespace gantry::models {
+
+// The path of a decoder's noise on embeddings.
+inline constexpr const char* kEmbeddingNoise = "embedding_noise";
 
 // A norm as a description states it; without one, what comes in goes out.
 class DecoderNorm {
@@ -80,6 +87,10 @@ class DecoderImpl : public torch::nn::Module {
   // The same of one stage; stages exchange {hidden [B, S, H]}. InputError if S is too long.
   TensorDict stage_forward(const StageContext& stage, TensorDict input);
 
+  // From now on trains with noise on the embeddings of tokens (NEFTune, arXiv 2310.05914). Before it is boosted; once.
+  void add_embedding_noise(double alpha);
+  bool has_embedding_noise() const { return noise_ != nullptr; }
+
   const DecoderSpec spec;
 
  private:
@@ -91,6 +102,7 @@ class DecoderImpl : public torch::nn::Module {
   torch::Tensor rows_of_positions(const StageContext& stage, const torch::Tensor& positions) const;
 
   nn::Embedding tokens_{nullptr}, positions_{nullptr};
+  std::shared_ptr<nn::EmbeddingNoiseImpl> noise_;  // null: none
   nn::Dropout dropout_{nullptr};
   torch::nn::ModuleList layers_;
   DecoderNorm embedding_norm_, norm_;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,11 +23,24 @@ struct StepMetrics {
   double predicted_bubble = 0;                  // the same as simulated, with equal stages
 };
 
+// Questions whose choices were scored by their likelihood, as lm-evaluation-harness counts them.
+struct ChoiceScores {
+  std::int64_t questions = 0;
+  double accuracy = 0;             // the likeliest choice is the answer
+  double normalised_accuracy = 0;  // the same by log-likelihood over a choice's characters
+};
+
+struct ContinuedPrompt {
+  std::string prompt, text;  // and what the likeliest tokens make of it
+};
+
 // One evaluation on held-out data, after so many steps.
 struct EvaluationMetrics {
   std::int64_t step = 0;
-  double loss = 0;          // mean over every counted token
-  std::int64_t tokens = 0;  // counted
+  double loss = 0;                                     // mean over every counted token
+  std::int64_t tokens = 0;                             // counted
+  std::optional<ChoiceScores> choices = std::nullopt;  // of evaluation.choices
+  std::vector<ContinuedPrompt> samples = {};           // of evaluation.prompts, in their order
 };
 
 // Takes a run's numbers: a file, a page, a terminal. Called on rank 0 alone, in the order of the steps, an evaluation

@@ -16,20 +16,27 @@ namespace gantry {
 // the configuration with checkpoint.resume set to that. ConfigError without checkpoint.path.
 Config resume_after_restart(Config config);
 
+class HeldOutRecord;
+
 class RunCheckpoints {
  public:
   // Takes the lock of checkpoint.path, if there is one. `before_print` is called before anything is printed. Collective
   // over the world, as every member but saves_at().
   RunCheckpoints(
       World& world, const Config& config, Plugin& plugin, std::function<void()> before_print = [] {});
+  ~RunCheckpoints();
 
   // Loads what checkpoint.resume says into `boosted`, whose loader goes on with the first sample that was not seen yet
   // (whatever batch size and replicas there were and are), and returns the steps that were done before. Rank 0 chooses
   // for all, and says which checkpoint, why newer ones were passed over, and what the run has changed since.
   // CheckpointError for damage, another model, changes by which samples would be skipped or repeated (unless
   // checkpoint.allow_changes), and checkpoints of an earlier run that a restart would take for this one's, before
-  // anything else happens.
+  // anything else happens. Where there is nothing to resume, the weights of checkpoint.load are loaded, if there is
+  // one, and nothing else of it: 0 steps were done.
   std::int64_t resume(Boosted& boosted);
+  // What the held-out losses were: saved with the checkpoints, and restored by resume(). With checkpoint.keep_best the
+  // checkpoint of the best step stays.
+  HeldOutRecord& held_out() { return *held_out_; }
   // Whether checkpoint.every says so.
   bool saves_at(std::int64_t step) const;
   // Saves, once a step, if there is a checkpoint.path. True where it did.
@@ -41,6 +48,7 @@ class RunCheckpoints {
 
  private:
   std::optional<CompleteCheckpoint> choose() const;
+  void load_weights_alone(Boosted& boosted);
   void seek_data(const CheckpointInfo& info, DataLoader& loader) const;
   void look_for_foreign_ones() const;
   void compare_with(const CheckpointInfo& info, const DataLoader& loader) const;
@@ -54,6 +62,7 @@ class RunCheckpoints {
   DiskLimits disk_;
   std::unique_ptr<CheckpointWriter> writer_;  // null without checkpoint.path
   std::int64_t saved_step_ = -1;
+  std::unique_ptr<HeldOutRecord> held_out_;
 };
 
 }  // namespace gantry

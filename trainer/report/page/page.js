@@ -1,5 +1,5 @@
 // Puts the parts together, once for a report; again and again while a run is live.
-const order = ["training", "pipeline", "memory", "communication", "operators", "layout", "setup"];
+const order = ["training", "answers", "pipeline", "memory", "communication", "operators", "layout", "setup"];
 const main = document.getElementById("main");
 const made = new Map();  // part -> its hosts, so that newer values keep place, focus and zoom
 const shown = new Map();  // part -> what it was drawn from
@@ -48,6 +48,10 @@ function render(data) {
   if (metrics.step.length) {
     const hosts = part("training", "Training", "", "charts", 4);
     fill("training", [metrics.step.length, last(metrics.step), data.evaluation], () => trainingCharts(hosts, data));
+  }
+  if (data.answers) {
+    const [host] = part("answers", "Answers", `Of the evaluation after step ${data.answers.step.toLocaleString("en")}.`, "stack");
+    fill("answers", data.answers, () => answers(host, data.answers));
   }
   if (run && run.mesh.axes.some(axis => axis.name === "pp" && axis.size > 1) && metrics.step.length) {
     const hosts = part("pipeline", "Pipeline",

@@ -45,6 +45,14 @@ function trainingCharts(hosts, { metrics, evaluation }) {
   curves(hosts[3], { title: "Throughput", unit: "tokens/s", format: shortened, fromZero: true, smooth: true, series: [curve("tokens/s", metrics.tokens_per_second, colour("accent"))] });
 }
 
+// Choices that were scored, and prompts with what the model makes of them.
+function answers(host, { choices, accuracy, normalised_accuracy: normalised, samples }) {
+  const parts = [];
+  if (choices) parts.push(element("p", {}, `Of ${counted(choices, "question")} ${percent(accuracy)} are answered right, ${percent(normalised)} by likelihood a character.`));
+  if (samples) parts.push(table(["Prompt", "Continued by the likeliest tokens"], samples.map(({ prompt, text }) => element("tr", {}, cell(prompt), cell(text)))));
+  host.replaceChildren(...parts);
+}
+
 function bubbleChart(host, { metrics }) {
   curves(host, { title: "Bubble", unit: "share of the pipeline's time that was idle", format: percent, fromZero: true,
     series: [{ name: "measured", x: metrics.step, y: metrics.bubble, tint: colour("accent") },

@@ -1,0 +1,13 @@
+// The names of the chat templates that data.chat_template may ask for. data/chat_template.cpp has the templates.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace gantry {
+
+inline std::vector<std::string> chat_template_names() {
+  return {"chatml", "gemma", "gemma3", "llama2", "llama3", "mistral", "phi3", "zephyr"};
+}
+
+}  // namespace gantry

@@ -1,0 +1,160 @@
+#include "gantry/data/line_encoder.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "gantry/core/chat_template_names.h"
+#include "gantry/core/strict_json.h"
+#include "gantry/data/chat_template.h"
+
+namespace gantry {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kExpected = "an object with text, with prompt and completion, or with messages";
+
+json parsed_line(const std::string& line, const std::string& where) {
+  if (const std::string fault = json_fault(line); !fault.empty()) throw BadLine({where, fault, kExpected, ""});
+  json object = json::parse(line);
+  if (!object.is_object()) throw BadLine({where, "is no object", kExpected, ""});
+  const bool has_pair = object.contains("prompt") && object.contains("completion");
+  const int kinds = (has_pair ? 1 : 0) + (object.contains("text") ? 1 : 0) + (object.contains("messages") ? 1 : 0);
+  if (kinds != 1) throw BadLine({where, kinds == 0 ? "has none of them" : "has more than one of them", kExpected, ""});
+  return object;
+}
+
+std::string text_of(const json& object, const char* key, const std::string& where) {
+  if (!object[key].is_string()) throw BadLine({where, fmt::format("'{}' is no string", key), "a string", ""});
+  return object[key].get<std::string>();
+}
+
+// Tokens that two rows begin with alike.
+std::int64_t alike(const TokenIds& one, const TokenIds& other) {
+  const auto least = std::min(one.size(), other.size());
+  return std::mismatch(one.begin(), one.begin() + static_cast<std::ptrdiff_t>(least), other.begin()).first -
+         one.begin();
+}
+
+}  // namespace
+
+std::int64_t LineTokens::trained_tokens() const {
+  std::int64_t count = 0;
+  for (const auto& [first, second] : trained)
+    count += std::max<std::int64_t>(0, second - std::max<std::int64_t>(1, first));
+  return count;
+}
+
+LineEncoder::LineEncoder(LineRules rules) : rules_(std::move(rules)), tokenizer_(load_tokenizer(rules_.tokenizer)) {
+  require_fitting_template();
+}
+
+void LineEncoder::require_fitting_template() const {
+  const std::string& name = rules_.chat_template;
+  if (name.empty()) return;
+  const std::string jinja = folder_chat_template(rules_.tokenizer);
+  if (jinja.empty()) return;
+  const auto fitting = names_that_fit(jinja);
+  if (std::ranges::find(fitting, name) != fitting.end()) return;
+  std::vector<std::string> missing;
+  for (const auto& mark : chat_marks(name))
+    if (jinja.find(mark) == std::string::npos) missing.push_back("'" + mark + "'");
+  throw InputError(
+      {"data.chat_template",
+       fmt::format("{}, but {}'s own template has no {}", name, rules_.tokenizer, fmt::join(missing, " and no ")),
+       fitting.empty() ? "a template of this model's family, which is not among those by name"
+                       : fmt::format("{}", fmt::join(fitting, " or ")),
+       "write its chats as prompt and completion by that template"});
+}
+
+std::string LineEncoder::split_marks() const {
+  if (rules_.chat_template.empty()) return "";
+  std::vector<std::string> split;
+  for (const auto& mark : chat_marks(rules_.chat_template))
+    if (mark.starts_with('<'))
+      if (const auto tokens = tokenizer_->encode(mark).size(); tokens > 1)
+        split.push_back(fmt::format("{} is {} tokens", mark, tokens));
+  return fmt::format("{}", fmt::join(split, ", "));
+}
+
+LineTokens LineEncoder::encode(const std::string& line, const std::string& where) const {
+  const json object = parsed_line(line, where);
+  LineTokens made;
+  TokenIds ids;
+  std::int64_t first = 0;  // that is trained on
+  const bool all = rules_.loss_on == "all";
+  if (object.contains("messages")) {
+    ids = encode_messages(object["messages"], where, made);
+    if (all) made.trained = {{0, static_cast<std::int64_t>(ids.size())}};
+  } else {
+    if (object.contains("text")) {
+      tokenizer_->append(text_of(object, "text", where), ids);
+    } else {
+      tokenizer_->append(text_of(object, "prompt", where), ids);
+      if (!all) first = static_cast<std::int64_t>(ids.size());
+      const std::string completion = text_of(object, "completion", where);
+      if (completion.empty()) throw BadLine({where, "has an empty completion", "text to train on", "take it out"});
+      tokenizer_->append(completion, ids);
+    }
+    if (const auto end = tokenizer_->special().end) ids.push_back(*end);
+    made.trained = {{first, static_cast<std::int64_t>(ids.size())}};
+  }
+  for (const auto id : ids) {
+    if (id >= rules_.vocabulary)
+      throw InputError({where,
+                        fmt::format("has token {} of the tokenizer {}, outside the model's vocabulary of {}", id,
+                                    rules_.tokenizer, rules_.vocabulary),
+                        fmt::format("0 to {}", rules_.vocabulary - 1), "check that data.tokenizer is the model's own"});
+    made.tokens.push_back(static_cast<std::int32_t>(id));
+  }
+  fit(made, where);
+  return made;
+}
+
+// Where the assistant's part begins and ends among the tokens of the whole: where encodings of the text up to there
+// differ from it. A token that has a part of it is trained on.
+TokenIds LineEncoder::encode_messages(const json& messages, const std::string& where, LineTokens& made) const {
+  if (rules_.chat_template.empty()) {
+    const auto fitting = names_that_fit(folder_chat_template(rules_.tokenizer));
+    throw InputError({where, "has messages, and data.chat_template is missing",
+                      fmt::format("one of {}", fmt::join(chat_template_names(), ", ")),
+                      fitting.empty() ? "say which this model was trained with, or write prompt and completion"
+                                      : fmt::format("the tokenizer's own looks like {}", fmt::join(fitting, " or "))});
+  }
+  const auto [chat, fault] = write_chat(rules_.chat_template, messages);
+  if (!fault.empty())
+    throw BadLine({where, "has " + fault, "messages that the chat template " + rules_.chat_template + " can write",
+                   "change them, or data.chat_template"});
+  TokenIds ids = tokenizer_->encode(chat.text);
+  for (const auto& [begin, end] : chat.said) {
+    const std::int64_t first = alike(tokenizer_->encode(chat.text.substr(0, begin)), ids),
+                       last = alike(tokenizer_->encode(chat.text.substr(0, end)), ids);
+    made.trained.emplace_back(first, last);
+  }
+  return ids;
+}
+
+void LineEncoder::fit(LineTokens& made, const std::string& where) const {
+  const std::int64_t room = rules_.sequence_length;
+  const std::size_t tokens = made.tokens.size();
+  if (made.places() > room && rules_.bad_lines != "cut")
+    throw BadLine({where,
+                   fmt::format("has {} tokens, more than data.sequence_length {} + 1 = {}", tokens, room, room + 1),
+                   "a document that fits into a sample",
+                   "raise data.sequence_length, shorten it, or set data.bad_lines to skip or cut"});
+  if (made.places() > room) {
+    made.tokens.resize(static_cast<std::size_t>(room + 1));
+    made.was_cut = true;
+    for (auto& [first, second] : made.trained) second = std::min(second, room + 1);
+    std::erase_if(made.trained, [](const auto& range) { return range.first >= range.second; });
+  }
+  if (made.trained_tokens() == 0)
+    throw BadLine({where,
+                   made.was_cut ? fmt::format("has {} tokens, and none of the first {} is trained on", tokens, room + 1)
+                                : fmt::format("has {} tokens, of which none is trained on", tokens),
+                   "two tokens, and one of the completion", "take it out"});
+}
+
+}  // namespace gantry

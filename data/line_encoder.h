@@ -1,0 +1,68 @@
+// A line of JSON to train on, as tokens.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gantry/core/error.h"
+#include "gantry/data/tokenizers/tokenizer.h"
+
+namespace gantry {
+
+// A line that can't be trained on: one that data.bad_lines may have passed over.
+struct BadLine : InputError {
+  using InputError::InputError;
+};
+
+// How lines are read.
+struct LineRules {
+  std::string tokenizer;  // as load_tokenizer() takes it
+  std::int64_t sequence_length = 0;
+  std::int64_t vocabulary = 0;
+  std::string chat_template;  // of messages; empty: lines with messages are refused
+  std::string loss_on = "completions";
+  std::string bad_lines = "stop";  // as data.bad_lines
+
+  auto operator<=>(const LineRules&) const = default;
+};
+
+// The tokens of one line.
+struct LineTokens {
+  std::vector<std::int32_t> tokens;
+  // Tokens that are trained on, as ranges [first, second) in order; the first token of all never is.
+  std::vector<std::pair<std::int64_t, std::int64_t>> trained;
+  bool was_cut = false;
+
+  std::int64_t places() const { return static_cast<std::int64_t>(tokens.size()) - 1; }  // in a sample
+  std::int64_t trained_tokens() const;
+};
+
+// May be called from several threads at once.
+class LineEncoder {
+ public:
+  // InputError for a tokenizer that can't be read; for a chat template that contradicts that of the tokenizer's folder.
+  explicit LineEncoder(LineRules rules);
+
+  // `where`: file and line, for errors. BadLine as the rules have it; InputError for messages without a chat template,
+  // and for a token outside the vocabulary.
+  LineTokens encode(const std::string& line, const std::string& where) const;
+
+  // Marks of the chat template that the tokenizer has no token of its own for, in words, or "".
+  std::string split_marks() const;
+
+ private:
+  // `messages`: a list, as JSON.
+  TokenIds encode_messages(const nlohmann::json& messages, const std::string& where, LineTokens& made) const;
+  // Cuts what is too long, where the rules say so, and refuses what can't be trained on.
+  void fit(LineTokens& made, const std::string& where) const;
+  void require_fitting_template() const;
+
+  LineRules rules_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+};
+
+}  // namespace gantry

@@ -1,0 +1,76 @@
+#include "gantry/nn/embedding_noise.h"
+
+#include <cmath>
+#include <fmt/format.h>
+#include <numeric>
+
+#include <torch/torch.h>
+
+#include "gantry/core/error.h"
+#include "gantry/core/planted.h"
+#include "gantry/nn/forward.h"
+#include "gantry/nn/sequence_part.h"
+#include "gantry/nn/stage_context.h"
+#include "gantry/tensors/kernels/draw.h"
+#include "gantry/tensors/philox.h"
+
+namespace gantry::nn {
+namespace {
+
+// Where a part of [samples, tokens, features] begins in the whole, which has so many tokens a sample.
+struct NoisePlace {
+  std::int64_t sample = 0, token = 0, tokens = 0;
+};
+
+torch::Tensor drawn_noise(const torch::Tensor& like, double bound, const kernels::Drawn& key, const NoisePlace& place) {
+  const torch::NoGradGuard no_grad;
+  torch::Tensor noise = torch::empty(like.sizes(), like.options().requires_grad(false));
+  const std::int64_t features = like.size(2), sample = place.tokens * features;
+  kernels::Drawn drawn = key;
+  drawn.law = kernels::Law::kUniform;
+  drawn.a = -bound;
+  drawn.b = bound;
+  kernels::draw(noise, drawn, place.sample * sample + place.token * features, {sample, features, 1});
+  return noise;
+}
+
+}  // namespace
+
+EmbeddingNoiseImpl::EmbeddingNoiseImpl(double alpha) : alpha_(alpha) {}
+
+Placements EmbeddingNoiseImpl::shard(const ShardStyle& style, ProcessGroup& group) {
+  if (std::holds_alternative<Whole>(style)) return {};
+  const auto* sequence = std::get_if<SequenceParallel>(&style);
+  if (!sequence || sequence->dim != 1) refuse_style("noise on embeddings", style, "SequenceParallel{}");
+  if (group.size() > 1) group_ = &group;
+  return {};
+}
+
+torch::Tensor EmbeddingNoiseImpl::forward(const torch::Tensor& input) {
+  if (!is_training() || alpha_ == 0) return input;
+  const RandomContext context = random_context();
+  NoisePlace place{.sample = context.first_sample, .token = 0, .tokens = input.size(1)};
+  if (group_) {
+    const Sizes sizes = shard_sizes(input.size(1), *group_);
+    place.token = std::accumulate(sizes.begin(), sizes.begin() + group_->rank(), std::int64_t{0});
+    place.tokens = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+  }
+  const auto& stage = forward_now().stage;
+  const auto* part = stage && stage->sequence() ? &*stage->sequence() : nullptr;
+  const std::int64_t first = place.token;  // among those that this rank's group has
+  if (part) place.tokens = part->cut.tokens;
+  const std::int64_t counted = planted("noise-of-own-tokens") ? input.size(1) : place.tokens;
+  const double bound = alpha_ / std::sqrt(static_cast<double>(counted * input.size(2)));
+  const kernels::Drawn key{.seed = context.seed, .stream = philox_stream(name_in_model_, context.step)};
+  if (!part) return input + drawn_noise(input, bound, key, place);
+  std::vector<torch::Tensor> noise;
+  std::int64_t done = 0;
+  for (const Range& run : runs_within(part->runs(), {first, first + input.size(1)})) {
+    place.token = run.begin;
+    noise.push_back(drawn_noise(input.narrow(1, done, run.size()), bound, key, place));
+    done += run.size();
+  }
+  return noise.empty() ? input : input + torch::cat(noise, 1);
+}
+
+}  // namespace gantry::nn

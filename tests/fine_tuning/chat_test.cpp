@@ -1,0 +1,183 @@
+// Chats: each template's text, and which of its tokens are trained on.
+#include <filesystem>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "gantry/core/chat_template_names.h"
+#include "gantry/core/error.h"
+#include "gantry/data/chat_template.h"
+#include "gantry/data/dataset.h"
+#include "gantry/data/line_encoder.h"
+#include "program.h"
+
+namespace gantry::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+json message(const char* role, const char* content) { return {{"role", role}, {"content", content}}; }
+
+// Two turns; `system` in front where it is not empty.
+json chat_of(const char* system = "") {
+  json messages = json::array();
+  if (*system) messages.push_back(message("system", system));
+  messages.push_back(message("user", " Hi?\n"));
+  messages.push_back(message("assistant", "Yes. "));
+  messages.push_back(message("user", "And"));
+  messages.push_back(message("assistant", "No"));
+  return messages;
+}
+
+std::string written(const std::string& name, const json& messages) {
+  const ChatResult result = write_chat(name, messages);
+  return result.fault.empty() ? result.chat.text : "has " + result.fault;
+}
+
+// Rendered by the families' own Jinja templates.
+TEST(ChatTemplate, WritesWhatTheFamilysTemplateDoes) {
+  EXPECT_EQ(written("chatml", chat_of("Be")),
+            "<|im_start|>system\nBe<|im_end|>\n<|im_start|>user\n Hi?\n<|im_end|>\n<|im_start|>assistant\nYes. "
+            "<|im_end|>\n<|im_start|>user\nAnd<|im_end|>\n<|im_start|>assistant\nNo<|im_end|>\n");
+  EXPECT_EQ(written("llama3", chat_of("Be")),
+            "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nBe<|eot_id|><|start_header_id|>user"
+            "<|end_header_id|>\n\nHi?<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\nYes.<|eot_id|>"
+            "<|start_header_id|>user<|end_header_id|>\n\nAnd<|eot_id|><|start_header_id|>assistant<|end_header_id|>"
+            "\n\nNo<|eot_id|>");
+  EXPECT_EQ(written("llama2", chat_of("Be")),
+            "<s>[INST] <<SYS>>\nBe\n<</SYS>>\n\n Hi? [/INST] Yes. </s><s>[INST] And [/INST] No </s>");
+  EXPECT_EQ(written("gemma", chat_of()),
+            "<bos><start_of_turn>user\nHi?<end_of_turn>\n<start_of_turn>model\nYes.<end_of_turn>\n<start_of_turn>user\n"
+            "And<end_of_turn>\n<start_of_turn>model\nNo<end_of_turn>\n");
+  EXPECT_EQ(written("gemma3", chat_of("Be")),
+            "<bos><start_of_turn>user\nBe\n\nHi?<end_of_turn>\n<start_of_turn>model\nYes.<end_of_turn>\n"
+            "<start_of_turn>user\nAnd<end_of_turn>\n<start_of_turn>model\nNo<end_of_turn>\n");
+  EXPECT_EQ(written("mistral", chat_of()), "<s>[INST]  Hi?\n [/INST]Yes. </s>[INST] And [/INST]No</s>");
+  EXPECT_EQ(written("phi3", chat_of("Be")),
+            "<|system|>\nBe<|end|>\n<|user|>\n Hi?\n<|end|>\n<|assistant|>\nYes. <|end|>\n<|user|>\nAnd<|end|>\n"
+            "<|assistant|>\nNo<|end|>\n<|endoftext|>");
+  EXPECT_EQ(written("zephyr", chat_of("Be")),
+            "<|system|>\nBe</s>\n<|user|>\n Hi?\n</s>\n<|assistant|>\nYes. </s>\n<|user|>\nAnd</s>\n<|assistant|>\nNo"
+            "</s>\n");
+}
+
+TEST(ChatTemplate, TheAssistantsPartEndsWithItsMark) {
+  const std::map<std::string, std::pair<std::string, std::string>> said = {
+      {"chatml", {"Yes. <|im_end|>", "No<|im_end|>"}},
+      {"gemma", {"Yes.<end_of_turn>", "No<end_of_turn>"}},
+      {"gemma3", {"Yes.<end_of_turn>", "No<end_of_turn>"}},
+      {"llama2", {"Yes. </s>", "No </s>"}},
+      {"llama3", {"Yes.<|eot_id|>", "No<|eot_id|>"}},
+      {"mistral", {"Yes. </s>", "No</s>"}},
+      {"phi3", {"Yes. <|end|>", "No<|end|>"}},
+      {"zephyr", {"Yes. </s>", "No</s>"}}};
+  for (const auto& name : chat_template_names()) {
+    const ChatText chat = write_chat(name, chat_of()).chat;
+    ASSERT_EQ(chat.said.size(), 2u) << name;
+    const auto part = [&](int i) {
+      return chat.text.substr(chat.said[i].first, chat.said[i].second - chat.said[i].first);
+    };
+    EXPECT_EQ(part(0), said.at(name).first) << name;
+    EXPECT_EQ(part(1), said.at(name).second) << name;
+  }
+}
+
+TEST(ChatTemplate, WhatCantBeWrittenIsSaid) {
+  EXPECT_EQ(written("gemma", chat_of("Be")), "has a system message at messages[0], where gemma has none");
+  EXPECT_EQ(written("mistral", chat_of("Be")), "has a system message at messages[0], where mistral has none");
+  EXPECT_EQ(written("llama2", json::array({message("assistant", "x")})),
+            "has 'assistant' at messages[0], where llama2 asks for user");
+  EXPECT_EQ(written("chatml", json::array({message("tool", "x")})), "has the role 'tool' at messages[0]");
+  EXPECT_EQ(written("chatml", json::array({message("user", "x")})), "has no message of the assistant");
+  EXPECT_EQ(written("chatml", json::array({message("user", "x"), message("assistant", "")})),
+            "has an assistant that says nothing at messages[1]");
+  EXPECT_EQ(written("chatml", json::array({{{"role", "user"}, {"content", json::array()}}})),
+            "has messages[0] whose content is no string");
+  EXPECT_EQ(written("chatml", json::array({{{"role", "assistant"}, {"content", "x"}, {"tool_calls", json::array()}}})),
+            "has messages[0] with tool_calls, which templates by name do not write");
+  EXPECT_EQ(written("chatml", json::object()), "has messages that are no list, or an empty one");
+}
+
+// --- Tokens ---
+
+LineRules chat_rules(const std::string& name, const std::string& tokenizer) {
+  return {.tokenizer = tokenizer, .sequence_length = 400, .vocabulary = 1 << 20, .chat_template = name};
+}
+
+TEST(Chats, TheAssistantsTokensAreTrainedOn) {
+  const std::string line = json{{"messages", chat_of()}}.dump();
+  for (const auto& name : chat_template_names()) {
+    const LineTokens made = LineEncoder(chat_rules(name, "bytes")).encode(line, "line");
+    const ChatText chat = write_chat(name, chat_of()).chat;
+    EXPECT_EQ(made.tokens.size(), chat.text.size());
+    ASSERT_EQ(made.trained.size(), 2u) << name;
+    for (std::size_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(made.trained[i].first, static_cast<std::int64_t>(chat.said[i].first)) << name;
+      EXPECT_EQ(made.trained[i].second, static_cast<std::int64_t>(chat.said[i].second)) << name;
+    }
+  }
+  LineRules all = chat_rules("chatml", "bytes");
+  all.loss_on = "all";
+  const LineTokens made = LineEncoder(all).encode(line, "line");
+  EXPECT_EQ(made.trained_tokens(), static_cast<std::int64_t>(made.tokens.size()) - 1);
+}
+
+// A token that has a part of what the assistant says, and of what stands before it, is trained on.
+TEST(Chats, TokensOverAnEdgeAreTrainedOn) {
+  for (const char* tokenizer : {"gpt2", "llama3", "qwen2", "llama2", "mistral"}) {
+    const std::string folder = std::string(GANTRY_SOURCE_DIR "/tests/golden/tokenizers/") + tokenizer;
+    if (!std::filesystem::exists(folder)) continue;
+    const json messages = json::array({message("user", "one"), message("assistant", "\n\n  two three")});
+    const LineTokens made =
+        LineEncoder(chat_rules("chatml", folder)).encode(json{{"messages", messages}}.dump(), "line");
+    const auto reader = load_tokenizer(folder);
+    const ChatText chat = write_chat("chatml", messages).chat;
+    ASSERT_EQ(made.trained.size(), 1u);
+    const auto [first, second] = made.trained[0];
+    const TokenIds ids(made.tokens.begin(), made.tokens.end());
+    EXPECT_EQ(ids, reader->encode(chat.text)) << tokenizer;
+    const std::string trained = reader->decode(std::span(ids).subspan(first, second - first));
+    EXPECT_THAT(trained, HasSubstr("two three<|im_end|>")) << tokenizer;
+    EXPECT_THAT(trained, ::testing::Not(HasSubstr("assistant"))) << tokenizer;
+  }
+}
+
+std::string refusal_of_chat(const std::string& name, const std::string& tokenizer, const json& messages) {
+  try {
+    LineEncoder(chat_rules(name, tokenizer)).encode(json{{"messages", messages}}.dump(), "f.jsonl:3");
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Chats, RefusalsNameTheLineAndTheTemplates) {
+  EXPECT_EQ(
+      refusal_of_chat("gemma", "bytes", chat_of("Be")),
+      "f.jsonl:3: has a system message at messages[0], where gemma has none; expected messages that the chat template "
+      "gemma can write; change them, or data.chat_template");
+  EXPECT_THAT(refusal_of_chat("", "bytes", chat_of()),
+              HasSubstr("expected one of chatml, gemma, gemma3, llama2, llama3, mistral, phi3, zephyr"));
+}
+
+// The tokenizer's folder has a template: one that contradicts it is refused, and what it looks like is said.
+TEST(Chats, ATemplateThatTheFolderContradictsIsRefused) {
+  const ScratchFolder scratch;
+  scratch.write("vocab.json", R"({"a": 0, "b": 1, "ab": 2})");
+  scratch.write("merges.txt", "#version: 0.2\na b\n");
+  scratch.write(
+      "tokenizer_config.json",
+      json{{"chat_template", "{% for m in messages %}<|im_start|>{{ m.role }}<|im_end|>{% endfor %}"}}.dump());
+  EXPECT_EQ(names_that_fit(folder_chat_template(scratch.path())), std::vector<std::string>{"chatml"});
+  EXPECT_THAT(refusal_of_chat("llama3", scratch.path(), chat_of()),
+              HasSubstr("data.chat_template: llama3, but " + scratch.path() +
+                        "'s own template has no '<|start_header_id|>' and no '<|eot_id|>'; expected chatml"));
+  EXPECT_THAT(refusal_of_chat("", scratch.path(), chat_of()), HasSubstr("the tokenizer's own looks like chatml"));
+  scratch.write("chat_template.jinja", "<|turn|>{{ messages }}");
+  EXPECT_THAT(refusal_of_chat("chatml", scratch.path(), chat_of()), HasSubstr("which is not among those by name"));
+}
+
+}  // namespace
+}  // namespace gantry::testing

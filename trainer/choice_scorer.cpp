@@ -1,0 +1,72 @@
+#include "gantry/trainer/choice_scorer.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "gantry/core/error.h"
+#include "gantry/core/planted.h"
+#include "gantry/data/encoded_text.h"
+#include "gantry/models/model_family.h"
+
+namespace gantry {
+
+ChoiceScores choice_scores(const std::vector<ChoiceQuestion>& questions, std::span<const double> likelihoods) {
+  ChoiceScores scores{.questions = static_cast<std::int64_t>(questions.size())};
+  for (const auto& question : questions) {
+    const auto own = likelihoods.subspan(static_cast<std::size_t>(question.first), question.lengths.size());
+    std::vector<double> normalised;
+    for (std::size_t i = 0; i < own.size(); ++i)
+      normalised.push_back(own[i] / (planted("choices-by-sum") ? 1.0 : static_cast<double>(question.lengths[i])));
+    const auto best = [](const auto& values) {
+      return std::max_element(values.begin(), values.end()) - values.begin();
+    };
+    scores.accuracy += best(own) == question.answer ? 1 : 0;
+    scores.normalised_accuracy += best(normalised) == question.answer ? 1 : 0;
+  }
+  scores.accuracy /= static_cast<double>(scores.questions);
+  scores.normalised_accuracy /= static_cast<double>(scores.questions);
+  return scores;
+}
+
+std::unique_ptr<ChoiceScorer> ChoiceScorer::of(const Config& config) {
+  config.honour("evaluation.choices");
+  const std::string& path = config.evaluation.choices;
+  if (path.empty()) return nullptr;
+  if (config.train.label_smoothing > 0)
+    throw ConfigError({"evaluation.choices",
+                       fmt::format("are there beside train.label_smoothing {}", config.train.label_smoothing),
+                       "a loss that is a likelihood", "take one out"});
+  const auto& families = models::families();
+  const auto* family = families.contains(config.model.policy) ? &families.at(config.model.policy) : nullptr;
+  if (!family || family->task)
+    throw ConfigError({"evaluation.choices", "with a model that is no decoder of one of Gantry's families",
+                       "a decoder, which reads any text", "take it out"});
+  const auto vocabulary = family->vocabulary_size(nlohmann::json::parse(config.model.config_json));
+  return std::unique_ptr<ChoiceScorer>(new ChoiceScorer(std::make_shared<const ChoiceSamples>(
+      path, choose_text_tokenizer(config.data.tokenizer, config.model.path, vocabulary), config.data.sequence_length,
+      vocabulary)));
+}
+
+ChoiceScorer::ChoiceScorer(std::shared_ptr<const ChoiceSamples> samples)
+    : samples_(std::move(samples)),
+      loader_(samples_, DataLoaderOptions{.global_batch = 1, .shuffle = false, .keep_last = true}) {}
+
+void ChoiceScorer::distribute(Booster& booster, const Boosted& boosted) { booster.distribute(loader_, boosted); }
+
+std::optional<ChoiceScores> ChoiceScorer::run(Booster& booster, Boosted& boosted, const std::function<bool()>& ends,
+                                              const std::function<bool()>& stops) {
+  std::vector<double> likelihoods;
+  for (std::int64_t i = 0; i < samples_->size(); ++i) {
+    if (ends && ends()) return std::nullopt;
+    const StepResult result = booster.execute_pipeline(loader_.batch(i), boosted,
+                                                       {.broadcast_loss = true, .forward_only = true, .stops = stops});
+    if (result.given_up) return std::nullopt;
+    double loss = *result.loss;
+    for (const auto& [name, added] : result.added_losses) loss -= added;
+    likelihoods.push_back(-loss * static_cast<double>(result.tokens));
+  }
+  return choice_scores(samples_->questions(), likelihoods);
+}
+
+}  // namespace gantry

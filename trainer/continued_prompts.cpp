@@ -1,0 +1,56 @@
+#include "gantry/trainer/continued_prompts.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "gantry/core/error.h"
+#include "gantry/core/utf8.h"
+#include "gantry/data/encoded_text.h"
+#include "gantry/generation/generate.h"
+#include "gantry/models/model_family.h"
+
+namespace gantry {
+
+std::unique_ptr<ContinuedPrompts> ContinuedPrompts::of(const Config& config) {
+  config.honour("evaluation.prompts");
+  if (config.evaluation.prompts.empty()) return nullptr;
+  if (config.parallel.context > 1)
+    throw ConfigError({"evaluation.prompts", fmt::format("with parallel.context {}", config.parallel.context),
+                       "parallel.context 1", "generate from a checkpoint by gantry generate"});
+  const auto& families = models::families();
+  if (!families.contains(config.model.policy) || families.at(config.model.policy).task)
+    throw ConfigError({"evaluation.prompts", "with a model that is no decoder of one of Gantry's families",
+                       "a decoder, which continues text", "take it out"});
+  const auto& family = families.at(config.model.policy);
+  const auto keys = nlohmann::json::parse(config.model.config_json);
+  const std::string tokenizer =
+      choose_text_tokenizer(config.data.tokenizer, config.model.path, family.vocabulary_size(keys));
+  std::unique_ptr<ContinuedPrompts> made(new ContinuedPrompts(config, tokenizer));
+  for (const auto& prompt : made->prompts_)
+    if (const auto tokens = static_cast<std::int64_t>(made->text_.encode(prompt).size()),
+        most = family.context_length(keys);
+        tokens == 0 || tokens + made->new_tokens_ > most)
+      throw ConfigError({"evaluation.prompts",
+                         fmt::format("'{}' has {} tokens, and {} more are {}", prompt, tokens, made->new_tokens_,
+                                     tokens + made->new_tokens_),
+                         fmt::format("from 1 token, and at most the model's {} positions in all", most),
+                         "shorten it, or lower evaluation.prompt_tokens"});
+  return made;
+}
+
+ContinuedPrompts::ContinuedPrompts(const Config& config, const std::string& tokenizer)
+    : prompts_(config.evaluation.prompts), new_tokens_(config.evaluation.prompt_tokens), text_(tokenizer) {
+  if (const auto end = load_tokenizer(tokenizer)->special().end) ends_.push_back(*end);
+}
+
+std::vector<ContinuedPrompt> ContinuedPrompts::make(Boosted& boosted, Plugin& plugin) const {
+  std::vector<TokenIds> prompts;
+  for (const auto& prompt : prompts_) prompts.push_back(text_.encode(prompt));
+  const auto made = generate(boosted, plugin, prompts,
+                             {.max_new_tokens = new_tokens_, .stop_tokens = ends_, .vocabulary = text_.size()});
+  std::vector<ContinuedPrompt> all;
+  for (std::size_t i = 0; i < made.size(); ++i) all.push_back({prompts_[i], valid_utf8(text_.decode(made[i].tokens))});
+  return all;
+}
+
+}  // namespace gantry
