@@ -43,7 +43,7 @@ inline std::string save_tiny(const std::string& directory, std::int64_t step, in
                         .policy = "gpt2",
                         .config_text = "model: {policy: gpt2}\n",
                         .layout = {{"dp", 1}, {"pp", 1}, {"tp", kTinyRanks}}},
-                       kTinyRanks, 0);
+                       kTinyRanks, {});
 }
 
 }  // namespace gantry::testing
