@@ -54,7 +54,7 @@ TEST(Program, BadInputIsOneLineWithItsExitCode) {
        "did you mean 'ring'?"},
       {"train FOLDER/train.yaml --set parallel.context=4 --set parallel.context_method=ulysses", 3,
        "ulysses over 4 ranks, with 2 heads over tensor 1 = 2 heads a rank"},
-      {"train FOLDER/train.yaml --set parallel.data=2 --set parallel.expert=2", 3, "parallel.expert: is 2; expected 1"},
+      {"train FOLDER/train.yaml --set parallel.data=2 --set parallel.expert=2", 3, "parallel.expert: is 2, and the model has no experts"},
       {"train FOLDER/train.yaml --set parallel.data=2 --set parallel.expert=3", 3,
        "3 over the 2 ranks that share a stage"},
       {"train FOLDER/train.yaml --set parallel.pipeline=4", 3, "3 layers over 4 stages"},
