@@ -82,13 +82,13 @@ TEST(EmbeddingNoise, IsThatOfOneRankInEveryLayout) {
 }
 
 TEST(Choices, AreScoredByLikelihoodAndByItOverCharacters) {
-  const std::vector<ChoiceQuestion> questions = {{.first = 0, .lengths = {2, 10}, .answer = 0},
-                                                 {.first = 2, .lengths = {2, 10, 4}, .answer = 1}};
-  const std::vector<double> likelihoods = {-4, -5, -4, -5, -6};
+  const std::vector<ChoiceQuestion> questions = {{.first = 0, .lengths = {2, 10}, .answer = 1},
+                                                 {.first = 2, .lengths = {3, 3, 3, 3}, .answer = 0}};
+  const std::vector<double> likelihoods = {-4, -5, -1, -2, -1, -9};
   const ChoiceScores scores = choice_scores(questions, likelihoods);
   EXPECT_EQ(scores.questions, 2);
-  EXPECT_DOUBLE_EQ(scores.accuracy, 0.5);             // the first has the choice of -4
-  EXPECT_DOUBLE_EQ(scores.normalised_accuracy, 0.5);  // by character the second has that of -0.5
+  EXPECT_DOUBLE_EQ(scores.accuracy, 0.5);           // the first takes -4; of equal ones the first counts
+  EXPECT_DOUBLE_EQ(scores.normalised_accuracy, 1);  // by character -0.5 is more than -2
 }
 
 TEST(Choices, AndPromptsAreAnsweredAlikeInEveryLayout) {
