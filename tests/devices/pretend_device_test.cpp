@@ -1,11 +1,15 @@
 // The pretended device itself: numbers are the CPU's, and every fault that it is there to find is found.
 #include "pretend_device.h"
 
+#include <chrono>
 #include <future>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <thread>
 
 #include <torch/torch.h>
+
+#include "cpu_view.h"
 
 namespace gantry::testing {
 namespace {
@@ -188,6 +192,25 @@ TEST(PretendDevice, FreedMemoryIsSpoiled) {
   const torch::Tensor second = torch::empty({64}, torch::TensorOptions().device(pretend_device(0)));
   ASSERT_EQ(second.data_ptr(), memory);
   EXPECT_TRUE(second.isnan().all().item<bool>());
+}
+
+// What the CPU's kernel resized comes after what the stream is still to do: here the filling of freed memory.
+TEST(PretendDevice, ResizedResultsComeAfterWhatTheStreamHolds) {
+  torch::Tensor grown = torch::empty({0}, torch::TensorOptions().device(pretend_device(0)));
+  torch::Tensor freed = on_device(torch::ones({64}));
+  CpuView view;
+  view.of(grown).resize_({64}).fill_(7);
+  std::promise<void> gate;
+  pretend_stream(0, 0).submit([opened = gate.get_future().share()] { opened.wait(); });
+  freed = torch::Tensor();
+  auto opening = std::async(std::launch::async, [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // so that who doesn't wait is early
+    gate.set_value();
+  });
+  view.follow_resized();
+  opening.get();
+  guard().synchronizeDevice(0);
+  EXPECT_EQ(grown.mean().item<float>(), 7.0F);
 }
 
 // A tensor that the default stream writes and another one reads, with what lies between.

@@ -105,7 +105,12 @@ void CpuView::follow_resized() const {
     const void* expected = whole.data() ? kernel_view(whole.data()) : nullptr;
     if (memory.data() != expected) {
       resize_storage(whole, memory.nbytes());
-      if (memory.nbytes() > 0) std::memcpy(kernel_view(whole.data()), memory.data(), memory.nbytes());
+      if (memory.nbytes() > 0) {
+        // On the stream: the allocator may still have to fill what another thread has just freed.
+        void* to = whole.mutable_data();
+        launch_kernel(device.device().index(), "resize", {{to, memory.nbytes(), true}},
+                      [to, memory] { std::memcpy(kernel_view(to), memory.data(), memory.nbytes()); });
+      }
     }
     if (device.sizes() != cpu.sizes() || device.strides() != cpu.strides())
       device.unsafeGetTensorImpl()->set_sizes_and_strides(cpu.sizes(), cpu.strides(), cpu.storage_offset());
