@@ -162,7 +162,7 @@ WholeStep run_whole(const Config& config, const ComparedStep& step) {
   const auto failure = launch_quietly(on_one_rank(config), [&](World& world) {
     auto model = build_in_float64(step);
     whole.values = built_values(*model);
-    StepRank rank(world, world.config(), step, std::move(model));
+    StepRank rank(world, world.config(), step, model);
     OutputKeeper keeper(rank.model(), whole.outputs);
     whole.loss = rank.run(keeper);
     const auto& parameters = rank.model().parameters;
@@ -198,7 +198,7 @@ std::optional<Failure> run_layout(const Config& config, const ComparedStep& step
   return launch_quietly(config, [&](World& world) {
     auto model = build_in_float64(step);
     copy_values(whole.values, *model);
-    StepRank rank(world, world.config(), step, std::move(model));
+    StepRank rank(world, world.config(), step, model);
     OutputComparer comparer(rank.model(), whole.outputs, rank.mesh()[axis::kTensor]);
     // Of a step that fails what was compared until then is kept.
     struct Merge {

@@ -172,8 +172,8 @@ std::optional<AgreedCheckpoint> agree_on_checkpoint(const ProcessGroupMesh& mesh
 
 void load_checkpoint(const AgreedCheckpoint& checkpoint, StateSource& state, const ProcessGroupMesh& mesh,
                      const Checked& checked, const DiskLimits& limits) {
-  const auto& [folder, shared] = checkpoint;
-  const Manifest& manifest = *shared;
+  const std::string& folder = checkpoint.folder;
+  const Manifest& manifest = *checkpoint.manifest;
   std::vector<StateEntry> entries = state.state_entries();
   const auto kinds = kinds_of(manifest);
   const bool model_alone = manifest.step == 0 && kinds == std::set<std::string>{kModel};

@@ -42,15 +42,15 @@ std::optional<ContextPicture> picture_context(const Config& config, const nlohma
   picture.cut = picture.choice.cut(tokens, parallel.context);
   if (!spec || spec->layers.empty()) return picture;
   const AttentionHeads local{heads.heads / parallel.tensor, std::max(1, heads.key_heads / parallel.tensor)};
-  for (const auto method : {ContextMethod::kAllGather, ContextMethod::kRing, ContextMethod::kUlysses})
-    if (method != ContextMethod::kUlysses || parallel.context <= local.heads)
-      picture.bytes_of_layer[name_of(method)] =
-          context_elements({method, ""}, tokens, parallel.context, local, spec->layers.front().attention.head_size) *
-          bytes_of(config.precision);
-  if (picture.choice.method == ContextMethod::kUlyssesRing)
-    picture.bytes_of_layer[name_of(picture.choice.method)] =
-        context_elements(picture.choice, tokens, parallel.context, local, spec->layers.front().attention.head_size) *
+  const auto note = [&](const ContextChoice& choice) {
+    picture.bytes_of_layer[name_of(choice.method)] =
+        context_elements(choice, tokens, parallel.context, local, spec->layers.front().attention.head_size) *
         bytes_of(config.precision);
+  };
+  note({ContextMethod::kAllGather, ""});
+  note({ContextMethod::kRing, ""});
+  if (parallel.context <= local.heads) note({ContextMethod::kUlysses, ""});
+  note(picture.choice);
   return picture;
 }
 

@@ -10,7 +10,7 @@ namespace gantry {
 
 ProcessGroupMesh::ProcessGroupMesh(World& world) : backend_(world.backend()), mesh_(world.mesh()), rank_(world.rank()) {
   for (const auto view : {axis::View::kDense, axis::View::kExpert})
-    for (const auto& axis : mesh_.axes(view)) coordinates_[axis.name] = mesh_.coordinate(rank_, axis.name);
+    coordinates_.merge(mesh_.coordinates_by_axis(rank_, view));
   for (auto& names : mesh_.group_sets()) {  // in one order on all ranks
     const std::string label = fmt::format("{}", fmt::join(names, "+"));
     auto group = backend_.make_group(label, mesh_.ranks_along(rank_, names));
@@ -56,6 +56,14 @@ std::vector<std::unique_ptr<ProcessGroup>> ProcessGroupMesh::make_groups(
     groups.push_back(member ? backend_.make_group(label, ranks) : nullptr);
   }
   return groups;
+}
+
+std::unique_ptr<ProcessGroup> ProcessGroupMesh::make_group(const std::string& label,
+                                                           const std::vector<std::vector<int>>& rank_sets) const {
+  std::unique_ptr<ProcessGroup> own;
+  for (auto& group : make_groups(label, rank_sets))
+    if (group) own = std::move(group);
+  return own;
 }
 
 }  // namespace gantry

@@ -156,6 +156,12 @@ int Mesh::coordinate(int rank, const std::string& axis) const {
   return axis == expert_axes_.back().name ? place % expert : place / expert;
 }
 
+Coordinates Mesh::coordinates_by_axis(int rank, axis::View view) const {
+  Coordinates coordinates;
+  for (const auto& [name, size] : axes(view)) coordinates[name] = coordinate(rank, name);
+  return coordinates;
+}
+
 int Mesh::rank_at(const std::vector<int>& coordinates) const {
   if (coordinates.size() != axes_.size())
     throw ConfigError(

@@ -13,7 +13,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::int64_t kUnscored = -100;
 constexpr const char* kQuestion = "{\"context\": text, \"choices\": [texts], \"answer\": a number from 0}";
 
 std::int64_t characters_in(const std::string& text) {
@@ -104,7 +103,7 @@ void ChoiceSamples::read(std::int64_t index, std::int64_t* numbers) const {
   const Sample& sample = samples_[static_cast<std::size_t>(index)];
   const auto places = static_cast<std::int64_t>(sample.tokens.size()) - 1;
   std::fill_n(numbers, length_, 0);
-  std::fill_n(numbers + length_, length_, kUnscored);
+  std::fill_n(numbers + length_, length_, kNotCounted);
   std::copy_n(sample.tokens.begin(), places, numbers);
   std::copy_n(sample.tokens.end() - sample.scored, sample.scored, numbers + length_ + places - sample.scored);
 }

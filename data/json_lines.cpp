@@ -12,8 +12,6 @@
 namespace gantry {
 namespace {
 
-constexpr std::int64_t kNotCounted = -100;
-
 // Indexed once for all ranks of this process that hold it at the same time.
 std::shared_ptr<const LineIndex> shared_index(const LinePaths& paths, const LineRules& rules) {
   static std::mutex mutex;

@@ -27,7 +27,7 @@ struct LineRules {
   std::string loss_on = "completions";
   std::string bad_lines = "stop";  // as data.bad_lines
 
-  auto operator<=>(const LineRules&) const = default;
+  auto operator<=>(const LineRules&) const = default;  // NOLINT(modernize-use-nullptr): it is no pointer's 0
 };
 
 // The tokens of one line.

@@ -26,7 +26,7 @@ Permutation::Permutation(std::int64_t size, std::uint64_t seed, std::uint64_t ep
     : size_(static_cast<std::uint64_t>(size)),
       seed_(seed),
       epoch_(epoch),
-      half_bits_((std::bit_width(size_ > 1 ? size_ - 1 : 1) + 1) / 2) {}
+      half_bits_((static_cast<int>(std::bit_width(size_ > 1 ? size_ - 1 : 1)) + 1) / 2) {}
 
 std::int64_t Permutation::operator()(std::int64_t index) const {
   const std::uint64_t mask = (std::uint64_t{1} << half_bits_) - 1;

@@ -63,14 +63,10 @@ torch::Tensor EmbeddingNoiseImpl::forward(const torch::Tensor& input) {
   const double bound = alpha_ / std::sqrt(static_cast<double>(counted * input.size(2)));
   const kernels::Drawn key{.seed = context.seed, .stream = philox_stream(name_in_model_, context.step)};
   if (!part) return input + drawn_noise(input, bound, key, place);
-  std::vector<torch::Tensor> noise;
-  std::int64_t done = 0;
-  for (const Range& run : runs_within(part->runs(), {first, first + input.size(1)})) {
-    place.token = run.begin;
-    noise.push_back(drawn_noise(input.narrow(1, done, run.size()), bound, key, place));
-    done += run.size();
-  }
-  return noise.empty() ? input : input + torch::cat(noise, 1);
+  return input + run_by_run(input, 1, *part, first, [&](const torch::Tensor& piece, std::int64_t token) {
+           place.token = token;
+           return drawn_noise(piece, bound, key, place);
+         });
 }
 
 }  // namespace gantry::nn

@@ -54,27 +54,35 @@ torch::Tensor RmsNormImpl::forward(const torch::Tensor& input) {
                   at::rms_norm(input.to(wide), {size_}, used(weight).to(wide) + 1, eps_).to(input.scalar_type()));
 }
 
-SplitRmsNormImpl::SplitRmsNormImpl(std::int64_t size, double eps) : size_(size), eps_(eps) {
-  weight = register_parameter("weight", torch::empty({size}));
+CutNormImpl::CutNormImpl(const char* name, const std::vector<std::int64_t>& shape) : name_(name) {
+  weight = register_parameter("weight", torch::empty(shape));
   torch::nn::init::ones_(weight);
 }
 
-Placements SplitRmsNormImpl::shard(const ShardStyle& style, ProcessGroup& group) {
+Placements CutNormImpl::shard(const ShardStyle& style, ProcessGroup& group) {
   const auto* column = std::get_if<Column>(&style);
-  if (!column) refuse_style("a SplitRmsNorm", style, "Column{}");
+  if (!column) refuse_style(name_, style, "Column{}");
   group_ = &group;
   gradient_sum_ = column->gradient_sum;
-  const Placements placements = split_parameters({{"weight", {size_}}}, style, group);
-  placement_ = cut_of(placements, "weight");
+  const Placements placements = split_parameters({{"weight", weight.sizes().vec()}}, style, group);
+  cut_ = cut_of(placements, "weight");
   cut_parameters(*this, placements, group);
   return placements;
 }
 
+torch::Tensor CutNormImpl::used_weight() const {
+  if (!cut_.sharded() || gradient_sum_ != GradientSum::kInBackward) return weight;
+  return with_summed_overlaps(weight, cut_, *group_);
+}
+
+SplitRmsNormImpl::SplitRmsNormImpl(std::int64_t size, double eps)
+    : CutNormImpl("a SplitRmsNorm", {size}), size_(size), eps_(eps) {}
+
 torch::Tensor SplitRmsNormImpl::owned(const torch::Tensor& features) const {
-  if (!placement_.overlaps()) return features;
+  if (!cut().overlaps()) return features;
   std::vector<torch::Tensor> parts;
   std::int64_t offset = 0;
-  const auto held = placement_.ranges(group_->rank()), mine = placement_.owned(group_->rank());
+  const auto held = cut().ranges(group().rank()), mine = cut().owned(group().rank());
   for (std::size_t i = 0; i < held.size(); ++i) {
     parts.push_back(features.narrow(-1, offset + mine[i].begin - held[i].begin, mine[i].size()));
     offset += held[i].size();
@@ -86,39 +94,19 @@ torch::Tensor SplitRmsNormImpl::forward(const torch::Tensor& input) {
   const torch::ScalarType wide = at::promote_types(input.scalar_type(), torch::kFloat32);
   const torch::Tensor features = input.to(wide);
   torch::Tensor squares = owned(features).square().sum(-1, /*keepdim=*/true);
-  torch::Tensor scale = weight;
-  if (placement_.sharded()) {
-    // Every rank's features follow from the sum, so its gradient is the sum of all ranks'.
-    squares = copy_to_group(reduce_from_group(squares, *group_), *group_);
-    if (gradient_sum_ == GradientSum::kInBackward) scale = with_summed_overlaps(weight, placement_, *group_);
-  }
+  // Every rank's features follow from the sum, so its gradient is the sum of all ranks'.
+  if (cut().sharded()) squares = copy_to_group(reduce_from_group(squares, group()), group());
   const torch::Tensor normed = features * torch::rsqrt(squares / static_cast<double>(size_) + eps_);
-  return observed(*this, (normed * scale.to(wide)).to(input.scalar_type()));
+  return observed(*this, (normed * used_weight().to(wide)).to(input.scalar_type()));
 }
 
 HeadsLayerNormImpl::HeadsLayerNormImpl(std::int64_t heads, std::int64_t size, double eps)
-    : heads_(heads), size_(size), eps_(eps) {
-  weight = register_parameter("weight", torch::empty({heads, size}));
-  torch::nn::init::ones_(weight);
-}
-
-Placements HeadsLayerNormImpl::shard(const ShardStyle& style, ProcessGroup& group) {
-  const auto* column = std::get_if<Column>(&style);
-  if (!column) refuse_style("a HeadsLayerNorm", style, "Column{}");
-  group_ = &group;
-  gradient_sum_ = column->gradient_sum;
-  const Placements placements = split_parameters({{"weight", {heads_, size_}}}, style, group);
-  placement_ = cut_of(placements, "weight");
-  cut_parameters(*this, placements, group);
-  return placements;
-}
+    : CutNormImpl("a HeadsLayerNorm", {heads, size}), size_(size), eps_(eps) {}
 
 torch::Tensor HeadsLayerNormImpl::forward(const torch::Tensor& input) {
   const torch::ScalarType wide = at::promote_types(input.scalar_type(), torch::kFloat32);
-  const bool sums_here = placement_.sharded() && gradient_sum_ == GradientSum::kInBackward;
-  const torch::Tensor scale = sums_here ? with_summed_overlaps(weight, placement_, *group_) : weight;
   const torch::Tensor normed = torch::layer_norm(input.to(wide), {size_}, {}, {}, eps_);
-  return observed(*this, (normed * scale.to(wide)).to(input.scalar_type()));
+  return observed(*this, (normed * used_weight().to(wide)).to(input.scalar_type()));
 }
 
 }  // namespace gantry::nn

@@ -26,19 +26,26 @@ torch::Tensor positions_in(const torch::Tensor& documents) {
   return places - std::get<0>((places * begins).cummax(1));
 }
 
+torch::Tensor run_by_run(const torch::Tensor& like, std::int64_t dim, const SequencePart& part, std::int64_t begin,
+                         const std::function<torch::Tensor(const torch::Tensor& piece, std::int64_t place)>& make) {
+  std::vector<torch::Tensor> made;
+  std::int64_t done = 0;  // of `like`
+  for (const Range& run : runs_within(part.runs(), {begin, begin + like.size(dim)})) {
+    made.push_back(make(like.narrow(dim, done, run.size()), run.begin));
+    done += run.size();
+  }
+  return made.empty() ? torch::empty_like(like) : torch::cat(made, dim);
+}
+
 torch::Tensor dropout_mask_of_part(const torch::Tensor& like, double p, const std::string& name,
                                    const RandomContext& context, std::vector<std::int64_t> offset,
                                    std::vector<std::int64_t> global, std::int64_t dim, const SequencePart& part,
                                    std::int64_t begin) {
   global[dim] = part.cut.tokens;
-  std::vector<torch::Tensor> masks;
-  std::int64_t place = 0;  // of the run, in `like`
-  for (const Range& run : runs_within(part.runs(), {begin, begin + like.size(dim)})) {
-    offset[dim] = run.begin;
-    masks.push_back(dropout_mask(like.narrow(dim, place, run.size()), p, name, context, offset, global));
-    place += run.size();
-  }
-  return masks.empty() ? torch::empty_like(like) : torch::cat(masks, dim);
+  return run_by_run(like, dim, part, begin, [&](const torch::Tensor& piece, std::int64_t place) {
+    offset[dim] = place;
+    return dropout_mask(piece, p, name, context, offset, global);
+  });
 }
 
 }  // namespace gantry::nn

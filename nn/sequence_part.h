@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -38,6 +39,11 @@ torch::Tensor join_parts(const torch::Tensor& entry, ProcessGroup& group, const 
 
 // Of tokens in their documents, which are runs of one number: [samples, tokens].
 torch::Tensor positions_in(const torch::Tensor& documents);
+
+// What `make` gives for each run of tokens [begin, begin + like.size(dim)) of those that this rank has of a sequence,
+// one after the other along `dim`: it is given the run's part of `like` and where that begins in the sequence.
+torch::Tensor run_by_run(const torch::Tensor& like, std::int64_t dim, const SequencePart& part, std::int64_t begin,
+                         const std::function<torch::Tensor(const torch::Tensor& piece, std::int64_t place)>& make);
 
 // The mask of dropout for tokens [begin, begin + count) of those that this rank has of a sequence, along `dim` of
 // `like`: as of one tensor over all tokens. `offset` and `global` as dropout_mask has them; the entries of `dim` are

@@ -11,12 +11,6 @@
 namespace gantry {
 namespace {
 
-Coordinates coordinates_of(int rank, const Mesh& mesh) {
-  Coordinates coordinates;
-  for (const auto& axis : mesh.axes()) coordinates[axis.name] = mesh.coordinate(rank, axis.name);
-  return coordinates;
-}
-
 const std::vector<int>& found_in(const std::map<int, std::vector<int>>& units, int key) {
   static const std::vector<int> kNone;
   const auto found = units.find(key);
@@ -63,7 +57,7 @@ void ParameterShards::make_groups() {
   for (const auto& batch : mesh.groups(axes)) {
     std::map<int, std::vector<int>> copy, holder;
     for (const int rank : batch) {
-      const Coordinates coordinates = coordinates_of(rank, mesh);
+      const Coordinates coordinates = mesh.coordinates_by_axis(rank);
       copy[rows_.replica_of(coordinates)].push_back(rank);
       holder[rows_.part_of(coordinates)].push_back(rank);
     }
@@ -75,15 +69,12 @@ void ParameterShards::make_groups() {
       return std::find(ranks.begin(), ranks.end(), mesh_.rank()) != ranks.end();
     });
   };
-  for (auto& group : mesh_.make_groups("gather of parameters", copies))
-    if (group) gathering_ = std::move(group);
-  if (rows_.replicas() > 1)
-    for (auto& group : mesh_.make_groups("replicas of shards", holders))
-      if (group) replicas_ = std::move(group);
-  for (const int rank : own_of(copies)) parts_of_gathering_.push_back(rows_.part_of(coordinates_of(rank, mesh)));
+  gathering_ = mesh_.make_group("gather of parameters", copies);
+  if (rows_.replicas() > 1) replicas_ = mesh_.make_group("replicas of shards", holders);
+  for (const int rank : own_of(copies)) parts_of_gathering_.push_back(rows_.part_of(mesh.coordinates_by_axis(rank)));
   for (const int rank : mesh.ranks_along(mesh_.rank(), axes)) {
-    parts_of_batch_.push_back(rows_.part_of(coordinates_of(rank, mesh)));
-    replicas_of_batch_.push_back(rows_.replica_of(coordinates_of(rank, mesh)));
+    parts_of_batch_.push_back(rows_.part_of(mesh.coordinates_by_axis(rank)));
+    replicas_of_batch_.push_back(rows_.replica_of(mesh.coordinates_by_axis(rank)));
   }
 }
 

@@ -10,12 +10,6 @@
 namespace gantry {
 namespace {
 
-Coordinates coordinates_of(int rank, const Mesh& mesh, axis::View view) {
-  Coordinates coordinates;
-  for (const auto& axis : mesh.axes(view)) coordinates[axis.name] = mesh.coordinate(rank, axis.name);
-  return coordinates;
-}
-
 // What the cuts before the last one leave to this rank, of which ranks hold rows. How long a row is may differ over the
 // axes of those cuts.
 torch::Tensor gather_rows(const torch::Tensor& local, const Placement& placement, const ProcessGroupMesh& mesh) {
@@ -28,7 +22,7 @@ torch::Tensor gather_rows(const torch::Tensor& local, const Placement& placement
   std::vector<Range> held;
   Sizes sizes;
   for (const int rank : mesh.mesh().ranks_along(mesh.rank(), axes)) {
-    held.push_back(cut.ranges(cut.rank_of(coordinates_of(rank, mesh.mesh(), placement.view)), rows).front());
+    held.push_back(cut.ranges(cut.rank_of(mesh.mesh().coordinates_by_axis(rank, placement.view)), rows).front());
     sizes.push_back(held.back().size());
   }
   const torch::Tensor all = all_gather_along(mesh.group(axes), local.reshape({-1, cut.row}), 0, sizes);
@@ -54,7 +48,7 @@ torch::Tensor gather_whole(const torch::Tensor& local, const Placement& placemen
   std::vector<Slice> held;
   Sizes sizes;
   for (const int rank : ranks) {
-    held.push_back(held_slice(placement, coordinates_of(rank, mesh.mesh(), placement.view)));
+    held.push_back(held_slice(placement, mesh.mesh().coordinates_by_axis(rank, placement.view)));
     sizes.push_back(held.back().elements());
   }
   const torch::Tensor all = all_gather_along(mesh.group(axes), local.reshape({-1}), 0, sizes);

@@ -3,16 +3,9 @@
 #include <algorithm>
 
 #include "gantry/core/planted.h"
+#include "gantry/policies/model_map.h"
 
 namespace gantry {
-namespace {
-
-bool is_part_of(const std::string& name, const std::string& path) {
-  return name.starts_with(path) && (name.size() == path.size() || name[path.size()] == '.');
-}
-
-}  // namespace
-
 std::vector<int> layers_of_parameters(const StageModule& module) {
   std::vector<std::string> paths;
   for (const auto& list : module.lists())
@@ -24,7 +17,7 @@ std::vector<int> layers_of_parameters(const StageModule& module) {
     std::set<int> found;
     for (const auto& name : names) {
       const auto path =
-          std::find_if(paths.begin(), paths.end(), [&](const auto& each) { return is_part_of(name, each); });
+          std::find_if(paths.begin(), paths.end(), [&](const auto& each) { return is_within(name, each); });
       found.insert(path == paths.end() ? ParameterShards::kNoLayer : static_cast<int>(path - paths.begin()));
     }
     layers.push_back(found.size() == 1 ? *found.begin() : ParameterShards::kNoLayer);

@@ -142,9 +142,8 @@ HybridParallelPlugin::HybridParallelPlugin(World& world, Config config)
       schedules_(config_.schedule, mesh_.size(axis::kPipeline)),
       stages_(mesh_.coordinate(axis::kPipeline), schedules_.stages_of_rank()),
       link_(std::make_unique<StageLink>(mesh_[axis::kPipeline])) {
-  if (config_.parallel.context == 1) return;
-  for (auto& group : mesh_.make_groups("cp+tp", mesh_.mesh().groups({axis::kContext, axis::kTensor})))
-    if (group) layer_group_ = std::move(group);
+  if (config_.parallel.context > 1)
+    layer_group_ = mesh_.make_group("cp+tp", mesh_.mesh().groups({axis::kContext, axis::kTensor}));
 }
 
 HybridParallelPlugin::~HybridParallelPlugin() = default;

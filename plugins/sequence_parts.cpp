@@ -46,14 +46,6 @@ std::vector<std::vector<int>> in_strides(const std::vector<std::vector<int>>& se
   return found;
 }
 
-// This rank's of such sets, which are apart.
-std::shared_ptr<ProcessGroup> group_of(const ProcessGroupMesh& mesh, const std::vector<std::vector<int>>& sets) {
-  std::shared_ptr<ProcessGroup> mine;
-  for (auto& group : mesh.make_groups(axis::kContext, sets))
-    if (group) mine = std::move(group);
-  return mine;
-}
-
 }  // namespace
 
 SequenceParts::SequenceParts(ContextChoice choice, Criterion criterion, const ProcessGroupMesh& mesh,
@@ -65,8 +57,8 @@ SequenceParts::SequenceParts(ContextChoice choice, Criterion criterion, const Pr
       device_(device) {
   if (choice_.method != ContextMethod::kUlyssesRing) return;
   const auto sharing = mesh.mesh().groups({axis::kContext});
-  exchanging_ = group_of(mesh, in_runs(sharing, choice_.exchanging));
-  ring_ = group_of(mesh, in_strides(sharing, choice_.exchanging));
+  exchanging_ = mesh.make_group(axis::kContext, in_runs(sharing, choice_.exchanging));
+  ring_ = mesh.make_group(axis::kContext, in_strides(sharing, choice_.exchanging));
 }
 
 std::optional<SequenceParts> SequenceParts::of(const Config& config, const Policy& policy,

@@ -68,13 +68,6 @@ std::vector<Axis> SharedVocabulary::axes_of(const ProcessGroupMesh& mesh) {
   return axes;
 }
 
-std::unique_ptr<ProcessGroup> SharedVocabulary::make_group(const char* label,
-                                                           const std::vector<std::string>& axes) const {
-  for (auto& group : mesh_.make_groups(label, mesh_.mesh().groups(axes)))
-    if (group) return std::move(group);
-  return nullptr;
-}
-
 SharedVocabulary::SharedVocabulary(const StageModule& module, const Criterion& criterion, const Config& config,
                                    const ProcessGroupMesh& mesh, const PipelineStageManager& stages)
     : mesh_(mesh), first_rank_(stages.rank_of(0)), last_rank_(stages.rank_of(stages.num_stages() - 1)) {
@@ -87,12 +80,14 @@ SharedVocabulary::SharedVocabulary(const StageModule& module, const Criterion& c
   if (loss_) options_.loss = loss_->options;
   output_ = modules.output;
   if (config.parallel.sequence_parallel && mesh.size(axis::kTensor) > 1) sequence_ = &mesh[axis::kTensor];
-  hidden_ = make_group("hidden states", {axis::kPipeline});
-  embedding_gradients_ = make_group("gradients of embeddings", {axis::kPipeline});
-  embeddings_ = make_group("embeddings", {axis::kPipeline, axis::kTensor});
-  statistics_ = make_group("statistics of logits", {axis::kPipeline, axis::kTensor});
-  hidden_gradients_ = make_group("gradients of hidden states", {axis::kPipeline, axis::kTensor});
-  outputs_ = make_group("logits", {axis::kPipeline, axis::kTensor});
+  const auto pipelines = mesh.mesh().groups({axis::kPipeline});
+  const auto all = mesh.mesh().groups({axis::kPipeline, axis::kTensor});
+  hidden_ = mesh.make_group("hidden states", pipelines);
+  embedding_gradients_ = mesh.make_group("gradients of embeddings", pipelines);
+  embeddings_ = mesh.make_group("embeddings", all);
+  statistics_ = mesh.make_group("statistics of logits", all);
+  hidden_gradients_ = mesh.make_group("gradients of hidden states", all);
+  outputs_ = mesh.make_group("logits", all);
 }
 
 VocabularyPasses::VocabularyPasses(const SharedVocabulary& shared, const std::vector<Batch>& microbatches,

@@ -32,8 +32,6 @@ class SharedVocabulary {
 
  private:
   friend class VocabularyPasses;
-  std::unique_ptr<ProcessGroup> make_group(const char* label, const std::vector<std::string>& axes) const;
-
   const ProcessGroupMesh& mesh_;
   nn::Embedding embedding_{nullptr};
   nn::Linear head_{nullptr};

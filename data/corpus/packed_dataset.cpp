@@ -7,8 +7,6 @@
 namespace gantry {
 namespace {
 
-constexpr std::int64_t kFollowedByNothing = -100;  // the label that criteria don't count
-
 class MaskedDocuments final : public Dataset {
  public:
   explicit MaskedDocuments(std::unique_ptr<PackedDataset> packed) : packed_(std::move(packed)) {}
@@ -32,7 +30,7 @@ class MaskedDocuments final : public Dataset {
     for (std::int64_t i = 0; i < length; ++i) {
       const auto at = static_cast<std::size_t>(i);
       const bool follows = documents[at] == documents[at + 1] || planted("labels-across-documents");
-      numbers[length + i] = follows ? tokens[at + 1] : kFollowedByNothing;
+      numbers[length + i] = follows ? tokens[at + 1] : kNotCounted;
     }
     std::copy_n(documents.begin(), length, numbers + 2 * length);
   }

@@ -14,9 +14,9 @@ ConfigReader::ConfigReader(const json& keys, const std::string& family) : keys_(
 
 bool ConfigReader::has(const std::string& key) const { return has_key(keys_, key); }
 
-void ConfigReader::read(const std::string& key, json value) {
+void ConfigReader::read(const std::string& key, const json& value) {
   known_.push_back(key);
-  values_[key] = has(key) ? keys_[key] : std::move(value);  // as the file spells it
+  values_[key] = has(key) ? keys_[key] : value;  // as the file spells it
 }
 
 std::int64_t ConfigReader::size(const std::string& key, std::int64_t missing, std::int64_t least) {

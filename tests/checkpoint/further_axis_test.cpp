@@ -57,12 +57,6 @@ std::vector<Placement> toy_placements(const Mesh& mesh) {
   return all;
 }
 
-Coordinates coordinates_on(const Mesh& mesh, int rank) {
-  Coordinates place;
-  for (const auto& axis : mesh.axes()) place[axis.name] = mesh.coordinate(rank, axis.name);
-  return place;
-}
-
 // The same for every layout.
 torch::Tensor whole_gradient(const Placement& placement, int step) {
   const double phase = static_cast<double>(placement.name.size()) + 3.0 * step;
@@ -79,7 +73,7 @@ torch::Tensor share_of(const Placement& placement, int step, const ProcessGroupM
   torch::Tensor holders = torch::zeros(placement.global_shape, torch::kFloat64);
   for (const int peer : all.ranks_along(mesh.rank(), {axis::kTensor})) {
     if (!placement.overlaps()) break;
-    const Slice held = held_slice(placement, coordinates_on(all, peer));
+    const Slice held = held_slice(placement, all.coordinates_by_axis(peer));
     torch::Tensor counted = torch::zeros(placement.global_shape, torch::kFloat64);
     copy_common(counted, whole_slice(placement.global_shape), torch::ones(held.shape, torch::kFloat64), held);
     holders += counted;

@@ -8,19 +8,13 @@
 namespace gantry {
 namespace {
 
-Coordinates coordinates_of(const Mesh& mesh, int rank) {
-  Coordinates coordinates;
-  for (const auto& axis : mesh.axes()) coordinates[axis.name] = mesh.coordinate(rank, axis.name);
-  return coordinates;
-}
-
 // How many ranks own, and how many hold, each element.
 void expect_owned_once(const Mesh& mesh, const Placement& placement, int copies) {
   const std::int64_t elements = elements_of(placement.global_shape);
   std::vector<int> owners(elements), holders(elements);
   double counted = 0;
   for (int rank = 0; rank < mesh.size(); ++rank) {
-    const Coordinates here = coordinates_of(mesh, rank);
+    const Coordinates here = mesh.coordinates_by_axis(rank);
     const auto add = [&](const Slice& slice, std::vector<int>& to) {
       visit_runs(slice, [&](std::int64_t first, std::int64_t count) {
         for (std::int64_t i = first; i < first + count; ++i) ++to[i];
@@ -58,7 +52,7 @@ TEST(RowShards, EveryElementHasOneOwner) {
                 first.axes = {{axis::kTensor, tensor}};
                 placement.cuts.push_back(first);
               }
-              const Shape left = placement.local_shape(coordinates_of(mesh, 0));
+              const Shape left = placement.local_shape(mesh.coordinates_by_axis(0));
               placement.cuts.push_back(row_cut(left, rows));
               if (!is_cut && tensor > 1) continue;  // replicas over tp hold it too
               expect_owned_once(mesh, placement, rows.replicas());
@@ -72,7 +66,7 @@ TEST(RowShards, ContextComesFirstThenData) {
   const RowShards rows = row_shards(mesh, 4);
   EXPECT_EQ(rows.parts, 4);
   EXPECT_EQ(rows.replicas(), 2);
-  const Coordinates third = coordinates_of(mesh, 3), last = coordinates_of(mesh, 7);  // dp 1, cp 1; dp 3, cp 1
+  const Coordinates third = mesh.coordinates_by_axis(3), last = mesh.coordinates_by_axis(7);  // dp 1, cp 1; dp 3, cp 1
   EXPECT_EQ(rows.part_of(third), 3);
   EXPECT_EQ(rows.replica_of(third), 0);
   EXPECT_EQ(rows.part_of(last), 3);

@@ -24,6 +24,16 @@ Parallelism with(Parallelism how, bool sequence_parallel, const std::string& rec
   return how;
 }
 
+ModelCase with_key_heads(int key_heads, int tokens) {
+  return {.family = "llama",
+          .layers = 2,
+          .heads = 6,
+          .key_heads = key_heads,
+          .dropout = 0.1,
+          .tokens = tokens,
+          .batches = {4, 3}};
+}
+
 // Every method over some ranks, alone and beside other axes.
 std::vector<Parallelism> layouts_of_every_method() {
   std::vector<Parallelism> all;
@@ -58,13 +68,7 @@ const Parallelism kTwoByTwo = shared("ulysses_ring", 4), kOfSix = shared("ulysse
 TEST(ContextGrid, UlyssesWithinARing) {
   expect_layouts_equal({.layers = 2, .tokens = 16, .batches = {4, 3}}, {kTwoByTwo});
   for (const int key_heads : {1, 2, 6}) {
-    const ModelCase what{.family = "llama",
-                         .layers = 2,
-                         .heads = 6,
-                         .key_heads = key_heads,
-                         .dropout = 0.1,
-                         .tokens = 13,
-                         .batches = {4, 3}};
+    const ModelCase what = with_key_heads(key_heads, 13);
     expect_layouts_equal(what, {kTwoByTwo, kOfSix, with(shared("ulysses_ring", 4, {.tensor = 2}, 2), true, "full", 1)});
     expect_layouts_equal(what, {with(shared("ulysses_ring", 4, {.pipeline = 2}, 3), false, "selective", 0, "zb_h1"),
                                 with(shared("ulysses_ring", 4, {.data = 2}, 2), false, "none", 2)});
@@ -72,8 +76,7 @@ TEST(ContextGrid, UlyssesWithinARing) {
 }
 
 TEST(ContextGrid, UlyssesWithinARingSeesMasksAndDocuments) {
-  ModelCase what{
-      .family = "llama", .layers = 2, .heads = 6, .key_heads = 2, .dropout = 0.1, .tokens = 11, .batches = {4, 3}};
+  ModelCase what = with_key_heads(2, 11);
   what.packed = true;
   expect_layouts_equal(what, {kTwoByTwo, kOfSix});
   what.packed = false;
@@ -88,13 +91,7 @@ TEST(ContextGrid, Gpt2OverAllAxes) {
 
 TEST(ContextGrid, KeyHeadsThatRanksShare) {
   for (const int key_heads : {1, 2}) {
-    const ModelCase what{.family = "llama",
-                         .layers = 2,
-                         .heads = 6,
-                         .key_heads = key_heads,
-                         .dropout = 0.1,
-                         .tokens = 10,
-                         .batches = {4, 3}};
+    const ModelCase what = with_key_heads(key_heads, 10);
     expect_layouts_equal(what, layouts_of_every_method());
   }
 }

@@ -5,11 +5,11 @@
 
 #include <torch/torch.h>
 
+#include "bytes_of_steps.h"
 #include "gantry/booster/recipe.h"
 #include "gantry/core/schedule_names.h"
 #include "gantry/launch/launch.h"
 #include "gantry/optimizers/gradient_buffers.h"
-#include "gantry/profiling/memory_meter.h"
 #include "model_case.h"
 
 namespace gantry::testing {
@@ -128,39 +128,14 @@ TEST(FullySharded, OtherFamilies) {
 
 // --- Memory ---
 
-constexpr double kWide = 192, kOfLayer = 12 * kWide * kWide + 13 * kWide, kOutside = (64 + 64 + 8 + 2) * kWide;
+constexpr double kWide = kBytesWidth, kOfLayer = 12 * kWide * kWide + 13 * kWide, kOutside = (64 + 64 + 8 + 2) * kWide;
 constexpr int kLayersHeld = 10;
 
-struct HeldBytes {
-  std::int64_t states = 0, peak = 0;  // of rank 0
-};
-
-HeldBytes train_sharded(int replicas, const std::string& precision) {
+BytesOfSteps train_sharded(int replicas, const std::string& precision) {
   Config config = layout_config({.data = replicas});
-  config.model.policy = "gpt2";
-  config.model.config_json =
-      R"({"tie_word_embeddings": false, "n_layer": 10, "n_head": 4, "n_embd": 192, "vocab_size": 64, "n_positions": 8})";
   config.parallel.zero = 3;
   config.precision = precision;
-  HeldBytes held;
-  EXPECT_EQ(start_ranks()(config,
-                          [&](World& world) {
-                            MemoryMeter meter(world.device().type());
-                            auto* plugin = new HybridParallelPlugin(world, config);
-                            Booster booster{std::unique_ptr<Plugin>(plugin)};
-                            auto model = build_model(config);
-                            auto boosted = booster.boost(model, build_optimizer(config, *model), cross_entropy());
-                            const torch::Tensor ids = torch::arange(2).view({1, 2});
-                            for (int step = 0; step < 2; ++step) {
-                              meter.reset_peak();
-                              booster.execute_pipeline(make_batch({{"input_ids", ids}, {"labels", ids}}), boosted);
-                              boosted.optimizer->step();
-                              boosted.optimizer->zero_grad();
-                            }
-                            if (world.is_main()) held = {meter.bytes(), meter.peak_bytes()};
-                          }),
-            0);
-  return held;
+  return bytes_of_steps(config);
 }
 
 // Values, gradients and the optimizer's state are shards. Beside them at least: two layers and what is outside of them
@@ -171,13 +146,13 @@ TEST(FullySharded, MemoryIsThatOfTheFormula) {
     for (const int replicas : {2, 4}) {
       const double values = precision == std::string("bfloat16") ? 2 : 4, state = values == 2 ? 12 : 8;
       const double states = (kLayersHeld * kOfLayer + kOutside) * (values + 4 + state) / replicas;
-      const HeldBytes held = train_sharded(replicas, precision);
+      const BytesOfSteps held = train_sharded(replicas, precision);
       const double least = states + (2 * kOfLayer + kOutside) * (values + 4);
       const double most = least + 2 * kOfLayer * 4 * (1 + 1.0 / replicas);
       fmt::print("{} dp {}: {:.3f} MB held, {:.3f} MB at the peak; by the formula {:.3f}, and {:.3f} to {:.3f}\n",
-                 precision, replicas, static_cast<double>(held.states) / 1e6, static_cast<double>(held.peak) / 1e6,
+                 precision, replicas, static_cast<double>(held.held) / 1e6, static_cast<double>(held.peak) / 1e6,
                  states / 1e6, least / 1e6, most / 1e6);
-      EXPECT_NEAR(static_cast<double>(held.states), states, 0.01 * states) << precision << " dp " << replicas;
+      EXPECT_NEAR(static_cast<double>(held.held), states, 0.01 * states) << precision << " dp " << replicas;
       EXPECT_GE(static_cast<double>(held.peak), 0.95 * least) << precision << " dp " << replicas;
       EXPECT_LE(static_cast<double>(held.peak), 1.05 * most) << precision << " dp " << replicas;
     }

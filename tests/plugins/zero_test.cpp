@@ -3,9 +3,9 @@
 
 #include <torch/torch.h>
 
+#include "bytes_of_steps.h"
 #include "gantry/booster/recipe.h"
 #include "gantry/optimizers/lion.h"
-#include "gantry/profiling/memory_meter.h"
 #include "model_case.h"
 
 namespace gantry::testing {
@@ -58,42 +58,17 @@ TEST(GradientBuckets, ThatSetOutWhileTheBackwardRunsEqualOneRank) {
   expect_layouts_equal(what, layouts(0));
 }
 
-struct Memory {
-  std::int64_t held = 0, peak = 0;  // bytes of rank 0's tensors
-};
-
-// Two training steps of a model whose activations are next to nothing; the peak is that of the second.
-Memory train_alone(int zero, int replicas, const std::string& precision) {
+// The peak is that of the second of two steps.
+BytesOfSteps train_alone(int zero, int replicas, const std::string& precision) {
   Config config = layout_config({.data = replicas});
-  config.model.policy = "gpt2";
-  config.model.config_json = R"({"n_layer": 10, "n_head": 4, "n_embd": 192, "vocab_size": 64, "n_positions": 8})";
-  config.model.config_json.insert(1, R"("tie_word_embeddings": false, )");
   config.parallel.zero = zero;
   config.parallel.bucket_mb = 0.25;
   config.precision = precision;
-  Memory memory;
-  EXPECT_EQ(start_ranks()(config,
-                          [&](World& world) {
-                            MemoryMeter meter(world.device().type());
-                            auto* plugin = new HybridParallelPlugin(world, config);
-                            Booster booster{std::unique_ptr<Plugin>(plugin)};
-                            auto model = build_model(config);
-                            auto boosted = booster.boost(model, build_optimizer(config, *model), cross_entropy());
-                            const torch::Tensor ids = torch::arange(2).view({1, 2});
-                            for (int step = 0; step < 2; ++step) {
-                              meter.reset_peak();
-                              booster.execute_pipeline(make_batch({{"input_ids", ids}, {"labels", ids}}), boosted);
-                              boosted.optimizer->step();
-                              boosted.optimizer->zero_grad();
-                            }
-                            boosted.optimizer->wait();
-                            if (world.is_main()) memory = {meter.bytes(), meter.peak_bytes()};
-                          }),
-            0);
-  return memory;
+  return bytes_of_steps(config);
 }
 
-constexpr double kWidth = 192, kParameters = 10 * (12 * kWidth * kWidth + 13 * kWidth) + (64 + 64 + 8 + 2) * kWidth;
+constexpr double kWidth = kBytesWidth,
+                 kParameters = 10 * (12 * kWidth * kWidth + 13 * kWidth) + (64 + 64 + 8 + 2) * kWidth;
 
 // The formula of docs/data_parallelism.md.
 double formula(int zero, int replicas, const std::string& precision) {
@@ -114,7 +89,7 @@ TEST(Zero, MemoryIsThatOfTheFormula) {
     for (const int zero : {0, 1, 2})
       for (const int replicas : {1, 2, 4}) {
         if (zero > 0 && replicas == 1) continue;  // as without it
-        const Memory memory = train_alone(zero, replicas, precision);
+        const BytesOfSteps memory = train_alone(zero, replicas, precision);
         const double expected = formula(zero, replicas, precision);
         const std::string label = fmt::format("{} zero {} dp {}", precision, zero, replicas);
         EXPECT_NEAR(static_cast<double>(memory.held), expected, 0.02 * expected) << label;

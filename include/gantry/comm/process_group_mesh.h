@@ -38,6 +38,9 @@ class ProcessGroupMesh {
   // gets the group of the set it is in, nullptr where it is in none; sets may overlap.
   std::vector<std::unique_ptr<ProcessGroup>> make_groups(const std::string& label,
                                                          const std::vector<std::vector<int>>& rank_sets) const;
+  // The same of sets of which no rank is in two: the group of this rank's, nullptr where it is in none.
+  std::unique_ptr<ProcessGroup> make_group(const std::string& label,
+                                           const std::vector<std::vector<int>>& rank_sets) const;
 
  private:
   Backend& backend_;

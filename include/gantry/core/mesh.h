@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "gantry/core/axis.h"
+#include "gantry/core/cut.h"
 
 namespace gantry {
 
@@ -38,6 +39,7 @@ class Mesh {
   int axis_size(const std::string& axis) const;
   int coordinate(int rank, const std::string& axis) const;
   std::vector<int> coordinates(int rank) const;  // of the dense view
+  Coordinates coordinates_by_axis(int rank, axis::View view = axis::View::kDense) const;
   // ConfigError unless there is one coordinate for each axis of the dense view, within its size.
   int rank_at(const std::vector<int>& coordinates) const;
 

@@ -28,7 +28,10 @@ inline std::vector<SampleEntry> next_token_entries(std::int64_t sequence_length)
   return {{"input_ids", 0, sequence_length}, {"labels", 1, sequence_length}};
 }
 
-// input_ids, labels (aligned; -100 where nothing counts) and document_ids, sequence_length of each.
+// The label that counts in no loss.
+inline constexpr std::int64_t kNotCounted = -100;
+
+// input_ids, labels (aligned; kNotCounted where nothing counts) and document_ids, sequence_length of each.
 inline std::vector<SampleEntry> packed_entries(std::int64_t sequence_length) {
   const std::int64_t s = sequence_length;
   return {{"input_ids", 0, s}, {"labels", s, s}, {"document_ids", 2 * s, s}};

@@ -2,6 +2,8 @@
 // OnHeads this rank's heads, and their parameters' gradients are partial sums over tp.
 #pragma once
 
+#include <vector>
+
 #include <torch/nn/modules/normalization.h>
 
 #include "gantry/nn/shard_style.h"
@@ -56,41 +58,52 @@ class RmsNormImpl : public NormImpl {
 };
 TORCH_MODULE(RmsNorm);
 
-// RmsNorm over features that a column-sharded Linear gives: each rank has its part of them, the mean of squares goes
-// over all, and features that ranks share count once. Parameter weight [size] (ones), cut as that Linear's rows.
-class SplitRmsNormImpl : public torch::nn::Module, public Shardable {
+// What norms of features that a column-sharded Linear gives share: parameter weight (ones), cut as that Linear's rows.
+class CutNormImpl : public torch::nn::Module, public Shardable {
+ public:
+  // `name`: in errors.
+  CutNormImpl(const char* name, const std::vector<std::int64_t>& shape);
+  Placements shard(const ShardStyle& style, ProcessGroup& group) override;
+  torch::Tensor weight;
+
+ protected:
+  // The weight, with gradients of what ranks share summed over tp in the backward, where that is asked for.
+  torch::Tensor used_weight() const;
+  const Cut& cut() const { return cut_; }
+  ProcessGroup& group() const { return *group_; }  // after shard()
+
+ private:
+  const char* name_;
+  ProcessGroup* group_ = nullptr;
+  Cut cut_;
+  GradientSum gradient_sum_ = GradientSum::kInBackward;
+};
+
+// RmsNorm over features of which each rank has its part: the mean of squares goes over all, and features that ranks
+// share count once. Parameter weight [size].
+class SplitRmsNormImpl : public CutNormImpl {
  public:
   explicit SplitRmsNormImpl(std::int64_t size, double eps = 1e-6);
   torch::Tensor forward(const torch::Tensor& input);  // [..., features held] -> the same; collective over tp
-  Placements shard(const ShardStyle& style, ProcessGroup& group) override;
-  torch::Tensor weight;
 
  private:
   torch::Tensor owned(const torch::Tensor& features) const;  // without what a lower rank has too
 
   std::int64_t size_;
   double eps_;
-  ProcessGroup* group_ = nullptr;
-  Cut placement_;
-  GradientSum gradient_sum_ = GradientSum::kInBackward;
 };
 TORCH_MODULE(SplitRmsNorm);
 
-// LayerNorm of each head with a weight of its own, computed in float32 or wider. Parameter weight [heads, size] (ones);
-// under Column those of the heads held here.
-class HeadsLayerNormImpl : public torch::nn::Module, public Shardable {
+// LayerNorm of each head with a weight of its own, computed in float32 or wider. Parameter weight [heads, size]; after
+// shard() those of the heads held here.
+class HeadsLayerNormImpl : public CutNormImpl {
  public:
   HeadsLayerNormImpl(std::int64_t heads, std::int64_t size, double eps = 1e-5);
   torch::Tensor forward(const torch::Tensor& input);  // [..., heads held, size] -> the same
-  Placements shard(const ShardStyle& style, ProcessGroup& group) override;
-  torch::Tensor weight;
 
  private:
-  std::int64_t heads_, size_;
+  std::int64_t size_;
   double eps_;
-  ProcessGroup* group_ = nullptr;
-  Cut placement_;
-  GradientSum gradient_sum_ = GradientSum::kInBackward;
 };
 TORCH_MODULE(HeadsLayerNorm);
 

@@ -46,7 +46,7 @@ class ConfigReader {
   void refuse_others(const std::string& model_type) const;
 
  private:
-  void read(const std::string& key, nlohmann::json value);
+  void read(const std::string& key, const nlohmann::json& value);
 
   const nlohmann::json& keys_;
   nlohmann::json values_ = nlohmann::json::object();

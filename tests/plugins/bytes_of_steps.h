@@ -1,0 +1,46 @@
+// What two training steps hold and reach, of a GPT-2 whose activations are next to nothing.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include "gantry/booster/recipe.h"
+#include "gantry/profiling/memory_meter.h"
+#include "model_case.h"
+
+namespace gantry::testing {
+
+constexpr double kBytesWidth = 192;
+
+// Bytes of rank 0's tensors.
+struct BytesOfSteps {
+  std::int64_t held = 0, peak = 0;  // the peak is that of the second step
+};
+
+// With the layout, ZeRO and precision of `config`.
+inline BytesOfSteps bytes_of_steps(Config config) {
+  config.model.policy = "gpt2";
+  config.model.config_json =
+      R"({"tie_word_embeddings": false, "n_layer": 10, "n_head": 4, "n_embd": 192, "vocab_size": 64, "n_positions": 8})";
+  BytesOfSteps bytes;
+  EXPECT_EQ(start_ranks()(config,
+                          [&](World& world) {
+                            MemoryMeter meter(world.device().type());
+                            auto* plugin = new HybridParallelPlugin(world, config);
+                            Booster booster{std::unique_ptr<Plugin>(plugin)};
+                            auto model = build_model(config);
+                            auto boosted = booster.boost(model, build_optimizer(config, *model), cross_entropy());
+                            const torch::Tensor ids = torch::arange(2).view({1, 2});
+                            for (int step = 0; step < 2; ++step) {
+                              meter.reset_peak();
+                              booster.execute_pipeline(make_batch({{"input_ids", ids}, {"labels", ids}}), boosted);
+                              boosted.optimizer->step();
+                              boosted.optimizer->zero_grad();
+                            }
+                            boosted.optimizer->wait();
+                            if (world.is_main()) bytes = {meter.bytes(), meter.peak_bytes()};
+                          }),
+            0);
+  return bytes;
+}
+
+}  // namespace gantry::testing
