@@ -1,5 +1,6 @@
 #include "gantry/booster/recipe.h"
 
+#include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -55,24 +56,51 @@ std::int64_t vocabulary_of(const Config& config) {
   return family ? family->vocabulary_size(model_json(config)) : std::numeric_limits<std::int64_t>::max();
 }
 
+void require_context(const Config& config, const DataConfig& data) {
+  const auto* family = family_or_null(config);
+  const auto context = family ? family->context_length(model_json(config)) : data.sequence_length;
+  if (data.sequence_length > context)
+    throw ConfigError({"data.sequence_length",
+                       fmt::format("{} is longer than the model's {} positions", data.sequence_length, context),
+                       fmt::format("at most {}", context), "shorten it, or give the model more positions"});
+}
+
+// Samples that a safetensors file has ready. What the family reads and is trained on has to be there.
+SampleSource tensors_of(const Config& config, const DataConfig& data, const std::string& task, const std::string& key) {
+  SampleSource source = sample_source(data, vocabulary_of(config), key);
+  std::vector<std::string> needed, names;
+  if (const auto* family = family_or_null(config)) {
+    needed = {family->inputs.front(), task == "spans" ? "start_positions" : "labels"};
+    if (task == "spans") needed.emplace_back("end_positions");
+  }
+  for (const auto& entry : source.entries) names.push_back(entry.name);
+  for (const auto& name : needed)
+    if (std::find(names.begin(), names.end(), name) == names.end())
+      throw InputError({key, fmt::format("has {} and no '{}'", fmt::join(names, ", "), name),
+                        fmt::format("{} for a model that is trained on {}", fmt::join(needed, ", "), task),
+                        "write it into the file"});
+  if (source.sequence_length != 0 && source.sequence_length != data.sequence_length)
+    throw ConfigError({"data.sequence_length",
+                       fmt::format("{}, and samples have {} tokens", data.sequence_length, source.sequence_length),
+                       fmt::format("{}", source.sequence_length), "state the file's"});
+  if (source.sequence_length != 0) require_context(config, data);
+  return source;
+}
+
 // The configured samples, for this model. Refuses what can be refused without opening a file.
 SampleSource samples_of(const Config& config, DataConfig data, const std::string& key) {
   const auto* family = family_or_null(config);
   const auto vocabulary = vocabulary_of(config);
-  if (const auto context = family ? family->context_length(model_json(config)) : data.sequence_length;
-      data.sequence_length > context)
-    throw ConfigError({"data.sequence_length",
-                       fmt::format("{} is longer than the model's {} positions", data.sequence_length, context),
-                       fmt::format("at most {}", context), "shorten it, or give the model more positions"});
   const std::string task = task_of(config);
+  if (data.format == "tensors") return tensors_of(config, data, task, key);
+  require_context(config, data);
   if (task == "pairs" || task == "images")
     throw ConfigError({"data.format", fmt::format("{} with a model that is trained on {}", data.format, task),
-                       "no data at all: no format holds such samples",
-                       "give Trainer a loader of your own, or execute_pipeline your batches"});
+                       "tensors", "write the samples' entries into a safetensors file: docs/data.md, \"Tensors\""});
   if ((data.format == "squad") != (task == "spans"))
     throw ConfigError({"data.format", fmt::format("{} with a model that is trained on {}", data.format, task),
-                       task == "spans" ? "squad" : "text, jsonl, tokens or megatron",
-                       "squad is for models with a question-answering head, and they need it"});
+                       task == "spans" ? "squad or tensors" : "text, jsonl, tokens, megatron or tensors",
+                       "squad is for models with a question-answering head"});
   if (data.format == "jsonl" && (!family || family->task))
     throw ConfigError({"data.format",
                        "jsonl packs documents that must not see each other, which this model does not do",
@@ -167,9 +195,9 @@ LrSchedule build_lr_schedule(const Config& config) {
 Criterion build_criterion(const Config& config) {
   config.honour("train.label_smoothing");
   const std::string task = task_of(config);
-  if (task != "tokens" && config.train.label_smoothing > 0)
+  if ((task == "spans" || task == "none") && config.train.label_smoothing > 0)
     throw ConfigError({"train.label_smoothing", "is there for a model that is trained on " + task,
-                       "a model that is trained on tokens", "take it out"});
+                       "a model that is trained on tokens, pairs or images", "take it out"});
   if (task == "spans") return answer_span_loss();
   return task == "none" ? Criterion() : cross_entropy({.label_smoothing = config.train.label_smoothing});
 }

@@ -21,6 +21,9 @@ std::string with_rates(C c) {
 }
 std::string with_precision(C c) { return "with precision " + c.precision; }
 std::string with_format(C c) { return "with format " + c.data.format; }
+bool has_format(C c, std::initializer_list<const char*> formats) {
+  return std::any_of(formats.begin(), formats.end(), [&](const char* one) { return c.data.format == one; });
+}
 
 // A schedule by name.
 const KeyContext kGenerated = {"a schedule by name; a FILE.csv says its own",
@@ -31,12 +34,15 @@ const KeyContext kRecomputing = {"schedule.recompute selective, parts or full",
                                  [](C c) { return c.schedule.recompute != "none"; },
                                  [](C) { return std::string("without recompute"); }, "state which, or take it out"};
 const KeyContext kVocabulary = {"data.format text, jsonl or squad",
-                                [](C c) { return c.data.format != "tokens" && c.data.format != "megatron"; },
+                                [](C c) {
+                                  return has_format(c, {"text", "jsonl", "squad"});
+                                },
                                 with_format, "take it out; gantry data build makes token files with a tokenizer"};
-const KeyContext kPackedDocuments = {
-    "data.format text, tokens or megatron",
-    [](C c) { return c.data.format == "text" || c.data.format == "tokens" || c.data.format == "megatron"; },
-    with_format};
+const KeyContext kPackedDocuments = {"data.format text, tokens or megatron",
+                                     [](C c) {
+                                       return has_format(c, {"text", "tokens", "megatron"});
+                                     },
+                                     with_format};
 const KeyContext kLines = {"data.format jsonl", [](C c) { return c.data.format == "jsonl"; }, with_format};
 const KeyContext kBetas = {"optimizer.name adamw, lion or muon", [](C c) { return c.optimizer.name != "sgd"; },
                            with_optimizer, "take it out; sgd has momentum"};
@@ -175,8 +181,8 @@ std::vector<ConfigKey> make_keys() {
        "`\"Et*3\\|(tt\\|)*2t\\|L\"`"},
 
       {"data.format", "",
-       "`text`, `tokens` (little-endian uint16), `megatron` (.bin and .idx), `jsonl` (lines of JSON) or `squad`: "
-       "[docs/data.md](data.md)"},
+       "`text`, `tokens` (little-endian uint16), `megatron` (.bin and .idx), `jsonl` (lines of JSON), `squad` "
+       "or `tensors` (a safetensors file of batch entries): [docs/data.md](data.md)"},
       {"data.path", "",
        "a file; for text, tokens and jsonl a folder or a glob too; for megatron the prefix of both files"},
       {"data.sources", "", "in place of `path`: a list of `{path, weight}`, of one format"},

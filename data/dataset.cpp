@@ -11,6 +11,7 @@
 #include "gantry/data/encoded_text.h"
 #include "gantry/data/json_lines.h"
 #include "gantry/data/squad_dataset.h"
+#include "gantry/data/tensor_file.h"
 #include "gantry/data/token_files.h"
 #include "gantry/data/tokenizers/tokenizer.h"
 
@@ -74,6 +75,7 @@ std::unique_ptr<Dataset> open_dataset(const DataConfig& config, std::int64_t voc
                             .loss_on = config.loss_on,
                             .bad_lines = config.bad_lines},
                            place.text());
+  if (config.format == "tensors") return open_tensor_file(config.path, key);
   if (config.format == "squad")
     return open_squad_dataset(config.path, config.tokenizer, config.sequence_length, vocabulary_size);
   auto packed = config.format == "tokens"
@@ -95,7 +97,10 @@ SampleSource sample_source(const DataConfig& config, std::int64_t vocabulary_siz
     }
     return datasets;
   };
-  return {.entries = entries_of(config), .sequence_length = config.sequence_length, .open = open};
+  if (config.format != "tensors")
+    return {.entries = entries_of(config), .sequence_length = config.sequence_length, .open = open};
+  const auto first = open().front().dataset;  // its header says what there is, to every rank
+  return {.entries = first->entries(), .sequence_length = first->sequence_length(), .open = open};
 }
 
 }  // namespace gantry

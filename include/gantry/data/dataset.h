@@ -67,7 +67,7 @@ struct WeightedDataset {
   double weight = 1;  // its share of the samples is this over the sum of all
 };
 
-// What a loader gives out: known without a file, opened by the ranks that read.
+// What a loader gives out: known before anything is read, opened by the ranks that read.
 struct SampleSource {
   std::vector<SampleEntry> entries;
   std::int64_t sequence_length = 0;
@@ -76,13 +76,14 @@ struct SampleSource {
 
 // One dataset of the configured format, at config.path. text: a file, all files below a folder (sorted by path), or a
 // glob's files, one after the other, as tokens of config.tokenizer (encoded_text.h), or as bytes: tokens 0 to 255.
-// tokens: little-endian uint16. Sample i of these reads tokens [i S, i S + S]. megatron, jsonl and squad: see
-// corpus/megatron_dataset.h, json_lines.h and squad_dataset.h. InputError for what can't be read, text shorter than a
+// tokens: little-endian uint16. Sample i of these reads tokens [i S, i S + S]. megatron, jsonl, squad and tensors: see
+// corpus/megatron_dataset.h, json_lines.h, squad_dataset.h and tensor_file.h. InputError for what can't be read, text shorter than a
 // sequence, or a token outside the vocabulary, with its place; `key` names the path's place in the configuration.
 std::unique_ptr<Dataset> open_dataset(const DataConfig& config, std::int64_t vocabulary_size,
                                       const std::string& key = "data.path");
 
-// The path of the configuration, or all its sources. Opens nothing yet; then the errors of open_dataset.
+// The path of the configuration, or all its sources. Opens nothing yet; then the errors of open_dataset. A file of
+// tensors is opened, for its header.
 SampleSource sample_source(const DataConfig& config, std::int64_t vocabulary_size,
                            const std::string& key = "data.path");
 

@@ -1,0 +1,117 @@
+// `gantry train` on the samples of a safetensors file: families whose samples are no text, over layouts.
+#include <cmath>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include <torch/torch.h>
+
+#include "gantry/checkpoint/safetensors.h"
+#include "program.h"
+
+namespace gantry::testing {
+namespace {
+
+const std::string kVit =
+    "{policy: vit, config: {hidden_size: 12, intermediate_size: 16, num_hidden_layers: 2, num_attention_heads: 2, "
+    "image_size: 8, patch_size: 4, num_channels: 3, num_labels: 5}}";
+const std::string kT5 =
+    "{policy: t5, config: {d_model: 12, d_kv: 6, d_ff: 16, num_layers: 2, num_decoder_layers: 2, num_heads: 2, "
+    "vocab_size: 40, dropout_rate: 0.0}}";
+const std::string kBert =
+    "{policy: bert, config: {architectures: [BertForTokenClassification], hidden_size: 12, intermediate_size: 16, "
+    "num_hidden_layers: 2, num_attention_heads: 2, vocab_size: 40, max_position_embeddings: 16, num_labels: 3, "
+    "hidden_dropout_prob: 0.0, attention_probs_dropout_prob: 0.0}}";
+
+torch::Tensor drawn_ids(std::int64_t tokens, std::int64_t below, std::int64_t step) {
+  return torch::arange(10 * tokens).mul(step).remainder(below).view({10, tokens});
+}
+
+class TrainsOnTensors : public ::testing::Test {
+ protected:
+  // What `gantry train` ends with; `data` beside format and path.
+  Outcome train(const std::string& model, const TensorDict& samples, const std::string& data,
+                const std::string& sets = "") {
+    const std::string path = scratch_ / "samples.safetensors";
+    write_safetensors(path, samples);
+    const std::string config = scratch_.write(
+        "train.yaml", fmt::format("model: {}\nprecision: float64\ntrain: {{steps: 4}}\noptimizer: {{lr: 1.0e-2}}\n"
+                                  "comm: {{threads_per_rank: 1}}\noutput: {}\n"
+                                  "evaluation: {{path: {}}}\ndata: {{format: tensors, path: {}, batch_size: 4{}}}\n",
+                                  model, scratch_ / "run", path, path, data));
+    return run_program(gantry_program() + " train " + config + " " + sets, 60);
+  }
+
+  std::vector<double> losses(const std::string& model, const TensorDict& samples, const std::string& data,
+                             const std::string& sets = "") {
+    const Outcome run = train(model, samples, data, sets);
+    EXPECT_EQ(run.exit_code, 0) << sets << "\n" << run.err;
+    std::vector<double> all;
+    std::istringstream file(read_file(scratch_ / "run/metrics.jsonl"));
+    for (std::string line; std::getline(file, line);) {
+      const auto values = nlohmann::json::parse(line);
+      all.push_back(values.value("loss", values.value("eval_loss", NAN)));
+    }
+    return all;
+  }
+
+  void expect_equal_layouts(const std::string& model, const TensorDict& samples, const std::string& data = "") {
+    const auto expected = losses(model, samples, data);
+    ASSERT_EQ(expected.size(), 5u);  // of four steps, and held out
+    EXPECT_GT(std::abs(expected[0] - expected[1]), 1e-6);
+    for (const char* layout : {"--set parallel.pipeline=2 --set schedule.microbatches=2",
+                               "--set parallel.tensor=2 --set parallel.data=2 --set data.prefetch=0"}) {
+      const auto actual = losses(model, samples, data, layout);
+      ASSERT_EQ(actual.size(), expected.size()) << layout;
+      for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(actual[i], expected[i], 1e-10) << layout;
+    }
+  }
+
+  ScratchFolder scratch_;
+};
+
+TEST_F(TrainsOnTensors, Images) {
+  const torch::Tensor pixels = torch::arange(10 * 3 * 64, torch::kFloat32).mul(0.37).sin().view({10, 3, 8, 8});
+  expect_equal_layouts(kVit, {{"pixel_values", pixels}, {"labels", torch::arange(10).remainder(5)}});
+}
+
+TEST_F(TrainsOnTensors, PairsOfTextsOfTwoLengths) {
+  torch::Tensor labels = drawn_ids(5, 39, 11);
+  labels.narrow(1, 3, 2).narrow(0, 0, 4).fill_(-100);
+  torch::Tensor mask = torch::ones({10, 7}, torch::kInt64);
+  mask.narrow(1, 5, 2).narrow(0, 2, 3).fill_(0);
+  expect_equal_layouts(kT5, {{"input_ids", drawn_ids(7, 39, 7)}, {"labels", labels}, {"attention_mask", mask}},
+                       ", sequence_length: 7");
+}
+
+TEST_F(TrainsOnTensors, ClassesOfTokens) {
+  expect_equal_layouts(kBert, {{"input_ids", drawn_ids(7, 39, 7).to(torch::kInt32)}, {"labels", drawn_ids(7, 3, 5)}},
+                       ", sequence_length: 7");
+}
+
+TEST_F(TrainsOnTensors, FaultsAreOneLine) {
+  struct Fault {
+    TensorDict samples;
+    std::string data;
+    int exit_code;
+    std::string said;
+  };
+  const torch::Tensor ids = drawn_ids(7, 39, 7);
+  const Fault faults[] = {
+      {{{"input_ids", ids}, {"labels", ids}}, "", 3, "128, and samples have 7 tokens; expected 7"},
+      {{{"input_ids", ids}, {"targets", ids}}, ", sequence_length: 7", 4, "has input_ids, targets and no 'labels'"},
+      {{{"pixel_values", ids.to(torch::kFloat32)}, {"labels", ids}}, "", 4, "and no 'input_ids'"},
+      {{{"input_ids", ids}, {"labels", ids.narrow(0, 0, 9)}}, ", sequence_length: 7", 4, "'labels' is int64 [9, 7]"},
+      {{{"input_ids", ids}, {"labels", ids}}, ", sequence_length: 7, tokenizer: x", 3, "data.tokenizer"},
+  };
+  for (const auto& [samples, data, exit_code, said] : faults) {
+    const Outcome run = train(kT5, samples, data);
+    EXPECT_EQ(run.exit_code, exit_code) << said << run.err;
+    EXPECT_NE(run.err.find(said), std::string::npos) << run.err << "\n not " << said;
+    EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 1) << run.err;
+  }
+}
+
+}  // namespace
+}  // namespace gantry::testing
