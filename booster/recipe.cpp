@@ -94,9 +94,19 @@ SampleSource samples_of(const Config& config, DataConfig data, const std::string
   const std::string task = task_of(config);
   if (data.format == "tensors") return tensors_of(config, data, task, key);
   require_context(config, data);
+  if (task == "pairs" && data.format == "jsonl" && family->inputs.front() == "input_ids") {
+    if (data.target_length == 0) data.target_length = data.sequence_length;
+    data.tokenizer = choose_text_tokenizer(data.tokenizer, config.model.path, vocabulary);
+    return sample_source(data, vocabulary, key);
+  }
   if (task == "pairs" || task == "images")
     throw ConfigError({"data.format", fmt::format("{} with a model that is trained on {}", data.format, task),
-                       "tensors", "write the samples' entries into a safetensors file: docs/data.md, \"Tensors\""});
+                       task == "pairs" ? "tensors, or jsonl where the encoder reads tokens" : "tensors",
+                       "write the samples' entries into a safetensors file: docs/data.md, \"Tensors\""});
+  if (data.target_length > 0)
+    throw ConfigError({"data.target_length",
+                       fmt::format("{} with a model that is trained on {}", data.target_length, task),
+                       "a model with an encoder and a decoder", "take it out"});
   if ((data.format == "squad") != (task == "spans"))
     throw ConfigError({"data.format", fmt::format("{} with a model that is trained on {}", data.format, task),
                        task == "spans" ? "squad or tensors" : "text, jsonl, tokens, megatron or tensors",

@@ -204,6 +204,10 @@ std::vector<ConfigKey> make_keys() {
        "does so too and cuts those that are too long",
        &kLines},
       {"data.sequence_length", "128", "tokens of a sample"},
+      {"data.target_length", "0",
+       "of a model with an encoder and a decoder: tokens of a completion, which the decoder is trained on; 0: "
+       "`data.sequence_length`, which is the prompt's",
+       &kLines},
       {"data.document_mask", "false",
        "tokens see their own document alone, positions begin anew in each, and nothing is trained to follow its last "
        "token; documents are files, and those of an index; `jsonl` is always so",

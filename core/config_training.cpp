@@ -38,6 +38,7 @@ void read_data(ConfigFaults& faults, ConfigSection section, DataConfig& data) {
   section.text("bad_lines", data.bad_lines, {"stop", "skip", "cut"});
   section.integer("prefetch", data.prefetch, 0, 1000);
   section.integer("sequence_length", data.sequence_length, 1, 1 << 24);
+  section.integer("target_length", data.target_length, 0, 1 << 24);
   section.flag("document_mask", data.document_mask);
   section.integer("batch_size", data.batch_size, 1, 1 << 24);
   section.flag("shuffle", data.shuffle);

@@ -131,6 +131,7 @@ Values data_values(const Config& config) {
           {"data.path", data.sources.empty() ? quoted(data.path) : ""},
           {"data.sources", sources_text(data)},
           {"data.sequence_length", std::to_string(data.sequence_length)},
+          {"data.target_length", std::to_string(data.target_length)},
           {"data.document_mask", fmt::format("{}", data.document_mask)},
           {"data.batch_size", std::to_string(data.batch_size)},
           {"data.shuffle", fmt::format("{}", data.shuffle)},

@@ -56,6 +56,8 @@ std::unique_ptr<PackedDataset> open_text(const Place& place, const DataConfig& c
 
 std::vector<SampleEntry> entries_of(const DataConfig& config) {
   if (config.format == "squad") return answer_span_entries(config.sequence_length);
+  if (config.format == "jsonl" && config.target_length > 0)
+    return pair_entries(config.sequence_length, config.target_length);
   const bool separate = config.format == "jsonl" || config.document_mask;
   return separate ? packed_entries(config.sequence_length) : next_token_entries(config.sequence_length);
 }
@@ -70,6 +72,7 @@ std::unique_ptr<Dataset> open_dataset(const DataConfig& config, std::int64_t voc
     return open_json_lines(files_of(place),
                            {.tokenizer = choose_text_tokenizer(config.tokenizer, "", vocabulary_size),
                             .sequence_length = config.sequence_length,
+                            .target_length = config.target_length,
                             .vocabulary = vocabulary_size,
                             .chat_template = config.chat_template,
                             .loss_on = config.loss_on,

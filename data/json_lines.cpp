@@ -59,6 +59,32 @@ class JsonLines final : public Dataset {
   std::int64_t length_;
 };
 
+class PairLines final : public Dataset {
+ public:
+  PairLines(std::shared_ptr<const LineIndex> index, const LineRules& rules)
+      : index_(std::move(index)), prompt_(rules.sequence_length), completion_(rules.target_length) {}
+
+  std::int64_t size() const override { return index_->samples(); }
+  std::int64_t sequence_length() const override { return prompt_; }
+  std::vector<SampleEntry> entries() const override { return pair_entries(prompt_, completion_); }
+  std::string summary() const override { return index_->summary(); }
+
+  void read(std::int64_t sample, std::int64_t* numbers) const override {
+    const LineTokens line = index_->lines_of(sample).front();
+    const std::int64_t given = line.trained.front().first, all = static_cast<std::int64_t>(line.tokens.size());
+    std::int64_t *mask = numbers + prompt_, *labels = mask + prompt_;
+    std::fill_n(numbers, 2 * prompt_, 0);
+    std::fill_n(labels, completion_, kNotCounted);
+    std::copy_n(line.tokens.begin(), given, numbers);
+    std::fill_n(mask, given, 1);
+    std::copy_n(line.tokens.begin() + given, all - given, labels);
+  }
+
+ private:
+  std::shared_ptr<const LineIndex> index_;
+  std::int64_t prompt_, completion_;
+};
+
 }  // namespace
 
 std::unique_ptr<Dataset> open_json_lines(const LinePaths& files, const LineRules& rules, const std::string& place) {
@@ -69,6 +95,7 @@ std::unique_ptr<Dataset> open_json_lines(const LinePaths& files, const LineRules
                                                          index->skipped(), index->first_skipped())
                                            : "has no line that is not empty",
                       "lines of JSON to train on", ""});
+  if (rules.target_length > 0) return std::make_unique<PairLines>(std::move(index), rules);
   return std::make_unique<JsonLines>(std::move(index), rules.sequence_length);
 }
 

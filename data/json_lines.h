@@ -18,6 +18,9 @@ namespace gantry {
 // chat template writes the end. Documents are packed in their order, as many as fit whole into a sample, and don't see
 // each other (document_ids); padding is a document of its own.
 //
+// With rules.target_length a line is a sample of its own: input_ids and attention_mask [sequence_length] of the prompt,
+// labels [target_length] of the completion.
+//
 // Files are mapped. All lines are encoded once when they are opened, by all cores, and what stays in memory is where
 // each sample begins (32 bytes); a sample is encoded again when it is read. The ranks of one process share that.
 //

@@ -81,6 +81,7 @@ std::string LineEncoder::split_marks() const {
 
 LineTokens LineEncoder::encode(const std::string& line, const std::string& where) const {
   const json object = parsed_line(line, where);
+  if (rules_.target_length > 0) return encode_pair(object, where);
   LineTokens made;
   TokenIds ids;
   std::int64_t first = 0;  // that is trained on
@@ -101,16 +102,53 @@ LineTokens LineEncoder::encode(const std::string& line, const std::string& where
     if (const auto end = tokenizer_->special().end) ids.push_back(*end);
     made.trained = {{first, static_cast<std::int64_t>(ids.size())}};
   }
-  for (const auto id : ids) {
+  require_known(ids, where);
+  made.tokens.assign(ids.begin(), ids.end());
+  fit(made, where);
+  return made;
+}
+
+void LineEncoder::require_known(const TokenIds& ids, const std::string& where) const {
+  for (const auto id : ids)
     if (id >= rules_.vocabulary)
       throw InputError({where,
                         fmt::format("has token {} of the tokenizer {}, outside the model's vocabulary of {}", id,
                                     rules_.tokenizer, rules_.vocabulary),
                         fmt::format("0 to {}", rules_.vocabulary - 1), "check that data.tokenizer is the model's own"});
-    made.tokens.push_back(static_cast<std::int32_t>(id));
+}
+
+LineTokens LineEncoder::encode_pair(const json& object, const std::string& where) const {
+  if (!object.contains("prompt")) throw BadLine({where, "is no pair", "an object with prompt and completion", ""});
+  LineTokens made;
+  for (const char* side : {"prompt", "completion"}) {
+    const TokenIds ids = encode_side(object, side, where, made);
+    require_known(ids, where);
+    const auto first = static_cast<std::int64_t>(made.tokens.size());
+    made.tokens.insert(made.tokens.end(), ids.begin(), ids.end());
+    made.trained = {{first, static_cast<std::int64_t>(made.tokens.size())}};
   }
-  fit(made, where);
   return made;
+}
+
+// What is cut keeps its end token, as T5's own tokenizer has it.
+TokenIds LineEncoder::encode_side(const json& object, const char* side, const std::string& where,
+                                  LineTokens& made) const {
+  const bool is_prompt = std::string_view(side) == "prompt";
+  const std::int64_t room = is_prompt ? rules_.sequence_length : rules_.target_length;
+  TokenIds ids = tokenizer_->encode(text_of(object, side, where));
+  if (ids.empty()) throw BadLine({where, fmt::format("has an empty {}", side), "a text", "take it out"});
+  const auto end = tokenizer_->special().end;
+  const std::int64_t tokens = static_cast<std::int64_t>(ids.size()) + (end ? 1 : 0);
+  if (tokens > room) {
+    const char* key = is_prompt ? "data.sequence_length" : "data.target_length";
+    if (rules_.bad_lines != "cut")
+      throw BadLine({where, fmt::format("has a {} of {} tokens, more than {} {}", side, tokens, key, room),
+                     "one that fits", fmt::format("raise {}, or set data.bad_lines to skip or cut", key)});
+    ids.resize(static_cast<std::size_t>(room - (end ? 1 : 0)));
+    made.was_cut = true;
+  }
+  if (end) ids.push_back(*end);
+  return ids;
 }
 
 // Where the assistant's part begins and ends among the tokens of the whole: where encodings of the text up to there

@@ -22,6 +22,9 @@ struct BadLine : InputError {
 struct LineRules {
   std::string tokenizer;  // as load_tokenizer() takes it
   std::int64_t sequence_length = 0;
+  // Above 0, lines are pairs: an encoder reads the prompt, of at most sequence_length tokens, and a decoder is trained
+  // on the completion, of at most so many.
+  std::int64_t target_length = 0;
   std::int64_t vocabulary = 0;
   std::string chat_template;  // of messages; empty: lines with messages are refused
   std::string loss_on = "completions";
@@ -30,7 +33,7 @@ struct LineRules {
   auto operator<=>(const LineRules&) const = default;  // NOLINT(modernize-use-nullptr): it is no pointer's 0
 };
 
-// The tokens of one line.
+// The tokens of one line. Of a pair the prompt's, then the completion's, which are trained on, each with the end token.
 struct LineTokens {
   std::vector<std::int32_t> tokens;
   // Tokens that are trained on, as ranges [first, second) in order; the first token of all never is.
@@ -57,6 +60,11 @@ class LineEncoder {
  private:
   // `messages`: a list, as JSON.
   TokenIds encode_messages(const nlohmann::json& messages, const std::string& where, LineTokens& made) const;
+  LineTokens encode_pair(const nlohmann::json& object, const std::string& where) const;
+  // One side of a pair, with its end token, in `room` tokens.
+  TokenIds encode_side(const nlohmann::json& object, const char* side, const std::string& where,
+                       LineTokens& made) const;
+  void require_known(const TokenIds& ids, const std::string& where) const;
   // Cuts what is too long, where the rules say so, and refuses what can't be trained on.
   void fit(LineTokens& made, const std::string& where) const;
   void require_fitting_template() const;

@@ -85,7 +85,7 @@ void LineIndex::take(const Place& place, const Outcome& outcome) {
   longest_ = std::max(longest_, outcome.tokens);
   cut_ += outcome.was_cut ? 1 : 0;
   const std::int64_t places = outcome.tokens - 1;
-  if (starts_.empty() || places > left_) {
+  if (starts_.empty() || places > left_ || is_pairs()) {
     starts_.push_back({place, 0});
     left_ = rules_.sequence_length;
   }
@@ -94,11 +94,16 @@ void LineIndex::take(const Place& place, const Outcome& outcome) {
 }
 
 std::string LineIndex::summary() const {
-  const auto filled = static_cast<double>(tokens_ - lines_) / static_cast<double>(samples() * rules_.sequence_length);
+  const std::int64_t filled = is_pairs() ? tokens_ : tokens_ - lines_,
+                     room = samples() * (rules_.sequence_length + rules_.target_length);
   std::string text = fmt::format(
       "{} lines of {} tokens (a line {:.1f}, the longest {}), {} of them trained on; {} samples, {:.1f}% full", lines_,
-      tokens_, static_cast<double>(tokens_) / static_cast<double>(lines_), longest_, trained_, samples(), 100 * filled);
-  if (cut_ > 0) text += fmt::format("; {} cut to {} tokens", cut_, rules_.sequence_length + 1);
+      tokens_, static_cast<double>(tokens_) / static_cast<double>(lines_), longest_, trained_, samples(),
+      100 * static_cast<double>(filled) / static_cast<double>(room));
+  if (cut_ > 0 && is_pairs())
+    text += fmt::format("; {} cut to {} and {} tokens", cut_, rules_.sequence_length, rules_.target_length);
+  else if (cut_ > 0)
+    text += fmt::format("; {} cut to {} tokens", cut_, rules_.sequence_length + 1);
   if (skipped_ > 0) text += fmt::format("; {} skipped, the first: {}", skipped_, first_skipped_);
   if (const std::string split = encoder_.split_marks(); !split.empty())
     text += fmt::format("; of the chat template {}, {}", rules_.chat_template, split);

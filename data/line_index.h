@@ -51,6 +51,7 @@ class LineIndex {
     std::exception_ptr failure;
   };
 
+  bool is_pairs() const { return rules_.target_length > 0; }  // then each line is a sample of its own
   // The next line that is not empty; false at the end of all files.
   bool next_line(Place& place, FoundLine& found) const;
   std::string name_of(const Place& place) const;

@@ -47,6 +47,7 @@ std::vector<RunChange> changes_between(const Config& before, const Config& now, 
     list.compare("data.loss_on", was.loss_on, is.loss_on, true);
     list.compare("data.bad_lines", was.bad_lines, is.bad_lines, true);
     list.compare("data.sequence_length", std::to_string(was.sequence_length), std::to_string(is.sequence_length), true);
+    list.compare("data.target_length", std::to_string(was.target_length), std::to_string(is.target_length), true);
     list.compare("data.shuffle", was.shuffle ? "true" : "false", is.shuffle ? "true" : "false", true);
     // Other sequence lengths have other counts, and are named above.
     if (place.samples_before && place.samples_now > 0 && was.sequence_length == is.sequence_length)

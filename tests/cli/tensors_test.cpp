@@ -1,4 +1,5 @@
-// `gantry train` on the samples of a safetensors file: families whose samples are no text, over layouts.
+// `gantry train` for families that are not trained on plain text, over layouts: samples of a safetensors file, and
+// pairs of texts.
 #include <cmath>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -19,6 +20,9 @@ const std::string kVit =
 const std::string kT5 =
     "{policy: t5, config: {d_model: 12, d_kv: 6, d_ff: 16, num_layers: 2, num_decoder_layers: 2, num_heads: 2, "
     "vocab_size: 40, dropout_rate: 0.0}}";
+const std::string kBytesT5 =
+    "{policy: t5, config: {d_model: 12, d_kv: 6, d_ff: 16, num_layers: 2, num_decoder_layers: 2, num_heads: 2, "
+    "vocab_size: 256, dropout_rate: 0.0}}";
 const std::string kBert =
     "{policy: bert, config: {architectures: [BertForTokenClassification], hidden_size: 12, intermediate_size: 16, "
     "num_hidden_layers: 2, num_attention_heads: 2, vocab_size: 40, max_position_embeddings: 16, num_labels: 3, "
@@ -30,22 +34,24 @@ torch::Tensor drawn_ids(std::int64_t tokens, std::int64_t below, std::int64_t st
 
 class TrainsOnTensors : public ::testing::Test {
  protected:
-  // What `gantry train` ends with; `data` beside format and path.
-  Outcome train(const std::string& model, const TensorDict& samples, const std::string& data,
-                const std::string& sets = "") {
-    const std::string path = scratch_ / "samples.safetensors";
-    write_safetensors(path, samples);
+  // What `gantry train` ends with, of training and held-out data in `path`; `data`: the rest of the section.
+  Outcome train(const std::string& model, const std::string& path, const std::string& data, const std::string& sets) {
     const std::string config = scratch_.write(
         "train.yaml", fmt::format("model: {}\nprecision: float64\ntrain: {{steps: 4}}\noptimizer: {{lr: 1.0e-2}}\n"
                                   "comm: {{threads_per_rank: 1}}\noutput: {}\n"
-                                  "evaluation: {{path: {}}}\ndata: {{format: tensors, path: {}, batch_size: 4{}}}\n",
+                                  "evaluation: {{path: {}}}\ndata: {{path: {}, batch_size: 4, {}}}\n",
                                   model, scratch_ / "run", path, path, data));
     return run_program(gantry_program() + " train " + config + " " + sets, 60);
   }
 
-  std::vector<double> losses(const std::string& model, const TensorDict& samples, const std::string& data,
+  std::string written(const TensorDict& samples) {
+    write_safetensors(scratch_ / "samples.safetensors", samples);
+    return scratch_ / "samples.safetensors";
+  }
+
+  std::vector<double> losses(const std::string& model, const std::string& path, const std::string& data,
                              const std::string& sets = "") {
-    const Outcome run = train(model, samples, data, sets);
+    const Outcome run = train(model, path, data, sets);
     EXPECT_EQ(run.exit_code, 0) << sets << "\n" << run.err;
     std::vector<double> all;
     std::istringstream file(read_file(scratch_ / "run/metrics.jsonl"));
@@ -56,13 +62,13 @@ class TrainsOnTensors : public ::testing::Test {
     return all;
   }
 
-  void expect_equal_layouts(const std::string& model, const TensorDict& samples, const std::string& data = "") {
-    const auto expected = losses(model, samples, data);
+  void expect_equal_layouts(const std::string& model, const std::string& path, const std::string& data) {
+    const auto expected = losses(model, path, data);
     ASSERT_EQ(expected.size(), 5u);  // of four steps, and held out
     EXPECT_GT(std::abs(expected[0] - expected[1]), 1e-6);
     for (const char* layout : {"--set parallel.pipeline=2 --set schedule.microbatches=2",
                                "--set parallel.tensor=2 --set parallel.data=2 --set data.prefetch=0"}) {
-      const auto actual = losses(model, samples, data, layout);
+      const auto actual = losses(model, path, data, layout);
       ASSERT_EQ(actual.size(), expected.size()) << layout;
       for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(actual[i], expected[i], 1e-10) << layout;
     }
@@ -73,7 +79,8 @@ class TrainsOnTensors : public ::testing::Test {
 
 TEST_F(TrainsOnTensors, Images) {
   const torch::Tensor pixels = torch::arange(10 * 3 * 64, torch::kFloat32).mul(0.37).sin().view({10, 3, 8, 8});
-  expect_equal_layouts(kVit, {{"pixel_values", pixels}, {"labels", torch::arange(10).remainder(5)}});
+  expect_equal_layouts(kVit, written({{"pixel_values", pixels}, {"labels", torch::arange(10).remainder(5)}}),
+                       "format: tensors");
 }
 
 TEST_F(TrainsOnTensors, PairsOfTextsOfTwoLengths) {
@@ -81,13 +88,34 @@ TEST_F(TrainsOnTensors, PairsOfTextsOfTwoLengths) {
   labels.narrow(1, 3, 2).narrow(0, 0, 4).fill_(-100);
   torch::Tensor mask = torch::ones({10, 7}, torch::kInt64);
   mask.narrow(1, 5, 2).narrow(0, 2, 3).fill_(0);
-  expect_equal_layouts(kT5, {{"input_ids", drawn_ids(7, 39, 7)}, {"labels", labels}, {"attention_mask", mask}},
-                       ", sequence_length: 7");
+  expect_equal_layouts(kT5, written({{"input_ids", drawn_ids(7, 39, 7)}, {"labels", labels}, {"attention_mask", mask}}),
+                       "format: tensors, sequence_length: 7");
 }
 
 TEST_F(TrainsOnTensors, ClassesOfTokens) {
-  expect_equal_layouts(kBert, {{"input_ids", drawn_ids(7, 39, 7).to(torch::kInt32)}, {"labels", drawn_ids(7, 3, 5)}},
-                       ", sequence_length: 7");
+  expect_equal_layouts(kBert,
+                       written({{"input_ids", drawn_ids(7, 39, 7).to(torch::kInt32)}, {"labels", drawn_ids(7, 3, 5)}}),
+                       "format: tensors, sequence_length: 7");
+}
+
+// Lines, and the tensors that they have to become.
+TEST_F(TrainsOnTensors, PromptsAndCompletions) {
+  std::string lines;
+  torch::Tensor ids = torch::zeros({10, 6}, torch::kInt64), labels = torch::full({10, 4}, -100, torch::kInt64);
+  for (int i = 0; i < 10; ++i) {
+    std::string prompt, completion;
+    for (int token = 0; token < 2 + i % 5; ++token) prompt += static_cast<char>('a' + (i * 7 + token * 3) % 26);
+    for (int token = 0; token < 1 + i % 4; ++token) completion += static_cast<char>('a' + (i * 5 + token) % 26);
+    lines += fmt::format("{{\"prompt\": \"{}\", \"completion\": \"{}\"}}\n", prompt, completion);
+    for (std::size_t token = 0; token < prompt.size(); ++token) ids[i][token] = prompt[token];
+    for (std::size_t token = 0; token < completion.size(); ++token) labels[i][token] = completion[token];
+  }
+  const std::string model = kBytesT5, path = scratch_.write("lines.jsonl", lines);
+  const std::string data = "format: jsonl, tokenizer: bytes, sequence_length: 6, target_length: 4";
+  expect_equal_layouts(model, path, data);
+  const std::string tensors =
+      written({{"input_ids", ids}, {"labels", labels}, {"attention_mask", (ids > 0).to(torch::kInt64)}});
+  EXPECT_EQ(losses(model, path, data), losses(model, tensors, "format: tensors, sequence_length: 6"));
 }
 
 TEST_F(TrainsOnTensors, FaultsAreOneLine) {
@@ -106,11 +134,16 @@ TEST_F(TrainsOnTensors, FaultsAreOneLine) {
       {{{"input_ids", ids}, {"labels", ids}}, ", sequence_length: 7, tokenizer: x", 3, "data.tokenizer"},
   };
   for (const auto& [samples, data, exit_code, said] : faults) {
-    const Outcome run = train(kT5, samples, data);
+    const Outcome run = train(kT5, written(samples), "format: tensors" + data, "");
     EXPECT_EQ(run.exit_code, exit_code) << said << run.err;
     EXPECT_NE(run.err.find(said), std::string::npos) << run.err << "\n not " << said;
     EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 1) << run.err;
   }
+  const std::string line = scratch_.write("line.jsonl", R"({"prompt": "a", "completion": "b"})");
+  const Outcome other = train(kBert, line, "format: jsonl, target_length: 4, sequence_length: 8", "");
+  EXPECT_EQ(other.exit_code, 3);
+  EXPECT_NE(other.err.find("data.target_length: 4 with a model that is trained on tokens"), std::string::npos)
+      << other.err;
 }
 
 }  // namespace

@@ -94,6 +94,8 @@ const KeyCase kKeyCases[] = {
      "data: {format: jsonl, path: x, chat_template: chatml}"},
     {"data.loss_on", "data: {format: text, path: x, loss_on: all}", "is there with format text",
      "data: {format: jsonl, path: x, loss_on: all}"},
+    {"data.target_length", "data: {format: text, path: x, target_length: 9}", "is there with format text",
+     "data: {format: jsonl, path: x, target_length: 9}"},
     {"data.bad_lines", "data: {format: text, path: x, bad_lines: skip}", "is there with format text",
      "data: {format: jsonl, path: x, bad_lines: skip}"},
     {"checkpoint.keep_best", "checkpoint: {path: c, keep_best: true}", "is there without evaluation.path",

@@ -76,6 +76,53 @@ TEST(JsonLines, BadLinesAreNamed) {
   EXPECT_THAT(refusal_of_lines(" \n"), HasSubstr("has no line that is not empty"));
 }
 
+// --- Pairs ---
+
+TEST(JsonLines, PairsAreSamplesOfTheirOwn) {
+  const ScratchFolder scratch;
+  DataConfig config = lines_config(scratch, R"({"prompt": "ab", "completion": "cde"}
+{"prompt": "xyzw", "completion": "q"})",
+                                   4);
+  config.target_length = 3;
+  const auto dataset = open_dataset(config, 256);
+  ASSERT_EQ(dataset->size(), 2);
+  Numbers numbers(11);
+  dataset->read(0, numbers.data());
+  EXPECT_EQ(numbers, (Numbers{'a', 'b', 0, 0, 1, 1, 0, 0, 'c', 'd', 'e'}));
+  dataset->read(1, numbers.data());
+  EXPECT_EQ(numbers, (Numbers{'x', 'y', 'z', 'w', 1, 1, 1, 1, 'q', -100, -100}));
+  EXPECT_EQ(dataset->summary(),
+            "2 lines of 10 tokens (a line 5.0, the longest 5), 4 of them trained on; 2 samples, 71.4% full");
+  config.target_length = 2;
+  config.bad_lines = "cut";
+  const auto cut = open_dataset(config, 256);
+  Numbers shorter(10);
+  cut->read(0, shorter.data());
+  EXPECT_EQ(shorter, (Numbers{'a', 'b', 0, 0, 1, 1, 0, 0, 'c', 'd'}));
+  EXPECT_THAT(cut->summary(), HasSubstr("; 1 cut to 4 and 2 tokens"));
+}
+
+TEST(JsonLines, BadPairsAreNamed) {
+  const auto refusal = [](const std::string& line) -> std::string {
+    const ScratchFolder scratch;
+    DataConfig config = lines_config(scratch, line, 4);
+    config.target_length = 3;
+    try {
+      open_dataset(config, 256);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  EXPECT_THAT(refusal(R"({"text": "ab"})"), HasSubstr(":1: is no pair"));
+  EXPECT_THAT(refusal(R"({"prompt": "", "completion": "a"})"), HasSubstr("has an empty prompt"));
+  EXPECT_THAT(refusal(R"({"prompt": "a", "completion": ""})"), HasSubstr("has an empty completion"));
+  EXPECT_THAT(refusal(R"({"prompt": "abcde", "completion": "a"})"),
+              HasSubstr("has a prompt of 5 tokens, more than data.sequence_length 4"));
+  EXPECT_THAT(refusal(R"({"prompt": "a", "completion": "abcd"})"),
+              HasSubstr("has a completion of 4 tokens, more than data.target_length 3"));
+}
+
 // --- Lines that can't be trained on ---
 
 TEST(JsonLines, BadLinesAreSkippedAndCountedByChoice) {

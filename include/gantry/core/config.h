@@ -81,7 +81,7 @@ struct DataSourceConfig {
 };
 
 struct DataConfig {
-  std::string format;  // text | tokens | megatron | squad; empty when there is no data section
+  std::string format;  // text | tokens | megatron | jsonl | squad | tensors; empty when there is no data section
   std::string path;    // or, in its place,
   std::vector<DataSourceConfig> sources;
   std::string tokenizer;                // of text and squad: a file or folder, or "bytes" for text; empty: the model's
@@ -90,7 +90,8 @@ struct DataConfig {
   std::string bad_lines = "stop";       // stop | skip: lines of jsonl that hold no sample
   bool document_mask = false;           // tokens of packed samples see their own document alone
   int sequence_length = 128;
-  int batch_size = 32;  // global
+  int target_length = 0;  // tokens of a completion that a decoder is trained on; 0: sequence_length
+  int batch_size = 32;    // global
   bool shuffle = true;
   int prefetch = 2;  // batches that a thread prepares ahead; 0: none
 };

@@ -37,6 +37,11 @@ inline std::vector<SampleEntry> packed_entries(std::int64_t sequence_length) {
   return {{"input_ids", 0, s}, {"labels", s, s}, {"document_ids", 2 * s, s}};
 }
 
+// Of an encoder and a decoder: input_ids and attention_mask of the prompt, and the completion's labels.
+inline std::vector<SampleEntry> pair_entries(std::int64_t prompt, std::int64_t completion) {
+  return {{"input_ids", 0, prompt}, {"attention_mask", prompt, prompt}, {"labels", 2 * prompt, completion}};
+}
+
 class Dataset {
  public:
   virtual ~Dataset() = default;
@@ -77,8 +82,9 @@ struct SampleSource {
 // One dataset of the configured format, at config.path. text: a file, all files below a folder (sorted by path), or a
 // glob's files, one after the other, as tokens of config.tokenizer (encoded_text.h), or as bytes: tokens 0 to 255.
 // tokens: little-endian uint16. Sample i of these reads tokens [i S, i S + S]. megatron, jsonl, squad and tensors: see
-// corpus/megatron_dataset.h, json_lines.h, squad_dataset.h and tensor_file.h. InputError for what can't be read, text shorter than a
-// sequence, or a token outside the vocabulary, with its place; `key` names the path's place in the configuration.
+// corpus/megatron_dataset.h, json_lines.h, squad_dataset.h and tensor_file.h. InputError for what can't be read, text
+// shorter than a sequence, or a token outside the vocabulary, with its place; `key` names the path's place in the
+// configuration.
 std::unique_ptr<Dataset> open_dataset(const DataConfig& config, std::int64_t vocabulary_size,
                                       const std::string& key = "data.path");
 
