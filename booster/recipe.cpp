@@ -99,7 +99,7 @@ SampleSource samples_of(const Config& config, DataConfig data, const std::string
     data.tokenizer = choose_text_tokenizer(data.tokenizer, config.model.path, vocabulary);
     return sample_source(data, vocabulary, key);
   }
-  if (task == "pairs" || task == "images")
+  if (task == "pairs" || task == "images" || task == "classes")
     throw ConfigError({"data.format", fmt::format("{} with a model that is trained on {}", data.format, task),
                        task == "pairs" ? "tensors, or jsonl where the encoder reads tokens" : "tensors",
                        "write the samples' entries into a safetensors file: docs/data.md, \"Tensors\""});
@@ -202,12 +202,17 @@ LrSchedule build_lr_schedule(const Config& config) {
   return rates;
 }
 
+bool predicts_classes(const Config& config) {
+  const std::string task = task_of(config);
+  return task == "images" || task == "classes";
+}
+
 Criterion build_criterion(const Config& config) {
   config.honour("train.label_smoothing");
   const std::string task = task_of(config);
   if ((task == "spans" || task == "none") && config.train.label_smoothing > 0)
     throw ConfigError({"train.label_smoothing", "is there for a model that is trained on " + task,
-                       "a model that is trained on tokens, pairs or images", "take it out"});
+                       "a model that is trained on tokens, pairs, images or classes", "take it out"});
   if (task == "spans") return answer_span_loss();
   return task == "none" ? Criterion() : cross_entropy({.label_smoothing = config.train.label_smoothing});
 }

@@ -213,7 +213,8 @@ bool bert_is_other_heads(const BertNames& family, const std::string& name) {
 
 std::string task_of(const BertConfig& config) {
   if (config.head == BertHead::kNone) return "none";
-  return config.head == BertHead::kQuestionAnswering ? "spans" : "tokens";
+  if (config.head == BertHead::kQuestionAnswering) return "spans";
+  return config.head == BertHead::kMaskedLm ? "tokens" : "classes";
 }
 
 json bert_hugging_face_config(const BertNames& family, const json& keys) {

@@ -54,8 +54,8 @@ torch::Tensor RmsNormImpl::forward(const torch::Tensor& input) {
                   at::rms_norm(input.to(wide), {size_}, used(weight).to(wide) + 1, eps_).to(input.scalar_type()));
 }
 
-CutNormImpl::CutNormImpl(const char* name, const std::vector<std::int64_t>& shape) : name_(name) {
-  weight = register_parameter("weight", torch::empty(shape));
+CutNormImpl::CutNormImpl(const char* name, std::vector<std::int64_t> shape) : name_(name), shape_(std::move(shape)) {
+  weight = register_parameter("weight", torch::empty(shape_));
   torch::nn::init::ones_(weight);
 }
 
@@ -64,7 +64,7 @@ Placements CutNormImpl::shard(const ShardStyle& style, ProcessGroup& group) {
   if (!column) refuse_style(name_, style, "Column{}");
   group_ = &group;
   gradient_sum_ = column->gradient_sum;
-  const Placements placements = split_parameters({{"weight", weight.sizes().vec()}}, style, group);
+  const Placements placements = split_parameters({{"weight", shape_}}, style, group);
   cut_ = cut_of(placements, "weight");
   cut_parameters(*this, placements, group);
   return placements;

@@ -38,6 +38,7 @@ void MetricsFile::write(const EvaluationMetrics& metrics) {
                                  {"eval_loss", metrics.loss},
                                  {"perplexity", std::exp(metrics.loss)},
                                  {"eval_tokens", metrics.tokens}};
+  if (metrics.accuracy) line["accuracy"] = *metrics.accuracy;
   if (metrics.choices)
     line.update({{"choices", metrics.choices->questions},
                  {"accuracy", metrics.choices->accuracy},

@@ -67,8 +67,10 @@ void ProgressLine::write(const StepMetrics& metrics) {
 
 void ProgressLine::write(const EvaluationMetrics& metrics) {
   is_open_ = false;
-  fmt::print("{}step {:>{}}/{}  eval_loss {:.4f}  perplexity {:.2f}\n", terminal_ ? "\r\033[K" : "", metrics.step,
-             std::to_string(steps_).size(), steps_, metrics.loss, std::exp(metrics.loss));
+  const std::string beside = metrics.accuracy ? fmt::format("accuracy {:.4f}", *metrics.accuracy)
+                                              : fmt::format("perplexity {:.2f}", std::exp(metrics.loss));
+  fmt::print("{}step {:>{}}/{}  eval_loss {:.4f}  {}\n", terminal_ ? "\r\033[K" : "", metrics.step,
+             std::to_string(steps_).size(), steps_, metrics.loss, beside);
   if (metrics.choices)
     fmt::print("choices: accuracy {:.4f}  normalised {:.4f}  of {}\n", metrics.choices->accuracy,
                metrics.choices->normalised_accuracy, metrics.choices->questions);

@@ -49,26 +49,30 @@ class TrainsOnTensors : public ::testing::Test {
     return scratch_ / "samples.safetensors";
   }
 
-  std::vector<double> losses(const std::string& model, const std::string& path, const std::string& data,
-                             const std::string& sets = "") {
+  // Of each line of metrics.jsonl: its loss, or its held-out loss with its accuracy, where it has one.
+  std::vector<double> numbers(const std::string& model, const std::string& path, const std::string& data,
+                              const std::string& sets = "") {
     const Outcome run = train(model, path, data, sets);
     EXPECT_EQ(run.exit_code, 0) << sets << "\n" << run.err;
     std::vector<double> all;
     std::istringstream file(read_file(scratch_ / "run/metrics.jsonl"));
     for (std::string line; std::getline(file, line);) {
       const auto values = nlohmann::json::parse(line);
-      all.push_back(values.value("loss", values.value("eval_loss", NAN)));
+      for (const char* key : {"loss", "eval_loss", "accuracy"})
+        if (values.contains(key)) all.push_back(values[key]);
     }
     return all;
   }
 
-  void expect_equal_layouts(const std::string& model, const std::string& path, const std::string& data) {
-    const auto expected = losses(model, path, data);
-    ASSERT_EQ(expected.size(), 5u);  // of four steps, and held out
+  // `evaluated`: numbers of the evaluation after the four steps.
+  void expect_equal_layouts(const std::string& model, const std::string& path, const std::string& data,
+                            std::size_t evaluated) {
+    const auto expected = numbers(model, path, data);
+    ASSERT_EQ(expected.size(), 4 + evaluated);
     EXPECT_GT(std::abs(expected[0] - expected[1]), 1e-6);
     for (const char* layout : {"--set parallel.pipeline=2 --set schedule.microbatches=2",
                                "--set parallel.tensor=2 --set parallel.data=2 --set data.prefetch=0"}) {
-      const auto actual = losses(model, path, data, layout);
+      const auto actual = numbers(model, path, data, layout);
       ASSERT_EQ(actual.size(), expected.size()) << layout;
       for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(actual[i], expected[i], 1e-10) << layout;
     }
@@ -80,7 +84,7 @@ class TrainsOnTensors : public ::testing::Test {
 TEST_F(TrainsOnTensors, Images) {
   const torch::Tensor pixels = torch::arange(10 * 3 * 64, torch::kFloat32).mul(0.37).sin().view({10, 3, 8, 8});
   expect_equal_layouts(kVit, written({{"pixel_values", pixels}, {"labels", torch::arange(10).remainder(5)}}),
-                       "format: tensors");
+                       "format: tensors", 2);
 }
 
 TEST_F(TrainsOnTensors, PairsOfTextsOfTwoLengths) {
@@ -89,13 +93,23 @@ TEST_F(TrainsOnTensors, PairsOfTextsOfTwoLengths) {
   torch::Tensor mask = torch::ones({10, 7}, torch::kInt64);
   mask.narrow(1, 5, 2).narrow(0, 2, 3).fill_(0);
   expect_equal_layouts(kT5, written({{"input_ids", drawn_ids(7, 39, 7)}, {"labels", labels}, {"attention_mask", mask}}),
-                       "format: tensors, sequence_length: 7");
+                       "format: tensors, sequence_length: 7", 1);
 }
 
 TEST_F(TrainsOnTensors, ClassesOfTokens) {
   expect_equal_layouts(kBert,
                        written({{"input_ids", drawn_ids(7, 39, 7).to(torch::kInt32)}, {"labels", drawn_ids(7, 3, 5)}}),
-                       "format: tensors, sequence_length: 7");
+                       "format: tensors, sequence_length: 7", 2);
+}
+
+// Of labels that are all one class, the places that don't count aside, every one is right after a while.
+TEST_F(TrainsOnTensors, AccuracyIsOfCountedLabels) {
+  torch::Tensor labels = torch::ones({10, 7}, torch::kInt64);
+  labels.narrow(1, 0, 3).fill_(-100);
+  const std::string path = written({{"input_ids", drawn_ids(7, 39, 7)}, {"labels", labels}});
+  const std::string data = "format: tensors, sequence_length: 7";
+  const auto learned = numbers(kBert, path, data, "--set train.steps=30 --set parallel.data=3");
+  EXPECT_EQ(learned.back(), 1);
 }
 
 // Lines, and the tensors that they have to become.
@@ -112,10 +126,10 @@ TEST_F(TrainsOnTensors, PromptsAndCompletions) {
   }
   const std::string model = kBytesT5, path = scratch_.write("lines.jsonl", lines);
   const std::string data = "format: jsonl, tokenizer: bytes, sequence_length: 6, target_length: 4";
-  expect_equal_layouts(model, path, data);
+  expect_equal_layouts(model, path, data, 1);
   const std::string tensors =
       written({{"input_ids", ids}, {"labels", labels}, {"attention_mask", (ids > 0).to(torch::kInt64)}});
-  EXPECT_EQ(losses(model, path, data), losses(model, tensors, "format: tensors, sequence_length: 6"));
+  EXPECT_EQ(numbers(model, path, data), numbers(model, tensors, "format: tensors, sequence_length: 6"));
 }
 
 TEST_F(TrainsOnTensors, FaultsAreOneLine) {
@@ -142,7 +156,7 @@ TEST_F(TrainsOnTensors, FaultsAreOneLine) {
   const std::string line = scratch_.write("line.jsonl", R"({"prompt": "a", "completion": "b"})");
   const Outcome other = train(kBert, line, "format: jsonl, target_length: 4, sequence_length: 8", "");
   EXPECT_EQ(other.exit_code, 3);
-  EXPECT_NE(other.err.find("data.target_length: 4 with a model that is trained on tokens"), std::string::npos)
+  EXPECT_NE(other.err.find("jsonl with a model that is trained on classes; expected tensors"), std::string::npos)
       << other.err;
 }
 

@@ -33,7 +33,7 @@ const std::map<std::string, Folders> kNarrower = {
     {"policies", {"core", "tensors", "comm", "nn", "models"}},
     {"pipeline", {"core", "schedule", "tensors", "comm"}},
     {"checkpoint", {"core", "tensors", "comm", "models"}},
-    {"data", {"core", "tensors", "comm"}},
+    {"data", {"core", "tensors", "comm", "checkpoint"}},
     {"optimizers", {"core", "tensors", "comm", "nn"}},
 };
 

@@ -42,6 +42,10 @@ LrSchedule build_lr_schedule(const Config& config);
 // without a head.
 Criterion build_criterion(const Config& config);
 
+// Whether the model's head chooses one of a few classes for a sample or a token, so that accuracy says something. The
+// configuration is resolved.
+bool predicts_classes(const Config& config);
+
 // Fills the boosted model's parameters from model.path, and its adapters from lora.path, each rank reading what it
 // holds; nothing without a path.
 // Returns the parameters of a new head, which the directory lacks: they keep their initial weights. `loaded` is called

@@ -43,9 +43,9 @@ struct ModelFamily {
   std::vector<std::string> architectures;  // "GPT2LMHeadModel"
   std::function<std::int64_t(const nlohmann::json& config)> vocabulary_size;
   std::function<std::int64_t(const nlohmann::json& config)> context_length;
-  // What the head is trained on: "tokens" ({logits} against {labels}, aligned; also one label a sample), "pairs" (the
-  // same of a decoder that reads an encoder), "images" ({logits} against one label a sample), "spans" ({logits [B, S,
-  // 2]} against {start_positions, end_positions}), or "none". Unset: "tokens".
+  // What the head is trained on: "tokens" ({logits} against {labels}, aligned), "pairs" (the same of a decoder that
+  // reads an encoder), "classes" ({logits} against one of a few labels, a sample's or a token's), "images" (the same
+  // of images), "spans" ({logits [B, S, 2]} against {start_positions, end_positions}), or "none". Unset: "tokens".
   std::function<std::string(const nlohmann::json& config)> task;
   // The family's name for a tensor of a file (prefixes and spellings differ between versions), "" to ignore it. Unset:
   // as it is.

@@ -62,7 +62,7 @@ TORCH_MODULE(RmsNorm);
 class CutNormImpl : public torch::nn::Module, public Shardable {
  public:
   // `name`: in errors.
-  CutNormImpl(const char* name, const std::vector<std::int64_t>& shape);
+  CutNormImpl(const char* name, std::vector<std::int64_t> shape);
   Placements shard(const ShardStyle& style, ProcessGroup& group) override;
   torch::Tensor weight;
 
@@ -74,6 +74,7 @@ class CutNormImpl : public torch::nn::Module, public Shardable {
 
  private:
   const char* name_;
+  std::vector<std::int64_t> shape_;  // whole, also where another rank's values are to come
   ProcessGroup* group_ = nullptr;
   Cut cut_;
   GradientSum gradient_sum_ = GradientSum::kInBackward;

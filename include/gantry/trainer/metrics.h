@@ -39,6 +39,7 @@ struct EvaluationMetrics {
   std::int64_t step = 0;
   double loss = 0;                                     // mean over every counted token
   std::int64_t tokens = 0;                             // counted
+  std::optional<double> accuracy = std::nullopt;       // of a model that is trained on classes: the share that is right
   std::optional<ChoiceScores> choices = std::nullopt;  // of evaluation.choices
   std::vector<ContinuedPrompt> samples = {};           // of evaluation.prompts, in their order
 };
