@@ -120,9 +120,6 @@ Config checked(Config config) {
     throw ConfigError({"parallel.vocabulary",
                        fmt::format("is {} with parallel.expert {}", config.parallel.vocabulary, config.parallel.expert),
                        "stages where experts lie on several ranks", "take one of them out"});
-  if (config.parallel.zero == 3 && config.lora.is_on())
-    throw ConfigError({"parallel.zero", "is 3 with lora", "0 to 2 where adapters are trained",
-                       "set parallel.zero: 2, or train without adapters"});
   return config;
 }
 

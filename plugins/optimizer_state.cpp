@@ -23,12 +23,19 @@ const torch::Tensor& OptimizerState::stepped(std::size_t parameter) const {
   return masters ? masters->master(parameter) : model_.stage_module().parameters[parameter].tensor;
 }
 
+// Of a parameter that is cut over replicas the whole one knows it.
+bool OptimizerState::is_part_of_state(std::size_t parameter) const {
+  if (!trained_alone_) return true;
+  const auto& known = optimizer_ ? optimizer_->gradients().parameters() : model_.stage_module().parameters;
+  return known[parameter].tensor.requires_grad();
+}
+
 std::vector<StateEntry> OptimizerState::state_entries() {
   std::vector<StateEntry> entries;
   if (optimizer_) optimizer_->wait();
   const auto& parameters = model_.stage_module().parameters;
-  for (const auto& parameter : parameters)
-    if (!trained_alone_ || parameter.tensor.requires_grad()) entries.push_back({"model", parameter, ""});
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    if (is_part_of_state(i)) entries.push_back({"model", parameters[i], ""});
   if (!optimizer_) return entries;
   auto* masters = optimizer_->masters();
   if (masters) masters->fill();

@@ -26,6 +26,7 @@ class OptimizerState final : public StateSource {
  private:
   // What the optimizer knows the parameter as.
   const torch::Tensor& stepped(std::size_t parameter) const;
+  bool is_part_of_state(std::size_t parameter) const;
 
   BoostedModel& model_;
   std::shared_ptr<BoostedOptimizer> optimizer_;

@@ -36,6 +36,7 @@ Config case_config(const std::string& folder, const LoraLayout& how) {
   config.model.path = folder;
   config.lora.path = folder + "/adapter";
   config.parallel.sequence_parallel = how.sequence_parallel;
+  config.parallel.zero = how.zero;
   return resolve_model(std::move(config));
 }
 
@@ -105,7 +106,8 @@ TEST_P(LoraCases, MergedWeightsArePeftsAndTheirLogitsTheUnmergedOnes) {
 // A checkpoint of an adapter that was only read, as PEFT had written it.
 TEST_P(LoraCases, FilesThereAndBackAreTheSame) {
   const ScratchFolder scratch;
-  for (const LoraLayout& how : {LoraLayout{}, LoraLayout{.layout = {.pipeline = 2, .tensor = 3}}}) {
+  for (const LoraLayout& how : {LoraLayout{}, LoraLayout{.layout = {.pipeline = 2, .tensor = 3}},
+                                LoraLayout{.layout = {.data = 3}, .zero = 3}}) {
     const Config config = case_config(folder(), how);
     EXPECT_EQ(start_ranks()(config,
                             [&](World& world) {
@@ -137,13 +139,15 @@ TEST_P(LoraCases, FilesThereAndBackAreTheSame) {
 
 // --- Checkpoints ---
 
-TEST(LoraCheckpoints, GoOnToTheSameBits) {
+void expect_the_same_bits(const Config& config) {
   const ScratchFolder scratch;
-  const Config config = lora_config({.layout = {.data = 2, .tensor = 2}, .zero = 1}, 0.2);
   const LoraRun whole = run_lora(config, 4);
   run_lora(config, 2, {}, [&](Rig& rig) {
     save_checkpoint({.directory = scratch.path(), .step = 2}, rig.plugin->state(rig.boosted), rig.plugin->mesh());
   });
+  const auto stored = read_checkpoint_tensors(scratch / "step-000002", "model");
+  EXPECT_EQ(stored.size(), 2u * 2 * 7);
+  for (const auto& [name, tensor] : stored) EXPECT_TRUE(is_adapter(name)) << name;
   const auto resume = [&](Rig& rig) {
     load_checkpoint(scratch / "step-000002", rig.plugin->state(rig.boosted), rig.plugin->mesh());
   };
@@ -155,6 +159,14 @@ TEST(LoraCheckpoints, GoOnToTheSameBits) {
   // Another layout goes on from it too.
   const LoraRun other = run_lora(lora_config({.layout = {.pipeline = 2}}, 0.2), 2, resume, {}, 2);
   EXPECT_NEAR(other.losses[1], whole.losses[3], 1e-10);
+}
+
+TEST(LoraCheckpoints, GoOnToTheSameBits) {
+  expect_the_same_bits(lora_config({.layout = {.data = 2, .tensor = 2}, .zero = 1}, 0.2));
+}
+
+TEST(LoraCheckpoints, OfRowsGoOnToTheSameBits) {
+  expect_the_same_bits(lora_config({.layout = {.data = 2, .tensor = 2}, .zero = 3}, 0.2));
 }
 
 // --- What is refused ---

@@ -18,17 +18,21 @@ namespace gantry::testing {
 namespace {
 
 std::vector<LoraLayout> few_layouts() {
-  return {{.layout = {.tensor = 2}},
-          {.layout = {.tensor = 3}, .sequence_parallel = true},
-          {.layout = {.tensor = 2}, .sequence_parallel = true, .recompute = "full"},
-          {.layout = {.pipeline = 2, .tensor = 3}, .recompute = "parts"},
-          {.layout = {.pipeline = 2}, .schedule = "zb_h1"},
-          {.layout = {.data = 2}, .zero = 1},
-          {.layout = {.data = 3}, .zero = 2},
-          {.layout = {.data = 2, .tensor = 2}, .sequence_parallel = true, .zero = 2},
-          {.layout = {.pipeline = 2, .data = 2, .tensor = 2}, .sequence_parallel = true, .zero = 1},
-          {.layout = {.tensor = 2, .context = 2}, .sequence_parallel = true},
-          {.layout = {.pipeline = 2, .context = 3}, .zero = 1}};
+  return {
+      {.layout = {.tensor = 2}},
+      {.layout = {.tensor = 3}, .sequence_parallel = true},
+      {.layout = {.tensor = 2}, .sequence_parallel = true, .recompute = "full"},
+      {.layout = {.pipeline = 2, .tensor = 3}, .recompute = "parts"},
+      {.layout = {.pipeline = 2}, .schedule = "zb_h1"},
+      {.layout = {.data = 2}, .zero = 1},
+      {.layout = {.data = 3}, .zero = 2},
+      {.layout = {.data = 2, .tensor = 2}, .sequence_parallel = true, .zero = 2},
+      {.layout = {.pipeline = 2, .data = 2, .tensor = 2}, .sequence_parallel = true, .zero = 1},
+      {.layout = {.data = 3}, .zero = 3, .gather = "microbatch"},
+      {.layout = {.pipeline = 2, .data = 2, .tensor = 2}, .sequence_parallel = true, .zero = 3, .schedule = "zb_h1"},
+      {.layout = {.data = 2, .context = 2}, .zero = 3, .gather = "step", .recompute = "full"},
+      {.layout = {.tensor = 2, .context = 2}, .sequence_parallel = true},
+      {.layout = {.pipeline = 2, .context = 3}, .zero = 1}};
 }
 
 std::vector<LoraLayout> all_layouts() {
@@ -36,7 +40,7 @@ std::vector<LoraLayout> all_layouts() {
   for (int tensor = 1; tensor <= 3; ++tensor)
     for (int pipeline = 1; pipeline <= 2; ++pipeline)
       for (int data = 1; data * pipeline * tensor <= 8 && data <= 2; ++data)
-        for (int zero = 0; zero <= (data > 1 ? 2 : 0); ++zero)
+        for (int zero = 0; zero <= (data > 1 ? 3 : 0); ++zero)
           for (const bool sequence : {false, true})
             if (!sequence || tensor > 1)
               layouts.push_back({.layout = {.pipeline = pipeline, .data = data, .tensor = tensor},
@@ -90,6 +94,23 @@ TEST(LoraGrid, FrozenWeightsHaveNoGradientsMastersOrMoments) {
   });
 }
 
+// Of frozen layers there are rows alone, and no gradients but those of adapters are ever made.
+TEST(LoraGrid, FrozenRowsHaveNoGradientsUnderZero3) {
+  for (const char* gather : {"step", "microbatch"})
+    run_lora(lora_config({.layout = {.data = 2}, .zero = 3, .gather = gather}), 2, {}, [](Rig& rig) {
+      const auto& gradients = rig.boosted.optimizer->gradients();
+      const auto& held = rig.boosted.model->stage_module().parameters;
+      for (std::size_t i = 0; i < held.size(); ++i) {
+        const std::string& name = held[i].placement.name;
+        EXPECT_EQ(gradients.trained(i), is_adapter(name)) << name;
+        EXPECT_FALSE(gradients.parameters()[i].tensor.grad().defined()) << name;
+        const auto whole = elements_of(held[i].placement.global_shape);
+        EXPECT_LT(held[i].tensor.numel(), whole) << name;
+        if (gradients.trained(i)) EXPECT_EQ(gradients.gradient(i).numel(), held[i].tensor.numel()) << name;
+      }
+    });
+}
+
 // alpha over the root of r, other ranks for some layers, and modules that are trained whole.
 TEST(LoraGrid, ScalesRanksAndSavedModulesGoByTheirKeys) {
   const auto config = [](const LoraLayout& how) {
@@ -108,7 +129,8 @@ TEST(LoraGrid, ScalesRanksAndSavedModulesGoByTheirKeys) {
   EXPECT_TRUE(one.gradients.contains("norm.weight"));
   EXPECT_FALSE(one.gradients.contains("layers.0.input_layernorm.weight"));
   for (const LoraLayout& how : {LoraLayout{.layout = {.tensor = 3}, .sequence_parallel = true},
-                                LoraLayout{.layout = {.pipeline = 2, .data = 2}, .zero = 2}})
+                                LoraLayout{.layout = {.pipeline = 2, .data = 2}, .zero = 2},
+                                LoraLayout{.layout = {.data = 2, .tensor = 2}, .zero = 3}})
     expect_same_run(one, run_lora(config(how)), describe(how));
 }
 

@@ -10,12 +10,13 @@ struct LoraLayout {
   Layout layout = {};
   bool sequence_parallel = false;
   int zero = 0;
+  std::string gather = "auto";  // of zero 3
   std::string recompute = "none", schedule = "1f1b";
 };
 
 inline std::string describe(const LoraLayout& how) {
-  return fmt::format("pp {} dp {} tp {} sequence {} zero {} {} {}", how.layout.pipeline, how.layout.data,
-                     how.layout.tensor, how.sequence_parallel, how.zero, how.recompute, how.schedule);
+  return fmt::format("pp {} dp {} tp {} sequence {} zero {} gather {} {} {}", how.layout.pipeline, how.layout.data,
+                     how.layout.tensor, how.sequence_parallel, how.zero, how.gather, how.recompute, how.schedule);
 }
 
 // Heads that three ranks can't share evenly, and key heads that they must share.
@@ -29,6 +30,7 @@ inline Config lora_config(const LoraLayout& how, double dropout = 0) {
   config.lora = {.r = 3, .alpha = 5, .dropout = dropout, .target_modules = {"all-linear"}};
   config.parallel.sequence_parallel = how.sequence_parallel;
   config.parallel.zero = how.zero;
+  config.parallel.gather = how.gather;
   config.parallel.bucket_mb = 0.002;
   config.schedule.name = how.schedule;
   config.schedule.recompute = how.recompute;
