@@ -31,6 +31,11 @@ CLI::App* add_train_command(CLI::App& app, TrainArguments& arguments) {
   auto* train = app.add_subcommand("train", "Train a model as a configuration says");
   train->add_option("config", arguments.config, "The configuration, a YAML file")->required();
   add_sets(*train, arguments.sets);
+  train
+      ->add_option("--cluster", arguments.cluster,
+                   "The machine, as for `gantry plan`: keys that say auto are chosen for it, and the report has what "
+                   "is predicted beside what was measured")
+      ->type_name("NAME");
   train->add_option("--sample", arguments.sample, "A prompt that the trained model continues at the end")
       ->type_name("TEXT");
   train
@@ -75,6 +80,16 @@ CLI::App* add_compare_command(CLI::App& app, CompareArguments& arguments) {
   add_sets(*compare, arguments.sets);
   compare->add_flag("--json", arguments.json, "As JSON");
   return compare;
+}
+
+void add_measure_command(CLI::App& plan, PlanMeasureArguments& arguments, const std::function<void()>& run_measure) {
+  auto* measure = plan.add_subcommand(
+      "measure", "Measure this machine (under mpirun: the hosts of the job) and write it as a cluster's file");
+  measure->add_option("--output", arguments.output, "The YAML file to write; printed if left out")->type_name("FILE");
+  measure->add_option("--ranks", arguments.ranks, "Ranks that work at once; as many as cores, at most 8, if left out")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1024));
+  measure->callback(run_measure);
 }
 
 void add_diff_command(CLI::App& checkpoint, CheckpointDiffArguments& arguments, const std::function<void()>& run_diff) {

@@ -14,7 +14,8 @@ namespace gantry::cli {
 struct TrainArguments {
   std::string config;
   std::vector<std::string> sets;
-  std::string sample;  // a prompt to continue at the end
+  std::string sample;   // a prompt to continue at the end
+  std::string cluster;  // a name or a file; empty: nothing is planned and predicted
   std::optional<StatusPlace> status;
 };
 
@@ -30,6 +31,11 @@ struct CompareArguments {
   std::vector<std::string> layouts;  // empty: the configuration's own
   double tolerance = 1e-10;
   bool json = false;
+};
+
+struct PlanMeasureArguments {
+  std::string output;        // empty: it is printed
+  std::optional<int> ranks;  // empty: the launcher's, or a rank a core, at most 8
 };
 
 struct CheckpointExportArguments {
@@ -83,6 +89,8 @@ struct CheckpointCallbacks {
 CLI::App* add_train_command(CLI::App& app, TrainArguments& arguments);
 CLI::App* add_forward_command(CLI::App& app, ForwardArguments& arguments);
 CLI::App* add_compare_command(CLI::App& app, CompareArguments& arguments);
+// Below `plan`.
+void add_measure_command(CLI::App& plan, PlanMeasureArguments& arguments, const std::function<void()>& run_measure);
 void add_diff_command(CLI::App& checkpoint, CheckpointDiffArguments& arguments, const std::function<void()>& run_diff);
 CLI::App* add_checkpoint_command(CLI::App& app, CheckpointArguments& arguments, const CheckpointCallbacks& callbacks);
 

@@ -11,6 +11,7 @@
 #include "gantry/cli/commands.h"
 #include "gantry/core/config.h"
 #include "gantry/core/error.h"
+#include "gantry/planner/configured.h"
 
 namespace gantry::cli {
 namespace {
@@ -29,6 +30,9 @@ Config config_of(const std::vector<std::string>& program) {
   } catch (const CLI::ParseError& error) {
     throw UsageError({"gantry train", error.what(), "", "see gantry train --help"});
   }
+  // Auto keys say nothing of the run's files.
+  if (!planner::auto_keys(arguments.config, arguments.sets).empty())
+    return planner::configured(arguments.config, arguments.sets, {});
   return Config::load(arguments.config, arguments.sets);
 }
 

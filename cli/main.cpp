@@ -34,6 +34,7 @@ struct Arguments {
   cli::CompareArguments compare;
   cli::GenerateArguments generate;
   cli::CheckpointArguments checkpoint;
+  cli::PlanMeasureArguments measure;
   std::string config;
   std::vector<std::string> sets;
   bool json = false;
@@ -54,7 +55,7 @@ void add_commands(CLI::App& app, Arguments& arguments, char** argv) {
   cli::add_init_command(app);
   cli::add_completion_command(app);
   cli::add_report_command(app);
-  cli::add_plan_command(app);
+  cli::add_plan_command(app, arguments.measure, hand_on);
   auto* config = app.add_subcommand("config", "Show the resolved configuration, its mesh, stages and derived values");
   config->add_option("config", arguments.config, "The configuration, a YAML file")->required();
   cli::add_sets(*config, arguments.sets);

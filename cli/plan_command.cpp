@@ -8,7 +8,7 @@
 #include <optional>
 #include <sstream>
 
-#include "gantry/cli/commands.h"
+#include "gantry/cli/plan_calibrate_command.h"
 #include "gantry/cli/plan_text.h"
 #include "gantry/core/durable_file.h"
 #include "gantry/core/error.h"
@@ -39,13 +39,7 @@ Cluster cluster_of(const PlanArguments& arguments, std::optional<int> ranks) {
   if (arguments.per_host) cluster.per_host = *arguments.per_host;
   if (arguments.hosts) cluster.hosts = *arguments.hosts;
   if (!ranks) return cluster;
-  const bool is_builtin = planner::is_builtin_cluster(arguments.cluster) && !arguments.hosts;
-  if (!is_builtin && *ranks > cluster.ranks())
-    throw ConfigError(
-        {"cluster " + cluster.name,
-         fmt::format("{} hosts of {} devices are fewer than {} ranks", cluster.hosts, cluster.per_host, *ranks),
-         fmt::format("at most {} ranks", cluster.ranks()), "raise --hosts"});
-  return planner::part_of(cluster, *ranks);
+  return planner::with_ranks(cluster, *ranks, planner::is_builtin_cluster(arguments.cluster) && !arguments.hosts);
 }
 
 void run_estimate(const PlanArguments& arguments) {
@@ -90,7 +84,7 @@ std::string why_not_text(const PlanArguments& arguments, const Cluster& cluster,
   if (found.best.empty() && !found.nearest)
     return start + (found.objection.empty() ? "no layout of these ranks and this batch has it" : found.objection) +
            "\n";
-  if (found.best.empty()) return start + shortfall_text(*found.nearest, cluster) + "\n";
+  if (found.best.empty()) return start + planner::shortfall(*found.nearest, cluster) + "\n";
   const planner::PlannedLayout& other = found.best.front();
   return start +
          fmt::format("its best, {}, takes {:.4g} s, {:+.1f}%\n", describe(other.layout), other.estimate.step_seconds,
@@ -98,32 +92,18 @@ std::string why_not_text(const PlanArguments& arguments, const Cluster& cluster,
          beside_text(best, other);
 }
 
-void require_layouts(const planner::SearchResult& found, const Cluster& cluster) {
-  if (!found.best.empty()) return;
-  const std::string where = fmt::format("plan of {} ranks", cluster.ranks());
-  if (found.nearest)
-    throw ConfigError({where, "no layout fits: " + shortfall_text(*found.nearest, cluster), "layouts that fit",
-                       "raise --ranks, or open more keys"});
-  throw ConfigError({where, found.objection.empty() ? "no layout has the sizes that are stated" : found.objection,
-                     "sizes that fit each other", "state fewer keys"});
-}
-
 void run_plan(const PlanArguments& arguments) {
   if (arguments.config.empty())
     throw UsageError({"gantry plan", "no configuration is named", "gantry plan CONFIG --cluster NAME", "name one"});
-  for (const char* later : {"measure", "calibrate"})
-    if (arguments.config == later)
-      throw UsageError({std::string("gantry plan ") + later, "is not in this version",
-                        "a cluster's file that you write", "docs/planner.md has its keys"});
   if (arguments.cluster.empty())
     throw UsageError({"gantry plan", "--cluster is missing", "gantry plan CONFIG --cluster NAME", "add it"});
   const auto request = planner::read_plan_request(arguments.config, arguments.sets, /*only_stated=*/false);
   const Cluster cluster = cluster_of(arguments, arguments.ranks);
   const auto found = planner::search(request, cluster, {.top = std::max(arguments.top, arguments.explain ? 2 : 1)});
-  require_layouts(found, cluster);
+  planner::require_layouts(found, cluster);
   const auto best_sets = overrides_of(found.best.front().layout);
   if (!arguments.output.empty())
-    write_text_durably(arguments.output, planner::configured_yaml(arguments.config, arguments.sets, best_sets));
+    write_text_durably(arguments.output, planner::configured(arguments.config, arguments.sets, best_sets).to_yaml());
   if (arguments.json) return print_output(plan_json(found).dump(2) + "\n");
   std::string text = plan_text(found, cluster, arguments.top);
   if (arguments.explain && found.best.size() > 1) text += "\n" + beside_text(found.best[0], found.best[1]);
@@ -151,7 +131,7 @@ CLI::Option* add_cluster(CLI::App& command, PlanArguments& arguments) {
 
 }  // namespace
 
-void add_plan_command(CLI::App& app) {
+void add_plan_command(CLI::App& app, PlanMeasureArguments& measure, const std::function<void()>& run_measure) {
   auto* plan = app.add_subcommand("plan", "The best layouts for a model and a cluster, without running anything");
   plan->require_subcommand(0, 1);
   auto arguments = std::make_shared<PlanArguments>();
@@ -171,6 +151,8 @@ void add_plan_command(CLI::App& app) {
   add_cluster(*estimate, *stated)->required();
   estimate->add_flag("--json", stated->json, "As JSON");
   estimate->callback([stated] { run_estimate(*stated); });
+  add_measure_command(*plan, measure, run_measure);
+  add_calibrate_command(*plan);
   plan->callback([arguments, plan] {
     if (plan->get_subcommands().empty()) run_plan(*arguments);
   });

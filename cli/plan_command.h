@@ -1,10 +1,13 @@
-// `gantry plan` and `gantry plan estimate`: layouts for a model and a cluster, without LibTorch.
+// `gantry plan` and what stands below it: layouts for a model and a cluster, without LibTorch but for `measure`.
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <functional>
+
+#include "gantry/cli/commands.h"
 
 namespace gantry::cli {
 
-void add_plan_command(CLI::App& app);
+void add_plan_command(CLI::App& app, PlanMeasureArguments& measure, const std::function<void()>& run_measure);
 
 }  // namespace gantry::cli

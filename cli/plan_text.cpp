@@ -6,19 +6,16 @@
 #include <utility>
 #include <vector>
 
+#include "gantry/planner/step_comparison.h"
+
 namespace gantry::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
 using planner::Estimate;
+using planner::parts_of;
 
 constexpr double kGibi = 1024.0 * 1024 * 1024;
-
-std::vector<std::pair<const char*, double>> parts_of(const planner::Seconds& seconds) {
-  return {{"compute", seconds.compute},    {"tensor", seconds.tensor},     {"context", seconds.context},
-          {"expert", seconds.expert},      {"pipeline", seconds.pipeline}, {"data", seconds.data},
-          {"optimizer", seconds.optimizer}};
-}
 
 std::string memory_text(const Estimate& estimate, double device_bytes) {
   std::string text = fmt::format("memory of each pipeline rank, of {:.1f} GiB:\n", device_bytes / kGibi);
@@ -113,12 +110,6 @@ std::string beside_text(const planner::PlannedLayout& one, const planner::Planne
   row("step", one.estimate.step_seconds, other.estimate.step_seconds);
   row("GiB", one.estimate.most_memory() / kGibi, other.estimate.most_memory() / kGibi);
   return text;
-}
-
-std::string shortfall_text(const planner::PlannedLayout& layout, const planner::Cluster& cluster) {
-  const double needed = layout.estimate.most_memory(), there = cluster.device.memory_bytes;
-  return fmt::format("the nearest, {}, needs {:.1f} GiB of a device, {:.1f} more than its {:.1f}",
-                     describe(layout.layout), needed / kGibi, (needed - there) / kGibi, there / kGibi);
 }
 
 }  // namespace gantry::cli

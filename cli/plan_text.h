@@ -22,7 +22,5 @@ nlohmann::ordered_json plan_json(const planner::SearchResult& found);
 std::string plan_text(const planner::SearchResult& found, const planner::Cluster& cluster, int top);
 // Two layouts part by part.
 std::string beside_text(const planner::PlannedLayout& one, const planner::PlannedLayout& other);
-// Of a layout that does not fit: what it needs, and how much that is too much.
-std::string shortfall_text(const planner::PlannedLayout& layout, const planner::Cluster& cluster);
 
 }  // namespace gantry::cli

@@ -22,13 +22,18 @@ ProgressBar::~ProgressBar() {
 }
 
 void ProgressBar::show(std::uint64_t done, std::uint64_t all) {
+  draw(static_cast<double>(done) / static_cast<double>(std::max<std::uint64_t>(all, 1)), " of " + readable_bytes(all));
+}
+
+void ProgressBar::show_steps(int done, int all) { draw(static_cast<double>(done) / std::max(all, 1), ""); }
+
+void ProgressBar::draw(double share, const std::string& of) {
   const auto now = std::chrono::steady_clock::now();
   if (!is_shown_ || now - last_ < kInterval) return;
   last_ = now;
-  const double share = static_cast<double>(done) / static_cast<double>(std::max<std::uint64_t>(all, 1));
   const auto filled = static_cast<std::size_t>(share * kWidth);
-  fmt::print(stderr, "\r\033[K{} [{}{}] {:3.0f}% of {}", label_, std::string(filled, '='),
-             std::string(kWidth - std::min<std::size_t>(filled, kWidth), ' '), 100 * share, readable_bytes(all));
+  fmt::print(stderr, "\r\033[K{} [{}{}] {:3.0f}%{}", label_, std::string(filled, '='),
+             std::string(kWidth - std::min<std::size_t>(filled, kWidth), ' '), 100 * share, of);
   std::fflush(stderr);
 }
 

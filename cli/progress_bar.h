@@ -16,10 +16,13 @@ class ProgressBar {
   ProgressBar& operator=(const ProgressBar&) = delete;
 
   void show(std::uint64_t done, std::uint64_t all);  // bytes
+  void show_steps(int done, int all);                // of work that is not counted in bytes
   // The same as a function, to hand on; empty where nobody watches.
   std::function<void(std::uint64_t done, std::uint64_t all)> function();
 
  private:
+  void draw(double share, const std::string& of);
+
   std::string label_;
   bool is_shown_;
   std::chrono::steady_clock::time_point last_{};

@@ -73,7 +73,7 @@ Link read_link(ConfigSection section) {
 }
 
 std::string link_text(const Link& link) {
-  return fmt::format("{{gb_per_second: {}, latency_us: {}, call_us: {}}}", link.bytes_per_second / kGiga,
+  return fmt::format("{{gb_per_second: {:.10g}, latency_us: {:.10g}, call_us: {:.10g}}}", link.bytes_per_second / kGiga,
                      link.latency_seconds / kMicro, link.call_seconds / kMicro);
 }
 
@@ -102,13 +102,15 @@ std::string to_yaml(const Cluster& cluster) {
   const Device& device = cluster.device;
   std::string rates;
   for (const auto& [precision, flops] : device.matrix_flops)
-    rates += fmt::format("{}{}: {}", rates.empty() ? "" : ", ", precision, flops / kTera);
+    rates += fmt::format("{}{}: {:.10g}", rates.empty() ? "" : ", ", precision, flops / kTera);
   return fmt::format("name: {}\nhosts: {}\nper_host: {}\ndevice:\n", cluster.name, cluster.hosts, cluster.per_host) +
-         fmt::format("  memory_gib: {}\n  matrix_tflops: {{{}}}\n  matrix_efficiency: {}\n  matrix_half_gflop: {}\n",
-                     device.memory_bytes / kGibi, rates, device.matrix_efficiency, device.matrix_half_flops / kGiga) +
-         fmt::format("  attention_efficiency: {}\n  memory_gb_per_second: {}\n  memory_efficiency: {}\n",
+         fmt::format(
+             "  memory_gib: {:.10g}\n  matrix_tflops: {{{}}}\n  matrix_efficiency: {:.10g}\n  matrix_half_gflop: "
+             "{:.10g}\n",
+             device.memory_bytes / kGibi, rates, device.matrix_efficiency, device.matrix_half_flops / kGiga) +
+         fmt::format("  attention_efficiency: {:.10g}\n  memory_gb_per_second: {:.10g}\n  memory_efficiency: {:.10g}\n",
                      device.attention_efficiency, device.memory_bytes_per_second / kGiga, device.memory_efficiency) +
-         fmt::format("  operation_us: {}\nwithin: {}\nbetween: {}\noverlap_slowdown: {}\nstep_ms: {}\n",
+         fmt::format("  operation_us: {:.10g}\nwithin: {}\nbetween: {}\noverlap_slowdown: {:.10g}\nstep_ms: {:.10g}\n",
                      device.operation_seconds / kMicro, link_text(cluster.within), link_text(cluster.between),
                      cluster.overlap_slowdown, cluster.step_seconds / kMilli);
 }
@@ -132,6 +134,15 @@ Cluster part_of(const Cluster& cluster, int ranks) {
                        fmt::format("{} ranks are no whole hosts of {} devices", ranks, cluster.per_host),
                        fmt::format("a multiple of {}", cluster.per_host), "state another --ranks or --per-host"});
   return part;
+}
+
+Cluster with_ranks(const Cluster& cluster, int ranks, bool grows) {
+  if (!grows && ranks > cluster.ranks())
+    throw ConfigError(
+        {"cluster " + cluster.name,
+         fmt::format("{} hosts of {} devices are fewer than {} ranks", cluster.hosts, cluster.per_host, ranks),
+         fmt::format("at most {} ranks", cluster.ranks()), "raise --hosts"});
+  return part_of(cluster, ranks);
 }
 
 Cluster load_cluster(const std::string& name_or_path) {

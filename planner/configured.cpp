@@ -38,6 +38,8 @@ constexpr PlannableKey kKeys[] = {{"parallel.tensor", "1"},
                                   {"schedule.recompute", "none"},
                                   {"schedule.layers", "default", false}};
 
+constexpr const char* kSections[] = {"parallel", "schedule"};  // that may be auto as a whole
+
 // The scalar at "section.key", or "" where there is none.
 std::string scalar_at(const YAML::Node& document, const std::string& path, bool& present) {
   const auto dot = path.find('.');
@@ -64,15 +66,23 @@ std::string read_text(const std::string& path) {
 
 // Which keys are open, and the overrides that give those a value meanwhile.
 struct Opened {
-  std::set<std::string> open;
+  std::set<std::string> open, asked;  // those of them that say auto
   std::vector<std::string> overrides;
 };
 
-Opened open_keys(const YAML::Node& document, const std::vector<std::string>& sets) {
+// Whether a section is auto as a whole, by the last that says anything of it.
+bool is_auto_section(const YAML::Node& document, const std::vector<std::string>& sets, const std::string& section) {
+  bool present = false;
+  std::string value = scalar_at(document, section + ".x", present);
+  for (const auto& set : sets)
+    if (set.starts_with(section + "=")) value = set.substr(section.size() + 1);
+  return value == "auto";
+}
+
+Opened open_keys(const YAML::Node& document, const std::vector<std::string>& sets, bool absent_too = true) {
   Opened opened;
-  for (const char* section : {"parallel", "schedule"})
-    if (bool present = false; scalar_at(document, section + std::string(".x"), present) == "auto")
-      opened.overrides.push_back(std::string(section) + "={}");
+  for (const char* section : kSections)
+    if (is_auto_section(document, sets, section)) opened.overrides.push_back(std::string(section) + "={}");
   bool present = false;
   scalar_at(document, "schedule.microbatches", present);
   const bool counts_microbatches =
@@ -80,12 +90,15 @@ Opened open_keys(const YAML::Node& document, const std::vector<std::string>& set
   for (const auto& [path, fallback, open_if_absent] : kKeys) {
     bool stated = false;
     std::string value = scalar_at(document, path, stated);
+    if (is_auto_section(document, sets, std::string(path).substr(0, std::string(path).find('.')))) value = "auto";
     for (const auto& set : sets)
       if (set.starts_with(path + std::string("="))) value = set.substr(std::string(path).size() + 1), stated = true;
     const bool is_auto = value == "auto" && (stated || open_if_absent);
-    if (stated ? !is_auto : !is_auto && !open_if_absent) continue;
-    if (path == std::string("schedule.microbatch_size") && counts_microbatches) continue;
+    const bool follows = path == std::string("schedule.microbatch_size");
+    if (!is_auto && (stated || !open_if_absent || !(absent_too || follows))) continue;
+    if (follows && counts_microbatches) continue;
     opened.open.insert(path);
+    if (is_auto) opened.asked.insert(path);
     if (is_auto && stated) opened.overrides.push_back(fmt::format("{}={}", path, fallback));
   }
   return opened;
@@ -94,8 +107,11 @@ Opened open_keys(const YAML::Node& document, const std::vector<std::string>& set
 // What opens keys, then what is set; auto itself is no value of most.
 std::vector<std::string> overrides_with(const Opened& opened, const std::vector<std::string>& sets) {
   std::vector<std::string> overrides = opened.overrides;
-  for (const auto& set : sets)
-    if (!set.ends_with("=auto") || !opened.open.contains(set.substr(0, set.find('=')))) overrides.push_back(set);
+  for (const auto& set : sets) {
+    const std::string key = set.substr(0, set.find('='));
+    const bool opens = opened.open.contains(key) || std::ranges::find(kSections, key) != std::end(kSections);
+    if (!set.ends_with("=auto") || !opens) overrides.push_back(set);
+  }
   return overrides;
 }
 
@@ -170,29 +186,47 @@ const std::vector<std::string>& plannable_keys() {
   return all;
 }
 
+PlanRequest plan_request(const Config& config) {
+  refuse_unknown(config);
+  return {.config = config,
+          .workload = {.model = model_of(config),
+                       .sequence = config.data.sequence_length,
+                       .batch = config.data.batch_size,
+                       .precision = config.precision,
+                       .program = gantry_program(config.precision, config.optimizer.name)},
+          .stated = layout_of(config),
+          .open = {}};
+}
+
 PlanRequest read_plan_request(const std::string& path, const std::vector<std::string>& sets, bool only_stated) {
   const std::string text = read_text(path);
   Opened opened;
   if (!only_stated) opened = open_keys(parse_yaml(text, path), sets);
-  const std::vector<std::string> overrides = overrides_with(opened, sets);
-  PlanRequest request{.config = Config::parse(text, path, overrides), .workload = {}, .stated = {}, .open = {}};
-  refuse_unknown(request.config);
-  request.workload = {.model = model_of(request.config),
-                      .sequence = request.config.data.sequence_length,
-                      .batch = request.config.data.batch_size,
-                      .precision = request.config.precision,
-                      .program = gantry_program(request.config.precision, request.config.optimizer.name)};
-  request.stated = layout_of(request.config);
+  PlanRequest request = plan_request(Config::parse(text, path, overrides_with(opened, sets)));
   request.open = opened.open;
   return request;
 }
 
-std::string configured_yaml(const std::string& path, const std::vector<std::string>& sets,
-                            const std::vector<std::string>& layout) {
+std::set<std::string> auto_keys(const std::string& path, const std::vector<std::string>& sets) {
+  std::set<std::string> asked = open_keys(parse_yaml(read_text(path), path), sets, /*absent_too=*/false).asked;
+  if (asked.size() == 1 && asked.contains("parallel.data")) asked.clear();  // which ranks decide without a plan
+  return asked;
+}
+
+PlanRequest read_auto_request(const std::string& path, const std::vector<std::string>& sets) {
+  const std::string text = read_text(path);
+  const Opened opened = open_keys(parse_yaml(text, path), sets, /*absent_too=*/false);
+  PlanRequest request = plan_request(Config::parse(text, path, overrides_with(opened, sets)));
+  request.open = opened.open;
+  return request;
+}
+
+Config configured(const std::string& path, const std::vector<std::string>& sets,
+                  const std::vector<std::string>& layout) {
   const std::string text = read_text(path);
   std::vector<std::string> overrides = overrides_with(open_keys(parse_yaml(text, path), sets), sets);
   overrides.insert(overrides.end(), layout.begin(), layout.end());
-  return Config::parse(text, path, overrides).to_yaml();
+  return Config::parse(text, path, overrides);
 }
 
 Layout with_data(const PlanRequest& request, int data) {

@@ -140,7 +140,8 @@ Memory rank_memory(const Workload& workload, const Layout& layout, const LayoutC
   memory.activations = activations;
   for (const int stage : costs.stages_of_rank[rank])
     memory.working = std::max(memory.working, costs.stages[stage].again);
-  if (zero.gradients && replicas > 1) memory.working += 2 * kBucketBytes;
+  if (zero.gradients && replicas > 1)
+    memory.working += 2 * std::min(kBucketBytes, program.gradient_bytes * (held.dense + held.experts));
   return memory;
 }
 

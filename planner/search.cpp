@@ -1,6 +1,7 @@
 #include "gantry/planner/search.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <map>
 #include <memory>
 #include <tuple>
@@ -141,6 +142,23 @@ SearchResult search(const PlanRequest& request, const Cluster& cluster, const Se
     throw ConfigError({"cluster " + cluster.name, "states no matrix rate for precision " + request.workload.precision,
                        "one under device.matrix_tflops", ""});
   return Search(request, cluster, options).run();
+}
+
+std::string shortfall(const PlannedLayout& layout, const Cluster& cluster) {
+  constexpr double kGibi = 1024.0 * 1024 * 1024;
+  const double needed = layout.estimate.most_memory(), there = cluster.device.memory_bytes;
+  return fmt::format("the nearest, {}, needs {:.1f} GiB of a device, {:.1f} more than its {:.1f}",
+                     describe(layout.layout), needed / kGibi, (needed - there) / kGibi, there / kGibi);
+}
+
+void require_layouts(const SearchResult& found, const Cluster& cluster) {
+  if (!found.best.empty()) return;
+  const std::string where = fmt::format("plan of {} ranks", cluster.ranks());
+  if (found.nearest)
+    throw ConfigError({where, "no layout fits: " + shortfall(*found.nearest, cluster), "layouts that fit",
+                       "raise --ranks, or open more keys"});
+  throw ConfigError({where, found.objection.empty() ? "no layout has the sizes that are stated" : found.objection,
+                     "sizes that fit each other", "state fewer keys"});
 }
 
 }  // namespace gantry::planner

@@ -19,6 +19,7 @@
 #include "gantry/core/usable_cores.h"
 #include "gantry/core/version.h"
 #include "gantry/core/zero_level.h"
+#include "gantry/trainer/planned_step.h"
 #include "gantry/trainer/report/run_reader.h"
 
 namespace gantry {
@@ -150,7 +151,7 @@ double state_bytes_per_parameter(const Config& config, int replicas) {
 namespace {
 
 // Rank 0's text. Collective over the world.
-std::string report_text(World& world, Plugin& plugin, Boosted& boosted, const RunFacts& facts) {
+std::string report_text(World& world, Plugin& plugin, Boosted& boosted, const RunFacts& facts, const Json& plan) {
   ProcessGroup& all = plugin.mesh().world_group();
   const auto parameters = all_gather_numbers(all, held_parameters(boosted));
   const Json communication = communication_of(all, facts);
@@ -167,6 +168,7 @@ std::string report_text(World& world, Plugin& plugin, Boosted& boosted, const Ru
                  {"communication", communication},
                  {"operators", operators_of(facts.operators)},
                  {"environment", environment(world)}};
+  if (!plan.is_null()) report["plan"] = plan;
   if (facts.pictures)
     report["timeline"] = {{"step", facts.step},
                           {"measured", timeline_of(facts.pictures->measured)},
@@ -177,12 +179,14 @@ std::string report_text(World& world, Plugin& plugin, Boosted& boosted, const Ru
 
 }  // namespace
 
-void write_run_report(World& world, Plugin& plugin, Boosted& boosted, const RunFacts& facts) {
-  const std::string text = report_text(world, plugin, boosted, facts);
+std::string write_run_report(World& world, Plugin& plugin, Boosted& boosted, const RunFacts& facts) {
+  const Json plan = planned_step(world.config(), plugin.mesh(), facts);
+  const std::string text = report_text(world, plugin, boosted, facts, plan);
   const DiskProgress progress;
   work_on_disk(plugin.mesh().world_group(), disk_limits(world.config().comm.timeout_seconds), progress, [&] {
     if (world.is_main()) write_text_durably(world.config().output + "/report.json", text);
   });
+  return plan.is_object() && plan.contains("largest_gap") ? plan["largest_gap"]["text"].get<std::string>() : "";
 }
 
 std::future<void> write_last_report(const std::string& folder) {

@@ -34,14 +34,18 @@ void StepTimeline::end(std::int64_t replica_samples) {
 
 void StepTimeline::give_up() { watches_ = false; }
 
+double StepTimeline::busy() const {
+  double busy = 0;
+  for (const auto& timed : seen_) busy += timed.end - timed.start;
+  return busy;
+}
+
 double StepTimeline::bubble() const {
   ProcessGroup& pipeline = plugin_.mesh()[axis::kPipeline];
   if (pipeline.size() == 1) return 0;
-  double busy = 0;
-  for (const auto& timed : seen_) busy += timed.end - timed.start;
   const double span = seen_.empty() ? 0 : seen_.back().end - seen_.front().start;
   torch::Tensor all = torch::empty({pipeline.size(), 2}, torch::kFloat64);
-  pipeline.all_gather(all, torch::tensor({{busy, span}}, torch::kFloat64), Sizes(pipeline.size(), 1)).wait();
+  pipeline.all_gather(all, torch::tensor({{busy(), span}}, torch::kFloat64), Sizes(pipeline.size(), 1)).wait();
   const double longest = all.select(1, 1).max().item<double>();
   return longest > 0 ? 1 - all.select(1, 0).mean().item<double>() / longest : 0;
 }

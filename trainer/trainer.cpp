@@ -12,6 +12,7 @@
 #include "gantry/comm/observed_backend.h"
 #include "gantry/core/error.h"
 #include "gantry/core/steady_seconds.h"
+#include "gantry/core/zero_level.h"
 #include "gantry/optimizers/gradient_norm.h"
 #include "gantry/profiling/communication_meter.h"
 #include "gantry/profiling/memory_meter.h"
@@ -24,11 +25,13 @@
 #include "gantry/trainer/live_status.h"
 #include "gantry/trainer/metrics_file.h"
 #include "gantry/trainer/output_folder.h"
+#include "gantry/trainer/planned_step.h"
 #include "gantry/trainer/progress_line.h"
 #include "gantry/trainer/run_checkpoints.h"
 #include "gantry/trainer/run_report.h"
 #include "gantry/trainer/run_stops.h"
 #include "gantry/trainer/sample_text.h"
+#include "gantry/trainer/step_parts.h"
 #include "gantry/trainer/tensorboard_file.h"
 #include "gantry/trainer/timeline.h"
 
@@ -59,6 +62,7 @@ class Trainer::Run {
         stops_(config, mesh_),
         checkpoints_(world_, config_, booster_.plugin(), [this] { clear_progress(); }),
         timeline_(booster_.plugin()),
+        parts_of_step_(zero_level(config.parallel.zero).gradients),
         profile_(config_, mesh_, [this] { clear_progress(); }) {
     if (options_.status && world_.is_main()) live_ = add_own(std::make_unique<LiveStatus>(*options_.status, world_));
     if (config_.profile.active > 0)
@@ -124,7 +128,12 @@ class Trainer::Run {
     if (choices_) choices_->distribute(booster_, boosted_);
     prompts_ = ContinuedPrompts::of(config_);
     const auto fresh = load_weights(config_, boosted_, mesh_);
+    if (options_.cluster) {  // what can't be predicted is refused before the first step
+      options_.cluster = planner::with_ranks(*options_.cluster, world_.size(), /*grows=*/true);
+      predicted_step(config_, *options_.cluster, world_.mesh());
+    }
     if (!world_.is_main()) return;
+    fmt::print("{}", options_.plan);
     for (const auto& found : boosted_.loader->summaries()) fmt::print("data: {}\n", found);
     if (!fresh.empty()) fmt::print("new in this model, with initial weights: {}\n", fmt::join(fresh, ", "));
     fmt::print("{} ranks ({}) over {}: {} stages, {} microbatches of {}\n", world_.size(), world_.mesh().describe(),
@@ -221,6 +230,7 @@ class Trainer::Run {
       boosted_.loader->seek(first_sample);
       timeline_.give_up();
       meter_->pause();
+      parts_of_step_.give_up(meter_->counts());
       return std::nullopt;
     }
     timeline_.end(batch.samples);
@@ -236,6 +246,8 @@ class Trainer::Run {
     meter_->pause();
     ++counted_steps_;
     last_step_ = step;
+    const double seconds = steady_seconds() - start;
+    parts_of_step_.add(seconds, timeline_.busy(), meter_->counts());
     peaks_ = all_gather_numbers(mesh_.world_group(), memory_.peak_bytes());
     return StepMetrics{.step = step,
                        .loss = *result.loss,
@@ -243,7 +255,7 @@ class Trainer::Run {
                        .grad_norm = norm,
                        .lr = boosted_.lr_schedule->at(step),
                        .tokens = result.tokens,
-                       .step_seconds = steady_seconds() - start,
+                       .step_seconds = seconds,
                        .peak_memory_bytes = peaks_,
                        .bubble = timeline_.bubble(),
                        .predicted_bubble = timeline_.predicted_bubble()};
@@ -328,8 +340,8 @@ class Trainer::Run {
     progress_ = nullptr;
     if (options_.sample && end.how != How::kStopped && !stops_.asked_to_stop()) show_sample();
     draw_last_step();
-    report(last_step_);
-    print_end(end);
+    const std::string gap = report(last_step_);
+    print_end(end, gap);
     for (const auto& each : callbacks_)
       if (each.on_end) each.on_end(end);
   }
@@ -350,18 +362,23 @@ class Trainer::Run {
                100 * pictures->measured.bubble_rate, 100 * pictures->simulated.bubble_rate, config_.output);
   }
 
-  // What the report shows beside the metrics, as of that step. Collective over the world.
-  void report(std::int64_t step) {
-    if (config_.output.empty()) return;
-    write_run_report(world_, booster_.plugin(), boosted_,
-                     {.step = step,
-                      .pictures = timeline_.pictures(boosted_.model->stage_module().layer_ranges()),
-                      .counts = meter_->counts(),
-                      .counted_steps = std::max<std::int64_t>(counted_steps_, 1),
-                      .operators = profile_.operators()});
+  // What the report shows beside the metrics, as of that step; gives what write_run_report() does. Collective over the
+  // world.
+  std::string report(std::int64_t step) {
+    if (config_.output.empty()) return "";
+    return write_run_report(world_, booster_.plugin(), boosted_,
+                            {.step = step,
+                             .pictures = timeline_.pictures(boosted_.model->stage_module().layer_ranges()),
+                             .counts = meter_->counts(),
+                             .counted_steps = std::max<std::int64_t>(counted_steps_, 1),
+                             .operators = profile_.operators(),
+                             .parts = parts_of_step_.mean(),
+                             .timed_steps = static_cast<std::int64_t>(parts_of_step_.steps()),
+                             .peaks = peaks_,
+                             .cluster = options_.cluster});
   }
 
-  void print_end(const RunEnd& end) {
+  void print_end(const RunEnd& end, const std::string& gap) {
     if (!world_.is_main()) return;
     if (!peaks_.empty()) {
       const auto largest = std::max_element(peaks_.begin(), peaks_.end());
@@ -369,6 +386,7 @@ class Trainer::Run {
                  static_cast<double>(*largest) / 1e6,
                  world_.mesh().describe_rank(static_cast<int>(largest - peaks_.begin())));
     }
+    if (!gap.empty()) fmt::print("largest gap from the plan: {}\n", gap);
     if (!config_.output.empty())
       fmt::print("metrics: {}/metrics.jsonl\nreport: {}\n", config_.output, write_report(config_.output));
     if (!end.checkpoint.empty()) fmt::print("checkpoint: {}\n", end.checkpoint);
@@ -390,6 +408,7 @@ class Trainer::Run {
   RunCheckpoints checkpoints_;
   Boosted boosted_;
   StepTimeline timeline_;
+  StepParts parts_of_step_;
   RunProfile profile_;
   std::vector<std::unique_ptr<MetricSink>> own_sinks_;  // rank 0's
   ProgressLine* progress_ = nullptr;                    // one of them

@@ -28,6 +28,9 @@ int main(int argc, char** argv) {
        .run_reshard = [&] { exit_code = cli::run_checkpoint_reshard(checkpoint.resharded); },
        .run_merge = [&] { exit_code = cli::run_checkpoint_merge(checkpoint.merged); }});
   cli::add_diff_command(*commands, diff, [&] { exit_code = cli::run_checkpoint_diff(diff); });
+  cli::PlanMeasureArguments measure;
+  cli::add_measure_command(*app.add_subcommand("plan", "The planner's part that needs LibTorch")->require_subcommand(1),
+                           measure, [&] { exit_code = cli::run_plan_measure(measure); });
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -1,16 +1,55 @@
 #include "gantry/trainer/train.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include "gantry/booster/recipe.h"
 #include "gantry/cli/engine/commands.h"
+#include "gantry/core/error.h"
+#include "gantry/launch/backends.h"
+#include "gantry/launch/torchrun.h"
+#include "gantry/planner/configured.h"
+#include "gantry/planner/search.h"
 #include "gantry/trainer/sample_text.h"
 
 namespace gantry::cli {
+namespace {
+
+// The ranks that a launcher has started; else those of the cluster, which are started here.
+int given_ranks(const Config& config, const planner::Cluster& cluster) {
+  const bool starts_threads = config.comm.backend == "local";
+  if (!starts_threads && under_launcher() && has_backend("mpi")) return launched_ranks();
+  if (const auto copies = torchrun_copies(); copies && !starts_threads) return copies->count;
+  return cluster.ranks();
+}
+
+// The configuration with what says auto chosen. Each process of a job finds the same.
+Config planned(const TrainArguments& arguments, const std::set<std::string>& open, RunOptions& options) {
+  if (!options.cluster)
+    throw UsageError({"gantry train", fmt::format("{} say auto, and no --cluster is named", fmt::join(open, ", ")),
+                      "--cluster NAME", "`gantry plan measure --output FILE.yaml` makes one of this machine"});
+  const planner::PlanRequest request = planner::read_auto_request(arguments.config, arguments.sets);
+  const planner::Cluster cluster = planner::with_ranks(*options.cluster, given_ranks(request.config, *options.cluster),
+                                                       planner::is_builtin_cluster(arguments.cluster));
+  const planner::SearchResult found = planner::search(request, cluster, {.top = 1});
+  planner::require_layouts(found, cluster);
+  const planner::PlannedLayout& best = found.best.front();
+  const auto chosen = planner::overrides_of(best.layout);
+  options.plan = fmt::format("plan for {} ranks of {}: {}, {:.4g} s a step ({} layouts)\n", cluster.ranks(),
+                             cluster.name, planner::describe(best.layout), best.estimate.step_seconds, found.defined);
+  return planner::configured(arguments.config, arguments.sets, chosen);
+}
+
+}  // namespace
 
 int run_train(const TrainArguments& arguments) {
-  const Config config = Config::load(arguments.config, arguments.sets);
+  RunOptions options{.status = arguments.status};
+  if (!arguments.cluster.empty()) options.cluster = planner::load_cluster(arguments.cluster);
+  const auto open = planner::auto_keys(arguments.config, arguments.sets);
+  const Config config =
+      open.empty() ? Config::load(arguments.config, arguments.sets) : planned(arguments, open, options);
   config.require_training();
   load_libraries(config);
-  RunOptions options{.status = arguments.status};
   if (!arguments.sample.empty()) options.sample = std::make_shared<SampleText>(arguments.sample, resolve_model(config));
   return train(config, options);
 }

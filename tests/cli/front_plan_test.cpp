@@ -89,7 +89,6 @@ TEST(PlanCommand, RefusesInOneLine) {
   refused("{} --cluster h100_80g --ranks 16 --set parallel.tensor=2 --set parallel.pipeline=2 --set parallel.data=2", 3,
           "= 8 ranks, and 2 hosts of 8 devices have 16");
   refused("{} --cluster h100_80g --ranks 8 --why-not tensors=3", 2, "'tensors=3' is no key of a layout");
-  refused("measure", 2, "is not in this version");
 }
 
 }  // namespace

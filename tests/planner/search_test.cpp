@@ -108,7 +108,7 @@ TEST(Search, TheConfigurationOfALayoutSaysTheSame) {
   const std::string path = scratch.write("c.yaml", std::string(kLlama) + "schedule: {layers: auto}\n");
   const PlanRequest request = read_plan_request(path, {}, /*only_stated=*/false);
   for (const auto& [layout, estimate] : search(request, devices(8), {.top = 20}).best) {
-    const std::string again = scratch.write("d.yaml", configured_yaml(path, {}, overrides_of(layout)));
+    const std::string again = scratch.write("d.yaml", configured(path, {}, overrides_of(layout)).to_yaml());
     const PlanRequest stated = read_plan_request(again, {}, /*only_stated=*/true);
     EXPECT_EQ(stated.stated, layout) << describe(stated.stated) << " and " << describe(layout);
     EXPECT_DOUBLE_EQ(planner::estimate(stated.workload, stated.stated, devices(8)).step_seconds, estimate.step_seconds);

@@ -44,6 +44,10 @@ bool is_builtin_cluster(const std::string& name);
 // Whole hosts of the cluster, or a part of one, with so many devices. ConfigError where they are no whole hosts.
 Cluster part_of(const Cluster& cluster, int ranks);
 
+// The same where the cluster has so many at all. `grows`: it stands for any number of its hosts, as built-in ones do.
+// ConfigError.
+Cluster with_ranks(const Cluster& cluster, int ranks, bool grows);
+
 // A built-in cluster by name, or one of a YAML file, whose keys docs/planner.md has; a path has a '/' or ends with
 // .yaml. ConfigError for an unknown name, naming the nearest, and for a key that is missing, unknown or no such number.
 Cluster load_cluster(const std::string& name_or_path);

@@ -26,15 +26,26 @@ struct PlanRequest {
 // family, the schedule is a file, or parallel.order or schedule.recompute_layers is set.
 PlanRequest read_plan_request(const std::string& path, const std::vector<std::string>& sets, bool only_stated);
 
+// Of a run's own configuration, with nothing open. ConfigError as above.
+PlanRequest plan_request(const Config& config);
+
+// The keys of plannable_keys() that the file or the overrides give as auto, those of a section that is auto among them;
+// none where parallel.data alone is. What `gantry train` plans before it trains.
+std::set<std::string> auto_keys(const std::string& path, const std::vector<std::string>& sets);
+// As read_plan_request(), but that a key has to say auto to be open; the size of microbatches is, where nothing states
+// it or their number.
+PlanRequest read_auto_request(const std::string& path, const std::vector<std::string>& sets);
+
 // The stated layout with so many replicas, whose samples decide the microbatches where no size is stated.
 Layout with_data(const PlanRequest& request, int data);
 
 // The layout as overrides of the file ("parallel.tensor=2"), of those keys that have an effect.
 std::vector<std::string> overrides_of(const Layout& layout);
 
-// The whole configuration as YAML, with the layout that such overrides state in place of what was open.
-std::string configured_yaml(const std::string& path, const std::vector<std::string>& sets,
-                            const std::vector<std::string>& layout);
+// The whole configuration, with the layout that such overrides state in place of what was open; without overrides, what
+// is open has its default.
+Config configured(const std::string& path, const std::vector<std::string>& sets,
+                  const std::vector<std::string>& layout);
 
 // "none", "selective", "parts", "full".
 std::string name_of(Recompute recompute);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "gantry/planner/cluster.h"
@@ -38,6 +39,11 @@ struct SearchOptions {
 // of 1, 2, 4, ... samples; the schedules of plan_schedules(), 2 to 8 chunks where they have any number; sequence
 // parallelism wherever tensor is above 1; zero 0 to 2 where there are replicas; every recomputation.
 SearchResult search(const PlanRequest& request, const Cluster& cluster, const SearchOptions& options = {});
+
+// ConfigError where nothing was found: what the nearest layout lacks, or why none is defined.
+void require_layouts(const SearchResult& found, const Cluster& cluster);
+// Of a layout that does not fit: what it needs, and how much that is too much.
+std::string shortfall(const PlannedLayout& layout, const Cluster& cluster);
 
 // 1f1b, interleaved_1f1b, zb_h1, zb_h2 and dualpipe_v. Schedules that are searched for take too long to be tried by the
 // hundred: a file may name one.

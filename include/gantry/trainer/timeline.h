@@ -33,6 +33,8 @@ class StepTimeline {
   void end(std::int64_t replica_samples);
   void give_up();
 
+  // Seconds of this rank's compute actions in the step that ran.
+  double busy() const;
   // Of the step that ran: 1 - (mean computing time of the pipeline ranks) / (longest time from a rank's first action to
   // its last one), as the simulator counts it. 0 without a pipeline. Collective over pp.
   double bubble() const;

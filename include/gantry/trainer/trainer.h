@@ -16,6 +16,7 @@
 #include <string>
 
 #include "gantry/booster/booster.h"
+#include "gantry/planner/cluster.h"
 #include "gantry/trainer/callbacks.h"
 #include "gantry/trainer/status/status_access.h"
 
@@ -40,6 +41,9 @@ struct TrainerParts {
 struct RunOptions {
   std::optional<StatusPlace> status = std::nullopt;    // where rank 0 serves live status
   std::shared_ptr<const SampleText> sample = nullptr;  // what is shown at the end
+  // The report sets what the planner predicts of it beside what was measured. It has the job's ranks, or more.
+  std::optional<planner::Cluster> cluster = std::nullopt;
+  std::string plan = "";  // lines on how the layout was chosen, which are shown first
 };
 
 class Trainer {

@@ -1,5 +1,5 @@
 // Puts the parts together, once for a report; again and again while a run is live.
-const order = ["training", "answers", "pipeline", "memory", "communication", "operators", "layout", "setup"];
+const order = ["training", "answers", "pipeline", "memory", "communication", "plan", "operators", "layout", "setup"];
 const main = document.getElementById("main");
 const made = new Map();  // part -> its hosts, so that newer values keep place, focus and zoom
 const shown = new Map();  // part -> what it was drawn from
@@ -68,6 +68,11 @@ function render(data) {
   if (run && run.communication && run.communication.length) {
     const [host] = part("communication", "Communication", "Of one step, as the mean over the ranks: what a rank hands in, and how long it is busy with it or waits for it.", "stack");
     fill("communication", run.communication, () => communication(host, data));
+  }
+  if (run && run.plan) {
+    const { cluster, largest_gap: gap, steps } = run.plan;
+    const [host] = part("plan", "Parts of a step", "", "stack");
+    fill("plan", run.plan, () => planned(host, run.plan, (cluster ? `Predicted of ${cluster}, and measured` : "Measured") + ` as the mean of ${counted(steps, "step")}, on the rank that works longest.` + (gap ? " The largest gap is in " + gap.text + "." : "")));
   }
   if (run && run.operators && run.operators.length) {
     const [host] = part("operators", "Costliest operators", "Of the profiled steps on rank 0, by the time that they took themselves.", "stack");

@@ -90,6 +90,21 @@ function communication(host, { run }) {
       numberCell(seconds(row.seconds_per_step)), element("td", { class: "share" }, meter([[row.seconds_per_step / longest, colour("accent")]]))))));
 }
 
+// A row for each part of a step and for memory, predicted and measured one below the other.
+function planned(host, { predicted, measured }, lead) {
+  const most = all => Math.max(...all, 0), names = Object.keys(measured.seconds).filter(name => measured.seconds[name] > 0 || (predicted && predicted.seconds[name] > 0));
+  const row = (name, shown, was, expected, whole) => element("tr", {}, cell(name), ...(predicted ? [numberCell(shown(expected))] : []), numberCell(shown(was)),
+    ...(predicted ? [numberCell(signedPercent((was - expected) / whole))] : []),
+    element("td", { class: "share" }, ...(predicted ? [meter([[expected / Math.max(whole, expected), colour("second")]])] : []), meter([[was / Math.max(whole, expected || 0), colour("accent")]])));
+  const rows = names.map(name => row(name, seconds, measured.seconds[name], predicted && predicted.seconds[name], measured.step_seconds));
+  rows.push(row("step", seconds, measured.step_seconds, predicted && predicted.step_seconds, measured.step_seconds));
+  if (measured.memory_bytes.length)
+    rows.push(row("memory", bytes, most(measured.memory_bytes), predicted && most(predicted.memory_bytes), most(measured.memory_bytes)));
+  host.replaceChildren(element("p", { class: "quiet" }, lead),
+    table(["part", ...(predicted ? [["predicted", "number"]] : []), ["measured", "number"], ...(predicted ? [["difference, of the step", "number"]] : []), ["", "share"]], rows));
+}
+const signedPercent = value => (value < 0 ? "−" : "+") + percent(Math.abs(value));
+
 function operators(host, { run }) {
   const rows = run.operators, whole = rows.reduce((sum, row) => sum + row.own_seconds, 0) || 1;
   host.replaceChildren(table(["operator", ["calls", "number"], ["own time", "number"], ["", "share"], ["with inner ones", "number"], ["memory", "number"], "shapes of the longest"],
