@@ -39,12 +39,15 @@ std::vector<GeneratedSequence> generate(Boosted& boosted, Plugin& plugin, const 
   const EvaluationGuard evaluation(module.module(), true);
   const auto& mesh = plugin.mesh();
   const bool by_sequence = plugin.config().parallel.sequence_parallel && mesh.size(axis::kTensor) > 1;
+  const bool is_cached = continuation.is_cached && options.use_cache && !by_sequence;
   const StagePlaces places{.module = &module,
                            .stages = &plugin.stages(),
                            .pipeline = &mesh[axis::kPipeline],
                            .split = split_of_logits(plugin.split_outputs(boosted)),
-                           .is_cached = continuation.is_cached && options.use_cache && !by_sequence,
-                           .is_split_by_sequence = by_sequence};
+                           .is_cached = is_cached,
+                           .is_split_by_sequence = by_sequence,
+                           .sharing = plugin.config().parallel.context > 1 ? &mesh[axis::kContext] : nullptr,
+                           .parts = is_cached ? plugin.sequence_parts(boosted) : nullptr};
   const auto parts = split_evenly(static_cast<std::int64_t>(prompts.size()), mesh.size(axis::kData));
   const auto replica = static_cast<std::size_t>(mesh.coordinate(axis::kData));
   const auto [begin, end] = replica < parts.size() ? parts[replica] : std::pair<std::int64_t, std::int64_t>();

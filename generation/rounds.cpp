@@ -30,7 +30,8 @@ class Rounds {
                                       TextGroup::Options{.width = plan.width,
                                                          .max_new_tokens = plan.max_new,
                                                          .is_cached = places.is_cached,
-                                                         .start_token = plan.start_token},
+                                                         .start_token = plan.start_token,
+                                                         .parts = places.parts},
                                       device_));
       choices_.emplace_back(plan_, places.split, first_prompt + begin, end - begin);
     }
@@ -124,10 +125,26 @@ class Rounds {
     return link_->receive(message(stage - 1, index), places_.stages->rank_of(stage - 1));
   }
 
-  void choose(int index, const torch::Tensor& logits) {
+  // Of the ranks that share a group's texts the one that has the prompts' last tokens: what the others compute of later
+  // ones may differ in its last bits.
+  bool chooses(int index) const { return !places_.sharing || places_.sharing->rank() == groups_[index]->chooser(); }
+
+  Decision chosen(int index, const torch::Tensor& logits) {
     auto& group = *groups_[index];
-    Decision decision = choices_[index].choose(group.last_of(logits), group);
-    if (plan_.options.ends && !plan_.is_beams() && plan_.options.ends()) decision.is_last = true;
+    Decision decision;
+    if (chooses(index)) {
+      decision = choices_[index].choose(group.last_of(logits), group);
+      if (plan_.options.ends && !plan_.is_beams() && plan_.options.ends()) decision.is_last = true;
+    }
+    if (!places_.sharing) return decision;
+    torch::Tensor encoded =
+        (chooses(index) ? decision.encode() : torch::empty({group.sequences() + 1, 3}, torch::kInt64)).to(device_);
+    places_.sharing->broadcast(encoded, group.chooser()).wait();
+    return Decision::decode(encoded);
+  }
+
+  void choose(int index, const torch::Tensor& logits) {
+    const Decision decision = chosen(index, logits);
     std::erase_if(sends_, [](Work& send) { return send.done(); });
     const torch::Tensor encoded = decision.encode().to(device_);
     for (int rank = 0; rank < places_.stages->pipeline_size(); ++rank)
@@ -136,11 +153,18 @@ class Rounds {
     apply(index, decision);
   }
 
+  // A group's, on the ranks of the last stage.
+  std::vector<GeneratedSequence> sequences_of(int index) const {
+    auto mine = choices_[index].sequences();
+    if (!places_.sharing || !places_.stages->holds_last()) return mine;
+    return from_text(broadcast_text(*places_.sharing, chooses(index) ? to_text(mine) : "", groups_[index]->chooser()));
+  }
+
   // The last stage's sequences, on every rank.
   std::vector<GeneratedSequence> collect() const {
     std::vector<GeneratedSequence> all;
-    for (const auto& choice : choices_)
-      for (auto& sequence : choice.sequences()) all.push_back(std::move(sequence));
+    for (std::size_t index = 0; index < choices_.size(); ++index)
+      for (auto& sequence : sequences_of(static_cast<int>(index))) all.push_back(std::move(sequence));
     if (!places_.pipeline || places_.pipeline->size() == 1) return all;
     const std::string mine = places_.stages->holds_last() ? to_text(all) : std::string();
     return from_text(broadcast_text(*places_.pipeline, mine, places_.stages->rank_of(last_stage())));

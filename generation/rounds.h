@@ -13,11 +13,13 @@ struct StagePlaces {
   ProcessGroup* pipeline = nullptr;  // null where all stages are here
   SplitDim split;                    // of the logits
   bool is_cached = true;
-  bool is_split_by_sequence = false;  // activations are sequence shards
+  bool is_split_by_sequence = false;     // activations are sequence shards
+  ProcessGroup* sharing = nullptr;       // of the ranks along cp, which have the same prompts; null: there is one
+  const SequenceParts* parts = nullptr;  // with a cache, how those share texts
 };
 
 // The sequences of these prompts, of which the first is number `first_prompt` of the call, on every rank of the
-// pipeline. Collective over pp and tp.
+// pipeline. Collective over pp, cp and tp.
 std::vector<GeneratedSequence> run_rounds(const StagePlaces& places, const Plan& plan,
                                           const std::vector<TokenIds>& prompts, std::int64_t first_prompt);
 

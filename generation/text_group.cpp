@@ -60,7 +60,9 @@ TextGroup::TextGroup(std::vector<TokenIds> prompts, const Options& options, torc
   }
   for (const auto& text : texts_) lengths_.push_back(static_cast<std::int64_t>(text.size()));
   longest_ = *std::max_element(lengths_.begin(), lengths_.end());
-  caches_ = nn::LayerCaches(longest_ + options.max_new_tokens - 1);  // nobody asks what follows the last token
+  if (options.parts) parts_.emplace(*options.parts, longest_);
+  const std::int64_t cached = longest_ + options.max_new_tokens - 1;  // nobody asks what follows the last token
+  caches_ = nn::LayerCaches(parts_ ? static_cast<std::int64_t>(parts_->kept_of(cached).size()) : cached);
   context_ = {.keep = {}, .positions = {}, .caches = &caches_, .only_last = true};
   if (is_cached_) make_context();
 }
@@ -78,6 +80,7 @@ TensorDict TextGroup::input() {
       std::copy(text.begin(), text.end(), is_cached_ ? row + width - static_cast<std::int64_t>(text.size()) : row);
     row += width;
   }
+  if (cuts_input()) ids = parts_->own_of(ids);
   const torch::Tensor there = to_device(ids, device_);
   known_ = HostCopy(there, ids);
   if (encoder_.empty()) return {{"input_ids", there}};
@@ -95,8 +98,15 @@ void TextGroup::make_context() {
   const torch::Tensor places = torch::arange(longest_ + rounds_, torch::kInt64).unsqueeze(0);
   const bool pads = std::any_of(padding.begin(), padding.end(), [](std::int64_t count) { return count > 0; });
   context_.keep = pads ? (places >= before).to(device_) : torch::Tensor();
-  const torch::Tensor positions = (places - before).clamp_min(0);
-  context_.positions = (rounds_ > 0 ? positions.narrow(1, positions.size(1) - 1, 1) : positions).to(device_);
+  torch::Tensor positions = (places - before).clamp_min(0);
+  if (rounds_ > 0) positions = positions.narrow(1, positions.size(1) - 1, 1);
+  if (cuts_input()) positions = parts_->own_of(positions);
+  context_.positions = positions.to(device_);
+  if (!parts_) return;
+  context_.length = longest_ + rounds_;
+  context_.sequence = cuts_input()
+                          ? parts_->of_prompts(context_.keep)
+                          : parts_->of_new(rounds_ > 0 ? context_.length - 1 : 0, context_.length, context_.keep);
 }
 
 torch::Tensor TextGroup::last_of(const torch::Tensor& logits) const {

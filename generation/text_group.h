@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gantry/data/tokenizers/tokenizer.h"
+#include "gantry/generation/text_parts.h"
 #include "gantry/nn/key_value_cache.h"
 #include "gantry/tensors/host_copy.h"
 #include "gantry/tensors/tensor.h"
@@ -33,6 +34,7 @@ class TextGroup {
     std::int64_t max_new_tokens = 0;  // of each sequence
     bool is_cached = true;
     std::optional<std::int64_t> start_token = {};  // the prompts are an encoder's, and each text begins with it
+    const SequenceParts* parts = nullptr;          // with a cache, how ranks share texts; not owned, null: there is one
   };
   TextGroup(std::vector<TokenIds> prompts, const Options& options, torch::Device device);
   TextGroup(const TextGroup&) = delete;
@@ -53,10 +55,13 @@ class TextGroup {
   std::int64_t prompt_length(std::int64_t sequence) const { return lengths_[sequence / width_]; }
   std::int64_t rounds() const { return rounds_; }  // decisions so far: new tokens of each sequence
   bool is_finished() const { return is_finished_; }
+  // Among the ranks that share the texts, the one that has the last tokens of the prompts.
+  int chooser() const { return parts_ ? parts_->rank_of_last() : 0; }
   bool reads_encoder() const { return encoder_.contains("input_ids") && !continues_caches(); }
 
  private:
   bool continues_caches() const { return is_cached_ && rounds_ > 0; }
+  bool cuts_input() const { return parts_ && parts_->cuts_prompts() && rounds_ == 0; }
   void make_context();
 
   int width_;
@@ -64,6 +69,7 @@ class TextGroup {
   torch::Device device_;
   std::vector<std::int64_t> lengths_;  // of the prompts
   std::int64_t longest_ = 0;
+  std::optional<TextParts> parts_;  // where ranks share the texts
   std::vector<TokenIds> texts_;
   TensorDict encoder_;  // what it reads: input_ids and attention_mask, a row of each for a row of texts_
   nn::LayerCaches caches_;

@@ -6,6 +6,7 @@
 
 #include <torch/torch.h>
 
+#include "gantry/core/error.h"
 #include "gantry/nn/attention_core.h"
 #include "gantry/nn/context_attention.h"
 #include "gantry/nn/forward.h"
@@ -200,6 +201,12 @@ torch::Tensor attention_core(const torch::Tensor& query, const torch::Tensor& ke
 torch::Tensor attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
                         const HeadRange& heads, const HeadRange& key_heads, const AttentionOptions& options,
                         const DropoutImpl& dropout) {
+  if (options.bias.defined() && options.sequence)
+    throw UsageError({"attention", "has a bias of its scores, and ranks share the sequence",
+                      "no AttentionOptions::bias with parallel.context",
+                      "state no context_heads in the policy of this model"});
+  if (options.cache && options.sequence)
+    return continued_attention(query, key, value, heads, key_heads, options, dropout);
   if (options.cache) {
     const auto [keys, values] = options.cache->append(key, value, options.window);
     return attention_core(query, keys, values, heads, key_heads, options, dropout);

@@ -32,12 +32,45 @@ Tile tile_of(const AttentionBlock& block, const AttentionTile& tile, const Seque
           runs_within(part.cut.runs(block.from), tile.keys)};
 }
 
+// LibTorch's kernel for the CPU gives the log-sum-exp, and takes that of all blocks in its backward. It knows no other
+// mask than the causal one.
+bool is_fused(const torch::Tensor& query, const torch::Tensor& value, AttentionTile::Kind kind,
+              const BlockRules& rules) {
+  const AttentionOptions& options = rules.options;
+  const SequencePart& part = *options.sequence;
+  return query.is_cpu() && kind != AttentionTile::Kind::kMasked && rules.drop == 0 && options.soft_cap == 0 &&
+         !options.slopes.defined() && !part.keep.defined() && !part.documents.defined() &&
+         query.size(3) == value.size(3);
+}
+
+// Plain products take memory for all pairs of a tile: it is computed for so many queries at a time.
+constexpr std::int64_t kMostPlainQueries = 256;
+
+void add_rows_of(std::vector<AttentionTile>& tiles, const AttentionTile& tile) {
+  const std::int64_t end = tile.queries.end;
+  for (std::int64_t begin = tile.queries.begin; begin < end; begin += kMostPlainQueries) {
+    AttentionTile rows = tile;
+    rows.queries = {begin, std::min(begin + kMostPlainQueries, end)};
+    // Up to the diagonal: the last of these queries sees no further.
+    if (tile.kind == AttentionTile::Kind::kCausal) rows.keys.end -= end - rows.queries.end;
+    tiles.push_back(rows);
+  }
+}
+
 std::vector<AttentionTile> tiles_of(const AttentionBlock& block, const BlockRules& rules) {
   const SequencePart& part = *rules.options.sequence;
   // Queries that see no key at all mix all keys, those behind them too.
   const bool by_place = !part.keep.defined();
-  return attention_tiles(part.runs(), part.cut.runs(block.from), by_place && rules.options.causal,
-                         by_place ? rules.options.window : 0);
+  std::vector<AttentionTile> tiles;
+  for (const AttentionTile& tile :
+       attention_tiles(part.runs(), part.cut.runs(block.from), by_place && rules.options.causal,
+                       by_place ? rules.options.window : 0)) {
+    if (is_fused(block.query, block.value, tile.kind, rules))
+      tiles.push_back(tile);
+    else
+      add_rows_of(tiles, tile);
+  }
+  return tiles;
 }
 
 torch::Tensor places_of(const std::vector<Range>& runs, const torch::Device& device) {
@@ -140,18 +173,8 @@ torch::Tensor left_of(const torch::Tensor& weights, const Tile& tile, const Bloc
   return torch::cat(rows, 2);
 }
 
-// LibTorch's kernel for the CPU gives the log-sum-exp, and takes that of all blocks in its backward. It knows no other
-// mask than the causal one.
-bool is_fused(const Tile& tile, const BlockRules& rules) {
-  const AttentionOptions& options = rules.options;
-  const SequencePart& part = *options.sequence;
-  return tile.query.is_cpu() && tile.kind != AttentionTile::Kind::kMasked && rules.drop == 0 && options.soft_cap == 0 &&
-         !options.slopes.defined() && !part.keep.defined() && !part.documents.defined() &&
-         tile.query.size(3) == tile.value.size(3);
-}
-
 AttentionSums attend(const Tile& tile, const BlockRules& rules) {
-  if (is_fused(tile, rules)) {
+  if (is_fused(tile.query, tile.value, tile.kind, rules)) {
     const auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(
         tile.query, for_each_query(tile.key, rules), for_each_query(tile.value, rules), 0.0,
         tile.kind == AttentionTile::Kind::kCausal, std::nullopt, scale_of_scores(rules.options, tile.query));
@@ -168,7 +191,7 @@ AttentionSums attend(const Tile& tile, const BlockRules& rules) {
 BlockGradients gradients_of(const AttentionSums& sums, const SumsGradient& gradient, const Tile& tile,
                             const BlockRules& rules) {
   const torch::Tensor key = for_each_query(tile.key, rules), value = for_each_query(tile.value, rules);
-  if (is_fused(tile, rules)) {
+  if (is_fused(tile.query, tile.value, tile.kind, rules)) {
     const auto type = tile.query.scalar_type();
     const auto [of_query, of_key, of_value] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
         gradient.out.to(type), tile.query, key, value, sums.out.to(type), sums.lse, 0.0,

@@ -2,7 +2,6 @@
 
 #include <torch/torch.h>
 
-#include "gantry/core/error.h"
 #include "gantry/nn/attention_core.h"
 #include "gantry/nn/autograd_collectives.h"
 #include "gantry/nn/sequence_part.h"
@@ -31,10 +30,6 @@ auto attention_by(ContextMethod method) {
 torch::Tensor context_attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
                                 const HeadRange& heads, const HeadRange& key_heads, const AttentionOptions& options,
                                 const DropoutImpl& dropout) {
-  if (options.bias.defined())
-    throw UsageError({"attention", "has a bias of its scores, and ranks share the sequence",
-                      "no AttentionOptions::bias with parallel.context",
-                      "state no context_heads in the policy of this model"});
   AttentionOptions whole = options;
   whole.keep = options.sequence->keep;
   whole.documents = options.sequence->documents;

@@ -210,7 +210,7 @@ Placements LinearImpl::shard(const ShardStyle& style, ProcessGroup& group) {
   style_ = style;
   const auto* column = std::get_if<Column>(&style);
   const auto* row = std::get_if<Row>(&style);
-  if (std::holds_alternative<Vocab>(style) || std::holds_alternative<PrepareInput>(style))
+  if (std::holds_alternative<Vocab>(style) || std::holds_alternative<gantry::PrepareInput>(style))
     refuse_style("a Linear", style, "Column{} or Row{}");
   if (column) refuse_partial(column->input, "input");
   if (row) refuse_partial(row->output, "output");

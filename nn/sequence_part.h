@@ -14,6 +14,16 @@
 
 namespace gantry::nn {
 
+// Of texts that ranks share and continue: what a rank has in its caches behind a forward of new tokens that all of them
+// compute alike.
+struct CachedTokens {
+  std::int64_t first = 0;            // the place of the first new token
+  std::vector<std::int64_t> places;  // ascending: those of its earlier tokens, and of the new ones that it keeps
+  torch::Tensor kept;                // int64: which of the new tokens it keeps
+  torch::Tensor columns;             // int64 [places], on the device
+  torch::Tensor keep;                // bool [samples, places]: which of them count; undefined: all
+};
+
 // One microbatch's. Masks and documents are small beside activations: each rank has those of whole sequences, and so
 // knows what any token may see without asking.
 struct SequencePart {
@@ -27,6 +37,7 @@ struct SequencePart {
   torch::Tensor positions;        // int64 [1, tokens here]: their places in the sequence
   torch::Tensor keep, documents;  // [samples, tokens], as AttentionOptions has them, of whole sequences
   torch::Tensor in_documents;     // int64 [samples, tokens here]: places in their documents; undefined: there are none
+  std::shared_ptr<const CachedTokens> cached;  // null: ranks have parts of these tokens, also where a cache takes them
 
   std::vector<Range> runs() const { return cut.runs(group->rank()); }
   // How many tokens each of the ranks that exchange heads has.

@@ -262,6 +262,11 @@ HybridParallelPlugin::ModelState& HybridParallelPlugin::state_of(const Boosted& 
 
 const SplitOutputs& HybridParallelPlugin::split_outputs(const Boosted& boosted) { return state_of(boosted).split; }
 
+const SequenceParts* HybridParallelPlugin::sequence_parts(const Boosted& boosted) {
+  const auto& parts = state_of(boosted).parts;
+  return parts ? &*parts : nullptr;
+}
+
 StateSource& HybridParallelPlugin::state(Boosted& boosted) { return *state_of(boosted).state; }
 
 schedule::Schedule HybridParallelPlugin::schedule_for(std::int64_t replica_samples, bool forward_only) const {

@@ -108,13 +108,19 @@ Batch SequenceParts::cut(Batch batch) const {
 }
 
 std::shared_ptr<const nn::SequencePart> SequenceParts::part_of(const Batch& microbatch) const {
+  return part_of(microbatch.tokens_per_sample, nn::kept_tokens(microbatch.whole.get(kMask)),
+                 microbatch.whole.get(kDocuments));
+}
+
+std::shared_ptr<const nn::SequencePart> SequenceParts::part_of(std::int64_t tokens, torch::Tensor keep,
+                                                               torch::Tensor documents) const {
   auto part = std::make_shared<nn::SequencePart>();
-  part->cut = cut_of(microbatch.tokens_per_sample);
+  part->cut = cut_of(tokens);
   part->method = choice_.method;
   part->group = group_;
   part->exchanging = exchanging_ ? exchanging_.get() : group_;
-  part->keep = nn::kept_tokens(microbatch.whole.get(kMask));
-  part->documents = microbatch.whole.get(kDocuments);
+  part->keep = std::move(keep);
+  part->documents = std::move(documents);
   if (ring_) {
     auto together = std::make_shared<nn::SequencePart>(*part);
     together->cut = {part->cut.tokens, ring_->size(), part->cut.layout};
@@ -125,8 +131,8 @@ std::shared_ptr<const nn::SequencePart> SequenceParts::part_of(const Batch& micr
   if (planted("local-positions"))
     for (std::size_t i = 0; i < places.size(); ++i) places[i] = static_cast<std::int64_t>(i);
   part->positions = torch::tensor(places, torch::kInt64).unsqueeze(0).to(device_);
-  if (const torch::Tensor& documents = part->documents; documents.defined() && !documents.is_meta())
-    part->in_documents = nn::positions_in(documents).index_select(1, part->positions.view({-1}));
+  if (part->documents.defined() && !part->documents.is_meta())
+    part->in_documents = nn::positions_in(part->documents).index_select(1, part->positions.view({-1}));
   return part;
 }
 

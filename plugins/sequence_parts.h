@@ -29,18 +29,23 @@ class SequenceParts {
   // Labels are aligned with what they are compared with, and positions in documents counted, before that. InputError
   // where there are fewer tokens than ranks.
   Batch cut(Batch batch) const;
-  // What a forward of a microbatch of a cut batch knows of it.
+  // What a forward of a microbatch of a cut batch knows of it; and of sequences of so many tokens, with the masks and
+  // documents of whole ones as nn::AttentionOptions has them.
   std::shared_ptr<const nn::SequencePart> part_of(const Batch& microbatch) const;
+  std::shared_ptr<const nn::SequencePart> part_of(std::int64_t tokens, torch::Tensor keep,
+                                                  torch::Tensor documents) const;
   // Of an output [samples, tokens here, ...]: all tokens, in order. Collective over the ranks that share the sequence.
   torch::Tensor join(const torch::Tensor& part, std::int64_t tokens) const;
 
   // Of labels that cut() has aligned.
   const Criterion& criterion() const { return criterion_; }
   ContextMethod method() const { return choice_.method; }
+  SequenceCut cut_of(std::int64_t tokens) const { return choice_.cut(tokens, group_->size()); }
+  ProcessGroup& group() const { return *group_; }  // of the ranks that share sequences
+  torch::Device device() const { return device_; }
 
  private:
   SequenceParts(ContextChoice choice, Criterion criterion, const ProcessGroupMesh& mesh, torch::Device device);
-  SequenceCut cut_of(std::int64_t tokens) const { return choice_.cut(tokens, group_->size()); }
 
   ContextChoice choice_;
   Criterion given_, criterion_;

@@ -57,6 +57,15 @@ TEST(ContextGrid, Ring) {
                        {shared("ring", 2), shared("ring", 3), shared("ring", 4)});
 }
 
+// More queries of a chunk than plain products are made of at a time.
+TEST(ContextGrid, LongChunks) {
+  ModelCase what{.layers = 1, .heads = 2, .width = 8, .vocabulary = 29, .dropout = 0.1, .tokens = 1100, .batches = {2}};
+  expect_layouts_equal(what, {shared("ring", 2)});
+  what.dropout = 0;
+  what.packed = true;
+  expect_layouts_equal(what, {shared("ring", 2)});
+}
+
 TEST(ContextGrid, Ulysses) {
   expect_layouts_equal({.layers = 2, .dropout = 0.1, .tokens = 13, .batches = {4, 3}},
                        {shared("ulysses", 2), shared("ulysses", 3), shared("ulysses", 4)});

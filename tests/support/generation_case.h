@@ -29,28 +29,27 @@ inline std::string golden_model(const std::string& name) { return GANTRY_SOURCE_
 
 inline std::string describe(const Layout& layout) {
   return "tp " + std::to_string(layout.tensor) + " pp " + std::to_string(layout.pipeline) + " dp " +
-         std::to_string(layout.data);
+         std::to_string(layout.data) + (layout.context > 1 ? " cp " + std::to_string(layout.context) : "");
 }
 
-// Runs the jobs one after the other on every rank; all ranks must give the same sequences, which are returned by job.
-inline std::vector<Sequences> generate_in(const Layout& layout, const std::string& folder,
-                                          const std::vector<GenerationJob>& jobs,
-                                          const std::vector<std::string>& sets = {}) {
-  Config config = Config::parse(nlohmann::json({{"model", {{"path", folder}}}}).dump(), "test", sets);
+// Runs the jobs of a model, from its files or initial, one after the other on every rank; all ranks must give the same
+// sequences, which are returned by job.
+inline std::vector<Sequences> generate_in(const Layout& layout, Config config, const std::vector<GenerationJob>& jobs) {
   const Config sizes = layout_config(layout);
   config.parallel.tensor = sizes.parallel.tensor;
   config.parallel.pipeline = sizes.parallel.pipeline;
   config.parallel.data = sizes.parallel.data;
+  config.parallel.context = sizes.parallel.context;
   config.comm.timeout_seconds = 30;
   config.comm.threads_per_rank = 1;
-  config = resolve_model(std::move(config));
+  if (!config.model.path.empty()) config = resolve_model(std::move(config));
   std::mutex lock;
   std::vector<Sequences> all;
   const int code = start_ranks()(config, [&](World& world) {
     auto* plugin = new HybridParallelPlugin(world, config);
     Booster booster{std::unique_ptr<Plugin>(plugin)};
     auto boosted = booster.boost(build_model(config), nullptr, cross_entropy());
-    load_weights(config, boosted, plugin->mesh());
+    if (!config.model.path.empty()) load_weights(config, boosted, plugin->mesh());
     for (std::size_t i = 0; i < jobs.size(); ++i) {
       Sequences mine = generate(boosted, *plugin, jobs[i].prompts, jobs[i].options);
       const std::lock_guard guard(lock);
@@ -60,6 +59,13 @@ inline std::vector<Sequences> generate_in(const Layout& layout, const std::strin
   });
   EXPECT_EQ(code, 0) << describe(layout);
   return all;
+}
+
+// Of a Hugging Face directory.
+inline std::vector<Sequences> generate_in(const Layout& layout, const std::string& folder,
+                                          const std::vector<GenerationJob>& jobs,
+                                          const std::vector<std::string>& sets = {}) {
+  return generate_in(layout, Config::parse(nlohmann::json({{"model", {{"path", folder}}}}).dump(), "test", sets), jobs);
 }
 
 struct ReferenceCases {

@@ -40,7 +40,7 @@ struct AttentionOptions {
   torch::Tensor bias = {};
   torch::Tensor documents = {};  // int [samples, tokens]: keys of a query's own count; undefined: all. Not with a cache
   // Ranks share the sequence, and these are this rank's tokens of it; null: all of them. Its masks and documents then
-  // stand for `keep` and `documents`. Not with a cache.
+  // stand for `keep` and `documents`. With a cache it says which tokens of the text this rank keeps there.
   std::shared_ptr<const SequencePart> sequence = {};
 };
 

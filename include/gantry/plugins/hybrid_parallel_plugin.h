@@ -43,6 +43,7 @@ class HybridParallelPlugin final : public Plugin {
   ProcessGroupMesh& mesh() override { return mesh_; }
   const PipelineStageManager& stages() const override { return stages_; }
   const SplitOutputs& split_outputs(const Boosted& boosted) override;
+  const SequenceParts* sequence_parts(const Boosted& boosted) override;
   int microbatches(std::int64_t replica_samples) const override {
     return schedules_.microbatches(stages_.num_stages(), replica_samples);
   }

@@ -48,6 +48,8 @@ struct StepResult {
   bool given_up = false;
 };
 
+class SequenceParts;
+
 class Plugin {
  public:
   virtual ~Plugin() = default;
@@ -79,6 +81,8 @@ class Plugin {
   virtual const PipelineStageManager& stages() const = 0;
   // How a boosted model's outputs are split over tp.
   virtual const SplitOutputs& split_outputs(const Boosted& boosted) = 0;
+  // How its ranks along cp share sequences; null: there is one.
+  virtual const SequenceParts* sequence_parts(const Boosted& boosted) = 0;
   // How many microbatches a step of so many samples per replica has, and its schedule, before lowering.
   virtual int microbatches(std::int64_t replica_samples) const = 0;
   virtual schedule::Schedule schedule_for(std::int64_t replica_samples, bool forward_only) const = 0;

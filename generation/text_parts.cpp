@@ -1,0 +1,59 @@
+#include "gantry/generation/text_parts.h"
+
+#include <algorithm>
+
+#include <torch/torch.h>
+
+#include "gantry/core/planted.h"
+
+namespace gantry::generation {
+
+TextParts::TextParts(const SequenceParts& parts, std::int64_t prompt) : parts_(parts), cut_(parts.cut_of(prompt)) {
+  const auto sizes = cut_.sizes();
+  cuts_ = std::all_of(sizes.begin(), sizes.end(), [](std::int64_t size) { return size > 0; });
+}
+
+int TextParts::rank_of_last() const {
+  int rank = 0;
+  while (cuts_ && cut_.places(rank).back() + 1 < cut_.tokens) ++rank;
+  return rank;
+}
+
+torch::Tensor TextParts::own_of(const torch::Tensor& prompts) const {
+  return prompts.index_select(
+      1, torch::tensor(cut_.places(parts_.group().rank()), prompts.options().dtype(torch::kInt64)));
+}
+
+std::vector<std::int64_t> TextParts::kept_of(std::int64_t tokens) const {
+  const int rank = parts_.group().rank(), ranks = parts_.group().size();
+  std::vector<std::int64_t> kept;
+  if (cuts_) kept = cut_.places(rank);
+  for (std::int64_t place = cuts_ ? cut_.tokens : 0; place < tokens; ++place)
+    if (place % ranks == rank || planted("new-keys-on-every-rank")) kept.push_back(place);
+  return kept;
+}
+
+std::shared_ptr<const nn::SequencePart> TextParts::of_prompts(const torch::Tensor& keep) const {
+  return parts_.part_of(cut_.tokens, keep, {});
+}
+
+std::shared_ptr<const nn::SequencePart> TextParts::of_new(std::int64_t first, std::int64_t end,
+                                                          const torch::Tensor& keep) const {
+  auto cached = std::make_shared<nn::CachedTokens>();
+  cached->first = first;
+  cached->places = kept_of(end);
+  std::vector<std::int64_t> kept;
+  for (const std::int64_t place : cached->places)
+    if (place >= first) kept.push_back(place - first);
+  const torch::Device device = parts_.device();
+  cached->kept = torch::tensor(kept, torch::kInt64).to(device);
+  cached->columns = torch::tensor(cached->places, torch::kInt64).to(device);
+  if (keep.defined()) cached->keep = keep.index_select(1, cached->columns);
+  auto part = std::make_shared<nn::SequencePart>();
+  part->cut = {end, parts_.group().size()};
+  part->group = &parts_.group();
+  part->cached = std::move(cached);
+  return part;
+}
+
+}  // namespace gantry::generation

@@ -1,0 +1,40 @@
+// Texts that ranks share (the axis cp) while they are continued. Each rank computes a part of the prompts, as it would
+// of a batch, and keeps the keys and values of that part. All ranks compute the tokens that follow, and token p of a
+// text is kept by the rank p modulo their number: so each keeps as much as the others.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "gantry/nn/sequence_part.h"
+#include "gantry/plugins/sequence_parts.h"
+
+namespace gantry::generation {
+
+class TextParts {
+ public:
+  // Of texts that begin with so many tokens, padding included. `parts` must outlive it.
+  TextParts(const SequenceParts& parts, std::int64_t prompt);
+
+  // True where each rank has a token of the prompts. Else all ranks compute all of them, as they do what follows.
+  bool cuts_prompts() const { return cuts_; }
+  // The rank that has the prompts' last tokens.
+  int rank_of_last() const;
+  // Of [texts, tokens of the prompts], where they are cut: this rank's.
+  torch::Tensor own_of(const torch::Tensor& prompts) const;
+  // The places of what this rank keeps of texts of so many tokens, ascending.
+  std::vector<std::int64_t> kept_of(std::int64_t tokens) const;
+
+  // What a forward knows: of its part of the prompts, and of tokens [first, end) that all ranks compute. `keep`: bool
+  // [texts, tokens so far], which of them count; undefined: all.
+  std::shared_ptr<const nn::SequencePart> of_prompts(const torch::Tensor& keep) const;
+  std::shared_ptr<const nn::SequencePart> of_new(std::int64_t first, std::int64_t end, const torch::Tensor& keep) const;
+
+ private:
+  const SequenceParts& parts_;
+  SequenceCut cut_;  // of the prompts
+  bool cuts_;
+};
+
+}  // namespace gantry::generation

@@ -1,0 +1,124 @@
+#include <algorithm>
+#include <limits>
+
+#include <torch/torch.h>
+
+#include "gantry/core/planted.h"
+#include "gantry/nn/attention_block.h"
+#include "gantry/nn/attention_core.h"
+#include "gantry/nn/context_attention.h"
+#include "gantry/nn/sequence_part.h"
+
+namespace gantry::nn {
+namespace {
+
+constexpr double kUnseen = -std::numeric_limits<double>::infinity();
+
+// How many of the places, which ascend, the token at `place` or a later one sees.
+std::int64_t in_sight(const std::vector<std::int64_t>& places, std::int64_t place, std::int64_t window) {
+  if (window == 0) return static_cast<std::int64_t>(places.size());
+  return places.end() - std::upper_bound(places.begin(), places.end(), place - window);
+}
+
+// Keeps of a prompt's part what the token behind the prompt sees.
+void keep_part(const torch::Tensor& key, const torch::Tensor& value, const AttentionOptions& options) {
+  const SequencePart& part = *options.sequence;
+  const auto places = part.cut.places(part.group->rank());
+  const std::int64_t count = in_sight(places, part.cut.tokens, options.window);
+  if (count == 0) return;
+  // A window's memory is this rank's share of it.
+  const std::int64_t share = (options.window + part.group->size() - 1) / part.group->size();
+  const auto seen = [&](const torch::Tensor& all) { return all.narrow(2, all.size(2) - count, count); };
+  options.cache->append(seen(key), seen(value), share);
+}
+
+// [samples, heads, tokens, size] times [samples, key heads, size, columns], each head with its key head. Where all
+// heads of the key heads are here, no key is copied for them.
+class ByKeyHead {
+ public:
+  ByKeyHead(const HeadRange& heads, const HeadRange& key_heads)
+      : heads_(heads), key_heads_(key_heads), whole_(holds_whole_groups(heads, key_heads)) {}
+
+  torch::Tensor product(const torch::Tensor& of_heads, const torch::Tensor& of_keys) const {
+    if (!whole_)
+      return at::matmul(of_heads, of_keys.index_select(
+                                      1, torch::tensor(key_of_each_query(heads_, key_heads_),
+                                                       torch::TensorOptions(torch::kInt64).device(of_keys.device()))));
+    const std::int64_t tokens = of_heads.size(2);
+    return at::matmul(of_heads.reshape({of_heads.size(0), of_keys.size(1), -1, of_heads.size(3)}), of_keys)
+        .view({of_heads.size(0), of_heads.size(1), tokens, of_keys.size(3)});
+  }
+
+ private:
+  const HeadRange &heads_, &key_heads_;
+  bool whole_;
+};
+
+// Which of this rank's last `count` keys count for which of `queries` new tokens; undefined: all.
+torch::Tensor seen_cached(const CachedTokens& cached, std::int64_t queries, std::int64_t count, std::int64_t window) {
+  const std::int64_t before = cached.columns.size(0) - count;
+  torch::Tensor seen;
+  if (cached.keep.defined()) seen = cached.keep.narrow(1, before, count).unsqueeze(1).unsqueeze(1);
+  if (queries == 1) return seen;  // the last token: it sees what is in sight
+  const torch::Tensor columns = cached.columns.narrow(0, before, count);
+  const torch::Tensor rows = torch::arange(cached.first, cached.first + queries, columns.options()).view({-1, 1});
+  torch::Tensor by_place = columns <= rows;
+  if (window > 0) by_place = by_place & (columns > rows - window);
+  return seen.defined() ? seen & by_place : by_place;
+}
+
+// Of new tokens and the keys of this rank, which are the last of those that it has.
+AttentionSums attend_cached(const torch::Tensor& query, const torch::Tensor& keys, const torch::Tensor& values,
+                            const ByKeyHead& by, const AttentionOptions& options) {
+  const CachedTokens& cached = *options.sequence->cached;
+  const std::int64_t count = keys.size(2);
+  const torch::ScalarType type = at::promote_types(query.scalar_type(), torch::kFloat32);
+  torch::Tensor scores = by.product(query.to(type) * scale_of_scores(options, query), keys.to(type).transpose(-2, -1));
+  if (options.slopes.defined()) {
+    const torch::Tensor columns = cached.columns.narrow(0, cached.columns.size(0) - count, count);
+    scores = scores + (options.slopes.unsqueeze(1) * columns).unsqueeze(1).to(type);
+  }
+  if (options.soft_cap > 0) scores = (scores / options.soft_cap).tanh() * options.soft_cap;
+  if (const torch::Tensor seen = seen_cached(cached, query.size(2), count, options.window); seen.defined())
+    scores = scores.masked_fill(~seen, kUnseen);
+  const torch::Tensor lse = scores.logsumexp(-1);
+  const torch::Tensor weights = (scores - lse.masked_fill(lse == kUnseen, 0).unsqueeze(-1)).exp();
+  return {by.product(weights, values.to(type)), lse};
+}
+
+// Of all ranks' keys, in the order of the ranks; 0 for padding, which may see none. A sink takes its part once.
+torch::Tensor merged(const AttentionSums& mine, const torch::Tensor& sinks, ProcessGroup& group) {
+  const std::int64_t size = mine.out.size(3);
+  const torch::Tensor all = all_gather_along(group, torch::cat({mine.out, mine.lse.unsqueeze(-1)}, 3).unsqueeze(0), 0,
+                                             Sizes(group.size(), 1));
+  const torch::Tensor lse = all.select(4, size);
+  torch::Tensor total = lse.logsumexp(0);
+  if (sinks.defined()) total = at::logaddexp(total, sinks.to(total.scalar_type()).view({1, -1, 1}));
+  torch::Tensor weights = (lse - total.masked_fill(total == kUnseen, 0)).exp();
+  if (planted("results-of-caches-not-rescaled")) weights = torch::full_like(weights, 1.0 / group.size());
+  return (all.narrow(4, 0, size) * weights.unsqueeze(-1)).sum(0);
+}
+
+}  // namespace
+
+torch::Tensor continued_attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
+                                  const HeadRange& heads, const HeadRange& key_heads, const AttentionOptions& options,
+                                  const DropoutImpl& dropout) {
+  const SequencePart& part = *options.sequence;
+  if (!part.cached) {
+    keep_part(key, value, options);
+    return context_attention(query, key, value, heads, key_heads, options, dropout);
+  }
+  const CachedTokens& cached = *part.cached;
+  const std::int64_t added = cached.kept.size(0), seen = in_sight(cached.places, cached.first, options.window);
+  AttentionSums mine = empty_sums(query, value.size(3));
+  if (seen > 0) {
+    const auto [keys, values] =
+        options.cache->append(key.index_select(2, cached.kept), value.index_select(2, cached.kept),
+                              options.window > 0 ? seen - added + 1 : 0);
+    mine = attend_cached(query, keys, values, ByKeyHead(heads, key_heads), options);
+  }
+  return merged(mine, options.sinks, *part.group).to(query.scalar_type());
+}
+
+}  // namespace gantry::nn

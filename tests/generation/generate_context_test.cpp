@@ -1,0 +1,149 @@
+// Texts that ranks share: the tokens and scores of one rank by every method, beside other axes, and caches that stay
+// cut.
+#include "gantry/booster/gantry.h"
+#include "gantry/generation/text_group.h"
+#include "generation_case.h"
+
+namespace gantry::testing {
+namespace {
+
+// Of unequal lengths, one of them shorter than some layouts have ranks.
+const std::vector<TokenIds> kSharedPrompts = {{5, 17, 42, 8, 9, 31, 2, 28, 40, 11, 3}, {7, 1, 19}, {33, 3, 16, 23, 11}};
+
+// Beams have scores, which numbers of all tokens enter.
+std::vector<GenerationJob> shared_jobs() {
+  return {{"greedy", kSharedPrompts, {.max_new_tokens = 9}},
+          {"sampled",
+           kSharedPrompts,
+           {.max_new_tokens = 7, .sample = true, .top_k = 0, .seed = 3, .num_return_sequences = 2}},
+          {"beams", kSharedPrompts, {.max_new_tokens = 8, .num_beams = 3, .num_return_sequences = 3}},
+          {"short", {{7}, {13, 2}}, {.max_new_tokens = 9, .num_beams = 2}}};
+}
+
+struct SharingModel {
+  const char* family;
+  const char* keys;  // of config.json, beside those below
+};
+
+Config config_of(const SharingModel& model, const std::string& method) {
+  nlohmann::json keys = nlohmann::json::parse(R"({"num_hidden_layers": 2, "num_attention_heads": 6,
+      "num_key_value_heads": 2, "hidden_size": 24, "intermediate_size": 20, "vocab_size": 53,
+      "max_position_embeddings": 40, "initializer_range": 0.4})");
+  if (std::string(model.family) == "gpt2" || std::string(model.family) == "bloom")
+    keys = nlohmann::json::parse(R"({"n_layer": 2, "n_head": 6, "n_embd": 24, "hidden_size": 24, "vocab_size": 53,
+                                     "n_positions": 40, "initializer_range": 0.4})");
+  if (std::string(model.family) == "bloom") keys.erase("n_embd"), keys.erase("n_positions");
+  if (std::string(model.family) == "gpt2") keys.erase("hidden_size");
+  keys.update(nlohmann::json::parse(model.keys));
+  Config config;
+  config.model = {.policy = model.family, .path = "", .config_json = keys.dump()};
+  config.precision = "float64";
+  config.parallel.context_method = method;
+  return config;
+}
+
+void expect_shared_alike(const std::vector<Sequences>& expected, const SharingModel& model, const std::string& method,
+                         const Layout& layout) {
+  const auto found = generate_in(layout, config_of(model, method), shared_jobs());
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t job = 0; job < found.size(); ++job) {
+    const std::string label = std::string(model.family) + " " + method + ", " + shared_jobs()[job].name + ", ";
+    ASSERT_EQ(tokens_of(found[job]), tokens_of(expected[job])) << label << describe(layout);
+    for (std::size_t i = 0; i < found[job].size(); ++i)
+      ASSERT_NEAR(found[job][i].score, expected[job][i].score, 1e-10) << label << describe(layout);
+  }
+}
+
+TEST(GenerateContext, EveryMethodBesideOtherAxesHasTheTokensOfOneRank) {
+  const std::pair<const char*, Layout> layouts[] = {{"all_gather", {.context = 2}},
+                                                    {"ring", {.context = 3}},
+                                                    {"ulysses", {.context = 2}},
+                                                    {"ulysses_ring", {.context = 4}},
+                                                    {"ring", {.tensor = 3, .context = 2}},
+                                                    {"all_gather", {.pipeline = 2, .context = 2}},
+                                                    {"auto", {.pipeline = 2, .data = 2, .context = 2}}};
+  for (const SharingModel& model : {SharingModel{"gpt2", "{}"}, SharingModel{"llama", "{}"}}) {
+    const auto expected = generate_in({}, config_of(model, "auto"), shared_jobs());
+    for (const auto& [method, layout] : layouts) {
+      expect_shared_alike(expected, model, method, layout);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST(GenerateContext, EveryKindOfScore) {
+  const SharingModel models[] = {
+      {"mistral", R"({"sliding_window": 3, "head_dim": 10})"},
+      {"mistral", R"({"sliding_window": 12, "head_dim": 4})"},
+      {"gemma2", R"({"sliding_window": 5, "head_dim": 8, "query_pre_attn_scalar": 20, "attn_logit_softcapping": 2.0,
+                     "final_logit_softcapping": 3.0})"},
+      {"bloom", "{}"},
+      {"gpt_oss", R"({"num_local_experts": 5, "num_experts_per_tok": 2, "head_dim": 6, "intermediate_size": 9,
+                      "sliding_window": 3, "swiglu_limit": 0.5})"},
+      {"phi3", R"({"original_max_position_embeddings": 14, "rope_scaling": {"type": "su",
+                   "short_factor": [1, 1.1], "long_factor": [1, 2]}})"},
+      {"deepseek_v3", R"({"num_key_value_heads": 6, "q_lora_rank": 10, "kv_lora_rank": 8, "qk_nope_head_dim": 5,
+           "qk_rope_head_dim": 4, "v_head_dim": 6, "n_routed_experts": 8, "num_experts_per_tok": 3,
+           "moe_intermediate_size": 7, "n_shared_experts": 2, "n_group": 4, "topk_group": 2,
+           "first_k_dense_replace": 1})"},
+      {"mixtral", R"({"num_local_experts": 4, "num_experts_per_tok": 2, "output_router_logits": true})"}};
+  for (const SharingModel& model : models) {
+    const auto expected = generate_in({}, config_of(model, "auto"), shared_jobs());
+    for (const auto& [method, layout] :
+         {std::pair("ring", Layout{.context = 3}), std::pair("all_gather", Layout{.tensor = 2, .context = 2})}) {
+      expect_shared_alike(expected, model, method, layout);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// Whole texts for each token, on every rank alike.
+TEST(GenerateContext, WithoutACache) {
+  const SharingModel model{"llama", "{}"};
+  GenerationJob job{"greedy", kSharedPrompts, {.max_new_tokens = 6, .use_cache = false}};
+  Config config = config_of(model, "ring");
+  const auto expected = generate_in({}, config, {job});
+  EXPECT_EQ(tokens_of(generate_in({.pipeline = 2, .context = 2}, config, {job})[0]), tokens_of(expected[0]));
+  job.options.use_cache = true;
+  config.parallel.sequence_parallel = true;
+  EXPECT_EQ(tokens_of(generate_in({.tensor = 2, .context = 2}, config, {job})[0]), tokens_of(expected[0]));
+}
+
+// Tokens that each rank's cache of the last layer takes memory for, in a text of 32 and 17 more tokens, of which nobody
+// asks what follows the last one; and that they are not taken more once it is written.
+std::vector<std::int64_t> tokens_kept(int context, const std::string& method) {
+  Config config = config_of({"llama", R"({"max_position_embeddings": 64})"}, method);
+  config.parallel.context = context;
+  config.comm.timeout_seconds = 30;
+  std::vector<std::int64_t> kept(context);
+  const int code = start_ranks()(config, [&](World& world) {
+    auto* plugin = new HybridParallelPlugin(world, config);
+    Booster booster{std::unique_ptr<Plugin>(plugin)};
+    auto boosted = booster.boost(build_model(config), nullptr, cross_entropy());
+    const torch::NoGradGuard no_grad;
+    generation::TextGroup group({TokenIds(32, 5), TokenIds(32, 7)},
+                                {.max_new_tokens = 17, .parts = plugin->sequence_parts(boosted)}, world.device());
+    const auto cache = [&]() -> nn::KeyValueCache& { return group.context()->caches->of(1); };
+    for (int round = 0; round < 17; ++round) {
+      const TensorDict input = group.input();
+      boosted.model->stage_module().forward(0, input, {.batch = input, .tokens = group.context()});
+      if (round == 0) kept[world.rank()] = cache().capacity();
+      EXPECT_EQ(cache().capacity(), kept[world.rank()]);
+      if (round < 16) group.apply({.tokens = {1, 2}, .sources = {0, 1}, .joined = {1, 1}});
+    }
+    EXPECT_EQ(cache().tokens(), kept[world.rank()]);
+  });
+  EXPECT_EQ(code, 0);
+  return kept;
+}
+
+TEST(GenerateContext, EachRankKeepsItsShareOfTheKeysAndValues) {
+  EXPECT_EQ(tokens_kept(1, "auto"), std::vector<std::int64_t>{48});
+  for (const int context : {2, 4})
+    for (const char* method : {"all_gather", "ring"})
+      EXPECT_EQ(tokens_kept(context, method), std::vector<std::int64_t>(context, 48 / context)) << method;
+  EXPECT_EQ(tokens_kept(3, "ring"), (std::vector<std::int64_t>(3, 16)));
+}
+
+}  // namespace
+}  // namespace gantry::testing
