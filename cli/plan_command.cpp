@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "gantry/cli/plan_calibrate_command.h"
+#include "gantry/cli/plan_page.h"
 #include "gantry/cli/plan_text.h"
 #include "gantry/core/durable_file.h"
 #include "gantry/core/error.h"
@@ -16,6 +17,7 @@
 #include "gantry/planner/configured.h"
 #include "gantry/planner/estimate.h"
 #include "gantry/planner/search.h"
+#include "gantry/planner/what_if.h"
 
 namespace gantry::cli {
 namespace {
@@ -30,6 +32,7 @@ struct PlanArguments {
   int top = 10;
   std::string output;   // of the best layout's configuration
   std::string why_not;  // "tensor=8,pipeline=2"
+  std::string page;     // of HTML
   bool explain = false;
 };
 
@@ -92,6 +95,25 @@ std::string why_not_text(const PlanArguments& arguments, const Cluster& cluster,
          beside_text(best, other);
 }
 
+// What one thing more would give.
+std::string changes_text(const planner::PlanRequest& request, const Cluster& cluster, double seconds) {
+  std::string text;
+  for (const auto& [change, best] : planner::what_if(request, cluster))
+    text += fmt::format("with {}: {:.4g} s, {:+.1f}%: {}\n", change, best.estimate.step_seconds,
+                        100 * (best.estimate.step_seconds / seconds - 1), describe(best.layout));
+  return "\n" + text;
+}
+
+void write_page(const PlanArguments& arguments, const planner::PlanRequest& request, const Cluster& cluster,
+                const planner::SearchResult& found) {
+  constexpr int kFront = 12;
+  write_text_durably(arguments.page, plan_page({.name = arguments.config,
+                                                .cluster = cluster,
+                                                .best = found.best,
+                                                .front = planner::pareto_front(request, cluster, kFront),
+                                                .changes = planner::what_if(request, cluster)}));
+}
+
 void run_plan(const PlanArguments& arguments) {
   if (arguments.config.empty())
     throw UsageError({"gantry plan", "no configuration is named", "gantry plan CONFIG --cluster NAME", "name one"});
@@ -104,9 +126,11 @@ void run_plan(const PlanArguments& arguments) {
   const auto best_sets = overrides_of(found.best.front().layout);
   if (!arguments.output.empty())
     write_text_durably(arguments.output, planner::configured(arguments.config, arguments.sets, best_sets).to_yaml());
+  if (!arguments.page.empty()) write_page(arguments, request, cluster, found);
   if (arguments.json) return print_output(plan_json(found).dump(2) + "\n");
   std::string text = plan_text(found, cluster, arguments.top);
   if (arguments.explain && found.best.size() > 1) text += "\n" + beside_text(found.best[0], found.best[1]);
+  if (arguments.explain) text += changes_text(request, cluster, found.best.front().estimate.step_seconds);
   if (!arguments.why_not.empty()) text += why_not_text(arguments, cluster, found.best.front());
   print_output(text);
 }
@@ -140,7 +164,11 @@ void add_plan_command(CLI::App& app, PlanMeasureArguments& measure, const std::f
   plan->add_option("--top", arguments->top, "Layouts to show")->check(CLI::Range(1, 1000))->capture_default_str();
   plan->add_option("--output", arguments->output, "The file that gets the configuration with the best layout")
       ->type_name("FILE");
-  plan->add_flag("--explain", arguments->explain, "The best layout beside the next one, part by part");
+  plan->add_flag("--explain", arguments->explain,
+                 "The best layout beside the next one, part by part, and what more memory or faster links would give");
+  plan->add_option("--page", arguments->page,
+                   "The HTML file that gets the plan as a page: time and memory by part, and what they cost each other")
+      ->type_name("FILE");
   plan->add_option("--why-not", arguments->why_not, "A layout beside the best one: tensor=8,pipeline=2")
       ->type_name("KEY=VALUE,...");
   plan->add_flag("--json", arguments->json, "As JSON");

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "gantry/core/schedule_names.h"
+#include "gantry/core/zero_level.h"
 #include "gantry/planner/search.h"
 
 namespace gantry::planner {
@@ -111,19 +112,35 @@ class Visit {
   }
 
   void recomputations() {
-    const std::vector<int> zeros = layout_.data * layout_.context > 1 ? std::vector<int>{0, 1, 2} : std::vector<int>{0};
+    const std::vector<int> zeros =
+        layout_.data * layout_.context > 1 ? std::vector<int>{0, 1, 2, 3} : std::vector<int>{0};
     for (const Recompute recompute :
          choices("schedule.recompute", request_.stated.recompute,
                  {Recompute::kNone, Recompute::kSelective, Recompute::kParts, Recompute::kFull})) {
       layout_.recompute = recompute;
       for (const int zero : choices("parallel.zero", request_.stated.zero, zeros)) {
         layout_.zero = zero;
-        for (const bool balanced : is_open("schedule.layers") ? std::vector<bool>{false, true}
-                                                              : std::vector<bool>{request_.stated.balanced}) {
-          layout_.balanced = balanced && layout_.pipeline > 1;
-          if (layout_.balanced == balanced) visit_(layout_);
-        }
+        shards();
       }
+    }
+  }
+
+  // Over all ranks that see other samples, or, where these are on several hosts, over those of one.
+  void shards() {
+    std::vector<int> open = {0};
+    const int batch = layout_.data * layout_.context, on_host = cluster_.per_host / layout_.tensor;
+    if (on_host > 1 && on_host < batch && batch % on_host == 0) open.push_back(on_host);
+    if (layout_.zero < kHighestZero) return layers(0);
+    if (layout_.expert > 1) return;  // training refuses both
+    for (const int shard : choices("parallel.shard", request_.stated.shard, std::move(open))) layers(shard);
+  }
+
+  void layers(int shard) {
+    layout_.shard = shard;
+    for (const bool balanced :
+         is_open("schedule.layers") ? std::vector<bool>{false, true} : std::vector<bool>{request_.stated.balanced}) {
+      layout_.balanced = balanced && layout_.pipeline > 1;
+      if (layout_.balanced == balanced) visit_(layout_);
     }
   }
 

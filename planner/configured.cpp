@@ -23,14 +23,16 @@ struct PlannableKey {
   const char* path;
   const char* fallback;  // while the plan is open
   bool open_if_absent = true;
+  bool has_own_auto = false;  // which needs no plan
 };
 
 constexpr PlannableKey kKeys[] = {{"parallel.tensor", "1"},
                                   {"parallel.pipeline", "1"},
-                                  {"parallel.data", "auto"},
+                                  {"parallel.data", "auto", true, true},
                                   {"parallel.context", "1", false},
                                   {"parallel.expert", "1", false},
                                   {"parallel.zero", "0"},
+                                  {"parallel.shard", "auto", true, true},
                                   {"parallel.sequence_parallel", "false"},
                                   {"schedule.name", "1f1b"},
                                   {"schedule.chunks", "1"},
@@ -87,7 +89,7 @@ Opened open_keys(const YAML::Node& document, const std::vector<std::string>& set
   scalar_at(document, "schedule.microbatches", present);
   const bool counts_microbatches =
       present || std::ranges::any_of(sets, [](const auto& set) { return set.starts_with("schedule.microbatches="); });
-  for (const auto& [path, fallback, open_if_absent] : kKeys) {
+  for (const auto& [path, fallback, open_if_absent, has_own_auto] : kKeys) {
     bool stated = false;
     std::string value = scalar_at(document, path, stated);
     if (is_auto_section(document, sets, std::string(path).substr(0, std::string(path).find('.')))) value = "auto";
@@ -122,6 +124,12 @@ void refuse_unknown(const Config& config) {
   if (const auto run = measured_run(config.schedule))
     throw ConfigError({"schedule.layers", "is balanced by the times of " + *run, "balanced: a plan weighs by its own",
                        "leave the folder out"});
+  if (config.lora.is_on() || !config.train.freeze.empty())
+    throw ConfigError({config.lora.is_on() ? "lora" : "train.freeze", "is set", "a model that is trained whole",
+                       "take it out: the plan of the whole model needs more memory"});
+  if (config.parallel.vocabulary != "stages")
+    throw ConfigError({"parallel.vocabulary", "is " + config.parallel.vocabulary, "stages, which the planner counts by",
+                       "take it out"});
   if (!config.schedule.recompute_layers.empty())
     throw ConfigError({"schedule.recompute_layers", "is set", "whole stages for a plan", "take it out"});
   std::vector<std::string> order = config.parallel.order;
@@ -158,6 +166,8 @@ Layout layout_of(const Config& config) {
                 .expert = parallel.expert,
                 .sequence_parallel = parallel.sequence_parallel,
                 .zero = parallel.zero,
+                .shard = parallel.shard,
+                .gather = parallel.gather,
                 .schedule = config.schedule.name,
                 .chunks = chunks_of(config.schedule),
                 .recompute = recompute_of(config.schedule.recompute)};
@@ -209,8 +219,9 @@ PlanRequest read_plan_request(const std::string& path, const std::vector<std::st
 
 std::set<std::string> auto_keys(const std::string& path, const std::vector<std::string>& sets) {
   std::set<std::string> asked = open_keys(parse_yaml(read_text(path), path), sets, /*absent_too=*/false).asked;
-  if (asked.size() == 1 && asked.contains("parallel.data")) asked.clear();  // which ranks decide without a plan
-  return asked;
+  const bool needs_plan = std::ranges::any_of(
+      kKeys, [&](const PlannableKey& key) { return asked.contains(key.path) && !key.has_own_auto; });
+  return needs_plan ? asked : std::set<std::string>{};
 }
 
 PlanRequest read_auto_request(const std::string& path, const std::vector<std::string>& sets) {
@@ -256,6 +267,8 @@ std::vector<std::string> overrides_of(const Layout& layout) {
   if (layout.expert > 1) keys.push_back(fmt::format("parallel.expert={}", layout.expert));
   keys.push_back(fmt::format("parallel.sequence_parallel={}", layout.sequence_parallel));
   keys.push_back(fmt::format("parallel.zero={}", layout.zero));
+  if (layout.shard > 0) keys.push_back(fmt::format("parallel.shard={}", layout.shard));
+  if (layout.zero == 3 && layout.gather != "auto") keys.push_back("parallel.gather=" + layout.gather);
   keys.push_back("schedule.name=" + layout.schedule);
   keys.push_back(fmt::format("schedule.chunks={}", layout.chunks));
   if (layout.microbatches == 0) keys.push_back(fmt::format("schedule.microbatch_size={}", layout.microbatch));
@@ -272,6 +285,7 @@ std::string describe(const Layout& layout) {
   if (layout.pipeline > 1) text += ", " + layout.schedule;
   if (layout.chunks > 1) text += fmt::format(" x{}", layout.chunks);
   text += fmt::format(", microbatch {}, zero {}", layout.microbatch, layout.zero);
+  if (layout.shard > 0) text += fmt::format(" over {}", layout.shard);
   if (layout.recompute != Recompute::kNone) text += ", recompute " + name_of(layout.recompute);
   return text;
 }

@@ -5,6 +5,7 @@
 #include "gantry/core/zero_level.h"
 #include "gantry/models/described/model_flops.h"
 #include "gantry/planner/collectives.h"
+#include "gantry/planner/cut_parameters.h"
 #include "gantry/planner/layout_costs.h"
 #include "gantry/planner/operations.h"
 #include "gantry/schedule/schedule.h"
@@ -99,11 +100,20 @@ OnceSeconds once_seconds(const Workload& workload, const Layout& layout, const C
     const double gradients = program.gradient_bytes * elements, values = value * elements;
     if (!zero.states) return all_reduce(group, gradients, cluster);
     const double times = zero.gradients ? costs.microbatches : 1;
-    const double gathers = zero.parameters ? 2.0 * costs.microbatches : 1;
-    return times * half_reduce(group, gradients, cluster) + gathers * half_reduce(group, values, cluster);
+    return times * half_reduce(group, gradients, cluster) + half_reduce(group, values, cluster);
+  };
+  const auto cut_sweep = [&](double elements) {  // gradients are summed once a step
+    const double gradients = program.gradient_bytes * elements, shards = shard_group(layout).size;
+    const auto stages = static_cast<int>(costs.stages_of_rank[rank].size());
+    return gathers_of_step(layout, costs.microbatches, stages) *
+               half_reduce(shard_group(layout), value * elements, cluster) +
+           half_reduce(shard_group(layout), gradients, cluster) +
+           all_reduce(shard_replicas_group(layout), gradients / shards, cluster);
   };
   OnceSeconds once;
-  const double reduced = sweep(held.dense, batch_group(layout)) + sweep(held.experts, expert_batch_group(layout));
+  const double reduced = zero.parameters
+                             ? cut_sweep(held.dense + held.experts)
+                             : sweep(held.dense, batch_group(layout)) + sweep(held.experts, expert_batch_group(layout));
   double beside = 0;
   for (const int stage : costs.stages_of_rank[rank]) beside += costs.stages[stage].backward();
   if (zero.gradients) beside *= costs.microbatches;
@@ -114,8 +124,8 @@ OnceSeconds once_seconds(const Workload& workload, const Layout& layout, const C
                          static_cast<double>(models::embedding_columns(workload.model)) / layout.tensor;
     once.data += all_reduce({2, pipeline_group(layout).stride}, table, cluster);
   }
-  const double replicas = zero.states ? batch_group(layout).size : 1;
-  const double expert_replicas = zero.states ? expert_batch_group(layout).size : 1;
+  const double replicas = zero.parameters ? shard_group(layout).size : zero.states ? batch_group(layout).size : 1;
+  const double expert_replicas = zero.parameters ? replicas : zero.states ? expert_batch_group(layout).size : 1;
   const double stepped = held.dense / replicas + held.experts / expert_replicas;
   const double moved = (2 * program.gradient_bytes + 2 * program.optimizer_bytes + value) * stepped;
   once.optimizer = moved / (cluster.device.memory_bytes_per_second * cluster.device.memory_efficiency);
@@ -127,8 +137,9 @@ Memory rank_memory(const Workload& workload, const Layout& layout, const LayoutC
                    double activations) {
   const Program& program = workload.program;
   const HeldParameters held = parameters_of(costs, rank);
-  const double replicas = batch_group(layout).size, expert_replicas = expert_batch_group(layout).size;
   const ZeroLevel& zero = zero_level(layout.zero);
+  const double replicas = (zero.parameters ? shard_group(layout) : batch_group(layout)).size;
+  const double expert_replicas = zero.parameters ? replicas : expert_batch_group(layout).size;
   const auto bytes = [&](double each, bool is_partitioned) {
     return is_partitioned ? each * (held.dense / replicas + held.experts / expert_replicas)
                           : each * (held.dense + held.experts);
@@ -139,9 +150,13 @@ Memory rank_memory(const Workload& workload, const Layout& layout, const LayoutC
   memory.optimizer = bytes(program.optimizer_bytes, zero.states);
   memory.activations = activations;
   for (const int stage : costs.stages_of_rank[rank])
-    memory.working = std::max(memory.working, costs.stages[stage].again);
-  if (zero.gradients && replicas > 1)
-    memory.working += 2 * std::min(kBucketBytes, program.gradient_bytes * (held.dense + held.experts));
+    memory.working = std::max(memory.working, costs.stages[stage].working);
+  if (zero.parameters && replicas > 1) {
+    const WholeElements whole = whole_elements(layout, costs, rank);
+    memory.working += value_bytes(workload.precision) * whole.values + program.gradient_bytes * whole.gradients;
+  } else if (zero.gradients && replicas > 1) {
+    memory.working += std::min(2 * kBucketBytes, program.gradient_bytes * (held.dense + held.experts));
+  }
   return memory;
 }
 

@@ -78,7 +78,14 @@ PartCosts part_costs(const PartOperations& part, const Pricing& pricing) {
           .kept = part.kept,
           .kept_core = part.kept_core,
           .kept_inputs = part.kept_inputs,
-          .kept_whole = part.kept_whole};
+          .kept_whole = part.kept_whole,
+          .kept_attention = part.kept_attention,
+          .working = part.working};
+}
+
+// Attention and MLP are computed again one by one; each begins with an input that was kept.
+double larger_part(const PartCosts& layer) {
+  return std::max(layer.kept_attention, layer.kept - layer.kept_attention) - layer.kept_inputs / 2;
 }
 
 // What is computed again comes before the input's gradient.
@@ -87,6 +94,7 @@ void add_layer(StageTimes& stage, const PartCosts& layer, Recompute recompute) {
   stage.input_gradient += layer.input_gradient;
   stage.weight_gradient += layer.weight_gradient;
   stage.kept_inputs += layer.kept - layer.kept_core;
+  double again = 0;
   switch (recompute) {
     case Recompute::kNone:
       stage.kept += layer.kept;
@@ -94,29 +102,35 @@ void add_layer(StageTimes& stage, const PartCosts& layer, Recompute recompute) {
     case Recompute::kSelective:
       stage.input_gradient += layer.core;
       stage.kept += layer.kept - layer.kept_core;
-      stage.again = std::max(stage.again, layer.kept_core);
+      again = layer.kept_core;
       break;
     case Recompute::kParts:
       stage.input_gradient += layer.forward;
       stage.kept += layer.kept_inputs;
-      stage.again = std::max(stage.again, layer.kept - layer.kept_inputs);
+      again = larger_part(layer);
       break;
     case Recompute::kFull:
       stage.input_gradient += layer.forward;
       stage.kept += layer.kept_whole;
-      stage.again = std::max(stage.again, layer.kept - layer.kept_whole);
+      again = layer.kept - layer.kept_whole;
       break;
   }
+  stage.working = std::max(stage.working, again + layer.working);
 }
 
 void add_ends(std::vector<StageTimes>& stages, const CostTable& table) {
   const auto add = [](StageTimes& stage, const PartCosts& part, const HeldParameters& parameters) {
     add_layer(stage, part, Recompute::kNone);
     stage.parameters += parameters;
+    stage.outside_layers += parameters.dense;
   };
   add(stages.front(), table.embedding, table.parameters.first);
+  // When layers' backwards run, what the head kept is gone.
+  stages.back().working -= std::min(stages.back().working, table.head.kept);
   add(stages.back(), table.head, table.parameters.last);
-  if (stages.size() == 1) stages.back().parameters.dense -= table.parameters.tied;  // it is held once
+  if (stages.size() > 1) return;
+  stages.back().parameters.dense -= table.parameters.tied;  // it is held once
+  stages.back().outside_layers -= table.parameters.tied;
 }
 
 }  // namespace
@@ -161,7 +175,9 @@ LayoutCosts make_layout_costs(const Workload& workload, const Layout& layout, co
   for (std::size_t stage = 0; stage < layers.size(); ++stage)
     for (int each = 0; each < layers[stage]; ++each, ++next) {
       add_layer(costs.stages[stage], table.layers[next], layout.recompute);
-      costs.stages[stage].parameters += table.parameters.layers[next];
+      const HeldParameters& held = table.parameters.layers[next];
+      costs.stages[stage].parameters += held;
+      costs.stages[stage].largest_layer = std::max(costs.stages[stage].largest_layer, held.dense);
     }
   add_ends(costs.stages, table);
   const double tokens = static_cast<double>(workload.sequence) * layout.microbatch / layout.context /

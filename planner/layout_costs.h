@@ -14,7 +14,7 @@ namespace gantry::planner {
 // Of one microbatch: a layer, the embedding or the head.
 struct PartCosts {
   Seconds forward, input_gradient, weight_gradient, core;
-  double kept = 0, kept_core = 0, kept_inputs = 0, kept_whole = 0;
+  double kept = 0, kept_core = 0, kept_inputs = 0, kept_whole = 0, kept_attention = 0, working = 0;
 };
 
 // What depends on tensor, context, expert, microbatch and sequence parallelism alone. Layouts that differ elsewhere
@@ -31,8 +31,9 @@ struct StageTimes {
   Seconds forward, input_gradient, weight_gradient;
   double kept = 0;         // from forward to backward
   double kept_inputs = 0;  // from input gradient to weight gradient
-  double again = 0;        // bytes of the largest part that is computed again
+  double working = 0;      // bytes of the largest part that is computed again, and of its backward
   HeldParameters parameters;
+  double largest_layer = 0, outside_layers = 0;  // of parameters.dense, elements
 
   double backward() const { return input_gradient.sum() + weight_gradient.sum(); }
 };

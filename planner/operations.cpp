@@ -13,6 +13,8 @@ using models::AttentionSpec;
 using models::LayerSpec;
 using models::NormSpec;
 
+constexpr double kLossBytes = 2.0 * 1024 * 1024;  // tensors/kernels/cross_entropy.h takes rows of so many at a time
+
 double as_double(std::int64_t value) { return static_cast<double>(value); }
 double part_of(std::int64_t whole, int ranks) { return std::ceil(as_double(whole) / ranks); }
 
@@ -50,6 +52,10 @@ class Builder {
   }
   void keep(double bytes) { part_.kept += bytes; }
   void keep_for_core(double bytes) { part_.kept += bytes, part_.kept_core += bytes; }
+  void hold(double bytes) {
+    if (workload_.program.keeps_results) part_.working = std::max(part_.working, bytes);
+  }
+  void end_attention() { part_.kept_attention = part_.kept; }
   void keep_input() { part_.kept_inputs += bytes_ * tokens_between_ * hidden_; }
 
   void norm(const NormSpec& norm) {
@@ -57,6 +63,8 @@ class Builder {
     const double values = tokens_between_ * hidden_ * bytes_;
     elementwise(2 * values, 3 * values);
     keep(values);
+    // LibTorch's RMS norm computes in float32, and keeps its input so.
+    if (workload_.program.keeps_results && bytes_ == 2 && norm.kind == NormSpec::Kind::kRms) keep(2 * values);
   }
   // Into what tensor ranks split: with sequence parallelism the parts are gathered, and once more for the weights'
   // gradients.
@@ -116,6 +124,7 @@ void Builder::core(const AttentionSpec& attention) {
     part_.forward.push_back({Kind::kCore, flops, inputs});
     part_.input_gradient.push_back({Kind::kCore, 2.5 * flops, 2 * inputs});
     keep_for_core(4 * tokens_ * heads);  // the logarithm of each row's sum, in float32
+    if (program.keeps_results) keep_for_core(bytes_ * tokens_ * heads * value);
   } else {
     const double scores = tokens_ * heads * as_double(workload_.sequence);
     const double mask = program.mask_bytes * scores;
@@ -168,13 +177,18 @@ void Builder::attention(const AttentionSpec& attention) {
   projections(attention);
   keep(bytes_ * tokens_ * (heads * size + keys * (size + value)));
   const double turned = bytes_ * tokens_ * (heads + keys) * size;
-  if (attention.rotary >= 0) elementwise(2 * turned, 2 * turned);
+  if (attention.rotary >= 0) {
+    elementwise(2 * turned, 2 * turned);
+    if (workload_.program.keeps_results && !attention.latent) keep(turned);
+  }
   if (attention.head_norm.exists() || attention.wide_norm.exists() || attention.own_norm.exists()) {
     elementwise(2 * turned, 3 * turned);
     keep(turned);
   }
   core(attention);
   product(tokens_, heads * value, hidden_, bytes_ * tokens_ * heads * value);
+  // As measured: a split layer keeps one whole activation more (tests/trainer/trainer_memory_test.cpp).
+  if (layout_.tensor > 1 && workload_.program.keeps_results) keep(bytes_ * tokens_ * hidden_);
   leave_split();
 }
 
@@ -183,6 +197,8 @@ void Builder::mlp(double rows, double width, bool gated, bool keeps_input) {
   product(rows, hidden_, between, keeps_input ? bytes_ * tokens_between_ * hidden_ : 0);
   elementwise(bytes_ * rows * (between + width), bytes_ * rows * (2 * between + width));
   keep(bytes_ * rows * between);
+  if (gated && workload_.program.keeps_results) keep(bytes_ * rows * width);
+  hold(bytes_ * (2 * rows * width + tokens_between_ * hidden_));
   product(rows, width, hidden_, bytes_ * rows * width);
 }
 
@@ -227,6 +243,7 @@ PartOperations layer_operations(const Workload& workload, const LayerSpec& layer
   builder.attention(layer.attention);
   builder.norm(layer.after_attention);
   builder.residual(dropout);
+  builder.end_attention();
   builder.norm(layer.before_mlp);
   builder.keep_input();
   if (layer.experts) {
@@ -267,6 +284,10 @@ PartOperations head_operations(const Workload& workload, const Layout& layout) {
   const double logits = builder.tokens() * words;
   builder.elementwise((builder.bytes() + 12) * logits, (builder.bytes() + 8) * logits);
   builder.keep(4 * logits);
+  // Their gradient, which is made some MiB at a time, and that of what they are made of.
+  const double values = builder.tokens_between() * hidden, wide = builder.bytes() == 2 ? 4 * values : 0;
+  builder.hold(builder.bytes() * (logits + values) + wide + std::min(kLossBytes, 4 * logits) +
+               (layout.tensor > 1 ? builder.bytes() * builder.tokens() * hidden : 0));
   return builder.take();
 }
 

@@ -30,6 +30,8 @@ struct PartOperations {
   double kept_core = 0;         // those of `kept` that the core makes
   double kept_inputs = 0;       // what the part's attention and MLP begin with, for recomputing them
   double kept_whole = 0;        // what the layer begins with
+  double kept_attention = 0;    // those of `kept` that come before the MLP's norm
+  double working = 0;           // bytes that a backward holds at its most beside what was kept
 };
 
 PartOperations layer_operations(const Workload& workload, const models::LayerSpec& layer, const Layout& layout);

@@ -66,6 +66,26 @@ TEST(PlanCommand, TheBestLayoutsAsATableAsJsonAndAsAFile) {
   EXPECT_EQ(again["memory_bytes"], best["memory_bytes"]);
 }
 
+TEST(PlanCommand, APageHasTheBestTheFrontAndWhatMoreWouldGive) {
+  const ScratchFolder scratch;
+  const std::string output = scratch / "plan.html";
+  const Outcome run = plan("{} --cluster h100_80g --ranks 16 --top 3 --explain --page " + output);
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("with 1 GiB more memory: "));
+  EXPECT_THAT(run.out, HasSubstr("with twice the rate between hosts: "));
+  const std::string page = read_file(output);
+  for (const char* part : {"Time of a step", "Memory of the fullest rank", "title=\"activations: ", "<circle",
+                           "twice the rate within hosts", "</html>"})
+    EXPECT_THAT(page, HasSubstr(part));
+  const auto count = [&](const std::string& words) {
+    std::size_t found = 0;
+    for (auto at = page.find(words); at != page.npos; at = page.find(words, at + 1)) ++found;
+    return found;
+  };
+  EXPECT_EQ(count("title=\"compute: "), 3u);
+  EXPECT_GE(count("<circle"), 2u);
+}
+
 TEST(PlanCommand, RefusesInOneLine) {
   const auto refused = [](const std::string& arguments, int exit_code, const std::string& words,
                           const std::string& text = kPlanned) {

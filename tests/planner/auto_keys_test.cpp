@@ -35,8 +35,8 @@ TEST(AutoKeys, AreThoseThatSayAuto) {
   EXPECT_THAT(of("", {"parallel.zero=auto"}), ElementsAre("parallel.zero"));
   const auto whole = of("parallel: auto\n");
   EXPECT_EQ(whole, of("", {"parallel=auto"}));
-  EXPECT_THAT(whole, ElementsAre("parallel.data", "parallel.pipeline", "parallel.sequence_parallel", "parallel.tensor",
-                                 "parallel.zero"));
+  EXPECT_THAT(whole, ElementsAre("parallel.data", "parallel.pipeline", "parallel.sequence_parallel", "parallel.shard",
+                                 "parallel.tensor", "parallel.zero"));
   EXPECT_THROW(auto_keys("/none/c.yaml", {}), ConfigError);
 }
 

@@ -33,6 +33,7 @@ inline nlohmann::json tables() { return nlohmann::json::parse(std::ifstream(gold
 inline Program megatron_program(double gradient_bytes, bool scatters_messages) {
   return {.fused_attention = false,
           .halves_causal = false,
+          .keeps_results = false,
           .mask_bytes = 1,
           .gradient_bytes = gradient_bytes,
           .optimizer_bytes = 12,

@@ -23,14 +23,16 @@ struct PlanRequest {
 
 // Reads the file as `gantry train` does, but that a plannable key may be auto. Keys are open where they are auto or
 // absent, with `only_stated` none is. ConfigError as of Config::load, and where the planner does not know the model's
-// family, the schedule is a file, or parallel.order or schedule.recompute_layers is set.
+// family, the schedule is a file, parallel.order, parallel.vocabulary or schedule.recompute_layers is set, or a part of
+// the model is not trained (lora, train.freeze).
 PlanRequest read_plan_request(const std::string& path, const std::vector<std::string>& sets, bool only_stated);
 
 // Of a run's own configuration, with nothing open. ConfigError as above.
 PlanRequest plan_request(const Config& config);
 
 // The keys of plannable_keys() that the file or the overrides give as auto, those of a section that is auto among them;
-// none where parallel.data alone is. What `gantry train` plans before it trains.
+// none where those alone are that need no plan (parallel.data, parallel.shard). What `gantry train` plans before it
+// trains.
 std::set<std::string> auto_keys(const std::string& path, const std::vector<std::string>& sets);
 // As read_plan_request(), but that a key has to say auto to be open; the size of microbatches is, where nothing states
 // it or their number.

@@ -11,8 +11,11 @@ namespace gantry::planner {
 
 // What a training program computes, keeps and sends, where programs differ.
 struct Program {
-  bool fused_attention = true;     // scores are never written; else they are, by several operations
-  bool halves_causal = true;       // the attention core leaves out what causality hides
+  bool fused_attention = true;  // scores are never written; else they are, by several operations
+  bool halves_causal = true;    // the attention core leaves out what causality hides
+  // Each operation keeps what its own backward reads: heads as projected beside turned ones, heads apart beside merged
+  // ones, a gate beside its activation; and backwards make gradients of activations beside these.
+  bool keeps_results = true;
   double mask_bytes = 2;           // that dropout keeps of an entry until the backward
   double gradient_bytes = 4;       // of one entry, as it is kept and reduced over data parallel ranks
   double optimizer_bytes = 12;     // of one parameter: masters and running means
@@ -38,6 +41,8 @@ struct Layout {
   int tensor = 1, pipeline = 1, data = 1, context = 1, expert = 1;
   bool sequence_parallel = false;
   int zero = 0;
+  int shard = 0;                // of zero 3: ranks that share a parameter's rows; 0: all that see other samples
+  std::string gather = "auto";  // likewise: step, window, microbatch or auto, as of parallel.gather
   std::string schedule = "1f1b";
   int chunks = 1;
   int microbatch = 1;    // samples of the largest one

@@ -1,0 +1,157 @@
+#include "gantry/cli/plan_page.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <functional>
+#include <utility>
+
+#include "gantry/planner/step_comparison.h"
+#include "gantry/trainer/report/page_files.h"
+
+namespace gantry::cli {
+namespace {
+
+using planner::PlannedLayout;
+
+constexpr double kPageGibi = 1024.0 * 1024 * 1024;
+constexpr const char* kTints[] = {"--F", "--B", "--I", "--W", "--bad", "--second", "--quiet"};
+constexpr int kFrontWidth = 640, kFrontHeight = 260, kFrontEdge = 46;
+
+struct Part {
+  std::string name, value;  // as people read it
+  double size = 0;
+};
+
+std::string safe(const std::string& text) {
+  std::string all;
+  for (const char c : text) all += c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '"' ? "&quot;" : std::string(1, c);
+  return all;
+}
+
+std::vector<Part> time_parts(const planner::Estimate& estimate) {
+  std::vector<Part> parts;
+  for (const auto& [name, seconds] : planner::parts_of(estimate.seconds))
+    parts.push_back({name, fmt::format("{:.4g} s", seconds), seconds});
+  return parts;
+}
+
+// Of the fullest pipeline rank.
+std::vector<Part> memory_parts(const planner::Estimate& estimate) {
+  const auto& fullest = *std::ranges::max_element(estimate.memory, {}, &planner::Memory::sum);
+  std::vector<Part> parts;
+  for (const auto& [name, bytes] : {std::pair("parameters", fullest.parameters),
+                                    {"gradients", fullest.gradients},
+                                    {"optimizer", fullest.optimizer},
+                                    {"activations", fullest.activations},
+                                    {"working", fullest.working}})
+    parts.push_back({name, fmt::format("{:.3g} GiB", bytes / kPageGibi), bytes});
+  return parts;
+}
+
+// A bar as long as its share of `longest`, of parts one after the other.
+std::string bar(const std::vector<Part>& parts, double longest) {
+  std::string cells;
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    if (parts[i].size > 0)
+      cells += fmt::format("<i class=\"mark\" title=\"{}: {}\" style=\"width:{:.2f}%;background:var({})\"></i>",
+                           parts[i].name, parts[i].value, 100 * parts[i].size / longest, kTints[i]);
+  return "<div class=\"meter\">" + cells + "</div>";
+}
+
+std::string legend(const std::vector<Part>& parts) {
+  std::string names;
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    names += fmt::format("<span><i class=\"box\" style=\"background:var({})\"></i>{}</span>", kTints[i], parts[i].name);
+  return "<div class=\"legend\">" + names + "</div>";
+}
+
+std::string bars(const std::vector<PlannedLayout>& best, const std::string& title, const std::string& unit,
+                 const std::function<std::vector<Part>(const planner::Estimate&)>& parts_of,
+                 const std::function<std::string(const planner::Estimate&)>& whole) {
+  double longest = 0;
+  for (const auto& one : best) {
+    double sum = 0;
+    for (const Part& part : parts_of(one.estimate)) sum += part.size;
+    longest = std::max(longest, sum);
+  }
+  std::string rows;
+  for (const auto& one : best)
+    rows += fmt::format("<tr><td>{}</td><td class=\"number\">{}</td><td class=\"share\">{}</td></tr>",
+                        safe(describe(one.layout)), whole(one.estimate), bar(parts_of(one.estimate), longest));
+  return fmt::format(
+      "<section><h2>{}</h2><div class=\"card\"><div class=\"scroll\"><table><thead><tr><th>layout</th><th "
+      "class=\"number\">{}</th><th class=\"share\"></th></tr></thead><tbody>{}</tbody></table></div>{}</div></section>",
+      title, unit, rows, legend(parts_of(best.front().estimate)));
+}
+
+// Step time over memory, a dot each with its layout.
+std::string front_picture(const std::vector<PlannedLayout>& front) {
+  double most_seconds = 0, most_bytes = 0;
+  for (const auto& one : front) {
+    most_seconds = std::max(most_seconds, one.estimate.step_seconds);
+    most_bytes = std::max(most_bytes, one.estimate.most_memory());
+  }
+  const auto x = [&](double bytes) { return kFrontEdge + (kFrontWidth - 2 * kFrontEdge) * bytes / most_bytes; };
+  const auto y = [&](double seconds) {
+    return kFrontHeight - kFrontEdge - (kFrontHeight - 2 * kFrontEdge) * seconds / most_seconds;
+  };
+  std::string line, dots, rows;
+  for (const auto& one : front) {
+    const double right = x(one.estimate.most_memory()), top = y(one.estimate.step_seconds);
+    const std::string text = fmt::format("{:.4g} s, {:.3g} GiB: {}", one.estimate.step_seconds,
+                                         one.estimate.most_memory() / kPageGibi, describe(one.layout));
+    line += fmt::format("{}{:.1f} {:.1f}", line.empty() ? "M" : "L", right, top);
+    dots += fmt::format(
+        "<circle class=\"mark\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"5\" fill=\"var(--accent)\">"
+        "<title>{}</title></circle>",
+        right, top, safe(text));
+    rows += "<li>" + safe(text) + "</li>";
+  }
+  return fmt::format(
+      "<svg viewBox=\"0 0 {0} {1}\" role=\"img\" aria-label=\"Step time over memory\"><line class=\"axis\" x1=\"{2}\" "
+      "x2=\"{3}\" y1=\"{4}\" y2=\"{4}\"/><line class=\"axis\" x1=\"{2}\" x2=\"{2}\" y1=\"{2}\" y2=\"{4}\"/><text "
+      "x=\"{3}\" y=\"{5}\" text-anchor=\"end\">memory, to {6:.3g} GiB</text><text x=\"{2}\" y=\"{7}\">step, to {8:.4g} "
+      "s</text><path d=\"{9}\" fill=\"none\" stroke=\"var(--accent)\"/>{10}</svg><ul>{11}</ul>",
+      kFrontWidth, kFrontHeight, kFrontEdge, kFrontWidth - kFrontEdge, kFrontHeight - kFrontEdge, kFrontHeight - 24,
+      most_bytes / kPageGibi, kFrontEdge - 10, most_seconds, line, dots, rows);
+}
+
+std::string changes_table(const PlanPage& plan) {
+  const double now = plan.best.front().estimate.step_seconds;
+  std::string rows;
+  for (const auto& [change, best] : plan.changes)
+    rows += fmt::format(
+        "<tr><td>{}</td><td class=\"number\">{:.4g} s</td><td class=\"number\">{:+.1f}%</td><td>{}</td></tr>", change,
+        best.estimate.step_seconds, 100 * (best.estimate.step_seconds / now - 1), safe(describe(best.layout)));
+  return "<table><thead><tr><th>with</th><th class=\"number\">step</th><th class=\"number\">difference</th><th>its "
+         "best "
+         "layout</th></tr></thead><tbody>" +
+         rows + "</tbody></table>";
+}
+
+}  // namespace
+
+std::string plan_page(const PlanPage& plan) {
+  const planner::Estimate& best = plan.best.front().estimate;
+  const auto card = [](const char* title, const std::string& lead, const std::string& content) {
+    return fmt::format("<section><h2>{}</h2><p class=\"lead\">{}</p><div class=\"card\">{}</div></section>", title,
+                       lead, content);
+  };
+  std::string page = fmt::format(
+      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" "
+      "content=\"width=device-width, initial-scale=1\">\n<meta name=\"generator\" content=\"Gantry\">\n"
+      "<title>{0}</title>\n<link rel=\"icon\" href=\"data:,\">\n<style>\n{1}\n</style>\n</head>\n<body>\n"
+      "<header class=\"top\"><div><p class=\"eyebrow\">Gantry plan</p><h1>{0}</h1><p class=\"quiet\">{2} hosts of {3} "
+      "({4}): {5}, {6:.4g} s a step, {7:.4g} tokens/s, MFU {8:.1f}%</p></div></header>\n<main>\n",
+      safe(plan.name), kPageStyle, plan.cluster.hosts, plan.cluster.per_host, safe(plan.cluster.name),
+      safe(describe(plan.best.front().layout)), best.step_seconds, best.tokens_per_second, 100 * best.mfu);
+  page += bars(plan.best, "Time of a step", "s", time_parts,
+               [](const planner::Estimate& one) { return fmt::format("{:.4g}", one.step_seconds); });
+  page += bars(plan.best, "Memory of the fullest rank", "GiB", memory_parts,
+               [](const planner::Estimate& one) { return fmt::format("{:.3g}", one.most_memory() / kPageGibi); });
+  page += card("Time and memory", "Layouts that none beats in both.", front_picture(plan.front));
+  page += card("What more would give", "The best layout with one thing changed.", changes_table(plan));
+  return page + "</main>\n</body>\n</html>\n";
+}
+
+}  // namespace gantry::cli
