@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t kSteps = 50;
 
 // Of a group's label, "dp+cp", whose ranks differ along these axes. Null for what is no layout's part.
-double planner::Seconds::*part_of_label(const std::string& label) {
+double planner::Seconds::*part_of_label(const std::string& label, bool has_pipeline) {
   std::istringstream words(label);
   std::vector<std::string> axes;
   for (std::string word; std::getline(words, word, '+');) axes.push_back(word);
@@ -20,7 +20,7 @@ double planner::Seconds::*part_of_label(const std::string& label) {
   if (axes.size() == 1 && has(axis::kTensor)) return &planner::Seconds::tensor;
   if (axes.size() == 1 && has(axis::kContext)) return &planner::Seconds::context;
   if (axes.size() == 1 && has(axis::kExpert)) return &planner::Seconds::expert;
-  if (axes.size() == 1 && has(axis::kPipeline)) return &planner::Seconds::pipeline;
+  if (has_pipeline && has(axis::kPipeline)) return &planner::Seconds::pipeline;
   const bool replicas = std::ranges::all_of(axes, [](const std::string& axis) {
     return axis::is_batch(axis, axis::View::kDense) || axis::is_batch(axis, axis::View::kExpert);
   });
@@ -35,10 +35,10 @@ planner::Seconds minus(const planner::Seconds& one, const planner::Seconds& othe
 
 }  // namespace
 
-planner::Seconds StepParts::by_part(const std::vector<CommunicationCount>& counts) {
+planner::Seconds StepParts::by_part(const std::vector<CommunicationCount>& counts) const {
   planner::Seconds sums;
   for (const CommunicationCount& count : counts)
-    if (double planner::Seconds::*part = part_of_label(count.axis)) sums.*part += count.seconds;
+    if (double planner::Seconds::*part = part_of_label(count.axis, has_pipeline_)) sums.*part += count.seconds;
   return sums;
 }
 

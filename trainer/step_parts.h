@@ -12,8 +12,9 @@ namespace gantry {
 
 class StepParts {
  public:
-  // `reduces_within`: gradients or parameters travel over replicas within actions (zero 2 and 3).
-  explicit StepParts(bool reduces_within) : reduces_within_(reduces_within) {}
+  // `reduces_within`: gradients or parameters travel over replicas within actions (zero 2 and 3). `has_pipeline`: ranks
+  // wait for each other's last actions in the collectives of all, which is the pipeline's bubble.
+  StepParts(bool reduces_within, bool has_pipeline) : reduces_within_(reduces_within), has_pipeline_(has_pipeline) {}
 
   // The step that has ended. `busy`: seconds of its compute actions, with the collectives within them. `counts`: the
   // meter's since the run began.
@@ -27,9 +28,9 @@ class StepParts {
   std::size_t steps() const { return last_.size(); }
 
  private:
-  static planner::Seconds by_part(const std::vector<CommunicationCount>& counts);
+  planner::Seconds by_part(const std::vector<CommunicationCount>& counts) const;
 
-  bool reduces_within_;
+  bool reduces_within_, has_pipeline_;
   planner::Seconds seen_;  // of communication, up to the last step
   std::deque<planner::Seconds> last_;
   std::int64_t added_ = 0;

@@ -62,7 +62,7 @@ class Trainer::Run {
         stops_(config, mesh_),
         checkpoints_(world_, config_, booster_.plugin(), [this] { clear_progress(); }),
         timeline_(booster_.plugin()),
-        parts_of_step_(zero_level(config.parallel.zero).gradients),
+        parts_of_step_(zero_level(config.parallel.zero).gradients, mesh_.size(axis::kPipeline) > 1),
         profile_(config_, mesh_, [this] { clear_progress(); }) {
     if (options_.status && world_.is_main()) live_ = add_own(std::make_unique<LiveStatus>(*options_.status, world_));
     if (config_.profile.active > 0)

@@ -18,7 +18,7 @@ using Json = nlohmann::json;
 CommunicationCount waited(const char* axis, double seconds) { return {axis, "all_reduce", 1, 8, seconds}; }
 
 TEST(StepParts, CollectivesWithinActionsAreNoComputing) {
-  StepParts parts(/*reduces_within=*/false);
+  StepParts parts(/*reduces_within=*/false, /*has_pipeline=*/false);
   parts.add(9, 5, {waited("tp", 1), waited("dp", 2), waited("pp+dp+tp", 0.25)});
   const planner::Seconds step = parts.mean();
   EXPECT_EQ(step.compute, 4);
@@ -28,9 +28,18 @@ TEST(StepParts, CollectivesWithinActionsAreNoComputing) {
   EXPECT_EQ(step.sum(), 9);
 }
 
+TEST(StepParts, RanksOfAPipelineWaitForItsEndInTheCollectivesOfAll) {
+  for (const bool has_pipeline : {false, true}) {
+    StepParts parts(/*reduces_within=*/false, has_pipeline);
+    parts.add(10, 5, {waited("pp+dp+tp", 3)});
+    EXPECT_EQ(parts.mean().pipeline, has_pipeline ? 3 : 0);
+    EXPECT_EQ(parts.mean().optimizer, has_pipeline ? 2 : 5);
+  }
+}
+
 // Counts are since the run began; its first step is left out, and one that is given up.
 TEST(StepParts, EachStepHasItsOwnTimes) {
-  StepParts parts(/*reduces_within=*/true);
+  StepParts parts(/*reduces_within=*/true, /*has_pipeline=*/true);
   parts.add(100, 90, {waited("dp+cp", 50)});
   parts.add(10, 6, {waited("dp+cp", 51), waited("pp", 2), waited("ep", 0.5)});
   parts.give_up({waited("dp+cp", 99), waited("pp", 2), waited("ep", 0.5)});
