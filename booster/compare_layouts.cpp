@@ -14,6 +14,7 @@
 #include "gantry/launch/quiet_launch.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/plugins/hybrid_parallel_plugin.h"
+#include "gantry/plugins/sequence_parts.h"
 #include "gantry/tensors/deferred_init.h"
 #include "gantry/tensors/slice_copy.h"
 
@@ -127,6 +128,13 @@ class StepRank {
 
   const StageModule& model() const { return boosted_.model->stage_module(); }
   const ProcessGroupMesh& mesh() const { return plugin_->mesh(); }
+  // Which tokens of the step's sequences this rank computes; absent: all.
+  std::optional<OutputComparer::Tokens> tokens() const {
+    const SequenceParts* parts = plugin_->sequence_parts(boosted_);
+    if (!parts) return std::nullopt;
+    return OutputComparer::Tokens{parts->cut_of(model().policy().tokens_per_sample(step_.batch)),
+                                  parts->group().rank()};
+  }
 
   // The step's loss. Collective over the world.
   double run(nn::OutputObserver& observer) {
@@ -199,7 +207,7 @@ std::optional<Failure> run_layout(const Config& config, const ComparedStep& step
     auto model = build_in_float64(step);
     copy_values(whole.values, *model);
     StepRank rank(world, world.config(), step, model);
-    OutputComparer comparer(rank.model(), whole.outputs, rank.mesh()[axis::kTensor]);
+    OutputComparer comparer(rank.model(), whole.outputs, rank.mesh()[axis::kTensor], rank.tokens());
     // Of a step that fails what was compared until then is kept.
     struct Merge {
       ~Merge() {

@@ -85,12 +85,19 @@ void OutputKeeper::take(const std::string& name, const torch::nn::Module*, const
   calls.push_back(output.detach().clone());  // what follows may write into it
 }
 
+// This rank's tokens of an output [samples, tokens, ...].
+torch::Tensor OutputComparer::of_tokens(const torch::Tensor& whole) const {
+  if (!tokens_ || whole.dim() < 2 || whole.size(1) != tokens_->cut.tokens) return whole;
+  return whole.index_select(1, torch::tensor(tokens_->cut.places(tokens_->rank), torch::kInt64));
+}
+
 // What of `whole` this rank's output may be. A column-split layer says which columns it has; others partition a dim
 // evenly, or hold a piece that several ranks hold (a key head).
 std::vector<torch::Tensor> OutputComparer::parts_like(const torch::Tensor& output, const torch::Tensor& whole,
                                                       const torch::nn::Module* module) const {
   std::vector<torch::Tensor> parts;
-  for (const torch::Tensor& candidate : of_samples(whole, first(), samples(), whole_.samples)) {
+  for (const torch::Tensor& of_all : of_samples(whole, first(), samples(), whole_.samples)) {
+    const torch::Tensor candidate = of_tokens(of_all);
     if (candidate.sizes() == output.sizes()) parts.push_back(candidate);
     const auto dim = differing_dim(candidate, output);
     if (!dim) continue;

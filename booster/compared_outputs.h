@@ -3,9 +3,11 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "gantry/core/sequence_cut.h"
 #include "gantry/nn/output_observer.h"
 #include "gantry/policies/sharder.h"
 
@@ -59,9 +61,15 @@ class OutputKeeper final : public NamedOutputs {
 // Compares a rank's outputs with the parts of the whole ones that they should be.
 class OutputComparer final : public NamedOutputs {
  public:
-  // `whole` and `tensor_group` are not owned.
-  OutputComparer(const StageModule& model, const WholeOutputs& whole, const ProcessGroup& tensor_group)
-      : NamedOutputs(model), whole_(whole), tensor_group_(tensor_group) {}
+  // Of a sequence that ranks share: how it is cut, and this rank among them.
+  struct Tokens {
+    SequenceCut cut;
+    int rank = 0;
+  };
+  // `whole` and `tensor_group` are not owned. Without `tokens` ranks have whole sequences.
+  OutputComparer(const StageModule& model, const WholeOutputs& whole, const ProcessGroup& tensor_group,
+                 const std::optional<Tokens>& tokens)
+      : NamedOutputs(model), whole_(whole), tensor_group_(tensor_group), tokens_(tokens) {}
 
   // The largest difference of each output that could be compared; 0 for one whose shape fits no part.
   const std::map<std::string, double>& differences() const { return differences_; }
@@ -72,9 +80,11 @@ class OutputComparer final : public NamedOutputs {
  private:
   std::vector<torch::Tensor> parts_like(const torch::Tensor& output, const torch::Tensor& whole,
                                         const torch::nn::Module* module) const;
+  torch::Tensor of_tokens(const torch::Tensor& whole) const;
 
   const WholeOutputs& whole_;
   const ProcessGroup& tensor_group_;
+  std::optional<Tokens> tokens_;
   std::map<std::string, double> differences_;
 };
 

@@ -27,9 +27,8 @@ torch::Tensor TextParts::own_of(const torch::Tensor& prompts) const {
 std::vector<std::int64_t> TextParts::kept_of(std::int64_t tokens) const {
   const int rank = parts_.group().rank(), ranks = parts_.group().size();
   std::vector<std::int64_t> kept;
-  if (cuts_) kept = cut_.places(rank);
-  for (std::int64_t place = cuts_ ? cut_.tokens : 0; place < tokens; ++place)
-    if (place % ranks == rank || planted("new-keys-on-every-rank")) kept.push_back(place);
+  for (std::int64_t place = 0; place < tokens; ++place)
+    if (place % ranks == rank || (place >= cut_.tokens && planted("new-keys-on-every-rank"))) kept.push_back(place);
   return kept;
 }
 

@@ -1,6 +1,6 @@
 // Texts that ranks share (the axis cp) while they are continued. Each rank computes a part of the prompts, as it would
-// of a batch, and keeps the keys and values of that part. All ranks compute the tokens that follow, and token p of a
-// text is kept by the rank p modulo their number: so each keeps as much as the others.
+// of a batch, and all ranks compute the tokens that follow. The keys and values of token p of a text are kept by the
+// rank p modulo their number: so each keeps as much as the others, of a window too.
 #pragma once
 
 #include <cstdint>

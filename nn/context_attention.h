@@ -11,9 +11,10 @@ torch::Tensor context_attention(const torch::Tensor& query, const torch::Tensor&
                                 const HeadRange& heads, const HeadRange& key_heads, const AttentionOptions& options,
                                 const DropoutImpl& dropout);
 
-// attention() with a cache, where ranks share a text that is continued. Of a prompt each rank attends with its part, by
-// the part's method, and keeps that part's keys and values. Of new tokens, which all ranks compute, each attends to
-// what it keeps, and the results merge by their log-sum-exp. With a window, what later tokens don't see is let go of.
+// attention() with a cache, where ranks share a text that is continued: token p is kept by the rank p modulo their
+// number. Of a prompt each rank attends with its part, by the part's method, and then keys and values go where they are
+// kept. Of new tokens, which all ranks compute, each attends to what it keeps, and the results merge by their
+// log-sum-exp. With a window, what later tokens don't see is let go of.
 torch::Tensor continued_attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
                                   const HeadRange& heads, const HeadRange& key_heads, const AttentionOptions& options,
                                   const DropoutImpl& dropout);

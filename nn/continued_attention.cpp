@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 #include <torch/torch.h>
 
@@ -20,16 +21,57 @@ std::int64_t in_sight(const std::vector<std::int64_t>& places, std::int64_t plac
   return places.end() - std::upper_bound(places.begin(), places.end(), place - window);
 }
 
-// Keeps of a prompt's part what the token behind the prompt sees.
-void keep_part(const torch::Tensor& key, const torch::Tensor& value, const AttentionOptions& options) {
+torch::Tensor index_of(const std::vector<std::int64_t>& places, const torch::Tensor& like) {
+  return torch::tensor(places, torch::kInt64).to(like.device());
+}
+
+// Which tokens of a prompt go where when each rank gets those of its places modulo the ranks.
+struct Spread {
+  std::vector<std::int64_t> order;   // of this rank's tokens by index, rank by rank
+  std::vector<std::int64_t> places;  // of what it gets, likewise
+  Sizes sent, received;
+};
+
+Spread spread_of(const SequencePart& part, std::int64_t first) {
+  const int ranks = part.group->size(), rank = part.group->rank();
+  Spread spread;
+  const auto own = part.cut.places(rank);
+  for (int other = 0; other < ranks; ++other) {
+    const std::size_t sent = spread.order.size(), received = spread.places.size();
+    for (std::size_t i = 0; i < own.size(); ++i)
+      if (own[i] >= first && own[i] % ranks == other) spread.order.push_back(static_cast<std::int64_t>(i));
+    for (const std::int64_t place : part.cut.places(other))
+      if (place >= first && place % ranks == rank) spread.places.push_back(place);
+    spread.sent.push_back(static_cast<std::int64_t>(spread.order.size() - sent));
+    spread.received.push_back(static_cast<std::int64_t>(spread.places.size() - received));
+  }
+  return spread;
+}
+
+// Of each rank's part [samples, heads, tokens, size] of a prompt what this rank keeps of places from `first` on, in
+// order.
+torch::Tensor spread_tokens(const torch::Tensor& given, const SequencePart& part, std::int64_t first) {
+  const Spread spread = spread_of(part, first);
+  const torch::Tensor in = given.index_select(2, index_of(spread.order, given)).transpose(0, 2).contiguous();
+  const auto count = static_cast<std::int64_t>(spread.places.size());
+  torch::Tensor out = torch::empty({count, in.size(1), in.size(2), in.size(3)}, in.options());
+  part.group->all_to_all(out, in, spread.received, spread.sent).wait();
+  std::vector<std::int64_t> ascending(spread.places.size());
+  std::iota(ascending.begin(), ascending.end(), 0);
+  if (!planted("keys-of-prompts-unsorted"))
+    std::sort(ascending.begin(), ascending.end(), [&](auto a, auto b) { return spread.places[a] < spread.places[b]; });
+  return out.index_select(0, index_of(ascending, out)).transpose(0, 2);
+}
+
+// Keeps of a prompt what the token behind it sees.
+void keep_prompt(const torch::Tensor& key, const torch::Tensor& value, const AttentionOptions& options) {
   const SequencePart& part = *options.sequence;
-  const auto places = part.cut.places(part.group->rank());
-  const std::int64_t count = in_sight(places, part.cut.tokens, options.window);
-  if (count == 0) return;
+  const std::int64_t first = options.window > 0 ? part.cut.tokens - options.window + 1 : 0;
+  const torch::Tensor both = spread_tokens(torch::cat({key, value}, 3), part, first);
+  if (both.size(2) == 0) return;
   // A window's memory is this rank's share of it.
   const std::int64_t share = (options.window + part.group->size() - 1) / part.group->size();
-  const auto seen = [&](const torch::Tensor& all) { return all.narrow(2, all.size(2) - count, count); };
-  options.cache->append(seen(key), seen(value), share);
+  options.cache->append(both.narrow(3, 0, key.size(3)), both.narrow(3, key.size(3), value.size(3)), share);
 }
 
 // [samples, heads, tokens, size] times [samples, key heads, size, columns], each head with its key head. Where all
@@ -106,7 +148,7 @@ torch::Tensor continued_attention(const torch::Tensor& query, const torch::Tenso
                                   const DropoutImpl& dropout) {
   const SequencePart& part = *options.sequence;
   if (!part.cached) {
-    keep_part(key, value, options);
+    keep_prompt(key, value, options);
     return context_attention(query, key, value, heads, key_heads, options, dropout);
   }
   const CachedTokens& cached = *part.cached;

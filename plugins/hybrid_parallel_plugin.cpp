@@ -298,11 +298,6 @@ StepResult HybridParallelPlugin::execute_pipeline(const Batch& batch, Boosted& b
 StepResult HybridParallelPlugin::run_pipeline(const Batch& given, Boosted& boosted, const ExecuteOptions& options) {
   ModelState& state = state_of(boosted);
   Batch batch = given;
-  if (options.observer && state.parts)
-    throw ConfigError({"parallel.context",
-                       fmt::format("is {}, and what modules give is looked at", config_.parallel.context),
-                       "1 for gantry compare, and for the outputs of experts' routers",
-                       "take the key out: loss, gradients and logits need nothing of it"});
   if (options.observer && state.vocabulary)
     throw ConfigError({"parallel.vocabulary", "is pipeline, and what modules give is looked at",
                        "stages for gantry compare, and for the outputs of experts' routers",

@@ -14,9 +14,6 @@ namespace gantry {
 std::unique_ptr<ContinuedPrompts> ContinuedPrompts::of(const Config& config) {
   config.honour("evaluation.prompts");
   if (config.evaluation.prompts.empty()) return nullptr;
-  if (config.parallel.context > 1)
-    throw ConfigError({"evaluation.prompts", fmt::format("with parallel.context {}", config.parallel.context),
-                       "parallel.context 1", "generate from a checkpoint by gantry generate"});
   const auto& families = models::families();
   if (!families.contains(config.model.policy) || families.at(config.model.policy).task)
     throw ConfigError({"evaluation.prompts", "with a model that is no decoder of one of Gantry's families",

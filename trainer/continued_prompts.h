@@ -14,8 +14,7 @@ namespace gantry {
 
 class ContinuedPrompts {
  public:
-  // Null without evaluation.prompts. The configuration is resolved. ConfigError where there is no tokenizer, or ranks
-  // share sequences.
+  // Null without evaluation.prompts. The configuration is resolved. ConfigError where there is no tokenizer.
   static std::unique_ptr<ContinuedPrompts> of(const Config& config);
 
   // Each prompt continued by the likeliest tokens, to the tokenizer's end token and evaluation.prompt_tokens at most.

@@ -92,7 +92,7 @@ void forward_rank(World& world, const Config& config, const ForwardArguments& ar
   if (!routers.empty()) {
     const torch::Tensor ids = whole.at("input_ids");
     const bool in_shards = config.parallel.sequence_parallel && mesh.size(axis::kTensor) > 1;
-    logits = routers.gather(mesh, ids.size(0), ids.size(1), in_shards);
+    logits = routers.gather(mesh, ids.size(0), ids.size(1), in_shards, plugin->sequence_parts(boosted));
   }
   if (plugin->stages().holds_last())
     write_outputs(result, mesh, arguments, [&](TensorDict& outputs) {

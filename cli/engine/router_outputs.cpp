@@ -48,17 +48,18 @@ void RouterOutputs::module_output(const torch::nn::Module& module, const torch::
 }
 
 TensorDict RouterOutputs::gather(const ProcessGroupMesh& mesh, std::int64_t samples, std::int64_t tokens,
-                                 bool in_shards) const {
+                                 bool in_shards, const SequenceParts* parts) const {
   TensorDict whole;
   for (const auto& [layer, router] : routers_) {
     const bool is_here = !router.logits.empty();
     const int owner = holder(mesh[axis::kPipeline], is_here);
     torch::Tensor logits = torch::empty({samples, tokens, router.experts});
     if (is_here) {
-      std::vector<torch::Tensor> parts;
-      for (const auto& [first, part] : router.logits) parts.push_back(part.to(torch::kFloat32));
-      logits = torch::cat(parts, 0);
+      std::vector<torch::Tensor> microbatches;
+      for (const auto& [first, part] : router.logits) microbatches.push_back(part.to(torch::kFloat32));
+      logits = torch::cat(microbatches, 0);
       if (in_shards) logits = gathered(mesh[axis::kTensor], logits, 1);
+      if (parts) logits = parts->join(logits, tokens);
       logits = gathered(mesh[axis::kData], logits, 0).contiguous();
     }
     mesh[axis::kPipeline].broadcast(logits, owner).wait();

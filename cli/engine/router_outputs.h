@@ -9,6 +9,7 @@
 #include "gantry/comm/process_group_mesh.h"
 #include "gantry/nn/output_observer.h"
 #include "gantry/nn/router.h"
+#include "gantry/plugins/sequence_parts.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry::cli {
@@ -20,8 +21,10 @@ class RouterOutputs : public nn::OutputObserver {
 
   bool empty() const { return routers_.empty(); }
   // "router_logits.3" [samples * tokens, experts] of each layer, on all ranks. Collective over the mesh. `tokens`: of a
-  // sample. `in_shards`: each rank of tp had a part of every sequence.
-  TensorDict gather(const ProcessGroupMesh& mesh, std::int64_t samples, std::int64_t tokens, bool in_shards) const;
+  // sample. `in_shards`: each rank of tp had a part of every sequence, of what `parts` leaves of it to a rank of cp
+  // (null: all).
+  TensorDict gather(const ProcessGroupMesh& mesh, std::int64_t samples, std::int64_t tokens, bool in_shards,
+                    const SequenceParts* parts) const;
   // transformers' load_balancing_loss_func of what gather() gave: joint over all layers, of the tokens that `mask`
   // [samples, tokens] counts (undefined: all).
   torch::Tensor balancing_loss(const TensorDict& logits, const torch::Tensor& mask) const;

@@ -197,6 +197,22 @@ TEST(CompareLayouts, FindsBertEqual) {
   }
 }
 
+// A rank's outputs are those of its tokens: one after the other, and in a zigzag.
+TEST(CompareLayouts, FindsRanksThatShareSequencesEqual) {
+  const Config config = resolve_model(configured(
+      "policy: gpt2, config: {n_layer: 2, n_head: 4, n_embd: 12, vocab_size: 29, n_positions: 9, resid_pdrop: 0.1, "
+      "embd_pdrop: 0.1, attn_pdrop: 0.1}"));
+  for (const auto& comparison : compare_layouts(
+           config, [&] { return build_model(config); }, token_batch(7, 9, 29),
+           {"parallel.context=2,parallel.context_method=ulysses", "parallel.context=3,parallel.context_method=ring",
+            "parallel.context=2,parallel.context_method=ring,parallel.tensor=2,parallel.sequence_parallel=true",
+            "parallel.context=2,parallel.pipeline=2,parallel.data=2,schedule.microbatches=2"})) {
+    EXPECT_TRUE(comparison.is_equal()) << describe(comparison);
+    EXPECT_EQ(comparison.outputs, 2 * 7 + 4) << comparison.layout;
+    EXPECT_EQ(comparison.gradients, 2 * 12 + 4) << comparison.layout;
+  }
+}
+
 TEST(CompareLayouts, FindsAModelThatWasBuiltWithValuesEqual) {
   expect_all_equal(
       configured("policy: gated"), [] { return std::make_shared<GatedStackImpl>(); }, token_batch(7, 6, 11), 4 * 4 + 3,

@@ -12,7 +12,7 @@
 namespace gantry::testing {
 namespace {
 
-constexpr int kContextTokens = 8, kContextSamples = 4, kContextLayers = 2;
+constexpr int kContextTokens = 8, kContextSamples = 4, kContextLayers = 2, kContextMicrobatches = 2;
 
 Config sharing(const std::string& method, int context, const char* family = "llama") {
   Config config = layout_config({.context = context});
@@ -26,7 +26,7 @@ Config sharing(const std::string& method, int context, const char* family = "lla
             "vocab_size": 29, "max_position_embeddings": 8, "architectures": ["BertForSequenceClassification"]})";
   config.parallel.context_method = method;
   config.precision = "float64";
-  config.schedule.microbatches = 2;
+  config.schedule.microbatches = kContextMicrobatches;
   return config;
 }
 
@@ -53,10 +53,10 @@ TEST(Context, OutputsAreWholeAndInOrder) {
   }
 }
 
-// Bytes that rank 0 hands to the operation over cp in a second step.
-std::int64_t bytes_of_step(const std::string& method, int context, const std::string& operation, bool trains) {
+// What rank 0 hands to the operation over cp in a second step.
+CommunicationCount count_of_step(const std::string& method, int context, const std::string& operation, bool trains) {
   const Config config = sharing(method, context);
-  return on_layout<std::int64_t>(config, [&](World& given) {
+  return on_layout<CommunicationCount>(config, [&](World& given) {
     const auto meter = std::make_shared<CommunicationMeter>();
     ObservedBackend metered(given.backend(), meter);
     World world(metered, given.config(), given.mesh());
@@ -69,11 +69,15 @@ std::int64_t bytes_of_step(const std::string& method, int context, const std::st
     meter->resume();
     run();
     meter->pause();
-    std::int64_t bytes = 0;
+    CommunicationCount found;
     for (const auto& count : meter->counts())
-      if (count.axis == "cp" && count.operation == operation) bytes += count.bytes;
-    return bytes;
+      if (count.axis == "cp" && count.operation == operation) found = count;
+    return found;
   });
+}
+
+std::int64_t bytes_of_step(const std::string& method, int context, const std::string& operation, bool trains) {
+  return count_of_step(method, context, operation, trains).bytes;
 }
 
 TEST(Context, BytesThatTravelAreThoseOfTheFormula) {
@@ -94,6 +98,20 @@ TEST(Context, BytesThatTravelAreThoseOfTheFormula) {
                             kContextSamples * kContextLayers * 8;
   EXPECT_EQ(bytes_of_step("ulysses_ring", 4, "all_to_all", false) / 2 + bytes_of_step("ulysses_ring", 4, "send", false),
             both);
+}
+
+// A ring passes keys and values c - 1 times, in the backward once more, and their gradients c times, home at last. An
+// exchange of heads is three messages: of queries, of keys with values, of outputs.
+TEST(Context, MessagesThatTravelAreThoseOfTheFormula) {
+  const std::int64_t attentions = kContextLayers * kContextMicrobatches;
+  for (const int context : {2, 4}) {
+    EXPECT_EQ(count_of_step("ring", context, "send", false).calls, (context - 1) * attentions);
+    EXPECT_EQ(count_of_step("ring", context, "send", true).calls, (2 * (context - 1) + context) * attentions);
+    EXPECT_EQ(count_of_step("all_gather", context, "all_gather", false).calls, attentions);
+  }
+  EXPECT_EQ(count_of_step("ulysses", 2, "all_to_all", false).calls, 3 * attentions);
+  EXPECT_EQ(count_of_step("ulysses_ring", 4, "all_to_all", false).calls, 3 * attentions);
+  EXPECT_EQ(count_of_step("ulysses_ring", 4, "send", false).calls, attentions);
 }
 
 void expect_refused(const RanksOutcome& outcome, int code, const std::string& words) {
