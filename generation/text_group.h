@@ -34,6 +34,7 @@ class TextGroup {
     bool is_cached = true;
     std::optional<std::int64_t> start_token = {};  // the prompts are an encoder's, and each text begins with it
   };
+  // Without prompts it is finished, and its input a token of no rows.
   TextGroup(std::vector<TokenIds> prompts, const Options& options, torch::Device device);
   TextGroup(const TextGroup&) = delete;
   TextGroup& operator=(const TextGroup&) = delete;
@@ -70,7 +71,7 @@ class TextGroup {
   nn::TokenContext context_;
   HostCopy known_;
   std::int64_t rounds_ = 0;
-  bool is_finished_ = false;
+  bool is_finished_;
 };
 
 }  // namespace gantry::generation

@@ -381,8 +381,8 @@ TensorDict DecoderImpl::stage_forward(const StageContext& stage, TensorDict inpu
                              ? embed(input.at("input_ids"), tokens, rows_of_positions(stage, tokens.positions),
                                      stage.vocabulary_apart() ? input.at("embedded") : torch::Tensor())
                              : input.at("hidden");
-  // The routers' loss is joint over all layers: a stage that has only some does without.
-  const bool sums_routers = spec.router_loss > 0 && stage.num_stages() == 1;
+  // The routers' loss is joint over all layers: a stage that has only some does without. A continued text has none.
+  const bool sums_routers = spec.router_loss > 0 && stage.num_stages() == 1 && stage.batch().contains("labels");
   const TensorDict state = stage.run_layers(TensorDict{{"hidden", hidden}}, [&](int index) {
     return layers_->at<DecoderLayerImpl>(index).parts(tokens, sums_routers);
   });

@@ -29,7 +29,7 @@ inline std::string golden_model(const std::string& name) { return GANTRY_SOURCE_
 
 inline std::string describe(const Layout& layout) {
   return "tp " + std::to_string(layout.tensor) + " pp " + std::to_string(layout.pipeline) + " dp " +
-         std::to_string(layout.data);
+         std::to_string(layout.data) + " cp " + std::to_string(layout.context) + " ep " + std::to_string(layout.expert);
 }
 
 // Runs the jobs one after the other on every rank; all ranks must give the same sequences, which are returned by job.
@@ -41,6 +41,8 @@ inline std::vector<Sequences> generate_in(const Layout& layout, const std::strin
   config.parallel.tensor = sizes.parallel.tensor;
   config.parallel.pipeline = sizes.parallel.pipeline;
   config.parallel.data = sizes.parallel.data;
+  config.parallel.context = sizes.parallel.context;
+  config.parallel.expert = sizes.parallel.expert;
   config.comm.timeout_seconds = 30;
   config.comm.threads_per_rank = 1;
   config = resolve_model(std::move(config));
