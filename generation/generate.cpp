@@ -1,7 +1,5 @@
 #include "gantry/generation/generate.h"
 
-#include <fmt/format.h>
-
 #include <torch/torch.h>
 
 #include "gantry/core/error.h"
@@ -24,10 +22,6 @@ SplitDim split_of_logits(const SplitOutputs& outputs) {
 
 std::vector<GeneratedSequence> generate(Boosted& boosted, Plugin& plugin, const std::vector<TokenIds>& prompts,
                                         const GenerationOptions& options) {
-  if (plugin.mesh().mesh().has_expert_view())
-    throw ConfigError({"parallel.expert", fmt::format("is {}", plugin.mesh().size(axis::kExpert)),
-                       "1 where texts are continued: replicas end theirs at different tokens",
-                       "generate with expert 1; the same checkpoint loads"});
   const StageModule& module = boosted.model->stage_module();
   if (module.vocabulary())
     throw ConfigError({"parallel.vocabulary", "is pipeline, and texts are continued",
@@ -40,15 +34,19 @@ std::vector<GeneratedSequence> generate(Boosted& boosted, Plugin& plugin, const 
   const auto& mesh = plugin.mesh();
   const bool by_sequence = plugin.config().parallel.sequence_parallel && mesh.size(axis::kTensor) > 1;
   const bool is_cached = continuation.is_cached && options.use_cache && !by_sequence;
-  const StagePlaces places{.module = &module,
-                           .stages = &plugin.stages(),
-                           .pipeline = &mesh[axis::kPipeline],
-                           .split = split_of_logits(plugin.split_outputs(boosted)),
-                           .is_cached = is_cached,
-                           .is_split_by_sequence = by_sequence,
-                           .sharing = plugin.config().parallel.context > 1 ? &mesh[axis::kContext] : nullptr,
-                           .parts = is_cached ? plugin.sequence_parts(boosted) : nullptr};
   const auto parts = split_evenly(static_cast<std::int64_t>(prompts.size()), mesh.size(axis::kData));
+  StagePlaces places{.module = &module,
+                     .stages = &plugin.stages(),
+                     .pipeline = &mesh[axis::kPipeline],
+                     .split = split_of_logits(plugin.split_outputs(boosted)),
+                     .is_cached = is_cached,
+                     .is_split_by_sequence = by_sequence,
+                     .sharing = plugin.config().parallel.context > 1 ? &mesh[axis::kContext] : nullptr,
+                     .parts = is_cached ? plugin.sequence_parts(boosted) : nullptr};
+  if (mesh.mesh().has_expert_view()) {
+    places.replicas = &mesh.batch_group();
+    places.most_prompts = parts.front().second;
+  }
   const auto replica = static_cast<std::size_t>(mesh.coordinate(axis::kData));
   const auto [begin, end] = replica < parts.size() ? parts[replica] : std::pair<std::int64_t, std::int64_t>();
   const std::string mine = generation::to_text(

@@ -7,6 +7,7 @@
 
 #include <torch/torch.h>
 
+#include "gantry/core/planted.h"
 #include "gantry/generation/text_group.h"
 #include "gantry/generation/token_choice.h"
 #include "gantry/pipeline/stage_link.h"
@@ -25,17 +26,14 @@ class Rounds {
     if (places.pipeline) link_.emplace(*places.pipeline);
     const int stages = places.stages->num_stages();
     for (const auto& [begin, end] : split_evenly(static_cast<std::int64_t>(prompts.size()), stages)) {
-      groups_.push_back(
-          std::make_unique<TextGroup>(std::vector<TokenIds>(prompts.begin() + begin, prompts.begin() + end),
-                                      TextGroup::Options{.width = plan.width,
-                                                         .max_new_tokens = plan.max_new,
-                                                         .is_cached = places.is_cached,
-                                                         .start_token = plan.start_token,
-                                                         .parts = places.parts},
-                                      device_));
+      groups_.push_back(group_of({prompts.begin() + begin, prompts.begin() + end}, places.is_cached));
       choices_.emplace_back(plan_, places.split, first_prompt + begin, end - begin);
     }
+    while (static_cast<std::int64_t>(groups_.size()) < std::min<std::int64_t>(places.most_prompts, stages))
+      groups_.push_back(group_of({}, false));
+    if (places.replicas) without_texts_ = group_of({}, false);
     inputs_.resize(groups_.size());
+    goes_on_.assign(groups_.size(), true);
     for (const int stage : places.stages->stages())
       for (int group = 0; group < static_cast<int>(groups_.size()); ++group) turns_.push_back({stage, group});
     // All ranks take turns in one order, so nobody waits for what would come later.
@@ -47,13 +45,19 @@ class Rounds {
 
   std::vector<GeneratedSequence> run() {
     const auto gathered = places_.module->gather ? places_.module->gather() : nullptr;
-    for (std::int64_t round = 0; goes_on(); ++round) {
+    for (std::int64_t round = 0; std::any_of(goes_on_.begin(), goes_on_.end(), [](bool on) { return on; }); ++round) {
+      std::vector<bool> is_known(groups_.size());
       for (const auto& [stage, index] : turns_) {
         learn(index, round);
-        if (!groups_[index]->is_finished()) forward(stage, index);
+        if (!is_known[index]) goes_on_[index] = goes_on_anywhere(index);
+        is_known[index] = true;
+        if (goes_on_[index]) forward(stage, index);
       }
-      if (turns_.empty())  // a rank without a stage hears of the choices alone
-        for (int index = 0; index < static_cast<int>(groups_.size()); ++index) learn(index, round + 1);
+      if (!turns_.empty()) continue;
+      for (int index = 0; index < static_cast<int>(groups_.size()); ++index) {
+        learn(index, round + 1);  // a rank without a stage hears of the choices alone
+        goes_on_[index] = !groups_[index]->is_finished();
+      }
     }
     if (link_) link_->flush();
     for (auto& send : sends_) send.wait();
@@ -66,11 +70,25 @@ class Rounds {
   };
 
   int last_stage() const { return places_.stages->num_stages() - 1; }
-  bool goes_on() const {
-    return std::any_of(groups_.begin(), groups_.end(), [](const auto& group) { return !group->is_finished(); });
+  std::unique_ptr<TextGroup> group_of(std::vector<TokenIds> prompts, bool is_cached) const {
+    return std::make_unique<TextGroup>(std::move(prompts),
+                                       TextGroup::Options{.width = plan_.width,
+                                                          .max_new_tokens = plan_.max_new,
+                                                          .is_cached = is_cached,
+                                                          .start_token = plan_.start_token,
+                                                          .parts = is_cached ? places_.parts : nullptr},
+                                       device_);
   }
+  // Of a group whose choices this rank has learnt; of any replica's, where they run as many forwards.
+  bool goes_on_anywhere(int index) const {
+    const bool mine = !groups_[index]->is_finished();
+    if (!places_.replicas || planted("texts-end-by-replica")) return mine;
+    return all_reduce_number(*places_.replicas, mine ? 1 : 0, ReduceOp::kMax) > 0;
+  }
+  // What the coming forward computes.
+  TextGroup& computed(int index) const { return groups_[index]->is_finished() ? *without_texts_ : *groups_[index]; }
   StageMessage message(int stage, int index) const {
-    const auto& group = *groups_[index];
+    const auto& group = computed(index);
     return {StageMessage::Direction::kForward, stage, index,
             fmt::format("generate {} {}{}", group.texts().size(),
                         places_.is_cached && group.rounds() > 0 ? 1 : text_length(group),
@@ -104,14 +122,17 @@ class Rounds {
   }
 
   void forward(int stage, int index) {
-    auto& group = *groups_[index];
+    auto& group = computed(index);
     const TensorDict whole = group.input();
     const bool knows_length = places_.is_split_by_sequence && !plan_.start_token;
     const RandomContext random{.sequence_length = knows_length ? whole.at("input_ids").size(1) : 0};
     const ForwardScope scope({.random = random});
     TensorDict output = places_.module->forward(stage, stage == 0 ? whole : take_input(stage, index),
                                                 {.batch = whole, .tokens = group.context()});
-    if (stage == last_stage()) return choose(index, output.at("logits"));
+    if (stage == last_stage()) {
+      if (!groups_[index]->is_finished()) choose(index, output.at("logits"));
+      return;
+    }
     if (places_.stages->holds(stage + 1)) {
       inputs_[index] = std::move(output);
       return;
@@ -175,9 +196,11 @@ class Rounds {
   torch::Device device_;
   std::optional<StageLink> link_;
   std::vector<std::unique_ptr<TextGroup>> groups_;
-  std::vector<TokenChoice> choices_;  // by group; used on the last stage alone
-  std::vector<TensorDict> inputs_;    // by group: what a stage of this rank gives the next one, here too
-  std::vector<Turn> turns_;           // of this rank in a round
+  std::unique_ptr<TextGroup> without_texts_;  // what is computed of an ended group for the other replicas
+  std::vector<bool> goes_on_;                 // by group
+  std::vector<TokenChoice> choices_;          // by group; used on the last stage alone
+  std::vector<TensorDict> inputs_;            // by group: what a stage of this rank gives the next one, here too
+  std::vector<Turn> turns_;                   // of this rank in a round
   std::vector<Work> sends_;
   std::int64_t first_sequence_ = 0;
 };
@@ -187,7 +210,6 @@ class Rounds {
 std::vector<GeneratedSequence> run_rounds(const StagePlaces& places, const Plan& plan,
                                           const std::vector<TokenIds>& prompts, std::int64_t first_prompt) {
   const torch::NoGradGuard no_grad;
-  if (prompts.empty()) return {};
   return Rounds(places, plan, prompts, first_prompt).run();
 }
 

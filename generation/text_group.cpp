@@ -37,7 +37,7 @@ namespace {
 
 // Right-padded.
 TensorDict encoder_entries(const std::vector<TokenIds>& prompts, torch::Device device) {
-  std::size_t longest = 0;
+  std::size_t longest = prompts.empty() ? 1 : 0;
   for (const auto& prompt : prompts) longest = std::max(longest, prompt.size());
   const auto rows = static_cast<std::int64_t>(prompts.size());
   torch::Tensor ids = torch::zeros({rows, static_cast<std::int64_t>(longest)}, torch::kInt64), mask = ids.clone();
@@ -53,13 +53,17 @@ TensorDict encoder_entries(const std::vector<TokenIds>& prompts, torch::Device d
 }  // namespace
 
 TextGroup::TextGroup(std::vector<TokenIds> prompts, const Options& options, torch::Device device)
-    : width_(options.width), is_cached_(options.is_cached), device_(device), texts_(std::move(prompts)) {
+    : width_(options.width),
+      is_cached_(options.is_cached),
+      device_(device),
+      texts_(std::move(prompts)),
+      is_finished_(texts_.empty()) {
   if (options.start_token) {
     encoder_ = encoder_entries(texts_, device);
     texts_.assign(texts_.size(), {*options.start_token});
   }
   for (const auto& text : texts_) lengths_.push_back(static_cast<std::int64_t>(text.size()));
-  longest_ = *std::max_element(lengths_.begin(), lengths_.end());
+  longest_ = lengths_.empty() ? 1 : *std::max_element(lengths_.begin(), lengths_.end());
   if (options.parts) parts_.emplace(*options.parts, longest_);
   const std::int64_t cached = longest_ + options.max_new_tokens - 1;  // nobody asks what follows the last token
   caches_ = nn::LayerCaches(parts_ ? static_cast<std::int64_t>(parts_->kept_of(cached).size()) : cached);

@@ -36,6 +36,7 @@ class TextGroup {
     std::optional<std::int64_t> start_token = {};  // the prompts are an encoder's, and each text begins with it
     const SequenceParts* parts = nullptr;          // with a cache, how ranks share texts; not owned, null: there is one
   };
+  // Without prompts it is finished, and its input a token of no rows.
   TextGroup(std::vector<TokenIds> prompts, const Options& options, torch::Device device);
   TextGroup(const TextGroup&) = delete;
   TextGroup& operator=(const TextGroup&) = delete;
@@ -76,7 +77,7 @@ class TextGroup {
   nn::TokenContext context_;
   HostCopy known_;
   std::int64_t rounds_ = 0;
-  bool is_finished_ = false;
+  bool is_finished_;
 };
 
 }  // namespace gantry::generation

@@ -381,8 +381,9 @@ TensorDict DecoderImpl::stage_forward(const StageContext& stage, TensorDict inpu
                              ? embed(input.at("input_ids"), tokens, rows_of_positions(stage, tokens.positions),
                                      stage.vocabulary_apart() ? input.at("embedded") : torch::Tensor())
                              : input.at("hidden");
-  // The routers' loss is joint over all layers: a stage that has only some does without, and so does a continued text.
-  const bool sums_routers = spec.router_loss > 0 && stage.num_stages() == 1 && !tokens.caches;
+  // The routers' loss is joint over all layers: a stage that has only some does without. A continued text has none.
+  const bool is_continued = tokens.caches || (!is_training() && !stage.batch().contains("labels"));
+  const bool sums_routers = spec.router_loss > 0 && stage.num_stages() == 1 && !is_continued;
   const TensorDict state = stage.run_layers(TensorDict{{"hidden", hidden}}, [&](int index) {
     return layers_->at<DecoderLayerImpl>(index).parts(tokens, sums_routers);
   });

@@ -75,17 +75,19 @@ torch::Tensor ExpertsImpl::activated(const torch::Tensor& gate_up) const {
 }
 
 torch::Tensor ExpertsImpl::computed(const torch::Tensor& rows, const torch::Tensor& bias,
-                                    const std::vector<std::int64_t>& counts) const {
+                                    const std::vector<std::int64_t>& counts) {
   const bool input_is_first = options.shape.interleaved;
+  dropped_ -= std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
   const torch::Tensor wide = activated(grouped_linear(rows, {gate_up_proj, gate_up_proj_bias, input_is_first}, counts));
   return grouped_linear(wide, {down_proj, bias, input_is_first}, counts);
 }
 
 // Every rank computes all tokens with its part of every expert.
-torch::Tensor ExpertsImpl::over_width(const torch::Tensor& tokens, const Routing& routing) const {
+torch::Tensor ExpertsImpl::over_width(const torch::Tensor& tokens, const Routing& routing) {
   torch::Tensor ids = routing.ids;
   if (const Shard* shard = shards_at_border(style_); group_ && shard)
     ids = all_gather_along(*group_, ids, shard->dim, shard_sizes(ids.size(shard->dim), *group_));
+  dropped_ += ids.numel();
   const torch::Tensor whole = entering(tokens), weights = entering(routing.weights);
   const Dispatch dispatch = dispatch_by_expert(ids.reshape({-1, ids.size(-1)}), options.shape.experts);
   const torch::Tensor rows = rows_by_expert(whole.reshape({-1, whole.size(-1)}), dispatch);
@@ -96,8 +98,9 @@ torch::Tensor ExpertsImpl::over_width(const torch::Tensor& tokens, const Routing
 }
 
 // Each rank computes the rows of its own experts, of all ranks' tokens.
-torch::Tensor ExpertsImpl::by_exchange(const torch::Tensor& tokens, const Routing& routing) const {
+torch::Tensor ExpertsImpl::by_exchange(const torch::Tensor& tokens, const Routing& routing) {
   const torch::Tensor ids = routing.ids.reshape({-1, routing.ids.size(-1)});
+  dropped_ += ids.numel();
   const Dispatch dispatch = dispatch_by_expert(ids, options.shape.experts);
   const ExpertExchange exchange = agree_on_rows(*group_, dispatch.counts, held_, tokens.device());
   const torch::Tensor rows = rows_to_experts(rows_by_expert(tokens.reshape({-1, tokens.size(-1)}), dispatch), exchange);
@@ -107,7 +110,8 @@ torch::Tensor ExpertsImpl::by_exchange(const torch::Tensor& tokens, const Routin
 }
 
 // The same with all tokens on every rank, where rows of other ranks' experts are zero.
-torch::Tensor ExpertsImpl::by_gathering(const torch::Tensor& tokens, const Routing& routing) const {
+torch::Tensor ExpertsImpl::by_gathering(const torch::Tensor& tokens, const Routing& routing) {
+  dropped_ += routing.ids.numel();
   const torch::Tensor flat = tokens.reshape({-1, tokens.size(-1)});
   const Sizes sizes = all_gather_numbers(*group_, flat.size(0));
   const torch::Tensor ids = all_gather_along(*group_, routing.ids.reshape({-1, routing.ids.size(-1)}), 0, sizes);

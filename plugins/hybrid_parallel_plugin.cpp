@@ -110,12 +110,6 @@ void refuse_parts_of_joint_loss(const BoostedModel& model, int microbatches, con
 Config checked(Config config) {
   if (const auto fault = fault_of_experts(config.parallel))
     throw ConfigError({fault->key, fault->what, fault->expected, fault->remedy});
-  // Not proved yet: the grid of losses has gradients there that differ from one rank's.
-  const bool has_losses = config.experts.balance != "none" || config.experts.z_loss > 0;
-  if (has_losses &&
-      ((config.parallel.context > 1 && config.parallel.tensor > 1) || config.schedule.recompute == "parts"))
-    throw ConfigError({"experts", "losses of routers beside parallel.context with parallel.tensor, or recompute parts",
-                       "context or tensor 1, and schedule.recompute none, selective or full", "change one of them"});
   if (config.parallel.expert > 1 && config.parallel.vocabulary != "stages")
     throw ConfigError({"parallel.vocabulary",
                        fmt::format("is {} with parallel.expert {}", config.parallel.vocabulary, config.parallel.expert),
@@ -347,11 +341,12 @@ StepResult HybridParallelPlugin::run_pipeline(const Batch& given, Boosted& boost
   if (options.return_outputs) result.outputs = step.outputs();
   if (!stages_.holds_last()) result.outputs = {};
   if (options.return_loss && boosted.criterion) {
-    const TotalLoss loss =
-        read_loss(step.losses(), counted, plan.syncs ? boosted.optimizer.get() : nullptr, state.loss_names, mesh_);
+    TotalLoss loss = read_loss(step.losses(), counted, plan.syncs ? boosted.optimizer.get() : nullptr,
+                               plan.syncs ? &*state.routers : nullptr, state.loss_names, mesh_);
     if (options.broadcast_loss || stages_.holds_last()) {
       result.tokens = static_cast<std::int64_t>(loss.count);
       result.loss = loss.count > 0 ? loss.sum / loss.count : 0.0;
+      result.experts = std::move(loss.experts);
       for (const auto& [name, sum] : loss.added) result.added_losses[name] = loss.count > 0 ? sum / loss.count : 0.0;
     }
   }

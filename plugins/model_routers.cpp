@@ -74,8 +74,11 @@ ModelRouters::ModelRouters(const ExpertsConfig& experts, const StageModule& modu
   for (const auto& [path, router] : routers_in(module.module())) {
     has_routers = true;
     has_corrections = has_corrections || router->options.correction;
-    if (held.contains(path + ".weight")) routers_.push_back({path, router});
+    if (held.contains(path + ".weight")) routers_.push_back({all_.size(), router});
+    all_.push_back({path, router->options.experts});
   }
+  for (const auto& each : module.module().modules(/*include_self=*/false))
+    if (auto* found = dynamic_cast<nn::ExpertsImpl*>(each.get())) experts_of_model_.push_back(found);
   refuse_what_is_missing(experts, module, has_routers, has_corrections);
 }
 
@@ -111,36 +114,70 @@ nn::RouterBalance ModelRouters::balance(const Batch& whole, const Criterion& cri
 void ModelRouters::begin() {
   choices_.clear();
   is_synced_ = false;
+  for (auto* experts : experts_of_model_) experts->take_dropped();  // what evaluations counted
 }
 
 void ModelRouters::sync() {
   if (routers_.empty()) return;
   const torch::NoGradGuard no_grad;
   std::vector<torch::Tensor> parts;
-  for (const auto& [path, router] : routers_) {
+  for (const auto& [place, router] : routers_) {
     const auto found = choices_.find(router);
     parts.push_back(found != choices_.end()
                         ? found->second
                         : torch::zeros({router->options.experts}, router->weight.options().dtype(torch::kInt64)));
   }
+  std::int64_t dropped = 0;
+  for (auto* experts : experts_of_model_) dropped += experts->take_dropped();
+  const torch::Tensor last = torch::tensor({dropped}, torch::kInt64);
+  const torch::Device device = parts.front().device();
+  parts.push_back(device.is_cpu() ? last : to_device(last, device));
   torch::Tensor all = torch::cat(parts).detach();
   if (!planted("choices-of-one-replica"))
     (in_shards_ ? mesh_.batch_group_and(axis::kTensor) : mesh_.batch_group()).all_reduce(all).wait();
-  std::int64_t begin = 0;
-  for (const auto& [path, router] : routers_) {
-    const torch::Tensor counts = all.narrow(0, begin, router->options.experts);
-    begin += router->options.experts;
-    torch::Tensor& of_step = counts_[path];
-    of_step = is_synced_ ? of_step + counts : counts;
-  }
+  counted_ = is_synced_ ? counted_ + all : all;
   choices_.clear();
   is_synced_ = true;
 }
 
+torch::Tensor ModelRouters::tokens_of(std::size_t held) const {
+  std::int64_t begin = 0;
+  for (std::size_t before = 0; before < held; ++before) begin += routers_[before].router->options.experts;
+  return counted_.narrow(0, begin, routers_[held].router->options.experts);
+}
+
+std::vector<double> ModelRouters::summand(const std::vector<double>& read) const {
+  if (all_.empty()) return {};
+  std::vector<double> numbers;
+  auto next = read.begin();
+  // Replicas have the same numbers: one of them adds them.
+  const bool adds = mesh_.batch_group().rank() == 0 || planted("loads-of-every-replica");
+  for (std::size_t place = 0, held = 0; place < all_.size(); ++place) {
+    const bool is_here = held < routers_.size() && routers_[held].place == place;
+    held += is_here ? 1 : 0;
+    for (std::int64_t expert = 0; expert < all_[place].experts; ++expert)
+      numbers.push_back(is_here && adds ? *next++ : 0.0);
+  }
+  numbers.push_back(routers_.empty() || !adds ? 0.0 : read.back());
+  return numbers;
+}
+
+ExpertLoads ModelRouters::loads(const std::vector<double>& sums) const {
+  ExpertLoads loads;
+  auto next = sums.begin();
+  for (const auto& [path, experts] : all_) {
+    loads.layers.push_back({.router = path, .tokens = {next, next + experts}});
+    next += experts;
+  }
+  if (next != sums.end()) loads.dropped = static_cast<std::int64_t>(*next);
+  return loads;
+}
+
 void ModelRouters::stepped() {
   if (experts_.bias_update > 0 && is_synced_)
-    for (const auto& [path, router] : routers_)
-      if (router->correction.defined()) router->correct(counts_.at(path), experts_.bias_update);
+    for (std::size_t i = 0; i < routers_.size(); ++i)
+      if (nn::RouterImpl* router = routers_[i].router; router->correction.defined())
+        router->correct(tokens_of(i), experts_.bias_update);
   is_synced_ = false;
 }
 

@@ -2,11 +2,11 @@
 // and DeepSeek-V3's correction (arXiv 2412.19437), which follows from that.
 #pragma once
 
-#include <map>
 #include <string>
 #include <vector>
 
 #include "gantry/core/config.h"
+#include "gantry/nn/experts.h"
 #include "gantry/nn/router_balance.h"
 #include "gantry/plugins/plugin.h"
 
@@ -32,21 +32,36 @@ class ModelRouters {
   void sync();
   // After an optimizer step that was taken.
   void stepped();
-  // Tokens of each expert in the last synced step, by the router's path: [experts], of all ranks.
-  const std::map<std::string, torch::Tensor>& counts() const { return counts_; }
+
+  // What the ranks of all stages are told of the last synced step. This rank's numbers, where they were computed: to be
+  // read back with others; undefined without routers here.
+  const torch::Tensor& counted() const { return counted_; }
+  // The numbers that were read, as this rank's summand of those of all stages, which are equally long on all ranks.
+  std::vector<double> summand(const std::vector<double>& read) const;
+  // The sums, by layer.
+  ExpertLoads loads(const std::vector<double>& sums) const;
 
  private:
-  struct Held {
+  struct Known {
     std::string path;
+    std::int64_t experts = 0;
+  };
+  struct Held {
+    std::size_t place = 0;             // among those of all stages
     nn::RouterImpl* router = nullptr;  // the model's
   };
+  torch::Tensor tokens_of(std::size_t held) const;
 
   ExpertsConfig experts_;
   const ProcessGroupMesh& mesh_;
   bool in_shards_;
+  std::vector<Known> all_;  // of all stages, in the model's order
   std::vector<Held> routers_;
+  std::vector<nn::ExpertsImpl*> experts_of_model_;
   nn::RouterChoices choices_;
-  std::map<std::string, torch::Tensor> counts_;
+  // int64: tokens of each expert of the held routers, one router after the other, and then the choices that no expert
+  // has computed; of all ranks.
+  torch::Tensor counted_;
   bool is_synced_ = false;  // the counts are of gradients that wait for a step
 };
 

@@ -38,13 +38,17 @@ StepEnd agree_on_end(std::int64_t counted, bool given_up, const ProcessGroupMesh
 }
 
 TotalLoss read_loss(const StepLosses& losses, std::int64_t counted, BoostedOptimizer* synced,
-                    std::vector<std::string>& names, const ProcessGroupMesh& mesh) {
-  std::vector<torch::Tensor> scalars = losses.criterion;
-  for (const auto& [name, parts] : losses.added) scalars.insert(scalars.end(), parts.begin(), parts.end());
-  const auto own = static_cast<std::ptrdiff_t>(scalars.size());
-  if (synced) scalars.push_back(synced->part_norms());
-  const auto numbers = read_back(scalars);
-  if (synced) synced->set_part_norms({numbers.begin() + own, numbers.end()});
+                    const ModelRouters* routers, std::vector<std::string>& names, const ProcessGroupMesh& mesh) {
+  std::vector<torch::Tensor> read = losses.criterion;
+  for (const auto& [name, parts] : losses.added) read.insert(read.end(), parts.begin(), parts.end());
+  const auto own = static_cast<std::ptrdiff_t>(read.size());
+  if (synced) read.push_back(synced->part_norms());
+  const auto norms = synced ? static_cast<std::ptrdiff_t>(read.back().numel()) : 0;
+  if (routers && routers->counted().defined()) read.push_back(routers->counted());
+  const auto numbers = read_back(read);
+  const auto after_norms = numbers.begin() + own + norms;
+  if (synced) synced->set_part_norms({numbers.begin() + own, after_norms});
+  const auto of_experts = routers ? routers->summand({after_norms, numbers.end()}) : std::vector<double>();
 
   std::map<std::string, double> added;
   auto next = numbers.begin() + static_cast<std::ptrdiff_t>(losses.criterion.size());
@@ -58,6 +62,7 @@ TotalLoss read_loss(const StepLosses& losses, std::int64_t counted, BoostedOptim
   auto sums_of = [&] {
     std::vector<double> sums{std::accumulate(numbers.begin(), numbers.begin() + own, 0.0), static_cast<double>(counted),
                              is_known ? 0.0 : 1.0};
+    sums.insert(sums.end(), of_experts.begin(), of_experts.end());
     for (const auto& name : names) sums.push_back(added.contains(name) ? added.at(name) : 0.0);
     return sum_over_ranks(sums, mesh);
   };
@@ -68,8 +73,10 @@ TotalLoss read_loss(const StepLosses& losses, std::int64_t counted, BoostedOptim
     names = agree_on_names(std::move(all), mesh);
     sums = sums_of();
   }
-  TotalLoss total{.sum = sums[0], .count = sums[1], .added = {}};
-  for (std::size_t i = 0; i < names.size(); ++i) total.added[names[i]] = sums[3 + i];
+  TotalLoss total{.sum = sums[0], .count = sums[1], .added = {}, .experts = {}};
+  const auto experts_end = sums.begin() + 3 + static_cast<std::ptrdiff_t>(of_experts.size());
+  if (routers) total.experts = routers->loads({sums.begin() + 3, experts_end});
+  for (std::size_t i = 0; i < names.size(); ++i) total.added[names[i]] = experts_end[static_cast<std::ptrdiff_t>(i)];
   return total;
 }
 

@@ -7,6 +7,7 @@
 
 #include "gantry/comm/process_group_mesh.h"
 #include "gantry/plugins/boosted.h"
+#include "gantry/plugins/model_routers.h"
 
 namespace gantry {
 
@@ -25,11 +26,13 @@ struct StepLosses {
 struct TotalLoss {
   double sum = 0, count = 0;            // over all ranks
   std::map<std::string, double> added;  // parts of the sum
+  ExpertLoads experts;                  // of the step that was synced
 };
 // `losses`: those that this rank's stages made; `counted`: tokens of its last stage. One look at the device is all that
-// a step affords: it takes the norms of `synced`'s gradients along, unless that is null. `names`: of losses that ranks
-// have added in steps before, the same on all; the ranks tell each other of others once. Collective over dp and pp.
+// a step affords: it takes the norms of `synced`'s gradients along, and what `routers` have counted, unless those are
+// null. `names`: of losses that ranks have added in steps before, the same on all; the ranks tell each other of others
+// once. Collective over dp and pp.
 TotalLoss read_loss(const StepLosses& losses, std::int64_t counted, BoostedOptimizer* synced,
-                    std::vector<std::string>& names, const ProcessGroupMesh& mesh);
+                    const ModelRouters* routers, std::vector<std::string>& names, const ProcessGroupMesh& mesh);
 
 }  // namespace gantry

@@ -46,6 +46,9 @@ void LiveStatus::write(const StepMetrics& metrics) {
   numbers_.bubble = metrics.bubble;
   numbers_.predicted_bubble = metrics.predicted_bubble;
   numbers_.peak_memory_bytes = metrics.peak_memory_bytes;
+  numbers_.experts = metrics.experts;
+  numbers_.all_to_all_bytes = metrics.all_to_all_bytes;
+  numbers_.all_to_all_seconds = metrics.all_to_all_seconds;
   status_.update(numbers_);
 }
 

@@ -9,6 +9,20 @@
 #include "gantry/core/utf8.h"
 
 namespace gantry {
+namespace {
+
+nlohmann::ordered_json experts_json(const StepMetrics& metrics) {
+  nlohmann::ordered_json layers = nlohmann::ordered_json::array();
+  for (const auto& load : metrics.experts.layers)
+    layers.push_back(
+        {{"router", load.router}, {"largest_over_mean", load.largest_over_mean()}, {"tokens", load.tokens}});
+  return {{"layers", std::move(layers)},
+          {"dropped", metrics.experts.dropped},
+          {"all_to_all_bytes", metrics.all_to_all_bytes},
+          {"all_to_all_seconds", metrics.all_to_all_seconds}};
+}
+
+}  // namespace
 
 MetricsFile::MetricsFile(const std::string& output)
     : path_(output + "/metrics.jsonl"), file_(std::fopen(path_.c_str(), "a")) {
@@ -30,6 +44,7 @@ void MetricsFile::write(const StepMetrics& metrics) {
                                  {"bubble", metrics.bubble},
                                  {"predicted_bubble", metrics.predicted_bubble}};
   if (!metrics.added_losses.empty()) line["added_losses"] = metrics.added_losses;
+  if (!metrics.experts.layers.empty()) line["experts"] = experts_json(metrics);
   write_line(line.dump());
 }
 

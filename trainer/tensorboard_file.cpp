@@ -20,6 +20,12 @@ void TensorBoardFile::write(const StepMetrics& metrics) {
       {"speed/step_seconds", metrics.step_seconds},
       {"speed/bubble", metrics.bubble}};
   for (const auto& [name, loss] : metrics.added_losses) scalars.emplace_back("train/loss/" + name, loss);
+  for (const auto& load : metrics.experts.layers)
+    scalars.emplace_back("experts/largest_over_mean/" + load.router, load.largest_over_mean());
+  if (!metrics.experts.layers.empty())
+    scalars.insert(scalars.end(), {{"experts/dropped", static_cast<double>(metrics.experts.dropped)},
+                                   {"experts/all_to_all_bytes", metrics.all_to_all_bytes},
+                                   {"experts/all_to_all_seconds", metrics.all_to_all_seconds}});
   events_->write(metrics.step, scalars);
 }
 

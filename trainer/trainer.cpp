@@ -21,6 +21,7 @@
 #include "gantry/trainer/choice_scorer.h"
 #include "gantry/trainer/continued_prompts.h"
 #include "gantry/trainer/evaluator.h"
+#include "gantry/trainer/expert_watch.h"
 #include "gantry/trainer/held_out_record.h"
 #include "gantry/trainer/live_status.h"
 #include "gantry/trainer/metrics_file.h"
@@ -63,6 +64,7 @@ class Trainer::Run {
         checkpoints_(world_, config_, booster_.plugin(), [this] { clear_progress(); }),
         timeline_(booster_.plugin()),
         parts_of_step_(zero_level(config.parallel.zero).gradients, mesh_.size(axis::kPipeline) > 1),
+        traffic_(*meter_, mesh_),
         profile_(config_, mesh_, [this] { clear_progress(); }) {
     if (options_.status && world_.is_main()) live_ = add_own(std::make_unique<LiveStatus>(*options_.status, world_));
     if (config_.profile.active > 0)
@@ -197,6 +199,7 @@ class Trainer::Run {
         return How::kStopped;
       }
       publish(*metrics, &TrainerCallbacks::on_step);
+      warn_of_starving(*metrics);
       if (config_.train.max_minutes > 0 && steady_seconds() - start_ >= 60 * config_.train.max_minutes) stops_.end();
       const RunStops::Wish wish = agree();
       ended = step == config_.train.steps || wish == RunStops::Wish::kEnd;
@@ -249,16 +252,27 @@ class Trainer::Run {
     const double seconds = steady_seconds() - start;
     parts_of_step_.add(seconds, timeline_.busy(), meter_->counts());
     peaks_ = all_gather_numbers(mesh_.world_group(), memory_.peak_bytes());
-    return StepMetrics{.step = step,
-                       .loss = *result.loss,
-                       .added_losses = result.added_losses,
-                       .grad_norm = norm,
-                       .lr = boosted_.lr_schedule->at(step),
-                       .tokens = result.tokens,
-                       .step_seconds = seconds,
-                       .peak_memory_bytes = peaks_,
-                       .bubble = timeline_.bubble(),
-                       .predicted_bubble = timeline_.predicted_bubble()};
+    StepMetrics metrics{.step = step,
+                        .loss = *result.loss,
+                        .added_losses = result.added_losses,
+                        .grad_norm = norm,
+                        .lr = boosted_.lr_schedule->at(step),
+                        .tokens = result.tokens,
+                        .step_seconds = seconds,
+                        .peak_memory_bytes = peaks_,
+                        .bubble = timeline_.bubble(),
+                        .predicted_bubble = timeline_.predicted_bubble(),
+                        .experts = result.experts};
+    traffic_.set(metrics);
+    return metrics;
+  }
+
+  void warn_of_starving(const StepMetrics& metrics) {
+    if (!world_.is_main()) return;
+    const std::string warning = experts_.add(metrics);
+    if (warning.empty()) return;
+    clear_progress();
+    fmt::print(stderr, "warning: {}\n", warning);
   }
 
   void require_finite(std::int64_t step, double loss, double norm) {
@@ -409,6 +423,8 @@ class Trainer::Run {
   Boosted boosted_;
   StepTimeline timeline_;
   StepParts parts_of_step_;
+  ExpertTraffic traffic_;
+  ExpertWatch experts_;
   RunProfile profile_;
   std::vector<std::unique_ptr<MetricSink>> own_sinks_;  // rank 0's
   ProgressLine* progress_ = nullptr;                    // one of them

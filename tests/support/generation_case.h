@@ -29,7 +29,8 @@ inline std::string golden_model(const std::string& name) { return GANTRY_SOURCE_
 
 inline std::string describe(const Layout& layout) {
   return "tp " + std::to_string(layout.tensor) + " pp " + std::to_string(layout.pipeline) + " dp " +
-         std::to_string(layout.data) + (layout.context > 1 ? " cp " + std::to_string(layout.context) : "");
+         std::to_string(layout.data) + (layout.context > 1 ? " cp " + std::to_string(layout.context) : "") +
+         (layout.expert > 1 ? " ep " + std::to_string(layout.expert) : "");
 }
 
 // Runs the jobs of a model, from its files or initial, one after the other on every rank; all ranks must give the same
@@ -40,6 +41,7 @@ inline std::vector<Sequences> generate_in(const Layout& layout, Config config, c
   config.parallel.pipeline = sizes.parallel.pipeline;
   config.parallel.data = sizes.parallel.data;
   config.parallel.context = sizes.parallel.context;
+  config.parallel.expert = sizes.parallel.expert;
   config.comm.timeout_seconds = 30;
   config.comm.threads_per_rank = 1;
   if (!config.model.path.empty()) config = resolve_model(std::move(config));

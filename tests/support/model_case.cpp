@@ -205,9 +205,12 @@ TensorDict whole_batch(const ModelCase& what, std::size_t step) {
   return batch;
 }
 
-// The step's batch in `how.accumulation` parts, summed up; the loss is the mean over all counted tokens.
+// The step's batch in `how.accumulation` parts, summed up; the loss is the mean over all counted tokens. What else is
+// known of the step goes to `of`.
 double run_step(const ModelCase& what, std::size_t step, const Parallelism& how, Booster& booster, Boosted& boosted,
-                const ProcessGroupMesh& mesh, std::map<std::string, double>& added) {
+                const ProcessGroupMesh& mesh, CaseResult& of) {
+  auto& added = of.added.emplace_back();
+  auto& loads = of.loads.emplace_back();
   const Batch whole = make_batch(whole_batch(what, step));
   double sum = 0, tokens = 0;
   auto add = [&](const Batch& part) {
@@ -216,6 +219,7 @@ double run_step(const ModelCase& what, std::size_t step, const Parallelism& how,
     for (const auto& [name, mean] : done.added_losses) added[name] += mean * static_cast<double>(done.tokens);
     sum += *done.loss * static_cast<double>(done.tokens);
     tokens += static_cast<double>(done.tokens);
+    loads = done.experts;
   };
   if (how.accumulation == 1) {
     add(whole);
@@ -317,7 +321,7 @@ CaseResult run_case(const ModelCase& what, const Parallelism& how, const std::st
     CaseResult mine;
     auto& gradients = boosted.optimizer->gradients();
     for (std::size_t step = 0; step < what.batches.size(); ++step) {
-      mine.losses.push_back(run_step(what, step, how, booster, boosted, mesh, mine.added.emplace_back()));
+      mine.losses.push_back(run_step(what, step, how, booster, boosted, mesh, mine));
       mine.norms.push_back(boosted.optimizer->grad_norm());
       gradients.complete();
       if (step + 1 == what.batches.size())
@@ -339,6 +343,21 @@ CaseResult run_case(const ModelCase& what, const Parallelism& how, const std::st
   return result;
 }
 
+namespace {
+
+void expect_loads(const ExpertLoads& expected, const ExpertLoads& actual, const std::string& label) {
+  if (expected.layers.empty() || actual.layers.empty()) return;
+  EXPECT_EQ(actual.dropped, 0) << label;
+  ASSERT_EQ(actual.layers.size(), expected.layers.size()) << label;
+  for (std::size_t layer = 0; layer < expected.layers.size(); ++layer) {
+    EXPECT_EQ(actual.layers[layer].router, expected.layers[layer].router) << label;
+    EXPECT_EQ(actual.layers[layer].tokens, expected.layers[layer].tokens)
+        << label << " " << expected.layers[layer].router;
+  }
+}
+
+}  // namespace
+
 void expect_equal(const CaseResult& expected, const CaseResult& actual, double tolerance, const std::string& label) {
   ASSERT_EQ(expected.losses.size(), actual.losses.size()) << label;
   for (std::size_t i = 0; i < expected.losses.size(); ++i) {
@@ -347,6 +366,7 @@ void expect_equal(const CaseResult& expected, const CaseResult& actual, double t
     EXPECT_NEAR(actual.norms[i], expected.norms[i], tolerance * std::abs(expected.norms[i]))
         << label << " norm of step " << i + 1;
     EXPECT_EQ(actual.added[i].size(), expected.added[i].size()) << label;
+    expect_loads(expected.loads[i], actual.loads[i], label + " step " + std::to_string(i + 1));
     for (const auto& [name, loss] : expected.added[i])
       EXPECT_NEAR(actual.added[i].at(name), loss, tolerance * std::abs(loss)) << label << " " << name;
   }

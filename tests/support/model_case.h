@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gantry/core/config.h"
+#include "gantry/core/expert_load.h"
 #include "gantry/tensors/tensor_dict.h"
 #include "ranks.h"
 
@@ -62,6 +63,7 @@ std::string describe(const Parallelism& parallelism);
 struct CaseResult {
   std::vector<double> losses, norms;
   std::vector<std::map<std::string, double>> added;  // losses that stages added, of each step
+  std::vector<ExpertLoads> loads;                    // of each step; without layers where calls add to each other
   TensorDict gradients, weights;
 };
 

@@ -103,6 +103,7 @@ void RunReader::read_line(const std::string& line) {
     answers_ = answers_of(parsed);
   } else {
     steps_.add(parsed);
+    experts_.add(parsed);
     peaks_ = parsed.value("peak_memory_bytes", Json::array());
   }
 }
@@ -154,6 +155,7 @@ Json RunReader::data(bool live) {
           {"metrics", steps_.columns()},
           {"evaluation", std::move(evaluation)},
           {"answers", answers_},
+          {"experts", experts_.data()},
           {"peak_memory_bytes", peaks_.is_array() ? peaks_ : Json::array()},
           {"run", run_of(folder_ + "/report.json")}};
 }

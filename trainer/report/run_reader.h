@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "gantry/trainer/report/expert_history.h"
 #include "gantry/trainer/report/thinned_rows.h"
 
 namespace gantry {
@@ -31,6 +32,7 @@ class RunReader {
   std::string last_line_;     // that was read, which ends before it
   std::int64_t skipped_ = 0;
   ThinnedRows steps_, evaluations_;
+  ExpertHistory experts_;
   nlohmann::json answers_;                          // of the last evaluation: choices and continued prompts
   nlohmann::json peaks_ = nlohmann::json::array();  // of the last step
 };

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "gantry/core/expert_load.h"
+
 namespace gantry {
 
 // As a line of metrics.jsonl has them. Before the first step `step` is 0 and the rest says nothing.
@@ -21,8 +23,10 @@ struct RunNumbers {
   double bubble = 0;                            // share of the pipeline's time that was idle
   double predicted_bubble = 0;                  // the same as simulated
   std::vector<std::int64_t> peak_memory_bytes;  // of tensors, by rank
-  std::int64_t total_tokens = 0;                // counted since this process began
-  std::string layout;                           // "pp 2, dp 1, tp 2"
+  ExpertLoads experts = {};                     // of models with experts
+  double all_to_all_bytes = 0, all_to_all_seconds = 0;
+  std::int64_t total_tokens = 0;  // counted since this process began
+  std::string layout;             // "pp 2, dp 1, tp 2"
 
   double tokens_per_second() const { return step_seconds > 0 ? static_cast<double>(tokens) / step_seconds : 0; }
 };

@@ -22,6 +22,28 @@ std::string gauge(const std::string& name, const std::string& unit, const std::s
   return text + fmt::format("# HELP {} {}\n{} {}\n", name, help, name, number_text(value));
 }
 
+std::string expert_metrics(const RunNumbers& numbers) {
+  const auto& layers = numbers.experts.layers;
+  if (layers.empty()) return "";
+  std::string text = gauge("gantry_dropped_choices", "", "Choices of its tokens that no expert has computed.",
+                           static_cast<double>(numbers.experts.dropped)) +
+                     gauge("gantry_all_to_all_bytes", "bytes", "What a rank sends to experts and back in it.",
+                           numbers.all_to_all_bytes) +
+                     gauge("gantry_all_to_all_seconds", "seconds", "How long a rank is busy with that or waits for it.",
+                           numbers.all_to_all_seconds);
+  text += "# TYPE gantry_expert_load_ratio gauge\n# UNIT gantry_expert_load_ratio ratio\n";
+  text += "# HELP gantry_expert_load_ratio Tokens of a router's most used expert over the mean.\n";
+  for (const auto& load : layers)
+    text += fmt::format("gantry_expert_load_ratio{{router=\"{}\"}} {}\n", load.router,
+                        number_text(load.largest_over_mean()));
+  text += "# TYPE gantry_expert_tokens gauge\n# HELP gantry_expert_tokens Tokens that have chosen an expert.\n";
+  for (const auto& load : layers)
+    for (std::size_t expert = 0; expert < load.tokens.size(); ++expert)
+      text += fmt::format("gantry_expert_tokens{{router=\"{}\",expert=\"{}\"}} {}\n", load.router, expert,
+                          load.tokens[expert]);
+  return text;
+}
+
 std::string step_metrics(const RunNumbers& numbers) {
   std::string text =
       gauge("gantry_loss", "", "Mean loss of the last step.", numbers.loss) +
@@ -33,6 +55,7 @@ std::string step_metrics(const RunNumbers& numbers) {
       gauge("gantry_predicted_bubble_ratio", "ratio", "The same as simulated.", numbers.predicted_bubble);
   text += "# TYPE gantry_tokens counter\n# HELP gantry_tokens Tokens counted since the program began.\n";
   text += fmt::format("gantry_tokens_total {}\n", numbers.total_tokens);
+  text += expert_metrics(numbers);
   if (numbers.peak_memory_bytes.empty()) return text;
   text += "# TYPE gantry_peak_memory_bytes gauge\n# UNIT gantry_peak_memory_bytes bytes\n";
   text += "# HELP gantry_peak_memory_bytes Most memory of tensors so far, by rank.\n";

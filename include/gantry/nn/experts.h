@@ -2,6 +2,8 @@
 // dropped, whatever the router says.
 #pragma once
 
+#include <utility>
+
 #include "gantry/nn/router.h"
 
 namespace gantry::nn {
@@ -31,17 +33,19 @@ class ExpertsImpl : public torch::nn::Module, public Shardable {
   explicit ExpertsImpl(ExpertsOptions options);
   torch::Tensor forward(const torch::Tensor& tokens, const Routing& routing);
   Placements shard(const ShardStyle& style, ProcessGroup& group) override;
+  // The choices that came into forwards here since the last call, less the rows that were computed here: summed over
+  // the group, 0 where no token was dropped.
+  std::int64_t take_dropped() { return std::exchange(dropped_, 0); }
 
   const ExpertsOptions options;
   torch::Tensor gate_up_proj, down_proj, gate_up_proj_bias, down_proj_bias;  // biases undefined without
 
  private:
   // What these experts make of rows that are sorted by expert; `bias` is down_proj's.
-  torch::Tensor computed(const torch::Tensor& rows, const torch::Tensor& bias,
-                         const std::vector<std::int64_t>& counts) const;
-  torch::Tensor over_width(const torch::Tensor& tokens, const Routing& routing) const;
-  torch::Tensor by_exchange(const torch::Tensor& tokens, const Routing& routing) const;
-  torch::Tensor by_gathering(const torch::Tensor& tokens, const Routing& routing) const;
+  torch::Tensor computed(const torch::Tensor& rows, const torch::Tensor& bias, const std::vector<std::int64_t>& counts);
+  torch::Tensor over_width(const torch::Tensor& tokens, const Routing& routing);
+  torch::Tensor by_exchange(const torch::Tensor& tokens, const Routing& routing);
+  torch::Tensor by_gathering(const torch::Tensor& tokens, const Routing& routing);
   torch::Tensor activated(const torch::Tensor& gate_up) const;
   torch::Tensor entering(const torch::Tensor& part) const;
   torch::Tensor leaving(const torch::Tensor& partial) const;
@@ -50,6 +54,7 @@ class ExpertsImpl : public torch::nn::Module, public Shardable {
   ProcessGroup* group_ = nullptr;
   Expert style_;
   std::vector<Range> held_;  // experts by rank, where they are partitioned
+  std::int64_t dropped_ = 0;
 };
 TORCH_MODULE(Experts);
 

@@ -10,6 +10,7 @@
 #include <torch/torch.h>
 
 #include "gantry/comm/process_group_mesh.h"
+#include "gantry/core/expert_load.h"
 #include "gantry/core/registry.h"
 #include "gantry/nn/output_observer.h"
 #include "gantry/plugins/boosted.h"
@@ -42,6 +43,7 @@ struct StepResult {
   std::optional<double> loss;                  // mean over every counted token of the global batch
   std::map<std::string, double> added_losses;  // the parts of the loss that stages added (add_loss), by their names
   std::int64_t tokens = 0;                     // counted in the global batch; known where the loss is
+  ExpertLoads experts = {};                    // of the step whose gradients this call has synced; likewise
   TensorDict outputs;                          // of this replica's samples, whole, on the ranks of the last stage
   // The same on all ranks: the step was given up. There is no loss and no output, and all gradients since the last
   // optimizer step are zero: weights, optimizer and randomness are as after that.

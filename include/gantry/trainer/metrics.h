@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "gantry/core/expert_load.h"
+
 namespace gantry {
 
 // One training step, as a line of metrics.jsonl has it.
@@ -21,6 +23,10 @@ struct StepMetrics {
   std::vector<std::int64_t> peak_memory_bytes;  // of tensors, by rank, since the run began
   double bubble = 0;                            // share of the pipeline's time that was idle
   double predicted_bubble = 0;                  // the same as simulated, with equal stages
+  ExpertLoads experts = {};                     // of models with experts
+  // Of the rows that ranks send to each other's experts and back: bytes that a rank hands in, and the time that its
+  // thread is busy with them or waits, as means over the ranks. 0 where ranks share no experts.
+  double all_to_all_bytes = 0, all_to_all_seconds = 0;
 };
 
 // Questions whose choices were scored by their likelihood, as lm-evaluation-harness counts them.

@@ -1,5 +1,5 @@
 // Puts the parts together, once for a report; again and again while a run is live.
-const order = ["training", "answers", "pipeline", "memory", "communication", "plan", "operators", "layout", "setup"];
+const order = ["training", "answers", "pipeline", "experts", "memory", "communication", "plan", "operators", "layout", "setup"];
 const main = document.getElementById("main");
 const made = new Map();  // part -> its hosts, so that newer values keep place, focus and zoom
 const shown = new Map();  // part -> what it was drawn from
@@ -60,6 +60,10 @@ function render(data) {
     else hosts[0].hidden = true;
     if (run.timeline) hosts[0].hidden = false;
     fill("bubble", [metrics.step.length, last(metrics.step)], () => bubbleChart(hosts[1], data));
+  }
+  if (data.experts) {
+    const [host] = part("experts", "Experts", "How evenly routers share tokens out: a row for each layer with experts.", "stack");
+    fill("experts", data.experts, () => experts(host, data.experts));
   }
   if (data.peak_memory_bytes.length) {
     const [host] = part("memory", "Memory", "The most that each rank's tensors held at once.", "stack");
