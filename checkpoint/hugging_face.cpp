@@ -11,6 +11,7 @@
 #include "gantry/checkpoint/checkpoint_files.h"
 #include "gantry/checkpoint/format/model_files.h"
 #include "gantry/checkpoint/format/staged_files.h"
+#include "gantry/checkpoint/mxfp4.h"
 #include "gantry/checkpoint/stored_parts.h"
 #include "gantry/core/error.h"
 #include "gantry/core/paths.h"
@@ -39,6 +40,10 @@ class TensorSource {
     return names;
   }
   bool contains(const std::string& name) const { return places_.contains(name); }
+  // In blocks of four-bit numbers, where it is not there itself.
+  bool is_packed(const std::string& name) const {
+    return !contains(name) && contains(name + kMxfp4Blocks) && contains(name + kMxfp4Scales);
+  }
   std::pair<const SafetensorsFile*, std::string> at(const std::string& name) const { return places_.at(name); }
 
  private:
@@ -82,6 +87,10 @@ void check_names(const TensorSource& source, const std::vector<models::TensorNam
   std::vector<std::string> missing, unexpected;
   for (const auto& name : names)
     for (const auto& stored : stored_names(name)) {
+      if (source.is_packed(stored)) {
+        expected.insert({stored + kMxfp4Blocks, stored + kMxfp4Scales});
+        continue;
+      }
       expected.insert(stored);
       if (!source.contains(stored) && !name.new_allowed) missing.push_back(stored);
     }
@@ -126,6 +135,38 @@ std::uint64_t load_parts(const TensorSource& source, const models::TensorName& n
   return bytes;
 }
 
+// The same of a stack of experts' weights [experts, in, out] that files have in blocks of four-bit numbers, turned.
+// One expert at a time is in memory, and those that this rank has nothing of are not read.
+std::uint64_t load_packed(const TensorSource& source, const models::TensorName& name, const HeldTensor& held,
+                          const Coordinates& coordinates) {
+  const Shape& whole = held.placement.global_shape;
+  const auto [blocks, blocks_name] = source.at(name.hugging_face + kMxfp4Blocks);
+  const auto [scales, scales_name] = source.at(name.hugging_face + kMxfp4Scales);
+  if (whole.size() != 3 || whole[1] % kMxfp4Block != 0)
+    throw InputError({blocks_name, fmt::format("is of a weight [{}]", fmt::join(whole, ", ")),
+                      fmt::format("[experts, in, out] with a multiple of {} inputs", kMxfp4Block),
+                      "check that config.json belongs to these weights"});
+  const std::int64_t in_row = whole[1] / kMxfp4Block;
+  check_shape(*blocks, blocks_name, blocks_name, {whole[0], whole[2], in_row, kMxfp4Block / 2});
+  check_shape(*scales, scales_name, scales_name, {whole[0], whole[2], in_row});
+  for (const auto& [file, stored] : {std::pair(blocks, blocks_name), std::pair(scales, scales_name)})
+    if (file->dtype(stored) != torch::kUInt8)
+      throw InputError({stored, std::string("is ") + dtype_name(file->dtype(stored)), "uint8",
+                        "fetch the file again; blocks of another kind are not read"});
+  const Slice mine = held_slice(held.placement, coordinates);
+  std::uint64_t bytes = 0;
+  for (std::int64_t expert = 0; expert < whole[0]; ++expert) {
+    const std::vector<Range> one = {{expert, expert + 1}};
+    const Slice slice = apply_cuts(whole, {{0, 0, one}});
+    if (!have_common(mine, slice)) continue;
+    const torch::Tensor values =
+        mxfp4_values(blocks->read_slice(blocks_name, 0, one), scales->read_slice(scales_name, 0, one));
+    copy_common(held.tensor, mine, values.transpose(1, 2).contiguous(), slice);
+    bytes += static_cast<std::uint64_t>(values.numel()) / 2;
+  }
+  return bytes;
+}
+
 }  // namespace
 
 torch::Tensor read_held(const SafetensorsFile& file, const std::string& stored, bool transposed,
@@ -157,13 +198,19 @@ std::vector<std::string> load_hugging_face(const std::string& directory, const m
   std::vector<std::string> fresh;
   for (const auto& name : names) {
     by_name[name.name] = &name;
-    if (name.parts.empty() && !source.contains(name.hugging_face)) fresh.push_back(name.name);
+    if (name.parts.empty() && !source.contains(name.hugging_face) && !source.is_packed(name.hugging_face))
+      fresh.push_back(name.name);
   }
   for (const auto& tensor : held) {
     const auto found = by_name.find(tensor.placement.name);
     if (found == by_name.end())
       throw InternalError({tensor.placement.name, "has no name in Hugging Face's files", "", ""});
     const models::TensorName& name = *found->second;
+    if (source.is_packed(name.hugging_face)) {
+      const std::uint64_t bytes = load_packed(source, name, tensor, coordinates);
+      if (loaded) loaded(bytes);
+      continue;
+    }
     if (name.parts.empty() && !source.contains(name.hugging_face)) continue;
     const std::uint64_t bytes = name.parts.empty() ? load_one(source, name, tensor, coordinates)
                                                    : load_parts(source, name, tensor, coordinates);

@@ -105,6 +105,33 @@ void add_diff_command(CLI::App& checkpoint, CheckpointDiffArguments& arguments, 
   diff->callback(run_diff);
 }
 
+namespace {
+
+CLI::App* add_upcycle_command(CLI::App& checkpoint, CheckpointUpcycleArguments& arguments) {
+  auto* upcycle = checkpoint.add_subcommand(
+      "upcycle", "Write a dense model as one with experts, which has its logits: --experts 8 --top-k 2");
+  upcycle
+      ->add_option("dense", arguments.dense,
+                   "A Hugging Face directory of llama, mistral or qwen3, or a checkpoint of such a model")
+      ->required();
+  upcycle->add_option("output", arguments.output, "The Hugging Face directory to write")->required();
+  upcycle->add_option("--experts", arguments.experts, "Of each layer")->required()->check(CLI::PositiveNumber);
+  upcycle->add_option("--top-k", arguments.used, "Experts of a token")->required()->check(CLI::PositiveNumber);
+  upcycle->add_option("--granularity", arguments.granularity, "Into how many experts each MLP is cut")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  upcycle->add_option("--seed", arguments.seed, "Of the routers' weights")->capture_default_str();
+  upcycle->add_option("--dtype", arguments.dtype, "Of floating tensors; as stored if left out")
+      ->check(CLI::IsMember({"float32", "bfloat16", "float16", "float64"}));
+  upcycle->add_option("--shard-gb", arguments.most_shard_gb, "A larger model is written in shards of this size")
+      ->check(CLI::Range(1e-6, 1e6))
+      ->capture_default_str();
+  upcycle->add_flag("--json", arguments.json, "The outcome as JSON");
+  return upcycle;
+}
+
+}  // namespace
+
 CLI::App* add_checkpoint_command(CLI::App& app, CheckpointArguments& arguments, const CheckpointCallbacks& callbacks) {
   auto* checkpoint = app.add_subcommand("checkpoint", "Work with checkpoints");
   checkpoint->require_subcommand(1);
@@ -162,6 +189,7 @@ CLI::App* add_checkpoint_command(CLI::App& app, CheckpointArguments& arguments, 
   add_libraries(*merge, merged.libraries);
   merge->add_flag("--json", merged.json, kJson);
   merge->callback(callbacks.run_merge);
+  add_upcycle_command(*checkpoint, arguments.upcycled)->callback(callbacks.run_upcycle);
   return checkpoint;
 }
 

@@ -67,6 +67,15 @@ struct CheckpointMergeArguments {
   bool json = false;
 };
 
+struct CheckpointUpcycleArguments {
+  std::string dense, output;
+  std::int64_t experts = 0, used = 0, granularity = 1;
+  std::uint64_t seed = 1;
+  std::string dtype;  // empty: as stored
+  double most_shard_gb = 5;
+  bool json = false;
+};
+
 struct CheckpointDiffArguments {
   std::string a, b;
   std::vector<std::string> libraries;  // in place of those that the checkpoint's configuration names
@@ -79,11 +88,12 @@ struct CheckpointArguments {
   CheckpointImportArguments imported;
   CheckpointReshardArguments resharded;
   CheckpointMergeArguments merged;
+  CheckpointUpcycleArguments upcycled;
 };
 
 // What each of them calls.
 struct CheckpointCallbacks {
-  std::function<void()> run_export, run_import, run_reshard, run_merge;
+  std::function<void()> run_export, run_import, run_reshard, run_merge, run_upcycle;
 };
 
 CLI::App* add_train_command(CLI::App& app, TrainArguments& arguments);

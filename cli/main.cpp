@@ -49,7 +49,7 @@ void add_commands(CLI::App& app, Arguments& arguments, char** argv) {
   cli::add_compare_command(app, arguments.compare)->callback(hand_on);
   cli::add_generate_command(app, arguments.generate)->callback(hand_on);
   cli::add_checkpoint_readers(
-      *cli::add_checkpoint_command(app, arguments.checkpoint, {hand_on, hand_on, hand_on, hand_on}), hand_on);
+      *cli::add_checkpoint_command(app, arguments.checkpoint, {hand_on, hand_on, hand_on, hand_on, hand_on}), hand_on);
   cli::add_schedule_command(app);
   cli::add_data_command(app);
   cli::add_init_command(app);

@@ -106,6 +106,7 @@ bool is_further_layers(const FileNames& files, const DecoderSpec& spec, const st
 json whole_config(const DecoderFamily& family, const json& keys) {
   json whole = whole_config_of(keys, family.model_type, family.architecture, family.read);
   leave_out_tokens(whole);
+  whole.erase("quantization_config");  // what is written is in no blocks
   return whole;
 }
 

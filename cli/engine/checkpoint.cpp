@@ -17,6 +17,7 @@
 #include "gantry/checkpoint/hugging_face.h"
 #include "gantry/checkpoint/parallelized.h"
 #include "gantry/checkpoint/safetensors.h"
+#include "gantry/checkpoint/upcycle.h"
 #include "gantry/checkpoint/writer.h"
 #include "gantry/cli/engine/commands.h"
 #include "gantry/cli/engine/trained_model.h"
@@ -251,6 +252,33 @@ int run_checkpoint_merge(const CheckpointMergeArguments& arguments) {
     report(arguments.json, "merged", from, read_checkpoint_info(from).step, arguments.output);
   } else {
     report(arguments.json, "merged", from, std::nullopt, arguments.output);
+  }
+  return 0;
+}
+
+int run_checkpoint_upcycle(const CheckpointUpcycleArguments& arguments) {
+  if (holds_checkpoints(arguments.output))
+    throw UsageError({arguments.output, "has checkpoints in it", "a directory for the model with experts alone",
+                      "choose another directory"});
+  ExportOptions options;
+  if (!arguments.dtype.empty()) options.type = dtype_of(arguments.dtype);
+  options.most_shard_bytes = static_cast<std::uint64_t>(arguments.most_shard_gb * 1e9);
+  const bool is_directory = stored_form(arguments.dense) == StoredForm::kHuggingFace;
+  const std::string from = is_directory ? arguments.dense : require_checkpoint(arguments.dense, warn_of_passed_over);
+  {
+    ProgressBar bar("upcycling");
+    options.progress = bar.function();
+    upcycle(from, arguments.output,
+            {.experts = arguments.experts,
+             .used = arguments.used,
+             .granularity = arguments.granularity,
+             .seed = arguments.seed},
+            options);
+  }
+  if (is_directory) {
+    report(arguments.json, "upcycled", from, std::nullopt, arguments.output);
+  } else {
+    report(arguments.json, "upcycled", from, read_checkpoint_info(from).step, arguments.output);
   }
   return 0;
 }

@@ -15,6 +15,7 @@ int run_checkpoint_export(const CheckpointExportArguments& arguments);
 int run_checkpoint_import(const CheckpointImportArguments& arguments);
 int run_checkpoint_reshard(const CheckpointReshardArguments& arguments);
 int run_checkpoint_merge(const CheckpointMergeArguments& arguments);
+int run_checkpoint_upcycle(const CheckpointUpcycleArguments& arguments);
 // Of a checkpoint and a model of Hugging Face's.
 int run_checkpoint_diff(const CheckpointDiffArguments& arguments);
 

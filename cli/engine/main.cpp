@@ -26,7 +26,8 @@ int main(int argc, char** argv) {
       {.run_export = [&] { exit_code = cli::run_checkpoint_export(checkpoint.exported); },
        .run_import = [&] { exit_code = cli::run_checkpoint_import(checkpoint.imported); },
        .run_reshard = [&] { exit_code = cli::run_checkpoint_reshard(checkpoint.resharded); },
-       .run_merge = [&] { exit_code = cli::run_checkpoint_merge(checkpoint.merged); }});
+       .run_merge = [&] { exit_code = cli::run_checkpoint_merge(checkpoint.merged); },
+       .run_upcycle = [&] { exit_code = cli::run_checkpoint_upcycle(checkpoint.upcycled); }});
   cli::add_diff_command(*commands, diff, [&] { exit_code = cli::run_checkpoint_diff(diff); });
   cli::PlanMeasureArguments measure;
   cli::add_measure_command(*app.add_subcommand("plan", "The planner's part that needs LibTorch")->require_subcommand(1),

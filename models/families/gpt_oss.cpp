@@ -1,4 +1,5 @@
 #include "gantry/models/described/common_decoder.h"
+#include "gantry/models/described/config_keys.h"
 #include "gantry/models/families/families.h"
 
 namespace gantry::models {
@@ -27,6 +28,15 @@ ExpertsSpec read_experts(ConfigReader& reader, std::int64_t width) {
   return experts;
 }
 
+// Published files have the experts' weights in blocks; by which names, files say themselves.
+void read_quantisation(ConfigReader& reader) {
+  reader.ignore("quantization_config");
+  if (!reader.has("quantization_config")) return;
+  const auto& how = reader.keys()["quantization_config"];
+  if (!how.is_object() || how.value("quant_method", nlohmann::json()) != "mxfp4")
+    refuse_key("quantization_config", how, "a mapping with quant_method: mxfp4");
+}
+
 // Sinks in attention, windows in every other layer, biases everywhere, experts whose gate is cut off.
 DecoderSpec read_gpt_oss(ConfigReader& reader) {
   DecoderSpec spec = read_common(reader, {.vocabulary = 201088,
@@ -48,6 +58,7 @@ DecoderSpec read_gpt_oss(ConfigReader& reader) {
     layer.attention.sinks = true;
     layer.experts = experts;
   }
+  read_quantisation(reader);
   spec.names.router = "mlp.router";
   spec.router_loss = read_router_loss(reader);
   read_windows(reader, spec, reader.size_or_none("sliding_window", 128),

@@ -135,6 +135,32 @@ TEST(CheckpointProgram, ImportsAndExportsExpertsToTheBit) {
   }
 }
 
+// A directory and a checkpoint of it become the same, which trains.
+TEST(CheckpointProgram, UpcyclesADenseModel) {
+  const ScratchFolder scratch;
+  const std::string dense = kGolden + "families/mistral", flags = " --experts 4 --top-k 2 --granularity 2";
+  ASSERT_EQ(gantry_run("checkpoint import " + dense + " " + (scratch / "c")).exit_code, 0);
+  const Outcome upcycled = gantry_run("checkpoint upcycle --json " + dense + " " + (scratch / "a") + flags);
+  ASSERT_EQ(upcycled.exit_code, 0) << upcycled.err;
+  EXPECT_EQ(json::parse(upcycled.out)["to"], scratch / "a");
+  ASSERT_EQ(gantry_run("checkpoint upcycle " + (scratch / "c") + " " + (scratch / "b") + flags).exit_code, 0);
+  EXPECT_TRUE(are_equal(scratch / "a", scratch / "b"));
+  const auto logits = [&](const std::string& model, const std::string& name) {
+    const Outcome run = gantry_run("forward --model " + model + " --batch " + dense + "/inputs.safetensors --output " +
+                                   (scratch / name) + " --set precision=float64");
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return scratch / name;
+  };
+  const auto diff = json::parse(gantry_run("checkpoint diff --json " + logits(dense, "d.safetensors") + " " +
+                                           logits(scratch / "a", "u.safetensors"))
+                                    .out);
+  for (const auto& tensor : diff["tensors"])
+    if (tensor["name"] == "logits") EXPECT_LT(tensor["relative"], 1e-12) << tensor;
+  const Outcome refused = gantry_run("checkpoint upcycle " + dense + " " + (scratch / "x") + " --experts 3 --top-k 4");
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("--top-k: is 4 of 3 experts"));
+}
+
 TEST(CheckpointProgram, ImportsShardsAndHalfPrecisionToTheBit) {
   const ScratchFolder scratch;
   ASSERT_EQ(gantry_run("checkpoint import " + kGolden + "gpt2 " + (scratch / "c")).exit_code, 0);

@@ -1,0 +1,206 @@
+#include "gantry/checkpoint/upcycle.h"
+
+#include <algorithm>
+#include <array>
+#include <fmt/format.h>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include <torch/torch.h>
+
+#include "gantry/checkpoint/checkpoint_files.h"
+#include "gantry/checkpoint/format/model_files.h"
+#include "gantry/checkpoint/format/stored_form.h"
+#include "gantry/checkpoint/format/verify.h"
+#include "gantry/checkpoint/safetensors.h"
+#include "gantry/core/error.h"
+#include "gantry/core/planted.h"
+#include "gantry/tensors/philox.h"
+
+namespace gantry {
+namespace {
+
+using nlohmann::json;
+
+// What a family's layers become. Names are those of a layer's files.
+struct Target {
+  const char *dense, *family, *architecture;
+  const char* block;                       // what router and experts are below
+  std::array<const char*, 3> projections;  // of an expert, in the order of kProjections
+  const char *experts_key, *width_key;
+};
+
+constexpr std::array<const char*, 3> kProjections = {"mlp.gate_proj.weight", "mlp.up_proj.weight",
+                                                     "mlp.down_proj.weight"};
+constexpr std::array<const char*, 3> kOfMixtral = {"w1", "w3", "w2"};
+constexpr std::array<const char*, 3> kOfQwen = {"gate_proj", "up_proj", "down_proj"};
+constexpr Target kTargets[] = {
+    {"llama", "mixtral", "MixtralForCausalLM", "block_sparse_moe", kOfMixtral, "num_local_experts",
+     "intermediate_size"},
+    {"mistral", "mixtral", "MixtralForCausalLM", "block_sparse_moe", kOfMixtral, "num_local_experts",
+     "intermediate_size"},
+    {"qwen3", "qwen3_moe", "Qwen3MoeForCausalLM", "mlp", kOfQwen, "num_experts", "moe_intermediate_size"}};
+
+// A model of Hugging Face's names, whose tensors are read when their turn comes.
+struct DenseModel {
+  std::string family;
+  json keys;
+  std::vector<ExportTensor> tensors;
+  std::shared_ptr<void> files;  // what the tensors are read from
+};
+
+DenseModel of_checkpoint(const std::string& folder) {
+  struct Open {
+    explicit Open(const std::string& folder) : manifest(read_manifest(folder)), files(folder, &manifest) {}
+    Manifest manifest;
+    CheckpointFiles files;
+  };
+  const auto open = std::make_shared<Open>(folder);
+  const Manifest& manifest = open->manifest;
+  for (const auto& [name, file] : manifest.files) check_file_hash(folder, name, file);
+  const auto& family = models::families().at(manifest.policy);
+  const auto find = [&](const std::string& name) -> const ManifestTensor& {
+    const auto found = manifest.tensors.find("model/" + name);
+    if (found == manifest.tensors.end())
+      throw CheckpointError({folder, "has no parameter '" + name + "'", "those of its model", ""});
+    return found->second;
+  };
+  return {.family = manifest.policy,
+          .keys = family.hugging_face_config(manifest.model_config),
+          .tensors = hugging_face_tensors(family.tensor_names(manifest.model_config), open->files, find),
+          .files = open};
+}
+
+DenseModel of_directory(const std::string& directory) {
+  const json config = read_model_config(directory);
+  DenseModel dense{.family = models::family_of(config), .keys = {}, .tensors = {}, .files = {}};
+  if (dense.family.empty())
+    throw InputError({directory + "/config.json", "is of no family that Gantry has", "llama, mistral or qwen3", ""});
+  const auto& family = models::families().at(dense.family);
+  dense.keys = family.hugging_face_config(config);
+  std::map<std::string, std::pair<std::shared_ptr<SafetensorsFile>, std::string>> stored;
+  for (const auto& path : find_model_files(directory).paths) {
+    const auto file = std::make_shared<SafetensorsFile>(path);
+    for (const auto& name : file->names())
+      stored.emplace(family.normalise_name ? family.normalise_name(config, name) : name, std::pair(file, name));
+  }
+  for (const auto& name : family.tensor_names(config)) {
+    const auto found = stored.find(name.hugging_face);
+    if (found == stored.end())
+      throw InputError({directory, "has no tensor '" + name.hugging_face + "'",
+                        "the tensors that config.json describes", "check that config.json belongs to these weights"});
+    const auto [file, own] = found->second;
+    dense.tensors.push_back(
+        {name.hugging_face, file->shape(own), file->dtype(own), [file = file, own = own] { return file->read(own); }});
+  }
+  return dense;
+}
+
+const Target& target_of(const DenseModel& dense) {
+  const auto* found = std::find_if(std::begin(kTargets), std::end(kTargets),
+                                   [&](const Target& target) { return dense.family == target.dense; });
+  if (found == std::end(kTargets))
+    throw ConfigError({"upcycle", "the model is of " + dense.family, "llama, mistral or qwen3",
+                       "families with experts are written of these"});
+  return *found;
+}
+
+void check(const UpcycleOptions& options) {
+  const std::int64_t pieces = options.granularity;
+  const auto refuse = [](const char* flag, std::string what, std::string expected) {
+    throw UsageError({flag, std::move(what), std::move(expected), ""});
+  };
+  if (options.used < 1 || options.used > options.experts)
+    refuse("--top-k", fmt::format("is {} of {} experts", options.used, options.experts), "from 1 to all of them");
+  for (const auto& [flag, count] : {std::pair("--experts", options.experts), std::pair("--top-k", options.used)})
+    if (pieces < 1 || count % pieces != 0)
+      refuse(flag, fmt::format("is {} with granularity {}", count, pieces),
+             "a multiple of it, so that MLPs stay whole");
+}
+
+// Those of config.json, without what the family with experts does not know where that says nothing.
+json keys_of(const DenseModel& dense, const Target& target, const UpcycleOptions& options) {
+  json keys = dense.keys;
+  for (const char* key : {"attention_bias", "mlp_bias", "use_sliding_window"}) {
+    if (keys.value(key, false))
+      throw ConfigError({key, std::string("is true, which ") + target.family + " is not upcycled with", "false",
+                         "upcycle a model without it"});
+    keys.erase(key);
+  }
+  for (const char* key : {"pretraining_tp", "layer_types", "max_window_layers"}) keys.erase(key);
+  const std::int64_t width = dense.keys.at("intermediate_size").get<std::int64_t>();
+  if (width % options.granularity != 0)
+    throw UsageError({"--granularity", fmt::format("is {}, and intermediate_size {}", options.granularity, width),
+                      "a divisor of the MLP's width", ""});
+  keys.update({{"model_type", target.family},
+               {"architectures", {target.architecture}},
+               {target.experts_key, options.experts},
+               {"num_experts_per_tok", options.used},
+               {target.width_key, width / options.granularity}});
+  if (std::string(target.family) == "qwen3_moe")
+    keys.update({{"norm_topk_prob", true}, {"decoder_sparse_step", 1}, {"mlp_only_layers", json::array()}});
+  return models::families().at(target.family).hugging_face_config(keys);
+}
+
+// Which of kProjections a tensor is, and what its name begins with: "model.layers.3.".
+std::optional<std::pair<std::size_t, std::string>> projection_of(const std::string& name) {
+  for (std::size_t i = 0; i < kProjections.size(); ++i)
+    if (name.ends_with(std::string(".") + kProjections[i]))
+      return std::pair(i, name.substr(0, name.size() - std::string(kProjections[i]).size()));
+  return std::nullopt;
+}
+
+// Slice `piece` of so many of an MLP's width, which are gate's and up's rows and down's columns.
+ExportTensor expert_of(const ExportTensor& whole, std::size_t projection, std::string name, std::int64_t piece,
+                       std::int64_t pieces) {
+  const int dim = projection == 2 ? 1 : 0;
+  ExportTensor expert{std::move(name), whole.shape, whole.type, {}};
+  const std::int64_t size = expert.shape[dim] /= pieces;
+  expert.read = [read = whole.read, dim, piece, size, factor = projection == 2 ? pieces : 1] {
+    const torch::Tensor part = read().narrow(dim, piece * size, size);
+    return factor == 1 || planted("slices-not-enlarged") ? part : part * factor;
+  };
+  return expert;
+}
+
+ExportTensor router_of(const ExportTensor& gate, std::string name, double range, const UpcycleOptions& options) {
+  const std::int64_t copies = options.experts / options.granularity, hidden = gate.shape[1];
+  const PhiloxKey key{.seed = options.seed, .stream = philox_stream(name)};
+  const auto read = [=, type = gate.type, pieces = options.granularity] {
+    torch::Tensor rows = torch::empty({copies, hidden}, torch::kFloat64);
+    philox_normal(key, 0, rows.numel(), rows.data_ptr<double>());
+    return (rows * range).repeat_interleave(pieces, 0).to(type);
+  };
+  return {std::move(name), {options.experts, hidden}, gate.type, read};
+}
+
+}  // namespace
+
+void upcycle(const std::string& dense, const std::string& directory, const UpcycleOptions& options,
+             const ExportOptions& written) {
+  check(options);
+  const DenseModel model = stored_form(dense) == StoredForm::kHuggingFace ? of_directory(dense) : of_checkpoint(dense);
+  const Target& target = target_of(model);
+  const json keys = keys_of(model, target, options);
+  const double range = keys.value("initializer_range", 0.02);
+  std::vector<ExportTensor> tensors;
+  for (const ExportTensor& tensor : model.tensors) {
+    const auto found = projection_of(tensor.name);
+    if (!found) {
+      tensors.push_back(tensor);
+      continue;
+    }
+    const auto& [projection, layer] = *found;
+    const std::string below = layer + target.block;
+    if (projection == 0) tensors.push_back(router_of(tensor, below + ".gate.weight", range, options));
+    for (std::int64_t expert = 0; expert < options.experts; ++expert)
+      tensors.push_back(expert_of(tensor, projection,
+                                  fmt::format("{}.experts.{}.{}.weight", below, expert, target.projections[projection]),
+                                  expert % options.granularity, options.granularity));
+  }
+  save_hugging_face(directory, keys, tensors, written);
+}
+
+}  // namespace gantry
