@@ -14,6 +14,7 @@
 #include "gantry/core/yaml_document.h"
 #include "gantry/models/described/decoder_family.h"
 #include "gantry/models/described/work_of_keys.h"
+#include "gantry/planner/stated_layout.h"
 #include "gantry/schedule/configured_schedule.h"
 
 namespace gantry::planner {
@@ -77,6 +78,8 @@ Opened open_keys(const YAML::Node& document, const std::vector<std::string>& set
   scalar_at(document, "schedule.microbatches", present);
   const bool counts_microbatches =
       present || std::ranges::any_of(sets, [](const auto& set) { return set.starts_with("schedule.microbatches="); });
+  bool limits_memory = false;
+  scalar_at(document, "schedule.memory_limit", limits_memory);
   for (const auto& [path, fallback, open_if_absent] : kKeys) {
     bool stated = false;
     std::string value = scalar_at(document, path, stated);
@@ -86,6 +89,7 @@ Opened open_keys(const YAML::Node& document, const std::vector<std::string>& set
     if (stated ? !is_auto : !is_auto && !open_if_absent) continue;
     if (path == std::string("schedule.microbatch_size") && counts_microbatches) continue;
     opened.open.insert(path);
+    if (path == std::string("schedule.recompute") && limits_memory) continue;  // which refuse_unknown() says
     if (is_auto && stated) opened.overrides.push_back(fmt::format("{}={}", path, fallback));
   }
   return opened;
@@ -108,6 +112,12 @@ void refuse_unknown(const Config& config) {
                        "leave the folder out"});
   if (!config.schedule.recompute_layers.empty())
     throw ConfigError({"schedule.recompute_layers", "is set", "whole stages for a plan", "take it out"});
+  if (config.schedule.memory_limit > 0)
+    throw ConfigError(
+        {"schedule.memory_limit", "is set", "the cluster's memory, which a plan keeps to", "take it out"});
+  if (config.train.offload != "none")
+    throw ConfigError(
+        {"train.offload", "is " + config.train.offload, "none: a plan counts what devices hold", "take it out"});
   std::vector<std::string> order = config.parallel.order;
   std::erase(order, axis::kContext);
   if (order != ParallelConfig{}.order)
@@ -118,7 +128,15 @@ void refuse_unknown(const Config& config) {
     throw ConfigError({"data", "is missing", "data.sequence_length and data.batch_size", "add it"});
 }
 
-models::DecoderSpec model_of(const Config& config) {
+Recompute recompute_of(const std::string& name) {
+  for (const Recompute each : {Recompute::kSelective, Recompute::kParts, Recompute::kFull})
+    if (name_of(each) == name) return each;
+  return Recompute::kNone;
+}
+
+}  // namespace
+
+models::DecoderSpec stated_model(const Config& config) {
   config.require_model();
   const nlohmann::json keys = models::keys_of_model(config.model);
   const nlohmann::json type = keys.is_object() ? keys.value("model_type", nlohmann::json()) : nlohmann::json();
@@ -127,13 +145,15 @@ models::DecoderSpec model_of(const Config& config) {
   return models::decoder_spec(family, keys);
 }
 
-Recompute recompute_of(const std::string& name) {
-  for (const Recompute each : {Recompute::kSelective, Recompute::kParts, Recompute::kFull})
-    if (name_of(each) == name) return each;
-  return Recompute::kNone;
+Workload stated_workload(const Config& config) {
+  return {.model = stated_model(config),
+          .sequence = config.data.sequence_length,
+          .batch = config.data.batch_size,
+          .precision = config.precision,
+          .program = gantry_program(config.precision, config.optimizer.name)};
 }
 
-Layout layout_of(const Config& config) {
+Layout stated_layout(const Config& config) {
   const ParallelConfig& parallel = config.parallel;
   Layout layout{.tensor = parallel.tensor,
                 .pipeline = parallel.pipeline,
@@ -159,8 +179,6 @@ Layout layout_of(const Config& config) {
   return layout;
 }
 
-}  // namespace
-
 const std::vector<std::string>& plannable_keys() {
   static const std::vector<std::string> all = [] {
     std::vector<std::string> paths;
@@ -177,12 +195,8 @@ PlanRequest read_plan_request(const std::string& path, const std::vector<std::st
   const std::vector<std::string> overrides = overrides_with(opened, sets);
   PlanRequest request{.config = Config::parse(text, path, overrides), .workload = {}, .stated = {}, .open = {}};
   refuse_unknown(request.config);
-  request.workload = {.model = model_of(request.config),
-                      .sequence = request.config.data.sequence_length,
-                      .batch = request.config.data.batch_size,
-                      .precision = request.config.precision,
-                      .program = gantry_program(request.config.precision, request.config.optimizer.name)};
-  request.stated = layout_of(request.config);
+  request.workload = stated_workload(request.config);
+  request.stated = stated_layout(request.config);
   request.open = opened.open;
   return request;
 }
@@ -198,7 +212,7 @@ std::string configured_yaml(const std::string& path, const std::vector<std::stri
 Layout with_data(const PlanRequest& request, int data) {
   Config config = request.config;
   config.parallel.data = data;
-  return layout_of(config);
+  return stated_layout(config);
 }
 
 std::string name_of(Recompute recompute) {
