@@ -11,6 +11,7 @@
 #include "gantry/cli/context_picture.h"
 #include "gantry/cli/engine_exec.h"
 #include "gantry/cli/expert_picture.h"
+#include "gantry/cli/recompute_text.h"
 #include "gantry/cli/torch_library.h"
 #include "gantry/core/config.h"
 #include "gantry/core/mesh.h"
@@ -51,6 +52,7 @@ struct Resolved {
   std::optional<Step> step;        // with data only
   std::optional<ContextPicture> context;
   std::optional<ExpertPicture> experts;
+  std::optional<planner::RecomputeChoice> recompute;  // where it is auto
 };
 
 std::vector<int> ranks_of_stages(const PipelineStageManager& manager) {
@@ -109,8 +111,9 @@ Resolved resolve(const std::string& path, const std::vector<std::string>& sets) 
   if (!config.data.format.empty()) step = resolve_step(config, source, stages, mesh.axis_size(axis::kData), work);
   auto context = picture_context(config, keys);
   auto experts = picture_experts(config, keys, step ? step->microbatch_samples() : 0);
-  return {std::move(config), std::move(mesh), std::move(manager), std::move(layers),
-          std::move(work),   std::move(step), std::move(context), std::move(experts)};
+  auto recompute = planner::chosen_recompute(config, mesh.axis_size(axis::kData));
+  return {std::move(config), std::move(mesh),    std::move(manager), std::move(layers),   std::move(work),
+          std::move(step),   std::move(context), std::move(experts), std::move(recompute)};
 }
 
 std::string view_text(const char* title, const Mesh& mesh, axis::View view) {
@@ -206,6 +209,7 @@ std::string to_json(const Resolved& resolved) {
   if (resolved.step) all["step"] = step_json(*resolved.step);
   if (resolved.context) all["context"] = to_json(*resolved.context);
   if (resolved.experts) all["experts"] = to_json(*resolved.experts);
+  if (resolved.recompute) all["recompute"] = cli::to_json(*resolved.recompute);
   return all.dump(2) + "\n";
 }
 
@@ -215,7 +219,8 @@ void show_config(const std::string& path, const std::vector<std::string>& sets, 
   const Resolved resolved = resolve(path, sets);
   print_output(json ? to_json(resolved)
                     : resolved.config.to_yaml() + mesh_text(resolved.mesh) + stages_text(resolved) +
-                          step_text(resolved.step) + to_text(resolved.context) + to_text(resolved.experts));
+                          step_text(resolved.step) + to_text(resolved.context) + to_text(resolved.experts) +
+                          (resolved.recompute ? cli::to_text(*resolved.recompute, resolved.layers) : ""));
 }
 
 void show_doctor(bool as_json) {

@@ -4,14 +4,18 @@
 #include <array>
 #include <charconv>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "gantry/cli/recompute_text.h"
+#include "gantry/cli/schedule_of_config.h"
 #include "gantry/core/error.h"
 #include "gantry/core/output.h"
 #include "gantry/schedule/extra_actions.h"
+#include "gantry/schedule/offload_actions.h"
 #include "gantry/schedule/parameter_actions.h"
 #include "gantry/schedule/simulate.h"
 #include "gantry/schedule/validate.h"
@@ -25,7 +29,7 @@ using schedule::Schedule;
 constexpr double kMaxTime = 1e15;
 
 struct Options {
-  std::string source;  // a schedule's name, or a .csv file
+  std::string source;  // a schedule's name, a .csv file, or a configuration
   std::optional<int> ranks;
   std::optional<int> microbatches;
   std::optional<int> chunks;
@@ -35,11 +39,15 @@ struct Options {
   std::string stage_times;
   std::string gather;                // empty: parameters are not cut
   std::string gather_times = "1,1";  // of a gather and of a sum
+  std::string offload = "none";
+  double host_bandwidth = 0;  // 0: moves take no time
+  double state = 0;           // the optimizer's, of a rank
   bool csv = false;
   bool lowered = false;
   bool json = false;
   std::string format = "text";
   std::string output;
+  std::optional<ConfiguredStep> configured;  // of a configuration
 };
 
 bool is_file(const std::string& source) { return source.ends_with(".csv") || source.find('/') != std::string::npos; }
@@ -72,7 +80,29 @@ int required_size(const std::string& flag, const std::optional<int>& given, cons
 
 schedule::Costs parse_times(const Options& options);
 
+// A configuration says these itself.
+void refuse_beside_config(const Options& options) {
+  const std::pair<const char*, bool> given[] = {{"-p", options.ranks.has_value()},
+                                                {"-v", options.chunks.has_value()},
+                                                {"--memory-limit", options.memory_limit.has_value()},
+                                                {"--group-size", options.group_size.has_value()},
+                                                {"--gather", !options.gather.empty()},
+                                                {"--offload", options.offload != "none"}};
+  for (const auto& [flag, is_given] : given)
+    if (is_given) throw UsageError({flag, "it is set for " + options.source, "", "leave it out, or change the file"});
+}
+
+// What a configuration says in place of flags.
+void take_config(Options& options) {
+  if (!is_config(options.source)) return;
+  refuse_beside_config(options);
+  options.configured = step_of_config(options.source, options.microbatches);
+  options.gather = options.configured->gather;
+  options.offload = options.configured->offload;
+}
+
 Schedule obtain(const Options& options) {
+  if (options.configured) return options.configured->schedule;
   if (is_file(options.source)) return read_file(options);
   const int ranks = required_size("-p", options.ranks, "pipeline ranks");
   const int microbatches = required_size("-m", options.microbatches, "microbatches");
@@ -94,9 +124,11 @@ Schedule obtain(const Options& options) {
 Schedule obtain_valid(const Options& options) {
   Schedule obtained = obtain(options);
   schedule::validate(obtained);
-  if (options.gather.empty()) return obtained;
-  obtained = schedule::with_parameter_actions(schedule::compute_only(obtained),
-                                              schedule::gather_of(options.gather, obtained.ranks()));
+  const schedule::Offload offload = schedule::offload_of(options.offload);
+  if (!options.gather.empty())
+    obtained = schedule::with_parameter_actions(schedule::compute_only(obtained),
+                                                schedule::gather_of(options.gather, obtained.ranks()));
+  if (offload.any()) obtained = schedule::with_offload_actions(schedule::without_messages(obtained), offload);
   schedule::validate(obtained);
   return obtained;
 }
@@ -141,9 +173,21 @@ void add_gather_times(schedule::Costs& costs, const Options& options, const Sche
   }
 }
 
+// Of a rank's whole share, of which a chunk takes its part.
+void add_host_costs(schedule::Costs& costs, const Options& options, const Schedule& of) {
+  if (costs.stages.empty()) costs.stages = schedule::stage_costs(of, costs);
+  for (int stage = 0; stage < of.stages(); ++stage) {
+    const auto chunks = static_cast<double>(of.stages_of_rank[of.rank_of(stage)].size());
+    costs.stages[stage].host_bandwidth = options.host_bandwidth;
+    costs.stages[stage].state = options.state / chunks;
+  }
+}
+
 schedule::Costs parse_times(const Options& options) {
   const auto [forward, input, weight, hop] = parse_four_times(options.times, "--times " + options.times);
   schedule::Costs costs{forward, input, weight, hop};
+  if (options.configured && options.stage_times.empty() && options.times == Options().times)
+    return options.configured->costs;
   if (options.stage_times.empty()) return costs;
   for (const auto stage : split(options.stage_times, '/')) {
     const auto [f, i, w, comm] = parse_four_times(stage, "--stage-times " + options.stage_times);
@@ -160,7 +204,9 @@ schedule::Simulation simulate(const Options& options) {
   if (given > 0 && given != simulated.stages())
     throw UsageError({"--stage-times", std::to_string(given) + " stages",
                       "the " + std::to_string(simulated.stages()) + " of the schedule, separated by /", ""});
-  if (schedule::has_extras(simulated)) add_gather_times(costs, options, simulated);
+  if (!schedule::has_extras(simulated)) return schedule::simulate(simulated, costs);
+  add_gather_times(costs, options, simulated);
+  add_host_costs(costs, options, simulated);
   return schedule::simulate(simulated, costs);
 }
 
@@ -172,6 +218,11 @@ std::string list(const std::vector<int>& numbers) {
   std::string text;
   for (const int number : numbers) text += (text.empty() ? "" : " ") + std::to_string(number);
   return text;
+}
+
+std::string recompute_text(const Options& options) {
+  const auto& of = options.configured;
+  return of && of->recompute ? cli::to_text(*of->recompute, of->layers) : "";
 }
 
 void run_show(const Options& options) {
@@ -187,7 +238,7 @@ void run_show(const Options& options) {
       text += " " + schedule::to_string(action) + (action.overlaps_next ? " +" : "");
     text += "\n";
   }
-  print_output(text);
+  print_output(text + recompute_text(options));
 }
 
 std::size_t count_messages(const Schedule& of) {
@@ -237,19 +288,26 @@ void run_check(const Options& options) {
 void run_simulate(const Options& options) {
   const schedule::Simulation simulation = simulate(options);
   if (options.json) {
-    const nlohmann::ordered_json result = {{"makespan_global", simulation.makespan_global},
-                                           {"makespan_max_rank", simulation.makespan_max_rank},
-                                           {"bubble_rate", simulation.bubble_rate},
-                                           {"peak_activations", simulation.peak_activations}};
+    nlohmann::ordered_json result = {{"makespan_global", simulation.makespan_global},
+                                     {"makespan_max_rank", simulation.makespan_max_rank},
+                                     {"bubble_rate", simulation.bubble_rate},
+                                     {"peak_activations", simulation.peak_activations}};
+    if (options.offload != "none") result["peak_memory"] = simulation.peak_memory;
+    if (options.configured && options.configured->recompute)
+      result["recompute"] = cli::to_json(*options.configured->recompute);
     return print_output(result.dump() + "\n");
   }
-  print_output(
-      fmt::format("makespan                    {:.6g}, first start to last end: with an optimizer barrier\n"
-                  "makespan, longest rank      {:.6g}, start to end: without one\n"
-                  "bubble of the longest rank  {:.2f}%\n"
-                  "activations held at most    {}, by rank\n",
-                  simulation.makespan_global, simulation.makespan_max_rank, 100 * simulation.bubble_rate,
-                  list(simulation.peak_activations)));
+  print_output(fmt::format("makespan                    {:.6g}, first start to last end: with an optimizer barrier\n"
+                           "makespan, longest rank      {:.6g}, start to end: without one\n"
+                           "bubble of the longest rank  {:.2f}%\n"
+                           "activations held at most    {}, by rank\n",
+                           simulation.makespan_global, simulation.makespan_max_rank, 100 * simulation.bubble_rate,
+                           list(simulation.peak_activations)) +
+               (options.offload == "none"
+                    ? ""
+                    : fmt::format("memory held at most         {:.6g}, by rank, with the optimizer's state\n",
+                                  fmt::join(simulation.peak_memory, " "))) +
+               recompute_text(options));
 }
 
 void write_file(const std::string& path, const std::string& text) {
@@ -272,7 +330,10 @@ void run_draw(const Options& options) {
 void add_source(CLI::App& command, Options& options) {
   std::string names;
   for (const auto& name : schedule::generator_names()) names += (names.empty() ? "" : ", ") + name;
-  command.add_option("schedule", options.source, "One of " + names + ", or a file.csv in PyTorch's form")->required();
+  command
+      .add_option("schedule", options.source,
+                  "One of " + names + ", a file.csv in PyTorch's form, or a configuration (.yaml)")
+      ->required();
   command.add_option("-p,--ranks", options.ranks, "Pipeline ranks (a file says it itself)");
   command.add_option("-m,--microbatches", options.microbatches, "Microbatches (a file says it itself)");
   command.add_option("-v,--chunks", options.chunks, "Stages per rank; the schedule's own default if left out");
@@ -297,9 +358,23 @@ void add_gather(CLI::App& command, Options& options) {
       ->check(CLI::IsMember({"step", "window", "microbatch", "auto"}));
 }
 
+void add_offload(CLI::App& command, Options& options) {
+  command
+      .add_option("--offload", options.offload,
+                  "With the moves of what waits in host memory: optimizer (its state), activations or both")
+      ->check(CLI::IsMember({"none", "optimizer", "activations", "both"}));
+}
+
 void add_stage_times(CLI::App& command, Options& options) {
   add_times(command, options);
   add_gather(command, options);
+  add_offload(command, options);
+  command
+      .add_option("--host-bandwidth", options.host_bandwidth,
+                  "Chunk activations that move to or from host memory in a unit of time; 0: moves take no time")
+      ->check(CLI::Range(0.0, kMaxTime));
+  command.add_option("--state", options.state, "The optimizer's state of a rank, in chunk activations, for its moves")
+      ->check(CLI::Range(0.0, kMaxTime));
   command
       .add_option("--gather-times", options.gather_times,
                   "U,R: times of a gather of a rank's parameters and of its gradients' sum, beside what it computes")
@@ -314,7 +389,10 @@ std::pair<CLI::App*, Options*> add_subcommand(CLI::App& group, const std::string
   const auto options = std::make_shared<Options>();
   CLI::App* command = group.add_subcommand(name, help);
   add_source(*command, *options);
-  command->callback([options, run] { run(*options); });
+  command->callback([options, run] {
+    take_config(*options);
+    run(*options);
+  });
   return {command, options.get()};
 }
 
@@ -329,6 +407,7 @@ void add_schedule_command(CLI::App& app) {
   show->add_flag("--lowered", show_options->lowered, "With sends and receives");
   add_times(*show, *show_options);
   add_gather(*show, *show_options);
+  add_offload(*show, *show_options);
   const auto [check, check_options] =
       add_subcommand(*group, "check", "Prove that it can run; exit code 4 if it can't", run_check);
   add_times(*check, *check_options);

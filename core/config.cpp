@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "gantry/core/axis.h"
+#include "gantry/core/byte_size.h"
 #include "gantry/core/config_available.h"
 #include "gantry/core/config_keys.h"
 #include "gantry/core/config_reader.h"
@@ -92,6 +93,21 @@ void read_experts(ConfigSection section, ExpertsConfig& experts) {
   section.finish();
 }
 
+void read_memory_limit(ConfigSection& section, ScheduleConfig& schedule) {
+  std::string limit;
+  section.text("memory_limit", limit);
+  if (section.has("memory_limit")) {
+    if (const auto bytes = parse_byte_size(limit))
+      schedule.memory_limit = *bytes;
+    else
+      section.fault("memory_limit", "'" + limit + "' is no size",
+                    "a number above 0 with B, kB, MB, GB, KiB, MiB or GiB", "such as 20 GiB");
+  }
+  if (schedule.recompute == "auto" && !section.has("memory_limit"))
+    section.fault("recompute", "is auto, and no limit is stated", "schedule.memory_limit, the bytes of a rank",
+                  "such as memory_limit: 20 GiB");
+}
+
 void read_schedule(ConfigSection section, ScheduleConfig& schedule) {
   section.text("name", schedule.name);
   if (section.has("microbatches") && section.has("microbatch_size"))
@@ -120,7 +136,8 @@ void read_schedule(ConfigSection section, ScheduleConfig& schedule) {
     section.text("layers", name);
     schedule.layers = name;
   }
-  section.text("recompute", schedule.recompute, {"none", "selective", "parts", "full"});
+  section.text("recompute", schedule.recompute, {"none", "selective", "parts", "full", "auto"});
+  read_memory_limit(section, schedule);
   if (section.node("recompute_layers").IsSequence()) {
     if (auto list = section.integers("recompute_layers", 0)) schedule.recompute_layers = *list;
   } else if (int layers = -1; section.integer("recompute_layers", layers, 0), layers >= 0) {

@@ -31,8 +31,16 @@ const KeyContext kGenerated = {"a schedule by name; a FILE.csv says its own",
 const KeyContext kInterleaved = {"schedule.name interleaved_1f1b",
                                  [](C c) { return c.schedule.name == "interleaved_1f1b"; }, with_schedule};
 const KeyContext kRecomputing = {"schedule.recompute selective, parts or full",
-                                 [](C c) { return c.schedule.recompute != "none"; },
-                                 [](C) { return std::string("without recompute"); }, "state which, or take it out"};
+                                 [](C c) { return c.schedule.recompute != "none" && c.schedule.recompute != "auto"; },
+                                 [](C c) {
+                                   return std::string(c.schedule.recompute == "auto" ? "with recompute auto, which "
+                                                                                       "chooses them"
+                                                                                     : "without recompute");
+                                 },
+                                 "state which, or take it out"};
+const KeyContext kChoosing = {"schedule.recompute auto", [](C c) { return c.schedule.recompute == "auto"; },
+                              [](C c) { return "with recompute " + c.schedule.recompute; },
+                              "set schedule.recompute: auto, or take it out"};
 const KeyContext kVocabulary = {"data.format text, jsonl or squad",
                                 [](C c) {
                                   return has_format(c, {"text", "jsonl", "squad"});
@@ -170,9 +178,12 @@ std::vector<ConfigKey> make_keys() {
       {"schedule.group_size", "the ranks", "microbatches that a chunk takes in a row", &kInterleaved},
       {"schedule.recompute", "none",
        "`none`, `selective` (attention's core), `parts` (each part of a layer by itself: attention, MLP) or `full` "
-       "(whole layers)"},
+       "(whole layers); `auto`: one of these, for as many layers of each stage as `memory_limit` asks for "
+       "([docs/layouts.md](layouts.md#memory))"},
       {"schedule.recompute_layers", "all",
        "of each stage the first so many layers: one number, or a list with an entry per stage", &kRecomputing},
+      {"schedule.memory_limit", "",
+       "the bytes of a rank that `recompute: auto` keeps to, with a unit: `20 GiB`, `80 GB`", &kChoosing},
       {"schedule.microbatches", "twice the stages", "at most a replica's samples"},
       {"schedule.microbatch_size", "", "in place of `microbatches`: samples of one"},
       {"schedule.layers", "default",
@@ -272,6 +283,10 @@ std::vector<ConfigKey> make_keys() {
       {"train.patience", "0",
        "the run ends when so many evaluations in a row had no lower held-out loss than one before them; 0: it goes on",
        &kEvaluating},
+      {"train.offload", "none",
+       "what waits in host memory while it is not needed: `none`, `optimizer` (its state, between steps), "
+       "`activations` (from forward to backward) or `both`; on the CPU in a file of TMPDIR "
+       "([docs/layouts.md](layouts.md#memory))"},
       {"train.freeze", "[]", "patterns of the names of parameters that are not trained; `*` is any text"},
 
       {"checkpoint.path", "",

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "gantry/core/byte_size.h"
 #include "gantry/core/config.h"
 #include "gantry/core/config_keys.h"
 #include "gantry/core/schedule_choice.h"
@@ -121,7 +122,8 @@ Values layout_values(const Config& config) {
           {"schedule.chunks", std::to_string(schedule.chunks)},
           {"schedule.layers", layers_text(schedule)},
           {"schedule.recompute", schedule.recompute},
-          {"schedule.recompute_layers", layers_of_recompute}};
+          {"schedule.recompute_layers", layers_of_recompute},
+          {"schedule.memory_limit", schedule.memory_limit > 0 ? byte_size_text(schedule.memory_limit) : ""}};
 }
 
 Values data_values(const Config& config) {
@@ -179,6 +181,7 @@ Values training_values(const Config& config) {
           {"train.max_minutes", unless_none(train.max_minutes)},
           {"train.neftune_alpha", unless_none(train.neftune_alpha)},
           {"train.patience", unless_zero(train.patience)},
+          {"train.offload", train.offload == "none" ? "" : train.offload},
           {"train.freeze", train.freeze.empty() ? "" : quoted(train.freeze)}};
 }
 

@@ -48,16 +48,15 @@ struct LookUp : torch::autograd::Function<LookUp> {
     if (saved[2].defined()) gradient = gradient.masked_fill(saved[2].unsqueeze(-1), 0);
     if (const auto padding = context->saved_data["padding"].toInt(); padding >= 0)
       gradient = gradient.masked_fill((saved[1] == padding).unsqueeze(-1), 0);
-    if (saved[0].is_leaf()) {
-      now_or_later(reinterpret_cast<WeightGradientStore*>(context->saved_data["store"].toInt()),
-                   [table = saved[0], index = saved[1], gradient] {
-                     auto& into = gradient_of(table);
-                     add_rows(into, index, gradient.to(into.scalar_type()));
-                   });
-      return {{}, {}, {}, {}};
-    }
-    torch::Tensor rows = torch::zeros_like(saved[0]);
-    return {add_rows(rows, saved[1], gradient), {}, {}, {}};
+    const auto add = [index = saved[1], gradient](torch::Tensor& into) {
+      add_rows(into, index, gradient.to(into.scalar_type()));
+    };
+    const auto make = [&] {
+      torch::Tensor rows = torch::zeros_like(saved[0]);
+      return add_rows(rows, saved[1], gradient);
+    };
+    auto* store = reinterpret_cast<WeightGradientStore*>(context->saved_data["store"].toInt());
+    return {give_gradient(saved[0], store, add, make), {}, {}, {}};
   }
 };
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/torch.h>
 
 namespace gantry::nn {
@@ -29,11 +30,23 @@ void add_product(torch::Tensor& into, const torch::Tensor& a, const torch::Tenso
     into.add_(at::mm(a, b));
 }
 
+namespace {
+
+// Where saved tensors are noted (tensors/saved_tensors.h), a backward is given a parameter by another handle: what adds
+// its gradients knows the parameter.
+torch::Tensor leaf_of(const torch::Tensor& parameter) {
+  const auto accumulator = torch::autograd::impl::try_get_grad_accumulator(parameter);
+  const auto* node = dynamic_cast<const torch::autograd::AccumulateGrad*>(accumulator.get());
+  return node ? node->variable : parameter;
+}
+
+}  // namespace
+
 torch::Tensor give_gradient(const torch::Tensor& parameter, WeightGradientStore* store,
                             std::function<void(torch::Tensor&)> add, const std::function<torch::Tensor()>& make) {
   if (!parameter.defined() || !parameter.requires_grad()) return {};
   if (!parameter.is_leaf()) return make();
-  now_or_later(store, [parameter, add = std::move(add)] { add(gradient_of(parameter)); });
+  now_or_later(store, [leaf = leaf_of(parameter), add = std::move(add)] { add(gradient_of(leaf)); });
   return {};
 }
 

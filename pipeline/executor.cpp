@@ -135,6 +135,10 @@ void Executor::execute(const Action& action, StageRuntime& runtime) {
     case ActionKind::kUnshard:
     case ActionKind::kReshard:
     case ActionKind::kReduceGradient:
+    case ActionKind::kOffload:
+    case ActionKind::kReload:
+    case ActionKind::kOffloadState:
+    case ActionKind::kReloadState:
       return runtime.extra(action);
   }
 }

@@ -14,6 +14,7 @@
 #include "gantry/core/yaml_document.h"
 #include "gantry/models/described/decoder_family.h"
 #include "gantry/models/described/work_of_keys.h"
+#include "gantry/planner/stated_layout.h"
 #include "gantry/schedule/configured_schedule.h"
 
 namespace gantry::planner {
@@ -89,6 +90,10 @@ Opened open_keys(const YAML::Node& document, const std::vector<std::string>& set
   scalar_at(document, "schedule.microbatches", present);
   const bool counts_microbatches =
       present || std::ranges::any_of(sets, [](const auto& set) { return set.starts_with("schedule.microbatches="); });
+  bool limits_memory = false;
+  scalar_at(document, "schedule.memory_limit", limits_memory);
+  limits_memory = limits_memory ||
+                  std::ranges::any_of(sets, [](const auto& set) { return set.starts_with("schedule.memory_limit="); });
   for (const auto& [path, fallback, open_if_absent, has_own_auto] : kKeys) {
     bool stated = false;
     std::string value = scalar_at(document, path, stated);
@@ -100,6 +105,7 @@ Opened open_keys(const YAML::Node& document, const std::vector<std::string>& set
     if (!is_auto && (stated || !open_if_absent || !(absent_too || follows))) continue;
     if (follows && counts_microbatches) continue;
     opened.open.insert(path);
+    if (path == std::string("schedule.recompute") && limits_memory) continue;  // auto is then the limit's
     if (is_auto) opened.asked.insert(path);
     if (is_auto && stated) opened.overrides.push_back(fmt::format("{}={}", path, fallback));
   }
@@ -132,6 +138,12 @@ void refuse_unknown(const Config& config) {
                        "take it out"});
   if (!config.schedule.recompute_layers.empty())
     throw ConfigError({"schedule.recompute_layers", "is set", "whole stages for a plan", "take it out"});
+  if (config.schedule.memory_limit > 0)
+    throw ConfigError(
+        {"schedule.memory_limit", "is set", "the cluster's memory, which a plan keeps to", "take it out"});
+  if (config.train.offload != "none")
+    throw ConfigError(
+        {"train.offload", "is " + config.train.offload, "none: a plan counts what devices hold", "take it out"});
   std::vector<std::string> order = config.parallel.order;
   std::erase(order, axis::kContext);
   if (order != ParallelConfig{}.order)
@@ -142,7 +154,15 @@ void refuse_unknown(const Config& config) {
     throw ConfigError({"data", "is missing", "data.sequence_length and data.batch_size", "add it"});
 }
 
-models::DecoderSpec model_of(const Config& config) {
+Recompute recompute_of(const std::string& name) {
+  for (const Recompute each : {Recompute::kSelective, Recompute::kParts, Recompute::kFull})
+    if (name_of(each) == name) return each;
+  return Recompute::kNone;
+}
+
+}  // namespace
+
+models::DecoderSpec stated_model(const Config& config) {
   config.require_model();
   const nlohmann::json keys = models::keys_of_model(config.model);
   const nlohmann::json type = keys.is_object() ? keys.value("model_type", nlohmann::json()) : nlohmann::json();
@@ -151,13 +171,15 @@ models::DecoderSpec model_of(const Config& config) {
   return models::decoder_spec(family, keys);
 }
 
-Recompute recompute_of(const std::string& name) {
-  for (const Recompute each : {Recompute::kSelective, Recompute::kParts, Recompute::kFull})
-    if (name_of(each) == name) return each;
-  return Recompute::kNone;
+Workload stated_workload(const Config& config) {
+  return {.model = stated_model(config),
+          .sequence = config.data.sequence_length,
+          .batch = config.data.batch_size,
+          .precision = config.precision,
+          .program = gantry_program(config.precision, config.optimizer.name)};
 }
 
-Layout layout_of(const Config& config) {
+Layout stated_layout(const Config& config) {
   const ParallelConfig& parallel = config.parallel;
   Layout layout{.tensor = parallel.tensor,
                 .pipeline = parallel.pipeline,
@@ -185,8 +207,6 @@ Layout layout_of(const Config& config) {
   return layout;
 }
 
-}  // namespace
-
 const std::vector<std::string>& plannable_keys() {
   static const std::vector<std::string> all = [] {
     std::vector<std::string> paths;
@@ -198,14 +218,7 @@ const std::vector<std::string>& plannable_keys() {
 
 PlanRequest plan_request(const Config& config) {
   refuse_unknown(config);
-  return {.config = config,
-          .workload = {.model = model_of(config),
-                       .sequence = config.data.sequence_length,
-                       .batch = config.data.batch_size,
-                       .precision = config.precision,
-                       .program = gantry_program(config.precision, config.optimizer.name)},
-          .stated = layout_of(config),
-          .open = {}};
+  return {.config = config, .workload = stated_workload(config), .stated = stated_layout(config), .open = {}};
 }
 
 PlanRequest read_plan_request(const std::string& path, const std::vector<std::string>& sets, bool only_stated) {
@@ -243,7 +256,7 @@ Config configured(const std::string& path, const std::vector<std::string>& sets,
 Layout with_data(const PlanRequest& request, int data) {
   Config config = request.config;
   config.parallel.data = data;
-  return layout_of(config);
+  return stated_layout(config);
 }
 
 std::string name_of(Recompute recompute) {

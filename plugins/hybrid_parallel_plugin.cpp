@@ -11,6 +11,7 @@
 #include "gantry/pipeline/action_times.h"
 #include "gantry/pipeline/executor.h"
 #include "gantry/pipeline/stage_link.h"
+#include "gantry/planner/recompute_choice.h"
 #include "gantry/plugins/accumulation.h"
 #include "gantry/plugins/device_memory.h"
 #include "gantry/plugins/gathered_stages.h"
@@ -23,9 +24,11 @@
 #include "gantry/plugins/replica_audit.h"
 #include "gantry/plugins/sequence_parts.h"
 #include "gantry/plugins/step_end.h"
+#include "gantry/plugins/step_offload.h"
 #include "gantry/plugins/stop_vote.h"
 #include "gantry/plugins/users_slips.h"
 #include "gantry/plugins/vocabulary_passes.h"
+#include "gantry/schedule/offload_actions.h"
 #include "gantry/schedule/parameter_actions.h"
 #include "gantry/schedule/validate.h"
 
@@ -50,6 +53,7 @@ struct HybridParallelPlugin::ModelState {
   std::optional<ModelRouters> routers;
   std::unique_ptr<ParameterShards> shards;       // where parameters are cut over replicas
   std::shared_ptr<GatheredStages> gathered;      // likewise
+  std::unique_ptr<StepOffload> offload;          // where something waits on the host
   std::unique_ptr<SharedVocabulary> vocabulary;  // where ranks of a pipeline share embedding and head; null: they don't
 };
 
@@ -133,6 +137,8 @@ HybridParallelPlugin::HybridParallelPlugin(World& world, Config config)
       schedules_(config_.schedule, mesh_.size(axis::kPipeline)),
       stages_(mesh_.coordinate(axis::kPipeline), schedules_.stages_of_rank()),
       link_(std::make_unique<StageLink>(mesh_[axis::kPipeline])) {
+  if (const auto choice = planner::chosen_recompute(config_, mesh_.size(axis::kData)))
+    planner::apply(*choice, config_.schedule);
   if (config_.parallel.context > 1)
     layer_group_ = mesh_.make_group("cp+tp", mesh_.mesh().groups({axis::kContext, axis::kTensor}));
 }
@@ -203,6 +209,8 @@ Boosted HybridParallelPlugin::boost_model(const BoostRequest& request) {
     boosted.optimizer = boost_optimizer(request, state->shards ? state->shards->wholes() : module.parameters,
                                         std::move(shared), config_, mesh_, stages_, state->shards.get());
     state->accumulation = std::make_unique<Accumulation>(boosted.optimizer, module, mesh_);
+    if (const auto offload = schedule::offload_of(config_.train.offload); offload.any())
+      state->offload = std::make_unique<StepOffload>(offload, *boosted.optimizer, stages_.stages(), world_.device());
     boosted.optimizer->set_after_step([routers = &*state->routers] { routers->stepped(); });
   }
   if (boosted.loader) distribute(*boosted.loader, boosted);
@@ -275,6 +283,7 @@ schedule::Executor& HybridParallelPlugin::executor_for(int microbatches, bool fo
   auto made = schedules_.make(microbatches);
   if (forward_only) made = schedule::forward_only(made);
   if (gather) made = schedule::with_parameter_actions(made, *gather);
+  if (!forward_only) made = schedule::with_offload_actions(made, schedule::offload_of(config_.train.offload));
   auto lowered = schedule::lower(made);
   schedule::validate(lowered);
   auto executor = std::make_unique<schedule::Executor>(std::move(lowered), stages_.pipeline_rank(), *link_);
@@ -453,6 +462,7 @@ PipelineStep HybridParallelPlugin::make_step(ModelState& state, const Boosted& b
                        .balance = &balance,
                        .choices = plan.trains ? state.routers->choices() : nullptr,
                        .parts = state.parts ? &*state.parts : nullptr,
+                       .offload = plan.trains ? state.offload.get() : nullptr,
                        .check_outputs = state.outputs_compared ? std::function<void(const TensorDict&)>()
                                                                : std::function(check_outputs)});
 }
@@ -471,8 +481,15 @@ bool HybridParallelPlugin::run(PipelineStep& step, const ModelState& state, cons
     StopVote vote(scatters || mesh_.mesh().has_expert_view() ? mesh_.batch_group_and(axis::kTensor) : within,
                   options.stops);
     const auto stops = options.stops ? schedule::Executor::Stops(std::ref(vote)) : schedule::Executor::Stops();
-    done = executor_for(plan.microbatches, !plan.trains, plan.gather)
-               .run(step, plan.trains ? times_.get() : nullptr, stops);
+    schedule::Executor& executor = executor_for(plan.microbatches, !plan.trains, plan.gather);
+    StepOffload* offload = plan.trains ? state.offload.get() : nullptr;
+    try {
+      done = executor.run(step, plan.trains ? times_.get() : nullptr, stops);
+    } catch (...) {
+      if (offload) offload->give_up();
+      throw;
+    }
+    if (offload) offload->finish();
   } else if (plan.gather) {
     for (const auto& action : schedule::actions_around(stages_.stages(), plan.trains)) step.extra(action);
   }

@@ -48,6 +48,9 @@ void refuse_what_needs_the_pipeline(const Config& config, const ProcessGroupMesh
   if (config.parallel.expert > 1)
     throw ConfigError({"parallel.expert", fmt::format("is {}", config.parallel.expert),
                        "1 for a model whose own forward is called", "run the steps by booster.execute_pipeline"});
+  if (config.train.offload != "none")
+    throw ConfigError({"train.offload", "is " + config.train.offload, "none for a model whose own forward is called",
+                       "run the steps by booster.execute_pipeline"});
   const auto& experts = config.experts;
   if (experts.balance != "none" || experts.z_loss > 0 || experts.bias_update > 0)
     throw ConfigError({"experts", "asks for losses or corrections of routers",

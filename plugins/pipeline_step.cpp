@@ -96,6 +96,7 @@ auto PipelineStep::gathered(int stage, GatheredStages::Kind kind, bool is_last, 
 StageOutput PipelineStep::forward(int stage, int microbatch, TensorDict input) {
   if (options_.values) options_.values->wait_values(stage);
   const TensorDict given = stage == 0 ? microbatches_[microbatch].tensors : input;
+  const SavedTensorsScope saved(options_.offload ? options_.offload->begin_forward(stage, microbatch) : nullptr);
   ForwardReport report;
   return named("forward", stage, microbatch, given, report, [&] {
     return gathered(stage, GatheredStages::Kind::kForward, /*is_last=*/false,
@@ -120,7 +121,10 @@ StageOutput PipelineStep::timed_compute(int stage, int microbatch, TensorDict in
   return output;
 }
 
-void PipelineStep::extra(const schedule::Action& action) { options_.gathered->run(action); }
+void PipelineStep::extra(const schedule::Action& action) {
+  if (schedule::is_offload_action(action.kind)) return options_.offload->run(action);
+  options_.gathered->run(action);
+}
 
 StageOutput PipelineStep::compute(int stage, int microbatch, TensorDict input, ForwardReport& report) {
   const Batch& batch = microbatches_[microbatch];
@@ -206,6 +210,7 @@ bool PipelineStep::is_last_backward(int stage) { return ++backwards_done_[stage]
 
 TensorDict PipelineStep::backward(int stage, int microbatch, const TensorDict& input, const StageOutput& output,
                                   const TensorDict& gradients) {
+  if (options_.offload) options_.offload->wait(stage, microbatch);
   const bool completes = is_last_backward(stage);
   const bool last = completes && options_.gradients;
   // Parameters say one by one that they are ready; a recomputed layer may use one twice, so there the whole stage does.
@@ -224,6 +229,7 @@ TensorDict PipelineStep::backward(int stage, int microbatch, const TensorDict& i
 
 TensorDict PipelineStep::backward_input(int stage, int microbatch, const TensorDict& input, const StageOutput& output,
                                         const TensorDict& gradients) {
+  if (options_.offload) options_.offload->wait(stage, microbatch);
   auto& store = stores_[{stage, microbatch}];
   store.collect(true);
   TensorDict input_gradients =

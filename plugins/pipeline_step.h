@@ -16,6 +16,7 @@
 #include "gantry/plugins/gathered_stages.h"
 #include "gantry/plugins/sequence_parts.h"
 #include "gantry/plugins/step_end.h"
+#include "gantry/plugins/step_offload.h"
 #include "gantry/plugins/vocabulary_passes.h"
 #include "gantry/policies/sharder.h"
 #include "gantry/schedule/measured.h"
@@ -43,6 +44,7 @@ class PipelineStep final : public StageRuntime {
     const nn::RouterBalance* balance = nullptr;  // what routers add to the loss; not owned, null: nothing
     nn::RouterChoices* choices = nullptr;        // where they count; not owned, null: nowhere
     const SequenceParts* parts = nullptr;    // where ranks share sequences, of which the batch is this one's; not owned
+    StepOffload* offload = nullptr;          // where something waits on the host; not owned
     VocabularyPasses* vocabulary = nullptr;  // where embedding and head are computed outside of the stages; not owned
     // Called with the first microbatch's outputs on the ranks of the last stage, before the criterion.
     std::function<void(const TensorDict& outputs)> check_outputs = {};

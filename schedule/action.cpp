@@ -18,21 +18,25 @@ struct KindFacts {
 };
 
 // In the order of ActionKind.
-constexpr std::array<KindFacts, 15> kKinds = {{{"F", ActionRole::kCompute},
-                                               {"B", ActionRole::kCompute},
-                                               {"I", ActionRole::kCompute},
-                                               {"W", ActionRole::kCompute},
-                                               {"SEND_F", ActionRole::kMessage},
-                                               {"RECV_F", ActionRole::kMessage},
-                                               {"SEND_B", ActionRole::kMessage},
-                                               {"RECV_B", ActionRole::kMessage},
-                                               {"UNSHARD", ActionRole::kExtra, false},
-                                               {"RESHARD", ActionRole::kExtra, false},
-                                               {"REDUCE_GRAD", ActionRole::kExtra, false},
-                                               {"IF", ActionRole::kCompute},
-                                               {"IB", ActionRole::kCompute},
-                                               {"S", ActionRole::kCompute},
-                                               {"T", ActionRole::kCompute}}};
+constexpr std::array<KindFacts, kActionKinds> kKinds = {{{"F", ActionRole::kCompute},
+                                                         {"B", ActionRole::kCompute},
+                                                         {"I", ActionRole::kCompute},
+                                                         {"W", ActionRole::kCompute},
+                                                         {"SEND_F", ActionRole::kMessage},
+                                                         {"RECV_F", ActionRole::kMessage},
+                                                         {"SEND_B", ActionRole::kMessage},
+                                                         {"RECV_B", ActionRole::kMessage},
+                                                         {"UNSHARD", ActionRole::kExtra, false},
+                                                         {"RESHARD", ActionRole::kExtra, false},
+                                                         {"REDUCE_GRAD", ActionRole::kExtra, false},
+                                                         {"OFFLOAD", ActionRole::kExtra},
+                                                         {"RELOAD", ActionRole::kExtra},
+                                                         {"OFFLOAD", ActionRole::kExtra, false},
+                                                         {"RELOAD", ActionRole::kExtra, false},
+                                                         {"IF", ActionRole::kCompute},
+                                                         {"IB", ActionRole::kCompute},
+                                                         {"S", ActionRole::kCompute},
+                                                         {"T", ActionRole::kCompute}}};
 const KindFacts& facts_of(ActionKind kind) { return kKinds.at(static_cast<std::size_t>(kind)); }
 
 constexpr std::string_view kPairName = "OVERLAP_F_B";
@@ -58,8 +62,8 @@ std::string remedy_for(std::string_view kind) {
 
 [[noreturn]] void refuse(std::string_view text, const std::string& where, const std::string& remedy = "") {
   throw ConfigError({where, shown(text) + " is not an action",
-                     "stage, one of F, B, I, W, SEND_F, RECV_F, SEND_B, RECV_B, and microbatch, as in 2F0; or stage "
-                     "and one of UNSHARD, RESHARD, REDUCE_GRAD",
+                     "stage, F, B, I, W, SEND_F, RECV_F, SEND_B, RECV_B, OFFLOAD or RELOAD, and microbatch, as in 2F0; "
+                     "or stage and UNSHARD, RESHARD, REDUCE_GRAD, OFFLOAD or RELOAD",
                      remedy});
 }
 

@@ -48,7 +48,7 @@ class ActionTable {
   bool has(const Action& action) const { return position(action) >= 0; }
 
  private:
-  std::array<StageGrid<int>, 15> positions_;
+  std::array<StageGrid<int>, kActionKinds> positions_;
 };
 
 // The rank of each stage, -1 for a stage that no rank holds.

@@ -33,6 +33,14 @@ std::string describe(ActionKind kind) {
       return "release of parameters";
     case ActionKind::kReduceGradient:
       return "sum of gradients";
+    case ActionKind::kOffload:
+      return "activations to the host";
+    case ActionKind::kReload:
+      return "activations from the host";
+    case ActionKind::kOffloadState:
+      return "optimizer's state to the host";
+    case ActionKind::kReloadState:
+      return "optimizer's state from the host";
     case ActionKind::kEmbeddingForward:
       return "rows of the embedding";
     case ActionKind::kEmbeddingBackward:

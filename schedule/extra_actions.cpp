@@ -3,11 +3,21 @@
 #include <algorithm>
 
 #include "gantry/core/error.h"
+#include "gantry/schedule/offload_actions.h"
 #include "gantry/schedule/parameter_actions.h"
 
 namespace gantry::schedule {
 
-void prove_extra_actions(const Schedule& schedule) { prove_parameter_actions(schedule); }
+namespace {
+
+double moving(double memory, const StageCosts& of) { return of.host_bandwidth > 0 ? memory / of.host_bandwidth : 0; }
+
+}  // namespace
+
+void prove_extra_actions(const Schedule& schedule) {
+  prove_parameter_actions(schedule);
+  prove_offload_actions(schedule);
+}
 
 ExtraCost extra_cost(const Action& action, const StageCosts& of) {
   switch (action.kind) {
@@ -17,6 +27,14 @@ ExtraCost extra_cost(const Action& action, const StageCosts& of) {
       return {.released_at_start = of.parameters};
     case ActionKind::kReduceGradient:
       return {.seconds = of.reduce, .bytes = of.reduce_bytes, .released_at_end = of.gradients};
+    case ActionKind::kOffload:
+      return {.seconds = moving(of.activation, of), .released_at_end = of.activation};
+    case ActionKind::kReload:
+      return {.seconds = moving(of.activation, of), .held_from_start = of.activation};
+    case ActionKind::kOffloadState:
+      return {.seconds = moving(of.state, of), .released_at_end = of.state};
+    case ActionKind::kReloadState:
+      return {.seconds = moving(of.state, of), .held_from_start = of.state};
     default:
       return {};
   }

@@ -1,6 +1,7 @@
 // Extra actions change what a rank holds of a stage, beside what is computed. A family of them, such as those of
-// parameters that are cut over replicas (parameter_actions.h), has a rule that places them, and here two further
-// things: a proof over each row, and what they cost. A schedule without any of a family's actions has nothing to prove.
+// parameters that are cut over replicas (parameter_actions.h) or of what waits in host memory (offload_actions.h), has
+// a rule that places them, and here two further things: a proof over each row, and what they cost. A schedule without
+// any of a family's actions has nothing to prove.
 #pragma once
 
 #include <string>

@@ -49,7 +49,8 @@ class Simulator {
         pass_end_(has_vocabulary(schedule) ? 4 : 0,
                   StageGrid<double>(schedule.stages(), schedule.microbatches, kNotYet)),
         beside_(schedule.ranks(), 0),
-        unsharded_(schedule.stages(), 0) {
+        unsharded_(schedule.stages(), 0),
+        reloaded_(schedule.stages(), schedule.microbatches, 0) {
     if (!pass_end_.empty()) vocabulary_.emplace(schedule);
     result_.timeline.resize(schedule.ranks());
     result_.beside.resize(schedule.ranks());
@@ -81,6 +82,7 @@ class Simulator {
   std::vector<StageGrid<double>> pass_end_;  // of IF, IB, S and T, by the stage that they are written with
   std::vector<double> beside_;               // by rank: when its last extra action ends
   std::vector<double> unsharded_;            // by stage: when its last gather ends
+  StageGrid<double> reloaded_;               // when activations that were in host memory are back
   std::vector<int> to_try_;
   Simulation result_;
 };
@@ -160,6 +162,7 @@ void Simulator::start_extra(int rank, const Action& action) {
   const double start = seconds > 0 ? std::max(clock_[rank], beside_[rank]) : clock_[rank];
   if (seconds > 0) beside_[rank] = start + seconds;
   if (action.kind == ActionKind::kUnshard) unsharded_[action.stage] = start + seconds;
+  if (action.kind == ActionKind::kReload) reloaded_.at(action.stage, action.microbatch) = start + seconds;
   result_.beside[rank].push_back({action, start, start + seconds});
 }
 
@@ -179,6 +182,7 @@ bool Simulator::step(int rank) {
     start = std::max(start, ready);
     const Action& action = row[next_[rank] + i];
     if (waits_for(action, ActionKind::kUnshard)) start = std::max(start, unsharded_[action.stage]);
+    if (is_backward(action.kind)) start = std::max(start, reloaded_.at(action.stage, action.microbatch));
   }
   double time = start;
   for (int i = 0; i < width; ++i) {
@@ -212,6 +216,7 @@ class Changes {
   void see(const TimedAction& timed) {
     const auto& [action, start, end] = timed;
     const StageCosts& of = costs_[action.stage];
+    if (action.kind == ActionKind::kOffloadState) add(0, of.state);  // the step before left it here
     if (action.is_extra()) {
       const ExtraCost cost = extra_cost(action, of);
       bytes += cost.bytes;
@@ -264,10 +269,11 @@ void measure_memory(Simulation& simulation, const Schedule& schedule, bool has_b
 }
 
 // Chunk activations held at once. The row's order alone decides it, since a rank runs one action at a time.
-int peak_activations(const std::vector<TimedAction>& lane, bool has_backward) {
+int peak_activations(const std::vector<Action>& row, bool has_backward) {
   int held = 0, peak = 0;
-  for (const auto& [action, start, end] : lane) {
-    if (action.kind == ActionKind::kForward) peak = std::max(peak, ++held);
+  for (const Action& action : row) {
+    if (action.kind == ActionKind::kForward || action.kind == ActionKind::kReload) peak = std::max(peak, ++held);
+    if (action.kind == ActionKind::kOffload) --held;
     if (action.kind == ActionKind::kWeightGradient || action.kind == ActionKind::kBackward ||
         (!has_backward && action.kind == ActionKind::kForward))
       --held;
@@ -335,7 +341,7 @@ Simulation simulate(const Schedule& schedule, const Costs& costs) {
   const std::vector<StageCosts> by_stage = costs_by_stage(schedule, costs, rank_of_stage);
   Simulation simulation = Simulator(schedule, by_stage, costs.vocabulary, rank_of_stage).run();
   const bool trains = has_backward(schedule);
-  for (const auto& lane : simulation.timeline) simulation.peak_activations.push_back(peak_activations(lane, trains));
+  for (const auto& row : schedule.actions) simulation.peak_activations.push_back(peak_activations(row, trains));
   measure_memory(simulation, schedule, trains, by_stage);
   measure_times(simulation, mean_work(simulation, schedule, costs, trains));
   return simulation;

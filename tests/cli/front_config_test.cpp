@@ -87,6 +87,21 @@ TEST(ConfigJson, AScheduleFileSaysItsOwnStagesAndMicrobatches) {
   EXPECT_NE(show(text, "--set parallel.pipeline=4").err.find("is for 2 ranks"), std::string::npos);
 }
 
+TEST(ConfigText, SaysWhatIsRecomputedForALimit) {
+  const std::string limited = " --set schedule.recompute=auto --set 'schedule.memory_limit=";
+  const Json ample = Json::parse(show(kConfig, "--json" + limited + "1 GiB'").out);
+  EXPECT_EQ(ample["recompute"]["how"], "none");
+  ASSERT_EQ(ample["recompute"]["memory_bytes"].size(), 3u);
+  const double most = ample["recompute"]["memory_bytes"][0];
+  const Json scarce = Json::parse(show(kConfig, fmt::format("--json{}{} B'", limited, std::int64_t(0.9 * most))).out);
+  EXPECT_NE(scarce["recompute"]["how"], "none");
+  for (const double bytes : scarce["recompute"]["memory_bytes"]) EXPECT_LE(bytes, 0.9 * most);
+  EXPECT_NE(show(kConfig, limited + "1 GiB'").out.find("recomputed: nothing"), std::string::npos);
+  const Outcome refused = show(kConfig, limited + "1 kB'");
+  EXPECT_EQ(refused.exit_code, 3);
+  EXPECT_NE(refused.err.find("schedule.memory_limit: 1000 B, and rank"), std::string::npos) << refused.err;
+}
+
 TEST(ConfigText, HasTheSame) {
   const std::string out = show(kConfig, "--set 'schedule.layers=[7, 0, 0]'").out;
   for (const char* part :

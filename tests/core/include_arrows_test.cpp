@@ -16,8 +16,8 @@ using Folders = std::set<std::string>;
 // Lowest first: a folder includes itself and what stands before it.
 const std::vector<std::string> kFolders = {"core",       "schedule",   "tensors", "comm",       "diagnosis",
                                            "profiling",  "launch",     "nn",      "models",     "policies",
-                                           "pipeline",   "checkpoint", "data",    "optimizers", "plugins",
-                                           "generation", "planner",    "booster", "trainer",    "cli"};
+                                           "pipeline",   "checkpoint", "data",    "optimizers", "planner",
+                                           "plugins",    "generation", "booster", "trainer",    "cli"};
 
 // And of those before it these alone, for the lower rooms.
 const std::map<std::string, Folders> kNarrower = {

@@ -91,6 +91,35 @@ TEST(ScheduleCommand, SimulateTakesTimesByStage) {
   EXPECT_EQ(run("simulate gpipe -p 2 -m 1 --stage-times 1,1,1/1,1,1").exit_code, 2);
 }
 
+TEST(ScheduleCommand, OffloadIsShownSimulatedAndDrawn) {
+  const std::string sizes = " gpipe -p 1 -m 4 --offload both";
+  EXPECT_THAT(run("show" + sizes + " --csv").out, HasSubstr("0F2,0OFFLOAD2,0RELOAD0,0F3"));
+  const auto json = nlohmann::json::parse(run("simulate" + sizes + " --host-bandwidth 2 --state 3 --json").out);
+  EXPECT_EQ(json["peak_memory"], nlohmann::json({5.0}));
+  EXPECT_THAT(run("simulate" + sizes + " --state 3").out, HasSubstr("memory held at most         "));
+  EXPECT_THAT(run("draw" + sizes + " --host-bandwidth 2").out, HasSubstr("activations from the host"));
+  EXPECT_EQ(run("show gpipe -p 1 -m 4 --offload all").exit_code, 2);
+}
+
+TEST(ScheduleCommand, AConfigurationSaysAllOfIt) {
+  const std::string path = temporary("step.yaml");
+  const std::string model =
+      "model: {policy: gpt2, config: {n_embd: 64, n_layer: 4, n_head: 4, n_positions: 128, vocab_size: 500}}\n"
+      "data: {format: tokens, path: x, sequence_length: 128, batch_size: 8}\nparallel: {pipeline: 2}\n"
+      "train: {offload: none}\n";
+  std::ofstream(path) << model << "schedule: {name: gpipe, recompute: auto, memory_limit: 12 MiB}\n";
+  const Result shown = run("show " + path);
+  EXPECT_THAT(shown.out, AllOf(HasSubstr("gpipe: 2 ranks, 2 stages, 4 microbatches"), HasSubstr("recomputed: "),
+                               HasSubstr("pipeline rank 1: ")))
+      << shown.error;
+  const auto json = nlohmann::json::parse(run("simulate " + path + " --json").out);
+  for (const double bytes : json["recompute"]["memory_bytes"]) EXPECT_LE(bytes, 12 << 20);
+  EXPECT_EQ(run("show " + path + " -p 2").exit_code, 2);
+  std::ofstream(path) << model << "schedule: {name: gpipe, recompute: auto, memory_limit: 1 MiB}\n";
+  EXPECT_THAT(run("show " + path).error, HasSubstr("whatever it computes again"));
+  std::remove(path.c_str());
+}
+
 TEST(ScheduleCommand, GroupSizeIsMegatrons) {
   EXPECT_THAT(run("show interleaved_1f1b -p 2 -m 8 -v 2 --group-size 4 --csv").out, StartsWith("0F0,0F1,0F2,0F3,2F0"));
   EXPECT_EQ(run("show interleaved_1f1b -p 2 -m 8 -v 2 --group-size 1").exit_code, 3);

@@ -113,6 +113,7 @@ Config config_of(const ModelCase& what, const Parallelism& how) {
   config.parallel.vocabulary = how.vocabulary;
   config.experts = what.experts;
   config.experts.dispatch = how.dispatch;
+  config.train.offload = how.offload;
   config.precision = what.precision;
   config.optimizer.name = what.optimizer;
   config.optimizer.lr = what.lr;
@@ -302,6 +303,7 @@ std::string describe(const Parallelism& how) {
          (how.layout.expert > 1 ? " ep " + std::to_string(how.layout.expert) + " " + how.dispatch : "") +
          (how.zero ? " zero " + std::to_string(how.zero) : "") +
          (how.zero == 3 ? " gather " + how.gather + (how.shard ? " shard " + std::to_string(how.shard) : "") : "") +
+         (how.offload == "none" ? "" : " offload " + how.offload) +
          (how.accumulation > 1 ? " accumulation " + std::to_string(how.accumulation) : "");
 }
 

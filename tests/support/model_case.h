@@ -56,6 +56,7 @@ struct Parallelism {
   std::string gather = "auto";
   std::string vocabulary = "stages";
   std::string dispatch = "all_to_all";  // of experts over ranks
+  std::string offload = "none";
 };
 std::string describe(const Parallelism& parallelism);
 

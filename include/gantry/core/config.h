@@ -71,6 +71,7 @@ struct ScheduleConfig {
   std::variant<std::string, std::vector<int>> layers =
       std::string("default");  // default | balanced | layout string | list
   std::string recompute = "none";
+  std::int64_t memory_limit = 0;      // bytes of a rank, which `recompute: auto` keeps to; 0: none stated
   std::vector<int> recompute_layers;  // the first so many of each stage: one number, or one per stage; empty: all
 };
 
@@ -151,6 +152,7 @@ struct TrainConfig {
   std::vector<std::string> freeze;  // patterns of names of parameters that are not trained
   double neftune_alpha = 0;         // noise on embeddings: Jain et al., NEFTune (arXiv 2310.05914)
   int patience = 0;                 // evaluations without a lower held-out loss until the run ends; 0: no such end
+  std::string offload = "none";     // none | optimizer | activations | both: what waits in host memory
 };
 
 struct CheckpointConfig {

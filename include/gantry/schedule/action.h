@@ -1,11 +1,13 @@
 // One step of a rank's schedule, as data. The text form is that of PyTorch's pipelining: "2F0" is stage 2, forward,
 // microbatch 0; F forward, B full backward, I input gradient, W weight gradient; sends and receives are "2SEND_F0";
 // "(0F7;7B3)OVERLAP_F_B" is an overlapped pair. "2UNSHARD" gathers the parameters of stage 2 where they are cut over
-// replicas, "2RESHARD" releases them, and "2REDUCE_GRAD" sums the stage's gradients over the replicas.
-// Passes of embedding and head that all ranks share (schedule/vocabulary_actions.h) are IF, IB, S and T: "2S0" is that
-// of the rank whose lowest stage is 2.
+// replicas, "2RESHARD" releases them, and "2REDUCE_GRAD" sums the stage's gradients over the replicas. "2OFFLOAD0"
+// moves what the forward of microbatch 0 keeps to host memory and "2RELOAD0" brings it back; "2OFFLOAD" and "2RELOAD"
+// do so with the optimizer's state of the stage. Passes of embedding and head that all ranks share
+// (schedule/vocabulary_actions.h) are IF, IB, S and T: "2S0" is that of the rank whose lowest stage is 2.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,11 +26,16 @@ enum class ActionKind {
   kUnshard,
   kReshard,
   kReduceGradient,
+  kOffload,
+  kReload,
+  kOffloadState,
+  kReloadState,
   kEmbeddingForward,
   kEmbeddingBackward,
   kHeadForward,
   kHeadBackward
 };
+inline constexpr std::size_t kActionKinds = 19;
 
 // An action computes a microbatch on a stage, or carries what was computed; or it is an extra one: it changes what the
 // rank holds of a stage, beside what is computed. Each kind of extra has its rule in schedule/extra_actions.h.

@@ -22,6 +22,10 @@ struct StageCosts {
   double unshard = 0, reduce = 0;
   double unshard_bytes = 0, reduce_bytes = 0;
   double parameters = 0, gradients = 0;
+  // Of what waits in host memory: the optimizer's state, in the unit of `activation`, and how much of that unit moves
+  // there or back in a unit of time; 0: in no time.
+  double state = 0;
+  double host_bandwidth = 0;
 };
 
 // Of one rank's passes of one microbatch, where all ranks share embedding and head.
@@ -59,7 +63,8 @@ struct Simulation {
   double makespan_global = 0;         // first start to last end: a step whose ranks wait for each other at its end
   double makespan_max_rank = 0;       // longest (end - start) of a rank: a step without such an optimizer barrier
   double bubble_rate = 0;             // (makespan_max_rank - work) / makespan_max_rank
-  std::vector<int> peak_activations;  // chunk activations per rank, held from F to B, or to W of a split backward
+  std::vector<int> peak_activations;  // chunk activations per rank, held from F to B, or to W of a split backward, but
+                                      // not while they are in host memory
   std::vector<double> peak_memory;    // per rank, in the unit of StageCosts::activation
   std::vector<std::vector<HeldMemory>> memory;  // per rank, at each change
   std::vector<double> bytes_beside;             // per rank, that its extra actions move

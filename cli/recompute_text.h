@@ -1,0 +1,17 @@
+// What `recompute: auto` has chosen, for `gantry config` and `gantry schedule`.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "gantry/core/pipeline_stage_manager.h"
+#include "gantry/planner/recompute_choice.h"
+
+namespace gantry::cli {
+
+// `layers`: of each stage.
+std::string to_text(const planner::RecomputeChoice& choice, const std::vector<LayerRange>& layers);
+nlohmann::ordered_json to_json(const planner::RecomputeChoice& choice);
+
+}  // namespace gantry::cli

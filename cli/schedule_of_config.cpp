@@ -1,0 +1,93 @@
+#include "gantry/cli/schedule_of_config.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "gantry/core/error.h"
+#include "gantry/core/schedule_choice.h"
+#include "gantry/models/described/work_of_keys.h"
+#include "gantry/planner/configured.h"
+#include "gantry/planner/recompute_costs.h"
+#include "gantry/planner/stated_layout.h"
+#include "gantry/schedule/configured_schedule.h"
+
+namespace gantry::cli {
+namespace {
+
+int microbatches_of(const Config& config, const ScheduleSource& source, int stages, std::optional<int> given) {
+  if (given) return *given;
+  if (config.data.format.empty() && !config.schedule.microbatches)
+    throw ConfigError({"schedule.microbatches", "is not stated, and there is no data section",
+                       "the step's microbatches", "add -m 8"});
+  const int samples = config.data.batch_size / std::max(1, config.parallel.data);
+  return config.data.format.empty() ? *config.schedule.microbatches : source.microbatches(stages, samples);
+}
+
+planner::Recompute how_of(const std::string& name) {
+  using enum planner::Recompute;
+  for (const auto how : {kSelective, kParts, kFull})
+    if (planner::name_of(how) == name) return how;
+  return kNone;
+}
+
+// Layers of each stage that are computed again.
+std::vector<int> recomputed(const ScheduleConfig& config, const std::vector<int>& layers) {
+  std::vector<int> counts = config.recompute == "none" ? std::vector<int>(layers.size(), 0) : layers;
+  const auto& stated = config.recompute_layers;
+  for (std::size_t stage = 0; stage < counts.size() && !stated.empty(); ++stage)
+    counts[stage] = std::min(counts[stage], stated.size() == 1 ? stated.front() : stated.at(stage));
+  return counts;
+}
+
+// As if the mean rank's forwards of a microbatch took 1 in all.
+schedule::Costs scaled(schedule::Costs costs, int ranks) {
+  double forward = 0;
+  for (const auto& stage : costs.stages) forward += stage.forward;
+  for (auto& stage : costs.stages) {
+    for (double* time : {&stage.forward, &stage.input_gradient, &stage.weight_gradient}) *time *= ranks / forward;
+    stage.activation = stage.weight_input = 1;
+  }
+  return costs;
+}
+
+void add_costs(ConfiguredStep& step, Config config, const models::DecoderSpec& spec) {
+  const PipelineStageManager manager(0, step.schedule.stages_of_rank);
+  std::vector<int> rank_of_stage;
+  for (int stage = 0; stage < manager.num_stages(); ++stage) rank_of_stage.push_back(manager.rank_of(stage));
+  const auto layers = layers_per_stage(config.schedule, models::layer_work_of(spec), rank_of_stage);
+  step.layers = layer_ranges(layers, static_cast<int>(spec.layers.size()), manager.num_stages());
+  step.recompute = planner::chosen_recompute(config, std::max(1, config.parallel.data));
+  if (step.recompute) planner::apply(*step.recompute, config.schedule);
+  const planner::Workload workload = planner::stated_workload(config);
+  const planner::RecomputeCosts costs(workload, planner::stated_layout(config), step.schedule, layers);
+  step.costs = scaled(costs.costs(how_of(config.schedule.recompute), recomputed(config.schedule, layers)),
+                      step.schedule.ranks());
+}
+
+}  // namespace
+
+bool is_config(const std::string& source) { return source.ends_with(".yaml") || source.ends_with(".yml"); }
+
+ConfiguredStep step_of_config(const std::string& path, std::optional<int> microbatches) {
+  const Config config = Config::load(path, {});
+  if (config.parallel.vocabulary != "stages" && config.parallel.pipeline > 1)
+    throw ConfigError({"parallel.vocabulary", "is " + config.parallel.vocabulary, "stages for gantry schedule",
+                       "gantry config shows what it gains"});
+  const ScheduleSource source(config.schedule, config.parallel.pipeline);
+  const int stages = PipelineStageManager(0, source.stages_of_rank()).num_stages();
+  ConfiguredStep step{.schedule = source.make(microbatches_of(config, source, stages, microbatches)),
+                      .costs = {},
+                      .gather = config.parallel.zero == 3 ? config.parallel.gather : "",
+                      .offload = config.train.offload,
+                      .recompute = {},
+                      .layers = {}};
+  const auto keys = models::keys_of_model(config.model);
+  const auto spec = models::described_decoder(keys, config.model.policy);
+  if (spec && !config.data.format.empty())
+    add_costs(step, config, *spec);
+  else if (config.schedule.recompute == "auto")
+    planner::chosen_recompute(config, 1);  // which says why it can't be
+  return step;
+}
+
+}  // namespace gantry::cli
