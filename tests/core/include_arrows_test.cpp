@@ -14,10 +14,10 @@ namespace fs = std::filesystem;
 using Folders = std::set<std::string>;
 
 // Lowest first: a folder includes itself and what stands before it.
-const std::vector<std::string> kFolders = {"core",       "schedule",   "tensors", "comm",       "diagnosis",
-                                           "profiling",  "launch",     "nn",      "models",     "policies",
-                                           "pipeline",   "checkpoint", "data",    "optimizers", "planner",
-                                           "plugins",    "generation", "booster", "trainer",    "cli"};
+const std::vector<std::string> kFolders = {"core",      "schedule",   "tensors", "comm",       "diagnosis",
+                                           "profiling", "launch",     "nn",      "models",     "policies",
+                                           "pipeline",  "checkpoint", "data",    "optimizers", "planner",
+                                           "plugins",   "generation", "booster", "trainer",    "cli"};
 
 // And of those before it these alone, for the lower rooms.
 const std::map<std::string, Folders> kNarrower = {
