@@ -22,9 +22,8 @@ const Misspelt kMisspelt[] = {
      "data, "
      "init, completion, manual, report, plan, config, doctor; did you mean 'train'?"},
     {"checkpoint exprot a b",
-     "gantry checkpoint: 'exprot' is no command; expected one of export, import, reshard, merge, inspect, verify, "
-     "diff; did "
-     "you mean 'export'?"},
+     "gantry checkpoint: 'exprot' is no command; expected one of export, import, reshard, merge, upcycle, inspect, "
+     "verify, diff; did you mean 'export'?"},
     {"schedule shwo 1f1b -p 2 -m 2",
      "gantry schedule: 'shwo' is no command; expected one of show, check, simulate, draw; did you mean 'show'?"},
     {"help schedule simulat",
