@@ -5,9 +5,6 @@
 
 #include <torch/torch.h>
 
-#include "gantry/core/planted.h"
-#include "gantry/optimizers/gradient_bucket.h"
-
 namespace gantry {
 namespace {
 
@@ -17,8 +14,6 @@ const std::vector<int>& found_in(const std::map<int, std::vector<int>>& units, i
   return found == units.end() ? kNone : found->second;
 }
 
-constexpr std::int64_t kLine = 32;  // elements: products give other bits on memory that is aligned otherwise
-
 }  // namespace
 
 ParameterShards::ParameterShards(std::vector<HeldTensor>& parameters, const std::vector<int>& layers, RowShards rows,
@@ -27,13 +22,14 @@ ParameterShards::ParameterShards(std::vector<HeldTensor>& parameters, const std:
   const torch::NoGradGuard no_grad;
   make_groups();
   std::map<UnitKey, int> known;
+  std::vector<std::vector<std::size_t>> parameters_of;  // by unit
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     make_member(parameters[i]);
     const Placement& placement = parameters[i].placement;
     const UnitKey key{placement.stages, layers[i], parameters[i].tensor.scalar_type()};
-    const auto [place, is_new] = known.emplace(key, count());
-    if (is_new) units_.emplace_back();
-    units_[place->second].members.push_back(i);
+    const auto [place, is_new] = known.emplace(key, static_cast<int>(known.size()));
+    if (is_new) parameters_of.emplace_back();
+    parameters_of[place->second].push_back(i);
     members_[i].unit = place->second;
     const auto note = [&](std::vector<int>& units) {
       if (std::find(units.begin(), units.end(), place->second) == units.end()) units.push_back(place->second);
@@ -42,7 +38,7 @@ ParameterShards::ParameterShards(std::vector<HeldTensor>& parameters, const std:
     if (layers[i] == kNoLayer)
       for (const int stage : placement.stages) note(outside_[stage]);
   }
-  for (Unit& unit : units_) make_unit(unit, parameters[unit.members.front()].placement.name);
+  for (const auto& of_unit : parameters_of) make_unit(of_unit);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     parameters[i] = members_[i].shard;
     wholes_.push_back(members_[i].whole);
@@ -91,27 +87,21 @@ void ParameterShards::make_member(const HeldTensor& parameter) {
   members_.push_back(std::move(member));
 }
 
-void ParameterShards::make_unit(Unit& unit, const std::string& name) {
-  std::int64_t elements = 0, own = 0;
-  std::vector<std::int64_t> of_part(rows_.parts);
-  for (const std::size_t i : unit.members) {
-    Member& member = members_[i];
-    member.offset = elements;
-    elements += (member.parts.back().end + kLine - 1) / kLine * kLine;
-    for (int part = 0; part < rows_.parts; ++part) of_part[part] += member.parts[part].size();
+void ParameterShards::make_unit(const std::vector<std::size_t>& parameters) {
+  const Placement& first = members_[parameters.front()].whole.placement;
+  std::vector<ShardedUnit::Member> members;
+  for (const std::size_t i : parameters) {
+    const HeldTensor& whole = members_[i].whole;
+    members.push_back({.tensor = whole.tensor,
+                       .whole = whole.placement.local_shape(mesh_.coordinates()),
+                       .parts = members_[i].parts,
+                       .rows = {}});
   }
-  const torch::Tensor& first = members_[unit.members.front()].whole.tensor;
-  unit.own = torch::empty({of_part[part_]}, first.options().requires_grad(false));
-  for (const int part : parts_of_gathering_) unit.sizes.push_back(of_part[part]);
-  unit.memory = std::make_unique<ReleasedMemory>(elements, first.scalar_type(), first.device(), "the unit of " + name);
-  for (const std::size_t i : unit.members) {
-    Member& member = members_[i];
-    torch::Tensor& parameter = member.whole.tensor;
-    member.shard.tensor = share_memory(unit.own, own, parameter.sizes());
-    member.shard.tensor.copy_(parameter);
-    own += parameter.numel();
-    parameter.set_data(unit.memory->over(member.offset, member.whole.placement.local_shape(mesh_.coordinates())));
-  }
+  units_.push_back(std::make_unique<ShardedUnit>(
+      std::move(members), *gathering_, parts_of_gathering_, "the unit of " + first.name,
+      "under parallel.zero 3 layers run by stage.run_layers, and parallel.gather: step gathers whole stages"));
+  first_stage_.push_back(first.stages.front());
+  for (std::size_t i = 0; i < parameters.size(); ++i) members_[parameters[i]].shard.tensor = units_.back()->shard(i);
 }
 
 const std::vector<int>& ParameterShards::outside_of_layers(int stage) const { return found_in(outside_, stage); }
@@ -120,50 +110,9 @@ const std::vector<int>& ParameterShards::of_layer(int layer) const { return foun
 std::vector<int> ParameterShards::of_stage(int stage) const {
   std::vector<int> units = outside_of_layers(stage);
   for (const auto& [layer, of_it] : of_layer_)
-    for (const int unit : of_it) {
-      const auto& stages = members_[units_[unit].members.front()].whole.placement.stages;
-      if (stages.front() == stage) units.push_back(unit);
-    }
+    for (const int unit : of_it)
+      if (first_stage_[unit] == stage) units.push_back(unit);
   return units;
-}
-
-bool ParameterShards::is_whole(int unit) const { return units_[unit].memory->is_there(); }
-
-void ParameterShards::start(int unit) {
-  Unit& each = units_[unit];
-  if (each.memory->is_there() || each.arriving.defined()) return;
-  const torch::NoGradGuard no_grad;
-  std::int64_t all = 0;
-  for (const std::int64_t size : each.sizes) all += size;
-  each.arriving = torch::empty({all}, each.own.options());
-  each.work = gathering_->all_gather(each.arriving, each.own, each.sizes);
-}
-
-void ParameterShards::wait(int unit) {
-  Unit& each = units_[unit];
-  if (each.memory->is_there()) return;
-  start(unit);
-  const torch::NoGradGuard no_grad;
-  each.work.wait();
-  each.memory->bring();
-  std::int64_t from = 0;
-  for (const int part : parts_of_gathering_)
-    for (const std::size_t i : each.members) {
-      const Range& range = members_[i].parts[part];
-      if (range.size() == 0) continue;
-      const std::int64_t to =
-          planted("gathered-rows-in-another-order") ? members_[i].parts.back().end - range.end : range.begin;
-      each.memory->over(members_[i].offset + to, {range.size()}).copy_(each.arriving.narrow(0, from, range.size()));
-      from += range.size();
-    }
-  each.arriving.reset();
-  each.work = {};
-}
-
-void ParameterShards::release(int unit) {
-  Unit& each = units_[unit];
-  if (each.arriving.defined()) wait(unit);  // on its way: the other ranks take part in it
-  each.memory->release();
 }
 
 }  // namespace gantry

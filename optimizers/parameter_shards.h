@@ -11,7 +11,7 @@
 
 #include "gantry/comm/process_group_mesh.h"
 #include "gantry/core/row_shards.h"
-#include "gantry/tensors/released_memory.h"
+#include "gantry/optimizers/sharded_unit.h"
 #include "gantry/tensors/state_source.h"
 
 namespace gantry {
@@ -51,26 +51,17 @@ class ParameterShards {
   std::vector<int> of_stage(int stage) const;
 
   // Posts the gather, unless the unit is whole or on its way. Collective over the ranks that hold other parts.
-  void start(int unit);
+  void start(int unit) { units_[unit]->start(); }
   // Afterwards it is whole. Starts what was not started.
-  void wait(int unit);
-  void release(int unit);
-  bool is_whole(int unit) const;
+  void wait(int unit) { units_[unit]->wait(); }
+  void release(int unit) { units_[unit]->release(); }
+  bool is_whole(int unit) const { return units_[unit]->is_whole(); }
 
  private:
   struct Member {
     HeldTensor shard, whole;
     std::vector<Range> parts;  // of the flattened whole, by part
-    std::int64_t offset = 0;   // in the unit's memory
     int unit = 0;
-  };
-  struct Unit {
-    std::vector<std::size_t> members;
-    torch::Tensor own;  // the members' rows, one after the other
-    Sizes sizes;        // of each rank of the gathering group
-    std::unique_ptr<ReleasedMemory> memory;
-    torch::Tensor arriving;  // what every rank holds, rank by rank; undefined unless it is on its way
-    Work work;
   };
   struct UnitKey {
     std::vector<int> stages;
@@ -81,7 +72,7 @@ class ParameterShards {
 
   void make_groups();
   void make_member(const HeldTensor& parameter);
-  void make_unit(Unit& unit, const std::string& name);
+  void make_unit(const std::vector<std::size_t>& parameters);
 
   RowShards rows_;
   const ProcessGroupMesh& mesh_;
@@ -90,8 +81,9 @@ class ParameterShards {
   std::vector<int> parts_of_gathering_, parts_of_batch_, replicas_of_batch_;
   std::vector<Member> members_;
   std::vector<HeldTensor> wholes_;
-  std::vector<Unit> units_;
+  std::vector<std::unique_ptr<ShardedUnit>> units_;
   std::map<int, std::vector<int>> outside_, of_layer_;  // by stage; by layer
+  std::vector<int> first_stage_;                        // by unit
 };
 
 }  // namespace gantry

@@ -6,6 +6,7 @@
 #include "gantry/core/schedule_choice.h"
 #include "gantry/models/described/work_of_keys.h"
 #include "gantry/planner/collectives.h"
+#include "gantry/planner/kept_bytes.h"
 #include "gantry/planner/operations.h"
 #include "gantry/schedule/schedule.h"
 
@@ -83,39 +84,16 @@ PartCosts part_costs(const PartOperations& part, const Pricing& pricing) {
           .working = part.working};
 }
 
-// Attention and MLP are computed again one by one; each begins with an input that was kept.
-double larger_part(const PartCosts& layer) {
-  return std::max(layer.kept_attention, layer.kept - layer.kept_attention) - layer.kept_inputs / 2;
-}
-
 // What is computed again comes before the input's gradient.
 void add_layer(StageTimes& stage, const PartCosts& layer, Recompute recompute) {
   stage.forward += layer.forward;
   stage.input_gradient += layer.input_gradient;
   stage.weight_gradient += layer.weight_gradient;
   stage.kept_inputs += layer.kept - layer.kept_core;
-  double again = 0;
-  switch (recompute) {
-    case Recompute::kNone:
-      stage.kept += layer.kept;
-      break;
-    case Recompute::kSelective:
-      stage.input_gradient += layer.core;
-      stage.kept += layer.kept - layer.kept_core;
-      again = layer.kept_core;
-      break;
-    case Recompute::kParts:
-      stage.input_gradient += layer.forward;
-      stage.kept += layer.kept_inputs;
-      again = larger_part(layer);
-      break;
-    case Recompute::kFull:
-      stage.input_gradient += layer.forward;
-      stage.kept += layer.kept_whole;
-      again = layer.kept - layer.kept_whole;
-      break;
-  }
-  stage.working = std::max(stage.working, again + layer.working);
+  if (recompute == Recompute::kSelective) stage.input_gradient += layer.core;
+  if (recompute == Recompute::kParts || recompute == Recompute::kFull) stage.input_gradient += layer.forward;
+  stage.kept += kept_with(layer, recompute);
+  stage.working = std::max(stage.working, made_again(layer, recompute) + layer.working);
 }
 
 void add_ends(std::vector<StageTimes>& stages, const CostTable& table) {

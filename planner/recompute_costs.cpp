@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "gantry/core/planted.h"
+#include "gantry/planner/kept_bytes.h"
 
 namespace gantry::planner {
 namespace {
@@ -15,19 +16,6 @@ double flops_of(const std::vector<Operation>& operations) {
   return flops;
 }
 
-double kept_by(const PartOperations& part, Recompute how) {
-  switch (how) {
-    case Recompute::kSelective:
-      return part.kept - part.kept_core;
-    case Recompute::kParts:
-      return part.kept_inputs;
-    case Recompute::kFull:
-      return part.kept_whole;
-    default:
-      return part.kept;
-  }
-}
-
 double flops_again(const PartOperations& part, Recompute how) {
   if (how == Recompute::kNone) return 0;
   return flops_of(how == Recompute::kSelective ? part.core : part.forward);
@@ -37,7 +25,7 @@ void add_part(schedule::StageCosts& stage, const PartOperations& part, Recompute
   stage.forward += flops_of(part.forward);
   stage.input_gradient += flops_of(part.input_gradient) + flops_again(part, how);
   stage.weight_gradient += flops_of(part.weight_gradient);
-  stage.activation += kept_by(part, how);
+  stage.activation += kept_with(part, how);
   stage.weight_input += part.kept - part.kept_core;
 }
 
@@ -79,13 +67,15 @@ schedule::StageCosts RecomputeCosts::stage_costs(int stage, Recompute how, int c
   return costs;
 }
 
-double RecomputeCosts::again(int stage, Recompute how, int count) const {
+double RecomputeCosts::working(int stage, Recompute how, int count) const {
   double most = 0;
-  for (int i = 0; i < count; ++i) {
+  for (int i = 0; i < layers_[stage]; ++i) {
     const PartOperations& part = parts_[first_layer_[stage] + i];
-    most = std::max(most, part.kept - kept_by(part, how));
+    most = std::max(most, made_again(part, i < count ? how : Recompute::kNone) + part.working);
   }
-  return most;
+  if (stage == 0) most = std::max(most, embedding_.working);
+  // When layers' backwards run, what the head kept is gone.
+  return stage + 1 == stages() ? std::max(most - head_.kept, head_.working) : most;
 }
 
 // What the simulator finds, from the row alone: a rank runs one action at a time.
@@ -107,7 +97,7 @@ double RecomputeCosts::peak(int rank, Recompute how, const std::vector<int>& cou
 
 Memory RecomputeCosts::memory(int rank, Recompute how, const std::vector<int>& counts) const {
   LayoutCosts held = held_;
-  for (const int stage : stages_of(rank)) held.stages[stage].again = again(stage, how, counts[stage]);
+  for (const int stage : stages_of(rank)) held.stages[stage].working = working(stage, how, counts[stage]);
   return rank_memory(workload_, layout_, held, rank, peak(rank, how, counts));
 }
 

@@ -28,7 +28,7 @@ class RecomputeCosts {
 
  private:
   schedule::StageCosts stage_costs(int stage, Recompute how, int count) const;
-  double again(int stage, Recompute how, int count) const;
+  double working(int stage, Recompute how, int count) const;
   double peak(int rank, Recompute how, const std::vector<int>& counts) const;
 
   const Workload& workload_;

@@ -11,6 +11,7 @@
 #include "gantry/tensors/deferred_record.h"
 #include "gantry/tensors/slice_copy.h"
 #include "gantry/tensors/tensor_dict.h"
+#include "gantry/tensors/use_watch.h"
 
 namespace gantry {
 namespace {
@@ -107,9 +108,18 @@ void record_write(const c10::OperatorHandle& op, torch::jit::Stack* stack, const
   for (std::size_t i = 0; i < op.schema().returns().size(); ++i) stack->emplace_back(written);
 }
 
-void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const c10::impl::ExcludeDispatchKeyGuard exclude(kKey);
+// The key is on for whatever a thread does under DeferredInit, and else for calls with tensors whose uses somebody
+// watches.
+void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const std::string& name = op.schema().name();
+  if (!reads_no_values(op) && !makes_untouched_memory(name))  // a view's place is checked against the memory
+    tell_watches(*stack, op.schema().arguments().size());
+  if (!c10::impl::tls_is_dispatch_key_included(kKey)) {
+    op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
+    if (is_view(op)) notice_views(*stack, op.schema().returns().size());
+    return;
+  }
+  const c10::impl::ExcludeDispatchKeyGuard exclude(kKey);
   if (draws_random_numbers(op)) refuse(op, "draws from the shared generator");
 
   const torch::Tensor written = written_tensor(op, *stack);

@@ -6,10 +6,10 @@
 
 namespace gantry {
 
-ReleasedMemory::ReleasedMemory(std::int64_t elements, torch::ScalarType type, torch::Device device, std::string name)
+ReleasedMemory::ReleasedMemory(std::int64_t elements, torch::ScalarType type, torch::Device device, std::string error)
     : whole_(torch::empty({elements}, torch::TensorOptions().dtype(type).device(device))),
       bytes_(elements * static_cast<std::int64_t>(whole_.element_size())),
-      name_(std::move(name)),
+      error_(std::move(error)),
       there_(true) {
   release();
 }
@@ -30,10 +30,7 @@ torch::Tensor ReleasedMemory::over(std::int64_t offset, at::IntArrayRef sizes) c
 void ReleasedMemory::refuse_use() const {
   auto* storage = whole_.storage().unsafeGetStorageImpl();
   storage->set_nbytes(0);
-  storage->release_data_and_set_meta_custom_data_ptr_error_msg_(
-      "a parameter of " + name_ +
-      " is used while it is not gathered (parallel.zero 3): layers run by stage.run_layers, "
-      "and parallel.gather: step gathers whole stages");
+  storage->release_data_and_set_meta_custom_data_ptr_error_msg_(error_);
 }
 
 void ReleasedMemory::bring() {

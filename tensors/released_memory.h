@@ -10,8 +10,9 @@ namespace gantry {
 
 class ReleasedMemory {
  public:
-  // Of `elements` of that type, on that device; away at first. `name` is what the error says. Not in inference mode.
-  ReleasedMemory(std::int64_t elements, torch::ScalarType type, torch::Device device, std::string name);
+  // Of `elements` of that type, on that device; away at first. `error` is what a use then throws. Not in inference
+  // mode.
+  ReleasedMemory(std::int64_t elements, torch::ScalarType type, torch::Device device, std::string error);
 
   // A contiguous tensor over the memory, from element `offset` on, which autograd knows neither as a view nor as
   // sharing a version with others: writing through one leaves what was saved of others valid.
@@ -26,7 +27,7 @@ class ReleasedMemory {
 
   torch::Tensor whole_;
   std::int64_t bytes_;
-  std::string name_;
+  std::string error_;
   bool there_ = false;
 };
 

@@ -1,0 +1,85 @@
+#include "gantry/optimizers/sharded_unit.h"
+
+#include <numeric>
+#include <utility>
+
+#include <torch/torch.h>
+
+#include "gantry/core/planted.h"
+#include "gantry/optimizers/gradient_bucket.h"
+
+namespace gantry {
+namespace {
+
+constexpr std::int64_t kLine = 32;  // elements: products give other bits on memory that is aligned otherwise
+
+std::vector<std::int64_t> offsets_of(const std::vector<ShardedUnit::Member>& members) {
+  std::vector<std::int64_t> offsets{0};
+  for (const auto& member : members)
+    offsets.push_back(offsets.back() + (member.parts.back().end + kLine - 1) / kLine * kLine);
+  return offsets;
+}
+
+std::int64_t elements_of_part(const std::vector<ShardedUnit::Member>& members, int part) {
+  return std::accumulate(
+      members.begin(), members.end(), std::int64_t{0},
+      [&](std::int64_t sum, const ShardedUnit::Member& member) { return sum + member.parts[part].size(); });
+}
+
+}  // namespace
+
+ShardedUnit::ShardedUnit(std::vector<Member> members, ProcessGroup& group, std::vector<int> parts,
+                         const std::string& name, const std::string& remedy)
+    : members_(std::move(members)),
+      group_(group),
+      parts_(std::move(parts)),
+      offsets_(offsets_of(members_)),
+      memory_(offsets_.back(), members_.front().tensor.scalar_type(), members_.front().tensor.device(),
+              "a parameter of " + name + " is used while it is not gathered: " + remedy) {
+  const torch::NoGradGuard no_grad;
+  for (const int part : parts_) sizes_.push_back(elements_of_part(members_, part));
+  own_ = torch::empty({sizes_[group_.rank()]}, members_.front().tensor.options().requires_grad(false));
+  std::int64_t from = 0;
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    torch::Tensor& tensor = members_[i].tensor;
+    const Shape& rows = members_[i].rows;
+    shards_.push_back(share_memory(own_, from, rows.empty() ? tensor.sizes() : at::IntArrayRef(rows)));
+    shards_.back().copy_(tensor.view_as(shards_.back()));
+    from += tensor.numel();
+    tensor.set_data(over(i));
+  }
+}
+
+void ShardedUnit::start() {
+  if (is_whole() || is_arriving()) return;
+  const torch::NoGradGuard no_grad;
+  arriving_ = torch::empty({std::accumulate(sizes_.begin(), sizes_.end(), std::int64_t{0})}, own_.options());
+  work_ = group_.all_gather(arriving_, own_, sizes_);
+}
+
+void ShardedUnit::wait() {
+  if (is_whole()) return;
+  start();
+  const torch::NoGradGuard no_grad;
+  work_.wait();
+  memory_.bring();
+  std::int64_t from = 0;
+  for (const int part : parts_)
+    for (std::size_t i = 0; i < members_.size(); ++i) {
+      const Range& range = members_[i].parts[part];
+      if (range.size() == 0) continue;
+      const std::int64_t to =
+          planted("gathered-rows-in-another-order") ? members_[i].parts.back().end - range.end : range.begin;
+      memory_.over(offsets_[i] + to, {range.size()}).copy_(arriving_.narrow(0, from, range.size()));
+      from += range.size();
+    }
+  arriving_.reset();
+  work_ = {};
+}
+
+void ShardedUnit::release() {
+  if (is_arriving()) wait();  // the other ranks take part in it
+  memory_.release();
+}
+
+}  // namespace gantry

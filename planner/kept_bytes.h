@@ -1,0 +1,40 @@
+// What recomputation keeps of a part of the model, and makes again: of PartOperations and PartCosts alike.
+#pragma once
+
+#include <algorithm>
+
+#include "gantry/planner/layout.h"
+
+namespace gantry::planner {
+
+// Bytes from forward to backward.
+template <class Part>
+double kept_with(const Part& part, Recompute how) {
+  switch (how) {
+    case Recompute::kSelective:
+      return part.kept - part.kept_core;
+    case Recompute::kParts:
+      return part.kept_inputs;
+    case Recompute::kFull:
+      return part.kept_whole;
+    default:
+      return part.kept;
+  }
+}
+
+// Bytes that are there once more while it is computed again.
+template <class Part>
+double made_again(const Part& part, Recompute how) {
+  switch (how) {
+    case Recompute::kSelective:
+      return part.kept_core;
+    case Recompute::kParts:  // attention and MLP one by one; each begins with an input that was kept
+      return std::max(part.kept_attention, part.kept - part.kept_attention) - part.kept_inputs / 2;
+    case Recompute::kFull:
+      return part.kept - part.kept_whole;
+    default:
+      return 0;
+  }
+}
+
+}  // namespace gantry::planner

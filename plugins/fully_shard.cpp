@@ -1,0 +1,145 @@
+#include "gantry/plugins/fully_shard.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include <torch/torch.h>
+
+#include "gantry/core/error.h"
+#include "gantry/core/row_shards.h"
+#include "gantry/core/wildcard.h"
+#include "gantry/nn/shard_style.h"
+#include "gantry/plugins/fully_sharded_units.h"
+#include "gantry/policies/model_map.h"
+#include "gantry/tensors/deferred_init.h"
+
+namespace gantry {
+namespace {
+
+constexpr int kInNoUnit = -1;
+
+// The modules that the patterns name, in the patterns' order, and for one pattern in the module's.
+std::vector<std::string> paths_of_units(const ModelMap& map, const std::vector<std::string>& patterns) {
+  std::vector<std::string> paths;
+  for (const auto& pattern : patterns) {
+    bool any = false;
+    for (const auto& path : map.module_names()) {
+      if (!matches_pattern(pattern, path, Star::kOnePart)) continue;
+      any = true;
+      if (std::find(paths.begin(), paths.end(), path) == paths.end()) paths.push_back(path);
+    }
+    if (any) continue;
+    const std::string near = nearest_name(pattern, map.module_names());
+    throw ConfigError({"fully_shard", "no module is '" + pattern + "'", "paths of modules, * for one part of one",
+                       near.empty() ? "check the names of the model's modules" : "did you mean '" + near + "'?"});
+  }
+  return paths;
+}
+
+// The innermost unit that all of the parameter's names lie in.
+int unit_of(const NamedTensor& parameter, const std::vector<std::string>& paths) {
+  std::set<int> found;
+  for (const auto& name : parameter.names) {
+    int innermost = kInNoUnit;
+    for (std::size_t i = 0; i < paths.size(); ++i)
+      if (is_within(name, paths[i]) && (innermost == kInNoUnit || paths[i].size() > paths[innermost].size()))
+        innermost = static_cast<int>(i);
+    found.insert(innermost);
+  }
+  return found.size() == 1 ? *found.begin() : kInNoUnit;
+}
+
+void share_values(torch::Tensor tensor, ProcessGroup& group) {
+  if (is_deferred(tensor)) return;
+  torch::Tensor values = tensor.detach();
+  group.broadcast(values, 0).wait();
+}
+
+void place(torch::Tensor tensor, const std::string& name, const FullyShardOptions& options) {
+  const torch::Device device = options.device.value_or(tensor.device());
+  materialize(tensor, name, options.seed, device);
+  if (tensor.device() != device) tensor.set_data(tensor.detach().to(device));
+}
+
+// A unit's memory is on one.
+void refuse_other_device(const NamedTensor& parameter, const NamedTensor& first) {
+  const torch::Device here = parameter.tensor.device(), there = first.tensor.device();
+  if (here != there)
+    throw UsageError(
+        {"fully_shard",
+         parameter.names.front() + " is on " + here.str() + ", and " + first.names.front() + " on " + there.str(),
+         "a module on one device", "pass FullyShardOptions::device"});
+}
+
+// Cuts the tensor to this rank's rows.
+ShardedUnit::Member cut_rows(torch::Tensor tensor, const std::string& name, ProcessGroup& group,
+                             const FullyShardOptions& options) {
+  const RowShards rows{.axes = {{"", group.size()}}, .parts = group.size()};
+  ShardedUnit::Member member{.tensor = tensor, .whole = tensor.sizes().vec(), .parts = {}, .rows = {}};
+  const Cut cut = row_cut(member.whole, rows);
+  for (int part = 0; part < group.size(); ++part) {
+    const Range range = cut.ranges(part, tensor.numel() / cut.row).front();
+    member.parts.push_back({range.begin * cut.row, range.end * cut.row});
+  }
+  shard_tensor(tensor, cut, group.rank());
+  place(tensor, name, options);
+  if (member.whole.size() < 2) member.rows = {tensor.numel()};
+  return member;
+}
+
+}  // namespace
+
+FullySharded fully_shard(torch::nn::Module& module, ProcessGroup& group, const FullyShardOptions& options) {
+  const torch::NoGradGuard no_grad;
+  const ModelMap map(module);
+  for (const auto& parameter : map.parameters)
+    if (notices_uses(parameter.tensor))
+      throw UsageError({"fully_shard", parameter.names.front() + " is sharded already", "a module that is not",
+                        "call it once, with the units of all of the module"});
+  if (!options.device)
+    for (const auto& parameter : map.parameters) refuse_other_device(parameter, map.parameters.front());
+  const auto paths = paths_of_units(map, options.units);
+  set_global_names(module);
+  for (const auto& buffer : map.buffers) {
+    share_values(buffer.tensor, group);
+    place(buffer.tensor, buffer.names.front(), options);
+  }
+
+  using Key = std::pair<int, torch::ScalarType>;
+  std::map<Key, std::vector<std::size_t>> parameters_of;
+  for (std::size_t i = 0; i < map.parameters.size(); ++i)
+    parameters_of[{unit_of(map.parameters[i], paths), map.parameters[i].tensor.scalar_type()}].push_back(i);
+  auto units = std::make_shared<FullySharded::Units>(group, options);
+  std::vector<torch::Tensor> shards(map.parameters.size());
+  for (const auto& [key, parameters] : parameters_of) {
+    std::vector<ShardedUnit::Member> members;
+    for (const std::size_t i : parameters) {
+      const NamedTensor& parameter = map.parameters[i];
+      share_values(parameter.tensor, group);
+      members.push_back(cut_rows(parameter.tensor, parameter.names.front(), group, options));
+    }
+    const bool outside = key.first == kInNoUnit;
+    units->add(std::move(members), outside ? "those outside of units" : paths[key.first], outside);
+    for (std::size_t k = 0; k < parameters.size(); ++k) shards[parameters[k]] = units->shard(units->count() - 1, k);
+  }
+  units->watch();
+  TensorDict named;
+  for (std::size_t i = 0; i < shards.size(); ++i) named.set(map.parameters[i].names.front(), shards[i]);
+  units->set_named(std::move(named));
+  return FullySharded(std::move(units));
+}
+
+std::vector<torch::Tensor> FullySharded::parameters() const {
+  std::vector<torch::Tensor> all;
+  for (const auto& [name, shard] : units_->named()) all.push_back(shard);
+  return all;
+}
+
+const TensorDict& FullySharded::named_parameters() const { return units_->named(); }
+
+void FullySharded::unshard() { units_->unshard(); }
+
+void FullySharded::reshard() { units_->reshard(); }
+
+}  // namespace gantry

@@ -1,0 +1,279 @@
+#include "gantry/plugins/fully_sharded_units.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/torch.h>
+
+#include "gantry/core/error.h"
+#include "gantry/core/planted.h"
+#include "gantry/tensors/host_copy.h"
+
+namespace gantry {
+namespace {
+
+using torch::autograd::get_current_graph_task_id;
+
+constexpr const char* kRemedy = "what reads memory by pointer calls FullySharded::unshard() before";
+
+torch::ScalarType type_of_sums(const torch::Tensor& tensor) {
+  const bool is_low = tensor.scalar_type() == torch::kBFloat16 || tensor.scalar_type() == torch::kFloat16;
+  return is_low ? torch::kFloat32 : tensor.scalar_type();
+}
+
+}  // namespace
+
+// --- Whole parameters ---
+
+void FullySharded::Units::add(std::vector<ShardedUnit::Member> members, const std::string& name, bool outside) {
+  Unit& unit = units_.emplace_back();
+  unit.outside = outside;
+  std::vector<int> parts(group_.size());
+  std::iota(parts.begin(), parts.end(), 0);
+  unit.ready.resize(members.size());
+  for (std::size_t i = 0; i < members.size(); ++i)
+    if (members[i].tensor.requires_grad()) unit.trained.push_back(i);
+  std::int64_t most = 0;
+  for (const auto& member : members) most = std::max(most, elements_of(member.whole));
+  const torch::Tensor& first = members.front().tensor;
+  unit.no_gradient = std::make_unique<ReleasedMemory>(
+      most, first.scalar_type(), first.device(),
+      "the whole gradient of a parameter of " + name +
+          " is read, which is there in backwards alone: give optimizers the parameters() of fully_shard(), whose "
+          "gradients are this rank's rows");
+  unit.rows = std::make_unique<ShardedUnit>(std::move(members), group_, std::move(parts), name, kRemedy);
+  for (const std::size_t i : unit.trained) torch::Tensor(unit.rows->shard(i)).requires_grad_();
+}
+
+void FullySharded::Units::watch() {
+  class Reached final : public torch::autograd::PostAccumulateGradHook {
+   public:
+    Reached(std::weak_ptr<Units> units, int unit, std::size_t member)
+        : units_(std::move(units)), unit_(unit), member_(member) {}
+    void operator()(const torch::autograd::Variable&) override {
+      if (const auto units = units_.lock()) units->reached(unit_, member_);
+    }
+
+   private:
+    std::weak_ptr<Units> units_;
+    int unit_;
+    std::size_t member_;
+  };
+  for (int number = 0; number < count(); ++number) {
+    Unit& unit = units_[number];
+    unit.watched = std::make_unique<WatchedMemory>(unit.rows->over(0), weak_from_this(), number);
+    for (const auto& member : unit.rows->members()) notice_uses(member.tensor);
+    for (const std::size_t i : unit.trained)
+      torch::autograd::impl::set_post_acc_grad_hooks(unit.rows->members()[i].tensor,
+                                                     std::make_unique<Reached>(weak_from_this(), number, i));
+    show_no_gradients(unit);
+  }
+}
+
+// Grows with every write to rows of any unit: of one unit this rank may have none, which optimizers pass over, and all
+// ranks are to gather alike.
+std::uint64_t FullySharded::Units::writes() const {
+  std::uint64_t writes = 0;
+  for (const auto& [name, shard] : named_) writes += shard._version();
+  return writes;
+}
+
+void FullySharded::Units::start(Unit& unit) {
+  if (unit.rows->is_whole() || unit.rows->is_arriving()) return;
+  unit.writes = writes();
+  unit.rows->start();
+}
+
+// Of the rows as they are now: who has written to them since has made the whole ones old.
+void FullySharded::Units::make_whole(Unit& unit) {
+  const bool is_old = unit.writes != writes() && !planted("old-rows-stay-gathered");
+  if (is_old) unit.rows->release();
+  if (unit.rows->is_whole()) return;
+  start(unit);
+  unit.rows->wait();
+  drop_shown(unit);
+}
+
+void FullySharded::Units::release(Unit& unit) {
+  if (!pinned_) unit.rows->release();
+}
+
+// One ahead, in the direction in which units are used.
+void FullySharded::Units::start_next(int unit) {
+  const bool backwards = !last_used_.empty() && unit < last_used_.back();
+  const int next = backwards ? unit - 1 : unit + 1;
+  if (next >= 0 && next < count() && !units_[next].outside) start(units_[next]);
+}
+
+void FullySharded::Units::before_use(const std::vector<int>& used) {
+  const c10::InferenceMode no_inference(false);
+  const torch::NoGradGuard no_grad;
+  follow_backward();
+  for (const int unit : used) start(units_[unit]);
+  for (const int unit : used) make_whole(units_[unit]);
+  std::vector<int> inner;
+  for (const int unit : used)
+    if (!units_[unit].outside) inner.push_back(unit);
+  if (inner.empty() || inner == last_used_) return;
+  if (options_.reshard_after_forward || in_backward_)
+    for (const int unit : last_used_)
+      if (std::find(inner.begin(), inner.end(), unit) == inner.end()) release(units_[unit]);
+  start_next(inner.back());
+  last_used_ = std::move(inner);
+}
+
+void FullySharded::Units::unshard() {
+  const torch::NoGradGuard no_grad;
+  pinned_ = true;
+  for (Unit& unit : units_) start(unit);
+  for (Unit& unit : units_) make_whole(unit);
+}
+
+void FullySharded::Units::reshard() {
+  pinned_ = false;
+  for (Unit& unit : units_) unit.rows->release();
+  last_used_.clear();
+}
+
+// --- Gradients ---
+
+// A gradient over memory that is away, so that who reads it learns why.
+void FullySharded::Units::show_no_gradients(const Unit& unit) const {
+  if (unit.rows->is_whole()) return;
+  for (const std::size_t i : unit.trained) {
+    torch::Tensor parameter = unit.rows->members()[i].tensor;
+    parameter.mutable_grad() = unit.no_gradient->over(0, unit.rows->members()[i].whole);
+  }
+}
+
+void FullySharded::Units::drop_shown(const Unit& unit) const {
+  const torch::Tensor shown = unit.no_gradient->over(0, {0});
+  const auto is_shown = [&](const torch::Tensor& gradient) {
+    return gradient.defined() && gradient.storage().unsafeGetStorageImpl() == shown.storage().unsafeGetStorageImpl();
+  };
+  for (const std::size_t i : unit.trained) {
+    torch::Tensor parameter = unit.rows->members()[i].tensor;
+    if (is_shown(parameter.grad())) parameter.mutable_grad().reset();
+  }
+}
+
+// Within a backward, for the first time: begins it. Recomputation begins others within; its forward is noticed before.
+void FullySharded::Units::follow_backward() {
+  if (get_current_graph_task_id() < 0) {
+    in_backward_ = false;  // one that was thrown out of has not ended
+    return;
+  }
+  if (in_backward_) return;
+  in_backward_ = true;
+  next_ = count() - 1;
+  for (Unit& unit : units_) {
+    drop_shown(unit);
+    unit.sent = unit.is_late = false;
+    unit.missing = unit.trained.size();
+    unit.ready.assign(unit.ready.size(), false);
+  }
+  torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
+    if (const auto units = weak.lock()) units->end_backward();
+  });
+}
+
+void FullySharded::Units::reached(int number, std::size_t member) {
+  const torch::NoGradGuard no_grad;
+  follow_backward();
+  Unit& unit = units_[number];
+  if (unit.sent) unit.is_late = true;
+  if (unit.ready[member]) return;
+  unit.ready[member] = true;
+  --unit.missing;
+  send_ready();
+}
+
+// In one order on all ranks.
+void FullySharded::Units::send_ready() {
+  for (; next_ >= 0 && units_[next_].missing == 0; --next_) send(units_[next_]);
+}
+
+// This rank's gradients of all parts, part by part, and behind each how many members have one: what no rank has used
+// gets none.
+torch::Tensor FullySharded::Units::pack(const Unit& unit, Sizes& sizes) {
+  const auto& members = unit.rows->members();
+  const auto options =
+      members.front().tensor.options().dtype(type_of_sums(members.front().tensor)).requires_grad(false);
+  added_.clear();
+  for (const std::size_t i : unit.trained) added_.push_back(members[i].tensor.grad().defined());
+  std::vector<torch::Tensor> pieces;
+  for (int part = 0; part < group_.size(); ++part) {
+    sizes.push_back(static_cast<std::int64_t>(added_.size()));
+    for (const std::size_t i : unit.trained) {
+      const Range& range = members[i].parts[part];
+      const torch::Tensor& gradient = members[i].tensor.grad();
+      pieces.push_back(gradient.defined() ? gradient.reshape({-1}).narrow(0, range.begin, range.size()).to(options)
+                                          : torch::zeros({range.size()}, options));
+      sizes.back() += range.size();
+    }
+    for (const bool added : added_) pieces.push_back(torch::full({1}, added ? 1 : 0, options));
+  }
+  return torch::cat(pieces);
+}
+
+void FullySharded::Units::send(Unit& unit) {
+  unit.sent = true;
+  if (unit.trained.empty()) return;
+  finish();
+  Sizes sizes;
+  packed_ = pack(unit, sizes);
+  for (const std::size_t i : unit.trained) {
+    torch::Tensor parameter = unit.rows->members()[i].tensor;
+    parameter.mutable_grad().reset();
+  }
+  if (!unit.outside) release(unit);
+  piece_ = torch::empty({sizes[group_.rank()]}, packed_.options());
+  work_ = group_.reduce_scatter(piece_, packed_, sizes);
+  travelling_ = &unit;
+}
+
+void FullySharded::Units::finish() {
+  if (!travelling_) return;
+  work_.wait();
+  add_arrived(*std::exchange(travelling_, nullptr));
+  packed_.reset();
+  piece_.reset();
+}
+
+// To the gradients of this rank's rows.
+void FullySharded::Units::add_arrived(const Unit& unit) {
+  const std::int64_t flags = piece_.numel() - static_cast<std::int64_t>(added_.size());
+  std::int64_t from = 0;
+  for (std::size_t k = 0; k < unit.trained.size(); ++k) {
+    torch::Tensor shard = unit.rows->shard(unit.trained[k]);
+    torch::Tensor arrived = piece_.narrow(0, from, shard.numel()).view(shard.sizes());
+    from += shard.numel();
+    if (!added_[k] && read_back({piece_[flags + static_cast<std::int64_t>(k)]}).front() == 0) continue;
+    if (options_.averages && !planted("gradients-of-units-are-summed")) arrived.div_(group_.size());
+    if (shard.grad().defined())
+      shard.mutable_grad().add_(arrived);
+    else
+      shard.mutable_grad() = arrived.to(shard.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+  }
+}
+
+void FullySharded::Units::end_backward() {
+  const torch::NoGradGuard no_grad;
+  for (; next_ >= 0; --next_) send(units_[next_]);
+  for (auto unit = units_.rbegin(); unit != units_.rend(); ++unit)
+    if (unit->is_late) send(*unit);
+  finish();
+  for (Unit& unit : units_) {
+    release(unit);
+    show_no_gradients(unit);
+  }
+  last_used_.clear();
+  in_backward_ = false;
+}
+
+}  // namespace gantry

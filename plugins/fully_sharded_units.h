@@ -1,0 +1,75 @@
+// The units of fully_shard(): when each is gathered and released, and how its gradients become sums. It is told of uses
+// by the dispatcher (tensors/use_watch.h), and of gradients by autograd.
+#pragma once
+
+#include <deque>
+
+#include "gantry/optimizers/sharded_unit.h"
+#include "gantry/plugins/fully_shard.h"
+#include "gantry/tensors/use_watch.h"
+
+namespace gantry {
+
+class FullySharded::Units final : public UseWatch, public std::enable_shared_from_this<FullySharded::Units> {
+ public:
+  Units(ProcessGroup& group, const FullyShardOptions& options) : group_(group), options_(options) {}
+
+  // In the order of the forward. `outside`: its parameters are in no unit of the options.
+  void add(std::vector<ShardedUnit::Member> members, const std::string& name, bool outside);
+  // When all were added.
+  void watch();
+  const torch::Tensor& shard(int unit, std::size_t member) const { return units_[unit].rows->shard(member); }
+  int count() const { return static_cast<int>(units_.size()); }
+  void set_named(TensorDict named) { named_ = std::move(named); }
+  const TensorDict& named() const { return named_; }
+
+  void before_use(const std::vector<int>& used) override;
+  // A backward has added all of a member's gradient.
+  void reached(int unit, std::size_t member);
+  void unshard();
+  void reshard();
+
+ private:
+  struct Unit {
+    std::unique_ptr<ShardedUnit> rows;
+    std::unique_ptr<WatchedMemory> watched;
+    std::unique_ptr<ReleasedMemory> no_gradient;  // always away
+    bool outside = false;
+    std::vector<std::size_t> trained;    // members
+    std::vector<bool> ready;             // by member, in this backward
+    std::size_t missing = 0;             // of `trained`
+    bool sent = false, is_late = false;  // in this backward: its sum; and a gradient came after that
+    std::uint64_t writes = 0;            // when its rows were gathered
+  };
+
+  void start(Unit& unit);
+  void make_whole(Unit& unit);
+  void release(Unit& unit);
+  void start_next(int unit);
+  std::uint64_t writes() const;
+
+  void follow_backward();
+  void end_backward();
+  void send_ready();
+  void send(Unit& unit);
+  void finish();
+  torch::Tensor pack(const Unit& unit, Sizes& sizes);
+  void add_arrived(const Unit& unit);
+  void show_no_gradients(const Unit& unit) const;
+  void drop_shown(const Unit& unit) const;
+
+  ProcessGroup& group_;
+  FullyShardOptions options_;
+  std::deque<Unit> units_;
+  TensorDict named_;
+  std::vector<int> last_used_;
+  bool pinned_ = false;       // by unshard()
+  bool in_backward_ = false;  // its end will be told
+  int next_ = -1;             // the unit whose sum is launched next: from the last to the first
+  Unit* travelling_ = nullptr;
+  torch::Tensor packed_, piece_;  // of what is travelling
+  std::vector<bool> added_;       // by member that is trained: this rank brings a gradient
+  Work work_;
+};
+
+}  // namespace gantry

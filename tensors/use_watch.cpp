@@ -1,0 +1,103 @@
+#include "gantry/tensors/use_watch.h"
+
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <shared_mutex>
+#include <unordered_map>
+
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+namespace gantry {
+namespace {
+
+constexpr auto kWatchedKey = c10::DispatchKey::DeferredInit;
+
+struct Watcher {
+  std::weak_ptr<UseWatch> watch;
+  int number;
+};
+
+// Guarded by the mutex: ranks are threads.
+struct WatchTable {
+  std::shared_mutex mutex;
+  std::unordered_map<const c10::StorageImpl*, Watcher> by_storage;
+};
+
+WatchTable& watch_table() {
+  static WatchTable table;
+  return table;
+}
+
+// The keys of a tensor are protected, and nothing of LibTorch's adds this one.
+struct KeysOfTensor : c10::TensorImpl {
+  static c10::DispatchKeySet& of(c10::TensorImpl& tensor) { return tensor.*(&KeysOfTensor::key_set_); }
+};
+
+using Uses = std::map<std::shared_ptr<UseWatch>, std::set<int>>;
+using OnTensor = std::function<void(const torch::Tensor&)>;
+
+// Of the last values of the stack.
+void for_tensors(const torch::jit::Stack& stack, std::size_t count, const OnTensor& call) {
+  for (std::size_t i = stack.size() - count; i < stack.size(); ++i) {
+    if (stack[i].isTensor()) call(stack[i].toTensor());
+    if (stack[i].isTensorList())
+      for (const torch::Tensor& tensor : stack[i].toTensorVector()) call(tensor);
+    if (stack[i].isOptionalTensorList())
+      for (const auto& tensor : stack[i].toOptionalTensorVector())
+        if (tensor) call(*tensor);
+  }
+}
+
+std::optional<Watcher> watcher_of(const torch::Tensor& tensor) {
+  WatchTable& table = watch_table();
+  const std::shared_lock lock(table.mutex);
+  const auto found = table.by_storage.find(tensor.storage().unsafeGetStorageImpl());
+  return found == table.by_storage.end() ? std::nullopt : std::optional(found->second);
+}
+
+bool has_memory(const torch::Tensor& tensor) { return tensor.defined() && tensor.has_storage(); }
+
+}  // namespace
+
+WatchedMemory::WatchedMemory(const torch::Tensor& over, std::weak_ptr<UseWatch> watch, int number)
+    : storage_(over.storage().unsafeGetStorageImpl()) {
+  WatchTable& table = watch_table();
+  const std::unique_lock lock(table.mutex);
+  table.by_storage.insert_or_assign(storage_, Watcher{std::move(watch), number});
+}
+
+WatchedMemory::~WatchedMemory() {
+  WatchTable& table = watch_table();
+  const std::unique_lock lock(table.mutex);
+  table.by_storage.erase(storage_);
+}
+
+void notice_uses(const torch::Tensor& tensor) {
+  c10::DispatchKeySet& keys = KeysOfTensor::of(*tensor.unsafeGetTensorImpl());
+  keys = keys.add(kWatchedKey);
+}
+
+bool notices_uses(const torch::Tensor& tensor) { return tensor.key_set().has(kWatchedKey); }
+
+void tell_watches(const torch::jit::Stack& stack, std::size_t arguments) {
+  Uses uses;
+  for_tensors(stack, arguments, [&](const torch::Tensor& tensor) {
+    if (!has_memory(tensor) || !notices_uses(tensor)) return;
+    const auto watcher = watcher_of(tensor);
+    if (!watcher) return;
+    if (auto watch = watcher->watch.lock()) uses[std::move(watch)].insert(watcher->number);
+  });
+  const c10::impl::ExcludeDispatchKeyGuard exclude(kWatchedKey);
+  for (const auto& [watch, memories] : uses) watch->before_use({memories.begin(), memories.end()});
+}
+
+void notice_views(const torch::jit::Stack& stack, std::size_t returns) {
+  for_tensors(stack, returns, [](const torch::Tensor& tensor) {
+    if (has_memory(tensor) && !notices_uses(tensor) && watcher_of(tensor)) notice_uses(tensor);
+  });
+}
+
+}  // namespace gantry

@@ -1,0 +1,373 @@
+// fully_shard() around loops of one's own, of LibTorch's modules and of Gantry's, against the same loop on one rank in
+// float64.
+#include "gantry/plugins/fully_shard.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <torch/torch.h>
+
+#include "gantry/core/error.h"
+#include "gantry/nn/linear.h"
+#include "gantry/nn/recompute.h"
+#include "gantry/optimizers/fused_adamw.h"
+#include "gantry/policies/sharder.h"
+#include "gantry/tensors/deferred_init.h"
+#include "ranks.h"
+
+namespace gantry::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kPlainLayers = 3, kTokens = 11;
+
+struct PlainLayerImpl : torch::nn::Module {
+  PlainLayerImpl(std::int64_t width, std::int64_t inner) {
+    norm = register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})));
+    up = register_module("up", torch::nn::Linear(width, inner));
+    down = register_module("down", torch::nn::Linear(inner, width));
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return x + down(torch::tanh(up(norm(x)))); }
+  torch::nn::LayerNorm norm{nullptr};
+  torch::nn::Linear up{nullptr}, down{nullptr};
+};
+TORCH_MODULE(PlainLayer);
+
+struct PlainOptions {
+  std::int64_t width = 6, inner = 3;
+  bool recomputes = false;
+};
+
+// What lies outside of layers: an embedding, a parameter that is used at times alone, one of no dims, and a head.
+struct PlainModel : torch::nn::Module {
+  explicit PlainModel(const PlainOptions& plain) : options(plain) {
+    tokens = register_module("tokens", torch::nn::Embedding(kTokens, options.width));
+    for (int i = 0; i < kPlainLayers; ++i) layers->push_back(PlainLayer(options.width, options.inner));
+    register_module("layers", layers);
+    at_times = register_parameter("at_times", torch::zeros({options.width}, torch::kFloat64));
+    scale = register_parameter("scale", torch::ones({}, torch::kFloat64));
+    head = register_module("head", torch::nn::Linear(torch::nn::LinearOptions(options.width, 2).bias(false)));
+  }
+  torch::Tensor forward(const torch::Tensor& ids, bool uses_all = true) {
+    torch::Tensor x = tokens(ids) * scale;
+    if (uses_all) x = x + at_times;
+    for (const auto& layer : *layers) {
+      const auto run = [&layer](const std::vector<torch::Tensor>& given) {
+        return layer->as<PlainLayer>()->forward(given.front());
+      };
+      x = options.recomputes ? nn::recompute(run, {x}) : run({x});
+    }
+    return head(x);
+  }
+  PlainOptions options;
+  torch::nn::Embedding tokens{nullptr};
+  torch::nn::ModuleList layers;
+  torch::Tensor at_times, scale;
+  torch::nn::Linear head{nullptr};
+};
+
+std::shared_ptr<PlainModel> plain_model(const PlainOptions& options = {}) {
+  const DeferredInit deferred;
+  auto model = std::make_shared<PlainModel>(options);
+  set_dtype(*model, torch::kFloat64);
+  return model;
+}
+
+std::shared_ptr<PlainModel> dense_model(const PlainOptions& options = {}) {
+  auto model = plain_model(options);
+  materialize(*model, 1);
+  return model;
+}
+
+torch::Tensor ids_of(int step, int samples) {
+  return (torch::arange(samples * 4).view({samples, 4}) * 7 + 3 * step) % kTokens;
+}
+
+torch::Tensor part_of(const torch::Tensor& whole, const ProcessGroup& group) {
+  const std::int64_t mine = whole.size(0) / group.size();
+  return whole.narrow(0, mine * group.rank(), mine);
+}
+
+torch::Tensor loss_of(PlainModel& model, const torch::Tensor& ids, bool uses_all = true) {
+  return model.forward(ids.to(model.head->weight.device()), uses_all).pow(2).mean();
+}
+
+void expect_near(const torch::Tensor& expected, const torch::Tensor& actual, const std::string& label) {
+  ASSERT_EQ(expected.numel(), actual.numel()) << label;
+  if (expected.numel() == 0) return;
+  const torch::Tensor difference = expected.detach().reshape({-1}) - actual.detach().cpu().reshape({-1});
+  EXPECT_LE(difference.abs().max().item<double>(), 1e-10) << label;
+}
+
+// This rank's rows of the dense gradients, and of the values by way of unshard().
+void expect_same_model(torch::nn::Module& dense, FullySharded& sharded, torch::nn::Module& module,
+                       const ProcessGroup& group, const std::string& label) {
+  for (const auto& item : dense.named_parameters()) {
+    const torch::Tensor& gradient = item.value().grad();
+    const torch::Tensor shard = sharded.named_parameters().get(item.key());
+    if (!gradient.defined() || !shard.defined()) continue;  // the latter of a tie's further names
+    const std::int64_t row = gradient.dim() > 1 ? gradient.size(-1) : 1;
+    const Range rows = partition(gradient.numel() / row, 1, group.size(), /*allow_empty=*/true)[group.rank()];
+    expect_near(gradient.reshape({-1, row}).narrow(0, rows.begin, rows.size()), shard.grad(),
+                label + " gradient " + item.key());
+  }
+  sharded.unshard();
+  const auto whole = module.named_parameters();
+  for (const auto& item : dense.named_parameters()) expect_near(item.value(), whole[item.key()], label + item.key());
+  sharded.reshard();
+}
+
+// A shared module's parameters come twice from LibTorch.
+torch::optim::AdamW adamw_of(const std::vector<torch::Tensor>& parameters) {
+  std::vector<torch::Tensor> each_once;
+  for (const auto& parameter : parameters)
+    if (std::none_of(each_once.begin(), each_once.end(), [&](const auto& known) { return known.is_same(parameter); }))
+      each_once.push_back(parameter);
+  return torch::optim::AdamW(each_once, torch::optim::AdamWOptions(1e-2).eps(1e-3));
+}
+
+struct ShardedLoop {
+  PlainOptions model = {};
+  FullyShardOptions sharded = {.units = {"layers.*"}};
+  int calls = 1;  // backwards of a step
+};
+
+void expect_one_ranks_steps(int ranks, const ShardedLoop& how) {
+  run_ranks({.data = ranks}, [&](World& world, ProcessGroupMesh& mesh) {
+    ProcessGroup& group = mesh["dp"];
+    auto dense = dense_model(how.model), model = plain_model(how.model);
+    auto options = how.sharded;
+    options.device = world.device();
+    auto sharded = fully_shard(*model, group, options);
+    auto one = adamw_of(dense->parameters()), several = adamw_of(sharded.parameters());
+    for (int step = 0; step < 3; ++step) {
+      for (int call = 0; call < how.calls; ++call) {
+        const torch::Tensor ids = ids_of(step + 10 * call, 2 * ranks);
+        const bool uses_all = step != 0;
+        const double share = how.sharded.averages ? 1 : 1.0 / ranks;
+        loss_of(*dense, ids, uses_all).backward();
+        (loss_of(*model, part_of(ids, group), uses_all) * share).backward();
+      }
+      expect_same_model(*dense, sharded, *model, group, "step " + std::to_string(step) + " ");
+      for (auto* optimizer : {&one, &several}) {
+        optimizer->step();
+        optimizer->zero_grad();
+      }
+    }
+    expect_same_model(*dense, sharded, *model, group, "end ");
+  });
+}
+
+TEST(FullyShard, EqualsOneRankForEveryNumberOfShards) {
+  for (const int ranks : {1, 2, 3, 5})
+    for (const int inner : {1, 2, 3}) expect_one_ranks_steps(ranks, {.model = {.inner = inner}});
+}
+
+TEST(FullyShard, EqualsOneRankHoweverUnitsAreChosen) {
+  for (const FullyShardOptions& sharded :
+       {FullyShardOptions{}, FullyShardOptions{.units = {"tokens", "layers.*", "head"}},
+        FullyShardOptions{.units = {"layers.*", "layers.*.up"}}, FullyShardOptions{.units = {"head", "layers"}},
+        FullyShardOptions{.units = {"layers.*"}, .reshard_after_forward = false, .averages = false}})
+    for (const bool recomputes : {false, true})
+      expect_one_ranks_steps(3, {.model = {.recomputes = recomputes}, .sharded = sharded, .calls = 2});
+}
+
+bool is_here(const torch::Tensor& parameter) { return parameter.storage().nbytes() > 0; }
+
+TEST(FullyShard, AUnitIsWholeWhileItIsComputed) {
+  run_ranks({.data = 2}, [](World& world, ProcessGroupMesh& mesh) {
+    auto model = plain_model();
+    auto sharded = fully_shard(*model, mesh["dp"], {.units = {"layers.*"}, .device = world.device()});
+    const auto weight = [&](int layer) { return model->layers[layer]->as<PlainLayer>()->up->weight; };
+    const auto expect_here = [&](bool outside, std::vector<bool> layers) {
+      EXPECT_EQ(is_here(model->head->weight), outside);
+      for (int layer = 0; layer < kPlainLayers; ++layer) EXPECT_EQ(is_here(weight(layer)), layers[layer]) << layer;
+    };
+    expect_here(false, {false, false, false});
+    const torch::Tensor loss = loss_of(*model, ids_of(0, 2));
+    expect_here(true, {false, false, true});
+    loss.backward();
+    expect_here(false, {false, false, false});
+    sharded.unshard();
+    expect_here(true, {true, true, true});
+    loss_of(*model, ids_of(0, 2)).backward();
+    expect_here(true, {true, true, true});
+    sharded.reshard();
+    expect_here(false, {false, false, false});
+    for (const auto& [name, shard] : sharded.named_parameters()) EXPECT_TRUE(shard.grad().defined()) << name;
+    const torch::NoGradGuard no_grad;
+    loss_of(*model, ids_of(1, 2));
+    expect_here(true, {false, false, true});
+  });
+}
+
+// What a forward left whole is old when rows have been written since: by a step, or by who loads weights.
+TEST(FullyShard, RowsThatWereWrittenAreGatheredAgain) {
+  run_ranks({.data = 3}, [](World& world, ProcessGroupMesh& mesh) {
+    ProcessGroup& group = mesh["dp"];
+    auto dense = dense_model(), model = plain_model();
+    auto sharded = fully_shard(*model, group, {.units = {"layers.*"}, .device = world.device()});
+    FusedAdamW one(dense->parameters(), torch::optim::AdamWOptions(1e-2)),
+        several(sharded.parameters(), torch::optim::AdamWOptions(1e-2));
+    for (int step = 0; step < 2; ++step) {
+      const torch::Tensor ids = ids_of(step, 6);
+      loss_of(*dense, ids).backward();
+      loss_of(*model, part_of(ids, group)).backward();
+      {
+        const torch::NoGradGuard no_grad;
+        expect_near(loss_of(*dense, ids), loss_of(*model, ids), "before the step");
+      }
+      one.step();
+      several.step();
+      const c10::InferenceMode inference(world.device().is_cpu());  // the pretended device has none
+      expect_near(loss_of(*dense, ids), loss_of(*model, ids), "after the step");
+    }
+    const torch::NoGradGuard no_grad;
+    sharded.unshard();
+    for (auto& parameter : dense->parameters()) parameter.mul_(0.5);
+    for (auto& shard : sharded.parameters()) shard.mul_(0.5);
+    expect_near(loss_of(*dense, ids_of(0, 2)), loss_of(*model, ids_of(0, 2)), "after a write");
+  });
+}
+
+// Two forwards before their backwards, frozen layers and a tie between units.
+TEST(FullyShard, FrozenTiedAndSharedOverForwards) {
+  run_ranks({.data = 2}, [](World& world, ProcessGroupMesh& mesh) {
+    ProcessGroup& group = mesh["dp"];
+    auto dense = dense_model(), model = plain_model();
+    for (PlainModel* each : {dense.get(), model.get()}) {
+      for (auto& parameter : each->layers[1]->parameters()) parameter.set_requires_grad(false);
+      each->tokens->weight.set_requires_grad(false);
+      auto& last = *each->layers[2]->as<PlainLayer>();
+      last.up = last.replace_module("up", each->layers[0]->as<PlainLayer>()->up);
+    }
+    auto sharded = fully_shard(*model, group, {.units = {"layers.*"}, .device = world.device()});
+    auto one = adamw_of(dense->parameters()), several = adamw_of(sharded.parameters());
+    for (int step = 0; step < 3; ++step) {
+      const torch::Tensor ids = ids_of(step, 4), others = ids_of(step + 5, 4);
+      const torch::Tensor first = loss_of(*dense, ids), second = loss_of(*dense, others);
+      const torch::Tensor mine = loss_of(*model, part_of(ids, group)), next = loss_of(*model, part_of(others, group));
+      for (const torch::Tensor& loss : {first, second, mine, next}) loss.backward();
+      expect_same_model(*dense, sharded, *model, group, "step " + std::to_string(step) + " ");
+      EXPECT_FALSE(sharded.named_parameters().at("layers.1.up.weight").grad().defined());
+      for (auto* optimizer : {&one, &several}) {
+        optimizer->step();
+        optimizer->zero_grad();
+      }
+    }
+  });
+}
+
+struct SplitLayerImpl : torch::nn::Module {
+  SplitLayerImpl() {
+    up = register_module("up", nn::Linear(6, 10));
+    down = register_module("down", nn::Linear(10, 6));
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return x + down(torch::tanh(up(x))); }
+  nn::Linear up{nullptr}, down{nullptr};
+};
+TORCH_MODULE(SplitLayer);
+
+struct SplitModel : torch::nn::Module {
+  SplitModel() {
+    for (int i = 0; i < 2; ++i) layers->push_back(SplitLayer());
+    register_module("layers", layers);
+  }
+  torch::Tensor forward(torch::Tensor x) {
+    for (const auto& layer : *layers) x = layer->as<SplitLayer>()->forward(x);
+    return x;
+  }
+  torch::nn::ModuleList layers;
+};
+
+TEST(FullyShard, ComposesWithParallelizeModule) {
+  run_ranks({.data = 2, .tensor = 2}, [](World& world, ProcessGroupMesh& mesh) {
+    const auto build = [] {
+      const DeferredInit deferred;
+      auto model = std::make_shared<SplitModel>();
+      set_dtype(*model, torch::kFloat64);
+      return model;
+    };
+    auto dense = build(), model = build();
+    materialize(*dense, 1);
+    parallelize_module(*model, mesh["tp"], {{"layers.*.up", Column{}}, {"layers.*.down", Row{}}});
+    auto sharded = fully_shard(*model, mesh["dp"], {.units = {"layers.*"}, .device = world.device()});
+    EXPECT_EQ(sharded.named_parameters().at("layers.0.up.weight").sizes(),
+              (std::vector<std::int64_t>{mesh["dp"].rank() == 0 ? 3 : 2, 6}));
+    auto one = adamw_of(dense->parameters()), several = adamw_of(sharded.parameters());
+    for (int step = 0; step < 3; ++step) {
+      const torch::Tensor x = torch::sin(torch::arange(4 * 6, torch::kFloat64) * (1.5 + step)).view({4, 6});
+      const torch::Tensor expected = dense->forward(x).pow(2).mean();
+      const torch::Tensor mine = model->forward(part_of(x, mesh["dp"]).to(world.device())).pow(2).mean();
+      torch::Tensor mean = mine.detach().clone();
+      mesh["dp"].all_reduce(mean).wait();
+      expect_near(expected * 2, mean, "loss");
+      expected.backward();
+      mine.backward();
+      for (auto* optimizer : {&one, &several}) {
+        optimizer->step();
+        optimizer->zero_grad();
+      }
+    }
+    sharded.unshard();
+    const auto& up = model->layers[1]->as<SplitLayer>()->up->weight;
+    expect_near(dense->layers[1]->as<SplitLayer>()->up->weight.narrow(0, 5 * mesh["tp"].rank(), 5), up, "columns");
+  });
+}
+
+// 256 + 1 is 256 in bfloat16.
+TEST(FullyShard, LowGradientsAreSummedInFloat32) {
+  run_ranks({.data = 3}, [](World& world, ProcessGroupMesh& mesh) {
+    torch::nn::Linear model(torch::nn::LinearOptions(1, 3).bias(false));
+    model->to(torch::kBFloat16);
+    auto sharded = fully_shard(*model, mesh["dp"], {.averages = false, .device = world.device()});
+    const torch::Tensor x = torch::full({1, 1}, mesh["dp"].rank() == 0 ? 256.0 : 1.0, torch::kBFloat16);
+    model(x.to(world.device())).sum().backward();
+    const torch::Tensor gradient = sharded.parameters().front().grad();
+    EXPECT_EQ(gradient.scalar_type(), torch::kBFloat16);
+    EXPECT_EQ(gradient.sum().item<double>(), 258);
+  });
+}
+
+// Values that are there already are the first rank's.
+TEST(FullyShard, BeginsWithTheFirstRanksValues) {
+  run_ranks({.data = 3}, [](World& world, ProcessGroupMesh& mesh) {
+    torch::nn::Linear model(4, 5);
+    {
+      const torch::NoGradGuard no_grad;
+      for (auto& parameter : model->parameters()) parameter.fill_(mesh["dp"].rank() + 1);
+    }
+    auto sharded = fully_shard(*model, mesh["dp"], {.device = world.device()});
+    sharded.unshard();
+    EXPECT_EQ(model->weight.sum().item<double>(), 20);
+    EXPECT_EQ(model->bias.sum().item<double>(), 5);
+  });
+}
+
+template <class Call>
+std::string shard_refusal(const Call& call) {
+  try {
+    call();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(FullyShard, WhatItCantIsRefusedByName) {
+  run_ranks({.data = 2}, [](World& world, ProcessGroupMesh& mesh) {
+    auto model = plain_model();
+    EXPECT_EQ(shard_refusal([&] { fully_shard(*model, mesh["dp"], {.units = {"layer"}}); }),
+              "fully_shard: no module is 'layer'; expected paths of modules, * for one part of one; did you mean "
+              "'layers'?");
+    auto sharded = fully_shard(*model, mesh["dp"], {.units = {"layers.*"}, .device = world.device()});
+    EXPECT_THAT(shard_refusal([&] { fully_shard(*model, mesh["dp"]); }), HasSubstr("is sharded already"));
+    loss_of(*model, ids_of(0, 2)).backward();
+    torch::optim::SGD wrong(model->parameters(), 0.1);
+    EXPECT_THAT(shard_refusal([&] { wrong.step(); }), HasSubstr("this rank's rows"));
+  });
+}
+
+}  // namespace
+}  // namespace gantry::testing
