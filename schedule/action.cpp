@@ -62,8 +62,8 @@ std::string remedy_for(std::string_view kind) {
 
 [[noreturn]] void refuse(std::string_view text, const std::string& where, const std::string& remedy = "") {
   throw ConfigError({where, shown(text) + " is not an action",
-                     "stage, F, B, I, W, SEND_F, RECV_F, SEND_B, RECV_B, OFFLOAD or RELOAD, and microbatch, as in 2F0; "
-                     "or stage and UNSHARD, RESHARD, REDUCE_GRAD, OFFLOAD or RELOAD",
+                     "stage, F, B, I, W, SEND_F, RECV_F, SEND_B, RECV_B, OFFLOAD or RELOAD, microbatch, as in 2F0; "
+                     "or stage, UNSHARD, RESHARD, REDUCE_GRAD, OFFLOAD or RELOAD",
                      remedy});
 }
 
