@@ -26,7 +26,11 @@ void score(const TensorDict& outputs, const TensorDict& batch, ScoredClasses& sc
 
 // The share over all replicas, of what the ranks of the last stage have. Collective over the world.
 double share_of(const ScoredClasses& scored, const ProcessGroupMesh& mesh) {
-  const bool speaks = mesh.coordinate(axis::kTensor) == 0 && mesh.coordinate(axis::kContext) == 0;
+  const auto is_first = [&](const char* axis) {
+    const auto found = mesh.coordinates().find(axis);
+    return found == mesh.coordinates().end() || found->second == 0;
+  };
+  const bool speaks = is_first(axis::kTensor) && is_first(axis::kContext);  // of those that have the same logits
   torch::Tensor sums = torch::zeros({2}, torch::kFloat64);
   if (speaks) sums = torch::tensor({scored.right, scored.counted}, torch::kFloat64);
   mesh.world_group().all_reduce(sums).wait();
