@@ -17,6 +17,14 @@ std::int64_t elements(const Operation& operation) {
                                                    std::multiplies<std::uint64_t>()));
 }
 
+// Until then its waits are told: what fails with it ends one after the other, in no order that says anything.
+std::int64_t first_failure_of(const RankRecord& record) {
+  std::int64_t first = record.written_ns;
+  for (const auto& operation : record.operations)
+    if (operation.state == State::kFailed && operation.finished_ns > 0) first = std::min(first, operation.finished_ns);
+  return first;
+}
+
 }  // namespace
 
 Waits::Waits(const JobRecords& job) : job_(job) {
@@ -77,11 +85,13 @@ void Waits::find_blocked() {
   const auto longer = [](const Blocked& a, const Blocked& b) { return a.seconds > b.seconds; };
   for (const auto& [rank, record] : job_.records) {
     std::vector<Blocked> mine;
+    const std::int64_t end = first_failure_of(record);
     for (const auto& operation : record.operations) {
       if (operation.state != State::kWaiting && operation.state != State::kFailed) continue;
       if (one_host_ && operation.posted_ns > horizon_ns_) continue;
       const std::int64_t until = operation.finished_ns > 0 ? operation.finished_ns : record.written_ns;
-      mine.push_back({rank, &operation, static_cast<double>(until - operation.posted_ns) * 1e-9, {}});
+      const std::int64_t waited = std::max<std::int64_t>(0, std::min(until, end) - operation.posted_ns);
+      mine.push_back({rank, &operation, static_cast<double>(waited) * 1e-9, {}});
     }
     std::stable_sort(mine.begin(), mine.end(), longer);
     if (mine.size() > kMostOfARank) mine.resize(kMostOfARank);

@@ -69,6 +69,19 @@ TEST(Diagnosis, TheSameHoldsWhenTheWaitHasTimedOut) {
   EXPECT_EQ(diagnosis.waits.size(), 1u) << "rank 1 was in no wait when the job failed";
 }
 
+// A device that hangs is in the earlier of two sums, whichever ends later when both are given up.
+TEST(Diagnosis, OfCallsThatAreGivenUpTogetherTheEarlierOneIsNamed) {
+  HandMadeJob made(2);
+  for (int rank = 0; rank < 2; ++rank)
+    for (int call = 0; call < 2; ++call)
+      made.call(rank, Kind::kAllReduce, State::kWaiting).posted_ns = 10 * HandMadeJob::kSecond + call;
+  made.fail();
+  for (int rank = 0; rank < 2; ++rank) made.rank(rank).operations.back().finished_ns += HandMadeJob::kSecond;
+  const auto diagnosis = diagnose(made);
+  EXPECT_EQ(diagnosis.finding, Finding::kNotFinished);
+  EXPECT_THAT(diagnosis.sentence, HasSubstr("rank 0 has waited 80.0 s for all_reduce 0 of group 'all'"));
+}
+
 TEST(Diagnosis, ARankThatHasEndedIsToldFromOneThatWorks) {
   HandMadeJob made(2);
   made.call(0, Kind::kAllReduce, State::kWaiting).posted_ns = HandMadeJob::kWritten - 100;
