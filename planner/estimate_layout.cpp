@@ -6,6 +6,7 @@
 #include "gantry/planner/estimate.h"
 #include "gantry/planner/layout_costs.h"
 #include "gantry/planner/operations.h"
+#include "gantry/planner/recomputed_part.h"
 
 namespace gantry::planner {
 namespace {
@@ -83,24 +84,12 @@ LayerSeconds layer_seconds(const Workload& workload, const models::LayerSpec& la
   alone.model.layers = {layer};
   const PartCosts part = make_cost_table(alone, layout, cluster).layers.front();
   LayerSeconds seconds{part.forward, part.input_gradient, part.weight_gradient, {}};
-  if (layout.recompute == Recompute::kSelective) seconds.again = part.core;
-  if (layout.recompute == Recompute::kParts || layout.recompute == Recompute::kFull) seconds.again = part.forward;
+  if (const auto* again = computed_again(part, layout.recompute)) seconds.again = *again;
   return seconds;
 }
 
 double kept_bytes(const Workload& workload, const models::LayerSpec& layer, const Layout& layout) {
-  const PartOperations part = layer_operations(workload, layer, layout);
-  switch (layout.recompute) {
-    case Recompute::kNone:
-      return part.kept;
-    case Recompute::kSelective:
-      return part.kept - part.kept_core;
-    case Recompute::kParts:
-      return part.kept_inputs;
-    case Recompute::kFull:
-      return part.kept_whole;
-  }
-  return part.kept;
+  return kept_with(layer_operations(workload, layer, layout), layout.recompute);
 }
 
 }  // namespace gantry::planner

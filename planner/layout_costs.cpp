@@ -6,8 +6,8 @@
 #include "gantry/core/schedule_choice.h"
 #include "gantry/models/described/work_of_keys.h"
 #include "gantry/planner/collectives.h"
-#include "gantry/planner/kept_bytes.h"
 #include "gantry/planner/operations.h"
+#include "gantry/planner/recomputed_part.h"
 #include "gantry/schedule/schedule.h"
 
 namespace gantry::planner {
@@ -90,8 +90,7 @@ void add_layer(StageTimes& stage, const PartCosts& layer, Recompute recompute) {
   stage.input_gradient += layer.input_gradient;
   stage.weight_gradient += layer.weight_gradient;
   stage.kept_inputs += layer.kept - layer.kept_core;
-  if (recompute == Recompute::kSelective) stage.input_gradient += layer.core;
-  if (recompute == Recompute::kParts || recompute == Recompute::kFull) stage.input_gradient += layer.forward;
+  if (const auto* again = computed_again(layer, recompute)) stage.input_gradient += *again;
   stage.kept += kept_with(layer, recompute);
   stage.working = std::max(stage.working, made_again(layer, recompute) + layer.working);
 }

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "gantry/core/planted.h"
-#include "gantry/planner/kept_bytes.h"
+#include "gantry/planner/recomputed_part.h"
 
 namespace gantry::planner {
 namespace {
@@ -17,8 +17,8 @@ double flops_of(const std::vector<Operation>& operations) {
 }
 
 double flops_again(const PartOperations& part, Recompute how) {
-  if (how == Recompute::kNone) return 0;
-  return flops_of(how == Recompute::kSelective ? part.core : part.forward);
+  const auto* again = computed_again(part, how);
+  return again ? flops_of(*again) : 0;
 }
 
 void add_part(schedule::StageCosts& stage, const PartOperations& part, Recompute how) {

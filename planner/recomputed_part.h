@@ -37,4 +37,11 @@ double made_again(const Part& part, Recompute how) {
   }
 }
 
+// What of the forward is computed again; null for nothing.
+template <class Part>
+auto computed_again(const Part& part, Recompute how) -> decltype(&part.forward) {
+  if (how == Recompute::kNone) return nullptr;
+  return how == Recompute::kSelective ? &part.core : &part.forward;
+}
+
 }  // namespace gantry::planner
