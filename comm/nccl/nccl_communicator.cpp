@@ -29,10 +29,16 @@ ncclUniqueId new_unique_id() {
 }
 
 bool NcclOperation::finished() const {
-  if (!event_.query()) return false;
+  // The event of an operation that was given up while it was issued was never recorded, and passes at once.
+  if (!issued_ || !event_.query()) return false;
   // An abort lets the event pass too; it is noted before.
   const std::lock_guard lock(mutex_);
   return state_ != State::kAborted;
+}
+
+void NcclOperation::issued_on(const c10::Stream& stream) {
+  event_.record(stream);
+  issued_ = true;
 }
 
 void NcclOperation::precede(const c10::Stream& current) {

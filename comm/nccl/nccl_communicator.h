@@ -7,6 +7,7 @@
 // it ended, by its own mutex. The watching thread looks and aborts; one thread at a time issues.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <deque>
 #include <functional>
@@ -32,10 +33,10 @@ class NcclOperation final : public DeviceEnd, public std::enable_shared_from_thi
 
   // Before it is issued: it comes after what that event is behind.
   void follow(c10::Event begins) { begins_.emplace(std::move(begins)); }
-  void issued_on(const c10::Stream& stream) { event_.record(stream); }
+  void issued_on(const c10::Stream& stream);
   // What was on the poster's stream before it is done: from here on it takes its own time.
   bool may_have_begun() const { return !begins_ || begins_->query(); }
-  bool finished() const;  // never of one that was aborted
+  bool finished() const;  // never of one that was aborted, or whose issue was given up
   // What the current stream is given from now on comes after it. The host does not wait.
   void precede(const c10::Stream& current);
   void release();
@@ -48,6 +49,7 @@ class NcclOperation final : public DeviceEnd, public std::enable_shared_from_thi
   enum class State { kUnderWay, kDone, kAborted };
 
   c10::Event event_;
+  std::atomic<bool> issued_{false};
   std::optional<c10::Event> begins_;
   const c10::Stream posted_on_;
   mutable std::mutex mutex_;  // guards the following three

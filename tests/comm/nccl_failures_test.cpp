@@ -31,6 +31,19 @@ class NcclFailures : public ::testing::Test {
 void keep_reducing(ProcessGroup& group) {
   torch::Tensor tensor = torch::ones({1000}, here());
   for (int i = 0; i < 1000; ++i) group.all_reduce(tensor).wait();
+  tensor.sum().item<float>();  // the host, too, comes after them: no rank ends in good order before the failure
+}
+
+TEST_F(NcclFailures, AnOperationIsUnderWayUntilItsEventIsRecordedAndHasPassed) {
+  const NcclDevice device(pretend_device(0));
+  const NcclOperation given_up(device, {}, [] { return "a sum"; });
+  EXPECT_FALSE(given_up.finished()) << "what it holds would be freed while the device may still write it";
+  NcclOperation issued(device, {}, [] { return "a sum"; });
+  issued.issued_on(device.current_stream());
+  c10::Event after = device.new_event();
+  after.record(device.current_stream());
+  after.synchronize();
+  EXPECT_TRUE(issued.finished());
 }
 
 TEST_F(NcclFailures, AnErrorThatNcclReportsNamesTheRankItsGroupAndTheCause) {
