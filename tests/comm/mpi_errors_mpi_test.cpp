@@ -61,21 +61,25 @@ TEST(MpiErrors, AnAllocationThatFailsWithinAnOperationIsToldToTheOthers) {
   Job job({.timeout_seconds = 600});
   constexpr std::int64_t kElements = std::int64_t{1} << 28;  // 256 MiB
   if (job.rank() == 0) job.group->hand_over(torch::zeros({kElements}, torch::kUInt8), 1, {});
-  Work later = job.group->recv({{4}}, (job.rank() + 1) % kRanks, {Tag::Kind::kForward, 0, 0, 0});
+  const auto post = [&] { return job.group->recv({{4}}, (job.rank() + 1) % kRanks, {Tag::Kind::kForward, 0, 0, 0}); };
+  std::string heard;
   if (job.rank() == 1) {
+    Work later = post();
     Work large = job.group->recv({{kElements}, torch::kUInt8}, 0, {});
     const AddressSpaceLimit limit(std::size_t{64} << 20);
     EXPECT_THROW(large.wait(), std::bad_alloc);
+    heard = thrown_by([&] { later.wait(); });
+  } else {
+    heard = thrown_by([&] { post().wait(); });
   }
-  EXPECT_EQ(thrown_by([&] { later.wait(); }),
-            "memory: an allocation failed; use more tensor or pipeline ranks, or smaller microbatches");
+  EXPECT_EQ(heard, "memory: an allocation failed; use more tensor or pipeline ranks, or smaller microbatches");
 }
 
 TEST(MpiErrors, ADeadlineSaysWhoWaitedForWhatAndEndsEveryRanksWaits) {
-  Job job({.timeout_seconds = 0.4});
+  Job job({.timeout_seconds = 2});
   if (job.rank() == 0) {
     const std::string error = thrown_by([&] { job.group->recv({{4}}, 2, {Tag::Kind::kForward, 1, 3, 0}).wait(); });
-    EXPECT_EQ(error, "rank 0 waited 0.4 s for forward of stage 1, microbatch 3, entry 0 from rank 2");
+    EXPECT_EQ(error, "rank 0 waited 2 s for forward of stage 1, microbatch 3, entry 0 from rank 2");
     EXPECT_EQ(thrown_by([&] { job.group->barrier(); }), error);  // later ones too
   } else {
     Work work = job.group->recv({{4}}, 0, {});
@@ -87,7 +91,7 @@ TEST(MpiErrors, ADeadlineSaysWhoWaitedForWhatAndEndsEveryRanksWaits) {
 }
 
 TEST(MpiErrors, ADeadlineOfACollectiveNamesWhoIsMissing) {
-  Job job({.timeout_seconds = 0.4});
+  Job job({.timeout_seconds = 2});
   torch::Tensor tensor = torch::ones({100'000});
   if (job.rank() == 2) {
     Work work = job.group->recv({{4}}, 0, {});
@@ -188,7 +192,7 @@ TEST(MpiErrors, ALongWaitIsToldOfAndNamesTheLateRank) {
   if (job.rank() == 1) {
     EXPECT_EQ(said, "");
   } else {
-    EXPECT_NE(said.find("warning: " + name_of(job.rank()) + " has waited 0."), std::string::npos) << said;
+    EXPECT_NE(said.find("warning: " + name_of(job.rank()) + " has waited "), std::string::npos) << said;
     EXPECT_NE(said.find("rank 1"), std::string::npos) << said;
     EXPECT_NE(said.find("the job ends after 30 s of it (comm.timeout_seconds)"), std::string::npos) << said;
   }

@@ -24,9 +24,10 @@ inline ControlEvents failures_are_thrown(MpiBackend& backend) {
 struct Job {
   explicit Job(const WaitLimits& waits = {.timeout_seconds = 30}, MpiLimits limits = {})
       : backend(make_mpi_backend(waits, name_of, limits)),
-        control({}, *backend, name_of, failures_are_thrown(*backend)),
-        group(backend->make_group("all", {0, 1, 2})) {
+        control({}, *backend, name_of, failures_are_thrown(*backend)) {
     control.rendezvous();
+    // After it: all meet here, so that a rank that fails at once does not end the rendezvous of a slower one.
+    group = backend->make_group("all", {0, 1, 2});
   }
   ~Job() {
     try {

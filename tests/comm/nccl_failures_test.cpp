@@ -63,9 +63,9 @@ TEST_F(NcclFailures, AnOperationThatHangsOnTheDeviceMeetsTheDeadline) {
   set_fake_faults([](const FakeCall& call) {
     return call.kind == "ncclAllReduce" && call.rank == 0 && call.number == 3 ? FakeFault::kHang : FakeFault::kNone;
   });
-  const auto [code, printed] = outcome_on_fake(2, 0.3, [](World&, ProcessGroup& group) { keep_reducing(group); });
+  const auto [code, printed] = outcome_on_fake(2, 2, [](World&, ProcessGroup& group) { keep_reducing(group); });
   EXPECT_EQ(code, 7);
-  EXPECT_NE(printed.find("waited 0.3 s for all_reduce of float32 [1000], number 3 of group 'tp' with rank "),
+  EXPECT_NE(printed.find("waited 2 s for all_reduce of float32 [1000], number 3 of group 'tp' with rank "),
             std::string::npos)
       << printed;
   EXPECT_GT(fake_counts().aborted, 0);
@@ -87,7 +87,7 @@ TEST_F(NcclFailures, AMessageThatHangsOnTheDeviceIsNamed) {
 
 TEST_F(NcclFailures, ADeadlineSaysWhoWaitedForWhat) {
   FailureSeen elsewhere;
-  const auto [code, printed] = outcome_on_fake(2, 0.2, [&](World& world, ProcessGroup& group) {
+  const auto [code, printed] = outcome_on_fake(2, 2, [&](World& world, ProcessGroup& group) {
     elsewhere.watch([&] {
       if (world.rank() == 0) group.recv(spec_here({3}), 1, {Tag::Kind::kForward, 0, 3, 0}).wait();
     });
@@ -95,7 +95,7 @@ TEST_F(NcclFailures, ADeadlineSaysWhoWaitedForWhat) {
   });
   EXPECT_EQ(code, 7);
   EXPECT_EQ(printed,
-            "error: rank 0 (pp 0, dp 0, tp 0) waited 0.2 s for forward of stage 0, microbatch 3, entry 0 from rank 1 "
+            "error: rank 0 (pp 0, dp 0, tp 0) waited 2 s for forward of stage 0, microbatch 3, entry 0 from rank 1 "
             "(pp 0, dp 0, tp 1)\n");
 }
 
@@ -191,9 +191,9 @@ TEST_F(NcclFailures, AnAbortEndsEveryMembersPendingAndLaterOperations) {
 
 TEST_F(NcclFailures, ACommunicatorThatIsNeverReadyMeetsTheDeadline) {
   set_fake_joining(false);
-  const auto [code, printed] = outcome_on_fake(2, 0.3, [](World&, ProcessGroup&) {});
+  const auto [code, printed] = outcome_on_fake(2, 1, [](World&, ProcessGroup&) {});
   EXPECT_EQ(code, 7);
-  EXPECT_NE(printed.find("waited 0.3 s for group 'tp' with rank"), std::string::npos) << printed;
+  EXPECT_NE(printed.find("waited 1 s for group 'tp' with rank"), std::string::npos) << printed;
   EXPECT_NE(printed.find("to be made"), std::string::npos) << printed;
 }
 
