@@ -76,7 +76,7 @@ TEST_F(NcclFailures, AMessageThatHangsOnTheDeviceIsNamed) {
     return call.kind == "ncclRecv" && call.number == 1 ? FakeFault::kHang : FakeFault::kNone;
   });
   // Both ranks meet for their first message within the deadline, too.
-  const auto [code, printed] = outcome_on_fake(2, 3, [](World&, ProcessGroup& group) {
+  const auto [code, printed] = outcome_on_fake(2, 5, [](World&, ProcessGroup& group) {
     const Tag tag{Tag::Kind::kForward, 2, 5, 0};
     if (group.rank() == 0) group.send(torch::ones({9}, here()), 1, tag).wait();
     if (group.rank() == 1) group.recv(spec_here({9}), 0, tag).wait();
