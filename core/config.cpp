@@ -119,6 +119,7 @@ void read_schedule(ConfigSection section, ScheduleConfig& schedule) {
   schedule.chunks = default_chunks(schedule.name);
   section.integer("chunks", schedule.chunks, 1, 1000);
   section.integer("group_size", schedule.group_size, 1);
+  section.integer("vocabulary_algorithm", schedule.vocabulary_algorithm, 1, 2);
   if (const int least = default_chunks(schedule.name); schedule.chunks < least)
     section.fault("chunks",
                   fmt::format("{} with schedule {}, which goes forth and back", schedule.chunks, schedule.name),

@@ -30,6 +30,9 @@ const KeyContext kGenerated = {"a schedule by name; a FILE.csv says its own",
                                [](C c) { return !is_schedule_file(c.schedule.name); }, with_schedule};
 const KeyContext kInterleaved = {"schedule.name interleaved_1f1b",
                                  [](C c) { return c.schedule.name == "interleaved_1f1b"; }, with_schedule};
+const KeyContext kSharedVocabulary = {"parallel.vocabulary pipeline or auto",
+                                      [](C c) { return c.parallel.vocabulary != "stages"; },
+                                      [](C c) { return "with vocabulary " + c.parallel.vocabulary; }};
 const KeyContext kRecomputing = {"schedule.recompute selective, parts or full",
                                  [](C c) { return c.schedule.recompute != "none" && c.schedule.recompute != "auto"; },
                                  [](C c) {
@@ -176,6 +179,11 @@ std::vector<ConfigKey> make_keys() {
       {"schedule.chunks", "the schedule's own", "chunks per rank: 2 for schedules that go forth and back, else 1",
        &kGenerated},
       {"schedule.group_size", "the ranks", "microbatches that a chunk takes in a row", &kInterleaved},
+      {"schedule.vocabulary_algorithm", "2",
+       "of the two of arXiv 2411.05288: in 2 the backward need not wait for the head's weight gradients, which may "
+       "save "
+       "one microbatch's activations ([docs/layouts.md](layouts.md))",
+       &kSharedVocabulary},
       {"schedule.recompute", "none",
        "`none`, `selective` (attention's core), `parts` (each part of a layer by itself: attention, MLP) or `full` "
        "(whole layers); `auto`: one of these, for as many layers of each stage as `memory_limit` asks for "

@@ -119,6 +119,8 @@ Values layout_values(const Config& config) {
           {"schedule.microbatches", text_of(schedule.microbatches)},
           {"schedule.microbatch_size", text_of(schedule.microbatch_size)},
           {"schedule.group_size", unless_zero(schedule.group_size)},
+          {"schedule.vocabulary_algorithm",
+           parallel.vocabulary == "stages" ? "" : std::to_string(schedule.vocabulary_algorithm)},
           {"schedule.chunks", std::to_string(schedule.chunks)},
           {"schedule.layers", layers_text(schedule)},
           {"schedule.recompute", schedule.recompute},

@@ -117,6 +117,7 @@ void Executor::execute(const Action& action, StageRuntime& runtime) {
     case ActionKind::kEmbeddingForward:
     case ActionKind::kEmbeddingBackward:
     case ActionKind::kHeadForward:
+    case ActionKind::kHeadCombine:
     case ActionKind::kHeadBackward:
       return runtime.run_vocabulary(action.kind, microbatch);
     case ActionKind::kSendForward:

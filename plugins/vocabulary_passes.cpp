@@ -9,6 +9,7 @@
 #include "gantry/core/error.h"
 #include "gantry/core/planted.h"
 #include "gantry/nn/layout.h"
+#include "gantry/schedule/vocabulary_actions.h"
 #include "gantry/tensors/host_copy.h"
 
 namespace gantry {
@@ -95,6 +96,7 @@ VocabularyPasses::VocabularyPasses(const SharedVocabulary& shared, const std::ve
     : shared_(shared),
       microbatches_(microbatches),
       options_(options),
+      combines_(options.needs_gradients && schedule::algorithm_of(schedule) == 2),
       head_order_(order_of(schedule, shared.hidden_->rank(), ActionKind::kHeadForward)),
       embedding_order_(order_of(schedule, shared.hidden_->rank(), ActionKind::kEmbeddingBackward)),
       of_(microbatches.size()) {
@@ -150,10 +152,12 @@ void VocabularyPasses::run(ActionKind pass, int microbatch) {
       return embed_backward(microbatch);
     case ActionKind::kHeadForward:
       return head(microbatch);
+    case ActionKind::kHeadCombine:
+      return head_combine(microbatch);
     case ActionKind::kHeadBackward:
       return head_backward(microbatch);
     default:
-      throw InternalError({"vocabulary", to_string(pass) + " is no pass of it", "IF, IB, S or T", ""});
+      throw InternalError({"vocabulary", to_string(pass) + " is no pass of it", "IF, IB, S, C or T", ""});
   }
 }
 
@@ -249,42 +253,65 @@ void VocabularyPasses::head(int microbatch) {
   const torch::Tensor input = whole_sequence(std::exchange(of.hidden.tensor, {}), microbatch);
   const torch::Tensor labels = labels_of(microbatch);
   const bool computes = !is_given_up_;
-  if (computes) of.share = nn::head_forward(shared_.head_, input, labels, shared_.options_);
+  if (computes)
+    of.share = nn::head_forward(shared_.head_, input, labels, shared_.options_,
+                                combines_ ? nn::HeadWork::kInputGradient : nn::HeadWork::kStatistics);
   if (options_.keeps_outputs && computes)
     of.logits = of.share.logits.view({input.size(0), input.size(kTokenDim), of.share.logits.size(1)});
   if (!labels.defined()) return;
   const torch::Tensor mine =
       computes ? of.share.statistics
                : torch::zeros(
-                     {4, labels.numel()},
+                     {nn::kHeadStatistics, labels.numel()},
                      input.options().dtype(input.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32));
-  of.statistics.tensor = torch::empty({shared_.statistics_->size(), 4, labels.numel()}, mine.options());
+  of.statistics.tensor =
+      torch::empty({shared_.statistics_->size(), nn::kHeadStatistics, labels.numel()}, mine.options());
   of.statistics.work = shared_.statistics_->all_gather(of.statistics.tensor, mine.unsqueeze(0).contiguous(),
                                                        Sizes(shared_.statistics_->size(), 1));
 }
 
-nn::HeadTotals VocabularyPasses::totals_of(int microbatch) {
+void VocabularyPasses::await_totals(int microbatch) {
   OfMicrobatch& of = of_[microbatch];
+  if (!of.statistics.tensor.defined()) return;  // they are known, or there is no loss
   of.statistics.work.wait();
-  const nn::HeadTotals totals = nn::head_totals(std::exchange(of.statistics.tensor, {}));
+  of.totals = nn::head_totals(std::exchange(of.statistics.tensor, {}));
   if (is_last() && !is_given_up_ && of.share.counted.defined())
-    of.sum = nn::head_loss(totals, of.share.counted, nn::counted_words(shared_.head_, shared_.options_.loss),
+    of.sum = nn::head_loss(of.totals, of.share.counted, nn::counted_words(shared_.head_, shared_.options_.loss),
                            shared_.options_.loss);
-  return totals;
+}
+
+// `part`: this rank's, [rows, in]; undefined: zeros.
+void VocabularyPasses::send_hidden_gradient(int microbatch, torch::Tensor part) {
+  std::vector<std::int64_t> shape = microbatches_[microbatch].tensors.at(kTokens).sizes().vec();
+  shape.push_back(shared_.head_->options.in_features());
+  Sent& sent = of_[microbatch].hidden_gradient;
+  sent.tensor =
+      part.defined() ? part.view(shape) : torch::zeros(shape, shared_.head_->weight.options().requires_grad(false));
+  sent.work = shared_.hidden_gradients_->all_reduce(sent.tensor);
+  if (!is_last()) under_way_.push_back(std::exchange(sent, {}));
+}
+
+void VocabularyPasses::head_combine(int microbatch) {
+  await_totals(microbatch);
+  OfMicrobatch& of = of_[microbatch];
+  const bool computes = !is_given_up_ && of.share.by_exponentials.defined();
+  send_hidden_gradient(
+      microbatch, computes ? nn::head_input_part(shared_.head_, of.share, of.totals, options_.seed, shared_.options_)
+                           : torch::Tensor());
 }
 
 void VocabularyPasses::head_backward(int microbatch) {
+  await_totals(microbatch);
   OfMicrobatch& of = of_[microbatch];
-  const nn::HeadTotals totals = totals_of(microbatch);
-  std::vector<std::int64_t> shape = microbatches_[microbatch].tensors.at(kTokens).sizes().vec();
-  shape.push_back(shared_.head_->options.in_features());
   const nn::HeadShare share = std::exchange(of.share, {});
-  Sent& sent = of.hidden_gradient;
-  sent.tensor = is_given_up_ || !share.statistics.defined()
-                    ? torch::zeros(shape, shared_.head_->weight.options().requires_grad(false))
-                    : nn::head_backward(shared_.head_, share, totals, options_.seed, shared_.options_).view(shape);
-  sent.work = shared_.hidden_gradients_->all_reduce(sent.tensor);
-  if (!is_last()) under_way_.push_back(std::exchange(sent, {}));
+  const nn::HeadTotals totals = std::exchange(of.totals, {});
+  const bool computes = !is_given_up_ && share.statistics.defined();
+  if (!combines_)
+    send_hidden_gradient(
+        microbatch,
+        computes ? nn::head_backward(shared_.head_, share, totals, options_.seed, shared_.options_) : torch::Tensor());
+  else if (computes)
+    nn::head_weight_backward(shared_.head_, share, totals, options_.seed, shared_.options_);
 }
 
 torch::Tensor VocabularyPasses::hidden_gradient(int microbatch) {
@@ -296,7 +323,7 @@ torch::Tensor VocabularyPasses::hidden_gradient(int microbatch) {
 VocabularyPasses::Losses VocabularyPasses::losses() {
   Losses losses;
   for (std::size_t i = 0; i < of_.size(); ++i) {
-    if (of_[i].statistics.tensor.defined()) totals_of(static_cast<int>(i));  // without a backward
+    await_totals(static_cast<int>(i));  // without a backward
     if (of_[i].sum.defined()) losses.sums.push_back(of_[i].sum);
     if (of_[i].count.defined()) losses.counts.push_back(of_[i].count);
   }

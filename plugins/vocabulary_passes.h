@@ -1,5 +1,6 @@
 // Embedding and head whose rows lie over all ranks of a pipeline: what each rank computes of them, and what the ranks
-// exchange. Yeung et al., Balancing Pipeline Parallelism with Vocabulary Parallelism (arXiv 2411.05288), algorithm 1.
+// exchange. Yeung et al., Balancing Pipeline Parallelism with Vocabulary Parallelism (arXiv 2411.05288), both
+// algorithms.
 #pragma once
 
 #include <memory>
@@ -59,13 +60,14 @@ class VocabularyPasses {
                    const schedule::Schedule& schedule, Options options);
 
   void give_up() { is_given_up_ = true; }
-  // IF, IB, S or T.
+  // IF, IB, S, C or T.
   void run(schedule::ActionKind pass, int microbatch);
 
   // On the first stage's rank: the rows of its tokens, a leaf; needs all ranks' IF. And what its backward gave it.
   torch::Tensor embedded(int microbatch);
   void give_embedding_gradient(int microbatch);
-  // On the last stage's rank: what its forward made, before S; and the gradient of that, after all ranks' T.
+  // On the last stage's rank: what its forward made, before S; and the gradient of that, after all ranks' C, or T
+  // where there is no C.
   void give_hidden(int microbatch, const torch::Tensor& hidden);
   torch::Tensor hidden_gradient(int microbatch);
 
@@ -86,7 +88,8 @@ class VocabularyPasses {
     Sent embedded, embedding_gradient, hidden, statistics, hidden_gradient;
     torch::Tensor leaf;  // on the first stage's rank
     nn::HeadShare share;
-    torch::Tensor logits;  // kept
+    nn::HeadTotals totals;  // once they are known
+    torch::Tensor logits;   // kept
     torch::Tensor sum, count;
   };
   bool is_first() const;
@@ -102,12 +105,15 @@ class VocabularyPasses {
   void embed(int microbatch);
   void embed_backward(int microbatch);
   void head(int microbatch);
+  void head_combine(int microbatch);
   void head_backward(int microbatch);
-  nn::HeadTotals totals_of(int microbatch);
+  void send_hidden_gradient(int microbatch, torch::Tensor part);
+  void await_totals(int microbatch);
 
   const SharedVocabulary& shared_;
   const std::vector<Batch>& microbatches_;
   const Options options_;
+  const bool combines_;                            // algorithm 2
   std::vector<int> head_order_, embedding_order_;  // microbatches, by S and by IB
   std::vector<OfMicrobatch> of_;
   std::vector<Sent> under_way_;  // that other ranks alone need

@@ -36,6 +36,7 @@ constexpr std::array<KindFacts, kActionKinds> kKinds = {{{"F", ActionRole::kComp
                                                          {"IF", ActionRole::kCompute},
                                                          {"IB", ActionRole::kCompute},
                                                          {"S", ActionRole::kCompute},
+                                                         {"C", ActionRole::kCompute},
                                                          {"T", ActionRole::kCompute}}};
 const KindFacts& facts_of(ActionKind kind) { return kKinds.at(static_cast<std::size_t>(kind)); }
 

@@ -52,7 +52,7 @@ schedule::Schedule ScheduleSource::make_stages(int microbatches) const {
 schedule::Schedule ScheduleSource::make(int microbatches) const {
   const schedule::Schedule stages = make_stages(microbatches);
   if (!vocabulary_) return stages;
-  return schedule::with_vocabulary(stages, {.vocabulary = *vocabulary_});
+  return schedule::with_vocabulary(stages, {.vocabulary = *vocabulary_}, config_.vocabulary_algorithm);
 }
 
 namespace {
@@ -61,15 +61,22 @@ namespace {
 constexpr double kLookUp = 0.01;
 
 // Of a rank whose layers take a unit for each of forward, input gradient and weight gradient.
-schedule::VocabularyCosts vocabulary_costs(const LayerWork& work) {
+schedule::VocabularyCosts vocabulary_costs(const LayerWork& work, int algorithm) {
   const double layers = std::accumulate(work.layers.begin(), work.layers.end(), 0.0);
   const double head = layers > 0 ? work.last / layers : 1;
-  return {.embedding_forward = kLookUp, .embedding_backward = kLookUp, .head_forward = head, .head_backward = 2 * head};
+  schedule::VocabularyCosts costs{.embedding_forward = kLookUp, .embedding_backward = kLookUp};
+  // Three products of equal size: algorithm 2 has two of them before the ranks meet.
+  costs.head_forward = algorithm == 1 ? head : 2 * head;
+  costs.head_backward = algorithm == 1 ? 2 * head : head;
+  costs.head_combine = algorithm == 1 ? 0 : kLookUp;
+  return costs;
 }
 
 }  // namespace
 
-void ScheduleSource::share_vocabulary(const LayerWork& work) { vocabulary_ = vocabulary_costs(work); }
+void ScheduleSource::share_vocabulary(const LayerWork& work) {
+  vocabulary_ = vocabulary_costs(work, config_.vocabulary_algorithm);
+}
 
 bool ScheduleSource::gains_by_vocabulary(const LayerWork& work, const std::vector<int>& layers_of_stage) const {
   const schedule::Schedule plain = make_stages(file_ ? file_->microbatches : 4 * pipeline_);
@@ -87,13 +94,14 @@ bool ScheduleSource::gains_by_vocabulary(const LayerWork& work, const std::vecto
       const double share = of_stage / layers * pipeline_;
       costs.stages.push_back({.forward = share, .input_gradient = share, .weight_gradient = share});
     }
-    costs.vocabulary = vocabulary_costs(work);
+    costs.vocabulary = vocabulary_costs(work, config_.vocabulary_algorithm);
     return costs;
   };
   LayerWork layers_alone = work;
   layers_alone.last = 0;
   const schedule::Costs shared = costs_of(layers_alone);
-  return schedule::simulate(schedule::with_vocabulary(plain, shared), shared).makespan_max_rank <
+  const auto made = schedule::with_vocabulary(plain, shared, config_.vocabulary_algorithm);
+  return schedule::simulate(made, shared).makespan_max_rank <
          schedule::simulate(plain, costs_of(work)).makespan_max_rank;
 }
 

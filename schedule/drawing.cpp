@@ -47,6 +47,8 @@ std::string describe(ActionKind kind) {
       return "gradients of the embedding";
     case ActionKind::kHeadForward:
       return "logits";
+    case ActionKind::kHeadCombine:
+      return "parts of the gradient before the head";
     case ActionKind::kHeadBackward:
       return "gradients of the head";
     default:

@@ -18,11 +18,12 @@ class Mean {
 
 struct StageTimes {
   Mean forward, backward, input_gradient, weight_gradient;
-  Mean embedding_forward, embedding_backward, head_forward, head_backward;
+  Mean embedding_forward, embedding_backward, head_forward, head_combine, head_backward;
   Mean& of(ActionKind kind) {
     if (kind == ActionKind::kEmbeddingForward) return embedding_forward;
     if (kind == ActionKind::kEmbeddingBackward) return embedding_backward;
     if (kind == ActionKind::kHeadForward) return head_forward;
+    if (kind == ActionKind::kHeadCombine) return head_combine;
     if (kind == ActionKind::kHeadBackward) return head_backward;
     if (kind == ActionKind::kForward) return forward;
     if (kind == ActionKind::kBackward) return backward;
@@ -64,7 +65,8 @@ Costs costs_of(const Timeline& timeline, int num_stages) {
   costs.vocabulary = {.embedding_forward = all.embedding_forward.value(),
                       .embedding_backward = all.embedding_backward.value(),
                       .head_forward = all.head_forward.value(),
-                      .head_backward = all.head_backward.value()};
+                      .head_backward = all.head_backward.value(),
+                      .head_combine = all.head_combine.value()};
   for (const StageTimes& of : times) {
     const bool splits = of.input_gradient.any();
     costs.stages.push_back({.forward = of.forward.value(),

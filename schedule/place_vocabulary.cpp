@@ -12,6 +12,8 @@ namespace {
 constexpr double kUnknown = std::numeric_limits<double>::infinity();
 // So many rows of tokens are looked up ahead of the first stage's forwards, and so many of their gradients may wait.
 constexpr int kEmbeddedAhead = 2, kGradientsWaiting = 2;
+// So many microbatches' logits may wait for gradients of the head.
+constexpr int kLogitsWaiting = 2;
 // Forwards that may run ahead, of each chunk, and by how much a step must be shorter for one more.
 constexpr int kMostAhead = 4;
 constexpr double kGain = 0.995;
@@ -49,7 +51,7 @@ struct Passes {
 // Runs all ranks in simulated time. What can start first does; of equals first the passes that others wait for.
 class Placing {
  public:
-  Placing(const Schedule& schedule, const Costs& costs, int ahead);
+  Placing(const Schedule& schedule, const Costs& costs, int algorithm, int ahead);
   std::optional<Schedule> run();
 
   double longest() const { return longest_; }
@@ -64,6 +66,7 @@ class Placing {
   double own_ready(const Action& action) const;
   double pass_ready(const Passes& pass, int rank) const;
   Choice choose(int rank);
+  void consider_weights(Choice& best, int rank, bool has_own);
   void consider(Choice& best, double ready, int rank, int priority, Passes* pass) const;
   void take(int rank, const Choice& choice);
   double cost_of(const Action& action) const;
@@ -75,7 +78,8 @@ class Placing {
   std::vector<std::size_t> next_;
   std::vector<double> clock_, begin_;
   StageGrid<double> forward_end_, backward_end_;
-  Passes embed_, embed_backward_, head_, head_backward_;
+  Passes embed_, embed_backward_, head_, combine_, head_backward_;
+  const Passes* before_backward_;  // what the last stage's backward needs of all ranks
   int forwards_of_first_ = 0;
   double longest_ = 0;
 };
@@ -96,7 +100,7 @@ Passes Placing::make_passes(ActionKind kind, double cost, std::vector<int> order
   return passes;
 }
 
-Placing::Placing(const Schedule& schedule, const Costs& costs, int ahead)
+Placing::Placing(const Schedule& schedule, const Costs& costs, int algorithm, int ahead)
     : result_(schedule),
       costs_(stage_costs(schedule, costs)),
       rank_of_stage_(ranks_by_stage(schedule)),
@@ -104,7 +108,8 @@ Placing::Placing(const Schedule& schedule, const Costs& costs, int ahead)
       clock_(schedule.ranks(), 0),
       begin_(schedule.ranks(), kUnknown),
       forward_end_(schedule.stages(), schedule.microbatches, kUnknown),
-      backward_end_(schedule.stages(), schedule.microbatches, kUnknown) {
+      backward_end_(schedule.stages(), schedule.microbatches, kUnknown),
+      before_backward_(algorithm == 1 ? &head_backward_ : &combine_) {
   for (auto& row : result_.actions) {
     rows_.push_back(ahead_by(row, ahead));
     row.clear();
@@ -116,6 +121,8 @@ Placing::Placing(const Schedule& schedule, const Costs& costs, int ahead)
   embed_backward_ =
       make_passes(ActionKind::kEmbeddingBackward, of.embedding_backward, order_of_stage(first_row, 0, false));
   head_ = make_passes(ActionKind::kHeadForward, of.head_forward, order_of_stage(last_row, last, true));
+  combine_ = make_passes(ActionKind::kHeadCombine, of.head_combine,
+                         algorithm == 1 ? std::vector<int>() : order_of_stage(last_row, last, false));
   head_backward_ = make_passes(ActionKind::kHeadBackward, of.head_backward, order_of_stage(last_row, last, false));
 }
 
@@ -139,7 +146,7 @@ double Placing::own_ready(const Action& action) const {
   if (forward && action.stage == 0)
     ready = embed_.done[microbatch] < ranks ? kUnknown : std::max(ready, embed_.end[microbatch]);
   if (is_backward(action.kind) && action.stage == stages - 1)
-    ready = head_backward_.done[microbatch] < ranks ? kUnknown : std::max(ready, head_backward_.end[microbatch]);
+    ready = before_backward_->done[microbatch] < ranks ? kUnknown : std::max(ready, before_backward_->end[microbatch]);
   return ready;
 }
 
@@ -154,6 +161,7 @@ double Placing::pass_ready(const Passes& pass, int rank) const {
   switch (pass.kind) {
     case ActionKind::kHeadForward:
       return forward_end_.at(last, microbatch) + (rank == rank_of_stage_[last] ? 0 : costs_.front().send_forward);
+    case ActionKind::kHeadCombine:
     case ActionKind::kHeadBackward:
       return head_.done[microbatch] < result_.ranks() ? kUnknown : head_.end[microbatch] + costs_.front().send_forward;
     case ActionKind::kEmbeddingBackward:
@@ -169,12 +177,20 @@ void Placing::consider(Choice& best, double ready, int rank, int priority, Passe
     best = {start, priority, pass};
 }
 
+// Algorithm 2: nobody waits for gradients of the head, so they fill idle time; but logits are kept until then.
+void Placing::consider_weights(Choice& best, int rank, bool has_own) {
+  const bool others_wait = before_backward_ == &head_backward_;
+  const bool fills = !others_wait && has_own && head_.next[rank] - head_backward_.next[rank] < kLogitsWaiting;
+  consider(best, pass_ready(head_backward_, rank), rank, fills ? 1 : 5, &head_backward_);
+}
+
 Placing::Choice Placing::choose(int rank) {
   Choice best;
   const bool has_own = next_[rank] < rows_[rank].size();
   if (has_own) consider(best, own_ready(rows_[rank][next_[rank]]), rank, 3, nullptr);
   consider(best, pass_ready(head_, rank), rank, 6, &head_);
-  consider(best, pass_ready(head_backward_, rank), rank, 5, &head_backward_);
+  consider(best, pass_ready(combine_, rank), rank, 7, &combine_);
+  consider_weights(best, rank, has_own);
   if (embed_.next[rank] < forwards_of_first_ + kEmbeddedAhead)
     consider(best, pass_ready(embed_, rank), rank, 4, &embed_);
   int waiting = 0;
@@ -207,8 +223,8 @@ void Placing::take(int rank, const Choice& choice) {
 std::optional<Schedule> Placing::run() {
   const auto finished = [&](int rank) {
     const auto is_done = [&](const Passes& pass) { return pass.next[rank] == static_cast<int>(pass.order.size()); };
-    return next_[rank] == rows_[rank].size() && is_done(embed_) && is_done(head_) && is_done(head_backward_) &&
-           is_done(embed_backward_);
+    return next_[rank] == rows_[rank].size() && is_done(embed_) && is_done(head_) && is_done(combine_) &&
+           is_done(head_backward_) && is_done(embed_backward_);
   };
   for (;;) {
     Choice best;
@@ -240,19 +256,19 @@ void refuse_pairs(const Schedule& schedule) {
 
 }  // namespace
 
-std::optional<Schedule> with_vocabulary(const Schedule& schedule, const Costs& costs, int ahead) {
+std::optional<Schedule> with_vocabulary(const Schedule& schedule, const Costs& costs, int algorithm, int ahead) {
   refuse_pairs(schedule);
-  return Placing(schedule, costs, ahead).run();
+  return Placing(schedule, costs, algorithm, ahead).run();
 }
 
-Schedule with_vocabulary(const Schedule& schedule, const Costs& costs) {
+Schedule with_vocabulary(const Schedule& schedule, const Costs& costs, int algorithm) {
   refuse_pairs(schedule);
   std::size_t chunks = 1;
   for (const auto& held : schedule.stages_of_rank) chunks = std::max(chunks, held.size());
   std::optional<Schedule> best;
   double shortest = kUnknown;
   for (int ahead = 0; ahead <= kMostAhead * static_cast<int>(chunks); ++ahead) {
-    Placing placing(schedule, costs, ahead);
+    Placing placing(schedule, costs, algorithm, ahead);
     auto made = placing.run();
     if (!made || placing.longest() >= kGain * shortest) continue;
     shortest = placing.longest();

@@ -46,7 +46,7 @@ class Simulator {
         clock_(schedule.ranks(), 0),
         forward_end_(schedule.stages(), schedule.microbatches, kNotYet),
         backward_end_(schedule.stages(), schedule.microbatches, kNotYet),
-        pass_end_(has_vocabulary(schedule) ? 4 : 0,
+        pass_end_(has_vocabulary(schedule) ? kVocabularyKinds.size() : 0,
                   StageGrid<double>(schedule.stages(), schedule.microbatches, kNotYet)),
         beside_(schedule.ranks(), 0),
         unsharded_(schedule.stages(), 0),
@@ -79,7 +79,7 @@ class Simulator {
   std::vector<double> clock_;
   StageGrid<double> forward_end_;
   StageGrid<double> backward_end_;
-  std::vector<StageGrid<double>> pass_end_;  // of IF, IB, S and T, by the stage that they are written with
+  std::vector<StageGrid<double>> pass_end_;  // of kVocabularyKinds, by the stage that they are written with
   std::vector<double> beside_;               // by rank: when its last extra action ends
   std::vector<double> unsharded_;            // by stage: when its last gather ends
   StageGrid<double> reloaded_;               // when activations that were in host memory are back
@@ -104,6 +104,8 @@ double Simulator::cost(const Action& action) const {
       return of_vocabulary_.embedding_backward;
     case ActionKind::kHeadForward:
       return of_vocabulary_.head_forward;
+    case ActionKind::kHeadCombine:
+      return of_vocabulary_.head_combine;
     case ActionKind::kHeadBackward:
       return of_vocabulary_.head_backward;
     default:
@@ -296,7 +298,8 @@ double work_of(const std::vector<TimedAction>& lane) {
 // Of a rank's passes of one microbatch.
 double vocabulary_work(const Schedule& schedule, const VocabularyCosts& costs, bool trains) {
   if (!has_vocabulary(schedule)) return 0;
-  return trains ? costs.sum() : costs.embedding_forward + costs.head_forward;
+  if (!trains) return costs.embedding_forward + costs.head_forward;
+  return costs.sum() - (algorithm_of(schedule) == 1 ? costs.head_combine : 0);
 }
 
 // What a rank computes in all.

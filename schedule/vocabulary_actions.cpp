@@ -34,6 +34,13 @@ bool has_vocabulary(const Schedule& schedule) {
   });
 }
 
+int algorithm_of(const Schedule& schedule) {
+  const bool combines = std::ranges::any_of(schedule.actions, [](const auto& row) {
+    return std::ranges::any_of(row, [](const Action& action) { return action.kind == ActionKind::kHeadCombine; });
+  });
+  return combines ? 2 : 1;
+}
+
 Schedule without_vocabulary(const Schedule& schedule) {
   Schedule kept = schedule;
   for (auto& row : kept.actions) std::erase_if(row, [](const Action& action) { return is_of_vocabulary(action.kind); });
@@ -42,7 +49,8 @@ Schedule without_vocabulary(const Schedule& schedule) {
 
 int vocabulary_stage(const Schedule& schedule, int rank) { return std::ranges::min(schedule.stages_of_rank.at(rank)); }
 
-VocabularyNeeds::VocabularyNeeds(const Schedule& schedule) : last_stage_(schedule.stages() - 1) {
+VocabularyNeeds::VocabularyNeeds(const Schedule& schedule)
+    : last_stage_(schedule.stages() - 1), algorithm_(algorithm_of(schedule)) {
   first_splits_.assign(schedule.microbatches, false);
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
     if (schedule.stages_of_rank[rank].empty())
@@ -61,8 +69,9 @@ VocabularyNeeds::VocabularyNeeds(const Schedule& schedule) : last_stage_(schedul
 void VocabularyNeeds::check_counts(const Schedule& schedule) const {
   for (int rank = 0; rank < schedule.ranks(); ++rank)
     for (const ActionKind kind : kVocabularyKinds) {
-      const bool is_backward_pass = kind == ActionKind::kEmbeddingBackward || kind == ActionKind::kHeadBackward;
-      const auto expected = is_backward_pass && !trains_ ? 0 : schedule.microbatches;
+      const bool is_backward_pass = kind != ActionKind::kEmbeddingForward && kind != ActionKind::kHeadForward;
+      const bool is_left_out = (is_backward_pass && !trains_) || (kind == ActionKind::kHeadCombine && algorithm_ == 1);
+      const auto expected = is_left_out ? 0 : schedule.microbatches;
       std::vector<char> seen(schedule.microbatches, 0);
       int count = 0;
       for (const Action& action : schedule.actions[rank]) {
@@ -125,12 +134,13 @@ std::vector<Need> VocabularyNeeds::of(const Action& action) const {
       needs.push_back({{ActionKind::kForward, last_stage_, microbatch}});
       begun(before_[0][microbatch]);
       break;
+    case ActionKind::kHeadCombine:
     case ActionKind::kHeadBackward:
       all(ActionKind::kHeadForward);
       break;
     case ActionKind::kBackward:
     case ActionKind::kInputGradient:
-      if (action.stage == last_stage_) all(ActionKind::kHeadBackward);
+      if (action.stage == last_stage_) all(algorithm_ == 1 ? ActionKind::kHeadBackward : ActionKind::kHeadCombine);
       break;
     case ActionKind::kEmbeddingBackward:
       needs.push_back(

@@ -37,6 +37,8 @@ const KeyCase kKeyCases[] = {
      "schedule: {name: interleaved_1f1b, chunks: 2}"},
     {"schedule.group_size", "schedule: {group_size: 2}", "is there with schedule 1f1b",
      "schedule: {name: interleaved_1f1b, chunks: 2, group_size: 2}"},
+    {"schedule.vocabulary_algorithm", "schedule: {vocabulary_algorithm: 1}", "is there with vocabulary stages",
+     "parallel: {vocabulary: pipeline}\nschedule: {vocabulary_algorithm: 1}"},
     {"schedule.recompute_layers", "schedule: {recompute_layers: 1}", "is there without recompute",
      "schedule: {recompute: full, recompute_layers: 1}"},
     {"schedule.recompute_layers", "schedule: {recompute: auto, memory_limit: 1 GiB, recompute_layers: 1}",

@@ -17,14 +17,24 @@ Parallelism shared(Layout layout, const std::string& schedule = "1f1b", int micr
   return how;
 }
 
+// Each with algorithm 2, the default, and every second one with algorithm 1 as well.
+std::vector<Parallelism> by_both(std::vector<Parallelism> layouts) {
+  for (std::size_t i = 0, given = layouts.size(); i < given; i += 2) {
+    layouts.push_back(layouts[i]);
+    layouts.back().vocabulary_algorithm = 1;
+  }
+  return layouts;
+}
+
 // 131 words over 2, 3, 4 and 6 ranks.
 const ModelCase kUneven{.layers = 4, .width = 12, .vocabulary = 131, .dropout = 0.1, .batches = {6, 6, 5}};
 
 TEST(Vocabulary, TiedOverAllAxes) {
-  expect_layouts_equal(kUneven, {shared({.pipeline = 2}), shared({.pipeline = 3}, "1f1b", 1),
-                                 shared({.pipeline = 4}, "1f1b", 6), shared({.pipeline = 2, .data = 2, .tensor = 2}),
-                                 shared({.pipeline = 3, .data = 1, .tensor = 2}, "1f1b", 2),
-                                 shared({.pipeline = 2, .data = 1, .tensor = 2}, "1f1b", 3, true)});
+  expect_layouts_equal(
+      kUneven, by_both({shared({.pipeline = 2}), shared({.pipeline = 3}, "1f1b", 1), shared({.pipeline = 4}, "1f1b", 6),
+                        shared({.pipeline = 2, .data = 2, .tensor = 2}),
+                        shared({.pipeline = 3, .data = 1, .tensor = 2}, "1f1b", 2),
+                        shared({.pipeline = 2, .data = 1, .tensor = 2}, "1f1b", 3, true)}));
 }
 
 TEST(Vocabulary, UntiedOverAllAxes) {
@@ -45,7 +55,7 @@ TEST(Vocabulary, EverySchedule) {
   }
   layouts.push_back(shared({.pipeline = 2}, "interleaved_1f1b", 6));
   layouts.back().chunks = 2;
-  expect_layouts_equal(deep, layouts);
+  expect_layouts_equal(deep, by_both(layouts));
 }
 
 TEST(Vocabulary, LossesOfEveryKind) {
@@ -55,7 +65,7 @@ TEST(Vocabulary, LossesOfEveryKind) {
     what.smoothing = 0.1;
     what.z_loss = 1e-3;
     what.ignored = 0.4;
-    expect_layouts_equal(what, {shared({.pipeline = 3}), shared({.pipeline = 2, .data = 2, .tensor = 2})});
+    expect_layouts_equal(what, by_both({shared({.pipeline = 3}), shared({.pipeline = 2, .data = 2, .tensor = 2})}));
   }
   ModelCase causal = kUneven;
   causal.causal_labels = true;
@@ -74,7 +84,7 @@ TEST(Vocabulary, FamiliesWithScalesAndCaps) {
     what.keys = keys;
     what.dropout = 0;
     what.heads = what.key_heads = 2;
-    expect_layouts_equal(what, {shared({.pipeline = 3}), shared({.pipeline = 2, .data = 1, .tensor = 2})});
+    expect_layouts_equal(what, by_both({shared({.pipeline = 3}), shared({.pipeline = 2, .data = 1, .tensor = 2})}));
   }
 }
 

@@ -79,7 +79,7 @@ TEST(Offload, EveryScheduleIsProvedWithIt) {
 
 TEST(Offload, GoesWithPassesOfTheVocabulary) {
   for (const char* name : {"1f1b", "v_half"}) {
-    const Schedule with = with_offload_actions(with_vocabulary(generate(name, 4, 8), Costs{}), kOffloadBoth);
+    const Schedule with = with_offload_actions(with_vocabulary(generate(name, 4, 8), Costs{}, 2), kOffloadBoth);
     EXPECT_NO_THROW(validate(lower(with))) << name;
     EXPECT_GT(count_moves(with, ActionKind::kOffload), 0) << name;
   }

@@ -10,12 +10,14 @@
 namespace gantry::schedule {
 namespace {
 
-Costs head_of(double forwards, double hop = 0) {
+// Three products of the head: algorithm 2 has two of them in S.
+Costs head_of(double product, double hop = 0, int algorithm = 1) {
   return {.hop = hop,
           .vocabulary = {.embedding_forward = 0.01,
                          .embedding_backward = 0.01,
-                         .head_forward = forwards,
-                         .head_backward = 2 * forwards}};
+                         .head_forward = algorithm * product,
+                         .head_backward = (3 - algorithm) * product,
+                         .head_combine = algorithm == 1 ? 0 : 0.01}};
 }
 
 int count_of(const Schedule& schedule, ActionKind kind) {
@@ -30,14 +32,18 @@ TEST(VocabularyActions, EveryScheduleWithoutPairsIsProvedAndLowered) {
     if (name == "dualpipe_v") continue;
     for (const int ranks : {1, 2, 3, 4, 8})
       for (const int microbatches : {1, 2, 3, 7, 16}) {
+        const int algorithm = 1 + (ranks + microbatches) % 2;
         SCOPED_TRACE(name + " " + std::to_string(ranks) + " " + std::to_string(microbatches));
         const Schedule plain = generate(name, ranks, microbatches);
-        const Schedule made = with_vocabulary(plain, head_of(0.3, 0.05));
+        const Schedule made = with_vocabulary(plain, head_of(0.3, 0.05, algorithm), algorithm);
         validate(made);
         validate(lower(made));
         validate(forward_only(made));
         validate(lower(forward_only(made)));
-        for (const ActionKind kind : kVocabularyKinds) EXPECT_EQ(count_of(made, kind), ranks * microbatches);
+        EXPECT_EQ(algorithm_of(made), algorithm);
+        for (const ActionKind kind : kVocabularyKinds)
+          EXPECT_EQ(count_of(made, kind),
+                    kind == ActionKind::kHeadCombine && algorithm == 1 ? 0 : ranks * microbatches);
         for (int rank = 0; rank < ranks; ++rank)
           EXPECT_EQ(without_vocabulary(made).actions[rank].size(), plain.actions[rank].size());
         EXPECT_EQ(compute_only(lower(made)), made);
@@ -52,34 +58,40 @@ TEST(VocabularyActions, RandomTimesAreProvedToo) {
   for (int i = 0; i < 60; ++i) {
     const char* name = std::vector<const char*>{"1f1b", "zb_h1", "v_half", "interleaved_1f1b", "gpipe"}[i % 5];
     const Schedule plain = generate(name, 2 + i % 4, 1 + i % 9);
-    Costs costs = head_of(time(random), 0.2 * time(random));
+    const int algorithm = 1 + i / 5 % 2;
+    Costs costs = head_of(time(random), 0.2 * time(random), algorithm);
     for (int stage = 0; stage < plain.stages(); ++stage)
       costs.stages.push_back(
           {.forward = time(random), .input_gradient = time(random), .weight_gradient = time(random)});
-    const Schedule made = with_vocabulary(plain, costs);
+    const Schedule made = with_vocabulary(plain, costs, algorithm);
     validate(lower(made));
     EXPECT_GT(simulate(made, costs).makespan_max_rank, 0);
   }
 }
 
-// With a hop between ranks the period is the work, in every step but the ramps: two more forwards ahead are needed, as
-// the paper says of algorithm 1, and one fewer makes the step longer.
-TEST(VocabularyActions, TwoForwardsAheadReachThePeriod) {
+// With a hop between ranks the period is the work, in every step but the ramps: as many more forwards ahead are needed
+// as the ranks meet between a microbatch's forward and backward, twice in algorithm 1 and once in algorithm 2, as the
+// paper says; without them the step is longer.
+class VocabularyAhead : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(, VocabularyAhead, ::testing::Values(1, 2));
+
+TEST_P(VocabularyAhead, ReachesThePeriod) {
+  const int algorithm = GetParam(), needed = 3 - algorithm;
   for (const int ranks : {4, 8}) {
-    const Costs costs = head_of(0.3, 0.05);
+    const Costs costs = head_of(0.3, 0.05, algorithm);
     const int few = 4 * ranks, many = 8 * ranks;
     const auto period = [&](int ahead) {
       const auto longest = [&](int microbatches) {
-        const auto made = with_vocabulary(generate("1f1b", ranks, microbatches), costs, ahead);
+        const auto made = with_vocabulary(generate("1f1b", ranks, microbatches), costs, algorithm, ahead);
         return simulate(*made, costs).makespan_max_rank;
       };
       return (longest(many) - longest(few)) / (many - few);
     };
     const double work = 3 + costs.vocabulary.sum();
-    EXPECT_NEAR(period(2), work, 0.01 * work) << ranks;
+    EXPECT_NEAR(period(needed), work, 0.01 * work) << ranks;
     EXPECT_GT(period(0), 1.02 * work) << ranks;
-    const Schedule chosen = with_vocabulary(generate("1f1b", ranks, many), costs);
-    EXPECT_LE(simulate(chosen, costs).peak_activations[0], ranks + 2);
+    const Schedule chosen = with_vocabulary(generate("1f1b", ranks, many), costs, algorithm);
+    EXPECT_LE(simulate(chosen, costs).peak_activations[0], ranks + needed);
   }
 }
 
@@ -90,15 +102,16 @@ TEST(VocabularyActions, ALargeHeadIsShortenedByTheRanks) {
   Costs uneven;
   for (int stage = 0; stage < ranks; ++stage) uneven.stages.push_back({});
   uneven.stages.back() = {.forward = 2, .input_gradient = 2, .weight_gradient = 2};
-  const Costs costs = head_of(1.0 / ranks, 0.02);
   const double before = simulate(plain, uneven).makespan_max_rank;
-  const double after = simulate(with_vocabulary(plain, costs), costs).makespan_max_rank;
-  EXPECT_LT(after, 0.65 * before);
+  for (const int algorithm : {1, 2}) {
+    const Costs costs = head_of(1.0 / ranks, 0.02, algorithm);
+    EXPECT_LT(simulate(with_vocabulary(plain, costs, algorithm), costs).makespan_max_rank, 0.65 * before);
+  }
 }
 
 template <class Change>
-std::string refused(Change change) {
-  Schedule made = with_vocabulary(generate("1f1b", 2, 3), head_of(0.3));
+std::string refused(Change change, int algorithm = 1) {
+  Schedule made = with_vocabulary(generate("1f1b", 2, 3), head_of(0.3, 0, algorithm), algorithm);
   change(made);
   try {
     validate(made);
@@ -139,11 +152,27 @@ TEST(VocabularyActions, WhatIsWrongIsRefused) {
             }).find("deadlock"),
             std::string::npos);
   EXPECT_NE(refused([](Schedule& made) { place_of(made.actions[1], kHeadForward, 0)->stage = 0; }), "");
+  const auto without_one_c = [](Schedule& made) { made.actions[1].erase(place_of(made.actions[1], kHeadCombine, 2)); };
+  EXPECT_NE(refused(without_one_c, 2).find("it has 2 of C, for 3 microbatches; expected 3"), std::string::npos);
+  const auto backward_before_c = [](Schedule& made) {
+    auto& row = made.actions[1];
+    std::iter_swap(place_of(row, kBackward, 2), place_of(row, kHeadCombine, 2));
+  };
+  const std::string said = refused(backward_before_c, 2);
+  EXPECT_NE(said.find("which makes its data"), std::string::npos) << said;
+  const auto last_t_at_the_end = [](Schedule& made) {
+    auto& row = made.actions[0];
+    const auto last = place_of(row, kHeadBackward, 2);
+    const Action moved = *last;
+    row.erase(last);
+    row.push_back(moved);
+  };
+  EXPECT_EQ(refused(last_t_at_the_end, 2), "") << "nobody waits for it";
 }
 
 TEST(VocabularyActions, PairsAreRefusedByName) {
   try {
-    with_vocabulary(generate("dualpipe_v", 2, 4), {});
+    with_vocabulary(generate("dualpipe_v", 2, 4), {}, 2);
     FAIL();
   } catch (const ConfigError& error) {
     EXPECT_NE(std::string(error.what()).find("dualpipe_v runs forwards and backwards in pairs"), std::string::npos);

@@ -111,6 +111,7 @@ Config config_of(const ModelCase& what, const Parallelism& how) {
   config.parallel.gather = how.gather;
   config.parallel.context_method = how.context_method;
   config.parallel.vocabulary = how.vocabulary;
+  config.schedule.vocabulary_algorithm = how.vocabulary_algorithm;
   config.experts = what.experts;
   config.experts.dispatch = how.dispatch;
   config.train.offload = how.offload;
@@ -300,6 +301,7 @@ std::string describe(const Parallelism& how) {
          std::to_string(how.microbatches) +
          (how.layout.context > 1 ? " cp " + std::to_string(how.layout.context) + " " + how.context_method : "") +
          (how.vocabulary == "stages" ? "" : " vocabulary " + how.vocabulary) +
+         (how.vocabulary_algorithm == 2 ? "" : " algorithm 1") +
          (how.layout.expert > 1 ? " ep " + std::to_string(how.layout.expert) + " " + how.dispatch : "") +
          (how.zero ? " zero " + std::to_string(how.zero) : "") +
          (how.zero == 3 ? " gather " + how.gather + (how.shard ? " shard " + std::to_string(how.shard) : "") : "") +

@@ -55,6 +55,7 @@ struct Parallelism {
   int shard = 0;  // of zero 3; 0: all
   std::string gather = "auto";
   std::string vocabulary = "stages";
+  int vocabulary_algorithm = 2;
   std::string dispatch = "all_to_all";  // of experts over ranks
   std::string offload = "none";
 };

@@ -69,7 +69,8 @@ struct ScheduleConfig {
   int chunks = 1;
   int group_size = 0;  // of interleaved_1f1b: microbatches that a chunk takes in a row; 0: as many as ranks
   std::variant<std::string, std::vector<int>> layers =
-      std::string("default");  // default | balanced | layout string | list
+      std::string("default");    // default | balanced | layout string | list
+  int vocabulary_algorithm = 2;  // of parallel.vocabulary pipeline: 1 or 2 of arXiv 2411.05288
   std::string recompute = "none";
   std::int64_t memory_limit = 0;      // bytes of a rank, which `recompute: auto` keeps to; 0: none stated
   std::vector<int> recompute_layers;  // the first so many of each stage: one number, or one per stage; empty: all

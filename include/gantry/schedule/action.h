@@ -4,7 +4,7 @@
 // replicas, "2RESHARD" releases them, and "2REDUCE_GRAD" sums the stage's gradients over the replicas. "2OFFLOAD0"
 // moves what the forward of microbatch 0 keeps to host memory and "2RELOAD0" brings it back; "2OFFLOAD" and "2RELOAD"
 // do so with the optimizer's state of the stage. Passes of embedding and head that all ranks share
-// (schedule/vocabulary_actions.h) are IF, IB, S and T: "2S0" is that of the rank whose lowest stage is 2.
+// (schedule/vocabulary_actions.h) are IF, IB, S, C and T: "2S0" is that of the rank whose lowest stage is 2.
 #pragma once
 
 #include <cstddef>
@@ -33,16 +33,17 @@ enum class ActionKind {
   kEmbeddingForward,
   kEmbeddingBackward,
   kHeadForward,
+  kHeadCombine,
   kHeadBackward
 };
-inline constexpr std::size_t kActionKinds = 19;
+inline constexpr std::size_t kActionKinds = 20;
 
 // An action computes a microbatch on a stage, or carries what was computed; or it is an extra one: it changes what the
 // rank holds of a stage, beside what is computed. Each kind of extra has its rule in schedule/extra_actions.h.
 enum class ActionRole { kCompute, kMessage, kExtra };
 ActionRole role_of(ActionKind kind);
 
-// IF, IB, S and T.
+// IF, IB, S, C and T.
 inline bool is_of_vocabulary(ActionKind kind) { return kind >= ActionKind::kEmbeddingForward; }
 
 inline constexpr int kNoMicrobatch = -1;

@@ -28,12 +28,13 @@ struct StageCosts {
   double host_bandwidth = 0;
 };
 
-// Of one rank's passes of one microbatch, where all ranks share embedding and head.
+// Of one rank's passes of one microbatch, where all ranks share embedding and head, by algorithm 1.
 struct VocabularyCosts {
   double embedding_forward = 0.02, embedding_backward = 0.02;
   double head_forward = 0.25, head_backward = 0.5;
+  double head_combine = 0;  // algorithm 2's
 
-  double sum() const { return embedding_forward + embedding_backward + head_forward + head_backward; }
+  double sum() const { return embedding_forward + embedding_backward + head_forward + head_backward + head_combine; }
 };
 
 struct Costs {
