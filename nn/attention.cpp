@@ -230,10 +230,10 @@ SinksImpl::SinksImpl(std::int64_t heads) : heads_(heads) {
   torch::nn::init::zeros_(weight);
 }
 
-Placements SinksImpl::shard(const ShardStyle& style, ProcessGroup& group) {
+Placements SinksImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
   if (!std::holds_alternative<Column>(style)) refuse_style("Sinks", style, "Column{}");
-  const Placements placements = split_parameters({{"weight", {heads_}}}, style, group);
-  cut_parameters(*this, placements, group);
+  const Placements placements = split_parameters({{"weight", {heads_}}}, style, axes);
+  cut_parameters(*this, placements, axes);
   return placements;
 }
 

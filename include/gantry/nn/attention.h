@@ -49,7 +49,7 @@ struct AttentionOptions {
 class SinksImpl : public torch::nn::Module, public Shardable {
  public:
   explicit SinksImpl(std::int64_t heads);
-  Placements shard(const ShardStyle& style, ProcessGroup& group) override;
+  Placements shard(const ShardStyle& style, const ShardAxes& axes) override;
   torch::Tensor weight;
 
  private:
