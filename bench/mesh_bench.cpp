@@ -51,10 +51,10 @@ int main(int argc, char** argv) {
   std::vector<int> written(numbers);
   std::iota(written.begin(), written.end(), 0);
   const double bound = writing.seconds();
-  fmt::print(
-      R"({{"ranks": {}, "sets": {}, "groups": {}, "numbers": {}, "seconds": {:.4f}, "megabytes": {:.1f}, )"
-      R"("numbers_of_one_rank": {}, "seconds_of_one_rank": {:.5f}, "seconds_of_writing": {:.4f}, "megabytes_of_numbers": {:.1f}}})"
-      "\n",
-      ranks, all.size(), groups, numbers, seconds, megabytes, peers, of_one, bound,
-      static_cast<double>(written.size() * sizeof(int)) / (1 << 20));
+  fmt::print(R"({{"ranks": {}, "sets": {}, "groups": {}, "numbers": {}, "seconds": {:.4f}, "megabytes": {:.1f}, )"
+             R"("numbers_of_one_rank": {}, "seconds_of_one_rank": {:.5f}, "seconds_of_writing": {:.4f}, )"
+             R"("megabytes_of_numbers": {:.1f}}})"
+             "\n",
+             ranks, all.size(), groups, numbers, seconds, megabytes, peers, of_one, bound,
+             static_cast<double>(written.size() * sizeof(int)) / (1 << 20));
 }

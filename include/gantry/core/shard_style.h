@@ -94,8 +94,8 @@ struct PrepareInput {
 using ShardStyle = std::variant<Column, Row, Vocab, SequenceParallel, OnHeads, Expert, Whole, PrepareInput>;
 std::string describe(const ShardStyle& style);  // "Column{segments 3, unit 64}"
 
-// How a module has split one of its parameters over the axes that it was given: the cuts, in their order, the axes along
-// which ranks have parts of its gradient, whose sum it is, and in which view of the mesh those axes are.
+// How a module has split one of its parameters over the axes that it was given: the cuts, in their order, the axes
+// along which ranks have parts of its gradient, whose sum it is, and in which view of the mesh those axes are.
 struct ParameterSplit {
   std::vector<Cut> cuts;
   std::vector<std::string> partial_axes;
