@@ -5,9 +5,9 @@
 namespace gantry {
 namespace {
 
-ParameterSplit partial(GradientSum sum) {
+ParameterSplit partial(GradientSum sum, const std::vector<Axis>& axes) {
   ParameterSplit split;
-  split.partial_gradient = sum == GradientSum::kAtSync && !planted("adapter-factor-not-summed");
+  if (sum == GradientSum::kAtSync && !planted("adapter-factor-not-summed")) split.partial_axes = names_of(axes);
   return split;
 }
 
@@ -16,11 +16,11 @@ ParameterSplit partial(GradientSum sum) {
 Placements split_of_adapter(const ShardStyle& style, const Shape& a, const Shape& b, const std::vector<Axis>& axes) {
   Placements placements = {{kAdapterA, {}}, {kAdapterB, {}}};
   if (const auto* column = std::get_if<Column>(&style)) {
-    placements[kAdapterA] = partial(column->gradient_sum);
+    placements[kAdapterA] = partial(column->gradient_sum, axes);
     placements[kAdapterB] = split_of(style, b, axes);
   } else if (const auto* row = std::get_if<Row>(&style)) {
     placements[kAdapterA] = split_of(style, a, axes);
-    placements[kAdapterB] = partial(row->gradient_sum);
+    placements[kAdapterB] = partial(row->gradient_sum, axes);
   } else {
     placements[kAdapterA] = split_of(style, a, axes);
     placements[kAdapterB] = split_of(style, b, axes);

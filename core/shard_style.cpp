@@ -29,9 +29,9 @@ ParameterSplit over(Cut cut, const std::vector<Axis>& axes) {
 }
 
 // Whole on every rank; of activations that are parts of the sequence its gradient is a part too.
-ParameterSplit whole(bool sees_parts, GradientSum sum) {
+ParameterSplit whole(bool sees_parts, GradientSum sum, const std::vector<Axis>& axes) {
   ParameterSplit split;
-  split.partial_gradient = sees_parts && sum == GradientSum::kAtSync;
+  if (sees_parts && sum == GradientSum::kAtSync) split.partial_axes = names_of(axes);
   return split;
 }
 
@@ -101,7 +101,7 @@ Placements split_of(const Expert& style, const ExpertShape& shape, const std::ve
                            {"down_proj", over(shard(shape.interleaved ? 1 : 2, shape.width, ranks), axes)}};
   if (!shape.bias) return placements;
   placements["gate_up_proj_bias"] = columns(1);
-  placements["down_proj_bias"] = whole(true, style.gradient_sum);  // added by one rank
+  placements["down_proj_bias"] = whole(true, style.gradient_sum, axes);  // added by one rank
   return placements;
 }
 
@@ -109,16 +109,16 @@ ParameterSplit split_of(const ShardStyle& style, const Shape& shape, const std::
   if (const auto* column = std::get_if<Column>(&style)) return split_columns(*column, shape, axes);
   if (const auto* row = std::get_if<Row>(&style)) {
     const bool is_bias = shape.size() == 1;  // added once, after the sum
-    if (is_bias) return whole(row->output && std::holds_alternative<Shard>(*row->output), row->gradient_sum);
+    if (is_bias) return whole(row->output && std::holds_alternative<Shard>(*row->output), row->gradient_sum, axes);
     return over(shard(1, shape.at(1), ranks_over(axes), 1, row->unit), axes);
   }
   if (std::holds_alternative<Vocab>(style)) return over(shard(0, shape.front(), ranks_over(axes)), axes);
-  if (const auto* heads = std::get_if<OnHeads>(&style)) return whole(true, heads->gradient_sum);
+  if (const auto* heads = std::get_if<OnHeads>(&style)) return whole(true, heads->gradient_sum, axes);
   if (std::holds_alternative<Expert>(style))
     throw ConfigError({"", fmt::format("a parameter of {} dims can't be split as Expert{{}}", shape.size()),
                        "Expert{} for nn::Experts", ""});
   const auto* sequence = std::get_if<SequenceParallel>(&style);
-  return whole(sequence != nullptr, sequence ? sequence->gradient_sum : GradientSum::kInBackward);
+  return whole(sequence != nullptr, sequence ? sequence->gradient_sum : GradientSum::kInBackward, axes);
 }
 
 }  // namespace gantry

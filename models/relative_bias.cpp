@@ -82,11 +82,11 @@ torch::Tensor RelativeBiasImpl::forward(std::int64_t queries, std::int64_t keys,
   return LookUpBias::apply(used, index, first, heads.count).view({heads.count, queries, keys});
 }
 
-Placements RelativeBiasImpl::shard(const ShardStyle& style, ProcessGroup& group) {
+Placements RelativeBiasImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
   const auto* on_heads = std::get_if<OnHeads>(&style);
   if (!on_heads) refuse_style("a RelativeBias", style, "OnHeads{}");
-  if (on_heads->gradient_sum == GradientSum::kInBackward && group.size() > 1) summed_over_ = &group;
-  return split_parameters({{"weight", weight.sizes().vec()}}, style, group);
+  if (on_heads->gradient_sum == GradientSum::kInBackward && axes.ranks() > 1) summed_over_ = &axes.group();
+  return split_parameters({{"weight", weight.sizes().vec()}}, style, axes);
 }
 
 }  // namespace gantry::models

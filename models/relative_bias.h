@@ -24,7 +24,7 @@ class RelativeBiasImpl : public torch::nn::Module, public Shardable {
   RelativeBiasImpl(const RelativeBuckets& buckets, std::int64_t heads);
   // Of the heads held here: [heads, queries, keys].
   torch::Tensor forward(std::int64_t queries, std::int64_t keys, const nn::HeadRange& heads) const;
-  Placements shard(const ShardStyle& style, ProcessGroup& group) override;
+  Placements shard(const ShardStyle& style, const ShardAxes& axes) override;
   torch::Tensor weight;
 
  private:

@@ -1,6 +1,5 @@
 #include "gantry/nn/attention.h"
 
-#include <cmath>
 #include <functional>
 #include <limits>
 
@@ -8,6 +7,8 @@
 
 #include "gantry/core/error.h"
 #include "gantry/nn/attention_core.h"
+#include "gantry/nn/attention_kernels.h"
+#include "gantry/nn/attention_scores.h"
 #include "gantry/nn/context_attention.h"
 #include "gantry/nn/forward.h"
 #include "gantry/nn/recompute.h"
@@ -17,29 +18,7 @@
 
 namespace gantry::nn {
 
-bool holds_whole_groups(const HeadRange& heads, const HeadRange& key_heads) {
-  const std::int64_t group = heads.total / key_heads.total;
-  return heads.first == key_heads.first * group && heads.count == key_heads.count * group;
-}
-
-std::vector<std::int64_t> key_of_each_query(const HeadRange& heads, const HeadRange& key_heads) {
-  const std::int64_t group = heads.total / key_heads.total;
-  std::vector<std::int64_t> index;
-  for (std::int64_t head = heads.first; head < heads.first + heads.count; ++head)
-    index.push_back(head / group - key_heads.first);
-  return index;
-}
-
 namespace {
-
-// A key head for each query head held here.
-torch::Tensor for_query_heads(const torch::Tensor& key, const HeadRange& heads, const HeadRange& key_heads) {
-  const std::int64_t group = heads.total / key_heads.total;
-  if (group == 1) return key;
-  if (holds_whole_groups(heads, key_heads)) return key.repeat_interleave(group, 1);
-  return key.index_select(
-      1, torch::tensor(key_of_each_query(heads, key_heads), torch::TensorOptions(torch::kInt64).device(key.device())));
-}
 
 // A mask of that kind by `make`, once for all layers of a forward.
 template <class Make>
@@ -123,22 +102,18 @@ torch::Tensor weights_of(const torch::Tensor& scores, const torch::Tensor& sinks
 
 // Step by step, for what no fused kernel does. `dropped` gives what is left of the weights.
 torch::Tensor plain_core(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
-                         const AttentionOptions& options,
+                         const ByKeyHead& by, const AttentionOptions& options,
                          const std::function<torch::Tensor(const torch::Tensor&)>& dropped) {
   const std::int64_t queries = query.size(2), keys = key.size(2);
-  torch::Tensor scores = at::matmul(query * scale_of_scores(options, query), key.transpose(-2, -1));
-  if (options.slopes.defined()) {
-    const torch::Tensor places = torch::arange(keys, options.slopes.options());
-    scores = scores + (options.slopes.unsqueeze(1) * places).unsqueeze(1).to(scores.scalar_type());
-  }
-  if (options.bias.defined()) scores = scores + options.bias.to(scores.scalar_type());
-  if (options.soft_cap > 0) scores = (scores / options.soft_cap).tanh() * options.soft_cap;
+  const torch::Tensor places =
+      options.slopes.defined() ? torch::arange(keys, options.slopes.options()) : torch::Tensor();
+  torch::Tensor scores = scores_of(query, key, by, options, places).values;
   // Filled, not added: in float16 the sum with a score would be infinite.
   if (const torch::Tensor counted = counted_keys(options, queries, keys); counted.defined())
     scores = scores.masked_fill(~counted, lowest(scores.scalar_type()));
   else if (const torch::Tensor seen = seen_keys(options, queries, keys, query.device()); seen.defined())
     scores = scores.masked_fill(~seen, -std::numeric_limits<double>::infinity());
-  return at::matmul(dropped(weights_of(scores, options.sinks)), value);
+  return by.product(dropped(weights_of(scores, options.sinks)), value);
 }
 
 }  // namespace
@@ -153,7 +128,7 @@ HeadRange held_heads(const Linear& projection, std::int64_t head_size, std::int6
 
 namespace {
 
-// The fused kernel, which takes the mask as bools or as what is added to the scores.
+// By the kernel that LibTorch chooses, which takes the mask as bools or as what is added to the scores.
 torch::Tensor fused_core(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
                          const AttentionOptions& options, bool grouped) {
   std::optional<torch::Tensor> mask;
@@ -171,22 +146,15 @@ torch::Tensor fused_core(const torch::Tensor& query, const torch::Tensor& key, c
 
 }  // namespace
 
-double scale_of_scores(const AttentionOptions& options, const torch::Tensor& query) {
-  return options.scale > 0 ? options.scale : 1 / std::sqrt(static_cast<double>(query.size(3)));
-}
-
 torch::Tensor attention_core(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
                              const HeadRange& heads, const HeadRange& key_heads, const AttentionOptions& options,
                              const DropoutImpl& dropout) {
   const bool drops = dropout.is_training() && dropout.p() > 0;
-  const bool fused = !drops && options.soft_cap == 0 && !options.slopes.defined() && !options.bias.defined() &&
-                     !options.sinks.defined();
-  // The fused kernels take each key head for its query heads, without a copy for each of those.
-  const bool grouped = fused && holds_whole_groups(heads, key_heads);
-  const torch::Tensor keys = grouped ? key : for_query_heads(key, heads, key_heads),
-                      values = grouped ? value : for_query_heads(value, heads, key_heads);
-  if (fused) return fused_core(query, keys, values, options, grouped);
-  return plain_core(query, keys, values, options, [&](const torch::Tensor& weights) {
+  const ByKeyHead by(heads, key_heads);
+  if (!needs_plain_products(options, drops) && !options.sinks.defined())
+    return by.is_grouped() ? fused_core(query, key, value, options, /*grouped=*/true)
+                           : fused_core(query, by.repeated(key), by.repeated(value), options, /*grouped=*/false);
+  return plain_core(query, key, value, by, options, [&](const torch::Tensor& weights) {
     if (!drops) return weights;
     const RandomContext context = random_context();
     const std::vector<std::int64_t> offset{context.first_sample, heads.first, 0, 0},
@@ -230,10 +198,10 @@ SinksImpl::SinksImpl(std::int64_t heads) : heads_(heads) {
   torch::nn::init::zeros_(weight);
 }
 
-Placements SinksImpl::shard(const ShardStyle& style, ProcessGroup& group) {
+Placements SinksImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
   if (!std::holds_alternative<Column>(style)) refuse_style("Sinks", style, "Column{}");
-  const Placements placements = split_parameters({{"weight", {heads_}}}, style, group);
-  cut_parameters(*this, placements, group);
+  const Placements placements = split_parameters({{"weight", {heads_}}}, style, axes);
+  cut_parameters(*this, placements, axes);
   return placements;
 }
 

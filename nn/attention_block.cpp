@@ -1,13 +1,12 @@
 #include "gantry/nn/attention_block.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include <torch/torch.h>
 
 #include "gantry/core/planted.h"
-#include "gantry/nn/attention_core.h"
+#include "gantry/nn/attention_scores.h"
 
 namespace gantry::nn {
 namespace {
@@ -16,32 +15,51 @@ constexpr double kNothing = -std::numeric_limits<double>::infinity();
 
 torch::ScalarType wide(const torch::Tensor& tensor) { return at::promote_types(tensor.scalar_type(), torch::kFloat32); }
 
-// One tile of a block: its tensors, and where its queries and keys stand in the sequence.
-struct Tile {
+// One tile of a block: its tensors.
+KernelCall call_of(const AttentionBlock& block, const AttentionTile& tile, const BlockRules& rules,
+                   const ByKeyHead& by) {
+  return {.query = block.query.narrow(2, tile.queries.begin, tile.queries.size()),
+          .key = block.key.narrow(2, tile.keys.begin, tile.keys.size()),
+          .value = block.value.narrow(2, tile.keys.begin, tile.keys.size()),
+          .by = by,
+          .scale = scale_of_scores(rules.options, block.query),
+          .causal = tile.kind == AttentionTile::Kind::kCausal};
+}
+
+// The same for plain products, in float32 or wider, and where its queries and keys stand in the sequence.
+struct PlainTile {
   torch::Tensor query, key, value;
+  const ByKeyHead& by;
   AttentionTile::Kind kind;
   std::vector<Range> query_runs, key_runs;
 };
 
-Tile tile_of(const AttentionBlock& block, const AttentionTile& tile, const SequencePart& part) {
-  return {block.query.narrow(2, tile.queries.begin, tile.queries.size()),
-          block.key.narrow(2, tile.keys.begin, tile.keys.size()),
-          block.value.narrow(2, tile.keys.begin, tile.keys.size()),
+PlainTile plain_tile_of(const AttentionBlock& block, const AttentionTile& tile, const BlockRules& rules,
+                        const ByKeyHead& by) {
+  const KernelCall call = call_of(block, tile, rules, by);
+  const SequencePart& part = *rules.options.sequence;
+  const torch::ScalarType type = wide(block.query);
+  return {call.query.to(type),
+          call.key.to(type),
+          call.value.to(type),
+          by,
           tile.kind,
           runs_within(part.runs(), tile.queries),
           runs_within(part.cut.runs(block.from), tile.keys)};
 }
 
-// LibTorch's kernel for the CPU gives the log-sum-exp, and takes that of all blocks in its backward. It knows no other
-// mask than the causal one.
-bool is_fused(const torch::Tensor& query, const torch::Tensor& value, AttentionTile::Kind kind,
-              const BlockRules& rules) {
-  const AttentionOptions& options = rules.options;
-  const SequencePart& part = *options.sequence;
-  return query.is_cpu() && kind != AttentionTile::Kind::kMasked && rules.drop == 0 && options.soft_cap == 0 &&
-         !options.slopes.defined() && !part.keep.defined() && !part.documents.defined() &&
-         query.size(3) == value.size(3);
+// A kernel gives the log-sum-exp, and takes that of all blocks in its backward. It knows no other mask than the causal
+// one.
+KernelChoice choose_kernel(const AttentionBlock& block, const AttentionTile& tile, const BlockRules& rules,
+                           const ByKeyHead& by) {
+  const SequencePart& part = *rules.options.sequence;
+  if (tile.kind == AttentionTile::Kind::kMasked || needs_plain_products(rules.options, rules.drop > 0) ||
+      part.keep.defined() || part.documents.defined())
+    return {};
+  return choose_kernel(call_of(block, tile, rules, by));
 }
+
+bool is_plain(const KernelChoice& choice) { return choice.kernel == KernelChoice::Kernel::kPlain; }
 
 // Plain products take memory for all pairs of a tile: it is computed for so many queries at a time.
 constexpr std::int64_t kMostPlainQueries = 256;
@@ -57,7 +75,7 @@ void add_rows_of(std::vector<AttentionTile>& tiles, const AttentionTile& tile) {
   }
 }
 
-std::vector<AttentionTile> tiles_of(const AttentionBlock& block, const BlockRules& rules) {
+std::vector<AttentionTile> tiles_of(const AttentionBlock& block, const BlockRules& rules, const ByKeyHead& by) {
   const SequencePart& part = *rules.options.sequence;
   // Queries that see no key at all mix all keys, those behind them too.
   const bool by_place = !part.keep.defined();
@@ -65,10 +83,10 @@ std::vector<AttentionTile> tiles_of(const AttentionBlock& block, const BlockRule
   for (const AttentionTile& tile :
        attention_tiles(part.runs(), part.cut.runs(block.from), by_place && rules.options.causal,
                        by_place ? rules.options.window : 0)) {
-    if (is_fused(block.query, block.value, tile.kind, rules))
-      tiles.push_back(tile);
-    else
+    if (is_plain(choose_kernel(block, tile, rules, by)))
       add_rows_of(tiles, tile);
+    else
+      tiles.push_back(tile);
   }
   return tiles;
 }
@@ -95,47 +113,16 @@ torch::Tensor allowed(const torch::Tensor& rows, const torch::Tensor& columns, c
   return sees;
 }
 
-// The scores of one tile, and what their gradient needs.
-struct Scores {
-  torch::Tensor values;  // -inf where a key is not seen
-  torch::Tensor bent;    // tanh of a soft cap; undefined: none
-  torch::Tensor lost;    // bool, queries that see no key of the sequence, whose scores are all 0; undefined: none
+// The scores of one tile, -inf where a key is not seen, and what their gradient needs.
+struct TileScores : Scores {
+  torch::Tensor lost;  // bool, queries that see no key of the sequence, whose scores are all 0; undefined: none
 };
 
-// A key and value head for each query head.
-torch::Tensor for_each_query(const torch::Tensor& keys, const BlockRules& rules) {
-  if (rules.heads.total == rules.key_heads.total) return keys;
-  return keys.index_select(1, torch::tensor(key_of_each_query(rules.heads, rules.key_heads),
-                                            torch::TensorOptions(torch::kInt64).device(keys.device())));
-}
-
-// And the sums of their gradients.
-torch::Tensor for_each_key(const torch::Tensor& gradients, const BlockRules& rules) {
-  if (rules.heads.total == rules.key_heads.total) return gradients;
-  std::vector<std::int64_t> shape = gradients.sizes().vec();
-  shape[1] = rules.key_heads.count;
-  return torch::zeros(shape, gradients.options())
-      .index_add_(1,
-                  torch::tensor(key_of_each_query(rules.heads, rules.key_heads),
-                                torch::TensorOptions(torch::kInt64).device(gradients.device())),
-                  gradients);
-}
-
-// As plain attention makes them (nn/attention.cpp).
-Scores scores_of(const Tile& tile, const torch::Tensor& query, const torch::Tensor& key, const BlockRules& rules) {
+TileScores scores_of(const PlainTile& tile, const BlockRules& rules) {
   const AttentionOptions& options = rules.options;
-  const torch::Device device = query.device();
+  const torch::Device device = tile.query.device();
   const torch::Tensor rows = places_of(tile.query_runs, device), columns = places_of(tile.key_runs, device);
-  Scores scores{.values = at::matmul(query * scale_of_scores(rules.options, query), key.transpose(-2, -1)),
-                .bent = {},
-                .lost = {}};
-  if (options.slopes.defined())
-    scores.values =
-        scores.values + (options.slopes.unsqueeze(1) * columns).unsqueeze(1).to(scores.values.scalar_type());
-  if (options.soft_cap > 0) {
-    scores.bent = (scores.values / options.soft_cap).tanh();
-    scores.values = scores.bent * options.soft_cap;
-  }
+  TileScores scores{scores_of(tile.query, tile.key, tile.by, options, columns), {}};
   const SequencePart& part = *options.sequence;
   if (tile.kind == AttentionTile::Kind::kFull && !part.documents.defined() && !part.keep.defined()) return scores;
   if (const torch::Tensor sees = allowed(rows, columns, rules); sees.defined())
@@ -152,7 +139,7 @@ torch::Tensor block_weights(const torch::Tensor& scores, const torch::Tensor& ls
 }
 
 // What dropout leaves of the tile's weights, as of one tensor over the whole sequence; undefined: all.
-torch::Tensor left_of(const torch::Tensor& weights, const Tile& tile, const BlockRules& rules) {
+torch::Tensor left_of(const torch::Tensor& weights, const PlainTile& tile, const BlockRules& rules) {
   if (rules.drop == 0) return {};
   const std::int64_t tokens = rules.options.sequence->cut.tokens;
   std::vector<torch::Tensor> rows;
@@ -173,37 +160,19 @@ torch::Tensor left_of(const torch::Tensor& weights, const Tile& tile, const Bloc
   return torch::cat(rows, 2);
 }
 
-AttentionSums attend(const Tile& tile, const BlockRules& rules) {
-  if (is_fused(tile.query, tile.value, tile.kind, rules)) {
-    const auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(
-        tile.query, for_each_query(tile.key, rules), for_each_query(tile.value, rules), 0.0,
-        tile.kind == AttentionTile::Kind::kCausal, std::nullopt, scale_of_scores(rules.options, tile.query));
-    return {out, lse};
-  }
-  const torch::ScalarType type = wide(tile.query);
-  const Scores scores = scores_of(tile, tile.query.to(type), for_each_query(tile.key, rules).to(type), rules);
+AttentionSums attend_plainly(const PlainTile& tile, const BlockRules& rules) {
+  const TileScores scores = scores_of(tile, rules);
   const torch::Tensor lse = scores.values.logsumexp(-1);
   torch::Tensor weights = block_weights(scores.values, lse);
   if (const torch::Tensor left = left_of(weights, tile, rules); left.defined()) weights = weights * left;
-  return {at::matmul(weights, for_each_query(tile.value, rules).to(type)), lse};
+  return {tile.by.product(weights, tile.value), lse};
 }
 
-BlockGradients gradients_of(const AttentionSums& sums, const SumsGradient& gradient, const Tile& tile,
-                            const BlockRules& rules) {
-  const torch::Tensor key = for_each_query(tile.key, rules), value = for_each_query(tile.value, rules);
-  if (is_fused(tile.query, tile.value, tile.kind, rules)) {
-    const auto type = tile.query.scalar_type();
-    const auto [of_query, of_key, of_value] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-        gradient.out.to(type), tile.query, key, value, sums.out.to(type), sums.lse, 0.0,
-        tile.kind == AttentionTile::Kind::kCausal, std::nullopt, scale_of_scores(rules.options, tile.query));
-    const auto to = wide(tile.query);
-    return {of_query.to(to), for_each_key(of_key.to(to), rules), for_each_key(of_value.to(to), rules)};
-  }
-  const torch::ScalarType type = wide(tile.query);
-  const torch::Tensor wide_query = tile.query.to(type), wide_key = key.to(type);
-  const Scores scores = scores_of(tile, wide_query, wide_key, rules);
+AttentionGradients plain_gradients(const AttentionSums& sums, const SumsGradient& gradient, const PlainTile& tile,
+                                   const BlockRules& rules) {
+  const TileScores scores = scores_of(tile, rules);
   torch::Tensor weights = block_weights(scores.values, sums.lse);
-  torch::Tensor of_weights = at::matmul(gradient.out, value.to(type).transpose(-2, -1)), used = weights;
+  torch::Tensor of_weights = tile.by.product(gradient.out, tile.value.transpose(-2, -1)), used = weights;
   if (const torch::Tensor left = left_of(weights, tile, rules); left.defined()) {
     of_weights = of_weights * left;
     used = weights * left;
@@ -212,8 +181,8 @@ BlockGradients gradients_of(const AttentionSums& sums, const SumsGradient& gradi
   if (scores.lost.defined()) of_scores = of_scores.masked_fill(scores.lost, 0);
   if (scores.bent.defined()) of_scores = of_scores * (1 - scores.bent * scores.bent);
   of_scores = of_scores * scale_of_scores(rules.options, tile.query);
-  return {at::matmul(of_scores, wide_key), for_each_key(at::matmul(of_scores.transpose(-2, -1), wide_query), rules),
-          for_each_key(at::matmul(used.transpose(-2, -1), gradient.out), rules)};
+  return {tile.by.product(of_scores, tile.key), tile.by.turned_product(of_scores, tile.query),
+          tile.by.turned_product(used, gradient.out)};
 }
 
 // Adds to what some queries have so far. A query that has seen no key yet keeps 0 and -inf.
@@ -244,22 +213,30 @@ AttentionSums empty_sums(const torch::Tensor& query, std::int64_t value_size) {
 }
 
 void attend_block(AttentionSums& sums, const AttentionBlock& block, const BlockRules& rules) {
-  for (const AttentionTile& tile : tiles_of(block, rules))
-    merge(narrowed(sums, tile.queries), attend(tile_of(block, tile, *rules.options.sequence), rules));
+  const ByKeyHead by(rules.heads, rules.key_heads);
+  for (const AttentionTile& tile : tiles_of(block, rules, by)) {
+    const KernelChoice choice = choose_kernel(block, tile, rules, by);
+    merge(narrowed(sums, tile.queries), is_plain(choice) ? attend_plainly(plain_tile_of(block, tile, rules, by), rules)
+                                                         : kernel_forward(choice, call_of(block, tile, rules, by)));
+  }
 }
 
-BlockGradients block_gradients(const AttentionSums& sums, const SumsGradient& gradient, const AttentionBlock& block,
-                               const BlockRules& rules) {
+AttentionGradients block_gradients(const AttentionSums& sums, const SumsGradient& gradient, const AttentionBlock& block,
+                                   const BlockRules& rules) {
   const auto zeros = [](const torch::Tensor& like) {
     return torch::zeros_like(like, like.options().dtype(wide(like)));
   };
-  BlockGradients made{zeros(block.query), zeros(block.key), zeros(block.value)};
-  for (const AttentionTile& tile : tiles_of(block, rules)) {
+  AttentionGradients made{zeros(block.query), zeros(block.key), zeros(block.value)};
+  const ByKeyHead by(rules.heads, rules.key_heads);
+  for (const AttentionTile& tile : tiles_of(block, rules, by)) {
     const auto& [queries, keys, kind] = tile;
+    const AttentionSums of_all = narrowed(sums, queries);
     const SumsGradient of_tile{gradient.out.narrow(2, queries.begin, queries.size()),
                                gradient.own.narrow(2, queries.begin, queries.size())};
-    const BlockGradients found =
-        gradients_of(narrowed(sums, queries), of_tile, tile_of(block, tile, *rules.options.sequence), rules);
+    const KernelChoice choice = choose_kernel(block, tile, rules, by);
+    const AttentionGradients found =
+        is_plain(choice) ? plain_gradients(of_all, of_tile, plain_tile_of(block, tile, rules, by), rules)
+                         : kernel_backward(choice, call_of(block, tile, rules, by), of_all, of_tile.out);
     made.query.narrow(2, queries.begin, queries.size()).add_(found.query);
     made.key.narrow(2, keys.begin, keys.size()).add_(found.key);
     made.value.narrow(2, keys.begin, keys.size()).add_(found.value);

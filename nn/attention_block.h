@@ -8,6 +8,7 @@
 
 #include "gantry/core/sequence_cut.h"
 #include "gantry/nn/attention.h"
+#include "gantry/nn/attention_kernels.h"
 #include "gantry/nn/sequence_part.h"
 #include "gantry/tensors/random_context.h"
 #include "gantry/tensors/tensor.h"
@@ -30,11 +31,7 @@ struct AttentionBlock {
   int from = 0;  // the rank of the sequence's group that the keys are of
 };
 
-// Of all blocks so far, in float32 or wider: out [samples, heads, tokens, value size], log-sum-exp [samples, heads,
-// tokens], -inf where a query has seen no key.
-struct AttentionSums {
-  torch::Tensor out, lse;
-};
+// Of all blocks so far, in float32 or wider.
 AttentionSums empty_sums(const torch::Tensor& query, std::int64_t value_size);
 
 // Takes a block into the sums.
@@ -45,11 +42,8 @@ struct SumsGradient {
   torch::Tensor out, own;
 };
 
-struct BlockGradients {
-  torch::Tensor query, key, value;  // as the block's, in float32 or wider
-};
 // Of one block, from the final sums.
-BlockGradients block_gradients(const AttentionSums& sums, const SumsGradient& gradient, const AttentionBlock& block,
-                               const BlockRules& rules);
+AttentionGradients block_gradients(const AttentionSums& sums, const SumsGradient& gradient, const AttentionBlock& block,
+                                   const BlockRules& rules);
 
 }  // namespace gantry::nn

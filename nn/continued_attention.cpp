@@ -6,7 +6,7 @@
 
 #include "gantry/core/planted.h"
 #include "gantry/nn/attention_block.h"
-#include "gantry/nn/attention_core.h"
+#include "gantry/nn/attention_scores.h"
 #include "gantry/nn/context_attention.h"
 #include "gantry/nn/sequence_part.h"
 
@@ -74,28 +74,6 @@ void keep_prompt(const torch::Tensor& key, const torch::Tensor& value, const Att
   options.cache->append(both.narrow(3, 0, key.size(3)), both.narrow(3, key.size(3), value.size(3)), share);
 }
 
-// [samples, heads, tokens, size] times [samples, key heads, size, columns], each head with its key head. Where all
-// heads of the key heads are here, no key is copied for them.
-class ByKeyHead {
- public:
-  ByKeyHead(const HeadRange& heads, const HeadRange& key_heads)
-      : heads_(heads), key_heads_(key_heads), whole_(holds_whole_groups(heads, key_heads)) {}
-
-  torch::Tensor product(const torch::Tensor& of_heads, const torch::Tensor& of_keys) const {
-    if (!whole_)
-      return at::matmul(of_heads, of_keys.index_select(
-                                      1, torch::tensor(key_of_each_query(heads_, key_heads_),
-                                                       torch::TensorOptions(torch::kInt64).device(of_keys.device()))));
-    const std::int64_t tokens = of_heads.size(2);
-    return at::matmul(of_heads.reshape({of_heads.size(0), of_keys.size(1), -1, of_heads.size(3)}), of_keys)
-        .view({of_heads.size(0), of_heads.size(1), tokens, of_keys.size(3)});
-  }
-
- private:
-  const HeadRange &heads_, &key_heads_;
-  bool whole_;
-};
-
 // Which of this rank's last `count` keys count for which of `queries` new tokens; undefined: all.
 torch::Tensor seen_cached(const CachedTokens& cached, std::int64_t queries, std::int64_t count, std::int64_t window) {
   const std::int64_t before = cached.columns.size(0) - count;
@@ -115,12 +93,8 @@ AttentionSums attend_cached(const torch::Tensor& query, const torch::Tensor& key
   const CachedTokens& cached = *options.sequence->cached;
   const std::int64_t count = keys.size(2);
   const torch::ScalarType type = at::promote_types(query.scalar_type(), torch::kFloat32);
-  torch::Tensor scores = by.product(query.to(type) * scale_of_scores(options, query), keys.to(type).transpose(-2, -1));
-  if (options.slopes.defined()) {
-    const torch::Tensor columns = cached.columns.narrow(0, cached.columns.size(0) - count, count);
-    scores = scores + (options.slopes.unsqueeze(1) * columns).unsqueeze(1).to(type);
-  }
-  if (options.soft_cap > 0) scores = (scores / options.soft_cap).tanh() * options.soft_cap;
+  const torch::Tensor columns = cached.columns.narrow(0, cached.columns.size(0) - count, count);
+  torch::Tensor scores = scores_of(query.to(type), keys.to(type), by, options, columns).values;
   if (const torch::Tensor seen = seen_cached(cached, query.size(2), count, options.window); seen.defined())
     scores = scores.masked_fill(~seen, kUnseen);
   const torch::Tensor lse = scores.logsumexp(-1);

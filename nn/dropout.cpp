@@ -17,12 +17,12 @@ DropoutImpl::DropoutImpl(double p) : p_(p) {
     throw ConfigError({"dropout", fmt::format("probability {}", p), "at least 0 and below 1", ""});
 }
 
-Placements DropoutImpl::shard(const ShardStyle& style, ProcessGroup& group) {
+Placements DropoutImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
   if (std::holds_alternative<Whole>(style)) return {};
   const auto* sequence = std::get_if<SequenceParallel>(&style);
   if (!sequence) refuse_style("a Dropout", style, "SequenceParallel{}");
   dim_ = sequence->dim;
-  if (group.size() > 1) group_ = &group;
+  if (axes.ranks() > 1) group_ = &axes.group();
   return {};
 }
 

@@ -143,8 +143,8 @@ torch::Tensor EmbeddingImpl::forward(const torch::Tensor& indices) {
                                  sums ? copy_to_group(weight, *group_) : weight));
 }
 
-Placements EmbeddingImpl::shard(const ShardStyle& style, ProcessGroup& group) {
-  group_ = &group;
+Placements EmbeddingImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
+  group_ = &axes.group();
   style_ = style;
   const auto* vocab = std::get_if<Vocab>(&style);
   if (!vocab && !std::holds_alternative<Whole>(style) && !std::holds_alternative<SequenceParallel>(style))
@@ -152,9 +152,9 @@ Placements EmbeddingImpl::shard(const ShardStyle& style, ProcessGroup& group) {
   if (vocab && vocab->output && std::holds_alternative<Partial>(*vocab->output))
     throw ConfigError({"", "the output can't be Partial", "Replicate or Shard", ""});
   const Placements placements =
-      split_parameters({{"weight", {options.num_embeddings(), options.embedding_dim()}}}, style, group);
+      split_parameters({{"weight", {options.num_embeddings(), options.embedding_dim()}}}, style, axes);
   placement_ = cut_of(placements, "weight");
-  cut_parameters(*this, placements, group);
+  cut_parameters(*this, placements, axes);
   return placements;
 }
 

@@ -38,11 +38,11 @@ torch::Tensor drawn_noise(const torch::Tensor& like, double bound, const kernels
 
 EmbeddingNoiseImpl::EmbeddingNoiseImpl(double alpha) : alpha_(alpha) {}
 
-Placements EmbeddingNoiseImpl::shard(const ShardStyle& style, ProcessGroup& group) {
+Placements EmbeddingNoiseImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
   if (std::holds_alternative<Whole>(style)) return {};
   const auto* sequence = std::get_if<SequenceParallel>(&style);
   if (!sequence || sequence->dim != 1) refuse_style("noise on embeddings", style, "SequenceParallel{}");
-  if (group.size() > 1) group_ = &group;
+  if (axes.ranks() > 1) group_ = &axes.group();
   return {};
 }
 

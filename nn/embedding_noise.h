@@ -14,7 +14,7 @@ class EmbeddingNoiseImpl : public torch::nn::Module, public Shardable, public Na
  public:
   explicit EmbeddingNoiseImpl(double alpha);
   torch::Tensor forward(const torch::Tensor& input);
-  Placements shard(const ShardStyle& style, ProcessGroup& group) override;
+  Placements shard(const ShardStyle& style, const ShardAxes& axes) override;
   bool depends_on_sequence() const override { return true; }
   void set_global_name(const std::string& name) override { name_in_model_ = name; }
 

@@ -33,16 +33,16 @@ ExpertsImpl::ExpertsImpl(ExpertsOptions given) : options(std::move(given)) {
   for (const auto& bias : {gate_up_proj_bias, down_proj_bias}) torch::nn::init::zeros_(bias);
 }
 
-Placements ExpertsImpl::shard(const ShardStyle& style, ProcessGroup& group) {
+Placements ExpertsImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
   const auto* expert = std::get_if<Expert>(&style);
   if (!expert) refuse_style("Experts", style, "Expert{}");
   if (expert->border && std::holds_alternative<Partial>(*expert->border))
     throw ConfigError({"", "the border can't be Partial", "Replicate or Shard", ""});
   style_ = *expert;
-  if (group.size() > 1) group_ = &group;
-  const Placements placements = split_of(style_, options.shape, {{"", group.size()}});
-  cut_parameters(*this, placements, group);
-  if (style_.partitioned) held_ = partition(options.shape.experts, 1, group.size());
+  if (axes.ranks() > 1) group_ = &axes.group();
+  const Placements placements = split_of(style_, options.shape, axes.axes());
+  cut_parameters(*this, placements, axes);
+  if (style_.partitioned) held_ = partition(options.shape.experts, 1, axes.ranks());
   return placements;
 }
 

@@ -205,8 +205,8 @@ torch::Tensor LinearImpl::gather_columns(const torch::Tensor& output) const {
   return torch::cat(ordered, -1);
 }
 
-Placements LinearImpl::shard(const ShardStyle& style, ProcessGroup& group) {
-  group_ = &group;
+Placements LinearImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
+  group_ = &axes.group();
   style_ = style;
   const auto* column = std::get_if<Column>(&style);
   const auto* row = std::get_if<Row>(&style);
@@ -216,30 +216,28 @@ Placements LinearImpl::shard(const ShardStyle& style, ProcessGroup& group) {
   if (row) refuse_partial(row->output, "output");
   std::map<std::string, Shape> shapes{{"weight", {options.out_features(), options.in_features()}}};
   if (bias.defined()) shapes["bias"] = {options.out_features()};
-  Placements placements = split_parameters(shapes, style, group);
+  Placements placements = split_parameters(shapes, style, axes);
   weight_placement_ = cut_of(placements, "weight");
   if (has_adapter()) {
     // The rank is never cut, and a stage that does not hold the layer has let go of the factors.
-    placements.merge(
-        split_of_adapter(style, {1, options.in_features()}, {options.out_features(), 1}, {{"", group.size()}}));
-    if (adapter_dropout_) shard_dropout(style);
+    placements.merge(split_of_adapter(style, {1, options.in_features()}, {options.out_features(), 1}, axes.axes()));
+    if (adapter_dropout_) shard_dropout(style, axes);
   }
   if (column && column->gather_output && weight_placement_.overlaps())
     throw ConfigError({"", "the output of heads that ranks share can't be gathered", "gather_output false", ""});
-  cut_parameters(*this, placements, group);
+  cut_parameters(*this, placements, axes);
   return placements;
 }
 
 // By what of the input A reads.
-void LinearImpl::shard_dropout(const ShardStyle& style) {
+void LinearImpl::shard_dropout(const ShardStyle& style, const ShardAxes& axes) {
   if (const auto* column = std::get_if<Column>(&style)) {
-    if (const Shard* shard = sharded(column->input))
-      adapter_dropout_->shard(SequenceParallel{.dim = shard->dim}, *group_);
+    if (const Shard* shard = sharded(column->input)) adapter_dropout_->shard(SequenceParallel{.dim = shard->dim}, axes);
   } else if (std::holds_alternative<Row>(style)) {
     if (!weight_placement_.sharded()) return;  // one rank
     adapter_dropout_->hold_features(weight_placement_.ranges(group_->rank()).front().begin, options.in_features());
   } else if (std::holds_alternative<SequenceParallel>(style)) {
-    adapter_dropout_->shard(style, *group_);
+    adapter_dropout_->shard(style, axes);
   }
 }
 

@@ -8,16 +8,16 @@
 
 namespace gantry::nn {
 
-Placements NormImpl::shard(const ShardStyle& style, ProcessGroup& group) {
+Placements NormImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
   if (std::holds_alternative<Whole>(style)) return {};
   const auto* sequence = std::get_if<SequenceParallel>(&style);
   const auto* heads = std::get_if<OnHeads>(&style);
   if (!sequence && !heads) refuse_style("a norm", style, "SequenceParallel{} or OnHeads{}");
   const GradientSum sum = sequence ? sequence->gradient_sum : heads->gradient_sum;
-  if (sum == GradientSum::kInBackward && group.size() > 1) summed_over_ = &group;
+  if (sum == GradientSum::kInBackward && axes.ranks() > 1) summed_over_ = &axes.group();
   std::map<std::string, Shape> shapes;
   for (const auto& item : named_parameters(/*recurse=*/false)) shapes[item.key()] = item.value().sizes().vec();
-  return split_parameters(shapes, style, group);
+  return split_parameters(shapes, style, axes);
 }
 
 torch::Tensor NormImpl::used(const torch::Tensor& parameter) const {
@@ -59,14 +59,14 @@ CutNormImpl::CutNormImpl(const char* name, std::vector<std::int64_t> shape) : na
   torch::nn::init::ones_(weight);
 }
 
-Placements CutNormImpl::shard(const ShardStyle& style, ProcessGroup& group) {
+Placements CutNormImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
   const auto* column = std::get_if<Column>(&style);
   if (!column) refuse_style(name_, style, "Column{}");
-  group_ = &group;
+  group_ = &axes.group();
   gradient_sum_ = column->gradient_sum;
-  const Placements placements = split_parameters({{"weight", shape_}}, style, group);
+  const Placements placements = split_parameters({{"weight", shape_}}, style, axes);
   cut_ = cut_of(placements, "weight");
-  cut_parameters(*this, placements, group);
+  cut_parameters(*this, placements, axes);
   return placements;
 }
 

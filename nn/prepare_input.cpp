@@ -14,11 +14,11 @@ torch::Tensor EnterHeadsImpl::forward(const torch::Tensor& input) const {
   return group_ ? enter_split(input, *group_, input_) : input;
 }
 
-Placements EnterHeadsImpl::shard(const ShardStyle& style, ProcessGroup& group) {
+Placements EnterHeadsImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
   const auto* column = std::get_if<Column>(&style);
   if (!column) refuse_style("EnterHeads", style, "Column{}");
   input_ = column->input;
-  if (group.size() > 1) group_ = &group;
+  if (axes.ranks() > 1) group_ = &axes.group();
   return {};
 }
 

@@ -98,7 +98,8 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
     Ring ring(*rules->options.sequence);
     torch::Tensor of_query, of_both;
     for_each_block(ring, own, [&](int step, const torch::Tensor& both) {
-      const BlockGradients made = block_gradients(sums, given, block_of(query, both, size, ring.from(step)), *rules);
+      const AttentionGradients made =
+          block_gradients(sums, given, block_of(query, both, size, ring.from(step)), *rules);
       of_query = step == 0 ? made.query : of_query + made.query;
       of_both = torch::cat({made.key, made.value}, 3);
       // The rank before has handed on what it and those before it have added for this block.

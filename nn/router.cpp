@@ -50,14 +50,14 @@ RouterImpl::RouterImpl(const RouterOptions& given) : options(given) {
   }
 }
 
-Placements RouterImpl::shard(const ShardStyle& style, ProcessGroup& group) {
+Placements RouterImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
   if (std::holds_alternative<Whole>(style)) return {};
   const auto* sequence = std::get_if<SequenceParallel>(&style);
   if (!sequence) refuse_style("a Router", style, "SequenceParallel{} or Whole{}");
-  if (sequence->gradient_sum == GradientSum::kInBackward && group.size() > 1) summed_over_ = &group;
+  if (sequence->gradient_sum == GradientSum::kInBackward && axes.ranks() > 1) summed_over_ = &axes.group();
   std::map<std::string, Shape> shapes{{"weight", {options.experts, options.hidden}}};
   if (options.bias) shapes["bias"] = {options.experts};
-  return split_parameters(shapes, style, group);
+  return split_parameters(shapes, style, axes);
 }
 
 torch::Tensor RouterImpl::used_parameter(const torch::Tensor& parameter) const {

@@ -16,17 +16,11 @@ void refuse_style(const char* module, const ShardStyle& style, const char* expec
   throw ConfigError({"", fmt::format("{} can't be split as {}", module, describe(style)), expected, ""});
 }
 
-ParameterSplit replicated_on_shards(GradientSum sum) {
-  ParameterSplit split;
-  split.partial_gradient = sum == GradientSum::kAtSync;
-  return split;
-}
-
 Placements split_parameters(const std::map<std::string, Shape>& shapes, const ShardStyle& style,
-                            const ProcessGroup& group) {
+                            const ShardAxes& axes) {
   Placements placements;
   for (const auto& [name, shape] : shapes)
-    if (auto split = split_of(style, shape, {{"", group.size()}}); split != ParameterSplit())
+    if (auto split = split_of(style, shape, axes.axes()); split != ParameterSplit())
       placements[name] = std::move(split);
   return placements;
 }
@@ -36,10 +30,10 @@ Cut cut_of(const Placements& placements, const std::string& name) {
   return found == placements.end() || found->second.cuts.empty() ? replicate() : found->second.cuts.front();
 }
 
-void cut_parameters(torch::nn::Module& module, const Placements& placements, const ProcessGroup& group) {
+void cut_parameters(torch::nn::Module& module, const Placements& placements, const ShardAxes& axes) {
   for (auto& item : module.named_parameters(/*recurse=*/false))
     if (const auto split = placements.find(item.key()); split != placements.end())
-      for (const Cut& cut : split->second.cuts) shard_tensor(item.value(), cut, group.rank());
+      for (const Cut& cut : split->second.cuts) shard_tensor(item.value(), cut, axes.rank());
 }
 
 void set_global_names(torch::nn::Module& root) {

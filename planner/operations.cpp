@@ -225,6 +225,7 @@ void Builder::experts(const models::ExpertsSpec& experts) {
   if (experts.shared_width == 0) return;
   enter_split();
   mlp(tokens_, part_of(experts.shared_width, layout_.tensor), true, false);
+  if (experts.shared_gate) product(tokens_, hidden_, 1, 0);
   leave_split();
 }
 
@@ -265,6 +266,11 @@ PartOperations embedding_operations(const Workload& workload, const Layout& layo
   const double values = builder.bytes() * builder.tokens() * as_double(workload.model.hidden);
   builder.elementwise(3 * values, 3 * values);
   builder.leave_split();
+  if (models::embedding_weights(workload.model) > 0) {
+    const double width = as_double(workload.model.embedding_width);
+    builder.product(builder.tokens_between(), width, as_double(workload.model.hidden),
+                    builder.bytes() * builder.tokens_between() * width);
+  }
   builder.norm(workload.model.embedding_norm);
   if (workload.model.embedding_dropout > 0) {
     const double entries = builder.tokens_between() * as_double(workload.model.hidden);
@@ -279,8 +285,11 @@ PartOperations head_operations(const Workload& workload, const Layout& layout) {
   Builder builder(workload, layout);
   const double hidden = as_double(workload.model.hidden), words = part_of(workload.model.vocabulary, layout.tensor);
   builder.norm(workload.model.norm);
+  const double columns = as_double(models::embedding_columns(workload.model));
+  if (models::embedding_weights(workload.model) > 0)
+    builder.product(builder.tokens_between(), hidden, columns, builder.bytes() * builder.tokens_between() * hidden);
   builder.enter_split();
-  builder.product(builder.tokens(), hidden, words, builder.bytes() * builder.tokens_between() * hidden);
+  builder.product(builder.tokens(), columns, words, builder.bytes() * builder.tokens_between() * columns);
   const double logits = builder.tokens() * words;
   builder.elementwise((builder.bytes() + 12) * logits, (builder.bytes() + 8) * logits);
   builder.keep(4 * logits);

@@ -180,10 +180,7 @@ Boosted HybridParallelPlugin::boost_model(const BoostRequest& request) {
   state->parts = SequenceParts::of(config_, *policy, *request.model, request.criterion, mesh_, world_.device());
   const bool shares_vocabulary = chosen_vocabulary(*policy, *request.model);
   shard.layers_of_stage = chosen_layers(config_.schedule, *policy, *request.model, stages_, shares_vocabulary);
-  if (shares_vocabulary) {
-    shard.vocabulary_group = &SharedVocabulary::group_of(mesh_);
-    shard.vocabulary_axes = SharedVocabulary::axes_of(mesh_);
-  }
+  if (shares_vocabulary) shard.vocabulary = SharedVocabulary::axes_of(mesh_);
   const auto split_outputs = shares_vocabulary ? std::vector<SplitOutput>() : policy->split_outputs(*request.model);
   state->model = std::make_shared<BoostedModel>(shard_model(request.model, policy, shard));
   // What this rank holds is all there is by now. Parameters stay the objects that the optimizer knows.

@@ -58,16 +58,7 @@ int next_in(const std::vector<int>& order, int microbatch) {
 
 }  // namespace
 
-ProcessGroup& SharedVocabulary::group_of(const ProcessGroupMesh& mesh) {
-  return mesh.group(std::vector<std::string>{axis::kPipeline, axis::kTensor});
-}
-
-std::vector<Axis> SharedVocabulary::axes_of(const ProcessGroupMesh& mesh) {
-  std::vector<Axis> axes;
-  for (const Axis& axis : mesh.mesh().axes())
-    if (axis.name == axis::kPipeline || axis.name == axis::kTensor) axes.push_back(axis);
-  return axes;
-}
+ShardAxes SharedVocabulary::axes_of(const ProcessGroupMesh& mesh) { return {mesh, {axis::kPipeline, axis::kTensor}}; }
 
 SharedVocabulary::SharedVocabulary(const StageModule& module, const Criterion& criterion, const Config& config,
                                    const ProcessGroupMesh& mesh, const PipelineStageManager& stages)

@@ -22,11 +22,10 @@ namespace gantry {
 // other one's.
 class SharedVocabulary {
  public:
-  // The group that the rows lie over, and its axes in the order of its ranks.
-  static ProcessGroup& group_of(const ProcessGroupMesh& mesh);
-  static std::vector<Axis> axes_of(const ProcessGroupMesh& mesh);
+  // What the rows lie over.
+  static ShardAxes axes_of(const ProcessGroupMesh& mesh);
 
-  // Of a model that was split over that group. ConfigError, by name, for what can't be computed so. Collective over the
+  // Of a model that was split over those axes. ConfigError, by name, for what can't be computed so. Collective over the
   // world.
   SharedVocabulary(const StageModule& module, const Criterion& criterion, const Config& config,
                    const ProcessGroupMesh& mesh, const PipelineStageManager& stages);

@@ -12,7 +12,20 @@
 namespace gantry {
 namespace {
 
-Placements shard_one(const std::string& path, torch::nn::Module& module, const ShardStyle& style, ProcessGroup& group) {
+// A module of somebody's own may forget to say over which axes its cuts are.
+void check_axes(const std::string& path, const Placements& placements, const ShardAxes& axes) {
+  const auto given = names_of(axes.axes());
+  for (const auto& [name, split] : placements)
+    for (const Cut& cut : split.cuts)
+      if (cut.axes != axes.axes())
+        throw ConfigError({path + "." + name,
+                           fmt::format("is cut over the axes [{}]", fmt::join(names_of(cut.axes), ", ")),
+                           fmt::format("over [{}], which shard() was given", fmt::join(given, ", ")),
+                           "return axes.over(cut) from shard()"});
+}
+
+Placements shard_one(const std::string& path, torch::nn::Module& module, const ShardStyle& style,
+                     const ShardAxes& axes) {
   auto* shardable = dynamic_cast<Shardable*>(&module);
   if (!shardable) {
     if (is_about_sequence(style)) return {};  // its parameters alone: place_plain
@@ -20,14 +33,17 @@ Placements shard_one(const std::string& path, torch::nn::Module& module, const S
         {path, "is a " + module.name() + ", which can't be split as " + describe(style), "a Shardable module",
          "use gantry::nn::Linear or gantry::nn::Embedding there, or derive your module from gantry::Shardable"});
   }
+  Placements placements;
   try {
     shardable->claim();
-    return shardable->shard(style, group);
+    placements = shardable->shard(style, axes);
   } catch (const ConfigError& error) {
     throw ConfigError(
-        {path, fmt::format("can't be split as {} over {} ranks: {}", describe(style), group.size(), error.what()), "",
+        {path, fmt::format("can't be split as {} over {} ranks: {}", describe(style), axes.ranks(), error.what()), "",
          ""});
   }
+  check_axes(path, placements, axes);
+  return placements;
 }
 
 void refuse_unstated(const std::vector<std::string>& paths) {
@@ -78,21 +94,21 @@ void sum_in_backward(torch::Tensor parameter, const std::string& name, ProcessGr
 }
 
 // A parameter of modules that are not Shardable: partial where a rule says SequenceParallel{}, whole where Whole{}.
-void place_plain(const NamedTensor& parameter, const PlanRules& rules, ProcessGroup& group, Placements& placements) {
+void place_plain(const NamedTensor& parameter, const PlanRules& rules, const ShardAxes& axes, Placements& placements) {
   std::size_t summed_here = 0;
   for (const auto& name : parameter.names) {
     if (rules.is_in_shardable(name)) continue;
     const ShardRule* rule = rules.speaking_for(name);
     const auto* sequence = rule ? std::get_if<SequenceParallel>(&rule->style) : nullptr;
     if (!sequence) continue;
-    placements[name] = replicated_on_shards(sequence->gradient_sum);
+    placements[name] = split_of(rule->style, parameter.tensor.sizes().vec(), axes.axes());
     if (sequence->gradient_sum == GradientSum::kInBackward) ++summed_here;
   }
   if (summed_here == 0) return;
   if (summed_here < parameter.names.size())
     throw ConfigError({parameter.names.front(), "is shared by modules of which only some see sequence shards",
                        "SequenceParallel{} for all of them, none of them a Shardable one", "untie them"});
-  sum_in_backward(parameter.tensor, parameter.names.front(), group);
+  sum_in_backward(parameter.tensor, parameter.names.front(), axes.group());
 }
 
 // See resolve_plan.
@@ -120,14 +136,14 @@ ShardStyle resolved_style(ShardStyle style, bool sequence_parallel, GradientSum 
   return style;
 }
 
-ProcessGroup& group_of(const std::string& path, const ShardStyle& style, const PlanGroups& groups) {
-  if (std::ranges::count(groups.paths, path) > 0) return *groups.apart;
+const ShardAxes& axes_of(const std::string& path, const ShardStyle& style, const PlanAxes& axes) {
+  if (std::ranges::count(axes.paths, path) > 0) return *axes.apart;
   const auto* expert = std::get_if<Expert>(&style);
-  if (!expert || !expert->partitioned) return *groups.layers;
-  if (!groups.experts)
+  if (!expert || !expert->partitioned) return axes.layers;
+  if (!axes.experts)
     throw ConfigError({"shard plan", "says Expert{.partitioned = true}, and there are no ranks for experts",
                        "Expert{} alone: parallel.expert says the rest", ""});
-  return *groups.experts;
+  return *axes.experts;
 }
 
 bool needs_sequence_shards(const ShardStyle& style) {
@@ -147,15 +163,15 @@ ShardPlan resolve_plan(const ShardPlan& plan, bool sequence_parallel, GradientSu
   return split;
 }
 
-Placements apply_plan(const ModelMap& map, const ShardPlan& plan, const PlanGroups& groups) {
+Placements apply_plan(const ModelMap& map, const ShardPlan& plan, const PlanAxes& axes) {
   const PlanRules rules(map, plan);
   if (cuts_activations(plan)) refuse_unstated(rules.unstated());
   Placements placements;
   for (const auto& [path, module] : map.modules)
     if (const ShardStyle* style = rules.style_of(path))
-      for (const auto& [name, placement] : shard_one(path, *module, *style, group_of(path, *style, groups)))
+      for (const auto& [name, placement] : shard_one(path, *module, *style, axes_of(path, *style, axes)))
         placements[path + "." + name] = placement;
-  for (const auto& parameter : map.parameters) place_plain(parameter, rules, *groups.layers, placements);
+  for (const auto& parameter : map.parameters) place_plain(parameter, rules, axes.layers, placements);
   return placements;
 }
 

@@ -10,19 +10,20 @@
 
 namespace gantry {
 
-// The groups that modules are split over. Not owned.
-struct PlanGroups {
-  ProcessGroup* layers = nullptr;   // of the ranks that have parts of each layer
-  ProcessGroup* experts = nullptr;  // of those that partitioned experts lie on; null: there are none
-  ProcessGroup* apart = nullptr;    // of those that the modules at these paths are split over
+// What modules are split over.
+struct PlanAxes {
+  ShardAxes layers;                       // of the ranks that have parts of each layer
+  std::optional<ShardAxes> experts = {};  // that partitioned experts lie over; absent: there are none
+  std::optional<ShardAxes> apart = {};    // that the modules at these paths are split over
   std::vector<std::string> paths = {};
 };
 
-// Shards every module that a rule reaches, and gives the placements of their parameters by path. Where the plan makes
+// Shards every module that a rule reaches, and gives the placements of their parameters by path. A module's own say
+// over which axes they are: ConfigError for others than those that it was given. Where the plan makes
 // activations sequence shards, a rule must reach every parameter: what nobody says of a gradient is not guessed.
 // ConfigError, before anything is sharded, for a rule that matches nothing, a module that two rules name, and a
 // parameter that no rule reaches, with the rule to write; naming rule and path, as sharder.h says, for the rest.
-Placements apply_plan(const ModelMap& map, const ShardPlan& plan, const PlanGroups& groups);
+Placements apply_plan(const ModelMap& map, const ShardPlan& plan, const PlanAxes& axes);
 
 // A policy's plan as it is applied: partial gradients are summed where `sum` says, and with sequence parallelism the
 // borders of split modules that say nothing become sequence shards. Without sequence shards the rules that only they

@@ -174,34 +174,21 @@ void refuse_no_experts(const ShardPlan& plan, int ranks) {
                        "1, or a shard plan with Expert{}", "take the key out"});
 }
 
-bool is_apart(const std::vector<std::string>& names, const PlanGroups& groups) {
-  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-    return std::any_of(groups.paths.begin(), groups.paths.end(),
-                       [&](const std::string& path) { return is_within(name, path); });
-  });
-}
-
-// Applies the plan, and states in each parameter's placement what became of it. `axes_apart`: of groups.apart.
-void place_along_axes(std::vector<Placement>& all, const ModelMap& map, const ShardPlan& plan, const PlanGroups& groups,
-                      const std::vector<Axis>& axes_apart = {}) {
-  const auto placements = apply_plan(map, plan, groups);
-  const Axis layers{axis::kTensor, groups.layers->size()},
-      experts{axis::kExpert, groups.experts ? groups.experts->size() : 1};
+// Applies the plan, and states in each parameter's placement what became of it.
+void place_along_axes(std::vector<Placement>& all, const ModelMap& map, const ShardPlan& plan, const PlanAxes& axes) {
+  const auto placements = apply_plan(map, plan, axes);
   for (std::size_t i = 0; i < all.size(); ++i) {
     ParameterSplit split = tensor_placement(map.parameters[i], placements);
-    const Axis& over = split.view == axis::View::kExpert ? experts : layers;
-    for (Cut& cut : split.cuts)
-      cut.axes = is_apart(map.parameters[i].names, groups) ? axes_apart : std::vector<Axis>{over};
     all[i].view = split.view;
     all[i].cuts = std::move(split.cuts);
-    if (split.partial_gradient) all[i].partial_axes = {over.name};
+    all[i].partial_axes = std::move(split.partial_axes);
   }
 }
 
 // The policy's, where ranks are to share it.
 std::optional<VocabularyModules> vocabulary_apart(const Policy& policy, const torch::nn::Module& model,
                                                   const ShardConfig& config) {
-  if (!config.vocabulary_group) return std::nullopt;
+  if (!config.vocabulary) return std::nullopt;
   auto modules = policy.vocabulary(model);
   if (!modules)
     throw ConfigError({"parallel.vocabulary", "is pipeline, and " + policy.name() + " states no vocabulary",
@@ -291,12 +278,13 @@ StageModule shard_model(std::shared_ptr<torch::nn::Module> model, std::shared_pt
     if (config.expert_group) dispatch = config.dispatch;
     const auto plan = resolve_plan(policy->shard_plan(*model), config.sequence_parallel, config.gradient_sum, dispatch);
     if (config.expert_group) refuse_no_experts(plan, config.expert_group->size());
-    PlanGroups groups{.layers = config.tensor_group, .experts = config.expert_group};
+    PlanAxes axes{.layers = *config.tensor_group};
+    if (config.expert_group) axes.experts = ShardAxes(axis::kExpert, *config.expert_group);
     if (vocabulary) {
-      groups.apart = config.vocabulary_group;
-      groups.paths = {vocabulary->embedding, vocabulary->head};
+      axes.apart = config.vocabulary;
+      axes.paths = {vocabulary->embedding, vocabulary->head};
     }
-    place_along_axes(module.all_placements, map, plan, groups, config.vocabulary_axes);
+    place_along_axes(module.all_placements, map, plan, axes);
   }
   if (config.rows)
     for (auto& placement : module.all_placements)
@@ -323,11 +311,11 @@ StageModule shard_model(std::shared_ptr<torch::nn::Module> model, std::shared_pt
   return module;
 }
 
-std::vector<Placement> parallelize_module(torch::nn::Module& model, ProcessGroup& group, const ShardPlan& plan) {
+std::vector<Placement> parallelize_module(torch::nn::Module& model, const ShardAxes& axes, const ShardPlan& plan) {
   const ModelMap map(model);
   std::vector<Placement> placements;
   for (const auto& parameter : map.parameters) placements.push_back(whole_placement(parameter, {0}));
-  place_along_axes(placements, map, plan, {&group});
+  place_along_axes(placements, map, plan, {.layers = axes});
   set_global_names(model);
   return placements;
 }

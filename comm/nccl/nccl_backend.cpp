@@ -9,6 +9,7 @@
 
 #include "gantry/comm/nccl/nccl_communicator.h"
 #include "gantry/comm/nccl/nccl_messages.h"
+#include "gantry/core/axis.h"
 #include "gantry/core/error.h"
 #include "gantry/tensors/tensor_dict.h"
 
@@ -265,6 +266,8 @@ std::unique_ptr<ProcessGroup> NcclBackend::make_group(const std::string& label, 
 }
 
 void NcclBackend::abort(const std::string& reason) { job_->fail(reason); }
+
+bool neighbours_send(const std::string& label) { return label == axis::kPipeline || label == axis::kContext; }
 
 int nccl_version() {
   int version = 0;

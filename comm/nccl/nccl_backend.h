@@ -35,6 +35,10 @@ struct NcclOptions {
   std::function<bool(const std::string& label)> carries_messages = [](const std::string&) { return true; };
 };
 
+// Whether neighbours in a group of that label send each other what they compute: those of a pipeline, and of a ring
+// along a sequence.
+bool neighbours_send(const std::string& label);
+
 class NcclBackend final : public Backend {
  public:
   // Collective over the host's ranks, in a process that called prepare_nccl() (launch/backends.h). `host` must outlive

@@ -13,16 +13,28 @@ double parameter_count(const DecoderSpec& spec) {
   return count;
 }
 
-// Matrices of a decoder of this layer alone.
-double layer_weights(const DecoderSpec& spec, const LayerSpec& layer) {
-  DecoderSpec alone = spec;
+// The matrices of a decoder of this layer alone.
+double layer_weights(const LayerSpec& layer, std::int64_t hidden) {
+  DecoderSpec alone;
+  alone.hidden = hidden;
   alone.layers = {layer};
+  const DecoderNames& names = alone.names;
+  const auto is_norm_of_heads = [&](const std::string& name) {  // a row for each head
+    return name.ends_with(names.query_norm + ".weight") || name.ends_with(names.key_norm + ".weight");
+  };
   double weights = 0;
-  for (const ParameterShape& parameter : parameter_shapes(alone))
-    if (parameter.shape.size() > 1 && !parameter.name.ends_with("_bias") &&
-        parameter.name.starts_with(spec.names.layers + "."))
-      weights += parameter.used * static_cast<double>(elements_of(parameter.shape));
+  for (const auto& [name, shape, used] : parameter_shapes(alone))
+    if (shape.size() > 1 && !name.ends_with("_bias") && name.starts_with(names.layers + ".") && !is_norm_of_heads(name))
+      weights += used * static_cast<double>(elements_of(shape));
   return weights;
+}
+
+double embedding_weights(const DecoderSpec& spec) {
+  return static_cast<double>(spec.embedding_width) * static_cast<double>(spec.hidden);
+}
+
+double head_weights(const DecoderSpec& spec) {
+  return static_cast<double>(spec.vocabulary) * static_cast<double>(embedding_columns(spec)) + embedding_weights(spec);
 }
 
 double core_flops(const AttentionSpec& attention, double keys) {
@@ -38,16 +50,20 @@ double keys_met(const AttentionSpec& attention, std::int64_t sequence, bool caus
   return (window * (window + 1) / 2 + (all - window) * window) / all;
 }
 
+double layer_flops(const LayerSpec& layer, std::int64_t hidden, double keys) {
+  return 2 * layer_weights(layer, hidden) + core_flops(layer.attention, keys);
+}
+
 ForwardFlops forward_flops(const DecoderSpec& spec, std::int64_t sequence, bool causal_half) {
   ForwardFlops flops;
   double weights = 0;
   for (std::size_t index = 0; index < spec.layers.size(); ++index) {
     const LayerSpec& layer = spec.layers[index];
-    if (index == 0 || !(layer == spec.layers[index - 1])) weights = layer_weights(spec, layer);
+    if (index == 0 || !(layer == spec.layers[index - 1])) weights = layer_weights(layer, spec.hidden);
     flops.weights += 2 * weights;
     flops.attention += core_flops(layer.attention, keys_met(layer.attention, sequence, causal_half));
   }
-  flops.head = 2 * static_cast<double>(spec.vocabulary) * static_cast<double>(spec.hidden);
+  flops.head = 2 * (embedding_weights(spec) + head_weights(spec));
   return flops;
 }
 

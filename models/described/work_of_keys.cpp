@@ -4,18 +4,14 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "gantry/core/slice.h"
 #include "gantry/models/described/config_keys.h"
 #include "gantry/models/described/decoder_family.h"
+#include "gantry/models/described/model_flops.h"
 
 namespace gantry::models {
 namespace {
 
 using nlohmann::json;
-
-double elements(const ParameterShape& parameter) {
-  return parameter.used * static_cast<double>(elements_of(parameter.shape));
-}
 
 double label_weights(const json& keys, double hidden) {
   const bool listed = has_key(keys, "id2label") && keys["id2label"].is_object() && !keys["id2label"].empty();
@@ -79,16 +75,12 @@ LayerWork whisper_work(const json& keys) {
 
 }  // namespace
 
-// Matrices of layers, by the index in their names.
 LayerWork layer_work_of(const DecoderSpec& spec) {
-  LayerWork work{std::vector<double>(spec.layers.size(), 0.0)};
-  const std::string layers = spec.names.layers + ".";
-  for (const ParameterShape& parameter : parameter_shapes(spec))
-    if (parameter.shape.size() > 1 && !parameter.name.ends_with("_bias") && parameter.name.starts_with(layers))
-      work.layers[std::stoul(parameter.name.substr(layers.size()))] += elements(parameter);
-  const auto columns = static_cast<double>(embedding_columns(spec)), hidden = static_cast<double>(spec.hidden);
-  work.last = static_cast<double>(spec.vocabulary) * columns;
-  if (spec.embedding_width > 0) work.last += hidden * columns;
+  LayerWork work{.layers = {}, .first = embedding_weights(spec), .last = head_weights(spec)};
+  for (std::size_t index = 0; index < spec.layers.size(); ++index) {
+    const bool repeats = index > 0 && spec.layers[index] == spec.layers[index - 1];
+    work.layers.push_back(repeats ? work.layers.back() : layer_weights(spec.layers[index], spec.hidden));
+  }
   return work;
 }
 

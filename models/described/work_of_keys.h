@@ -11,7 +11,7 @@
 
 namespace gantry::models {
 
-// Of a described decoder: of experts, those that a token uses.
+// Of a described decoder, by its layers' weights (model_flops.h): of experts, those that a token uses.
 LayerWork layer_work_of(const DecoderSpec& spec);
 
 // The fewest heads of any layer's attention.

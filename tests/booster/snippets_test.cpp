@@ -29,11 +29,11 @@ struct GainImpl : torch::nn::Module, gantry::Shardable {
   explicit GainImpl(std::int64_t features) { gain = register_parameter("gain", torch::ones({features})); }
   torch::Tensor forward(const torch::Tensor& x) { return x * gain; }
 
-  gantry::Placements shard(const gantry::ShardStyle& style, gantry::ProcessGroup& group) override {
+  gantry::Placements shard(const gantry::ShardStyle& style, const gantry::ShardAxes& axes) override {
     if (!std::holds_alternative<gantry::Column>(style)) gantry::refuse_style("a Gain", style, "Column{}");
-    const auto placement = gantry::shard(0, gain.size(0), group.size());
-    gantry::shard_tensor(gain, placement, group.rank());
-    return {{"gain", placement}};
+    const auto cut = axes.over(gantry::shard(0, gain.size(0), axes.ranks()));
+    gantry::shard_tensor(gain, cut, axes.rank());
+    return {{"gain", cut}};
   }
   torch::Tensor gain;
 };
@@ -47,9 +47,9 @@ struct FeatureNormImpl : torch::nn::Module, gantry::Shardable {
     if (group) squares = gantry::copy_to_group(gantry::reduce_from_group(squares, *group), *group);
     return x * torch::rsqrt(squares / features + 1e-6);
   }
-  gantry::Placements shard(const gantry::ShardStyle& style, gantry::ProcessGroup& over) override {
+  gantry::Placements shard(const gantry::ShardStyle& style, const gantry::ShardAxes& axes) override {
     if (!std::holds_alternative<gantry::Column>(style)) gantry::refuse_style("a FeatureNorm", style, "Column{}");
-    group = &over;
+    group = &axes.group();
     return {};
   }
   std::int64_t features;

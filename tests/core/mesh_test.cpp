@@ -194,5 +194,25 @@ TEST(Mesh, GroupsAreForTheSetsOfAxesThatJobsNeed) {
   EXPECT_LT(numbers, 3u * 16384u);
 }
 
+// All ranks' groups at once, as a simulation of such a job holds them (bench/mesh_bench.cpp has the time).
+TEST(Mesh, GroupsOfFiveAxesAndManyRanksAreSmall) {
+  const Mesh mesh = Mesh::hybrid(16384, 16, 0, 8, {"pp", "dp", "tp"}, 4, 64);
+  std::size_t groups = 0, bytes = 0;
+  for (const auto& set : mesh.group_sets()) {
+    std::size_t numbers = 0, along = 1;
+    for (const auto& axis : set) along *= static_cast<std::size_t>(mesh.axis_size(axis));
+    for (const auto& ranks : mesh.groups(set)) {
+      EXPECT_EQ(ranks.size(), along);
+      numbers += ranks.size();
+      bytes += sizeof(ranks) + ranks.capacity() * sizeof(int);
+      ++groups;
+    }
+    EXPECT_EQ(numbers, 16384u);  // every rank in one group of each set
+  }
+  // Of each set as many groups as its axes leave: dp 32; edp 16, of 1024 ranks that share a stage.
+  EXPECT_EQ(groups, 1024u + 128 + 8 + 2048 + 128 + 16 + 1 + 512 + 4096 + 1024 + 256);
+  EXPECT_LT(bytes, 100u << 20);
+}
+
 }  // namespace
 }  // namespace gantry

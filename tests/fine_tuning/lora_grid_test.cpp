@@ -228,18 +228,19 @@ TEST(LoraLayer, SplitModulesOfOnesOwnSumInTheBackward) {
 }
 
 TEST(AdapterSplit, FactorsLieAsTheLayersOutputDoes) {
-  const std::vector<Axis> axes = {{"", 3}};
+  const std::vector<Axis> axes = {{axis::kTensor, 3}};
   const Shape a = {4, 9}, b = {12, 4};
   const auto column = split_of_adapter(Column{.unit = 2, .gradient_sum = GradientSum::kAtSync}, a, b, axes);
-  EXPECT_TRUE(column.at(kAdapterA).partial_gradient);
+  EXPECT_EQ(column.at(kAdapterA).partial_axes, names_of(axes));
   EXPECT_TRUE(column.at(kAdapterA).cuts.empty());
   EXPECT_EQ(column.at(kAdapterB).cuts.at(0).dim, 0);
   EXPECT_EQ(column.at(kAdapterB).cuts.at(0).local_size(0), 4);
   const auto row = split_of_adapter(Row{.gradient_sum = GradientSum::kAtSync}, a, b, axes);
   EXPECT_EQ(row.at(kAdapterA).cuts.at(0).dim, 1);
-  EXPECT_TRUE(row.at(kAdapterB).partial_gradient);
+  EXPECT_EQ(row.at(kAdapterB).partial_axes, names_of(axes));
   const auto whole = split_of_adapter(SequenceParallel{.gradient_sum = GradientSum::kAtSync}, a, b, axes);
-  EXPECT_TRUE(whole.at(kAdapterA).partial_gradient && whole.at(kAdapterB).partial_gradient);
+  EXPECT_EQ(whole.at(kAdapterA).partial_axes, names_of(axes));
+  EXPECT_EQ(whole.at(kAdapterB).partial_axes, names_of(axes));
   EXPECT_TRUE(split_of_adapter(Whole{}, a, b, axes).empty());
 }
 

@@ -3,6 +3,7 @@
 
 #include <torch/torch.h>
 
+#include "attention_blocks.h"
 #include "checked_device.h"
 #include "gantry/nn/cross_entropy.h"
 #include "gantry/tensors/kernels/draw.h"
@@ -50,6 +51,13 @@ TEST(DeviceKernels, CrossEntropyIsTheCpus) {
       EXPECT_TRUE(torch::equal(there[i], again[i])) << i << " " << type;
     }
   }
+}
+
+// What a ring's blocks are computed by: flash in half precision, the efficient kernel in float32.
+TEST(DeviceKernels, BlocksOfAttentionAddUp) {
+  expect_blocks_as_plain(checked_device(), torch::kFloat32, 1e-4);
+  expect_blocks_as_plain(checked_device(), torch::kBFloat16, 5e-2);
+  expect_blocks_as_plain(checked_device(), torch::kFloat16, 5e-3);
 }
 
 TEST(DeviceKernels, WhatIsSentAheadArrives) {

@@ -112,6 +112,17 @@ TEST(FamilyKeys, WhatChangesNumbersAndIsNotUnderstoodIsRefused) {
   EXPECT_THAT(refusal("lama", {}), HasSubstr("one of bloom, cohere, cohere2"));
 }
 
+TEST(FamilyKeys, EveryFamilyRefusesAKeyThatItDoesNotKnow) {
+  std::size_t families = 0;
+  for (const auto& family : models::decoder_families()) {
+    EXPECT_THAT(refusal(family.model_type, {{"attention_tilt", 0.5}}),
+                HasSubstr("model.config.attention_tilt: is no key of " + family.model_type));
+    EXPECT_EQ(refusal(family.model_type, {{"use_cache", false}}), "no error") << family.model_type;
+    ++families;
+  }
+  EXPECT_GE(families, 29u);
+}
+
 TEST_P(Families, FilesThereAndBackAreTheSameBytes) {
   const json keys = json::parse(read_file(GetParam() + "/config.json"));
   const auto& family = models::families().at(keys["model_type"].get<std::string>());

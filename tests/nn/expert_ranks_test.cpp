@@ -81,12 +81,13 @@ void expect_as_on_one_rank(const SpreadCase& how) {
     for (const auto dispatch : {ExpertDispatch::kAllToAll, ExpertDispatch::kAllGather}) {
       SpreadBlock block(how);
       const auto placements =
-          block.experts->shard(Expert{.partitioned = true, .dispatch = dispatch}, mesh[axis::kExpert]);
+          block.experts->shard(Expert{.partitioned = true, .dispatch = dispatch}, {mesh, {axis::kExpert}});
       const SpreadOutcome got = outcome_of(block, mine(tokens), mine(factors));
       EXPECT_LE(apart(got.output, mine(expected.output)), 1e-13);
       EXPECT_LE(apart(got.input_gradient, mine(expected.input_gradient)), 1e-13);
       for (const auto& [name, split] : placements) {
         EXPECT_EQ(split.view, axis::View::kExpert);
+        EXPECT_EQ(split.cuts.front().axes, (std::vector<Axis>{{axis::kExpert, how.ranks}}));
         const Range held = split.cuts.front().ranges(mesh.rank()).front();
         EXPECT_LE(apart(got.gradients.at("experts." + name),
                         expected.gradients.at("experts." + name).narrow(0, held.begin, held.size())),
@@ -100,7 +101,7 @@ void expect_as_on_one_rank(const SpreadCase& how) {
     }
     // Run after run the same bits.
     SpreadBlock again(how);
-    again.experts->shard(Expert{.partitioned = true}, mesh[axis::kExpert]);
+    again.experts->shard(Expert{.partitioned = true}, {mesh, {axis::kExpert}});
     const SpreadOutcome second = outcome_of(again, mine(tokens), mine(factors));
     EXPECT_TRUE(torch::equal(second.output, by_rows.output));
     for (const auto& [name, gradient] : second.gradients)
@@ -130,7 +131,7 @@ TEST(ExpertRanks, MoreRanksThanExpertsAreRefused) {
   run_ranks({.data = 3, .expert = 3}, [](World&, ProcessGroupMesh& mesh) {
     SpreadBlock block({.experts = 2, .used = 1});
     try {
-      block.experts->shard(Expert{.partitioned = true}, mesh[axis::kExpert]);
+      block.experts->shard(Expert{.partitioned = true}, {mesh, {axis::kExpert}});
       ADD_FAILURE() << "no error";
     } catch (const ConfigError& error) {
       EXPECT_THAT(error.what(), HasSubstr("2"));

@@ -3,11 +3,14 @@
 #include <fstream>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string>
 
 #include "gantry/core/slice.h"
 #include "gantry/models/described/decoder_family.h"
 #include "gantry/models/described/model_flops.h"
 #include "gantry/models/described/work_of_keys.h"
+#include "gantry/planner/operations.h"
 #include "gantry/planner/rank_parameters.h"
 
 namespace gantry::planner {
@@ -69,7 +72,44 @@ TEST(ModelSizes, CausalityAndWindowsLeaveOutKeys) {
 TEST(ModelSizes, ExpertsCountByUse) {
   const DecoderSpec spec = decoder_spec("mixtral", {{"num_key_value_heads", 8}});
   const double attention = 4096.0 * 4096 * 2 + 2 * 4096.0 * 1024, router = 8 * 4096;
-  EXPECT_DOUBLE_EQ(layer_weights(spec, spec.layers.front()), attention + router + 2 * 3 * 4096.0 * 14336);
+  EXPECT_DOUBLE_EQ(layer_weights(spec.layers.front(), spec.hidden), attention + router + 2 * 3 * 4096.0 * 14336);
+}
+
+double flops_of(const PartOperations& part) {
+  double flops = 0;
+  for (const Operation& operation : part.forward) flops += operation.flops;
+  return flops;
+}
+
+// What a plan counts of a layer, product by product, is what its description says.
+TEST(ModelSizes, PlansCountTheFlopsOfTheDescription) {
+  std::set<std::string> families;
+  for (const auto& entry : std::filesystem::directory_iterator(GANTRY_SOURCE_DIR "/tests/golden/families")) {
+    std::ifstream file(entry.path() / "config.json");
+    const auto described = file ? models::described_decoder(json::parse(file)) : std::nullopt;
+    if (!described) continue;
+    SCOPED_TRACE(entry.path());
+    constexpr std::int64_t kSequence = 24, kSamples = 3;
+    const DecoderSpec& spec = *described;
+    Workload workload{.model = spec, .sequence = kSequence, .batch = kSamples};
+    workload.program.halves_causal = false;
+    const Layout layout{.microbatch = kSamples};
+    const double tokens = kSamples * kSequence;
+    double layers = 0;
+    for (const auto& layer : spec.layers) {
+      const double expected =
+          tokens * layer_flops(layer, spec.hidden, keys_met(layer.attention, kSequence, /*causal_half=*/false));
+      EXPECT_NEAR(flops_of(layer_operations(workload, layer, layout)) / expected, 1, 1e-12);
+      layers += expected;
+    }
+    const auto forward = forward_flops(spec, kSequence);
+    EXPECT_NEAR(layers / tokens / (forward.weights + forward.attention), 1, 1e-12);
+    EXPECT_NEAR((flops_of(embedding_operations(workload, layout)) + flops_of(head_operations(workload, layout))) /
+                    tokens / forward.head,
+                1, 1e-12);
+    families.insert(spec.family);
+  }
+  EXPECT_GE(families.size(), 25u);
 }
 
 double held_in_all(const DecoderSpec& spec, int tensor, int expert) {

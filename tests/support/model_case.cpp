@@ -97,9 +97,7 @@ json model_keys(const ModelCase& what) {
 Config config_of(const ModelCase& what, const Parallelism& how) {
   Config config = layout_config(how.layout);
   config.model.policy = what.family;
-  json keys = model_keys(what);
-  keys.update(json::parse(what.keys));
-  config.model.config_json = keys.dump();
+  config.model.config_json = config_keys(what);
   config.parallel.sequence_parallel = how.sequence_parallel;
   config.schedule.name = how.schedule;
   config.schedule.microbatches = how.microbatches;
@@ -292,6 +290,12 @@ Criterion criterion_of(const ModelCase& what, const Config& config) {
 }
 
 }  // namespace
+
+std::string config_keys(const ModelCase& what) {
+  json keys = model_keys(what);
+  keys.update(json::parse(what.keys));
+  return keys.dump();
+}
 
 std::string describe(const Parallelism& how) {
   return how.schedule + (how.sequence_parallel ? " sequence parallel" : "") +

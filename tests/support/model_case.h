@@ -41,6 +41,9 @@ struct ModelCase {
   ExpertsConfig experts = {};        // of models with experts
 };
 
+// Its config.json, but for model_type.
+std::string config_keys(const ModelCase& what);
+
 struct Parallelism {
   Layout layout;
   std::string schedule = "1f1b";

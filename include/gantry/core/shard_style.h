@@ -94,11 +94,11 @@ struct PrepareInput {
 using ShardStyle = std::variant<Column, Row, Vocab, SequenceParallel, OnHeads, Expert, Whole, PrepareInput>;
 std::string describe(const ShardStyle& style);  // "Column{segments 3, unit 64}"
 
-// How a module has split one of its parameters over the ranks that it was given: the cuts, in their order, whether
-// those ranks have parts of its gradient, whose sum it is, and in which view of the mesh they are counted.
+// How a module has split one of its parameters over the axes that it was given: the cuts, in their order, the axes
+// along which ranks have parts of its gradient, whose sum it is, and in which view of the mesh those axes are.
 struct ParameterSplit {
   std::vector<Cut> cuts;
-  bool partial_gradient = false;
+  std::vector<std::string> partial_axes;
   axis::View view = axis::View::kDense;
 
   ParameterSplit() = default;

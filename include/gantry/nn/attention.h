@@ -49,7 +49,7 @@ struct AttentionOptions {
 class SinksImpl : public torch::nn::Module, public Shardable {
  public:
   explicit SinksImpl(std::int64_t heads);
-  Placements shard(const ShardStyle& style, ProcessGroup& group) override;
+  Placements shard(const ShardStyle& style, const ShardAxes& axes) override;
   torch::Tensor weight;
 
  private:
@@ -63,10 +63,10 @@ torch::Tensor kept_tokens(const torch::Tensor& attention_mask);
 
 // query [samples, heads, tokens, head size], key and value [samples, key heads, tokens, head size] -> query's shape:
 // softmax(scale q k^T) v over the keys that count. Key heads are shared by equal groups of query heads
-// (Ainslie et al., arXiv 2305.13245); `heads` and `key_heads` say which ones are here. scaled_dot_product_attention's
-// fused kernel without dropout, cap, slopes, bias and sinks; the mask of dropout comes from `dropout`'s name by global
-// head.
-// Where ranks share the sequence it is collective over them, forward and backward.
+// (Ainslie et al., arXiv 2305.13245) and not copied for each of those; `heads` and `key_heads` say which ones are here.
+// By the kernel that LibTorch has for them (flash, efficient) without dropout, cap, slopes, bias and sinks, else by
+// plain products; the mask of dropout comes from `dropout`'s name by global head. Where ranks share the sequence it is
+// collective over them, forward and backward.
 torch::Tensor attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
                         const HeadRange& heads, const HeadRange& key_heads, const AttentionOptions& options,
                         const DropoutImpl& dropout);

@@ -14,7 +14,7 @@ class DropoutImpl : public torch::nn::Module, public Shardable, public Named {
  public:
   explicit DropoutImpl(double p);
   torch::Tensor forward(const torch::Tensor& input);
-  Placements shard(const ShardStyle& style, ProcessGroup& group) override;
+  Placements shard(const ShardStyle& style, const ShardAxes& axes) override;
   // The input is features `first` to `first` + its own of `whole` ones, the last dim.
   void hold_features(std::int64_t first, std::int64_t whole) { features_ = {first, whole}; }
   bool depends_on_sequence() const override { return true; }

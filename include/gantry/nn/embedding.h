@@ -20,7 +20,7 @@ class EmbeddingImpl : public torch::nn::Module, public Shardable {
 
   torch::Tensor forward(const torch::Tensor& indices);
   void reset_parameters();  // as torch::nn::Embedding's
-  Placements shard(const ShardStyle& style, ProcessGroup& group) override;
+  Placements shard(const ShardStyle& style, const ShardAxes& axes) override;
 
   // Without a graph, of a table whose rows lie over ranks: [..., dim], zero where another rank has the row, so that the
   // ranks' sum is the look-up; and adding such a look-up's gradient to this rank's rows.

@@ -32,7 +32,7 @@ class ExpertsImpl : public torch::nn::Module, public Shardable {
  public:
   explicit ExpertsImpl(ExpertsOptions options);
   torch::Tensor forward(const torch::Tensor& tokens, const Routing& routing);
-  Placements shard(const ShardStyle& style, ProcessGroup& group) override;
+  Placements shard(const ShardStyle& style, const ShardAxes& axes) override;
   // The choices that came into forwards here since the last call, less the rows that were computed here: summed over
   // the group, 0 where no token was dropped.
   std::int64_t take_dropped() { return std::exchange(dropped_, 0); }

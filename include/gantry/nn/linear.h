@@ -34,7 +34,7 @@ class LinearImpl : public torch::nn::Module, public Shardable {
 
   torch::Tensor forward(const torch::Tensor& input);
   void reset_parameters();  // as torch::nn::Linear's
-  Placements shard(const ShardStyle& style, ProcessGroup& group) override;
+  Placements shard(const ShardStyle& style, const ShardAxes& axes) override;
   // Adds an adapter, once and before shard(): its parameters "lora_A" and "lora_B" get PEFT's initial values, deferred
   // (tensors/deferred_init.h), so that every layout has the same. What is trained beside is up to the caller. Sharded,
   // each factor is cut so that the adapter's output lies as the layer's does (core/adapter_split.h). UsageError.
@@ -61,7 +61,7 @@ class LinearImpl : public torch::nn::Module, public Shardable {
   torch::Tensor used_lora_a() const;
   torch::Tensor used_lora_b() const;
   bool drops_input_of_adapter() const;
-  void shard_dropout(const ShardStyle& style);
+  void shard_dropout(const ShardStyle& style, const ShardAxes& axes);
   std::vector<LinearWeight> readers_of_input() const;
   torch::Tensor with_adapter(const torch::Tensor* outputs, const torch::Tensor& input);
   torch::Tensor forward_row(const Row& row, const torch::Tensor& input);

@@ -13,7 +13,7 @@ namespace gantry::nn {
 // What norms share: replicated parameters on whole activations or on sequence shards.
 class NormImpl : public torch::nn::Module, public Shardable {
  public:
-  Placements shard(const ShardStyle& style, ProcessGroup& group) override;
+  Placements shard(const ShardStyle& style, const ShardAxes& axes) override;
 
  protected:
   // The parameter with its gradient summed over tp in the backward, where that is asked for.
@@ -63,7 +63,7 @@ class CutNormImpl : public torch::nn::Module, public Shardable {
  public:
   // `name`: in errors.
   CutNormImpl(const char* name, std::vector<std::int64_t> shape);
-  Placements shard(const ShardStyle& style, ProcessGroup& group) override;
+  Placements shard(const ShardStyle& style, const ShardAxes& axes) override;
   torch::Tensor weight;
 
  protected:

@@ -15,11 +15,11 @@ class PrepareInputImpl : public torch::nn::Module, public Shardable {
   torch::Tensor forward(const torch::Tensor& input) {
     return group_ ? redistribute(input, *group_, layouts_.from, layouts_.to) : input;
   }
-  Placements shard(const ShardStyle& style, ProcessGroup& group) override {
+  Placements shard(const ShardStyle& style, const ShardAxes& axes) override {
     const auto* layouts = std::get_if<gantry::PrepareInput>(&style);
     if (!layouts) refuse_style("a PrepareInput", style, "PrepareInput{from, to}");
     layouts_ = *layouts;
-    group_ = &group;
+    group_ = &axes.group();
     return {};
   }
 
@@ -35,7 +35,7 @@ TORCH_MODULE(PrepareInput);
 class EnterHeadsImpl : public torch::nn::Module, public Shardable {
  public:
   torch::Tensor forward(const torch::Tensor& input) const;
-  Placements shard(const ShardStyle& style, ProcessGroup& group) override;
+  Placements shard(const ShardStyle& style, const ShardAxes& axes) override;
   bool depends_on_sequence() const override { return true; }
 
  private:

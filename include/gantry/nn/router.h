@@ -41,7 +41,7 @@ class RouterImpl : public torch::nn::Module, public Shardable, public KeepsFloat
   // ConfigError for numbers that don't fit each other.
   explicit RouterImpl(const RouterOptions& options);
   Routing forward(const torch::Tensor& tokens);
-  Placements shard(const ShardStyle& style, ProcessGroup& group) override;
+  Placements shard(const ShardStyle& style, const ShardAxes& axes) override;
 
   bool keeps_float32(const std::string& parameter) const override;
 

@@ -5,22 +5,23 @@
 
 #include <torch/nn/modules/normalization.h>
 
-#include "gantry/comm/process_group.h"
 #include "gantry/core/placement.h"
 #include "gantry/core/shard_style.h"
 #include "gantry/nn/layout.h"
+#include "gantry/nn/shard_axes.h"
 
 namespace gantry {
 
-// A module that can be split over tp in place. Users' own modules join in by deriving from it.
+// A module that can be split over axes of the mesh in place. Users' own modules join in by deriving from it.
 class Shardable {
  public:
   virtual ~Shardable() = default;
 
-  // Keeps this rank's part of the parameters, by shard_tensor(), and from now on communicates over `group`, which
-  // outlives the module. Called once. Not collective. ConfigError (with sizes, without the path: the caller adds it) if
-  // the style does not fit the module or the sizes.
-  virtual Placements shard(const ShardStyle& style, ProcessGroup& group) = 0;
+  // Keeps this rank's part of the parameters, by shard_tensor(), and from now on communicates over axes.group(), which
+  // outlives the module. What it gives says of each parameter over which of the axes it is cut (ShardAxes::over), and
+  // along which its gradient is a partial sum. Called once. Not collective. ConfigError (with sizes, without the path:
+  // the caller adds it) if the style does not fit the module or the sizes.
+  virtual Placements shard(const ShardStyle& style, const ShardAxes& axes) = 0;
 
   // True: what the module does depends on the part of the sequence that it sees, also without parameters (a dropout's
   // mask). Where activations are sequence shards a rule must then reach it, as every module with parameters.
@@ -37,15 +38,11 @@ class Shardable {
 // The ConfigError of a style that does not fit: "a Linear can't be split as Vocab{}; expected Column{} or Row{}".
 [[noreturn]] void refuse_style(const char* module, const ShardStyle& style, const char* expected);
 
-// A parameter that is replicated, with gradients that are partial sums where they are summed at the sync.
-ParameterSplit replicated_on_shards(GradientSum sum);
-
-// What the style makes of each of a module's own parameters (split_of) over the group, by their global shapes; the
+// What the style makes of each of a module's own parameters (split_of) over the axes, by their global shapes; the
 // first cut of one of them, or one that cuts nothing; and the cutting.
-Placements split_parameters(const std::map<std::string, Shape>& shapes, const ShardStyle& style,
-                            const ProcessGroup& group);
+Placements split_parameters(const std::map<std::string, Shape>& shapes, const ShardStyle& style, const ShardAxes& axes);
 Cut cut_of(const Placements& placements, const std::string& name);
-void cut_parameters(torch::nn::Module& module, const Placements& placements, const ProcessGroup& group);
+void cut_parameters(torch::nn::Module& module, const Placements& placements, const ShardAxes& axes);
 
 // A module whose random numbers depend on where it is in the model.
 class Named {

@@ -31,10 +31,9 @@ struct ShardConfig {
   // over none. Parameters then hold this rank's rows alone until somebody gives them memory for all.
   const RowShards* rows = nullptr;
   Coordinates coordinates = {};
-  // Of pp and tp: its ranks, whatever stages they hold, share the rows of embedding and head (Policy::vocabulary); not
-  // owned, null: these belong to stages. With it the axes, in the order of its ranks.
-  ProcessGroup* vocabulary_group = nullptr;
-  std::vector<Axis> vocabulary_axes = {};
+  // Pp and tp: their ranks, whatever stages they hold, share the rows of embedding and head (Policy::vocabulary);
+  // absent: these belong to stages.
+  std::optional<ShardAxes> vocabulary = {};
 };
 
 // The sharded model of one rank.
@@ -91,7 +90,8 @@ void refuse_split_model(const std::shared_ptr<torch::nn::Module>& model);
 // rest; a plain forward() and backward() then do. initialize() of booster/initialize.h boosts a model by a plan, with
 // its checkpoints, replicas and optimizer. The same errors. Patterns name modules by path, "*" for one part of it. A
 // plan that makes activations sequence shards names all modules with parameters: gradients of those that see a shard
-// are summed in the backward. `group` outlives the model.
-std::vector<Placement> parallelize_module(torch::nn::Module& model, ProcessGroup& group, const ShardPlan& plan);
+// are summed in the backward. The axes' group outlives the model: `mesh["tp"]`, or `{mesh, {"a", "b"}}` for several
+// axes.
+std::vector<Placement> parallelize_module(torch::nn::Module& model, const ShardAxes& axes, const ShardPlan& plan);
 
 }  // namespace gantry

@@ -221,6 +221,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("_copy_from", &copy_from);
   library.impl("_copy_from_and_resize", &copy_from_and_resize);
   library.impl("_local_scalar_dense", &local_scalar_dense);
+  library.impl("_fused_sdp_choice", &choose_attention);
   library.impl("_scaled_dot_product_fused_attention_overrideable", &attention);
   library.impl("_scaled_dot_product_fused_attention_overrideable_backward", &attention_backward);
 }

@@ -17,7 +17,7 @@ double parameter_count(const DecoderSpec& spec);
 struct ForwardFlops {
   double weights = 0;    // of layers
   double attention = 0;  // of the cores
-  double head = 0;
+  double head = 0;       // and what projects a narrower embedding into and out of the layers
 
   double sum() const { return weights + attention + head; }
 };
@@ -27,8 +27,13 @@ ForwardFlops forward_flops(const DecoderSpec& spec, std::int64_t sequence, bool 
 // attention in full.
 double model_flops(const DecoderSpec& spec, std::int64_t samples, std::int64_t sequence, bool causal_half = false);
 
-// Products of one layer's weights for a token, of experts those that are used.
-double layer_weights(const DecoderSpec& spec, const LayerSpec& layer);
+// Of one layer among `hidden` features, a token's forward, whose query meets `keys` keys.
+double layer_flops(const LayerSpec& layer, std::int64_t hidden, double keys);
+// The weights that a token is multiplied with in it, of experts those that are used; and behind the layers.
+double layer_weights(const LayerSpec& layer, std::int64_t hidden);
+double head_weights(const DecoderSpec& spec);
+// What projects a narrower embedding into the layers; 0: there is none.
+double embedding_weights(const DecoderSpec& spec);
 // Multiplications and additions of one query with `keys` keys, and with their values.
 double core_flops(const AttentionSpec& attention, double keys);
 // The keys that a query meets on average.

@@ -1,0 +1,77 @@
+// LibTorch's kernels of attention: by which one a block is computed, and that blocks add up to the whole.
+#include "gantry/nn/attention_kernels.h"
+
+#include <gtest/gtest.h>
+
+#include <torch/torch.h>
+
+#include "attention_blocks.h"
+
+namespace gantry::testing {
+namespace {
+
+using Kernel = nn::KernelChoice::Kernel;
+
+TEST(AttentionKernels, BlocksAddUpToPlainProductsForwardAndBackward) {
+  expect_blocks_as_plain(torch::kCPU, torch::kFloat64, 1e-13);
+  expect_blocks_as_plain(torch::kCPU, torch::kFloat32, 1e-5);
+  expect_blocks_as_plain(torch::kCPU, torch::kBFloat16, 5e-2);
+}
+
+nn::KernelChoice choice_of(std::int64_t queries, std::int64_t keys, std::int64_t value_size, bool causal,
+                           const nn::ByKeyHead& by) {
+  const auto some = [](std::int64_t heads, std::int64_t tokens, std::int64_t size) {
+    return torch::ones({1, heads, tokens, size}, torch::kFloat64);
+  };
+  return nn::choose_kernel({some(4, queries, 8), some(2, keys, 8), some(2, keys, value_size), by, 1.0, causal});
+}
+
+TEST(AttentionKernels, AreChosenByWhatIsAsked) {
+  const nn::ByKeyHead shared({0, 4, 4}, {0, 2, 2});
+  const auto whole = choice_of(3, 5, 8, false, shared);
+  EXPECT_EQ(whole.kernel, Kernel::kFlashOfCpu);
+  EXPECT_TRUE(whole.grouped);  // no key head is copied
+  // Heads 1 to 4 of 6, three to a key head: a part of each of two key heads' own.
+  const auto apart = choice_of(3, 5, 8, false, nn::ByKeyHead({1, 4, 6}, {0, 2, 2}));
+  EXPECT_EQ(apart.kernel, Kernel::kFlashOfCpu);
+  EXPECT_FALSE(apart.grouped);
+  EXPECT_EQ(choice_of(3, 5, 6, false, shared).kernel, Kernel::kPlain);  // value heads of another size
+  EXPECT_EQ(choice_of(3, 5, 8, true, shared).kernel, Kernel::kPlain);   // no diagonal
+  EXPECT_EQ(choice_of(3, 3, 8, true, shared).kernel, Kernel::kFlashOfCpu);
+
+  EXPECT_FALSE(nn::needs_plain_products({.causal = true, .window = 3}, false));
+  EXPECT_TRUE(nn::needs_plain_products({}, true));
+  EXPECT_TRUE(nn::needs_plain_products({.soft_cap = 2}, false));
+  for (torch::Tensor nn::AttentionOptions::*part : {&nn::AttentionOptions::slopes, &nn::AttentionOptions::bias}) {
+    nn::AttentionOptions options;
+    options.*part = torch::ones({4});
+    EXPECT_TRUE(nn::needs_plain_products(options, false));
+  }
+}
+
+// A part of the heads that share a key head: gradients of both are summed up.
+TEST(AttentionKernels, SharedKeyHeadsGiveTheProductsOfCopies) {
+  const auto wave = [](std::int64_t heads, std::int64_t rows, std::int64_t columns) {
+    return torch::sin(torch::arange(2 * heads * rows * columns, torch::kFloat64)).view({2, heads, rows, columns});
+  };
+  for (const auto& [heads, key_heads] : {std::pair<nn::HeadRange, nn::HeadRange>{{0, 6, 6}, {0, 2, 2}},
+                                         {{3, 3, 6}, {1, 1, 2}},
+                                         {{1, 4, 6}, {0, 2, 2}},
+                                         {{2, 2, 6}, {2, 2, 6}}}) {
+    const nn::ByKeyHead by(heads, key_heads);
+    const torch::Tensor queries = wave(heads.count, 3, 5), keys = wave(key_heads.count, 5, 4),
+                        scores = wave(heads.count, 3, 4);
+    std::vector<torch::Tensor> copied, sums(key_heads.count);
+    for (std::int64_t head = 0; head < heads.count; ++head) {
+      const std::int64_t key = (heads.first + head) / (heads.total / key_heads.total) - key_heads.first;
+      copied.push_back(at::matmul(queries.select(1, head), keys.select(1, key)));
+      const torch::Tensor turned = at::matmul(scores.select(1, head).transpose(-2, -1), queries.select(1, head));
+      sums[key] = sums[key].defined() ? sums[key] + turned : turned;
+    }
+    EXPECT_TRUE(torch::allclose(by.product(queries, keys), torch::stack(copied, 1), 1e-13, 1e-13));
+    EXPECT_TRUE(torch::allclose(by.turned_product(scores, queries), torch::stack(sums, 1), 1e-13, 1e-13));
+  }
+}
+
+}  // namespace
+}  // namespace gantry::testing

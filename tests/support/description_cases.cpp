@@ -1,0 +1,73 @@
+#include "description_cases.h"
+
+namespace gantry::testing {
+
+std::vector<DescriptionCase> description_cases() {
+  const ModelCase base{.layers = 3, .heads = 4, .key_heads = 2, .vocabulary = 53, .dropout = 0.1, .batches = {4, 3}};
+  const auto with = [&](const char* family, const char* keys) {
+    ModelCase what = base;
+    what.family = family;
+    what.keys = keys;
+    return what;
+  };
+  return {
+      {"window in every layer", with("mistral", R"({"sliding_window": 3, "head_dim": 10})")},
+      {"windows in later layers", with("qwen2", R"({"use_sliding_window": true, "sliding_window": 2,
+                                                     "max_window_layers": 1})")},
+      {"norms of heads", with("qwen3", R"({"head_dim": 10})")},
+      {"caps, scales, four norms", with("gemma2", R"({"sliding_window": 3, "head_dim": 8, "query_pre_attn_scalar": 20,
+                                                      "attn_logit_softcapping": 2.0,
+                                                      "final_logit_softcapping": 3.0})")},
+      {"parallel, rows by head", with("gpt_neox", R"({"rotary_pct": 0.34, "hidden_size": 32})")},
+      {"serial, rows by head", with("gpt_neox", R"({"rotary_pct": 0.34, "hidden_size": 32,
+                                                    "use_parallel_residual": false})")},
+      {"fused rows and gate", with("phi3", R"({"partial_rotary_factor": 0.67, "sliding_window": 4})")},
+      {"longrope", with("phi3", R"({"original_max_position_embeddings": 5, "rope_scaling":
+           {"type": "su", "attention_factor": 1.3, "short_factor": [1, 1.1, 1.5], "long_factor": [1, 2, 4]}})")},
+      {"slopes, a norm behind the embedding", with("bloom", "{}")},
+      {"slopes of heads that no power of two counts", with("bloom", R"({"n_head": 6})")},
+      {"norms of all heads", with("olmo2", "{}")},
+      {"norms of all heads, with a key head that all ranks share", with("olmo2", R"({"num_key_value_heads": 1})")},
+      {"a rotary embedding for each kind of layers", with("olmo3", R"({"sliding_window": 3,
+           "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]})")},
+      {"positions with an offset", with("opt", "{}")},
+      {"one key head, one norm", with("falcon", R"({"hidden_size": 20, "num_attention_heads": 5})")},
+      {"rows by group", with("falcon", R"({"new_decoder_architecture": true, "num_kv_heads": 2})")},
+      {"rows by group, one norm", with("falcon", R"({"new_decoder_architecture": true, "num_kv_heads": 3,
+           "hidden_size": 36, "num_attention_heads": 6, "num_ln_in_parallel_attn": 1})")},
+      {"rounded slopes, serial", with("falcon", R"({"alibi": true, "multi_query": false, "parallel_attn": false,
+           "bias": true})")},
+      {"multipliers", with("granite", R"({"embedding_multiplier": 3.5, "residual_multiplier": 0.6,
+           "attention_multiplier": 0.25, "logits_scaling": 1.7})")},
+      {"one norm without a bias, pairs that turn",
+       with("cohere2", R"({"sliding_window": 3, "sliding_window_pattern": 2})")},
+      {"a head with a bias", with("gptj", R"({"rotary_dim": 4})")},
+      {"norms without parameters", with("olmo", "{}")},
+      {"yarn", with("llama", R"({"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "rope_theta": 50.0,
+           "beta_fast": 2.0, "beta_slow": 0.5, "original_max_position_embeddings": 3}})")},
+      {"dynamic", with("llama", R"({"max_position_embeddings": 4, "rope_scaling": {"type": "dynamic", "factor": 2}})")},
+      {"linear", with("llama", R"({"rope_scaling": {"type": "linear", "factor": 2.5}})")},
+      {"llama3", with("llama", R"({"rope_parameters": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.5,
+           "high_freq_factor": 5.0, "original_max_position_embeddings": 32, "rope_theta": 1000.0}})")},
+      {"experts", with("mixtral", R"({"num_local_experts": 5, "intermediate_size": 11, "hidden_act": "gelu"})")},
+      {"one expert a token", with("qwen3_moe", R"({"num_experts": 4, "num_experts_per_tok": 1, "head_dim": 6,
+           "moe_intermediate_size": 7})")},
+      {"every expert", with("qwen3_moe", R"({"num_experts": 3, "num_experts_per_tok": 3, "norm_topk_prob": true,
+           "head_dim": 6, "moe_intermediate_size": 7})")},
+      {"an MLP beside the experts, with a gate; layers without", with("qwen2_moe", R"({"num_experts": 6,
+           "num_experts_per_tok": 2, "moe_intermediate_size": 9, "shared_expert_intermediate_size": 10,
+           "decoder_sparse_step": 2})")},
+      {"sinks, experts with biases", with("gpt_oss", R"({"num_local_experts": 5, "num_experts_per_tok": 2,
+           "head_dim": 6, "intermediate_size": 9, "sliding_window": 3, "swiglu_limit": 0.05})")},
+      {"latent attention, experts of groups", with("deepseek_v3", R"({"num_key_value_heads": 4, "q_lora_rank": 10,
+           "kv_lora_rank": 8, "qk_nope_head_dim": 5, "qk_rope_head_dim": 4, "v_head_dim": 6, "n_routed_experts": 8,
+           "num_experts_per_tok": 3, "moe_intermediate_size": 7, "n_shared_experts": 2, "n_group": 4,
+           "topk_group": 2, "first_k_dense_replace": 1})")},
+      {"latent attention whose queries are not narrow", with("deepseek_v3", R"({"num_key_value_heads": 4,
+           "q_lora_rank": null, "attention_bias": true, "kv_lora_rank": 8, "qk_nope_head_dim": 5,
+           "qk_rope_head_dim": 4, "v_head_dim": 6, "n_routed_experts": 4, "num_experts_per_tok": 2,
+           "moe_intermediate_size": 7, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 9})")},
+  };
+}
+
+}  // namespace gantry::testing
