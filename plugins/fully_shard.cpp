@@ -75,7 +75,7 @@ void refuse_other_device(const NamedTensor& parameter, const NamedTensor& first)
 // Cuts the tensor to this rank's rows.
 ShardedUnit::Member cut_rows(torch::Tensor tensor, const std::string& name, ProcessGroup& group,
                              const FullyShardOptions& options) {
-  const RowShards rows{.axes = {{"", group.size()}}, .parts = group.size()};
+  const ViewShards rows{.axes = {{"", group.size()}}, .parts = group.size()};
   ShardedUnit::Member member{.tensor = tensor, .whole = tensor.sizes().vec(), .parts = {}, .rows = {}};
   const Cut cut = row_cut(member.whole, rows);
   for (int part = 0; part < group.size(); ++part) {
