@@ -267,6 +267,7 @@ void FullySharded::Units::add_arrived(const Unit& unit) {
 double FullySharded::Units::clip_grad_norm(double max_norm, const std::set<std::string>& counted_elsewhere,
                                            ProcessGroup* over) {
   const torch::NoGradGuard no_grad;
+  if (named_.size() == 0) return 0;
   torch::Tensor squares =
       torch::zeros({}, named_.begin()->second.options().dtype(torch::kFloat64).requires_grad(false));
   for (const auto& [name, shard] : named_)
