@@ -97,7 +97,8 @@ void measure_all(World& world) {
     std::vector<Row> rows{{name, "send", [&] { ping_pong(group, tensor); }, 2},
                           {name, "all_reduce", [&] { group.all_reduce(tensor).wait(); }},
                           {name, "all_gather", [&] { group.all_gather(whole, part, sizes).wait(); }},
-                          {name, "reduce_scatter", [&] { group.reduce_scatter(part, whole, sizes).wait(); }}};
+                          {name, "reduce_scatter", [&] { group.reduce_scatter(part, whole, sizes).wait(); }},
+                          {name, "all_to_all", [&] { group.all_to_all(whole, tensor, sizes, sizes).wait(); }}};
     float *data = tensor.data_ptr<float>(), *all = whole.data_ptr<float>(), *mine = part.data_ptr<float>();
     if (std::strcmp(name, "local") == 0) rows.push_back({"memcpy", "copy", [=] { std::memcpy(all, data, bytes); }});
 #ifdef GANTRY_WITH_MPI
@@ -110,6 +111,8 @@ void measure_all(World& world) {
           {"openmpi", "all_gather", [=] { MPI_Allgather(mine, m, MPI_FLOAT, all, m, MPI_FLOAT, MPI_COMM_WORLD); }});
       rows.push_back({"openmpi", "reduce_scatter",
                       [=] { MPI_Reduce_scatter_block(all, mine, m, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); }});
+      rows.push_back(
+          {"openmpi", "all_to_all", [=] { MPI_Alltoall(data, m, MPI_FLOAT, all, m, MPI_FLOAT, MPI_COMM_WORLD); }});
     }
 #endif
     measure(world, group, bytes, rows);

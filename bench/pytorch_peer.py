@@ -1,7 +1,7 @@
 """One training run of GPT-2 in PyTorch, in the layout asked for; prints the seconds of each step as JSON, or with --memory
 the most bytes that rank 0's tensors took at once.
 
-usage: pytorch_peer.py MODE --hidden N --layers N --heads N --batch N --microbatches N --steps N --threads N [--memory]
+usage: pytorch_peer.py MODE --hidden N --layers N --heads N --batch N --microbatches N --steps N --threads N [--precision P] [--memory]
 MODE is one, pp (1F1B), tp (DTensor), sp (the same, sequence parallel), dp (DDP) or fsdp; all but the first start two processes
 over Gloo.
 """
@@ -190,13 +190,15 @@ def run_sp(args, rank):
 
 def run_fsdp(args, rank):
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     mesh = init_device_mesh("cpu", (2,))
     model = Gpt(args, args.layers, True, True)
+    low = args.precision == "bfloat16"
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32) if low else MixedPrecisionPolicy()
     for block in model.h:
-        fully_shard(block, mesh=mesh)
-    fully_shard(model, mesh=mesh)
+        fully_shard(block, mesh=mesh, mp_policy=policy)
+    fully_shard(model, mesh=mesh, mp_policy=policy)
     return microbatched(args, model, torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=False), args.batch // 2, 1)
 
 
@@ -251,6 +253,7 @@ def main():
     parser.add_argument("mode", choices=["one", "pp", "tp", "sp", "dp", "fsdp"])
     for name, value in dict(hidden=256, layers=8, heads=8, batch=16, microbatches=8, steps=6, threads=1).items():
         parser.add_argument("--" + name, type=int, default=value)
+    parser.add_argument("--precision", choices=["float32", "bfloat16"], default="float32")  # of fsdp
     parser.add_argument("--memory", action="store_true")
     args = parser.parse_args()
     if args.mode == "one":

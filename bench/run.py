@@ -11,7 +11,7 @@ SIZES = {
     "hidden 256": dict(hidden=256, layers=8, heads=8, batch=16, microbatches=8),
     "hidden 768": dict(hidden=768, layers=4, heads=12, batch=8, microbatches=4),
 }
-# row: PyTorch's mode, threads a rank, Gantry's parallel section
+# row: PyTorch's mode, threads a rank, Gantry's parallel section, the precision where it is not float32
 ROWS = {
     "one rank, 1 thread": ("one", 1, {}),
     "one rank, 2 threads": ("one", 2, {}),
@@ -21,11 +21,13 @@ ROWS = {
     "dp 2": ("dp", 1, {"data": 2}),
     "dp 2, zero 1": ("fsdp", 1, {"data": 2, "zero": 1}),
     "dp 2, zero 2": ("fsdp", 1, {"data": 2, "zero": 2}),
+    "dp 2, zero 3": ("fsdp", 1, {"data": 2, "zero": 3}),
+    "dp 2, zero 3, bfloat16": ("fsdp", 1, {"data": 2, "zero": 3}, "bfloat16"),
 }
 
 
 def gantry_steps(size, row, steps, folder):
-    mode, threads, parallel = row
+    mode, threads, parallel, *precision = row
     microbatches = size["microbatches"] if mode == "pp" else 1
     tokens = folder / "tokens.bin"
     if not tokens.exists():
@@ -34,7 +36,7 @@ def gantry_steps(size, row, steps, folder):
     config.write_text(json.dumps({
         "model": {"policy": "gpt2", "config": {"n_embd": size["hidden"], "n_layer": size["layers"], "n_head": size["heads"], "vocab_size": 256,
                                                "n_positions": SEQUENCE, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}},
-        "parallel": parallel,
+        "parallel": parallel, "precision": precision[0] if precision else "float32",
         "schedule": {"name": "1f1b", "microbatches": microbatches},
         "data": {"format": "tokens", "path": str(tokens), "sequence_length": SEQUENCE, "batch_size": size["batch"], "shuffle": False},
         "optimizer": {"name": "adamw", "lr": 0.001} | ({} if mode == "sp" else {"clip_grad_norm": 1.0}),
@@ -45,7 +47,8 @@ def gantry_steps(size, row, steps, folder):
 
 def pytorch(size, row, steps, *more):
     flags = [f"--{key}={value}" for key, value in size.items()]
-    out = subprocess.run([sys.executable, ROOT / "bench/pytorch_peer.py", row[0], *flags, f"--steps={steps}", f"--threads={row[1]}", *more],
+    out = subprocess.run([sys.executable, ROOT / "bench/pytorch_peer.py", row[0], *flags, f"--steps={steps}", f"--threads={row[1]}",
+                          *[f"--precision={precision}" for precision in row[3:]], *more],
                          check=True, stdout=subprocess.PIPE, text=True).stdout
     return json.loads(out.splitlines()[-1])
 
@@ -78,7 +81,7 @@ def training_rows(names, steps, rounds, folder):
 
 def print_training(f):
     ideal = f"{f['ideal']:8.3f} {100 * f['ideal'] / f['gantry']:6.0f}%" if f["ideal"] else f"{'':8} {'':7}"
-    print(f"{f['model']:11} {f['row']:20} {f['gantry']:9.3f} {f['pytorch']:9.3f} {f['pytorch'] / f['gantry']:7.2f} {ideal} "
+    print(f"{f['model']:11} {f['row']:22} {f['gantry']:9.3f} {f['pytorch']:9.3f} {f['pytorch'] / f['gantry']:7.2f} {ideal} "
           f"{f['gantry_bytes'] / 1e6:10.1f} {f['pytorch_bytes'] / 1e6:10.1f} {f['pytorch_bytes'] / f['gantry_bytes']:7.2f}", flush=True)
 
 
@@ -90,7 +93,7 @@ def main():
     args = parser.parse_args()
     figures = {}
     with tempfile.TemporaryDirectory() as folder:
-        print(f"{'model':11} {'row':20} {'Gantry s':>9} {'PyTorch s':>9} {'ratio':>7} {'ideal s':>8} {'of it':>7} {'Gantry MB':>10} "
+        print(f"{'model':11} {'row':22} {'Gantry s':>9} {'PyTorch s':>9} {'ratio':>7} {'ideal s':>8} {'of it':>7} {'Gantry MB':>10} "
               f"{'PyTorch MB':>10} {'ratio':>7}")
         figures["training"] = training_rows(args.rows, 4 if args.quick else 7, 1 if args.quick else 2, pathlib.Path(folder))
     if args.json:

@@ -153,7 +153,7 @@ std::vector<ConfigKey> make_keys() {
        "([docs/data_parallelism.md](data_parallelism.md))"},
       {"parallel.shard", "auto",
        "over how many of the ranks of data * context parameters are cut, those of context first; fewer than all: "
-       "replicas of shards",
+       "replicas of shards; experts over ranks are cut over shard * tensor / expert of theirs",
        &kFullyShards},
       {"parallel.gather", "auto",
        "when cut parameters are whole: `step` (from the first use to the last), `window` (the stage in use and the "

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "gantry/core/zero_level.h"
-
 namespace gantry {
 
 std::optional<ExpertFault> fault_of_experts(const ParallelConfig& parallel) {
@@ -15,9 +13,6 @@ std::optional<ExpertFault> fault_of_experts(const ParallelConfig& parallel) {
         fmt::format("is {} with tensor {}, whose ranks have the same tokens", parallel.expert, parallel.tensor),
         "parallel.sequence_parallel true, so that each has its own",
         "set parallel.sequence_parallel to true, or tensor to 1"};
-  if (zero_level(parallel.zero).parameters)
-    return ExpertFault{"parallel.expert", fmt::format("is {} with zero {}", parallel.expert, parallel.zero),
-                       "parallel.zero 0, 1 or 2 where ranks share experts", "lower zero, or set expert to 1"};
   return std::nullopt;
 }
 

@@ -9,20 +9,36 @@ namespace gantry {
 namespace {
 
 // Of a rank among those that rows are cut over.
-int place_of(const RowShards& shards, const Coordinates& coordinates) {
+int place_of(const ViewShards& shards, const Coordinates& coordinates) {
   return Cut{.axes = shards.axes}.rank_of(coordinates);
+}
+
+// Those that hold as many rows of experts as of all else: shard of tp ranks with a layer each, over ep.
+ViewShards shards_of_experts(const Mesh& mesh, const ViewShards& dense) {
+  ViewShards experts;
+  for (const Axis& axis : mesh.axes(axis::View::kExpert))
+    if (axis::is_batch(axis.name, axis::View::kExpert)) experts.axes.push_back(axis);
+  const int expert = mesh.axis_size(axis::kExpert), tensor = experts.ranks() * expert / dense.ranks();
+  const int sharing = dense.parts * tensor;
+  if (sharing > expert && sharing % expert != 0)
+    throw ConfigError(
+        {"parallel.shard",
+         fmt::format("{} * tensor {} = {} is no multiple of expert {}", dense.parts, tensor, sharing, expert),
+         "a multiple, or no more than that", "use auto for all of data * context"});
+  experts.parts = std::max(1, sharing / expert);
+  return experts;
 }
 
 }  // namespace
 
-int RowShards::ranks() const { return Cut{.axes = axes}.ranks(); }
+int ViewShards::ranks() const { return Cut{.axes = axes}.ranks(); }
 
-int RowShards::part_of(const Coordinates& coordinates) const { return place_of(*this, coordinates) % parts; }
+int ViewShards::part_of(const Coordinates& coordinates) const { return place_of(*this, coordinates) % parts; }
 
-int RowShards::replica_of(const Coordinates& coordinates) const { return place_of(*this, coordinates) / parts; }
+int ViewShards::replica_of(const Coordinates& coordinates) const { return place_of(*this, coordinates) / parts; }
 
 RowShards row_shards(const Mesh& mesh, int shard) {
-  RowShards shards;
+  ViewShards shards;
   // Whatever the order of the mesh is, neighbours along cp hold other parts of one shard.
   for (const char* name : {axis::kData, axis::kContext})
     for (const Axis& axis : mesh.axes())
@@ -32,10 +48,11 @@ RowShards row_shards(const Mesh& mesh, int shard) {
   if (shards.parts < 1 || ranks % shards.parts != 0)
     throw ConfigError({"parallel.shard", fmt::format("{} does not divide the {} ranks of data * context", shard, ranks),
                        "a divisor of them", "use auto for all of them"});
-  return shards;
+  if (!mesh.has_expert_view()) return {.dense = shards};
+  return {.dense = shards, .experts = shards_of_experts(mesh, shards)};
 }
 
-Cut row_cut(const Shape& left, const RowShards& shards) {
+Cut row_cut(const Shape& left, const ViewShards& shards) {
   const std::int64_t row = left.size() > 1 ? std::max<std::int64_t>(left.back(), 1) : 1;
   Cut cut = shard_rows(row, shards.axes);
   cut.repeat = shards.replicas();

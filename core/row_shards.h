@@ -9,8 +9,9 @@
 
 namespace gantry {
 
-// Over which ranks rows are cut. With fewer parts than ranks each part is held by several: replicas of shards.
-struct RowShards {
+// Over which ranks of a view rows are cut. With fewer parts than ranks each part is held by several: replicas of
+// shards.
+struct ViewShards {
   std::vector<Axis> axes;  // the batch axes, outermost first: neighbours along the last one hold other parts
   int parts = 1;
 
@@ -21,12 +22,23 @@ struct RowShards {
   int replica_of(const Coordinates& coordinates) const;
 };
 
-// `shard`: how many of the batch ranks share a parameter, those along cp first, then along dp; 0: all of them.
-// ConfigError where it does not divide them.
+// Experts over ranks have other batch ranks than all else.
+struct RowShards {
+  ViewShards dense;
+  ViewShards experts = {};  // without axes where there is no expert view
+
+  const ViewShards& of(axis::View view) const { return view == axis::View::kExpert ? experts : dense; }
+  // Some rank has a part of what another one has whole.
+  bool is_over_ranks() const { return dense.ranks() > 1 || experts.ranks() > 1; }
+};
+
+// `shard`: how many of the batch ranks share a parameter, those along cp first, then along dp; 0: all of them. Of an
+// expert's ranks shard * tp / ep share it, and each has it whole where that is less than one. ConfigError where ranks
+// or parts don't divide.
 RowShards row_shards(const Mesh& mesh, int shard);
 
 // The cut of a tensor of which `left` is left: even, in rows of the last dim, and in single elements where there is no
 // other dim. Parts may be empty.
-Cut row_cut(const Shape& left, const RowShards& shards);
+Cut row_cut(const Shape& left, const ViewShards& shards);
 
 }  // namespace gantry

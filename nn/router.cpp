@@ -71,10 +71,10 @@ torch::Tensor RouterImpl::largest(const torch::Tensor& scores, std::int64_t coun
   return std::get<1>(scores.sort(/*stable=*/true, /*dim=*/-1, /*descending=*/true)).narrow(-1, 0, count).contiguous();
 }
 
-void RouterImpl::correct(const torch::Tensor& counts, double rate) {
+torch::Tensor RouterImpl::change_of_correction(const torch::Tensor& counts, double rate) const {
   const torch::NoGradGuard no_grad;
   const torch::Tensor missing = counts.sum() - counts * options.experts;  // in integers: no rounding decides
-  correction.add_(torch::sign(missing).to(correction.scalar_type()), rate);
+  return torch::sign(missing).to(correction.scalar_type()) * rate;
 }
 
 // The experts of the tokens, by scores [..., experts].

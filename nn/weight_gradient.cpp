@@ -1,11 +1,17 @@
 #include "gantry/nn/weight_gradient.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/torch.h>
 
 namespace gantry::nn {
+namespace {
+
+constexpr std::int64_t kElementsAtOnce = 1 << 16;
+
+}  // namespace
 
 void WeightGradientStore::add(std::function<void()> work) {
   if (collects_)
@@ -24,10 +30,19 @@ void WeightGradientStore::run(const std::function<void()>& after_each) {
 }
 
 void add_product(torch::Tensor& into, const torch::Tensor& a, const torch::Tensor& b) {
-  if (into.scalar_type() == a.scalar_type())
+  if (into.scalar_type() == a.scalar_type()) {
     into.addmm_(a, b);
-  else
-    into.add_(at::mm(a, b));
+    return;
+  }
+  // Of two types the CPU's sum copies the one, which is much beside a large vocabulary's gradient.
+  const torch::Tensor product = at::mm(a, b);
+  const std::int64_t rows = into.size(0);
+  const std::int64_t block =
+      into.is_cpu() ? std::max<std::int64_t>(1, kElementsAtOnce / std::max<std::int64_t>(1, into.size(1))) : rows;
+  for (std::int64_t begin = 0; begin < rows; begin += block) {
+    const std::int64_t count = std::min(block, rows - begin);
+    into.narrow(0, begin, count).add_(product.narrow(0, begin, count));
+  }
 }
 
 namespace {

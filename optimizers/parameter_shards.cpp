@@ -5,6 +5,8 @@
 
 #include <torch/torch.h>
 
+#include "gantry/core/planted.h"
+
 namespace gantry {
 namespace {
 
@@ -16,17 +18,19 @@ const std::vector<int>& found_in(const std::map<int, std::vector<int>>& units, i
 
 }  // namespace
 
-ParameterShards::ParameterShards(std::vector<HeldTensor>& parameters, const std::vector<int>& layers, RowShards rows,
-                                 const ProcessGroupMesh& mesh)
-    : rows_(std::move(rows)), mesh_(mesh), part_(rows_.part_of(mesh.coordinates())) {
+ParameterShards::ParameterShards(std::vector<HeldTensor>& parameters, const std::vector<int>& layers,
+                                 const RowShards& rows, const ProcessGroupMesh& mesh)
+    : mesh_(mesh) {
   const torch::NoGradGuard no_grad;
-  make_groups();
+  holders_.emplace(axis::View::kDense, make_holders(axis::View::kDense, rows.dense));
+  if (mesh_.mesh().has_expert_view())
+    holders_.emplace(axis::View::kExpert, make_holders(axis::View::kExpert, rows.experts));
   std::map<UnitKey, int> known;
   std::vector<std::vector<std::size_t>> parameters_of;  // by unit
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     make_member(parameters[i]);
     const Placement& placement = parameters[i].placement;
-    const UnitKey key{placement.stages, layers[i], parameters[i].tensor.scalar_type()};
+    const UnitKey key{placement.stages, layers[i], placement.view, parameters[i].tensor.scalar_type()};
     const auto [place, is_new] = known.emplace(key, static_cast<int>(known.size()));
     if (is_new) parameters_of.emplace_back();
     parameters_of[place->second].push_back(i);
@@ -34,9 +38,10 @@ ParameterShards::ParameterShards(std::vector<HeldTensor>& parameters, const std:
     const auto note = [&](std::vector<int>& units) {
       if (std::find(units.begin(), units.end(), place->second) == units.end()) units.push_back(place->second);
     };
-    if (layers[i] != kNoLayer) note(of_layer_[layers[i]]);
-    if (layers[i] == kNoLayer)
-      for (const int stage : placement.stages) note(outside_[stage]);
+    if (layers[i] >= 0) note(of_layer_[layers[i]]);
+    if (layers[i] < 0)
+      for (const int stage : placement.stages)
+        note((layers[i] == kBeforeLayers ? before_ : layers[i] == kAfterLayers ? after_ : outside_)[stage]);
   }
   for (const auto& of_unit : parameters_of) make_unit(of_unit);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -46,16 +51,17 @@ ParameterShards::ParameterShards(std::vector<HeldTensor>& parameters, const std:
 }
 
 // One list of sets on all ranks: of the ranks that hold one copy, and of those that hold one part.
-void ParameterShards::make_groups() {
+ParameterShards::Holders ParameterShards::make_holders(axis::View view, const ViewShards& rows) const {
   const Mesh& mesh = mesh_.mesh();
-  const auto axes = names_of(rows_.axes);
+  const auto axes = names_of(rows.axes);
+  const auto part_of = [&](int rank) { return rows.part_of(mesh.coordinates_by_axis(rank, view)); };
+  const auto replica_of = [&](int rank) { return rows.replica_of(mesh.coordinates_by_axis(rank, view)); };
   std::vector<std::vector<int>> copies, holders;
   for (const auto& batch : mesh.groups(axes)) {
     std::map<int, std::vector<int>> copy, holder;
     for (const int rank : batch) {
-      const Coordinates coordinates = mesh.coordinates_by_axis(rank);
-      copy[rows_.replica_of(coordinates)].push_back(rank);
-      holder[rows_.part_of(coordinates)].push_back(rank);
+      copy[replica_of(rank)].push_back(rank);
+      holder[part_of(rank)].push_back(rank);
     }
     for (auto& [replica, ranks] : copy) copies.push_back(std::move(ranks));
     for (auto& [part, ranks] : holder) holders.push_back(std::move(ranks));
@@ -65,13 +71,17 @@ void ParameterShards::make_groups() {
       return std::find(ranks.begin(), ranks.end(), mesh_.rank()) != ranks.end();
     });
   };
-  gathering_ = mesh_.make_group("gather of parameters", copies);
-  if (rows_.replicas() > 1) replicas_ = mesh_.make_group("replicas of shards", holders);
-  for (const int rank : own_of(copies)) parts_of_gathering_.push_back(rows_.part_of(mesh.coordinates_by_axis(rank)));
+  const std::string what = view == axis::View::kExpert ? "experts" : "parameters";
+  Holders made{.rows = rows, .part = part_of(mesh_.rank()), .gathering = mesh_.make_group("gather of " + what, copies)};
+  if (rows.replicas() > 1) made.replicas = mesh_.make_group("replicas of shards of " + what, holders);
+  for (const int rank : own_of(copies)) made.parts_of_gathering.push_back(part_of(rank));
   for (const int rank : mesh.ranks_along(mesh_.rank(), axes)) {
-    parts_of_batch_.push_back(rows_.part_of(mesh.coordinates_by_axis(rank)));
-    replicas_of_batch_.push_back(rows_.replica_of(mesh.coordinates_by_axis(rank)));
+    made.parts_of_batch.push_back(part_of(rank));
+    made.replicas_of_batch.push_back(replica_of(rank));
   }
+  if (view == axis::View::kExpert && planted("rows-of-experts-in-another-order"))
+    std::reverse(made.parts_of_batch.begin(), made.parts_of_batch.end());
+  return made;
 }
 
 void ParameterShards::make_member(const HeldTensor& parameter) {
@@ -80,7 +90,7 @@ void ParameterShards::make_member(const HeldTensor& parameter) {
   const Cut cut = without.cuts.back();
   without.cuts.pop_back();
   const std::int64_t rows = elements_of(without.local_shape(mesh_.coordinates())) / cut.row;
-  for (int part = 0; part < rows_.parts; ++part) {
+  for (int part = 0; part < holders_.at(without.view).rows.parts; ++part) {
     const Range range = cut.ranges(part, rows).front();
     member.parts.push_back({range.begin * cut.row, range.end * cut.row});
   }
@@ -97,21 +107,28 @@ void ParameterShards::make_unit(const std::vector<std::size_t>& parameters) {
                        .parts = members_[i].parts,
                        .rows = {}});
   }
+  views_.push_back(first.view);
+  const Holders& holders = holders_.at(first.view);
   units_.push_back(std::make_unique<ShardedUnit>(
-      std::move(members), *gathering_, parts_of_gathering_, "the unit of " + first.name,
+      std::move(members), *holders.gathering, holders.parts_of_gathering, "the unit of " + first.name,
       "under parallel.zero 3 layers run by stage.run_layers, and parallel.gather: step gathers whole stages"));
   first_stage_.push_back(first.stages.front());
   for (std::size_t i = 0; i < parameters.size(); ++i) members_[parameters[i]].shard.tensor = units_.back()->shard(i);
 }
 
 const std::vector<int>& ParameterShards::outside_of_layers(int stage) const { return found_in(outside_, stage); }
+const std::vector<int>& ParameterShards::before_layers(int stage) const { return found_in(before_, stage); }
+const std::vector<int>& ParameterShards::after_layers(int stage) const { return found_in(after_, stage); }
 const std::vector<int>& ParameterShards::of_layer(int layer) const { return found_in(of_layer_, layer); }
 
 std::vector<int> ParameterShards::of_stage(int stage) const {
-  std::vector<int> units = outside_of_layers(stage);
+  std::vector<int> units = before_layers(stage);
+  const auto append = [&](const std::vector<int>& more) { units.insert(units.end(), more.begin(), more.end()); };
+  append(outside_of_layers(stage));
   for (const auto& [layer, of_it] : of_layer_)
     for (const int unit : of_it)
       if (first_stage_[unit] == stage) units.push_back(unit);
+  append(after_layers(stage));
   return units;
 }
 

@@ -1,7 +1,7 @@
 // Parameters of which each replica holds rows (ZeRO 3), and their memory while they are whole. Parameters form units
-// that are gathered by one message and released together: those of a layer, and of each stage those outside of layers
-// (embedding, final norm, head; tied ones are one parameter). A module's parameters stay the same tensors: their memory
-// comes and goes.
+// that are gathered by one message and released together: those of a layer, the embedding, the head, and of each stage
+// what else lies outside of layers (the final norm; a tied embedding and head). What experts over ranks have are units
+// of their own, since other ranks share them. A module's parameters stay the same tensors: their memory comes and goes.
 #pragma once
 
 #include <map>
@@ -18,21 +18,26 @@ namespace gantry {
 
 class ParameterShards {
  public:
-  static constexpr int kNoLayer = -1;
+  // In place of a layer's number: what is used beside layers, before them alone, and after them alone.
+  static constexpr int kNoLayer = -1, kBeforeLayers = -2, kAfterLayers = -3;
 
   // `parameters`: by placements that end with the rows' cut, and the module's own tensors, which hold these rows; each
   // becomes the rows alone, and the module's tensor gets the whole shape and memory that is away. `layers`: of each
-  // parameter, counted over all lists, or kNoLayer. The mesh is not owned. Collective over the world.
-  ParameterShards(std::vector<HeldTensor>& parameters, const std::vector<int>& layers, RowShards rows,
+  // parameter, counted over all lists, or one of these. The mesh is not owned. Collective over the world.
+  ParameterShards(std::vector<HeldTensor>& parameters, const std::vector<int>& layers, const RowShards& rows,
                   const ProcessGroupMesh& mesh);
 
-  const RowShards& rows() const { return rows_; }
-  int part() const { return part_; }  // this rank's
-  // The part that each rank of the batch group holds, and which of its replicas that is, in the group's order.
-  const std::vector<int>& parts_of_batch() const { return parts_of_batch_; }
-  const std::vector<int>& replicas_of_batch() const { return replicas_of_batch_; }
-  // The ranks that hold this rank's part; null where it is the only one.
-  ProcessGroup* replicas() const { return replicas_.get(); }
+  // The batch ranks of a view, and what of a parameter each of them holds.
+  struct Holders {
+    ViewShards rows;
+    int part = 0;                             // this rank's
+    std::unique_ptr<ProcessGroup> gathering;  // the ranks that hold one copy
+    std::unique_ptr<ProcessGroup> replicas;   // those that hold this rank's part; null where it is the only one
+    std::vector<int> parts_of_gathering;      // in the group's order
+    // The part that each rank of the batch group holds, and which of its replicas that is, in the group's order.
+    std::vector<int> parts_of_batch, replicas_of_batch;
+  };
+  const Holders& holders(int unit) const { return holders_.at(views_[unit]); }
 
   // By parameter, in the order of `parameters`.
   const HeldTensor& shard(std::size_t parameter) const { return members_[parameter].shard; }
@@ -45,10 +50,13 @@ class ParameterShards {
 
   // --- Units ---
   int count() const { return static_cast<int>(units_.size()); }
-  // Of a stage that this rank holds: those outside of layers, and a layer's; empty where it has no parameters.
+  // Of a stage that this rank holds: those of kNoLayer, kBeforeLayers and kAfterLayers, and a layer's; empty where it
+  // has no parameters.
   const std::vector<int>& outside_of_layers(int stage) const;
+  const std::vector<int>& before_layers(int stage) const;
+  const std::vector<int>& after_layers(int stage) const;
   const std::vector<int>& of_layer(int layer) const;
-  std::vector<int> of_stage(int stage) const;
+  std::vector<int> of_stage(int stage) const;  // in the order of their first use
 
   // Posts the gather, unless the unit is whole or on its way. Collective over the ranks that hold other parts.
   void start(int unit) { units_[unit]->start(); }
@@ -66,24 +74,23 @@ class ParameterShards {
   struct UnitKey {
     std::vector<int> stages;
     int layer;
+    axis::View view;
     torch::ScalarType type;
     auto operator<=>(const UnitKey&) const = default;
   };
 
-  void make_groups();
+  Holders make_holders(axis::View view, const ViewShards& rows) const;
   void make_member(const HeldTensor& parameter);
   void make_unit(const std::vector<std::size_t>& parameters);
 
-  RowShards rows_;
   const ProcessGroupMesh& mesh_;
-  int part_;
-  std::unique_ptr<ProcessGroup> gathering_, replicas_;
-  std::vector<int> parts_of_gathering_, parts_of_batch_, replicas_of_batch_;
+  std::map<axis::View, Holders> holders_;
   std::vector<Member> members_;
   std::vector<HeldTensor> wholes_;
   std::vector<std::unique_ptr<ShardedUnit>> units_;
-  std::map<int, std::vector<int>> outside_, of_layer_;  // by stage; by layer
-  std::vector<int> first_stage_;                        // by unit
+  std::map<int, std::vector<int>> outside_, before_, after_, of_layer_;  // by stage; by layer
+  std::vector<int> first_stage_;                                         // by unit
+  std::vector<axis::View> views_;                                        // likewise
 };
 
 }  // namespace gantry

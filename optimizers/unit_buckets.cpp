@@ -25,7 +25,7 @@ class UnitBuckets final : public BucketStrategy {
     std::int64_t own = 0;
     for (auto& member : bucket.members) {
       member.own = own;
-      own += shards_.elements(member.parameter, shards_.part()).size();
+      own += shards_.elements(member.parameter, holders_of(bucket).part).size();
     }
     bucket.sum = bucket.new_gradients(own);
   }
@@ -37,8 +37,12 @@ class UnitBuckets final : public BucketStrategy {
                            "set parallel.gather: step"});
     bucket.gradients = bucket.new_gradients(bucket.elements);
     bucket.show_gradients();
-    for (auto& member : bucket.members)
-      if (member.tensor.requires_grad()) member.tensor.mutable_grad() = member.gradient;
+    const torch::NoGradGuard no_grad;
+    for (auto& member : bucket.members) {
+      if (!member.tensor.requires_grad()) continue;
+      if (const torch::Tensor& known = member.tensor.grad(); known.defined()) member.gradient.copy_(known);
+      member.tensor.mutable_grad() = member.gradient;
+    }
   }
 
   void reduce(GradientBucket& bucket) override {
@@ -53,9 +57,10 @@ class UnitBuckets final : public BucketStrategy {
     } else {
       std::vector<torch::Tensor> pieces;
       sizes_.clear();
-      for (std::size_t rank = 0; rank < shards_.parts_of_batch().size(); ++rank)
-        sizes_.push_back(add_piece(bucket, shards_.parts_of_batch()[rank], shards_.replicas_of_batch()[rank], pieces));
-      packed_ = pieces.empty() ? bucket.new_gradients(0) : torch::cat(pieces);
+      const ParameterShards::Holders& holders = holders_of(bucket);
+      for (std::size_t rank = 0; rank < holders.parts_of_batch.size(); ++rank)
+        sizes_.push_back(add_piece(bucket, holders.parts_of_batch[rank], holders.replicas_of_batch[rank], pieces));
+      packed_ = joined(bucket, pieces);
       bucket.gradients.reset();
       ProcessGroup& replicas = replicas_of(bucket, mesh_);
       piece_ = bucket.new_gradients(sizes_[replicas.rank()]);
@@ -71,7 +76,7 @@ class UnitBuckets final : public BucketStrategy {
     BucketStrategy::finish(bucket);
     if (!bucket.kind.is_summed_over_replicas_alone())
       take_own_rows(bucket);
-    else if (shards_.replicas())
+    else if (holders_of(bucket).replicas)
       tell_replicas(bucket);
     else
       bucket.sum.copy_(piece_);
@@ -91,6 +96,10 @@ class UnitBuckets final : public BucketStrategy {
   }
 
  private:
+  const ParameterShards::Holders& holders_of(const GradientBucket& bucket) const {
+    return shards_.holders(bucket.kind.unit);
+  }
+
   std::string name_of(const GradientBucket& bucket) const {
     return shards_.whole(bucket.members.front().parameter).placement.name;
   }
@@ -111,30 +120,43 @@ class UnitBuckets final : public BucketStrategy {
     return wanted.size();
   }
 
+  // One behind the other. Those of a single parameter lie so: they are not copied.
+  static torch::Tensor joined(const GradientBucket& bucket, const std::vector<torch::Tensor>& pieces) {
+    if (pieces.empty()) return bucket.new_gradients(0);
+    const std::int64_t begin = pieces.front().storage_offset();
+    std::int64_t end = begin;
+    for (const torch::Tensor& piece : pieces) {
+      if (piece.storage_offset() != end) return torch::cat(pieces);
+      end += piece.numel();
+    }
+    return bucket.gradients.narrow(0, begin - bucket.gradients.storage_offset(), end - begin);
+  }
+
   Range piece_of(const GradientBucket& bucket, int part, int replica) const {
     std::int64_t elements = 0;
     for (const auto& member : bucket.members) elements += shards_.elements(member.parameter, part).size();
-    return partition(elements, 1, shards_.rows().replicas(), /*allow_empty=*/true).at(replica);
+    return partition(elements, 1, holders_of(bucket).rows.replicas(), /*allow_empty=*/true).at(replica);
   }
 
   void take_own_rows(GradientBucket& bucket) const {
     for (const auto& member : bucket.members) {
-      const Range& rows = shards_.elements(member.parameter, shards_.part());
+      const Range& rows = shards_.elements(member.parameter, holders_of(bucket).part);
       bucket.sum.narrow(0, member.own, rows.size())
           .copy_(bucket.gradients.narrow(0, member.offset + rows.begin, rows.size()));
     }
   }
 
   void tell_replicas(GradientBucket& bucket) const {
+    const ParameterShards::Holders& holders = holders_of(bucket);
     std::vector<Range> pieces;
     Sizes sizes;
-    for (std::size_t rank = 0; rank < shards_.parts_of_batch().size(); ++rank) {
-      if (shards_.parts_of_batch()[rank] != shards_.part()) continue;
-      pieces.push_back(piece_of(bucket, shards_.part(), shards_.replicas_of_batch()[rank]));
+    for (std::size_t rank = 0; rank < holders.parts_of_batch.size(); ++rank) {
+      if (holders.parts_of_batch[rank] != holders.part) continue;
+      pieces.push_back(piece_of(bucket, holders.part, holders.replicas_of_batch[rank]));
       sizes.push_back(pieces.back().size());
     }
     torch::Tensor all = bucket.new_gradients(bucket.sum.numel());
-    shards_.replicas()->all_gather(all, piece_, sizes).wait();
+    holders.replicas->all_gather(all, piece_, sizes).wait();
     std::int64_t from = 0;
     if (planted("pieces-of-shards-stay")) all.zero_();
     for (const Range& piece : pieces) {

@@ -131,7 +131,6 @@ class Visit {
     const int batch = layout_.data * layout_.context, on_host = cluster_.per_host / layout_.tensor;
     if (on_host > 1 && on_host < batch && batch % on_host == 0) open.push_back(on_host);
     if (layout_.zero < kHighestZero) return layers(0);
-    if (layout_.expert > 1) return;  // training refuses both
     for (const int shard : choices("parallel.shard", request_.stated.shard, std::move(open))) layers(shard);
   }
 

@@ -21,6 +21,17 @@ Group shard_replicas_group(const Layout& layout) {
   return {batch_group(layout).size / shard.size, shard.stride * shard.size};
 }
 
+Group expert_shard_group(const Layout& layout) {
+  if (layout.expert == 1) return shard_group(layout);
+  return {std::max(1, shard_group(layout).size * layout.tensor / layout.expert), expert_batch_group(layout).stride};
+}
+
+Group expert_shard_replicas_group(const Layout& layout) {
+  if (layout.expert == 1) return shard_replicas_group(layout);
+  const Group shard = expert_shard_group(layout);
+  return {expert_batch_group(layout).size / shard.size, shard.stride * shard.size};
+}
+
 std::string gather_of(const Layout& layout) {
   if (layout.gather != "auto") return layout.gather;
   return layout.pipeline == 1 ? "microbatch" : "window";
@@ -35,17 +46,18 @@ double gathers_of_step(const Layout& layout, int microbatches, int stages_of_ran
 
 WholeElements whole_elements(const Layout& layout, const LayoutCosts& costs, int rank) {
   std::vector<double> stages;
-  double all = 0, largest = 0, outside = 0;
+  double all = 0, largest = 0, end = 0, outside = 0;
   for (const int stage : costs.stages_of_rank[rank]) {
     const StageTimes& each = costs.stages[stage];
-    stages.push_back(each.parameters.dense);
-    all += each.parameters.dense;
+    stages.push_back(each.parameters.dense + each.parameters.experts);
+    all += stages.back();
     largest = std::max(largest, each.largest_layer);
+    end = std::max(end, each.largest_end);
     outside += each.outside_layers;
   }
-  const double two_layers = std::min(all, 2 * largest + outside);
+  const double two_units = std::min(all, largest + std::max(largest, end) + outside);
   const std::string gather = gather_of(layout);
-  if (gather == "microbatch") return {two_layers, costs.microbatches == 1 ? two_layers : all};
+  if (gather == "microbatch") return {two_units, costs.microbatches == 1 ? two_units : all};
   if (gather == "step") return {all, all};
   std::ranges::sort(stages, std::greater{});
   double window = 0;

@@ -9,6 +9,9 @@ namespace gantry::planner {
 // Ranks that share a parameter's rows, those of context first, and those that hold the same rows (core/row_shards.h).
 Group shard_group(const Layout& layout);
 Group shard_replicas_group(const Layout& layout);
+// The same of experts over ranks.
+Group expert_shard_group(const Layout& layout);
+Group expert_shard_replicas_group(const Layout& layout);
 
 // "step", "window" or "microbatch": auto as the runtime takes it.
 std::string gather_of(const Layout& layout);

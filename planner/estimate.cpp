@@ -102,18 +102,17 @@ OnceSeconds once_seconds(const Workload& workload, const Layout& layout, const C
     const double times = zero.gradients ? costs.microbatches : 1;
     return times * half_reduce(group, gradients, cluster) + half_reduce(group, values, cluster);
   };
-  const auto cut_sweep = [&](double elements) {  // gradients are summed once a step
-    const double gradients = program.gradient_bytes * elements, shards = shard_group(layout).size;
+  const auto cut_sweep = [&](double elements, const Group& shards, const Group& replicas) {
+    const double gradients = program.gradient_bytes * elements;  // they are summed once a step
     const auto stages = static_cast<int>(costs.stages_of_rank[rank].size());
-    return gathers_of_step(layout, costs.microbatches, stages) *
-               half_reduce(shard_group(layout), value * elements, cluster) +
-           half_reduce(shard_group(layout), gradients, cluster) +
-           all_reduce(shard_replicas_group(layout), gradients / shards, cluster);
+    return gathers_of_step(layout, costs.microbatches, stages) * half_reduce(shards, value * elements, cluster) +
+           half_reduce(shards, gradients, cluster) + all_reduce(replicas, gradients / shards.size, cluster);
   };
   OnceSeconds once;
-  const double reduced = zero.parameters
-                             ? cut_sweep(held.dense + held.experts)
-                             : sweep(held.dense, batch_group(layout)) + sweep(held.experts, expert_batch_group(layout));
+  const double reduced =
+      zero.parameters ? cut_sweep(held.dense, shard_group(layout), shard_replicas_group(layout)) +
+                            cut_sweep(held.experts, expert_shard_group(layout), expert_shard_replicas_group(layout))
+                      : sweep(held.dense, batch_group(layout)) + sweep(held.experts, expert_batch_group(layout));
   double beside = 0;
   for (const int stage : costs.stages_of_rank[rank]) beside += costs.stages[stage].backward();
   if (zero.gradients) beside *= costs.microbatches;
@@ -125,7 +124,9 @@ OnceSeconds once_seconds(const Workload& workload, const Layout& layout, const C
     once.data += all_reduce({2, pipeline_group(layout).stride}, table, cluster);
   }
   const double replicas = zero.parameters ? shard_group(layout).size : zero.states ? batch_group(layout).size : 1;
-  const double expert_replicas = zero.parameters ? replicas : zero.states ? expert_batch_group(layout).size : 1;
+  const double expert_replicas = zero.parameters ? expert_shard_group(layout).size
+                                 : zero.states   ? expert_batch_group(layout).size
+                                                 : 1;
   const double stepped = held.dense / replicas + held.experts / expert_replicas;
   const double moved = (2 * program.gradient_bytes + 2 * program.optimizer_bytes + value) * stepped;
   once.optimizer = moved / (cluster.device.memory_bytes_per_second * cluster.device.memory_efficiency);
@@ -139,7 +140,7 @@ Memory rank_memory(const Workload& workload, const Layout& layout, const LayoutC
   const HeldParameters held = parameters_of(costs, rank);
   const ZeroLevel& zero = zero_level(layout.zero);
   const double replicas = (zero.parameters ? shard_group(layout) : batch_group(layout)).size;
-  const double expert_replicas = zero.parameters ? replicas : expert_batch_group(layout).size;
+  const double expert_replicas = (zero.parameters ? expert_shard_group(layout) : expert_batch_group(layout)).size;
   const auto bytes = [&](double each, bool is_partitioned) {
     return is_partitioned ? each * (held.dense / replicas + held.experts / expert_replicas)
                           : each * (held.dense + held.experts);
@@ -151,7 +152,7 @@ Memory rank_memory(const Workload& workload, const Layout& layout, const LayoutC
   memory.activations = activations;
   for (const int stage : costs.stages_of_rank[rank])
     memory.working = std::max(memory.working, costs.stages[stage].working);
-  if (zero.parameters && replicas > 1) {
+  if (zero.parameters && std::max(replicas, expert_replicas) > 1) {
     const WholeElements whole = whole_elements(layout, costs, rank);
     memory.working += value_bytes(workload.precision) * whole.values + program.gradient_bytes * whole.gradients;
   } else if (zero.gradients && replicas > 1) {

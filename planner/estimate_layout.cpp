@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include "gantry/core/error.h"
-#include "gantry/core/zero_level.h"
 #include "gantry/planner/estimate.h"
 #include "gantry/planner/layout_costs.h"
 #include "gantry/planner/operations.h"
@@ -39,10 +38,10 @@ std::string first_objection(const Workload& workload, const Layout& layout, cons
     return fmt::format("expert {}, and the model has no experts", layout.expert);
   if (layout.expert > 1 && layout.tensor > 1 && !layout.sequence_parallel)
     return fmt::format("expert {} with tensor {} needs parallel.sequence_parallel true", layout.expert, layout.tensor);
-  if (layout.expert > 1 && layout.zero == kHighestZero)
-    return fmt::format("expert {} with zero {}, which training refuses", layout.expert, layout.zero);
   if (layout.shard > 0 && layout.data * layout.context % layout.shard != 0)
     return fmt::format("shard {} does not divide data {} * context {}", layout.shard, layout.data, layout.context);
+  if (const int sharing = layout.shard * layout.tensor; sharing > layout.expert && sharing % layout.expert != 0)
+    return fmt::format("shard {} * tensor {} is no multiple of expert {}", layout.shard, layout.tensor, layout.expert);
   if (layout.expert > 1 && layout.expert > experts->experts->count)
     return fmt::format("expert {} is above the {} experts of a layer", layout.expert, experts->experts->count);
   return "";

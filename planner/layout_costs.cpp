@@ -96,10 +96,13 @@ void add_layer(StageTimes& stage, const PartCosts& layer, Recompute recompute) {
 }
 
 void add_ends(std::vector<StageTimes>& stages, const CostTable& table) {
-  const auto add = [](StageTimes& stage, const PartCosts& part, const HeldParameters& parameters) {
+  const auto add = [&table](StageTimes& stage, const PartCosts& part, const HeldParameters& parameters) {
     add_layer(stage, part, Recompute::kNone);
     stage.parameters += parameters;
-    stage.outside_layers += parameters.dense;
+    if (table.parameters.tied > 0)
+      stage.outside_layers += parameters.dense;
+    else
+      stage.largest_end = std::max(stage.largest_end, parameters.dense);
   };
   add(stages.front(), table.embedding, table.parameters.first);
   // When layers' backwards run, what the head kept is gone.
@@ -154,7 +157,7 @@ LayoutCosts make_layout_costs(const Workload& workload, const Layout& layout, co
       add_layer(costs.stages[stage], table.layers[next], layout.recompute);
       const HeldParameters& held = table.parameters.layers[next];
       costs.stages[stage].parameters += held;
-      costs.stages[stage].largest_layer = std::max(costs.stages[stage].largest_layer, held.dense);
+      costs.stages[stage].largest_layer = std::max(costs.stages[stage].largest_layer, held.dense + held.experts);
     }
   add_ends(costs.stages, table);
   const double tokens = static_cast<double>(workload.sequence) * layout.microbatch / layout.context /

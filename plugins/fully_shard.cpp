@@ -50,10 +50,11 @@ int unit_of(const NamedTensor& parameter, const std::vector<std::string>& paths)
   return found.size() == 1 ? *found.begin() : kInNoUnit;
 }
 
-void share_values(torch::Tensor tensor, ProcessGroup& group) {
+void share_values(torch::Tensor tensor, ProcessGroup& group, const FullyShardOptions& options) {
   if (is_deferred(tensor)) return;
   torch::Tensor values = tensor.detach();
   group.broadcast(values, 0).wait();
+  if (options.replicas) options.replicas->broadcast(values, 0).wait();
 }
 
 void place(torch::Tensor tensor, const std::string& name, const FullyShardOptions& options) {
@@ -75,7 +76,7 @@ void refuse_other_device(const NamedTensor& parameter, const NamedTensor& first)
 // Cuts the tensor to this rank's rows.
 ShardedUnit::Member cut_rows(torch::Tensor tensor, const std::string& name, ProcessGroup& group,
                              const FullyShardOptions& options) {
-  const RowShards rows{.axes = {{"", group.size()}}, .parts = group.size()};
+  const ViewShards rows{.axes = {{"", group.size()}}, .parts = group.size()};
   ShardedUnit::Member member{.tensor = tensor, .whole = tensor.sizes().vec(), .parts = {}, .rows = {}};
   const Cut cut = row_cut(member.whole, rows);
   for (int part = 0; part < group.size(); ++part) {
@@ -102,7 +103,7 @@ FullySharded fully_shard(torch::nn::Module& module, ProcessGroup& group, const F
   const auto paths = paths_of_units(map, options.units);
   set_global_names(module);
   for (const auto& buffer : map.buffers) {
-    share_values(buffer.tensor, group);
+    share_values(buffer.tensor, group, options);
     place(buffer.tensor, buffer.names.front(), options);
   }
 
@@ -116,7 +117,7 @@ FullySharded fully_shard(torch::nn::Module& module, ProcessGroup& group, const F
     std::vector<ShardedUnit::Member> members;
     for (const std::size_t i : parameters) {
       const NamedTensor& parameter = map.parameters[i];
-      share_values(parameter.tensor, group);
+      share_values(parameter.tensor, group, options);
       members.push_back(cut_rows(parameter.tensor, parameter.names.front(), group, options));
     }
     const bool outside = key.first == kInNoUnit;
@@ -137,6 +138,21 @@ std::vector<torch::Tensor> FullySharded::parameters() const {
 }
 
 const TensorDict& FullySharded::named_parameters() const { return units_->named(); }
+
+double FullySharded::clip_grad_norm(double max_norm) { return units_->clip_grad_norm(max_norm, {}, nullptr); }
+
+double FullySharded::clip_grad_norm(double max_norm, const std::vector<Placement>& cut, ProcessGroup& over) {
+  std::set<std::string> counted_elsewhere;
+  for (const Placement& placement : cut) {
+    if (placement.overlaps())
+      throw UsageError({"clip_grad_norm", placement.name + " has elements that several ranks hold",
+                        "parts of their own", "use no more ranks than there are key heads"});
+    const bool is_cut =
+        std::any_of(placement.cuts.begin(), placement.cuts.end(), [](const Cut& each) { return each.sharded(); });
+    if (!is_cut && over.rank() > 0) counted_elsewhere.insert(placement.name);
+  }
+  return units_->clip_grad_norm(max_norm, counted_elsewhere, &over);
+}
 
 void FullySharded::unshard() { units_->unshard(); }
 

@@ -1,6 +1,7 @@
 #include "gantry/plugins/fully_sharded_units.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -240,6 +241,7 @@ void FullySharded::Units::send(Unit& unit) {
 void FullySharded::Units::finish() {
   if (!travelling_) return;
   work_.wait();
+  if (options_.replicas && !planted("gradients-of-one-replica")) options_.replicas->all_reduce(piece_).wait();
   add_arrived(*std::exchange(travelling_, nullptr));
   packed_.reset();
   piece_.reset();
@@ -254,12 +256,30 @@ void FullySharded::Units::add_arrived(const Unit& unit) {
     torch::Tensor arrived = piece_.narrow(0, from, shard.numel()).view(shard.sizes());
     from += shard.numel();
     if (!added_[k] && read_back({piece_[flags + static_cast<std::int64_t>(k)]}).front() == 0) continue;
-    if (options_.averages && !planted("gradients-of-units-are-summed")) arrived.div_(group_.size());
+    if (options_.averages && !planted("gradients-of-units-are-summed")) arrived.div_(ranks());
     if (shard.grad().defined())
       shard.mutable_grad().add_(arrived);
     else
       shard.mutable_grad() = arrived.to(shard.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
   }
+}
+
+double FullySharded::Units::clip_grad_norm(double max_norm, const std::set<std::string>& counted_elsewhere,
+                                           ProcessGroup* over) {
+  const torch::NoGradGuard no_grad;
+  if (named_.size() == 0) return 0;
+  torch::Tensor squares =
+      torch::zeros({}, named_.begin()->second.options().dtype(torch::kFloat64).requires_grad(false));
+  for (const auto& [name, shard] : named_)
+    if (shard.grad().defined() && !counted_elsewhere.contains(name))
+      squares.add_(shard.grad().to(torch::kFloat64).square().sum());
+  double sum = number_of(squares);
+  if (!planted("norm-of-own-rows")) sum = all_reduce_number(group_, sum, ReduceOp::kSum);
+  if (over) sum = all_reduce_number(*over, sum, ReduceOp::kSum);
+  const double norm = std::sqrt(sum), factor = max_norm / (norm + 1e-6);
+  for (const auto& [name, shard] : named_)
+    if (torch::Tensor gradient = shard.grad(); gradient.defined() && factor < 1) gradient.mul_(factor);
+  return norm;
 }
 
 void FullySharded::Units::end_backward() {

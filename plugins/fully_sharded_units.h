@@ -3,6 +3,8 @@
 #pragma once
 
 #include <deque>
+#include <set>
+#include <string>
 
 #include "gantry/optimizers/sharded_unit.h"
 #include "gantry/plugins/fully_shard.h"
@@ -26,6 +28,8 @@ class FullySharded::Units final : public UseWatch, public std::enable_shared_fro
   void before_use(const std::vector<int>& used) override;
   // A backward has added all of a member's gradient.
   void reached(int unit, std::size_t member);
+  // `counted_elsewhere`: names of parameters that another rank of `over` counts, null: there is no such group.
+  double clip_grad_norm(double max_norm, const std::set<std::string>& counted_elsewhere, ProcessGroup* over);
   void unshard();
   void reshard();
 
@@ -53,6 +57,7 @@ class FullySharded::Units final : public UseWatch, public std::enable_shared_fro
   void send_ready();
   void send(Unit& unit);
   void finish();
+  int ranks() const { return group_.size() * (options_.replicas ? options_.replicas->size() : 1); }
   torch::Tensor pack(const Unit& unit, Sizes& sizes);
   void add_arrived(const Unit& unit);
   void show_no_gradients(const Unit& unit) const;

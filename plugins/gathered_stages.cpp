@@ -1,25 +1,35 @@
 #include "gantry/plugins/gathered_stages.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "gantry/core/planted.h"
 #include "gantry/policies/model_map.h"
 
 namespace gantry {
+namespace {
+
+// A layer's number, or what it is beside layers.
+int place_of(const std::string& name, const std::vector<std::string>& paths,
+             const std::optional<VocabularyModules>& vocabulary) {
+  const auto path = std::find_if(paths.begin(), paths.end(), [&](const auto& each) { return is_within(name, each); });
+  if (path != paths.end()) return static_cast<int>(path - paths.begin());
+  if (vocabulary && is_within(name, vocabulary->embedding)) return ParameterShards::kBeforeLayers;
+  if (vocabulary && is_within(name, vocabulary->head)) return ParameterShards::kAfterLayers;
+  return ParameterShards::kNoLayer;
+}
+
+}  // namespace
+
 std::vector<int> layers_of_parameters(const StageModule& module) {
   std::vector<std::string> paths;
   for (const auto& list : module.lists())
     for (std::size_t i = 0; i < list.layers.size(); ++i) paths.push_back(list.path + "." + std::to_string(i));
+  const auto vocabulary = module.policy().vocabulary(module.module());
   std::vector<int> layers;
   for (const auto& held : module.parameters) {
-    auto names = held.placement.aliases;
-    names.push_back(held.placement.name);
-    std::set<int> found;
-    for (const auto& name : names) {
-      const auto path =
-          std::find_if(paths.begin(), paths.end(), [&](const auto& each) { return is_within(name, each); });
-      found.insert(path == paths.end() ? ParameterShards::kNoLayer : static_cast<int>(path - paths.begin()));
-    }
+    std::set<int> found = {place_of(held.placement.name, paths, vocabulary)};
+    for (const auto& name : held.placement.aliases) found.insert(place_of(name, paths, vocabulary));
     layers.push_back(found.size() == 1 ? *found.begin() : ParameterShards::kNoLayer);
   }
   return layers;
@@ -30,30 +40,33 @@ void GatheredStages::begin(const Step& step) {
   stage_ = -1;
 }
 
-bool GatheredStages::is_of_stage(int layer) const {
-  const LayerRange range = module_.layer_ranges().at(stage_);
-  return layer >= range.begin && layer < range.end;
+LayerRange GatheredStages::layers() const { return module_.layer_ranges().at(stage_); }
+
+void GatheredStages::start(const std::vector<int>& units) {
+  for (const int unit : units) shards_.start(unit);
+}
+
+void GatheredStages::wait(const std::vector<int>& units) {
+  for (const int unit : units) shards_.wait(unit);
+}
+
+void GatheredStages::release(const std::vector<int>& units) {
+  for (const int unit : units) shards_.release(unit);
+}
+
+void GatheredStages::open(const std::vector<int>& units) {
+  for (const int unit : units) step_.gradients->open_unit(unit);
 }
 
 void GatheredStages::start_layer(int layer) {
-  if (!is_of_stage(layer)) return;
-  for (const int unit : shards_.of_layer(layer)) shards_.start(unit);
-}
-
-void GatheredStages::wait_layer(int layer) {
-  for (const int unit : shards_.of_layer(layer)) shards_.wait(unit);
-}
-
-void GatheredStages::release_layer(int layer) {
-  for (const int unit : shards_.of_layer(layer)) shards_.release(unit);
+  if (layer >= layers().begin && layer < layers().end) start(shards_.of_layer(layer));
 }
 
 void GatheredStages::run(const schedule::Action& action) {
   const int stage = action.stage;
   if (action.kind == schedule::ActionKind::kUnshard) {
     whole_.insert(stage);
-    for (const int unit : step_.layer_by_layer ? shards_.outside_of_layers(stage) : shards_.of_stage(stage))
-      shards_.start(unit);
+    start(step_.layer_by_layer ? shards_.outside_of_layers(stage) : shards_.of_stage(stage));
   } else if (action.kind == schedule::ActionKind::kReshard) {
     whole_.erase(stage);
     for (const int unit : shards_.of_stage(stage)) {
@@ -77,62 +90,76 @@ void GatheredStages::reduce(const std::vector<int>& units) {
 void GatheredStages::begin(int stage, Kind kind, bool is_last) {
   stage_ = stage;
   is_last_ = is_last;
-  const LayerRange range = module_.layer_ranges().at(stage);
-  if (kind == Kind::kWeights) {
-    for (const int unit : shards_.of_stage(stage)) step_.gradients->open_unit(unit);
+  const bool is_backward = kind == Kind::kBackward;
+  const std::vector<int> all = shards_.of_stage(stage);
+  if (kind == Kind::kWeights) return open(all);
+  if (!step_.layer_by_layer) {
+    // What the hooks of layers don't wait for. A layer whose backward nobody can tell of gets its gradients here.
+    wait(all);
+    if (is_backward) open(all);
     return;
   }
-  // What the forward hooks don't wait for.
-  for (const int unit : step_.layer_by_layer ? shards_.outside_of_layers(stage) : shards_.of_stage(stage))
-    shards_.wait(unit);
-  if (kind == Kind::kBackward)
-    for (const int unit : shards_.outside_of_layers(stage)) step_.gradients->open_unit(unit);
-  // A layer whose backward nobody can tell of gets its gradients here.
-  if (kind == Kind::kBackward && !step_.layer_by_layer)
-    for (const int unit : shards_.of_stage(stage)) step_.gradients->open_unit(unit);
-  if (step_.layer_by_layer && range.size() > 0) start_layer(kind == Kind::kForward ? range.begin : range.end - 1);
+  const bool has_layers = layers().size() > 0;
+  const std::vector<int>& first = is_backward ? shards_.after_layers(stage) : shards_.before_layers(stage);
+  start(first);
+  if (has_layers) start_layer(is_backward ? layers().end - 1 : layers().begin);
+  wait(shards_.outside_of_layers(stage));
+  wait(first);
+  if (!has_layers && !is_backward) wait(shards_.after_layers(stage));
+  if (!is_backward) return;
+  open(shards_.outside_of_layers(stage));
+  open(first);
+  if (!has_layers) open(shards_.before_layers(stage));
 }
 
 void GatheredStages::end() {
   if (step_.layer_by_layer && stage_ >= 0) {
-    const LayerRange range = module_.layer_ranges().at(stage_);
-    for (int layer = range.begin; layer < range.end; ++layer) release_layer(layer);
+    for (int layer = layers().begin; layer < layers().end; ++layer) release(shards_.of_layer(layer));
+    release(shards_.before_layers(stage_));
+    release(shards_.after_layers(stage_));
   }
   stage_ = -1;
 }
 
 void GatheredStages::before_forward(int layer) {
   if (!step_.layer_by_layer || stage_ < 0) return;
-  wait_layer(layer);
+  if (layer == layers().begin) release(shards_.before_layers(stage_));
+  wait(shards_.of_layer(layer));
   start_layer(layer + 1);
+  if (layer + 1 == layers().end) start(shards_.after_layers(stage_));
 }
 
 void GatheredStages::after_forward(int layer) {
-  if (step_.layer_by_layer && stage_ >= 0) release_layer(layer);
+  if (!step_.layer_by_layer || stage_ < 0) return;
+  release(shards_.of_layer(layer));
+  if (layer + 1 == layers().end) wait(shards_.after_layers(stage_));
 }
 
 void GatheredStages::before_backward(int layer) {
   if (!step_.layer_by_layer || stage_ < 0) return;
-  if (!planted("not-gathered-for-backwards")) wait_layer(layer);
+  if (layer + 1 == layers().end) {
+    release(shards_.after_layers(stage_));
+    if (is_last_ && step_.reduces) reduce(shards_.after_layers(stage_));
+  }
+  if (!planted("not-gathered-for-backwards")) wait(shards_.of_layer(layer));
   start_layer(layer - 1);
-  for (const int unit : shards_.of_layer(layer)) step_.gradients->open_unit(unit);
+  open(shards_.of_layer(layer));
 }
 
 void GatheredStages::after_backward(int layer) {
   if (!step_.layer_by_layer || stage_ < 0) return;
-  release_layer(layer);
+  release(shards_.of_layer(layer));
+  // An embedding's backward adds to its gradient, and needs no values of it.
+  if (layer == layers().begin) open(shards_.before_layers(stage_));
   // What a stage is given may end its backward before all of the first layer's gradients are added.
-  if (is_last_ && step_.reduces && layer > module_.layer_ranges().at(stage_).begin) reduce(shards_.of_layer(layer));
+  if (is_last_ && step_.reduces && layer > layers().begin) reduce(shards_.of_layer(layer));
 }
 
 std::shared_ptr<void> GatheredStages::gather_all(const std::vector<int>& stages) {
-  for (const int stage : stages)
-    for (const int unit : shards_.of_stage(stage)) shards_.start(unit);
-  for (const int stage : stages)
-    for (const int unit : shards_.of_stage(stage)) shards_.wait(unit);
+  for (const int stage : stages) start(shards_.of_stage(stage));
+  for (const int stage : stages) wait(shards_.of_stage(stage));
   return {this, [stages](GatheredStages* gathered) {
-            for (const int stage : stages)
-              for (const int unit : gathered->shards_.of_stage(stage)) gathered->shards_.release(unit);
+            for (const int stage : stages) gathered->release(gathered->shards_.of_stage(stage));
           }};
 }
 

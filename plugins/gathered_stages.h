@@ -15,8 +15,9 @@
 
 namespace gantry {
 
-// Of each parameter that the module holds, the one layer that it is part of, counted over all lists; none for what lies
-// outside of layers or in several.
+// Of each parameter that the module holds, the one layer that it is part of, counted over all lists. Else one of
+// ParameterShards': the policy says what embedding and head are; kNoLayer for all that lies outside of both, or in
+// several places.
 std::vector<int> layers_of_parameters(const StageModule& module);
 
 class GatheredStages final : public LayerWatch {
@@ -48,11 +49,13 @@ class GatheredStages final : public LayerWatch {
   void after_backward(int layer) override;
 
  private:
+  void start(const std::vector<int>& units);
+  void wait(const std::vector<int>& units);
+  void release(const std::vector<int>& units);
+  void open(const std::vector<int>& units);
   void start_layer(int layer);
-  void wait_layer(int layer);
-  void release_layer(int layer);
   void reduce(const std::vector<int>& units);
-  bool is_of_stage(int layer) const;
+  LayerRange layers() const;  // of the stage that is computed
 
   ParameterShards& shards_;
   const StageModule& module_;

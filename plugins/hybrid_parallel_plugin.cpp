@@ -170,7 +170,7 @@ Boosted HybridParallelPlugin::boost_model(const BoostRequest& request) {
   shard.gradient_sum = gradient_sum_of(request.loop);
   // Who trains nothing holds whole parameters; and so does a single replica.
   const RowShards rows = row_shards(mesh_.mesh(), config_.parallel.zero == 3 ? config_.parallel.shard : 0);
-  const bool cuts_rows = config_.parallel.zero == 3 && request.optimizer && rows.ranks() > 1;
+  const bool cuts_rows = config_.parallel.zero == 3 && request.optimizer && rows.is_over_ranks();
   if (cuts_rows) {
     shard.rows = &rows;
     shard.coordinates = mesh_.coordinates();

@@ -67,14 +67,18 @@ Counted count(const Batch& whole, const Criterion& criterion, bool states_labels
 
 ModelRouters::ModelRouters(const ExpertsConfig& experts, const StageModule& module, const ProcessGroupMesh& mesh,
                            bool in_shards)
-    : experts_(experts), mesh_(mesh), in_shards_(in_shards) {
+    : experts_(experts), module_(module), mesh_(mesh), in_shards_(in_shards) {
   std::set<std::string> held;
   for (const auto& parameter : module.parameters) held.insert(parameter.placement.name);
   bool has_routers = false, has_corrections = false;
   for (const auto& [path, router] : routers_in(module.module())) {
     has_routers = true;
     has_corrections = has_corrections || router->options.correction;
-    if (held.contains(path + ".weight")) routers_.push_back({all_.size(), router});
+    if (held.contains(path + ".weight")) {
+      Held& here = routers_.emplace_back(Held{all_.size(), router});
+      for (std::size_t i = 0; i < module.parameters.size(); ++i)
+        if (module.parameters[i].tensor.is_same(router->correction)) here.correction = static_cast<int>(i);
+    }
     all_.push_back({path, router->options.experts});
   }
   for (const auto& each : module.module().modules(/*include_self=*/false))
@@ -121,7 +125,7 @@ void ModelRouters::sync() {
   if (routers_.empty()) return;
   const torch::NoGradGuard no_grad;
   std::vector<torch::Tensor> parts;
-  for (const auto& [place, router] : routers_) {
+  for (const auto& [place, router, correction] : routers_) {
     const auto found = choices_.find(router);
     parts.push_back(found != choices_.end()
                         ? found->second
@@ -176,9 +180,22 @@ ExpertLoads ModelRouters::loads(const std::vector<double>& sums) const {
 void ModelRouters::stepped() {
   if (experts_.bias_update > 0 && is_synced_)
     for (std::size_t i = 0; i < routers_.size(); ++i)
-      if (nn::RouterImpl* router = routers_[i].router; router->correction.defined())
-        router->correct(tokens_of(i), experts_.bias_update);
+      if (routers_[i].correction >= 0) correct(i);
   is_synced_ = false;
+}
+
+// What this rank holds of it: under ZeRO 3 some of its numbers.
+void ModelRouters::correct(std::size_t held) {
+  const torch::NoGradGuard no_grad;
+  const HeldTensor& correction = module_.parameters.at(routers_[held].correction);
+  const torch::Tensor change = routers_[held].router->change_of_correction(tokens_of(held), experts_.bias_update);
+  torch::Tensor numbers = correction.tensor.view({-1});
+  std::int64_t from = 0;
+  visit_runs(held_slice(correction.placement, mesh_.coordinates()), [&](std::int64_t first, std::int64_t count) {
+    const std::int64_t of = planted("corrections-of-the-first-experts") ? from : first;
+    numbers.narrow(0, from, count).add_(change.narrow(0, of, count));
+    from += count;
+  });
 }
 
 }  // namespace gantry

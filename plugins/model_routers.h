@@ -14,7 +14,7 @@ namespace gantry {
 
 class ModelRouters {
  public:
-  // Those that this rank holds. ConfigError where `experts` asks for what the model does not have. The mesh is not
+  // Those that this rank holds. ConfigError where `experts` asks for what the model does not have. Nothing is
   // owned. `in_shards`: ranks of tp have parts of every sequence.
   ModelRouters(const ExpertsConfig& experts, const StageModule& module, const ProcessGroupMesh& mesh, bool in_shards);
 
@@ -49,10 +49,13 @@ class ModelRouters {
   struct Held {
     std::size_t place = 0;             // among those of all stages
     nn::RouterImpl* router = nullptr;  // the model's
+    int correction = -1;               // among the held parameters; -1: it has none
   };
   torch::Tensor tokens_of(std::size_t held) const;
+  void correct(std::size_t held);
 
   ExpertsConfig experts_;
+  const StageModule& module_;
   const ProcessGroupMesh& mesh_;
   bool in_shards_;
   std::vector<Known> all_;  // of all stages, in the model's order

@@ -288,7 +288,7 @@ StageModule shard_model(std::shared_ptr<torch::nn::Module> model, std::shared_pt
   }
   if (config.rows)
     for (auto& placement : module.all_placements)
-      placement.cuts.push_back(row_cut(placement.local_shape(config.coordinates), *config.rows));
+      placement.cuts.push_back(row_cut(placement.local_shape(config.coordinates), config.rows->of(placement.view)));
   for (std::size_t i = 0; i < map.parameters.size(); ++i) {
     if (!holds_any(manager, module.all_placements[i].stages)) continue;
     torch::Tensor tensor = map.parameters[i].tensor;

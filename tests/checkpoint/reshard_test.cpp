@@ -27,10 +27,20 @@ const std::vector<SmallRunOptions> kLayouts = {
     {.layout = {.pipeline = 2, .data = 2}, .zero = 3, .schedule = "zb_v", .chunks = 2},
 };
 
-std::string name_of(std::size_t layout) {
-  const auto& [sizes, zero, schedule, chunks, precision, optimizer, layers] = kLayouts[layout];
-  return fmt::format("tp {} pp {} dp {} cp {} zero {} {} chunks {}", sizes.tensor, sizes.pipeline, sizes.data,
-                     sizes.context, zero, schedule, chunks);
+// Partitioned unevenly where there are two or three ranks for them.
+constexpr int kExpertsOfLayer = 5;
+const std::vector<SmallRunOptions> kLayoutsOfExperts = {
+    {.layout = {}, .experts = kExpertsOfLayer},
+    {.layout = {.data = 4, .expert = 2}, .zero = 3, .experts = kExpertsOfLayer},
+    {.layout = {.pipeline = 2, .data = 2, .expert = 2}, .zero = 3, .schedule = "zb_h1", .experts = kExpertsOfLayer},
+    {.layout = {.data = 2, .tensor = 2, .expert = 4}, .zero = 2, .experts = kExpertsOfLayer},
+    {.layout = {.data = 2, .tensor = 3, .expert = 3}, .zero = 3, .experts = kExpertsOfLayer},
+};
+
+std::string name_of(const SmallRunOptions& options) {
+  const auto& [sizes, zero, schedule, chunks, precision, optimizer, layers, experts] = options;
+  return fmt::format("tp {} pp {} dp {} cp {} ep {} zero {} {} chunks {}", sizes.tensor, sizes.pipeline, sizes.data,
+                     sizes.context, sizes.expert, zero, schedule, chunks);
 }
 
 // Every tensor of every kind, to the bit.
@@ -60,7 +70,7 @@ class Reshard : public ::testing::Test {
   // Trains, saves after kSaved steps and goes on.
   TensorDict save(std::size_t layout) {
     TensorDict after;
-    run_small(kLayouts[layout], [&](SmallRun& run) {
+    run_small(layouts_[layout], [&](SmallRun& run) {
       for (int step = 1; step <= kSaved; ++step) run.step(step);
       run.save(saved(layout), kSaved);
       for (int step = 1; step <= kAfter; ++step) run.step(kSaved + step);
@@ -71,9 +81,9 @@ class Reshard : public ::testing::Test {
   }
 
   void load(std::size_t from, std::size_t to, const TensorDict& expected) {
-    const std::string label = name_of(from) + " into " + name_of(to), again = scratch_ / "again";
+    const std::string label = name_of(layouts_[from]) + " into " + name_of(layouts_[to]), again = scratch_ / "again";
     TensorDict after;
-    run_small(kLayouts[to], [&](SmallRun& run) {
+    run_small(layouts_[to], [&](SmallRun& run) {
       run.load(require_checkpoint(saved(from)));
       run.save(again, kSaved);
       for (int step = 1; step <= kAfter; ++step) run.step(kSaved + step);
@@ -84,17 +94,23 @@ class Reshard : public ::testing::Test {
     expect_near(expected, after, label);
   }
 
+  void expect_each_loads_all(const std::vector<SmallRunOptions>& layouts) {
+    layouts_ = layouts;
+    for (std::size_t from = 0; from < layouts_.size() && !HasFailure(); ++from) {
+      const TensorDict expected = save(from);
+      for (std::size_t to = 0; to < layouts_.size() && !HasFailure(); ++to)
+        if (to != from) load(from, to, expected);
+    }
+  }
+
  private:
   ScratchFolder scratch_;
+  std::vector<SmallRunOptions> layouts_;
 };
 
-TEST_F(Reshard, EveryLayoutLoadsWhatEveryOtherSaved) {
-  for (std::size_t from = 0; from < kLayouts.size() && !HasFailure(); ++from) {
-    const TensorDict expected = save(from);
-    for (std::size_t to = 0; to < kLayouts.size() && !HasFailure(); ++to)
-      if (to != from) load(from, to, expected);
-  }
-}
+TEST_F(Reshard, EveryLayoutLoadsWhatEveryOtherSaved) { expect_each_loads_all(kLayouts); }
+
+TEST_F(Reshard, ExpertsOfEveryLayoutAreLoadedByEveryOther) { expect_each_loads_all(kLayoutsOfExperts); }
 
 // Weights of the lower precision with float32 masters, saved by ZeRO's ranges, in layouts with and without ranges.
 TEST_F(Reshard, MastersOfLowPrecisionAreLoadedByAnyLayout) {

@@ -20,6 +20,7 @@ struct SmallRunOptions {
   std::string precision = "float64";
   std::string optimizer = "adamw";
   int layers = 4;
+  int experts = 0;  // of each layer, of whose rows a token takes two: mixtral
 };
 
 // Llama with fewer key heads than tp 4 has ranks, so that ranks share some.
@@ -30,6 +31,12 @@ inline Config small_config(const SmallRunOptions& options) {
       fmt::format(R"({{"hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": {}, "num_attention_heads": 4,
           "num_key_value_heads": 2, "vocab_size": 29, "max_position_embeddings": 8, "tie_word_embeddings": true}})",
                   options.layers);
+  if (options.experts > 0) {
+    config.model.policy = "mixtral";
+    config.model.config_json.insert(
+        1, fmt::format(R"("num_local_experts": {}, "num_experts_per_tok": 2, )", options.experts));
+    config.parallel.sequence_parallel = options.layout.tensor > 1;
+  }
   config.parallel.zero = options.zero;
   config.schedule.name = options.schedule;
   config.schedule.chunks = options.chunks;

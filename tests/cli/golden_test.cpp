@@ -91,10 +91,12 @@ TEST(GoldenDocuments, ForwardOfPackedTextsIsThatOfEachAlone) {
 
 // Of models with experts, what the routers give too, in layouts that share layers, samples and tokens out.
 TEST(GoldenExperts, ForwardGivesTheRoutersOutputs) {
-  for (const char* model : {"mixtral", "qwen3_moe", "deepseek_v3"})
-    for (const char* layout : {"", " --set parallel.tensor=2 --set parallel.sequence_parallel=true",
-                               " --set parallel.pipeline=2 --set schedule.microbatches=2", " --set parallel.data=2",
-                               " --set parallel.context=2 --set parallel.context_method=ring --set parallel.data=2"}) {
+  for (const char* model : {"mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3", "gpt_oss"})
+    for (const char* layout :
+         {"", " --set parallel.tensor=2 --set parallel.sequence_parallel=true",
+          " --set parallel.pipeline=2 --set schedule.microbatches=2", " --set parallel.data=2",
+          " --set parallel.data=2 --set parallel.expert=2", " --set parallel.data=4 --set parallel.expert=4",
+          " --set parallel.context=2 --set parallel.context_method=ring --set parallel.data=2"}) {
       SCOPED_TRACE(std::string(model) + layout);
       const ScratchFolder scratch;
       const std::string folder = golden(std::string("families/") + model);

@@ -46,6 +46,17 @@ TEST_P(Families, LogitsLossAndGradientsInManyLayouts) {
       }
 }
 
+// transformers' balancing loss is joint over samples and layers: one replica and one stage.
+TEST(FamiliesOfExperts, LogitsLossAndGradientsWithExpertsOverRanks) {
+  for (const char* family : {"mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3", "gpt_oss"})
+    for (const int ranks : {2, 4}) {
+      const std::string folder = std::string(GANTRY_SOURCE_DIR "/tests/golden/families/") + family;
+      expect_family(folder, run_family(folder, {.tensor = ranks, .expert = ranks}, /*sequence_parallel=*/true),
+                    fmt::format("{} ep {}", family, ranks));
+      if (HasFailure()) return;
+    }
+}
+
 TEST_P(Families, GreedyTokensWithACache) {
   const std::string path = GetParam() + "/generate.json";
   if (!std::filesystem::exists(path)) return;  // the case has none: its frequencies change with the length

@@ -16,11 +16,12 @@ struct BytesOfSteps {
   std::int64_t held = 0, peak = 0;  // the peak is that of the second step
 };
 
-// With the layout, ZeRO and precision of `config`.
-inline BytesOfSteps bytes_of_steps(Config config) {
+// With the layout, ZeRO and precision of `config`, and so many words.
+inline BytesOfSteps bytes_of_steps(Config config, int vocabulary = 64) {
   config.model.policy = "gpt2";
   config.model.config_json =
-      R"({"tie_word_embeddings": false, "n_layer": 10, "n_head": 4, "n_embd": 192, "vocab_size": 64, "n_positions": 8})";
+      R"({"tie_word_embeddings": false, "n_layer": 10, "n_head": 4, "n_embd": 192, "n_positions": 8, "vocab_size": )" +
+      std::to_string(vocabulary) + "}";
   BytesOfSteps bytes;
   EXPECT_EQ(start_ranks()(config,
                           [&](World& world) {

@@ -259,6 +259,29 @@ TEST(FullyShard, FrozenTiedAndSharedOverForwards) {
   });
 }
 
+// The norm is that of all rows, with replicas of shards and without.
+TEST(FullyShard, ClipsByTheNormOfAllRanks) {
+  for (const Layout& layout : {Layout{.data = 1}, Layout{.data = 3}, Layout{.data = 2, .tensor = 2}})
+    run_ranks(layout, [&](World& world, ProcessGroupMesh& mesh) {
+      const bool has_replicas = layout.tensor > 1;
+      ProcessGroup& group = has_replicas ? mesh["tp"] : mesh["dp"];
+      auto dense = dense_model(), model = plain_model();
+      auto sharded = fully_shard(
+          *model, group,
+          {.units = {"layers.*"}, .replicas = has_replicas ? &mesh["dp"] : nullptr, .device = world.device()});
+      for (const double most : {1e-3, 1e3}) {
+        const torch::Tensor ids = ids_of(0, 2 * mesh.world_group().size());
+        loss_of(*dense, ids).backward();
+        loss_of(*model, part_of(ids, mesh.world_group())).backward();
+        const double expected = torch::nn::utils::clip_grad_norm_(dense->parameters(), most);
+        EXPECT_NEAR(sharded.clip_grad_norm(most), expected, 1e-10);
+        expect_same_model(*dense, sharded, *model, group, "clipped ");
+        dense->zero_grad();
+        for (auto& shard : sharded.parameters()) shard.mutable_grad().reset();
+      }
+    });
+}
+
 struct SplitLayerImpl : torch::nn::Module {
   SplitLayerImpl() {
     up = register_module("up", nn::Linear(6, 10));
@@ -291,7 +314,7 @@ TEST(FullyShard, ComposesWithParallelizeModule) {
     };
     auto dense = build(), model = build();
     materialize(*dense, 1);
-    parallelize_module(*model, mesh["tp"], {{"layers.*.up", Column{}}, {"layers.*.down", Row{}}});
+    const auto cut = parallelize_module(*model, mesh["tp"], {{"layers.*.up", Column{}}, {"layers.*.down", Row{}}});
     auto sharded = fully_shard(*model, mesh["dp"], {.units = {"layers.*"}, .device = world.device()});
     EXPECT_EQ(sharded.named_parameters().at("layers.0.up.weight").sizes(),
               (std::vector<std::int64_t>{mesh["dp"].rank() == 0 ? 3 : 2, 6}));
@@ -305,6 +328,8 @@ TEST(FullyShard, ComposesWithParallelizeModule) {
       expect_near(expected * 2, mean, "loss");
       expected.backward();
       mine.backward();
+      const double norm = torch::nn::utils::clip_grad_norm_(dense->parameters(), 0.1);
+      EXPECT_NEAR(sharded.clip_grad_norm(0.1, cut, mesh["tp"]), norm, 1e-10);
       for (auto* optimizer : {&one, &several}) {
         optimizer->step();
         optimizer->zero_grad();

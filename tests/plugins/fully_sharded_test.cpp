@@ -5,12 +5,14 @@
 
 #include <torch/torch.h>
 
+#include "../schedule/random_schedule.h"
 #include "bytes_of_steps.h"
 #include "gantry/booster/recipe.h"
 #include "gantry/core/schedule_names.h"
 #include "gantry/launch/launch.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "model_case.h"
+#include "program.h"
 
 namespace gantry::testing {
 namespace {
@@ -114,6 +116,20 @@ TEST(FullySharded, EveryGatherUnderStagesOfSeveralChunks) {
   expect_layouts_equal(what, layouts);
 }
 
+// Any placement of stages, any order that works, whole and split backwards, overlapped pairs: a file's schedule.
+TEST(FullySharded, EqualsOneRankUnderRandomSchedules) {
+  const ScratchFolder scratch;
+  schedule::testing::RandomSchedule random(27);
+  for (int i = 0; i < (is_long_form() ? 30 : 10) && !HasFailure(); ++i) {
+    const schedule::Schedule any = random.make(3, 2, 3);
+    const std::string file = scratch.write("random" + std::to_string(i) + ".csv", schedule::to_csv(any));
+    Parallelism how{.layout = {.pipeline = any.ranks(), .data = 2}, .schedule = file, .microbatches = any.microbatches};
+    how.zero = 3;
+    how.gather = kGathers[i % 4];
+    expect_layouts_equal({.layers = 6, .width = 8, .vocabulary = 37, .batches = {6, 6}}, {how});
+  }
+}
+
 // Key heads that ranks share, tables of biases that all layers share, two lists of layers, untied heads.
 TEST(FullySharded, OtherFamilies) {
   ModelCase llama{.family = "llama", .layers = 3, .heads = 6, .key_heads = 2, .batches = {6, 5}};
@@ -131,11 +147,11 @@ TEST(FullySharded, OtherFamilies) {
 constexpr double kWide = kBytesWidth, kOfLayer = 12 * kWide * kWide + 13 * kWide, kOutside = (64 + 64 + 8 + 2) * kWide;
 constexpr int kLayersHeld = 10;
 
-BytesOfSteps train_sharded(int replicas, const std::string& precision) {
+BytesOfSteps train_sharded(int replicas, const std::string& precision, int vocabulary = 64) {
   Config config = layout_config({.data = replicas});
   config.parallel.zero = 3;
   config.precision = precision;
-  return bytes_of_steps(config);
+  return bytes_of_steps(config, vocabulary);
 }
 
 // Values, gradients and the optimizer's state are shards. Beside them at least: two layers and what is outside of them
@@ -156,6 +172,27 @@ TEST(FullySharded, MemoryIsThatOfTheFormula) {
       EXPECT_GE(static_cast<double>(held.peak), 0.95 * least) << precision << " dp " << replicas;
       EXPECT_LE(static_cast<double>(held.peak), 1.05 * most) << precision << " dp " << replicas;
     }
+}
+
+// Embedding and head are units of their own: one of them is whole at a time, and so is one's gradient, and the next
+// layer is on its way.
+TEST(FullySharded, OneOfEmbeddingAndHeadIsWholeAtATime) {
+  constexpr int kWords = 16'384;
+  constexpr double kTable = kWords * kWide, kParameters = kLayersHeld * kOfLayer + 2 * kTable + (8 + 2) * kWide;
+  for (const char* precision : {"float32", "bfloat16"}) {
+    const double values = precision == std::string("bfloat16") ? 2 : 4, state = values == 2 ? 12 : 8;
+    for (const int replicas : {2, 4}) {
+      const double states = kParameters * (values + 4 + state) / replicas;
+      const double product = values == 2 ? 2 : 0;  // on its way into a gradient of float32
+      const double peak = states + kTable * (values + product + 4) + kOfLayer * values;
+      const BytesOfSteps held = train_sharded(replicas, precision, kWords);
+      fmt::print("{} dp {}, {} words: {:.3f} MB held, {:.3f} MB at the peak; by the formula {:.3f} and {:.3f}\n",
+                 precision, replicas, kWords, static_cast<double>(held.held) / 1e6,
+                 static_cast<double>(held.peak) / 1e6, states / 1e6, peak / 1e6);
+      EXPECT_NEAR(static_cast<double>(held.held), states, 0.01 * states) << precision << " dp " << replicas;
+      EXPECT_NEAR(static_cast<double>(held.peak), peak, 0.05 * peak) << precision << " dp " << replicas;
+    }
+  }
 }
 
 // --- What is not there yet ---

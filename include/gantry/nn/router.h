@@ -47,9 +47,9 @@ class RouterImpl : public torch::nn::Module, public Shardable, public KeepsFloat
 
   // Where the `count` largest are, the largest first, of equal ones the first: [..., count].
   static torch::Tensor largest(const torch::Tensor& scores, std::int64_t count);
-  // DeepSeek-V3's: the correction of an expert with fewer tokens than the mean grows by `rate`, that of one with more
-  // shrinks. `counts` [experts].
-  void correct(const torch::Tensor& counts, double rate);
+  // What DeepSeek-V3's update adds to the correction, [experts]: `rate` for an expert with fewer tokens than the mean,
+  // -rate for one with more. `counts` [experts].
+  torch::Tensor change_of_correction(const torch::Tensor& counts, double rate) const;
 
   const RouterOptions options;
   torch::Tensor weight, bias, correction;  // undefined where it has none

@@ -22,6 +22,7 @@
 #include <torch/nn/module.h>
 
 #include "gantry/comm/process_group.h"
+#include "gantry/core/placement.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry {
@@ -33,7 +34,10 @@ struct FullyShardOptions {
   std::vector<std::string> units = {};
   bool reshard_after_forward = true;  // false: units stay whole from the forward to the end of their backward
   bool averages = true;               // gradients over the ranks; false: sums
-  std::uint64_t seed = 1;             // of weights that DeferredInit has deferred
+  // Ranks with the same rows: replicas of shards. Gradients are summed over them too, and values that are there already
+  // are those of their first rank. Not owned; null: there are none.
+  ProcessGroup* replicas = nullptr;
+  std::uint64_t seed = 1;  // of weights that DeferredInit has deferred
   // Where parameters and buffers lie then, and deferred ones get their memory; absent: where they are.
   std::optional<torch::Device> device = std::nullopt;
 };
@@ -48,6 +52,12 @@ class FullySharded {
   // over model->parameters().
   std::vector<torch::Tensor> parameters() const;
   const TensorDict& named_parameters() const;  // the same, by the module's names
+
+  // Gives the norm of all gradients, of all ranks' rows, and scales them to `max_norm` where it is larger: LibTorch's
+  // clip_grad_norm_ would see the rows of one rank alone. Collective over the group. After parallelize_module with what
+  // that gave, and over its group too: each element counts once. UsageError where its ranks share elements.
+  double clip_grad_norm(double max_norm);
+  double clip_grad_norm(double max_norm, const std::vector<Placement>& cut, ProcessGroup& over);
 
   // The module's own parameters are whole from here to reshard(), for who reads them; what is written to them is lost.
   // Both are collective over the group.

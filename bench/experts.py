@@ -1,0 +1,67 @@
+"""Experts over two ranks: tokens a second of ep 2 beside one rank and beside tp 2, as a share of the ideal (twice one rank's), and the
+bandwidth of rows on their way to experts and back beside that of a plain all-to-all of as many bytes. A small Mixtral, one thread a
+rank. Prints a table; --json FILE keeps the figures, --quick takes few steps.
+"""
+import argparse, json, pathlib, statistics, struct, subprocess, tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build/release"
+TOKENS, BATCH, LAYERS, USED, ELEMENT = 128, 8, 4, 2, 4  # of a sample; samples; layers; experts of a token; bytes
+SIZE = dict(num_hidden_layers=LAYERS, hidden_size=256, intermediate_size=512, num_attention_heads=8, num_key_value_heads=4,
+            num_local_experts=8, num_experts_per_tok=USED, vocab_size=256, max_position_embeddings=TOKENS)
+LAYOUTS = {"one rank": {}, "tp 2": {"tensor": 2, "sequence_parallel": True}, "ep 2": {"data": 2, "expert": 2}}
+CALLS = 4 * LAYERS  # of an all-to-all in a step: there and back, forward and backward
+
+
+def steps_of(parallel, steps, folder):
+    data = folder / "tokens.bin"
+    if not data.exists():
+        data.write_bytes(b"".join(struct.pack("<H", i * i % 251) for i in range(4 * BATCH * TOKENS + 1)))
+    config = folder / "config.yaml"
+    config.write_text(json.dumps({
+        "model": {"policy": "mixtral", "config": SIZE}, "parallel": parallel, "schedule": {"microbatches": 1},
+        "data": {"format": "tokens", "path": str(data), "sequence_length": TOKENS, "batch_size": BATCH, "shuffle": False},
+        "train": {"steps": steps}, "comm": {"threads_per_rank": 1}, "output": str(folder / "out")}))
+    subprocess.run([BUILD / "bin/gantry", "train", config], check=True, stdout=subprocess.DEVNULL)
+    lines = [json.loads(line) for line in (folder / "out/metrics.jsonl").read_text().splitlines()]
+    return lines[2:]  # the first two steps warm up
+
+
+def plain_bandwidth():
+    """Of all_to_alls by size: bytes that a rank hands in, over seconds."""
+    out = subprocess.run([BUILD / "bench/comm_bench", "2"], check=True, stdout=subprocess.PIPE, text=True).stdout
+    rows = [json.loads(line) for line in out.splitlines()]
+    return {row["bytes"]: row["bytes"] / row["median"] for row in rows if row["op"] == "all_to_all" and row["backend"] == "local"}
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--json", type=pathlib.Path)
+    arguments.add_argument("--quick", action="store_true")
+    given = arguments.parse_args()
+    steps, rounds = (5, 1) if given.quick else (12, 3)
+    taken = {name: [] for name in LAYOUTS}
+    with tempfile.TemporaryDirectory() as name:
+        for _ in range(rounds):  # in turn, so that a machine whose speed drifts is fair to all
+            for layout, parallel in LAYOUTS.items():
+                taken[layout] += steps_of(parallel, steps, pathlib.Path(name))
+    figures = {}
+    for layout, lines in taken.items():
+        figures[layout] = BATCH * TOKENS / statistics.median(line["step_seconds"] for line in lines)
+        share = "" if layout == "one rank" else f"{100 * figures[layout] / 2 / figures['one rank']:6.1f}% of the ideal"
+        print(f"{layout:10} {figures[layout]:10.0f} tokens/s {share}", flush=True)
+    experts = [line["experts"] for line in taken["ep 2"]]
+    sent = BATCH * TOKENS // 2 * USED * SIZE["hidden_size"] * ELEMENT
+    bandwidths = plain_bandwidth()
+    nearest = min(bandwidths, key=lambda size: abs(size - sent))
+    ours = statistics.median(each["all_to_all_bytes"] / each["all_to_all_seconds"] for each in experts)
+    figures |= {"dispatch": ours, "plain": bandwidths[nearest], "bytes": sent, "plain bytes": nearest}
+    print(f"dispatch   {ours / 1e9:10.3f} GB/s of {experts[0]['all_to_all_bytes'] / CALLS / 1024:.0f} KiB a call, waits for the other rank "
+          f"among them\nplain      {bandwidths[nearest] / 1e9:10.3f} GB/s of {nearest / 1024:.0f} KiB\n"
+          f"           {100 * ours / bandwidths[nearest]:10.1f}% of it")
+    if given.json:
+        given.json.write_text(json.dumps(figures, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

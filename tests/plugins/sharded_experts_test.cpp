@@ -1,0 +1,148 @@
+// Experts over ranks under ZeRO 3: their rows are cut over the ranks that have them, and all else over those that see
+// other samples. The bits are those of zero 0, the numbers those of one rank.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <torch/torch.h>
+
+#include "gantry/core/schedule_names.h"
+#include "model_case.h"
+#include "program.h"
+
+namespace gantry::testing {
+namespace {
+
+ModelCase sharded_mixtral(int experts, int used = 2) {
+  ModelCase what{.family = "mixtral", .layers = 3, .heads = 4, .key_heads = 2, .vocabulary = 53, .batches = {5, 4, 5}};
+  what.keys =
+      fmt::format(R"({{"num_local_experts": {}, "num_experts_per_tok": {}, "intermediate_size": 11}})", experts, used);
+  what.experts = {.balance = "sequence", .aux_loss = 0.3, .z_loss = 0.05};
+  return what;
+}
+
+Parallelism sharded(Layout layout, int microbatches = 1, const char* gather = "auto", const char* schedule = "1f1b") {
+  Parallelism how{.layout = layout, .schedule = schedule, .microbatches = microbatches};
+  how.sequence_parallel = layout.tensor > 1;
+  how.zero = 3;
+  how.gather = gather;
+  return how;
+}
+
+void expect_bits_without_shards(const ModelCase& what, const Parallelism& how) {
+  Parallelism plain = how;
+  plain.zero = 0;
+  expect_identical(run_case(what, plain), run_case(what, how), what.family + " " + describe(how));
+}
+
+// Six experts over two ranks, and five, with one rank for each of them and with several.
+TEST(ShardedExperts, HaveTheBitsOfZero0) {
+  for (const int experts : {6, 5}) {
+    ModelCase what = sharded_mixtral(experts);
+    what.clip = 1e9;  // the norm is summed in another order
+    what.precision = "float32";
+    for (const char* gather : {"step", "window", "microbatch"})
+      for (const Layout& layout :
+           {Layout{.data = 2, .expert = 2}, Layout{.data = 4, .expert = 2},
+            Layout{.pipeline = 2, .data = 2, .expert = 2}, Layout{.data = 2, .tensor = 2, .expert = 2}})
+        expect_bits_without_shards(what, sharded(layout, 2, gather));
+  }
+}
+
+TEST(ShardedExperts, HaveTheBitsOfZero0InLowPrecisionAndWithReplicasOfShards) {
+  ModelCase what = sharded_mixtral(6);
+  what.clip = 1e9;
+  for (const char* precision : {"float64", "bfloat16"}) {
+    what.precision = precision;
+    for (const int shard : {1, 2}) {
+      Parallelism how = sharded({.data = 4, .tensor = 2, .expert = 2}, 2);
+      how.shard = shard;
+      expect_bits_without_shards(what, how);
+    }
+    expect_bits_without_shards(what, sharded({.pipeline = 2, .data = 4, .expert = 2}, 2));
+  }
+}
+
+TEST(ShardedExperts, EqualOneRank) {
+  std::vector<Parallelism> layouts = {sharded({.data = 2, .expert = 1}, 2),
+                                      sharded({.data = 2, .expert = 2}, 5, "step"),
+                                      sharded({.data = 4, .expert = 2}, 1),
+                                      sharded({.data = 3, .expert = 3}, 2),
+                                      sharded({.tensor = 4, .expert = 2}, 2),  // experts alone have other ranks
+                                      sharded({.data = 2, .tensor = 2, .expert = 4}, 1, "window"),
+                                      sharded({.data = 2, .context = 2, .expert = 2}, 2),
+                                      sharded({.data = 2, .tensor = 2, .context = 2, .expert = 2}, 1),
+                                      sharded({.pipeline = 2, .data = 2, .expert = 2}, 5, "microbatch", "zb_h1"),
+                                      sharded({.pipeline = 2, .data = 2, .tensor = 2, .expert = 2}, 2, "window")};
+  layouts.push_back(sharded({.data = 2, .expert = 2}, 2));
+  layouts.back().dispatch = "all_gather";
+  for (const char* recompute : {"full", "selective", "parts"}) {
+    layouts.push_back(sharded({.pipeline = 2, .data = 2, .expert = 2}, 2, "microbatch"));
+    layouts.back().recompute = recompute;
+  }
+  ModelCase what = sharded_mixtral(5);
+  expect_layouts_equal(what, layouts);
+  what.experts = {};  // losses of routers need one call
+  Parallelism accumulated = sharded({.data = 4, .expert = 2}, 1);
+  accumulated.accumulation = 2;
+  expect_layouts_equal(what, {accumulated});
+}
+
+TEST(ShardedExperts, EqualOneRankUnderEverySchedule) {
+  const char* const gathers[] = {"step", "window", "microbatch"};
+  std::vector<Parallelism> layouts;
+  for (const auto& known : schedule_names()) {
+    layouts.push_back(sharded({.pipeline = 2, .data = layouts.size() % 2 == 0 ? 2 : 4, .expert = 2}, 3,
+                              gathers[layouts.size() % 3], known.name.c_str()));
+    layouts.back().chunks =
+        known.name == "interleaved_1f1b" || known.name == "breadth_first" ? 2 : default_chunks(known.name);
+  }
+  ModelCase what = sharded_mixtral(6);
+  what.layers = 4;
+  expect_layouts_equal(what, layouts);
+}
+
+// Shared experts, layers without any, corrections of routers, columns that lie in pairs, biases.
+TEST(ShardedExperts, OfOtherFamilies) {
+  const std::pair<const char*, const char*> families[] = {
+      {"qwen2_moe", R"({"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 9,
+                        "shared_expert_intermediate_size": 10, "decoder_sparse_step": 2})"},
+      {"gpt_oss", R"({"num_local_experts": 5, "num_experts_per_tok": 2, "head_dim": 6, "intermediate_size": 9,
+                      "sliding_window": 3, "swiglu_limit": 0.05})"},
+      {"deepseek_v3", R"({"num_key_value_heads": 4, "q_lora_rank": 10, "kv_lora_rank": 8, "qk_nope_head_dim": 5,
+                          "qk_rope_head_dim": 4, "v_head_dim": 6, "n_routed_experts": 8, "num_experts_per_tok": 3,
+                          "moe_intermediate_size": 7, "n_shared_experts": 2, "n_group": 4, "topk_group": 2,
+                          "first_k_dense_replace": 1})"}};
+  for (const auto& [family, keys] : families) {
+    SCOPED_TRACE(family);
+    ModelCase what = sharded_mixtral(6);
+    what.family = family;
+    what.keys = keys;
+    what.experts = {};
+    if (what.family == "deepseek_v3") what.experts = {.balance = "sequence", .aux_loss = 0.01, .bias_update = 0.02};
+    expect_layouts_equal(what, {sharded({.data = 4, .expert = 2}, 2), sharded({.data = 2, .tensor = 2, .expert = 2}, 1),
+                                sharded({.pipeline = 2, .data = 4, .expert = 2}, 2, "microbatch")});
+    if (HasFailure()) return;
+  }
+}
+
+// Of a model that knows two words all tokens choose one expert of the second layer: ranks without rows take part in
+// every gather and sum.
+TEST(ShardedExperts, AllTokensMayGoToOneExpert) {
+  ModelCase what = sharded_mixtral(4, 1);
+  what.layers = 2;
+  what.heads = what.key_heads = 2;
+  what.width = 8;
+  what.vocabulary = 2;
+  what.batches = {6, 5};
+  const CaseResult whole = run_case(what, {}, "local");
+  for (const auto& step : whole.loads) {
+    const auto& tokens = step.layers.back().tokens;
+    EXPECT_EQ(std::count(tokens.begin(), tokens.end(), 0), 3);
+  }
+  for (const auto& how : {sharded({.data = 2, .expert = 2}, 2), sharded({.data = 4, .expert = 4}, 1),
+                          sharded({.data = 4, .expert = 2}, 2, "step")})
+    expect_equal(whole, run_case(what, how), 1e-10, describe(how));
+}
+
+}  // namespace
+}  // namespace gantry::testing
