@@ -62,6 +62,32 @@ torch::Tensor read_factor(const SafetensorsFile& file, const models::TensorName&
   return cut_out(whole, held_slice(placement, coordinates));
 }
 
+// PEFT saves every module whose path ends with an entry, also in the middle of a word: "norm" is "input_layernorm" too.
+// Where that would be more than is trained, the paths stand in the entry's place.
+std::vector<std::string> saved_as_peft_reads(const LoraConfig& lora, const std::vector<models::TensorName>& names) {
+  std::set<std::string> paths;
+  for (const auto& name : names)
+    for (std::size_t end = name.hugging_face.rfind('.'); end != std::string::npos && end > 0;
+         end = name.hugging_face.rfind('.', end - 1))
+      paths.insert(name.hugging_face.substr(0, end));
+  std::vector<std::string> entries;
+  for (const auto& entry : lora.modules_to_save) {
+    std::vector<std::string> named;
+    bool others = false;
+    for (const auto& path : paths) {
+      if (models::names_module(entry, path))
+        named.push_back(path);
+      else
+        others = others || path.ends_with(entry);
+    }
+    if (others)
+      entries.insert(entries.end(), named.begin(), named.end());
+    else
+      entries.push_back(entry);
+  }
+  return entries;
+}
+
 void write_adapter_file(const std::string& path, const TensorDict& tensors, FileSystem& files) {
   std::vector<NamedTensorShape> shapes;
   for (const auto& [name, tensor] : tensors)
@@ -134,9 +160,11 @@ void export_adapter(const std::string& folder, const std::string& directory, con
   StagedFiles staged(directory, files);
   write_adapter_file(staged.path(kAdapterModel), tensors, files);
   const auto parameters = models::entries_of_parameters(model_names(manifest), config.lora, names);
+  LoraConfig lora = config.lora;
+  lora.modules_to_save = saved_as_peft_reads(lora, names);
   const bool causal = has_family && !models::families().at(manifest.policy).task;
   const std::string text =
-      adapter_config_json(config.lora, config.model.path, {layers, parameters, transposed, causal}).dump(2) + "\n";
+      adapter_config_json(lora, config.model.path, {layers, parameters, transposed, causal}).dump(2) + "\n";
   OutputFile file(files, staged.path(kAdapterConfig));
   file.write(text.data(), text.size());
   file.finish();
