@@ -8,19 +8,10 @@
 #include <torch/types.h>
 
 #include "gantry/core/config.h"
+#include "gantry/models/described/lora_names.h"
 #include "gantry/models/model_family.h"
 
 namespace gantry::models {
-
-inline constexpr const char* kAllLinear = "all-linear";
-
-// PEFT's rule: an entry is a module's path, or the end of it behind a dot.
-bool names_module(const std::string& entry, const std::string& path);
-
-// Of the layer of that path in Hugging Face's names: patterns first. ConfigError where two patterns match it, or one is
-// no regular expression.
-std::int64_t rank_of(const LoraConfig& lora, const std::string& path);
-double scale_of(const LoraConfig& lora, const std::string& path);
 
 // The path of a module of Hugging Face's, by the names in its files: its own where `names` have none of it.
 // `transposed`: weights are stored [in, out] there. Files that have experts apart are older than the modules that PEFT
