@@ -1,5 +1,6 @@
 #include "gantry/checkpoint/adapter_config.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -16,23 +17,11 @@ using nlohmann::json;
 
 // Keys of kinds of adapters that compute otherwise. Set to something, they are refused; keys that are not known may
 // stand there, since PEFT adds some with every version.
-constexpr const char* kOtherKinds[] = {"use_dora",
-                                       "lora_bias",
-                                       "layers_to_transform",
-                                       "layers_pattern",
-                                       "exclude_modules",
-                                       "layer_replication",
-                                       "arrow_config",
-                                       "target_parameters",
-                                       "kasa_config",
-                                       "trainable_token_indices",
-                                       "alora_invocation_tokens",
-                                       "use_qalora",
-                                       "use_bdlora",
-                                       "velora_config",
-                                       "monteclora_config",
-                                       "megatron_config",
-                                       "ensure_weight_tying"};
+constexpr const char* kOtherKinds[] = {
+    "use_dora",           "lora_bias",    "layers_to_transform", "layers_pattern",          "exclude_modules",
+    "layer_replication",  "arrow_config", "kasa_config",         "trainable_token_indices", "alora_invocation_tokens",
+    "use_qalora",         "use_bdlora",   "velora_config",       "monteclora_config",       "megatron_config",
+    "ensure_weight_tying"};
 
 bool says_nothing(const json& value) {
   return value.is_null() || value == false || ((value.is_object() || value.is_array()) && value.empty());
@@ -134,6 +123,11 @@ LoraConfig read_adapter_config(const std::string& directory) {
   lora.alpha = keys.number<double>("lora_alpha", 8, 1e-9, 1e9);
   lora.dropout = keys.number<double>("lora_dropout", 0, 0, 0.999999);
   lora.target_modules = keys.names("target_modules", models::kAllLinear);
+  const bool all_linear = lora.target_modules == std::vector<std::string>{models::kAllLinear};
+  for (const auto& parameter : keys.names("target_parameters", nullptr)) {
+    if (all_linear) keys.fail("target_parameters", parameter, "none beside all-linear");
+    lora.target_modules.push_back(parameter);
+  }
   if (lora.target_modules.empty()) keys.fail("target_modules", nullptr, "a list of names");
   lora.modules_to_save = keys.names("modules_to_save", nullptr);
   lora.rslora = keys.flag("use_rslora");
@@ -160,13 +154,18 @@ LoraConfig resolve_lora(LoraConfig stated) {
 
 std::string stated_base(const std::string& directory) { return AdapterKeys(directory).text("base_model_name_or_path"); }
 
-json adapter_config_json(const LoraConfig& lora, const std::string& base, const std::vector<std::string>& layers,
-                         bool transposed, bool causal) {
+bool is_base_table(const std::string& stored) { return stored.ends_with(".base_layer.weight"); }
+
+json adapter_config_json(const LoraConfig& lora, const std::string& base, const AdaptedModel& model) {
   const bool all = lora.target_modules == std::vector<std::string>{models::kAllLinear};
+  std::vector<std::string> modules = all ? model.layers : lora.target_modules;
+  std::erase_if(modules, [&](const std::string& entry) {
+    return std::find(model.parameters.begin(), model.parameters.end(), entry) != model.parameters.end();
+  });
   json keys = {{"auto_mapping", nullptr},
                {"base_model_name_or_path", base.empty() ? json(nullptr) : json(base)},
                {"bias", "none"},
-               {"fan_in_fan_out", transposed},
+               {"fan_in_fan_out", model.transposed},
                {"inference_mode", true},
                {"init_lora_weights", true},
                {"lora_alpha", lora.alpha},
@@ -177,8 +176,9 @@ json adapter_config_json(const LoraConfig& lora, const std::string& base, const 
                {"rank_pattern", json(lora.rank_pattern)},
                {"alpha_pattern", json(lora.alpha_pattern)},
                {"revision", nullptr},
-               {"target_modules", all ? layers : lora.target_modules},
-               {"task_type", causal ? json("CAUSAL_LM") : json(nullptr)},
+               {"target_modules", modules},
+               {"target_parameters", or_null(model.parameters)},
+               {"task_type", model.causal ? json("CAUSAL_LM") : json(nullptr)},
                {"use_dora", false},
                {"use_rslora", lora.rslora}};
   // Whole numbers as PEFT has them.

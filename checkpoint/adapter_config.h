@@ -15,8 +15,16 @@ inline constexpr const char* kAdapterModel = "adapter_model.safetensors";
 // The base's directory that an adapter names; empty where it names none.
 std::string stated_base(const std::string& directory);
 
-// `layers`: the paths of all adapted layers, for all-linear. `transposed`: their weights are stored [in, out].
-nlohmann::json adapter_config_json(const LoraConfig& lora, const std::string& base,
-                                   const std::vector<std::string>& layers, bool transposed, bool causal);
+// What a model's adapters say beside the configuration.
+struct AdaptedModel {
+  std::vector<std::string> layers;      // the paths of all adapted layers, for all-linear
+  std::vector<std::string> parameters;  // which of target_modules are PEFT's target_parameters
+  bool transposed = false;              // the layers' weights are stored [in, out]
+  bool causal = true;
+};
+nlohmann::json adapter_config_json(const LoraConfig& lora, const std::string& base, const AdaptedModel& model);
+
+// Whether a tensor of an adapter's file is the base's table beside the adapter of an embedding.
+bool is_base_table(const std::string& stored);
 
 }  // namespace gantry

@@ -17,6 +17,7 @@
 #include "gantry/core/error.h"
 #include "gantry/core/paths.h"
 #include "gantry/models/lora.h"
+#include "gantry/tensors/slice_copy.h"
 
 namespace gantry {
 namespace {
@@ -30,8 +31,9 @@ void check_adapter_names(const SafetensorsFile& file, const std::vector<models::
   for (const auto& name : trained)
     if (expected.insert(name.hugging_face).second && !file.contains(name.hugging_face))
       missing.push_back(name.hugging_face);
+  // PEFT writes the table beside the adapter of one: it is the base's.
   for (const auto& name : file.names())
-    if (!expected.contains(name)) unexpected.push_back(name);
+    if (!expected.contains(name) && !is_base_table(name)) unexpected.push_back(name);
   if (missing.empty() && unexpected.empty()) return;
   constexpr std::size_t kShown = 4;
   for (auto* names : {&missing, &unexpected})
@@ -49,6 +51,41 @@ std::vector<std::string> model_names(const Manifest& manifest) {
   for (const auto& [key, tensor] : manifest.tensors)
     if (tensor.kind == "model") names.push_back(tensor.name);
   return names;
+}
+
+// A stack's factors are read whole: in files an expert's lie apart.
+torch::Tensor read_factor(const SafetensorsFile& file, const models::TensorName& name, const Placement& placement,
+                          const Coordinates& coordinates) {
+  if (!is_stack_adapter(name.name)) return read_held(file, name.hugging_face, name.transposed, placement, coordinates);
+  const torch::Tensor whole =
+      models::from_stored_factor(name.name, file.read(name.hugging_face), placement.global_shape.front());
+  return cut_out(whole, held_slice(placement, coordinates));
+}
+
+// PEFT saves every module whose path ends with an entry, also in the middle of a word: "norm" is "input_layernorm" too.
+// Where that would be more than is trained, the paths stand in the entry's place.
+std::vector<std::string> saved_as_peft_reads(const LoraConfig& lora, const std::vector<models::TensorName>& names) {
+  std::set<std::string> paths;
+  for (const auto& name : names)
+    for (std::size_t end = name.hugging_face.rfind('.'); end != std::string::npos && end > 0;
+         end = name.hugging_face.rfind('.', end - 1))
+      paths.insert(name.hugging_face.substr(0, end));
+  std::vector<std::string> entries;
+  for (const auto& entry : lora.modules_to_save) {
+    std::vector<std::string> named;
+    bool others = false;
+    for (const auto& path : paths) {
+      if (models::names_module(entry, path))
+        named.push_back(path);
+      else
+        others = others || path.ends_with(entry);
+    }
+    if (others)
+      entries.insert(entries.end(), named.begin(), named.end());
+    else
+      entries.push_back(entry);
+  }
+  return entries;
 }
 
 void write_adapter_file(const std::string& path, const TensorDict& tensors, FileSystem& files) {
@@ -78,12 +115,13 @@ void load_adapter(const std::string& directory, const std::vector<models::Tensor
     if (name == trained.end()) continue;
     std::vector<std::int64_t> expected = tensor.placement.global_shape;
     if (name->transposed) std::reverse(expected.begin(), expected.end());
+    expected = models::stored_factor_shape(name->name, expected);
     if (file.shape(name->hugging_face) != expected)
       throw InputError({path,
                         fmt::format("has {} of the shape [{}], of another base or rank", name->hugging_face,
                                     fmt::join(file.shape(name->hugging_face), ", ")),
                         fmt::format("[{}]", fmt::join(expected, ", ")), ""});
-    const torch::Tensor part = read_held(file, name->hugging_face, name->transposed, tensor.placement, coordinates);
+    const torch::Tensor part = read_factor(file, *name, tensor.placement, coordinates);
     torch::Tensor target = tensor.tensor;
     target.copy_(part);
     if (loaded) loaded(part.nbytes());
@@ -109,7 +147,8 @@ void export_adapter(const std::string& folder, const std::string& directory, con
   for (const auto& name : models::trained_names(model_names(manifest), config.lora, names)) {
     const torch::Tensor whole = checkpoint.read(manifest.tensors.at("model/" + name.name));
     const auto type = options.type.value_or(whole.scalar_type());
-    sorted[name.hugging_face] = (name.transposed ? whole.t() : whole).to(type).contiguous();
+    const torch::Tensor stored = models::as_stored_factor(name.name, whole);
+    sorted[name.hugging_face] = (name.transposed ? stored.t() : stored).to(type).contiguous();
     if (!name.name.ends_with(std::string(".") + kAdapterA)) continue;
     const auto layer = models::hugging_face_path(adapted_layer(name.name), names);
     layers.push_back(layer.path);
@@ -120,9 +159,12 @@ void export_adapter(const std::string& folder, const std::string& directory, con
   FileSystem& files = options.files ? *options.files : system_files();
   StagedFiles staged(directory, files);
   write_adapter_file(staged.path(kAdapterModel), tensors, files);
+  const auto parameters = models::entries_of_parameters(model_names(manifest), config.lora, names);
+  LoraConfig lora = config.lora;
+  lora.modules_to_save = saved_as_peft_reads(lora, names);
   const bool causal = has_family && !models::families().at(manifest.policy).task;
   const std::string text =
-      adapter_config_json(config.lora, config.model.path, layers, transposed, causal).dump(2) + "\n";
+      adapter_config_json(lora, config.model.path, {layers, parameters, transposed, causal}).dump(2) + "\n";
   OutputFile file(files, staged.path(kAdapterConfig));
   file.write(text.data(), text.size());
   file.finish();

@@ -15,6 +15,7 @@
 #include "gantry/checkpoint/stored_parts.h"
 #include "gantry/core/error.h"
 #include "gantry/core/paths.h"
+#include "gantry/models/lora.h"
 #include "gantry/tensors/slice_copy.h"
 
 namespace gantry {
@@ -229,7 +230,8 @@ TensorDict to_hugging_face(const std::vector<models::TensorName>& names, const T
       renamed.set(part.hugging_face, cut_out(tensor, slice).view(shape_of_part(slice)));
     }
     if (!name.parts.empty()) continue;
-    const torch::Tensor turned = name.transposed ? tensor.t().contiguous() : tensor;
+    const torch::Tensor stored = models::as_stored_factor(name.name, tensor);
+    const torch::Tensor turned = name.transposed ? stored.t().contiguous() : stored;
     renamed.set(name.hugging_face, turned);
     for (const auto& copy : name.copies) renamed.set(copy, turned);
   }

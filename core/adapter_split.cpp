@@ -11,6 +11,10 @@ ParameterSplit partial(GradientSum sum, const std::vector<Axis>& axes) {
   return split;
 }
 
+void leave_out_whole(Placements& placements) {
+  std::erase_if(placements, [](const auto& each) { return each.second == ParameterSplit(); });
+}
+
 }  // namespace
 
 Placements split_of_adapter(const ShardStyle& style, const Shape& a, const Shape& b, const std::vector<Axis>& axes) {
@@ -25,14 +29,57 @@ Placements split_of_adapter(const ShardStyle& style, const Shape& a, const Shape
     placements[kAdapterA] = split_of(style, a, axes);
     placements[kAdapterB] = split_of(style, b, axes);
   }
-  std::erase_if(placements, [](const auto& each) { return each.second == ParameterSplit(); });
+  leave_out_whole(placements);
   return placements;
 }
 
-bool is_adapter(const std::string& name) {
-  return name.ends_with(std::string(".") + kAdapterA) || name.ends_with(std::string(".") + kAdapterB);
+Placements split_of_table_adapter(const ShardStyle& style, const Shape& a, const Shape& b,
+                                  const std::vector<Axis>& axes) {
+  Placements placements = {{kTableAdapterA, split_of(style, a, axes)}};
+  if (!std::holds_alternative<Vocab>(style)) placements[kTableAdapterB] = split_of(style, b, axes);
+  leave_out_whole(placements);
+  return placements;
 }
 
-std::string adapted_layer(const std::string& name) { return name.substr(0, name.rfind('.')); }
+Placements split_of_stack_adapter(const std::string& parameter, const Expert& style, const ExpertShape& shape,
+                                  const std::vector<Axis>& axes) {
+  const std::string a = parameter + kStackAdapterA, b = parameter + kStackAdapterB;
+  const int ranks = Cut{.axes = axes, .segments = {}}.ranks();
+  const auto over = [&](Cut cut) {
+    cut.axes = axes;
+    return ParameterSplit(std::move(cut));
+  };
+  Placements placements;
+  if (style.partitioned) {
+    for (const auto& name : {a, b}) {
+      placements[name] = over(shard(0, shape.experts, ranks));
+      placements[name].view = axis::View::kExpert;
+    }
+  } else if (parameter == "gate_up_proj") {
+    placements[a] = partial(style.gradient_sum);
+    placements[b] =
+        over(shape.interleaved ? shard(1, 2 * shape.width, ranks, 1, 2) : shard(1, 2 * shape.width, ranks, 2));
+  } else {
+    placements[a] = over(shard(2, shape.width, ranks));
+    placements[b] = partial(style.gradient_sum);
+  }
+  leave_out_whole(placements);
+  return placements;
+}
+
+bool is_stack_adapter(const std::string& name) {
+  return name.ends_with(kStackAdapterA) || name.ends_with(kStackAdapterB);
+}
+
+bool is_adapter(const std::string& name) {
+  for (const char* factor : {kAdapterA, kAdapterB, kTableAdapterA, kTableAdapterB})
+    if (name.ends_with(std::string(".") + factor)) return true;
+  return is_stack_adapter(name);
+}
+
+std::string adapted_layer(const std::string& name) {
+  return is_stack_adapter(name) ? name.substr(0, name.size() - std::string(kStackAdapterA).size())
+                                : name.substr(0, name.rfind('.'));
+}
 
 }  // namespace gantry

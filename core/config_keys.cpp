@@ -117,8 +117,9 @@ std::vector<ConfigKey> make_keys() {
       {"lora.alpha", "8", "what an adapter adds is scaled by alpha / r"},
       {"lora.dropout", "0", "of what adapters read"},
       {"lora.target_modules", "",
-       "the linear layers that get an adapter: a list of names or paths, by Hugging Face's names, or `all-linear` "
-       "(all but the output layer)"},
+       "the layers that get an adapter: a list of names or paths, by Hugging Face's names, of linear layers, "
+       "embeddings, "
+       "routers and stacks of experts' weights (`experts.down_proj`), or `all-linear` (all but the output layer)"},
       {"lora.modules_to_save", "[]", "modules that are trained whole beside the adapters, likewise"},
       {"lora.rslora", "false", "adapters are scaled by alpha / sqrt(r)"},
       {"lora.rank_pattern", "{}", "other ranks: expressions that paths of layers end with, and a rank for each"},

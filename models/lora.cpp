@@ -1,39 +1,23 @@
 #include "gantry/models/lora.h"
 
 #include <algorithm>
-#include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <regex>
 #include <set>
 
 #include <torch/torch.h>
 
 #include "gantry/core/adapter_split.h"
 #include "gantry/core/error.h"
+#include "gantry/core/planted.h"
+#include "gantry/nn/embedding.h"
+#include "gantry/nn/experts.h"
 #include "gantry/nn/linear.h"
 
 namespace gantry::models {
 namespace {
 
 constexpr const char* kPrefix = "base_model.model.";  // of PEFT's names
-
-template <class Number>
-const Number* find_pattern(const char* key, const std::map<std::string, Number>& patterns, const std::string& path) {
-  const std::pair<const std::string, Number>* found = nullptr;
-  for (const auto& each : patterns) {
-    try {
-      if (!std::regex_match(path, std::regex("(.*\\.)?(" + each.first + ")"))) continue;
-    } catch (const std::regex_error&) {
-      throw ConfigError({key, "'" + each.first + "' is no regular expression", "the end of a layer's path", ""});
-    }
-    if (found)
-      throw ConfigError({key, fmt::format("'{}' and '{}' both match {}", found->first, each.first, path),
-                         "one pattern for a layer", "make them narrower"});
-    found = &each;
-  }
-  return found ? &found->second : nullptr;
-}
 
 std::string last_part(const std::string& path) { return path.substr(path.rfind('.') + 1); }
 
@@ -43,8 +27,30 @@ struct FoundModule {
   ModulePath path;
   std::shared_ptr<torch::nn::Module> module;
 
-  nn::LinearImpl* linear() const { return dynamic_cast<nn::LinearImpl*>(module.get()); }
+  template <class Module>
+  Module* as() const {
+    return dynamic_cast<Module*>(module.get());
+  }
+  bool is_adaptable() const { return as<nn::LinearImpl>() || as<nn::EmbeddingImpl>() || as<nn::RouterImpl>(); }
   bool is_named(const std::string& entry) const { return names_module(entry, path.path) || names_module(entry, name); }
+  bool is_parameter_named(const std::string& entry, const std::string& parameter) const {
+    return names_module(entry, path.path + "." + parameter) || names_module(entry, name + "." + parameter);
+  }
+};
+
+constexpr const char* kStacks[] = {"gate_up_proj", "down_proj"};  // of nn::Experts
+
+// What gets one adapter.
+struct AdaptedPart {
+  const FoundModule* module;
+  std::string stack;  // of experts; else empty
+
+  std::string path() const { return module->path.path + (stack.empty() ? "" : "." + stack); }
+  torch::Tensor weight() const {
+    if (const auto* experts = module->as<nn::ExpertsImpl>())
+      return stack == kStacks[0] ? experts->gate_up_proj : experts->down_proj;
+    return module->module->named_parameters(/*recurse=*/false)["weight"];
+  }
 };
 
 // The chosen layers and modules, and what of the model must not be trained with them.
@@ -55,15 +61,15 @@ class Choice {
       modules_.push_back({item.key(), hugging_face_path(item.key(), names), item.value()});
   }
 
-  std::vector<const FoundModule*> layers(const LoraConfig& lora, const std::vector<std::string>& outputs) const {
-    std::vector<const FoundModule*> chosen;
-    const bool all = lora.target_modules == std::vector<std::string>{kAllLinear};
-    for (const auto& entry : lora.target_modules)
-      if (!all) require_linear(entry);
-    for (const auto& each : modules_) {
-      if (!each.linear()) continue;
-      const bool is_output = std::find(outputs.begin(), outputs.end(), each.name) != outputs.end();
-      if (all ? !is_output : is_named(each, lora.target_modules)) chosen.push_back(&each);
+  std::vector<AdaptedPart> parts(const LoraConfig& lora, const std::vector<std::string>& outputs) const {
+    std::vector<AdaptedPart> chosen;
+    if (lora.target_modules == std::vector<std::string>{kAllLinear}) {
+      for (const auto& each : modules_)
+        if (each.as<nn::LinearImpl>() && std::find(outputs.begin(), outputs.end(), each.name) == outputs.end())
+          chosen.push_back({&each, ""});
+    } else {
+      for (const auto& entry : lora.target_modules) require_adaptable(entry);
+      for (const auto& each : modules_) add_named(each, lora.target_modules, chosen);
     }
     if (chosen.empty())
       throw ConfigError({"lora.target_modules", "the model has no gantry::nn::Linear to adapt", "a linear layer", ""});
@@ -92,31 +98,47 @@ class Choice {
   }
 
  private:
-  static bool is_named(const FoundModule& module, const std::vector<std::string>& entries) {
-    return std::any_of(entries.begin(), entries.end(),
-                       [&](const std::string& entry) { return module.is_named(entry); });
+  // A router's weight goes by its module's name and by its own: in transformers 5 it is a plain parameter.
+  static void add_named(const FoundModule& module, const std::vector<std::string>& entries,
+                        std::vector<AdaptedPart>& chosen) {
+    const auto any = [&](const auto& names) { return std::any_of(entries.begin(), entries.end(), names); };
+    const bool is_router = module.as<nn::RouterImpl>();
+    if (module.is_adaptable() && any([&](const std::string& entry) {
+          return module.is_named(entry) || (is_router && module.is_parameter_named(entry, "weight"));
+        }))
+      chosen.push_back({&module, ""});
+    if (!module.as<nn::ExpertsImpl>()) return;
+    for (const char* stack : kStacks)
+      if (any([&](const std::string& entry) { return module.is_parameter_named(entry, stack); }))
+        chosen.push_back({&module, stack});
   }
 
-  void require_linear(const std::string& entry) const {
-    bool found = false;
+  void require_adaptable(const std::string& entry) const {
     for (const auto& each : modules_) {
-      if (!each.is_named(entry)) continue;
-      found = true;
-      if (!each.linear())
-        throw ConfigError({"lora.target_modules",
-                           fmt::format("'{}' names {}, which is no gantry::nn::Linear", entry, each.path.path),
-                           "linear layers", "lora.modules_to_save trains other modules whole"});
+      if (!each.is_named(entry) || each.is_adaptable()) continue;
+      const bool is_stacks = each.as<nn::ExpertsImpl>();
+      throw ConfigError({"lora.target_modules",
+                         fmt::format("'{}' names {}, which is no gantry::nn::Linear", entry, each.path.path),
+                         "linear layers, embeddings, routers, or stacks of experts' weights",
+                         is_stacks ? fmt::format("name {0}.gate_up_proj and {0}.down_proj", last_part(each.path.path))
+                                   : "lora.modules_to_save trains other modules whole"});
     }
-    if (!found) refuse("lora.target_modules", entry, "a linear layer");
+    std::vector<AdaptedPart> named;
+    for (const auto& each : modules_) add_named(each, {entry}, named);
+    if (named.empty()) refuse("lora.target_modules", entry, "a linear layer");
   }
 
   [[noreturn]] void refuse(const char* key, const std::string& entry, const char* expected) const {
     std::set<std::string> known;
-    for (const auto& each : modules_)
-      if (std::string(key) == "lora.modules_to_save" || each.linear()) {
-        known.insert(last_part(each.path.path));
-        known.insert(each.path.path);
-      }
+    for (const auto& each : modules_) {
+      const auto add = [&](const std::string& path) {
+        known.insert(last_part(path));
+        known.insert(path);
+      };
+      if (std::string(key) == "lora.modules_to_save" || each.is_adaptable()) add(each.path.path);
+      if (std::string(key) == "lora.target_modules" && each.as<nn::ExpertsImpl>())
+        for (const char* stack : kStacks) add(each.path.path + "." + stack);
+    }
     const std::string near = nearest_name(entry, known);
     std::set<std::string> lasts;
     for (const auto& name : known)
@@ -136,46 +158,84 @@ const TensorName* find_name(const std::vector<TensorName>& names, const std::str
   return found == names.end() ? nullptr : &*found;
 }
 
+// "model.", that files have before our names.
+std::string prefix_of_files(const std::vector<TensorName>& names) {
+  for (const auto& one : names)
+    if (one.hugging_face.ends_with("." + one.name))
+      return one.hugging_face.substr(0, one.hugging_face.size() - one.name.size());
+  return "";
+}
+
+// Whether files have a stack of experts apart that is in this module or beside it.
+bool stands_by_experts(const std::string& module, const std::vector<TensorName>& names) {
+  const std::string around = module.substr(0, module.rfind('.') + 1);
+  return !around.empty() && std::any_of(names.begin(), names.end(), [&](const TensorName& one) {
+    return !one.parts.empty() && one.name.starts_with(around) &&
+           std::any_of(std::begin(kStacks), std::end(kStacks),
+                       [&](const char* stack) { return one.name.ends_with(std::string(".") + stack); });
+  });
+}
+
+// The name of a factor in PEFT's files behind their prefix. Of two stacks of one module the first is wrapped by the
+// second.
+std::string stored_factor(const std::string& name, const std::vector<std::string>& parameters,
+                          const std::vector<TensorName>& names) {
+  const std::string layer = adapted_layer(name);
+  if (!is_stack_adapter(name)) {
+    const std::string factor = name.substr(name.rfind('.'));
+    const bool is_table = factor == std::string(".") + kTableAdapterA || factor == std::string(".") + kTableAdapterB;
+    return hugging_face_path(layer, names).path + factor + (is_table ? "" : ".weight");
+  }
+  const std::string module = layer.substr(0, layer.rfind('.'));
+  const std::string other = module + "." + kStacks[1] + kStackAdapterA;
+  const bool is_inner =
+      layer.ends_with(kStacks[0]) && std::find(parameters.begin(), parameters.end(), other) != parameters.end();
+  return hugging_face_path(module, names).path + (is_inner ? ".base_layer" : "") +
+         (name.ends_with(kStackAdapterA) ? ".lora_A.weight" : ".lora_B.weight");
+}
+
+void add_adapter(const AdaptedPart& part, const LoraConfig& lora) {
+  const nn::AdapterOptions options{
+      .rank = rank_of(lora, part.path()), .scale = scale_of(lora, part.path()), .dropout = lora.dropout};
+  if (auto* linear = part.module->as<nn::LinearImpl>()) return linear->add_adapter(options);
+  if (auto* table = part.module->as<nn::EmbeddingImpl>()) return table->add_adapter(options);
+  if (lora.dropout > 0)
+    throw ConfigError(
+        {"lora.dropout",
+         fmt::format("is {}, and {} is a parameter to PEFT, whose adapter has none", lora.dropout, part.path()), "0",
+         "take it out, or adapt linear layers and embeddings alone"});
+  if (auto* router = part.module->as<nn::RouterImpl>()) return router->add_adapter(options);
+  part.module->as<nn::ExpertsImpl>()->add_adapter(part.stack, options);
+}
+
 }  // namespace
-
-bool names_module(const std::string& entry, const std::string& path) {
-  return path == entry || path.ends_with("." + entry);
-}
-
-std::int64_t rank_of(const LoraConfig& lora, const std::string& path) {
-  const int* own = find_pattern("lora.rank_pattern", lora.rank_pattern, path);
-  return own ? *own : lora.r;
-}
-
-double scale_of(const LoraConfig& lora, const std::string& path) {
-  const double* own = find_pattern("lora.alpha_pattern", lora.alpha_pattern, path);
-  const auto rank = static_cast<double>(rank_of(lora, path));
-  return (own ? *own : lora.alpha) / (lora.rslora ? std::sqrt(rank) : rank);
-}
 
 ModulePath hugging_face_path(const std::string& module, const std::vector<TensorName>& names) {
   const TensorName* weight = find_name(names, module + ".weight");
-  if (!weight || weight->hugging_face.empty()) return {module};
-  return {weight->hugging_face.substr(0, weight->hugging_face.rfind('.')), weight->transposed};
+  if (weight && !weight->hugging_face.empty() && !stands_by_experts(module, names))
+    return {weight->hugging_face.substr(0, weight->hugging_face.rfind('.')), weight->transposed};
+  const bool is_known = std::any_of(names.begin(), names.end(),
+                                    [&](const TensorName& one) { return one.name.starts_with(module + "."); });
+  return {(is_known ? prefix_of_files(names) : "") + module};
 }
 
 void add_adapters(torch::nn::Module& model, const LoraConfig& lora, const std::vector<TensorName>& names,
                   const std::vector<std::string>& outputs) {
   const Choice choice(model, names);
-  const auto layers = choice.layers(lora, outputs), saved = choice.saved(lora.modules_to_save);
+  const auto parts = choice.parts(lora, outputs);
+  const auto saved = choice.saved(lora.modules_to_save);
   for (const auto* each : saved)
     for (const auto& parameter : each->module->parameters()) choice.refuse_tied(parameter, "lora.modules_to_save");
   for (auto& parameter : model.parameters()) parameter.set_requires_grad(false);
   for (const auto* each : saved)
     for (auto& parameter : each->module->parameters()) parameter.set_requires_grad(true);
-  for (const auto* layer : layers) {
-    nn::LinearImpl& linear = *layer->linear();
-    choice.refuse_tied(linear.weight, "lora.target_modules");
-    if (linear.weight.requires_grad())
-      throw ConfigError({"lora.target_modules", layer->path.path + " is among lora.modules_to_save too", "one of both",
-                         "take one out"});
-    linear.add_adapter(
-        {.rank = rank_of(lora, layer->path.path), .scale = scale_of(lora, layer->path.path), .dropout = lora.dropout});
+  for (const auto& part : parts) {
+    // A tied table may have one of its own: the output layer reads the base's.
+    if (!part.module->as<nn::EmbeddingImpl>()) choice.refuse_tied(part.weight(), "lora.target_modules");
+    if (part.weight().requires_grad())
+      throw ConfigError(
+          {"lora.target_modules", part.path() + " is among lora.modules_to_save too", "one of both", "take one out"});
+    add_adapter(part, lora);
   }
 }
 
@@ -184,14 +244,11 @@ std::vector<TensorName> trained_names(const std::vector<std::string>& parameters
   std::vector<TensorName> trained;
   for (const auto& name : parameters) {
     if (is_adapter(name)) {
-      const std::string path = hugging_face_path(adapted_layer(name), names).path;
-      trained.push_back({name, kPrefix + path + name.substr(name.rfind('.')) + ".weight"});
+      trained.push_back(
+          {name, kPrefix + stored_factor(name, parameters, names), name.ends_with(std::string(".") + kTableAdapterA)});
       continue;
     }
     const TensorName* known = find_name(names, name);
-    if (known && known->hugging_face.empty())
-      throw ConfigError({"lora.modules_to_save", name + " is stored in parts, which an adapter's file has not",
-                         "modules without stacked experts", ""});
     const std::string stored = known ? known->hugging_face : name;
     const std::string module = name.substr(0, name.rfind('.')), path = stored.substr(0, stored.rfind('.'));
     // A module to save may hold others: any path around the parameter's.
@@ -201,9 +258,52 @@ std::vector<TensorName> trained_names(const std::vector<std::string>& parameters
           if (names_module(entry, whole.substr(0, end))) return true;
       return false;
     });
-    if (is_saved) trained.push_back({name, kPrefix + stored, known && known->transposed});
+    if (!is_saved) continue;
+    if (known && known->hugging_face.empty())
+      throw ConfigError({"lora.modules_to_save", name + " is stored in parts, which an adapter's file has not",
+                         "modules without stacked experts", ""});
+    trained.push_back({name, kPrefix + stored, known && known->transposed});
   }
   return trained;
+}
+
+std::vector<std::string> entries_of_parameters(const std::vector<std::string>& parameters, const LoraConfig& lora,
+                                               const std::vector<TensorName>& names) {
+  std::set<std::string> paths;
+  for (const auto& name : parameters) {
+    if (!is_adapter(name)) continue;
+    const std::string layer = adapted_layer(name);
+    if (is_stack_adapter(name)) {
+      const std::size_t dot = layer.rfind('.');
+      paths.insert({layer, hugging_face_path(layer.substr(0, dot), names).path + layer.substr(dot)});
+    } else {
+      paths.insert({layer + ".weight", hugging_face_path(layer, names).path + ".weight"});
+    }
+  }
+  std::vector<std::string> entries;
+  for (const auto& entry : lora.target_modules)
+    if (std::any_of(paths.begin(), paths.end(), [&](const auto& path) { return names_module(entry, path); }))
+      entries.push_back(entry);
+  return entries;
+}
+
+torch::Tensor as_stored_factor(const std::string& name, const torch::Tensor& tensor) {
+  if (!is_stack_adapter(name)) return tensor;
+  if (name.ends_with(kStackAdapterA)) return tensor.reshape({-1, tensor.size(2)});
+  if (planted("stack-adapter-expert-by-expert")) return tensor.permute({1, 0, 2}).reshape({tensor.size(1), -1});
+  return tensor.permute({1, 2, 0}).reshape({tensor.size(1), -1});
+}
+
+torch::Tensor from_stored_factor(const std::string& name, const torch::Tensor& stored, std::int64_t experts) {
+  if (!is_stack_adapter(name)) return stored;
+  if (name.ends_with(kStackAdapterA)) return stored.reshape({experts, -1, stored.size(1)});
+  return stored.reshape({stored.size(0), -1, experts}).permute({2, 0, 1}).contiguous();
+}
+
+std::vector<std::int64_t> stored_factor_shape(const std::string& name, const std::vector<std::int64_t>& shape) {
+  if (!is_stack_adapter(name)) return shape;
+  if (name.ends_with(kStackAdapterA)) return {shape[0] * shape[1], shape[2]};
+  return {shape[1], shape[2] * shape[0]};
 }
 
 }  // namespace gantry::models

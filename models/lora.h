@@ -1,43 +1,49 @@
-// Which layers of a model get an adapter (LoRA), by the names that Hugging Face's files and PEFT's have for them.
+// What of a model gets an adapter (LoRA), by the names that Hugging Face's files and PEFT's have for it.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include <torch/nn/module.h>
+#include <torch/types.h>
 
 #include "gantry/core/config.h"
+#include "gantry/models/described/lora_names.h"
 #include "gantry/models/model_family.h"
 
 namespace gantry::models {
 
-inline constexpr const char* kAllLinear = "all-linear";
-
-// PEFT's rule: an entry is a module's path, or the end of it behind a dot.
-bool names_module(const std::string& entry, const std::string& path);
-
-// Of the layer of that path in Hugging Face's names: patterns first. ConfigError where two patterns match it, or one is
-// no regular expression.
-std::int64_t rank_of(const LoraConfig& lora, const std::string& path);
-double scale_of(const LoraConfig& lora, const std::string& path);
-
-// The path of a module in Hugging Face's files, by the name of its weight or of another of its parameters: its own
-// where `names` have none. `transposed`: weights are stored [in, out] there.
+// The path of a module of Hugging Face's, by the names in its files: its own where `names` have none of it.
+// `transposed`: weights are stored [in, out] there. Files that have experts apart are older than the modules that PEFT
+// goes by: those of experts and of what stands beside them have our names, behind the files' prefix.
 struct ModulePath {
   std::string path;
   bool transposed = false;
 };
 ModulePath hugging_face_path(const std::string& module, const std::vector<TensorName>& names);
 
-// Adds adapters to the gantry::nn::Linear layers that `lora` names, and freezes all parameters but those of adapters
-// and of modules_to_save. `outputs`: paths of output layers, which all-linear leaves out. `names`: of the model's
-// family, empty for a model of one's own. ConfigError for an entry that matches nothing (with the nearest name), or
-// what has no adapters; for a tied parameter that would be trained.
+// Adds adapters to what `lora` names: layers of gantry::nn::Linear, Embedding and Router, and stacks of Experts'
+// weights
+// ("experts.down_proj"). Freezes all parameters but those of adapters and of modules_to_save. `outputs`: paths of
+// output layers, which all-linear leaves out. `names`: of the model's family, empty for a model of one's own.
+// ConfigError for an entry that matches nothing (with the nearest name), or what has no adapters; for a tied parameter
+// that would be trained, or an output layer that is tied; for dropout where PEFT has none.
 void add_adapters(torch::nn::Module& model, const LoraConfig& lora, const std::vector<TensorName>& names,
                   const std::vector<std::string>& outputs);
 
-// PEFT's names of what is trained: of the adapters and modules_to_save among `parameters`, registered names.
+// PEFT's names of what is trained: of the adapters and modules_to_save among `parameters`, registered names of a whole
+// model.
 std::vector<TensorName> trained_names(const std::vector<std::string>& parameters, const LoraConfig& lora,
                                       const std::vector<TensorName>& names);
+
+// Which entries of target_modules name parameters: what PEFT calls target_parameters. `parameters`: as above.
+std::vector<std::string> entries_of_parameters(const std::vector<std::string>& parameters, const LoraConfig& lora,
+                                               const std::vector<TensorName>& names);
+
+// A stack's factors as PEFT's files have them, by the registered name: A [experts * rank, in], expert by expert, and B
+// [out, rank * experts], rank by rank. Other tensors stay as they are.
+torch::Tensor as_stored_factor(const std::string& name, const torch::Tensor& tensor);
+torch::Tensor from_stored_factor(const std::string& name, const torch::Tensor& stored, std::int64_t experts);
+std::vector<std::int64_t> stored_factor_shape(const std::string& name, const std::vector<std::int64_t>& shape);
 
 }  // namespace gantry::models

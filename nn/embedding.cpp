@@ -7,9 +7,13 @@
 
 #include <torch/torch.h>
 
+#include "gantry/core/adapter_split.h"
 #include "gantry/core/error.h"
+#include "gantry/core/planted.h"
 #include "gantry/nn/autograd_collectives.h"
 #include "gantry/nn/forward.h"
+#include "gantry/nn/linear.h"
+#include "gantry/nn/linear_function.h"
 #include "gantry/nn/output_observer.h"
 #include "gantry/nn/weight_gradient.h"
 #include "gantry/tensors/deferred_init.h"
@@ -85,6 +89,18 @@ EmbeddingImpl::EmbeddingImpl(const torch::nn::EmbeddingOptions& options) : optio
 
 void EmbeddingImpl::reset_parameters() { torch::nn::init::normal_(weight); }
 
+void EmbeddingImpl::add_adapter(const AdapterOptions& adapter) {
+  if (has_adapter() || style_)
+    throw UsageError({"adapter", has_adapter() ? "is there already" : "comes after the table was split",
+                      "one adapter, added before the model is boosted", ""});
+  const DeferredInit deferred;
+  lora_a = register_parameter(kTableAdapterA, torch::empty({options.num_embeddings(), adapter.rank}, weight.options()));
+  lora_b = register_parameter(kTableAdapterB, torch::empty({options.embedding_dim(), adapter.rank}, weight.options()));
+  torch::nn::init::zeros_(lora_a);
+  torch::nn::init::normal_(lora_b);
+  adapter_scale_ = adapter.scale;
+}
+
 // Which of the rows that are held here are meant.
 struct EmbeddingImpl::Rows {
   torch::Tensor index;                   // flat
@@ -110,6 +126,19 @@ torch::Tensor EmbeddingImpl::look_up(const torch::Tensor& indices, const torch::
   return LookUp::apply(table, rows.index, rows.outside, rows.padding).view(shape);
 }
 
+// `sums_whole`: gradients of whole parameters are parts here, and summed in the backward; `sums_cut`: that of B is,
+// since each rank has the rows of A.
+torch::Tensor EmbeddingImpl::looked_up(const torch::Tensor& indices, bool sums_whole, bool sums_cut) const {
+  const auto summed = [&](const torch::Tensor& parameter, bool sums) {
+    return sums ? copy_to_group(parameter, *group_) : parameter;
+  };
+  const torch::Tensor rows = look_up(indices, summed(weight, sums_whole));
+  if (!has_adapter()) return rows;
+  const torch::Tensor narrow = look_up(indices, summed(lora_a, sums_whole)) * adapter_scale_;
+  const bool sums_b = sums_whole || (sums_cut && !planted("table-adapter-not-summed"));
+  return rows + linear(narrow, {{summed(lora_b, sums_b), {}}}, {}).front();
+}
+
 torch::Tensor EmbeddingImpl::own_rows(const torch::Tensor& indices) const {
   const torch::NoGradGuard no_graph;
   if (const torch::Tensor known = on_host(indices); known.defined()) check_indices(known, options.num_embeddings());
@@ -132,15 +161,14 @@ torch::Tensor EmbeddingImpl::forward(const torch::Tensor& indices) {
     throw InputError({"tokens", "are " + describe(indices), "integers", "pass token ids"});
   if (const torch::Tensor known = on_host(indices); known.defined()) check_indices(known, options.num_embeddings());
   if (const auto* vocab = style_ ? std::get_if<Vocab>(&*style_) : nullptr)
-    return observed(*this,
-                    redistribute(look_up(indices, weight), *group_, Partial{}, vocab->output.value_or(Replicate{})));
+    return observed(*this, redistribute(looked_up(indices, false, placement_.sharded()), *group_, Partial{},
+                                        vocab->output.value_or(Replicate{})));
   const auto* sequence = style_ ? std::get_if<SequenceParallel>(&*style_) : nullptr;
-  if (!sequence) return observed(*this, look_up(indices, weight));
+  if (!sequence) return observed(*this, looked_up(indices, false, false));
   const Sizes sizes = partition_sizes(indices.size(sequence->dim), *group_);
   const auto begin = std::accumulate(sizes.begin(), sizes.begin() + group_->rank(), std::int64_t{0});
   const bool sums = sequence->gradient_sum == GradientSum::kInBackward;
-  return observed(*this, look_up(indices.narrow(sequence->dim, begin, sizes[group_->rank()]),
-                                 sums ? copy_to_group(weight, *group_) : weight));
+  return observed(*this, looked_up(indices.narrow(sequence->dim, begin, sizes[group_->rank()]), sums, false));
 }
 
 Placements EmbeddingImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
@@ -151,8 +179,11 @@ Placements EmbeddingImpl::shard(const ShardStyle& style, const ShardAxes& axes) 
     refuse_style("an Embedding", style, "Vocab{}");
   if (vocab && vocab->output && std::holds_alternative<Partial>(*vocab->output))
     throw ConfigError({"", "the output can't be Partial", "Replicate or Shard", ""});
-  const Placements placements =
+  Placements placements =
       split_parameters({{"weight", {options.num_embeddings(), options.embedding_dim()}}}, style, axes);
+  if (has_adapter())
+    placements.merge(
+        split_of_table_adapter(style, {options.num_embeddings(), 1}, {options.embedding_dim(), 1}, axes.axes()));
   placement_ = cut_of(placements, "weight");
   cut_parameters(*this, placements, axes);
   return placements;

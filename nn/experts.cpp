@@ -4,12 +4,14 @@
 
 #include <torch/torch.h>
 
+#include "gantry/core/adapter_split.h"
 #include "gantry/core/error.h"
 #include "gantry/nn/activation.h"
 #include "gantry/nn/autograd_collectives.h"
 #include "gantry/nn/dispatch.h"
 #include "gantry/nn/expert_exchange.h"
 #include "gantry/nn/grouped_linear.h"
+#include "gantry/nn/linear.h"
 #include "gantry/nn/output_observer.h"
 #include "gantry/nn/prepare_input.h"
 
@@ -33,14 +35,36 @@ ExpertsImpl::ExpertsImpl(ExpertsOptions given) : options(std::move(given)) {
   for (const auto& bias : {gate_up_proj_bias, down_proj_bias}) torch::nn::init::zeros_(bias);
 }
 
+void ExpertsImpl::add_adapter(const std::string& parameter, const AdapterOptions& adapter) {
+  if (adapters_.contains(parameter) || is_sharded_)
+    throw UsageError({"adapter", is_sharded_ ? "comes after the experts were split" : "is there already",
+                      "one adapter, added before the model is boosted", ""});
+  const Shape shape = expert_parameters(options.shape).at(parameter);
+  const std::int64_t in = shape[options.shape.interleaved ? 1 : 2], out = shape[options.shape.interleaved ? 2 : 1];
+  const double bound = 1 / std::sqrt(static_cast<double>(in));
+  const DeferredInit deferred;
+  Adapter made;
+  made.a = register_parameter(parameter + kStackAdapterA,
+                              torch::empty({shape[0], adapter.rank, in}, gate_up_proj.options()));
+  made.b = register_parameter(parameter + kStackAdapterB,
+                              torch::empty({shape[0], out, adapter.rank}, gate_up_proj.options()));
+  torch::nn::init::uniform_(made.a, -bound, bound);
+  torch::nn::init::zeros_(made.b);
+  made.scale = adapter.scale;
+  adapters_[parameter] = made;
+}
+
 Placements ExpertsImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
+  is_sharded_ = true;
   const auto* expert = std::get_if<Expert>(&style);
   if (!expert) refuse_style("Experts", style, "Expert{}");
   if (expert->border && std::holds_alternative<Partial>(*expert->border))
     throw ConfigError({"", "the border can't be Partial", "Replicate or Shard", ""});
   style_ = *expert;
   if (axes.ranks() > 1) group_ = &axes.group();
-  const Placements placements = split_of(style_, options.shape, axes.axes());
+  Placements placements = split_of(style_, options.shape, axes.axes());
+  for (const auto& [parameter, adapter] : adapters_)
+    placements.merge(split_of_stack_adapter(parameter, style_, options.shape, axes.axes()));
   cut_parameters(*this, placements, axes);
   if (style_.partitioned) held_ = partition(options.shape.experts, 1, axes.ranks());
   return placements;
@@ -74,12 +98,28 @@ torch::Tensor ExpertsImpl::activated(const torch::Tensor& gate_up) const {
   return (up + 1) * (gate * torch::sigmoid(gate * 1.702));
 }
 
+// The whole factor beside a cut one has parts of its gradient.
+torch::Tensor ExpertsImpl::projected(const torch::Tensor& rows, const std::string& parameter,
+                                     const GroupedWeight& weight, const std::vector<std::int64_t>& counts) const {
+  const torch::Tensor made = grouped_linear(rows, weight, counts);
+  const auto adapter = adapters_.find(parameter);
+  if (adapter == adapters_.end()) return made;
+  const auto used = [&](const torch::Tensor& factor, bool is_whole) {
+    const bool sums = is_whole && group_ && !style_.partitioned && style_.gradient_sum == GradientSum::kInBackward;
+    return sums ? copy_to_group(factor, *group_) : factor;
+  };
+  const bool by_columns = parameter == "gate_up_proj";
+  const torch::Tensor narrow = grouped_linear(rows, {used(adapter->second.a, by_columns), {}}, counts);
+  return made + grouped_linear(narrow * adapter->second.scale, {used(adapter->second.b, !by_columns), {}}, counts);
+}
+
 torch::Tensor ExpertsImpl::computed(const torch::Tensor& rows, const torch::Tensor& bias,
                                     const std::vector<std::int64_t>& counts) {
   const bool input_is_first = options.shape.interleaved;
   dropped_ -= std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
-  const torch::Tensor wide = activated(grouped_linear(rows, {gate_up_proj, gate_up_proj_bias, input_is_first}, counts));
-  return grouped_linear(wide, {down_proj, bias, input_is_first}, counts);
+  const torch::Tensor wide =
+      activated(projected(rows, "gate_up_proj", {gate_up_proj, gate_up_proj_bias, input_is_first}, counts));
+  return projected(wide, "down_proj", {down_proj, bias, input_is_first}, counts);
 }
 
 // Every rank computes all tokens with its part of every expert.

@@ -5,10 +5,12 @@
 
 #include <torch/torch.h>
 
+#include "gantry/core/adapter_split.h"
 #include "gantry/core/error.h"
 #include "gantry/core/planted.h"
 #include "gantry/nn/autograd_collectives.h"
 #include "gantry/nn/forward.h"
+#include "gantry/nn/linear.h"
 #include "gantry/nn/linear_function.h"
 #include "gantry/nn/output_observer.h"
 #include "gantry/nn/router_balance.h"
@@ -50,13 +52,30 @@ RouterImpl::RouterImpl(const RouterOptions& given) : options(given) {
   }
 }
 
+void RouterImpl::add_adapter(const AdapterOptions& adapter) {
+  if (has_adapter() || is_sharded_)
+    throw UsageError({"adapter", has_adapter() ? "is there already" : "comes after the router was split",
+                      "one adapter, added before the model is boosted", ""});
+  const DeferredInit deferred;
+  lora_a = register_parameter(kAdapterA, torch::empty({adapter.rank, options.hidden}, weight.options()));
+  lora_b = register_parameter(kAdapterB, torch::empty({options.experts, adapter.rank}, weight.options()));
+  torch::nn::init::kaiming_uniform_(lora_a, std::sqrt(5.0));
+  torch::nn::init::zeros_(lora_b);
+  adapter_scale_ = adapter.scale;
+}
+
 Placements RouterImpl::shard(const ShardStyle& style, const ShardAxes& axes) {
+  is_sharded_ = true;
   if (std::holds_alternative<Whole>(style)) return {};
   const auto* sequence = std::get_if<SequenceParallel>(&style);
   if (!sequence) refuse_style("a Router", style, "SequenceParallel{} or Whole{}");
   if (sequence->gradient_sum == GradientSum::kInBackward && axes.ranks() > 1) summed_over_ = &axes.group();
   std::map<std::string, Shape> shapes{{"weight", {options.experts, options.hidden}}};
   if (options.bias) shapes["bias"] = {options.experts};
+  if (has_adapter()) {
+    shapes[kAdapterA] = {1, options.hidden};
+    shapes[kAdapterB] = {options.experts, 1};
+  }
   return split_parameters(shapes, style, axes);
 }
 
@@ -92,13 +111,22 @@ torch::Tensor RouterImpl::chosen(const torch::Tensor& scores) const {
   return largest(by, options.used);
 }
 
-Routing RouterImpl::forward(const torch::Tensor& tokens) {
+torch::Tensor RouterImpl::logits_of(const torch::Tensor& tokens) const {
   const torch::ScalarType wide = at::promote_types(tokens.scalar_type(), torch::kFloat32);
-  torch::Tensor beside = used_parameter(bias);
-  if (beside.defined()) beside = beside.to(wide);
+  const auto used = [&](const torch::Tensor& parameter) {
+    const torch::Tensor made = used_parameter(parameter);
+    return made.defined() ? made.to(wide) : made;
+  };
+  std::vector<LinearWeight> readers = {{used(weight), used(bias)}};
+  if (has_adapter()) readers.push_back({used(lora_a), {}});
+  const auto made = linear(tokens.to(wide), readers, {});
+  if (!has_adapter()) return made.front();
+  return made.front() + linear(made.back() * adapter_scale_, {{used(lora_b), {}}}, {}).front();
+}
+
+Routing RouterImpl::forward(const torch::Tensor& tokens) {
   Routing routing;
-  routing.logits = linear(tokens.to(wide), {{used_parameter(weight).to(wide), beside}}, {}).front();
-  routing.logits = observed(*this, std::move(routing.logits));
+  routing.logits = observed(*this, logits_of(tokens));
   torch::Tensor scores = routing.logits;
   if (options.scores == RouterOptions::Scores::kSoftmax) scores = scores.softmax(-1);
   if (options.scores == RouterOptions::Scores::kSigmoid) scores = scores.sigmoid();

@@ -15,6 +15,7 @@
 #include "gantry/models/described/decoder_family.h"
 #include "gantry/models/described/work_of_keys.h"
 #include "gantry/planner/stated_layout.h"
+#include "gantry/planner/trained_part.h"
 #include "gantry/schedule/configured_schedule.h"
 
 namespace gantry::planner {
@@ -130,9 +131,6 @@ void refuse_unknown(const Config& config) {
   if (const auto run = measured_run(config.schedule))
     throw ConfigError({"schedule.layers", "is balanced by the times of " + *run, "balanced: a plan weighs by its own",
                        "leave the folder out"});
-  if (config.lora.is_on() || !config.train.freeze.empty())
-    throw ConfigError({config.lora.is_on() ? "lora" : "train.freeze", "is set", "a model that is trained whole",
-                       "take it out: the plan of the whole model needs more memory"});
   if (config.parallel.vocabulary != "stages")
     throw ConfigError({"parallel.vocabulary", "is " + config.parallel.vocabulary, "stages, which the planner counts by",
                        "take it out"});
@@ -172,11 +170,14 @@ models::DecoderSpec stated_model(const Config& config) {
 }
 
 Workload stated_workload(const Config& config) {
-  return {.model = stated_model(config),
+  models::DecoderSpec model = stated_model(config);
+  TrainedPart trained = trained_part(config, model);
+  return {.model = std::move(model),
           .sequence = config.data.sequence_length,
           .batch = config.data.batch_size,
           .precision = config.precision,
-          .program = gantry_program(config.precision, config.optimizer.name)};
+          .program = gantry_program(config.precision, config.optimizer.name),
+          .trained = std::move(trained)};
 }
 
 Layout stated_layout(const Config& config) {

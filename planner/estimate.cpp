@@ -102,23 +102,27 @@ OnceSeconds once_seconds(const Workload& workload, const Layout& layout, const C
     const double times = zero.gradients ? costs.microbatches : 1;
     return times * half_reduce(group, gradients, cluster) + half_reduce(group, values, cluster);
   };
-  const auto cut_sweep = [&](double elements, const Group& shards, const Group& replicas) {
-    const double gradients = program.gradient_bytes * elements;  // they are summed once a step
+  // Gradients are summed once a step.
+  const auto cut_sweep = [&](double elements, double trained, const Group& shards, const Group& replicas) {
+    const double gradients = program.gradient_bytes * trained;
     const auto stages = static_cast<int>(costs.stages_of_rank[rank].size());
     return gathers_of_step(layout, costs.microbatches, stages) * half_reduce(shards, value * elements, cluster) +
            half_reduce(shards, gradients, cluster) + all_reduce(replicas, gradients / shards.size, cluster);
   };
   OnceSeconds once;
   const double reduced =
-      zero.parameters ? cut_sweep(held.dense, shard_group(layout), shard_replicas_group(layout)) +
-                            cut_sweep(held.experts, expert_shard_group(layout), expert_shard_replicas_group(layout))
-                      : sweep(held.dense, batch_group(layout)) + sweep(held.experts, expert_batch_group(layout));
+      zero.parameters
+          ? cut_sweep(held.dense, held.trained_dense, shard_group(layout), shard_replicas_group(layout)) +
+                cut_sweep(held.experts, held.trained_experts, expert_shard_group(layout),
+                          expert_shard_replicas_group(layout))
+          : sweep(held.trained_dense, batch_group(layout)) + sweep(held.trained_experts, expert_batch_group(layout));
   double beside = 0;
   for (const int stage : costs.stages_of_rank[rank]) beside += costs.stages[stage].backward();
   if (zero.gradients) beside *= costs.microbatches;
   const double hidden = program.overlaps_gradients ? std::min(reduced, beside) : 0;
   once.data = reduced - hidden + (cluster.overlap_slowdown - 1) * hidden;
-  if (workload.model.tied && layout.pipeline > 1) {
+  const bool trains_table = workload.trained.trains(workload.model.names.tokens + ".weight");
+  if (workload.model.tied && trains_table && layout.pipeline > 1) {
     const double table = program.gradient_bytes * static_cast<double>(workload.model.vocabulary) *
                          static_cast<double>(models::embedding_columns(workload.model)) / layout.tensor;
     once.data += all_reduce({2, pipeline_group(layout).stride}, table, cluster);
@@ -127,7 +131,7 @@ OnceSeconds once_seconds(const Workload& workload, const Layout& layout, const C
   const double expert_replicas = zero.parameters ? expert_shard_group(layout).size
                                  : zero.states   ? expert_batch_group(layout).size
                                                  : 1;
-  const double stepped = held.dense / replicas + held.experts / expert_replicas;
+  const double stepped = held.trained_dense / replicas + held.trained_experts / expert_replicas;
   const double moved = (2 * program.gradient_bytes + 2 * program.optimizer_bytes + value) * stepped;
   once.optimizer = moved / (cluster.device.memory_bytes_per_second * cluster.device.memory_efficiency);
   once.other = cluster.step_seconds;
@@ -141,22 +145,26 @@ Memory rank_memory(const Workload& workload, const Layout& layout, const LayoutC
   const ZeroLevel& zero = zero_level(layout.zero);
   const double replicas = (zero.parameters ? shard_group(layout) : batch_group(layout)).size;
   const double expert_replicas = (zero.parameters ? expert_shard_group(layout) : expert_batch_group(layout)).size;
-  const auto bytes = [&](double each, bool is_partitioned) {
-    return is_partitioned ? each * (held.dense / replicas + held.experts / expert_replicas)
-                          : each * (held.dense + held.experts);
+  const auto bytes = [&](double each, double dense, double experts, bool is_partitioned) {
+    return is_partitioned ? each * (dense / replicas + experts / expert_replicas) : each * (dense + experts);
+  };
+  const auto of_trained = [&](double each, bool is_partitioned) {
+    return bytes(each, held.trained_dense, held.trained_experts, is_partitioned);
   };
   Memory memory;
-  memory.parameters = bytes(value_bytes(workload.precision), zero.parameters);
-  memory.gradients = bytes(program.gradient_bytes, zero.gradients);
-  memory.optimizer = bytes(program.optimizer_bytes, zero.states);
+  memory.parameters = bytes(value_bytes(workload.precision), held.dense, held.experts, zero.parameters);
+  memory.gradients = of_trained(program.gradient_bytes, zero.gradients);
+  memory.optimizer = of_trained(program.optimizer_bytes, zero.states);
   memory.activations = activations;
   for (const int stage : costs.stages_of_rank[rank])
     memory.working = std::max(memory.working, costs.stages[stage].working);
   if (zero.parameters && std::max(replicas, expert_replicas) > 1) {
     const WholeElements whole = whole_elements(layout, costs, rank);
-    memory.working += value_bytes(workload.precision) * whole.values + program.gradient_bytes * whole.gradients;
+    const double trained = held.dense > 0 ? held.trained_dense / held.dense : 0;
+    memory.working +=
+        value_bytes(workload.precision) * whole.values + program.gradient_bytes * whole.gradients * trained;
   } else if (zero.gradients && replicas > 1) {
-    memory.working += std::min(2 * kBucketBytes, program.gradient_bytes * (held.dense + held.experts));
+    memory.working += std::min(2 * kBucketBytes, program.gradient_bytes * (held.trained_dense + held.trained_experts));
   }
   return memory;
 }

@@ -110,7 +110,62 @@ void add_ends(std::vector<StageTimes>& stages, const CostTable& table) {
   add(stages.back(), table.head, table.parameters.last);
   if (stages.size() > 1) return;
   stages.back().parameters.dense -= table.parameters.tied;  // it is held once
+  stages.back().parameters.trained_dense -= table.parameters.trained_tied;
   stages.back().outside_layers -= table.parameters.tied;
+}
+
+double share_of_trained(const HeldParameters& held) {
+  const double all = held.dense + held.experts;
+  return all > 0 ? (held.trained_dense + held.trained_experts) / all : 0;
+}
+
+// What an adapter's second factor reads, of every token, or of every one of a token's experts.
+double kept_by_adapters(const Workload& workload, const Layout& layout, std::size_t index) {
+  const models::DecoderSpec& model = workload.model;
+  const std::string prefix = model.names.layers + "." + std::to_string(index) + ".";
+  const double tokens = static_cast<double>(workload.sequence) * layout.microbatch / layout.context;
+  double numbers = 0;
+  for (auto each = workload.trained.adapters.lower_bound(prefix);
+       each != workload.trained.adapters.end() && each->first.starts_with(prefix); ++each) {
+    const bool is_stack = each->first.starts_with(prefix + model.names.experts + ".");
+    const std::int64_t times = is_stack ? model.layers[index].experts->used : 1;
+    numbers += tokens * static_cast<double>(each->second * times);
+  }
+  return numbers * value_bytes(workload.precision);
+}
+
+// An RMS norm keeps its normalised input for the gradient of its weight alone.
+double kept_for_norms(const Workload& workload, const Layout& layout, const std::string& prefix) {
+  const double tokens = static_cast<double>(workload.sequence) * layout.microbatch / layout.context /
+                        (layout.sequence_parallel ? layout.tensor : 1);
+  double numbers = 0;
+  for (auto each = workload.trained.frozen.lower_bound(prefix);
+       each != workload.trained.frozen.end() && each->starts_with(prefix); ++each)
+    if (each->ends_with("norm.weight")) numbers += tokens * static_cast<double>(workload.model.hidden);
+  return numbers * value_bytes(workload.precision);
+}
+
+// Frozen weights have no gradients; and before the first part that trains, nothing goes back and nothing is kept.
+void leave_out_frozen(CostTable& table, const Workload& workload, const Layout& layout) {
+  const ModelParameters& parameters = table.parameters;
+  const auto trains = [](const HeldParameters& held) { return held.trained_dense + held.trained_experts > 0; };
+  bool is_before = true;
+  const auto leave_out = [&](PartCosts& part, const HeldParameters& held) {
+    is_before = is_before && !trains(held);
+    part.weight_gradient = part.weight_gradient.times(share_of_trained(held));
+    if (is_before) part = {.forward = part.forward, .input_gradient = {}, .weight_gradient = {}, .core = {}};
+  };
+  const bool is_rms = workload.model.norm.kind == models::NormSpec::Kind::kRms;
+  leave_out(table.embedding, parameters.first);
+  for (std::size_t index = 0; index < table.layers.size(); ++index) {
+    table.layers[index].kept += kept_by_adapters(workload, layout, index);
+    if (is_rms)
+      table.layers[index].kept -=
+          kept_for_norms(workload, layout, workload.model.names.layers + "." + std::to_string(index) + ".");
+    leave_out(table.layers[index], parameters.layers[index]);
+  }
+  if (is_rms) table.head.kept -= kept_for_norms(workload, layout, workload.model.names.norm + ".");
+  leave_out(table.head, parameters.last);
 }
 
 }  // namespace
@@ -126,7 +181,8 @@ CostTable make_cost_table(const Workload& workload, const Layout& layout, const 
   }
   table.embedding = part_costs(embedding_operations(workload, layout), pricing);
   table.head = part_costs(head_operations(workload, layout), pricing);
-  table.parameters = held_parameters(workload.model, layout.tensor, layout.expert);
+  table.parameters = held_parameters(workload.model, layout.tensor, layout.expert, workload.trained);
+  if (!workload.trained.is_all()) leave_out_frozen(table, workload, layout);
   return table;
 }
 

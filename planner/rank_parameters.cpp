@@ -39,6 +39,7 @@ class LayerShares {
     if (is_cut && module == names_.key_norm) return largest_share(attention.key_heads, tensor_);
     return is_column(module) ? largest_share(rows, tensor_) : 1;
   }
+  bool is_by_rows_of_input(const std::string& path) const { return is_row(path.substr(0, path.rfind('.'))); }
 
  private:
   bool is_row(const std::string& module) const {
@@ -65,21 +66,51 @@ class LayerShares {
   int tensor_;
 };
 
-HeldParameters layer_parameters(const DecoderSpec& without_layers, const LayerSpec& layer, int tensor, int expert) {
+// Of the two factors of an adapter of a weight of which a rank has `share`: along `in` (`by_input`), or along `out`.
+double held_factors(std::int64_t in, std::int64_t out, std::int64_t rank, double share, bool by_input) {
+  const auto a = static_cast<double>(in * rank), b = static_cast<double>(out * rank);
+  return by_input ? a * share + b : a + b * share;
+}
+
+// Of a stack of experts' weights; `share` is of whole experts, or of their width.
+double held_stack_factors(const std::string& path, const LayerSpec& layer, std::int64_t hidden, std::int64_t rank,
+                          double share, bool whole_experts) {
+  const std::int64_t width = layer.experts->width;
+  const bool is_down = path.ends_with(".down_proj");
+  const std::int64_t in = is_down ? width : hidden, out = is_down ? hidden : 2 * width;
+  const double one =
+      whole_experts ? share * static_cast<double>((in + out) * rank) : held_factors(in, out, rank, share, is_down);
+  return one * static_cast<double>(layer.experts->count);
+}
+
+HeldParameters layer_parameters(const DecoderSpec& without_layers, const LayerSpec& layer, int tensor, int expert,
+                                const TrainedPart& trained, std::size_t index) {
   DecoderSpec alone = without_layers;
   alone.layers = {layer};
   const std::string prefix = alone.names.layers + ".0.";
+  const std::string name_prefix = alone.names.layers + "." + std::to_string(index) + ".";
   const LayerShares shares(alone, layer, tensor);
   HeldParameters held;
   for (const models::ParameterShape& parameter : models::parameter_shapes(alone)) {
     if (!parameter.name.starts_with(prefix)) continue;
     const std::string path = parameter.name.substr(prefix.size());
     const auto elements = static_cast<double>(elements_of(parameter.shape));
-    if (path.starts_with(alone.names.experts + "."))
-      held.experts += elements * (expert > 1 ? largest_share(layer.experts->count, expert)
-                                             : largest_share(layer.experts->width, tensor));
-    else
-      held.dense += elements * shares.of(path, parameter.shape.front());
+    const auto adapter = trained.adapters.find(name_prefix + path);
+    const std::int64_t rank = adapter == trained.adapters.end() ? 0 : adapter->second;
+    const bool is_trained = trained.trains(name_prefix + path);
+    if (path.starts_with(alone.names.experts + ".")) {
+      const double share =
+          expert > 1 ? largest_share(layer.experts->count, expert) : largest_share(layer.experts->width, tensor);
+      held.add_experts(elements * share, is_trained);
+      held.add_experts(held_stack_factors(path, layer, alone.hidden, rank, share, expert > 1), true);
+    } else {
+      const double share = shares.of(path, parameter.shape.front());
+      held.add_dense(elements * share, is_trained);
+      if (rank > 0)
+        held.add_dense(
+            held_factors(parameter.shape.at(1), parameter.shape.at(0), rank, share, shares.is_by_rows_of_input(path)),
+            true);
+    }
   }
   return held;
 }
@@ -89,16 +120,29 @@ HeldParameters layer_parameters(const DecoderSpec& without_layers, const LayerSp
 HeldParameters& HeldParameters::operator+=(const HeldParameters& more) {
   dense += more.dense;
   experts += more.experts;
+  trained_dense += more.trained_dense;
+  trained_experts += more.trained_experts;
   return *this;
 }
 
-ModelParameters held_parameters(const DecoderSpec& spec, int tensor, int expert) {
+void HeldParameters::add_dense(double elements, bool is_trained) {
+  dense += elements;
+  if (is_trained) trained_dense += elements;
+}
+
+void HeldParameters::add_experts(double elements, bool is_trained) {
+  experts += elements;
+  if (is_trained) trained_experts += elements;
+}
+
+ModelParameters held_parameters(const DecoderSpec& spec, int tensor, int expert, const TrainedPart& trained) {
   ModelParameters held;
   DecoderSpec without = spec;
   without.layers.clear();
   for (std::size_t index = 0; index < spec.layers.size(); ++index) {
-    const bool repeats = index > 0 && spec.layers[index] == spec.layers[index - 1];
-    held.layers.push_back(repeats ? held.layers.back() : layer_parameters(without, spec.layers[index], tensor, expert));
+    const bool repeats = trained.is_all() && index > 0 && spec.layers[index] == spec.layers[index - 1];
+    held.layers.push_back(repeats ? held.layers.back()
+                                  : layer_parameters(without, spec.layers[index], tensor, expert, trained, index));
   }
   const double words = largest_share(spec.vocabulary, tensor);
   const std::set<std::string> last = {spec.names.norm, spec.names.head};
@@ -106,10 +150,17 @@ ModelParameters held_parameters(const DecoderSpec& spec, int tensor, int expert)
     const std::string module = parameter.name.substr(0, parameter.name.rfind('.'));
     const bool split = module == spec.names.tokens || module == spec.names.head;
     const double elements = static_cast<double>(elements_of(parameter.shape)) * (split ? words : 1);
-    (last.contains(module) ? held.last : held.first).dense += elements;
+    HeldParameters& end = last.contains(module) ? held.last : held.first;
+    end.add_dense(elements, trained.trains(parameter.name));
+    if (const auto adapter = trained.adapters.find(parameter.name); adapter != trained.adapters.end())
+      end.add_dense(held_factors(parameter.shape.at(1), parameter.shape.at(0), adapter->second, split ? words : 1,
+                                 /*by_input=*/false),
+                    true);
   }
   if (spec.tied) held.tied = static_cast<double>(spec.vocabulary * models::embedding_columns(spec)) * words;
+  if (trained.trains(spec.names.tokens + ".weight")) held.trained_tied = held.tied;
   held.last.dense += held.tied;
+  held.last.trained_dense += held.trained_tied;
   return held;
 }
 

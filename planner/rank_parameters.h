@@ -8,9 +8,12 @@
 namespace gantry::planner {
 
 struct HeldParameters {
-  double dense = 0;    // elements
-  double experts = 0;  // of experts, whose replicas are other ranks
+  double dense = 0;                               // elements
+  double experts = 0;                             // of experts, whose replicas are other ranks
+  double trained_dense = 0, trained_experts = 0;  // of them those with gradients and optimizer states
 
+  void add_dense(double elements, bool is_trained);
+  void add_experts(double elements, bool is_trained);
   HeldParameters& operator+=(const HeldParameters& more);
 };
 
@@ -19,7 +22,10 @@ struct ModelParameters {
   std::vector<HeldParameters> layers;
   HeldParameters first, last;  // embeddings; last norm and head, a tied one's too
   double tied = 0;             // of `last`, elements that `first` has too
+  double trained_tied = 0;     // of them those that are trained
 };
-ModelParameters held_parameters(const models::DecoderSpec& spec, int tensor, int expert);
+// With the adapters of what is trained.
+ModelParameters held_parameters(const models::DecoderSpec& spec, int tensor, int expert,
+                                const TrainedPart& trained = {});
 
 }  // namespace gantry::planner

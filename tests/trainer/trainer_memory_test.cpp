@@ -66,37 +66,48 @@ Config memory_config(const ScratchFolder& scratch, const std::string& family, co
       family, experts, scratch.write("text.txt", text), keys));
 }
 
+// Batches and tables of positions, which stay too; beside adapters they are more than a hundredth.
+constexpr double kBesideStates = 80 * 1024;
+
 struct MemoryCase {
   std::string family, keys;
   double most_error = 0.05;  // of the peak
 };
 
-// States within 1%, and but for two cases the peak within 5%, of every pipeline rank's fullest one. With zb_h1 weights'
+// States within 1%, and but for some cases the peak within 5%, of every pipeline rank's fullest one. With zb_h1 weights'
 // gradients come later, and dispatched tokens have buffers of their own.
 TEST(PlannedMemory, IsThatOfRuns) {
   const std::string pipelined = "parallel: {pipeline: 2}\nschedule: {microbatches: 4";
-  for (const auto& [family, keys, most_error] :
-       std::vector<MemoryCase>{{"llama", ""},
-                               {"llama", "schedule: {microbatches: 4}\n"},
-                               {"llama", "schedule: {recompute: selective}\n"},
-                               {"llama", "schedule: {recompute: parts}\n"},
-                               {"llama", "schedule: {recompute: full}\n"},
-                               {"llama", "precision: bfloat16\n"},
-                               {"llama", "parallel: {tensor: 2}\n"},
-                               {"llama", "parallel: {tensor: 2, sequence_parallel: true}\n"},
-                               {"llama", pipelined + "}\n"},
-                               {"llama", pipelined + ", name: zb_h1}\n", 0.07},
-                               {"llama", "parallel: {data: 2}\n"},
-                               {"llama", "parallel: {data: 2, zero: 1}\n"},
-                               {"llama", "parallel: {data: 2, zero: 2}\n"},
-                               {"llama", "parallel: {data: 2, zero: 3}\n"},
-                               {"llama", "parallel: {data: 4, zero: 3, shard: 2}\n"},
-                               {"llama", "parallel: {data: 2, zero: 3}\nschedule: {microbatches: 2}\n"},
-                               {"llama", "parallel: {data: 2, zero: 3, pipeline: 2}\nschedule: {microbatches: 2}\n"},
-                               {"llama", "parallel: {context: 2}\n"},
-                               {"llama", "parallel: {context: 2, context_method: ring}\n"},
-                               {"mixtral", ""},
-                               {"mixtral", "parallel: {data: 2, expert: 2}\n", 0.07}}) {
+  for (const auto& [family, keys, most_error] : std::vector<MemoryCase>{
+           {"llama", ""},
+           {"llama", "schedule: {microbatches: 4}\n"},
+           {"llama", "schedule: {recompute: selective}\n"},
+           {"llama", "schedule: {recompute: parts}\n"},
+           {"llama", "schedule: {recompute: full}\n"},
+           {"llama", "precision: bfloat16\n"},
+           {"llama", "parallel: {tensor: 2}\n"},
+           {"llama", "parallel: {tensor: 2, sequence_parallel: true}\n"},
+           {"llama", pipelined + "}\n"},
+           {"llama", pipelined + ", name: zb_h1}\n", 0.07},
+           {"llama", "parallel: {data: 2}\n"},
+           {"llama", "parallel: {data: 2, zero: 1}\n"},
+           {"llama", "parallel: {data: 2, zero: 2}\n"},
+           {"llama", "parallel: {data: 2, zero: 3}\n"},
+           {"llama", "parallel: {data: 4, zero: 3, shard: 2}\n"},
+           {"llama", "parallel: {data: 2, zero: 3}\nschedule: {microbatches: 2}\n"},
+           {"llama", "parallel: {data: 2, zero: 3, pipeline: 2}\nschedule: {microbatches: 2}\n"},
+           {"llama", "parallel: {context: 2}\n"},
+           {"llama", "parallel: {context: 2, context_method: ring}\n"},
+           {"llama", "lora: {r: 8, target_modules: all-linear}\n"},
+           {"llama", "lora: {r: 4, target_modules: [q_proj, down_proj, embed_tokens]}\n"},
+           {"llama", "lora: {r: 8, target_modules: all-linear}\nprecision: bfloat16\n", 0.1},
+           {"llama", "lora: {r: 8, target_modules: all-linear}\nparallel: {tensor: 2}\n"},
+           {"llama", "lora: {r: 8, target_modules: all-linear}\n" + pipelined + "}\n"},
+           {"llama", "lora: {r: 8, target_modules: all-linear}\nparallel: {data: 2, zero: 3}\n"},
+           {"llama", "lora: {r: 8, target_modules: [q_proj], modules_to_save: [lm_head]}\n"},
+           {"mixtral", "lora: {r: 4, target_modules: [experts.gate_up_proj, experts.down_proj]}\n", 0.07},
+           {"mixtral", ""},
+           {"mixtral", "parallel: {data: 2, expert: 2}\n", 0.07}}) {
     const ScratchFolder scratch;
     const Config config = memory_config(scratch, family, keys);
     const HeldByStage measured = bytes_of_run(config);
@@ -109,7 +120,7 @@ TEST(PlannedMemory, IsThatOfRuns) {
       const planner::Memory& memory = estimate.memory[stage];
       const double states = memory.parameters + memory.gradients + memory.optimizer;
       const std::string label = fmt::format("{} {}stage {}", family, keys, stage);
-      EXPECT_NEAR(states / measured.held[stage], 1, 0.01) << label;
+      EXPECT_NEAR(states, measured.held[stage], std::max(0.01 * measured.held[stage], kBesideStates)) << label;
       EXPECT_NEAR(memory.sum() / measured.peak[stage], 1, most_error) << label;
     }
   }
@@ -118,11 +129,12 @@ TEST(PlannedMemory, IsThatOfRuns) {
 TEST(PlannedMemory, WhatIsNotCountedIsRefusedByName) {
   const ScratchFolder scratch;
   for (const auto& [keys, words] : std::vector<std::pair<std::string, std::string>>{
-           {"lora: {r: 4, target_modules: all-linear}\n", "lora: is set"},
-           {"train.freeze", "train.freeze: is set"},
+           {"lora: {path: adapters/start}\n", "lora.path: is set"},
+           {"lora: {r: 4, target_modules: [q_prok]}\n", "lora.target_modules: 'q_prok' matches nothing"},
+           {"train.freeze", "train.freeze: 'embedding*' matches nothing"},
            {"parallel: {vocabulary: pipeline, pipeline: 2}\n", "parallel.vocabulary: is pipeline"}}) {
     Config config = memory_config(scratch, "llama", keys.starts_with("train") ? "" : keys);
-    if (keys.starts_with("train")) config.train.freeze = {"*embed*"};
+    if (keys.starts_with("train")) config.train.freeze = {"embedding*"};
     try {
       planner::plan_request(config);
       ADD_FAILURE() << keys;

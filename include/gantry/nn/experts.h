@@ -2,11 +2,16 @@
 // dropped, whatever the router says.
 #pragma once
 
+#include <map>
+#include <string>
 #include <utility>
 
 #include "gantry/nn/router.h"
 
 namespace gantry::nn {
+
+struct AdapterOptions;  // nn/linear.h
+struct GroupedWeight;
 
 struct ExpertsOptions {
   ExpertShape shape;
@@ -33,6 +38,10 @@ class ExpertsImpl : public torch::nn::Module, public Shardable {
   explicit ExpertsImpl(ExpertsOptions options);
   torch::Tensor forward(const torch::Tensor& tokens, const Routing& routing);
   Placements shard(const ShardStyle& style, const ShardAxes& axes) override;
+  // Adds an adapter an expert to "gate_up_proj" or "down_proj", each once and before shard(): parameters
+  // "gate_up_proj_lora_A" [experts, rank, in] and "gate_up_proj_lora_B" [experts, out, rank], with PEFT's initial
+  // values, deferred (tensors/deferred_init.h). It has no dropout, as PEFT's of a parameter. UsageError.
+  void add_adapter(const std::string& parameter, const AdapterOptions& adapter);
   // The choices that came into forwards here since the last call, less the rows that were computed here: summed over
   // the group, 0 where no token was dropped.
   std::int64_t take_dropped() { return std::exchange(dropped_, 0); }
@@ -41,6 +50,12 @@ class ExpertsImpl : public torch::nn::Module, public Shardable {
   torch::Tensor gate_up_proj, down_proj, gate_up_proj_bias, down_proj_bias;  // biases undefined without
 
  private:
+  struct Adapter {
+    torch::Tensor a, b;
+    double scale = 1;
+  };
+  torch::Tensor projected(const torch::Tensor& rows, const std::string& parameter, const GroupedWeight& weight,
+                          const std::vector<std::int64_t>& counts) const;
   // What these experts make of rows that are sorted by expert; `bias` is down_proj's.
   torch::Tensor computed(const torch::Tensor& rows, const torch::Tensor& bias, const std::vector<std::int64_t>& counts);
   torch::Tensor over_width(const torch::Tensor& tokens, const Routing& routing);
@@ -53,7 +68,9 @@ class ExpertsImpl : public torch::nn::Module, public Shardable {
 
   ProcessGroup* group_ = nullptr;
   Expert style_;
-  std::vector<Range> held_;  // experts by rank, where they are partitioned
+  bool is_sharded_ = false;
+  std::map<std::string, Adapter> adapters_;  // by the parameter
+  std::vector<Range> held_;                  // experts by rank, where they are partitioned
   std::int64_t dropped_ = 0;
 };
 TORCH_MODULE(Experts);

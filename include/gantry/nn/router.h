@@ -7,6 +7,8 @@
 
 namespace gantry::nn {
 
+struct AdapterOptions;  // nn/linear.h
+
 struct RouterOptions {
   // What becomes of the logits x W^T + b, and what the experts are chosen by.
   enum class Scores {
@@ -44,6 +46,10 @@ class RouterImpl : public torch::nn::Module, public Shardable, public KeepsFloat
   Placements shard(const ShardStyle& style, const ShardAxes& axes) override;
 
   bool keeps_float32(const std::string& parameter) const override;
+  // Adds an adapter to the logits, once and before shard(): parameters "lora_A" [rank, hidden] and "lora_B" [experts,
+  // rank], as nn::Linear's. It has no dropout, as PEFT's of a parameter. UsageError.
+  void add_adapter(const AdapterOptions& adapter);
+  bool has_adapter() const { return lora_a.defined(); }
 
   // Where the `count` largest are, the largest first, of equal ones the first: [..., count].
   static torch::Tensor largest(const torch::Tensor& scores, std::int64_t count);
@@ -53,12 +59,17 @@ class RouterImpl : public torch::nn::Module, public Shardable, public KeepsFloat
 
   const RouterOptions options;
   torch::Tensor weight, bias, correction;  // undefined where it has none
+  torch::Tensor lora_a, lora_b;            // undefined without an adapter
 
  private:
   torch::Tensor chosen(const torch::Tensor& scores) const;
   torch::Tensor used_parameter(const torch::Tensor& parameter) const;
 
+  torch::Tensor logits_of(const torch::Tensor& tokens) const;
+
   ProcessGroup* summed_over_ = nullptr;
+  bool is_sharded_ = false;
+  double adapter_scale_ = 1;
 };
 TORCH_MODULE(Router);
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,12 +28,22 @@ struct Program {
 // Gantry itself, for a precision and an optimizer of the configuration.
 Program gantry_program(const std::string& precision, const std::string& optimizer);
 
+// What of a model is trained, by registered names of its parameters: all of it, where neither is stated.
+struct TrainedPart {
+  std::set<std::string> frozen;
+  std::map<std::string, std::int64_t> adapters;  // ranks, by the weight that each is of
+
+  bool trains(const std::string& parameter) const { return !frozen.contains(parameter); }
+  bool is_all() const { return frozen.empty() && adapters.empty(); }
+};
+
 struct Workload {
   models::DecoderSpec model;
   std::int64_t sequence = 1;  // tokens of a sample
   std::int64_t batch = 1;     // samples of a step, over all replicas
   std::string precision = "bfloat16";
   Program program;
+  TrainedPart trained = {};
 };
 
 // Selective: attention's core. Parts: attention and MLP, each by itself. Full: whole layers.
