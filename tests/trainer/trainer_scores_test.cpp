@@ -34,21 +34,21 @@ void expect_scores(const Layout& layout, const torch::Tensor& logits, const Tens
   });
 }
 
-const Layout kLayouts[] = {{}, {.data = 3}, {.pipeline = 2, .data = 2, .tensor = 2}};
+const Layout kScoredLayouts[] = {{}, {.data = 3}, {.pipeline = 2, .data = 2, .tensor = 2}};
 
 // sklearn.metrics.f1_score([0, 0, 1, 2, 2, 2, 5], [0, 1, 1, 2, 0, 2, 2], average="macro", zero_division=0) is over the
 // classes 0, 1, 2 and 5: 1/2, 2/3, 2/3 and 0.
 TEST(HeldOutScoring, ClassesHaveTheMacroF1OfSklearn) {
   const torch::Tensor labels = torch::tensor({0, 0, 1, 2, 2, 2, 5, -100}),
                       guessed = torch::tensor({0, 1, 1, 2, 0, 2, 2, 3});
-  for (const Layout& layout : kLayouts)
+  for (const Layout& layout : kScoredLayouts)
     expect_scores(layout, logits_for(guessed, 7), {{"labels", labels}}, 4.0 / 7, (0.5 + 2.0 / 3 + 2.0 / 3) / 4);
 }
 
 TEST(HeldOutScoring, ClassesOfTokensCountEachToken) {
   const torch::Tensor labels = torch::tensor({{1, -100, 0}, {1, 1, -100}, {0, 2, 2}}),
                       guessed = torch::tensor({{1, 1, 1}, {1, 0, 0}, {0, 2, 0}});
-  for (const Layout& layout : kLayouts)  // of 0: 2 * 1 / (3 + 2), of 1: 2 * 2 / (3 + 3), of 2: 2 * 1 / (1 + 2)
+  for (const Layout& layout : kScoredLayouts)  // of 0: 2 * 1 / (3 + 2), of 1: 2 * 2 / (3 + 3), of 2: 2 * 1 / (1 + 2)
     expect_scores(layout, logits_for(guessed, 3), {{"labels", labels}}, 4.0 / 7, (0.4 + 2.0 / 3 + 2.0 / 3) / 3);
 }
 
@@ -70,7 +70,8 @@ TEST(HeldOutScoring, SpansHaveTheF1OfSharedPositions) {
                          {"end_positions", torch::tensor({5, 5, 2, 7})},
                          {"attention_mask", mask}};
   // Two of three and one position: 2 * 1 / (1 + 2); 2 * 2 / (3 + 4); 1. The last one lies outside.
-  for (const Layout& layout : kLayouts) expect_scores(layout, logits, batch, 1.0 / 3, (2.0 / 3 + 4.0 / 7 + 1) / 3);
+  for (const Layout& layout : kScoredLayouts)
+    expect_scores(layout, logits, batch, 1.0 / 3, (2.0 / 3 + 4.0 / 7 + 1) / 3);
 }
 
 TEST(HeldOutScoring, NothingCountedIsNothing) {
