@@ -16,6 +16,7 @@
 #include "gantry/checkpoint/hugging_face.h"
 #include "gantry/core/adapter_split.h"
 #include "gantry/data/encoded_text.h"
+#include "gantry/data/images/image_folder.h"
 #include "gantry/models/decoder.h"
 #include "gantry/models/lora.h"
 #include "gantry/models/model_family.h"
@@ -87,12 +88,40 @@ SampleSource tensors_of(const Config& config, const DataConfig& data, const std:
   return source;
 }
 
+// Pictures in folders, as the model wants them: its processor's settings, or those that lie beside the training data.
+SampleSource images_of(const Config& config, const DataConfig& data, const std::string& task, const std::string& key) {
+  if (task != "images")
+    throw ConfigError({"data.format", "images with a model that is trained on " + task,
+                       "a model that is trained on images (vit)", "choose the format of this model's samples"});
+  const std::int64_t size = model_json(config).value("image_size", std::int64_t{ImageSettings().size}),
+                     channels = model_json(config).value("num_channels", std::int64_t{kColours});
+  if (channels != kColours)
+    throw ConfigError({"data.format", fmt::format("images with a model of {} channels", channels), "3",
+                       "prepare the pictures yourself: docs/data.md, \"Tensors\""});
+  auto settings = read_image_settings(config.model.path);
+  if (!settings) settings = read_image_settings(config.data.path);
+  if (!settings) settings = ImageSettings{.size = static_cast<int>(size), .shorter_side = static_cast<int>(size)};
+  if (settings->size != size)
+    throw ConfigError({"data.format",
+                       fmt::format("images of {0} x {0} pixels by preprocessor_config.json, and the "
+                                   "model reads {1} x {1}",
+                                   settings->size, size),
+                       fmt::format("{}", size), "change the size there, or model.config.image_size"});
+  return image_source(data,
+                      {.settings = *settings,
+                       .trains = key != "evaluation.path",
+                       .seed = config.train.seed,
+                       .labels = vocabulary_of(config)},
+                      key);
+}
+
 // The configured samples, for this model. Refuses what can be refused without opening a file.
 SampleSource samples_of(const Config& config, DataConfig data, const std::string& key) {
   const auto* family = family_or_null(config);
   const auto vocabulary = vocabulary_of(config);
   const std::string task = task_of(config);
   if (data.format == "tensors") return tensors_of(config, data, task, key);
+  if (data.format == "images") return images_of(config, data, task, key);
   require_context(config, data);
   if (task == "pairs" && data.format == "jsonl" && family->inputs.front() == "input_ids") {
     if (data.target_length == 0) data.target_length = data.sequence_length;
@@ -101,7 +130,9 @@ SampleSource samples_of(const Config& config, DataConfig data, const std::string
   }
   if (task == "pairs" || task == "images" || task == "classes")
     throw ConfigError({"data.format", fmt::format("{} with a model that is trained on {}", data.format, task),
-                       task == "pairs" ? "tensors, or jsonl where the encoder reads tokens" : "tensors",
+                       task == "pairs"    ? "tensors, or jsonl where the encoder reads tokens"
+                       : task == "images" ? "images or tensors"
+                                          : "tensors",
                        "write the samples' entries into a safetensors file: docs/data.md, \"Tensors\""});
   if (data.target_length > 0)
     throw ConfigError({"data.target_length",
@@ -204,7 +235,7 @@ LrSchedule build_lr_schedule(const Config& config) {
 
 bool predicts_classes(const Config& config) {
   const std::string task = task_of(config);
-  return task == "images" || task == "classes";
+  return task == "images" || task == "classes" || task == "spans";
 }
 
 Criterion build_criterion(const Config& config) {

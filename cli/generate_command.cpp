@@ -22,6 +22,12 @@ void add_prompts(CLI::App& command, GenerateArguments& arguments) {
       ->allow_extra_args(false)
       ->excludes(prompt);
   command
+      .add_option("--features", arguments.features,
+                  "A safetensors file with what Whisper's encoder reads, input_features [texts, mel bins, steps]; "
+                  "--tokens then say how texts begin")
+      ->type_name("FILE")
+      ->excludes(prompt);
+  command
       .add_option("--tokenizer", arguments.tokenizer,
                   "A tokenizer's file or folder, or bytes; the model's own if left out")
       ->type_name("PATH");

@@ -8,6 +8,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "gantry/cli/init_samples.h"
 #include "gantry/core/error.h"
 #include "gantry/core/output.h"
 #include "gantry/core/version.h"
@@ -58,26 +59,49 @@ void write_file(const fs::path& path, const std::string& text) {
                          "run gantry init in another folder"});
 }
 
-const models::DecoderFamily& family_named(const std::string& name) {
+// What stands for a mark of the templates.
+using Marks = std::vector<std::pair<std::string, std::string>>;
+
+[[noreturn]] void refuse_family(const std::string& name) {
   std::vector<std::string> known;
-  for (const auto& family : models::decoder_families()) {
-    if (family.model_type == name) return family;
-    known.push_back(family.model_type);
-  }
+  for (const auto& family : models::decoder_families()) known.push_back(family.model_type);
+  for (const auto& family : sampled_families()) known.push_back(family.model_type);
   const std::string near = nearest_name(name, known);
   throw UsageError({"gantry init", "'" + name + "' is no family", fmt::format("one of {}", fmt::join(known, ", ")),
                     near.empty() ? "" : "did you mean '" + near + "'?"});
 }
 
+void append_filled(const TemplateFile& file, const Marks& marks, std::vector<TemplateFile>& files) {
+  std::string text = file.text;
+  for (const auto& [mark, value] : marks) text = filled(text, mark, value);
+  files.push_back({file.name, text});
+}
+
+// The files of a project that draws its samples: of those that draw, its family's.
+void append_samples(const SampledFamily& family, std::vector<TemplateFile>& files) {
+  const Marks marks = {{"@FAMILY@", family.model_type}, {"@KEYS@", family.keys}, {"@DATA@", family.data}};
+  for (const TemplateFile& file : samples_template()) {
+    if (file.name == family.drawn)
+      append_filled({"drawn_samples.h", file.text}, marks, files);
+    else if (!file.name.starts_with("drawn_"))
+      append_filled(file, marks, files);
+  }
+}
+
 // The files of a project: of a model of its own, or of a known family's.
-std::vector<TemplateFile> project_files(const std::string& family_name) {
-  if (family_name.empty()) return project_template();
-  const models::DecoderFamily& family = family_named(family_name);
+std::vector<TemplateFile> project_files(const std::string& name) {
+  if (name.empty()) return project_template();
   std::vector<TemplateFile> files;
   for (const TemplateFile& file : project_template())
     if (file.name == "CMakeLists.txt" || file.name == "gitignore") files.push_back(file);
-  for (const auto& [name, text] : family_template())
-    files.push_back({name, filled(filled(text, "@FAMILY@", family_name), "@KEYS@", family.small.dump())});
+  const std::size_t common = files.size();
+  for (const auto& family : models::decoder_families())
+    if (family.model_type == name)
+      for (const TemplateFile& file : family_template())
+        append_filled(file, {{"@FAMILY@", name}, {"@KEYS@", family.small.dump()}}, files);
+  for (const auto& family : sampled_families())
+    if (family.model_type == name) append_samples(family, files);
+  if (files.size() == common) refuse_family(name);
   return files;
 }
 

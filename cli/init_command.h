@@ -17,6 +17,9 @@ const std::vector<TemplateFile>& project_template();
 // What a project that trains a model of a known family has in place of a model of its own: @FAMILY@ is its name, @KEYS@
 // are the keys of a small one.
 const std::vector<TemplateFile>& family_template();
+// And one whose family does not read plain text (init_samples.h): @DATA@ stands for further keys of the data. Of the
+// files named drawn_* a project has its family's, as drawn_samples.h.
+const std::vector<TemplateFile>& samples_template();
 
 void add_init_command(CLI::App& app);
 

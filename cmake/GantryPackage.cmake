@@ -19,7 +19,9 @@ endfunction()
 
 gantry_init_template(template project_template ${CMAKE_BINARY_DIR}/generated/init_template.cpp)
 gantry_init_template(family family_template ${CMAKE_BINARY_DIR}/generated/init_family.cpp)
+gantry_init_template(samples samples_template ${CMAKE_BINARY_DIR}/generated/init_samples.cpp)
 target_sources(gantry_front_parts PRIVATE ${CMAKE_BINARY_DIR}/generated/init_template.cpp
+                                          ${CMAKE_BINARY_DIR}/generated/init_samples.cpp
                                           ${CMAKE_BINARY_DIR}/generated/init_family.cpp)
 
 set(shared ${CMAKE_BINARY_DIR}/share)

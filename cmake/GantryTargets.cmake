@@ -112,7 +112,7 @@ function(gantry_library)
     target_sources(gantry PRIVATE $<TARGET_OBJECTS:${folder}>)
   endforeach()
   target_link_libraries(gantry PUBLIC LibTorch::LibTorch fmt::fmt-header-only PRIVATE fmt::fmt yaml-cpp ${text_libraries}
-                        Threads::Threads ${XXHASH_LIBRARY} ${CMAKE_DL_LIBS})
+                        JPEG::JPEG PNG::PNG Threads::Threads ${XXHASH_LIBRARY} ${CMAKE_DL_LIBS})
   if(GANTRY_WITH_MPI)
     target_link_libraries(gantry PRIVATE ${MPI_C_LIBRARIES})
   endif()

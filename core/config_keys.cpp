@@ -201,10 +201,12 @@ std::vector<ConfigKey> make_keys() {
        "`\"Et*3\\|(tt\\|)*2t\\|L\"`"},
 
       {"data.format", "",
-       "`text`, `tokens` (little-endian uint16), `megatron` (.bin and .idx), `jsonl` (lines of JSON), `squad` "
-       "or `tensors` (a safetensors file of batch entries): [docs/data.md](data.md)"},
+       "`text`, `tokens` (little-endian uint16), `megatron` (.bin and .idx), `jsonl` (lines of JSON), "
+       "`squad`, `tensors` (a safetensors file of batch entries) or `images` (a folder of pictures for each class): "
+       "[docs/data.md](data.md)"},
       {"data.path", "",
-       "a file; for text, tokens and jsonl a folder or a glob too; for megatron the prefix of both files"},
+       "a file; for text, tokens and jsonl a folder or a glob too; for megatron the prefix of both files; for images "
+       "the folder of the classes' folders"},
       {"data.sources", "", "in place of `path`: a list of `{path, weight}`, of one format"},
       {"data.sources[].path", "", "as `data.path`"},
       {"data.sources[].weight", "1", "the source's share of the samples is this over the sum of all"},

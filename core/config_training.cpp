@@ -29,7 +29,7 @@ void read_sources(ConfigFaults& faults, ConfigSection& section, DataConfig& data
 }
 
 void read_data(ConfigFaults& faults, ConfigSection section, DataConfig& data) {
-  section.text("format", data.format, {"text", "tokens", "megatron", "jsonl", "squad", "tensors"});
+  section.text("format", data.format, {"text", "tokens", "megatron", "jsonl", "squad", "tensors", "images"});
   section.text("path", data.path);
   read_sources(faults, section, data);
   section.text("tokenizer", data.tokenizer);
@@ -42,7 +42,8 @@ void read_data(ConfigFaults& faults, ConfigSection section, DataConfig& data) {
   section.flag("document_mask", data.document_mask);
   section.integer("batch_size", data.batch_size, 1, 1 << 24);
   section.flag("shuffle", data.shuffle);
-  if (!section.has("format")) section.fault("format", "is missing", "text, tokens, megatron, jsonl, squad or tensors");
+  if (!section.has("format"))
+    section.fault("format", "is missing", "text, tokens, megatron, jsonl, squad, tensors or images");
   if (!section.has("path") && !section.has("sources")) section.fault("path", "is missing", "a file, folder or glob");
   section.finish();
 }

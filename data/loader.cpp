@@ -7,6 +7,8 @@
 #include <torch/torch.h>
 
 #include "gantry/core/error.h"
+#include "gantry/core/planted.h"
+#include "gantry/data/drawn_dataset.h"
 #include "gantry/data/scalar_type.h"
 
 namespace gantry {
@@ -24,7 +26,7 @@ std::map<NumberType, std::int64_t> widths_of(const std::vector<SampleEntry>& ent
   return widths;
 }
 
-std::string describe(const std::vector<SampleEntry>& entries) {
+std::string describe_entries(const std::vector<SampleEntry>& entries) {
   std::vector<std::string> parts;
   for (const auto& entry : entries)
     parts.push_back(fmt::format("{} {} {}+{}{}", entry.name, facts_of(entry.type).name, entry.first, entry.length,
@@ -45,7 +47,7 @@ void require_shapes(const std::vector<SampleEntry>& entries) {
 }
 
 void require_alike(const SampleSource& source, const Dataset& dataset) {
-  const std::string expected = describe(source.entries), got = describe(dataset.entries());
+  const std::string expected = describe_entries(source.entries), got = describe_entries(dataset.entries());
   if (got != expected || dataset.sequence_length() != source.sequence_length)
     throw UsageError({"loader", fmt::format("a dataset of {} ({} tokens)", got, dataset.sequence_length()),
                       fmt::format("{} ({} tokens)", expected, source.sequence_length),
@@ -86,8 +88,12 @@ torch::Tensor Loader::read(std::int64_t first, std::int64_t count, NumberType ty
   const std::size_t row_bytes = static_cast<std::size_t>(width) * facts_of(type).bytes;
   for (std::int64_t i = 0; i < count; ++i) {
     const auto [source, sample] = sampler_->sample(first + i);
-    datasets_[static_cast<std::size_t>(source)].dataset->read_numbers(
-        sample, NumberRow(type, bytes + static_cast<std::size_t>(i) * row_bytes));
+    const Dataset& dataset = *datasets_[static_cast<std::size_t>(source)].dataset;
+    const NumberRow row(type, bytes + static_cast<std::size_t>(i) * row_bytes);
+    if (const auto* drawn = dynamic_cast<const DrawnDataset*>(&dataset))
+      drawn->read_at(sample, planted("drawn-by-place-in-batch") ? i : first + i, row);
+    else
+      dataset.read_numbers(sample, row);
   }
   return numbers;
 }

@@ -10,6 +10,7 @@
 #include "gantry/core/error.h"
 #include "gantry/core/paths.h"
 #include "gantry/data/tokenizers/json_file.h"
+#include "gantry/generation/forced_tokens.h"
 #include "gantry/generation/generate.h"
 
 namespace gantry {
@@ -35,6 +36,12 @@ void take_number(const JsonView& keys, const char* key, double& value) {
   if (!found) return;
   if (!found->json().is_number()) found->refuse("a number");
   value = found->json().get<double>();
+}
+
+void take_tokens(const JsonView& keys, const char* key, std::vector<std::int64_t>& value) {
+  const auto found = keys.find(key);
+  if (!found) return;
+  for (std::size_t i = 0; i < found->list().size(); ++i) value.push_back(found->element(i).count(kMostTokens));
 }
 
 // One token or a list of them.
@@ -64,7 +71,6 @@ struct Foreign {
 };
 constexpr Foreign kForeign[] = {
     {"bad_words_ids"},
-    {"begin_suppress_tokens"},
     {"constraints"},
     {"diversity_penalty"},
     {"dola_layers"},
@@ -75,7 +81,6 @@ constexpr Foreign kForeign[] = {
     {"exponential_decay_length_penalty"},
     {"force_words_ids"},
     {"forced_bos_token_id", -1},
-    {"forced_decoder_ids"},
     {"forced_eos_token_id", -1},
     {"guidance_scale", 1},
     {"min_p"},
@@ -86,7 +91,6 @@ constexpr Foreign kForeign[] = {
     {"renormalize_logits"},
     {"sequence_bias"},
     {"stop_strings"},
-    {"suppress_tokens"},
     {"typical_p", 1},
     {"watermarking_config"},
 };
@@ -125,6 +129,9 @@ GenerationOptions generation_defaults(const std::string& directory) {
   take_stop_tokens(keys, options.stop_tokens);
   if (!has_own) return options;
   refuse_foreign(object, path);
+  take_tokens(keys, "suppress_tokens", options.suppress_tokens);
+  take_tokens(keys, "begin_suppress_tokens", options.begin_suppress_tokens);
+  options.begin_tokens = forced_tokens(keys);
   take_count(keys, "max_new_tokens", options.max_new_tokens);
   take_count(keys, "max_length", options.max_length);
   take_count(keys, "min_new_tokens", options.min_new_tokens);

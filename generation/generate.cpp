@@ -20,7 +20,7 @@ SplitDim split_of_logits(const SplitOutputs& outputs) {
 
 }  // namespace
 
-std::vector<GeneratedSequence> generate(Boosted& boosted, Plugin& plugin, const std::vector<TokenIds>& prompts,
+std::vector<GeneratedSequence> generate(Boosted& boosted, Plugin& plugin, const std::vector<TokenIds>& given,
                                         const GenerationOptions& options) {
   const StageModule& module = boosted.model->stage_module();
   if (module.vocabulary())
@@ -28,6 +28,7 @@ std::vector<GeneratedSequence> generate(Boosted& boosted, Plugin& plugin, const 
                        "stages: to train and to evaluate",
                        "take the key out to generate; a checkpoint loads in any layout"});
   const Continuation continuation = module.policy().continuation(module.module());
+  const std::vector<TokenIds> prompts = generation::prompts_of(given, options, continuation);
   const Plan plan = generation::make_plan(options, prompts, continuation, module.policy().name());
   if (boosted.optimizer) boosted.optimizer->wait();
   const EvaluationGuard evaluation(module.module(), true);
@@ -58,11 +59,12 @@ std::vector<GeneratedSequence> generate(Boosted& boosted, Plugin& plugin, const 
   return all;
 }
 
-std::vector<GeneratedSequence> generate(torch::nn::Module& model, const std::vector<TokenIds>& prompts,
+std::vector<GeneratedSequence> generate(torch::nn::Module& model, const std::vector<TokenIds>& given,
                                         const GenerationOptions& options) {
   static const PipelineStageManager kOneStage(0, 1);
   const auto policy = policy_for(model);
   const Continuation continuation = policy->continuation(model);
+  const std::vector<TokenIds> prompts = generation::prompts_of(given, options, continuation);
   const Plan plan = generation::make_plan(options, prompts, continuation, policy->name());
   const EvaluationGuard evaluation(model, true);
   const StageModule module(model.shared_from_this(), policy, {{0, layer_count(*policy, model)}});

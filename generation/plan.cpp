@@ -5,7 +5,10 @@
 #include <fmt/format.h>
 #include <limits>
 
+#include <torch/torch.h>
+
 #include "gantry/core/error.h"
+#include "gantry/generation/forced_tokens.h"
 
 namespace gantry::generation {
 namespace {
@@ -85,7 +88,43 @@ std::int64_t new_tokens(const GenerationOptions& options, std::int64_t longest, 
   return count;
 }
 
+TokenIds begin_of(const GenerationOptions& options, const Continuation& continuation) {
+  if (!continuation.start_token) return {};
+  TokenIds begin = {*continuation.start_token};
+  begin.insert(begin.end(), options.begin_tokens.begin(), options.begin_tokens.end());
+  return begin;
+}
+
+// Where texts begin so.
+void require_known(const TokenIds& begin) {
+  if (std::find(begin.begin(), begin.end(), kUnknownToken) != begin.end())
+    throw InputError({"generation_config.json", "names no language, and Gantry detects none",
+                      "`language`, such as \"en\", or the tokens that each text begins with",
+                      "set it there, or give these (gantry generate --tokens)"});
+}
+
+// Of what an encoder is given: a row for each prompt.
+void check_encoder(const GenerationOptions& options, const std::vector<TokenIds>& prompts,
+                   const Continuation& continuation) {
+  if (!continuation.start_token)
+    require(options.encoder.empty() && options.begin_tokens.empty(), "encoder and begin_tokens", "are given",
+            "a model with an encoder and a decoder", "take them out");
+  for (const auto& [name, tensor] : options.encoder)
+    if (tensor.dim() == 0 || tensor.size(0) != static_cast<std::int64_t>(prompts.size()))
+      throw InputError({name, fmt::format("is {} beside {} prompts", describe(tensor), prompts.size()),
+                        "a row for each prompt, [prompts, ...]", "give as many prompts, or none"});
+}
+
 }  // namespace
+
+std::vector<TokenIds> prompts_of(const std::vector<TokenIds>& given, const GenerationOptions& options,
+                                 const Continuation& continuation) {
+  if (!given.empty() || options.encoder.empty()) return given;
+  require_known(begin_of(options, continuation));
+  const torch::Tensor& rows = options.encoder.begin()->second;
+  return std::vector<TokenIds>(rows.dim() == 0 ? 0 : static_cast<std::size_t>(rows.size(0)),
+                               begin_of(options, continuation));
+}
 
 bool Plan::is_stop(std::int64_t token) const {
   return std::find(options.stop_tokens.begin(), options.stop_tokens.end(), token) != options.stop_tokens.end();
@@ -97,8 +136,12 @@ Plan make_plan(const GenerationOptions& options, const std::vector<TokenIds>& pr
     throw ConfigError({policy, "its model can't continue text", "a causal model, as gpt2 and llama are",
                        "`gantry forward` gives the outputs of other models"});
   check_options(options);
-  Plan plan{.options = options, .longest = longest_of(prompts), .start_token = continuation.start_token};
-  if (plan.start_token) plan.longest = 1;
+  check_encoder(options, prompts, continuation);
+  Plan plan{.options = options, .longest = longest_of(prompts), .begin = begin_of(options, continuation)};
+  if (options.encoder.empty() && !plan.begin.empty()) {
+    require_known(plan.begin);
+    plan.longest = static_cast<std::int64_t>(plan.begin.size());
+  }
   std::sort(plan.options.stop_tokens.begin(), plan.options.stop_tokens.end());
   plan.options.stop_tokens.erase(std::unique(plan.options.stop_tokens.begin(), plan.options.stop_tokens.end()),
                                  plan.options.stop_tokens.end());

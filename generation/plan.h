@@ -12,7 +12,7 @@ struct Plan {
   std::int64_t longest = 0;  // of the call's prompts, in tokens; of an encoder's, the one token that a text begins with
   std::int64_t max_new = 0;  // tokens per sequence
   int width = 1;             // sequences that are computed for each prompt
-  std::optional<std::int64_t> start_token = {};  // Continuation's
+  TokenIds begin = {};       // of a decoder beside an encoder: what a text begins with where no prompt says it
 
   bool is_beams() const { return options.num_beams > 1; }
   bool is_greedy() const { return !options.sample && !is_beams(); }
@@ -22,6 +22,11 @@ struct Plan {
     return new_tokens < options.min_new_tokens || longest + new_tokens < options.min_length;
   }
 };
+
+// The prompts of a call: where an encoder is given its rows and there are none, as many texts as rows, which begin as
+// the options say.
+std::vector<TokenIds> prompts_of(const std::vector<TokenIds>& given, const GenerationOptions& options,
+                                 const Continuation& continuation);
 
 // UsageError, InputError or ConfigError as generate() says.
 Plan make_plan(const GenerationOptions& options, const std::vector<TokenIds>& prompts, const Continuation& continuation,

@@ -26,7 +26,8 @@ class Rounds {
     if (places.pipeline) link_.emplace(*places.pipeline);
     const int stages = places.stages->num_stages();
     for (const auto& [begin, end] : split_evenly(static_cast<std::int64_t>(prompts.size()), stages)) {
-      groups_.push_back(group_of({prompts.begin() + begin, prompts.begin() + end}, places.is_cached));
+      groups_.push_back(
+          group_of({prompts.begin() + begin, prompts.begin() + end}, places.is_cached, first_prompt + begin));
       choices_.emplace_back(plan_, places.split, first_prompt + begin, end - begin);
     }
     while (static_cast<std::int64_t>(groups_.size()) < std::min<std::int64_t>(places.most_prompts, stages))
@@ -70,12 +71,17 @@ class Rounds {
   };
 
   int last_stage() const { return places_.stages->num_stages() - 1; }
-  std::unique_ptr<TextGroup> group_of(std::vector<TokenIds> prompts, bool is_cached) const {
+  // `first`: the number of its first prompt in the call.
+  std::unique_ptr<TextGroup> group_of(std::vector<TokenIds> prompts, bool is_cached, std::int64_t first = 0) const {
+    TensorDict encoder;
+    for (const auto& [name, tensor] : plan_.options.encoder)
+      encoder.set(name, tensor.narrow(0, first, static_cast<std::int64_t>(prompts.size())));
     return std::make_unique<TextGroup>(std::move(prompts),
                                        TextGroup::Options{.width = plan_.width,
                                                           .max_new_tokens = plan_.max_new,
                                                           .is_cached = is_cached,
-                                                          .start_token = plan_.start_token,
+                                                          .begin = plan_.begin,
+                                                          .encoder = std::move(encoder),
                                                           .parts = is_cached ? places_.parts : nullptr},
                                        device_);
   }
@@ -124,7 +130,7 @@ class Rounds {
   void forward(int stage, int index) {
     auto& group = computed(index);
     const TensorDict whole = group.input();
-    const bool knows_length = places_.is_split_by_sequence && !plan_.start_token;
+    const bool knows_length = places_.is_split_by_sequence && plan_.begin.empty();
     const RandomContext random{.sequence_length = knows_length ? whole.at("input_ids").size(1) : 0};
     const ForwardScope scope({.random = random});
     TensorDict output = places_.module->forward(stage, stage == 0 ? whole : take_input(stage, index),

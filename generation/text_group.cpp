@@ -58,9 +58,11 @@ TextGroup::TextGroup(std::vector<TokenIds> prompts, const Options& options, torc
       device_(device),
       texts_(std::move(prompts)),
       is_finished_(texts_.empty()) {
-  if (options.start_token) {
+  has_encoder_ = !options.encoder.empty() || !options.begin.empty();
+  for (const auto& [name, tensor] : options.encoder) encoder_.set(name, to_device(tensor, device));
+  if (options.encoder.empty() && has_encoder_) {
     encoder_ = encoder_entries(texts_, device);
-    texts_.assign(texts_.size(), {*options.start_token});
+    texts_.assign(texts_.size(), options.begin);
   }
   for (const auto& text : texts_) lengths_.push_back(static_cast<std::int64_t>(text.size()));
   longest_ = lengths_.empty() ? 1 : *std::max_element(lengths_.begin(), lengths_.end());
@@ -87,9 +89,9 @@ TensorDict TextGroup::input() {
   if (cuts_input()) ids = parts_->own_of(ids);
   const torch::Tensor there = to_device(ids, device_);
   known_ = HostCopy(there, ids);
-  if (encoder_.empty()) return {{"input_ids", there}};
-  TensorDict input{{"decoder_input_ids", there}, {"attention_mask", encoder_.at("attention_mask")}};
-  if (reads_encoder()) input.set("input_ids", encoder_.at("input_ids"));
+  if (!has_encoder_) return {{"input_ids", there}};
+  TensorDict input = encoder_;
+  input.set("decoder_input_ids", there);
   return input;
 }
 
@@ -128,6 +130,10 @@ void TextGroup::apply(const Decision& decision) {
     rows.push_back(row_of(decision.sources[i]));
     grown.push_back(texts_[rows.back()]);
     grown.back().push_back(decision.tokens[i]);
+  }
+  if (is_cached_ && has_encoder_) {
+    const torch::Tensor mask = encoder_.get("attention_mask");
+    encoder_ = mask.defined() ? TensorDict{{"attention_mask", mask}} : TensorDict();
   }
   std::vector<std::int64_t> same(texts_.size());
   std::iota(same.begin(), same.end(), 0);

@@ -33,8 +33,9 @@ class TextGroup {
     int width = 1;                    // sequences of each prompt
     std::int64_t max_new_tokens = 0;  // of each sequence
     bool is_cached = true;
-    std::optional<std::int64_t> start_token = {};  // the prompts are an encoder's, and each text begins with it
-    const SequenceParts* parts = nullptr;          // with a cache, how ranks share texts; not owned, null: there is one
+    TokenIds begin = {};  // the prompts are an encoder's, and each text begins with these tokens; empty: they are texts
+    TensorDict encoder = {};  // what an encoder that reads no tokens is given, a row for each prompt; empty: none
+    const SequenceParts* parts = nullptr;  // with a cache, how ranks share texts; not owned, null: there is one
   };
   // Without prompts it is finished, and its input a token of no rows.
   TextGroup(std::vector<TokenIds> prompts, const Options& options, torch::Device device);
@@ -42,7 +43,8 @@ class TextGroup {
   TextGroup& operator=(const TextGroup&) = delete;
 
   // {input_ids [rows, tokens]} of the coming forward, which the host knows until the next call. With an encoder
-  // {decoder_input_ids, attention_mask, input_ids}, the latter until caches have what was read of it.
+  // {decoder_input_ids, attention_mask, input_ids}, or what the encoder is given in place of the last two; until caches
+  // have what was read of it, the mask aside.
   TensorDict input();
   // For the layers; absent without a cache. Holds until apply().
   std::optional<nn::TokenContext> context() const { return is_cached_ ? std::optional(context_) : std::nullopt; }
@@ -58,7 +60,7 @@ class TextGroup {
   bool is_finished() const { return is_finished_; }
   // Among the ranks that share the texts, the one that has the last tokens of the prompts.
   int chooser() const { return parts_ ? parts_->rank_of_last() : 0; }
-  bool reads_encoder() const { return encoder_.contains("input_ids") && !continues_caches(); }
+  bool reads_encoder() const { return has_encoder_ && !continues_caches(); }
 
  private:
   bool continues_caches() const { return is_cached_ && rounds_ > 0; }
@@ -72,7 +74,8 @@ class TextGroup {
   std::int64_t longest_ = 0;
   std::optional<TextParts> parts_;  // where ranks share the texts
   std::vector<TokenIds> texts_;
-  TensorDict encoder_;  // what it reads: input_ids and attention_mask, a row of each for a row of texts_
+  bool has_encoder_ = false;
+  TensorDict encoder_;  // what it reads, a row of each entry for a row of texts_; behind caches the mask alone
   nn::LayerCaches caches_;
   nn::TokenContext context_;
   HostCopy known_;

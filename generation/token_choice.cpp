@@ -17,6 +17,13 @@ torch::Tensor at_least_float32(const torch::Tensor& logits) {
                    /*copy=*/true);
 }
 
+// What can't be the coming token, of scores whose first column is token `first`.
+void forbid_now(torch::Tensor& scores, const Plan& plan, std::int64_t new_tokens, std::int64_t first) {
+  if (plan.is_too_short(new_tokens)) forbid(scores, plan.options.stop_tokens, first);
+  forbid(scores, plan.options.suppress_tokens, first);
+  if (new_tokens == 0) forbid(scores, plan.options.begin_suppress_tokens, first);
+}
+
 }  // namespace
 
 TokenChoice::TokenChoice(const Plan& plan, SplitDim split, std::int64_t first_prompt, std::int64_t prompts)
@@ -34,7 +41,7 @@ Decision TokenChoice::choose(const torch::Tensor& logits, const TextGroup& group
     torch::Tensor scores = at_least_float32(logits);
     const std::int64_t first = first_column(split_);
     forbid_padding(scores, plan_.options.vocabulary, first);
-    if (plan_.is_too_short(group.rounds())) forbid(scores, plan_.options.stop_tokens, first);
+    forbid_now(scores, plan_, group.rounds(), first);
     return extended(tokens_of(best_tokens(scores, split_), group));
   }
   const torch::Tensor scores = scores_of(logits, group);
@@ -76,7 +83,7 @@ torch::Tensor TokenChoice::scores_of(const torch::Tensor& logits, const TextGrou
     for (std::int64_t i = 0; i < group.sequences(); ++i) texts.push_back(&group.texts()[group.row_of(i)]);
     penalise_repetition(scores, texts, plan_.options.repetition_penalty);
   }
-  if (plan_.is_too_short(group.rounds())) forbid(scores, plan_.options.stop_tokens, 0);
+  forbid_now(scores, plan_, group.rounds(), 0);
   return scores;
 }
 

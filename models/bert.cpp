@@ -5,7 +5,9 @@
 #include <torch/torch.h>
 
 #include "gantry/core/error.h"
+#include "gantry/core/planted.h"
 #include "gantry/nn/activation.h"
+#include "gantry/nn/forward.h"
 #include "gantry/nn/sequence_part.h"
 
 namespace gantry::models {
@@ -113,11 +115,12 @@ BertImpl::BertImpl(const BertConfig& config) : config(config) {
   } else {
     whole_sequence = register_module("whole_sequence", nn::PrepareInput());
   }
-  if (config.head == BertHead::kNone || config.head == BertHead::kSequenceClassification)
+  const bool of_choices = config.head == BertHead::kMultipleChoice;
+  if (config.head == BertHead::kNone || config.head == BertHead::kSequenceClassification || of_choices)
     pooler = register_module("pooler", nn::Linear(config.hidden_size, config.hidden_size));
-  if (config.head == BertHead::kSequenceClassification || config.head == BertHead::kTokenClassification) {
+  if (config.head == BertHead::kSequenceClassification || config.head == BertHead::kTokenClassification || of_choices) {
     dropout = register_module("dropout", nn::Dropout(config.classifier_dropout));
-    classifier = register_module("classifier", nn::Linear(config.hidden_size, config.num_labels));
+    classifier = register_module("classifier", nn::Linear(config.hidden_size, of_choices ? 1 : config.num_labels));
   }
   if (config.head == BertHead::kSequenceClassification && config.family == "roberta")
     pooler_dropout = register_module("pooler_dropout", nn::Dropout(config.classifier_dropout));
@@ -146,6 +149,9 @@ torch::Tensor BertImpl::rows_of_positions(const TensorDict& inputs, const nn::To
 
 torch::Tensor BertImpl::embed(const TensorDict& inputs, const nn::TokenContext& known) {
   const torch::Tensor& input_ids = inputs.at("input_ids");
+  if (input_ids.dim() != 2)
+    throw InputError({"input_ids", "are " + describe(input_ids), "[samples, tokens]",
+                      "several choices a sample are for architectures ForMultipleChoice"});
   const std::int64_t tokens = known.length > 0 ? known.length : input_ids.size(1);
   if (tokens > longest()) {
     throw InputError({"input_ids", fmt::format("{} tokens per sample", tokens),
@@ -166,8 +172,41 @@ TensorDict BertImpl::head(const torch::Tensor& hidden) {
   return {{"logits", classifier(dropout(pooled))}};
 }
 
+namespace {
+
+// [B, choices, ...] -> [B choices, ...]; what is absent stays so.
+torch::Tensor rows_of(const torch::Tensor& choices) { return choices.defined() ? choices.flatten(0, 1) : choices; }
+
+}  // namespace
+
+// Each choice is a row. A row's dropout is that of its place among all rows of the step.
+TensorDict BertImpl::choose(const StageContext& stage, const TensorDict& input) {
+  const torch::Tensor& given = input.at(stage.is_first() ? "input_ids" : "hidden");
+  if (given.dim() < 3 || stage.batch().contains("document_ids"))
+    throw InputError({"batch", given.dim() < 3 ? "has input_ids " + describe(given) : "has document_ids",
+                      "[samples, choices, tokens] for multiple choice, each choice a text of its own",
+                      "write the choices of a sample one after the other"});
+  TensorDict rows;
+  for (const auto& [name, tensor] : input)
+    if (tensor.defined() && tensor.dim() > 2) rows.set(name, rows_of(tensor));
+  nn::TokenContext tokens = stage.tokens();
+  tokens.keep = rows_of(tokens.keep);
+  tokens.positions = rows_of(tokens.positions);
+  Forward forward = forward_now();
+  if (forward.random && !planted("masks-of-the-first-choice")) forward.random->first_sample *= given.size(1);
+  const ForwardScope scope(forward);
+  const TensorDict output = run_stage(stage, rows, tokens);
+  const char* entry = stage.is_last() ? "logits" : "hidden";
+  const torch::Tensor made = output.at(entry).unflatten(0, {given.size(0), given.size(1)});
+  return {{entry, stage.is_last() ? made.squeeze(-1) : made}};
+}
+
 TensorDict BertImpl::stage_forward(const StageContext& stage, TensorDict input) {
-  const nn::TokenContext tokens = stage.tokens();
+  if (config.head == BertHead::kMultipleChoice) return choose(stage, input);
+  return run_stage(stage, input, stage.tokens());
+}
+
+TensorDict BertImpl::run_stage(const StageContext& stage, const TensorDict& input, const nn::TokenContext& tokens) {
   torch::Tensor hidden = stage.is_first() ? embed(input, tokens) : input.at("hidden");
   hidden = stage.run_layers(hidden, [&](int index) {
     return layers->at<BertLayerImpl>(index).parts(

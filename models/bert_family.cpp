@@ -58,7 +58,8 @@ std::map<std::string, BertHead> heads_of(const BertNames& family) {
           {family.stem + "ForMaskedLM", BertHead::kMaskedLm},
           {family.stem + "ForSequenceClassification", BertHead::kSequenceClassification},
           {family.stem + "ForTokenClassification", BertHead::kTokenClassification},
-          {family.stem + "ForQuestionAnswering", BertHead::kQuestionAnswering}};
+          {family.stem + "ForQuestionAnswering", BertHead::kQuestionAnswering},
+          {family.stem + "ForMultipleChoice", BertHead::kMultipleChoice}};
 }
 
 std::string architecture(const BertNames& family, const json& keys) {
@@ -120,6 +121,8 @@ BertConfig config_of(const BertNames& family, const json& keys) {
   config.initializer_range = number_key(keys, "initializer_range", config.initializer_range, 0, 100);
   config.tie_word_embeddings = flag_key(keys, "tie_word_embeddings", config.tie_word_embeddings);
   config.head = heads_of(family).at(architecture(family, keys));
+  if (config.head == BertHead::kMultipleChoice && family.model_type == "roberta")
+    config.classifier_dropout = config.hidden_dropout_prob;
   config.num_labels = label_count(keys);
   if (config.hidden_size % config.num_attention_heads != 0)
     refuse_key("hidden_size", config.hidden_size,
@@ -180,7 +183,9 @@ std::vector<TensorName> bert_tensor_names(const BertNames& family, const json& k
   if (config.head == BertHead::kSequenceClassification) names.add_both("pooler", family.pooler, true);
   if (config.head == BertHead::kMaskedLm) add_predictions(names, family, config.tie_word_embeddings);
   if (config.head == BertHead::kSequenceClassification) names.add_both("classifier", family.classifier, true);
-  if (config.head == BertHead::kTokenClassification) names.add_both("classifier", "classifier", true);
+  if (config.head == BertHead::kMultipleChoice) names.add_both("pooler", prefix + "pooler.dense", true);
+  if (config.head == BertHead::kTokenClassification || config.head == BertHead::kMultipleChoice)
+    names.add_both("classifier", "classifier", true);
   if (config.head == BertHead::kQuestionAnswering) names.add_both("qa_outputs", "qa_outputs", true);
   return names.take();
 }

@@ -56,8 +56,10 @@ torch::Tensor WhisperAttention::operator()(const torch::Tensor& hidden, const to
   if (hidden.is_same(read)) {
     parts = nn::together(hidden, {query_, key_, value_});
   } else {
-    parts = nn::together(read, {key_, value_});
-    parts.insert(parts.begin(), query_(hidden));
+    parts = {query_(hidden)};
+    const torch::Tensor none = parts[0].narrow(1, 0, 0);  // what is read lies in the cache
+    const auto others = read.defined() ? nn::together(read, {key_, value_}) : std::vector<torch::Tensor>{none, none};
+    parts.insert(parts.end(), others.begin(), others.end());
   }
   const auto by_head = [&](int part) { return nn::split_heads(parts[part], held.count); };
   const torch::Tensor mixed = nn::attention(by_head(0), by_head(1), by_head(2), held, held, options, *dropout_);
@@ -84,7 +86,7 @@ torch::Tensor WhisperLayerImpl::mlp(const torch::Tensor& input) {
   return mlp_dropout_(down_(dropped_columns(inner_dropout_, wide, up_)));
 }
 
-LayerParts WhisperLayerImpl::parts(const nn::AttentionOptions& self) {
+LayerParts WhisperLayerImpl::parts(const nn::AttentionOptions& self, const nn::AttentionOptions& cross) {
   using Run = LayerPart::Run;
   LayerParts parts;
   parts.emplace_back("attention", Run([this, self](const TensorDict& state) -> TensorDict {
@@ -92,9 +94,9 @@ LayerParts WhisperLayerImpl::parts(const nn::AttentionOptions& self) {
                        return {{"hidden", hidden + (*self_)(normed, normed, self)}};
                      }));
   if (cross_)
-    parts.emplace_back("cross", Run([this](const TensorDict& state) -> TensorDict {
+    parts.emplace_back("cross", Run([this, cross](const TensorDict& state) -> TensorDict {
                          const torch::Tensor& hidden = state.at("hidden");
-                         return {{"hidden", hidden + (*cross_)(before_cross_(hidden), state.at("encoded"), {})}};
+                         return {{"hidden", hidden + (*cross_)(before_cross_(hidden), state.get("encoded"), cross)}};
                        }));
   parts.emplace_back("mlp", Run([this](const TensorDict& state) -> TensorDict {
                        const torch::Tensor& hidden = state.at("hidden");
@@ -168,31 +170,55 @@ torch::Tensor WhisperImpl::embed_sound(const torch::Tensor& features) {
   return enter_(sound_dropout_(tokens + sound_positions_));
 }
 
-torch::Tensor WhisperImpl::embed_tokens(const TensorDict& batch) {
+// What the first stage begins with: where caches have the encoder's output, a state of no tokens.
+TensorDict WhisperImpl::begin(const TensorDict& input) {
+  if (input.contains("input_features")) return {{"hidden", embed_sound(input.at("input_features"))}};
+  const std::int64_t samples = input.at("decoder_input_ids").size(0);
+  return {{"hidden", torch::empty({samples, 0, config.d_model}, first_->weight.options().requires_grad(false))}};
+}
+
+torch::Tensor WhisperImpl::embed_tokens(const TensorDict& batch, const nn::TokenContext& target) {
   const torch::Tensor ids = decoder_tokens(batch, config.decoder_start_token_id, config.pad_token_id);
   if (ids.size(1) > config.max_target_positions)
     throw InputError({"decoder_input_ids", fmt::format("{} tokens per sample", ids.size(1)),
                       fmt::format("at most the model's {} positions", config.max_target_positions),
                       "shorten the samples"});
-  return token_dropout_(tokens_(ids) + positions_(torch::arange(ids.size(1), ids.options())));
+  const torch::Tensor places = target.caches ? target.positions : torch::arange(ids.size(1), ids.options());
+  return token_dropout_(tokens_(ids) + positions_(places));
+}
+
+// This stage's layers of the decoder.
+TensorDict WhisperImpl::decode(const StageContext& stage, TensorDict state, const nn::TokenContext& target) {
+  const auto parts_of = [&](int index) {
+    const nn::AttentionOptions self{.causal = true, .keep = target.keep, .cache = target.cache(index)};
+    const nn::AttentionOptions cross{.cache = target.cache(static_cast<int>(config.decoder_layers) + index)};
+    return decoder_layers_->ptr<WhisperLayerImpl>(index)->parts(self, cross);
+  };
+  state = stage.run_layers(std::move(state), parts_of, kDecoderList);
+  if (stage.ends(kDecoderList) && state.contains("encoded")) state.take("encoded");
+  return state;
 }
 
 TensorDict WhisperImpl::stage_forward(const StageContext& stage, TensorDict input) {
   refuse_places(stage.batch(), "Whisper");
-  TensorDict state =
-      stage.is_first() ? TensorDict{{"hidden", embed_sound(input.at("input_features"))}} : std::move(input);
-  state = stage.run_layers(
-      std::move(state), [&](int index) { return encoder_layers_->ptr<WhisperLayerImpl>(index)->parts({}); },
-      kEncoderList);
-  if (stage.begins(kDecoderList))
-    state = {{"hidden", embed_tokens(stage.batch())}, {"encoded", encoder_norm_(state.at("hidden"))}};
-  const nn::AttentionOptions self{.causal = true, .keep = stage.tokens("decoder_").keep};
-  state = stage.run_layers(
-      std::move(state), [&](int index) { return decoder_layers_->ptr<WhisperLayerImpl>(index)->parts(self); },
-      kDecoderList);
-  if (stage.ends(kDecoderList)) state.take("encoded");
+  if (stage.batch().contains("input_ids"))
+    throw InputError({"batch", "has input_ids, and Whisper's encoder reads sound", "input_features",
+                      "texts are continued with GenerationOptions::encoder, or gantry generate --features FILE"});
+  const nn::TokenContext target = stage.tokens("decoder_");
+  const bool continues = target.caches && !stage.batch().contains("input_features");
+  TensorDict state = stage.is_first() ? begin(input) : std::move(input);
+  if (!continues)
+    state = stage.run_layers(
+        std::move(state), [&](int index) { return encoder_layers_->ptr<WhisperLayerImpl>(index)->parts({}, {}); },
+        kEncoderList);
+  if (stage.begins(kDecoderList)) {
+    const torch::Tensor sound = continues ? torch::Tensor() : encoder_norm_(state.at("hidden"));
+    state = {{"hidden", embed_tokens(stage.batch(), target)}};
+    if (sound.defined()) state.set("encoded", sound);
+  }
+  state = decode(stage, std::move(state), target);
   if (!stage.is_last()) return state;
-  return {{"logits", head_(decoder_norm_(state.at("hidden")))}};
+  return {{"logits", head_(decoder_norm_(target.for_head(state.at("hidden"))))}};
 }
 
 TensorDict WhisperImpl::forward(const TensorDict& inputs) {

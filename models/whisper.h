@@ -52,7 +52,7 @@ struct WhisperLayerSizes {
 class WhisperAttention {
  public:
   WhisperAttention(torch::nn::Module& layer, const std::string& path, std::int64_t heads, const WhisperConfig& config);
-  // `read`: whose keys and values. [B, S, H], [B, T, H] -> [B, S, H].
+  // `read`: whose keys and values; undefined where the cache has them. [B, S, H], [B, T, H] -> [B, S, H].
   torch::Tensor operator()(const torch::Tensor& hidden, const torch::Tensor& read, const nn::AttentionOptions& options);
 
  private:
@@ -66,7 +66,7 @@ class WhisperLayerImpl : public torch::nn::Module {
  public:
   WhisperLayerImpl(const WhisperConfig& config, const WhisperLayerSizes& sizes);
   // Of a state of "hidden" [B, S, H] and, for a decoder, "encoded" [B, T, H].
-  LayerParts parts(const nn::AttentionOptions& self);
+  LayerParts parts(const nn::AttentionOptions& self, const nn::AttentionOptions& cross);
 
  private:
   torch::Tensor mlp(const torch::Tensor& input);
@@ -97,7 +97,9 @@ class WhisperImpl : public torch::nn::Module {
   void make_decoder();
   void initialise();
   torch::Tensor embed_sound(const torch::Tensor& features);
-  torch::Tensor embed_tokens(const TensorDict& batch);
+  TensorDict begin(const TensorDict& input);
+  torch::Tensor embed_tokens(const TensorDict& batch, const nn::TokenContext& target);
+  TensorDict decode(const StageContext& stage, TensorDict state, const nn::TokenContext& target);
 
   WhisperConvolution first_{nullptr}, second_{nullptr};
   torch::Tensor sound_positions_;    // [max_source_positions, H], which are not trained

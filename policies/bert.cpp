@@ -80,6 +80,11 @@ std::vector<SplitOutput> BertPolicy::split_outputs(const models::BertImpl& model
   return {{"logits", "cls.decoder"}};
 }
 
+std::int64_t BertPolicy::tokens_per_sample(const TensorDict& batch) const {
+  const torch::Tensor ids = batch.get("input_ids");
+  return ids.defined() && ids.dim() == 3 ? ids.size(2) : Policy::tokens_per_sample(batch);
+}
+
 Continuation BertPolicy::continuation(const models::BertImpl&) const { return {.is_possible = false}; }
 
 }  // namespace gantry

@@ -21,6 +21,7 @@ class BertPolicy final : public PolicyFor<models::BertImpl> {
   SharedParameters shared_parameters(const models::BertImpl& model) const override;
   std::vector<SplitOutput> split_outputs(const models::BertImpl& model) const override;
   Continuation continuation(const models::BertImpl& model) const override;
+  std::int64_t tokens_per_sample(const TensorDict& batch) const override;  // of multiple choice: of one choice
   std::vector<std::string> entries_between() const override {
     return {"attention_mask", "document_ids", "position_ids"};
   }

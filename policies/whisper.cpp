@@ -51,7 +51,11 @@ std::vector<SplitOutput> WhisperPolicy::split_outputs(const models::WhisperImpl&
   return {{"logits", "proj_out"}};
 }
 
-Continuation WhisperPolicy::continuation(const models::WhisperImpl&) const { return {.is_possible = false}; }
+Continuation WhisperPolicy::continuation(const models::WhisperImpl& model) const {
+  return {.is_cached = true,
+          .positions = model.config.max_target_positions,
+          .start_token = model.config.decoder_start_token_id};
+}
 
 std::int64_t WhisperPolicy::tokens_per_sample(const TensorDict& batch) const { return decoder_length(batch); }
 

@@ -32,6 +32,7 @@ void TensorBoardFile::write(const StepMetrics& metrics) {
 void TensorBoardFile::write(const EvaluationMetrics& metrics) {
   events_->write(metrics.step, {{"evaluation/loss", metrics.loss}, {"evaluation/perplexity", std::exp(metrics.loss)}});
   if (metrics.accuracy) events_->write(metrics.step, {{"evaluation/accuracy", *metrics.accuracy}});
+  if (metrics.f1) events_->write(metrics.step, {{"evaluation/f1", *metrics.f1}});
   if (metrics.choices)
     events_->write(metrics.step, {{"evaluation/accuracy", metrics.choices->accuracy},
                                   {"evaluation/normalised_accuracy", metrics.choices->normalised_accuracy}});

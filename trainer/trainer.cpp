@@ -120,7 +120,7 @@ class Trainer::Run {
     resolve_epochs(*loader);
     held_out_ = parts_.evaluation_loader ? parts_.evaluation_loader : build_evaluation_loader(config_);
     const Criterion criterion = parts_.criterion ? *parts_.criterion : build_criterion(config_);
-    scores_classes_ = !parts_.criterion && predicts_classes(config_);
+    scores_predictions_ = !parts_.criterion && predicts_classes(config_);
     const LrSchedule rates = parts_.lr_schedule ? *parts_.lr_schedule : build_lr_schedule(config_);
     refuse_unhonoured_parts();
     boosted_ = booster_.boost(model, optimizer, criterion, loader, rates);
@@ -321,7 +321,7 @@ class Trainer::Run {
   // False, and nothing is written, where the run was asked to stop meanwhile.
   bool evaluate(std::int64_t step, bool publishes = true) {
     const auto ends = [this] { return stops_.asked_to_stop(); };
-    auto metrics = Evaluator(booster_, held_out_, scores_classes_).run(step, boosted_, ends, stops_.within_step());
+    auto metrics = Evaluator(booster_, held_out_, scores_predictions_).run(step, boosted_, ends, stops_.within_step());
     if (!metrics) return false;
     if (publishes && choices_) {
       metrics->choices = choices_->run(booster_, boosted_, ends, stops_.within_step());
@@ -432,7 +432,7 @@ class Trainer::Run {
   std::shared_ptr<DataLoader> held_out_;                // null without evaluation
   std::unique_ptr<ChoiceScorer> choices_;               // null without evaluation.choices
   std::unique_ptr<ContinuedPrompts> prompts_;           // likewise
-  bool scores_classes_ = false;                         // at evaluations
+  bool scores_predictions_ = false;                     // at evaluations
   bool has_run_ = false, has_begun_ = false, said_impatience_ = false;
   const double start_ = steady_seconds();
   std::int64_t done_ = 0;                           // steps before this run's first one

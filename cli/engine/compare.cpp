@@ -1,6 +1,7 @@
 // `gantry compare`: a step in several layouts beside one rank's.
 #include <algorithm>
 #include <fmt/format.h>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include <torch/torch.h>
@@ -18,7 +19,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t kDrawnSamples = 32;  // without data
-constexpr std::int64_t kMostDrawnTokens = 32;
+constexpr std::int64_t kMostDrawnTokens = 32, kDrawnChoices = 3;
 
 nlohmann::json model_keys(const Config& config) {
   return nlohmann::json::parse(config.model.config_json.empty() ? "{}" : config.model.config_json);
@@ -29,10 +30,17 @@ std::string trained_task(const Config& config) {
   return family.task ? family.task(model_keys(config)) : "tokens";
 }
 
-// A head over whole samples, whose labels are one per sample.
-bool labels_samples(const nlohmann::json& keys) {
+bool has_head(const nlohmann::json& keys, const char* head) {
   const auto names = keys.value("architectures", std::vector<std::string>());
-  return !names.empty() && names.front().ends_with("ForSequenceClassification");
+  return !names.empty() && names.front().ends_with(head);
+}
+
+// What a head is labelled with, for inputs of that shape.
+torch::Tensor drawn_labels(const nlohmann::json& keys, at::IntArrayRef shape, std::int64_t vocabulary,
+                           const std::function<torch::Tensor(std::int64_t, at::IntArrayRef)>& draw) {
+  if (has_head(keys, "ForMultipleChoice")) return draw(shape[1], {shape[0]});
+  if (has_head(keys, "ForSequenceClassification")) return draw(keys.value("num_labels", 2), {shape[0]});
+  return draw(has_head(keys, "ForTokenClassification") ? keys.value("num_labels", 2) : vocabulary, shape);
 }
 
 // Token by token what the model may read, and labels by the seed.
@@ -45,13 +53,14 @@ TensorDict drawn_batch(const Config& config) {
   const auto draw = [&](std::int64_t below, at::IntArrayRef shape) {
     return torch::randint(below, shape, generator, torch::kInt64);
   };
-  TensorDict batch{{"input_ids", draw(vocabulary, {kDrawnSamples, tokens})}};
+  std::vector<std::int64_t> shape = {kDrawnSamples, tokens};
+  if (has_head(keys, "ForMultipleChoice")) shape.insert(shape.begin() + 1, kDrawnChoices);
+  TensorDict batch{{"input_ids", draw(vocabulary, shape)}};
   if (trained_task(config) == "spans") {
     batch.set("start_positions", draw(tokens, {kDrawnSamples}));
     batch.set("end_positions", draw(tokens, {kDrawnSamples}));
   } else {
-    batch.set("labels", labels_samples(keys) ? draw(keys.value("num_labels", 2), {kDrawnSamples})
-                                             : draw(vocabulary, {kDrawnSamples, tokens}));
+    batch.set("labels", drawn_labels(keys, shape, vocabulary, draw));
   }
   return batch;
 }

@@ -39,7 +39,7 @@ void fill_labels(TensorDict& batch, const torch::Tensor& first, const std::strin
   for (const char* name : {"start_positions", "end_positions"})
     if (task == "spans" && !batch.contains(name)) batch.set(name, of_samples);
   if (task == "spans" || task == "none" || batch.contains("labels")) return;
-  if (task == "images")
+  if (task == "images" || first.dim() == 3)
     batch.set("labels", of_samples);
   else
     batch.set("labels", torch::full_like(task == "pairs" ? batch.at("decoder_input_ids") : first, -100));
@@ -64,7 +64,8 @@ TensorDict read_batch(const std::string& path, const models::ModelFamily& family
   TensorDict batch = read_entries(path, known_entries(family, task));
   const std::string& main = family.inputs.front();
   const torch::Tensor first = batch.at(main);
-  if (is_real(main) ? first.dim() < 3 : first.dim() != 2)
+  const bool of_choices = task == "classes" && first.dim() == 3;
+  if (is_real(main) ? first.dim() < 3 : first.dim() != 2 && !of_choices)
     throw InputError({path, main + " is " + describe(first),
                       is_real(main) ? "[samples, ...], as the model takes them" : "[samples, tokens]", ""});
   fill_labels(batch, first, task);

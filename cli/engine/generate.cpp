@@ -4,6 +4,9 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include <torch/torch.h>
+
+#include "gantry/checkpoint/safetensors.h"
 #include "gantry/cli/engine/commands.h"
 #include "gantry/cli/engine/trained_model.h"
 #include "gantry/core/error.h"
@@ -25,7 +28,8 @@ struct Job {
   std::vector<TokenIds> begun;  // what a prompt's sequences go on from: itself, or nothing where an encoder reads it
   GenerationOptions options;
 
-  bool shows_text() const { return !arguments.prompts.empty(); }
+  bool reads_sound() const { return !arguments.features.empty(); }
+  bool shows_text() const { return !arguments.prompts.empty() || (reads_sound() && text); }
 };
 
 template <class Value, class Given>
@@ -92,9 +96,28 @@ bool has_encoder(const Config& config) {
   return family.task && family.task(nlohmann::json::parse(config.model.config_json)) == "pairs";
 }
 
+// What an encoder of sound is given, a row for each text.
+TensorDict features_of(const GenerateArguments& arguments, const Config& config) {
+  const auto& family = models::families().at(config.model.policy);
+  const std::string& entry = family.inputs.front();
+  const bool reads_sound = entry == "input_features", is_given = !arguments.features.empty();
+  if (reads_sound && !is_given)
+    throw UsageError({"gantry generate", "a " + config.model.policy + " reads sound", "--features FILE",
+                      "write " + entry + " into a safetensors file"});
+  if (!reads_sound && is_given)
+    throw UsageError({"--features", "is given for a " + config.model.policy, "a model that reads sound (whisper)",
+                      "give --prompt, or --tokens"});
+  if (!is_given) return {};
+  const torch::Tensor features = read_safetensors(arguments.features).at(entry);
+  if (features.dim() == 0)
+    throw InputError({arguments.features, entry + " is " + describe(features), "[texts, mel bins, steps]", ""});
+  return {{entry, features}};
+}
+
 Job prepare(const GenerateArguments& arguments) {
-  if (arguments.prompts.empty() && arguments.tokens.empty())
-    throw UsageError({"gantry generate", "there is no prompt", "--prompt TEXT or --tokens 1,2,3", ""});
+  if (arguments.prompts.empty() && arguments.tokens.empty() && arguments.features.empty())
+    throw UsageError({"gantry generate", "there is no prompt", "--prompt TEXT or --tokens 1,2,3",
+                      "--features FILE for a model that reads sound"});
   Job job{.arguments = arguments,
           .model = find_trained_model(arguments.model, arguments.sets, arguments.adapter),
           .text = {},
@@ -107,8 +130,12 @@ Job prepare(const GenerateArguments& arguments) {
         {arguments.model, "has no tokenizer", "one, for a prompt that is text", "give --tokenizer, or --tokens"});
   for (const auto& prompt : arguments.prompts) job.prompts.push_back(job.text->encode(prompt));
   for (const auto& tokens : arguments.tokens) job.prompts.push_back(parse_tokens(tokens));
-  job.begun = has_encoder(job.model.config) ? std::vector<TokenIds>(job.prompts.size()) : job.prompts;
   job.options = options_of(arguments, job.model, job.text.get());
+  job.options.encoder = features_of(arguments, job.model.config);
+  const std::size_t texts =
+      job.reads_sound() ? static_cast<std::size_t>(job.options.encoder.begin()->second.size(0)) : job.prompts.size();
+  if (job.reads_sound() && job.prompts.size() == 1) job.prompts.resize(texts, TokenIds(job.prompts.front()));
+  job.begun = has_encoder(job.model.config) ? std::vector<TokenIds>(texts) : job.prompts;
   refuse_lost_flags(arguments, job.options);
   return job;
 }
@@ -125,7 +152,7 @@ std::string text_of(const Job& job, const GeneratedSequence& sequence, bool with
 void print_json(const Job& job, const GeneratedSequence& sequence, int number) {
   nlohmann::json line = {{"prompt", sequence.prompt + 1},
                          {"sequence", number},
-                         {"prompt_tokens", job.prompts[sequence.prompt]},
+                         {"prompt_tokens", job.prompts.empty() ? TokenIds() : job.prompts[sequence.prompt]},
                          {"tokens", sequence.tokens},
                          {"stopped", sequence.stopped}};
   if (job.options.num_beams > 1) line["score"] = sequence.score;
@@ -155,7 +182,7 @@ void print_all(const Job& job, const std::vector<GeneratedSequence>& sequences) 
 
 // One sequence, not beams: it is shown while it comes.
 bool streams(const Job& job) {
-  return job.shows_text() && !job.arguments.json && job.prompts.size() == 1 && job.options.num_beams == 1 &&
+  return job.shows_text() && !job.arguments.json && job.begun.size() == 1 && job.options.num_beams == 1 &&
          job.options.num_return_sequences == 1;
 }
 

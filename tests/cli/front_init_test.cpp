@@ -32,23 +32,31 @@ TEST(Init, WritesAProjectWhoseConfigurationLoads) {
       run_program(fmt::format("cd {} && {} config train.yaml", scratch / "my_model2", gantry_program())).exit_code, 0);
 }
 
+// The project of a family: its files are there without a mark left, and its configuration loads.
+void expect_project(const ScratchFolder& scratch, const std::string& family, std::vector<const char*> files) {
+  const std::string name = "my_" + family;
+  const Outcome run = init(scratch, name + " --family " + family);
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_FALSE(fs::exists(scratch / name + "/model.h"));
+  files.insert(files.end(), {"CMakeLists.txt", "train.cpp", "layouts_test.cpp", "train.yaml", "README.md"});
+  for (const char* file : files) {
+    const std::string text = read_file(scratch / name + "/" + file);
+    EXPECT_FALSE(text.empty()) << file;
+    for (const char* mark : {"@NAME@", "@VERSION@", "@FAMILY@", "@KEYS@", "@DATA@"})
+      EXPECT_EQ(text.find(mark), std::string::npos) << file;
+  }
+  const Outcome config = run_program(fmt::format("cd {} && {} config train.yaml", scratch / name, gantry_program()));
+  EXPECT_EQ(config.exit_code, 0) << config.err;
+}
+
 TEST(Init, WritesAProjectForEachFamily) {
   const ScratchFolder scratch;
   for (const auto& family : models::decoder_families()) {
-    const std::string name = "my_" + family.model_type;
-    const Outcome run = init(scratch, name + " --family " + family.model_type);
-    ASSERT_EQ(run.exit_code, 0) << run.err;
-    EXPECT_FALSE(fs::exists(scratch / name + "/model.h"));
-    for (const char* file : {"CMakeLists.txt", "train.cpp", "layouts_test.cpp", "train.yaml", "README.md"}) {
-      const std::string text = read_file(scratch / name + "/" + file);
-      EXPECT_FALSE(text.empty()) << file;
-      for (const char* mark : {"@NAME@", "@VERSION@", "@FAMILY@", "@KEYS@"})
-        EXPECT_EQ(text.find(mark), std::string::npos) << file;
-    }
-    const Outcome config = run_program(fmt::format("cd {} && {} config train.yaml", scratch / name, gantry_program()));
-    EXPECT_EQ(config.exit_code, 0) << config.err;
+    expect_project(scratch, family.model_type, {});
     EXPECT_NO_THROW(models::decoder_spec(family, family.small)) << family.model_type;
   }
+  for (const char* family : {"bert", "roberta", "vit", "whisper", "t5"})
+    expect_project(scratch, family, {"samples.h", "drawn_samples.h"});
   const Outcome wrong = init(scratch, "mine --family lama");
   EXPECT_EQ(wrong.exit_code, 2);
   EXPECT_NE(wrong.err.find("did you mean 'llama'?"), std::string::npos) << wrong.err;

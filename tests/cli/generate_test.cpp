@@ -73,7 +73,26 @@ TEST(GenerateCommand, WhatAnEncoderReadsIsNoPartOfTheText) {
     expected += fmt::format("--- prompt {}, sequence 1\n{},{},{}\n", i + 1, tokens[i][0], tokens[i][1], tokens[i][2]);
   }
   EXPECT_EQ(run_generate(asked).out, expected);
-  EXPECT_EQ(run_generate("--model " + golden_model("families/whisper") + " --tokens 1").exit_code, 3);
+}
+
+// A row of sound for each text, which begins with the start token, or with tokens that are given.
+TEST(GenerateCommand, SoundBecomesText) {
+  const std::string folder = golden_model("families/whisper"), model = "--model " + folder;
+  const std::string asked = model + " --features " + folder + "/inputs.safetensors --max-new-tokens 12 --json";
+  const auto expected = nlohmann::json::parse(read_file(folder + "/generate.json"))["tokens"];
+  EXPECT_EQ(nlohmann::json(tokens_in(run_generate(asked + " --set parallel.pipeline=3"))), expected);
+  EXPECT_EQ(nlohmann::json(tokens_in(run_generate(asked + " --tokens 2 --set parallel.tensor=2"))), expected);
+  const std::pair<std::string, std::string> faults[] = {
+      {model + " --tokens 1", "a whisper reads sound; expected --features FILE"},
+      {"--model " + golden_model("families/t5") + " --features " + folder + "/inputs.safetensors",
+       "is given for a t5; expected a model that reads sound"},
+      {asked + " --tokens 2 --tokens 2", "beside 2 prompts; expected a row for each prompt"}};
+  for (const auto& [arguments, said] : faults) {
+    const Outcome run = run_generate(arguments);
+    EXPECT_NE(run.exit_code, 0);
+    EXPECT_NE(run.err.find(said), std::string::npos) << run.err;
+    EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 1) << run.err;
+  }
 }
 
 TEST(GenerateCommand, HuggingFaceDirectoriesInAnyLayout) {

@@ -1,6 +1,7 @@
 // `gantry train` for families that are not trained on plain text, over layouts: samples of a safetensors file, and
 // pairs of texts.
 #include <cmath>
+#include <filesystem>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -49,7 +50,7 @@ class TrainsOnTensors : public ::testing::Test {
     return scratch_ / "samples.safetensors";
   }
 
-  // Of each line of metrics.jsonl: its loss, or its held-out loss with its accuracy, where it has one.
+  // Of each line of metrics.jsonl: its loss, or its held-out loss with accuracy and F1, where it has them.
   std::vector<double> numbers(const std::string& model, const std::string& path, const std::string& data,
                               const std::string& sets = "") {
     const Outcome run = train(model, path, data, sets);
@@ -58,7 +59,7 @@ class TrainsOnTensors : public ::testing::Test {
     std::istringstream file(read_file(scratch_ / "run/metrics.jsonl"));
     for (std::string line; std::getline(file, line);) {
       const auto values = nlohmann::json::parse(line);
-      for (const char* key : {"loss", "eval_loss", "accuracy"})
+      for (const char* key : {"loss", "eval_loss", "accuracy", "f1"})
         if (values.contains(key)) all.push_back(values[key]);
     }
     return all;
@@ -84,7 +85,38 @@ class TrainsOnTensors : public ::testing::Test {
 TEST_F(TrainsOnTensors, Images) {
   const torch::Tensor pixels = torch::arange(10 * 3 * 64, torch::kFloat32).mul(0.37).sin().view({10, 3, 8, 8});
   expect_equal_layouts(kVit, written({{"pixel_values", pixels}, {"labels", torch::arange(10).remainder(5)}}),
-                       "format: tensors", 2);
+                       "format: tensors", 3);
+}
+
+// Two passes and more over nine pictures of three classes; and the same with a stop in their midst.
+TEST_F(TrainsOnTensors, PicturesInFolders) {
+  const std::string pictures = GANTRY_SOURCE_DIR "/tests/golden/images/";
+  int number = 0;
+  for (const char* file : {"rgb.png", "rgb.jpg", "grey.png", "cmyk.jpg", "palette.png", "alpha.png", "deep.png",
+                           "bits.png", "progressive.jpg"}) {
+    const std::string folder = scratch_ / fmt::format("set/class{}", number % 3);
+    std::filesystem::create_directories(folder);
+    std::filesystem::copy_file(pictures + file, fmt::format("{}/{}_{}", folder, number++, file));
+  }
+  const std::string path = scratch_ / "set", data = "format: images";
+  expect_equal_layouts(kVit, path, data, 3);
+  const std::string steps = " --set train.steps=6 --set checkpoint.path=" + (scratch_ / "saved");
+  const auto whole = numbers(kVit, path, data, "--set train.steps=6");
+  numbers(kVit, path, data, steps + " --set train.max_minutes=1e-9");  // one step
+  std::filesystem::remove(scratch_ / "run/metrics.jsonl");
+  auto resumed = numbers(kVit, path, data, steps + " --set checkpoint.resume=auto --set parallel.pipeline=2");
+  ASSERT_GE(whole.size(), resumed.size());
+  ASSERT_GE(resumed.size(), 8u);
+  for (std::size_t i = 1; i <= resumed.size(); ++i)
+    EXPECT_NEAR(resumed[resumed.size() - i], whole[whole.size() - i], 1e-10) << i;
+  scratch_.write("set/class1/damaged.png", "\x89PNG\r\n\x1a\nand no more");
+  const Outcome run = train(kVit, path, data + ", prefetch: 0", "");
+  EXPECT_EQ(run.exit_code, 4);
+  EXPECT_NE(run.err.find("set/class1/damaged.png: is no PNG that can be read"), std::string::npos) << run.err;
+  EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 1) << run.err;
+  const Outcome other = train(kBert, path, data, "");
+  EXPECT_EQ(other.exit_code, 3);
+  EXPECT_NE(other.err.find("images with a model that is trained on classes"), std::string::npos) << other.err;
 }
 
 TEST_F(TrainsOnTensors, PairsOfTextsOfTwoLengths) {
@@ -99,7 +131,7 @@ TEST_F(TrainsOnTensors, PairsOfTextsOfTwoLengths) {
 TEST_F(TrainsOnTensors, ClassesOfTokens) {
   expect_equal_layouts(kBert,
                        written({{"input_ids", drawn_ids(7, 39, 7).to(torch::kInt32)}, {"labels", drawn_ids(7, 3, 5)}}),
-                       "format: tensors, sequence_length: 7", 2);
+                       "format: tensors, sequence_length: 7", 3);
 }
 
 // Of labels that are all one class, the places that don't count aside, every one is right after a while.

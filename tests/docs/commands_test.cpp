@@ -112,6 +112,8 @@ pretrained gpt2 gpt2 first.yaml
 pretrained llama llama3 second.yaml
 mkdir models/llama3
 cp "$golden"/tokenizers/llama3/* models/llama3
+cp -r "$golden/families/whisper" models/whisper
+cp "$golden/families/whisper/inputs.safetensors" sounds.safetensors
 ln -s "$golden/gpt2" DIR
 cp "$golden/gpt2/batch.safetensors" .
 mkdir tests

@@ -49,6 +49,13 @@ TEST(EncoderGrid, BertForTokenClassification) {
       encoder_layouts());
 }
 
+TEST(EncoderGrid, MultipleChoice) {
+  for (const char* family : {"bert", "roberta"})
+    expect_layouts_equal(
+        {.family = family, .layers = 4, .dropout = 0.1, .batches = {6, 5}, .head = "ForMultipleChoice"},
+        encoder_layouts());
+}
+
 TEST(EncoderGrid, Vit) {
   expect_layouts_equal({.family = "vit", .layers = 4, .dropout = 0.1, .batches = {6, 5}}, encoder_layouts());
 }

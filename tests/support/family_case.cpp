@@ -48,8 +48,9 @@ Config family_config(const std::string& folder, const Layout& layout, bool seque
 
 // Padded positions count for nobody. An encoder's mask is not the decoder's.
 torch::Tensor of_counted(const torch::Tensor& logits, const TensorDict& inputs) {
-  if (!inputs.contains("attention_mask") || inputs.contains("decoder_input_ids")) return logits;
-  return logits * inputs.at("attention_mask").unsqueeze(-1).to(logits.scalar_type());
+  const torch::Tensor mask = inputs.get("attention_mask");
+  if (!mask.defined() || mask.dim() > 2 || inputs.contains("decoder_input_ids")) return logits;
+  return logits * mask.unsqueeze(-1).to(logits.scalar_type());
 }
 
 }  // namespace

@@ -156,6 +156,16 @@ TensorDict images_of(const TensorDict& batch) {
           {"labels", first % 3}};
 }
 
+// Three choices a sample: its own text and those of others, each with its padding.
+void set_choices(TensorDict& batch) {
+  const torch::Tensor labels = batch.at("input_ids").select(1, 0) % 3;
+  for (const char* name : {"input_ids", "attention_mask", "token_type_ids"}) {
+    const torch::Tensor texts = batch.at(name);
+    batch.set(name, torch::stack({texts, texts.roll(1, 0), texts.flip(0)}, 1));
+  }
+  batch.set("labels", labels);
+}
+
 // What BERT takes beside tokens: padding after the text, two token types, the head's own labels.
 void add_bert_entries(const ModelCase& what, TensorDict& batch) {
   const torch::Tensor ids = batch.at("input_ids");
@@ -170,6 +180,7 @@ void add_bert_entries(const ModelCase& what, TensorDict& batch) {
   }
   if (what.head == "ForSequenceClassification") batch.set("labels", first % 3);
   if (what.head == "ForTokenClassification") batch.set("labels", batch.at("labels").remainder(3));
+  if (what.head == "ForMultipleChoice") return set_choices(batch);
   if (what.head != "ForQuestionAnswering") return;
   batch.set("start_positions", first % ids.size(1));
   batch.set("end_positions", ids.select(1, ids.size(1) - 1) % (ids.size(1) + 1));  // some lie outside

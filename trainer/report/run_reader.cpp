@@ -75,7 +75,7 @@ Json run_of(const std::filesystem::path& path) {
 // What an evaluation has beside its loss; null for nothing.
 Json answers_of(const Json& line) {
   Json answers = nullptr;
-  for (const char* key : {"choices", "accuracy", "normalised_accuracy"})
+  for (const char* key : {"choices", "accuracy", "f1", "normalised_accuracy"})
     if (line.contains(key) && line[key].is_number()) answers[key] = line[key];
   for (const Json& sample : line.value("samples", Json::array()))
     if (sample.is_object() && sample.value("prompt", Json()).is_string() && sample.value("text", Json()).is_string())

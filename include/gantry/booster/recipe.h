@@ -42,8 +42,8 @@ LrSchedule build_lr_schedule(const Config& config);
 // without a head.
 Criterion build_criterion(const Config& config);
 
-// Whether the model's head chooses one of a few classes for a sample or a token, so that accuracy says something. The
-// configuration is resolved.
+// Whether the model's head chooses one of a few classes for a sample or a token, or marks a span, so that accuracy and
+// F1 say something. The configuration is resolved.
 bool predicts_classes(const Config& config);
 
 // Fills the boosted model's parameters from model.path, and its adapters from lora.path, each rank reading what it

@@ -14,6 +14,7 @@
 
 #include "gantry/data/tokenizers/tokenizer.h"
 #include "gantry/plugins/plugin.h"
+#include "gantry/tensors/tensor_dict.h"
 
 namespace gantry {
 
@@ -32,6 +33,7 @@ struct GenerationOptions {
   std::vector<std::int64_t> stop_tokens;            // each ends a sequence, as its last token
   // Scores of tokens that the text has are divided (negative ones multiplied) by it: Keskar et al., arXiv 1909.05858.
   double repetition_penalty = 1;
+  std::vector<std::int64_t> suppress_tokens, begin_suppress_tokens;  // never chosen; not as a text's first new token
 
   bool sample = false;      // draw the tokens; the rest of these is for drawn ones
   double temperature = 1;   // scores are divided by it; above 0
@@ -43,6 +45,12 @@ struct GenerationOptions {
   double length_penalty = 1;  // scores are divided by length ^ this: above 0 favours long sequences
   EarlyStopping early_stopping = EarlyStopping::kNo;
   int num_return_sequences = 1;  // of each prompt; for drawn ones, and at most num_beams for beams
+
+  // Of a model with an encoder and a decoder. `encoder`: what an encoder that reads no tokens is given (Whisper's
+  // input_features), a row for each prompt; prompts are then how the decoder's texts begin. Without prompts every text
+  // begins with the model's start token and `begin_tokens`, as it does where the prompts are the encoder's.
+  TensorDict encoder = {};
+  std::vector<std::int64_t> begin_tokens;
 
   std::int64_t vocabulary = 0;  // only tokens below it are chosen: a padded model's further columns; 0: all
   bool use_cache = true;        // false: every token computes the whole text again
@@ -82,8 +90,9 @@ std::vector<GeneratedSequence> generate(const Holder& model, const std::vector<T
 }
 
 // What a model's directory sets as defaults: generation_config.json, or the stop token of config.json where there is
-// none; of a checkpoint's step folder, the stop token of its model's configuration. InputError for values of wrong
-// kinds, CheckpointError for a damaged manifest.
+// none (begin_tokens: of Whisper's language, task, forced_decoder_ids and no_timestamps_token_id); of a checkpoint's
+// step folder, the stop token of its model's configuration. InputError for values of wrong kinds, CheckpointError for a
+// damaged manifest.
 GenerationOptions generation_defaults(const std::string& directory);
 
 }  // namespace gantry

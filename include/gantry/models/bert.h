@@ -22,7 +22,8 @@ enum class BertHead {
   kMaskedLm,                // {logits [B, S, V]}
   kSequenceClassification,  // {logits [B, labels]}
   kQuestionAnswering,       // {logits [B, S, 2]}: of each token as start and as end of the answer
-  kTokenClassification      // {logits [B, S, labels]}
+  kTokenClassification,     // {logits [B, S, labels]}
+  kMultipleChoice           // {logits [B, choices]}, of inputs [B, choices, S]: each choice is a sequence of its own
 };
 
 struct BertConfig {             // Hugging Face's keys
@@ -114,9 +115,9 @@ class BertImpl : public torch::nn::Module {
   explicit BertImpl(const BertConfig& config);
 
   // The whole model: {input_ids int64 [B, S]; attention_mask, token_type_ids, position_ids, document_ids [B, S] or
-  // absent} -> what BertHead says.
+  // absent} -> what BertHead says. For multiple choice all are [B, choices, S], and documents are refused.
   TensorDict forward(const TensorDict& inputs);
-  // The same of one stage; stages exchange {hidden [B, S, H]}. InputError if S is too long.
+  // The same of one stage; stages exchange {hidden [B, S, H]}, or [B, choices, S, H]. InputError if S is too long.
   TensorDict stage_forward(const StageContext& stage, TensorDict input);
 
   const BertConfig config;
@@ -128,6 +129,8 @@ class BertImpl : public torch::nn::Module {
   nn::Dropout dropout{nullptr}, pooler_dropout{nullptr};
 
  private:
+  TensorDict run_stage(const StageContext& stage, const TensorDict& input, const nn::TokenContext& tokens);
+  TensorDict choose(const StageContext& stage, const TensorDict& input);
   std::int64_t longest() const;  // tokens of a sample
   torch::Tensor rows_of_positions(const TensorDict& inputs, const nn::TokenContext& tokens) const;
   torch::Tensor embed(const TensorDict& inputs, const nn::TokenContext& known);  // -> [B, S, H]

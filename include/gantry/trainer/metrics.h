@@ -43,9 +43,12 @@ struct ContinuedPrompt {
 // One evaluation on held-out data, after so many steps.
 struct EvaluationMetrics {
   std::int64_t step = 0;
-  double loss = 0;                                     // mean over every counted token
-  std::int64_t tokens = 0;                             // counted
-  std::optional<double> accuracy = std::nullopt;       // of a model that is trained on classes: the share that is right
+  double loss = 0;          // mean over every counted token
+  std::int64_t tokens = 0;  // counted
+  // Of a model that is trained on classes: the share of counted labels whose largest logit is the label's (of equal
+  // ones the lowest counts), and the mean over the classes that are a label or a prediction of each one's F1 (macro).
+  // Of one that marks spans: the share with both ends right, and the mean F1 of the positions that two spans share.
+  std::optional<double> accuracy = std::nullopt, f1 = std::nullopt;
   std::optional<ChoiceScores> choices = std::nullopt;  // of evaluation.choices
   std::vector<ContinuedPrompt> samples = {};           // of evaluation.prompts, in their order
 };

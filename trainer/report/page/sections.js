@@ -46,9 +46,9 @@ function trainingCharts(hosts, { metrics, evaluation }) {
 }
 
 // Choices that were scored, and prompts with what the model makes of them.
-function answers(host, { choices, accuracy, normalised_accuracy: normalised, samples }) {
+function answers(host, { choices, accuracy, f1, normalised_accuracy: normalised, samples }) {
   const parts = [];
-  if (!choices && accuracy !== undefined) parts.push(element("p", {}, `${percent(accuracy)} of the held-out classes are right.`));
+  if (!choices && accuracy !== undefined) parts.push(element("p", {}, `${percent(accuracy)} of the held-out predictions are right${f1 === undefined ? "" : `, F1 ${percent(f1)}`}.`));
   if (choices) parts.push(element("p", {}, `Of ${counted(choices, "question")} ${percent(accuracy)} are answered right, ${percent(normalised)} by likelihood a character.`));
   if (samples) parts.push(table(["Prompt", "Continued by the likeliest tokens"], samples.map(({ prompt, text }) => element("tr", {}, cell(prompt), cell(text)))));
   host.replaceChildren(...parts);

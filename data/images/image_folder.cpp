@@ -1,0 +1,125 @@
+#include "gantry/data/images/image_folder.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fmt/format.h>
+
+#include "gantry/core/error.h"
+#include "gantry/core/paths.h"
+#include "gantry/data/images/image_file.h"
+#include "gantry/data/images/transform.h"
+
+namespace gantry {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct LabelledFile {
+  std::string path;  // below the folder
+  std::int32_t label = 0;
+};
+
+class ImageFolder final : public DrawnDataset {
+ public:
+  ImageFolder(fs::path folder, std::vector<LabelledFile> files, std::int64_t classes, const ImageFolderOptions& options)
+      : folder_(std::move(folder)), files_(std::move(files)), classes_(classes), options_(options) {}
+
+  std::int64_t size() const override { return static_cast<std::int64_t>(files_.size()); }
+  std::int64_t sequence_length() const override { return 0; }
+  std::string summary() const override {
+    return fmt::format("{}: {} pictures of {} classes", folder_.string(), files_.size(), classes_);
+  }
+  std::vector<SampleEntry> entries() const override { return image_entries(options_.settings); }
+  void read_at(std::int64_t index, std::int64_t place, const NumberRow& row) const override {
+    const LabelledFile& file = files_[static_cast<std::size_t>(index)];
+    if (row.type() == NumberType::kInt64) {
+      *row.as<std::int64_t>() = file.label;
+      return;
+    }
+    const Image image = read_image(folder_ / file.path);
+    const ImageSettings& settings = options_.settings;
+    write_normalised(
+        options_.trains ? training_view(image, settings, options_.seed, place) : evaluation_view(image, settings),
+        settings, row.as<float>());
+  }
+
+ private:
+  fs::path folder_;
+  std::vector<LabelledFile> files_;
+  std::int64_t classes_;
+  ImageFolderOptions options_;
+};
+
+std::string ending_of(const fs::path& file) {
+  std::string ending = file.extension().string();
+  std::transform(ending.begin(), ending.end(), ending.begin(),
+                 [](char letter) { return letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter + 32) : letter; });
+  return ending;
+}
+
+template <std::size_t kCount>
+bool is_one_of(const std::string& ending, const std::array<const char*, kCount>& endings) {
+  return std::find(endings.begin(), endings.end(), ending) != endings.end();
+}
+
+void append_class(const fs::path& folder, const fs::path& name, std::int32_t label, std::vector<LabelledFile>& files) {
+  constexpr std::array<const char*, 3> kRead = {".jpg", ".jpeg", ".png"};
+  constexpr std::array<const char*, 8> kOthers = {".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".heic"};
+  const std::size_t before = files.size();
+  for (const fs::path& file : files_below(name)) {
+    const std::string ending = ending_of(file);
+    if (is_one_of(ending, kOthers))
+      throw InputError({file.string(), "is no JPEG or PNG by its ending", ".jpg, .jpeg or .png",
+                        "convert it, or take it out of the folder"});
+    if (is_one_of(ending, kRead)) files.push_back({file.lexically_relative(folder).string(), label});
+  }
+  if (files.size() == before)
+    throw InputError({name.string(), "has no pictures", "at least one .jpg, .jpeg or .png of each class",
+                      "take the folder out, or fill it"});
+}
+
+}  // namespace
+
+std::vector<SampleEntry> image_entries(const ImageSettings& settings) {
+  const std::int64_t size = settings.size;
+  return {{.name = "pixel_values",
+           .length = kColours * size * size,
+           .type = NumberType::kFloat32,
+           .shape = {kColours, size, size}},
+          {.name = "labels"}};
+}
+
+std::unique_ptr<Dataset> open_image_folder(const std::string& path, const ImageFolderOptions& options,
+                                           const std::string& where) {
+  if (!is_folder(path))
+    throw InputError({where, "'" + path + "' is no folder", "a folder with a folder of pictures for each class",
+                      "check the path; it is relative to the working directory"});
+  std::vector<LabelledFile> files;
+  std::int64_t classes = 0;
+  for (const fs::path& entry : entries_of(path))
+    if (is_folder(entry)) append_class(path, entry, static_cast<std::int32_t>(classes++), files);
+  if (classes == 0)
+    throw InputError({where, "'" + path + "' has no folders", "a folder of pictures for each class",
+                      "put the pictures of each class into a folder of its name"});
+  if (classes > options.labels)
+    throw InputError({where,
+                      fmt::format("'{}' has {} classes, and the model tells {} apart", path, classes, options.labels),
+                      fmt::format("at most {}", options.labels), "set model.config.num_labels"});
+  return std::make_unique<ImageFolder>(path, std::move(files), classes, options);
+}
+
+SampleSource image_source(const DataConfig& config, const ImageFolderOptions& options, const std::string& key) {
+  const auto open = [config, options, key] {
+    std::vector<WeightedDataset> all;
+    if (config.sources.empty()) all.push_back({open_image_folder(config.path, options, key)});
+    for (std::size_t i = 0; i < config.sources.size(); ++i) {
+      const std::string where = fmt::format("data.sources[{}].path", i);
+      all.push_back({open_image_folder(config.sources[i].path, options, where), config.sources[i].weight});
+    }
+    return all;
+  };
+  return {.entries = image_entries(options.settings), .sequence_length = 0, .open = open};
+}
+
+}  // namespace gantry

@@ -1,0 +1,84 @@
+#include "gantry/data/images/transform.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace gantry {
+namespace {
+
+constexpr double kSmallestRatio = 3.0 / 4, kLargestRatio = 4.0 / 3;
+
+// From 0 to below 1.
+double unit(std::uint32_t word) { return word * 0x1p-32; }
+
+int drawn_below(std::uint32_t word, int end) { return static_cast<int>(unit(word) * end); }
+
+// Halves to the even neighbour, as Python rounds.
+int rounded(double number) { return static_cast<int>(std::nearbyint(number)); }
+
+void mirror(Image& image) {
+  for (int y = 0; y < image.height; ++y)
+    for (int left = 0, right = image.width - 1; left < right; ++left, --right)
+      std::swap_ranges(image.row(y) + left * kColours, image.row(y) + (left + 1) * kColours,
+                       image.row(y) + right * kColours);
+}
+
+// What RandomResizedCrop takes when ten draws did not fit.
+ImageBox central_crop(int width, int height) {
+  ImageBox box{.width = width, .height = height};
+  const double ratio = static_cast<double>(width) / height;
+  if (ratio < kSmallestRatio) box.height = rounded(width / kSmallestRatio);
+  if (ratio > kLargestRatio) box.width = rounded(height * kLargestRatio);
+  box.left = (width - box.width) / 2;
+  box.top = (height - box.height) / 2;
+  return box;
+}
+
+}  // namespace
+
+ImageBox drawn_crop(int width, int height, std::uint64_t seed, std::int64_t place) {
+  const double area = static_cast<double>(width) * height;
+  for (std::uint64_t attempt = 0; attempt < 10; ++attempt) {
+    const auto words = philox({seed, philox_stream("image crop", attempt)}, static_cast<std::uint64_t>(place));
+    const double target = area * (0.08 + 0.92 * unit(words[0])), low = std::log(kSmallestRatio),
+                 ratio = std::exp(low + (std::log(kLargestRatio) - low) * unit(words[1]));
+    const int w = rounded(std::sqrt(target * ratio)), h = rounded(std::sqrt(target / ratio));
+    if (w > 0 && w <= width && h > 0 && h <= height)
+      return {drawn_below(words[3], width - w + 1), drawn_below(words[2], height - h + 1), w, h};
+  }
+  return central_crop(width, height);
+}
+
+bool drawn_flip(std::uint64_t seed, std::int64_t place) {
+  return philox({seed, philox_stream("image flip")}, static_cast<std::uint64_t>(place))[0] & 1;
+}
+
+Image training_view(const Image& image, const ImageSettings& settings, std::uint64_t seed, std::int64_t place) {
+  const ImageBox crop = drawn_crop(image.width, image.height, seed, place);
+  Image view = resize_part(image, crop, settings.size, settings.size, settings.filter);
+  if (drawn_flip(seed, place)) mirror(view);
+  return view;
+}
+
+Image evaluation_view(const Image& image, const ImageSettings& settings) {
+  const ImageBox whole{.width = image.width, .height = image.height};
+  const int size = settings.size, side = settings.shorter_side;
+  if (side == 0) return resize_part(image, whole, size, size, settings.filter);
+  const bool is_wide = image.width > image.height;
+  const int longer = static_cast<int>(static_cast<std::int64_t>(side) * std::max(image.width, image.height) /
+                                      std::min(image.width, image.height));
+  const Image resized = resize_part(image, whole, is_wide ? longer : side, is_wide ? side : longer, settings.filter);
+  const ImageBox centre{rounded((resized.width - size) / 2.0), rounded((resized.height - size) / 2.0), size, size};
+  return resize_part(resized, centre, size, size, settings.filter);
+}
+
+void write_normalised(const Image& image, const ImageSettings& settings, float* numbers) {
+  for (std::size_t colour = 0; colour < kColours; ++colour) {
+    const auto mean = static_cast<float>(settings.mean[colour]);
+    const auto deviation = static_cast<float>(settings.deviation[colour]);
+    for (std::size_t i = colour; i < image.pixels.size(); i += kColours)
+      *numbers++ = (static_cast<float>(image.pixels[i] * settings.scale) - mean) / deviation;
+  }
+}
+
+}  // namespace gantry

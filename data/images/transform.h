@@ -1,0 +1,24 @@
+// From a picture of any size to what a model reads.
+#pragma once
+
+#include "gantry/data/images/image_settings.h"
+#include "gantry/tensors/philox.h"
+
+namespace gantry {
+
+// What a training sample's crop is: of torchvision's RandomResizedCrop (8 to 100 % of the area, 3:4 to 4:3), drawn by
+// the seed and the sample's place in the run, from 0.
+ImageBox drawn_crop(int width, int height, std::uint64_t seed, std::int64_t place);
+// Whether it is mirrored: every second one, likewise.
+bool drawn_flip(std::uint64_t seed, std::int64_t place);
+
+// size x size: the drawn crop, resized and mirrored as drawn.
+Image training_view(const Image& image, const ImageSettings& settings, std::uint64_t seed, std::int64_t place);
+// size x size: the centre of the picture, whose shorter side is first resized (torchvision's Resize and CenterCrop), or
+// the whole of it.
+Image evaluation_view(const Image& image, const ImageSettings& settings);
+
+// (byte * scale - mean) / deviation in float32, as [colours, size, size].
+void write_normalised(const Image& image, const ImageSettings& settings, float* numbers);
+
+}  // namespace gantry

@@ -1,0 +1,286 @@
+// Pictures: their files, sizes, crops and numbers beside Pillow's and torchvision's, and folders of them.
+#include <filesystem>
+#include <fmt/format.h>
+#include <fstream>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <numeric>
+#include <set>
+#include <sstream>
+
+#include <torch/torch.h>
+
+#include "gantry/data/data_loader.h"
+#include "gantry/data/images/image_file.h"
+#include "gantry/data/images/image_folder.h"
+#include "gantry/data/images/transform.h"
+#include "program.h"
+
+namespace gantry::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+const std::string kPictures = GANTRY_SOURCE_DIR "/tests/golden/images";
+
+std::uint64_t fnv(const std::vector<std::uint8_t>& bytes) {
+  std::uint64_t value = 0xCBF29CE484222325;
+  for (const std::uint8_t byte : bytes) value = (value ^ byte) * 0x100000001B3;
+  return value;
+}
+
+// The bytes of each file, and of each crop that is resized, are Pillow's: no tolerance.
+TEST(Images, HaveTheBytesOfPillow) {
+  std::ifstream table(kPictures + "/expected.tsv");
+  const Image picture = read_image(kPictures + "/rgb.png");
+  int files = 0, sizes = 0;
+  for (std::string name; table >> name;) {
+    if (name != "resize") {
+      int width = 0, height = 0;
+      std::uint64_t expected = 0;
+      table >> width >> height >> expected;
+      const Image image = read_image(kPictures + "/" + name);
+      EXPECT_EQ(std::pair(image.width, image.height), std::pair(width, height)) << name;
+      EXPECT_EQ(fnv(image.pixels), expected) << name;
+      ++files;
+      continue;
+    }
+    int left, top, right, bottom, width, height, filter;
+    std::uint64_t expected = 0;
+    table >> left >> top >> right >> bottom >> width >> height >> filter >> expected;
+    const Image made = resize_part(picture, {left, top, right - left, bottom - top}, width, height,
+                                   filter == 2 ? ImageFilter::kBilinear : ImageFilter::kBicubic);
+    EXPECT_EQ(fnv(made.pixels), expected) << left << " " << width << "x" << height << " " << filter;
+    ++sizes;
+  }
+  EXPECT_EQ(files, 11);
+  EXPECT_EQ(sizes, 6);
+}
+
+std::vector<float> numbers_of(const Image& view, const ImageSettings& settings) {
+  std::vector<float> numbers(view.pixels.size());
+  write_normalised(view, settings, numbers.data());
+  return numbers;
+}
+
+double sum_of(const std::vector<float>& numbers) { return std::accumulate(numbers.begin(), numbers.end(), 0.0); }
+
+// torchvision's Resize(16), CenterCrop(12), ToTensor and Normalize, computed with Pillow and numpy in float32; and
+// Resize((12, 12)) by bicubic sums. Equal but for rounding: 1e-6 of a number, 1e-4 of the sum of 432.
+TEST(Images, AreNormalisedAsTorchvisionDoes) {
+  ImageSettings settings{
+      .size = 12, .shorter_side = 16, .mean = {0.485, 0.456, 0.406}, .deviation = {0.229, 0.224, 0.225}};
+  const Image picture = read_image(kPictures + "/rgb.png");
+  const auto centre = numbers_of(evaluation_view(picture, settings), settings);
+  const auto at = [&](int colour, int y, int x) {
+    return centre[static_cast<std::size_t>((colour * 12 + y) * 12 + x)];
+  };
+  EXPECT_NEAR(at(0, 0, 0), -0.8677968978881836, 1e-6);
+  EXPECT_NEAR(at(0, 5, 7), 0.7419300079345703, 1e-6);
+  EXPECT_NEAR(at(1, 11, 11), 0.4852942228317261, 1e-6);
+  EXPECT_NEAR(at(1, 3, 2), 1.168067216873169, 1e-6);
+  EXPECT_NEAR(at(2, 0, 11), -0.044095780700445175, 1e-6);
+  EXPECT_NEAR(at(2, 6, 6), 0.8622223734855652, 1e-6);
+  EXPECT_NEAR(sum_of(centre), 194.93961419723928, 1e-4);
+  settings = {.size = 12, .filter = ImageFilter::kBicubic};
+  const auto whole = numbers_of(evaluation_view(picture, settings), settings);
+  EXPECT_NEAR(sum_of(whole), -21.309795260429382, 1e-4);
+  EXPECT_NEAR(whole[(12 + 4) * 12 + 9], -0.11372548341751099, 1e-6);
+}
+
+// By the seed and the place alone, and within torchvision's bounds.
+TEST(Images, CropsAreDrawnWithinTheirBounds) {
+  double area = 0;
+  int flips = 0;
+  std::set<std::pair<int, int>> corners;
+  constexpr int kDraws = 2000;
+  for (int place = 0; place < kDraws; ++place) {
+    const ImageBox box = drawn_crop(400, 300, 7, place);
+    ASSERT_TRUE(box.left >= 0 && box.top >= 0 && box.left + box.width <= 400 && box.top + box.height <= 300);
+    const double part = box.width * box.height / 120000.0, ratio = static_cast<double>(box.width) / box.height;
+    EXPECT_TRUE(part > 0.078 && part <= 1 && ratio > 0.74 && ratio < 1.35) << part << " " << ratio;
+    area += part / kDraws;
+    flips += drawn_flip(7, place);
+    corners.insert({box.left, box.top});
+  }
+  EXPECT_NEAR(area, 0.434, 0.02);  // the mean of 20000 of torchvision's: large ones fit less often
+  EXPECT_NEAR(flips, kDraws / 2, 100);
+  EXPECT_GT(corners.size(), 1500u);
+  EXPECT_EQ(drawn_crop(400, 300, 7, 5).left, drawn_crop(400, 300, 7, 5).left);
+  // Nothing fits into a line: the centre of a ratio that is allowed.
+  const ImageBox line = drawn_crop(1000, 3, 7, 0);
+  EXPECT_EQ(std::tuple(line.left, line.top, line.width, line.height), std::tuple(498, 0, 4, 3));
+}
+
+TEST(Images, TrainingViewsAreTheCropMirroredAsDrawn) {
+  const Image picture = read_image(kPictures + "/rgb.png");
+  const ImageSettings settings{.size = 8};
+  std::set<bool> seen;
+  for (int place = 0; place < 8; ++place) {
+    Image expected = resize_part(picture, drawn_crop(37, 23, 3, place), 8, 8, settings.filter);
+    seen.insert(drawn_flip(3, place));
+    if (drawn_flip(3, place))
+      for (int y = 0; y < 8; ++y)
+        for (int x = 0; x < 4; ++x)
+          for (int colour = 0; colour < kColours; ++colour)
+            std::swap(expected.row(y)[x * kColours + colour], expected.row(y)[(7 - x) * kColours + colour]);
+    EXPECT_EQ(training_view(picture, settings, 3, place).pixels, expected.pixels) << place;
+  }
+  EXPECT_EQ(seen.size(), 2u);
+}
+
+class ImageFolders : public ::testing::Test {
+ protected:
+  void put(const std::string& file, const std::string& as) {
+    fs::create_directories(fs::path(scratch_ / as).parent_path());
+    fs::copy_file(kPictures + "/" + file, scratch_ / as);
+  }
+  // Two classes of two and three pictures.
+  void fill() {
+    put("rgb.png", "set/ant/b.png");
+    put("grey.jpg", "set/ant/a/x.JPG");
+    put("cmyk.jpg", "set/bee/3.jpeg");
+    put("alpha.png", "set/bee/2.png");
+    put("palette.png", "set/bee/1.png");
+    scratch_.write("set/bee/notes.txt", "passed over");
+    scratch_.write("set/README", "passed over");
+  }
+  SampleSource source(bool trains, std::int64_t labels = 2) const {
+    const DataConfig config{.format = "images", .path = scratch_ / "set"};
+    return image_source(config, {.settings = {.size = 6}, .trains = trains, .seed = 3, .labels = labels}, "data.path");
+  }
+  std::string refusal() const {
+    try {
+      source(true).open();
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "none";
+  }
+  ScratchFolder scratch_;
+};
+
+TEST_F(ImageFolders, LabelsAreTheNamesInOrder) {
+  fill();
+  const Loader loader(source(false), {.shuffle = false});
+  ASSERT_EQ(loader.samples(), 5);
+  EXPECT_THAT(loader.summaries(), ::testing::ElementsAre(HasSubstr("5 pictures of 2 classes")));
+  const Batch batch = loader.batch(0, 5);
+  EXPECT_TRUE(torch::equal(batch.tensors.at("labels"), torch::tensor({0, 0, 1, 1, 1})));
+  const torch::Tensor& pixels = batch.tensors.at("pixel_values");
+  ASSERT_EQ(pixels.sizes(), (std::vector<std::int64_t>{5, 3, 6, 6}));
+  const char* files[] = {"grey.jpg", "rgb.png", "palette.png", "alpha.png", "cmyk.jpg"};
+  for (int i = 0; i < 5; ++i) {
+    const ImageSettings settings{.size = 6};
+    const auto numbers = numbers_of(evaluation_view(read_image(kPictures + "/" + files[i]), settings), settings);
+    EXPECT_TRUE(torch::equal(pixels[i].flatten(), torch::tensor(numbers))) << files[i];
+  }
+}
+
+// The batches of three replicas, one after the other, and those after a stop, are those of one; each pass has crops of
+// its own.
+TEST_F(ImageFolders, BatchesAreTheSameInEveryLayoutAndAfterAStop) {
+  fill();
+  const auto batches = [&](int replicas, std::int64_t position, int steps) {
+    std::vector<DataLoader> loaders;
+    for (int replica = 0; replica < replicas; ++replica) {
+      loaders.emplace_back(source(true), DataLoaderOptions{.global_batch = 5, .seed = 3, .prefetch = replica});
+      loaders.back().distribute(replicas, replica);
+      loaders.back().seek(position);
+    }
+    std::vector<torch::Tensor> all;
+    for (int step = 0; step < steps; ++step)
+      for (auto& loader : loaders) all.push_back(loader.next().tensors.at("pixel_values"));
+    return torch::cat(all);
+  };
+  const torch::Tensor one = batches(1, 0, 3);
+  EXPECT_TRUE(torch::equal(batches(3, 0, 3), one));
+  EXPECT_TRUE(torch::equal(batches(2, 5, 2), one.narrow(0, 5, 10)));
+  for (int i = 0; i < 5; ++i)
+    for (int other = 5; other < 15; ++other) EXPECT_FALSE(torch::equal(one[i], one[other]));
+}
+
+TEST_F(ImageFolders, FaultsAreOneLineWithTheFile) {
+  EXPECT_THAT(refusal(), HasSubstr("is no folder; expected a folder with a folder of pictures for each class"));
+  fs::create_directories(scratch_ / "set");
+  EXPECT_THAT(refusal(), HasSubstr("has no folders"));
+  fs::create_directories(scratch_ / "set/empty");
+  EXPECT_THAT(refusal(), HasSubstr("set/empty: has no pictures"));
+  fs::remove(scratch_ / "set/empty");
+  fill();
+  EXPECT_EQ(refusal(), "none");
+  EXPECT_THROW(source(true, 1).open(), InputError);
+  scratch_.write("set/ant/c.webp", "x");
+  EXPECT_THAT(refusal(), HasSubstr("set/ant/c.webp: is no JPEG or PNG by its ending"));
+}
+
+// Of a file that is cut anywhere, or damaged: a picture or one line, and nothing else.
+TEST_F(ImageFolders, BrokenFilesAreOneLine) {
+  const auto outcome = [&](const std::string& bytes) -> std::string {
+    try {
+      read_image(scratch_.write("broken", bytes));
+    } catch (const InputError& error) {
+      const std::string text = error.what();
+      EXPECT_EQ(text.find('\n'), std::string::npos);
+      EXPECT_EQ(text.rfind(scratch_ / "broken: ", 0), 0u) << text;
+      return text;
+    }
+    return "none";
+  };
+  for (const char* name : {"rgb.jpg", "progressive.jpg", "cmyk.jpg", "rgb.png", "palette.png"}) {
+    const std::string whole = read_file(kPictures + "/" + name);
+    EXPECT_EQ(outcome(whole), "none");
+    for (std::size_t cut = 0; cut + 20 < whole.size(); cut += 7)
+      EXPECT_NE(outcome(whole.substr(0, cut)), "none") << cut;
+    for (std::size_t at = 0; at < whole.size(); at += 5) {
+      std::string damaged = whole;
+      damaged[at] = static_cast<char>(damaged[at] ^ 0x5A);
+      outcome(damaged);
+    }
+  }
+  EXPECT_THAT(outcome("these are no pixels"), HasSubstr("is no JPEG or PNG picture by its first bytes"));
+  std::string huge = read_file(kPictures + "/rgb.jpg");
+  const std::size_t size = huge.find("\xFF\xC0") + 5;
+  huge.replace(size, 4, "\xFF\xDC\xFF\xDC");
+  EXPECT_THAT(outcome(huge), HasSubstr("65500 x 65500 = 4290250000 pixels are more than 178956970"));
+}
+
+TEST_F(ImageFolders, SettingsAreThoseOfTheProcessor) {
+  EXPECT_FALSE(read_image_settings(scratch_.path()));
+  const auto read = [&](const std::string& text) {
+    scratch_.write("preprocessor_config.json", text);
+    return *read_image_settings(scratch_.path());
+  };
+  ImageSettings got = read(R"({"size": {"height": 224, "width": 224}, "resample": 3, "image_mean": [0.1, 0.2, 0.3],
+                              "image_std": [0.4, 0.5, 0.6], "rescale_factor": 0.01, "do_resize": true})");
+  EXPECT_EQ(std::tuple(got.size, got.shorter_side, got.filter, got.scale),
+            std::tuple(224, 0, ImageFilter::kBicubic, 0.01));
+  EXPECT_EQ(got.mean[2], 0.3);
+  EXPECT_EQ(got.deviation[0], 0.4);
+  got = read(R"({"size": {"shortest_edge": 256}, "do_center_crop": true, "crop_size": 224, "do_normalize": false,
+                "do_rescale": false})");
+  EXPECT_EQ(std::tuple(got.size, got.shorter_side, got.scale, got.mean[0], got.deviation[0]),
+            std::tuple(224, 256, 1.0, 0.0, 1.0));
+  EXPECT_EQ(read(R"({"size": 32})").size, 32);
+  const std::pair<const char*, const char*> faults[] = {
+      {"{}", "'size' is missing"},
+      {R"({"size": 8, "resample": 1})", "'resample' is 1"},
+      {R"({"size": {"height": 8, "width": 9}})", "'size' is"},
+      {R"({"size": 8, "image_std": [1, 1, 0]})", "'image_std' is"},
+      {R"({"size": 8, "do_pad": true})", "'do_pad' is true"},
+      {R"({"size": 8, "do_resize": 3})", "expected true or false"},
+      {R"({"size": 8, "do_center_crop": true, "crop_size": 9})", "expected at most the size 8"},
+      {"[]", "is no object"}};
+  for (const auto& [text, said] : faults) {
+    try {
+      read(text);
+      ADD_FAILURE() << text;
+    } catch (const InputError& error) {
+      EXPECT_THAT(error.what(), HasSubstr(said));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gantry::testing

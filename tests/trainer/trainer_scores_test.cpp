@@ -1,0 +1,82 @@
+// Accuracy and F1 of predictions: by hand, beside sklearn's, and over replicas.
+#include <gtest/gtest.h>
+
+#include <torch/torch.h>
+
+#include "gantry/core/axis.h"
+#include "gantry/trainer/held_out_scores.h"
+#include "ranks.h"
+
+namespace gantry::testing {
+namespace {
+
+// Logits whose largest is each prediction's.
+torch::Tensor logits_for(const torch::Tensor& predictions, std::int64_t classes) {
+  return torch::one_hot(predictions, classes).to(torch::kFloat32);
+}
+
+// What every rank of the layout has, of samples that are partitioned over dp; the last stage alone has logits.
+void expect_scores(const Layout& layout, const torch::Tensor& logits, const TensorDict& batch, double accuracy,
+                   double f1) {
+  run_ranks(layout, [&](World&, ProcessGroupMesh& mesh) {
+    const auto parts = split_evenly(logits.size(0), layout.data);
+    const auto [begin, end] = parts.at(static_cast<std::size_t>(mesh.coordinate(axis::kData)));
+    HeldOutScores scores;
+    for (std::int64_t sample = begin; sample < end; ++sample) {
+      TensorDict one, outputs;
+      for (const auto& [name, tensor] : batch) one.set(name, tensor.narrow(0, sample, 1));
+      if (mesh.coordinate(axis::kPipeline) == layout.pipeline - 1) outputs.set("logits", logits.narrow(0, sample, 1));
+      scores.add(outputs, one);
+    }
+    const auto means = scores.over(mesh);
+    EXPECT_NEAR(means.accuracy, accuracy, 1e-12);
+    EXPECT_NEAR(means.f1, f1, 1e-12);
+  });
+}
+
+const Layout kScoredLayouts[] = {{}, {.data = 3}, {.pipeline = 2, .data = 2, .tensor = 2}};
+
+// sklearn.metrics.f1_score([0, 0, 1, 2, 2, 2, 5], [0, 1, 1, 2, 0, 2, 2], average="macro", zero_division=0) is over the
+// classes 0, 1, 2 and 5: 1/2, 2/3, 2/3 and 0.
+TEST(HeldOutScoring, ClassesHaveTheMacroF1OfSklearn) {
+  const torch::Tensor labels = torch::tensor({0, 0, 1, 2, 2, 2, 5, -100}),
+                      guessed = torch::tensor({0, 1, 1, 2, 0, 2, 2, 3});
+  for (const Layout& layout : kScoredLayouts)
+    expect_scores(layout, logits_for(guessed, 7), {{"labels", labels}}, 4.0 / 7, (0.5 + 2.0 / 3 + 2.0 / 3) / 4);
+}
+
+TEST(HeldOutScoring, ClassesOfTokensCountEachToken) {
+  const torch::Tensor labels = torch::tensor({{1, -100, 0}, {1, 1, -100}, {0, 2, 2}}),
+                      guessed = torch::tensor({{1, 1, 1}, {1, 0, 0}, {0, 2, 0}});
+  for (const Layout& layout : kScoredLayouts)  // of 0: 2 * 1 / (3 + 2), of 1: 2 * 2 / (3 + 3), of 2: 2 * 1 / (1 + 2)
+    expect_scores(layout, logits_for(guessed, 3), {{"labels", labels}}, 4.0 / 7, (0.4 + 2.0 / 3 + 2.0 / 3) / 3);
+}
+
+// Starts and ends that are best together, of what is no padding; the first sample's best end is before its best start.
+TEST(HeldOutScoring, SpansHaveTheF1OfSharedPositions) {
+  torch::Tensor logits = torch::zeros({4, 6, 2});
+  const auto raise = [&](int sample, int start, double by, int end, double to) {
+    logits[sample][start][0] = by;
+    logits[sample][end][1] = to;
+  };
+  raise(0, 4, 3, 1, 2);  // 4 to 1 is no span: 4 to 4 or 5, whose ends are 0, give 3; the first of them counts
+  raise(1, 1, 2, 3, 2);  // 1 to 3
+  raise(2, 0, 2, 2, 2);  // 0 to 2
+  logits[2][5][1] = 9;   // padding
+  raise(3, 1, 2, 1, 2);
+  torch::Tensor mask = torch::ones({4, 6}, torch::kInt64);
+  mask[2][5] = 0;
+  const TensorDict batch{{"start_positions", torch::tensor({4, 2, 0, 7})},
+                         {"end_positions", torch::tensor({5, 5, 2, 7})},
+                         {"attention_mask", mask}};
+  // Two of three and one position: 2 * 1 / (1 + 2); 2 * 2 / (3 + 4); 1. The last one lies outside.
+  for (const Layout& layout : kScoredLayouts)
+    expect_scores(layout, logits, batch, 1.0 / 3, (2.0 / 3 + 4.0 / 7 + 1) / 3);
+}
+
+TEST(HeldOutScoring, NothingCountedIsNothing) {
+  expect_scores({.data = 2}, torch::zeros({2, 3}), {{"labels", torch::tensor({-100, -100})}}, 0, 0);
+}
+
+}  // namespace
+}  // namespace gantry::testing
