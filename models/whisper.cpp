@@ -9,6 +9,8 @@
 #include "gantry/models/encoder_decoder.h"
 #include "gantry/models/register_at.h"
 #include "gantry/nn/activation.h"
+#include "gantry/nn/sequence_part.h"
+#include "gantry/nn/stream_scope.h"
 
 namespace gantry::models {
 namespace {
@@ -84,7 +86,7 @@ torch::Tensor WhisperLayerImpl::mlp(const torch::Tensor& input) {
   return mlp_dropout_(down_(dropped_columns(inner_dropout_, wide, up_)));
 }
 
-LayerParts WhisperLayerImpl::parts(const nn::AttentionOptions& self) {
+LayerParts WhisperLayerImpl::parts(const nn::AttentionOptions& self, const nn::AttentionOptions& cross) {
   using Run = LayerPart::Run;
   LayerParts parts;
   parts.emplace_back("attention", Run([this, self](const TensorDict& state) -> TensorDict {
@@ -92,9 +94,9 @@ LayerParts WhisperLayerImpl::parts(const nn::AttentionOptions& self) {
                        return {{"hidden", hidden + (*self_)(normed, normed, self)}};
                      }));
   if (cross_)
-    parts.emplace_back("cross", Run([this](const TensorDict& state) -> TensorDict {
+    parts.emplace_back("cross", Run([this, cross](const TensorDict& state) -> TensorDict {
                          const torch::Tensor& hidden = state.at("hidden");
-                         return {{"hidden", hidden + (*cross_)(before_cross_(hidden), state.at("encoded"), {})}};
+                         return {{"hidden", hidden + (*cross_)(before_cross_(hidden), state.at("encoded"), cross)}};
                        }));
   parts.emplace_back("mlp", Run([this](const TensorDict& state) -> TensorDict {
                        const torch::Tensor& hidden = state.at("hidden");
@@ -157,7 +159,8 @@ void WhisperImpl::initialise() {
   tokens_->weight.select(0, config.pad_token_id).zero_();
 }
 
-torch::Tensor WhisperImpl::embed_sound(const torch::Tensor& features) {
+// Every rank computes the convolutions of all of the sound, which read over the borders of parts.
+torch::Tensor WhisperImpl::embed_sound(const StageContext& stage, const torch::Tensor& features) {
   const std::int64_t steps = kStepsPerToken * config.max_source_positions;
   if (features.dim() != 3 || features.size(1) != config.num_mel_bins || features.size(2) != steps)
     throw InputError(
@@ -165,30 +168,38 @@ torch::Tensor WhisperImpl::embed_sound(const torch::Tensor& features) {
          fmt::format("[samples, {}, {}], num_mel_bins and twice max_source_positions", config.num_mel_bins, steps),
          "pad or cut the sound to the model's length"});
   const torch::Tensor tokens = second_(first_(features.to(first_->weight.scalar_type()))).transpose(1, 2).contiguous();
-  return enter_(sound_dropout_(tokens + sound_positions_));
+  const auto part = stage.tokens().sequence;
+  const nn::StreamScope scope(stage, part);
+  return enter_(sound_dropout_(nn::own_tokens(tokens + sound_positions_, part)));
 }
 
-torch::Tensor WhisperImpl::embed_tokens(const TensorDict& batch) {
-  const torch::Tensor ids = decoder_tokens(batch, config.decoder_start_token_id, config.pad_token_id);
-  if (ids.size(1) > config.max_target_positions)
-    throw InputError({"decoder_input_ids", fmt::format("{} tokens per sample", ids.size(1)),
+torch::Tensor WhisperImpl::embed_tokens(const StageContext& stage) {
+  const torch::Tensor ids = decoder_tokens(stage.batch(), config.decoder_start_token_id, config.pad_token_id);
+  const nn::TokenContext target = stage.tokens("decoder_");
+  const std::int64_t tokens = target.length > 0 ? target.length : ids.size(1);
+  if (tokens > config.max_target_positions)
+    throw InputError({"decoder_input_ids", fmt::format("{} tokens per sample", tokens),
                       fmt::format("at most the model's {} positions", config.max_target_positions),
                       "shorten the samples"});
-  return token_dropout_(tokens_(ids) + positions_(torch::arange(ids.size(1), ids.options())));
+  const torch::Tensor places = target.sequence ? target.positions : torch::arange(tokens, ids.options());
+  return token_dropout_(tokens_(ids) + positions_(places));
 }
 
 TensorDict WhisperImpl::stage_forward(const StageContext& stage, TensorDict input) {
   refuse_places(stage.batch(), "Whisper");
   TensorDict state =
-      stage.is_first() ? TensorDict{{"hidden", embed_sound(input.at("input_features"))}} : std::move(input);
+      stage.is_first() ? TensorDict{{"hidden", embed_sound(stage, input.at("input_features"))}} : std::move(input);
+  const nn::TokenContext source = stage.tokens(), target = stage.tokens("decoder_");
+  const nn::AttentionOptions of_sound{.sequence = source.sequence};
   state = stage.run_layers(
-      std::move(state), [&](int index) { return encoder_layers_->ptr<WhisperLayerImpl>(index)->parts({}); },
+      std::move(state), [&](int index) { return encoder_layers_->ptr<WhisperLayerImpl>(index)->parts(of_sound, {}); },
       kEncoderList);
   if (stage.begins(kDecoderList))
-    state = {{"hidden", embed_tokens(stage.batch())}, {"encoded", encoder_norm_(state.at("hidden"))}};
-  const nn::AttentionOptions self{.causal = true, .keep = stage.tokens("decoder_").keep};
+    state = {{"hidden", embed_tokens(stage)}, {"encoded", encoder_norm_(state.at("hidden"))}};
+  const nn::AttentionOptions self{.causal = true, .keep = target.keep, .sequence = target.sequence};
+  const nn::AttentionOptions cross{.sequence = nn::reading(target.sequence, source.sequence)};
   state = stage.run_layers(
-      std::move(state), [&](int index) { return decoder_layers_->ptr<WhisperLayerImpl>(index)->parts(self); },
+      std::move(state), [&](int index) { return decoder_layers_->ptr<WhisperLayerImpl>(index)->parts(self, cross); },
       kDecoderList);
   if (stage.ends(kDecoderList)) state.take("encoded");
   if (!stage.is_last()) return state;

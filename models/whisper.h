@@ -65,8 +65,9 @@ class WhisperAttention {
 class WhisperLayerImpl : public torch::nn::Module {
  public:
   WhisperLayerImpl(const WhisperConfig& config, const WhisperLayerSizes& sizes);
-  // Of a state of "hidden" [B, S, H] and, for a decoder, "encoded" [B, T, H].
-  LayerParts parts(const nn::AttentionOptions& self);
+  // Of a state of "hidden" [B, S, H] and, for a decoder, "encoded" [B, T, H]. What attention to the own tokens is told,
+  // and a decoder's to the encoder's.
+  LayerParts parts(const nn::AttentionOptions& self, const nn::AttentionOptions& cross);
 
  private:
   torch::Tensor mlp(const torch::Tensor& input);
@@ -96,8 +97,8 @@ class WhisperImpl : public torch::nn::Module {
   void make_encoder();
   void make_decoder();
   void initialise();
-  torch::Tensor embed_sound(const torch::Tensor& features);
-  torch::Tensor embed_tokens(const TensorDict& batch);
+  torch::Tensor embed_sound(const StageContext& stage, const torch::Tensor& features);
+  torch::Tensor embed_tokens(const StageContext& stage);
 
   WhisperConvolution first_{nullptr}, second_{nullptr};
   torch::Tensor sound_positions_;    // [max_source_positions, H], which are not trained

@@ -21,6 +21,7 @@ struct Tile {
   torch::Tensor query, key, value;
   AttentionTile::Kind kind;
   std::vector<Range> query_runs, key_runs;
+  Range rows;  // of the queries, among those of the rank
 };
 
 Tile tile_of(const AttentionBlock& block, const AttentionTile& tile, const SequencePart& part) {
@@ -29,7 +30,8 @@ Tile tile_of(const AttentionBlock& block, const AttentionTile& tile, const Seque
           block.value.narrow(2, tile.keys.begin, tile.keys.size()),
           tile.kind,
           runs_within(part.runs(), tile.queries),
-          runs_within(part.cut.runs(block.from), tile.keys)};
+          runs_within(part.keys().cut.runs(block.from), tile.keys),
+          tile.queries};
 }
 
 // LibTorch's kernel for the CPU gives the log-sum-exp, and takes that of all blocks in its backward. It knows no other
@@ -39,7 +41,7 @@ bool is_fused(const torch::Tensor& query, const torch::Tensor& value, AttentionT
   const AttentionOptions& options = rules.options;
   const SequencePart& part = *options.sequence;
   return query.is_cpu() && kind != AttentionTile::Kind::kMasked && rules.drop == 0 && options.soft_cap == 0 &&
-         !options.slopes.defined() && !part.keep.defined() && !part.documents.defined() &&
+         !options.slopes.defined() && !options.bias.defined() && !part.keep.defined() && !part.documents.defined() &&
          query.size(3) == value.size(3);
 }
 
@@ -63,7 +65,7 @@ std::vector<AttentionTile> tiles_of(const AttentionBlock& block, const BlockRule
   const bool by_place = !part.keep.defined();
   std::vector<AttentionTile> tiles;
   for (const AttentionTile& tile :
-       attention_tiles(part.runs(), part.cut.runs(block.from), by_place && rules.options.causal,
+       attention_tiles(part.runs(), part.keys().cut.runs(block.from), by_place && rules.options.causal,
                        by_place ? rules.options.window : 0)) {
     if (is_fused(block.query, block.value, tile.kind, rules))
       tiles.push_back(tile);
@@ -132,6 +134,10 @@ Scores scores_of(const Tile& tile, const torch::Tensor& query, const torch::Tens
   if (options.slopes.defined())
     scores.values =
         scores.values + (options.slopes.unsqueeze(1) * columns).unsqueeze(1).to(scores.values.scalar_type());
+  if (options.bias.defined())
+    scores.values = scores.values + options.bias.narrow(1, tile.rows.begin, tile.rows.size())
+                                        .index_select(2, columns)
+                                        .to(scores.values.scalar_type());
   if (options.soft_cap > 0) {
     scores.bent = (scores.values / options.soft_cap).tanh();
     scores.values = scores.bent * options.soft_cap;
@@ -141,7 +147,7 @@ Scores scores_of(const Tile& tile, const torch::Tensor& query, const torch::Tens
   if (const torch::Tensor sees = allowed(rows, columns, rules); sees.defined())
     scores.values = scores.values.masked_fill(~sees, kNothing);
   if (!part.keep.defined() || options.sinks.defined()) return scores;
-  scores.lost = ~allowed(rows, torch::arange(part.cut.tokens, rows.options()), rules).any(-1, /*keepdim=*/true);
+  scores.lost = ~allowed(rows, torch::arange(part.keys().cut.tokens, rows.options()), rules).any(-1, /*keepdim=*/true);
   scores.values = scores.values.masked_fill(scores.lost, 0);
   return scores;
 }
@@ -154,7 +160,7 @@ torch::Tensor block_weights(const torch::Tensor& scores, const torch::Tensor& ls
 // What dropout leaves of the tile's weights, as of one tensor over the whole sequence; undefined: all.
 torch::Tensor left_of(const torch::Tensor& weights, const Tile& tile, const BlockRules& rules) {
   if (rules.drop == 0) return {};
-  const std::int64_t tokens = rules.options.sequence->cut.tokens;
+  const SequencePart& part = *rules.options.sequence;
   std::vector<torch::Tensor> rows;
   std::int64_t row = 0;
   for (const Range& queries : tile.query_runs) {
@@ -164,7 +170,7 @@ torch::Tensor left_of(const torch::Tensor& weights, const Tile& tile, const Bloc
       columns.push_back(dropout_mask(weights.narrow(2, row, queries.size()).narrow(3, column, keys.size()), rules.drop,
                                      rules.dropout_name, rules.random,
                                      {rules.random.first_sample, rules.heads.first, queries.begin, keys.begin},
-                                     {0, rules.heads.total, tokens, tokens}));
+                                     {0, rules.heads.total, part.cut.tokens, part.keys().cut.tokens}));
       column += keys.size();
     }
     rows.push_back(torch::cat(columns, 3));
@@ -189,7 +195,7 @@ AttentionSums attend(const Tile& tile, const BlockRules& rules) {
 }
 
 BlockGradients gradients_of(const AttentionSums& sums, const SumsGradient& gradient, const Tile& tile,
-                            const BlockRules& rules) {
+                            const BlockRules& rules, const torch::Tensor& of_bias) {
   const torch::Tensor key = for_each_query(tile.key, rules), value = for_each_query(tile.value, rules);
   if (is_fused(tile.query, tile.value, tile.kind, rules)) {
     const auto type = tile.query.scalar_type();
@@ -211,6 +217,9 @@ BlockGradients gradients_of(const AttentionSums& sums, const SumsGradient& gradi
   torch::Tensor of_scores = weights * (of_weights - gradient.own.unsqueeze(-1));
   if (scores.lost.defined()) of_scores = of_scores.masked_fill(scores.lost, 0);
   if (scores.bent.defined()) of_scores = of_scores * (1 - scores.bent * scores.bent);
+  if (of_bias.defined())
+    of_bias.narrow(1, tile.rows.begin, tile.rows.size())
+        .index_add_(2, places_of(tile.key_runs, of_bias.device()), of_scores.sum(0));
   of_scores = of_scores * scale_of_scores(rules.options, tile.query);
   return {at::matmul(of_scores, wide_key), for_each_key(at::matmul(of_scores.transpose(-2, -1), wide_query), rules),
           for_each_key(at::matmul(used.transpose(-2, -1), gradient.out), rules)};
@@ -249,7 +258,7 @@ void attend_block(AttentionSums& sums, const AttentionBlock& block, const BlockR
 }
 
 BlockGradients block_gradients(const AttentionSums& sums, const SumsGradient& gradient, const AttentionBlock& block,
-                               const BlockRules& rules) {
+                               const BlockRules& rules, const torch::Tensor& of_bias) {
   const auto zeros = [](const torch::Tensor& like) {
     return torch::zeros_like(like, like.options().dtype(wide(like)));
   };
@@ -259,7 +268,7 @@ BlockGradients block_gradients(const AttentionSums& sums, const SumsGradient& gr
     const SumsGradient of_tile{gradient.out.narrow(2, queries.begin, queries.size()),
                                gradient.own.narrow(2, queries.begin, queries.size())};
     const BlockGradients found =
-        gradients_of(narrowed(sums, queries), of_tile, tile_of(block, tile, *rules.options.sequence), rules);
+        gradients_of(narrowed(sums, queries), of_tile, tile_of(block, tile, *rules.options.sequence), rules, of_bias);
     made.query.narrow(2, queries.begin, queries.size()).add_(found.query);
     made.key.narrow(2, keys.begin, keys.size()).add_(found.key);
     made.value.narrow(2, keys.begin, keys.size()).add_(found.value);

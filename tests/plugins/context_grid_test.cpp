@@ -125,6 +125,17 @@ TEST(ContextGrid, Documents) {
           {shared(method, 2), with(shared(method, 3, {.pipeline = 2}, 2), false, "full", 0, "zb_h1")});
 }
 
+// With parts, or chunks of a zigzag, of c = 4 tokens: of 1, 2, c - 1, c and c + 1 tokens, in turn, and of all.
+TEST(ContextGrid, DocumentsAroundTheLengthOfAPart) {
+  for (const std::vector<int>& lengths : {std::vector<int>{1, 2, 3, 4, 5, 1}, std::vector<int>{16}}) {
+    ModelCase what = with_key_heads(2, 16);
+    what.documents = lengths;
+    std::vector<Parallelism> layouts = {kTwoByTwo, shared("ring", 4), shared("all_gather", 4)};
+    for (const auto& method : kMethods) layouts.push_back(shared(method, 2, {.pipeline = 2}, 2));
+    expect_layouts_equal(what, layouts);
+  }
+}
+
 TEST(ContextGrid, Padding) {
   for (const char* family : {"llama", "opt"})
     for (const auto& method : kMethods)
