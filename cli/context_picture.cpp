@@ -106,7 +106,7 @@ std::string to_text(const std::optional<ContextPicture>& picture) {
     text += fmt::format("  bytes that a rank sends for a layer's forward of a sample: {}\n", fmt::join(sent, ", "));
   if (kept > 0)
     text += fmt::format(
-        "  memory of a sequence that the largest layer keeps for its backward: {} a rank, {} by itself\n",
+        "  memory of a sequence that the largest layer keeps for its backward: {} a rank, {} with context 1\n",
         byte_size_text(static_cast<std::int64_t>(kept)), byte_size_text(static_cast<std::int64_t>(kept_alone)));
   return text;
 }
