@@ -105,6 +105,15 @@ TEST(ContextGrid, KeyHeadsThatRanksShare) {
   }
 }
 
+// Three steps over as many ranks as heads, whose parts are of unequal sizes.
+TEST(ContextGrid, SixRanksAndThreeSteps) {
+  ModelCase what = with_key_heads(6, 13);
+  what.batches = {4, 3, 4};
+  std::vector<Parallelism> layouts = {kOfSix};
+  for (const auto& method : kMethods) layouts.push_back(shared(method, 6));
+  expect_layouts_equal(what, layouts);
+}
+
 TEST(ContextGrid, LabelsThatAreNotShiftedYet) {
   for (const auto& method : kMethods)
     expect_layouts_equal({.layers = 2, .tokens = 9, .batches = {4, 3}, .causal_labels = true},
