@@ -1,8 +1,9 @@
 """Ranks that share a sequence (parallel.context), by each method: seconds a step beside one rank's, as a share of the ideal time
-(one rank's over the ranks). A small Llama, one thread a rank. Prints a table; --json FILE keeps the figures, --quick takes short
+(one rank's over the ranks), and beside PyTorch's own context parallel attention, of attention alone, where its CPU build runs it.
+A small Llama, one thread a rank. Prints a table; --json FILE keeps the figures, --quick takes short
 sequences and few steps. Ranks beyond the machine's cores share them: such rows say little.
 """
-import argparse, json, pathlib, statistics, struct, subprocess, tempfile
+import argparse, json, pathlib, statistics, struct, subprocess, sys, tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAM = ROOT / "build/release/bin/gantry"
@@ -28,6 +29,13 @@ def seconds(method, ranks, tokens, steps, folder):
     return statistics.median(line["step_seconds"] for line in lines[1:])
 
 
+def pytorch(ranks, tokens, steps):
+    """Seconds of one rank's attention and of that over ranks, or why there are none."""
+    run = subprocess.run([sys.executable, ROOT / "bench/pytorch_context.py", f"--tokens={tokens}", f"--ranks={ranks}", f"--steps={steps}"],
+                         capture_output=True, text=True)
+    return json.loads(run.stdout) if run.returncode == 0 else {"reason": (run.stderr.strip().splitlines() or ["it failed"])[-1]}
+
+
 def main():
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--ranks", type=int, default=2)
@@ -47,6 +55,14 @@ def main():
                 share = alone / given.ranks / shared
                 rows.append(dict(tokens=tokens, method=method, ranks=given.ranks, seconds=shared, one_rank=alone, of_ideal=share))
                 print(f"{tokens:6} tokens  {method:10}  {shared:8.3f} s  {100 * share:5.1f}% of the ideal", flush=True)
+            other = pytorch(given.ranks, tokens, steps)
+            if "reason" in other:
+                rows.append(dict(tokens=tokens, method="pytorch", ranks=given.ranks, reason=other["reason"]))
+                print(f"{tokens:6} tokens  PyTorch     does not run: {other['reason']}", flush=True)
+                continue
+            share = other["one"] / given.ranks / other["shared"]
+            rows.append(dict(tokens=tokens, method="pytorch", ranks=given.ranks, seconds=other["shared"], one_rank=other["one"], of_ideal=share))
+            print(f"{tokens:6} tokens  PyTorch     {other['shared']:8.3f} s  {100 * share:5.1f}% of the ideal", flush=True)
     if given.json:
         pathlib.Path(given.json).write_text(json.dumps(rows, indent=1) + "\n")
 

@@ -85,36 +85,45 @@ void OutputKeeper::take(const std::string& name, const torch::nn::Module*, const
   calls.push_back(output.detach().clone());  // what follows may write into it
 }
 
-// This rank's tokens of an output [samples, tokens, ...].
-torch::Tensor OutputComparer::of_tokens(const torch::Tensor& whole) const {
-  if (!tokens_ || whole.dim() < 2 || whole.size(1) != tokens_->cut.tokens) return whole;
-  return whole.index_select(1, torch::tensor(tokens_->cut.places(tokens_->rank), torch::kInt64));
+// What this rank's tokens of an output [samples, tokens, ...] may be: those of any list of layers that fits, or all,
+// where every rank has made them.
+std::vector<torch::Tensor> OutputComparer::of_tokens(const torch::Tensor& whole, const torch::Tensor& output) const {
+  std::vector<torch::Tensor> parts;
+  if (tokens_ && whole.dim() > 1)
+    for (const SequenceCut& cut : tokens_->cuts)
+      if (whole.size(1) == cut.tokens)
+        parts.push_back(whole.index_select(1, torch::tensor(cut.places(tokens_->rank), torch::kInt64)));
+  if (parts.empty() || whole.sizes() == output.sizes()) parts.push_back(whole);
+  return parts;
 }
 
-// What of `whole` this rank's output may be. A column-split layer says which columns it has; others partition a dim
+// What of `candidate` this rank's output may be. A column-split layer says which columns it has; others partition a dim
 // evenly, or hold a piece that several ranks hold (a key head).
+void OutputComparer::add_parts_like(const torch::Tensor& output, const torch::Tensor& candidate,
+                                    const torch::nn::Module* module, std::vector<torch::Tensor>& parts) const {
+  if (candidate.sizes() == output.sizes()) parts.push_back(candidate);
+  const auto dim = differing_dim(candidate, output);
+  if (!dim) return;
+  const std::int64_t here = output.size(*dim), all = candidate.size(*dim);
+  const auto* linear = dynamic_cast<const nn::LinearImpl*>(module);
+  if (linear && *dim == output.dim() - 1) {
+    const auto& columns = linear->weight_placement();
+    if (columns.dim == 0 && columns.local_size(tensor_group_.rank()) == here)
+      parts.push_back(cut_ranges(candidate, *dim, columns.ranges(tensor_group_.rank())));
+    return;
+  }
+  const Sizes sizes = nn::partition_sizes(all, tensor_group_);
+  const auto begin = std::accumulate(sizes.begin(), sizes.begin() + tensor_group_.rank(), std::int64_t{0});
+  if (sizes[tensor_group_.rank()] == here) parts.push_back(candidate.narrow(*dim, begin, here));
+  for (std::int64_t piece = 0; here > 0 && piece + here <= all; piece += here)
+    parts.push_back(candidate.narrow(*dim, piece, here));
+}
+
 std::vector<torch::Tensor> OutputComparer::parts_like(const torch::Tensor& output, const torch::Tensor& whole,
                                                       const torch::nn::Module* module) const {
   std::vector<torch::Tensor> parts;
-  for (const torch::Tensor& of_all : of_samples(whole, first(), samples(), whole_.samples)) {
-    const torch::Tensor candidate = of_tokens(of_all);
-    if (candidate.sizes() == output.sizes()) parts.push_back(candidate);
-    const auto dim = differing_dim(candidate, output);
-    if (!dim) continue;
-    const std::int64_t here = output.size(*dim), all = candidate.size(*dim);
-    const auto* linear = dynamic_cast<const nn::LinearImpl*>(module);
-    if (linear && *dim == output.dim() - 1) {
-      const auto& columns = linear->weight_placement();
-      if (columns.dim == 0 && columns.local_size(tensor_group_.rank()) == here)
-        parts.push_back(cut_ranges(candidate, *dim, columns.ranges(tensor_group_.rank())));
-      continue;
-    }
-    const Sizes sizes = nn::partition_sizes(all, tensor_group_);
-    const auto begin = std::accumulate(sizes.begin(), sizes.begin() + tensor_group_.rank(), std::int64_t{0});
-    if (sizes[tensor_group_.rank()] == here) parts.push_back(candidate.narrow(*dim, begin, here));
-    for (std::int64_t piece = 0; here > 0 && piece + here <= all; piece += here)
-      parts.push_back(candidate.narrow(*dim, piece, here));
-  }
+  for (const torch::Tensor& of_all : of_samples(whole, first(), samples(), whole_.samples))
+    for (const torch::Tensor& candidate : of_tokens(of_all, output)) add_parts_like(output, candidate, module, parts);
   return parts;
 }
 

@@ -61,9 +61,9 @@ class OutputKeeper final : public NamedOutputs {
 // Compares a rank's outputs with the parts of the whole ones that they should be.
 class OutputComparer final : public NamedOutputs {
  public:
-  // Of a sequence that ranks share: how it is cut, and this rank among them.
+  // Of sequences that ranks share: how those of each list of layers are cut, and this rank among them.
   struct Tokens {
-    SequenceCut cut;
+    std::vector<SequenceCut> cuts;
     int rank = 0;
   };
   // `whole` and `tensor_group` are not owned. Without `tokens` ranks have whole sequences.
@@ -80,7 +80,9 @@ class OutputComparer final : public NamedOutputs {
  private:
   std::vector<torch::Tensor> parts_like(const torch::Tensor& output, const torch::Tensor& whole,
                                         const torch::nn::Module* module) const;
-  torch::Tensor of_tokens(const torch::Tensor& whole) const;
+  void add_parts_like(const torch::Tensor& output, const torch::Tensor& candidate, const torch::nn::Module* module,
+                      std::vector<torch::Tensor>& parts) const;
+  std::vector<torch::Tensor> of_tokens(const torch::Tensor& whole, const torch::Tensor& output) const;
 
   const WholeOutputs& whole_;
   const ProcessGroup& tensor_group_;

@@ -4,7 +4,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "gantry/core/byte_size.h"
+#include "gantry/core/error.h"
 #include "gantry/models/described/work_of_keys.h"
+#include "gantry/planner/configured.h"
+#include "gantry/planner/estimate.h"
 
 namespace gantry::cli {
 namespace {
@@ -29,18 +33,52 @@ std::string runs_text(const std::vector<Range>& runs) {
   return fmt::format("{}", fmt::join(texts, ", "));
 }
 
+// An encoder's heads, by its family's key and default; the fewest of both stacks.
+int encoder_heads(const nlohmann::json& keys, const std::string& family) {
+  if (family == "t5") return keys.value("num_heads", 8);
+  if (family == "whisper")
+    return std::min(keys.value("encoder_attention_heads", 6), keys.value("decoder_attention_heads", 6));
+  return keys.value("num_attention_heads", 12);
+}
+
+// How many tokens its layers see: of images and sound the model says so.
+std::int64_t encoder_tokens(const Config& config, const nlohmann::json& keys) {
+  if (config.model.policy == "whisper") return keys.value("max_source_positions", std::int64_t{1500});
+  if (config.model.policy != "vit") return config.data.sequence_length;
+  const std::int64_t side = keys.value("image_size", std::int64_t{224}) / keys.value("patch_size", std::int64_t{16});
+  return side * side + 1;
+}
+
+// By the planner, of models and layouts that it knows.
+void note_memory(const Config& config, ContextPicture& picture) try {
+  const planner::PlanRequest request = planner::plan_request(config);
+  const auto most = [&](int context) {
+    planner::Layout layout = request.stated;
+    layout.microbatch = 1;
+    layout.context = context;
+    double bytes = 0;
+    for (const auto& layer : request.workload.model.layers)
+      bytes = std::max(bytes, planner::kept_bytes(request.workload, layer, layout));
+    return bytes;
+  };
+  picture.kept_bytes = most(config.parallel.context);
+  picture.kept_alone = most(1);
+} catch (const ConfigError&) {
+}
+
 }  // namespace
 
 std::optional<ContextPicture> picture_context(const Config& config, const nlohmann::json& model_keys) {
   const ParallelConfig& parallel = config.parallel;
   if (parallel.context == 1 || config.data.format.empty()) return std::nullopt;
   const auto spec = models::described_decoder(model_keys, config.model.policy);
-  const int encoder_heads = model_keys.value("num_attention_heads", 12);  // BERT's key and default
-  const AttentionHeads heads = spec ? models::fewest_heads(*spec) : AttentionHeads{encoder_heads, encoder_heads};
-  const std::int64_t tokens = config.data.sequence_length;
-  ContextPicture picture{.choice = choose_context(parallel, heads), .cut = {}, .bytes_of_layer = {}};
-  picture.cut = picture.choice.cut(tokens, parallel.context);
+  const int of_encoder = encoder_heads(model_keys, config.model.policy);
+  const AttentionHeads heads = spec ? models::fewest_heads(*spec) : AttentionHeads{of_encoder, of_encoder};
+  const std::int64_t tokens = spec ? config.data.sequence_length : encoder_tokens(config, model_keys);
+  ContextPicture picture{.choice = choose_context(parallel, heads, {config.data.sequence_length}), .cut = {}};
+  picture.cut = picture.choice.cut(tokens, parallel.context, /*causal=*/spec.has_value());
   if (!spec || spec->layers.empty()) return picture;
+  note_memory(config, picture);
   const AttentionHeads local{heads.heads / parallel.tensor, std::max(1, heads.key_heads / parallel.tensor)};
   const auto note = [&](const ContextChoice& choice) {
     picture.bytes_of_layer[name_of(choice.method)] =
@@ -56,7 +94,7 @@ std::optional<ContextPicture> picture_context(const Config& config, const nlohma
 
 std::string to_text(const std::optional<ContextPicture>& picture) {
   if (!picture) return "";
-  const auto& [choice, cut, bytes] = *picture;
+  const auto& [choice, cut, bytes, kept, kept_alone] = *picture;
   std::string text = fmt::format("\nsequences of {} tokens over {} ranks, by {} ({}), {}:\n", cut.tokens, cut.ranks,
                                  name_of(choice.method), choice.reason, name_of(cut.layout));
   for (int rank = 0; rank < std::min(cut.ranks, kMostListed); ++rank)
@@ -66,6 +104,10 @@ std::string to_text(const std::optional<ContextPicture>& picture) {
   for (const auto& [method, number] : bytes) sent.push_back(fmt::format("{} {}", method, number));
   if (!sent.empty())
     text += fmt::format("  bytes that a rank sends for a layer's forward of a sample: {}\n", fmt::join(sent, ", "));
+  if (kept > 0)
+    text += fmt::format(
+        "  memory of a sequence that the largest layer keeps for its backward: {} a rank, {} with context 1\n",
+        byte_size_text(static_cast<std::int64_t>(kept)), byte_size_text(static_cast<std::int64_t>(kept_alone)));
   return text;
 }
 
@@ -76,12 +118,15 @@ nlohmann::ordered_json to_json(const ContextPicture& picture) {
     for (const Range& run : picture.cut.runs(rank)) runs.push_back({run.begin, run.end});
     ranks.push_back(std::move(runs));
   }
-  return {{"method", name_of(picture.choice.method)},
-          {"reason", picture.choice.reason},
-          {"layout", name_of(picture.cut.layout)},
-          {"tokens", picture.cut.tokens},
-          {"runs", ranks},
-          {"bytes_of_layer", picture.bytes_of_layer}};
+  nlohmann::ordered_json made = {{"method", name_of(picture.choice.method)},
+                                 {"reason", picture.choice.reason},
+                                 {"layout", name_of(picture.cut.layout)},
+                                 {"tokens", picture.cut.tokens},
+                                 {"runs", ranks},
+                                 {"bytes_of_layer", picture.bytes_of_layer}};
+  if (picture.kept_bytes > 0)
+    made["kept_bytes_of_layer"] = {{"rank", picture.kept_bytes}, {"alone", picture.kept_alone}};
+  return made;
 }
 
 }  // namespace gantry::cli

@@ -15,7 +15,10 @@ struct ContextPicture {
   ContextChoice choice;
   SequenceCut cut;
   // That a rank sends for one layer's forward of one sample, by method; empty where nothing says the model's heads.
-  std::map<std::string, std::int64_t> bytes_of_layer;
+  std::map<std::string, std::int64_t> bytes_of_layer = {};
+  // That the largest layer keeps of one sample on a rank for its backward, and would with parallel.context 1; 0: not
+  // known.
+  double kept_bytes = 0, kept_alone = 0;
 };
 
 // Absent where parallel.context is 1, or no data say how long sequences are. ConfigError as choose_context.

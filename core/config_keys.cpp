@@ -135,8 +135,8 @@ std::vector<ConfigKey> make_keys() {
        "the size of the axis cp: ranks that share each sequence "
        "([docs/context_parallelism.md](context_parallelism.md))"},
       {"parallel.context_method", "auto",
-       "how ranks attend to each other's tokens: `all_gather`, `ring`, `ulysses`, `ulysses_ring`; auto: `ulysses` "
-       "where the ranks divide the heads, else `ring`",
+       "how ranks attend to each other's tokens: `all_gather`, `ring`, `ulysses`, `ulysses_ring`; auto: by heads, "
+       "tokens and hosts, as `gantry config` says",
        &kContext},
       {"parallel.ulysses", "auto",
        "of `ulysses_ring`: so many adjacent ranks exchange heads, and those of equal heads are a ring; auto: the most "

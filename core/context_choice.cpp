@@ -52,15 +52,44 @@ ContextChoice choose_ulysses_ring(const ParallelConfig& parallel, const Attentio
   return {ContextMethod::kUlyssesRing, reason, exchanging};
 }
 
-}  // namespace
+// Of fewer tokens a rank computes a block sooner than the next one has come, whatever the link.
+constexpr std::int64_t kFewTokens = 256;
 
-// Rings pass causal blocks: their cut gives every rank equal work. The other methods need the tokens in order.
-SequenceCut ContextChoice::cut(std::int64_t tokens, int ranks) const {
-  const bool passes = method == ContextMethod::kRing || method == ContextMethod::kUlyssesRing;
-  return {tokens, ranks, passes ? SequenceLayout::kZigzag : SequenceLayout::kContiguous, exchanging};
+// The most adjacent ranks of a host that divide it, the heads and the key heads.
+int most_within(int ranks_of_host, int heads, int key_heads) {
+  for (int ranks = ranks_of_host; ranks > 1; --ranks)
+    if (ranks_of_host % ranks == 0 && heads % ranks == 0 && key_heads % ranks == 0) return ranks;
+  return 1;
 }
 
-ContextChoice choose_context(const ParallelConfig& parallel, const AttentionHeads& heads) {
+ContextChoice choose_by_itself(int context, int heads, int key_heads, const ContextPlace& place) {
+  const int near = place.ranks_of_host > 0 ? place.ranks_of_host : context;
+  if (near < context) {
+    const std::string apart = fmt::format("{} of {} ranks are on a host", near, context);
+    const int exchanging = most_within(near, heads, key_heads);
+    if (exchanging == 1) return {ContextMethod::kRing, apart + ", and links between hosts are hidden by computing"};
+    return {ContextMethod::kUlyssesRing, fmt::format("{}, of which {} exchange heads", apart, exchanging), exchanging};
+  }
+  if (key_heads > 0 && heads % context == 0 && key_heads % context == 0)
+    return {ContextMethod::kUlysses,
+            fmt::format("{} ranks divide the {} heads and {} key heads of a rank", context, heads, key_heads)};
+  const std::string odd = fmt::format("{} ranks do not divide the {} heads and {} key heads of a rank", context, heads,
+                                      std::max(1, key_heads));
+  if (place.tokens == 0 || place.tokens >= context * kFewTokens) return {ContextMethod::kRing, odd};
+  return {ContextMethod::kAllGather, fmt::format("{}, and {} tokens over {} ranks are fewer than {} each", odd,
+                                                 place.tokens, context, kFewTokens)};
+}
+
+}  // namespace
+
+// A ring of causal blocks needs a cut that gives every rank equal work; where all tokens see each other any does, and
+// one run a rank makes the fewest tiles. The other methods need the tokens in order.
+SequenceCut ContextChoice::cut(std::int64_t tokens, int ranks, bool causal) const {
+  const bool passes = method == ContextMethod::kRing || method == ContextMethod::kUlyssesRing;
+  return {tokens, ranks, passes && causal ? SequenceLayout::kZigzag : SequenceLayout::kContiguous, exchanging};
+}
+
+ContextChoice choose_context(const ParallelConfig& parallel, const AttentionHeads& heads, const ContextPlace& place) {
   const int local = heads.heads / parallel.tensor, local_keys = heads.key_heads / parallel.tensor;
   const std::string& name = parallel.context_method;
   if (name == "ulysses" && parallel.context > local)
@@ -70,11 +99,7 @@ ContextChoice choose_context(const ParallelConfig& parallel, const AttentionHead
   if (name == "all_gather") return {ContextMethod::kAllGather, "stated"};
   if (name == "ring") return {ContextMethod::kRing, "stated"};
   if (name == "ulysses") return {ContextMethod::kUlysses, "stated"};
-  if (local_keys > 0 && local % parallel.context == 0 && local_keys % parallel.context == 0)
-    return {ContextMethod::kUlysses, fmt::format("{} ranks divide the {} heads and {} key heads of a rank",
-                                                 parallel.context, local, local_keys)};
-  return {ContextMethod::kRing, fmt::format("{} ranks do not divide the {} heads and {} key heads of a rank",
-                                            parallel.context, local, std::max(1, local_keys))};
+  return choose_by_itself(parallel.context, local, local_keys, place);
 }
 
 std::int64_t context_elements(const ContextChoice& choice, std::int64_t tokens, int ranks, const AttentionHeads& heads,

@@ -21,14 +21,22 @@ struct ContextChoice {
   ContextMethod method = ContextMethod::kAllGather;
   std::string reason;  // why it was chosen
   int exchanging = 1;  // of kUlyssesRing: so many adjacent ranks exchange heads; more than 1 and fewer than all
-  // The cut that the method computes with.
-  SequenceCut cut(std::int64_t tokens, int ranks) const;
+  // The cut that the method computes with; `causal`: of tokens that see none behind them.
+  SequenceCut cut(std::int64_t tokens, int ranks, bool causal = true) const;
 };
 
-// What parallel.context_method says, or what `auto` chooses for layers with the fewest heads of `heads`. ConfigError
-// where more ranks exchange heads than a tensor-parallel rank has, and where parallel.ulysses does not divide the
-// ranks.
-ContextChoice choose_context(const ParallelConfig& parallel, const AttentionHeads& heads);
+// What `auto` looks at beside heads.
+struct ContextPlace {
+  std::int64_t tokens = 0;  // of a sequence; 0: not known
+  int ranks_of_host = 0;    // adjacent ranks of those that share a sequence, on one host; 0: all of them
+};
+
+// What parallel.context_method says, or what `auto` chooses for layers with the fewest heads of `heads`: an exchange of
+// heads where the ranks divide them, within hosts where links are slow between them; else a ring, or gathered keys
+// where a rank has too few tokens for a ring to compute while they travel. ConfigError where more ranks exchange heads
+// than a tensor-parallel rank has, and where parallel.ulysses does not divide the ranks.
+ContextChoice choose_context(const ParallelConfig& parallel, const AttentionHeads& heads,
+                             const ContextPlace& place = {});
 
 // Elements that a rank of `ranks` sends for one layer's forward over `tokens` tokens of one sample, with the heads of
 // one tensor-parallel rank: keys, and values of the same size. Where nothing divides, of the rank that sends most.

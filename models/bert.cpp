@@ -9,6 +9,7 @@
 #include "gantry/nn/activation.h"
 #include "gantry/nn/forward.h"
 #include "gantry/nn/sequence_part.h"
+#include "gantry/nn/stream_scope.h"
 
 namespace gantry::models {
 namespace {
@@ -162,13 +163,12 @@ torch::Tensor BertImpl::embed(const TensorDict& inputs, const nn::TokenContext& 
 
 TensorDict BertImpl::head(const torch::Tensor& hidden) {
   if (config.head == BertHead::kMaskedLm) return {{"logits", cls(hidden)}};
-  const torch::Tensor whole = whole_sequence(hidden);
-  if (config.head == BertHead::kQuestionAnswering) return {{"logits", qa_outputs(whole)}};
-  if (config.head == BertHead::kTokenClassification) return {{"logits", classifier(dropout(whole))}};
-  torch::Tensor first = whole.select(1, 0);
+  if (config.head == BertHead::kQuestionAnswering) return {{"logits", qa_outputs(hidden)}};
+  if (config.head == BertHead::kTokenClassification) return {{"logits", classifier(dropout(hidden))}};
+  torch::Tensor first = hidden.select(1, 0);
   if (pooler_dropout) first = pooler_dropout(first);
   const torch::Tensor pooled = torch::tanh(pooler(first));
-  if (config.head == BertHead::kNone) return {{"last_hidden_state", whole}, {"pooler_output", pooled}};
+  if (config.head == BertHead::kNone) return {{"last_hidden_state", hidden}, {"pooler_output", pooled}};
   return {{"logits", classifier(dropout(pooled))}};
 }
 
@@ -213,7 +213,14 @@ TensorDict BertImpl::run_stage(const StageContext& stage, const TensorDict& inpu
         {.keep = tokens.keep, .documents = tokens.documents, .sequence = tokens.sequence});
   });
   if (!stage.is_last()) return {{"hidden", hidden}};
-  return head(hidden);
+  if (config.head == BertHead::kMaskedLm) return head(hidden);
+  const auto& part = tokens.sequence;
+  const torch::Tensor known = whole_sequence(hidden);
+  if (!part || config.head == BertHead::kTokenClassification) return head(known);
+  // The other heads look at the sequence as a whole: all ranks compute them alike.
+  const nn::StreamScope scope(stage, nullptr);
+  const bool reads_all = config.head == BertHead::kQuestionAnswering || config.head == BertHead::kNone;
+  return head(reads_all ? nn::joined(known, *part) : nn::first_token(known, *part));
 }
 
 TensorDict BertImpl::forward(const TensorDict& inputs) {

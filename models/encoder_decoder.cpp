@@ -7,6 +7,8 @@
 #include "gantry/core/error.h"
 #include "gantry/core/planted.h"
 #include "gantry/nn/forward.h"
+#include "gantry/nn/sequence_part.h"
+#include "gantry/nn/stage_context.h"
 
 namespace gantry::models {
 
@@ -34,8 +36,12 @@ torch::Tensor dropped_columns(const nn::Dropout& dropout, const torch::Tensor& w
   const bool knows_place = held.sharded() && !planted("masks-of-the-first-columns");
   const std::int64_t first = knows_place ? held.ranges(up->group()->rank()).front().begin : 0;
   const RandomContext context = random_context();
-  return wide * dropout_mask(wide, dropout->p(), dropout->global_name(), context, {context.first_sample, 0, first},
-                             {0, wide.size(1), up->options.out_features()});
+  const std::vector<std::int64_t> offset{context.first_sample, 0, first},
+      global{0, wide.size(1), up->options.out_features()};
+  if (const auto& stage = forward_now().stage; stage && stage->sequence())
+    return wide * nn::dropout_mask_of_part(wide, dropout->p(), dropout->global_name(), context, offset, global, 1,
+                                           *stage->sequence());
+  return wide * dropout_mask(wide, dropout->p(), dropout->global_name(), context, offset, global);
 }
 
 }  // namespace gantry::models

@@ -54,11 +54,9 @@ struct LookUpBias : torch::autograd::Function<LookUpBias> {
 
 // Half of the buckets are for one distance each, the others grow by powers up to max_distance. In float32, as the
 // models were trained: a distance at a border falls to either side by its rounding.
-torch::Tensor relative_buckets(const RelativeBuckets& buckets, std::int64_t queries, std::int64_t keys,
-                               torch::Device device) {
-  const auto integers = torch::TensorOptions(torch::kInt64).device(device);
-  const torch::Tensor ahead =
-      torch::arange(keys, integers).unsqueeze(0) - torch::arange(keys - queries, keys, integers).unsqueeze(1);
+torch::Tensor relative_buckets(const RelativeBuckets& buckets, const torch::Tensor& queries,
+                               const torch::Tensor& keys) {
+  const torch::Tensor ahead = keys.unsqueeze(0) - queries.unsqueeze(1);
   const std::int64_t count = buckets.bidirectional ? buckets.count / 2 : buckets.count, exact = count / 2;
   const torch::Tensor distance = buckets.bidirectional ? ahead.abs() : ahead.neg().clamp_min(0);
   const double powers = std::log(static_cast<double>(buckets.max_distance) / static_cast<double>(exact));
@@ -75,11 +73,12 @@ RelativeBiasImpl::RelativeBiasImpl(const RelativeBuckets& buckets, std::int64_t 
   torch::nn::init::normal_(weight);
 }
 
-torch::Tensor RelativeBiasImpl::forward(std::int64_t queries, std::int64_t keys, const nn::HeadRange& heads) const {
+torch::Tensor RelativeBiasImpl::forward(const torch::Tensor& queries, std::int64_t keys,
+                                        const nn::HeadRange& heads) const {
   const torch::Tensor used = summed_over_ ? copy_to_group(weight, *summed_over_) : weight;
-  const torch::Tensor index = relative_buckets(buckets_, queries, keys, weight.device()).flatten();
+  const torch::Tensor index = relative_buckets(buckets_, queries, torch::arange(keys, queries.options())).flatten();
   const std::int64_t first = planted("bias-of-the-first-heads") ? 0 : heads.first;
-  return LookUpBias::apply(used, index, first, heads.count).view({heads.count, queries, keys});
+  return LookUpBias::apply(used, index, first, heads.count).view({heads.count, queries.size(0), keys});
 }
 
 Placements RelativeBiasImpl::shard(const ShardStyle& style, const ShardAxes& axes) {

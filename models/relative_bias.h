@@ -13,17 +13,16 @@ struct RelativeBuckets {
   std::int64_t max_distance = 128;  // keys that are as far, or farther, share a bucket
 };
 
-// The bucket of each key for each of the last `queries` of `keys` tokens: int64 [queries, keys].
-torch::Tensor relative_buckets(const RelativeBuckets& buckets, std::int64_t queries, std::int64_t keys,
-                               torch::Device device);
+// The bucket of each key for each query, by their places (int64): [queries, keys].
+torch::Tensor relative_buckets(const RelativeBuckets& buckets, const torch::Tensor& queries, const torch::Tensor& keys);
 
 // A number for each bucket and head, which all layers of a stack share. Parameter weight [buckets, heads]. Under
 // OnHeads it is whole on every rank, and its gradient is a partial sum.
 class RelativeBiasImpl : public torch::nn::Module, public Shardable {
  public:
   RelativeBiasImpl(const RelativeBuckets& buckets, std::int64_t heads);
-  // Of the heads held here: [heads, queries, keys].
-  torch::Tensor forward(std::int64_t queries, std::int64_t keys, const nn::HeadRange& heads) const;
+  // Of these heads, for queries at places int64 [queries] and the first `keys` keys: [heads, queries, keys].
+  torch::Tensor forward(const torch::Tensor& queries, std::int64_t keys, const nn::HeadRange& heads) const;
   Placements shard(const ShardStyle& style, const ShardAxes& axes) override;
   torch::Tensor weight;
 

@@ -8,6 +8,8 @@
 #include "gantry/models/encoder_decoder.h"
 #include "gantry/models/register_at.h"
 #include "gantry/nn/activation.h"
+#include "gantry/nn/context_attention.h"
+#include "gantry/nn/stream_scope.h"
 
 namespace gantry::models {
 namespace {
@@ -54,9 +56,13 @@ torch::Tensor T5Attention::operator()(const torch::Tensor& hidden, const torch::
     parts.insert(parts.end(), others.begin(), others.end());
   }
   options.scale = 1;
-  if (bias) {  // of all tokens, also where `hidden` is a part of them
+  if (bias && options.sequence) {
+    const auto [heads, places] = nn::context_queries(*options.sequence, held);
+    options.bias = bias->forward(places, options.sequence->cut.tokens, heads);
+  } else if (bias) {  // of all tokens, also where `hidden` is a part of them
     const std::int64_t tokens = parts[0].size(1), before = options.cache ? options.cache->tokens() : 0;
-    options.bias = bias->forward(tokens, before + tokens, held);
+    const auto integers = torch::TensorOptions(torch::kInt64).device(parts[0].device());
+    options.bias = bias->forward(torch::arange(before, before + tokens, integers), before + tokens, held);
   }
   const auto by_head = [&](int part) { return nn::split_heads(parts[part], held.count); };
   const torch::Tensor mixed = nn::attention(by_head(0), by_head(1), by_head(2), held, held, options, *dropout_);
@@ -137,11 +143,13 @@ T5Impl::T5Impl(const T5Config& config) : config(config) {
 // This stage's layers of a stack.
 TensorDict T5Impl::run(const StageContext& stage, TensorDict state, int list) {
   T5Stack& stack = list == kEncoderList ? encoder_ : decoder_;
-  const nn::TokenContext target = stage.tokens("decoder_");
+  const nn::TokenContext source = stage.tokens(), target = stage.tokens("decoder_");
   const auto cache = [&](int index) { return list == kDecoderList ? target.cache(index) : nullptr; };
   const torch::Tensor kept = nn::kept_tokens(stage.batch().get("attention_mask"));
-  nn::AttentionOptions self{.causal = list == kDecoderList, .keep = list == kDecoderList ? target.keep : kept};
-  nn::AttentionOptions cross{.keep = kept};
+  const bool decodes = list == kDecoderList;
+  nn::AttentionOptions self{
+      .causal = decodes, .keep = decodes ? target.keep : kept, .sequence = decodes ? target.sequence : source.sequence};
+  nn::AttentionOptions cross{.keep = kept, .sequence = nn::reading(target.sequence, source.sequence)};
   const auto parts_of = [&](int index) {
     self.cache = cache(index);
     cross.cache = cache(static_cast<int>(config.num_decoder_layers) + index);
@@ -151,28 +159,29 @@ TensorDict T5Impl::run(const StageContext& stage, TensorDict state, int list) {
 }
 
 // What the first stage begins with.
-TensorDict T5Impl::begin(const TensorDict& input) {
+TensorDict T5Impl::begin(const StageContext& stage, const TensorDict& input) {
+  const nn::StreamScope scope(stage, stage.tokens().sequence);
   if (input.contains("input_ids")) return {{"hidden", encoder_->dropout(shared_(input.at("input_ids")))}};
   const std::int64_t samples = input.at("decoder_input_ids").size(0);
   return {{"hidden", torch::empty({samples, 0, config.d_model}, shared_->weight.options().requires_grad(false))}};
 }
 
-TensorDict T5Impl::begin_decoder(const TensorDict& batch, const torch::Tensor& encoder_hidden) {
-  const torch::Tensor ids = decoder_tokens(batch, config.decoder_start_token_id, config.pad_token_id);
+TensorDict T5Impl::begin_decoder(const StageContext& stage, const torch::Tensor& encoder_hidden) {
+  const torch::Tensor ids = decoder_tokens(stage.batch(), config.decoder_start_token_id, config.pad_token_id);
   TensorDict state{{"hidden", decoder_->dropout(shared_(ids))}};
-  if (encoder_hidden.defined())
-    state.set("encoded", encoder_->last_dropout(encoder_->final_layer_norm(encoder_hidden)));
+  if (!encoder_hidden.defined()) return state;
+  const nn::StreamScope scope(stage, stage.tokens().sequence);
+  state.set("encoded", encoder_->last_dropout(encoder_->final_layer_norm(encoder_hidden)));
   return state;
 }
 
 TensorDict T5Impl::stage_forward(const StageContext& stage, TensorDict input) {
   refuse_places(stage.batch(), "T5");
   const nn::TokenContext target = stage.tokens("decoder_");
-  TensorDict state = stage.is_first() ? begin(input) : std::move(input);
+  TensorDict state = stage.is_first() ? begin(stage, input) : std::move(input);
   const bool continues = target.caches && !stage.batch().contains("input_ids");
   if (!continues) state = run(stage, std::move(state), kEncoderList);
-  if (stage.begins(kDecoderList))
-    state = begin_decoder(stage.batch(), continues ? torch::Tensor() : state.at("hidden"));
+  if (stage.begins(kDecoderList)) state = begin_decoder(stage, continues ? torch::Tensor() : state.at("hidden"));
   state = run(stage, std::move(state), kDecoderList);
   if (stage.ends(kDecoderList) && state.contains("encoded")) state.take("encoded");
   if (!stage.is_last()) return state;

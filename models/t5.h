@@ -100,9 +100,9 @@ class T5Impl : public torch::nn::Module {
 
  private:
   TensorDict run(const StageContext& stage, TensorDict state, int list);
-  TensorDict begin(const TensorDict& input);
+  TensorDict begin(const StageContext& stage, const TensorDict& input);
   // `encoder_hidden`: undefined where caches have what is read of it.
-  TensorDict begin_decoder(const TensorDict& batch, const torch::Tensor& encoder_hidden);
+  TensorDict begin_decoder(const StageContext& stage, const torch::Tensor& encoder_hidden);
 
   nn::Embedding shared_{nullptr};
   T5Stack encoder_{nullptr}, decoder_{nullptr};

@@ -7,6 +7,7 @@
 #include "gantry/core/error.h"
 #include "gantry/models/register_at.h"
 #include "gantry/nn/activation.h"
+#include "gantry/nn/sequence_part.h"
 
 namespace gantry::models {
 namespace {
@@ -37,11 +38,12 @@ VitEmbeddingsImpl::VitEmbeddingsImpl(const VitConfig& config) : patch_(config.pa
   dropout = register_module("dropout", nn::Dropout(config.hidden_dropout_prob));
 }
 
-torch::Tensor VitEmbeddingsImpl::forward(const torch::Tensor& pixels) {
+torch::Tensor VitEmbeddingsImpl::forward(const torch::Tensor& pixels,
+                                         const std::shared_ptr<const nn::SequencePart>& part) {
   const torch::Tensor patches =
       at::conv2d(pixels.to(weight.scalar_type()), weight, bias, /*stride=*/patch_).flatten(2).transpose(1, 2);
   const torch::Tensor tokens = torch::cat({cls_token.expand({patches.size(0), 1, patches.size(2)}), patches}, 1);
-  return dropout(tokens + position_embeddings);
+  return dropout(nn::own_tokens(tokens + position_embeddings, part));
 }
 
 VitLayerImpl::VitLayerImpl(const VitConfig& config)
@@ -62,16 +64,18 @@ VitLayerImpl::VitLayerImpl(const VitConfig& config)
   mlp_dropout_ = register_module("dropout", nn::Dropout(config.hidden_dropout_prob));
 }
 
-torch::Tensor VitLayerImpl::attend(const torch::Tensor& input) {
+torch::Tensor VitLayerImpl::attend(const torch::Tensor& input, const nn::AttentionOptions& attention) {
   const nn::HeadRange heads = nn::held_heads(query_, head_size_, heads_);
   const auto parts = nn::together(input, {query_, key_, value_});
   const auto by_head = [&](int part) { return nn::split_heads(parts[part], heads.count); };
-  const torch::Tensor mixed = nn::attention(by_head(0), by_head(1), by_head(2), heads, heads, {}, *attention_dropout_);
+  const torch::Tensor mixed =
+      nn::attention(by_head(0), by_head(1), by_head(2), heads, heads, attention, *attention_dropout_);
   return output_dropout_(output_(nn::merge_heads(mixed)));
 }
 
-LayerParts VitLayerImpl::parts() {
-  return {{"attention", [this](const torch::Tensor& hidden) { return hidden + attend(before_(hidden)); }},
+LayerParts VitLayerImpl::parts(const nn::AttentionOptions& attention) {
+  return {{"attention",
+           [this, attention](const torch::Tensor& hidden) { return hidden + attend(before_(hidden), attention); }},
           {"mlp", [this](const torch::Tensor& hidden) {
              return hidden + mlp_dropout_(down_(nn::activate(up_(after_(hidden)), activation_)));
            }}};
@@ -88,24 +92,27 @@ VitImpl::VitImpl(const VitConfig& config) : config(config) {
   initialise_vit(*this, config.initializer_range);
 }
 
-torch::Tensor VitImpl::embed(const torch::Tensor& pixels) {
+torch::Tensor VitImpl::embed(const torch::Tensor& pixels, const std::shared_ptr<const nn::SequencePart>& part) {
   const std::int64_t size = config.image_size;
   if (pixels.dim() != 4 || pixels.size(1) != config.num_channels || pixels.size(2) != size || pixels.size(3) != size)
     throw InputError(
         {"pixel_values", "are " + describe(pixels),
          fmt::format("[samples, {}, {}, {}], the model's channels and image_size", config.num_channels, size, size),
          "resize the images"});
-  return enter_(embeddings_(pixels));
+  return enter_(embeddings_(pixels, part));
 }
 
 TensorDict VitImpl::stage_forward(const StageContext& stage, const TensorDict& input) {
-  Forward known = forward_now();
-  if (known.random) known.random->sequence_length = config.tokens();  // a batch of images does not say
+  const auto part = stage.tokens().sequence;
+  Forward known = forward_now();  // a batch of images does not say how many tokens the ranks of tp have shards of
+  if (known.random) known.random->sequence_length = part ? part->cut.size(part->group->rank()) : config.tokens();
   const ForwardScope scope(known);
-  torch::Tensor hidden = stage.is_first() ? embed(input.at("pixel_values")) : input.at("hidden");
-  hidden = stage.run_layers(hidden, [&](int index) { return layers_->at<VitLayerImpl>(index).parts(); });
+  torch::Tensor hidden = stage.is_first() ? embed(input.at("pixel_values"), part) : input.at("hidden");
+  hidden =
+      stage.run_layers(hidden, [&](int index) { return layers_->at<VitLayerImpl>(index).parts({.sequence = part}); });
   if (!stage.is_last()) return {{"hidden", hidden}};
-  return {{"logits", classifier_(whole_sequence_(norm_(hidden)).select(1, 0))}};
+  const torch::Tensor tokens = whole_sequence_(norm_(hidden));
+  return {{"logits", classifier_((part ? nn::first_token(tokens, *part) : tokens).select(1, 0))}};
 }
 
 TensorDict VitImpl::forward(const TensorDict& inputs) {

@@ -36,9 +36,10 @@ struct VitConfig {  // Hugging Face's keys
 class VitEmbeddingsImpl : public torch::nn::Module {
  public:
   explicit VitEmbeddingsImpl(const VitConfig& config);
-  torch::Tensor forward(const torch::Tensor& pixels);  // [B, C, size, size] -> [B, tokens, H]
-  torch::Tensor cls_token, position_embeddings;        // [1, 1, H], [1, tokens, H]
-  torch::Tensor weight, bias;                          // of the patches' projection: [H, C, patch, patch], [H]
+  // [B, C, size, size] -> [B, tokens, H]; `part`: where ranks share the sequence, those of this rank.
+  torch::Tensor forward(const torch::Tensor& pixels, const std::shared_ptr<const nn::SequencePart>& part);
+  torch::Tensor cls_token, position_embeddings;  // [1, 1, H], [1, tokens, H]
+  torch::Tensor weight, bias;                    // of the patches' projection: [H, C, patch, patch], [H]
   nn::Dropout dropout{nullptr};
 
  private:
@@ -50,10 +51,10 @@ class VitLayerImpl : public torch::nn::Module {
  public:
   explicit VitLayerImpl(const VitConfig& config);
   // "attention" and "mlp": [B, S, H] -> [B, S, H].
-  LayerParts parts();
+  LayerParts parts(const nn::AttentionOptions& attention);
 
  private:
-  torch::Tensor attend(const torch::Tensor& input);
+  torch::Tensor attend(const torch::Tensor& input, const nn::AttentionOptions& attention);
 
   std::int64_t heads_, head_size_;
   std::string activation_;
@@ -75,7 +76,7 @@ class VitImpl : public torch::nn::Module {
   const VitConfig config;
 
  private:
-  torch::Tensor embed(const torch::Tensor& pixels);
+  torch::Tensor embed(const torch::Tensor& pixels, const std::shared_ptr<const nn::SequencePart>& part);
 
   VitEmbeddings embeddings_{nullptr};
   nn::PrepareInput enter_{nullptr}, whole_sequence_{nullptr};  // to parts of the sequence, and back

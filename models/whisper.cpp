@@ -9,6 +9,8 @@
 #include "gantry/models/encoder_decoder.h"
 #include "gantry/models/register_at.h"
 #include "gantry/nn/activation.h"
+#include "gantry/nn/sequence_part.h"
+#include "gantry/nn/stream_scope.h"
 
 namespace gantry::models {
 namespace {
@@ -159,7 +161,8 @@ void WhisperImpl::initialise() {
   tokens_->weight.select(0, config.pad_token_id).zero_();
 }
 
-torch::Tensor WhisperImpl::embed_sound(const torch::Tensor& features) {
+// Every rank computes the convolutions of all of the sound, which read over the borders of parts.
+torch::Tensor WhisperImpl::embed_sound(const StageContext& stage, const torch::Tensor& features) {
   const std::int64_t steps = kStepsPerToken * config.max_source_positions;
   if (features.dim() != 3 || features.size(1) != config.num_mel_bins || features.size(2) != steps)
     throw InputError(
@@ -167,31 +170,38 @@ torch::Tensor WhisperImpl::embed_sound(const torch::Tensor& features) {
          fmt::format("[samples, {}, {}], num_mel_bins and twice max_source_positions", config.num_mel_bins, steps),
          "pad or cut the sound to the model's length"});
   const torch::Tensor tokens = second_(first_(features.to(first_->weight.scalar_type()))).transpose(1, 2).contiguous();
-  return enter_(sound_dropout_(tokens + sound_positions_));
+  const auto part = stage.tokens().sequence;
+  const nn::StreamScope scope(stage, part);
+  return enter_(sound_dropout_(nn::own_tokens(tokens + sound_positions_, part)));
 }
 
 // What the first stage begins with: where caches have the encoder's output, a state of no tokens.
-TensorDict WhisperImpl::begin(const TensorDict& input) {
-  if (input.contains("input_features")) return {{"hidden", embed_sound(input.at("input_features"))}};
+TensorDict WhisperImpl::begin(const StageContext& stage, const TensorDict& input) {
+  if (input.contains("input_features")) return {{"hidden", embed_sound(stage, input.at("input_features"))}};
   const std::int64_t samples = input.at("decoder_input_ids").size(0);
   return {{"hidden", torch::empty({samples, 0, config.d_model}, first_->weight.options().requires_grad(false))}};
 }
 
 torch::Tensor WhisperImpl::embed_tokens(const TensorDict& batch, const nn::TokenContext& target) {
   const torch::Tensor ids = decoder_tokens(batch, config.decoder_start_token_id, config.pad_token_id);
-  if (ids.size(1) > config.max_target_positions)
-    throw InputError({"decoder_input_ids", fmt::format("{} tokens per sample", ids.size(1)),
+  const std::int64_t tokens = target.length > 0 ? target.length : ids.size(1);
+  if (tokens > config.max_target_positions)
+    throw InputError({"decoder_input_ids", fmt::format("{} tokens per sample", tokens),
                       fmt::format("at most the model's {} positions", config.max_target_positions),
                       "shorten the samples"});
-  const torch::Tensor places = target.caches ? target.positions : torch::arange(ids.size(1), ids.options());
+  const bool has_places = target.caches || target.sequence;
+  const torch::Tensor places = has_places ? target.positions : torch::arange(tokens, ids.options());
   return token_dropout_(tokens_(ids) + positions_(places));
 }
 
 // This stage's layers of the decoder.
 TensorDict WhisperImpl::decode(const StageContext& stage, TensorDict state, const nn::TokenContext& target) {
+  const auto read = nn::reading(target.sequence, stage.tokens().sequence);
   const auto parts_of = [&](int index) {
-    const nn::AttentionOptions self{.causal = true, .keep = target.keep, .cache = target.cache(index)};
-    const nn::AttentionOptions cross{.cache = target.cache(static_cast<int>(config.decoder_layers) + index)};
+    const nn::AttentionOptions self{
+        .causal = true, .keep = target.keep, .cache = target.cache(index), .sequence = target.sequence};
+    const nn::AttentionOptions cross{.cache = target.cache(static_cast<int>(config.decoder_layers) + index),
+                                     .sequence = read};
     return decoder_layers_->ptr<WhisperLayerImpl>(index)->parts(self, cross);
   };
   state = stage.run_layers(std::move(state), parts_of, kDecoderList);
@@ -206,10 +216,11 @@ TensorDict WhisperImpl::stage_forward(const StageContext& stage, TensorDict inpu
                       "texts are continued with GenerationOptions::encoder, or gantry generate --features FILE"});
   const nn::TokenContext target = stage.tokens("decoder_");
   const bool continues = target.caches && !stage.batch().contains("input_features");
-  TensorDict state = stage.is_first() ? begin(input) : std::move(input);
+  TensorDict state = stage.is_first() ? begin(stage, input) : std::move(input);
+  const nn::AttentionOptions of_sound{.sequence = stage.tokens().sequence};
   if (!continues)
     state = stage.run_layers(
-        std::move(state), [&](int index) { return encoder_layers_->ptr<WhisperLayerImpl>(index)->parts({}, {}); },
+        std::move(state), [&](int index) { return encoder_layers_->ptr<WhisperLayerImpl>(index)->parts(of_sound, {}); },
         kEncoderList);
   if (stage.begins(kDecoderList)) {
     const torch::Tensor sound = continues ? torch::Tensor() : encoder_norm_(state.at("hidden"));

@@ -65,7 +65,8 @@ class WhisperAttention {
 class WhisperLayerImpl : public torch::nn::Module {
  public:
   WhisperLayerImpl(const WhisperConfig& config, const WhisperLayerSizes& sizes);
-  // Of a state of "hidden" [B, S, H] and, for a decoder, "encoded" [B, T, H].
+  // Of a state of "hidden" [B, S, H] and, for a decoder, "encoded" [B, T, H]. What attention to the own tokens is told,
+  // and a decoder's to the encoder's.
   LayerParts parts(const nn::AttentionOptions& self, const nn::AttentionOptions& cross);
 
  private:
@@ -96,8 +97,8 @@ class WhisperImpl : public torch::nn::Module {
   void make_encoder();
   void make_decoder();
   void initialise();
-  torch::Tensor embed_sound(const torch::Tensor& features);
-  TensorDict begin(const TensorDict& input);
+  torch::Tensor embed_sound(const StageContext& stage, const torch::Tensor& features);
+  TensorDict begin(const StageContext& stage, const TensorDict& input);
   torch::Tensor embed_tokens(const TensorDict& batch, const nn::TokenContext& target);
   TensorDict decode(const StageContext& stage, TensorDict state, const nn::TokenContext& target);
 

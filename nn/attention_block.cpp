@@ -32,6 +32,7 @@ struct PlainTile {
   const ByKeyHead& by;
   AttentionTile::Kind kind;
   std::vector<Range> query_runs, key_runs;
+  Range rows;  // of the queries, among those of the rank
 };
 
 PlainTile plain_tile_of(const AttentionBlock& block, const AttentionTile& tile, const BlockRules& rules,
@@ -45,7 +46,8 @@ PlainTile plain_tile_of(const AttentionBlock& block, const AttentionTile& tile, 
           by,
           tile.kind,
           runs_within(part.runs(), tile.queries),
-          runs_within(part.cut.runs(block.from), tile.keys)};
+          runs_within(part.keys().cut.runs(block.from), tile.keys),
+          tile.queries};
 }
 
 // A kernel gives the log-sum-exp, and takes that of all blocks in its backward. It knows no other mask than the causal
@@ -81,7 +83,7 @@ std::vector<AttentionTile> tiles_of(const AttentionBlock& block, const BlockRule
   const bool by_place = !part.keep.defined();
   std::vector<AttentionTile> tiles;
   for (const AttentionTile& tile :
-       attention_tiles(part.runs(), part.cut.runs(block.from), by_place && rules.options.causal,
+       attention_tiles(part.runs(), part.keys().cut.runs(block.from), by_place && rules.options.causal,
                        by_place ? rules.options.window : 0)) {
     if (is_plain(choose_kernel(block, tile, rules, by)))
       add_rows_of(tiles, tile);
@@ -122,13 +124,16 @@ TileScores scores_of(const PlainTile& tile, const BlockRules& rules) {
   const AttentionOptions& options = rules.options;
   const torch::Device device = tile.query.device();
   const torch::Tensor rows = places_of(tile.query_runs, device), columns = places_of(tile.key_runs, device);
-  TileScores scores{scores_of(tile.query, tile.key, tile.by, options, columns), {}};
+  AttentionOptions of_tile = options;
+  if (options.bias.defined())
+    of_tile.bias = options.bias.narrow(1, tile.rows.begin, tile.rows.size()).index_select(2, columns);
+  TileScores scores{scores_of(tile.query, tile.key, tile.by, of_tile, columns), {}};
   const SequencePart& part = *options.sequence;
   if (tile.kind == AttentionTile::Kind::kFull && !part.documents.defined() && !part.keep.defined()) return scores;
   if (const torch::Tensor sees = allowed(rows, columns, rules); sees.defined())
     scores.values = scores.values.masked_fill(~sees, kNothing);
   if (!part.keep.defined() || options.sinks.defined()) return scores;
-  scores.lost = ~allowed(rows, torch::arange(part.cut.tokens, rows.options()), rules).any(-1, /*keepdim=*/true);
+  scores.lost = ~allowed(rows, torch::arange(part.keys().cut.tokens, rows.options()), rules).any(-1, /*keepdim=*/true);
   scores.values = scores.values.masked_fill(scores.lost, 0);
   return scores;
 }
@@ -141,7 +146,7 @@ torch::Tensor block_weights(const torch::Tensor& scores, const torch::Tensor& ls
 // What dropout leaves of the tile's weights, as of one tensor over the whole sequence; undefined: all.
 torch::Tensor left_of(const torch::Tensor& weights, const PlainTile& tile, const BlockRules& rules) {
   if (rules.drop == 0) return {};
-  const std::int64_t tokens = rules.options.sequence->cut.tokens;
+  const SequencePart& part = *rules.options.sequence;
   std::vector<torch::Tensor> rows;
   std::int64_t row = 0;
   for (const Range& queries : tile.query_runs) {
@@ -151,7 +156,7 @@ torch::Tensor left_of(const torch::Tensor& weights, const PlainTile& tile, const
       columns.push_back(dropout_mask(weights.narrow(2, row, queries.size()).narrow(3, column, keys.size()), rules.drop,
                                      rules.dropout_name, rules.random,
                                      {rules.random.first_sample, rules.heads.first, queries.begin, keys.begin},
-                                     {0, rules.heads.total, tokens, tokens}));
+                                     {0, rules.heads.total, part.cut.tokens, part.keys().cut.tokens}));
       column += keys.size();
     }
     rows.push_back(torch::cat(columns, 3));
@@ -169,7 +174,7 @@ AttentionSums attend_plainly(const PlainTile& tile, const BlockRules& rules) {
 }
 
 AttentionGradients plain_gradients(const AttentionSums& sums, const SumsGradient& gradient, const PlainTile& tile,
-                                   const BlockRules& rules) {
+                                   const BlockRules& rules, const torch::Tensor& of_bias) {
   const TileScores scores = scores_of(tile, rules);
   torch::Tensor weights = block_weights(scores.values, sums.lse);
   torch::Tensor of_weights = tile.by.product(gradient.out, tile.value.transpose(-2, -1)), used = weights;
@@ -180,6 +185,9 @@ AttentionGradients plain_gradients(const AttentionSums& sums, const SumsGradient
   torch::Tensor of_scores = weights * (of_weights - gradient.own.unsqueeze(-1));
   if (scores.lost.defined()) of_scores = of_scores.masked_fill(scores.lost, 0);
   if (scores.bent.defined()) of_scores = of_scores * (1 - scores.bent * scores.bent);
+  if (of_bias.defined())
+    of_bias.narrow(1, tile.rows.begin, tile.rows.size())
+        .index_add_(2, places_of(tile.key_runs, of_bias.device()), of_scores.sum(0));
   of_scores = of_scores * scale_of_scores(rules.options, tile.query);
   return {tile.by.product(of_scores, tile.key), tile.by.turned_product(of_scores, tile.query),
           tile.by.turned_product(used, gradient.out)};
@@ -222,7 +230,7 @@ void attend_block(AttentionSums& sums, const AttentionBlock& block, const BlockR
 }
 
 AttentionGradients block_gradients(const AttentionSums& sums, const SumsGradient& gradient, const AttentionBlock& block,
-                                   const BlockRules& rules) {
+                                   const BlockRules& rules, const torch::Tensor& of_bias) {
   const auto zeros = [](const torch::Tensor& like) {
     return torch::zeros_like(like, like.options().dtype(wide(like)));
   };
@@ -235,7 +243,7 @@ AttentionGradients block_gradients(const AttentionSums& sums, const SumsGradient
                                gradient.own.narrow(2, queries.begin, queries.size())};
     const KernelChoice choice = choose_kernel(block, tile, rules, by);
     const AttentionGradients found =
-        is_plain(choice) ? plain_gradients(of_all, of_tile, plain_tile_of(block, tile, rules, by), rules)
+        is_plain(choice) ? plain_gradients(of_all, of_tile, plain_tile_of(block, tile, rules, by), rules, of_bias)
                          : kernel_backward(choice, call_of(block, tile, rules, by), of_all, of_tile.out);
     made.query.narrow(2, queries.begin, queries.size()).add_(found.query);
     made.key.narrow(2, keys.begin, keys.size()).add_(found.key);

@@ -17,7 +17,7 @@ namespace gantry::nn {
 
 // What all blocks of one attention have in common.
 struct BlockRules {
-  AttentionOptions options;  // masks and documents are the part's
+  AttentionOptions options;  // masks and documents are the part's; a bias is of these heads, without a graph
   HeadRange heads, key_heads;
   double drop = 0;  // probability with which a weight is left out
   std::string dropout_name;
@@ -42,8 +42,9 @@ struct SumsGradient {
   torch::Tensor out, own;
 };
 
-// Of one block, from the final sums.
+// Of one block, from the final sums. That of the bias is added to `of_bias`, its shape in float32 or wider; undefined
+// where there is none.
 AttentionGradients block_gradients(const AttentionSums& sums, const SumsGradient& gradient, const AttentionBlock& block,
-                                   const BlockRules& rules);
+                                   const BlockRules& rules, const torch::Tensor& of_bias);
 
 }  // namespace gantry::nn

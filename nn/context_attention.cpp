@@ -15,7 +15,7 @@ torch::Tensor all_gather_attention(const torch::Tensor& query, const torch::Tens
                                    const DropoutImpl& dropout) {
   const SequencePart& part = *options.sequence;
   const std::int64_t size = key.size(3);
-  const torch::Tensor both = gather_to_group(torch::cat({key, value}, 3), *part.group, 2, part.cut.sizes());
+  const torch::Tensor both = gather_to_group(torch::cat({key, value}, 3), *part.group, 2, part.keys().cut.sizes());
   return attention_core(query, both.narrow(3, 0, size), both.narrow(3, size, value.size(3)), heads, key_heads, options,
                         dropout);
 }
@@ -26,6 +26,16 @@ auto attention_by(ContextMethod method) {
 }
 
 }  // namespace
+
+ContextQueries context_queries(const SequencePart& part, const HeadRange& held) {
+  if (part.method != ContextMethod::kUlysses && part.method != ContextMethod::kUlyssesRing)
+    return {held, part.positions.view({-1})};
+  const Range mine = partition(held.count, 1, part.exchanging->size(), true)[part.exchanging->rank()];
+  const HeadRange heads{held.first + mine.begin, mine.size(), held.total};
+  const auto integers = torch::TensorOptions(torch::kInt64).device(part.positions.device());
+  if (!part.together) return {heads, torch::arange(part.cut.tokens, integers)};
+  return {heads, torch::tensor(part.together->cut.places(part.together->group->rank()), integers)};
+}
 
 torch::Tensor context_attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
                                 const HeadRange& heads, const HeadRange& key_heads, const AttentionOptions& options,

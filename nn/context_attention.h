@@ -5,6 +5,13 @@
 
 namespace gantry::nn {
 
+// What this rank attends with: where ranks exchange heads, some heads of the tokens that they have together.
+struct ContextQueries {
+  HeadRange heads;
+  torch::Tensor places;  // int64, of the queries in the sequence
+};
+ContextQueries context_queries(const SequencePart& part, const HeadRange& held);
+
 // attention() of this rank's tokens over all of the sequence, without a cache and recomputation: options.sequence is
 // there. Collective over the part's group, forward and backward.
 torch::Tensor context_attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,

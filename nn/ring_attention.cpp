@@ -20,7 +20,7 @@ enum Entry { kValues = 0, kGradients = 1 };
 // The ring of the ranks that share a sequence, as one of them sees it.
 class Ring {
  public:
-  explicit Ring(const SequencePart& part) : group_(*part.group), sizes_(part.cut.sizes()) {}
+  explicit Ring(const SequencePart& part) : group_(*part.group), sizes_(part.keys().cut.sizes()) {}
   int size() const { return group_.size(); }
   // Whose keys and values are here in a step.
   int from(int step) const { return (group_.rank() - step + size()) % size(); }
@@ -69,7 +69,8 @@ void add_sinks(AttentionSums& sums, const torch::Tensor& sinks) {
 
 struct RingAttention : torch::autograd::Function<RingAttention> {
   static Variable forward(AutogradContext* context, const Variable& query, const Variable& key, const Variable& value,
-                          const std::optional<torch::Tensor>& given_sinks, std::shared_ptr<const BlockRules> rules) {
+                          const std::optional<torch::Tensor>& given_sinks, const std::optional<torch::Tensor>&,
+                          std::shared_ptr<const BlockRules> rules) {
     const torch::Tensor sinks = given_sinks.value_or(torch::Tensor());
     Ring ring(*rules->options.sequence);
     const std::int64_t size = key.size(3);
@@ -96,10 +97,12 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
     const SumsGradient given{out, (out * sums.out).sum(-1)};
 
     Ring ring(*rules->options.sequence);
-    torch::Tensor of_query, of_both;
+    torch::Tensor of_query, of_both, of_bias;
+    if (rules->options.bias.defined())
+      of_bias = torch::zeros_like(rules->options.bias, rules->options.bias.options().dtype(out.scalar_type()));
     for_each_block(ring, own, [&](int step, const torch::Tensor& both) {
       const AttentionGradients made =
-          block_gradients(sums, given, block_of(query, both, size, ring.from(step)), *rules);
+          block_gradients(sums, given, block_of(query, both, size, ring.from(step)), *rules, of_bias);
       of_query = step == 0 ? made.query : of_query + made.query;
       of_both = torch::cat({made.key, made.value}, 3);
       // The rank before has handed on what it and those before it have added for this block.
@@ -120,6 +123,7 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
             of_both.narrow(3, 0, size).to(type),
             of_both.narrow(3, size, own.size(3) - size).to(type),
             of_sinks,
+            of_bias.defined() ? of_bias.to(rules->options.bias.scalar_type()) : of_bias,
             {}};
   }
 
@@ -136,14 +140,17 @@ torch::Tensor ring_attention(const torch::Tensor& query, const torch::Tensor& ke
                              const HeadRange& heads, const HeadRange& key_heads, const AttentionOptions& options,
                              const DropoutImpl& dropout) {
   const bool drops = dropout.is_training() && dropout.p() > 0;
-  auto rules = std::make_shared<const BlockRules>(BlockRules{.options = options,
-                                                             .heads = heads,
-                                                             .key_heads = key_heads,
-                                                             .drop = drops ? dropout.p() : 0,
-                                                             .dropout_name = dropout.global_name(),
-                                                             .random = drops ? random_context() : RandomContext()});
-  const auto sinks = options.sinks.defined() ? std::optional(options.sinks) : std::nullopt;
-  return RingAttention::apply(query, key, value, sinks, std::move(rules));
+  auto rules = std::make_shared<BlockRules>(BlockRules{.options = options,
+                                                       .heads = heads,
+                                                       .key_heads = key_heads,
+                                                       .drop = drops ? dropout.p() : 0,
+                                                       .dropout_name = dropout.global_name(),
+                                                       .random = drops ? random_context() : RandomContext()});
+  if (options.bias.defined()) rules->options.bias = options.bias.detach();  // what a backward keeps holds no graph
+  const auto given = [](const torch::Tensor& tensor) {
+    return tensor.defined() ? std::optional(tensor) : std::nullopt;
+  };
+  return RingAttention::apply(query, key, value, given(options.sinks), given(options.bias), std::move(rules));
 }
 
 }  // namespace gantry::nn

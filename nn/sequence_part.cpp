@@ -4,6 +4,9 @@
 
 #include <torch/torch.h>
 
+#include "gantry/core/planted.h"
+#include "gantry/nn/autograd_collectives.h"
+
 namespace gantry::nn {
 
 std::vector<std::int64_t> SequencePart::sizes_of_exchanging() const {
@@ -15,6 +18,34 @@ std::vector<std::int64_t> SequencePart::sizes_of_exchanging() const {
 torch::Tensor join_parts(const torch::Tensor& entry, ProcessGroup& group, const SequenceCut& cut) {
   const torch::Tensor all = all_gather_along(group, entry, 1, cut.sizes());
   return all.index_select(1, torch::tensor(cut.inverse(), torch::TensorOptions(torch::kInt64).device(all.device())));
+}
+
+torch::Tensor joined(const torch::Tensor& hidden, const SequencePart& part) {
+  const torch::Tensor all = gather_to_group(hidden, *part.group, 1, part.cut.sizes());
+  return all.index_select(1,
+                          torch::tensor(part.cut.inverse(), torch::TensorOptions(torch::kInt64).device(all.device())));
+}
+
+// In every layout the first rank has it, before its others.
+torch::Tensor first_token(const torch::Tensor& hidden, const SequencePart& part) {
+  Sizes sizes(part.group->size(), 0);
+  sizes.front() = 1;
+  return gather_to_group(hidden.narrow(1, 0, sizes[part.group->rank()]), *part.group, 1, sizes);
+}
+
+torch::Tensor own_tokens(const torch::Tensor& hidden, const std::shared_ptr<const SequencePart>& part) {
+  return part ? hidden.index_select(1, part->positions.view({-1})) : hidden;
+}
+
+std::shared_ptr<const SequencePart> reading(const std::shared_ptr<const SequencePart>& part,
+                                            const std::shared_ptr<const SequencePart>& of) {
+  if (!part) return nullptr;
+  auto made = std::make_shared<SequencePart>(*part);
+  if (!planted("cross-masks-of-the-decoder")) made->keep = of->keep;
+  made->documents = of->documents;
+  made->read = of;
+  made->together = reading(part->together, of->together);
+  return made;
 }
 
 torch::Tensor positions_in(const torch::Tensor& documents) {

@@ -38,7 +38,14 @@ struct SequencePart {
   torch::Tensor keep, documents;  // [samples, tokens], as AttentionOptions has them, of whole sequences
   torch::Tensor in_documents;     // int64 [samples, tokens here]: places in their documents; undefined: there are none
   std::shared_ptr<const CachedTokens> cached;  // null: ranks have parts of these tokens, also where a cache takes them
+  std::string prefix;                          // of the names of the tokens' entries in a batch: "decoder_"
+  // Of a model with several lists of layers, whose tokens have lengths of their own: each list's part. This one is then
+  // the last list's.
+  std::vector<std::shared_ptr<const SequencePart>> streams;
+  // Cross-attention: whose keys these tokens see, with masks of those; null: their own.
+  std::shared_ptr<const SequencePart> read;
 
+  const SequencePart& keys() const { return read ? *read : *this; }
   std::vector<Range> runs() const { return cut.runs(group->rank()); }
   // How many tokens each of the ranks that exchange heads has.
   std::vector<std::int64_t> sizes_of_exchanging() const;
@@ -47,6 +54,19 @@ struct SequencePart {
 // Of an entry [samples, tokens here, ...] of every rank: all tokens, in order. Collective over the ranks that share the
 // sequence.
 torch::Tensor join_parts(const torch::Tensor& entry, ProcessGroup& group, const SequenceCut& cut);
+
+// The same for activations that all ranks go on with: gradients of a rank's own tokens are summed over the ranks.
+torch::Tensor joined(const torch::Tensor& hidden, const SequencePart& part);
+
+// Of activations [samples, tokens here, ...] of every rank those of the first token, [samples, 1, ...].
+torch::Tensor first_token(const torch::Tensor& hidden, const SequencePart& part);
+
+// This rank's tokens of activations [samples, tokens, ...] that all ranks have made; `part` null: all.
+torch::Tensor own_tokens(const torch::Tensor& hidden, const std::shared_ptr<const SequencePart>& part);
+
+// `part` with its queries reading the tokens of `of`; null where ranks have whole sequences.
+std::shared_ptr<const SequencePart> reading(const std::shared_ptr<const SequencePart>& part,
+                                            const std::shared_ptr<const SequencePart>& of);
 
 // Of tokens in their documents, which are runs of one number: [samples, tokens].
 torch::Tensor positions_in(const torch::Tensor& documents);

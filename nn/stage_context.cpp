@@ -7,6 +7,7 @@
 #include <torch/torch.h>
 
 #include "gantry/core/error.h"
+#include "gantry/core/planted.h"
 #include "gantry/core/steady_seconds.h"
 #include "gantry/nn/attention.h"
 #include "gantry/nn/layer_watch.h"
@@ -64,7 +65,10 @@ nn::TokenContext StageContext::tokens(const std::string& prefix) const {
   nn::TokenContext known{.keep = nn::kept_tokens(batch().get(prefix + "attention_mask")),
                          .positions = batch().get(prefix + "position_ids"),
                          .documents = batch().get(prefix + "document_ids")};
-  if (const auto& part = settings_.sequence) {
+  if (settings_.sequence) {
+    auto part = settings_.sequence;
+    for (const auto& stream : settings_.sequence->streams)
+      if (stream->prefix == prefix) part = stream;
     known.sequence = part;
     known.length = part->cut.tokens;
     if (!known.positions.defined())
@@ -194,6 +198,12 @@ class WatchedBackwards {
 TensorDict StageContext::run_layers(TensorDict state, const PartsOf& parts_of, int list) const {
   Forward known = forward_now();
   known.stage = weak_from_this().lock();
+  const bool has_streams = settings_.sequence && !settings_.sequence->streams.empty();
+  if (has_streams && !planted("tokens-of-the-last-list")) {  // modules look for the tokens that they run on
+    const auto of_list = std::make_shared<StageContext>(*this);
+    of_list->settings_.sequence = settings_.sequence->streams.at(list);
+    known.stage = of_list;
+  }
   ForwardReport unheard;
   ForwardReport& report = known.report ? *known.report : unheard;
   report.ran_layers = true;

@@ -124,11 +124,11 @@ torch::Tensor ulysses_attention(const torch::Tensor& query, const torch::Tensor&
   const int rank = part.exchanging->rank();
   Exchange of_queries{part.exchanging, part.sizes_of_exchanging(),
                       partition(heads.count, 1, part.exchanging->size(), true)};
-  Exchange of_keys{part.exchanging, of_queries.tokens, {}};
+  Exchange of_keys{part.exchanging, part.keys().sizes_of_exchanging(), {}};
   for (const Range& range : of_queries.heads_of_rank) of_keys.heads_of_rank.push_back(keys_of(range, heads, key_heads));
   const Range mine = of_queries.heads_of_rank[rank], my_keys = of_keys.heads_of_rank[rank];
 
-  AttentionOptions whole = options;
+  AttentionOptions whole = options;  // a bias is of the heads and queries that come here
   whole.sequence = part.together;
   for (torch::Tensor* of_heads : {&whole.slopes, &whole.sinks})
     if (of_heads->defined()) *of_heads = of_heads->narrow(0, mine.begin, mine.size());

@@ -177,7 +177,8 @@ StageOutput PipelineStep::compute(int stage, int microbatch, TensorDict input, F
 
 torch::Tensor PipelineStep::record_loss(int microbatch, const TensorDict& outputs) {
   const Batch& batch = microbatches_[microbatch];
-  if (batch.samples == 0) return no_loss(microbatch, outputs);
+  if (batch.samples == 0 || (options_.parts && !options_.parts->compares_outputs()))
+    return no_loss(microbatch, outputs);
   Loss loss = criterion_(outputs, batch.tensors, split_);
   if (!loss.sum.defined() || loss.sum.dim() != 0) {
     throw UsageError({"criterion", "returned " + describe(loss.sum), "a scalar, or Loss{sum, count} of scalars",
@@ -196,11 +197,15 @@ torch::Tensor PipelineStep::record_loss(int microbatch, const TensorDict& output
   return loss.sum * options_.seed_gradient;
 }
 
-// Of a microbatch without samples: a root for its backward, whose collectives others wait for.
+// Of a microbatch without samples, or one that another rank compares: a root for its backward, whose collectives others
+// wait for.
 torch::Tensor PipelineStep::no_loss(int microbatch, const TensorDict& outputs) {
   torch::Tensor root;
   for (const auto& [name, tensor] : outputs)
-    if (tensor.is_floating_point()) root = root.defined() ? root + tensor.sum() : tensor.sum();
+    if (tensor.is_floating_point()) {
+      const torch::Tensor nothing = (tensor.dim() > 0 ? tensor.narrow(0, 0, 0) : tensor).sum();
+      root = root.defined() ? root + nothing : nothing;
+    }
   sums_[microbatch] = root.detach();
   counts_[microbatch] = torch::tensor(std::int64_t{0});
   return root;

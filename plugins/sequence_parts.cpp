@@ -1,11 +1,15 @@
 #include "gantry/plugins/sequence_parts.h"
 
+#include <algorithm>
 #include <fmt/format.h>
+#include <functional>
+#include <utility>
 
 #include <torch/torch.h>
 
 #include "gantry/core/error.h"
 #include "gantry/core/planted.h"
+#include "gantry/core/this_host.h"
 #include "gantry/nn/attention.h"
 #include "gantry/tensors/tensor_dict.h"
 
@@ -14,6 +18,11 @@ namespace {
 
 constexpr const char* kMask = "attention_mask";
 constexpr const char* kDocuments = "document_ids";
+
+// What says how many tokens a batch of parts is of, without their numbers.
+torch::Tensor shape_of(const torch::Tensor& entry) {
+  return torch::empty(entry.sizes(), entry.options().device(torch::kMeta));
+}
 
 torch::Tensor index_of(const std::vector<std::int64_t>& places, const torch::Tensor& like) {
   return torch::tensor(places, torch::TensorOptions(torch::kInt64).device(like.device()));
@@ -46,13 +55,37 @@ std::vector<std::vector<int>> in_strides(const std::vector<std::vector<int>>& se
   return found;
 }
 
+// How many adjacent ranks of those that share a sequence are on one host, anywhere in the job. Collective over the
+// world.
+int ranks_of_host(const ProcessGroupMesh& mesh) {
+  ProcessGroup& sharing = mesh[axis::kContext];
+  const auto name = static_cast<std::int64_t>(std::hash<std::string>()(host_name()));
+  const auto hosts = all_gather_numbers(sharing, name);
+  std::int64_t fewest = sharing.size(), run = 0;
+  for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
+    ++run;
+    if (rank + 1 < hosts.size() && hosts[rank] == hosts[rank + 1]) continue;
+    fewest = std::min(fewest, std::exchange(run, 0));
+  }
+  return static_cast<int>(all_reduce_number(mesh.world_group(), fewest, ReduceOp::kMin));
+}
+
+ContextPlace place_of(const Config& config, const ProcessGroupMesh& mesh) {
+  if (config.parallel.context_method != "auto") return {};
+  return {.tokens = config.data.format.empty() ? 0 : config.data.sequence_length, .ranks_of_host = ranks_of_host(mesh)};
+}
+
 }  // namespace
 
-SequenceParts::SequenceParts(ContextChoice choice, Criterion criterion, const ProcessGroupMesh& mesh,
-                             torch::Device device)
+SequenceParts::SequenceParts(ContextChoice choice, const Policy& policy, const torch::nn::Module& model,
+                             const Criterion& criterion, const ProcessGroupMesh& mesh, torch::Device device)
     : choice_(std::move(choice)),
-      given_(std::move(criterion)),
-      criterion_(given_ ? given_.of_aligned() : Criterion()),
+      policy_(dynamic_cast<const SharesStreams*>(&policy)),
+      model_(&model),
+      gives_whole_(policy_ && policy_->gives_whole_outputs(model)),
+      causal_(!policy_ || policy_->token_streams(model, {}).back().causal),
+      given_(criterion),
+      criterion_(given_ && !gives_whole_ ? given_.of_aligned() : given_),
       group_(&mesh[axis::kContext]),
       device_(device) {
   if (choice_.method != ContextMethod::kUlyssesRing) return;
@@ -68,15 +101,31 @@ std::optional<SequenceParts> SequenceParts::of(const Config& config, const Polic
   if (parallel.context == 1) return std::nullopt;
   const auto heads = policy.context_heads(model);
   if (!heads)
-    throw ConfigError({"parallel.context",
-                       fmt::format("is {}, and {} computes whole sequences", parallel.context, policy.name()),
-                       "1, or a model whose policy states context_heads", "use a decoder, or take the key out"});
-  if (criterion && !criterion.is_over_tokens())
+    throw ConfigError(
+        {"parallel.context", fmt::format("is {}, and {} computes whole sequences", parallel.context, policy.name()),
+         "1, or a model whose policy states context_heads", "use a family of Gantry's, or take the key out"});
+  SequenceParts parts(choose_context(parallel, *heads, place_of(config, mesh)), policy, model, criterion, mesh, device);
+  if (criterion && !parts.gives_whole_ && !criterion.is_over_tokens())
     throw ConfigError({"parallel.context",
                        fmt::format("is {}, and the criterion may look at whole sequences", parallel.context),
                        "gantry::cross_entropy or gantry::causal_cross_entropy, which are sums over tokens",
                        "pass one of them to boost, or take the key out"});
-  return SequenceParts(choose_context(parallel, *heads), criterion, mesh, device);
+  return parts;
+}
+
+std::vector<TokenStream> SequenceParts::streams_of(const TensorDict& batch, std::int64_t tokens_per_sample) const {
+  if (policy_) return policy_->token_streams(*model_, batch);
+  return {{.tokens = tokens_per_sample, .causal = true, .entries = {"input_ids"}}};
+}
+
+SequenceCut SequenceParts::cut_of(const TokenStream& stream) const {
+  return choice_.cut(stream.tokens, group_->size(), stream.causal);
+}
+
+std::vector<SequenceCut> SequenceParts::cuts_of(const TensorDict& batch, std::int64_t tokens_per_sample) const {
+  std::vector<SequenceCut> cuts;
+  for (const TokenStream& stream : streams_of(batch, tokens_per_sample)) cuts.push_back(cut_of(stream));
+  return cuts;
 }
 
 std::int64_t SequenceParts::tokens_here(const Batch& batch) const {
@@ -84,38 +133,65 @@ std::int64_t SequenceParts::tokens_here(const Batch& batch) const {
 }
 
 Batch SequenceParts::cut(Batch batch) const {
-  const std::int64_t tokens = batch.tokens_per_sample;
-  const auto sizes =
-      batch.tensors.contains("input_ids") ? batch.tensors.at("input_ids").sizes().vec() : std::vector<std::int64_t>();
-  if (sizes.size() != 2 || sizes[1] != tokens)
+  if (policy_) batch.tensors = policy_->completed(*model_, std::move(batch.tensors));
+  const auto streams = streams_of(batch.tensors, batch.tokens_per_sample);
+  const auto ids = batch.tensors.get("input_ids");
+  if (!policy_ && (!ids.defined() || ids.dim() != 2 || ids.size(1) != batch.tokens_per_sample))
     throw InputError({"batch", describe(batch.tensors) + " with parallel.context",
-                      fmt::format("input_ids [samples, {} tokens]", tokens), "give whole sequences to every rank"});
-  if (tokens < group_->size())
-    throw InputError({"input_ids",
-                      fmt::format("{} tokens per sample over {} ranks of parallel.context", tokens, group_->size()),
-                      "a token for each rank", "use longer samples or a smaller parallel.context"});
-  const bool aligns_late = planted("labels-shifted-after-the-cut");
-  if (given_ && !aligns_late) batch.tensors = given_.aligned(batch.tensors);
-  for (const char* name : {kMask, kDocuments})
-    if (batch.tensors.contains(name)) batch.whole.set(name, batch.tensors.at(name));
-  const auto places = cut_of(tokens).places(group_->rank());
-  TensorDict parts;
-  for (const auto& [name, tensor] : batch.tensors)
-    parts.set(name, tensor.dim() > 1 && tensor.size(1) == tokens ? selected(tensor, places) : tensor);
-  batch.tensors = given_ && aligns_late ? given_.aligned(parts) : parts;
+                      fmt::format("input_ids [samples, {} tokens]", batch.tokens_per_sample),
+                      "give whole sequences to every rank"});
+  for (const TokenStream& stream : streams)
+    if (stream.tokens < group_->size())
+      throw InputError(
+          {stream.entries.empty() ? "batch" : stream.entries.front(),
+           fmt::format("{} tokens per sample over {} ranks of parallel.context", stream.tokens, group_->size()),
+           "a token for each rank", "use longer samples or a smaller parallel.context"});
+  const bool aligns = given_ && !gives_whole_, aligns_late = planted("labels-shifted-after-the-cut");
+  if (aligns && !aligns_late) batch.tensors = given_.aligned(batch.tensors);
+  TensorDict parts = batch.tensors;
+  // Of one stream whose outputs are its tokens', whatever has their number is of them.
+  const bool by_size = streams.size() == 1 && !gives_whole_;
+  for (const TokenStream& stream : streams) {
+    for (const char* name : {kMask, kDocuments})
+      if (const auto entry = batch.tensors.get(stream.prefix + name); entry.defined())
+        batch.whole.set(stream.prefix + name, entry);
+    const auto places = cut_of(stream).places(group_->rank());
+    for (const auto& [name, tensor] : batch.tensors) {
+      const bool listed = std::ranges::find(stream.entries, name) != stream.entries.end();
+      if (!(listed || by_size) || tensor.dim() < 2 || tensor.size(1) != stream.tokens) continue;
+      parts.set(name, selected(tensor, places));
+      if (policy_ && listed && name == stream.entries.front()) batch.whole.set(name, shape_of(tensor));
+    }
+  }
+  batch.tensors = aligns && aligns_late ? given_.aligned(parts) : parts;
   batch.ahead = nullptr;  // copies of whole sequences
   return batch;
 }
 
 std::shared_ptr<const nn::SequencePart> SequenceParts::part_of(const Batch& microbatch) const {
-  return part_of(microbatch.tokens_per_sample, nn::kept_tokens(microbatch.whole.get(kMask)),
-                 microbatch.whole.get(kDocuments));
+  const TensorDict& whole = microbatch.whole;
+  std::vector<std::shared_ptr<const nn::SequencePart>> parts;
+  for (const TokenStream& stream : streams_of(whole, microbatch.tokens_per_sample)) {
+    const auto made =
+        part(cut_of(stream), nn::kept_tokens(whole.get(stream.prefix + kMask)), whole.get(stream.prefix + kDocuments));
+    made->prefix = stream.prefix;
+    parts.push_back(made);
+  }
+  if (parts.size() == 1) return parts.front();
+  auto of_all = std::make_shared<nn::SequencePart>(*parts.back());
+  of_all->streams = std::move(parts);
+  return of_all;
 }
 
 std::shared_ptr<const nn::SequencePart> SequenceParts::part_of(std::int64_t tokens, torch::Tensor keep,
                                                                torch::Tensor documents) const {
+  return part(cut_of(tokens), std::move(keep), std::move(documents));
+}
+
+std::shared_ptr<nn::SequencePart> SequenceParts::part(const SequenceCut& cut, torch::Tensor keep,
+                                                      torch::Tensor documents) const {
   auto part = std::make_shared<nn::SequencePart>();
-  part->cut = cut_of(tokens);
+  part->cut = cut;
   part->method = choice_.method;
   part->group = group_;
   part->exchanging = exchanging_ ? exchanging_.get() : group_;
@@ -137,6 +213,7 @@ std::shared_ptr<const nn::SequencePart> SequenceParts::part_of(std::int64_t toke
 }
 
 torch::Tensor SequenceParts::join(const torch::Tensor& part, std::int64_t tokens) const {
+  if (gives_whole_) return part;
   const SequenceCut cut = cut_of(tokens);
   if (part.dim() < 2 || part.size(1) != cut.size(group_->rank()))
     throw ConfigError({"parallel.context", "an output is " + describe(part),

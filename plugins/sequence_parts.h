@@ -10,6 +10,7 @@
 #include "gantry/nn/sequence_part.h"
 #include "gantry/plugins/criterion.h"
 #include "gantry/policies/policy.h"
+#include "gantry/policies/token_streams.h"
 #include "gantry/tensors/batch.h"
 
 namespace gantry {
@@ -17,8 +18,9 @@ namespace gantry {
 // One model's way to share sequences over a group of ranks.
 class SequenceParts {
  public:
-  // Absent where parallel.context is 1. ConfigError where the policy computes whole sequences alone, where the
-  // criterion is not a sum over tokens, and as choose_context. Collective over the world: it may make groups.
+  // Absent where parallel.context is 1. ConfigError where the policy computes whole sequences alone, where outputs are
+  // of single tokens and the criterion is not a sum over tokens, and as choose_context. Collective over the world: it
+  // may make groups. The policy and the model must outlive it.
   static std::optional<SequenceParts> of(const Config& config, const Policy& policy, const torch::nn::Module& model,
                                          const Criterion& criterion, const ProcessGroupMesh& mesh,
                                          torch::Device device);
@@ -29,25 +31,38 @@ class SequenceParts {
   // Labels are aligned with what they are compared with, and positions in documents counted, before that. InputError
   // where there are fewer tokens than ranks.
   Batch cut(Batch batch) const;
-  // What a forward of a microbatch of a cut batch knows of it; and of sequences of so many tokens, with the masks and
-  // documents of whole ones as nn::AttentionOptions has them.
+  // What a forward of a microbatch of a cut batch knows of it; and of one causal text of so many tokens, with the masks
+  // and documents of whole sequences as nn::AttentionOptions has them.
   std::shared_ptr<const nn::SequencePart> part_of(const Batch& microbatch) const;
   std::shared_ptr<const nn::SequencePart> part_of(std::int64_t tokens, torch::Tensor keep,
                                                   torch::Tensor documents) const;
   // Of an output [samples, tokens here, ...]: all tokens, in order. Collective over the ranks that share the sequence.
+  // Of a model that gives whole outputs: the output.
   torch::Tensor join(const torch::Tensor& part, std::int64_t tokens) const;
+  // Whether this rank's outputs are compared with labels: of whole ones one rank's are.
+  bool compares_outputs() const { return !gives_whole_ || group_->rank() == 0; }
 
-  // Of labels that cut() has aligned.
+  // Of a cut batch.
   const Criterion& criterion() const { return criterion_; }
   ContextMethod method() const { return choice_.method; }
-  SequenceCut cut_of(std::int64_t tokens) const { return choice_.cut(tokens, group_->size()); }
+  // How sequences of so many tokens are cut that outputs are of; and
+  SequenceCut cut_of(std::int64_t tokens) const { return choice_.cut(tokens, group_->size(), causal_); }
+  // how those of a batch of whole ones are: for each list of layers.
+  std::vector<SequenceCut> cuts_of(const TensorDict& batch, std::int64_t tokens_per_sample) const;
   ProcessGroup& group() const { return *group_; }  // of the ranks that share sequences
   torch::Device device() const { return device_; }
 
  private:
-  SequenceParts(ContextChoice choice, Criterion criterion, const ProcessGroupMesh& mesh, torch::Device device);
+  SequenceParts(ContextChoice choice, const Policy& policy, const torch::nn::Module& model, const Criterion& criterion,
+                const ProcessGroupMesh& mesh, torch::Device device);
+  std::vector<TokenStream> streams_of(const TensorDict& batch, std::int64_t tokens_per_sample) const;
+  SequenceCut cut_of(const TokenStream& stream) const;
+  std::shared_ptr<nn::SequencePart> part(const SequenceCut& cut, torch::Tensor keep, torch::Tensor documents) const;
 
   ContextChoice choice_;
+  const SharesStreams* policy_;  // null: one causal stream; not owned
+  const torch::nn::Module* model_;
+  bool gives_whole_, causal_;
   Criterion given_, criterion_;
   ProcessGroup* group_;
   std::shared_ptr<ProcessGroup> exchanging_, ring_;  // of ulysses_ring: ranks that exchange heads; those of equal heads

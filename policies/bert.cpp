@@ -64,10 +64,20 @@ LayerWork BertPolicy::layer_work(const models::BertImpl& model) const {
 }
 
 std::optional<AttentionHeads> BertPolicy::context_heads(const models::BertImpl& model) const {
-  const auto head = model.config.head;
-  if (head != models::BertHead::kMaskedLm && head != models::BertHead::kTokenClassification) return std::nullopt;
   const int heads = static_cast<int>(model.config.num_attention_heads);
   return AttentionHeads{heads, heads};
+}
+
+std::vector<TokenStream> BertPolicy::token_streams(const torch::nn::Module& model, const TensorDict& batch) const {
+  TokenStream stream{.tokens = tokens_per_sample(batch),
+                     .entries = {"input_ids", "attention_mask", "token_type_ids", "position_ids", "document_ids"}};
+  if (!gives_whole_outputs(model)) stream.entries.push_back("labels");
+  return {stream};
+}
+
+bool BertPolicy::gives_whole_outputs(const torch::nn::Module& model) const {
+  const auto head = dynamic_cast<const models::BertImpl&>(model).config.head;
+  return head != models::BertHead::kMaskedLm && head != models::BertHead::kTokenClassification;
 }
 
 SharedParameters BertPolicy::shared_parameters(const models::BertImpl& model) const {

@@ -3,10 +3,11 @@
 
 #include "gantry/models/bert.h"
 #include "gantry/policies/policy.h"
+#include "gantry/policies/token_streams.h"
 
 namespace gantry {
 
-class BertPolicy final : public PolicyFor<models::BertImpl> {
+class BertPolicy final : public PolicyFor<models::BertImpl>, public SharesStreams {
  public:
   explicit BertPolicy(std::string family) : family_(std::move(family)) {}
 
@@ -15,8 +16,10 @@ class BertPolicy final : public PolicyFor<models::BertImpl> {
   void validate_model(const models::BertImpl& model) const override;
   ShardPlan shard_plan(const models::BertImpl& model) const override;
   LayerWork layer_work(const models::BertImpl& model) const override;
-  // With the heads whose outputs are of single tokens.
   std::optional<AttentionHeads> context_heads(const models::BertImpl& model) const override;
+  std::vector<TokenStream> token_streams(const torch::nn::Module& model, const TensorDict& batch) const override;
+  // But for the heads whose outputs are of single tokens.
+  bool gives_whole_outputs(const torch::nn::Module& model) const override;
   StageLayout stage_layout(const models::BertImpl& model) const override;
   SharedParameters shared_parameters(const models::BertImpl& model) const override;
   std::vector<SplitOutput> split_outputs(const models::BertImpl& model) const override;

@@ -2,6 +2,7 @@
 
 #include <torch/torch.h>
 
+#include "gantry/models/encoder_decoder.h"
 #include "gantry/policies/decoder_length.h"
 
 namespace gantry {
@@ -65,5 +66,22 @@ Continuation T5Policy::continuation(const models::T5Impl& model) const {
 }
 
 std::int64_t T5Policy::tokens_per_sample(const TensorDict& batch) const { return decoder_length(batch); }
+
+std::optional<AttentionHeads> T5Policy::context_heads(const models::T5Impl& model) const {
+  const int heads = static_cast<int>(model.config.num_heads);
+  return AttentionHeads{heads, heads};
+}
+
+std::vector<TokenStream> T5Policy::token_streams(const torch::nn::Module&, const TensorDict& batch) const {
+  const torch::Tensor text = batch.get("input_ids");
+  return {{.tokens = text.defined() && text.dim() == 2 ? text.size(1) : 0, .entries = {"input_ids", "attention_mask"}},
+          decoder_stream(batch)};
+}
+
+TensorDict T5Policy::completed(const torch::nn::Module& model, TensorDict batch) const {
+  const auto& config = dynamic_cast<const models::T5Impl&>(model).config;
+  batch.set("decoder_input_ids", models::decoder_tokens(batch, config.decoder_start_token_id, config.pad_token_id));
+  return batch;
+}
 
 }  // namespace gantry

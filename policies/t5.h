@@ -3,10 +3,11 @@
 
 #include "gantry/models/t5.h"
 #include "gantry/policies/policy.h"
+#include "gantry/policies/token_streams.h"
 
 namespace gantry {
 
-class T5Policy final : public PolicyFor<models::T5Impl> {
+class T5Policy final : public PolicyFor<models::T5Impl>, public SharesStreams {
  public:
   std::string name() const override { return "T5Policy"; }
   ShardPlan shard_plan(const models::T5Impl& model) const override;
@@ -18,6 +19,9 @@ class T5Policy final : public PolicyFor<models::T5Impl> {
   std::vector<SplitOutput> split_outputs(const models::T5Impl& model) const override;
   Continuation continuation(const models::T5Impl& model) const override;
   std::int64_t tokens_per_sample(const TensorDict& batch) const override;
+  std::optional<AttentionHeads> context_heads(const models::T5Impl& model) const override;
+  std::vector<TokenStream> token_streams(const torch::nn::Module& model, const TensorDict& batch) const override;
+  TensorDict completed(const torch::nn::Module& model, TensorDict batch) const override;
   std::vector<std::string> entries_between() const override {
     return {"attention_mask", "decoder_input_ids", "decoder_attention_mask", "labels"};
   }

@@ -32,6 +32,15 @@ LayerWork VitPolicy::layer_work(const models::VitImpl& model) const {
   return work;
 }
 
+std::optional<AttentionHeads> VitPolicy::context_heads(const models::VitImpl& model) const {
+  const int heads = static_cast<int>(model.config.num_attention_heads);
+  return AttentionHeads{heads, heads};
+}
+
+std::vector<TokenStream> VitPolicy::token_streams(const torch::nn::Module& model, const TensorDict&) const {
+  return {{.tokens = dynamic_cast<const models::VitImpl&>(model).config.tokens(), .entries = {}}};
+}
+
 Continuation VitPolicy::continuation(const models::VitImpl&) const { return {.is_possible = false}; }
 
 }  // namespace gantry

@@ -1,7 +1,10 @@
 #include "gantry/policies/whisper.h"
 
+#include <algorithm>
+
 #include <torch/torch.h>
 
+#include "gantry/models/encoder_decoder.h"
 #include "gantry/policies/decoder_length.h"
 
 namespace gantry {
@@ -58,5 +61,23 @@ Continuation WhisperPolicy::continuation(const models::WhisperImpl& model) const
 }
 
 std::int64_t WhisperPolicy::tokens_per_sample(const TensorDict& batch) const { return decoder_length(batch); }
+
+std::optional<AttentionHeads> WhisperPolicy::context_heads(const models::WhisperImpl& model) const {
+  const int heads =
+      static_cast<int>(std::min(model.config.encoder_attention_heads, model.config.decoder_attention_heads));
+  return AttentionHeads{heads, heads};
+}
+
+// Sound is cut behind its convolutions.
+std::vector<TokenStream> WhisperPolicy::token_streams(const torch::nn::Module& model, const TensorDict& batch) const {
+  const auto& config = dynamic_cast<const models::WhisperImpl&>(model).config;
+  return {{.tokens = config.max_source_positions, .entries = {}}, decoder_stream(batch)};
+}
+
+TensorDict WhisperPolicy::completed(const torch::nn::Module& model, TensorDict batch) const {
+  const auto& config = dynamic_cast<const models::WhisperImpl&>(model).config;
+  batch.set("decoder_input_ids", models::decoder_tokens(batch, config.decoder_start_token_id, config.pad_token_id));
+  return batch;
+}
 
 }  // namespace gantry

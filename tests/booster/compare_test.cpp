@@ -213,6 +213,24 @@ TEST(CompareLayouts, FindsRanksThatShareSequencesEqual) {
   }
 }
 
+// Of either of two sequences, of unequal lengths and of equal ones.
+TEST(CompareLayouts, FindsRanksThatShareAnEncodersSequencesEqual) {
+  const Config config = resolve_model(configured(
+      "policy: t5, config: {num_layers: 2, num_decoder_layers: 2, num_heads: 4, d_model: 12, d_kv: 3, d_ff: 20, "
+      "vocab_size: 29, dropout_rate: 0.1}"));
+  for (const std::int64_t read : {5, 9}) {
+    TensorDict batch = token_batch(7, 9, 29);
+    batch.set("input_ids", batch.at("input_ids").narrow(1, 0, read).contiguous());
+    for (const auto& comparison : compare_layouts(
+             config, [&] { return build_model(config); }, batch,
+             {"parallel.context=2,parallel.context_method=ulysses", "parallel.context=3,parallel.context_method=ring",
+              "parallel.context=2,parallel.pipeline=2,parallel.context_method=ring,schedule.microbatches=2"})) {
+      EXPECT_TRUE(comparison.is_equal()) << describe(comparison);
+      EXPECT_GT(comparison.outputs, 2 * 7 + 2 * 11) << comparison.layout;
+    }
+  }
+}
+
 TEST(CompareLayouts, FindsAModelThatWasBuiltWithValuesEqual) {
   expect_all_equal(
       configured("policy: gated"), [] { return std::make_shared<GatedStackImpl>(); }, token_batch(7, 6, 11), 4 * 4 + 3,

@@ -23,6 +23,7 @@ const std::vector<SmallRunOptions> kLayouts = {
     {.layout = {.data = 2, .tensor = 2}, .zero = 1},
     {.layout = {.pipeline = 2, .data = 2}, .zero = 1, .schedule = "zb_v", .chunks = 2},
     {.layout = {.data = 2, .context = 2}, .zero = 1},
+    {.layout = {.pipeline = 2, .tensor = 2, .context = 2}},
     {.layout = {.data = 4}, .zero = 3},
     {.layout = {.pipeline = 2, .data = 2}, .zero = 3, .schedule = "zb_v", .chunks = 2},
 };

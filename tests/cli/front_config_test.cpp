@@ -169,11 +169,19 @@ TEST(ConfigText, ShowsWhoHasWhichTokens) {
   const Outcome run = show(shared);
   ASSERT_EQ(run.exit_code, 0) << run.err;
   for (const char* part :
-       {"sequences of 16 tokens over 2 ranks, by ring (2 ranks do not divide the 8 heads and 1 key heads of a rank), "
-        "zigzag:",
-        "cp 0: tokens 0 to 3, 12 to 15 (8)", "cp 1: tokens 4 to 11 (8)",
-        "bytes that a rank sends for a layer's forward of a sample: all_gather 512, ring 512, ulysses 2304"})
+       {"sequences of 16 tokens over 2 ranks, by all_gather (2 ranks do not divide the 8 heads and 1 key heads of a "
+        "rank, and 16 tokens over 2 ranks are fewer than 256 each), contiguous:",
+        "cp 0: tokens 0 to 7 (8)", "cp 1: tokens 8 to 15 (8)",
+        "bytes that a rank sends for a layer's forward of a sample: all_gather 512, ring 512, ulysses 2304",
+        "memory of a sequence that the largest layer keeps for its backward: "})
     EXPECT_NE(run.out.find(part), std::string::npos) << part << "\nis not in\n" << run.out;
+  const Outcome longer =
+      show(shared, "--set data.sequence_length=1024 --set model.config.max_position_embeddings=1024");
+  for (const char* part : {"by ring (2 ranks do not divide the 8 heads and 1 key heads of a rank), zigzag:",
+                           "cp 0: tokens 0 to 255, 768 to 1023 (512)", "cp 1: tokens 256 to 767 (512)"})
+    EXPECT_NE(longer.out.find(part), std::string::npos) << part << "\nis not in\n" << longer.out;
+  const Json kept = Json::parse(show(shared, "--json").out).at("context").at("kept_bytes_of_layer");
+  EXPECT_EQ(kept["rank"].get<double>() * 2, kept["alone"].get<double>());
   const Json context = Json::parse(show(shared, "--json --set parallel.context_method=ulysses").out).at("context");
   EXPECT_EQ(context["layout"], "contiguous");
   EXPECT_EQ(context["runs"], (Json{{{0, 8}}, {{8, 16}}}));

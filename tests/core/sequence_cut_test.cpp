@@ -67,6 +67,32 @@ TEST(SequenceCut, ZigzagGivesEveryRankEqualCausalWork) {
     }
 }
 
+// Scores that a rank computes in all steps of a ring, by its tiles.
+std::int64_t computed_pairs(const SequenceCut& cut, int rank, bool causal) {
+  std::int64_t pairs = 0;
+  for (int from = 0; from < cut.ranks; ++from)
+    for (const auto& [queries, keys, kind] : attention_tiles(cut.runs(rank), cut.runs(from), causal, 0)) {
+      EXPECT_NE(kind, AttentionTile::Kind::kMasked);
+      const bool below = kind == AttentionTile::Kind::kCausal;
+      pairs += below ? queries.size() * (queries.size() + 1) / 2 : queries.size() * keys.size();
+    }
+  return pairs;
+}
+
+// The largest work over the mean, in a ring: exactly 1 of a zigzag where tokens see those before them, and of one run a
+// rank where they see all.
+TEST(SequenceCut, RingsGiveEveryRankEqualWork) {
+  for (int ranks = 1; ranks <= 8; ++ranks)
+    for (const std::int64_t chunk : {1, 2, 7}) {
+      const std::int64_t tokens = 2 * ranks * chunk;
+      for (int rank = 0; rank < ranks; ++rank) {
+        EXPECT_EQ(computed_pairs({tokens, ranks, SequenceLayout::kZigzag}, rank, true) * ranks,
+                  tokens * (tokens + 1) / 2);
+        EXPECT_EQ(computed_pairs({tokens, ranks, SequenceLayout::kContiguous}, rank, false) * ranks, tokens * tokens);
+      }
+    }
+}
+
 TEST(SequenceCut, ContiguousWorkIsThatOfTheLastRank) {
   const SequenceCut cut{64, 4, SequenceLayout::kContiguous};
   EXPECT_EQ(cut.causal_pairs(3), 16 * 48 + 16 * 17 / 2);
@@ -149,6 +175,27 @@ TEST(ContextChoice, AutoExchangesHeadsWhereTheRanksDivideThem) {
   EXPECT_EQ(choose_context(parallel(2, 1, "auto"), {8, 1}).method, ContextMethod::kRing);
 }
 
+TEST(ContextChoice, AutoGathersKeysOfShortSequences) {
+  const auto choice = [](std::int64_t tokens) { return choose_context(parallel(4, 2, "auto"), {8, 4}, {tokens}); };
+  EXPECT_EQ(choice(1023).method, ContextMethod::kAllGather);
+  EXPECT_NE(choice(1023).reason.find("1023 tokens over 4 ranks are fewer than 256 each"), std::string::npos);
+  EXPECT_EQ(choice(1024).method, ContextMethod::kRing);
+  EXPECT_EQ(choose_context(parallel(2, 1, "auto"), {8, 4}, {64}).method, ContextMethod::kUlysses);
+}
+
+TEST(ContextChoice, AutoExchangesHeadsWithinHosts) {
+  const auto choice = [](int ranks_of_host, const AttentionHeads& heads) {
+    return choose_context(parallel(8, 1, "auto"), heads, {.ranks_of_host = ranks_of_host});
+  };
+  EXPECT_EQ(choice(8, {8, 8}).method, ContextMethod::kUlysses);
+  EXPECT_EQ(choice(4, {8, 8}).method, ContextMethod::kUlyssesRing);
+  EXPECT_EQ(choice(4, {8, 8}).exchanging, 4);
+  EXPECT_EQ(choice(4, {8, 2}).exchanging, 2);
+  EXPECT_EQ(choice(4, {8, 2}).reason, "4 of 8 ranks are on a host, of which 2 exchange heads");
+  EXPECT_EQ(choice(4, {9, 3}).method, ContextMethod::kRing);
+  EXPECT_EQ(choice(1, {8, 8}).method, ContextMethod::kRing);
+}
+
 TEST(ContextChoice, UlyssesOverMoreRanksThanHeadsIsRefused) {
   EXPECT_EQ(choose_context(parallel(3, 1, "ulysses"), {3, 1}).method, ContextMethod::kUlysses);
   try {
@@ -177,6 +224,14 @@ TEST(ContextChoice, HeadsAreExchangedWithinARing) {
   const SequenceCut cut = ulysses_ring(4, 2, {8, 4}).cut(16, 4);
   EXPECT_EQ(cut.places(1), (std::vector<std::int64_t>{12, 13, 14, 15}));
   EXPECT_EQ(cut.places(2), (std::vector<std::int64_t>{4, 5, 6, 7}));
+}
+
+TEST(ContextChoice, OnlyCausalTokensAreCutInAZigzag) {
+  const ContextChoice ring{ContextMethod::kRing, ""}, ulysses{ContextMethod::kUlysses, ""};
+  EXPECT_EQ(ring.cut(16, 2).layout, SequenceLayout::kZigzag);
+  EXPECT_EQ(ring.cut(16, 2, /*causal=*/false).layout, SequenceLayout::kContiguous);
+  EXPECT_EQ(ulysses_ring(4, 2, {8, 4}).cut(16, 4, /*causal=*/false).layout, SequenceLayout::kContiguous);
+  EXPECT_EQ(ulysses.cut(16, 2).layout, SequenceLayout::kContiguous);
 }
 
 TEST(ContextChoice, WhatCannotExchangeHeadsIsRefused) {

@@ -225,7 +225,7 @@ TEST(T5Golden, GreedyTokensOfWhatTheEncoderReads) {
     const json expected = json::parse(read_file(folder + "/generate.json"))["tokens"];
     for (const bool cached : {true, false})
       for (const Layout& layout : {Layout{}, Layout{.tensor = 3}, Layout{.pipeline = 2, .tensor = 2},
-                                   Layout{.pipeline = 5}, Layout{.pipeline = 2, .data = 2}}) {
+                                   Layout{.pipeline = 5}, Layout{.pipeline = 2, .data = 2}, Layout{.context = 2}}) {
         const GenerationJob job{.name = "greedy",
                                 .prompts = encoder_prompts(folder),
                                 .options = {.max_new_tokens = 12, .use_cache = cached}};
@@ -252,7 +252,8 @@ TEST(T5Golden, BeamsAndShardsOfSequencesGiveTheTokensOfWholeTexts) {
 // Transformers' buckets of a query at place 9 of 12 tokens, 8 buckets to a distance of 20: by hand, of the formula.
 TEST(RelativeBuckets, AreOneDistanceEachAndThenGrow) {
   const auto row = [](const models::RelativeBuckets& buckets, std::int64_t query, std::int64_t keys) {
-    const torch::Tensor found = models::relative_buckets(buckets, keys, keys, torch::kCPU)[query].contiguous();
+    const torch::Tensor places = torch::arange(keys);
+    const torch::Tensor found = models::relative_buckets(buckets, places, places)[query].contiguous();
     return std::vector<std::int64_t>(found.data_ptr<std::int64_t>(), found.data_ptr<std::int64_t>() + keys);
   };
   using Row = std::vector<std::int64_t>;
@@ -260,9 +261,10 @@ TEST(RelativeBuckets, AreOneDistanceEachAndThenGrow) {
   EXPECT_EQ(row({true, 8, 20}, 9, 12), (Row{3, 3, 3, 2, 2, 2, 2, 2, 1, 0, 5, 6}));
   // One way: 0 to 3 are alone.
   EXPECT_EQ(row({false, 8, 20}, 9, 12), (Row{6, 5, 5, 5, 4, 4, 3, 2, 1, 0, 0, 0}));
-  // The last of some tokens, as with a cache.
-  const torch::Tensor whole = models::relative_buckets({false, 8, 20}, 12, 12, torch::kCPU);
-  EXPECT_TRUE(torch::equal(models::relative_buckets({false, 8, 20}, 2, 12, torch::kCPU), whole.narrow(0, 10, 2)));
+  // Of some queries alone, wherever they stand.
+  const torch::Tensor places = torch::arange(12), some = torch::tensor({10, 2}, torch::kInt64);
+  const torch::Tensor whole = models::relative_buckets({false, 8, 20}, places, places);
+  EXPECT_TRUE(torch::equal(models::relative_buckets({false, 8, 20}, some, places), whole.index_select(0, some)));
 }
 
 std::string refusal_of(const std::string& family, const json& keys) {

@@ -105,6 +105,15 @@ TEST(ContextGrid, KeyHeadsThatRanksShare) {
   }
 }
 
+// Three steps over as many ranks as heads, whose parts are of unequal sizes.
+TEST(ContextGrid, SixRanksAndThreeSteps) {
+  ModelCase what = with_key_heads(6, 13);
+  what.batches = {4, 3, 4};
+  std::vector<Parallelism> layouts = {kOfSix};
+  for (const auto& method : kMethods) layouts.push_back(shared(method, 6));
+  expect_layouts_equal(what, layouts);
+}
+
 TEST(ContextGrid, LabelsThatAreNotShiftedYet) {
   for (const auto& method : kMethods)
     expect_layouts_equal({.layers = 2, .tokens = 9, .batches = {4, 3}, .causal_labels = true},
@@ -123,6 +132,17 @@ TEST(ContextGrid, Documents) {
       expect_layouts_equal(
           {.family = family, .layers = 2, .dropout = 0.1, .tokens = 11, .batches = {4, 3}, .packed = true},
           {shared(method, 2), with(shared(method, 3, {.pipeline = 2}, 2), false, "full", 0, "zb_h1")});
+}
+
+// With parts, or chunks of a zigzag, of c = 4 tokens: of 1, 2, c - 1, c and c + 1 tokens, in turn, and of all.
+TEST(ContextGrid, DocumentsAroundTheLengthOfAPart) {
+  for (const std::vector<int>& lengths : {std::vector<int>{1, 2, 3, 4, 5, 1}, std::vector<int>{16}}) {
+    ModelCase what = with_key_heads(2, 16);
+    what.documents = lengths;
+    std::vector<Parallelism> layouts = {kTwoByTwo, shared("ring", 4), shared("all_gather", 4)};
+    for (const auto& method : kMethods) layouts.push_back(shared(method, 2, {.pipeline = 2}, 2));
+    expect_layouts_equal(what, layouts);
+  }
 }
 
 TEST(ContextGrid, Padding) {

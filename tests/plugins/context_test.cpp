@@ -7,6 +7,7 @@
 #include "gantry/nn/sequence_part.h"
 #include "gantry/profiling/communication_meter.h"
 #include "ranks_outcome.h"
+#include "small_stack.h"
 #include "tiny_rig.h"
 
 namespace gantry::testing {
@@ -20,10 +21,6 @@ Config sharing(const std::string& method, int context, const char* family = "lla
   config.model.config_json =
       R"({"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 16,
           "intermediate_size": 24, "vocab_size": 29, "max_position_embeddings": 8})";
-  if (std::string(family) == "bert")
-    config.model.config_json =
-        R"({"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 16, "intermediate_size": 24,
-            "vocab_size": 29, "max_position_embeddings": 8, "architectures": ["BertForSequenceClassification"]})";
   config.parallel.context_method = method;
   config.precision = "float64";
   config.schedule.microbatches = kContextMicrobatches;
@@ -120,8 +117,12 @@ void expect_refused(const RanksOutcome& outcome, int code, const std::string& wo
 }
 
 TEST(Context, WhatNeedsWholeSequencesIsRefused) {
-  const Config bert = sharing("auto", 2, "bert"), llama = sharing("ring", 2);
-  expect_refused(outcome_of(bert, [&](World& world) { Rig rig(world, bert); }), 3, "computes whole sequences");
+  const Config stack = stack_config({.context = 2}), llama = sharing("ring", 2);
+  const auto boost = [&](World& world) {
+    Booster booster(std::make_unique<HybridParallelPlugin>(world, stack));
+    booster.boost(build_stack(stack));
+  };
+  expect_refused(outcome_of(stack, boost), 3, "StackPolicy computes whole sequences");
   const Criterion own([](const TensorDict& outputs, const TensorDict&) { return Loss(outputs.at("logits").mean()); });
   expect_refused(outcome_of(llama, [&](World& world) { Rig rig(world, llama, own); }), 3,
                  "the criterion may look at whole sequences");
@@ -133,9 +134,10 @@ TEST(Context, WhatNeedsWholeSequencesIsRefused) {
                  4, "1 tokens per sample over 2 ranks");
 }
 
-TEST(Context, ABiasOfScoresIsRefused) {
+TEST(Context, ABiasOfScoresOverACutCacheIsRefused) {
   const torch::Tensor heads = torch::ones({1, 2, 3, 4});
-  nn::AttentionOptions options{.bias = torch::zeros({2, 3, 3})};
+  nn::KeyValueCache cache;
+  nn::AttentionOptions options{.cache = &cache, .bias = torch::zeros({2, 3, 3})};
   options.sequence = std::make_shared<nn::SequencePart>();
   EXPECT_THROW(nn::attention(heads, heads, heads, {0, 2, 2}, {0, 2, 2}, options, nn::DropoutImpl(0)), UsageError);
 }

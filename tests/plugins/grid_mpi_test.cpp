@@ -62,5 +62,17 @@ TEST(GridOverMpi, RanksThatShareSequences) {
     }
 }
 
+// Keys of one sequence for queries of another, and a bias by places.
+TEST(GridOverMpi, RanksThatShareTheSequencesOfAnEncoderAndItsDecoder) {
+  const ModelCase what{.family = "t5", .layers = 2, .heads = 6, .dropout = 0.1, .tokens = 9, .batches = {4, 3}};
+  const CaseResult one = run_case(what, {}, "local");
+  for (const char* method : {"ring", "ulysses"}) {
+    const Parallelism how{.layout = {.pipeline = 2, .context = 2}, .microbatches = 2, .context_method = method};
+    const CaseResult over_mpi = run_case(what, how);
+    expect_identical(run_case(what, how, "local"), over_mpi, describe(how));
+    expect_equal(one, over_mpi, 1e-10, describe(how));
+  }
+}
+
 }  // namespace
 }  // namespace gantry::testing

@@ -166,6 +166,19 @@ void set_choices(TensorDict& batch) {
   batch.set("labels", labels);
 }
 
+// Of documents of these lengths, each sample's beginning one behind that of the sample before.
+torch::Tensor document_ids_of(std::int64_t samples, const std::vector<int>& lengths) {
+  std::vector<torch::Tensor> rows;
+  for (std::int64_t sample = 0; sample < samples; ++sample) {
+    std::vector<torch::Tensor> documents;
+    for (std::size_t i = 0; i < lengths.size(); ++i)
+      documents.push_back(
+          torch::full({lengths[(sample + i) % lengths.size()]}, static_cast<std::int64_t>(i), torch::kInt64));
+    rows.push_back(torch::cat(documents));
+  }
+  return torch::stack(rows);
+}
+
 // What BERT takes beside tokens: padding after the text, two token types, the head's own labels.
 void add_bert_entries(const ModelCase& what, TensorDict& batch) {
   const torch::Tensor ids = batch.at("input_ids");
@@ -211,7 +224,9 @@ TensorDict whole_batch(const ModelCase& what, std::size_t step) {
   const bool is_bert = what.family == "bert" || what.family == "roberta";
   if (is_bert) add_bert_entries(what, batch);
   if (!is_bert && what.padded) batch.set("attention_mask", padding_mask(ids, /*is_before=*/true));
-  if (what.packed)
+  if (!what.documents.empty())
+    batch.set("document_ids", document_ids_of(samples, what.documents));
+  else if (what.packed)
     batch.set("document_ids", (torch::arange(what.tokens) + torch::arange(samples).unsqueeze(1)).div(3, "floor"));
   return batch;
 }

@@ -39,6 +39,7 @@ struct ModelCase {
   int first_counted = 0;             // labels of tokens before this one are not counted
   bool causal_labels = false;        // labels are not shifted yet
   ExpertsConfig experts = {};        // of models with experts
+  std::vector<int> documents = {};  // how long those of a sample are; each sample begins with another; empty: as packed
 };
 
 // Its config.json, but for model_type.

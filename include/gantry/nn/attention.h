@@ -36,7 +36,9 @@ struct AttentionOptions {
   // [heads held]: a score that each query's softmax has beside those of its keys, and that has no value (gpt-oss);
   // undefined: none.
   torch::Tensor sinks = {};
-  // [heads held, queries, keys], added to the scores (T5's by distance); undefined: none.
+  // [heads held, queries, keys], added to the scores (T5's by distance); undefined: none. Where ranks share the
+  // sequence: of the heads and queries that this rank attends with (nn/context_attention.h) and all keys, in order; not
+  // with a cache.
   torch::Tensor bias = {};
   torch::Tensor documents = {};  // int [samples, tokens]: keys of a query's own count; undefined: all. Not with a cache
   // Ranks share the sequence, and these are this rank's tokens of it; null: all of them. Its masks and documents then

@@ -1,0 +1,89 @@
+// Ranks that share the sequences of encoders, and of decoders that read one: the numbers of one rank by each method,
+// with uneven cuts of both streams, and those of transformers.
+#include <gtest/gtest.h>
+
+#include "family_case.h"
+#include "model_case.h"
+
+namespace gantry::testing {
+namespace {
+
+Parallelism sharing(const std::string& method, int context, Layout others = {}, int microbatches = 1) {
+  Parallelism how{.layout = others, .microbatches = microbatches, .context_method = method};
+  how.layout.context = context;
+  return how;
+}
+
+// Each method over two and three ranks, beside each other axis in turn.
+std::vector<Parallelism> sharing_layouts() {
+  std::vector<Parallelism> all{sharing("ulysses_ring", 4)};
+  for (const char* method : {"all_gather", "ring", "ulysses"}) {
+    Parallelism beside_tensor = sharing(method, 3, {.tensor = 2}, 2),
+                beside_stages = sharing(method, 2, {.pipeline = 2}, 3),
+                beside_replicas = sharing(method, 2, {.pipeline = 2, .data = 2}, 2);
+    beside_tensor.sequence_parallel = true;
+    beside_tensor.recompute = "selective";
+    beside_stages.schedule = "zb_h1";
+    beside_replicas.recompute = "full";
+    beside_replicas.zero = 2;
+    for (const auto& how : {sharing(method, 2), sharing(method, 3), beside_tensor, beside_stages, beside_replicas})
+      all.push_back(how);
+  }
+  return all;
+}
+
+TEST(ContextEncoders, T5) {
+  for (const bool tied : {true, false})
+    expect_layouts_equal({.family = "t5",
+                          .layers = 2,
+                          .heads = 6,
+                          .tied = tied,
+                          .dropout = 0.1,
+                          .tokens = tied ? 11 : 6,
+                          .batches = {4, 3},
+                          .keys = tied ? "{}" : R"({"feed_forward_proj": "gated-gelu"})"},
+                         sharing_layouts());
+}
+
+TEST(ContextEncoders, Whisper) {
+  expect_layouts_equal({.family = "whisper",
+                        .layers = 2,
+                        .heads = 6,
+                        .dropout = 0.1,
+                        .tokens = 8,
+                        .batches = {4, 3},
+                        .keys = R"({"decoder_attention_heads": 6})"},
+                       sharing_layouts());
+}
+
+// Nine patches and the class token.
+TEST(ContextEncoders, Vit) {
+  expect_layouts_equal({.family = "vit", .layers = 2, .heads = 6, .dropout = 0.1, .batches = {4, 3}},
+                       sharing_layouts());
+}
+
+// Heads of the first token, and of all of them.
+TEST(ContextEncoders, HeadsOfWholeSequences) {
+  for (const char* family : {"bert", "roberta"})
+    for (const char* head : {"ForSequenceClassification", "ForQuestionAnswering"}) {
+      ModelCase what{.family = family, .layers = 2, .heads = 6, .dropout = 0.1, .tokens = 11, .batches = {4, 3}};
+      what.ignored = 0;
+      what.head = head;
+      expect_layouts_equal(what, sharing_layouts());
+      if (::testing::Test::HasFailure()) return;
+    }
+}
+
+TEST(ContextEncoders, TransformersNumbers) {
+  for (const std::string& folder : family_cases(GANTRY_SOURCE_DIR "/tests/golden/families")) {
+    if (is_causal_case(folder)) continue;
+    for (const Layout& layout : {Layout{.context = 2}, Layout{.context = 3}, Layout{.pipeline = 2, .context = 2},
+                                 Layout{.tensor = 2, .context = 2}})
+      expect_family(folder, run_family(folder, layout, layout.tensor > 1),
+                    folder + " " + describe(Parallelism{.layout = layout}));
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace gantry::testing
