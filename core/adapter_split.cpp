@@ -56,12 +56,12 @@ Placements split_of_stack_adapter(const std::string& parameter, const Expert& st
       placements[name].view = axis::View::kExpert;
     }
   } else if (parameter == "gate_up_proj") {
-    placements[a] = partial(style.gradient_sum);
+    placements[a] = partial(style.gradient_sum, axes);
     placements[b] =
         over(shape.interleaved ? shard(1, 2 * shape.width, ranks, 1, 2) : shard(1, 2 * shape.width, ranks, 2));
   } else {
     placements[a] = over(shard(2, shape.width, ranks));
-    placements[b] = partial(style.gradient_sum);
+    placements[b] = partial(style.gradient_sum, axes);
   }
   leave_out_whole(placements);
   return placements;

@@ -136,14 +136,14 @@ TEST(LoraParts, SplitModulesOfOnesOwnSumInTheBackward) {
 TEST(AdapterSplit, FactorsOfStacksLieAsTheStackDoes) {
   const ExpertShape shape{.experts = 5, .hidden = 8, .width = 9};
   const Expert at_sync{.gradient_sum = GradientSum::kAtSync};
-  const std::vector<Axis> axes = {{"", 3}};
+  const std::vector<Axis> axes = {{"tp", 3}};
   const auto up = split_of_stack_adapter("gate_up_proj", at_sync, shape, axes);
-  EXPECT_TRUE(up.at("gate_up_proj_lora_A").partial_gradient);
+  EXPECT_EQ(up.at("gate_up_proj_lora_A").partial_axes, std::vector<std::string>{"tp"});
   EXPECT_EQ(up.at("gate_up_proj_lora_B").cuts.at(0).dim, 1);
   EXPECT_EQ(up.at("gate_up_proj_lora_B").cuts.at(0).local_size(0), 6);
   const auto down = split_of_stack_adapter("down_proj", at_sync, shape, axes);
   EXPECT_EQ(down.at("down_proj_lora_A").cuts.at(0).dim, 2);
-  EXPECT_TRUE(down.at("down_proj_lora_B").partial_gradient);
+  EXPECT_EQ(down.at("down_proj_lora_B").partial_axes, std::vector<std::string>{"tp"});
   const auto whole = split_of_stack_adapter("down_proj", {.partitioned = true}, shape, axes);
   for (const char* factor : {"down_proj_lora_A", "down_proj_lora_B"}) {
     EXPECT_EQ(whole.at(factor).view, axis::View::kExpert);
