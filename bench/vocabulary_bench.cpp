@@ -145,8 +145,8 @@ int main() {
       const Simulation plain = stages_alone(setup, even), moved = stages_alone(setup, redistributed(setup, head));
       const Simulation first = shared(setup, head, 1), second = shared(setup, head, 2);
       const auto speed = [&](const Simulation& of) { return second.makespan_max_rank / of.makespan_max_rank; };
-      fmt::print("| {} | {} | {}k | {:.2f} | {} | {} | {} | {}, {}, {} |\n", setup.ranks, setup.tokens, kWords[i],
-                 head, errors.beside(speed(plain), setup.plain[i] / setup.second[i]),
+      fmt::print("| {} | {} | {}k | {:.2f} | {} | {} | {} | {}, {}, {} |\n", setup.ranks, setup.tokens, kWords[i], head,
+                 errors.beside(speed(plain), setup.plain[i] / setup.second[i]),
                  errors.beside(speed(moved), setup.redistributed[i] / setup.second[i]),
                  errors.beside(speed(first), setup.first[i] / setup.second[i]), plain.peak_activations[0],
                  first.peak_activations[0], second.peak_activations[0]);

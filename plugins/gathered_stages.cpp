@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "gantry/core/adapter_split.h"
 #include "gantry/core/planted.h"
 #include "gantry/policies/model_map.h"
 
@@ -14,7 +15,8 @@ int place_of(const std::string& name, const std::vector<std::string>& paths,
              const std::optional<VocabularyModules>& vocabulary) {
   const auto path = std::find_if(paths.begin(), paths.end(), [&](const auto& each) { return is_within(name, each); });
   if (path != paths.end()) return static_cast<int>(path - paths.begin());
-  if (vocabulary && is_within(name, vocabulary->embedding)) return ParameterShards::kBeforeLayers;
+  // The backward of an embedding's adapter reads its values, after the last layer's: they stay whole.
+  if (vocabulary && is_within(name, vocabulary->embedding) && !is_adapter(name)) return ParameterShards::kBeforeLayers;
   if (vocabulary && is_within(name, vocabulary->head)) return ParameterShards::kAfterLayers;
   return ParameterShards::kNoLayer;
 }

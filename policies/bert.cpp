@@ -64,6 +64,7 @@ LayerWork BertPolicy::layer_work(const models::BertImpl& model) const {
 }
 
 std::optional<AttentionHeads> BertPolicy::context_heads(const models::BertImpl& model) const {
+  if (model.config.head == models::BertHead::kMultipleChoice) return std::nullopt;  // several texts a sample
   const int heads = static_cast<int>(model.config.num_attention_heads);
   return AttentionHeads{heads, heads};
 }

@@ -74,8 +74,8 @@ struct MemoryCase {
   double most_error = 0.05;  // of the peak
 };
 
-// States within 1%, and but for some cases the peak within 5%, of every pipeline rank's fullest one. With zb_h1 weights'
-// gradients come later, and dispatched tokens have buffers of their own.
+// States within 1%, and but for some cases the peak within 5%, of every pipeline rank's fullest one. With zb_h1
+// weights' gradients come later, and dispatched tokens have buffers of their own.
 TEST(PlannedMemory, IsThatOfRuns) {
   const std::string pipelined = "parallel: {pipeline: 2}\nschedule: {microbatches: 4";
   for (const auto& [family, keys, most_error] : std::vector<MemoryCase>{
