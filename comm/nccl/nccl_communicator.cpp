@@ -94,7 +94,7 @@ void NcclCommunicator::begin(const ncclUniqueId& id) {
   std::unique_lock lock(mutex_);
   const ncclResult_t code =
       ncclCommInitRankConfig(&communicator_, static_cast<int>(members_.ranks.size()), id, members_.rank, &config);
-  await_call(lock, code, members_.name + " to be made");
+  await_call(lock, code, [this] { return members_.name + " to be made"; });
 }
 
 NcclCommunicator::~NcclCommunicator() {
@@ -111,8 +111,10 @@ void NcclCommunicator::finalize() {
   const c10::DeviceGuard on_device(job_->device().device());
   std::unique_lock lock(mutex_);
   if (!communicator_) return;
-  const std::string what = under_way_.empty() ? members_.name + " to finish" : under_way_.front()->describe();
-  await_call(lock, ncclCommFinalize(communicator_), what);
+  await_call(lock, ncclCommFinalize(communicator_), [this] {
+    drop_finished();
+    return under_way_.empty() ? members_.name + " to finish" : under_way_.front()->describe();
+  });
   for (const auto& operation : under_way_) operation->end(/*done=*/true);
   ncclCommDestroy(communicator_);
   communicator_ = nullptr;
@@ -134,7 +136,8 @@ void NcclCommunicator::abort() {
   dropped.swap(under_way_);
 }
 
-void NcclCommunicator::await_call(std::unique_lock<std::mutex>& lock, ncclResult_t code, const std::string& what) {
+void NcclCommunicator::await_call(std::unique_lock<std::mutex>& lock, ncclResult_t code,
+                                  const std::function<std::string()>& what) {
   const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                            std::chrono::duration<double>(job_->timeout_seconds()));
   for (int round = 0; code == ncclInProgress; ++round) {
@@ -144,10 +147,15 @@ void NcclCommunicator::await_call(std::unique_lock<std::mutex>& lock, ncclResult
     else
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     job_->throw_if_failed();
-    if (Clock::now() >= deadline) job_->fail(deadline_text(job_->describe_self(), job_->timeout_seconds(), what));
-    job_->throw_if_failed();
+    const bool is_late = Clock::now() >= deadline;
     lock.lock();
     if (!communicator_) continue;  // aborted: the job has failed
+    if (is_late) {
+      const std::string late = deadline_text(job_->describe_self(), job_->timeout_seconds(), what());
+      lock.unlock();
+      job_->fail(late);
+      job_->throw_if_failed();
+    }
     ncclResult_t state = ncclSuccess;
     code = ncclCommGetAsyncError(communicator_, &state);
     if (code == ncclSuccess) code = state;
@@ -181,7 +189,7 @@ std::shared_ptr<NcclOperation> NcclCommunicator::issue(std::vector<c10::Storage>
     if (code == ncclSuccess || code == ncclInProgress) code = end;
   }
   try {
-    await_call(lock, code, operation->describe());
+    await_call(lock, code, [&operation] { return operation->describe(); });
   } catch (...) {
     // The device may have it already: what it holds is kept until the abort has taken it away.
     lock.lock();

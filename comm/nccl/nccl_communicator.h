@@ -99,7 +99,8 @@ class NcclCommunicator {
 
   void begin(const ncclUniqueId& id);
   void finalize();
-  void await_call(std::unique_lock<std::mutex>& lock, ncclResult_t code, const std::string& what);
+  // `what` it is that is waited for, asked for under the lock when that is told.
+  void await_call(std::unique_lock<std::mutex>& lock, ncclResult_t code, const std::function<std::string()>& what);
   void drop_finished();
   void begin_oldest();
   std::string find_ended();
