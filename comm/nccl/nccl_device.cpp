@@ -82,7 +82,7 @@ class Division {
 };
 
 // More often than any pool has streams, whoever else takes some meanwhile.
-constexpr int kAttempts = 1024;
+constexpr int kAttempts = 256;  // of a pool
 
 using StreamKey = std::pair<c10::DeviceIndex, c10::StreamId>;
 
@@ -103,10 +103,11 @@ StreamKey key_of(const c10::Stream& stream) { return {stream.device_index(), str
 c10::Stream borrow(const NcclDevice& device) {
   Lent& all = lent();
   const std::lock_guard lock(all.mutex);
-  for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    const c10::Stream stream = device.pooled_stream();
-    if (all.streams.insert(key_of(stream)).second) return stream;
-  }
+  for (int priority = NcclDevice::kHighestPriority; priority < 0; ++priority)
+    for (int attempt = 0; attempt < kAttempts; ++attempt) {
+      const c10::Stream stream = device.pooled_stream(priority);
+      if (all.streams.insert(key_of(stream)).second) return stream;
+    }
   const auto of_device = std::count_if(all.streams.begin(), all.streams.end(),
                                        [&](const StreamKey& one) { return one.first == device.device().index(); });
   throw ResourceError(

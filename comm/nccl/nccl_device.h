@@ -17,12 +17,16 @@ class Backend;
 
 class NcclDevice {
  public:
+  // The highest that LibTorch has a pool of streams for, here as in CUDA below 0.
+  static constexpr int kHighestPriority = -3;
+
   explicit NcclDevice(torch::Device device) : device_(device), guard_(device.type()) {}
 
   torch::Device device() const { return device_; }
   c10::Event new_event() const { return c10::Event(device_.type()); }
   c10::Stream current_stream() const { return guard_.getStream(device_); }  // of this thread
-  c10::Stream pooled_stream() const { return guard_.getStreamFromGlobalPool(device_, /*isHighPriority=*/true); }
+  // The next stream of the pool of a priority, kHighestPriority to -1; CUDA's lower priorities are smaller numbers'.
+  c10::Stream pooled_stream(int priority = kHighestPriority) const { return guard_.getNewStream(device_, priority); }
   void* handle(const c10::Stream& stream) const { return guard_.getStreamNativeHandle(stream); }
 
   // True of tensors of the device's type; false of those that other means carry. UsageError for one on another device
@@ -41,7 +45,8 @@ class NcclDevice {
 // LibTorch deals the streams of a fixed pool (32 of a priority and device) in turn, so the 33rd that is asked for is
 // the first again. Two communicators on one stream would wait behind each other's operations, and the rule that keeps
 // the device free of deadlock (nccl_backend.h) would not hold. So what is lent is remembered, and given back at the
-// end.
+// end. Where one priority's are all lent, the next lower one's are, but for the lowest: the rest of the program
+// computes and copies on those. A device of four priorities and more has 96.
 class NcclStream {
  public:
   // ResourceError where all of the device's pool are lent.

@@ -208,8 +208,8 @@ TEST_F(NcclFailures, AMessageOfAnotherShapeIsRefused) {
 }
 
 TEST_F(NcclFailures, CommunicatorsThatWouldShareAStreamAreRefused) {
-  // LibTorch's pool deals streams in turn: two communicators on one could wait behind each other for ever.
-  set_stream_pool(6);  // 'tp' takes 3, with its messages both ways, and each further group 3
+  // LibTorch's pools deal streams in turn: two communicators on one could wait behind each other for ever.
+  set_stream_pool(2);  // of three priorities. 'tp' takes 3, with its messages both ways, and each further group 3
   const auto make = [](World& world) { return world.backend().make_group("more", {0, 1}); };
   const auto [code, printed] = outcome_on_fake(2, 30, [&](World& world, ProcessGroup&) {
     for (int i = 0; i < 5; ++i) make(world)->barrier().wait();  // what one gives back the next one takes

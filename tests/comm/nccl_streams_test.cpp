@@ -1,5 +1,5 @@
 // How many streams of a device a job over five axes takes: NCCL's backend has one for each communicator, and
-// LibTorch 32.
+// LibTorch 32 of a priority.
 #include <algorithm>
 #include <gtest/gtest.h>
 
@@ -60,6 +60,9 @@ TEST(NcclStreams, OfFiveAxesAreFewerThanADeviceHas) {
     for (int each = 0; each < 2; ++each) groups.make_group(axis::kContext, mesh.groups({axis::kContext}));
     groups.make_group("shared parameter", mesh.groups({axis::kPipeline}));
     EXPECT_LE(counter.streams, 32);
+    for (int each = 0; each < 6; ++each)  // embedding and head over the pipeline
+      groups.make_group("vocabulary", mesh.groups({axis::kPipeline, axis::kTensor}));
+    EXPECT_LE(counter.streams, 2 * 32);  // two of the three priorities that the backend takes streams of
   }
 }
 

@@ -2,6 +2,8 @@
 #include "gantry/tensors/moved_memory.h"
 
 #include <gtest/gtest.h>
+#include <string>
+#include <vector>
 
 #include <torch/torch.h>
 
@@ -27,6 +29,12 @@ struct Chain {
 };
 
 torch::Tensor some_rows() { return torch::cos(torch::arange(8 * kWidth, torch::kFloat64)).view({8, kWidth}); }
+
+std::vector<std::string> contents(const std::vector<c10::Storage>& storages) {
+  std::vector<std::string> each;
+  for (const auto& storage : storages) each.emplace_back(static_cast<const char*>(storage.data()), storage.nbytes());
+  return each;
+}
 
 bool holds(const std::vector<c10::Storage>& storages, const torch::Tensor& tensor) {
   for (const auto& storage : storages)
@@ -81,14 +89,21 @@ TEST(SavedTensors, AreWhatNobodyElseHolds) {
   EXPECT_TRUE(saved->held_by_autograd_alone(std::size_t{1} << 20).empty());
 
   HostRooms rooms(torch::kCPU);
-  MovedMemory moved(rooms, std::move(storages));
+  const auto before = contents(storages);
+  MovedMemory moved(rooms, storages);
   moved.start_out();
   moved.start_in();
   moved.wait();
+  EXPECT_TRUE(contents(storages) == before);
+  storages.clear();
   loss.backward();
   const Chain other;
   other.loss(input).backward();
-  for (std::size_t i = 0; i < 4; ++i) EXPECT_TRUE(torch::equal(chain.weights[i].grad(), other.weights[i].grad())) << i;
+  for (std::size_t i = 0; i < 4; ++i) {
+    // Not to the bit: two runs of a product may choose different kernels, here as in LibTorch alone.
+    const double apart = (chain.weights[i].grad() - other.weights[i].grad()).abs().max().item<double>();
+    EXPECT_LT(apart, 1e-12) << "weight " << i;
+  }
   EXPECT_TRUE(saved->held_by_autograd_alone(1).empty());  // the backward has freed them
 }
 

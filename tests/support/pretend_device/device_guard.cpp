@@ -1,4 +1,5 @@
 // Registers the devices with LibTorch: current device and streams, events, generators and pinned memory.
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdlib>
@@ -20,14 +21,15 @@
 namespace gantry::testing {
 namespace {
 
-constexpr int kPooledStreams = 32;  // as CUDA has of a priority
+constexpr int kPooledStreams = 32, kPools = 4;  // as CUDA has of a priority; one a priority, 0 to -3
 
 std::atomic<int> pooled{kPooledStreams}, events{0};
 thread_local c10::DeviceIndex device_now = 0;
 thread_local std::array<int, kPretendDevices> stream_now{};
 
-// The pool begins after the default stream; streams beyond it are new ones.
-std::array<std::atomic<int>, kPretendDevices> given_out{}, made{};
+// The pools begin after the default stream, priority 0's first; streams beyond them are new ones.
+std::array<std::array<std::atomic<int>, kPretendDevices>, kPools> given_out{};
+std::array<std::atomic<int>, kPretendDevices> made{};
 
 std::atomic<int> drops_wait{0}, waits{0};
 std::atomic<bool> drops_records{false};
@@ -61,13 +63,13 @@ class PretendGuard final : public c10::impl::DeviceGuardImplInterface {
     int& now = stream_now.at(static_cast<std::size_t>(next.device_index()));
     return stream(next.device_index(), std::exchange(now, static_cast<int>(next.id())));
   }
-  c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override {
-    const int index = device.has_index() ? device.index() : device_now;
-    return stream(index, given_out[static_cast<std::size_t>(index)]++ % pooled + 1);
+  c10::Stream getStreamFromGlobalPool(c10::Device device, bool is_high) const override {
+    return deal(device, is_high ? kPools - 1 : 0);
   }
-  c10::Stream getNewStream(c10::Device device, int) const override {
+  c10::Stream getNewStream(c10::Device device, int priority) const override {
+    if (priority < 0) return deal(device, std::min(-priority, kPools - 1));
     const int index = device.has_index() ? device.index() : device_now;
-    return stream(index, kPooledStreams + 1 + made[static_cast<std::size_t>(index)]++);
+    return stream(index, kPools * kPooledStreams + 1 + made[static_cast<std::size_t>(index)]++);
   }
   void* getStreamNativeHandle(const c10::Stream of) const override { return &ours(of); }
 
@@ -112,7 +114,7 @@ class PretendGuard final : public c10::impl::DeviceGuardImplInterface {
   }
   void synchronizeDevice(const c10::DeviceIndex device) const override {
     count(device, [](DeviceCounts& all) { ++all.host_reads; });
-    for (int number = 0; number <= kPooledStreams + made[static_cast<std::size_t>(device)]; ++number)
+    for (int number = 0; number <= kPools * kPooledStreams + made[static_cast<std::size_t>(device)]; ++number)
       host_waits_for(pretend_stream(device, number));
   }
   void recordDataPtrOnStream(const c10::DataPtr& memory, const c10::Stream& on) const override {
@@ -120,6 +122,11 @@ class PretendGuard final : public c10::impl::DeviceGuardImplInterface {
   }
 
  private:
+  static c10::Stream deal(c10::Device device, int pool) {
+    const int index = device.has_index() ? device.index() : device_now;
+    auto& dealt = given_out[static_cast<std::size_t>(pool)][static_cast<std::size_t>(index)];
+    return stream(index, pool * kPooledStreams + dealt++ % pooled + 1);
+  }
   static c10::Stream stream(int device, int number) {
     return c10::Stream(c10::Stream::UNSAFE, pretend_device(device), number);
   }
