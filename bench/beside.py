@@ -2,7 +2,8 @@
 
 COMMIT is built in build/beside with the same LibTorch. Each round runs both programs, the first of them in turn, so that a
 machine whose speed drifts is fair to both; a round's figure is the median of its steps. Prints the median over the rounds
-of the ratio now : before, and the half of them that lies in the middle. --rounds N, --steps N, --rows "NAME;NAME",
+of the ratio now : before, the half of them that lies in the middle, and the ratio of the fastest steps of all rounds, which
+other programs of the machine disturb least. --rounds N, --steps N, --rows "NAME;NAME",
 --json FILE keeps the figures.
 """
 import argparse, json, os, pathlib, statistics, struct, subprocess, tempfile
@@ -54,7 +55,7 @@ def step_seconds(program, model, layout, steps, folder):
         "output": str(folder / "out")}))
     subprocess.run([program, "train", config], check=True, stdout=subprocess.DEVNULL)
     lines = (folder / "out/metrics.jsonl").read_text().splitlines()
-    return statistics.median(json.loads(line)["step_seconds"] for line in lines[2:])  # the first two steps warm up
+    return [json.loads(line)["step_seconds"] for line in lines[2:]]  # the first two steps warm up
 
 
 def main():
@@ -66,7 +67,7 @@ def main():
     parser.add_argument("--json", type=pathlib.Path)
     arguments = parser.parse_args()
     programs = {"now": pathlib.Path(os.environ.get("GANTRY_BIN", ROOT / "build/release/bin/gantry")), "before": build(arguments.commit)}
-    print(f"{'row':24} {'before s':>9} {'now s':>9} {'now : before':>13}   middle half")
+    print(f"{'row':24} {'before s':>9} {'now s':>9} {'now : before':>13}   middle half      fastest")
     figures = []
     for model in MODELS:
         for layout in LAYOUTS:
@@ -78,11 +79,14 @@ def main():
                 for number in range(arguments.rounds):
                     for name in sorted(programs, reverse=number % 2 == 1):
                         seconds[name].append(step_seconds(programs[name], model, layout, arguments.steps, pathlib.Path(folder)))
-            ratios = [now / before for now, before in zip(seconds["now"], seconds["before"])]
+            rounds = {name: [statistics.median(steps) for steps in each] for name, each in seconds.items()}
+            fastest = {name: min(min(steps) for steps in each) for name, each in seconds.items()}
+            ratios = [now / before for now, before in zip(rounds["now"], rounds["before"])]
             low, middle, high = statistics.quantiles(ratios, n=4)
-            print(f"{row:24} {statistics.median(seconds['before']):9.4f} {statistics.median(seconds['now']):9.4f} {middle:13.3f}   "
-                  f"{low:.3f} to {high:.3f}", flush=True)
-            figures.append({"row": row, "now": seconds["now"], "before": seconds["before"], "ratio": middle})
+            print(f"{row:24} {statistics.median(rounds['before']):9.4f} {statistics.median(rounds['now']):9.4f} {middle:13.3f}   "
+                  f"{low:.3f} to {high:.3f} {fastest['now'] / fastest['before']:9.3f}", flush=True)
+            figures.append({"row": row, "now": seconds["now"], "before": seconds["before"], "ratio": middle,
+                            "fastest": fastest["now"] / fastest["before"]})
     if arguments.json:
         arguments.json.write_text(json.dumps(figures, indent=1))
 

@@ -5,10 +5,7 @@
 
 namespace gantry {
 
-const char* name_of(SequenceLayout layout) {
-  if (layout == SequenceLayout::kZigzag) return "zigzag";
-  return layout == SequenceLayout::kStriped ? "striped" : "contiguous";
-}
+const char* name_of(SequenceLayout layout) { return layout == SequenceLayout::kZigzag ? "zigzag" : "contiguous"; }
 
 std::vector<Range> SequenceCut::runs(int rank) const {
   std::vector<Range> runs;
@@ -18,9 +15,7 @@ std::vector<Range> SequenceCut::runs(int rank) const {
     for (const Range& run : runs) held += run.size();
     return runs_within(runs, partition(held, 1, together, /*allow_empty=*/true)[rank % together]);
   }
-  if (layout == SequenceLayout::kStriped) {
-    for (std::int64_t place = rank; place < tokens; place += ranks) runs.push_back({place, place + 1});
-  } else if (layout == SequenceLayout::kZigzag) {
+  if (layout == SequenceLayout::kZigzag) {
     const auto chunks = partition(tokens, 1, 2 * ranks, /*allow_empty=*/true);
     runs = {chunks[rank], chunks[2 * ranks - 1 - rank]};
   } else {

@@ -12,8 +12,8 @@ namespace gantry {
 
 // kContiguous: one part after the other. kZigzag: of 2 * ranks chunks rank r has the r-th and the r-th from the end, so
 // that ranks have equal work where a token sees those before it (Brandon et al., arXiv 2311.09431, and Llama 3, arXiv
-// 2407.21783). kStriped: every ranks-th token.
-enum class SequenceLayout { kContiguous, kZigzag, kStriped };
+// 2407.21783).
+enum class SequenceLayout { kContiguous, kZigzag };
 const char* name_of(SequenceLayout layout);  // "zigzag"
 
 struct SequenceCut {

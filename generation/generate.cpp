@@ -36,8 +36,6 @@ std::vector<GeneratedSequence> generate(Boosted& boosted, Plugin& plugin, const 
   const bool by_sequence = plugin.config().parallel.sequence_parallel && mesh.size(axis::kTensor) > 1;
   const bool is_cached = continuation.is_cached && options.use_cache && !by_sequence;
   const auto parts = split_evenly(static_cast<std::int64_t>(prompts.size()), mesh.size(axis::kData));
-  // A decoder that reads an encoder continues whole texts on each of the ranks that share sequences.
-  const bool cuts_texts = is_cached && !continuation.start_token;
   StagePlaces places{.module = &module,
                      .stages = &plugin.stages(),
                      .pipeline = &mesh[axis::kPipeline],
@@ -45,7 +43,7 @@ std::vector<GeneratedSequence> generate(Boosted& boosted, Plugin& plugin, const 
                      .is_cached = is_cached,
                      .is_split_by_sequence = by_sequence,
                      .sharing = plugin.config().parallel.context > 1 ? &mesh[axis::kContext] : nullptr,
-                     .parts = cuts_texts ? plugin.sequence_parts(boosted) : nullptr};
+                     .parts = is_cached ? plugin.sequence_parts(boosted) : nullptr};
   if (mesh.mesh().has_expert_view()) {
     places.replicas = &mesh.batch_group();
     places.most_prompts = parts.front().second;

@@ -35,9 +35,9 @@ Decision Decision::decode(const torch::Tensor& encoded) {
 
 namespace {
 
-// Right-padded.
-TensorDict encoder_entries(const std::vector<TokenIds>& prompts, torch::Device device) {
-  std::size_t longest = prompts.empty() ? 1 : 0;
+// Right-padded, to `least` tokens or more.
+TensorDict encoder_entries(const std::vector<TokenIds>& prompts, std::size_t least, torch::Device device) {
+  std::size_t longest = least;
   for (const auto& prompt : prompts) longest = std::max(longest, prompt.size());
   const auto rows = static_cast<std::int64_t>(prompts.size());
   torch::Tensor ids = torch::zeros({rows, static_cast<std::int64_t>(longest)}, torch::kInt64), mask = ids.clone();
@@ -61,15 +61,18 @@ TextGroup::TextGroup(std::vector<TokenIds> prompts, const Options& options, torc
   has_encoder_ = !options.encoder.empty() || !options.begin.empty();
   for (const auto& [name, tensor] : options.encoder) encoder_.set(name, to_device(tensor, device));
   if (options.encoder.empty() && has_encoder_) {
-    encoder_ = encoder_entries(texts_, device);
+    const std::size_t least = options.parts ? options.parts->group().size() : 1;  // each rank has a token
+    encoder_ = encoder_entries(texts_, least, device);
     texts_.assign(texts_.size(), options.begin);
   }
   for (const auto& text : texts_) lengths_.push_back(static_cast<std::int64_t>(text.size()));
   longest_ = lengths_.empty() ? 1 : *std::max_element(lengths_.begin(), lengths_.end());
-  if (options.parts) parts_.emplace(*options.parts, longest_);
+  if (options.parts) parts_.emplace(*options.parts, longest_, has_encoder_);
   const std::int64_t cached = longest_ + options.max_new_tokens - 1;  // nobody asks what follows the last token
   caches_ = nn::LayerCaches(parts_ ? static_cast<std::int64_t>(parts_->kept_of(cached).size()) : cached);
   context_ = {.keep = {}, .positions = {}, .caches = &caches_, .only_last = true};
+  mask_ = encoder_.get("attention_mask");
+  if (parts_ && has_encoder_) encoder_ = parts_->cut_read(std::move(encoder_));
   if (is_cached_) make_context();
 }
 
@@ -131,16 +134,15 @@ void TextGroup::apply(const Decision& decision) {
     grown.push_back(texts_[rows.back()]);
     grown.back().push_back(decision.tokens[i]);
   }
-  if (is_cached_ && has_encoder_) {
-    const torch::Tensor mask = encoder_.get("attention_mask");
-    encoder_ = mask.defined() ? TensorDict{{"attention_mask", mask}} : TensorDict();
-  }
+  if (is_cached_ && has_encoder_) encoder_ = mask_.defined() ? TensorDict{{"attention_mask", mask_}} : TensorDict();
   std::vector<std::int64_t> same(texts_.size());
   std::iota(same.begin(), same.end(), 0);
   if (rows != same) {
     const torch::Tensor samples = torch::tensor(rows, torch::kInt64).to(device_);
     caches_.select(samples);
     for (auto& [name, tensor] : encoder_) tensor = tensor.index_select(0, samples);
+    mask_ = encoder_.get("attention_mask");
+    if (parts_ && has_encoder_) parts_->set_mask_of_read(mask_);
   }
   texts_ = std::move(grown);
   ++rounds_;

@@ -5,12 +5,14 @@
 #include <torch/torch.h>
 
 #include "gantry/core/planted.h"
+#include "gantry/nn/attention.h"
 
 namespace gantry::generation {
 
-TextParts::TextParts(const SequenceParts& parts, std::int64_t prompt) : parts_(parts), cut_(parts.cut_of(prompt)) {
+TextParts::TextParts(const SequenceParts& parts, std::int64_t prompt, bool reads_encoder)
+    : parts_(parts), cut_(parts.cut_of(prompt)) {
   const auto sizes = cut_.sizes();
-  cuts_ = std::all_of(sizes.begin(), sizes.end(), [](std::int64_t size) { return size > 0; });
+  cuts_ = !reads_encoder && std::all_of(sizes.begin(), sizes.end(), [](std::int64_t size) { return size > 0; });
 }
 
 int TextParts::rank_of_last() const {
@@ -52,7 +54,23 @@ std::shared_ptr<const nn::SequencePart> TextParts::of_new(std::int64_t first, st
   part->cut = {end, parts_.group().size()};
   part->group = &parts_.group();
   part->cached = std::move(cached);
+  if (read_) {
+    part->prefix = "decoder_";
+    part->streams = {read_, std::make_shared<nn::SequencePart>(*part)};
+  }
   return part;
+}
+
+TensorDict TextParts::cut_read(TensorDict entries) {
+  auto [cut, part] = parts_.cut_read(std::move(entries));
+  read_ = std::move(part);
+  return cut;
+}
+
+void TextParts::set_mask_of_read(const torch::Tensor& mask) {
+  auto part = std::make_shared<nn::SequencePart>(*read_);
+  part->keep = nn::kept_tokens(mask);
+  read_ = std::move(part);
 }
 
 }  // namespace gantry::generation

@@ -14,8 +14,9 @@ namespace gantry::generation {
 
 class TextParts {
  public:
-  // Of texts that begin with so many tokens, padding included. `parts` must outlive it.
-  TextParts(const SequenceParts& parts, std::int64_t prompt);
+  // Of texts that begin with so many tokens, padding included. Where they read an encoder, what it reads is cut, and
+  // the tokens that texts begin with are few: all ranks compute them. `parts` must outlive it.
+  TextParts(const SequenceParts& parts, std::int64_t prompt, bool reads_encoder);
 
   // True where each rank has a token of the prompts. Else all ranks compute all of them, as they do what follows.
   bool cuts_prompts() const { return cuts_; }
@@ -31,9 +32,15 @@ class TextParts {
   std::shared_ptr<const nn::SequencePart> of_prompts(const torch::Tensor& keep) const;
   std::shared_ptr<const nn::SequencePart> of_new(std::int64_t first, std::int64_t end, const torch::Tensor& keep) const;
 
+  // Of a forward's whole entries: those of which an encoder is given this rank's part. of_new() then knows of it too.
+  TensorDict cut_read(TensorDict entries);
+  // Texts go on with these rows of what they read, by its mask; undefined: it has none.
+  void set_mask_of_read(const torch::Tensor& mask);
+
  private:
   const SequenceParts& parts_;
-  SequenceCut cut_;  // of the prompts
+  std::shared_ptr<const nn::SequencePart> read_;  // null: no encoder, or not yet
+  SequenceCut cut_;                               // of the prompts
   bool cuts_;
 };
 

@@ -169,10 +169,6 @@ torch::Tensor attention_core(const torch::Tensor& query, const torch::Tensor& ke
 torch::Tensor attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
                         const HeadRange& heads, const HeadRange& key_heads, const AttentionOptions& options,
                         const DropoutImpl& dropout) {
-  if (options.bias.defined() && options.sequence && options.cache)
-    throw UsageError({"attention", "has a bias of its scores, and ranks share a text that is continued",
-                      "no AttentionOptions::bias with a cache that is cut",
-                      "continue the text without parallel.context, or without a cache"});
   if (options.cache && options.sequence)
     return continued_attention(query, key, value, heads, key_heads, options, dropout);
   if (options.cache) {

@@ -28,6 +28,7 @@ auto attention_by(ContextMethod method) {
 }  // namespace
 
 ContextQueries context_queries(const SequencePart& part, const HeadRange& held) {
+  if (part.cached) return {held, torch::arange(part.cached->first, part.cut.tokens, part.cached->columns.options())};
   if (part.method != ContextMethod::kUlysses && part.method != ContextMethod::kUlyssesRing)
     return {held, part.positions.view({-1})};
   const Range mine = partition(held.count, 1, part.exchanging->size(), true)[part.exchanging->rank()];

@@ -75,11 +75,12 @@ void keep_prompt(const torch::Tensor& key, const torch::Tensor& value, const Att
 }
 
 // Which of this rank's last `count` keys count for which of `queries` new tokens; undefined: all.
-torch::Tensor seen_cached(const CachedTokens& cached, std::int64_t queries, std::int64_t count, std::int64_t window) {
-  const std::int64_t before = cached.columns.size(0) - count;
+torch::Tensor seen_cached(const CachedTokens& cached, std::int64_t queries, std::int64_t count,
+                          const AttentionOptions& options) {
+  const std::int64_t before = cached.columns.size(0) - count, window = options.window;
   torch::Tensor seen;
   if (cached.keep.defined()) seen = cached.keep.narrow(1, before, count).unsqueeze(1).unsqueeze(1);
-  if (queries == 1) return seen;  // the last token: it sees what is in sight
+  if (queries == 1 || !options.causal) return seen;  // the last token: it sees what is in sight
   const torch::Tensor columns = cached.columns.narrow(0, before, count);
   const torch::Tensor rows = torch::arange(cached.first, cached.first + queries, columns.options()).view({-1, 1});
   torch::Tensor by_place = columns <= rows;
@@ -89,17 +90,30 @@ torch::Tensor seen_cached(const CachedTokens& cached, std::int64_t queries, std:
 
 // Of new tokens and the keys of this rank, which are the last of those that it has.
 AttentionSums attend_cached(const torch::Tensor& query, const torch::Tensor& keys, const torch::Tensor& values,
-                            const ByKeyHead& by, const AttentionOptions& options) {
-  const CachedTokens& cached = *options.sequence->cached;
+                            const ByKeyHead& by, const AttentionOptions& options, const CachedTokens& cached) {
   const std::int64_t count = keys.size(2);
   const torch::ScalarType type = at::promote_types(query.scalar_type(), torch::kFloat32);
   const torch::Tensor columns = cached.columns.narrow(0, cached.columns.size(0) - count, count);
-  torch::Tensor scores = scores_of(query.to(type), keys.to(type), by, options, columns).values;
-  if (const torch::Tensor seen = seen_cached(cached, query.size(2), count, options.window); seen.defined())
+  AttentionOptions of_columns = options;
+  if (options.bias.defined()) of_columns.bias = options.bias.index_select(2, columns);
+  torch::Tensor scores = scores_of(query.to(type), keys.to(type), by, of_columns, columns).values;
+  if (const torch::Tensor seen = seen_cached(cached, query.size(2), count, options); seen.defined())
     scores = scores.masked_fill(~seen, kUnseen);
   const torch::Tensor lse = scores.logsumexp(-1);
   const torch::Tensor weights = (scores - lse.masked_fill(lse == kUnseen, 0).unsqueeze(-1)).exp();
   return {by.product(weights, values.to(type)), lse};
+}
+
+// Of new tokens and this rank's part of what they read, whose keys are given once, with the first of them.
+AttentionSums attend_read(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
+                          const ByKeyHead& by, const AttentionOptions& options) {
+  const SequencePart& read = *options.sequence->read;
+  const auto [keys, values] = options.cache->append(key, value, 0);
+  CachedTokens all{.places = {}, .kept = {}, .columns = read.positions.view({-1}), .keep = {}};
+  if (read.keep.defined())
+    all.keep = planted("masks-of-the-first-that-are-read") ? read.keep.narrow(1, 0, keys.size(2))
+                                                           : read.keep.index_select(1, all.columns);
+  return attend_cached(query, keys, values, by, options, all);
 }
 
 // Of all ranks' keys, in the order of the ranks; 0 for padding, which may see none. A sink takes its part once.
@@ -128,11 +142,13 @@ torch::Tensor continued_attention(const torch::Tensor& query, const torch::Tenso
   const CachedTokens& cached = *part.cached;
   const std::int64_t added = cached.kept.size(0), seen = in_sight(cached.places, cached.first, options.window);
   AttentionSums mine = empty_sums(query, value.size(3));
-  if (seen > 0) {
+  if (part.read) {
+    mine = attend_read(query, key, value, ByKeyHead(heads, key_heads), options);
+  } else if (seen > 0) {
     const auto [keys, values] =
         options.cache->append(key.index_select(2, cached.kept), value.index_select(2, cached.kept),
                               options.window > 0 ? seen - added + 1 : 0);
-    mine = attend_cached(query, keys, values, ByKeyHead(heads, key_heads), options);
+    mine = attend_cached(query, keys, values, ByKeyHead(heads, key_heads), options, cached);
   }
   return merged(mine, options.sinks, *part.group).to(query.scalar_type());
 }

@@ -60,15 +60,30 @@ bool StageContext::ends(int list) const {
   return range.size() > 0 && range.end == settings_.lists[list];
 }
 
+namespace {
+
+// The part of the list of layers whose tokens' entries have that prefix.
+std::shared_ptr<const nn::SequencePart> stream_of(const std::shared_ptr<const nn::SequencePart>& part,
+                                                  const std::string& prefix) {
+  if (part)
+    for (const auto& stream : part->streams)
+      if (stream->prefix == prefix) return stream;
+  return part;
+}
+
+}  // namespace
+
 nn::TokenContext StageContext::tokens(const std::string& prefix) const {
-  if (settings_.tokens) return *settings_.tokens;
+  if (settings_.tokens) {
+    nn::TokenContext known = *settings_.tokens;
+    known.sequence = stream_of(known.sequence, prefix);
+    return known;
+  }
   nn::TokenContext known{.keep = nn::kept_tokens(batch().get(prefix + "attention_mask")),
                          .positions = batch().get(prefix + "position_ids"),
                          .documents = batch().get(prefix + "document_ids")};
   if (settings_.sequence) {
-    auto part = settings_.sequence;
-    for (const auto& stream : settings_.sequence->streams)
-      if (stream->prefix == prefix) part = stream;
+    const auto part = stream_of(settings_.sequence, prefix);
     known.sequence = part;
     known.length = part->cut.tokens;
     if (!known.positions.defined())

@@ -168,6 +168,17 @@ Batch SequenceParts::cut(Batch batch) const {
   return batch;
 }
 
+std::pair<TensorDict, std::shared_ptr<const nn::SequencePart>> SequenceParts::cut_read(TensorDict batch) const {
+  const TokenStream stream = streams_of(batch, 0).front();
+  const SequenceCut cut = cut_of(stream);
+  const auto made = part(cut, nn::kept_tokens(batch.get(stream.prefix + kMask)), {});
+  made->prefix = stream.prefix;
+  for (const std::string& name : stream.entries)
+    if (const auto entry = batch.get(name); entry.defined())
+      batch.set(name, selected(entry, cut.places(group_->rank())));
+  return {std::move(batch), made};
+}
+
 std::shared_ptr<const nn::SequencePart> SequenceParts::part_of(const Batch& microbatch) const {
   const TensorDict& whole = microbatch.whole;
   std::vector<std::shared_ptr<const nn::SequencePart>> parts;

@@ -36,6 +36,9 @@ class SequenceParts {
   std::shared_ptr<const nn::SequencePart> part_of(const Batch& microbatch) const;
   std::shared_ptr<const nn::SequencePart> part_of(std::int64_t tokens, torch::Tensor keep,
                                                   torch::Tensor documents) const;
+  // Of what an encoder reads of a batch of whole sequences, beside texts that are continued: the batch with this rank's
+  // part of it, and what a forward knows of it. At least a token a rank.
+  std::pair<TensorDict, std::shared_ptr<const nn::SequencePart>> cut_read(TensorDict batch) const;
   // Of an output [samples, tokens here, ...]: all tokens, in order. Collective over the ranks that share the sequence.
   // Of a model that gives whole outputs: the output.
   torch::Tensor join(const torch::Tensor& part, std::int64_t tokens) const;

@@ -4,7 +4,6 @@
 
 #include <torch/torch.h>
 
-#include "gantry/core/error.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/optimizers/master_parameters.h"
 #include "gantry/optimizers/optimizer_tensors.h"
@@ -26,10 +25,6 @@ StepOffload::StepOffload(schedule::Offload what, BoostedOptimizer& optimizer, st
                          torch::Device device)
     : what_(what), optimizer_(optimizer), stages_(std::move(stages)), rooms_(device) {
   std::ranges::sort(stages_);
-  // The engine that notes what is saved knows no threads of devices yet.
-  if (what_.activations && !device.is_cpu())
-    throw ConfigError({"train.offload", "moves activations of a device", "none or optimizer on devices",
-                       "set train.offload: optimizer, or schedule.recompute"});
 }
 
 std::shared_ptr<SavedTensors> StepOffload::begin_forward(int stage, int microbatch) {

@@ -40,6 +40,11 @@ namespace {
 // LibTorch's own but for what it asks when something is saved, which has no other place in C++.
 class NotingEngine final : public torch::autograd::Engine {
  public:
+  // LibTorch starts the threads of devices once in a process, of the first engine that runs: here by hand.
+  NotingEngine() {
+    get_base_engine().initialize_device_threads_pool();
+    start_device_threads();
+  }
   ~NotingEngine() override { stop(); }
   std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
     if (!saved_here) return nullptr;

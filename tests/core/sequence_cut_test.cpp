@@ -11,7 +11,7 @@
 namespace gantry {
 namespace {
 
-constexpr SequenceLayout kLayouts[] = {SequenceLayout::kContiguous, SequenceLayout::kZigzag, SequenceLayout::kStriped};
+constexpr SequenceLayout kLayouts[] = {SequenceLayout::kContiguous, SequenceLayout::kZigzag};
 
 // Every cut of up to 40 tokens over up to 8 ranks.
 template <class Use>

@@ -34,6 +34,7 @@ Config config_of(const SharingModel& model, const std::string& method) {
                                      "n_positions": 40, "initializer_range": 0.4})");
   if (std::string(model.family) == "bloom") keys.erase("n_embd"), keys.erase("n_positions");
   if (std::string(model.family) == "gpt2") keys.erase("hidden_size");
+  if (std::string(model.family) == "t5" || std::string(model.family) == "whisper") keys = nlohmann::json::object();
   keys.update(nlohmann::json::parse(model.keys));
   Config config;
   config.model = {.policy = model.family, .path = "", .config_json = keys.dump()};
@@ -43,11 +44,11 @@ Config config_of(const SharingModel& model, const std::string& method) {
 }
 
 void expect_shared_alike(const std::vector<Sequences>& expected, const SharingModel& model, const std::string& method,
-                         const Layout& layout) {
-  const auto found = generate_in(layout, config_of(model, method), shared_jobs());
+                         const Layout& layout, const std::vector<GenerationJob>& jobs = shared_jobs()) {
+  const auto found = generate_in(layout, config_of(model, method), jobs);
   ASSERT_EQ(found.size(), expected.size());
   for (std::size_t job = 0; job < found.size(); ++job) {
-    const std::string label = std::string(model.family) + " " + method + ", " + shared_jobs()[job].name + ", ";
+    const std::string label = std::string(model.family) + " " + method + ", " + jobs[job].name + ", ";
     ASSERT_EQ(tokens_of(found[job]), tokens_of(expected[job])) << label << describe(layout);
     for (std::size_t i = 0; i < found[job].size(); ++i)
       ASSERT_NEAR(found[job][i].score, expected[job][i].score, 1e-10) << label << describe(layout);
@@ -97,6 +98,39 @@ TEST(GenerateContext, EveryKindOfScore) {
   }
 }
 
+const SharingModel kReadingT5{"t5", R"({"d_model": 24, "d_kv": 5, "d_ff": 20, "num_layers": 2, "num_decoder_layers": 2,
+    "num_heads": 6, "vocab_size": 53, "relative_attention_num_buckets": 8, "relative_attention_max_distance": 20,
+    "decoder_start_token_id": 0, "pad_token_id": 0, "initializer_factor": 2.0})"};
+const SharingModel kReadingWhisper{"whisper", R"({"d_model": 24, "encoder_layers": 2, "decoder_layers": 2,
+    "encoder_attention_heads": 6, "decoder_attention_heads": 6, "encoder_ffn_dim": 20, "decoder_ffn_dim": 20,
+    "num_mel_bins": 4, "max_source_positions": 10, "max_target_positions": 40, "vocab_size": 53, "init_std": 0.4,
+    "decoder_start_token_id": 2, "pad_token_id": 0})"};
+
+// What an encoder reads is cut, its keys and values stay cut, and so do those of the texts.
+TEST(GenerateContext, TextsThatReadAnEncoder) {
+  const std::pair<const char*, Layout> layouts[] = {{"all_gather", {.context = 2}},
+                                                    {"ring", {.context = 3}},
+                                                    {"ulysses", {.context = 2}},
+                                                    {"ulysses_ring", {.context = 4}},
+                                                    {"ring", {.tensor = 2, .context = 2}},
+                                                    {"all_gather", {.pipeline = 2, .context = 2}},
+                                                    {"auto", {.pipeline = 3, .data = 2, .context = 2}}};
+  const torch::Tensor sounds = torch::sin(torch::arange(3 * 4 * 20, torch::kFloat64)).view({3, 4, 20});
+  auto of_sounds = shared_jobs();
+  of_sounds.pop_back();  // one job's prompts are two
+  for (auto& job : of_sounds) {
+    job.prompts = {{2}, {2, 5, 9, 1, 30}, {2, 11}};
+    job.options.encoder.set("input_features", sounds);
+  }
+  for (const auto& [model, jobs] : {std::pair(kReadingT5, shared_jobs()), std::pair(kReadingWhisper, of_sounds)}) {
+    const auto expected = generate_in({}, config_of(model, "auto"), jobs);
+    for (const auto& [method, layout] : layouts) {
+      expect_shared_alike(expected, model, method, layout, jobs);
+      if (HasFailure()) return;
+    }
+  }
+}
+
 // Whole texts for each token, on every rank alike.
 TEST(GenerateContext, WithoutACache) {
   const SharingModel model{"llama", "{}"};
@@ -134,6 +168,33 @@ std::vector<std::int64_t> tokens_kept(int context, const std::string& method, co
   });
   EXPECT_EQ(code, 0);
   return kept;
+}
+
+// Of an encoder's eleven tokens the keys that each rank keeps for the decoder, and of a text's nine those of its own.
+TEST(GenerateContext, EachRankKeepsItsShareOfWhatIsRead) {
+  Config config = config_of(kReadingT5, "ring");
+  config.parallel.context = 2;
+  config.comm.timeout_seconds = 30;
+  std::vector<std::int64_t> read(2), own(2);
+  const int code = start_ranks()(config, [&](World& world) {
+    auto* plugin = new HybridParallelPlugin(world, config);
+    Booster booster{std::unique_ptr<Plugin>(plugin)};
+    auto boosted = booster.boost(build_model(config), nullptr, cross_entropy());
+    const torch::NoGradGuard no_grad;
+    generation::TextGroup group({TokenIds(11, 5), TokenIds(4, 7)},
+                                {.max_new_tokens = 9, .begin = {0}, .parts = plugin->sequence_parts(boosted)},
+                                world.device());
+    for (int round = 0; round < 9; ++round) {
+      const TensorDict input = group.input();
+      boosted.model->stage_module().forward(0, input, {.batch = input, .tokens = group.context()});
+      read[world.rank()] = group.context()->caches->of(2).tokens();  // behind the decoder's two layers' own
+      own[world.rank()] = group.context()->caches->of(0).tokens();
+      if (round < 8) group.apply({.tokens = {1, 2}, .sources = {0, 1}, .joined = {1, 1}});
+    }
+  });
+  EXPECT_EQ(code, 0);
+  EXPECT_EQ(read, (std::vector<std::int64_t>{6, 5}));
+  EXPECT_EQ(own, (std::vector<std::int64_t>{5, 4}));
 }
 
 TEST(GenerateContext, EachRankKeepsItsShareOfTheKeysAndValues) {
