@@ -204,6 +204,74 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> attention_backward(
   return {dq, dk, dv, {}};
 }
 
+// --- Convolutions, as the CPU computes them ---
+
+std::vector<std::int64_t> sizes_of_convolution(const at::Tensor& input, const at::Tensor& weight,
+                                               at::IntArrayRef stride, at::IntArrayRef padding,
+                                               at::IntArrayRef dilation) {
+  std::vector<std::int64_t> sizes{input.size(0), weight.size(0)};
+  for (std::size_t i = 0; i < stride.size(); ++i) {
+    const auto dim = static_cast<std::int64_t>(i) + 2;
+    const std::int64_t reach = dilation[i] * (weight.size(dim) - 1) + 1;
+    sizes.push_back((input.size(dim) + 2 * padding[i] - reach) / stride[i] + 1);
+  }
+  return sizes;
+}
+
+at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                       at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
+                       at::IntArrayRef output_padding, std::int64_t groups) {
+  note_operator("aten::convolution");
+  TORCH_CHECK(!transposed, "the pretended device has no transposed convolution");
+  const bool has_bias = bias && bias->defined();
+  const at::Tensor plus = has_bias ? *bias : at::Tensor();
+  const auto sizes = sizes_of_convolution(input, weight, stride, padding, dilation);
+  const at::Tensor out = new_device_tensor(input.device(), sizes, c10::contiguous_strides(sizes), input.scalar_type());
+  CpuView view;
+  const at::Tensor in = view.of(input), by = view.of(weight), added = has_bias ? view.of(plus) : plus,
+                   target = view.of(out);
+  std::vector<Access> accesses{access_of(input, false), access_of(weight, false), access_of(out, true)};
+  if (has_bias) accesses.push_back(access_of(plus, false));
+  launch_kernel(
+      input.device().index(), "convolution", std::move(accesses),
+      [=, stride = stride.vec(), padding = padding.vec(), dilation = dilation.vec(), more = output_padding.vec()] {
+        target.copy_(at::convolution(in, by, has_bias ? std::optional(added) : std::nullopt, stride, padding, dilation,
+                                     transposed, more, groups));
+      });
+  return out;
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(const at::Tensor& gradient, const at::Tensor& input,
+                                                                    const at::Tensor& weight, at::IntArrayRef stride,
+                                                                    at::IntArrayRef padding, at::IntArrayRef dilation,
+                                                                    bool transposed, at::IntArrayRef output_padding,
+                                                                    std::int64_t groups, std::array<bool, 3> wanted) {
+  note_operator("aten::convolution_backward");
+  const std::vector<std::int64_t> channels{gradient.size(1)};
+  CpuView view;
+  const at::Tensor given = view.of(gradient), in = view.of(input), by = view.of(weight);
+  std::vector<Access> accesses{access_of(gradient, false), access_of(input, false), access_of(weight, false)};
+  std::array<at::Tensor, 3> made, targets;
+  for (std::size_t i = 0; i < 3; ++i) {
+    if (!wanted[i]) continue;
+    const at::IntArrayRef sizes = i == 0 ? input.sizes() : i == 1 ? weight.sizes() : at::IntArrayRef(channels);
+    made[i] = new_device_tensor(input.device(), sizes, c10::contiguous_strides(sizes), input.scalar_type());
+    targets[i] = view.of(made[i]);
+    accesses.push_back(access_of(made[i], true));
+  }
+  launch_kernel(
+      input.device().index(), "convolution_backward", std::move(accesses),
+      [=, stride = stride.vec(), padding = padding.vec(), dilation = dilation.vec(), more = output_padding.vec()] {
+        const auto [of_input, of_weight, of_bias] =
+            at::convolution_backward(given, in, by, at::OptionalIntArrayRef(channels), stride, padding, dilation,
+                                     transposed, more, groups, wanted);
+        const at::Tensor results[] = {of_input, of_weight, of_bias};
+        for (std::size_t i = 0; i < 3; ++i)
+          if (wanted[i]) targets[i].copy_(results[i]);
+      });
+  return {made[0], made[1], made[2]};
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
@@ -221,6 +289,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("_copy_from", &copy_from);
   library.impl("_copy_from_and_resize", &copy_from_and_resize);
   library.impl("_local_scalar_dense", &local_scalar_dense);
+  library.impl("convolution_overrideable", &convolution);
+  library.impl("convolution_backward_overrideable", &convolution_backward);
   library.impl("_fused_sdp_choice", &choose_attention);
   library.impl("_scaled_dot_product_fused_attention_overrideable", &attention);
   library.impl("_scaled_dot_product_fused_attention_overrideable_backward", &attention_backward);
