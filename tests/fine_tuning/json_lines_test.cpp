@@ -68,7 +68,7 @@ TEST(JsonLines, BadLinesAreNamed) {
   EXPECT_THAT(refusal_of_lines("{\"prompt\": \"a\", \"completion\": \"\"}"), HasSubstr("has an empty completion"));
   EXPECT_THAT(refusal_of_lines("{\"prompt\": \"a\", \"completion\": \"b\", \"text\": \"c\"}"),
               HasSubstr("has more than one of them"));
-  EXPECT_THAT(refusal_of_lines("{\"messages\": []}"), HasSubstr("has messages, and data.chat_template is missing"));
+  EXPECT_THAT(refusal_of_lines("{\"messages\": []}"), HasSubstr("has messages, and neither the tokenizer's folder"));
   EXPECT_THAT(refusal_of_lines("{\"text\": \"abcdefgh\"}"),
               HasSubstr("has 8 tokens, more than data.sequence_length 6 + 1 = 7"));
   EXPECT_THAT(refusal_of_lines("{\"text\": \"a\"}"), HasSubstr("of which none is trained on"));
