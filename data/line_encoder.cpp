@@ -71,6 +71,8 @@ void LineEncoder::require_fitting_template(const ChatSource& source) const {
                     "leave it out, and that file's template is used"});
 }
 
+std::string LineEncoder::chat_template() const { return chat_ ? chat_->file() : rules_.chat_template; }
+
 std::string LineEncoder::split_marks() const {
   if (rules_.chat_template.empty()) return "";
   std::vector<std::string> split;
@@ -163,10 +165,9 @@ TokenIds LineEncoder::encode_messages(const std::string& line, const std::string
   const auto [chat, fault] = chat_ ? chat_->write(nlohmann::ordered_json::parse(line), rules_.loss_on != "all")
                                    : write_chat(rules_.chat_template, json::parse(line)["messages"]);
   if (!fault.empty())
-    throw BadLine(
-        {where, "has " + fault,
-         fmt::format("messages that the chat template {} can write", chat_ ? chat_->file() : rules_.chat_template),
-         chat_ ? "change them, or write prompt and completion" : "change them, or data.chat_template"});
+    throw BadLine({where, "has " + fault, "messages that the chat template " + chat_template() + " can write",
+                   chat_ ? "change them, or write prompt and completion" : "change them, or data.chat_template"});
+  made.is_chat = true;
   TokenIds ids = tokenizer_->encode(chat.text);
   for (const auto& [begin, end] : chat.said) {
     const std::int64_t first = alike(tokenizer_->encode(chat.text.substr(0, begin)), ids),

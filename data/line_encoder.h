@@ -40,7 +40,7 @@ struct LineTokens {
   std::vector<std::int32_t> tokens;
   // Tokens that are trained on, as ranges [first, second) in order; the first token of all never is.
   std::vector<std::pair<std::int64_t, std::int64_t>> trained;
-  bool was_cut = false;
+  bool was_cut = false, is_chat = false;
 
   std::int64_t places() const { return static_cast<std::int64_t>(tokens.size()) - 1; }  // in a sample
   std::int64_t trained_tokens() const;
@@ -56,7 +56,8 @@ class LineEncoder {
   // or with one that can't be read, and for a token outside the vocabulary.
   LineTokens encode(const std::string& line, const std::string& where) const;
 
-  // Marks of the chat template that the tokenizer has no token of its own for, in words, or "".
+  std::string chat_template() const;  // by which chats are written: a name or a file; "" where there is none
+  // Marks of a chat template by name that the tokenizer has no token of its own for, in words, or "".
   std::string split_marks() const;
 
  private:

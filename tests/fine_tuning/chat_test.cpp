@@ -228,6 +228,7 @@ train: {{steps: 1}}
   EXPECT_THAT(bad.err, HasSubstr("chats.jsonl:2: has messages that the chat template refuses (Roles must alternate)"));
   EXPECT_EQ(skipping.exit_code, 0) << skipping.err;
   EXPECT_THAT(skipping.out, HasSubstr("1 skipped, the first: "));
+  EXPECT_THAT(skipping.out, HasSubstr("; 1 chats by " + (scratch / "chat_template.jinja") + "\n"));
 }
 
 // A name that contradicts the folder's template is refused, and what fits it is said.

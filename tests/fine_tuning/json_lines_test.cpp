@@ -150,12 +150,13 @@ TEST(JsonLines, BadLinesAreSkippedAndCountedByChoice) {
   EXPECT_EQ(read_sample(*cut, 1),
             (Numbers{'a', 'b', 'c', 'd', 'e', 'f', 'b', 'c', 'd', 'e', 'f', 'g', 0, 0, 0, 0, 0, 0}));
   EXPECT_THAT(cut->summary(), HasSubstr("; 1 cut to 7 tokens; 3 skipped"));
-  config.path = scratch.write("bad.jsonl", "{}\n[]\n");
+  config.path = scratch.write("bad.jsonl", "{\"prompt\": \"abcdefgh\", \"completion\": \"i\"}\n[]\n");
   try {
     open_dataset(config, 256);
     FAIL() << "no error";
   } catch (const InputError& error) {
     EXPECT_THAT(error.what(), HasSubstr("has 2 lines, all of them skipped, the first: "));
+    EXPECT_THAT(error.what(), HasSubstr("bad.jsonl:1: has 9 tokens, and none of the first 7 is trained on"));
   }
 }
 
