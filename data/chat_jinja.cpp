@@ -1,6 +1,7 @@
 // The one source that includes minja, which takes as long to compile as a dozen others.
 #include "gantry/data/chat_jinja.h"
 
+#include <algorithm>
 #include <array>
 #include <minja/minja.hpp>
 #include <optional>
@@ -10,6 +11,19 @@ namespace gantry {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr std::size_t kLongestComment = 16 << 10;
+
+// Minja reads comments by std::regex, whose stack grows with each character.
+const std::string& without_long_comments(const std::string& source) {
+  for (auto begin = source.find("{#"); begin != std::string::npos;) {
+    const auto end = std::min(source.find("#}", begin), source.size());
+    if (end - begin > kLongestComment)
+      throw std::runtime_error("a comment of more than " + std::to_string(kLongestComment) + " characters");
+    begin = source.find("{#", end);
+  }
+  return source;
+}
 
 // Minja adds the place in the template, and lines of it.
 std::string first_line(std::string text) {
@@ -50,11 +64,11 @@ struct JinjaTemplate::Parsed {
 
 JinjaTemplate::JinjaTemplate(const std::string& source, const std::map<std::string, std::string>& tokens,
                              std::time_t now) try
-    : parsed_(std::make_unique<Parsed>(
-          Parsed{.root = minja::Parser::parse(
-                     source, {.trim_blocks = true, .lstrip_blocks = true, .keep_trailing_newline = false}),
-                 .tokens = tokens,
-                 .now = now})) {
+    : parsed_(std::make_unique<Parsed>(Parsed{
+          .root = minja::Parser::parse(without_long_comments(source),
+                                       {.trim_blocks = true, .lstrip_blocks = true, .keep_trailing_newline = false}),
+          .tokens = tokens,
+          .now = now})) {
 } catch (const std::exception& error) {
   throw std::runtime_error(first_line(error.what()));
 }

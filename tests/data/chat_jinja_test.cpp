@@ -80,7 +80,9 @@ TEST(ChatJinja, WhatFailsIsSaidInOneLine) {
   EXPECT_THAT(one_text("a\n{{ messages[0].nothing.at }}\nb"),
               HasSubstr("has messages that the chat template fails on (Trying to access property"));
   EXPECT_THAT(one_text("{{ messages | nosuchfilter }}"), HasSubstr("fails on ("));
-  for (const char* source : {"{% if x %}", "{{ 'a }}", "{% nosuch %}", "{{ 1 + }}"}) {
+  const std::string comment = "{#" + std::string(1 << 20, 'x') + "#}";
+  const std::vector<std::string> sources = {comment, "{% if x %}", "{{ 'a }}", "{% nosuch %}", "{{ 1 + }}"};
+  for (const auto& source : sources) {
     try {
       const JinjaTemplate jinja(source, {});
       ADD_FAILURE() << source;
