@@ -215,8 +215,9 @@ std::vector<ConfigKey> make_keys() {
        "this key "
        "for a vocabulary of 256",
        &kVocabulary},
-      {"data.chat_template", "",
-       "how `messages` are written: `chatml`, `gemma`, `gemma3`, `llama2`, `llama3`, `mistral`, `phi3` or `zephyr` "
+      {"data.chat_template", "that of the tokenizer's folder",
+       "how `messages` are written, by name: `chatml`, `gemma`, `gemma3`, `llama2`, `llama3`, `mistral`, `phi3` or "
+       "`zephyr` "
        "([docs/data.md](data.md#chats))",
        &kLines},
       {"data.loss_on", "completions", "of prompts and messages: `completions` (what the assistant says), or `all`",

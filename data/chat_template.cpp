@@ -1,10 +1,7 @@
 #include "gantry/data/chat_template.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <fmt/format.h>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
@@ -199,22 +196,6 @@ ChatResult write_chat(const std::string& name, const json& messages) {
 }
 
 std::vector<std::string> chat_marks(const std::string& name) { return chat_template_of(name).marks; }
-
-std::string folder_chat_template(const std::string& folder) {
-  const auto text_of_file = [](const std::filesystem::path& path) {
-    std::ifstream stream(path, std::ios::binary);
-    return std::string((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
-  };
-  const std::filesystem::path place(folder);
-  if (std::string text = text_of_file(place / "chat_template.jinja"); !text.empty()) return text;
-  const json keys = json::parse(text_of_file(place / "tokenizer_config.json"), nullptr, /*allow_exceptions=*/false);
-  if (!keys.is_object() || !keys.contains("chat_template")) return "";
-  const json& stated = keys["chat_template"];
-  if (stated.is_string()) return stated;
-  for (const auto& each : stated)  // a list of {name, template}
-    if (each.is_object() && each.value("name", "") == "default") return each.value("template", "");
-  return "";
-}
 
 std::vector<std::string> names_that_fit(const std::string& jinja) {
   std::vector<std::string> names;

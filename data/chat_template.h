@@ -1,4 +1,4 @@
-// Chats as text: the templates of common families, by name.
+// Chats as text: the templates of common families, by name, for tokenizers without a template of their own.
 //
 // They are what Hugging Face's chat templates of these families make of messages without tools, and without a default
 // system message: chatml (Qwen, SmolLM, ...), gemma (1 and 2), gemma3, llama2, llama3, mistral (7B Instruct v0.2), phi3
@@ -29,9 +29,7 @@ ChatResult write_chat(const std::string& name, const nlohmann::json& messages);
 // Texts of which each stands in the family's own Jinja template.
 std::vector<std::string> chat_marks(const std::string& name);
 
-// The Jinja template in a tokenizer's folder (chat_template.jinja, or tokenizer_config.json's chat_template), or "".
-std::string folder_chat_template(const std::string& folder);
-// Names whose marks all stand in it.
+// Names whose marks all stand in it, and which it does not contradict.
 std::vector<std::string> names_that_fit(const std::string& jinja);
 
 }  // namespace gantry

@@ -13,10 +13,10 @@
 namespace gantry {
 
 // Every line of the files that is not empty is an object with a string `text`; with strings `prompt` and `completion`,
-// of which the completion alone is trained on; or with `messages`, of which what the assistant says is (all of both,
-// where rules.loss_on is all). Each is a document: its tokens, and the tokenizer's end token where it has one and no
-// chat template writes the end. Documents are packed in their order, as many as fit whole into a sample, and don't see
-// each other (document_ids); padding is a document of its own.
+// of which the completion alone is trained on; or with `messages` (and `tools`), of which what the assistant says is
+// (all of both, where rules.loss_on is all). Each is a document: its tokens, and the tokenizer's end token where it has
+// one and no chat template writes the end. Documents are packed in their order, as many as fit whole into a sample, and
+// don't see each other (document_ids); padding is a document of its own.
 //
 // With rules.target_length a line is a sample of its own: input_ids and attention_mask [sequence_length] of the prompt,
 // labels [target_length] of the completion.

@@ -48,26 +48,30 @@ std::int64_t LineTokens::trained_tokens() const {
 }
 
 LineEncoder::LineEncoder(LineRules rules) : rules_(std::move(rules)), tokenizer_(load_tokenizer(rules_.tokenizer)) {
-  require_fitting_template();
+  if (is_byte_tokenizer(rules_.tokenizer)) return;
+  auto source = read_chat_source(rules_.tokenizer);
+  if (!source) return;
+  if (rules_.chat_template.empty())
+    chat_.emplace(std::move(*source));
+  else
+    require_fitting_template(*source);
 }
 
-void LineEncoder::require_fitting_template() const {
+void LineEncoder::require_fitting_template(const ChatSource& source) const {
   const std::string& name = rules_.chat_template;
-  if (name.empty()) return;
-  const std::string jinja = folder_chat_template(rules_.tokenizer);
-  if (jinja.empty()) return;
-  const auto fitting = names_that_fit(jinja);
+  const auto fitting = names_that_fit(source.jinja);
   if (std::ranges::find(fitting, name) != fitting.end()) return;
   std::vector<std::string> missing;
   for (const auto& mark : chat_marks(name))
-    if (jinja.find(mark) == std::string::npos) missing.push_back("'" + mark + "'");
-  throw InputError(
-      {"data.chat_template",
-       fmt::format("{}, but {}'s own template has no {}", name, rules_.tokenizer, fmt::join(missing, " and no ")),
-       fitting.empty() ? "a template of this model's family, which is not among those by name"
-                       : fmt::format("{}", fmt::join(fitting, " or ")),
-       "write its chats as prompt and completion by that template"});
+    if (source.jinja.find(mark) == std::string::npos) missing.push_back("'" + mark + "'");
+  throw InputError({"data.chat_template",
+                    fmt::format("{}, but {} has no {}", name, source.file, fmt::join(missing, " and no ")),
+                    fitting.empty() ? "a template of this model's family, which is not among those by name"
+                                    : fmt::format("{}", fmt::join(fitting, " or ")),
+                    "leave it out, and that file's template is used"});
 }
+
+std::string LineEncoder::chat_template() const { return chat_ ? chat_->file() : rules_.chat_template; }
 
 std::string LineEncoder::split_marks() const {
   if (rules_.chat_template.empty()) return "";
@@ -87,7 +91,7 @@ LineTokens LineEncoder::encode(const std::string& line, const std::string& where
   std::int64_t first = 0;  // that is trained on
   const bool all = rules_.loss_on == "all";
   if (object.contains("messages")) {
-    ids = encode_messages(object["messages"], where, made);
+    ids = encode_messages(line, where, made);
     if (all) made.trained = {{0, static_cast<std::int64_t>(ids.size())}};
   } else {
     if (object.contains("text")) {
@@ -153,18 +157,17 @@ TokenIds LineEncoder::encode_side(const json& object, const char* side, const st
 
 // Where the assistant's part begins and ends among the tokens of the whole: where encodings of the text up to there
 // differ from it. A token that has a part of it is trained on.
-TokenIds LineEncoder::encode_messages(const json& messages, const std::string& where, LineTokens& made) const {
-  if (rules_.chat_template.empty()) {
-    const auto fitting = names_that_fit(folder_chat_template(rules_.tokenizer));
-    throw InputError({where, "has messages, and data.chat_template is missing",
+TokenIds LineEncoder::encode_messages(const std::string& line, const std::string& where, LineTokens& made) const {
+  if (!chat_ && rules_.chat_template.empty())
+    throw InputError({where, "has messages, and neither the tokenizer's folder nor data.chat_template has a template",
                       fmt::format("one of {}", fmt::join(chat_template_names(), ", ")),
-                      fitting.empty() ? "say which this model was trained with, or write prompt and completion"
-                                      : fmt::format("the tokenizer's own looks like {}", fmt::join(fitting, " or "))});
-  }
-  const auto [chat, fault] = write_chat(rules_.chat_template, messages);
+                      "say which this model was trained with, or write prompt and completion"});
+  const auto [chat, fault] = chat_ ? chat_->write(nlohmann::ordered_json::parse(line), rules_.loss_on != "all")
+                                   : write_chat(rules_.chat_template, json::parse(line)["messages"]);
   if (!fault.empty())
-    throw BadLine({where, "has " + fault, "messages that the chat template " + rules_.chat_template + " can write",
-                   "change them, or data.chat_template"});
+    throw BadLine({where, "has " + fault, "messages that the chat template " + chat_template() + " can write",
+                   chat_ ? "change them, or write prompt and completion" : "change them, or data.chat_template"});
+  made.is_chat = true;
   TokenIds ids = tokenizer_->encode(chat.text);
   for (const auto& [begin, end] : chat.said) {
     const std::int64_t first = alike(tokenizer_->encode(chat.text.substr(0, begin)), ids),

@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "gantry/core/error.h"
+#include "gantry/data/chat_folder.h"
 #include "gantry/data/tokenizers/tokenizer.h"
 
 namespace gantry {
@@ -26,7 +28,7 @@ struct LineRules {
   // on the completion, of at most so many.
   std::int64_t target_length = 0;
   std::int64_t vocabulary = 0;
-  std::string chat_template;  // of messages; empty: lines with messages are refused
+  std::string chat_template;  // of messages, by name; empty: that of the tokenizer's folder, which they need then
   std::string loss_on = "completions";
   std::string bad_lines = "stop";  // as data.bad_lines
 
@@ -38,7 +40,7 @@ struct LineTokens {
   std::vector<std::int32_t> tokens;
   // Tokens that are trained on, as ranges [first, second) in order; the first token of all never is.
   std::vector<std::pair<std::int64_t, std::int64_t>> trained;
-  bool was_cut = false;
+  bool was_cut = false, is_chat = false;
 
   std::int64_t places() const { return static_cast<std::int64_t>(tokens.size()) - 1; }  // in a sample
   std::int64_t trained_tokens() const;
@@ -50,16 +52,17 @@ class LineEncoder {
   // InputError for a tokenizer that can't be read; for a chat template that contradicts that of the tokenizer's folder.
   explicit LineEncoder(LineRules rules);
 
-  // `where`: file and line, for errors. BadLine as the rules have it; InputError for messages without a chat template,
-  // and for a token outside the vocabulary.
+  // `where`: file and line, for errors. BadLine as the rules have it; InputError for messages without a chat template
+  // or with one that can't be read, and for a token outside the vocabulary.
   LineTokens encode(const std::string& line, const std::string& where) const;
 
-  // Marks of the chat template that the tokenizer has no token of its own for, in words, or "".
+  std::string chat_template() const;  // by which chats are written: a name or a file; "" where there is none
+  // Marks of a chat template by name that the tokenizer has no token of its own for, in words, or "".
   std::string split_marks() const;
 
  private:
-  // `messages`: a list, as JSON.
-  TokenIds encode_messages(const nlohmann::json& messages, const std::string& where, LineTokens& made) const;
+  // `line` holds messages.
+  TokenIds encode_messages(const std::string& line, const std::string& where, LineTokens& made) const;
   LineTokens encode_pair(const nlohmann::json& object, const std::string& where) const;
   // One side of a pair, with its end token, in `room` tokens.
   TokenIds encode_side(const nlohmann::json& object, const char* side, const std::string& where,
@@ -67,10 +70,11 @@ class LineEncoder {
   void require_known(const TokenIds& ids, const std::string& where) const;
   // Cuts what is too long, where the rules say so, and refuses what can't be trained on.
   void fit(LineTokens& made, const std::string& where) const;
-  void require_fitting_template() const;
+  void require_fitting_template(const ChatSource& source) const;
 
   LineRules rules_;
   std::unique_ptr<Tokenizer> tokenizer_;
+  std::optional<FolderChat> chat_;  // of the tokenizer's folder, where no template is asked for by name
 };
 
 }  // namespace gantry

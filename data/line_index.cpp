@@ -51,6 +51,7 @@ LineIndex::Outcome LineIndex::outcome_of(const FoundLine& line) const try {
   return {.tokens = made.places() + 1,
           .trained = made.trained_tokens(),
           .was_cut = made.was_cut,
+          .is_chat = made.is_chat,
           .fault = "",
           .failure = nullptr};
 } catch (const BadLine& error) {
@@ -84,6 +85,7 @@ void LineIndex::take(const Place& place, const Outcome& outcome) {
   trained_ += outcome.trained;
   longest_ = std::max(longest_, outcome.tokens);
   cut_ += outcome.was_cut ? 1 : 0;
+  chats_ += outcome.is_chat ? 1 : 0;
   const std::int64_t places = outcome.tokens - 1;
   if (starts_.empty() || places > left_ || is_pairs()) {
     starts_.push_back({place, 0});
@@ -105,8 +107,11 @@ std::string LineIndex::summary() const {
   else if (cut_ > 0)
     text += fmt::format("; {} cut to {} tokens", cut_, rules_.sequence_length + 1);
   if (skipped_ > 0) text += fmt::format("; {} skipped, the first: {}", skipped_, first_skipped_);
-  if (const std::string split = encoder_.split_marks(); !split.empty())
-    text += fmt::format("; of the chat template {}, {}", rules_.chat_template, split);
+  if (chats_ > 0) {
+    const std::string split = encoder_.split_marks();
+    text +=
+        fmt::format("; {} chats by {}{}", chats_, encoder_.chat_template(), split.empty() ? "" : ", of which " + split);
+  }
   return text;
 }
 

@@ -46,7 +46,7 @@ class LineIndex {
   // Of one line: its tokens' counts, or why it is bad.
   struct Outcome {
     std::int64_t tokens = 0, trained = 0;
-    bool was_cut = false;
+    bool was_cut = false, is_chat = false;
     std::string fault;  // of a bad line
     std::exception_ptr failure;
   };
@@ -64,7 +64,7 @@ class LineIndex {
   std::vector<MappedFile> files_;
   std::vector<SampleStart> starts_;
   std::int64_t left_ = 0;  // places of the last sample that are free
-  std::int64_t lines_ = 0, tokens_ = 0, trained_ = 0, longest_ = 0, skipped_ = 0, cut_ = 0;
+  std::int64_t lines_ = 0, tokens_ = 0, trained_ = 0, longest_ = 0, skipped_ = 0, cut_ = 0, chats_ = 0;
   std::string first_skipped_;
 };
 

@@ -41,6 +41,7 @@ std::filesystem::path with_extension(const std::string& prefix, const char* exte
 template <class T>
 void copy_tokens(std::span<const std::byte> bytes, std::size_t at, std::int64_t count, std::int64_t* tokens) {
   for (std::int64_t i = 0; i < count; ++i)
+    // NOLINTNEXTLINE(bugprone-signed-char-misuse): a byte is a number here
     tokens[i] = static_cast<std::int64_t>(value_at<T>(bytes, at + static_cast<std::size_t>(i) * sizeof(T)));
 }
 
@@ -65,7 +66,7 @@ TokenType token_type_for(std::int64_t vocabulary_size) {
 }
 
 MegatronIndex::MegatronIndex(std::span<const std::byte> bytes, std::string path, std::int64_t data_bytes,
-                             std::string data_name)
+                             const std::string& data_name)
     : bytes_(bytes), path_(std::move(path)) {
   check_header();
   check_sequences(data_bytes, data_name);

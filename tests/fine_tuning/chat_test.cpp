@@ -1,11 +1,13 @@
 // Chats: each template's text, and which of its tokens are trained on.
 #include <filesystem>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "gantry/core/chat_template_names.h"
 #include "gantry/core/error.h"
+#include "gantry/data/chat_folder.h"
 #include "gantry/data/chat_template.h"
 #include "gantry/data/dataset.h"
 #include "gantry/data/line_encoder.h"
@@ -159,23 +161,88 @@ TEST(Chats, RefusalsNameTheLineAndTheTemplates) {
       "f.jsonl:3: has a system message at messages[0], where gemma has none; expected messages that the chat template "
       "gemma can write; change them, or data.chat_template");
   EXPECT_THAT(refusal_of_chat("", "bytes", chat_of()),
-              HasSubstr("expected one of chatml, gemma, gemma3, llama2, llama3, mistral, phi3, zephyr"));
+              HasSubstr("f.jsonl:3: has messages, and neither the tokenizer's folder nor data.chat_template has a "
+                        "template; expected one of chatml, gemma, gemma3, llama2, llama3, mistral, phi3, zephyr"));
 }
 
-// The tokenizer's folder has a template: one that contradicts it is refused, and what it looks like is said.
-TEST(Chats, ATemplateThatTheFolderContradictsIsRefused) {
+// --- The folder's own template ---
+
+// A tokenizer of the tests with a template of its own.
+void make_folder(const ScratchFolder& scratch, const std::string& jinja) {
+  std::filesystem::copy(GANTRY_SOURCE_DIR "/tests/golden/tokenizers/gpt2", scratch.path(),
+                        std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
+  scratch.write("chat_template.jinja", jinja);
+}
+
+constexpr const char* kChatml =
+    "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + "
+    "'\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
+constexpr const char* kTurnsAlternate =
+    "{% for message in messages %}{% if (message.role == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('Roles must alternate') }}{% endif %}{{ message.content }}|{% endfor %}";
+
+// Found without a name, it has the same tokens as the template by name.
+TEST(Chats, TheFoldersTemplateIsUsed) {
   const ScratchFolder scratch;
-  scratch.write("vocab.json", R"({"a": 0, "b": 1, "ab": 2})");
-  scratch.write("merges.txt", "#version: 0.2\na b\n");
-  scratch.write(
-      "tokenizer_config.json",
-      json{{"chat_template", "{% for m in messages %}<|im_start|>{{ m.role }}<|im_end|>{% endfor %}"}}.dump());
-  EXPECT_EQ(names_that_fit(folder_chat_template(scratch.path())), std::vector<std::string>{"chatml"});
+  make_folder(scratch, kChatml);
+  const std::string line = json{{"messages", chat_of("Be")}}.dump();
+  for (const char* loss_on : {"completions", "all"}) {
+    LineRules by_name = chat_rules("chatml", scratch.path()), by_folder = chat_rules("", scratch.path());
+    by_name.loss_on = by_folder.loss_on = loss_on;
+    const LineTokens expected = LineEncoder(by_name).encode(line, "line"),
+                     made = LineEncoder(by_folder).encode(line, "line");
+    EXPECT_EQ(made.tokens, expected.tokens);
+    EXPECT_EQ(made.trained, expected.trained);
+    EXPECT_EQ(made.trained.size(), loss_on == std::string("all") ? 1u : 2u);
+  }
+}
+
+TEST(Chats, WhatTheFoldersTemplateRefusesNamesTheLine) {
+  const ScratchFolder scratch;
+  make_folder(scratch, kTurnsAlternate);
+  const json messages = json::array({message("user", "x"), message("user", "y"), message("assistant", "z")});
+  EXPECT_EQ(refusal_of_chat("", scratch.path(), messages),
+            "f.jsonl:3: has messages that the chat template refuses (Roles must alternate); expected messages that the "
+            "chat template " +
+                (scratch / "chat_template.jinja") + " can write; change them, or write prompt and completion");
+}
+
+TEST(Chats, ARunEndsWithFourAtABadChatAndSaysWhatItSkips) {
+  const ScratchFolder scratch;
+  make_folder(scratch, kTurnsAlternate);
+  const json good = json::array({message("user", "one"), message("assistant", "two")});
+  scratch.write("chats.jsonl",
+                json{{"messages", good}}.dump() + "\n" + json{{"messages", json::array({good[1], good[0]})}}.dump());
+  const std::string yaml = scratch.write("train.yaml", fmt::format(R"(
+model:
+  policy: llama
+  config: {{hidden_size: 8, num_hidden_layers: 1, num_attention_heads: 2, num_key_value_heads: 2,
+            intermediate_size: 8, vocab_size: 60000, max_position_embeddings: 64}}
+data: {{format: jsonl, path: {0}/chats.jsonl, tokenizer: {0}, sequence_length: 32, batch_size: 1}}
+train: {{steps: 1}}
+)",
+                                                                   scratch.path()));
+  const std::string command = "OMP_NUM_THREADS=1 " + gantry_program() + " train " + yaml;
+  const Outcome bad = run_program(command), skipping = run_program(command + " --set data.bad_lines=skip");
+  EXPECT_EQ(bad.exit_code, 4) << bad.err;
+  EXPECT_THAT(bad.err, HasSubstr("chats.jsonl:2: has messages that the chat template refuses (Roles must alternate)"));
+  EXPECT_EQ(skipping.exit_code, 0) << skipping.err;
+  EXPECT_THAT(skipping.out, HasSubstr("1 skipped, the first: "));
+  EXPECT_THAT(skipping.out, HasSubstr("; 1 chats by " + (scratch / "chat_template.jinja") + "\n"));
+}
+
+// A name that contradicts the folder's template is refused, and what fits it is said.
+TEST(Chats, ANameThatTheFolderContradictsIsRefused) {
+  const ScratchFolder scratch;
+  make_folder(scratch, kChatml);
+  const std::string file = scratch / "chat_template.jinja";
+  EXPECT_EQ(names_that_fit(read_chat_source(scratch.path())->jinja), std::vector<std::string>{"chatml"});
+  EXPECT_EQ(refusal_of_chat("chatml", scratch.path(), chat_of()), "no error");
   EXPECT_THAT(refusal_of_chat("llama3", scratch.path(), chat_of()),
-              HasSubstr("data.chat_template: llama3, but " + scratch.path() +
-                        "'s own template has no '<|start_header_id|>' and no '<|eot_id|>'; expected chatml"));
-  EXPECT_THAT(refusal_of_chat("", scratch.path(), chat_of()), HasSubstr("the tokenizer's own looks like chatml"));
-  scratch.write("chat_template.jinja", "<|turn|>{{ messages }}");
+              HasSubstr("data.chat_template: llama3, but " + file +
+                        " has no '<|start_header_id|>' and no '<|eot_id|>'; expected chatml; leave it out, and that "
+                        "file's template is used"));
+  make_folder(scratch, "<|turn|>{{ messages }}");
   EXPECT_THAT(refusal_of_chat("chatml", scratch.path(), chat_of()), HasSubstr("which is not among those by name"));
 }
 

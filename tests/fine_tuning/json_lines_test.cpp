@@ -68,7 +68,7 @@ TEST(JsonLines, BadLinesAreNamed) {
   EXPECT_THAT(refusal_of_lines("{\"prompt\": \"a\", \"completion\": \"\"}"), HasSubstr("has an empty completion"));
   EXPECT_THAT(refusal_of_lines("{\"prompt\": \"a\", \"completion\": \"b\", \"text\": \"c\"}"),
               HasSubstr("has more than one of them"));
-  EXPECT_THAT(refusal_of_lines("{\"messages\": []}"), HasSubstr("has messages, and data.chat_template is missing"));
+  EXPECT_THAT(refusal_of_lines("{\"messages\": []}"), HasSubstr("has messages, and neither the tokenizer's folder"));
   EXPECT_THAT(refusal_of_lines("{\"text\": \"abcdefgh\"}"),
               HasSubstr("has 8 tokens, more than data.sequence_length 6 + 1 = 7"));
   EXPECT_THAT(refusal_of_lines("{\"text\": \"a\"}"), HasSubstr("of which none is trained on"));
@@ -150,12 +150,13 @@ TEST(JsonLines, BadLinesAreSkippedAndCountedByChoice) {
   EXPECT_EQ(read_sample(*cut, 1),
             (Numbers{'a', 'b', 'c', 'd', 'e', 'f', 'b', 'c', 'd', 'e', 'f', 'g', 0, 0, 0, 0, 0, 0}));
   EXPECT_THAT(cut->summary(), HasSubstr("; 1 cut to 7 tokens; 3 skipped"));
-  config.path = scratch.write("bad.jsonl", "{}\n[]\n");
+  config.path = scratch.write("bad.jsonl", "{\"prompt\": \"abcdefgh\", \"completion\": \"i\"}\n[]\n");
   try {
     open_dataset(config, 256);
     FAIL() << "no error";
   } catch (const InputError& error) {
     EXPECT_THAT(error.what(), HasSubstr("has 2 lines, all of them skipped, the first: "));
+    EXPECT_THAT(error.what(), HasSubstr("bad.jsonl:1: has 9 tokens, and none of the first 7 is trained on"));
   }
 }
 

@@ -35,23 +35,9 @@ std::vector<LoraLayout> few_layouts() {
       {.layout = {.pipeline = 2, .context = 3}, .zero = 1}};
 }
 
-std::vector<LoraLayout> all_layouts() {
-  std::vector<LoraLayout> layouts;
-  for (int tensor = 1; tensor <= 3; ++tensor)
-    for (int pipeline = 1; pipeline <= 2; ++pipeline)
-      for (int data = 1; data * pipeline * tensor <= 8 && data <= 2; ++data)
-        for (int zero = 0; zero <= (data > 1 ? 3 : 0); ++zero)
-          for (const bool sequence : {false, true})
-            if (!sequence || tensor > 1)
-              layouts.push_back({.layout = {.pipeline = pipeline, .data = data, .tensor = tensor},
-                                 .sequence_parallel = sequence,
-                                 .zero = zero});
-  return layouts;
-}
-
 void expect_one_ranks_numbers(double dropout) {
   const LoraRun one = run_lora(lora_config({}, dropout));
-  for (const auto& how : is_long_form() ? all_layouts() : few_layouts()) {
+  for (const auto& how : is_long_form() ? all_lora_layouts() : few_layouts()) {
     expect_same_run(one, run_lora(lora_config(how, dropout)), describe(how));
     if (::testing::Test::HasFailure()) return;
   }

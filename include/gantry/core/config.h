@@ -87,7 +87,7 @@ struct DataConfig {
   std::string path;    // or, in its place,
   std::vector<DataSourceConfig> sources;
   std::string tokenizer;                // of text and squad: a file or folder, or "bytes" for text; empty: the model's
-  std::string chat_template;            // of messages: a known template's name, which they need
+  std::string chat_template;            // of messages: a known template's name; empty: the tokenizer's own
   std::string loss_on = "completions";  // completions | all: of prompts and messages
   std::string bad_lines = "stop";       // stop | skip: lines of jsonl that hold no sample
   bool document_mask = false;           // tokens of packed samples see their own document alone

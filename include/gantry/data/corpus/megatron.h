@@ -36,7 +36,8 @@ TokenType token_type_for(std::int64_t vocabulary_size);
 class MegatronIndex {
  public:
   // `path` and `data_name` (of data_bytes) are for messages. InputError says which entry and number is wrong.
-  MegatronIndex(std::span<const std::byte> bytes, std::string path, std::int64_t data_bytes, std::string data_name);
+  MegatronIndex(std::span<const std::byte> bytes, std::string path, std::int64_t data_bytes,
+                const std::string& data_name);
 
   TokenType type() const { return type_; }
   std::int64_t sequences() const { return static_cast<std::int64_t>(boundaries_.size()) - 1; }

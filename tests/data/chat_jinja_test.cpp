@@ -1,0 +1,96 @@
+// Chat templates in Jinja: what jinja2 itself makes of them (tests/golden/chat).
+#include "gantry/data/chat_jinja.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "program.h"
+
+namespace gantry::testing {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+using ::testing::HasSubstr;
+
+const std::string kChats = GANTRY_SOURCE_DIR "/tests/golden/chat/";
+const std::map<std::string, std::string> kTokens = {{"bos_token", "<s>"}, {"eos_token", "</s>"}};
+
+OrderedJson chat_cases() { return OrderedJson::parse(read_file(kChats + "expected.json")); }
+
+// Parsing takes longer than a chat.
+const JinjaTemplate& golden_template(const OrderedJson& expected) {
+  static std::map<std::string, JinjaTemplate> parsed;
+  const std::string name = expected["template"];
+  return parsed.try_emplace(name, read_file(kChats + name + ".jinja"), kTokens).first->second;
+}
+
+std::string written_by(const JinjaTemplate& jinja, const OrderedJson& expected) {
+  const auto [text, fault] = jinja.write(expected["messages"], expected["tools"], expected["prompts"]);
+  return fault.empty() ? text : "has " + fault;
+}
+
+std::string expected_text(const OrderedJson& expected) {
+  if (expected.contains("text")) return expected["text"];
+  return "has messages that the chat template refuses (" + expected["refusal"].get<std::string>() + ")";
+}
+
+TEST(ChatJinja, WritesWhatJinja2Writes) {
+  const OrderedJson cases = chat_cases();
+  EXPECT_GT(cases.size(), 60u);
+  for (const auto& expected : cases)
+    EXPECT_EQ(written_by(golden_template(expected), expected), expected_text(expected))
+        << expected["template"] << ", " << expected["chat"] << (expected["prompts"] ? ", with a prompt" : "");
+}
+
+TEST(ChatJinja, ThreadsShareATemplate) {
+  const OrderedJson expected = chat_cases()[0];
+  const JinjaTemplate& jinja = golden_template(expected);
+  std::vector<std::string> texts(4);
+  {
+    std::vector<std::jthread> threads;
+    for (auto& text : texts)
+      threads.emplace_back([&] {
+        for (int i = 0; i < 20; ++i) text = written_by(jinja, expected);
+      });
+  }
+  for (const auto& text : texts) EXPECT_EQ(text, expected_text(expected));
+}
+
+std::string one_text(const std::string& source, std::time_t now = 0) {
+  const auto [text, fault] =
+      JinjaTemplate(source, kTokens, now)
+          .write(OrderedJson::array({{{"role", "user"}, {"content", "x"}}}), OrderedJson(), /*prompts=*/false);
+  return fault.empty() ? text : "has " + fault;
+}
+
+TEST(ChatJinja, TellsTheTime) {
+  EXPECT_EQ(one_text("{{ strftime_now('%d %b %Y') }}", 1721995200), "26 Jul 2024");
+  EXPECT_EQ(one_text("{{ strftime_now('%-m/%Y') }}", 1721995200), "7/2024");
+}
+
+TEST(ChatJinja, TokensThatAreMissingAreEmpty) {
+  EXPECT_EQ(one_text("{{ bos_token + 'a' }}|{{ 'b' + pad_token }}"), "<s>a|b");
+}
+
+TEST(ChatJinja, WhatFailsIsSaidInOneLine) {
+  EXPECT_EQ(one_text("a\n{{ raise_exception('no\\nchat') }}"), "has messages that the chat template refuses (no chat)");
+  EXPECT_THAT(one_text("a\n{{ messages[0].nothing.at }}\nb"),
+              HasSubstr("has messages that the chat template fails on (Trying to access property"));
+  EXPECT_THAT(one_text("{{ messages | nosuchfilter }}"), HasSubstr("fails on ("));
+  const std::string comment = "{#" + std::string(1 << 20, 'x') + "#}";
+  const std::vector<std::string> sources = {comment, "{% if x %}", "{{ 'a }}", "{% nosuch %}", "{{ 1 + }}"};
+  for (const auto& source : sources) {
+    try {
+      const JinjaTemplate jinja(source, {});
+      ADD_FAILURE() << source;
+    } catch (const std::runtime_error& error) {
+      EXPECT_THAT(error.what(), ::testing::Not(HasSubstr("\n"))) << source;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gantry::testing

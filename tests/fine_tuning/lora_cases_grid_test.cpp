@@ -1,0 +1,59 @@
+// PEFT's reference cases in every layout against one rank, in float64: their adapters have values, so the first update
+// sees the gradients of both factors, and the second one what the first has made.
+#include <gtest/gtest.h>
+
+#include <torch/torch.h>
+
+#include "gantry/checkpoint/checkpoint.h"
+#include "gantry/checkpoint/safetensors.h"
+#include "gantry/core/adapter_split.h"
+#include "lora_rig.h"
+#include "program.h"
+
+namespace gantry::testing {
+namespace {
+
+class LoraCasesGrid : public ::testing::TestWithParam<std::string> {
+ protected:
+  std::string folder() const { return GANTRY_SOURCE_DIR "/tests/golden/lora/" + GetParam(); }
+};
+INSTANTIATE_TEST_SUITE_P(Cases, LoraCasesGrid, ::testing::Values("qv", "all"),
+                         [](const auto& info) { return info.param; });
+
+// Four samples; their labels belong to the token before. The second update's tokens are others.
+TensorDict golden_batch(const std::string& folder, int step) {
+  const TensorDict read = read_safetensors(folder + "/inputs.safetensors");
+  const torch::Tensor tokens = (read.at("input_ids").to(torch::kInt64) + 17 * step) % 131,
+                      labels = torch::full_like(tokens, -100);
+  labels.narrow(1, 0, tokens.size(1) - 1).copy_(tokens.narrow(1, 1, tokens.size(1) - 1));
+  labels[1].slice(0, 9).fill_(-100);  // samples with unequal counts
+  return {{"input_ids", tokens}, {"labels", labels}};
+}
+
+LoraRun run_golden(const std::string& folder, const LoraLayout& how) {
+  Config config = layout_config(how.layout);
+  config.model.path = folder;
+  config.lora.path = folder + "/adapter";
+  train_in_layout(config, how);
+  config = resolve_model(std::move(config));
+  return run_lora(
+      config, 2, [&](Rig& rig) { load_weights(config, rig.boosted, rig.plugin->mesh()); }, {}, 0,
+      [&](int step) { return golden_batch(folder, step); });
+}
+
+TEST_P(LoraCasesGrid, TwoUpdatesAreOneRanks) {
+  const LoraRun one = run_golden(folder(), {});
+  EXPECT_NE(one.losses[0], one.losses[1]);
+  const std::vector<LoraLayout> few = {
+      {.layout = {.tensor = 3}, .sequence_parallel = true},
+      {.layout = {.pipeline = 2, .tensor = 2, .context = 2}},
+      {.layout = {.data = 2, .context = 2}, .zero = 3},
+      {.layout = {.pipeline = 2, .data = 2, .tensor = 2}, .sequence_parallel = true, .zero = 3}};
+  for (const auto& how : is_long_form() ? all_lora_layouts() : few) {
+    expect_same_run(one, run_golden(folder(), how), describe(how));
+    if (HasFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace gantry::testing

@@ -1,0 +1,94 @@
+// Checkpoints of adapters of embeddings, routers and stacked experts go on to the same bits, and to the same numbers in
+// another layout; and what bfloat16 makes of such adapters.
+#include <gtest/gtest.h>
+
+#include <torch/torch.h>
+
+#include "gantry/checkpoint/checkpoint.h"
+#include "gantry/core/adapter_split.h"
+#include "lora_rig.h"
+#include "program.h"
+
+namespace gantry::testing {
+namespace {
+
+const std::vector<std::string> kMixtralParts = {"q_proj", "embed_tokens", "gate", "experts.gate_up_proj",
+                                                "experts.down_proj"};
+const std::vector<std::string> kGpt2Parts = {"wte", "wpe", "c_attn"};
+
+Config mixtral_parts(const LoraLayout& how) { return parts_config("mixtral", kMixtralOfFive, kMixtralParts, how); }
+Config gpt2_parts(const LoraLayout& how) { return parts_config("gpt2", kTiedGpt2, kGpt2Parts, how); }
+
+// Four steps, and two that go on from a checkpoint of two; `other`, a layout in float64, goes on from it too.
+void expect_to_go_on(const Config& config, std::size_t adapters, const Config* other = nullptr) {
+  const ScratchFolder scratch;
+  const LoraRun whole = run_lora(config, 4);
+  run_lora(config, 2, {}, [&](Rig& rig) {
+    save_checkpoint({.directory = scratch.path(), .step = 2}, rig.plugin->state(rig.boosted), rig.plugin->mesh());
+  });
+  const auto stored = read_checkpoint_tensors(scratch / "step-000002", "model");
+  EXPECT_EQ(stored.size(), adapters);
+  for (const auto& [name, tensor] : stored) EXPECT_TRUE(is_adapter(name)) << name;
+  const auto resume = [&](Rig& rig) {
+    load_checkpoint(scratch / "step-000002", rig.plugin->state(rig.boosted), rig.plugin->mesh());
+  };
+  const LoraRun rest = run_lora(config, 2, resume, {}, 2);
+  ASSERT_EQ(rest.losses.size(), 2u);
+  EXPECT_EQ(rest.losses[0], whole.losses[2]);
+  EXPECT_EQ(rest.losses[1], whole.losses[3]);
+  ASSERT_EQ(rest.weights.size(), whole.weights.size());
+  for (const auto& [name, values] : whole.weights) EXPECT_TRUE(torch::equal(values, rest.weights.at(name))) << name;
+  if (!other) return;
+  const LoraRun elsewhere = run_lora(*other, 2, resume, {}, 2);
+  EXPECT_NEAR(elsewhere.losses[0], whole.losses[2], 1e-10);
+  EXPECT_NEAR(elsewhere.losses[1], whole.losses[3], 1e-10);
+  expect_close(whole.weights, elsewhere.weights);
+}
+
+// Two factors of each layer's q_proj, router and two stacks, and of the embedding.
+constexpr std::size_t kMixtralAdapters = 2 * (2 * 4 + 1);
+// Of each layer's c_attn, and of both embeddings.
+constexpr std::size_t kGpt2Adapters = 2 * (2 + 2);
+
+TEST(LoraResume, ExpertsOverRanksGoOnToTheSameBits) {
+  const Config other = mixtral_parts({.layout = {.pipeline = 2, .tensor = 2}});
+  expect_to_go_on(mixtral_parts({.layout = {.data = 2, .expert = 2}, .zero = 1}), kMixtralAdapters, &other);
+}
+
+TEST(LoraResume, ExpertsByWidthGoOnToTheSameBits) {
+  const Config other = mixtral_parts({.layout = {.tensor = 2, .expert = 2}, .sequence_parallel = true});
+  expect_to_go_on(mixtral_parts({.layout = {.data = 2, .tensor = 2}, .zero = 3}), kMixtralAdapters, &other);
+}
+
+TEST(LoraResume, TiedTablesGoOnToTheSameBits) {
+  const Config other = gpt2_parts({.layout = {.data = 2, .context = 2}, .zero = 2});
+  expect_to_go_on(gpt2_parts({.layout = {.pipeline = 2, .tensor = 3}, .sequence_parallel = true}), kGpt2Adapters,
+                  &other);
+}
+
+// Masters are float32, and all that is of the checkpoint with them.
+TEST(LoraResume, InBfloat16Too) {
+  for (Config config : {mixtral_parts({.layout = {.data = 2, .expert = 2}, .zero = 1}),
+                        gpt2_parts({.layout = {.data = 2, .tensor = 2}, .zero = 3})}) {
+    config.precision = "bfloat16";
+    expect_to_go_on(config, config.model.policy == "gpt2" ? kGpt2Adapters : kMixtralAdapters);
+  }
+}
+
+TEST(LoraInBfloat16, LossesFollowThoseOfFloat64) {
+  for (const Config& exact : {mixtral_parts({}), gpt2_parts({})}) {
+    const LoraRun expected = run_lora(exact, 6);
+    EXPECT_GT(std::abs(expected.losses[5] - expected.losses[0]), 0.1);
+    for (const LoraLayout& how : {LoraLayout{}, LoraLayout{.layout = {.tensor = 2}, .sequence_parallel = true},
+                                  LoraLayout{.layout = {.data = 2}, .zero = 3}}) {
+      Config config = exact.model.policy == "gpt2" ? gpt2_parts(how) : mixtral_parts(how);
+      config.precision = "bfloat16";
+      const LoraRun run = run_lora(config, 6);
+      for (std::size_t step = 0; step < 6; ++step)
+        EXPECT_NEAR(run.losses[step], expected.losses[step], 0.03) << config.model.policy << " " << describe(how);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gantry::testing
