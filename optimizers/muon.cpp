@@ -94,6 +94,12 @@ void Muon::set_steps(const torch::Tensor& parameter, std::int64_t steps) {
   if (const auto* options = adamw_options(parameter)) adamw_state(state_, parameter, options->amsgrad()).step(steps);
 }
 
+std::optional<std::int64_t> Muon::steps_taken(const torch::Tensor& parameter) {
+  const auto* options = adamw_options(parameter);
+  if (!options) return std::nullopt;
+  return adamw_state(state_, parameter, options->amsgrad()).step();
+}
+
 torch::Tensor Muon::step(LossClosure closure) {
   const torch::Tensor loss = closure_loss(closure);
   const torch::NoGradGuard no_grad;

@@ -83,6 +83,15 @@ void set_optimizer_steps(Optimizer& optimizer, const torch::Tensor& parameter, s
     moments_of<torch::optim::AdamParamState>(optimizer, parameter).step(steps);
 }
 
+std::optional<std::int64_t> optimizer_steps(Optimizer& optimizer, const torch::Tensor& parameter) {
+  if (auto* own = dynamic_cast<StatefulOptimizer*>(&optimizer)) return own->steps_taken(parameter);
+  if (dynamic_cast<torch::optim::AdamW*>(&optimizer))
+    return moments_of<torch::optim::AdamWParamState>(optimizer, parameter).step();
+  if (dynamic_cast<torch::optim::Adam*>(&optimizer))
+    return moments_of<torch::optim::AdamParamState>(optimizer, parameter).step();
+  return std::nullopt;
+}
+
 OptimizerUnit optimizer_unit(const Optimizer& optimizer, const torch::optim::OptimizerParamGroup& group) {
   const auto* own = dynamic_cast<const StatefulOptimizer*>(&optimizer);
   return own ? own->unit(group) : OptimizerUnit::kElement;

@@ -16,6 +16,10 @@ const std::vector<int>& found_in(const std::map<int, std::vector<int>>& units, i
   return found == units.end() ? kNone : found->second;
 }
 
+void add_once(std::vector<int>& units, int unit) {
+  if (std::find(units.begin(), units.end(), unit) == units.end()) units.push_back(unit);
+}
+
 }  // namespace
 
 ParameterShards::ParameterShards(std::vector<HeldTensor>& parameters, const std::vector<int>& layers,
@@ -35,18 +39,21 @@ ParameterShards::ParameterShards(std::vector<HeldTensor>& parameters, const std:
     if (is_new) parameters_of.emplace_back();
     parameters_of[place->second].push_back(i);
     members_[i].unit = place->second;
-    const auto note = [&](std::vector<int>& units) {
-      if (std::find(units.begin(), units.end(), place->second) == units.end()) units.push_back(place->second);
-    };
-    if (layers[i] >= 0) note(of_layer_[layers[i]]);
-    if (layers[i] < 0)
-      for (const int stage : placement.stages)
-        note((layers[i] == kBeforeLayers ? before_ : layers[i] == kAfterLayers ? after_ : outside_)[stage]);
+    note(place->second, layers[i], placement.stages);
   }
   for (const auto& of_unit : parameters_of) make_unit(of_unit);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     parameters[i] = members_[i].shard;
     wholes_.push_back(members_[i].whole);
+  }
+}
+
+void ParameterShards::note(int unit, int layer, const std::vector<int>& stages) {
+  if (layer >= 0) add_once(of_layer_[layer], unit);
+  for (const int stage : stages) {
+    if (layer == kNoLayer) add_once(outside_[stage], unit);
+    if (layer == kBeforeLayers || (layer == kAroundLayers && stage == stages.front())) add_once(before_[stage], unit);
+    if (layer == kAfterLayers || (layer == kAroundLayers && stage == stages.back())) add_once(after_[stage], unit);
   }
 }
 
@@ -123,7 +130,9 @@ const std::vector<int>& ParameterShards::of_layer(int layer) const { return foun
 
 std::vector<int> ParameterShards::of_stage(int stage) const {
   std::vector<int> units = before_layers(stage);
-  const auto append = [&](const std::vector<int>& more) { units.insert(units.end(), more.begin(), more.end()); };
+  const auto append = [&](const std::vector<int>& more) {
+    for (const int unit : more) add_once(units, unit);
+  };
   append(outside_of_layers(stage));
   for (const auto& [layer, of_it] : of_layer_)
     for (const int unit : of_it)

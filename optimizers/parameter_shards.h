@@ -1,7 +1,8 @@
 // Parameters of which each replica holds rows (ZeRO 3), and their memory while they are whole. Parameters form units
-// that are gathered by one message and released together: those of a layer, the embedding, the head, and of each stage
-// what else lies outside of layers (the final norm; a tied embedding and head). What experts over ranks have are units
-// of their own, since other ranks share them. A module's parameters stay the same tensors: their memory comes and goes.
+// that are gathered by one message and released together: those of a layer, the embedding, the head (tied they are one,
+// which is whole twice in a forward), and of each stage what else lies outside of layers (the final norm). What experts
+// over ranks have are units of their own, since other ranks share them. A module's parameters stay the same tensors:
+// their memory comes and goes.
 #pragma once
 
 #include <map>
@@ -18,8 +19,9 @@ namespace gantry {
 
 class ParameterShards {
  public:
-  // In place of a layer's number: what is used beside layers, before them alone, and after them alone.
-  static constexpr int kNoLayer = -1, kBeforeLayers = -2, kAfterLayers = -3;
+  // In place of a layer's number: what is used beside layers, before them alone, after them alone, and before the first
+  // stage's and after the last one's (a tie).
+  static constexpr int kNoLayer = -1, kBeforeLayers = -2, kAfterLayers = -3, kAroundLayers = -4;
 
   // `parameters`: by placements that end with the rows' cut, and the module's own tensors, which hold these rows; each
   // becomes the rows alone, and the module's tensor gets the whole shape and memory that is away. `layers`: of each
@@ -50,8 +52,8 @@ class ParameterShards {
 
   // --- Units ---
   int count() const { return static_cast<int>(units_.size()); }
-  // Of a stage that this rank holds: those of kNoLayer, kBeforeLayers and kAfterLayers, and a layer's; empty where it
-  // has no parameters.
+  // Of a stage that this rank holds: those used beside, before and after its layers, and a layer's; empty where it has
+  // no parameters.
   const std::vector<int>& outside_of_layers(int stage) const;
   const std::vector<int>& before_layers(int stage) const;
   const std::vector<int>& after_layers(int stage) const;
@@ -80,6 +82,7 @@ class ParameterShards {
   };
 
   Holders make_holders(axis::View view, const ViewShards& rows) const;
+  void note(int unit, int layer, const std::vector<int>& stages);
   void make_member(const HeldTensor& parameter);
   void make_unit(const std::vector<std::size_t>& parameters);
 

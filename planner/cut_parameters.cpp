@@ -46,18 +46,20 @@ double gathers_of_step(const Layout& layout, int microbatches, int stages_of_ran
 
 WholeElements whole_elements(const Layout& layout, const LayoutCosts& costs, int rank) {
   std::vector<double> stages;
-  double all = 0, largest = 0, end = 0, outside = 0;
+  double all = 0, largest = 0, end = 0, tied = 0;
   for (const int stage : costs.stages_of_rank[rank]) {
     const StageTimes& each = costs.stages[stage];
     stages.push_back(each.parameters.dense + each.parameters.experts);
     all += stages.back();
     largest = std::max(largest, each.largest_layer);
     end = std::max(end, each.largest_end);
-    outside += each.outside_layers;
+    tied += each.tied_end;
   }
-  const double two_units = std::min(all, largest + std::max(largest, end) + outside);
+  const double two_units = std::min(all, largest + std::max(largest, end));
+  // Embedding and head add to one gradient, which stands meanwhile.
+  const double two_gradients = tied > 0 ? std::min(all, 2 * largest + tied) : two_units;
   const std::string gather = gather_of(layout);
-  if (gather == "microbatch") return {two_units, costs.microbatches == 1 ? two_units : all};
+  if (gather == "microbatch") return {two_units, costs.microbatches == 1 ? two_gradients : all};
   if (gather == "step") return {all, all};
   std::ranges::sort(stages, std::greater{});
   double window = 0;

@@ -99,10 +99,8 @@ void add_ends(std::vector<StageTimes>& stages, const CostTable& table) {
   const auto add = [&table](StageTimes& stage, const PartCosts& part, const HeldParameters& parameters) {
     add_layer(stage, part, Recompute::kNone);
     stage.parameters += parameters;
-    if (table.parameters.tied > 0)
-      stage.outside_layers += parameters.dense;
-    else
-      stage.largest_end = std::max(stage.largest_end, parameters.dense);
+    stage.largest_end = std::max(stage.largest_end, parameters.dense);
+    if (table.parameters.tied > 0) stage.tied_end += parameters.dense;
   };
   add(stages.front(), table.embedding, table.parameters.first);
   // When layers' backwards run, what the head kept is gone.
@@ -111,7 +109,7 @@ void add_ends(std::vector<StageTimes>& stages, const CostTable& table) {
   if (stages.size() > 1) return;
   stages.back().parameters.dense -= table.parameters.tied;  // it is held once
   stages.back().parameters.trained_dense -= table.parameters.trained_tied;
-  stages.back().outside_layers -= table.parameters.tied;
+  stages.back().tied_end -= table.parameters.tied;
 }
 
 double share_of_trained(const HeldParameters& held) {

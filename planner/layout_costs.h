@@ -33,8 +33,8 @@ struct StageTimes {
   double kept_inputs = 0;  // from input gradient to weight gradient
   double working = 0;      // bytes of the largest part that is computed again, and of its backward
   HeldParameters parameters;
-  // Elements: of the largest layer, of an embedding or a head that is whole alone, and of what is whole all the time.
-  double largest_layer = 0, largest_end = 0, outside_layers = 0;
+  // Elements: of the largest layer, of the larger of embedding and head, and of both where they are tied.
+  double largest_layer = 0, largest_end = 0, tied_end = 0;
 
   double backward() const { return input_gradient.sum() + weight_gradient.sum(); }
 };

@@ -6,6 +6,7 @@
 
 #include <torch/torch.h>
 
+#include "gantry/comm/process_group_mesh.h"
 #include "gantry/core/error.h"
 #include "gantry/core/row_shards.h"
 #include "gantry/core/wildcard.h"
@@ -73,6 +74,19 @@ void refuse_other_device(const NamedTensor& parameter, const NamedTensor& first)
          "a module on one device", "pass FullyShardOptions::device"});
 }
 
+// The axes of the mesh, outermost first, along which its group is this one.
+std::vector<Axis> axes_of(const ProcessGroup& group, const ProcessGroupMesh& mesh) {
+  for (const auto& names : mesh.mesh().group_sets()) {
+    if (&mesh.group(names) != &group) continue;
+    std::vector<Axis> axes;
+    for (const Axis& axis : mesh.mesh().axes())
+      if (std::find(names.begin(), names.end(), axis.name) != names.end()) axes.push_back(axis);
+    if (axes.size() == names.size()) return axes;
+  }
+  throw UsageError({"fully_shard", "the group that its parameters are cut over is none of this mesh's dense axes", "",
+                    "pass one of the mesh's own, as mesh[\"dp\"], to fully_shard, and that mesh here"});
+}
+
 // Cuts the tensor to this rank's rows.
 ShardedUnit::Member cut_rows(torch::Tensor tensor, const std::string& name, ProcessGroup& group,
                              const FullyShardOptions& options) {
@@ -126,8 +140,12 @@ FullySharded fully_shard(torch::nn::Module& module, ProcessGroup& group, const F
   }
   units->watch();
   TensorDict named;
-  for (std::size_t i = 0; i < shards.size(); ++i) named.set(map.parameters[i].names.front(), shards[i]);
-  units->set_named(std::move(named));
+  std::vector<Shape> shapes;
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    named.set(map.parameters[i].names.front(), shards[i]);
+    shapes.push_back(map.parameters[i].tensor.sizes().vec());
+  }
+  units->set_named(std::move(named), std::move(shapes));
   return FullySharded(std::move(units));
 }
 
@@ -138,6 +156,21 @@ std::vector<torch::Tensor> FullySharded::parameters() const {
 }
 
 const TensorDict& FullySharded::named_parameters() const { return units_->named(); }
+
+std::vector<Placement> FullySharded::placements(const ProcessGroupMesh& mesh, const std::vector<Placement>& cut) const {
+  const ViewShards rows{.axes = axes_of(units_->group(), mesh), .parts = units_->group().size()};
+  std::vector<Placement> placements;
+  for (const auto& [name, shard] : units_->named()) {
+    const auto known =
+        std::find_if(cut.begin(), cut.end(), [&name = name](const Placement& each) { return each.name == name; });
+    Placement placement{
+        .name = name, .global_shape = units_->shapes()[placements.size()], .cuts = {}, .stages = {0}, .aliases = {}};
+    if (known != cut.end()) placement = *known;
+    placement.cuts.push_back(row_cut(placement.local_shape(mesh.coordinates()), rows));
+    placements.push_back(std::move(placement));
+  }
+  return placements;
+}
 
 double FullySharded::clip_grad_norm(double max_norm) { return units_->clip_grad_norm(max_norm, {}, nullptr); }
 

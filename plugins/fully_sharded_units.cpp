@@ -21,6 +21,9 @@ namespace {
 using torch::autograd::get_current_graph_task_id;
 
 constexpr const char* kRemedy = "what reads memory by pointer calls FullySharded::unshard() before";
+constexpr const char* kNormError =
+    "fully_shard: the norm of a gradient would be that of one rank's rows; expected the norm of all ranks' rows; call "
+    "clip_grad_norm() of what fully_shard() gave, or take square().sum() of rows";
 
 torch::ScalarType type_of_sums(const torch::Tensor& tensor) {
   const bool is_low = tensor.scalar_type() == torch::kBFloat16 || tensor.scalar_type() == torch::kFloat16;
@@ -47,6 +50,7 @@ void FullySharded::Units::add(std::vector<ShardedUnit::Member> members, const st
       "the whole gradient of a parameter of " + name +
           " is read, which is there in backwards alone: give optimizers the parameters() of fully_shard(), whose "
           "gradients are this rank's rows");
+  unit.gradients.resize(unit.trained.size());
   unit.rows = std::make_unique<ShardedUnit>(std::move(members), group_, std::move(parts), name, kRemedy);
   for (const std::size_t i : unit.trained) torch::Tensor(unit.rows->shard(i)).requires_grad_();
 }
@@ -248,7 +252,7 @@ void FullySharded::Units::finish() {
 }
 
 // To the gradients of this rank's rows.
-void FullySharded::Units::add_arrived(const Unit& unit) {
+void FullySharded::Units::add_arrived(Unit& unit) {
   const std::int64_t flags = piece_.numel() - static_cast<std::int64_t>(added_.size());
   std::int64_t from = 0;
   for (std::size_t k = 0; k < unit.trained.size(); ++k) {
@@ -257,10 +261,12 @@ void FullySharded::Units::add_arrived(const Unit& unit) {
     from += shard.numel();
     if (!added_[k] && read_back({piece_[flags + static_cast<std::int64_t>(k)]}).front() == 0) continue;
     if (options_.averages && !planted("gradients-of-units-are-summed")) arrived.div_(ranks());
-    if (shard.grad().defined())
+    if (shard.grad().defined()) {
       shard.mutable_grad().add_(arrived);
-    else
-      shard.mutable_grad() = arrived.to(shard.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+      continue;
+    }
+    shard.mutable_grad() = arrived.to(shard.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+    if (group_.size() > 1) unit.gradients[k] = std::make_unique<PartialMemory>(shard.grad(), kNormError);
   }
 }
 

@@ -22,8 +22,14 @@ class FullySharded::Units final : public UseWatch, public std::enable_shared_fro
   void watch();
   const torch::Tensor& shard(int unit, std::size_t member) const { return units_[unit].rows->shard(member); }
   int count() const { return static_cast<int>(units_.size()); }
-  void set_named(TensorDict named) { named_ = std::move(named); }
+  // `shapes`: of the whole parameters, in their order.
+  void set_named(TensorDict named, std::vector<Shape> shapes) {
+    named_ = std::move(named);
+    shapes_ = std::move(shapes);
+  }
   const TensorDict& named() const { return named_; }
+  const std::vector<Shape>& shapes() const { return shapes_; }
+  const ProcessGroup& group() const { return group_; }
 
   void before_use(const std::vector<int>& used) override;
   // A backward has added all of a member's gradient.
@@ -39,11 +45,12 @@ class FullySharded::Units final : public UseWatch, public std::enable_shared_fro
     std::unique_ptr<WatchedMemory> watched;
     std::unique_ptr<ReleasedMemory> no_gradient;  // always away
     bool outside = false;
-    std::vector<std::size_t> trained;    // members
-    std::vector<bool> ready;             // by member, in this backward
-    std::size_t missing = 0;             // of `trained`
-    bool sent = false, is_late = false;  // in this backward: its sum; and a gradient came after that
-    std::uint64_t writes = 0;            // when its rows were gathered
+    std::vector<std::size_t> trained;                       // members
+    std::vector<std::unique_ptr<PartialMemory>> gradients;  // of their rows, by `trained`
+    std::vector<bool> ready;                                // by member, in this backward
+    std::size_t missing = 0;                                // of `trained`
+    bool sent = false, is_late = false;                     // in this backward: its sum; and a gradient came after that
+    std::uint64_t writes = 0;                               // when its rows were gathered
   };
 
   void start(Unit& unit);
@@ -59,7 +66,7 @@ class FullySharded::Units final : public UseWatch, public std::enable_shared_fro
   void finish();
   int ranks() const { return group_.size() * (options_.replicas ? options_.replicas->size() : 1); }
   torch::Tensor pack(const Unit& unit, Sizes& sizes);
-  void add_arrived(const Unit& unit);
+  void add_arrived(Unit& unit);
   void show_no_gradients(const Unit& unit) const;
   void drop_shown(const Unit& unit) const;
 
@@ -67,6 +74,7 @@ class FullySharded::Units final : public UseWatch, public std::enable_shared_fro
   FullyShardOptions options_;
   std::deque<Unit> units_;
   TensorDict named_;
+  std::vector<Shape> shapes_;
   std::vector<int> last_used_;
   bool pinned_ = false;       // by unshard()
   bool in_backward_ = false;  // its end will be told

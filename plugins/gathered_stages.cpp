@@ -21,6 +21,10 @@ int place_of(const std::string& name, const std::vector<std::string>& paths,
   return ParameterShards::kNoLayer;
 }
 
+bool contains(const std::vector<int>& units, int unit) {
+  return std::find(units.begin(), units.end(), unit) != units.end();
+}
+
 }  // namespace
 
 std::vector<int> layers_of_parameters(const StageModule& module) {
@@ -32,7 +36,10 @@ std::vector<int> layers_of_parameters(const StageModule& module) {
   for (const auto& held : module.parameters) {
     std::set<int> found = {place_of(held.placement.name, paths, vocabulary)};
     for (const auto& name : held.placement.aliases) found.insert(place_of(name, paths, vocabulary));
-    layers.push_back(found.size() == 1 ? *found.begin() : ParameterShards::kNoLayer);
+    const bool is_around = found == std::set<int>{ParameterShards::kBeforeLayers, ParameterShards::kAfterLayers};
+    layers.push_back(found.size() == 1 ? *found.begin()
+                     : is_around       ? ParameterShards::kAroundLayers
+                                       : ParameterShards::kNoLayer);
   }
   return layers;
 }
@@ -72,10 +79,8 @@ void GatheredStages::run(const schedule::Action& action) {
   } else if (action.kind == schedule::ActionKind::kReshard) {
     whole_.erase(stage);
     for (const int unit : shards_.of_stage(stage)) {
-      const bool shared = std::any_of(whole_.begin(), whole_.end(), [&](int other) {
-        const auto& units = shards_.outside_of_layers(other);
-        return std::find(units.begin(), units.end(), unit) != units.end();
-      });
+      const bool shared =
+          std::any_of(whole_.begin(), whole_.end(), [&](int other) { return contains(shards_.of_stage(other), unit); });
       if (!shared) shards_.release(unit);
     }
   } else if (step_.gradients && step_.reduces) {
@@ -141,7 +146,10 @@ void GatheredStages::before_backward(int layer) {
   if (!step_.layer_by_layer || stage_ < 0) return;
   if (layer + 1 == layers().end) {
     release(shards_.after_layers(stage_));
-    if (is_last_ && step_.reduces) reduce(shards_.after_layers(stage_));
+    // To the gradient of a tie the embedding adds too.
+    std::vector<int> heads = shards_.after_layers(stage_);
+    std::erase_if(heads, [&](int unit) { return contains(shards_.before_layers(stage_), unit); });
+    if (is_last_ && step_.reduces) reduce(heads);
   }
   if (!planted("not-gathered-for-backwards")) wait(shards_.of_layer(layer));
   start_layer(layer - 1);

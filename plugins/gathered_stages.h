@@ -17,7 +17,7 @@ namespace gantry {
 
 // Of each parameter that the module holds, the one layer that it is part of, counted over all lists. Else one of
 // ParameterShards': the policy says what embedding and head are; kNoLayer for all that lies outside of both, or in
-// several places.
+// several places other than these two.
 std::vector<int> layers_of_parameters(const StageModule& module);
 
 class GatheredStages final : public LayerWatch {

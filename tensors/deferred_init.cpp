@@ -112,6 +112,7 @@ void record_write(const c10::OperatorHandle& op, torch::jit::Stack* stack, const
 // watches.
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const std::string& name = op.schema().name();
+  refuse_partial_norms(name, *stack, op.schema().arguments().size());
   if (!reads_no_values(op) && !makes_untouched_memory(name))  // a view's place is checked against the memory
     tell_watches(*stack, op.schema().arguments().size());
   if (!c10::impl::tls_is_dispatch_key_included(kKey)) {

@@ -10,6 +10,8 @@
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include "gantry/core/error.h"
+
 namespace gantry {
 namespace {
 
@@ -24,6 +26,7 @@ struct Watcher {
 struct WatchTable {
   std::shared_mutex mutex;
   std::unordered_map<const c10::StorageImpl*, Watcher> by_storage;
+  std::unordered_map<const c10::StorageImpl*, std::string> partial;  // with the error of norms
 };
 
 WatchTable& watch_table() {
@@ -58,6 +61,13 @@ std::optional<Watcher> watcher_of(const torch::Tensor& tensor) {
   return found == table.by_storage.end() ? std::nullopt : std::optional(found->second);
 }
 
+std::optional<std::string> partial_error(const torch::Tensor& tensor) {
+  WatchTable& table = watch_table();
+  const std::shared_lock lock(table.mutex);
+  const auto found = table.partial.find(tensor.storage().unsafeGetStorageImpl());
+  return found == table.partial.end() ? std::nullopt : std::optional(found->second);
+}
+
 bool has_memory(const torch::Tensor& tensor) { return tensor.defined() && tensor.has_storage(); }
 
 }  // namespace
@@ -73,6 +83,20 @@ WatchedMemory::~WatchedMemory() {
   WatchTable& table = watch_table();
   const std::unique_lock lock(table.mutex);
   table.by_storage.erase(storage_);
+}
+
+PartialMemory::PartialMemory(const torch::Tensor& tensor, std::string error)
+    : storage_(tensor.storage().getWeakStorageImpl()) {
+  notice_uses(tensor);
+  WatchTable& table = watch_table();
+  const std::unique_lock lock(table.mutex);
+  table.partial.insert_or_assign(storage_._unsafe_get_target(), std::move(error));
+}
+
+PartialMemory::~PartialMemory() {
+  WatchTable& table = watch_table();
+  const std::unique_lock lock(table.mutex);
+  table.partial.erase(storage_._unsafe_get_target());
 }
 
 void notice_uses(const torch::Tensor& tensor) {
@@ -92,6 +116,16 @@ void tell_watches(const torch::jit::Stack& stack, std::size_t arguments) {
   });
   const c10::impl::ExcludeDispatchKeyGuard exclude(kWatchedKey);
   for (const auto& [watch, memories] : uses) watch->before_use({memories.begin(), memories.end()});
+}
+
+void refuse_partial_norms(const std::string& operation, const torch::jit::Stack& stack, std::size_t arguments) {
+  static const std::set<std::string> kNorms = {"aten::norm", "aten::linalg_vector_norm", "aten::linalg_norm",
+                                               "aten::_foreach_norm"};
+  if (!kNorms.contains(operation)) return;
+  for_tensors(stack, arguments, [](const torch::Tensor& tensor) {
+    if (!has_memory(tensor) || !notices_uses(tensor)) return;
+    if (const auto error = partial_error(tensor)) throw UsageError(*error);
+  });
 }
 
 void notice_views(const torch::jit::Stack& stack, std::size_t returns) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -35,13 +36,28 @@ class WatchedMemory {
   const c10::StorageImpl* storage_;
 };
 
+// A memory that is one rank's part of something: operations that take its norm throw UsageError with this text, for as
+// long as this is there. It keeps no memory.
+class PartialMemory {
+ public:
+  // `tensor`: over all of the memory; views of it have norms refused too.
+  PartialMemory(const torch::Tensor& tensor, std::string error);
+  ~PartialMemory();
+  PartialMemory(const PartialMemory&) = delete;
+  PartialMemory& operator=(const PartialMemory&) = delete;
+
+ private:
+  c10::weak_intrusive_ptr<c10::StorageImpl> storage_;  // no other memory gets its address meanwhile
+};
+
 // Has uses of the tensor, and of views that are made of it from now on, noticed.
 void notice_uses(const torch::Tensor& tensor);
 bool notices_uses(const torch::Tensor& tensor);
 
-// For the fallback: tells the watches of what the call uses, and has uses of what it returned noticed, where that is a
-// view of a watched memory: not every device's views inherit keys.
+// For the fallback: refuses norms of partial memories; tells the watches of what the call uses; and has uses of what it
+// returned noticed, where that is a view of a watched memory: not every device's views inherit keys.
 void tell_watches(const torch::jit::Stack& stack, std::size_t arguments);
+void refuse_partial_norms(const std::string& operation, const torch::jit::Stack& stack, std::size_t arguments);
 void notice_views(const torch::jit::Stack& stack, std::size_t returns);
 
 }  // namespace gantry

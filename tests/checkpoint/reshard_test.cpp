@@ -6,6 +6,7 @@
 
 #include "gantry/checkpoint/format/catalog.h"
 #include "program.h"
+#include "same_state.h"
 #include "small_run.h"
 
 namespace gantry::testing {
@@ -42,18 +43,6 @@ std::string name_of(const SmallRunOptions& options) {
   const auto& [sizes, zero, schedule, chunks, precision, optimizer, layers, experts] = options;
   return fmt::format("tp {} pp {} dp {} cp {} ep {} zero {} {} chunks {}", sizes.tensor, sizes.pipeline, sizes.data,
                      sizes.context, sizes.expert, zero, schedule, chunks);
-}
-
-// Every tensor of every kind, to the bit.
-void expect_same_state(const std::string& expected, const std::string& actual, const std::string& label) {
-  TensorCatalog a = TensorCatalog::open(expected), b = TensorCatalog::open(actual);
-  ASSERT_EQ(a.tensors().size(), b.tensors().size()) << label;
-  for (const auto& [key, tensor] : a.tensors()) {
-    ASSERT_TRUE(b.tensors().contains(key)) << label << " " << key;
-    EXPECT_EQ(tensor.type, b.tensors().at(key).type) << label << " " << key;
-    EXPECT_TRUE(a.read(key) == b.read(key)) << label << " " << key;
-  }
-  EXPECT_EQ(a.manifest()->numbers, b.manifest()->numbers) << label;
 }
 
 void expect_near(const TensorDict& expected, const TensorDict& actual, const std::string& label) {

@@ -60,6 +60,16 @@ TEST(Estimates, StatesByZero) {
   }
 }
 
+// Whole at once are a layer and the table, values and gradients; a tied table's gradient stands while two layers' do.
+TEST(Estimates, ATiedTablesGradientStandsUnderZero3) {
+  const double layer = 4 * 2048.0 * 2048 + 3 * 2048.0 * 5632 + 2 * 2048;
+  Workload workload = small_llama(4);
+  const Layout layout{.data = 4, .zero = 3};
+  const Memory untied = estimated(workload, layout).memory.front();
+  workload.model.tied = true;
+  EXPECT_NEAR(estimated(workload, layout).memory.front().working - untied.working, 4 * layer, 1);
+}
+
 TEST(Estimates, RecomputationTakesTimeAndGivesMemory) {
   double seconds = 0, memory = 1e18;
   for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kParts, Recompute::kFull}) {

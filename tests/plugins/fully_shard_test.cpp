@@ -391,6 +391,9 @@ TEST(FullyShard, WhatItCantIsRefusedByName) {
     loss_of(*model, ids_of(0, 2)).backward();
     torch::optim::SGD wrong(model->parameters(), 0.1);
     EXPECT_THAT(shard_refusal([&] { wrong.step(); }), HasSubstr("this rank's rows"));
+    EXPECT_EQ(shard_refusal([&] { torch::nn::utils::clip_grad_norm_(sharded.parameters(), 1.0); }),
+              "fully_shard: the norm of a gradient would be that of one rank's rows; expected the norm of all ranks' "
+              "rows; call clip_grad_norm() of what fully_shard() gave, or take square().sum() of rows");
   });
 }
 

@@ -43,6 +43,7 @@ class Muon : public torch::optim::Optimizer, public StatefulOptimizer {
   torch::Tensor step(LossClosure closure = nullptr) override;
   NamedTensors state_tensors(const torch::Tensor& parameter) override;
   void set_steps(const torch::Tensor& parameter, std::int64_t steps) override;
+  std::optional<std::int64_t> steps_taken(const torch::Tensor& parameter) override;  // of what AdamW steps
   OptimizerUnit unit(const torch::optim::OptimizerParamGroup& group) const override;
 
  private:

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +26,8 @@ class StatefulOptimizer {
   virtual NamedTensors state_tensors(const torch::Tensor& parameter) = 0;
   // The steps that were taken, where the optimizer counts them.
   virtual void set_steps(const torch::Tensor& parameter, std::int64_t steps) = 0;
+  // That count; nothing where it does not count, or does not say.
+  virtual std::optional<std::int64_t> steps_taken(const torch::Tensor& /*parameter*/) { return std::nullopt; }
   // What a step of that group's parameters must see at once. Where ranks hold parts of it, one of them gets the
   // whole and steps it; the others have an empty tensor then.
   virtual OptimizerUnit unit(const torch::optim::OptimizerParamGroup& /*group*/) const {
@@ -35,6 +38,8 @@ class StatefulOptimizer {
 // UsageError for an optimizer whose state is not known.
 NamedTensors optimizer_tensors(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter);
 void set_optimizer_steps(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter, std::int64_t steps);
+// Of one parameter; nothing where the optimizer does not count them, as SGD and Lion.
+std::optional<std::int64_t> optimizer_steps(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter);
 // LibTorch's optimizers, and those of one's own that don't say, treat elements alike.
 OptimizerUnit optimizer_unit(const torch::optim::Optimizer& optimizer, const torch::optim::OptimizerParamGroup& group);
 

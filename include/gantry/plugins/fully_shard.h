@@ -27,6 +27,8 @@
 
 namespace gantry {
 
+class ProcessGroupMesh;
+
 struct FullyShardOptions {
   // Paths of modules, "*" for one part of one, in the order in which the forward runs them. Parameters belong to the
   // innermost unit that they lie in; those in none, or in several (ties), form one unit of their own, which is whole
@@ -52,10 +54,15 @@ class FullySharded {
   // over model->parameters().
   std::vector<torch::Tensor> parameters() const;
   const TensorDict& named_parameters() const;  // the same, by the module's names
+  // How each of them lies on the mesh whose group was given to fully_shard(): what checkpoints go by
+  // (fully_sharded_state.h). `cut`: what parallelize_module gave. UsageError for a group of another mesh, or along axes
+  // of experts.
+  std::vector<Placement> placements(const ProcessGroupMesh& mesh, const std::vector<Placement>& cut = {}) const;
 
-  // Gives the norm of all gradients, of all ranks' rows, and scales them to `max_norm` where it is larger: LibTorch's
-  // clip_grad_norm_ would see the rows of one rank alone. Collective over the group. After parallelize_module with what
-  // that gave, and over its group too: each element counts once. UsageError where its ranks share elements.
+  // Gives the norm of all gradients, of all ranks' rows, and scales them to `max_norm` where it is larger. LibTorch's
+  // clip_grad_norm_ would see the rows of one rank alone: it is a UsageError, but for the infinity norm, which is not
+  // noticed. Collective over the group. After parallelize_module with what that gave, and over its group too: each
+  // element counts once. UsageError where its ranks share elements.
   double clip_grad_norm(double max_norm);
   double clip_grad_norm(double max_norm, const std::vector<Placement>& cut, ProcessGroup& over);
 
