@@ -4,6 +4,7 @@
 
 #include "gantry/models/register_at.h"
 #include "gantry/nn/activation.h"
+#include "gantry/nn/expert_exchange.h"
 
 namespace gantry::models {
 namespace {
@@ -43,16 +44,25 @@ ExpertsOfLayer::ExpertsOfLayer(torch::nn::Module& root, const ExpertsSpec& spec,
   if (spec.shared_gate) shared_gate_ = linear_at(root, names.shared_gate, hidden, 1, false);
 }
 
-torch::Tensor ExpertsOfLayer::shared(const torch::Tensor& input) {
+torch::Tensor ExpertsOfLayer::shared_wide(const torch::Tensor& input) {
   const auto parts = nn::together(input, {gate_, up_});
-  const torch::Tensor made = down_(nn::activate(parts[0], activation_) * parts[1]);
+  return nn::activate(parts[0], activation_) * parts[1];
+}
+
+torch::Tensor ExpertsOfLayer::shared(const torch::Tensor& input, const torch::Tensor& wide) {
+  const torch::Tensor made = down_(wide);
   return shared_gate_ ? made * torch::sigmoid(shared_gate_(input)) : made;
 }
 
 ExpertsOfLayer::Output ExpertsOfLayer::forward(const torch::Tensor& input) {
   const nn::Routing routing = router_(input);
-  const torch::Tensor routed = experts_(input, routing);
-  return {down_ ? routed + shared(input) : routed, routing};
+  if (!down_) return {experts_(input, routing), routing};
+  if (!experts_->travels()) return {experts_(input, routing) + shared(input, shared_wide(input)), routing};
+  const auto journey = experts_->depart(input, routing);
+  const torch::Tensor wide = shared_wide(input);
+  experts_->turn(*journey);
+  const torch::Tensor beside = shared(input, wide);
+  return {experts_->arrive(*journey, routing.weights) + beside, routing};
 }
 
 }  // namespace gantry::models

@@ -18,7 +18,9 @@ class ExpertsOfLayer {
   Output forward(const torch::Tensor& input);
 
  private:
-  torch::Tensor shared(const torch::Tensor& input);
+  // The MLP that all tokens use, in two parts.
+  torch::Tensor shared_wide(const torch::Tensor& input);
+  torch::Tensor shared(const torch::Tensor& input, const torch::Tensor& wide);
 
   const std::string activation_;
   nn::Router router_{nullptr};
