@@ -37,9 +37,12 @@ class RowsUnderWay {
   ~RowsUnderWay();
   // The rows, once.
   torch::Tensor wait();
+  // No numbers: the departure's place in the graph, which may be cut there.
+  const torch::Tensor& ticket() const { return ticket_; }
+  void set_ticket(const torch::Tensor& ticket) { ticket_ = ticket; }
 
  private:
-  torch::Tensor ticket_;  // no numbers: the departure's place in the graph
+  torch::Tensor ticket_;
   c10::intrusive_ptr<RowsTravel> travel_;
 };
 
