@@ -13,9 +13,25 @@ void CutBackward::begin_forward(TensorDict* losses, std::function<void()> meanwh
   meanwhile_ = std::move(meanwhile);
 }
 
-void CutBackward::end_forward() {
+// Where nothing was computed behind the last cut, the stage gives what it would give without: an output whose memory is
+// let go of once it is sent.
+void CutBackward::end_forward(TensorDict& result) {
+  std::vector<torch::Tensor*> given;
+  for (TensorDict* tensors : {&result, losses_})
+    for (auto& [name, tensor] : *tensors)
+      if (tensor.defined() && tensor.requires_grad()) given.push_back(&tensor);
   losses_ = nullptr;
   meanwhile_ = {};
+  if (cuts_.empty()) return;
+  const auto end_of = [&cut = cuts_.back()](const torch::Tensor& leaf) -> const torch::Tensor* {
+    for (std::size_t i = 0; i < cut.leaves.size(); ++i)
+      if (cut.leaves[i].is_same(leaf)) return &cut.ends[i];
+    return nullptr;
+  };
+  for (const torch::Tensor* tensor : given)
+    if (!end_of(*tensor)) return;
+  for (torch::Tensor* tensor : given) *tensor = *end_of(*tensor);
+  cuts_.pop_back();
 }
 
 // Leaves of former cuts are cut again, though no part lies between: so gradients are added to each other in the order

@@ -13,9 +13,10 @@ namespace gantry {
 
 class CutBackward final : public LayerWatch {
  public:
-  // Around the forward. `losses`: what it adds, until it has ended; not owned. `meanwhile` runs after each part.
+  // Around the layers. `losses`: what they add, until their end; not owned. `meanwhile` runs after each part. `result`:
+  // what the stage gives.
   void begin_forward(TensorDict* losses, std::function<void()> meanwhile);
-  void end_forward();
+  void end_forward(TensorDict& result);
   bool cuts() const override { return true; }
   TensorDict after_part(const TensorDict& state) override;
 

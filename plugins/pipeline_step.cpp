@@ -156,7 +156,7 @@ StageOutput PipelineStep::compute(int stage, int microbatch, TensorDict input, F
                                       .recomputation = options_.recomputation,
                                       .recomputed_layers = options_.recomputed_layers,
                                       .sequence = sequences_.empty() ? nullptr : sequences_[microbatch]});
-  if (cut) cut->end_forward();
+  if (cut) cut->end_forward(result);
   StageOutput output;
   if (stage == model_.num_stages() - 1 && options_.vocabulary) {
     options_.vocabulary->give_hidden(microbatch, result.at("hidden"));
