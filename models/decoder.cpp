@@ -13,6 +13,7 @@
 #include "gantry/models/router_loss.h"
 #include "gantry/nn/activation.h"
 #include "gantry/nn/embedding_noise.h"
+#include "gantry/nn/layer_watch.h"
 #include "gantry/nn/sequence_part.h"
 
 namespace gantry::models {
@@ -65,6 +66,14 @@ std::vector<torch::Tensor> grouped_parts(nn::HeadRange& queries, nn::HeadRange& 
 std::int64_t layers_with_experts(const DecoderSpec& spec) {
   return std::count_if(spec.layers.begin(), spec.layers.end(),
                        [](const LayerSpec& layer) { return layer.experts.has_value(); });
+}
+
+// Whether the graph of a layer that runs now ends between its parts: a part that is recomputed has to be whole.
+bool is_cut_at_parts(int layer) {
+  const Forward& now = forward_now();
+  if (!now.watch || !now.watch->cuts() || !now.stage) return false;
+  const Recomputation how = now.stage->recomputation(layer);
+  return how == Recomputation::kNone || how == Recomputation::kSelective;
 }
 
 torch::Tensor capped(const torch::Tensor& input, double cap) { return cap > 0 ? (input / cap).tanh() * cap : input; }
@@ -276,14 +285,24 @@ LayerParts DecoderLayerImpl::parts(const nn::TokenContext& tokens, bool sums_rou
             {"mlp", [this, scale](const torch::Tensor& hidden) {
                return before_mlp_(hidden + multiplied(mlp(hidden), scale));
              }}};
-  if (!spec_.parallel)
-    return {{"attention",
-             [this, tokens, scale](const torch::Tensor& hidden) {
-               return hidden + multiplied(after_attention_(attention(input_(hidden), tokens)), scale);
-             }},
-            {"mlp", [this, scale](const torch::Tensor& hidden) {
-               return hidden + multiplied(after_mlp_(mlp(before_mlp_(hidden))), scale);
-             }}};
+  if (!spec_.parallel) {
+    const auto added = [this, scale](const torch::Tensor& hidden, const torch::Tensor& made) {
+      return hidden + multiplied(after_mlp_(made), scale);
+    };
+    LayerParts parts{{"attention", [this, tokens, scale](const torch::Tensor& hidden) {
+                        return hidden + multiplied(after_attention_(attention(input_(hidden), tokens)), scale);
+                      }}};
+    if (experts_ && experts_->travels() && is_cut_at_parts(index_))
+      experts_->add_parts(
+          parts, [this](const torch::Tensor& hidden) { return before_mlp_(hidden); },
+          [this, added](const torch::Tensor& hidden, const torch::Tensor& made) {
+            return added(hidden, dropped(mlp_dropout_, made));
+          });
+    else
+      parts.emplace_back(
+          "mlp", [this, added](const torch::Tensor& hidden) { return added(hidden, mlp(before_mlp_(hidden))); });
+    return parts;
+  }
   // The second part needs what the first one read.
   const auto attend = [this, tokens, scale](const TensorDict& state) -> TensorDict {
     const torch::Tensor &hidden = state.at("hidden"), normed = input_(hidden);

@@ -4,6 +4,7 @@
 
 #include "gantry/models/register_at.h"
 #include "gantry/nn/activation.h"
+#include "gantry/nn/expert_exchange.h"
 
 namespace gantry::models {
 namespace {
@@ -43,16 +44,65 @@ ExpertsOfLayer::ExpertsOfLayer(torch::nn::Module& root, const ExpertsSpec& spec,
   if (spec.shared_gate) shared_gate_ = linear_at(root, names.shared_gate, hidden, 1, false);
 }
 
-torch::Tensor ExpertsOfLayer::shared(const torch::Tensor& input) {
+torch::Tensor ExpertsOfLayer::shared_wide(const torch::Tensor& input) {
   const auto parts = nn::together(input, {gate_, up_});
-  const torch::Tensor made = down_(nn::activate(parts[0], activation_) * parts[1]);
+  return nn::activate(parts[0], activation_) * parts[1];
+}
+
+torch::Tensor ExpertsOfLayer::shared(const torch::Tensor& input, const torch::Tensor& wide) {
+  const torch::Tensor made = down_(wide);
   return shared_gate_ ? made * torch::sigmoid(shared_gate_(input)) : made;
 }
 
 ExpertsOfLayer::Output ExpertsOfLayer::forward(const torch::Tensor& input) {
   const nn::Routing routing = router_(input);
-  const torch::Tensor routed = experts_(input, routing);
-  return {down_ ? routed + shared(input) : routed, routing};
+  if (!travels()) {
+    const torch::Tensor routed = experts_(input, routing);
+    return {down_ ? routed + shared(input, shared_wide(input)) : routed, routing};
+  }
+  Journey journey;
+  TensorDict state = depart(input, routing, journey);
+  for (const auto& [name, tensor] : turn(state, *journey)) state.set(name, tensor);
+  return {arrive(state, *journey), routing};
+}
+
+TensorDict ExpertsOfLayer::depart(const torch::Tensor& input, const nn::Routing& routing, Journey& journey) {
+  journey = experts_->depart(input, routing);
+  TensorDict made{{"rows", journey->rows.ticket()}, {"weights", routing.weights}};
+  if (down_) made.set("wide", shared_wide(input));
+  if (shared_gate_) made.set("normed", input);
+  return made;
+}
+
+TensorDict ExpertsOfLayer::turn(const TensorDict& state, nn::ExpertJourney& journey) {
+  journey.rows.set_ticket(state.at("rows"));
+  experts_->turn(journey);
+  TensorDict made{{"rows", journey.rows.ticket()}};
+  if (!down_) return made;
+  made.set("beside", shared(state.get("normed"), state.at("wide")));
+  made.set("wide", {});
+  made.set("normed", {});
+  return made;
+}
+
+torch::Tensor ExpertsOfLayer::arrive(const TensorDict& state, nn::ExpertJourney& journey) {
+  journey.rows.set_ticket(state.at("rows"));
+  const torch::Tensor routed = experts_->arrive(journey, state.at("weights"));
+  return down_ ? routed + state.at("beside") : routed;
+}
+
+void ExpertsOfLayer::add_parts(LayerParts& parts, const Before& before, const After& after) {
+  const auto journey = std::make_shared<Journey>();
+  const auto add = [&parts](const char* name, LayerPart::Run run) { parts.emplace_back(name, std::move(run)); };
+  add("dispatch", [this, journey, before](const TensorDict& state) {
+    const torch::Tensor input = before(state.at("hidden"));
+    return depart(input, router_(input), *journey);
+  });
+  add("experts", [this, journey](const TensorDict& state) { return turn(state, **journey); });
+  add("combine", [this, journey, after](const TensorDict& state) -> TensorDict {
+    return {
+        {"hidden", after(state.at("hidden"), arrive(state, **journey))}, {"rows", {}}, {"weights", {}}, {"beside", {}}};
+  });
 }
 
 }  // namespace gantry::models

@@ -1,9 +1,14 @@
 // The experts of a described layer: a router, the experts that it chooses from, and an MLP that all tokens use.
 #pragma once
 
+#include <functional>
+#include <memory>
+
 #include "gantry/models/described/decoder_spec.h"
 #include "gantry/nn/experts.h"
 #include "gantry/nn/linear.h"
+#include "gantry/nn/stage_context.h"
+#include "gantry/tensors/tensor_dict.h"
 
 namespace gantry::models {
 
@@ -17,8 +22,24 @@ class ExpertsOfLayer {
   };
   Output forward(const torch::Tensor& input);
 
+  // Where rows travel to other ranks: parts "dispatch", "experts" and "combine" of a layer, between which others may be
+  // computed while rows are under way, and the graph be cut. `before` makes of the state's "hidden" what experts read,
+  // and `after` of it and of what they give the next one.
+  bool travels() const { return experts_->travels(); }
+  using Before = std::function<torch::Tensor(const torch::Tensor& hidden)>;
+  using After = std::function<torch::Tensor(const torch::Tensor& hidden, const torch::Tensor& made)>;
+  void add_parts(LayerParts& parts, const Before& before, const After& after);
+
  private:
-  torch::Tensor shared(const torch::Tensor& input);
+  // Entries of a state that each step changes, and what the last one gives.
+  using Journey = std::shared_ptr<nn::ExpertJourney>;
+  TensorDict depart(const torch::Tensor& input, const nn::Routing& routing, Journey& journey);
+  TensorDict turn(const TensorDict& state, nn::ExpertJourney& journey);
+  torch::Tensor arrive(const TensorDict& state, nn::ExpertJourney& journey);
+
+  // The MLP that all tokens use, in two parts.
+  torch::Tensor shared_wide(const torch::Tensor& input);
+  torch::Tensor shared(const torch::Tensor& input, const torch::Tensor& wide);
 
   const std::string activation_;
   nn::Router router_{nullptr};

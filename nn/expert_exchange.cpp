@@ -1,6 +1,7 @@
 #include "gantry/nn/expert_exchange.h"
 
 #include <numeric>
+#include <utility>
 
 #include <torch/torch.h>
 
@@ -8,6 +9,27 @@
 #include "gantry/tensors/host_copy.h"
 
 namespace gantry::nn {
+
+// Rows by rank: `sent` go to each, `received` come from each. Their gradients go the other way.
+struct RowsTravel : torch::CustomClassHolder {
+  RowsTravel(ProcessGroup* over, Sizes go, Sizes come) : group(over), sent(std::move(go)), received(std::move(come)) {}
+  void start(const torch::Tensor& rows, const Sizes& come, const Sizes& go) {
+    arriving = torch::empty({std::accumulate(come.begin(), come.end(), std::int64_t{0}), rows.size(1)},
+                            rows.options().requires_grad(false));
+    work = group->all_to_all(arriving, rows.contiguous(), come, go);
+  }
+  torch::Tensor arrive() {
+    std::exchange(work, {}).wait();
+    return std::exchange(arriving, {});
+  }
+
+  ProcessGroup* group;
+  Sizes sent, received;
+  torch::Tensor order, back;  // in which received rows are wanted, and the way back; undefined: as they arrive
+  torch::Tensor arriving;
+  Work work;
+};
+
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -15,12 +37,6 @@ using torch::autograd::Variable;
 using torch::autograd::variable_list;
 
 std::int64_t sum(const Sizes& sizes) { return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}); }
-
-torch::Tensor travelled(ProcessGroup& group, const torch::Tensor& rows, const Sizes& received, const Sizes& sent) {
-  torch::Tensor arrived = torch::empty({sum(received), rows.size(1)}, rows.options().requires_grad(false));
-  group.all_to_all(arrived, rows.contiguous(), received, sent).wait();
-  return arrived;
-}
 
 // A permutation of rows, whose gradient is the other way round: gathered, and never scattered.
 struct Permute : torch::autograd::Function<Permute> {
@@ -34,22 +50,34 @@ struct Permute : torch::autograd::Function<Permute> {
   }
 };
 
-// Rows by rank: `sent` go to each, `received` come from each; their gradients go back.
-struct Travel : torch::autograd::Function<Travel> {
-  static Variable forward(AutogradContext* context, const Variable& rows, ProcessGroup* group, const Sizes& sent,
-                          const Sizes& received) {
-    context->saved_data["group"] = reinterpret_cast<std::int64_t>(group);
-    context->saved_data["sent"] = sent;
-    context->saved_data["received"] = received;
-    return travelled(*group, rows, received, sent);
+RowsTravel& saved_travel(AutogradContext* context) {
+  return static_cast<RowsTravel&>(*context->saved_data["travel"].toCapsule());
+}
+
+// A travel is two nodes of the graph, so that others run between them. What passes from one to the other has no
+// numbers: they are under way.
+struct Depart : torch::autograd::Function<Depart> {
+  static Variable forward(AutogradContext* context, const Variable& rows,
+                          const c10::intrusive_ptr<RowsTravel>& travel) {
+    context->saved_data["travel"] = c10::IValue::make_capsule(travel);
+    travel->start(rows, travel->received, travel->sent);
+    return torch::empty({0}, rows.options());
+  }
+  static variable_list backward(AutogradContext* context, variable_list) {
+    return {saved_travel(context).arrive(), {}};
+  }
+};
+
+struct Arrive : torch::autograd::Function<Arrive> {
+  static Variable forward(AutogradContext* context, const Variable& /*ticket*/,
+                          const c10::intrusive_ptr<RowsTravel>& travel) {
+    context->saved_data["travel"] = c10::IValue::make_capsule(travel);
+    return travel->arrive();
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    auto* group = reinterpret_cast<ProcessGroup*>(context->saved_data["group"].toInt());
-    return {travelled(*group, gradients[0], context->saved_data["sent"].toIntVector(),
-                      context->saved_data["received"].toIntVector()),
-            {},
-            {},
-            {}};
+    RowsTravel& travel = saved_travel(context);
+    travel.start(gradients[0], travel.sent, travel.received);
+    return {torch::empty({0}, gradients[0].options()), {}};
   }
 };
 
@@ -100,16 +128,31 @@ ExpertExchange agree_on_rows(ProcessGroup& group, const std::vector<std::int64_t
   return exchange;
 }
 
-torch::Tensor rows_to_experts(const torch::Tensor& rows, const ExpertExchange& exchange) {
-  const torch::Tensor arrived = Travel::apply(rows, exchange.group, exchange.sent, exchange.received);
-  if (planted("rows-stay-by-rank")) return arrived;
-  return Permute::apply(arrived, exchange.by_expert, exchange.by_rank);
+RowsUnderWay::RowsUnderWay(torch::Tensor ticket, c10::intrusive_ptr<RowsTravel> travel) noexcept
+    : ticket_(std::move(ticket)), travel_(std::move(travel)) {}
+RowsUnderWay::RowsUnderWay(RowsUnderWay&& other) noexcept = default;
+RowsUnderWay& RowsUnderWay::operator=(RowsUnderWay&& other) noexcept = default;
+RowsUnderWay::~RowsUnderWay() = default;
+
+torch::Tensor RowsUnderWay::wait() {
+  const torch::Tensor arrived = Arrive::apply(ticket_, travel_);
+  return travel_->order.defined() ? Permute::apply(arrived, travel_->order, travel_->back) : arrived;
 }
 
-torch::Tensor rows_from_experts(const torch::Tensor& rows, const ExpertExchange& exchange) {
+RowsUnderWay rows_to_experts(const torch::Tensor& rows, const ExpertExchange& exchange) {
+  const auto travel = c10::make_intrusive<RowsTravel>(exchange.group, exchange.sent, exchange.received);
+  if (!planted("rows-stay-by-rank")) {
+    travel->order = exchange.by_expert;
+    travel->back = exchange.by_rank;
+  }
+  return {Depart::apply(rows, travel), travel};
+}
+
+RowsUnderWay rows_from_experts(const torch::Tensor& rows, const ExpertExchange& exchange) {
+  const auto travel = c10::make_intrusive<RowsTravel>(exchange.group, exchange.received, exchange.sent);
   const torch::Tensor by_rank =
       planted("rows-stay-by-rank") ? rows : Permute::apply(rows, exchange.by_rank, exchange.by_expert);
-  return Travel::apply(by_rank, exchange.group, exchange.received, exchange.sent);
+  return {Depart::apply(by_rank, travel), travel};
 }
 
 }  // namespace gantry::nn

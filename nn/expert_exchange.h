@@ -8,6 +8,7 @@
 
 #include "gantry/comm/process_group.h"
 #include "gantry/core/cut.h"
+#include "gantry/nn/dispatch.h"
 #include "gantry/tensors/tensor.h"
 
 namespace gantry::nn {
@@ -23,9 +24,39 @@ struct ExpertExchange {
 // the group, on the host.
 ExpertExchange agree_on_rows(ProcessGroup& group, const std::vector<std::int64_t>& counts,
                              const std::vector<Range>& held, torch::Device device);
+
+struct RowsTravel;
+
+// Rows under way. What is computed between the call that sent them and wait() hides how long they travel. In the
+// backward their gradients leave with wait()'s, and are waited for behind what hangs on those computations.
+class RowsUnderWay {
+ public:
+  RowsUnderWay(torch::Tensor ticket, c10::intrusive_ptr<RowsTravel> travel) noexcept;
+  RowsUnderWay(RowsUnderWay&& other) noexcept;
+  RowsUnderWay& operator=(RowsUnderWay&& other) noexcept;
+  ~RowsUnderWay();
+  // The rows, once.
+  torch::Tensor wait();
+  // No numbers: the departure's place in the graph, which may be cut there.
+  const torch::Tensor& ticket() const { return ticket_; }
+  void set_ticket(const torch::Tensor& ticket) { ticket_ = ticket; }
+
+ private:
+  torch::Tensor ticket_;
+  c10::intrusive_ptr<RowsTravel> travel_;
+};
+
 // rows [rows here, size], sorted by expert -> [rows of this rank's experts, size], and back. Both are collective over
 // the group in forward and backward, also where nothing travels.
-torch::Tensor rows_to_experts(const torch::Tensor& rows, const ExpertExchange& exchange);
-torch::Tensor rows_from_experts(const torch::Tensor& rows, const ExpertExchange& exchange);
+RowsUnderWay rows_to_experts(const torch::Tensor& rows, const ExpertExchange& exchange);
+RowsUnderWay rows_from_experts(const torch::Tensor& rows, const ExpertExchange& exchange);
+
+// What a forward of experts knows between its steps.
+struct ExpertJourney {
+  Dispatch dispatch;
+  ExpertExchange exchange;
+  RowsUnderWay rows;
+  std::vector<std::int64_t> shape;  // of the tokens
+};
 
 }  // namespace gantry::nn

@@ -8,7 +8,6 @@
 #include "gantry/core/error.h"
 #include "gantry/nn/activation.h"
 #include "gantry/nn/autograd_collectives.h"
-#include "gantry/nn/dispatch.h"
 #include "gantry/nn/expert_exchange.h"
 #include "gantry/nn/grouped_linear.h"
 #include "gantry/nn/linear.h"
@@ -137,16 +136,30 @@ torch::Tensor ExpertsImpl::over_width(const torch::Tensor& tokens, const Routing
   return leaving(sums.view(whole.sizes()));
 }
 
+bool ExpertsImpl::travels() const {
+  return style_.partitioned && group_ && style_.dispatch == ExpertDispatch::kAllToAll;
+}
+
 // Each rank computes the rows of its own experts, of all ranks' tokens.
-torch::Tensor ExpertsImpl::by_exchange(const torch::Tensor& tokens, const Routing& routing) {
+std::shared_ptr<ExpertJourney> ExpertsImpl::depart(const torch::Tensor& tokens, const Routing& routing) {
   const torch::Tensor ids = routing.ids.reshape({-1, routing.ids.size(-1)});
   dropped_ += ids.numel();
-  const Dispatch dispatch = dispatch_by_expert(ids, options.shape.experts);
-  const ExpertExchange exchange = agree_on_rows(*group_, dispatch.counts, held_, tokens.device());
-  const torch::Tensor rows = rows_to_experts(rows_by_expert(tokens.reshape({-1, tokens.size(-1)}), dispatch), exchange);
-  const torch::Tensor made = rows_from_experts(computed(rows, down_proj_bias, exchange.counts), exchange);
-  const torch::Tensor weights = routing.weights.reshape({-1, ids.size(1)});
-  return combined_rows(made, weights.to(made.scalar_type()), dispatch).view(tokens.sizes());
+  Dispatch dispatch = dispatch_by_expert(ids, options.shape.experts);
+  ExpertExchange exchange = agree_on_rows(*group_, dispatch.counts, held_, tokens.device());
+  const torch::Tensor rows = rows_by_expert(tokens.reshape({-1, tokens.size(-1)}), dispatch);
+  RowsUnderWay going = rows_to_experts(rows, exchange);
+  return std::make_shared<ExpertJourney>(
+      ExpertJourney{std::move(dispatch), std::move(exchange), std::move(going), tokens.sizes().vec()});
+}
+
+void ExpertsImpl::turn(ExpertJourney& journey) {
+  const torch::Tensor made = computed(journey.rows.wait(), down_proj_bias, journey.exchange.counts);
+  journey.rows = rows_from_experts(made, journey.exchange);
+}
+
+torch::Tensor ExpertsImpl::arrive(ExpertJourney& journey, const torch::Tensor& weights) {
+  const torch::Tensor made = journey.rows.wait(), by_token = weights.reshape({-1, weights.size(-1)});
+  return observed(*this, combined_rows(made, by_token.to(made.scalar_type()), journey.dispatch).view(journey.shape));
 }
 
 // The same with all tokens on every rank, where rows of other ranks' experts are zero.
@@ -172,14 +185,13 @@ torch::Tensor ExpertsImpl::by_gathering(const torch::Tensor& tokens, const Routi
 }
 
 torch::Tensor ExpertsImpl::forward(const torch::Tensor& tokens, const Routing& routing) {
-  torch::Tensor output;
-  if (!style_.partitioned || !group_)
-    output = over_width(tokens, routing);
-  else if (style_.dispatch == ExpertDispatch::kAllToAll)
-    output = by_exchange(tokens, routing);
-  else
-    output = by_gathering(tokens, routing);
-  return observed(*this, std::move(output));
+  if (travels()) {
+    const auto journey = depart(tokens, routing);
+    turn(*journey);
+    return arrive(*journey, routing.weights);
+  }
+  const bool gathers = style_.partitioned && group_;
+  return observed(*this, gathers ? by_gathering(tokens, routing) : over_width(tokens, routing));
 }
 
 }  // namespace gantry::nn

@@ -1,7 +1,10 @@
 #include "gantry/nn/grouped_linear.h"
 
+#include <fmt/format.h>
+
 #include <torch/torch.h>
 
+#include "gantry/core/error.h"
 #include "gantry/nn/forward.h"
 #include "gantry/nn/weight_gradient.h"
 
@@ -12,34 +15,25 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Variable;
 using torch::autograd::variable_list;
 
-// Calls `take` with each expert that has rows, and where they begin.
-template <class Take>
-void for_each_expert(const std::vector<std::int64_t>& counts, const Take& take) {
-  std::int64_t begin = 0;
-  for (std::size_t expert = 0; expert < counts.size(); ++expert) {
-    if (counts[expert] > 0) take(static_cast<std::int64_t>(expert), begin, counts[expert]);
-    begin += counts[expert];
-  }
+// [experts, in, out], whichever way the weight lies.
+torch::Tensor matrices_of(const torch::Tensor& weight, bool input_is_first) {
+  return input_is_first ? weight : weight.transpose(1, 2);
 }
 
 // What the rows' gradient makes of a gradient of the weight, or of the bias.
 struct GroupedGradient {
   torch::Tensor rows, gradient;
-  std::vector<std::int64_t> counts;
+  ExpertRows of;
   bool input_is_first;
 
   void add_weight(torch::Tensor& into) const {
-    for_each_expert(counts, [&](std::int64_t expert, std::int64_t begin, std::int64_t count) {
-      const torch::Tensor in = rows.narrow(0, begin, count), out = gradient.narrow(0, begin, count);
-      torch::Tensor part = into.select(0, expert);
-      if (input_is_first)
-        add_product(part, in.t(), out);
-      else
-        add_product(part, out.t(), in);
-    });
+    if (input_is_first)
+      add_rows_by_rows(into, rows, gradient, of);
+    else
+      add_rows_by_rows(into, gradient, rows, of);
   }
   void add_bias(torch::Tensor& into) const {
-    for_each_expert(counts, [&](std::int64_t expert, std::int64_t begin, std::int64_t count) {
+    for_each_expert(of.counts, [&](std::int64_t expert, std::int64_t begin, std::int64_t count) {
       into.select(0, expert).add_(gradient.narrow(0, begin, count).sum(0, false, into.scalar_type()));
     });
   }
@@ -47,38 +41,22 @@ struct GroupedGradient {
 
 struct GroupedLinear : torch::autograd::Function<GroupedLinear> {
   static Variable forward(AutogradContext* context, const Variable& input, const Variable& weight,
-                          const std::optional<torch::Tensor>& bias, const std::vector<std::int64_t>& counts,
-                          bool input_is_first) {
-    torch::Tensor output = torch::empty({input.size(0), weight.size(input_is_first ? 2 : 1)}, input.options());
-    for_each_expert(counts, [&](std::int64_t expert, std::int64_t begin, std::int64_t count) {
-      torch::Tensor out = output.narrow(0, begin, count);
-      const torch::Tensor in = input.narrow(0, begin, count), matrix = weight.select(0, expert);
-      const torch::Tensor turned = input_is_first ? matrix : matrix.t();
-      if (bias)
-        at::addmm_out(out, bias->select(0, expert), in, turned);
-      else
-        at::mm_out(out, in, turned);
-    });
-    context->save_for_backward({input, weight, bias.value_or(torch::Tensor())});
-    context->saved_data["counts"] = counts;
+                          const std::optional<torch::Tensor>& bias, const ExpertRows& of, bool input_is_first) {
+    context->save_for_backward({input, weight, bias.value_or(torch::Tensor()), of.ends});
+    context->saved_data["counts"] = of.counts;
     context->saved_data["input_is_first"] = input_is_first;
     context->saved_data["store"] = reinterpret_cast<std::int64_t>(forward_now().weight_gradients);
-    return output;
+    return rows_by_matrices(input, matrices_of(weight, input_is_first), bias.value_or(torch::Tensor()), of);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto saved = context->get_saved_variables();
     const bool input_is_first = context->saved_data["input_is_first"].toBool();
-    const GroupedGradient parts{saved[0], gradients[0], context->saved_data["counts"].toIntVector(), input_is_first};
+    const GroupedGradient parts{
+        saved[0], gradients[0], {context->saved_data["counts"].toIntVector(), saved[3]}, input_is_first};
     variable_list results(5);
-    if (context->needs_input_grad(0)) {
-      results[0] = torch::empty_like(saved[0]);
-      for_each_expert(parts.counts, [&](std::int64_t expert, std::int64_t begin, std::int64_t count) {
-        torch::Tensor out = results[0].narrow(0, begin, count);
-        const torch::Tensor matrix = saved[1].select(0, expert);
-        at::mm_out(out, gradients[0].narrow(0, begin, count), input_is_first ? matrix.t() : matrix);
-      });
-    }
+    if (context->needs_input_grad(0))
+      results[0] = rows_by_matrices(gradients[0], matrices_of(saved[1], !input_is_first), {}, parts.of);
     auto* store = reinterpret_cast<WeightGradientStore*>(context->saved_data["store"].toInt());
     const auto add_weight = [parts](torch::Tensor& into) { parts.add_weight(into); };
     const auto add_bias = [parts](torch::Tensor& into) { parts.add_bias(into); };
@@ -96,10 +74,16 @@ struct GroupedLinear : torch::autograd::Function<GroupedLinear> {
 }  // namespace
 
 torch::Tensor grouped_linear(const torch::Tensor& input, const GroupedWeight& weight,
-                             const std::vector<std::int64_t>& counts) {
+                             const std::vector<std::int64_t>& counts, std::optional<GroupedProducts> how) {
+  const GroupedOperands operands = operands_of(input, matrices_of(weight.weight, weight.input_is_first));
+  if (how == GroupedProducts::kAtOnce && !can_go_at_once(operands))
+    throw InternalError({"grouped products",
+                         fmt::format("of {}, {} by {}", torch::toString(operands.type), operands.in, operands.out),
+                         "bfloat16, float16 or float32 in rows of whole 16 bytes", ""});
   std::optional<torch::Tensor> bias;
   if (weight.bias.defined()) bias = weight.bias;
-  return GroupedLinear::apply(input, weight.weight, bias, counts, weight.input_is_first);
+  const ExpertRows of = expert_rows(counts, how.value_or(choose_products(operands)), input.device());
+  return GroupedLinear::apply(input, weight.weight, bias, of, weight.input_is_first);
 }
 
 }  // namespace gantry::nn

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include "gantry/nn/grouped_products.h"
 #include "gantry/tensors/tensor.h"
 
 namespace gantry::nn {
@@ -16,8 +18,8 @@ struct GroupedWeight {
 
 // input [rows, in] -> [rows, out], where the first counts[0] rows are expert 0's, and so on. The gradients of leaves
 // are added straight into their .grad, as those of nn::Linear; an expert without rows adds nothing, and its weight has
-// a gradient all the same.
+// a gradient all the same. `how`: absent, as choose_products has it; InternalError where that can't be.
 torch::Tensor grouped_linear(const torch::Tensor& input, const GroupedWeight& weight,
-                             const std::vector<std::int64_t>& counts);
+                             const std::vector<std::int64_t>& counts, std::optional<GroupedProducts> how = {});
 
 }  // namespace gantry::nn

@@ -4,6 +4,8 @@
 // requires no gradient, ends with the stage's backward.
 #pragma once
 
+#include "gantry/tensors/tensor_dict.h"
+
 namespace gantry {
 
 class LayerWatch {
@@ -13,6 +15,11 @@ class LayerWatch {
   virtual void after_forward(int layer) = 0;
   virtual void before_backward(int layer) = 0;
   virtual void after_backward(int layer) = 0;
+  // Whether it cuts the graph between the parts of layers. Then it is told after each part, or after a layer that is
+  // recomputed whole, with the state there. What it gives takes the place of entries: the same numbers, of which the
+  // graph knows nothing.
+  virtual bool cuts() const { return false; }
+  virtual TensorDict after_part(const TensorDict& /*state*/) { return {}; }
 };
 
 }  // namespace gantry

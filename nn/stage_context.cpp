@@ -112,8 +112,17 @@ void update(TensorDict& state, const TensorDict& changed) {
   }
 }
 
-// What `parts` together change of the state.
-TensorDict run_parts(const LayerParts& parts, TensorDict state) {
+// Where the graph ends, what comes behind reads other tensors.
+void cut_graph(LayerWatch* watch, TensorDict& state, TensorDict& changed) {
+  if (!watch || !watch->cuts()) return;
+  for (const auto& [name, tensor] : watch->after_part(state)) {
+    state.set(name, tensor);
+    changed.set(name, tensor);
+  }
+}
+
+// What `parts` together change of the state. `watch`: told between them, may be null.
+TensorDict run_parts(const LayerParts& parts, TensorDict state, LayerWatch* watch = nullptr) {
   TensorDict changed;
   ForwardReport* report = forward_now().report;
   for (const auto& part : parts) {
@@ -121,6 +130,7 @@ TensorDict run_parts(const LayerParts& parts, TensorDict state) {
     const TensorDict made = part.run(state);
     update(state, made);
     for (const auto& [name, tensor] : made) changed.set(name, tensor);
+    cut_graph(watch, state, changed);
   }
   return changed;
 }
@@ -161,13 +171,20 @@ TensorDict recomputed_parts(const LayerParts& parts, const TensorDict& state,
 
 // What the layer changes of the state.
 TensorDict StageContext::run_layer(const LayerParts& parts, const TensorDict& state, Recomputation how) const {
-  if (how == Recomputation::kFull) return recomputed_parts(parts, state, weak_from_this().lock());
-  if (how != Recomputation::kParts) return run_parts(parts, state);
+  LayerWatch* watch = forward_now().watch.get();
   TensorDict changed, now = state;
+  if (how == Recomputation::kFull) {
+    changed = recomputed_parts(parts, state, weak_from_this().lock());
+    update(now, changed);
+    cut_graph(watch, now, changed);
+    return changed;
+  }
+  if (how != Recomputation::kParts) return run_parts(parts, state, watch);
   for (const auto& part : parts) {
     const TensorDict made = recomputed_parts({part}, now, weak_from_this().lock());
     update(now, made);
     for (const auto& [name, tensor] : made) changed.set(name, tensor);
+    cut_graph(watch, now, changed);
   }
   return changed;
 }
@@ -234,7 +251,7 @@ TensorDict StageContext::run_layers(TensorDict state, const PartsOf& parts_of, i
     const TensorDict made = run_layer(parts_of(index), state, how);
     if (report.layer_ran) report.layer_ran(first + index, begin, steady_seconds());
     if (known.watch) {
-      backwards.ran(first + index, state, made);
+      if (!known.watch->cuts()) backwards.ran(first + index, state, made);
       known.watch->after_forward(first + index);
     }
     update(state, made);

@@ -75,6 +75,7 @@ bool Executor::run(StageRuntime& runtime, ActionTimes* times, const Stops& stops
     if (action.is_compute() && is_given_up_) {
       skip(action, runtime);
     } else {
+      if (action.overlaps_next) offer(row[position + 1], runtime);
       if (times) times->begin();
       execute(action, runtime);
       if (times) times->end(action);
@@ -142,6 +143,12 @@ void Executor::execute(const Action& action, StageRuntime& runtime) {
     case ActionKind::kReloadState:
       return runtime.extra(action);
   }
+}
+
+// The second of a pair, whose data are there: receives stand in front of both.
+void Executor::offer(const Action& backward, StageRuntime& runtime) {
+  const Activation& its = activation(backward.stage, backward.microbatch);
+  runtime.offer_backward(backward, its.output, its.output_gradients);
 }
 
 void Executor::forward(const Action& action, StageRuntime& runtime) {

@@ -41,6 +41,7 @@ class Executor {
 
   void execute(const Action& action, StageRuntime& runtime);
   void skip(const Action& action, StageRuntime& runtime);
+  void offer(const Action& backward, StageRuntime& runtime);
   void forward(const Action& action, StageRuntime& runtime);
   void backward(const Action& action, StageRuntime& runtime);
   void send_forward(const Action& action, const StageRuntime& runtime);

@@ -1,6 +1,8 @@
 // What the executor asks of one rank's model. Implemented by plugins, by tests and by benchmarks with empty stages.
 #pragma once
 
+#include <vector>
+
 #include "gantry/schedule/action.h"
 #include "gantry/tensors/tensor_dict.h"
 
@@ -33,6 +35,10 @@ class StageRuntime {
   virtual void backward_weight(int stage, int microbatch) = 0;
   // A pass of embedding or head, on every rank, where these are computed outside of the stages.
   virtual void run_vocabulary(schedule::ActionKind /*pass*/, int /*microbatch*/) {}
+  // Of an overlapped pair: the backward that follows the forward which comes now. It may run part by part, between the
+  // parts of that forward; its own call does the rest.
+  virtual void offer_backward(const schedule::Action& /*backward*/, const StageOutput& /*output*/,
+                              const TensorDict& /*gradients*/) {}
   // In place of one of these, of a step that was given up. Replicas that were not given up may be waiting for what goes
   // with it.
   virtual void skip(schedule::ActionKind /*kind*/, int /*stage*/, int /*microbatch*/) {}
@@ -50,5 +56,11 @@ class StageRuntime {
 
 // Runs autograd from an output to its input: what most runtimes' backward is.
 TensorDict run_backward(const TensorDict& input, const StageOutput& output, const TensorDict& gradients);
+// Its beginning, where autograd runs from, and its end.
+struct BackwardRoots {
+  std::vector<torch::Tensor> roots, seeds;
+};
+BackwardRoots backward_roots(const StageOutput& output, const TensorDict& gradients);
+TensorDict gradients_of(const TensorDict& input);
 
 }  // namespace gantry

@@ -128,6 +128,12 @@ int equal_microbatches(int microbatches, const ProcessGroupMesh& mesh) {
   return static_cast<int>(*std::max_element(all.begin(), all.end()));
 }
 
+bool has_pairs(const schedule::Schedule& schedule) {
+  return std::ranges::any_of(schedule.actions, [](const auto& row) {
+    return std::ranges::any_of(row, [](const schedule::Action& action) { return action.overlaps_next; });
+  });
+}
+
 }  // namespace
 
 HybridParallelPlugin::HybridParallelPlugin(World& world, Config config)
@@ -435,6 +441,8 @@ PipelineStep HybridParallelPlugin::make_step(ModelState& state, const Boosted& b
     state.outputs_compared = check_whole_outputs(outputs, state.split, state.model->stage_module(), mesh_);
   };
   GradientBuffers* gradients = accumulation ? &accumulation->gradients() : nullptr;
+  const bool interleaves = plan.trains && plan.microbatches > 0 && !state.gathered && !state.offload &&
+                           has_pairs(executor_for(plan.microbatches, /*forward_only=*/false, plan.gather).schedule());
   const bool scatters = plan.scattering == StepPlan::Scattering::kAfterEachBackward;
   if (state.gathered)
     state.gathered->begin({.layer_by_layer = plan.gather == schedule::Gather::kMicrobatch,
@@ -460,6 +468,7 @@ PipelineStep HybridParallelPlugin::make_step(ModelState& state, const Boosted& b
                        .choices = plan.trains ? state.routers->choices() : nullptr,
                        .parts = state.parts ? &*state.parts : nullptr,
                        .offload = plan.trains ? state.offload.get() : nullptr,
+                       .interleaves = interleaves,
                        .check_outputs = state.outputs_compared ? std::function<void(const TensorDict&)>()
                                                                : std::function(check_outputs)});
 }

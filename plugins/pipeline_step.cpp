@@ -110,8 +110,10 @@ StageOutput PipelineStep::timed_compute(int stage, int microbatch, TensorDict in
   times.layers.resize(model_.layer_ranges().back().end, 0);
   const double begin = steady_seconds();
   double first = -1, last = begin;
+  double others = partner_seconds_;
   report.layer_ran = [&](int layer, double from, double to) {
-    times.layers.at(layer) += to - from;
+    times.layers.at(layer) += to - from - (partner_seconds_ - others);
+    others = partner_seconds_;
     if (first < 0) first = from;
     last = to;
   };
@@ -132,12 +134,18 @@ StageOutput PipelineStep::compute(int stage, int microbatch, TensorDict input, F
   random.first_sample += batch.first_sample - microbatches_.front().first_sample;
   const nn::ObservedForward observed(options_.observer, batch.first_sample, batch.samples);
   TensorDict added;
+  std::shared_ptr<LayerWatch> watch = options_.gathered;
+  std::shared_ptr<CutBackward> cut;
+  if (options_.interleaves && options_.needs_gradients) {
+    watch = cut = cut_[{stage, microbatch}] = std::make_shared<CutBackward>();
+    cut->begin_forward(&added, [this] { step_of_partner(); });
+  }
   const ForwardScope scope({.random = random,
                             .weight_gradients = options_.needs_gradients ? &stores_[{stage, microbatch}] : nullptr,
                             .observer = options_.observer,
                             .losses = &added,
                             .report = &report,
-                            .watch = options_.gathered,
+                            .watch = watch,
                             .balance = options_.balance,
                             .choices = options_.choices});
 
@@ -148,6 +156,7 @@ StageOutput PipelineStep::compute(int stage, int microbatch, TensorDict input, F
                                       .recomputation = options_.recomputation,
                                       .recomputed_layers = options_.recomputed_layers,
                                       .sequence = sequences_.empty() ? nullptr : sequences_[microbatch]});
+  if (cut) cut->end_forward(result);
   StageOutput output;
   if (stage == model_.num_stages() - 1 && options_.vocabulary) {
     options_.vocabulary->give_hidden(microbatch, result.at("hidden"));
@@ -223,7 +232,7 @@ TensorDict PipelineStep::backward(int stage, int microbatch, const TensorDict& i
   TensorDict given =
       named("backward", stage, microbatch, stage == 0 ? microbatches_[microbatch].tensors : input, {}, [&] {
         return gathered(stage, GatheredStages::Kind::kBackward, completes,
-                        [&] { return run_backward(input, output, output_gradients(stage, microbatch, gradients)); });
+                        [&] { return differentiate(stage, microbatch, input, output, gradients); });
       });
   if (options_.vocabulary && stage == 0) options_.vocabulary->give_embedding_gradient(microbatch);
   if (last) options_.gradients->watch(false);
@@ -240,11 +249,49 @@ TensorDict PipelineStep::backward_input(int stage, int microbatch, const TensorD
   TensorDict input_gradients =
       named("backward", stage, microbatch, stage == 0 ? microbatches_[microbatch].tensors : input, {}, [&] {
         return gathered(stage, GatheredStages::Kind::kBackward, /*is_last=*/false,
-                        [&] { return run_backward(input, output, output_gradients(stage, microbatch, gradients)); });
+                        [&] { return differentiate(stage, microbatch, input, output, gradients); });
       });
   store.collect(false);
   if (options_.vocabulary && stage == 0) options_.vocabulary->give_embedding_gradient(microbatch);
   return input_gradients;
+}
+
+TensorDict PipelineStep::differentiate(int stage, int microbatch, const TensorDict& input, const StageOutput& output,
+                                       const TensorDict& gradients) {
+  const auto found = cut_.find({stage, microbatch});
+  if (found == cut_.end()) return run_backward(input, output, output_gradients(stage, microbatch, gradients));
+  CutBackward& cut = *found->second;
+  if (!cut.has_begun()) cut.begin(backward_roots(output, gradients));
+  while (cut.step()) {
+  }
+  cut_.erase(found);
+  partner_.reset();
+  return gradients_of(input);
+}
+
+// A stage's last backward runs in one piece: there parameters say one by one that they are ready.
+void PipelineStep::offer_backward(const schedule::Action& backward, const StageOutput& output,
+                                  const TensorDict& gradients) {
+  const auto found = cut_.find({backward.stage, backward.microbatch});
+  const bool completes =
+      backward.kind == schedule::ActionKind::kBackward && backwards_done_[backward.stage] + 1 == microbatches_.size();
+  if (found == cut_.end() || completes) return;
+  found->second->begin(backward_roots(output, gradients));
+  partner_ = backward;
+}
+
+void PipelineStep::step_of_partner() {
+  if (!partner_) return;
+  const double begin = steady_seconds();
+  const ForwardScope apart(Forward{});  // it finds nothing of the forward that waits
+  const std::pair key{partner_->stage, partner_->microbatch};
+  CutBackward& cut = *cut_.at(key);
+  auto& store = stores_[key];
+  store.collect(partner_->kind == schedule::ActionKind::kInputGradient);
+  const bool more = named("backward", key.first, key.second, {}, {}, [&] { return cut.step(); });
+  store.collect(false);
+  if (!more) partner_.reset();
+  partner_seconds_ += steady_seconds() - begin;
 }
 
 void PipelineStep::backward_weight(int stage, int microbatch) {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "gantry/core/config.h"
@@ -13,6 +14,7 @@
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/pipeline/executor.h"
 #include "gantry/plugins/criterion.h"
+#include "gantry/plugins/cut_backward.h"
 #include "gantry/plugins/gathered_stages.h"
 #include "gantry/plugins/sequence_parts.h"
 #include "gantry/plugins/step_end.h"
@@ -43,8 +45,9 @@ class PipelineStep final : public StageRuntime {
     bool is_whole = true;  // this step's one microbatch is the whole global batch, so that any mean is right
     const nn::RouterBalance* balance = nullptr;  // what routers add to the loss; not owned, null: nothing
     nn::RouterChoices* choices = nullptr;        // where they count; not owned, null: nowhere
-    const SequenceParts* parts = nullptr;    // where ranks share sequences, of which the batch is this one's; not owned
-    StepOffload* offload = nullptr;          // where something waits on the host; not owned
+    const SequenceParts* parts = nullptr;  // where ranks share sequences, of which the batch is this one's; not owned
+    StepOffload* offload = nullptr;        // where something waits on the host; not owned
+    bool interleaves = false;              // the parts of overlapped pairs run in turn; not with `gathered`, `offload`
     VocabularyPasses* vocabulary = nullptr;  // where embedding and head are computed outside of the stages; not owned
     // Called with the first microbatch's outputs on the ranks of the last stage, before the criterion.
     std::function<void(const TensorDict& outputs)> check_outputs = {};
@@ -59,6 +62,8 @@ class PipelineStep final : public StageRuntime {
   TensorDict backward_input(int stage, int microbatch, const TensorDict& input, const StageOutput& output,
                             const TensorDict& gradients) override;
   void backward_weight(int stage, int microbatch) override;
+  void offer_backward(const schedule::Action& backward, const StageOutput& output,
+                      const TensorDict& gradients) override;
   void run_vocabulary(schedule::ActionKind pass, int microbatch) override;
   void skip(schedule::ActionKind kind, int stage, int microbatch) override;
   void extra(const schedule::Action& action) override;
@@ -90,6 +95,9 @@ class PipelineStep final : public StageRuntime {
   bool is_last_backward(int stage);
   StageOutput timed_compute(int stage, int microbatch, TensorDict input, ForwardReport& report);
   TensorDict output_gradients(int stage, int microbatch, const TensorDict& given);
+  TensorDict differentiate(int stage, int microbatch, const TensorDict& input, const StageOutput& output,
+                           const TensorDict& gradients);
+  void step_of_partner();
   torch::Tensor record_loss(int microbatch, const TensorDict& outputs);
   torch::Tensor no_loss(int microbatch, const TensorDict& outputs);
 
@@ -103,8 +111,11 @@ class PipelineStep final : public StageRuntime {
   std::vector<torch::Tensor> sums_, counts_;                 // by microbatch
   std::map<std::string, std::vector<torch::Tensor>> added_;  // losses that stages added, by name
   std::vector<TensorDict> outputs_;
-  std::map<std::pair<int, int>, nn::WeightGradientStore> stores_;  // by stage and microbatch
-  std::map<int, std::size_t> backwards_done_;                      // by stage
+  std::map<std::pair<int, int>, nn::WeightGradientStore> stores_;    // by stage and microbatch
+  std::map<int, std::size_t> backwards_done_;                        // by stage
+  std::map<std::pair<int, int>, std::shared_ptr<CutBackward>> cut_;  // likewise, where pairs run in turn
+  std::optional<schedule::Action> partner_;                          // the backward that runs between a forward's parts
+  double partner_seconds_ = 0;                                       // that it has taken there
 };
 
 }  // namespace gantry

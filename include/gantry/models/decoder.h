@@ -42,7 +42,8 @@ class DecoderNorm {
 class ExpertsOfLayer;
 class LatentAttention;
 
-// One layer, in two parts: "attention" and "mlp".
+// One layer, in two parts: "attention" and "mlp". Where the graph is cut between parts (nn/layer_watch.h), experts on
+// other ranks are "dispatch", "experts" and "combine" in place of "mlp".
 class DecoderLayerImpl : public torch::nn::Module {
  public:
   DecoderLayerImpl(const DecoderSpec& spec, int index);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -11,6 +12,7 @@
 namespace gantry::nn {
 
 struct AdapterOptions;  // nn/linear.h
+struct ExpertJourney;   // nn/expert_exchange.h
 struct GroupedWeight;
 
 struct ExpertsOptions {
@@ -37,6 +39,13 @@ class ExpertsImpl : public torch::nn::Module, public Shardable {
  public:
   explicit ExpertsImpl(ExpertsOptions options);
   torch::Tensor forward(const torch::Tensor& tokens, const Routing& routing);
+  // forward() in three steps, where rows travel: they leave for the experts; are computed there and leave for home; and
+  // come home, where they are weighed by routing.weights and added. What is computed between two steps runs while rows
+  // are under way; so does its backward, while their gradients are. Each step is collective over the group.
+  bool travels() const;
+  std::shared_ptr<ExpertJourney> depart(const torch::Tensor& tokens, const Routing& routing);
+  void turn(ExpertJourney& journey);
+  torch::Tensor arrive(ExpertJourney& journey, const torch::Tensor& weights);
   Placements shard(const ShardStyle& style, const ShardAxes& axes) override;
   // Adds an adapter an expert to "gate_up_proj" or "down_proj", each once and before shard(): parameters
   // "gate_up_proj_lora_A" [experts, rank, in] and "gate_up_proj_lora_B" [experts, out, rank], with PEFT's initial
@@ -59,7 +68,6 @@ class ExpertsImpl : public torch::nn::Module, public Shardable {
   // What these experts make of rows that are sorted by expert; `bias` is down_proj's.
   torch::Tensor computed(const torch::Tensor& rows, const torch::Tensor& bias, const std::vector<std::int64_t>& counts);
   torch::Tensor over_width(const torch::Tensor& tokens, const Routing& routing);
-  torch::Tensor by_exchange(const torch::Tensor& tokens, const Routing& routing);
   torch::Tensor by_gathering(const torch::Tensor& tokens, const Routing& routing);
   torch::Tensor activated(const torch::Tensor& gate_up) const;
   torch::Tensor entering(const torch::Tensor& part) const;

@@ -1,0 +1,158 @@
+// Overlapped pairs of a schedule: the parts of a forward and of a backward run in turn, so that the rows of one's
+// experts travel while the other computes. The numbers are those of one rank, the bits those of one after the other.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <mutex>
+#include <sstream>
+#include <thread>
+
+#include <ATen/record_function.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <torch/torch.h>
+
+#include "model_case.h"
+#include "program.h"
+
+namespace gantry::testing {
+namespace {
+
+// What each rank does, a letter an event: rows leave (r), products (p) and waits (w) of forwards; capital letters are
+// those of backwards.
+std::mutex letters_mutex;
+std::map<std::string, std::string> letters_of_rank;
+thread_local int backwards_of_thread = 0;
+
+// A rank's forwards and backwards run on its thread, or on a device on two that are set to it.
+std::string this_rank() {
+  std::ostringstream name;
+  if (c10::impl::hasDeviceGuardImpl(torch::kPrivateUse1))
+    name << c10::impl::getDeviceGuardImpl(torch::kPrivateUse1)->getDevice();
+  else
+    name << std::this_thread::get_id();
+  return name.str();
+}
+
+struct InBackward : at::ObserverContext {
+  InBackward() { ++backwards_of_thread; }
+  ~InBackward() override { --backwards_of_thread; }
+};
+
+std::unique_ptr<at::ObserverContext> note_event(const at::RecordFunction& function) {
+  if (function.scope() == at::RecordScope::BACKWARD_FUNCTION) return std::make_unique<InBackward>();
+  const std::string name = function.name();
+  char letter = 0;
+  if (name == "gantry::all_to_all") letter = 'r';
+  if (name == "gantry::wait") letter = 'w';
+  if (name == "aten::mm" || name == "aten::addmm") letter = 'p';
+  if (letter == 0) return nullptr;
+  const std::lock_guard lock(letters_mutex);
+  letters_of_rank[this_rank()] += static_cast<char>(backwards_of_thread > 0 ? std::toupper(letter) : letter);
+  return nullptr;
+}
+
+// How often rows were under way while the other of a pair computed: between a departure and the wait for it.
+struct Hidden {
+  int forwards = 0, backwards = 0;
+};
+
+Hidden hidden_in(const ModelCase& what, const Parallelism& how) {
+  letters_of_rank.clear();
+  const auto handle = at::addGlobalCallback(
+      at::RecordFunctionCallback(&note_event).scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
+  run_case(what, how);
+  at::removeCallback(handle);
+  Hidden hidden;
+  for (const auto& [rank, letters] : letters_of_rank)
+    for (std::size_t at = 0; at < letters.size(); ++at) {
+      if (letters[at] != 'r' && letters[at] != 'R') continue;
+      const bool is_forward = letters[at] == 'r';
+      const std::size_t end = letters.find(is_forward ? 'w' : 'W', at);
+      const std::string between = letters.substr(at, end - at);
+      if (between.find(is_forward ? 'P' : 'p') != std::string::npos)
+        ++(is_forward ? hidden.forwards : hidden.backwards);
+    }
+  return hidden;
+}
+
+ModelCase paired_mixtral() {
+  ModelCase what{.family = "mixtral", .layers = 4, .heads = 4, .key_heads = 2, .vocabulary = 53, .batches = {12, 11}};
+  what.keys = R"({"num_local_experts": 6, "num_experts_per_tok": 2, "intermediate_size": 11})";
+  return what;
+}
+
+Parallelism paired(Layout layout, int microbatches = 6) {
+  Parallelism how{.layout = layout, .schedule = "dualpipe_v", .microbatches = microbatches};
+  how.chunks = 2;
+  how.sequence_parallel = layout.tensor > 1;
+  return how;
+}
+
+const Layout kPaired{.pipeline = 2, .data = 2, .expert = 2};
+
+TEST(OverlappedPairs, RowsTravelWhileTheOtherComputes) {
+  const Hidden hidden = hidden_in(paired_mixtral(), paired(kPaired));
+  EXPECT_GT(hidden.forwards, 0);
+  EXPECT_GT(hidden.backwards, 0);
+  Parallelism apart = paired(kPaired);
+  apart.schedule = "zb_v";
+  const Hidden nothing = hidden_in(paired_mixtral(), apart);
+  EXPECT_EQ(nothing.forwards, 0);
+  EXPECT_EQ(nothing.backwards, 0);
+}
+
+// ZeRO 3 runs pairs one after the other.
+TEST(OverlappedPairs, HaveTheBitsOfOneAfterTheOther) {
+  for (const char* precision : {"float64", "bfloat16"}) {
+    ModelCase what = paired_mixtral();
+    what.clip = 1e9;
+    what.precision = precision;
+    what.experts = {.balance = "sequence", .aux_loss = 0.3, .z_loss = 0.05};
+    Parallelism apart = paired(kPaired);
+    apart.zero = 3;
+    expect_identical(run_case(what, apart), run_case(what, paired(kPaired)), precision);
+  }
+}
+
+TEST(OverlappedPairs, HaveTheNumbersOfOneRank) {
+  ModelCase what = paired_mixtral();
+  what.experts = {.balance = "sequence", .aux_loss = 0.3, .z_loss = 0.05};
+  std::vector<Parallelism> layouts = {paired(kPaired), paired({.pipeline = 2, .tensor = 2, .expert = 2}, 5),
+                                      paired({.pipeline = 2, .context = 2, .expert = 2}, 4),
+                                      paired({.pipeline = 2, .data = 2}), paired({.pipeline = 2}, 7)};
+  for (const char* recompute : {"full", "parts", "selective"}) {
+    layouts.push_back(paired(kPaired));
+    layouts.back().recompute = recompute;
+    layouts.back().zero = 1;
+  }
+  layouts.push_back(paired(kPaired));
+  layouts.back().zero = 2;
+  layouts.push_back(paired(kPaired));
+  layouts.back().dispatch = "all_gather";
+  expect_layouts_equal(what, layouts);
+}
+
+// Shared experts with a gate and without, layers that have no experts, and a model without any.
+TEST(OverlappedPairs, OfOtherFamilies) {
+  const std::pair<const char*, const char*> families[] = {
+      {"qwen2_moe", R"({"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 9,
+                        "shared_expert_intermediate_size": 10, "decoder_sparse_step": 2})"},
+      {"deepseek_v3", R"({"num_key_value_heads": 4, "q_lora_rank": 10, "kv_lora_rank": 8, "qk_nope_head_dim": 5,
+                          "qk_rope_head_dim": 4, "v_head_dim": 6, "n_routed_experts": 8, "num_experts_per_tok": 3,
+                          "moe_intermediate_size": 7, "n_shared_experts": 2, "n_group": 4, "topk_group": 2,
+                          "first_k_dense_replace": 1})"}};
+  for (const auto& [family, keys] : families) {
+    SCOPED_TRACE(family);
+    ModelCase what = paired_mixtral();
+    what.family = family;
+    what.keys = keys;
+    expect_layouts_equal(what, {paired(kPaired)});
+  }
+  ModelCase dense = paired_mixtral();
+  dense.family = "gpt2";
+  dense.keys = "{}";
+  dense.dropout = 0.1;
+  expect_layouts_equal(dense, {paired({.pipeline = 2, .data = 2})});
+}
+
+}  // namespace
+}  // namespace gantry::testing
