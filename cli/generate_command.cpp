@@ -37,6 +37,19 @@ void add_prompts(CLI::App& command, GenerateArguments& arguments) {
       ->allow_extra_args(false);
 }
 
+void add_speech(CLI::App& command, GenerateArguments& arguments) {
+  auto* tokens = command.get_option("--tokens");
+  command
+      .add_option("--language", arguments.language,
+                  "Of speech: en, de, ... of the model's generation_config.json; detected where neither names one")
+      ->type_name("NAME")
+      ->excludes(tokens);
+  command.add_option("--task", arguments.task, "Of speech: transcribe, or translate into English [transcribe]")
+      ->type_name("NAME")
+      ->excludes(tokens);
+  command.add_flag("--timestamps", arguments.time_stamps, "Of speech: when each part was said, in seconds");
+}
+
 void add_lengths(CLI::App& command, GenerateArguments& arguments) {
   command.add_option("--max-new-tokens", arguments.max_new_tokens, "At most so many tokens after the prompt [20]");
   command.add_option("--max-length", arguments.max_length, "At most so many with the longest prompt");
@@ -72,6 +85,7 @@ CLI::App* add_generate_command(CLI::App& app, GenerateArguments& arguments) {
   auto* generate =
       app.add_subcommand("generate", "Continue texts: greedily, by sampling or beam search, in any layout");
   add_prompts(*generate, arguments);
+  add_speech(*generate, arguments);
   add_lengths(*generate, arguments);
   add_drawing(*generate, arguments);
   add_beams(*generate, arguments);

@@ -16,7 +16,9 @@ struct GenerateArguments {
   std::vector<std::string> prompts;  // text
   std::vector<std::string> tokens;   // "1,2,3"
   std::string features;              // a safetensors file for an encoder of sound; empty: none
-  std::vector<std::string> stops;    // tokens, by number or text
+  std::string language, task;        // of speech; empty: not given
+  bool time_stamps = false;
+  std::vector<std::string> stops;  // tokens, by number or text
   std::optional<std::int64_t> max_new_tokens, max_length, min_new_tokens, min_length, top_k;
   std::optional<double> temperature, top_p, repetition_penalty, length_penalty;
   std::optional<int> num_beams, num_return_sequences;

@@ -10,8 +10,7 @@
 #include "gantry/core/error.h"
 #include "gantry/core/paths.h"
 #include "gantry/data/tokenizers/json_file.h"
-#include "gantry/generation/forced_tokens.h"
-#include "gantry/generation/generate.h"
+#include "gantry/generation/speech_keys.h"
 
 namespace gantry {
 namespace {
@@ -69,8 +68,11 @@ struct Foreign {
   const char* key;
   double off = 0;
 };
+constexpr double kNoNumber = std::numeric_limits<double>::quiet_NaN();  // every number means something
 constexpr Foreign kForeign[] = {
     {"bad_words_ids"},
+    {"compression_ratio_threshold", kNoNumber},
+    {"condition_on_prev_tokens"},
     {"constraints"},
     {"diversity_penalty"},
     {"dola_layers"},
@@ -83,12 +85,15 @@ constexpr Foreign kForeign[] = {
     {"forced_bos_token_id", -1},
     {"forced_eos_token_id", -1},
     {"guidance_scale", 1},
+    {"logprob_threshold", kNoNumber},
     {"min_p"},
     {"no_repeat_ngram_size"},
+    {"no_speech_threshold", kNoNumber},
     {"num_beam_groups", 1},
     {"penalty_alpha"},
     {"remove_invalid_values"},
     {"renormalize_logits"},
+    {"return_token_timestamps"},
     {"sequence_bias"},
     {"stop_strings"},
     {"typical_p", 1},
@@ -111,13 +116,20 @@ void refuse_foreign(const nlohmann::json& object, const std::string& path) {
                       "keys that docs/generation.md names", "take them out to generate without"});
 }
 
+void refuse_speech(const std::string& directory, const SpeechChoice& speech) {
+  if (speech.language.empty() && speech.task.empty() && !speech.time_stamps) return;
+  throw InputError({directory, "has no generation_config.json, which says the tokens of languages, tasks and times",
+                    "a Hugging Face directory with it", "copy the model's into it"});
+}
+
 }  // namespace
 
-GenerationOptions generation_defaults(const std::string& directory) {
+GenerationOptions generation_defaults(const std::string& directory, const SpeechChoice& speech) {
   GenerationOptions options;
   const std::string path = directory + "/generation_config.json", model = directory + "/config.json";
-  const bool has_own = path_exists(path);
-  if (path_exists(directory + "/" + kManifestName)) {
+  const bool is_checkpoint = path_exists(directory + "/" + kManifestName), has_own = path_exists(path);
+  if (is_checkpoint || !has_own) refuse_speech(directory, speech);
+  if (is_checkpoint) {
     const auto config = read_checkpoint_info(directory).model_config;
     take_stop_tokens(JsonView(config, directory + ": model configuration"), options.stop_tokens);
     return options;
@@ -131,7 +143,7 @@ GenerationOptions generation_defaults(const std::string& directory) {
   refuse_foreign(object, path);
   take_tokens(keys, "suppress_tokens", options.suppress_tokens);
   take_tokens(keys, "begin_suppress_tokens", options.begin_suppress_tokens);
-  options.begin_tokens = forced_tokens(keys);
+  take_speech(keys, speech, options);
   take_count(keys, "max_new_tokens", options.max_new_tokens);
   take_count(keys, "max_length", options.max_length);
   take_count(keys, "min_new_tokens", options.min_new_tokens);

@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include "gantry/core/error.h"
+#include "gantry/generation/languages.h"
 #include "gantry/generation/rounds.h"
 #include "gantry/plugins/model_setup.h"
 
@@ -18,23 +19,13 @@ SplitDim split_of_logits(const SplitOutputs& outputs) {
   return found == outputs.end() ? SplitDim{nullptr, replicate()} : found->second;
 }
 
-}  // namespace
-
-std::vector<GeneratedSequence> generate(Boosted& boosted, Plugin& plugin, const std::vector<TokenIds>& given,
-                                        const GenerationOptions& options) {
+// The prompts are partitioned over the replicas.
+std::vector<GeneratedSequence> run_over_replicas(Boosted& boosted, Plugin& plugin, const Continuation& continuation,
+                                                 const Plan& plan, const std::vector<TokenIds>& prompts) {
   const StageModule& module = boosted.model->stage_module();
-  if (module.vocabulary())
-    throw ConfigError({"parallel.vocabulary", "is pipeline, and texts are continued",
-                       "stages: to train and to evaluate",
-                       "take the key out to generate; a checkpoint loads in any layout"});
-  const Continuation continuation = module.policy().continuation(module.module());
-  const std::vector<TokenIds> prompts = generation::prompts_of(given, options, continuation);
-  const Plan plan = generation::make_plan(options, prompts, continuation, module.policy().name());
-  if (boosted.optimizer) boosted.optimizer->wait();
-  const EvaluationGuard evaluation(module.module(), true);
   const auto& mesh = plugin.mesh();
   const bool by_sequence = plugin.config().parallel.sequence_parallel && mesh.size(axis::kTensor) > 1;
-  const bool is_cached = continuation.is_cached && options.use_cache && !by_sequence;
+  const bool is_cached = continuation.is_cached && plan.options.use_cache && !by_sequence;
   const auto parts = split_evenly(static_cast<std::int64_t>(prompts.size()), mesh.size(axis::kData));
   StagePlaces places{.module = &module,
                      .stages = &plugin.stages(),
@@ -59,20 +50,39 @@ std::vector<GeneratedSequence> generate(Boosted& boosted, Plugin& plugin, const 
   return all;
 }
 
+}  // namespace
+
+std::vector<GeneratedSequence> generate(Boosted& boosted, Plugin& plugin, const std::vector<TokenIds>& given,
+                                        const GenerationOptions& options) {
+  const StageModule& module = boosted.model->stage_module();
+  if (module.vocabulary())
+    throw ConfigError({"parallel.vocabulary", "is pipeline, and texts are continued",
+                       "stages: to train and to evaluate",
+                       "take the key out to generate; a checkpoint loads in any layout"});
+  const Continuation continuation = module.policy().continuation(module.module());
+  if (boosted.optimizer) boosted.optimizer->wait();
+  const EvaluationGuard evaluation(module.module(), true);
+  const auto run = [&](const Plan& plan, const std::vector<TokenIds>& prompts) {
+    return run_over_replicas(boosted, plugin, continuation, plan, prompts);
+  };
+  return generation::generate_by(run, given, options, continuation, module.policy().name());
+}
+
 std::vector<GeneratedSequence> generate(torch::nn::Module& model, const std::vector<TokenIds>& given,
                                         const GenerationOptions& options) {
   static const PipelineStageManager kOneStage(0, 1);
   const auto policy = policy_for(model);
   const Continuation continuation = policy->continuation(model);
-  const std::vector<TokenIds> prompts = generation::prompts_of(given, options, continuation);
-  const Plan plan = generation::make_plan(options, prompts, continuation, policy->name());
   const EvaluationGuard evaluation(model, true);
   const StageModule module(model.shared_from_this(), policy, {{0, layer_count(*policy, model)}});
   const StagePlaces places{.module = &module,
                            .stages = &kOneStage,
                            .split = {nullptr, replicate()},
                            .is_cached = continuation.is_cached && options.use_cache};
-  return generation::run_rounds(places, plan, prompts, 0);
+  const auto run = [&](const Plan& plan, const std::vector<TokenIds>& prompts) {
+    return generation::run_rounds(places, plan, prompts, 0);
+  };
+  return generation::generate_by(run, given, options, continuation, policy->name());
 }
 
 }  // namespace gantry

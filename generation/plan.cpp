@@ -8,7 +8,6 @@
 #include <torch/torch.h>
 
 #include "gantry/core/error.h"
-#include "gantry/generation/forced_tokens.h"
 
 namespace gantry::generation {
 namespace {
@@ -98,17 +97,18 @@ TokenIds begin_of(const GenerationOptions& options, const Continuation& continua
 // Where texts begin so.
 void require_known(const TokenIds& begin) {
   if (std::find(begin.begin(), begin.end(), kUnknownToken) != begin.end())
-    throw InputError({"generation_config.json", "names no language, and Gantry detects none",
-                      "`language`, such as \"en\", or the tokens that each text begins with",
-                      "set it there, or give these (gantry generate --tokens)"});
+    throw InputError({"begin_tokens", "leave the language open, and there are no languages to detect it among",
+                      "a language, or the tokens that each text begins with",
+                      "set `language` in generation_config.json, or give these (gantry generate --tokens)"});
 }
 
 // Of what an encoder is given: a row for each prompt.
 void check_encoder(const GenerationOptions& options, const std::vector<TokenIds>& prompts,
                    const Continuation& continuation) {
   if (!continuation.start_token)
-    require(options.encoder.empty() && options.begin_tokens.empty(), "encoder and begin_tokens", "are given",
-            "a model with an encoder and a decoder", "take them out");
+    require(options.encoder.empty() && options.begin_tokens.empty() && !options.time_stamps,
+            "encoder, begin_tokens and time_stamps", "are given", "a model with an encoder and a decoder",
+            "take them out");
   for (const auto& [name, tensor] : options.encoder)
     if (tensor.dim() == 0 || tensor.size(0) != static_cast<std::int64_t>(prompts.size()))
       throw InputError({name, fmt::format("is {} beside {} prompts", describe(tensor), prompts.size()),

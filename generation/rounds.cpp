@@ -221,7 +221,7 @@ std::vector<GeneratedSequence> run_rounds(const StagePlaces& places, const Plan&
 
 std::string to_text(const std::vector<GeneratedSequence>& sequences) {
   nlohmann::json list = nlohmann::json::array();
-  for (const auto& [prompt, tokens, score, stopped] : sequences) list.push_back({prompt, tokens, score, stopped});
+  for (const auto& one : sequences) list.push_back({one.prompt, one.tokens, one.score, one.stopped});
   return list.dump();
 }
 

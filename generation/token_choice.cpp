@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include "gantry/core/error.h"
+#include "gantry/generation/time_stamps.h"
 #include "gantry/launch/launch.h"
 #include "gantry/tensors/philox.h"
 
@@ -22,6 +23,17 @@ void forbid_now(torch::Tensor& scores, const Plan& plan, std::int64_t new_tokens
   if (plan.is_too_short(new_tokens)) forbid(scores, plan.options.stop_tokens, first);
   forbid(scores, plan.options.suppress_tokens, first);
   if (new_tokens == 0) forbid(scores, plan.options.begin_suppress_tokens, first);
+  if (!plan.only.empty()) keep_only(scores, plan.only, first);
+}
+
+// Of each sequence.
+std::vector<TokenIds> new_tokens_of(const TextGroup& group) {
+  std::vector<TokenIds> all;
+  for (std::int64_t i = 0; i < group.sequences(); ++i) {
+    const TokenIds& text = group.texts()[group.row_of(i)];
+    all.emplace_back(text.begin() + group.prompt_length(i), text.end());
+  }
+  return all;
 }
 
 }  // namespace
@@ -37,7 +49,8 @@ TokenChoice::TokenChoice(const Plan& plan, SplitDim split, std::int64_t first_pr
 }
 
 Decision TokenChoice::choose(const torch::Tensor& logits, const TextGroup& group) {
-  if (plan_.is_greedy() && plan_.options.repetition_penalty == 1) {
+  // Times are weighed together, so all of a row is wanted.
+  if (plan_.is_greedy() && plan_.options.repetition_penalty == 1 && !plan_.options.time_stamps) {
     torch::Tensor scores = at_least_float32(logits);
     const std::int64_t first = first_column(split_);
     forbid_padding(scores, plan_.options.vocabulary, first);
@@ -84,6 +97,7 @@ torch::Tensor TokenChoice::scores_of(const torch::Tensor& logits, const TextGrou
     penalise_repetition(scores, texts, plan_.options.repetition_penalty);
   }
   forbid_now(scores, plan_, group.rounds(), 0);
+  if (plan_.options.time_stamps) keep_time_stamps(scores, *plan_.options.time_stamps, new_tokens_of(group));
   return scores;
 }
 

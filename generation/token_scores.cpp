@@ -18,6 +18,13 @@ void forbid(torch::Tensor& scores, const std::vector<std::int64_t>& tokens, std:
     if (token >= first && token < first + scores.size(1)) scores.select(1, token - first).fill_(kNever);
 }
 
+void keep_only(torch::Tensor& scores, const std::vector<std::int64_t>& tokens, std::int64_t first) {
+  torch::Tensor others = torch::ones({scores.size(1)}, torch::kBool);
+  for (const std::int64_t token : tokens)
+    if (token >= first && token < first + scores.size(1)) others[token - first].fill_(false);
+  scores.masked_fill_(others.to(scores.device()), kNever);
+}
+
 void forbid_padding(torch::Tensor& scores, std::int64_t vocabulary, std::int64_t first) {
   if (vocabulary <= 0 || vocabulary >= first + scores.size(1)) return;
   const std::int64_t kept = std::max<std::int64_t>(0, vocabulary - first);

@@ -12,6 +12,8 @@ namespace gantry::generation {
 
 // Tokens that can't be chosen: columns are tokens from `first_column` on.
 void forbid(torch::Tensor& scores, const std::vector<std::int64_t>& tokens, std::int64_t first_column);
+// All but these can't be chosen, likewise.
+void keep_only(torch::Tensor& scores, const std::vector<std::int64_t>& tokens, std::int64_t first_column);
 // Columns of tokens from `vocabulary` on; 0: none.
 void forbid_padding(torch::Tensor& scores, std::int64_t vocabulary, std::int64_t first_column);
 // Of the tokens that are in a row's text.

@@ -1,7 +1,9 @@
 #include "gantry/generation/generate.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include <torch/torch.h>
@@ -13,6 +15,7 @@
 #include "gantry/core/output.h"
 #include "gantry/core/utf8.h"
 #include "gantry/generation/prompt_text.h"
+#include "gantry/generation/time_stamps.h"
 #include "gantry/launch/launch.h"
 #include "gantry/models/model_family.h"
 
@@ -29,6 +32,7 @@ struct Job {
   GenerationOptions options;
 
   bool reads_sound() const { return !arguments.features.empty(); }
+  bool shows_times() const { return options.time_stamps.has_value(); }
   bool shows_text() const { return !arguments.prompts.empty() || (reads_sound() && text); }
 };
 
@@ -51,7 +55,9 @@ std::int64_t stop_token(const std::string& word, const TrainedModel& model, cons
 }
 
 GenerationOptions options_of(const GenerateArguments& given, const TrainedModel& model, const PromptText* text) {
-  GenerationOptions options = generation_defaults(model.path);
+  SpeechChoice speech{.language = given.language, .task = given.task};
+  if (given.time_stamps) speech.time_stamps = true;
+  GenerationOptions options = generation_defaults(model.path, speech);
   if (given.max_length && !given.max_new_tokens) options.max_new_tokens.reset();
   take(options.max_new_tokens, given.max_new_tokens);
   take(options.max_length, given.max_length);
@@ -76,19 +82,27 @@ GenerationOptions options_of(const GenerateArguments& given, const TrainedModel&
   return options;
 }
 
+void refuse_without(const char* flag, const char* needed) {
+  throw UsageError({flag, std::string("has no effect without ") + needed, "", std::string("add ") + needed});
+}
+
+void refuse_lost_speech(const GenerateArguments& given) {
+  if (!given.features.empty()) return;
+  if (!given.language.empty()) refuse_without("--language", "--features");
+  if (!given.task.empty()) refuse_without("--task", "--features");
+  if (given.time_stamps) refuse_without("--timestamps", "--features");
+}
+
 void refuse_lost_flags(const GenerateArguments& given, const GenerationOptions& options) {
-  const auto refuse = [](const char* flag, const char* needed) {
-    throw UsageError({flag, std::string("has no effect without ") + needed, "", std::string("add ") + needed});
-  };
   if (!options.sample) {
-    if (given.temperature) refuse("--temperature", "--sample");
-    if (given.top_k) refuse("--top-k", "--sample");
-    if (given.top_p) refuse("--top-p", "--sample");
-    if (given.seed) refuse("--seed", "--sample");
+    if (given.temperature) refuse_without("--temperature", "--sample");
+    if (given.top_k) refuse_without("--top-k", "--sample");
+    if (given.top_p) refuse_without("--top-p", "--sample");
+    if (given.seed) refuse_without("--seed", "--sample");
   }
   if (options.num_beams > 1) return;
-  if (given.length_penalty) refuse("--length-penalty", "--num-beams");
-  if (!given.early_stopping.empty()) refuse("--early-stopping", "--num-beams");
+  if (given.length_penalty) refuse_without("--length-penalty", "--num-beams");
+  if (!given.early_stopping.empty()) refuse_without("--early-stopping", "--num-beams");
 }
 
 bool has_encoder(const Config& config) {
@@ -118,6 +132,7 @@ Job prepare(const GenerateArguments& arguments) {
   if (arguments.prompts.empty() && arguments.tokens.empty() && arguments.features.empty())
     throw UsageError({"gantry generate", "there is no prompt", "--prompt TEXT or --tokens 1,2,3",
                       "--features FILE for a model that reads sound"});
+  refuse_lost_speech(arguments);
   Job job{.arguments = arguments,
           .model = find_trained_model(arguments.model, arguments.sets, arguments.adapter),
           .text = {},
@@ -140,13 +155,34 @@ Job prepare(const GenerateArguments& arguments) {
   return job;
 }
 
-// The sequence's text after the prompt's, without the stop token.
+// The sequence's text after the prompt's, without the stop token and without times.
 std::string text_of(const Job& job, const GeneratedSequence& sequence, bool with_prompt) {
   TokenIds tokens = job.begun[sequence.prompt];
   const std::string prompt = job.text->decode(tokens);
-  tokens.insert(tokens.end(), sequence.tokens.begin(), sequence.tokens.end() - (sequence.stopped ? 1 : 0));
+  std::copy_if(sequence.tokens.begin(), sequence.tokens.end() - (sequence.stopped ? 1 : 0), std::back_inserter(tokens),
+               [&](std::int64_t token) { return !job.shows_times() || token < job.options.time_stamps->first; });
   const std::string whole = job.text->decode(tokens);
   return with_prompt || !whole.starts_with(prompt) ? whole : whole.substr(prompt.size());
+}
+
+nlohmann::json segments_of(const Job& job, const GeneratedSequence& sequence) {
+  nlohmann::json segments = nlohmann::json::array();
+  for (const auto& [begin, end, tokens] : generation::timed_texts(sequence.tokens, *job.options.time_stamps)) {
+    segments.push_back({{"start", begin}, {"end", nullptr}, {"tokens", tokens}});
+    if (end) segments.back()["end"] = *end;
+    if (job.shows_text()) segments.back()["text"] = valid_utf8(job.text->decode(tokens));
+  }
+  return segments;
+}
+
+// A line for each part: [0.00 - 6.44] what was said.
+void print_segments(const Job& job, const GeneratedSequence& sequence) {
+  for (const auto& [begin, end, tokens] : generation::timed_texts(sequence.tokens, *job.options.time_stamps)) {
+    std::string said =
+        job.shows_text() ? valid_utf8(job.text->decode(tokens)) : fmt::format("{}", fmt::join(tokens, ","));
+    said.erase(0, said.find_first_not_of(' '));
+    print_output(fmt::format("[{:.2f} - {}] {}\n", begin, end ? fmt::format("{:.2f}", *end) : "", said));
+  }
 }
 
 void print_json(const Job& job, const GeneratedSequence& sequence, int number) {
@@ -156,14 +192,18 @@ void print_json(const Job& job, const GeneratedSequence& sequence, int number) {
                          {"tokens", sequence.tokens},
                          {"stopped", sequence.stopped}};
   if (job.options.num_beams > 1) line["score"] = sequence.score;
+  if (!sequence.language.empty()) line["language"] = sequence.language;
+  if (job.shows_times()) line["segments"] = segments_of(job, sequence);
   if (job.shows_text()) line["text"] = valid_utf8(text_of(job, sequence, /*with_prompt=*/false));
   print_output(line.dump() + "\n");
 }
 
 void print_plain(const Job& job, const GeneratedSequence& sequence, int number, bool is_alone) {
   if (!is_alone)
-    print_output(fmt::format("--- prompt {}, sequence {}{}\n", sequence.prompt + 1, number,
-                             job.options.num_beams > 1 ? fmt::format(", score {:.6f}", sequence.score) : ""));
+    print_output(fmt::format("--- prompt {}, sequence {}{}{}\n", sequence.prompt + 1, number,
+                             job.options.num_beams > 1 ? fmt::format(", score {:.6f}", sequence.score) : "",
+                             sequence.language.empty() ? "" : ", language " + sequence.language));
+  if (job.shows_times()) return print_segments(job, sequence);
   if (job.shows_text()) return print_output(valid_utf8(text_of(job, sequence, /*with_prompt=*/true)) + "\n");
   TokenIds tokens = job.begun[sequence.prompt];
   tokens.insert(tokens.end(), sequence.tokens.begin(), sequence.tokens.end());
@@ -182,8 +222,8 @@ void print_all(const Job& job, const std::vector<GeneratedSequence>& sequences) 
 
 // One sequence, not beams: it is shown while it comes.
 bool streams(const Job& job) {
-  return job.shows_text() && !job.arguments.json && job.begun.size() == 1 && job.options.num_beams == 1 &&
-         job.options.num_return_sequences == 1;
+  return job.shows_text() && !job.shows_times() && !job.arguments.json && job.begun.size() == 1 &&
+         job.options.num_beams == 1 && job.options.num_return_sequences == 1;
 }
 
 void generate_rank(World& world, const Job& job) {

@@ -1,5 +1,6 @@
 #include "gantry/data/images/image_file.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 #include "gantry/core/error.h"
@@ -7,19 +8,20 @@
 
 namespace gantry {
 
-std::string size_fault(std::uint64_t width, std::uint64_t height) {
-  constexpr std::uint64_t kMostPixels = 178956970;
-  if (width * height <= kMostPixels) return "";
-  return fmt::format("{} x {} = {} pixels are more than {}", width, height, width * height, kMostPixels);
+std::string size_fault(std::uint64_t width, std::uint64_t height, std::uint64_t most_pixels) {
+  if (std::max(width, height) > kMostSide)
+    return fmt::format("a side of {} pixels is longer than {}", std::max(width, height), kMostSide);
+  if (width * height <= most_pixels) return "";
+  return fmt::format("{} x {} = {} pixels are more than {}", width, height, width * height, most_pixels);
 }
 
-Image decode_image(std::span<const std::byte> bytes, const std::string& name) {
+Image decode_image(std::span<const std::byte> bytes, const std::string& name, std::uint64_t most_pixels) {
   Image image;
   const bool jpeg = is_jpeg(bytes);
   if (!jpeg && !is_png(bytes))
     throw InputError({name, "is no JPEG or PNG picture by its first bytes", "one of these",
                       "convert the file, or take it out of the folder"});
-  const std::string fault = jpeg ? decode_jpeg(bytes, image) : decode_png(bytes, image);
+  const std::string fault = jpeg ? decode_jpeg(bytes, most_pixels, image) : decode_png(bytes, most_pixels, image);
   if (!fault.empty())
     throw InputError({name, fmt::format("is no {} that can be read: {}", jpeg ? "JPEG" : "PNG", fault),
                       "a whole picture", "replace the file, or take it out of the folder"});

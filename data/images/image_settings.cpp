@@ -17,10 +17,9 @@ using nlohmann::json;
 // The keys of one file, of which each fault names it.
 class ProcessorKeys {
  public:
-  explicit ProcessorKeys(const std::string& path) : path_(path) {
-    const MappedFile file(path);
-    std::string fault = json_fault(file.text());
-    if (fault.empty()) keys_ = json::parse(file.text());
+  ProcessorKeys(std::string_view text, const std::string& path) : path_(path) {
+    std::string fault = json_fault(text);
+    if (fault.empty()) keys_ = json::parse(text);
     if (fault.empty() && !keys_.is_object()) fault = "is no object";
     if (!fault.empty()) throw InputError({path, fault, "what an image processor writes", "copy it again"});
   }
@@ -100,7 +99,12 @@ void read_sizes(const ProcessorKeys& keys, ImageSettings& settings) {
 std::optional<ImageSettings> read_image_settings(const std::string& folder) {
   const std::string path = folder + "/preprocessor_config.json";
   if (folder.empty() || !path_exists(path)) return std::nullopt;
-  const ProcessorKeys keys(path);
+  const MappedFile file(path);
+  return parse_image_settings(file.text(), path);
+}
+
+ImageSettings parse_image_settings(std::string_view text, const std::string& path) {
+  const ProcessorKeys keys(text, path);
   ImageSettings settings;
   read_sizes(keys, settings);
   settings.filter = filter_of(keys);

@@ -4,6 +4,7 @@
 #include <array>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "gantry/data/images/resample.h"
 
@@ -22,5 +23,7 @@ struct ImageSettings {
 // InputError, naming the file and the key, for values that are no such settings or that are not there (padding, other
 // filters, rectangles).
 std::optional<ImageSettings> read_image_settings(const std::string& folder);
+// The same of the file's bytes; `path` is for errors.
+ImageSettings parse_image_settings(std::string_view text, const std::string& path);
 
 }  // namespace gantry

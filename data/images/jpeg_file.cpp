@@ -39,10 +39,10 @@ void append_rgb(const std::uint8_t* from, int pixels, std::uint8_t* to) {
 }
 
 // What is wrong besides what the library finds.
-std::string read_jpeg(JpegReading& reading, Image& image) {
+std::string read_jpeg(JpegReading& reading, std::uint64_t most_pixels, Image& image) {
   jpeg_decompress_struct& info = reading.info;
   jpeg_read_header(&info, TRUE);
-  if (std::string fault = size_fault(info.image_width, info.image_height); !fault.empty()) return fault;
+  if (std::string fault = size_fault(info.image_width, info.image_height, most_pixels); !fault.empty()) return fault;
   const bool is_cmyk = info.jpeg_color_space == JCS_CMYK || info.jpeg_color_space == JCS_YCCK;
   info.out_color_space = is_cmyk ? JCS_CMYK : JCS_RGB;
   image = Image(static_cast<int>(info.image_width), static_cast<int>(info.image_height));
@@ -64,7 +64,7 @@ bool is_jpeg(std::span<const std::byte> bytes) {
   return bytes.size() >= 3 && bytes[0] == std::byte{0xFF} && bytes[1] == std::byte{0xD8} && bytes[2] == std::byte{0xFF};
 }
 
-std::string decode_jpeg(std::span<const std::byte> bytes, Image& image) {
+std::string decode_jpeg(std::span<const std::byte> bytes, std::uint64_t most_pixels, Image& image) {
   JpegReading reading;
   reading.info.err = jpeg_std_error(&reading.errors);
   reading.info.client_data = &reading;
@@ -74,7 +74,7 @@ std::string decode_jpeg(std::span<const std::byte> bytes, Image& image) {
   if (setjmp(reading.back) == 0) {
     jpeg_create_decompress(&reading.info);
     jpeg_mem_src(&reading.info, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
-    fault = read_jpeg(reading, image);
+    fault = read_jpeg(reading, most_pixels, image);
   } else {
     fault = reading.text;
   }

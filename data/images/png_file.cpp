@@ -41,12 +41,12 @@ void ask_for_rgb(const PngReading& reading) {
   png_set_gray_to_rgb(reading.png);
 }
 
-std::string read_png(PngReading& reading, Image& image) {
+std::string read_png(PngReading& reading, std::uint64_t most_pixels, Image& image) {
   png_set_user_limits(reading.png, 0x7FFFFFFF, 0x7FFFFFFF);  // size_fault() decides
   png_read_info(reading.png, reading.info);
   const png_uint_32 width = png_get_image_width(reading.png, reading.info),
                     height = png_get_image_height(reading.png, reading.info);
-  if (std::string fault = size_fault(width, height); !fault.empty()) return fault;
+  if (std::string fault = size_fault(width, height, most_pixels); !fault.empty()) return fault;
   ask_for_rgb(reading);
   png_set_interlace_handling(reading.png);
   png_read_update_info(reading.png, reading.info);
@@ -63,7 +63,7 @@ bool is_png(std::span<const std::byte> bytes) {
   return bytes.size() >= 8 && png_sig_cmp(reinterpret_cast<png_const_bytep>(bytes.data()), 0, 8) == 0;
 }
 
-std::string decode_png(std::span<const std::byte> bytes, Image& image) {
+std::string decode_png(std::span<const std::byte> bytes, std::uint64_t most_pixels, Image& image) {
   PngReading reading{.left = bytes};
   std::string fault;
   if (setjmp(reading.back) == 0) {
@@ -71,7 +71,7 @@ std::string decode_png(std::span<const std::byte> bytes, Image& image) {
     reading.info = reading.png ? png_create_info_struct(reading.png) : nullptr;
     if (reading.info) {
       png_set_read_fn(reading.png, &reading, take_bytes);
-      fault = read_png(reading, image);
+      fault = read_png(reading, most_pixels, image);
     } else {
       fault = "libpng can't begin";
     }

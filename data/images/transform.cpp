@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/format.h>
+
+#include "gantry/data/images/image_file.h"
 
 namespace gantry {
 namespace {
@@ -34,6 +37,11 @@ ImageBox central_crop(int width, int height) {
   return box;
 }
 
+// Of a picture whose shorter side is resized to `side`.
+std::int64_t longer_side(const Image& image, int side) {
+  return static_cast<std::int64_t>(side) * std::max(image.width, image.height) / std::min(image.width, image.height);
+}
+
 }  // namespace
 
 ImageBox drawn_crop(int width, int height, std::uint64_t seed, std::int64_t place) {
@@ -60,13 +68,19 @@ Image training_view(const Image& image, const ImageSettings& settings, std::uint
   return view;
 }
 
+std::string resize_fault(const Image& image, const ImageSettings& settings) {
+  const std::int64_t side = settings.shorter_side, longer = longer_side(image, settings.shorter_side);
+  if (static_cast<std::uint64_t>(side * longer) <= kMostPixels) return "";
+  return fmt::format("{} x {} pixels become {} x {} = {} where the shorter side is resized", image.width, image.height,
+                     std::max(side, longer), side, side * longer);
+}
+
 Image evaluation_view(const Image& image, const ImageSettings& settings) {
   const ImageBox whole{.width = image.width, .height = image.height};
   const int size = settings.size, side = settings.shorter_side;
   if (side == 0) return resize_part(image, whole, size, size, settings.filter);
   const bool is_wide = image.width > image.height;
-  const int longer = static_cast<int>(static_cast<std::int64_t>(side) * std::max(image.width, image.height) /
-                                      std::min(image.width, image.height));
+  const int longer = static_cast<int>(longer_side(image, side));
   const Image resized = resize_part(image, whole, is_wide ? longer : side, is_wide ? side : longer, settings.filter);
   const ImageBox centre{rounded((resized.width - size) / 2.0), rounded((resized.height - size) / 2.0), size, size};
   return resize_part(resized, centre, size, size, settings.filter);

@@ -1,6 +1,8 @@
 // From a picture of any size to what a model reads.
 #pragma once
 
+#include <string>
+
 #include "gantry/data/images/image_settings.h"
 #include "gantry/tensors/philox.h"
 
@@ -14,6 +16,8 @@ bool drawn_flip(std::uint64_t seed, std::int64_t place);
 
 // size x size: the drawn crop, resized and mirrored as drawn.
 Image training_view(const Image& image, const ImageSettings& settings, std::uint64_t seed, std::int64_t place);
+// Why the shorter side of a picture can't be resized: its longer one would have too many pixels. "" where it can.
+std::string resize_fault(const Image& image, const ImageSettings& settings);
 // size x size: the centre of the picture, whose shorter side is first resized (torchvision's Resize and CenterCrop), or
 // the whole of it.
 Image evaluation_view(const Image& image, const ImageSettings& settings);

@@ -95,6 +95,46 @@ TEST(GenerateCommand, SoundBecomesText) {
   }
 }
 
+// A language that is detected or named, and when each part was said: whisper_speech.json has transformers' tokens.
+TEST(GenerateCommand, SpeechHasLanguagesAndTimes) {
+  const ScratchFolder scratch;
+  fs::copy(golden_model("families/whisper"), scratch / "model", fs::copy_options::recursive);
+  const auto cases = nlohmann::json::parse(read_file(golden_model("generation/whisper_speech.json")));
+  const std::string asked =
+      "--model " + (scratch / "model") + " --features " + (scratch / "model/inputs.safetensors") + " ";
+  scratch.write("model/generation_config.json", cases[1]["keys"].dump());
+  const auto lines = json_lines(run_generate(asked + "--json --set parallel.pipeline=2"));
+  ASSERT_EQ(lines.size(), cases[1]["tokens"].size());
+  std::size_t spoken = 0;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    EXPECT_EQ(lines[i]["tokens"], cases[1]["tokens"][i]);
+    EXPECT_EQ(cases[1]["keys"]["lang_to_id"][lines[i]["language"].get<std::string>()], cases[1]["begin"][i][1]);
+    for (const auto& segment : lines[i]["segments"]) {
+      EXPECT_TRUE(segment["end"].is_null() || segment["end"] >= segment["start"]);
+      spoken += segment["tokens"].size();
+    }
+  }
+  EXPECT_GT(spoken, 0u);
+  // By flags, over a file that says neither.
+  nlohmann::json keys = cases[2]["keys"];
+  for (const char* key : {"language", "task", "return_timestamps"}) keys.erase(key);
+  scratch.write("model/generation_config.json", keys.dump());
+  const std::string flags = asked + "--language fr --task translate --timestamps";
+  EXPECT_EQ(nlohmann::json(tokens_in(run_generate(flags + " --json"))), cases[2]["tokens"]);
+  const Outcome plain = run_generate(flags);
+  EXPECT_EQ(plain.out.rfind("--- prompt 1, sequence 1\n[", 0), 0u) << plain.out;
+  const std::pair<std::string, std::string> faults[] = {{asked + "--language xx", "'<|xx|>' is not in lang_to_id"},
+                                                        {"--model " + golden_model("gpt2") + " --tokens 1 --timestamps",
+                                                         "--timestamps: has no effect without --features"},
+                                                        {asked + "--language fr --tokens 2", "--language"}};
+  for (const auto& [arguments, said] : faults) {
+    const Outcome run = run_generate(arguments);
+    EXPECT_NE(run.exit_code, 0);
+    EXPECT_NE(run.err.find(said), std::string::npos) << run.err;
+    EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 1) << run.err;
+  }
+}
+
 TEST(GenerateCommand, HuggingFaceDirectoriesInAnyLayout) {
   const ScratchFolder scratch;
   const ReferenceCases cases = cases_without_defaults(scratch);

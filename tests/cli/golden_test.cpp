@@ -253,34 +253,5 @@ TEST(FamilyFiles, WrongOnesAreRefusedInOneLine) {
   refused([](auto& keys) { keys["rms_norm_eps"] = "small"; }, 3, "rms_norm_eps");
 }
 
-// A family through the command: what `gantry forward` writes is what transformers computes.
-TEST(FamilyProgram, WritesTransformersNumbersWithPaddingAndWindows) {
-  for (const char* family : {"qwen2", "gemma2"}) {
-    const ScratchFolder scratch;
-    const std::string folder = golden(std::string("families/") + family);
-    TensorDict batch;
-    for (const auto& [name, tensor] : read_safetensors(folder + "/inputs.safetensors")) {
-      if (name != "labels")
-        batch.set(name, tensor);
-      else
-        batch.set(name, torch::cat({tensor.narrow(1, 1, tensor.size(1) - 1),
-                                    torch::full({tensor.size(0), 1}, -100, torch::kInt64)},
-                                   1));
-    }
-    write_safetensors(scratch / "batch.safetensors", batch);
-    const Outcome run = run_program(gantry_program() + " forward --model " + folder + " --batch " +
-                                    (scratch / "batch.safetensors") + " --output " + (scratch / "out.safetensors") +
-                                    " --grads " + (scratch / "grads.safetensors") + layout_flags(2, 2));
-    ASSERT_EQ(run.exit_code, 0) << run.err;
-    const TensorDict expected = read_safetensors(folder + "/expected.safetensors");
-    EXPECT_NEAR(read_safetensors(scratch / "out.safetensors").at("loss").item<double>(),
-                expected.at("loss").item<double>(), 1e-5);
-    const TensorDict made = read_safetensors(scratch / "grads.safetensors");
-    for (const auto& [name, gradient] : expected)
-      if (name.starts_with("grad."))
-        EXPECT_LE(largest(made.at(name.substr(5)) - gradient), 2e-4 * std::max(largest(gradient), 1e-2)) << name;
-  }
-}
-
 }  // namespace
 }  // namespace gantry::testing

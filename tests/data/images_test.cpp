@@ -246,6 +246,16 @@ TEST_F(ImageFolders, BrokenFilesAreOneLine) {
   EXPECT_THAT(outcome(huge), HasSubstr("65500 x 65500 = 4290250000 pixels are more than 178956970"));
 }
 
+// A line of pixels: its shorter side resized to 224 would make gigabytes of it.
+TEST(Images, LinesAreNotMadePictures) {
+  const Image line(65536, 1);
+  EXPECT_EQ(resize_fault(line, {.size = 224, .shorter_side = 224}),
+            "65536 x 1 pixels become 14680064 x 224 = 3288334336 where the shorter side is resized");
+  EXPECT_EQ(resize_fault(line, {.size = 224, .shorter_side = 0}), "");
+  EXPECT_EQ(resize_fault(Image(500, 300), {.size = 224, .shorter_side = 256}), "");
+  EXPECT_EQ(size_fault(65537, 1), "a side of 65537 pixels is longer than 65536");
+}
+
 TEST_F(ImageFolders, SettingsAreThoseOfTheProcessor) {
   EXPECT_FALSE(read_image_settings(scratch_.path()));
   const auto read = [&](const std::string& text) {

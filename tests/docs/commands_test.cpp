@@ -114,6 +114,7 @@ mkdir models/llama3
 cp "$golden"/tokenizers/llama3/* models/llama3
 cp -r "$golden/families/whisper" models/whisper
 cp "$golden/families/whisper/inputs.safetensors" sounds.safetensors
+echo '{"lang_to_id": {"<|en|>": 33}, "no_timestamps_token_id": 39, "eos_token_id": 30}' >models/whisper/generation_config.json
 ln -s "$golden/gpt2" DIR
 cp "$golden/gpt2/batch.safetensors" .
 mkdir tests

@@ -1,5 +1,6 @@
 #include "targets.h"
 
+#include <cstdint>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -12,6 +13,9 @@
 #include "gantry/core/config.h"
 #include "gantry/core/error.h"
 #include "gantry/data/corpus/megatron.h"
+#include "gantry/data/images/image_file.h"
+#include "gantry/data/images/image_settings.h"
+#include "gantry/data/images/resample.h"
 #include "gantry/data/tokenizers/byte_pair_tokenizer.h"
 #include "gantry/data/tokenizers/piece_tokenizer.h"
 #include "gantry/diagnosis/diagnosis.h"
@@ -165,9 +169,62 @@ bool frames(std::string_view bytes) {
   });
 }
 
-constexpr Target kTargets[] = {{"safetensors", safetensors}, {"manifest", manifest},  {"model_index", model_index},
-                               {"tokenizer", tokenizer},     {"idx", megatron_index}, {"yaml", yaml},
-                               {"recorder", flight_record},  {"frames", frames}};
+std::uint32_t png_sum(std::string_view bytes) {
+  std::uint32_t sum = 0xFFFFFFFF;
+  for (const char byte : bytes) {
+    sum ^= static_cast<unsigned char>(byte);
+    for (int bit = 0; bit < 8; ++bit) sum = (sum >> 1) ^ ((sum & 1) ? 0xEDB88320 : 0);
+  }
+  return ~sum;
+}
+
+// The sums of a PNG's chunks are made right, so that the reader sees all there is behind that gate.
+std::string with_true_sums(std::string_view bytes) {
+  constexpr std::size_t kSignature = 8, kAround = 12;  // of a chunk: length, name and sum
+  std::string whole(bytes);
+  if (!is_png(std::as_bytes(std::span(whole)))) return whole;
+  for (std::size_t at = kSignature; at + kAround <= whole.size();) {
+    std::uint32_t length = 0;
+    for (std::size_t i = 0; i < 4; ++i) length = (length << 8) | static_cast<unsigned char>(whole[at + i]);
+    if (length > whole.size() - at - kAround) break;
+    const std::uint32_t sum = png_sum(std::string_view(whole).substr(at + 4, length + 4));
+    for (std::size_t i = 0; i < 4; ++i) whole[at + 8 + length + i] = static_cast<char>(sum >> (24 - 8 * i));
+    at += kAround + length;
+  }
+  return whole;
+}
+
+// Small ones: what a header claims is set aside before it is read.
+bool picture(std::string_view bytes) {
+  constexpr std::uint64_t kFewPixels = 1 << 16;
+  const std::string whole = with_true_sums(bytes);
+  try {
+    const Image image = decode_image(std::as_bytes(std::span(whole)), "fuzz", kFewPixels);
+    const auto pixels = static_cast<std::uint64_t>(image.width) * static_cast<std::uint64_t>(image.height);
+    require(pixels > 0 && pixels <= kFewPixels && image.pixels.size() == 3 * pixels, "another size");
+    const Image small = resize_part(image, {0, 0, image.width, image.height}, 5, 3, ImageFilter::kBicubic);
+    require(small.pixels.size() == 45, "another size of what was resized");
+    return true;
+  } catch (const InputError& error) {
+    require_line(error.what());
+    return false;
+  }
+}
+
+bool image_processor(std::string_view bytes) {
+  return accepts<InputError>([&] {
+    const ImageSettings settings = parse_image_settings(bytes, "preprocessor_config.json");
+    require(settings.size > 0 && settings.size <= 1 << 14, "a size");
+    require(settings.shorter_side == 0 || settings.shorter_side >= settings.size, "a centre beyond its picture");
+    for (const double deviation : settings.deviation) require(deviation > 0, "a deviation");
+  });
+}
+
+constexpr Target kTargets[] = {{"safetensors", safetensors}, {"manifest", manifest},
+                               {"model_index", model_index}, {"tokenizer", tokenizer},
+                               {"idx", megatron_index},      {"yaml", yaml},
+                               {"recorder", flight_record},  {"frames", frames},
+                               {"picture", picture},         {"image_processor", image_processor}};
 
 }  // namespace
 

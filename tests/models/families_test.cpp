@@ -46,6 +46,17 @@ TEST_P(Families, LogitsLossAndGradientsInManyLayouts) {
       }
 }
 
+// Ranks that share the sequences: decoders, but for the loss of routers that is joint over them.
+TEST_P(Families, LogitsLossAndGradientsOverContextRanks) {
+  const json keys = json::parse(read_file(GetParam() + "/config.json"));
+  if (!is_causal_case(GetParam()) || keys.value("output_router_logits", false)) return;
+  for (const Layout& layout :
+       {Layout{.context = 2}, Layout{.tensor = 2, .context = 2}, Layout{.pipeline = 2, .context = 2}}) {
+    expect_family(GetParam(), run_family(GetParam(), layout, layout.tensor > 1), describe(layout));
+    if (HasFailure()) return;
+  }
+}
+
 // transformers' balancing loss is joint over samples and layers: one replica and one stage.
 TEST(FamiliesOfExperts, LogitsLossAndGradientsWithExpertsOverRanks) {
   for (const char* family : {"mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3", "gpt_oss"})

@@ -24,19 +24,6 @@ namespace fs = std::filesystem;
 
 double largest_entry(const torch::Tensor& tensor) { return tensor.abs().max().item<double>(); }
 
-// The labels of a causal model's files belong to the token before.
-TensorDict aligned(const std::string& folder) {
-  TensorDict batch;
-  for (const auto& [name, tensor] : read_safetensors(folder + "/inputs.safetensors"))
-    batch.set(name, tensor.is_floating_point() ? tensor : tensor.to(torch::kInt64));
-  if (!is_causal_case(folder)) return batch;
-  const torch::Tensor labels = batch.at("labels");
-  torch::Tensor next = torch::full_like(labels, -100);
-  next.narrow(1, 0, labels.size(1) - 1).copy_(labels.narrow(1, 1, labels.size(1) - 1));
-  batch.set("labels", next);
-  return batch;
-}
-
 Config family_config(const std::string& folder, const Layout& layout, bool sequence_parallel,
                      const std::string& precision) {
   Config config = layout_config(layout);
@@ -60,6 +47,19 @@ bool is_causal_case(const std::string& folder) {
   return nlohmann::json::parse(file)["architectures"].at(0).get<std::string>().ends_with("ForCausalLM");
 }
 
+// The labels of a causal model's files belong to the token before.
+TensorDict family_batch(const std::string& folder) {
+  TensorDict batch;
+  for (const auto& [name, tensor] : read_safetensors(folder + "/inputs.safetensors"))
+    batch.set(name, tensor.is_floating_point() ? tensor : tensor.to(torch::kInt64));
+  if (!is_causal_case(folder)) return batch;
+  const torch::Tensor labels = batch.at("labels");
+  torch::Tensor next = torch::full_like(labels, -100);
+  next.narrow(1, 0, labels.size(1) - 1).copy_(labels.narrow(1, 1, labels.size(1) - 1));
+  batch.set("labels", next);
+  return batch;
+}
+
 std::vector<std::string> family_cases(const std::string& root) {
   std::vector<std::string> folders;
   const auto add = [&](const fs::path& folder) {
@@ -75,7 +75,7 @@ std::vector<std::string> family_cases(const std::string& root) {
 FamilyOutcome run_family(const std::string& folder, const Layout& layout, bool sequence_parallel,
                          const std::string& precision) {
   const Config config = family_config(folder, layout, sequence_parallel, precision);
-  const TensorDict batch = aligned(folder);
+  const TensorDict batch = family_batch(folder);
   const bool joint_apart =
       layout.pipeline > 1 && nlohmann::json::parse(config.model.config_json).value("output_router_logits", false);
   std::mutex lock;

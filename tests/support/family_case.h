@@ -24,6 +24,9 @@ std::vector<std::string> family_cases(const std::string& root);
 // True for a decoder's case: its labels are not aligned with the logits, and its text is continued.
 bool is_causal_case(const std::string& folder);
 
+// The case's inputs, with labels that are aligned with the logits.
+TensorDict family_batch(const std::string& folder);
+
 // One forward and backward of the case's inputs in that layout, as `gantry forward` does it.
 FamilyOutcome run_family(const std::string& folder, const Layout& layout, bool sequence_parallel,
                          const std::string& precision = "float32");

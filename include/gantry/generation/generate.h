@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,6 +24,16 @@ enum class EarlyStopping {
   kNo,     // when the best beam, as long as it is, can't be better than the worst of them
   kYes,    // at once
   kNever,  // when no beam of any length can be better
+};
+
+// In begin_tokens: a language that is to be detected.
+inline constexpr std::int64_t kUnknownToken = -1;
+
+// Which tokens of a Whisper are times. With them texts keep to what return_timestamps asks for in transformers.
+struct TimeStamps {
+  std::int64_t first = 0;     // the token of 0.00 s; all from it on are times, 0.02 s apart; the one before means none
+  std::int64_t text_end = 0;  // tokens below it are text: the stop token
+  std::optional<std::int64_t> most_initial = {};  // a text's first time is at most so many behind 0.00 s
 };
 
 struct GenerationOptions {
@@ -48,9 +59,13 @@ struct GenerationOptions {
 
   // Of a model with an encoder and a decoder. `encoder`: what an encoder that reads no tokens is given (Whisper's
   // input_features), a row for each prompt; prompts are then how the decoder's texts begin. Without prompts every text
-  // begins with the model's start token and `begin_tokens`, as it does where the prompts are the encoder's.
+  // begins with the model's start token and `begin_tokens`, as it does where the prompts are the encoder's. Where these
+  // begin with kUnknownToken and an encoder is given, each text gets that of the `languages`, token by name, which is
+  // likeliest behind the start token.
   TensorDict encoder = {};
   std::vector<std::int64_t> begin_tokens;
+  std::map<std::string, std::int64_t> languages = {};
+  std::optional<TimeStamps> time_stamps = {};
 
   std::int64_t vocabulary = 0;  // only tokens below it are chosen: a padded model's further columns; 0: all
   bool use_cache = true;        // false: every token computes the whole text again
@@ -67,6 +82,7 @@ struct GeneratedSequence {
   std::vector<std::int64_t> tokens;  // without the prompt, with the stop token
   double score = 0;                  // of beams: sum of log probabilities / length ^ length_penalty
   bool stopped = false;              // by a stop token
+  std::string language = {};         // that was detected, by its name in `languages`; empty: none was
 };
 
 // Every prompt's num_return_sequences sequences, in the order of the prompts, beams best first. All ranks get all of
@@ -89,10 +105,18 @@ std::vector<GeneratedSequence> generate(const Holder& model, const std::vector<T
   return generate(*model.ptr(), prompts, options);
 }
 
+// How a Whisper's texts begin, where it is not as its generation_config.json says.
+struct SpeechChoice {
+  std::string language = {};  // "en" or "<|en|>" of its lang_to_id; empty: not chosen
+  std::string task = {};      // transcribe or translate of its task_to_id; empty: not chosen
+  std::optional<bool> time_stamps = {};
+};
+
 // What a model's directory sets as defaults: generation_config.json, or the stop token of config.json where there is
-// none (begin_tokens: of Whisper's language, task, forced_decoder_ids and no_timestamps_token_id); of a checkpoint's
-// step folder, the stop token of its model's configuration. InputError for values of wrong kinds, CheckpointError for a
-// damaged manifest.
-GenerationOptions generation_defaults(const std::string& directory);
+// none (begin_tokens: of Whisper's language, task, forced_decoder_ids and no_timestamps_token_id; languages where none
+// is named; time_stamps of return_timestamps); of a checkpoint's step folder, the stop token of its model's
+// configuration. InputError for values of wrong kinds, and for a choice of speech that the file has no tokens for;
+// CheckpointError for a damaged manifest.
+GenerationOptions generation_defaults(const std::string& directory, const SpeechChoice& speech = {});
 
 }  // namespace gantry
