@@ -98,17 +98,8 @@ SampleSource images_of(const Config& config, const DataConfig& data, const std::
   if (channels != kColours)
     throw ConfigError({"data.format", fmt::format("images with a model of {} channels", channels), "3",
                        "prepare the pictures yourself: docs/data.md, \"Tensors\""});
-  auto settings = read_image_settings(config.model.path);
-  if (!settings) settings = read_image_settings(config.data.path);
-  if (!settings) settings = ImageSettings{.size = static_cast<int>(size), .shorter_side = static_cast<int>(size)};
-  if (settings->size != size)
-    throw ConfigError({"data.format",
-                       fmt::format("images of {0} x {0} pixels by preprocessor_config.json, and the "
-                                   "model reads {1} x {1}",
-                                   settings->size, size),
-                       fmt::format("{}", size), "change the size there, or model.config.image_size"});
   return image_source(data,
-                      {.settings = *settings,
+                      {.settings = image_settings_of(config.data, config.model.path, static_cast<int>(size)),
                        .trains = key != "evaluation.path",
                        .seed = config.train.seed,
                        .labels = vocabulary_of(config)},

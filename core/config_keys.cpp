@@ -55,6 +55,11 @@ const KeyContext kPackedDocuments = {"data.format text, tokens or megatron",
                                      },
                                      with_format};
 const KeyContext kLines = {"data.format jsonl", [](C c) { return c.data.format == "jsonl"; }, with_format};
+const KeyContext kPictures = {"data.format images", [](C c) { return c.data.format == "images"; }, with_format};
+const KeyContext kDrawnCrops = {
+    "data.format images and data.crop random",
+    [](C c) { return c.data.format == "images" && c.data.pictures.crop == "random"; },
+    [](C c) { return c.data.format == "images" ? "with crop " + c.data.pictures.crop : with_format(c); }};
 const KeyContext kBetas = {"optimizer.name adamw, lion or muon", [](C c) { return c.optimizer.name != "sgd"; },
                            with_optimizer, "take it out; sgd has momentum"};
 // Muon steps what is no matrix of a layer as AdamW does.
@@ -238,6 +243,21 @@ std::vector<ConfigKey> make_keys() {
       {"data.batch_size", "32", "samples of a step, over all replicas"},
       {"data.shuffle", "true", "each pass through the data has an order of its own"},
       {"data.prefetch", "2", "batches that a thread prepares ahead; 0: none"},
+      {"data.image_size", "the model's", "pixels of a side of what the model reads ([docs/data.md](data.md#pictures))",
+       &kPictures},
+      {"data.resize", "the processor's",
+       "what is evaluated has so many pixels on its shorter side before its centre is cut out; 0: all of it is resized",
+       &kPictures},
+      {"data.interpolation", "the processor's", "`bilinear` or `bicubic`", &kPictures},
+      {"data.mean", "the processor's", "of red, green and blue, from 0 to 1: subtracted", &kPictures},
+      {"data.std", "the processor's", "of red, green and blue: divided by", &kPictures},
+      {"data.crop", "random", "what is trained on: `random` (a drawn part), or `center` (as in an evaluation)",
+       &kPictures},
+      {"data.crop_scale", "[0.08, 1]", "the smallest and the largest share of its area that a drawn part has",
+       &kDrawnCrops},
+      {"data.crop_ratio", "[0.75, 1.3333]", "the smallest and the largest width of a drawn part, in heights",
+       &kDrawnCrops},
+      {"data.flip", "0.5", "the share of pictures that are mirrored in training", &kPictures},
 
       {"optimizer.name", "adamw", "`adamw`, `sgd`, `lion` or `muon`"},
       {"optimizer.lr", "3e-4", "the learning rate that `lr_schedule` begins with"},

@@ -1,5 +1,6 @@
 #include "gantry/core/config_training.h"
 
+#include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
 
@@ -28,6 +29,42 @@ void read_sources(ConfigFaults& faults, ConfigSection& section, DataConfig& data
   }
 }
 
+// `values`: as many numbers, above `above`, in ascending order where `ascends`.
+void read_numbers(ConfigSection& section, const std::string& key, std::size_t count, double above, bool ascends,
+                  std::vector<double>& values) {
+  const YAML::Node list = section.node(key);
+  if (!list.IsDefined()) return;
+  std::vector<double> read;
+  if (list.IsSequence())
+    for (const auto& item : list)
+      if (const auto value = item.IsScalar() ? parse_number(item.Scalar()) : std::nullopt; value && *value > above)
+        read.push_back(*value);
+  if (list.IsSequence() && list.size() == count && read.size() == count &&
+      (!ascends || std::is_sorted(read.begin(), read.end())))
+    values = read;
+  else
+    section.fault(key,
+                  fmt::format("is not {} numbers{}{}", count, above > -kInfinity ? " above 0" : "",
+                              ascends ? " of which the first is not above the second" : ""),
+                  ascends ? "such as [0.08, 1]" : "one for each colour, such as [0.5, 0.5, 0.5]");
+}
+
+void read_pictures(ConfigSection& section, PictureConfig& pictures) {
+  int size = 0, resize = -1;
+  if (section.integer("image_size", size, 1, 1 << 14); size > 0) pictures.image_size = size;
+  if (section.integer("resize", resize, 0, 1 << 14); resize >= 0) pictures.resize = resize;
+  section.text("interpolation", pictures.interpolation, {"bilinear", "bicubic"});
+  read_numbers(section, "mean", 3, -kInfinity, false, pictures.mean);
+  read_numbers(section, "std", 3, 0, false, pictures.deviation);
+  section.text("crop", pictures.crop, {"random", "center"});
+  read_numbers(section, "crop_scale", 2, 0, true, pictures.crop_scale);
+  read_numbers(section, "crop_ratio", 2, 0, true, pictures.crop_ratio);
+  if (pictures.crop_scale[1] > 1)
+    section.fault("crop_scale", fmt::format("{} is more than the whole picture", pictures.crop_scale[1]),
+                  "shares of a picture's area, such as [0.08, 1]");
+  section.number("flip", pictures.flip, 0, 1);
+}
+
 void read_data(ConfigFaults& faults, ConfigSection section, DataConfig& data) {
   section.text("format", data.format, {"text", "tokens", "megatron", "jsonl", "squad", "tensors", "images"});
   section.text("path", data.path);
@@ -42,6 +79,7 @@ void read_data(ConfigFaults& faults, ConfigSection section, DataConfig& data) {
   section.flag("document_mask", data.document_mask);
   section.integer("batch_size", data.batch_size, 1, 1 << 24);
   section.flag("shuffle", data.shuffle);
+  read_pictures(section, data.pictures);
   if (!section.has("format"))
     section.fault("format", "is missing", "text, tokens, megatron, jsonl, squad, tensors or images");
   if (!section.has("path") && !section.has("sources")) section.fault("path", "is missing", "a file, folder or glob");

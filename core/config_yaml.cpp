@@ -128,6 +128,19 @@ Values layout_values(const Config& config) {
           {"schedule.memory_limit", schedule.memory_limit > 0 ? byte_size_text(schedule.memory_limit) : ""}};
 }
 
+std::string numbers_text(const std::vector<double>& numbers) {
+  return numbers.empty() ? "" : fmt::format("[{}]", fmt::join(numbers, ", "));
+}
+
+Values picture_values(const PictureConfig& pictures) {
+  return {
+      {"data.image_size", text_of(pictures.image_size)},      {"data.resize", text_of(pictures.resize)},
+      {"data.interpolation", pictures.interpolation},         {"data.mean", numbers_text(pictures.mean)},
+      {"data.std", numbers_text(pictures.deviation)},         {"data.crop", pictures.crop},
+      {"data.crop_scale", numbers_text(pictures.crop_scale)}, {"data.crop_ratio", numbers_text(pictures.crop_ratio)},
+      {"data.flip", fmt::format("{}", pictures.flip)}};
+}
+
 Values data_values(const Config& config) {
   const auto& [data, evaluation] = std::tie(config.data, config.evaluation);
   if (data.format.empty()) return {};
@@ -238,7 +251,8 @@ std::string as_yaml(const Values& values, const Config& config) {
 
 std::string Config::to_yaml() const {
   Values values = layout_values(*this);
-  for (auto&& more : {lora_values(lora), data_values(*this), training_values(*this), run_values(*this)})
+  for (auto&& more : {lora_values(lora), data_values(*this), picture_values(data.pictures), training_values(*this),
+                      run_values(*this)})
     values.insert(more.begin(), more.end());
   const bool is_the_programs = model.policy.empty() && model.path.empty() && model.config_json.empty();
   return (is_the_programs ? "model: {}\n" : "") + as_yaml(values, *this);

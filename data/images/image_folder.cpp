@@ -39,7 +39,7 @@ class ImageFolder final : public DrawnDataset {
     }
     const Image image = read_image(folder_ / file.path);
     const ImageSettings& settings = options_.settings;
-    if (!options_.trains) require_resizable(image, file.path);
+    if (!options_.trains || !settings.draws_crop) require_resizable(image, file.path);
     write_normalised(
         options_.trains ? training_view(image, settings, options_.seed, place) : evaluation_view(image, settings),
         settings, row.as<float>());
@@ -49,7 +49,7 @@ class ImageFolder final : public DrawnDataset {
   void require_resizable(const Image& image, const std::string& file) const {
     if (const std::string fault = resize_fault(image, options_.settings); !fault.empty())
       throw InputError({(folder_ / file).string(), fault, fmt::format("at most {}", kMostPixels),
-                        "crop it, or take it out of the folder"});
+                        "crop it, take it out of the folder, or set data.resize: 0"});
   }
 
   fs::path folder_;

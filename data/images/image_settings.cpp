@@ -1,5 +1,6 @@
 #include "gantry/data/images/image_settings.h"
 
+#include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -94,7 +95,46 @@ void read_sizes(const ProcessorKeys& keys, ImageSettings& settings) {
     keys.refuse("crop_size", fmt::format("the size {}, or a size of {{shortest_edge}}", resized));
 }
 
+void check_picture_size(const ImageSettings& settings, const PictureConfig& asked, int size) {
+  if (settings.size == size) return;
+  throw ConfigError(
+      {asked.image_size ? "data.image_size" : "data.format",
+       fmt::format("{0}{1} x {1} pixels{2}, and the model reads {3} x {3}", asked.image_size ? "" : "images of ",
+                   settings.size, asked.image_size ? "" : " by preprocessor_config.json", size),
+       fmt::format("{}", size),
+       asked.image_size ? "change it, or model.config.image_size" : "set data.image_size, or model.config.image_size"});
+}
+
+void take_colours(const std::vector<double>& asked, std::array<double, kColours>& values) {
+  if (!asked.empty()) std::copy_n(asked.begin(), kColours, values.begin());
+}
+
 }  // namespace
+
+ImageSettings image_settings_of(const DataConfig& data, const std::string& model_folder, int size) {
+  const PictureConfig& asked = data.pictures;
+  auto found = read_image_settings(model_folder);
+  if (!found) found = read_image_settings(data.path);
+  ImageSettings settings = found.value_or(ImageSettings{.size = size, .shorter_side = size});
+  settings.size = asked.image_size.value_or(settings.size);
+  check_picture_size(settings, asked, size);
+  settings.shorter_side = asked.resize.value_or(settings.shorter_side);
+  if (settings.shorter_side > 0 && settings.shorter_side < size)
+    throw ConfigError({"data.resize",
+                       fmt::format("{} pixels on the shorter side{}, from which {} are cut out", settings.shorter_side,
+                                   asked.resize ? "" : " by preprocessor_config.json", size),
+                       fmt::format("at least {}, or 0 to resize all of a picture", size),
+                       asked.resize ? "raise it" : "set it"});
+  if (!asked.interpolation.empty())
+    settings.filter = asked.interpolation == "bicubic" ? ImageFilter::kBicubic : ImageFilter::kBilinear;
+  take_colours(asked.mean, settings.mean);
+  take_colours(asked.deviation, settings.deviation);
+  settings.draws_crop = asked.crop == "random";
+  settings.crop_scale = {asked.crop_scale[0], asked.crop_scale[1]};
+  settings.crop_ratio = {asked.crop_ratio[0], asked.crop_ratio[1]};
+  settings.flip = asked.flip;
+  return settings;
+}
 
 std::optional<ImageSettings> read_image_settings(const std::string& folder) {
   const std::string path = folder + "/preprocessor_config.json";

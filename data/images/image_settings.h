@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "gantry/core/config.h"
 #include "gantry/data/images/resample.h"
 
 namespace gantry {
@@ -17,6 +18,11 @@ struct ImageSettings {
   ImageFilter filter = ImageFilter::kBilinear;
   double scale = 1.0 / 255;  // of a byte
   std::array<double, kColours> mean{0.5, 0.5, 0.5}, deviation{0.5, 0.5, 0.5};
+  // Of training: a drawn part, and between which shares of the area and which ratios of its sides; else what is
+  // evaluated. `flip`: the share of pictures that are mirrored.
+  bool draws_crop = true;
+  std::array<double, 2> crop_scale{0.08, 1}, crop_ratio{3.0 / 4, 4.0 / 3};
+  double flip = 0.5;
 };
 
 // Of folder/preprocessor_config.json, as Hugging Face's image processors write it; nothing without that file.
@@ -25,5 +31,9 @@ struct ImageSettings {
 std::optional<ImageSettings> read_image_settings(const std::string& folder);
 // The same of the file's bytes; `path` is for errors.
 ImageSettings parse_image_settings(std::string_view text, const std::string& path);
+
+// Of a model that reads size x size: those of its folder, or else of the data's, or else ViT's, and over these what the
+// configuration says. ConfigError, by the key, for sizes that contradict the model's or each other.
+ImageSettings image_settings_of(const DataConfig& data, const std::string& model_folder, int size);
 
 }  // namespace gantry

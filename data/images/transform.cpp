@@ -9,8 +9,6 @@
 namespace gantry {
 namespace {
 
-constexpr double kSmallestRatio = 3.0 / 4, kLargestRatio = 4.0 / 3;
-
 // From 0 to below 1.
 double unit(std::uint32_t word) { return word * 0x1p-32; }
 
@@ -27,11 +25,11 @@ void mirror(Image& image) {
 }
 
 // What RandomResizedCrop takes when ten draws did not fit.
-ImageBox central_crop(int width, int height) {
+ImageBox central_crop(int width, int height, const std::array<double, 2>& ratios) {
   ImageBox box{.width = width, .height = height};
   const double ratio = static_cast<double>(width) / height;
-  if (ratio < kSmallestRatio) box.height = rounded(width / kSmallestRatio);
-  if (ratio > kLargestRatio) box.width = rounded(height * kLargestRatio);
+  if (ratio < ratios[0]) box.height = std::max(1, rounded(width / ratios[0]));
+  if (ratio > ratios[1]) box.width = std::max(1, rounded(height * ratios[1]));
   box.left = (width - box.width) / 2;
   box.top = (height - box.height) / 2;
   return box;
@@ -44,27 +42,31 @@ std::int64_t longer_side(const Image& image, int side) {
 
 }  // namespace
 
-ImageBox drawn_crop(int width, int height, std::uint64_t seed, std::int64_t place) {
+ImageBox drawn_crop(int width, int height, const ImageSettings& settings, std::uint64_t seed, std::int64_t place) {
   const double area = static_cast<double>(width) * height;
+  const auto& [smallest, largest] = settings.crop_scale;
   for (std::uint64_t attempt = 0; attempt < 10; ++attempt) {
     const auto words = philox({seed, philox_stream("image crop", attempt)}, static_cast<std::uint64_t>(place));
-    const double target = area * (0.08 + 0.92 * unit(words[0])), low = std::log(kSmallestRatio),
-                 ratio = std::exp(low + (std::log(kLargestRatio) - low) * unit(words[1]));
-    const int w = rounded(std::sqrt(target * ratio)), h = rounded(std::sqrt(target / ratio));
+    const double target = area * (smallest + (largest - smallest) * unit(words[0])),
+                 low = std::log(settings.crop_ratio[0]),
+                 ratio = std::exp(low + (std::log(settings.crop_ratio[1]) - low) * unit(words[1]));
+    const double w = std::nearbyint(std::sqrt(target * ratio)), h = std::nearbyint(std::sqrt(target / ratio));
     if (w > 0 && w <= width && h > 0 && h <= height)
-      return {drawn_below(words[3], width - w + 1), drawn_below(words[2], height - h + 1), w, h};
+      return {drawn_below(words[3], width - static_cast<int>(w) + 1),
+              drawn_below(words[2], height - static_cast<int>(h) + 1), static_cast<int>(w), static_cast<int>(h)};
   }
-  return central_crop(width, height);
+  return central_crop(width, height, settings.crop_ratio);
 }
 
-bool drawn_flip(std::uint64_t seed, std::int64_t place) {
-  return philox({seed, philox_stream("image flip")}, static_cast<std::uint64_t>(place))[0] & 1;
+bool drawn_flip(double share, std::uint64_t seed, std::int64_t place) {
+  return unit(philox({seed, philox_stream("image flip")}, static_cast<std::uint64_t>(place))[0]) < share;
 }
 
 Image training_view(const Image& image, const ImageSettings& settings, std::uint64_t seed, std::int64_t place) {
-  const ImageBox crop = drawn_crop(image.width, image.height, seed, place);
-  Image view = resize_part(image, crop, settings.size, settings.size, settings.filter);
-  if (drawn_flip(seed, place)) mirror(view);
+  Image view = settings.draws_crop ? resize_part(image, drawn_crop(image.width, image.height, settings, seed, place),
+                                                 settings.size, settings.size, settings.filter)
+                                   : evaluation_view(image, settings);
+  if (drawn_flip(settings.flip, seed, place)) mirror(view);
   return view;
 }
 

@@ -8,13 +8,13 @@
 
 namespace gantry {
 
-// What a training sample's crop is: of torchvision's RandomResizedCrop (8 to 100 % of the area, 3:4 to 4:3), drawn by
-// the seed and the sample's place in the run, from 0.
-ImageBox drawn_crop(int width, int height, std::uint64_t seed, std::int64_t place);
-// Whether it is mirrored: every second one, likewise.
-bool drawn_flip(std::uint64_t seed, std::int64_t place);
+// What a training sample's crop is: of torchvision's RandomResizedCrop within the settings' bounds, drawn by the seed
+// and the sample's place in the run, from 0.
+ImageBox drawn_crop(int width, int height, const ImageSettings& settings, std::uint64_t seed, std::int64_t place);
+// Whether it is mirrored, likewise: such a share of all.
+bool drawn_flip(double share, std::uint64_t seed, std::int64_t place);
 
-// size x size: the drawn crop, resized and mirrored as drawn.
+// size x size: the drawn crop, resized, or what is evaluated where none is drawn; mirrored as drawn.
 Image training_view(const Image& image, const ImageSettings& settings, std::uint64_t seed, std::int64_t place);
 // Why the shorter side of a picture can't be resized: its longer one would have too many pixels. "" where it can.
 std::string resize_fault(const Image& image, const ImageSettings& settings);

@@ -100,6 +100,15 @@ TEST_F(TrainsOnTensors, PicturesInFolders) {
   }
   const std::string path = scratch_ / "set", data = "format: images";
   expect_equal_layouts(kVit, path, data, 3);
+  expect_equal_layouts(kVit, path,
+                       data +
+                           ", image_size: 8, resize: 12, interpolation: bicubic, crop_scale: [0.5, 1], flip: 0.25, "
+                           "mean: [0.4, 0.5, 0.6], std: [0.2, 0.3, 0.4]",
+                       3);
+  const Outcome wrong = train(kVit, path, data + ", image_size: 16", "");
+  EXPECT_EQ(wrong.exit_code, 3);
+  EXPECT_NE(wrong.err.find("data.image_size: 16 x 16 pixels, and the model reads 8 x 8"), std::string::npos)
+      << wrong.err;
   const std::string steps = " --set train.steps=6 --set checkpoint.path=" + (scratch_ / "saved");
   const auto whole = numbers(kVit, path, data, "--set train.steps=6");
   numbers(kVit, path, data, steps + " --set train.max_minutes=1e-9");  // one step

@@ -96,21 +96,46 @@ TEST(Images, CropsAreDrawnWithinTheirBounds) {
   std::set<std::pair<int, int>> corners;
   constexpr int kDraws = 2000;
   for (int place = 0; place < kDraws; ++place) {
-    const ImageBox box = drawn_crop(400, 300, 7, place);
+    const ImageBox box = drawn_crop(400, 300, {}, 7, place);
     ASSERT_TRUE(box.left >= 0 && box.top >= 0 && box.left + box.width <= 400 && box.top + box.height <= 300);
     const double part = box.width * box.height / 120000.0, ratio = static_cast<double>(box.width) / box.height;
     EXPECT_TRUE(part > 0.078 && part <= 1 && ratio > 0.74 && ratio < 1.35) << part << " " << ratio;
     area += part / kDraws;
-    flips += drawn_flip(7, place);
+    flips += drawn_flip(0.5, 7, place);
     corners.insert({box.left, box.top});
   }
   EXPECT_NEAR(area, 0.434, 0.02);  // the mean of 20000 of torchvision's: large ones fit less often
   EXPECT_NEAR(flips, kDraws / 2, 100);
   EXPECT_GT(corners.size(), 1500u);
-  EXPECT_EQ(drawn_crop(400, 300, 7, 5).left, drawn_crop(400, 300, 7, 5).left);
+  EXPECT_EQ(drawn_crop(400, 300, {}, 7, 5).left, drawn_crop(400, 300, {}, 7, 5).left);
   // Nothing fits into a line: the centre of a ratio that is allowed.
-  const ImageBox line = drawn_crop(1000, 3, 7, 0);
+  const ImageBox line = drawn_crop(1000, 3, {}, 7, 0);
   EXPECT_EQ(std::tuple(line.left, line.top, line.width, line.height), std::tuple(498, 0, 4, 3));
+}
+
+// Other bounds than torchvision's, as data.crop_scale, data.crop_ratio and data.flip give them.
+TEST(Images, CropsAndFlipsKeepToWhatIsAsked) {
+  const ImageSettings narrow{.crop_scale = {0.25, 0.36}, .crop_ratio = {0.5, 0.5}};
+  int flips = 0;
+  for (int place = 0; place < 1000; ++place) {
+    const ImageBox box = drawn_crop(1000, 1000, narrow, 7, place);
+    const double part = box.width * box.height / 1e6;
+    EXPECT_TRUE(part > 0.248 && part < 0.362) << part;
+    EXPECT_NEAR(static_cast<double>(box.width) / box.height, 0.5, 0.002);
+    EXPECT_FALSE(drawn_flip(0, 7, place));
+    flips += drawn_flip(0.2, 7, place);
+  }
+  EXPECT_NEAR(flips, 200, 40);
+  // Bounds that nothing can keep to: the centre, of at least a pixel.
+  const ImageBox line = drawn_crop(4, 3, {.crop_ratio = {1e6, 1e7}}, 7, 0);
+  EXPECT_EQ(std::tuple(line.left, line.top, line.width, line.height), std::tuple(0, 1, 4, 1));
+}
+
+TEST(Images, TrainingViewsAreTheCentreWhereNoneIsDrawn) {
+  const Image picture = read_image(kPictures + "/rgb.png");
+  const ImageSettings settings{.size = 8, .shorter_side = 10, .draws_crop = false, .flip = 0};
+  for (int place = 0; place < 4; ++place)
+    EXPECT_EQ(training_view(picture, settings, 3, place).pixels, evaluation_view(picture, settings).pixels);
 }
 
 TEST(Images, TrainingViewsAreTheCropMirroredAsDrawn) {
@@ -118,9 +143,9 @@ TEST(Images, TrainingViewsAreTheCropMirroredAsDrawn) {
   const ImageSettings settings{.size = 8};
   std::set<bool> seen;
   for (int place = 0; place < 8; ++place) {
-    Image expected = resize_part(picture, drawn_crop(37, 23, 3, place), 8, 8, settings.filter);
-    seen.insert(drawn_flip(3, place));
-    if (drawn_flip(3, place))
+    Image expected = resize_part(picture, drawn_crop(37, 23, settings, 3, place), 8, 8, settings.filter);
+    seen.insert(drawn_flip(0.5, 3, place));
+    if (drawn_flip(0.5, 3, place))
       for (int y = 0; y < 8; ++y)
         for (int x = 0; x < 4; ++x)
           for (int colour = 0; colour < kColours; ++colour)
@@ -254,6 +279,47 @@ TEST(Images, LinesAreNotMadePictures) {
   EXPECT_EQ(resize_fault(line, {.size = 224, .shorter_side = 0}), "");
   EXPECT_EQ(resize_fault(Image(500, 300), {.size = 224, .shorter_side = 256}), "");
   EXPECT_EQ(size_fault(65537, 1), "a side of 65537 pixels is longer than 65536");
+}
+
+// Keys of data take the place of the processor's, one by one; sizes have to agree with the model's and each other.
+TEST_F(ImageFolders, KeysTakeThePlaceOfTheProcessors) {
+  const auto asked = [&](const std::string& keys, int size = 224) {
+    const Config config =
+        Config::parse("model: {policy: vit}\ndata: {format: images, path: " + scratch_.path() + ", " + keys + "}\n");
+    return image_settings_of(config.data, "", size);
+  };
+  ImageSettings got = asked("prefetch: 2", 32);  // no file, no key
+  EXPECT_EQ(std::tuple(got.size, got.shorter_side, got.filter, got.mean[0], got.draws_crop, got.flip),
+            std::tuple(32, 32, ImageFilter::kBilinear, 0.5, true, 0.5));
+  scratch_.write("preprocessor_config.json",
+                 R"({"size": {"shortest_edge": 256}, "do_center_crop": true, "crop_size": 224, "resample": 3,
+                     "image_mean": [0.1, 0.2, 0.3], "image_std": [0.4, 0.5, 0.6]})");
+  got = asked("std: [1, 2, 3]");
+  EXPECT_EQ(std::tuple(got.size, got.shorter_side, got.filter, got.mean[2], got.deviation[2]),
+            std::tuple(224, 256, ImageFilter::kBicubic, 0.3, 3.0));
+  got = asked("image_size: 384, resize: 400, interpolation: bilinear, mean: [-1, 0, 1]", 384);
+  EXPECT_EQ(std::tuple(got.size, got.shorter_side, got.filter, got.mean[0], got.deviation[2]),
+            std::tuple(384, 400, ImageFilter::kBilinear, -1.0, 0.6));
+  got = asked("resize: 0, crop: center, flip: 0.25");
+  EXPECT_EQ(std::tuple(got.shorter_side, got.draws_crop, got.flip), std::tuple(0, false, 0.25));
+  got = asked("crop_scale: [0.5, 1], crop_ratio: [1, 1]");
+  EXPECT_EQ(std::pair(got.crop_scale[0], got.crop_ratio[1]), std::pair(0.5, 1.0));
+  const std::tuple<const char*, int, const char*> faults[] = {
+      {"image_size: 384", 224, "data.image_size: 384 x 384 pixels, and the model reads 224 x 224; expected 224"},
+      {"prefetch: 2", 384, "data.format: images of 224 x 224 pixels by preprocessor_config.json, and the model reads"},
+      {"image_size: 384", 384,
+       "data.resize: 256 pixels on the shorter side by preprocessor_config.json, from which 384"},
+      {"resize: 200", 224,
+       "data.resize: 200 pixels on the shorter side, from which 224 are cut out; expected at least"}};
+  for (const auto& [keys, size, said] : faults) {
+    try {
+      asked(keys, size);
+      ADD_FAILURE() << keys;
+    } catch (const ConfigError& error) {
+      EXPECT_THAT(error.what(), HasSubstr(said));
+      EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
+    }
+  }
 }
 
 TEST_F(ImageFolders, SettingsAreThoseOfTheProcessor) {

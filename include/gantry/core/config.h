@@ -82,8 +82,19 @@ struct DataSourceConfig {
   double weight = 1;  // its share of the samples is this over the sum of all
 };
 
+// How pictures become what a model reads. What is not given is as the model's preprocessor_config.json says.
+struct PictureConfig {
+  std::optional<int> image_size;        // pixels of a side; the model's image_size
+  std::optional<int> resize;            // before its centre is cut out the shorter side has so many; 0: it is all taken
+  std::string interpolation;            // bilinear | bicubic; empty: not given
+  std::vector<double> mean, deviation;  // of each colour; empty: not given
+  std::string crop = "random";          // random | center: what is trained on; evaluations take the centre
+  std::vector<double> crop_scale{0.08, 1}, crop_ratio{3.0 / 4, 4.0 / 3};  // bounds of a drawn part: of the area, w : h
+  double flip = 0.5;                                                      // the share that is mirrored in training
+};
+
 struct DataConfig {
-  std::string format;  // text | tokens | megatron | jsonl | squad | tensors; empty when there is no data section
+  std::string format;  // text | tokens | megatron | jsonl | squad | tensors | images; empty: there is no data section
   std::string path;    // or, in its place,
   std::vector<DataSourceConfig> sources;
   std::string tokenizer;                // of text and squad: a file or folder, or "bytes" for text; empty: the model's
@@ -96,6 +107,7 @@ struct DataConfig {
   int batch_size = 32;    // global
   bool shuffle = true;
   int prefetch = 2;  // batches that a thread prepares ahead; 0: none
+  PictureConfig pictures = {};
 };
 
 // Parameters whose names match get values of their own.
