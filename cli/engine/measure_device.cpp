@@ -36,7 +36,7 @@ constexpr std::array<NamedType, 4> kPrecisions = {NamedType{"float32", torch::kF
                                                   {"bfloat16", torch::kBFloat16},
                                                   {"float16", torch::kFloat16}};
 
-constexpr double kOperandBytes = 64.0 * 1024 * 1024;  // in all, so that no cache has them when their turn comes again
+constexpr double kOperandBytes = 32.0 * 1024 * 1024;  // in all, so that no cache has them when their turn comes again
 
 // The three products of linear layers, each made as nn/linear_function.cpp makes it: the mean of one. There are several
 // layers, and what they make is kept until the backward, since in training operands come from memory, and new tensors
