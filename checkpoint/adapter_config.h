@@ -1,19 +1,14 @@
-// adapter_config.json, as PEFT writes it.
+// adapter_config.json, written as PEFT writes it.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
+#include "gantry/checkpoint/format/adapter_files.h"
 #include "gantry/core/config.h"
 
 namespace gantry {
-
-inline constexpr const char* kAdapterConfig = "adapter_config.json";
-inline constexpr const char* kAdapterModel = "adapter_model.safetensors";
-
-// The base's directory that an adapter names; empty where it names none.
-std::string stated_base(const std::string& directory);
 
 // What a model's adapters say beside the configuration.
 struct AdaptedModel {

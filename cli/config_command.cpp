@@ -21,6 +21,7 @@
 #include "gantry/core/usable_cores.h"
 #include "gantry/core/version.h"
 #include "gantry/models/described/work_of_keys.h"
+#include "gantry/planner/planned_config.h"
 #include "gantry/schedule/configured_schedule.h"
 #include "gantry/schedule/simulate.h"
 
@@ -87,8 +88,19 @@ Step resolve_step(const Config& config, const ScheduleSource& source, int stages
   return step;
 }
 
-Resolved resolve(const std::string& path, const std::vector<std::string>& sets) {
-  Config config = Config::load(path, sets);
+// With what says auto chosen for all devices of the cluster; and a line that says so.
+planner::PlannedConfig read_config(const std::string& path, const std::vector<std::string>& sets,
+                                   const std::string& cluster) {
+  const auto open = planner::auto_keys(path, sets);
+  if (!open.empty() && cluster.empty()) planner::refuse_without_cluster("gantry config", open);
+  if (!open.empty())
+    return planner::planned_config(path, sets, planner::read_auto_request(path, sets), planner::load_cluster(cluster));
+  planner::PlannedConfig read{.config = Config::load(path, sets), .text = ""};
+  if (!cluster.empty()) read.text = planner::estimate_line(read.config, cluster);
+  return read;
+}
+
+Resolved resolve(Config config) {
   config.require_model();
   const auto& parallel = config.parallel;
   Mesh mesh = Mesh::hybrid(config.ranks(), parallel.pipeline, parallel.data, parallel.tensor, parallel.order,
@@ -202,10 +214,11 @@ Json step_json(const Step& step) {
   return all;
 }
 
-std::string to_json(const Resolved& resolved) {
+std::string to_json(const Resolved& resolved, const std::string& plan) {
   Json all = {{"config", Json::parse(resolved.config.to_json())},
               {"mesh", mesh_json(resolved.mesh)},
               {"stages", stages_json(resolved)}};
+  if (!plan.empty()) all["plan"] = plan.substr(0, plan.find('\n'));
   if (resolved.step) all["step"] = step_json(*resolved.step);
   if (resolved.context) all["context"] = to_json(*resolved.context);
   if (resolved.experts) all["experts"] = to_json(*resolved.experts);
@@ -215,11 +228,13 @@ std::string to_json(const Resolved& resolved) {
 
 }  // namespace
 
-void show_config(const std::string& path, const std::vector<std::string>& sets, bool json) {
-  const Resolved resolved = resolve(path, sets);
-  print_output(json ? to_json(resolved)
-                    : resolved.config.to_yaml() + mesh_text(resolved.mesh) + stages_text(resolved) +
-                          step_text(resolved.step) + to_text(resolved.context) + to_text(resolved.experts) +
+void show_config(const std::string& path, const std::vector<std::string>& sets, const std::string& cluster, bool json) {
+  planner::PlannedConfig read = read_config(path, sets, cluster);
+  const Resolved resolved = resolve(std::move(read.config));
+  print_output(json ? to_json(resolved, read.text)
+                    : resolved.config.to_yaml() + (read.text.empty() ? "" : "\n" + read.text) +
+                          mesh_text(resolved.mesh) + stages_text(resolved) + step_text(resolved.step) +
+                          to_text(resolved.context) + to_text(resolved.experts) +
                           (resolved.recompute ? cli::to_text(*resolved.recompute, resolved.layers) : ""));
 }
 

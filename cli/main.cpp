@@ -35,7 +35,7 @@ struct Arguments {
   cli::GenerateArguments generate;
   cli::CheckpointArguments checkpoint;
   cli::PlanMeasureArguments measure;
-  std::string config;
+  std::string config, cluster;
   std::vector<std::string> sets;
   bool json = false;
   int exit_code = 0;
@@ -59,8 +59,13 @@ void add_commands(CLI::App& app, Arguments& arguments, char** argv) {
   auto* config = app.add_subcommand("config", "Show the resolved configuration, its mesh, stages and derived values");
   config->add_option("config", arguments.config, "The configuration, a YAML file")->required();
   cli::add_sets(*config, arguments.sets);
+  config
+      ->add_option("--cluster", arguments.cluster,
+                   "A cluster, as `gantry plan` takes it: what says auto is chosen for it, and a step's time estimated")
+      ->type_name("NAME");
   config->add_flag("--json", arguments.json, "As JSON");
-  config->callback([&arguments] { cli::show_config(arguments.config, arguments.sets, arguments.json); });
+  config->callback(
+      [&arguments] { cli::show_config(arguments.config, arguments.sets, arguments.cluster, arguments.json); });
   cli::add_doctor_command(app);
 }
 

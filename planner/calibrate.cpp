@@ -42,7 +42,10 @@ void slow_device(Device& device, double factor) {
   for (auto& [precision, flops] : device.matrix_flops) flops *= peak;
   device.attention_efficiency /= factor * peak;
   if (device.attention_efficiency > 1) device.attention_efficiency = 1;
-  device.memory_bytes_per_second *= slow_share(device.memory_efficiency);
+  const double memory = slow_share(device.memory_efficiency);
+  for (auto& [name, share] : device.operation_efficiency) share = std::min(1.0, share / (factor * memory));
+  device.memory_bytes_per_second *= memory;
+  device.optimizer_efficiency = std::min(1.0, device.optimizer_efficiency / (factor * memory));
   device.operation_seconds *= factor;
 }
 

@@ -130,16 +130,34 @@ class Visit {
     std::vector<int> open = {0};
     const int batch = layout_.data * layout_.context, on_host = cluster_.per_host / layout_.tensor;
     if (on_host > 1 && on_host < batch && batch % on_host == 0) open.push_back(on_host);
-    if (layout_.zero < kHighestZero) return layers(0);
-    for (const int shard : choices("parallel.shard", request_.stated.shard, std::move(open))) layers(shard);
+    if (layout_.zero < kHighestZero) return layers(0, request_.stated.gather);
+    for (const int shard : choices("parallel.shard", request_.stated.shard, std::move(open)))
+      for (const auto& gather : choices("parallel.gather", request_.stated.gather, open_gathers()))
+        layers(shard, gather);
   }
 
-  void layers(int shard) {
+  // A stage and the next one are all stages without a pipeline.
+  std::vector<std::string> open_gathers() const {
+    if (layout_.pipeline == 1) return {"step", "microbatch"};
+    return {"step", "window", "microbatch"};
+  }
+
+  void layers(int shard, const std::string& gather) {
     layout_.shard = shard;
+    layout_.gather = gather;
     for (const bool balanced :
          is_open("schedule.layers") ? std::vector<bool>{false, true} : std::vector<bool>{request_.stated.balanced}) {
       layout_.balanced = balanced && layout_.pipeline > 1;
-      if (layout_.balanced == balanced) visit_(layout_);
+      if (layout_.balanced == balanced) vocabularies();
+    }
+  }
+
+  void vocabularies() {
+    const bool stated = request_.config.parallel.vocabulary == "pipeline" && layout_.pipeline > 1;
+    for (const bool shares : choices("parallel.vocabulary", stated, {false, true})) {
+      if (shares && layout_.pipeline == 1) continue;
+      layout_.shares_vocabulary = shares;
+      visit_(layout_);
     }
   }
 

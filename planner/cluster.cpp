@@ -10,6 +10,7 @@
 #include "gantry/core/config_reader.h"
 #include "gantry/core/error.h"
 #include "gantry/core/yaml_document.h"
+#include "gantry/nn/activation_names.h"
 #include "gantry/planner/builtin_clusters.h"
 
 namespace gantry::planner {
@@ -48,6 +49,16 @@ std::map<std::string, double> read_rates(ConfigSection section) {
   return rates;
 }
 
+std::map<std::string, double> read_efficiencies(ConfigSection section) {
+  std::map<std::string, double> shares;
+  std::vector<std::string> names = nn::activation_names();
+  names.insert(names.end(), {"layer_norm", "rms_norm", "loss"});
+  for (const std::string& name : names)
+    if (section.has(name)) share(section, name, shares[name]);
+  section.finish();
+  return shares;
+}
+
 Device read_device(ConfigFaults& faults, ConfigSection section) {
   Device device;
   device.memory_bytes = needed(section, "memory_gib", kGibi);
@@ -58,6 +69,9 @@ Device read_device(ConfigFaults& faults, ConfigSection section) {
   share(section, "attention_efficiency", device.attention_efficiency);
   device.memory_bytes_per_second = needed(section, "memory_gb_per_second", kGiga);
   share(section, "memory_efficiency", device.memory_efficiency);
+  device.operation_efficiency =
+      read_efficiencies({faults, "device.operation_efficiency", section.node("operation_efficiency")});
+  if (section.has("optimizer_efficiency")) share(section, "optimizer_efficiency", device.optimizer_efficiency);
   optional_number(section, "operation_us", kMicro, device.operation_seconds);
   section.finish();
   return device;
@@ -92,27 +106,51 @@ Cluster parse_cluster(const std::string& text, const std::string& name) {
   const YAML::Node between = root.node("between");
   cluster.between = between.IsDefined() ? read_link({faults, "between", between}) : cluster.within;
   root.number("overlap_slowdown", cluster.overlap_slowdown, 1, 10);
+  root.number("meeting_slowdown", cluster.meeting_slowdown, 1, 10);
   optional_number(root, "step_ms", kMilli, cluster.step_seconds);
   root.finish();
   if (!faults.lines.empty()) throw ConfigError(faults.joined());
   return cluster;
 }
 
+namespace {
+
+// "{float32: 19.5, float64: 9.7}".
+std::string values_text(const std::map<std::string, double>& values, double unit) {
+  std::string text;
+  for (const auto& [name, value] : values)
+    text += fmt::format("{}{}: {:.10g}", text.empty() ? "" : ", ", name, value / unit);
+  return "{" + text + "}";
+}
+
+// What is left out where the cluster does not have it.
+std::string own_efficiencies_text(const Device& device) {
+  std::string text;
+  if (!device.operation_efficiency.empty())
+    text += "  operation_efficiency: " + values_text(device.operation_efficiency, 1) + "\n";
+  if (device.optimizer_efficiency > 0)
+    text += fmt::format("  optimizer_efficiency: {:.10g}\n", device.optimizer_efficiency);
+  return text;
+}
+
+}  // namespace
+
 std::string to_yaml(const Cluster& cluster) {
   const Device& device = cluster.device;
-  std::string rates;
-  for (const auto& [precision, flops] : device.matrix_flops)
-    rates += fmt::format("{}{}: {:.10g}", rates.empty() ? "" : ", ", precision, flops / kTera);
   return fmt::format("name: {}\nhosts: {}\nper_host: {}\ndevice:\n", cluster.name, cluster.hosts, cluster.per_host) +
          fmt::format(
-             "  memory_gib: {:.10g}\n  matrix_tflops: {{{}}}\n  matrix_efficiency: {:.10g}\n  matrix_half_gflop: "
+             "  memory_gib: {:.10g}\n  matrix_tflops: {}\n  matrix_efficiency: {:.10g}\n  matrix_half_gflop: "
              "{:.10g}\n",
-             device.memory_bytes / kGibi, rates, device.matrix_efficiency, device.matrix_half_flops / kGiga) +
+             device.memory_bytes / kGibi, values_text(device.matrix_flops, kTera), device.matrix_efficiency,
+             device.matrix_half_flops / kGiga) +
          fmt::format("  attention_efficiency: {:.10g}\n  memory_gb_per_second: {:.10g}\n  memory_efficiency: {:.10g}\n",
                      device.attention_efficiency, device.memory_bytes_per_second / kGiga, device.memory_efficiency) +
-         fmt::format("  operation_us: {:.10g}\nwithin: {}\nbetween: {}\noverlap_slowdown: {:.10g}\nstep_ms: {:.10g}\n",
+         own_efficiencies_text(device) +
+         fmt::format("  operation_us: {:.10g}\nwithin: {}\nbetween: {}\noverlap_slowdown: {:.10g}\n",
                      device.operation_seconds / kMicro, link_text(cluster.within), link_text(cluster.between),
-                     cluster.overlap_slowdown, cluster.step_seconds / kMilli);
+                     cluster.overlap_slowdown) +
+         (cluster.meeting_slowdown > 1 ? fmt::format("meeting_slowdown: {:.10g}\n", cluster.meeting_slowdown) : "") +
+         fmt::format("step_ms: {:.10g}\n", cluster.step_seconds / kMilli);
 }
 
 std::vector<std::string> builtin_cluster_names() {

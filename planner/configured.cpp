@@ -12,6 +12,7 @@
 #include "gantry/core/schedule_choice.h"
 #include "gantry/core/schedule_names.h"
 #include "gantry/core/yaml_document.h"
+#include "gantry/core/zero_level.h"
 #include "gantry/models/described/decoder_family.h"
 #include "gantry/models/described/work_of_keys.h"
 #include "gantry/planner/stated_layout.h"
@@ -35,7 +36,9 @@ constexpr PlannableKey kKeys[] = {{"parallel.tensor", "1"},
                                   {"parallel.expert", "1", false},
                                   {"parallel.zero", "0"},
                                   {"parallel.shard", "auto", true, true},
+                                  {"parallel.gather", "auto", true, true},
                                   {"parallel.sequence_parallel", "false"},
+                                  {"parallel.vocabulary", "stages", false, true},
                                   {"schedule.name", "1f1b"},
                                   {"schedule.chunks", "1"},
                                   {"schedule.microbatch_size", "1"},
@@ -131,9 +134,6 @@ void refuse_unknown(const Config& config) {
   if (const auto run = measured_run(config.schedule))
     throw ConfigError({"schedule.layers", "is balanced by the times of " + *run, "balanced: a plan weighs by its own",
                        "leave the folder out"});
-  if (config.parallel.vocabulary != "stages")
-    throw ConfigError({"parallel.vocabulary", "is " + config.parallel.vocabulary, "stages, which the planner counts by",
-                       "take it out"});
   if (!config.schedule.recompute_layers.empty())
     throw ConfigError({"schedule.recompute_layers", "is set", "whole stages for a plan", "take it out"});
   if (config.schedule.memory_limit > 0)
@@ -156,6 +156,14 @@ Recompute recompute_of(const std::string& name) {
   for (const Recompute each : {Recompute::kSelective, Recompute::kParts, Recompute::kFull})
     if (name_of(each) == name) return each;
   return Recompute::kNone;
+}
+
+// As the runtime takes parallel.vocabulary: auto by its rule.
+bool shares_vocabulary(const Config& config, const std::vector<int>& layers) {
+  if (config.parallel.vocabulary == "stages" || config.parallel.pipeline == 1) return false;
+  if (config.parallel.vocabulary == "pipeline") return true;
+  return ScheduleSource(config.schedule, config.parallel.pipeline)
+      .gains_by_vocabulary(models::layer_work_of(stated_model(config)), layers);
 }
 
 }  // namespace
@@ -187,6 +195,8 @@ Layout stated_layout(const Config& config) {
                 .data = parallel.data,
                 .context = parallel.context,
                 .expert = parallel.expert,
+                .context_method = parallel.context_method,
+                .ulysses = parallel.ulysses,
                 .sequence_parallel = parallel.sequence_parallel,
                 .zero = parallel.zero,
                 .shard = parallel.shard,
@@ -205,6 +215,8 @@ Layout stated_layout(const Config& config) {
     layout.balanced = true;
   else if (name != "default")
     layout.layers = layers_per_stage(config.schedule, {}, {});
+  layout.vocabulary_algorithm = config.schedule.vocabulary_algorithm;
+  layout.shares_vocabulary = shares_vocabulary(config, layout.layers);
   return layout;
 }
 
@@ -282,10 +294,11 @@ std::vector<std::string> overrides_of(const Layout& layout) {
   keys.push_back(fmt::format("parallel.sequence_parallel={}", layout.sequence_parallel));
   keys.push_back(fmt::format("parallel.zero={}", layout.zero));
   if (layout.shard > 0) keys.push_back(fmt::format("parallel.shard={}", layout.shard));
-  if (layout.zero == 3 && layout.gather != "auto") keys.push_back("parallel.gather=" + layout.gather);
+  if (layout.zero == kHighestZero && layout.gather != "auto") keys.push_back("parallel.gather=" + layout.gather);
   keys.push_back("schedule.name=" + layout.schedule);
   keys.push_back(fmt::format("schedule.chunks={}", layout.chunks));
   if (layout.microbatches == 0) keys.push_back(fmt::format("schedule.microbatch_size={}", layout.microbatch));
+  if (layout.shares_vocabulary) keys.push_back("parallel.vocabulary=pipeline");
   if (layout.balanced) keys.push_back("schedule.layers=balanced");
   keys.push_back("schedule.recompute=" + name_of(layout.recompute));
   return keys;
@@ -298,8 +311,10 @@ std::string describe(const Layout& layout) {
   if (layout.sequence_parallel) text += ", sequence parallel";
   if (layout.pipeline > 1) text += ", " + layout.schedule;
   if (layout.chunks > 1) text += fmt::format(" x{}", layout.chunks);
+  if (layout.shares_vocabulary) text += ", vocabulary over the pipeline";
   text += fmt::format(", microbatch {}, zero {}", layout.microbatch, layout.zero);
   if (layout.shard > 0) text += fmt::format(" over {}", layout.shard);
+  if (layout.zero == kHighestZero && layout.gather != "auto") text += ", gather by " + layout.gather;
   if (layout.recompute != Recompute::kNone) text += ", recompute " + name_of(layout.recompute);
   return text;
 }

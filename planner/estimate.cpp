@@ -8,6 +8,7 @@
 #include "gantry/planner/cut_parameters.h"
 #include "gantry/planner/layout_costs.h"
 #include "gantry/planner/operations.h"
+#include "gantry/planner/shared_vocabulary.h"
 #include "gantry/schedule/schedule.h"
 #include "gantry/schedule/simulate.h"
 
@@ -19,11 +20,12 @@ constexpr double kBucketBytes = 25.0 * 1024 * 1024;
 HeldParameters parameters_of(const LayoutCosts& costs, int rank) {
   HeldParameters held;
   for (const int stage : costs.stages_of_rank[rank]) held += costs.stages[stage].parameters;
+  if (costs.vocabulary) held += costs.vocabulary->parameters;
   return held;
 }
 
 // Of a rank's stages, all microbatches.
-Seconds work_of(const LayoutCosts& costs, int rank) {
+Seconds stage_work_of(const LayoutCosts& costs, int rank) {
   Seconds once;
   for (const int stage : costs.stages_of_rank[rank]) {
     once += costs.stages[stage].forward;
@@ -31,6 +33,13 @@ Seconds work_of(const LayoutCosts& costs, int rank) {
     once += costs.stages[stage].weight_gradient;
   }
   return once.times(costs.microbatches);
+}
+
+// With what it does for all stages.
+Seconds work_of(const LayoutCosts& costs, int rank) {
+  Seconds work = stage_work_of(costs, rank);
+  if (costs.vocabulary) work += costs.vocabulary->seconds().times(costs.microbatches);
+  return work;
 }
 
 schedule::Costs schedule_costs(const LayoutCosts& costs, bool blocking) {
@@ -45,10 +54,17 @@ schedule::Costs schedule_costs(const LayoutCosts& costs, bool blocking) {
                           .activation = stage.kept,
                           .weight_input = stage.kept_inputs});
   all.hop = hop;
+  if (const auto& shared = costs.vocabulary)
+    all.vocabulary = {.embedding_forward = shared->embedding_forward.sum(),
+                      .embedding_backward = shared->embedding_backward.sum(),
+                      .head_forward = shared->head_forward.sum(),
+                      .head_backward = shared->head_backward.sum(),
+                      .head_combine = shared->head_combine.sum()};
   return all;
 }
 
-schedule::Schedule make_schedule(const Layout& layout, const LayoutCosts& costs) {
+schedule::Schedule make_schedule(const Workload& workload, const Layout& layout, const LayoutCosts& costs) {
+  if (costs.vocabulary) return schedule_with_vocabulary(workload, layout, costs.microbatches);
   schedule::GeneratorOptions options;
   double forward = 0, input = 0, weight = 0;
   for (const StageTimes& stage : costs.stages) {
@@ -122,7 +138,7 @@ OnceSeconds once_seconds(const Workload& workload, const Layout& layout, const C
   const double hidden = program.overlaps_gradients ? std::min(reduced, beside) : 0;
   once.data = reduced - hidden + (cluster.overlap_slowdown - 1) * hidden;
   const bool trains_table = workload.trained.trains(workload.model.names.tokens + ".weight");
-  if (workload.model.tied && trains_table && layout.pipeline > 1) {
+  if (workload.model.tied && trains_table && layout.pipeline > 1 && !costs.vocabulary) {
     const double table = program.gradient_bytes * static_cast<double>(workload.model.vocabulary) *
                          static_cast<double>(models::embedding_columns(workload.model)) / layout.tensor;
     once.data += all_reduce({2, pipeline_group(layout).stride}, table, cluster);
@@ -133,7 +149,9 @@ OnceSeconds once_seconds(const Workload& workload, const Layout& layout, const C
                                                  : 1;
   const double stepped = held.trained_dense / replicas + held.trained_experts / expert_replicas;
   const double moved = (2 * program.gradient_bytes + 2 * program.optimizer_bytes + value) * stepped;
-  once.optimizer = moved / (cluster.device.memory_bytes_per_second * cluster.device.memory_efficiency);
+  const Device& device = cluster.device;
+  const double share = device.optimizer_efficiency > 0 ? device.optimizer_efficiency : device.memory_efficiency;
+  once.optimizer = moved / (device.memory_bytes_per_second * share);
   once.other = cluster.step_seconds;
   return once;
 }
@@ -158,6 +176,7 @@ Memory rank_memory(const Workload& workload, const Layout& layout, const LayoutC
   memory.activations = activations;
   for (const int stage : costs.stages_of_rank[rank])
     memory.working = std::max(memory.working, costs.stages[stage].working);
+  if (costs.vocabulary) memory.working = std::max(memory.working, costs.vocabulary->working);
   if (zero.parameters && std::max(replicas, expert_replicas) > 1) {
     const WholeElements whole = whole_elements(layout, costs, rank);
     const double trained = held.dense > 0 ? held.trained_dense / held.dense : 0;
@@ -171,7 +190,7 @@ Memory rank_memory(const Workload& workload, const Layout& layout, const LayoutC
 
 Estimate estimate_with(const Workload& workload, const Layout& layout, const Cluster& cluster,
                        const LayoutCosts& costs) {
-  const schedule::Schedule made = make_schedule(layout, costs);
+  const schedule::Schedule made = make_schedule(workload, layout, costs);
   const schedule::Simulation run = schedule::simulate(made, schedule_costs(costs, workload.program.blocking_messages));
   Estimate result;
   int longest = 0;
@@ -180,7 +199,8 @@ Estimate estimate_with(const Workload& workload, const Layout& layout, const Clu
     const OnceSeconds once = once_seconds(workload, layout, cluster, costs, rank);
     const double work = work_of(costs, rank).sum() + once.data + once.optimizer;
     if (work > most) most = work, longest = rank;
-    result.memory.push_back(rank_memory(workload, layout, costs, rank, run.peak_memory[rank]));
+    const double logits = costs.vocabulary ? logits_at_once(made, rank) * costs.vocabulary->kept : 0;
+    result.memory.push_back(rank_memory(workload, layout, costs, rank, run.peak_memory[rank] + logits));
   }
   const OnceSeconds once = once_seconds(workload, layout, cluster, costs, longest);
   result.seconds = work_of(costs, longest);
@@ -225,7 +245,9 @@ double least_seconds_with(const Workload& workload, const Layout& layout, const 
   double pipeline = 0, once = 0, most = -1;
   for (int rank = 0; rank < ranks; ++rank) {
     const double work = work_of(costs, rank).sum();
-    pipeline = std::max(pipeline, work + waiting[std::ranges::min(costs.stages_of_rank[rank])]);
+    // Passes of the vocabulary may fill what a rank waits for its stages.
+    const double staged = stage_work_of(costs, rank).sum() + waiting[std::ranges::min(costs.stages_of_rank[rank])];
+    pipeline = std::max({pipeline, work, staged});
     const OnceSeconds of_rank = once_seconds(workload, layout, cluster, costs, rank);
     if (work + of_rank.data + of_rank.optimizer > most) {
       most = work + of_rank.data + of_rank.optimizer;
@@ -240,6 +262,7 @@ double least_memory_with(const Workload& workload, const Layout& layout, const L
   for (std::size_t rank = 0; rank < costs.stages_of_rank.size(); ++rank) {
     double kept = 0;
     for (const int stage : costs.stages_of_rank[rank]) kept = std::max(kept, costs.stages[stage].kept);
+    if (costs.vocabulary) kept = std::max(kept, costs.vocabulary->kept);
     most = std::max(most, rank_memory(workload, layout, costs, static_cast<int>(rank), kept).sum());
   }
   return most;

@@ -6,6 +6,7 @@
 #include "gantry/planner/layout_costs.h"
 #include "gantry/planner/operations.h"
 #include "gantry/planner/recomputed_part.h"
+#include "gantry/planner/shared_vocabulary.h"
 
 namespace gantry::planner {
 namespace {
@@ -42,6 +43,7 @@ std::string first_objection(const Workload& workload, const Layout& layout, cons
     return fmt::format("shard {} does not divide data {} * context {}", layout.shard, layout.data, layout.context);
   if (const int sharing = layout.shard * layout.tensor; sharing > layout.expert && sharing % layout.expert != 0)
     return fmt::format("shard {} * tensor {} is no multiple of expert {}", layout.shard, layout.tensor, layout.expert);
+  if (const auto refused = vocabulary_objection(workload, layout)) return *refused;
   if (layout.expert > 1 && layout.expert > experts->experts->count)
     return fmt::format("expert {} is above the {} experts of a layer", layout.expert, experts->experts->count);
   return "";

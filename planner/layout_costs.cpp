@@ -8,6 +8,7 @@
 #include "gantry/planner/collectives.h"
 #include "gantry/planner/operations.h"
 #include "gantry/planner/recomputed_part.h"
+#include "gantry/planner/shared_vocabulary.h"
 #include "gantry/schedule/schedule.h"
 
 namespace gantry::planner {
@@ -23,13 +24,22 @@ class Pricing {
   Seconds of(const std::vector<Operation>& operations) const {
     Seconds seconds;
     for (const Operation& operation : operations) add(operation, seconds);
+    // Ranks that meet within a layer wait for the one that was slowest meanwhile.
+    const double waited = (cluster_.meeting_slowdown - 1) * seconds.compute;
+    if (seconds.tensor > 0)
+      seconds.tensor += waited;
+    else if (seconds.context > 0)
+      seconds.context += waited;
     return seconds;
   }
 
  private:
   double core(double flops) const { return flops / (peak_ * cluster_.device.attention_efficiency); }
-  double moved(double bytes) const {
-    return bytes / (cluster_.device.memory_bytes_per_second * cluster_.device.memory_efficiency);
+  double moved(double bytes, const std::string& by = "") const {
+    const Device& device = cluster_.device;
+    const auto own = device.operation_efficiency.find(by);
+    const double share = own == device.operation_efficiency.end() ? device.memory_efficiency : own->second;
+    return bytes / (device.memory_bytes_per_second * share);
   }
   double at_least(double seconds) const { return std::max(seconds, cluster_.device.operation_seconds); }
 
@@ -45,7 +55,7 @@ class Pricing {
         seconds.compute += at_least(std::max(core(operation.flops), moved(operation.bytes)));
         break;
       case Kind::kElementwise:
-        seconds.compute += at_least(moved(operation.bytes));
+        seconds.compute += at_least(moved(operation.bytes, operation.name));
         break;
       case Kind::kReduce:
         seconds.tensor += at_least(all_reduce(tensor_group(layout_), operation.bytes, cluster_));
@@ -60,6 +70,12 @@ class Pricing {
             std::max(0.0, passing - beside) + (cluster_.overlap_slowdown - 1) * std::min(passing, beside);
         break;
       }
+      case Kind::kHeads:
+        seconds.context += at_least(exchange(context_group(layout_), operation.bytes, cluster_));
+        break;
+      case Kind::kGatherKeys:
+        seconds.context += at_least(half_reduce(context_group(layout_), operation.bytes, cluster_));
+        break;
       case Kind::kExchange:
         seconds.expert += at_least(exchange(expert_group(layout_), operation.bytes, cluster_));
         break;
@@ -93,6 +109,15 @@ void add_layer(StageTimes& stage, const PartCosts& layer, Recompute recompute) {
   if (const auto* again = computed_again(layer, recompute)) stage.input_gradient += *again;
   stage.kept += kept_with(layer, recompute);
   stage.working = std::max(stage.working, made_again(layer, recompute) + layer.working);
+}
+
+// What stages hold of the ends where all ranks of a pipeline share the rest.
+void add_rest_of_ends(std::vector<StageTimes>& stages, const CostTable& table, const Workload& workload,
+                      const Layout& layout) {
+  const HeldParameters first = first_without_table(table.parameters, workload, layout),
+                       last = last_without_head(table.parameters, workload, layout);
+  stages.front().parameters += first;
+  stages.back().parameters += last;
 }
 
 void add_ends(std::vector<StageTimes>& stages, const CostTable& table) {
@@ -192,10 +217,12 @@ std::vector<int> layers_of(const Workload& workload, const Layout& layout,
       if (stage >= static_cast<int>(rank_of_stage.size())) rank_of_stage.resize(stage + 1);
       rank_of_stage[stage] = static_cast<int>(rank);
     }
+  LayerWork work = models::layer_work_of(workload.model);
+  if (layout.shares_vocabulary) work.first = work.last = 0;  // all ranks do that
   ScheduleConfig config;
   if (layout.balanced) config.layers = std::string("balanced");
   if (!layout.layers.empty()) config.layers = layout.layers;
-  return layers_per_stage(config, models::layer_work_of(workload.model), rank_of_stage);
+  return layers_per_stage(config, work, rank_of_stage);
 }
 
 LayoutCosts make_layout_costs(const Workload& workload, const Layout& layout, const Cluster& cluster,
@@ -213,7 +240,12 @@ LayoutCosts make_layout_costs(const Workload& workload, const Layout& layout, co
       costs.stages[stage].parameters += held;
       costs.stages[stage].largest_layer = std::max(costs.stages[stage].largest_layer, held.dense + held.experts);
     }
-  add_ends(costs.stages, table);
+  if (layout.shares_vocabulary) {
+    costs.vocabulary = shared_vocabulary(workload, layout, cluster, table);
+    add_rest_of_ends(costs.stages, table, workload, layout);
+  } else {
+    add_ends(costs.stages, table);
+  }
   const double tokens = static_cast<double>(workload.sequence) * layout.microbatch / layout.context /
                         (layout.sequence_parallel || workload.program.scatters_messages ? layout.tensor : 1);
   const double sent = value_bytes(workload.precision) * tokens * static_cast<double>(workload.model.hidden);
@@ -224,6 +256,12 @@ LayoutCosts make_layout_costs(const Workload& workload, const Layout& layout, co
     if (stage > 0) costs.stages[stage].input_gradient.pipeline += costs.hop;
   }
   return costs;
+}
+
+Seconds VocabularyPart::seconds() const {
+  Seconds sum = embedding_forward;
+  for (const Seconds& each : {embedding_backward, head_forward, head_combine, head_backward}) sum += each;
+  return sum;
 }
 
 SchedulePlan schedule_plan(const Layout& layout, int microbatches) {

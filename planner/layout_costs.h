@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "gantry/planner/cluster.h"
@@ -39,11 +40,22 @@ struct StageTimes {
   double backward() const { return input_gradient.sum() + weight_gradient.sum(); }
 };
 
+// Of one rank and one microbatch, where all ranks of a pipeline compute embedding and head.
+struct VocabularyPart {
+  Seconds embedding_forward, embedding_backward, head_forward, head_combine, head_backward;
+  double kept = 0;     // bytes from the head's forward to its backward
+  double working = 0;  // bytes that its passes hold at their most beside what was kept
+  HeldParameters parameters;
+
+  Seconds seconds() const;
+};
+
 struct LayoutCosts {
   std::vector<std::vector<int>> stages_of_rank;
   std::vector<StageTimes> stages;
   int microbatches = 1;
-  double hop = 0;  // of a message between stages
+  double hop = 0;                            // of a message between stages
+  std::optional<VocabularyPart> vocabulary;  // absent: the first and the last stage have them
 };
 
 // Layers of each stage. ConfigError where there are too few.

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "gantry/models/described/model_flops.h"
+#include "gantry/planner/context_operations.h"
 
 namespace gantry::planner {
 namespace {
@@ -35,7 +36,7 @@ class Builder {
   double tokens_between() const { return tokens_between_; }
 
   // rows x in times in x out.
-  void product(double rows, double in, double out, double kept_input) {
+  void product(double rows, double in, double out, double kept_input, bool bias = false) {
     const double flops = 2 * rows * in * out;
     const double moved = bytes_ * (rows * in + in * out + rows * out);
     part_.forward.push_back({Kind::kProduct, flops, moved});
@@ -44,11 +45,15 @@ class Builder {
     part_.weight_gradient.push_back(
         {Kind::kProduct, flops, bytes_ * (rows * in + rows * out) + 2 * workload_.program.gradient_bytes * in * out});
     keep(kept_input);
+    if (!bias || !workload_.program.keeps_results) return;
+    // Copied to where the product is added to it; its gradient is a sum over rows. Operations of their own.
+    part_.forward.push_back({Kind::kElementwise, 0, 2 * bytes_ * rows * out});
+    part_.weight_gradient.push_back({Kind::kElementwise, 0, bytes_ * rows * out});
   }
   // So many values read and written in the forward, and in the backward.
-  void elementwise(double forward_bytes, double backward_bytes) {
-    part_.forward.push_back({Kind::kElementwise, 0, forward_bytes});
-    part_.input_gradient.push_back({Kind::kElementwise, 0, backward_bytes});
+  void elementwise(double forward_bytes, double backward_bytes, const std::string& name = "") {
+    part_.forward.push_back({Kind::kElementwise, 0, forward_bytes, name});
+    part_.input_gradient.push_back({Kind::kElementwise, 0, backward_bytes, name});
   }
   void keep(double bytes) { part_.kept += bytes; }
   void keep_for_core(double bytes) { part_.kept += bytes, part_.kept_core += bytes; }
@@ -61,7 +66,7 @@ class Builder {
   void norm(const NormSpec& norm) {
     if (!norm.exists()) return;
     const double values = tokens_between_ * hidden_ * bytes_;
-    elementwise(2 * values, 3 * values);
+    elementwise(2 * values, 3 * values, norm.kind == NormSpec::Kind::kRms ? "rms_norm" : "layer_norm");
     keep(values);
     // LibTorch's RMS norm computes in float32, and keeps its input so.
     if (workload_.program.keeps_results && bytes_ == 2 && norm.kind == NormSpec::Kind::kRms) keep(2 * values);
@@ -93,7 +98,7 @@ class Builder {
     elementwise(3 * bytes_ * values, 2 * bytes_ * values);
   }
   void attention(const AttentionSpec& attention);
-  void mlp(double rows, double width, bool gated, bool keeps_input);
+  void mlp(double rows, double width, const models::MlpSpec& mlp, bool keeps_input);
   void experts(const models::ExpertsSpec& experts);
 
  private:
@@ -115,8 +120,16 @@ void Builder::core(const AttentionSpec& attention) {
   const bool fused = program.fused_attention && attention.dropout == 0 && attention.soft_cap == 0 &&
                      attention.slopes.empty() && !attention.sinks;
   const bool halves = fused && program.halves_causal;
-  const double keys = models::keys_met(attention, workload_.sequence, halves);
-  const double flops = share * tokens_ * models::core_flops(attention, keys);
+  const auto flops_of = [&](bool causal_half) {
+    const double keys = models::keys_met(attention, workload_.sequence, causal_half);
+    return share * tokens_ * models::core_flops(attention, keys);
+  };
+  double flops = flops_of(halves);
+  ContextOperations of_context;
+  if (layout_.context > 1) {
+    of_context = context_operations(layout_, attention, workload_.sequence, tokens_, bytes_, flops);
+    if (!of_context.halves_causal) flops = flops_of(false);
+  }
   const double value = as_double(attention.latent ? attention.latent->value : attention.head_size);
   const double inputs = bytes_ * tokens_ * heads * (2 * as_double(attention.head_size) + 2 * value);
   const std::size_t first = part_.forward.size();
@@ -141,19 +154,15 @@ void Builder::core(const AttentionSpec& attention) {
     }
   }
   part_.core.assign(part_.forward.begin() + static_cast<std::ptrdiff_t>(first), part_.forward.end());
-  if (layout_.context < 2) return;
-  // Each rank's keys and values visit all others, beside the core; in the backward their gradients too.
-  const double passed =
-      bytes_ * tokens_ * own_heads(attention.key_heads) * 2 * as_double(attention.head_size) * (layout_.context - 1);
-  part_.forward.push_back({Kind::kPass, flops, passed});
-  part_.input_gradient.push_back({Kind::kPass, 2.5 * flops, 2 * passed});
+  part_.forward.insert(part_.forward.end(), of_context.forward.begin(), of_context.forward.end());
+  part_.input_gradient.insert(part_.input_gradient.end(), of_context.backward.begin(), of_context.backward.end());
 }
 
 void Builder::projections(const AttentionSpec& attention) {
   const double heads = own_heads(attention.heads), keys = own_heads(attention.key_heads);
   const double size = as_double(attention.head_size);
   if (!attention.latent)
-    return product(tokens_, hidden_, (heads + 2 * keys) * size, bytes_ * tokens_between_ * hidden_);
+    return product(tokens_, hidden_, (heads + 2 * keys) * size, bytes_ * tokens_between_ * hidden_, attention.bias);
   const models::LatentSpec& latent = *attention.latent;
   const double narrow_key = as_double(latent.key_rank + latent.turning);
   const double queries = heads * size, narrow_query = as_double(latent.query_rank);
@@ -175,10 +184,15 @@ void Builder::attention(const AttentionSpec& attention) {
   const double value = attention.latent ? as_double(attention.latent->value) : size;
   enter_split();
   projections(attention);
-  keep(bytes_ * tokens_ * (heads * size + keys * (size + value)));
+  // Gradients of what was projected together are joined.
+  const double projected = bytes_ * tokens_ * (heads * size + keys * (size + value));
+  if (attention.rows != models::ProjectionRows::kSeparate && workload_.program.keeps_results)
+    part_.input_gradient.push_back({Kind::kElementwise, 0, 2 * projected});
+  keep(projected);
   const double turned = bytes_ * tokens_ * (heads + keys) * size;
   if (attention.rotary >= 0) {
-    elementwise(2 * turned, 2 * turned);
+    // Of each half a product that is copied into place, and one more that is added to it (nn/rotary.cpp).
+    elementwise(7 * turned, 7 * turned);
     if (workload_.program.keeps_results && !attention.latent) keep(turned);
   }
   if (attention.head_norm.exists() || attention.wide_norm.exists() || attention.own_norm.exists()) {
@@ -186,20 +200,26 @@ void Builder::attention(const AttentionSpec& attention) {
     keep(turned);
   }
   core(attention);
-  product(tokens_, heads * value, hidden_, bytes_ * tokens_ * heads * value);
+  product(tokens_, heads * value, hidden_, bytes_ * tokens_ * heads * value, attention.output_bias);
   // As measured: a split layer keeps one whole activation more (tests/trainer/trainer_memory_test.cpp).
   if (layout_.tensor > 1 && workload_.program.keeps_results) keep(bytes_ * tokens_ * hidden_);
   leave_split();
 }
 
-void Builder::mlp(double rows, double width, bool gated, bool keeps_input) {
-  const double between = gated ? 2 * width : width;
-  product(rows, hidden_, between, keeps_input ? bytes_ * tokens_between_ * hidden_ : 0);
-  elementwise(bytes_ * rows * (between + width), bytes_ * rows * (2 * between + width));
+// `width`: of this rank.
+void Builder::mlp(double rows, double width, const models::MlpSpec& mlp, bool keeps_input) {
+  const double between = mlp.gated ? 2 * width : width;
+  product(rows, hidden_, between, keeps_input ? bytes_ * tokens_between_ * hidden_ : 0, mlp.bias);
   keep(bytes_ * rows * between);
-  if (gated && workload_.program.keeps_results) keep(bytes_ * rows * width);
+  if (mlp.gated && workload_.program.keeps_results) {  // then the product with the gate is an operation of its own
+    elementwise(2 * bytes_ * rows * width, 3 * bytes_ * rows * width, mlp.activation);
+    elementwise(3 * bytes_ * rows * width, 6 * bytes_ * rows * width);
+    keep(bytes_ * rows * width);
+  } else {
+    elementwise(bytes_ * rows * (between + width), bytes_ * rows * (2 * between + width), mlp.activation);
+  }
   hold(bytes_ * (2 * rows * width + tokens_between_ * hidden_));
-  product(rows, width, hidden_, bytes_ * rows * width);
+  product(rows, width, hidden_, bytes_ * rows * width, mlp.bias);
 }
 
 // Over no ranks of their own, experts are cut along their width by those of tensor. Else tensor ranks route parts of
@@ -209,6 +229,7 @@ void Builder::experts(const models::ExpertsSpec& experts) {
   const double routed = travels ? tokens_ / layout_.tensor : tokens_, rows = routed * as_double(experts.used);
   const double moved = bytes_ * rows * hidden_,
                width = travels ? as_double(experts.width) : part_of(experts.width, layout_.tensor);
+  const models::MlpSpec each = {.gated = true, .bias = experts.bias, .activation = experts.activation};
   if (!travels) enter_split();
   product(routed, hidden_, as_double(experts.count), bytes_ * tokens_between_ * hidden_);
   const auto travel = [&] {
@@ -219,12 +240,12 @@ void Builder::experts(const models::ExpertsSpec& experts) {
     part_.input_gradient.push_back({Kind::kExchange, 0, moved});
   };
   travel();
-  mlp(rows, width, true, false);
+  mlp(rows, width, each, false);
   travel();
   if (!travels) leave_split();
   if (experts.shared_width == 0) return;
   enter_split();
-  mlp(tokens_, part_of(experts.shared_width, layout_.tensor), true, false);
+  mlp(tokens_, part_of(experts.shared_width, layout_.tensor), each, false);
   if (experts.shared_gate) product(tokens_, hidden_, 1, 0);
   leave_split();
 }
@@ -251,7 +272,7 @@ PartOperations layer_operations(const Workload& workload, const LayerSpec& layer
     builder.experts(*layer.experts);
   } else {
     builder.enter_split();
-    builder.mlp(builder.tokens(), part_of(layer.mlp.width, layout.tensor), layer.mlp.gated, true);
+    builder.mlp(builder.tokens(), part_of(layer.mlp.width, layout.tensor), layer.mlp, true);
     builder.leave_split();
   }
   builder.norm(layer.after_mlp);
@@ -291,7 +312,7 @@ PartOperations head_operations(const Workload& workload, const Layout& layout) {
   builder.enter_split();
   builder.product(builder.tokens(), columns, words, builder.bytes() * builder.tokens_between() * columns);
   const double logits = builder.tokens() * words;
-  builder.elementwise((builder.bytes() + 12) * logits, (builder.bytes() + 8) * logits);
+  builder.elementwise((builder.bytes() + 12) * logits, (builder.bytes() + 8) * logits, "loss");
   builder.keep(4 * logits);
   // Their gradient, which is made some MiB at a time, and that of what they are made of.
   const double values = builder.tokens_between() * hidden, wide = builder.bytes() == 2 ? 4 * values : 0;

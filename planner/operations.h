@@ -2,6 +2,7 @@
 // one place that knows a layer's work.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "gantry/planner/layout.h"
@@ -16,11 +17,14 @@ struct Operation {
     kReduce,       // all-reduce over tensor ranks
     kHalfReduce,   // all-gather or reduce-scatter over tensor ranks
     kPass,         // keys and values round the context ranks
+    kHeads,        // heads for tokens between the context ranks
+    kGatherKeys,   // all-gather or reduce-scatter of keys and values over the context ranks
     kExchange,     // tokens between expert ranks
   };
   Kind kind;
-  double flops = 0;  // of kPass those of the core, which runs beside it
-  double bytes = 0;  // moved by the device; of collectives as planner/collectives.h counts them
+  double flops = 0;       // of kPass those of the core, which runs beside it
+  double bytes = 0;       // moved by the device; of collectives as planner/collectives.h counts them
+  std::string name = {};  // of element-wise work, in Device::operation_efficiency; empty: any
 };
 
 struct PartOperations {

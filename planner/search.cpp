@@ -9,6 +9,7 @@
 #include "gantry/core/error.h"
 #include "gantry/planner/candidates.h"
 #include "gantry/planner/layout_costs.h"
+#include "gantry/planner/shared_vocabulary.h"
 
 namespace gantry::planner {
 namespace {
@@ -31,7 +32,7 @@ class SharedCosts {
   }
   // Stages don't depend on the number of microbatches. ConfigError where a schedule or a distribution refuses.
   const Placed& placed(const Layout& layout) {
-    auto& entry = placed_[{layout.schedule, layout.pipeline, layout.chunks, layout.balanced}];
+    auto& entry = placed_[{layout.schedule, layout.pipeline, layout.chunks, layout.balanced, layout.shares_vocabulary}];
     if (!entry) {
       const int count = std::min(layout.microbatches_of(workload_.batch), 2 * layout.pipeline);
       auto made = std::make_unique<Placed>();
@@ -52,7 +53,7 @@ class SharedCosts {
   const Workload& workload_;
   const Cluster& cluster_;
   std::map<std::tuple<int, int, int, int, bool>, std::unique_ptr<CostTable>> tables_;
-  std::map<std::tuple<std::string, int, int, bool>, std::unique_ptr<Placed>> placed_;
+  std::map<std::tuple<std::string, int, int, bool, bool>, std::unique_ptr<Placed>> placed_;
 };
 
 struct Bounded {
@@ -92,6 +93,10 @@ class Search {
 
   void consider(const Layout& layout) {
     if (layout.sequence_parallel && workload_.sequence % layout.tensor != 0) return;
+    if (const auto refused = vocabulary_objection(workload_, layout)) {
+      result_.objection = *refused;
+      return;
+    }
     try {
       const auto& placed = shared_.placed(layout);
       const LayoutCosts costs = shared_.of(layout, placed);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "gantry/checkpoint/format/adapter_config.h"
 #include "gantry/core/error.h"
 #include "gantry/core/wildcard.h"
 #include "gantry/models/described/decoder_family.h"
@@ -88,9 +89,6 @@ TrainedPart of_freeze(const std::vector<std::string>& patterns, const DecoderSpe
 }
 
 TrainedPart of_adapters(const LoraConfig& lora, const DecoderSpec& model) {
-  if (!lora.path.empty())
-    throw ConfigError(
-        {"lora.path", "is set", "r, alpha and target_modules: a plan reads no adapter", "state them for the plan"});
   const AdaptedModel names(model);
   TrainedPart trained;
   const auto shapes = models::parameter_shapes(model);
@@ -119,7 +117,7 @@ TrainedPart of_adapters(const LoraConfig& lora, const DecoderSpec& model) {
 }  // namespace
 
 TrainedPart trained_part(const Config& config, const DecoderSpec& model) {
-  return config.lora.is_on() ? of_adapters(config.lora, model) : of_freeze(config.train.freeze, model);
+  return config.lora.is_on() ? of_adapters(resolve_lora(config.lora), model) : of_freeze(config.train.freeze, model);
 }
 
 }  // namespace gantry::planner

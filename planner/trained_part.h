@@ -6,8 +6,8 @@
 
 namespace gantry::planner {
 
-// By train.freeze and lora. ConfigError for a name that matches nothing, and for lora.path, whose file says what is
-// adapted.
+// By train.freeze and lora, or what the file of lora.path says in its place. ConfigError for a name that matches
+// nothing; else as of resolve_lora().
 TrainedPart trained_part(const Config& config, const models::DecoderSpec& model);
 
 }  // namespace gantry::planner

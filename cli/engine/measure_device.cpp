@@ -4,6 +4,7 @@
 #include <cmath>
 #include <optional>
 #include <unistd.h>
+#include <utility>
 
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -35,45 +36,57 @@ constexpr std::array<NamedType, 4> kPrecisions = {NamedType{"float32", torch::kF
                                                   {"bfloat16", torch::kBFloat16},
                                                   {"float16", torch::kFloat16}};
 
+constexpr double kOperandBytes = 32.0 * 1024 * 1024;  // in all, so that no cache has them when their turn comes again
+
+// The three products of linear layers, each made as nn/linear_function.cpp makes it: the mean of one. There are several
+// layers, and what they make is kept until the backward, since in training operands come from memory, and new tensors
+// from the system.
 std::vector<planner::ProductTime> product_times(World& world, ProcessGroup& ranks, torch::ScalarType type) {
   const auto options = torch::TensorOptions().dtype(type).device(world.device());
-  const std::int64_t largest = world.device().is_cpu() ? 1024 : 8192;
+  std::vector<std::int64_t> sizes = {64, 128, 256, 384, 512, 768, 1024};
+  if (!world.device().is_cpu()) sizes.insert(sizes.end(), {2048, 4096, 8192});
   std::vector<planner::ProductTime> times;
-  for (std::int64_t size = 32; size <= largest; size *= 2) {
-    const torch::Tensor a = torch::ones({size, size}, options), b = torch::ones({size, size}, options);
-    torch::Tensor c = torch::empty({size, size}, options);
-    const double seconds = seconds_of(world, ranks, [&] { at::mm_out(c, a, b); });
-    times.push_back({2.0 * static_cast<double>(size * size * size), seconds});
-    if (seconds > kLongestCall) break;  // of all ranks alike
+  for (const std::int64_t size : sizes) {
+    const double bytes = 4.0 * static_cast<double>(size * size) * static_cast<double>(c10::elementSize(type));
+    const int layers = static_cast<int>(std::clamp(kOperandBytes / bytes, 2.0, 64.0));
+    std::vector<torch::Tensor> weights, gradients;
+    for (int layer = 0; layer < layers; ++layer) {
+      weights.push_back(torch::full({size, size}, 1.0 / static_cast<double>(size), options));
+      gradients.push_back(torch::zeros({size, size}, options));
+    }
+    const torch::Tensor start = torch::ones({size, size}, options);
+    const double seconds = seconds_of(world, ranks, [&] {
+      std::vector<torch::Tensor> rows = {start};
+      for (int layer = 0; layer < layers; ++layer) rows.push_back(at::mm(rows.back(), weights[layer].t()));
+      torch::Tensor back = rows.back();
+      for (int layer = layers - 1; layer >= 0; --layer) {
+        const torch::Tensor given = std::exchange(back, at::mm(back, weights[layer]));
+        gradients[layer].addmm_(given.t(), rows[layer]);
+        rows.pop_back();
+      }
+    });
+    times.push_back({2.0 * static_cast<double>(size * size * size), seconds / (3 * layers)});
+    if (seconds > layers * kLongestCall) break;  // of all ranks alike
   }
   return times;
 }
 
-// Of the causal half, as planner/operations.cpp counts it.
+// Forward and backward, of the causal half, as planner/operations.cpp counts it: heads lie beside each other.
 double attention_rate(World& world, ProcessGroup& ranks) {
   constexpr std::int64_t kHeads = 8, kTokens = 512, kSize = 64;
+  const torch::AutoGradMode with_gradients(true);
   const auto options = torch::TensorOptions().device(world.device());
-  const torch::Tensor query = torch::ones({1, kHeads, kTokens, kSize}, options);
+  std::vector<torch::Tensor> inputs;
+  for (int each = 0; each < 3; ++each)
+    inputs.push_back(torch::ones({1, kTokens, kHeads, kSize}, options).requires_grad_(true));
+  const torch::Tensor gradient = torch::ones({1, kHeads, kTokens, kSize}, options);
   const double seconds = seconds_of(world, ranks, [&] {
-    at::scaled_dot_product_attention(query, query, query, std::nullopt, 0.0, /*is_causal=*/true);
+    const torch::Tensor made = at::scaled_dot_product_attention(inputs[0].transpose(1, 2), inputs[1].transpose(1, 2),
+                                                                inputs[2].transpose(1, 2), std::nullopt, 0.0,
+                                                                /*is_causal=*/true);
+    torch::autograd::grad({made}, inputs, {gradient});
   });
-  return 2.0 * kHeads * kTokens * kTokens * kSize / seconds;
-}
-
-// Bytes a second of a copy, and of what layers do between products.
-struct MemoryRates {
-  double copy = 0, elementwise = 0;
-};
-MemoryRates memory_rates(World& world, ProcessGroup& ranks) {
-  constexpr std::int64_t kEntries = std::int64_t{8} << 20;  // above any cache
-  const auto options = torch::TensorOptions().device(world.device());
-  const torch::Tensor a = torch::ones({kEntries}, options), b = torch::ones({kEntries}, options);
-  torch::Tensor c = torch::empty({kEntries}, options);
-  const double bytes = 4.0 * kEntries;
-  const double copy = seconds_of(world, ranks, [&] { c.copy_(a); });
-  const double sum = seconds_of(world, ranks, [&] { at::add_out(c, a, b); });
-  const double gelu = seconds_of(world, ranks, [&] { at::gelu_out(c, a); });
-  return {2 * bytes / copy, 5 * bytes / (sum + gelu)};
+  return 3.5 * 2.0 * kHeads * kTokens * kTokens * kSize / seconds;
 }
 
 // Of an operation on next to nothing with its gradient: what starting both takes.
@@ -138,9 +151,7 @@ planner::Device measure_device(World& world, ProcessGroupMesh& mesh, int ranks_o
   progress(done++, kDeviceMeasurements);
   device.attention_efficiency = std::min(1.0, attention_rate(world, ranks) / device.matrix_flops["float32"]);
   progress(done++, kDeviceMeasurements);
-  const MemoryRates rates = memory_rates(world, ranks);
-  device.memory_bytes_per_second = rates.copy;
-  device.memory_efficiency = std::min(1.0, rates.elementwise / rates.copy);
+  measure_memory(world, ranks, device);
   device.operation_seconds = operation_seconds(world, ranks);
   return device;
 }

@@ -8,6 +8,7 @@
 namespace gantry::cli {
 namespace {
 
+constexpr int kTensors = 8;
 constexpr std::int64_t kTensorBytes[] = {4 << 10, 64 << 10, 1 << 20, 8 << 20};
 
 // All groups of `size` whose members are `stride` apart, as layouts make them; ranks that are left over are in none.
@@ -28,7 +29,13 @@ void add_times(World& world, ProcessGroupMesh& mesh, int size, int stride,
   const auto options = torch::TensorOptions().device(world.device());
   for (const std::int64_t bytes : kTensorBytes) {
     const std::int64_t share = bytes / 4 / size;
-    torch::Tensor whole = torch::zeros({share * size}, options), part = torch::zeros({share}, options);
+    // In training each call has tensors of its own.
+    std::vector<torch::Tensor> wholes, parts;
+    for (int each = 0; each < kTensors; ++each) {
+      wholes.push_back(torch::zeros({share * size}, options));
+      parts.push_back(torch::zeros({share}, options));
+    }
+    int next = 0;
     const Sizes sizes(size, share);
     const auto measured = [&](int rounds, const std::function<void()>& call) {
       const double seconds = seconds_of(world, mesh.world_group(), [&] {
@@ -36,8 +43,11 @@ void add_times(World& world, ProcessGroupMesh& mesh, int size, int stride,
       });
       times.push_back({.ranks = size, .rounds = rounds, .bytes = 4.0 * share * size, .seconds = seconds});
     };
-    measured(2, [&] { group->all_reduce(whole).wait(); });
-    measured(1, [&] { group->all_gather(whole, part, sizes).wait(); });
+    measured(2, [&] { group->all_reduce(wholes[next++ % kTensors]).wait(); });
+    measured(1, [&] {
+      const int each = next++ % kTensors;
+      group->all_gather(wholes[each], parts[each], sizes).wait();
+    });
   }
 }
 
@@ -62,6 +72,28 @@ double overlap_slowdown(World& world, ProcessGroup& ranks) {
   return std::clamp(1 + (together - computed) / alone, 1.0, 10.0);
 }
 
+// How much longer products take where ranks meet after some milliseconds of them, as in tensor-parallel layers: each
+// time they wait for the one that was slowest.
+double meeting_slowdown(World& world, ProcessGroup& ranks) {
+  constexpr std::int64_t kSize = 512;
+  constexpr double kBetween = 0.01;
+  constexpr int kMeetings = 16;
+  const auto options = torch::TensorOptions().device(world.device());
+  const torch::Tensor a = torch::ones({kSize, kSize}, options);
+  torch::Tensor product = torch::empty({kSize, kSize}, options), sum = torch::zeros({1}, options);
+  const double one = seconds_of(world, ranks, [&] { at::mm_out(product, a, a); });
+  const int products = static_cast<int>(std::clamp(kBetween / one, 1.0, 10000.0));
+  const auto compute = [&](bool meets) {
+    for (int meeting = 0; meeting < kMeetings; ++meeting) {
+      for (int each = 0; each < products; ++each) at::mm_out(product, a, a);
+      if (meets) ranks.all_reduce(sum).wait();
+    }
+  };
+  const double apart = seconds_of(world, ranks, [&] { compute(false); });
+  const double together = seconds_of(world, ranks, [&] { compute(true); });
+  return std::clamp(together / apart, 1.0, 10.0);
+}
+
 }  // namespace
 
 MeasuredLinks measure_links(World& world, ProcessGroupMesh& mesh, int ranks_of_host, double memory_rate,
@@ -83,6 +115,8 @@ MeasuredLinks measure_links(World& world, ProcessGroupMesh& mesh, int ranks_of_h
   links.between = between.empty() ? links.within : planner::fit_link(between);
   progress(2, kLinkMeasurements);
   links.overlap_slowdown = overlap_slowdown(world, mesh.world_group());
+  progress(3, kLinkMeasurements);
+  links.meeting_slowdown = meeting_slowdown(world, mesh.world_group());
   return links;
 }
 

@@ -24,14 +24,17 @@ planner::Device measure_device(World& world, ProcessGroupMesh& mesh, int ranks_o
                                const MeasureProgress& progress);
 inline constexpr int kDeviceMeasurements = 6;
 
+// The rates of memory, of element-wise operations by name, and of the optimizer. Collective over `ranks`.
+void measure_memory(World& world, ProcessGroup& ranks, planner::Device& device);
+
 // Collectives by size of tensor and group, over hosts' own ranks and between hosts. `between` is `within` where all
 // ranks are of one host. Of one rank there are none: both are then the memory's rate.
 struct MeasuredLinks {
   planner::Link within, between;
-  double overlap_slowdown = 1;
+  double overlap_slowdown = 1, meeting_slowdown = 1;
 };
 MeasuredLinks measure_links(World& world, ProcessGroupMesh& mesh, int ranks_of_host, double memory_rate,
                             const MeasureProgress& progress);
-inline constexpr int kLinkMeasurements = 3;
+inline constexpr int kLinkMeasurements = 4;
 
 }  // namespace gantry::cli

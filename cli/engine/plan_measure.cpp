@@ -48,10 +48,12 @@ double rounded(double value) {
 void round_all(planner::Cluster& cluster) {
   planner::Device& device = cluster.device;
   for (auto& [precision, flops] : device.matrix_flops) flops = rounded(flops);
-  for (double* value : {&device.memory_bytes, &device.matrix_efficiency, &device.matrix_half_flops,
-                        &device.attention_efficiency, &device.memory_bytes_per_second, &device.memory_efficiency,
-                        &device.operation_seconds, &cluster.overlap_slowdown})
+  for (double* value :
+       {&device.memory_bytes, &device.matrix_efficiency, &device.matrix_half_flops, &device.attention_efficiency,
+        &device.memory_bytes_per_second, &device.memory_efficiency, &device.optimizer_efficiency,
+        &device.operation_seconds, &cluster.overlap_slowdown, &cluster.meeting_slowdown})
     *value = rounded(*value);
+  for (auto& [name, share] : device.operation_efficiency) share = rounded(share);
   for (planner::Link* link : {&cluster.within, &cluster.between})
     for (double* value : {&link->bytes_per_second, &link->latency_seconds, &link->call_seconds})
       *value = rounded(*value);
@@ -76,6 +78,7 @@ planner::Cluster measure(World& world) {
   cluster.within = links.within;
   cluster.between = links.between;
   cluster.overlap_slowdown = links.overlap_slowdown;
+  cluster.meeting_slowdown = links.meeting_slowdown;
   round_all(cluster);
   return cluster;
 }

@@ -1,15 +1,11 @@
 #include "gantry/trainer/train.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include "gantry/booster/recipe.h"
 #include "gantry/cli/engine/commands.h"
-#include "gantry/core/error.h"
 #include "gantry/launch/backends.h"
 #include "gantry/launch/torchrun.h"
 #include "gantry/planner/configured.h"
-#include "gantry/planner/search.h"
+#include "gantry/planner/planned_config.h"
 #include "gantry/trainer/sample_text.h"
 
 namespace gantry::cli {
@@ -25,19 +21,13 @@ int given_ranks(const Config& config, const planner::Cluster& cluster) {
 
 // The configuration with what says auto chosen. Each process of a job finds the same.
 Config planned(const TrainArguments& arguments, const std::set<std::string>& open, RunOptions& options) {
-  if (!options.cluster)
-    throw UsageError({"gantry train", fmt::format("{} say auto, and no --cluster is named", fmt::join(open, ", ")),
-                      "--cluster NAME", "`gantry plan measure --output FILE.yaml` makes one of this machine"});
+  if (!options.cluster) planner::refuse_without_cluster("gantry train", open);
   const planner::PlanRequest request = planner::read_auto_request(arguments.config, arguments.sets);
   const planner::Cluster cluster = planner::with_ranks(*options.cluster, given_ranks(request.config, *options.cluster),
                                                        planner::is_builtin_cluster(arguments.cluster));
-  const planner::SearchResult found = planner::search(request, cluster, {.top = 1});
-  planner::require_layouts(found, cluster);
-  const planner::PlannedLayout& best = found.best.front();
-  const auto chosen = planner::overrides_of(best.layout);
-  options.plan = fmt::format("plan for {} ranks of {}: {}, {:.4g} s a step ({} layouts)\n", cluster.ranks(),
-                             cluster.name, planner::describe(best.layout), best.estimate.step_seconds, found.defined);
-  return planner::configured(arguments.config, arguments.sets, chosen);
+  planner::PlannedConfig made = planner::planned_config(arguments.config, arguments.sets, request, cluster);
+  options.plan = made.text;
+  return std::move(made.config);
 }
 
 }  // namespace

@@ -86,6 +86,29 @@ TEST(PlanCommand, APageHasTheBestTheFrontAndWhatMoreWouldGive) {
   EXPECT_GE(count("<circle"), 2u);
 }
 
+// As `gantry train` would choose it, and as `gantry plan` estimates what was chosen.
+TEST(PlanCommand, ConfigShowsWhatIsChosenForACluster) {
+  const ScratchFolder scratch;
+  const std::string path = scratch.write("c.yaml", kPlanned);
+  const auto show = [&](const std::string& flags) {
+    return run_program(fmt::format("{} config {} {}", gantry_program(), path, flags));
+  };
+  const Outcome alone = show("--set parallel=auto");
+  EXPECT_EQ(alone.exit_code, 2);
+  EXPECT_THAT(alone.err, HasSubstr("parallel.zero say auto, and no --cluster is named"));
+  const Outcome chosen = show("--set parallel=auto --cluster h100_80g --json");
+  ASSERT_EQ(chosen.exit_code, 0) << chosen.err;
+  const Json all = Json::parse(chosen.out);
+  EXPECT_THAT(all["plan"].get<std::string>(), HasSubstr("plan for 8 ranks of h100_80g: tensor "));
+  EXPECT_EQ(all["mesh"]["size"], 8);
+  EXPECT_EQ(all["config"]["parallel"]["data"].get<int>() * all["config"]["parallel"]["tensor"].get<int>() *
+                all["config"]["parallel"]["pipeline"].get<int>(),
+            8);
+  const Outcome stated = show("--set parallel.tensor=2 --cluster h100_80g");
+  ASSERT_EQ(stated.exit_code, 0) << stated.err;
+  EXPECT_THAT(stated.out, HasSubstr("\nestimate for 8 ranks of h100_80g: tensor 2, pipeline 1, data 4"));
+}
+
 TEST(PlanCommand, RefusesInOneLine) {
   const auto refused = [](const std::string& arguments, int exit_code, const std::string& words,
                           const std::string& text = kPlanned) {

@@ -29,7 +29,7 @@ const std::map<std::string, Folders> kNarrower = {
     {"launch", {"core", "tensors", "comm", "diagnosis", "profiling"}},
     {"nn", {"core", "tensors", "comm"}},
     {"models", {"core", "tensors", "comm", "nn"}},
-    {"planner", {"core", "schedule", "models"}},
+    {"planner", {"core", "schedule", "nn", "models", "checkpoint"}},
     {"policies", {"core", "tensors", "comm", "nn", "models"}},
     {"pipeline", {"core", "schedule", "tensors", "comm"}},
     {"checkpoint", {"core", "tensors", "comm", "models"}},

@@ -29,14 +29,17 @@ TEST(AutoKeys, AreThoseThatSayAuto) {
   };
   EXPECT_THAT(of(""), IsEmpty());
   EXPECT_THAT(of("parallel: {tensor: 2, data: auto}\n"), IsEmpty());  // the ranks decide that
+  EXPECT_THAT(of("parallel: {zero: 3, gather: auto}\n"), IsEmpty());  // a rule
   EXPECT_THAT(of("parallel: {tensor: auto, data: auto}\n"), ElementsAre("parallel.data", "parallel.tensor"));
   EXPECT_THAT(of("schedule: {microbatch_size: auto}\n"), ElementsAre("schedule.microbatch_size"));
   EXPECT_THAT(of("parallel: {tensor: auto}\n", {"parallel.tensor=2"}), IsEmpty());
   EXPECT_THAT(of("", {"parallel.zero=auto"}), ElementsAre("parallel.zero"));
+  EXPECT_THAT(of("parallel: {vocabulary: auto}\n"), IsEmpty());  // a rule
+  EXPECT_THAT(of("parallel: {vocabulary: auto, zero: auto}\n"), ElementsAre("parallel.vocabulary", "parallel.zero"));
   const auto whole = of("parallel: auto\n");
   EXPECT_EQ(whole, of("", {"parallel=auto"}));
-  EXPECT_THAT(whole, ElementsAre("parallel.data", "parallel.pipeline", "parallel.sequence_parallel", "parallel.shard",
-                                 "parallel.tensor", "parallel.zero"));
+  EXPECT_THAT(whole, ElementsAre("parallel.data", "parallel.gather", "parallel.pipeline", "parallel.sequence_parallel",
+                                 "parallel.shard", "parallel.tensor", "parallel.zero"));
   EXPECT_THROW(auto_keys("/none/c.yaml", {}), ConfigError);
 }
 

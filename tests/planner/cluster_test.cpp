@@ -34,6 +34,24 @@ TEST(Clusters, BuiltInOnesAreFilesToo) {
   EXPECT_EQ(load_cluster("h200").device.memory_bytes, 141.0 * 1024 * 1024 * 1024);
 }
 
+// What is left out has the memory's own efficiency, and what is stated its own.
+TEST(Clusters, OperationsMayHaveRatesOfTheirOwn) {
+  const std::string stated = std::string(kSmall) + "meeting_slowdown: 1.2\n";
+  Cluster cluster = parse_cluster(stated, "c.yaml");
+  EXPECT_TRUE(cluster.device.operation_efficiency.empty());
+  EXPECT_EQ(cluster.meeting_slowdown, 1.2);
+  cluster.device.operation_efficiency = {{"rms_norm", 0.125}, {"silu", 0.5}};
+  cluster.device.optimizer_efficiency = 0.25;
+  const Cluster again = parse_cluster(to_yaml(cluster), "c.yaml");
+  EXPECT_EQ(again.device.operation_efficiency, cluster.device.operation_efficiency);
+  EXPECT_EQ(again.device.optimizer_efficiency, 0.25);
+  EXPECT_EQ(to_yaml(again), to_yaml(cluster));
+  cluster.device.operation_efficiency = {{"rms_morn", 0.125}};
+  EXPECT_THAT(refusal_of(to_yaml(cluster)), HasSubstr("rms_morn"));
+  cluster.device.operation_efficiency = {{"loss", 1.5}};
+  EXPECT_THAT(refusal_of(to_yaml(cluster)), HasSubstr("is 1.5; expected a share of the peak"));
+}
+
 TEST(Clusters, FaultsAreNamedAllAtOnce) {
   EXPECT_THAT(refusal_of("{}"), HasSubstr("device.memory_gib: is missing"));
   EXPECT_THAT(refusal_of("{}"), HasSubstr("within.gb_per_second: is missing"));

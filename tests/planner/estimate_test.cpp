@@ -145,5 +145,58 @@ TEST(Estimates, ContextSharesASequence) {
   EXPECT_LT(four.step_seconds, 0.4 * one.step_seconds);
 }
 
+// Each is counted where it is, and nowhere else.
+TEST(Estimates, OperationsTakeTheirOwnRates) {
+  const auto seconds = [](const char* family, const Layout& layout, const auto& change) {
+    const Workload workload{.model = models::decoder_spec(family, nlohmann::json::object()),
+                            .sequence = 512,
+                            .batch = 4,
+                            .precision = "float32",
+                            .program = gantry_program("float32", "adamw")};
+    Cluster cluster = with_ranks(load_cluster("a100_80g"), layout.ranks(), /*grows=*/true);
+    change(cluster);
+    return estimate(workload, layout, cluster).seconds;
+  };
+  const auto slower = [&](const char* family, const char* name) {
+    return seconds(family, {}, [&](Cluster& cluster) { cluster.device.operation_efficiency[name] = 0.1; }).compute -
+           seconds(family, {}, [](Cluster&) {}).compute;
+  };
+  EXPECT_GT(slower("llama", "rms_norm"), 0);
+  EXPECT_GT(slower("llama", "silu"), 0);
+  EXPECT_GT(slower("llama", "loss"), 0);
+  EXPECT_EQ(slower("llama", "layer_norm"), 0);
+  EXPECT_GT(slower("gpt2", "layer_norm"), 0);
+  EXPECT_GT(slower("gpt2", "gelu_new"), 0);
+  EXPECT_EQ(slower("gpt2", "gelu"), 0);
+  const auto slow_optimizer = [](Cluster& cluster) { cluster.device.optimizer_efficiency = 0.425; };
+  EXPECT_NEAR(seconds("gpt2", {}, slow_optimizer).optimizer - seconds("gpt2", {}, [](Cluster&) {}).optimizer,
+              seconds("gpt2", {}, [](Cluster&) {}).optimizer - 5e-3, 1e-9);  // half of memory_efficiency
+  const auto meets = [](Cluster& cluster) { cluster.meeting_slowdown = 1.5; };
+  const Layout split{.tensor = 2};
+  const Seconds alone = seconds("gpt2", split, [](Cluster&) {}), waiting = seconds("gpt2", split, meets);
+  EXPECT_EQ(waiting.compute, alone.compute);
+  EXPECT_GT(waiting.tensor, alone.tensor + 0.2 * alone.compute);
+  EXPECT_EQ(seconds("gpt2", {.data = 2}, meets).sum(), seconds("gpt2", {.data = 2}, [](Cluster&) {}).sum());
+}
+
+// By the method that is stated; auto exchanges heads where the ranks divide them.
+TEST(Estimates, ContextCostsWhatItsMethodSends) {
+  const Workload workload{.model = models::decoder_spec("llama", nlohmann::json::object()),
+                          .sequence = 32768,
+                          .batch = 1,
+                          .precision = "float32",
+                          .program = gantry_program("float32", "adamw")};
+  const Cluster cluster = with_ranks(load_cluster("a100_80g"), 2, /*grows=*/true);
+  const auto by = [&](const std::string& method) {
+    return estimate(workload, {.context = 2, .context_method = method}, cluster).seconds;
+  };
+  EXPECT_EQ(by("auto").sum(), by("ulysses").sum());
+  EXPECT_GT(by("all_gather").compute, 1.1 * by("ulysses").compute);  // the core leaves nothing out
+  EXPECT_NE(by("ring").context, by("ulysses").context);
+  EXPECT_THROW(estimate(workload, {.context = 64, .context_method = "ulysses"},
+                        with_ranks(load_cluster("a100_80g"), 64, /*grows=*/true)),
+               ConfigError);
+}
+
 }  // namespace
 }  // namespace gantry::planner

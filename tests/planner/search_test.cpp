@@ -21,6 +21,11 @@ constexpr const char* kLlama =
     "num_attention_heads: 16}}\ndata: {format: text, path: x, sequence_length: 2048, batch_size: 48}\n"
     "precision: bfloat16\n";
 
+std::string llama_of(int words) {
+  std::string text = kLlama;
+  return text.insert(text.find("hidden_size"), fmt::format("vocab_size: {}, ", words));
+}
+
 PlanRequest request_of(const std::string& text, const std::vector<std::string>& sets = {}) {
   const ScratchFolder scratch;
   return read_plan_request(scratch.write("c.yaml", text), sets, /*only_stated=*/false);
@@ -41,7 +46,9 @@ std::vector<double> seconds_of(const SearchResult& found) {
 // All layouts estimated, beside those that the bounds leave: with room for all, with little, and with uneven sizes.
 TEST(Search, PruningLosesNoneOfTheBest) {
   for (const auto& [ranks, gibibytes] : {std::pair(4, 80.0), {8, 12.0}, {16, 6.0}, {24, 80.0}}) {
-    for (const char* set : {"train.steps=1", "schedule.layers=auto", "schedule.microbatches=6"}) {
+    for (const char* set :
+         {"train.steps=1", "schedule.layers=auto", "schedule.microbatches=6", "parallel.vocabulary=auto"}) {
+      if (ranks > 8 && std::string(set).starts_with("parallel.vocabulary")) continue;  // which takes long unpruned
       const PlanRequest request = request_of(kLlama, {set});
       const auto all = search(request, devices(ranks, gibibytes), {.top = 5, .prunes = false});
       const auto pruned = search(request, devices(ranks, gibibytes), {.top = 5});
@@ -59,14 +66,19 @@ TEST(Search, BoundsAreBelowEstimates) {
   const PlanRequest request = request_of(kLlama);
   for (const char* schedule : {"1f1b", "interleaved_1f1b", "zb_h1", "zb_h2", "zb_v", "v_half", "v_min", "v_1f1b",
                                "dualpipe_v", "gpipe", "breadth_first"})
-    for (const int microbatch : {1, 2, 6}) {
+    for (const auto& [microbatch, shares] : {std::pair(1, false), {2, false}, {6, false}, {1, true}, {6, true}}) {
       const int chunks = std::string(schedule).find("v") == 0 || std::string(schedule).ends_with("_v") ? 2 : 1;
-      const Layout layout{.pipeline = 4, .data = 2, .schedule = schedule, .chunks = chunks, .microbatch = microbatch};
+      const Layout layout{.pipeline = 4,
+                          .data = 2,
+                          .schedule = schedule,
+                          .chunks = chunks,
+                          .microbatch = microbatch,
+                          .shares_vocabulary = shares};
       const Cluster cluster = devices(8);
       if (objection(request.workload, layout, cluster)) continue;  // dualpipe_v wants more microbatches
       EXPECT_LE(least_seconds(request.workload, layout, cluster),
                 estimate(request.workload, layout, cluster).step_seconds * (1 + 1e-9))
-          << schedule << " " << microbatch;
+          << schedule << " " << microbatch << " " << shares;
     }
 }
 
@@ -93,6 +105,56 @@ TEST(Search, ContextAndExpertsAreOpenOnlyWhereTheFileSaysAuto) {
   EXPECT_THAT(sizes, Contains(4));
 }
 
+// Whole parameters take memory, and gathering them again takes time: with little room the plan gathers more often.
+TEST(Search, WhenParametersAreGatheredIsOpen) {
+  const auto gathers = [](double gibibytes, const std::string& set) {
+    std::vector<std::string> found;
+    for (const auto& one :
+         search(request_of(kLlama, {"parallel.zero=3", "parallel.data=4", "parallel.pipeline=2", set}),
+                devices(8, gibibytes), {.top = 1000})
+             .best)
+      found.push_back(one.layout.gather);
+    return found;
+  };
+  const auto roomy = gathers(80, "train.steps=1"), narrow = gathers(4, "train.steps=1");
+  for (const char* each : {"step", "window", "microbatch"}) EXPECT_THAT(roomy, Contains(each));
+  EXPECT_EQ(roomy.front(), "step");
+  ASSERT_FALSE(narrow.empty());
+  EXPECT_THAT(narrow, ::testing::Not(Contains("step")));
+  EXPECT_THAT(gathers(80, "parallel.gather=window"), ::testing::Each("window"));
+}
+
+// A head that is as much work as several layers is better shared; a small one is not worth its messages.
+TEST(Search, TheVocabularyIsOpenWhereTheFileSaysAuto) {
+  const auto best = [](int words, const std::string& set) {
+    const PlanRequest request = request_of(llama_of(words), {"parallel.pipeline=4", "parallel.tensor=1", set});
+    return search(request, devices(8), {.top = 1}).best.at(0).layout;
+  };
+  EXPECT_TRUE(best(256000, "parallel.vocabulary=auto").shares_vocabulary);
+  EXPECT_FALSE(best(256000, "train.steps=1").shares_vocabulary);
+  EXPECT_FALSE(best(512, "parallel.vocabulary=auto").shares_vocabulary);
+  const Layout stated = best(512, "parallel.vocabulary=pipeline");
+  EXPECT_TRUE(stated.shares_vocabulary);
+  EXPECT_LE(stated.zero, 1);
+}
+
+// Of what all ranks of a pipeline share each holds as much, and no rank waits for the one with the head.
+TEST(Search, ASharedVocabularyIsEvenlyHeld) {
+  const PlanRequest request = request_of(llama_of(128000));
+  Layout layout{.pipeline = 4, .data = 2};
+  const Estimate stages = estimate(request.workload, layout, devices(8));
+  layout.shares_vocabulary = true;
+  const Estimate shared = estimate(request.workload, layout, devices(8));
+  const double table = 128000.0 * 2048 * 2;  // bytes
+  EXPECT_NEAR(stages.memory[0].parameters - shared.memory[0].parameters, table / 2, 1e-6 * table);
+  EXPECT_NEAR(shared.memory[1].parameters - stages.memory[1].parameters, table / 2, 1e-6 * table);
+  EXPECT_NEAR(shared.memory[3].parameters - shared.memory[1].parameters, 2 * 2048, 1e-3);  // the last norm
+  EXPECT_LT(shared.step_seconds, stages.step_seconds);
+  EXPECT_LT(shared.bubble, stages.bubble);
+  layout.zero = 2;
+  EXPECT_THAT(objection(request.workload, layout, devices(8)).value_or(""), HasSubstr("with zero 2, above 1"));
+}
+
 TEST(Search, WhereNothingFitsItSaysTheNearest) {
   const auto found = search(request_of(kLlama), devices(2, 2));
   EXPECT_TRUE(found.best.empty());
@@ -105,7 +167,8 @@ TEST(Search, WhereNothingFitsItSaysTheNearest) {
 // The file that a plan writes says what the plan estimated.
 TEST(Search, TheConfigurationOfALayoutSaysTheSame) {
   const ScratchFolder scratch;
-  const std::string path = scratch.write("c.yaml", std::string(kLlama) + "schedule: {layers: auto}\n");
+  const std::string path =
+      scratch.write("c.yaml", std::string(kLlama) + "schedule: {layers: auto}\nparallel: {vocabulary: auto}\n");
   const PlanRequest request = read_plan_request(path, {}, /*only_stated=*/false);
   for (const auto& [layout, estimate] : search(request, devices(8), {.top = 20}).best) {
     const std::string again = scratch.write("d.yaml", configured(path, {}, overrides_of(layout)).to_yaml());

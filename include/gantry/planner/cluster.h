@@ -17,7 +17,10 @@ struct Device {
   double attention_efficiency = 0.5;           // of the peak, that a fused attention core gets
   double memory_bytes_per_second = 0;          // at the peak
   double memory_efficiency = 0.8;              // of the peak, that element-wise operations get
-  double operation_seconds = 0;                // the least time from one operation's start to the next one's
+  // Likewise, of what is slower: layer_norm, rms_norm, loss, and activations by their names in nn::activation_names().
+  std::map<std::string, double> operation_efficiency;
+  double optimizer_efficiency = 0;  // likewise, that the optimizer gets; 0: as memory_efficiency
+  double operation_seconds = 0;     // the least time from one operation's start to the next one's
 };
 
 // A collective of n ranks over it: call_seconds, then a ring's steps of latency_seconds and its bytes.
@@ -33,6 +36,7 @@ struct Cluster {
   int hosts = 1, per_host = 1;  // devices of a host
   Link within, between;         // between: each device's share of its host's network
   double overlap_slowdown = 1;  // of computation while a collective runs beside it
+  double meeting_slowdown = 1;  // of computation between collectives that ranks wait for: by the slowest of them
   double step_seconds = 0;      // of a step besides: data, logging, the optimizer's many small operations
 
   int ranks() const { return hosts * per_host; }

@@ -11,7 +11,7 @@
 namespace gantry::planner {
 
 // The keys that a plan chooses where nobody states them: "parallel.tensor", "schedule.name", ... `parallel.context` and
-// `parallel.expert` stay 1 unless the file says auto.
+// `parallel.expert` stay 1, and `parallel.vocabulary` stages, unless the file says auto.
 const std::vector<std::string>& plannable_keys();
 
 struct PlanRequest {
@@ -23,8 +23,8 @@ struct PlanRequest {
 
 // Reads the file as `gantry train` does, but that a plannable key may be auto. Keys are open where they are auto or
 // absent, with `only_stated` none is. ConfigError as of Config::load, and where the planner does not know the model's
-// family, the schedule is a file, parallel.order, parallel.vocabulary, schedule.recompute_layers or lora.path is set,
-// or a name of lora or train.freeze matches nothing.
+// family, the schedule is a file, parallel.order or schedule.recompute_layers is set, or a name of lora or train.freeze
+// matches nothing; InputError as of read_adapter_config(), where lora.path is set.
 PlanRequest read_plan_request(const std::string& path, const std::vector<std::string>& sets, bool only_stated);
 
 // Of a run's own configuration, with nothing open. ConfigError as above.

@@ -51,6 +51,8 @@ enum class Recompute { kNone, kSelective, kParts, kFull };
 
 struct Layout {
   int tensor = 1, pipeline = 1, data = 1, context = 1, expert = 1;
+  std::string context_method = "auto";  // as of parallel.context_method
+  int ulysses = 0;                      // as of parallel.ulysses
   bool sequence_parallel = false;
   int zero = 0;
   int shard = 0;                // of zero 3: ranks that share a parameter's rows; 0: all that see other samples
@@ -60,8 +62,10 @@ struct Layout {
   int microbatch = 1;    // samples of the largest one
   int microbatches = 0;  // of a replica; 0: as many as its samples make
   Recompute recompute = Recompute::kNone;
-  bool balanced = false;    // layers by work; else by count
-  std::vector<int> layers;  // of each stage, in place of that; empty: none stated
+  bool shares_vocabulary = false;  // embedding and head are computed by all ranks of the pipeline
+  int vocabulary_algorithm = 2;    // as of schedule.vocabulary_algorithm
+  bool balanced = false;           // layers by work; else by count
+  std::vector<int> layers;         // of each stage, in place of that; empty: none stated
 
   // Of a replica's part of the batch, a last one perhaps smaller.
   int microbatches_of(std::int64_t batch) const;

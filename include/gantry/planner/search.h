@@ -38,7 +38,7 @@ struct SearchOptions {
 // most the layers; data takes the rest and divides the batch; context and expert divide what they are of; microbatches
 // of 1, 2, 4, ... samples; the schedules of plan_schedules(), 2 to 8 chunks where they have any number; sequence
 // parallelism wherever tensor is above 1; zero 0 to 3 where there are replicas, and shards over all of them or one
-// host's; every recomputation.
+// host's, gathered in each way; every recomputation.
 SearchResult search(const PlanRequest& request, const Cluster& cluster, const SearchOptions& options = {});
 
 // ConfigError where nothing was found: what the nearest layout lacks, or why none is defined.
