@@ -14,7 +14,8 @@ struct StopCase {
   int zero = 0;
   const char* precision = "float64";
   const char* recompute = "none";
-  std::int64_t samples = 8;  // of a global batch
+  std::int64_t samples = 8;        // of a global batch
+  std::vector<int> asks = {0, 1};  // at which the stopping rank wants to stop
 };
 
 inline Config stop_config(const StopCase& how) {
@@ -75,7 +76,7 @@ inline void expect_stop_leaves_no_trace(const StopCase& how) {
                           [&](World& world) {
                             const StopRun whole = run_with_stop(world, config, how.samples, -1, 0);
                             for (const int stopper : {0, world.size() - 1})
-                              for (const int ask : {0, 1}) {
+                              for (const int ask : how.asks) {
                                 SCOPED_TRACE(std::to_string(stopper) + " at " + std::to_string(ask));
                                 const StopRun other = run_with_stop(world, config, how.samples, stopper, ask);
                                 EXPECT_EQ(whole.losses, other.losses);

@@ -17,6 +17,11 @@ TEST(GivenUp, AStepLeavesNoTraceInAnyLayout) {
            {.name = "split backwards", .layout = {.pipeline = 2, .tensor = 2}, .schedule = "zb_h1"},
            {.name = "interleaved", .layout = {.pipeline = 2, .data = 2}, .schedule = "interleaved_1f1b", .chunks = 2},
            {.name = "V", .layout = {.pipeline = 2, .data = 2}, .schedule = "zb_v", .chunks = 2},
+           {.name = "overlapped pairs",
+           .layout = {.pipeline = 2},
+           .schedule = "dualpipe_v",
+           .chunks = 2,
+           .asks = {5, 6, 7}},  // before each part of the last rank's pair, and between them
            {.name = "ZeRO 1, bfloat16", .layout = {.pipeline = 2, .data = 2}, .zero = 1, .precision = "bfloat16"},
            {.name = "ZeRO 2", .layout = {.data = 2, .tensor = 2}, .zero = 2},
            {.name = "ZeRO 2, pp 2", .layout = {.pipeline = 2, .data = 2}, .zero = 2},
