@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <unistd.h>
 
@@ -92,8 +93,10 @@ Step resolve_step(const Config& config, const ScheduleSource& source, int stages
 planner::PlannedConfig read_config(const std::string& path, const std::vector<std::string>& sets,
                                    const std::string& cluster) {
   const auto open = planner::auto_keys(path, sets);
-  if (!open.empty() && cluster.empty()) planner::refuse_without_cluster("gantry config", open);
-  if (!open.empty())
+  // What is recomputed may be chosen by a limit of memory too: loading says so where there is none.
+  const bool asks_for_cluster = !open.empty() && open != std::set<std::string>{"schedule.recompute"};
+  if (asks_for_cluster && cluster.empty()) planner::refuse_without_cluster("gantry config", open);
+  if (!open.empty() && !cluster.empty())
     return planner::planned_config(path, sets, planner::read_auto_request(path, sets), planner::load_cluster(cluster));
   planner::PlannedConfig read{.config = Config::load(path, sets), .text = ""};
   if (!cluster.empty()) read.text = planner::estimate_line(read.config, cluster);
