@@ -134,14 +134,6 @@ TEST(Context, WhatNeedsWholeSequencesIsRefused) {
                  4, "1 tokens per sample over 2 ranks");
 }
 
-TEST(Context, ABiasOfScoresOverACutCacheIsRefused) {
-  const torch::Tensor heads = torch::ones({1, 2, 3, 4});
-  nn::KeyValueCache cache;
-  nn::AttentionOptions options{.cache = &cache, .bias = torch::zeros({2, 3, 3})};
-  options.sequence = std::make_shared<nn::SequencePart>();
-  EXPECT_THROW(nn::attention(heads, heads, heads, {0, 2, 2}, {0, 2, 2}, options, nn::DropoutImpl(0)), UsageError);
-}
-
 TEST(Context, RanksThatAreGivenOtherBatchesAreNamed) {
   const Config config = sharing("ring", 2);
   expect_refused(outcome_of(config,
