@@ -6,7 +6,9 @@ of the ratio now : before, the half of them that lies in the middle, and the rat
 other programs of the machine disturb least. --rounds N, --steps N, --rows "NAME;NAME",
 --json FILE keeps the figures.
 """
-import argparse, json, os, pathlib, statistics, struct, subprocess, tempfile
+import argparse, json, os, pathlib, statistics, subprocess, tempfile
+
+import training
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SEQUENCE = 128
@@ -43,19 +45,12 @@ def build(commit):
 
 def step_seconds(program, model, layout, steps, folder):
     microbatches, parallel = LAYOUTS[layout]
-    tokens = folder / "tokens.bin"
-    if not tokens.exists():
-        tokens.write_bytes(b"".join(struct.pack("<H", i * i % 251) for i in range(64 * SEQUENCE + 1)))
-    config = folder / "config.yaml"
-    config.write_text(json.dumps({
+    config = training.write_config(folder, {
         "model": {"policy": model, "config": MODELS[model]}, "parallel": parallel,
         "schedule": {"name": "1f1b", "microbatches": microbatches},
-        "data": {"format": "tokens", "path": str(tokens), "sequence_length": SEQUENCE, "batch_size": 16, "shuffle": False},
-        "optimizer": {"name": "adamw", "lr": 0.001}, "train": {"steps": steps}, "comm": {"threads_per_rank": 1},
-        "output": str(folder / "out")}))
-    subprocess.run([program, "train", config], check=True, stdout=subprocess.DEVNULL)
-    lines = (folder / "out/metrics.jsonl").read_text().splitlines()
-    return [json.loads(line)["step_seconds"] for line in lines[2:]]  # the first two steps warm up
+        "data": training.tokens_section(folder, 64 * SEQUENCE, 251, SEQUENCE, 16),
+        "optimizer": {"name": "adamw", "lr": 0.001}, "train": {"steps": steps}, "comm": {"threads_per_rank": 1}})
+    return [line["step_seconds"] for line in training.run_steps(program, config)[2:]]  # the first two steps warm up
 
 
 def main():

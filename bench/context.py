@@ -3,7 +3,9 @@
 A small Llama, one thread a rank. Prints a table; --json FILE keeps the figures, --quick takes short
 sequences and few steps. Ranks beyond the machine's cores share them: such rows say little.
 """
-import argparse, json, pathlib, statistics, struct, subprocess, sys, tempfile
+import argparse, json, pathlib, statistics, subprocess, sys, tempfile
+
+import training
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAM = ROOT / "build/release/bin/gantry"
@@ -13,20 +15,14 @@ METHODS = ["all_gather", "ring", "ulysses", "ulysses_ring"]  # the last one wher
 
 def seconds(method, ranks, tokens, steps, folder):
     """The median of a step."""
-    data = folder / f"tokens{tokens}.bin"
-    if not data.exists():
-        data.write_bytes(b"".join(struct.pack("<H", i * i % 251) for i in range(2 * steps * tokens + 1)))
-    config, parallel = folder / "config.yaml", {"context": ranks, "data": 1}
+    parallel = {"context": ranks, "data": 1}
     if ranks > 1:
         parallel["context_method"] = method
-    config.write_text(json.dumps({
+    config = training.write_config(folder, {
         "model": {"policy": "llama", "config": SIZE | {"max_position_embeddings": tokens}}, "parallel": parallel,
-        "schedule": {"microbatches": 1},
-        "data": {"format": "tokens", "path": str(data), "sequence_length": tokens, "batch_size": 1, "shuffle": False},
-        "train": {"steps": steps}, "comm": {"threads_per_rank": 1}, "output": str(folder / "out")}))
-    subprocess.run([PROGRAM, "train", config], check=True, stdout=subprocess.DEVNULL)
-    lines = [json.loads(line) for line in (folder / "out/metrics.jsonl").read_text().splitlines()]
-    return statistics.median(line["step_seconds"] for line in lines[1:])
+        "schedule": {"microbatches": 1}, "data": training.tokens_section(folder, 2 * steps * tokens, 251, tokens, 1),
+        "train": {"steps": steps}, "comm": {"threads_per_rank": 1}})
+    return statistics.median(line["step_seconds"] for line in training.run_steps(PROGRAM, config)[1:])
 
 
 def pytorch(ranks, tokens, steps):

@@ -2,7 +2,9 @@
 bandwidth of rows on their way to experts and back beside that of a plain all-to-all of as many bytes. A small Mixtral, one thread a
 rank. Prints a table; --json FILE keeps the figures, --quick takes few steps.
 """
-import argparse, json, pathlib, statistics, struct, subprocess, tempfile
+import argparse, json, pathlib, statistics, subprocess, tempfile
+
+import training
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build/release"
@@ -14,17 +16,11 @@ CALLS = 4 * LAYERS  # of an all-to-all in a step: there and back, forward and ba
 
 
 def steps_of(parallel, steps, folder):
-    data = folder / "tokens.bin"
-    if not data.exists():
-        data.write_bytes(b"".join(struct.pack("<H", i * i % 251) for i in range(4 * BATCH * TOKENS + 1)))
-    config = folder / "config.yaml"
-    config.write_text(json.dumps({
+    config = training.write_config(folder, {
         "model": {"policy": "mixtral", "config": SIZE}, "parallel": parallel, "schedule": {"microbatches": 1},
-        "data": {"format": "tokens", "path": str(data), "sequence_length": TOKENS, "batch_size": BATCH, "shuffle": False},
-        "train": {"steps": steps}, "comm": {"threads_per_rank": 1}, "output": str(folder / "out")}))
-    subprocess.run([BUILD / "bin/gantry", "train", config], check=True, stdout=subprocess.DEVNULL)
-    lines = [json.loads(line) for line in (folder / "out/metrics.jsonl").read_text().splitlines()]
-    return lines[2:]  # the first two steps warm up
+        "data": training.tokens_section(folder, 4 * BATCH * TOKENS, 251, TOKENS, BATCH),
+        "train": {"steps": steps}, "comm": {"threads_per_rank": 1}})
+    return training.run_steps(BUILD / "bin/gantry", config)[2:]  # the first two steps warm up
 
 
 def plain_bandwidth():

@@ -5,7 +5,9 @@ Each round runs both programs, the first of them in turn, so that a machine whos
 of its steps. Prints the median over the rounds of the ratio PEFT : Gantry of seconds (above 1: Gantry is faster), and the memory that
 `gantry plan estimate` counts for Gantry's.
 """
-import argparse, json, pathlib, statistics, struct, subprocess, sys, tempfile, time
+import argparse, json, pathlib, statistics, subprocess, sys, tempfile, time
+
+import training
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 GANTRY = ROOT / "build/release/bin/gantry"
@@ -19,21 +21,15 @@ def keys_of(args):
 
 
 def config_of(args, folder):
-    tokens = folder / "tokens.bin"
-    tokens.write_bytes(b"".join(struct.pack("<H", i * i % 251) for i in range(64 * SEQUENCE + 1)))
-    config = folder / "config.yaml"
-    config.write_text(json.dumps({
+    return training.write_config(folder, {
         "model": {"policy": "llama", "config": keys_of(args)},
         "lora": {"r": args.r, "alpha": 2 * args.r, "target_modules": "all-linear"},
-        "data": {"format": "tokens", "path": str(tokens), "sequence_length": SEQUENCE, "batch_size": BATCH, "shuffle": False},
-        "optimizer": {"name": "adamw", "lr": 0.001}, "train": {"steps": args.steps}, "comm": {"threads_per_rank": args.threads},
-        "output": str(folder / "out")}))
-    return config
+        "data": training.tokens_section(folder, 64 * SEQUENCE, 251, SEQUENCE, BATCH),
+        "optimizer": {"name": "adamw", "lr": 0.001}, "train": {"steps": args.steps}, "comm": {"threads_per_rank": args.threads}})
 
 
 def gantry_step(args, folder):
-    subprocess.run([GANTRY, "train", config_of(args, folder)], check=True, stdout=subprocess.DEVNULL)
-    lines = [json.loads(line) for line in (folder / "out/metrics.jsonl").read_text().splitlines()]
+    lines = training.run_steps(GANTRY, config_of(args, folder))
     return statistics.median(line["step_seconds"] for line in lines[2:])  # the first two steps warm up
 
 

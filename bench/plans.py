@@ -6,7 +6,9 @@ but the first one of each run. Prints both, their difference, the mean of the di
 the planner would pick beside the best measured one. One thread a rank. --rounds N, --steps N, --rows TEXT takes the rows whose
 names have it (several by ';'), --parts prints parts of the steps too, --json FILE keeps the figures. Nothing else should run.
 """
-import argparse, json, os, pathlib, statistics, struct, subprocess, tempfile
+import argparse, json, os, pathlib, statistics, subprocess, tempfile
+
+import training
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAM = pathlib.Path(os.environ.get("GANTRY_BIN", ROOT / "build/release/bin/gantry"))
@@ -42,16 +44,10 @@ LAYOUTS = {
 def write_config(model, layout, steps, folder):
     policy, keys, sequence, batch = MODELS[model]
     parallel, schedule = LAYOUTS[layout]
-    tokens = folder / f"{model}.bin"
-    if not tokens.exists():
-        tokens.write_bytes(b"".join(struct.pack("<H", i * i % 2039) for i in range(4 * batch * sequence + 1)))
-    config = folder / "config.yaml"
-    config.write_text(json.dumps({
+    return training.write_config(folder, {
         "model": {"policy": policy, "config": keys}, "parallel": parallel, "schedule": schedule,
-        "data": {"format": "tokens", "path": str(tokens), "sequence_length": sequence, "batch_size": batch, "shuffle": False},
-        "optimizer": {"name": "adamw", "lr": 0.0001}, "train": {"steps": steps}, "comm": {"threads_per_rank": 1},
-        "output": str(folder / "out")}))
-    return config
+        "data": training.tokens_section(folder, 4 * batch * sequence, 2039, sequence, batch),
+        "optimizer": {"name": "adamw", "lr": 0.0001}, "train": {"steps": steps}, "comm": {"threads_per_rank": 1}})
 
 
 def predict(config, cluster):
@@ -61,9 +57,8 @@ def predict(config, cluster):
 
 def run(config, cluster, folder):
     """The seconds of its steps, without the first one, and their parts as measured."""
-    subprocess.run([PROGRAM, "train", config, "--cluster", cluster], check=True, stdout=subprocess.DEVNULL)
-    lines = [json.loads(line) for line in (folder / "out/metrics.jsonl").read_text().splitlines()]
-    return [line["step_seconds"] for line in lines[1:]], json.loads((folder / "out/report.json").read_text())["plan"]["measured"]["seconds"]
+    seconds = [line["step_seconds"] for line in training.run_steps(PROGRAM, config, "--cluster", cluster)[1:]]
+    return seconds, json.loads((folder / "out/report.json").read_text())["plan"]["measured"]["seconds"]
 
 
 def median_of(parts):

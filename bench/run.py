@@ -2,7 +2,9 @@
 one rank, pp 2, tp 2 and dp 2 in their kinds. Prints tables; --json FILE keeps the figures, --quick
 takes fewer steps, --rows "NAME;NAME" some rows.
 """
-import argparse, json, pathlib, statistics, struct, subprocess, sys, tempfile
+import argparse, json, pathlib, statistics, subprocess, sys, tempfile
+
+import training
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build/release"
@@ -29,20 +31,15 @@ ROWS = {
 def gantry_steps(size, row, steps, folder):
     mode, threads, parallel, *precision = row
     microbatches = size["microbatches"] if mode == "pp" else 1
-    tokens = folder / "tokens.bin"
-    if not tokens.exists():
-        tokens.write_bytes(b"".join(struct.pack("<H", i * i % 251) for i in range(64 * SEQUENCE + 1)))
-    config = folder / "config.yaml"
-    config.write_text(json.dumps({
+    config = training.write_config(folder, {
         "model": {"policy": "gpt2", "config": {"n_embd": size["hidden"], "n_layer": size["layers"], "n_head": size["heads"], "vocab_size": 256,
                                                "n_positions": SEQUENCE, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}},
         "parallel": parallel, "precision": precision[0] if precision else "float32",
         "schedule": {"name": "1f1b", "microbatches": microbatches},
-        "data": {"format": "tokens", "path": str(tokens), "sequence_length": SEQUENCE, "batch_size": size["batch"], "shuffle": False},
+        "data": training.tokens_section(folder, 64 * SEQUENCE, 251, SEQUENCE, size["batch"]),
         "optimizer": {"name": "adamw", "lr": 0.001} | ({} if mode == "sp" else {"clip_grad_norm": 1.0}),
-        "train": {"steps": steps}, "comm": {"threads_per_rank": threads}, "output": str(folder / "out")}))
-    subprocess.run([BUILD / "bin/gantry", "train", config], check=True, stdout=subprocess.DEVNULL)
-    return [json.loads(line) for line in (folder / "out/metrics.jsonl").read_text().splitlines()]
+        "train": {"steps": steps}, "comm": {"threads_per_rank": threads}})
+    return training.run_steps(BUILD / "bin/gantry", config)
 
 
 def pytorch(size, row, steps, *more):

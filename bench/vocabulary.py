@@ -5,7 +5,9 @@ A GPT-2 of 4 layers of width 768 with 50257 tokens, 8 samples of 128 in 4 microb
 layouts run in turn in every round; a round's figure is the median of its steps after the first. Beside each stands its share of
 one rank's time, of which half is the ideal without a bubble. --rounds N, --steps N, --json FILE keeps the figures.
 """
-import argparse, json, os, pathlib, statistics, struct, subprocess, tempfile
+import argparse, json, os, pathlib, statistics, tempfile
+
+import training
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAM = pathlib.Path(os.environ.get("GANTRY_BIN", ROOT / "build/release/bin/gantry"))
@@ -27,17 +29,11 @@ LAYOUTS = {
 
 def step_seconds(layout, steps, folder):
     parallel, schedule = LAYOUTS[layout]
-    tokens, config = folder / "tokens.bin", folder / "config.yaml"
-    if not tokens.exists():
-        tokens.write_bytes(b"".join(struct.pack("<H", i * i % VOCABULARY) for i in range(8 * 8 * TOKENS + 1)))
-    config.write_text(json.dumps({
+    config = training.write_config(folder, {
         "model": {"policy": "gpt2", "config": MODEL}, "parallel": parallel, "schedule": schedule | {"microbatches": 4},
-        "data": {"format": "tokens", "path": str(tokens), "sequence_length": TOKENS, "batch_size": 8, "shuffle": False},
-        "optimizer": {"name": "adamw", "lr": 0.001}, "train": {"steps": steps}, "comm": {"threads_per_rank": 1},
-        "output": str(folder / "out")}))
-    subprocess.run([PROGRAM, "train", config], check=True, stdout=subprocess.DEVNULL)
-    lines = (folder / "out/metrics.jsonl").read_text().splitlines()
-    return statistics.median(json.loads(line)["step_seconds"] for line in lines[1:])
+        "data": training.tokens_section(folder, 8 * 8 * TOKENS, VOCABULARY, TOKENS, 8),
+        "optimizer": {"name": "adamw", "lr": 0.001}, "train": {"steps": steps}, "comm": {"threads_per_rank": 1}})
+    return statistics.median(line["step_seconds"] for line in training.run_steps(PROGRAM, config)[1:])
 
 
 def main():
