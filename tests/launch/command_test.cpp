@@ -94,8 +94,11 @@ TEST(Launch, TheFirstFailingRankSaysHowItEnds) {
       {"exit 75", 75, ""},
       {"kill -STOP $$", 7, "was stopped by SIGSTOP and did not go on"},
       {"[ $OMPI_COMM_WORLD_RANK = 1 ] && kill -STOP $PPID; sleep 60", 7, "launch: rank 1 gives no sign of life"},
-      {"[ $OMPI_COMM_WORLD_RANK = 1 ] && kill -KILL $(cut -d\" \" -f4 /proc/$PPID/stat); sleep 60", 7,
-       "launch: mpirun was killed by SIGKILL"},
+      // Once all are there: mpirun would complain itself of a rank that it is about to start.
+      {"touch $TMPDIR/is_here.$OMPI_COMM_WORLD_RANK; [ $OMPI_COMM_WORLD_RANK = 1 ] && "
+       "until [ -e $TMPDIR/is_here.0 ] && [ -e $TMPDIR/is_here.2 ]; do sleep 0.05; done && "
+       "kill -KILL $(cut -d\" \" -f4 /proc/$PPID/stat); sleep 60",
+       7, "launch: mpirun was killed by SIGKILL"},
   };
   const ScratchFolder scratch;
   for (const auto& [script, exit_code, said] : all) {
