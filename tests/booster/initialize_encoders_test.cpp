@@ -8,6 +8,7 @@
 
 #include <torch/torch.h>
 
+#include "encoder_keys.h"
 #include "gantry/booster/initialize.h"
 #include "gantry/core/error.h"
 #include "gantry/models/bert.h"
@@ -45,46 +46,16 @@ std::vector<OwnEncoder> own_encoders() {
   json classifier = bert;
   classifier["architectures"] = {"BertForTokenClassification"};
   bert["architectures"] = {"BertForMaskedLM"};
+  json vit = small_vit_keys(), t5 = small_t5_keys(/*decoder_layers=*/2);
+  vit.update({{"num_labels", 5}, {"hidden_dropout_prob", 0.0}, {"attention_probs_dropout_prob", 0.0}});
+  t5["dropout_rate"] = 0.0;
   TensorDict pair = text, sound{{"input_features", waves.view({2, 6, 18})}};
   for (TensorDict* batch : {&pair, &sound}) batch->set("decoder_input_ids", ids.narrow(1, 1, 4).contiguous());
   return {{"bert", bert, text},
           {"bert", classifier, text},
-          {"vit",
-           {{"hidden_size", 12},
-            {"num_attention_heads", 4},
-            {"num_hidden_layers", 2},
-            {"intermediate_size", 11},
-            {"image_size", 6},
-            {"patch_size", 2},
-            {"num_labels", 5},
-            {"hidden_dropout_prob", 0.0},
-            {"attention_probs_dropout_prob", 0.0}},
-           {{"pixel_values", waves.view({2, 3, 6, 6})}}},
-          {"t5",
-           {{"vocab_size", 23},
-            {"d_model", 12},
-            {"d_kv", 5},
-            {"d_ff", 11},
-            {"num_heads", 4},
-            {"num_layers", 2},
-            {"num_decoder_layers", 2},
-            {"relative_attention_num_buckets", 4},
-            {"dropout_rate", 0.0}},
-           pair},
-          {"whisper",
-           {{"vocab_size", 23},
-            {"d_model", 12},
-            {"encoder_attention_heads", 3},
-            {"decoder_attention_heads", 4},
-            {"encoder_ffn_dim", 11},
-            {"decoder_ffn_dim", 10},
-            {"encoder_layers", 2},
-            {"decoder_layers", 1},
-            {"num_mel_bins", 6},
-            {"max_source_positions", 9},
-            {"max_target_positions", 8},
-            {"pad_token_id", 1}},
-           sound}};
+          {"vit", vit, {{"pixel_values", waves.view({2, 3, 6, 6})}}},
+          {"t5", t5, pair},
+          {"whisper", small_whisper_keys(), sound}};
 }
 
 std::shared_ptr<torch::nn::Module> built_encoder(const OwnEncoder& what) {

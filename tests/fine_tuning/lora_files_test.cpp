@@ -137,38 +137,6 @@ TEST_P(LoraCases, FilesThereAndBackAreTheSame) {
   }
 }
 
-// --- Checkpoints ---
-
-void expect_the_same_bits(const Config& config) {
-  const ScratchFolder scratch;
-  const LoraRun whole = run_lora(config, 4);
-  run_lora(config, 2, {}, [&](Rig& rig) {
-    save_checkpoint({.directory = scratch.path(), .step = 2}, rig.plugin->state(rig.boosted), rig.plugin->mesh());
-  });
-  const auto stored = read_checkpoint_tensors(scratch / "step-000002", "model");
-  EXPECT_EQ(stored.size(), 2u * 2 * 7);
-  for (const auto& [name, tensor] : stored) EXPECT_TRUE(is_adapter(name)) << name;
-  const auto resume = [&](Rig& rig) {
-    load_checkpoint(scratch / "step-000002", rig.plugin->state(rig.boosted), rig.plugin->mesh());
-  };
-  const LoraRun rest = run_lora(config, 2, resume, {}, 2);
-  ASSERT_EQ(rest.losses.size(), 2u);
-  EXPECT_EQ(rest.losses[0], whole.losses[2]);
-  EXPECT_EQ(rest.losses[1], whole.losses[3]);
-  for (const auto& [name, values] : whole.weights) EXPECT_TRUE(torch::equal(values, rest.weights.at(name))) << name;
-  // Another layout goes on from it too.
-  const LoraRun other = run_lora(lora_config({.layout = {.pipeline = 2}}, 0.2), 2, resume, {}, 2);
-  EXPECT_NEAR(other.losses[1], whole.losses[3], 1e-10);
-}
-
-TEST(LoraCheckpoints, GoOnToTheSameBits) {
-  expect_the_same_bits(lora_config({.layout = {.data = 2, .tensor = 2}, .zero = 1}, 0.2));
-}
-
-TEST(LoraCheckpoints, OfRowsGoOnToTheSameBits) {
-  expect_the_same_bits(lora_config({.layout = {.data = 2, .tensor = 2}, .zero = 3}, 0.2));
-}
-
 // --- What is refused ---
 
 template <class Call>

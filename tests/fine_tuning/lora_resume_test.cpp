@@ -1,5 +1,5 @@
-// Checkpoints of adapters of embeddings, routers and stacked experts go on to the same bits, and to the same numbers in
-// another layout; and what bfloat16 makes of such adapters.
+// Checkpoints of adapters, of embeddings, routers and stacked experts too, go on to the same bits, and to the same
+// numbers in another layout; and what bfloat16 makes of such adapters.
 #include <gtest/gtest.h>
 
 #include <torch/torch.h>
@@ -49,6 +49,19 @@ void expect_to_go_on(const Config& config, std::size_t adapters, const Config* o
 constexpr std::size_t kMixtralAdapters = 2 * (2 * 4 + 1);
 // Of each layer's c_attn, and of both embeddings.
 constexpr std::size_t kGpt2Adapters = 2 * (2 + 2);
+
+// Of seven linear layers in each of two.
+constexpr std::size_t kLinearAdapters = 2 * 2 * 7;
+
+TEST(LoraCheckpoints, GoOnToTheSameBits) {
+  const Config other = lora_config({.layout = {.pipeline = 2}}, 0.2);
+  expect_to_go_on(lora_config({.layout = {.data = 2, .tensor = 2}, .zero = 1}, 0.2), kLinearAdapters, &other);
+}
+
+TEST(LoraCheckpoints, OfRowsGoOnToTheSameBits) {
+  const Config other = lora_config({.layout = {.pipeline = 2}}, 0.2);
+  expect_to_go_on(lora_config({.layout = {.data = 2, .tensor = 2}, .zero = 3}, 0.2), kLinearAdapters, &other);
+}
 
 TEST(LoraResume, ExpertsOverRanksGoOnToTheSameBits) {
   const Config other = mixtral_parts({.layout = {.pipeline = 2, .tensor = 2}});

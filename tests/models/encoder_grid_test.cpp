@@ -7,6 +7,7 @@
 
 #include <torch/torch.h>
 
+#include "encoder_keys.h"
 #include "family_case.h"
 #include "gantry/checkpoint/safetensors.h"
 #include "gantry/models/model_family.h"
@@ -124,39 +125,10 @@ std::vector<PlainModel> plain_models() {
             {"max_position_embeddings", 12}},
            {2},
            {{"input_ids", ids}}},
-          {"t5",
-           {{"vocab_size", 23},
-            {"d_model", 12},
-            {"d_kv", 5},
-            {"d_ff", 11},
-            {"num_heads", 4},
-            {"num_layers", 2},
-            {"num_decoder_layers", 1},
-            {"relative_attention_num_buckets", 4}},
-           {2, 1},
-           text},
-          {"vit",
-           {{"hidden_size", 12},
-            {"num_attention_heads", 4},
-            {"num_hidden_layers", 2},
-            {"intermediate_size", 11},
-            {"image_size", 6},
-            {"patch_size", 2}},
-           {2},
-           {{"pixel_values", waves.view({2, 3, 6, 6})}}},
+          {"t5", small_t5_keys(/*decoder_layers=*/1), {2, 1}, text},
+          {"vit", small_vit_keys(), {2}, {{"pixel_values", waves.view({2, 3, 6, 6})}}},
           {"whisper",
-           {{"vocab_size", 23},
-            {"d_model", 12},
-            {"encoder_attention_heads", 3},
-            {"decoder_attention_heads", 4},
-            {"encoder_ffn_dim", 11},
-            {"decoder_ffn_dim", 10},
-            {"encoder_layers", 2},
-            {"decoder_layers", 1},
-            {"num_mel_bins", 6},
-            {"max_source_positions", 9},
-            {"max_target_positions", 8},
-            {"pad_token_id", 1}},
+           small_whisper_keys(),
            {2, 1},
            {{"input_features", waves.view({2, 6, 18})}, {"decoder_input_ids", text.at("decoder_input_ids")}}}};
 }

@@ -16,6 +16,17 @@ struct BytesOfSteps {
   std::int64_t held = 0, peak = 0;  // the peak is that of the second step
 };
 
+// Two steps on these tokens; the meter's peak is then that of the second one.
+inline void run_measured_steps(const torch::Tensor& ids, Booster& booster, Boosted& boosted, MemoryMeter& meter) {
+  for (int step = 0; step < 2; ++step) {
+    meter.reset_peak();
+    booster.execute_pipeline(make_batch({{"input_ids", ids}, {"labels", ids}}), boosted);
+    boosted.optimizer->step();
+    boosted.optimizer->zero_grad();
+  }
+  boosted.optimizer->wait();
+}
+
 // With the layout, ZeRO and precision of `config`, and so many words.
 inline BytesOfSteps bytes_of_steps(Config config, int vocabulary = 64) {
   config.model.policy = "gpt2";
@@ -30,14 +41,7 @@ inline BytesOfSteps bytes_of_steps(Config config, int vocabulary = 64) {
                             Booster booster{std::unique_ptr<Plugin>(plugin)};
                             auto model = build_model(config);
                             auto boosted = booster.boost(model, build_optimizer(config, *model), cross_entropy());
-                            const torch::Tensor ids = torch::arange(2).view({1, 2});
-                            for (int step = 0; step < 2; ++step) {
-                              meter.reset_peak();
-                              booster.execute_pipeline(make_batch({{"input_ids", ids}, {"labels", ids}}), boosted);
-                              boosted.optimizer->step();
-                              boosted.optimizer->zero_grad();
-                            }
-                            boosted.optimizer->wait();
+                            run_measured_steps(torch::arange(2).view({1, 2}), booster, boosted, meter);
                             if (world.is_main()) bytes = {meter.bytes(), meter.peak_bytes()};
                           }),
             0);

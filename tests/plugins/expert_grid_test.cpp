@@ -2,6 +2,7 @@
 // corrections of routers.
 #include <gtest/gtest.h>
 
+#include "expert_families.h"
 #include "model_case.h"
 #include "program.h"
 
@@ -9,9 +10,6 @@ namespace gantry::testing {
 namespace {
 
 constexpr const char* kMixtralKeys = R"({"num_local_experts": 6, "num_experts_per_tok": 2, "intermediate_size": 11})";
-constexpr const char* kDeepseekKeys = R"({"num_key_value_heads": 4, "q_lora_rank": 10, "kv_lora_rank": 8,
-    "qk_nope_head_dim": 5, "qk_rope_head_dim": 4, "v_head_dim": 6, "n_routed_experts": 8, "num_experts_per_tok": 3,
-    "moe_intermediate_size": 7, "n_shared_experts": 2, "n_group": 4, "topk_group": 2, "first_k_dense_replace": 1})";
 
 ModelCase case_with_experts(const char* family, const char* keys) {
   ModelCase what{
@@ -56,11 +54,9 @@ TEST(ExpertGrid, TheOtherDispatcher) {
 TEST(ExpertGrid, EveryFamilyAndNumberOfExperts) {
   const std::pair<const char*, const char*> families[] = {
       {"mixtral", R"({"num_local_experts": 5, "num_experts_per_tok": 4, "intermediate_size": 11})"},
-      {"qwen2_moe", R"({"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 9,
-                        "shared_expert_intermediate_size": 10, "decoder_sparse_step": 2})"},
+      {"qwen2_moe", kQwen2MoeKeys},
       {"qwen3_moe", R"({"num_experts": 4, "num_experts_per_tok": 1, "head_dim": 6, "moe_intermediate_size": 7})"},
-      {"gpt_oss", R"({"num_local_experts": 5, "num_experts_per_tok": 2, "head_dim": 6, "intermediate_size": 9,
-                      "sliding_window": 3, "swiglu_limit": 0.05})"},
+      {"gpt_oss", kGptOssKeys},
       {"deepseek_v3", kDeepseekKeys}};
   for (const auto& [family, keys] : families) {
     SCOPED_TRACE(family);

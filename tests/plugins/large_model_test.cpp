@@ -7,6 +7,7 @@
 #include <malloc.h>
 #include <sstream>
 
+#include "bytes_of_steps.h"
 #include "gantry/booster/recipe.h"
 #include "gantry/profiling/memory_meter.h"
 #include "pretended_peers.h"
@@ -94,14 +95,7 @@ BytesOfLarge train_large(const LargeModel& what) {
   auto model = build_model(config);
   auto boosted = booster.boost(model, build_optimizer(config, *model), cross_entropy());
   bytes.resident_when_boosted = resident.most();
-  const torch::Tensor ids = torch::arange(kTokensOfLarge).view({1, kTokensOfLarge});
-  for (int step = 0; step < 2; ++step) {
-    meter.reset_peak();
-    booster.execute_pipeline(make_batch({{"input_ids", ids}, {"labels", ids}}), boosted);
-    boosted.optimizer->step();
-    boosted.optimizer->zero_grad();
-  }
-  boosted.optimizer->wait();
+  run_measured_steps(torch::arange(kTokensOfLarge).view({1, kTokensOfLarge}), booster, boosted, meter);
   bytes.held = static_cast<double>(meter.bytes());
   bytes.peak = static_cast<double>(meter.peak_bytes());
   bytes.resident = resident.most();

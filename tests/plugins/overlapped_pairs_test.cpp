@@ -10,6 +10,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/torch.h>
 
+#include "expert_families.h"
 #include "model_case.h"
 #include "program.h"
 
@@ -133,13 +134,7 @@ TEST(OverlappedPairs, HaveTheNumbersOfOneRank) {
 
 // Shared experts with a gate and without, layers that have no experts, and a model without any.
 TEST(OverlappedPairs, OfOtherFamilies) {
-  const std::pair<const char*, const char*> families[] = {
-      {"qwen2_moe", R"({"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 9,
-                        "shared_expert_intermediate_size": 10, "decoder_sparse_step": 2})"},
-      {"deepseek_v3", R"({"num_key_value_heads": 4, "q_lora_rank": 10, "kv_lora_rank": 8, "qk_nope_head_dim": 5,
-                          "qk_rope_head_dim": 4, "v_head_dim": 6, "n_routed_experts": 8, "num_experts_per_tok": 3,
-                          "moe_intermediate_size": 7, "n_shared_experts": 2, "n_group": 4, "topk_group": 2,
-                          "first_k_dense_replace": 1})"}};
+  const std::pair<const char*, const char*> families[] = {{"qwen2_moe", kQwen2MoeKeys}, {"deepseek_v3", kDeepseekKeys}};
   for (const auto& [family, keys] : families) {
     SCOPED_TRACE(family);
     ModelCase what = paired_mixtral();

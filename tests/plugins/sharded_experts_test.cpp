@@ -5,6 +5,7 @@
 
 #include <torch/torch.h>
 
+#include "expert_families.h"
 #include "gantry/core/schedule_names.h"
 #include "model_case.h"
 #include "program.h"
@@ -104,14 +105,7 @@ TEST(ShardedExperts, EqualOneRankUnderEverySchedule) {
 // Shared experts, layers without any, corrections of routers, columns that lie in pairs, biases.
 TEST(ShardedExperts, OfOtherFamilies) {
   const std::pair<const char*, const char*> families[] = {
-      {"qwen2_moe", R"({"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 9,
-                        "shared_expert_intermediate_size": 10, "decoder_sparse_step": 2})"},
-      {"gpt_oss", R"({"num_local_experts": 5, "num_experts_per_tok": 2, "head_dim": 6, "intermediate_size": 9,
-                      "sliding_window": 3, "swiglu_limit": 0.05})"},
-      {"deepseek_v3", R"({"num_key_value_heads": 4, "q_lora_rank": 10, "kv_lora_rank": 8, "qk_nope_head_dim": 5,
-                          "qk_rope_head_dim": 4, "v_head_dim": 6, "n_routed_experts": 8, "num_experts_per_tok": 3,
-                          "moe_intermediate_size": 7, "n_shared_experts": 2, "n_group": 4, "topk_group": 2,
-                          "first_k_dense_replace": 1})"}};
+      {"qwen2_moe", kQwen2MoeKeys}, {"gpt_oss", kGptOssKeys}, {"deepseek_v3", kDeepseekKeys}};
   for (const auto& [family, keys] : families) {
     SCOPED_TRACE(family);
     ModelCase what = sharded_mixtral(6);
