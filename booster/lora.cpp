@@ -8,6 +8,7 @@
 
 #include "gantry/booster/lora_names.h"
 #include "gantry/booster/name_patterns.h"
+#include "gantry/core/adapter_names.h"
 #include "gantry/core/adapter_split.h"
 #include "gantry/models/lora.h"
 #include "gantry/policies/policy.h"
@@ -21,7 +22,7 @@ bool has_adapters(const torch::nn::Module& model) {
 }
 
 std::vector<std::string> output_layers(const torch::nn::Module& model, const Config& config) {
-  if (config.lora.target_modules != std::vector<std::string>{models::kAllLinear}) return {};
+  if (config.lora.target_modules != std::vector<std::string>{kAllLinear}) return {};
   if (config.model.policy.empty())
     throw ConfigError({"lora.target_modules", "is all-linear, and there is no model.policy that names the output layer",
                        "a list of names", "list the layers, or set model.policy"});

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "gantry/core/adapter_names.h"
 #include "gantry/models/lora.h"
 
 namespace gantry {
@@ -20,7 +21,7 @@ json or_null(const std::vector<Value>& values) {
 bool is_base_table(const std::string& stored) { return stored.ends_with(".base_layer.weight"); }
 
 json adapter_config_json(const LoraConfig& lora, const std::string& base, const AdaptedModel& model) {
-  const bool all = lora.target_modules == std::vector<std::string>{models::kAllLinear};
+  const bool all = lora.target_modules == std::vector<std::string>{kAllLinear};
   std::vector<std::string> modules = all ? model.layers : lora.target_modules;
   std::erase_if(modules, [&](const std::string& entry) {
     return std::find(model.parameters.begin(), model.parameters.end(), entry) != model.parameters.end();

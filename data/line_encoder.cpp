@@ -91,7 +91,7 @@ LineTokens LineEncoder::encode(const std::string& line, const std::string& where
   std::int64_t first = 0;  // that is trained on
   const bool all = rules_.loss_on == "all";
   if (object.contains("messages")) {
-    ids = encode_messages(line, where, made);
+    ids = encode_messages(object, line, where, made);
     if (all) made.trained = {{0, static_cast<std::int64_t>(ids.size())}};
   } else {
     if (object.contains("text")) {
@@ -157,13 +157,14 @@ TokenIds LineEncoder::encode_side(const json& object, const char* side, const st
 
 // Where the assistant's part begins and ends among the tokens of the whole: where encodings of the text up to there
 // differ from it. A token that has a part of it is trained on.
-TokenIds LineEncoder::encode_messages(const std::string& line, const std::string& where, LineTokens& made) const {
+TokenIds LineEncoder::encode_messages(const json& object, const std::string& line, const std::string& where,
+                                      LineTokens& made) const {
   if (!chat_ && rules_.chat_template.empty())
     throw InputError({where, "has messages, and neither the tokenizer's folder nor data.chat_template has a template",
                       fmt::format("one of {}", fmt::join(chat_template_names(), ", ")),
                       "say which this model was trained with, or write prompt and completion"});
   const auto [chat, fault] = chat_ ? chat_->write(nlohmann::ordered_json::parse(line), rules_.loss_on != "all")
-                                   : write_chat(rules_.chat_template, json::parse(line)["messages"]);
+                                   : write_chat(rules_.chat_template, object["messages"]);
   if (!fault.empty())
     throw BadLine({where, "has " + fault, "messages that the chat template " + chat_template() + " can write",
                    chat_ ? "change them, or write prompt and completion" : "change them, or data.chat_template"});

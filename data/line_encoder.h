@@ -61,8 +61,9 @@ class LineEncoder {
   std::string split_marks() const;
 
  private:
-  // `line` holds messages.
-  TokenIds encode_messages(const std::string& line, const std::string& where, LineTokens& made) const;
+  // `line` holds messages, and is `object`: templates of a folder need its keys in their order.
+  TokenIds encode_messages(const nlohmann::json& object, const std::string& line, const std::string& where,
+                           LineTokens& made) const;
   LineTokens encode_pair(const nlohmann::json& object, const std::string& where) const;
   // One side of a pair, with its end token, in `room` tokens.
   TokenIds encode_side(const nlohmann::json& object, const char* side, const std::string& where,

@@ -71,8 +71,7 @@ TextGroup::TextGroup(std::vector<TokenIds> prompts, const Options& options, torc
   const std::int64_t cached = longest_ + options.max_new_tokens - 1;  // nobody asks what follows the last token
   caches_ = nn::LayerCaches(parts_ ? static_cast<std::int64_t>(parts_->kept_of(cached).size()) : cached);
   context_ = {.keep = {}, .positions = {}, .caches = &caches_, .only_last = true};
-  mask_ = encoder_.get("attention_mask");
-  if (parts_ && has_encoder_) encoder_ = parts_->cut_read(std::move(encoder_));
+  if (parts_ && has_encoder_) parts_->set_read(encoder_);
   if (is_cached_) make_context();
 }
 
@@ -93,7 +92,7 @@ TensorDict TextGroup::input() {
   const torch::Tensor there = to_device(ids, device_);
   known_ = HostCopy(there, ids);
   if (!has_encoder_) return {{"input_ids", there}};
-  TensorDict input = encoder_;
+  TensorDict input = parts_ && !only_new ? parts_->own_read(encoder_) : encoder_;
   input.set("decoder_input_ids", there);
   return input;
 }
@@ -134,15 +133,17 @@ void TextGroup::apply(const Decision& decision) {
     grown.push_back(texts_[rows.back()]);
     grown.back().push_back(decision.tokens[i]);
   }
-  if (is_cached_ && has_encoder_) encoder_ = mask_.defined() ? TensorDict{{"attention_mask", mask_}} : TensorDict();
+  if (is_cached_ && has_encoder_) {
+    const torch::Tensor mask = encoder_.get("attention_mask");
+    encoder_ = mask.defined() ? TensorDict{{"attention_mask", mask}} : TensorDict();
+  }
   std::vector<std::int64_t> same(texts_.size());
   std::iota(same.begin(), same.end(), 0);
   if (rows != same) {
     const torch::Tensor samples = torch::tensor(rows, torch::kInt64).to(device_);
     caches_.select(samples);
     for (auto& [name, tensor] : encoder_) tensor = tensor.index_select(0, samples);
-    mask_ = encoder_.get("attention_mask");
-    if (parts_ && has_encoder_) parts_->set_mask_of_read(mask_);
+    if (parts_ && has_encoder_) parts_->set_mask_of_read(encoder_.get("attention_mask"));
   }
   texts_ = std::move(grown);
   ++rounds_;

@@ -76,7 +76,6 @@ class TextGroup {
   std::vector<TokenIds> texts_;
   bool has_encoder_ = false;
   TensorDict encoder_;  // what it reads, a row of each entry for a row of texts_; behind caches the mask alone
-  torch::Tensor mask_;  // of whole texts that the encoder reads; undefined: it has none
   nn::LayerCaches caches_;
   nn::TokenContext context_;
   HostCopy known_;

@@ -61,11 +61,7 @@ std::shared_ptr<const nn::SequencePart> TextParts::of_new(std::int64_t first, st
   return part;
 }
 
-TensorDict TextParts::cut_read(TensorDict entries) {
-  auto [cut, part] = parts_.cut_read(std::move(entries));
-  read_ = std::move(part);
-  return cut;
-}
+void TextParts::set_read(const TensorDict& entries) { read_ = parts_.part_of_read(entries); }
 
 void TextParts::set_mask_of_read(const torch::Tensor& mask) {
   auto part = std::make_shared<nn::SequencePart>(*read_);

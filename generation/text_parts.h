@@ -32,8 +32,9 @@ class TextParts {
   std::shared_ptr<const nn::SequencePart> of_prompts(const torch::Tensor& keep) const;
   std::shared_ptr<const nn::SequencePart> of_new(std::int64_t first, std::int64_t end, const torch::Tensor& keep) const;
 
-  // Of a forward's whole entries: those of which an encoder is given this rank's part. of_new() then knows of it too.
-  TensorDict cut_read(TensorDict entries);
+  // An encoder reads these, whole: of_new() then knows of this rank's part; and what it is given of them.
+  void set_read(const TensorDict& entries);
+  TensorDict own_read(TensorDict entries) const { return parts_.own_read(std::move(entries)); }
   // Texts go on with these rows of what they read, by its mask; undefined: it has none.
   void set_mask_of_read(const torch::Tensor& mask);
 

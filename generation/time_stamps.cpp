@@ -33,12 +33,13 @@ void keep_order(torch::Tensor& row, const TimeStamps& stamps, const TokenIds& te
   if (stamps.most_initial) forbid_range(row, stamps.first + *stamps.most_initial + 1, row.size(0));
 }
 
-bool prefers_times(const torch::Tensor& row, const TimeStamps& stamps) {
-  const torch::Tensor shares = row.log_softmax(0);
-  const torch::Tensor times = shares.narrow(0, stamps.first, row.size(0) - stamps.first);
-  const double all =
-      planted("times-without-their-sum") ? times.max().item<double>() : times.logsumexp(0).item<double>();
-  return all > shares.narrow(0, 0, stamps.first).max().item<double>();
+// Of rows whose times are together likelier than any word. On the device: the host need not know.
+void keep_likelier_times(torch::Tensor& scores, const TimeStamps& stamps) {
+  const torch::Tensor shares = scores.log_softmax(1),
+                      times = shares.narrow(1, stamps.first, scores.size(1) - stamps.first);
+  const torch::Tensor all = planted("times-without-their-sum") ? times.amax(1, true) : times.logsumexp(1, true);
+  torch::Tensor words = scores.narrow(1, 0, stamps.first);
+  words.masked_fill_(all > shares.narrow(1, 0, stamps.first).amax(1, true), -std::numeric_limits<double>::infinity());
 }
 
 }  // namespace
@@ -51,8 +52,8 @@ void keep_time_stamps(torch::Tensor& scores, const TimeStamps& stamps, const std
     torch::Tensor row = scores[i];
     forbid_range(row, stamps.first - 1, stamps.first);
     keep_order(row, stamps, texts[static_cast<std::size_t>(i)]);
-    if (prefers_times(row, stamps)) forbid_range(row, 0, stamps.first);
   }
+  keep_likelier_times(scores, stamps);
 }
 
 std::vector<TimedText> timed_texts(const TokenIds& tokens, const TimeStamps& stamps) {

@@ -7,6 +7,7 @@
 
 #include <torch/torch.h>
 
+#include "gantry/core/adapter_names.h"
 #include "gantry/core/adapter_split.h"
 #include "gantry/core/error.h"
 #include "gantry/core/planted.h"

@@ -104,6 +104,17 @@ AttentionSums attend_cached(const torch::Tensor& query, const torch::Tensor& key
   return {by.product(weights, values.to(type)), lse};
 }
 
+// Of new tokens and those of their own text that this rank keeps, which may be some of the new ones too.
+AttentionSums attend_own(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
+                         const ByKeyHead& by, const AttentionOptions& options) {
+  const CachedTokens& cached = *options.sequence->cached;
+  const std::int64_t added = cached.kept.size(0), seen = in_sight(cached.places, cached.first, options.window);
+  if (seen == 0) return empty_sums(query, value.size(3));
+  const auto [keys, values] = options.cache->append(
+      key.index_select(2, cached.kept), value.index_select(2, cached.kept), options.window > 0 ? seen - added + 1 : 0);
+  return attend_cached(query, keys, values, by, options, cached);
+}
+
 // Of new tokens and this rank's part of what they read, whose keys are given once, with the first of them.
 AttentionSums attend_read(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
                           const ByKeyHead& by, const AttentionOptions& options) {
@@ -139,17 +150,9 @@ torch::Tensor continued_attention(const torch::Tensor& query, const torch::Tenso
     keep_prompt(key, value, options);
     return context_attention(query, key, value, heads, key_heads, options, dropout);
   }
-  const CachedTokens& cached = *part.cached;
-  const std::int64_t added = cached.kept.size(0), seen = in_sight(cached.places, cached.first, options.window);
-  AttentionSums mine = empty_sums(query, value.size(3));
-  if (part.read) {
-    mine = attend_read(query, key, value, ByKeyHead(heads, key_heads), options);
-  } else if (seen > 0) {
-    const auto [keys, values] =
-        options.cache->append(key.index_select(2, cached.kept), value.index_select(2, cached.kept),
-                              options.window > 0 ? seen - added + 1 : 0);
-    mine = attend_cached(query, keys, values, ByKeyHead(heads, key_heads), options, cached);
-  }
+  const ByKeyHead by(heads, key_heads);
+  const AttentionSums mine =
+      part.read ? attend_read(query, key, value, by, options) : attend_own(query, key, value, by, options);
   return merged(mine, options.sinks, *part.group).to(query.scalar_type());
 }
 

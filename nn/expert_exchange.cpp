@@ -10,12 +10,17 @@
 
 namespace gantry::nn {
 
+namespace {
+
+std::int64_t sum(const Sizes& sizes) { return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}); }
+
+}  // namespace
+
 // Rows by rank: `sent` go to each, `received` come from each. Their gradients go the other way.
 struct RowsTravel : torch::CustomClassHolder {
   RowsTravel(ProcessGroup* over, Sizes go, Sizes come) : group(over), sent(std::move(go)), received(std::move(come)) {}
   void start(const torch::Tensor& rows, const Sizes& come, const Sizes& go) {
-    arriving = torch::empty({std::accumulate(come.begin(), come.end(), std::int64_t{0}), rows.size(1)},
-                            rows.options().requires_grad(false));
+    arriving = torch::empty({sum(come), rows.size(1)}, rows.options().requires_grad(false));
     work = group->all_to_all(arriving, rows.contiguous(), come, go);
   }
   torch::Tensor arrive() {
@@ -35,8 +40,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::Variable;
 using torch::autograd::variable_list;
-
-std::int64_t sum(const Sizes& sizes) { return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}); }
 
 // A permutation of rows, whose gradient is the other way round: gathered, and never scattered.
 struct Permute : torch::autograd::Function<Permute> {

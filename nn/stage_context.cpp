@@ -172,16 +172,15 @@ TensorDict recomputed_parts(const LayerParts& parts, const TensorDict& state,
 // What the layer changes of the state.
 TensorDict StageContext::run_layer(const LayerParts& parts, const TensorDict& state, Recomputation how) const {
   LayerWatch* watch = forward_now().watch.get();
+  if (how != Recomputation::kFull && how != Recomputation::kParts) return run_parts(parts, state, watch);
+  std::vector<LayerParts> pieces;  // each computed again by itself
+  if (how == Recomputation::kFull)
+    pieces.push_back(parts);
+  else
+    for (const auto& part : parts) pieces.push_back({part});
   TensorDict changed, now = state;
-  if (how == Recomputation::kFull) {
-    changed = recomputed_parts(parts, state, weak_from_this().lock());
-    update(now, changed);
-    cut_graph(watch, now, changed);
-    return changed;
-  }
-  if (how != Recomputation::kParts) return run_parts(parts, state, watch);
-  for (const auto& part : parts) {
-    const TensorDict made = recomputed_parts({part}, now, weak_from_this().lock());
+  for (const LayerParts& piece : pieces) {
+    const TensorDict made = recomputed_parts(piece, now, weak_from_this().lock());
     update(now, made);
     for (const auto& [name, tensor] : made) changed.set(name, tensor);
     cut_graph(watch, now, changed);

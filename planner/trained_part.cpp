@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "gantry/checkpoint/format/adapter_config.h"
+#include "gantry/core/adapter_names.h"
 #include "gantry/core/error.h"
 #include "gantry/core/wildcard.h"
 #include "gantry/models/described/decoder_family.h"
@@ -92,7 +93,7 @@ TrainedPart of_adapters(const LoraConfig& lora, const DecoderSpec& model) {
   const AdaptedModel names(model);
   TrainedPart trained;
   const auto shapes = models::parameter_shapes(model);
-  const bool all = lora.target_modules == std::vector<std::string>{models::kAllLinear};
+  const bool all = lora.target_modules == std::vector<std::string>{kAllLinear};
   for (const auto& parameter : shapes) {
     const Paths module = names.paths(parameter.name);
     const bool is_saved = std::any_of(lora.modules_to_save.begin(), lora.modules_to_save.end(),

@@ -128,12 +128,6 @@ int equal_microbatches(int microbatches, const ProcessGroupMesh& mesh) {
   return static_cast<int>(*std::max_element(all.begin(), all.end()));
 }
 
-bool has_pairs(const schedule::Schedule& schedule) {
-  return std::ranges::any_of(schedule.actions, [](const auto& row) {
-    return std::ranges::any_of(row, [](const schedule::Action& action) { return action.overlaps_next; });
-  });
-}
-
 }  // namespace
 
 HybridParallelPlugin::HybridParallelPlugin(World& world, Config config)
@@ -442,7 +436,7 @@ PipelineStep HybridParallelPlugin::make_step(ModelState& state, const Boosted& b
   };
   GradientBuffers* gradients = accumulation ? &accumulation->gradients() : nullptr;
   const bool interleaves = plan.trains && plan.microbatches > 0 && !state.gathered && !state.offload &&
-                           has_pairs(executor_for(plan.microbatches, /*forward_only=*/false, plan.gather).schedule());
+                           executor_for(plan.microbatches, /*forward_only=*/false, plan.gather).schedule().has_pairs();
   const bool scatters = plan.scattering == StepPlan::Scattering::kAfterEachBackward;
   if (state.gathered)
     state.gathered->begin({.layer_by_layer = plan.gather == schedule::Gather::kMicrobatch,

@@ -168,26 +168,23 @@ Batch SequenceParts::cut(Batch batch) const {
   return batch;
 }
 
-std::pair<TensorDict, std::shared_ptr<const nn::SequencePart>> SequenceParts::cut_read(TensorDict batch) const {
+TensorDict SequenceParts::own_read(TensorDict batch) const {
   const TokenStream stream = streams_of(batch, 0).front();
-  const SequenceCut cut = cut_of(stream);
-  const auto made = part(cut, nn::kept_tokens(batch.get(stream.prefix + kMask)), {});
-  made->prefix = stream.prefix;
+  const auto places = cut_of(stream).places(group_->rank());
   for (const std::string& name : stream.entries)
-    if (const auto entry = batch.get(name); entry.defined())
-      batch.set(name, selected(entry, cut.places(group_->rank())));
-  return {std::move(batch), made};
+    if (const auto entry = batch.get(name); entry.defined()) batch.set(name, selected(entry, places));
+  return batch;
+}
+
+std::shared_ptr<const nn::SequencePart> SequenceParts::part_of_read(const TensorDict& batch) const {
+  return part(streams_of(batch, 0).front(), batch);
 }
 
 std::shared_ptr<const nn::SequencePart> SequenceParts::part_of(const Batch& microbatch) const {
   const TensorDict& whole = microbatch.whole;
   std::vector<std::shared_ptr<const nn::SequencePart>> parts;
-  for (const TokenStream& stream : streams_of(whole, microbatch.tokens_per_sample)) {
-    const auto made =
-        part(cut_of(stream), nn::kept_tokens(whole.get(stream.prefix + kMask)), whole.get(stream.prefix + kDocuments));
-    made->prefix = stream.prefix;
-    parts.push_back(made);
-  }
+  for (const TokenStream& stream : streams_of(whole, microbatch.tokens_per_sample))
+    parts.push_back(part(stream, whole));
   if (parts.size() == 1) return parts.front();
   auto of_all = std::make_shared<nn::SequencePart>(*parts.back());
   of_all->streams = std::move(parts);
@@ -197,6 +194,13 @@ std::shared_ptr<const nn::SequencePart> SequenceParts::part_of(const Batch& micr
 std::shared_ptr<const nn::SequencePart> SequenceParts::part_of(std::int64_t tokens, torch::Tensor keep,
                                                                torch::Tensor documents) const {
   return part(cut_of(tokens), std::move(keep), std::move(documents));
+}
+
+std::shared_ptr<nn::SequencePart> SequenceParts::part(const TokenStream& stream, const TensorDict& whole) const {
+  auto made =
+      part(cut_of(stream), nn::kept_tokens(whole.get(stream.prefix + kMask)), whole.get(stream.prefix + kDocuments));
+  made->prefix = stream.prefix;
+  return made;
 }
 
 std::shared_ptr<nn::SequencePart> SequenceParts::part(const SequenceCut& cut, torch::Tensor keep,

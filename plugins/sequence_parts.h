@@ -37,8 +37,9 @@ class SequenceParts {
   std::shared_ptr<const nn::SequencePart> part_of(std::int64_t tokens, torch::Tensor keep,
                                                   torch::Tensor documents) const;
   // Of what an encoder reads of a batch of whole sequences, beside texts that are continued: the batch with this rank's
-  // part of it, and what a forward knows of it. At least a token a rank.
-  std::pair<TensorDict, std::shared_ptr<const nn::SequencePart>> cut_read(TensorDict batch) const;
+  // part of it; and what a forward knows of it. At least a token a rank.
+  TensorDict own_read(TensorDict batch) const;
+  std::shared_ptr<const nn::SequencePart> part_of_read(const TensorDict& batch) const;
   // Of an output [samples, tokens here, ...]: all tokens, in order. Collective over the ranks that share the sequence.
   // Of a model that gives whole outputs: the output.
   torch::Tensor join(const torch::Tensor& part, std::int64_t tokens) const;
@@ -61,6 +62,8 @@ class SequenceParts {
   std::vector<TokenStream> streams_of(const TensorDict& batch, std::int64_t tokens_per_sample) const;
   SequenceCut cut_of(const TokenStream& stream) const;
   std::shared_ptr<nn::SequencePart> part(const SequenceCut& cut, torch::Tensor keep, torch::Tensor documents) const;
+  // With the masks and documents of whole sequences in `whole`.
+  std::shared_ptr<nn::SequencePart> part(const TokenStream& stream, const TensorDict& whole) const;
 
   ContextChoice choice_;
   const SharesStreams* policy_;  // null: one causal stream; not owned

@@ -85,9 +85,7 @@ bool ScheduleSource::gains_by_vocabulary(const LayerWork& work, const std::vecto
       layers_of_stage.empty() ? distribute_layers(static_cast<int>(work.layers.size()), stages) : layers_of_stage;
   const double layers = std::accumulate(work.layers.begin(), work.layers.end(), 0.0);
   if (!(layers > 0) || !(work.last > 0)) return false;
-  for (const auto& row : plain.actions)
-    for (const auto& action : row)
-      if (action.overlaps_next) return false;
+  if (plain.has_pairs()) return false;
   const auto costs_of = [&](const LayerWork& weighed) {
     schedule::Costs costs;
     for (const double of_stage : work_of_stages(weighed, counts)) {

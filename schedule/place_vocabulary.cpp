@@ -245,13 +245,11 @@ std::optional<Schedule> Placing::run() {
 }
 
 void refuse_pairs(const Schedule& schedule) {
-  for (const auto& row : schedule.actions)
-    for (const Action& action : row)
-      if (action.overlaps_next)
-        throw ConfigError({"parallel.vocabulary",
-                           "is pipeline, and schedule " + schedule.name + " runs forwards and backwards in pairs",
-                           "a schedule without pairs, such as 1f1b, interleaved_1f1b, zb_h1 or v_half",
-                           "choose another schedule, or take the key out"});
+  if (schedule.has_pairs())
+    throw ConfigError({"parallel.vocabulary",
+                       "is pipeline, and schedule " + schedule.name + " runs forwards and backwards in pairs",
+                       "a schedule without pairs, such as 1f1b, interleaved_1f1b, zb_h1 or v_half",
+                       "choose another schedule, or take the key out"});
 }
 
 }  // namespace

@@ -21,6 +21,12 @@ int Schedule::stages() const {
   return highest + 1;
 }
 
+bool Schedule::has_pairs() const {
+  return std::ranges::any_of(actions, [](const auto& row) {
+    return std::ranges::any_of(row, [](const Action& action) { return action.overlaps_next; });
+  });
+}
+
 int Schedule::rank_of(int stage) const {
   for (std::size_t rank = 0; rank < stages_of_rank.size(); ++rank)
     if (std::ranges::find(stages_of_rank[rank], stage) != stages_of_rank[rank].end()) return static_cast<int>(rank);

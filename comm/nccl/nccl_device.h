@@ -17,7 +17,7 @@ class Backend;
 
 class NcclDevice {
  public:
-  // The highest that LibTorch has a pool of streams for, here as in CUDA below 0.
+  // The highest priority that LibTorch has a pool of streams for. As in CUDA, smaller numbers are higher.
   static constexpr int kHighestPriority = -3;
 
   explicit NcclDevice(torch::Device device) : device_(device), guard_(device.type()) {}
@@ -25,7 +25,7 @@ class NcclDevice {
   torch::Device device() const { return device_; }
   c10::Event new_event() const { return c10::Event(device_.type()); }
   c10::Stream current_stream() const { return guard_.getStream(device_); }  // of this thread
-  // The next stream of the pool of a priority, kHighestPriority to -1; CUDA's lower priorities are smaller numbers'.
+  // The next stream of the pool of a priority, from kHighestPriority to -1.
   c10::Stream pooled_stream(int priority = kHighestPriority) const { return guard_.getNewStream(device_, priority); }
   void* handle(const c10::Stream& stream) const { return guard_.getStreamNativeHandle(stream); }
 
@@ -42,10 +42,10 @@ class NcclDevice {
 
 // A stream that no other communicator of this process has.
 //
-// LibTorch deals the streams of a fixed pool (32 of a priority and device) in turn, so the 33rd that is asked for is
-// the first again. Two communicators on one stream would wait behind each other's operations, and the rule that keeps
-// the device free of deadlock (nccl_backend.h) would not hold. So what is lent is remembered, and given back at the
-// end. Where one priority's are all lent, the next lower one's are, but for the lowest: the rest of the program
+// LibTorch hands out the streams of a fixed pool (32 of a priority and device) in turn, so the 33rd that is asked for
+// is the first again. Two communicators on one stream would wait behind each other's operations, and the rule that
+// keeps the device free of deadlock (nccl_backend.h) would not hold. So what is lent is remembered, and given back at
+// the end. Where one priority's are all lent, the next lower one's are, but for the lowest: the rest of the program
 // computes and copies on those. A device of four priorities and more has 96.
 class NcclStream {
  public:

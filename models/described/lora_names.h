@@ -4,12 +4,9 @@
 #include <cstdint>
 #include <string>
 
-#include "gantry/core/adapter_names.h"
 #include "gantry/core/config.h"
 
 namespace gantry::models {
-
-using gantry::kAllLinear;
 
 // PEFT's rule: an entry is a module's path, or the end of it behind a dot.
 bool names_module(const std::string& entry, const std::string& path);

@@ -17,6 +17,7 @@ struct Schedule {
   int ranks() const { return static_cast<int>(actions.size()); }
   int stages() const;            // one more than the highest stage that a rank holds
   int rank_of(int stage) const;  // -1 for none
+  bool has_pairs() const;        // overlapped ones, of a forward and a backward
   bool operator==(const Schedule&) const = default;
 };
 

@@ -64,10 +64,10 @@ class PretendGuard final : public c10::impl::DeviceGuardImplInterface {
     return stream(next.device_index(), std::exchange(now, static_cast<int>(next.id())));
   }
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool is_high) const override {
-    return deal(device, is_high ? kPools - 1 : 0);
+    return next_of(device, is_high ? kPools - 1 : 0);
   }
   c10::Stream getNewStream(c10::Device device, int priority) const override {
-    if (priority < 0) return deal(device, std::min(-priority, kPools - 1));
+    if (priority < 0) return next_of(device, std::min(-priority, kPools - 1));
     const int index = device.has_index() ? device.index() : device_now;
     return stream(index, kPools * kPooledStreams + 1 + made[static_cast<std::size_t>(index)]++);
   }
@@ -122,10 +122,10 @@ class PretendGuard final : public c10::impl::DeviceGuardImplInterface {
   }
 
  private:
-  static c10::Stream deal(c10::Device device, int pool) {
+  static c10::Stream next_of(c10::Device device, int pool) {
     const int index = device.has_index() ? device.index() : device_now;
-    auto& dealt = given_out[static_cast<std::size_t>(pool)][static_cast<std::size_t>(index)];
-    return stream(index, pool * kPooledStreams + dealt++ % pooled + 1);
+    auto& taken = given_out[static_cast<std::size_t>(pool)][static_cast<std::size_t>(index)];
+    return stream(index, pool * kPooledStreams + taken++ % pooled + 1);
   }
   static c10::Stream stream(int device, int number) {
     return c10::Stream(c10::Stream::UNSAFE, pretend_device(device), number);
