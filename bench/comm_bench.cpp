@@ -3,7 +3,8 @@
 // both are taken in turn, so that a machine whose speed drifts is fair to both.
 //
 // `bytes` is the size of the whole tensor: what an all_reduce sums, an all_gather ends with, a reduce_scatter begins
-// with, a memcpy copies on every rank at the same time. A send is half of there and back.
+// with, a memcpy copies on every rank at the same time. A send is half of there and back. A dispatch is what experts
+// over ranks do with rows of tokens: counts, the rows as an all_to_all of as many bytes, and their order by expert.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -19,6 +20,7 @@
 
 #include "gantry/comm/process_group_mesh.h"
 #include "gantry/launch/launch.h"
+#include "gantry/nn/expert_exchange.h"
 
 namespace {
 
@@ -75,6 +77,20 @@ void ping_pong(ProcessGroup& group, const torch::Tensor& tensor) {
   }
 }
 
+constexpr std::int64_t kRow = 256, kExpertsOfRank = 4;  // elements of a token
+
+// As many rows for each expert, as far as there are.
+void dispatch(ProcessGroup& group, const torch::Tensor& rows) {
+  std::vector<std::int64_t> counts;
+  std::vector<Range> held;
+  for (std::int64_t rank = 0; rank < group.size(); ++rank)
+    held.push_back({rank * kExpertsOfRank, (rank + 1) * kExpertsOfRank});
+  for (const Range& range : partition(rows.size(0), 1, static_cast<int>(held.back().end), /*allow_empty=*/true))
+    counts.push_back(range.size());
+  const nn::ExpertExchange exchange = nn::agree_on_rows(group, counts, held, rows.device());
+  nn::rows_to_experts(rows, exchange).wait();
+}
+
 #ifdef GANTRY_WITH_MPI
 void plain_ping_pong(int rank, float* data, int count) {
   if (rank > 1) return;
@@ -98,7 +114,10 @@ void measure_all(World& world) {
                           {name, "all_reduce", [&] { group.all_reduce(tensor).wait(); }},
                           {name, "all_gather", [&] { group.all_gather(whole, part, sizes).wait(); }},
                           {name, "reduce_scatter", [&] { group.reduce_scatter(part, whole, sizes).wait(); }},
-                          {name, "all_to_all", [&] { group.all_to_all(whole, tensor, sizes, sizes).wait(); }}};
+                          {name, "all_to_all", [&] { group.all_to_all(whole, tensor, sizes, sizes).wait(); }},
+                          {name, "dispatch", [&] {
+                             dispatch(group, tensor.view({-1, kRow}));
+                           }}};
     float *data = tensor.data_ptr<float>(), *all = whole.data_ptr<float>(), *mine = part.data_ptr<float>();
     if (std::strcmp(name, "local") == 0) rows.push_back({"memcpy", "copy", [=] { std::memcpy(all, data, bytes); }});
 #ifdef GANTRY_WITH_MPI

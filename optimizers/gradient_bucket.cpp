@@ -51,9 +51,13 @@ void GradientBucket::begin() {
   missing = members.size();
 }
 
-torch::Tensor GradientBucket::new_gradients(std::int64_t count) const {
+torch::ScalarType GradientBucket::type_of_gradients() const {
   const bool low = kind.type == torch::kBFloat16 || kind.type == torch::kFloat16;
-  return torch::zeros({count}, members.front().tensor.options().dtype(low ? torch::kFloat32 : kind.type));
+  return low ? torch::kFloat32 : kind.type;
+}
+
+torch::Tensor GradientBucket::new_gradients(std::int64_t count) const {
+  return torch::zeros({count}, members.front().tensor.options().dtype(type_of_gradients()));
 }
 
 void GradientBucket::show_gradients() {

@@ -2,6 +2,7 @@
 // its BucketStrategy and to GradientBuffers.
 #pragma once
 
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "gantry/comm/process_group.h"
 #include "gantry/core/mesh.h"
 #include "gantry/core/placement.h"
+#include "gantry/tensors/released_memory.h"
 #include "gantry/tensors/state_source.h"
 
 namespace gantry {
@@ -52,6 +54,8 @@ struct GradientBucket {
   std::size_t missing = 0;             // members that are not ready
   Work work;                           // the sum that is under way
   bool sent = false;                   // of a unit: in this accumulation
+  // Of a unit: the memory of `sum`, away from the begin of an accumulation to the unit's reduction.
+  std::optional<ReleasedMemory> sum_memory;
 
   bool is_partitioned() const { return !sizes.empty(); }
   // The elements that rank `replica` of its replicas steps.
@@ -60,6 +64,7 @@ struct GradientBucket {
   void begin();
   // Zeros, as [count] of the gradients' type: float32 for bfloat16 and float16.
   torch::Tensor new_gradients(std::int64_t count) const;
+  torch::ScalarType type_of_gradients() const;
   // Gives every member its part of `gradients`.
   void show_gradients();
 };

@@ -129,8 +129,12 @@ void GradientBuffers::take_over() {
   leave_out_frozen();
 }
 
-// Without whole gradients there is the sum alone; else it is a part of them.
+// Without whole gradients there is the sum alone; else it is a part of them, but for a unit's.
 void GradientBuffers::zero(GradientBucket& bucket) {
+  if (bucket.sum_memory) {
+    bucket.sum_memory->bring();  // a step that was given up has not
+    bucket.sum.zero_();
+  }
   (bucket.gradients.defined() ? bucket.gradients : bucket.sum).zero_();
 }
 
@@ -243,6 +247,11 @@ void GradientBuffers::sync(double factor) {
   }
   reduced_ = true;
   zeroed_ = false;
+}
+
+void GradientBuffers::release_sums() {
+  for (auto& bucket : buckets_)
+    if (bucket.sum_memory) bucket.sum_memory->release();
 }
 
 void GradientBuffers::open_unit(int unit) {

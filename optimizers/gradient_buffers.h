@@ -74,6 +74,8 @@ class GradientBuffers {
   void scatter_added(int stage);  // what was added, which may fill buckets
   void scatter_stage(int stage);  // and the reduction of every bucket is launched
 
+  // ZeRO 3. After begin_accumulation(): the memory of sums goes until their reductions, which write all of them.
+  void release_sums();
   // ZeRO 3. A unit's whole gradients get memory before its first backward, and are summed over the replicas once: by
   // reduce_unit(), but for those that other sums come before (ties of stages, elements that ranks of a cut share),
   // which the sync sums. Collective over the gradients' axes, in one order on all of their ranks.

@@ -157,6 +157,10 @@ void MasterParameters::before_step() {
   units_.bring_together(moves);
 }
 
+void MasterParameters::write_values(std::size_t parameter, torch::Tensor& values) const {
+  values.view({-1}).copy_(masters_[parameter].view({-1}));
+}
+
 void MasterParameters::after_step() {
   const torch::NoGradGuard no_grad;
   std::vector<WholeUnits::Move> moves;
@@ -165,7 +169,8 @@ void MasterParameters::after_step() {
       moves.push_back(move(i, gradients_.owned_values(i), masters_[i]));
       masters_[i].mutable_grad().reset();  // its memory is the step's
     } else if (is_low_[i]) {
-      gradients_.owned_values(i).copy_(masters_[i].view({-1}));
+      torch::Tensor values = gradients_.owned_values(i);
+      write_values(i, values);
     }
   }
   units_.hand_out(moves);

@@ -39,6 +39,11 @@ class MasterParameters {
   // How the master lies on the mesh, and the optimizer's state with it.
   Placement placement(std::size_t parameter) const;
   bool is_copy(std::size_t parameter) const { return is_low_[parameter]; }  // float32 of a lower precision
+  // A copy of what this rank holds of the parameter, whose values are the master's, rounded.
+  bool has_values(std::size_t parameter) const {
+    return made_[parameter] && is_low_[parameter] && !is_whole(parameter) && stale_ != Stale::kWholes;
+  }
+  void write_values(std::size_t parameter, torch::Tensor& values) const;
   // Masters of lower precisions hold loaded values from here on; wholes take the parameters' before the next step.
   void loaded();
   // The parameters were given new values: the masters take them before the next step.

@@ -30,18 +30,17 @@ ParameterShards::ParameterShards(std::vector<HeldTensor>& parameters, const std:
   if (mesh_.mesh().has_expert_view())
     holders_.emplace(axis::View::kExpert, make_holders(axis::View::kExpert, rows.experts));
   std::map<UnitKey, int> known;
-  std::vector<std::vector<std::size_t>> parameters_of;  // by unit
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     make_member(parameters[i]);
     const Placement& placement = parameters[i].placement;
     const UnitKey key{placement.stages, layers[i], placement.view, parameters[i].tensor.scalar_type()};
     const auto [place, is_new] = known.emplace(key, static_cast<int>(known.size()));
-    if (is_new) parameters_of.emplace_back();
-    parameters_of[place->second].push_back(i);
+    if (is_new) parameters_of_.emplace_back();
+    parameters_of_[place->second].push_back(i);
     members_[i].unit = place->second;
     note(place->second, layers[i], placement.stages);
   }
-  for (const auto& of_unit : parameters_of) make_unit(of_unit);
+  for (const auto& of_unit : parameters_of_) make_unit(of_unit);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     parameters[i] = members_[i].shard;
     wholes_.push_back(members_[i].whole);
@@ -121,6 +120,28 @@ void ParameterShards::make_unit(const std::vector<std::size_t>& parameters) {
       "under parallel.zero 3 layers run by stage.run_layers, and parallel.gather: step gathers whole stages"));
   first_stage_.push_back(first.stages.front());
   for (std::size_t i = 0; i < parameters.size(); ++i) members_[parameters[i]].shard.tensor = units_.back()->shard(i);
+}
+
+void ParameterShards::without_rows(const OtherHolder& other, const std::function<void()>& body) {
+  for (std::size_t unit = 0; unit < units_.size(); ++unit)
+    if (std::ranges::all_of(parameters_of_[unit], other.has))
+      units_[unit]->give_up_rows([this, unit, write = other.write] {
+        for (const std::size_t i : parameters_of_[unit]) write(i, members_[i].shard.tensor);
+      });
+  try {
+    body();
+  } catch (...) {
+    try {
+      keep_rows();
+    } catch (...) {  // the first error is the one that is told
+    }
+    throw;
+  }
+  keep_rows();
+}
+
+void ParameterShards::keep_rows() {
+  for (const auto& unit : units_) unit->keep_rows();
 }
 
 const std::vector<int>& ParameterShards::outside_of_layers(int stage) const { return found_in(outside_, stage); }

@@ -5,6 +5,7 @@
 // their memory comes and goes.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -67,6 +68,14 @@ class ParameterShards {
   void release(int unit) { units_[unit]->release(); }
   bool is_whole(int unit) const { return units_[unit]->is_whole(); }
 
+  // Rows of parameters that something else has too, of a wider type: `has` tells which, and `write` writes them.
+  struct OtherHolder {
+    std::function<bool(std::size_t parameter)> has;
+    std::function<void(std::size_t parameter, torch::Tensor& rows)> write;
+  };
+  // While `body` runs, rows of units that the other one has whole take memory only while a gather reads them.
+  void without_rows(const OtherHolder& other, const std::function<void()>& body);
+
  private:
   struct Member {
     HeldTensor shard, whole;
@@ -85,12 +94,14 @@ class ParameterShards {
   void note(int unit, int layer, const std::vector<int>& stages);
   void make_member(const HeldTensor& parameter);
   void make_unit(const std::vector<std::size_t>& parameters);
+  void keep_rows();
 
   const ProcessGroupMesh& mesh_;
   std::map<axis::View, Holders> holders_;
   std::vector<Member> members_;
   std::vector<HeldTensor> wholes_;
   std::vector<std::unique_ptr<ShardedUnit>> units_;
+  std::vector<std::vector<std::size_t>> parameters_of_;                  // by unit
   std::map<int, std::vector<int>> outside_, before_, after_, of_layer_;  // by stage; by layer
   std::vector<int> first_stage_;                                         // by unit
   std::vector<axis::View> views_;                                        // likewise

@@ -34,16 +34,20 @@ ShardedUnit::ShardedUnit(std::vector<Member> members, ProcessGroup& group, std::
       group_(group),
       parts_(std::move(parts)),
       offsets_(offsets_of(members_)),
+      rows_(elements_of_part(members_, parts_[group_.rank()]), members_.front().tensor.scalar_type(),
+            members_.front().tensor.device(),
+            "rows of " + name + " are read within a step, when the optimizer's masters alone have them"),
       memory_(offsets_.back(), members_.front().tensor.scalar_type(), members_.front().tensor.device(),
               "a parameter of " + name + " is used while it is not gathered: " + remedy) {
   const torch::NoGradGuard no_grad;
   for (const int part : parts_) sizes_.push_back(elements_of_part(members_, part));
-  own_ = torch::empty({sizes_[group_.rank()]}, members_.front().tensor.options().requires_grad(false));
+  own_ = rows_.over(0, {sizes_[group_.rank()]});
+  rows_.bring();
   std::int64_t from = 0;
   for (std::size_t i = 0; i < members_.size(); ++i) {
     torch::Tensor& tensor = members_[i].tensor;
     const Shape& rows = members_[i].rows;
-    shards_.push_back(share_memory(own_, from, rows.empty() ? tensor.sizes() : at::IntArrayRef(rows)));
+    shards_.push_back(rows_.over(from, rows.empty() ? tensor.sizes() : at::IntArrayRef(rows)));
     shards_.back().copy_(tensor.view_as(shards_.back()));
     from += tensor.numel();
     tensor.set_data(over(i));
@@ -53,6 +57,10 @@ ShardedUnit::ShardedUnit(std::vector<Member> members, ProcessGroup& group, std::
 void ShardedUnit::start() {
   if (is_whole() || is_arriving()) return;
   const torch::NoGradGuard no_grad;
+  if (fill_) {
+    rows_.bring();
+    if (!planted("rows-without-masters")) fill_();
+  }
   arriving_ = torch::empty({std::accumulate(sizes_.begin(), sizes_.end(), std::int64_t{0})}, own_.options());
   work_ = group_.all_gather(arriving_, own_, sizes_);
 }
@@ -62,6 +70,7 @@ void ShardedUnit::wait() {
   start();
   const torch::NoGradGuard no_grad;
   work_.wait();
+  if (fill_) rows_.release();
   memory_.bring();
   std::int64_t from = 0;
   for (const int part : parts_)
@@ -75,6 +84,19 @@ void ShardedUnit::wait() {
     }
   arriving_.reset();
   work_ = {};
+}
+
+void ShardedUnit::give_up_rows(std::function<void()> fill) {
+  fill_ = std::move(fill);
+  rows_.release();
+}
+
+void ShardedUnit::keep_rows() {
+  const auto fill = std::exchange(fill_, nullptr);
+  if (!fill || rows_.is_there()) return;  // a gather that is on its way has filled them
+  const torch::NoGradGuard no_grad;
+  rows_.bring();
+  fill();
 }
 
 void ShardedUnit::release() {

@@ -2,6 +2,7 @@
 // by one message and released together. The module's tensors stay the same objects: their memory comes and goes.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -39,14 +40,21 @@ class ShardedUnit {
   bool is_whole() const { return memory_.is_there(); }
   bool is_arriving() const { return arriving_.defined(); }
 
+  // The rows lie elsewhere too, whence `fill` writes them: until keep_rows() their memory is there only while a gather
+  // reads it. Not while the unit is on its way.
+  void give_up_rows(std::function<void()> fill);
+  void keep_rows();
+
  private:
   std::vector<Member> members_;
   ProcessGroup& group_;
   std::vector<int> parts_;
   std::vector<std::int64_t> offsets_;  // of members, in the memory
   std::vector<torch::Tensor> shards_;
-  torch::Tensor own_;  // the members' rows
-  Sizes sizes_;        // of each rank of the group
+  ReleasedMemory rows_;
+  torch::Tensor own_;           // the members' rows, over that
+  std::function<void()> fill_;  // set while the rows are given up
+  Sizes sizes_;                 // of each rank of the group
   ReleasedMemory memory_;
   torch::Tensor arriving_;  // what every rank holds, rank by rank; undefined unless it is on its way
   Work work_;

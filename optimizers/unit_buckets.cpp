@@ -27,7 +27,11 @@ class UnitBuckets final : public BucketStrategy {
       member.own = own;
       own += shards_.elements(member.parameter, holders_of(bucket).part).size();
     }
-    bucket.sum = bucket.new_gradients(own);
+    bucket.sum_memory.emplace(own, bucket.type_of_gradients(), bucket.members.front().tensor.device(),
+                              "the gradient of " + name_of(bucket) + " is read before its sum over the replicas");
+    bucket.sum = bucket.sum_memory->over(0, {own});
+    bucket.sum_memory->bring();
+    bucket.sum.zero_();
   }
 
   void open(GradientBucket& bucket) override {
@@ -63,7 +67,8 @@ class UnitBuckets final : public BucketStrategy {
       packed_ = joined(bucket, pieces);
       bucket.gradients.reset();
       ProcessGroup& replicas = replicas_of(bucket, mesh_);
-      piece_ = bucket.new_gradients(sizes_[replicas.rank()]);
+      bucket.sum_memory->bring();
+      piece_ = holders.replicas ? bucket.new_gradients(sizes_[replicas.rank()]) : bucket.sum;
       bucket.work = replicas.reduce_scatter(piece_, packed_, sizes_);
     }
     travelling_ = &bucket;
@@ -74,12 +79,11 @@ class UnitBuckets final : public BucketStrategy {
     const torch::NoGradGuard no_grad;
     travelling_ = nullptr;
     BucketStrategy::finish(bucket);
+    bucket.sum_memory->bring();
     if (!bucket.kind.is_summed_over_replicas_alone())
       take_own_rows(bucket);
     else if (holders_of(bucket).replicas)
       tell_replicas(bucket);
-    else
-      bucket.sum.copy_(piece_);
     bucket.gradients.reset();
     packed_.reset();
     piece_.reset();

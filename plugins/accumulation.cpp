@@ -38,6 +38,7 @@ void Accumulation::take(const Batch& batch, std::int64_t step_tokens) {
 
 void Accumulation::begin(const Batch& batch, std::int64_t step_tokens) {
   look_at_unused_gradients(optimizer_->gradients().begin_accumulation());
+  optimizer_->gradients().release_sums();
   stated_tokens_ = step_tokens;
   const std::int64_t expected = step_tokens > 0 ? step_tokens : batch.global_samples * batch.tokens_per_sample;
   expected_tokens_ = std::max<double>(1, static_cast<double>(expected));

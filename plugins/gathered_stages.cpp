@@ -165,6 +165,14 @@ void GatheredStages::after_backward(int layer) {
   if (is_last_ && step_.reduces && layer > layers().begin) reduce(shards_.of_layer(layer));
 }
 
+void GatheredStages::without_rows(MasterParameters& masters, const std::function<void()>& body) {
+  masters.fill();
+  shards_.without_rows(
+      {.has = [&](std::size_t parameter) { return masters.has_values(parameter); },
+       .write = [&](std::size_t parameter, torch::Tensor& rows) { masters.write_values(parameter, rows); }},
+      body);
+}
+
 std::shared_ptr<void> GatheredStages::gather_all(const std::vector<int>& stages) {
   for (const int stage : stages) start(shards_.of_stage(stage));
   for (const int stage : stages) wait(shards_.of_stage(stage));

@@ -3,12 +3,14 @@
 // backward.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <set>
 #include <vector>
 
 #include "gantry/nn/layer_watch.h"
 #include "gantry/optimizers/gradient_buffers.h"
+#include "gantry/optimizers/master_parameters.h"
 #include "gantry/optimizers/parameter_shards.h"
 #include "gantry/policies/sharder.h"
 #include "gantry/schedule/action.h"
@@ -39,6 +41,10 @@ class GatheredStages final : public LayerWatch {
   // Around each computation of a stage. `is_last`: its gradients are whole afterwards.
   void begin(int stage, Kind kind, bool is_last);
   void end();
+
+  // While `body` runs, rows that masters have in a wider type take memory only while a gather reads them. Collective as
+  // masters are.
+  void without_rows(MasterParameters& masters, const std::function<void()>& body);
 
   // Parameters of all held stages are whole while what it gives is kept.
   std::shared_ptr<void> gather_all(const std::vector<int>& stages);

@@ -329,20 +329,22 @@ StepResult HybridParallelPlugin::run_pipeline(const Batch& given, Boosted& boost
                                              .is_aligned = state.parts.has_value()});
     step.set_vocabulary(&*passes);
   }
-  const bool done = run(step, state, plan, options);
-  if (done) step.finish();
-  const std::int64_t counted = step.loss_count();
-  if (plan.trains) state.accumulation->add(batch.global_samples, counted);
-  if (plan.syncs || options.stops) {
-    const StepEnd end = agree_on_end(state.accumulation ? state.accumulation->counted() : 0, !done, mesh_);
-    if (end.given_up) {
-      if (plan.trains) state.accumulation->give_up();
-      if (times_) times_->take();
-      return {.given_up = true};
-    }
-    if (plan.syncs) finish_gradients(state, boosted, end.counted);
-  }
+  bool given_up = false;
+  const auto compute = [&] {
+    const bool done = run(step, state, plan, options);
+    if (done) step.finish();
+    if (plan.trains) state.accumulation->add(batch.global_samples, step.loss_count());
+    given_up = end_step(state, plan, options, done);
+  };
+  MasterParameters* masters = plan.trains && !state.offload ? boosted.optimizer->masters() : nullptr;
+  if (state.gathered && masters)
+    state.gathered->without_rows(*masters, compute);
+  else
+    compute();
+  if (given_up) return {.given_up = true};
+  if (plan.syncs) audit_when_due(state, boosted);
 
+  const std::int64_t counted = step.loss_count();
   StepResult result;
   if (options.return_outputs) result.outputs = step.outputs();
   if (!stages_.holds_last()) result.outputs = {};
@@ -498,19 +500,36 @@ bool HybridParallelPlugin::run(PipelineStep& step, const ModelState& state, cons
   return done;
 }
 
+// True where a rank has given the step up. Gradients are whole afterwards, where the call ends a step.
+bool HybridParallelPlugin::end_step(ModelState& state, const StepPlan& plan, const ExecuteOptions& options, bool done) {
+  if (!plan.syncs && !options.stops) return false;
+  const StepEnd end = agree_on_end(state.accumulation ? state.accumulation->counted() : 0, !done, mesh_);
+  if (end.given_up) {
+    if (plan.trains) state.accumulation->give_up();
+    if (times_) times_->take();
+  } else if (plan.syncs) {
+    finish_gradients(state, end.counted);
+  }
+  return end.given_up;
+}
+
 void HybridParallelPlugin::sync_gradients(Boosted& boosted) {
   ModelState& state = state_of(boosted);
   if (state.loop == Loop::kOwn && !(state.accumulation && state.accumulation->under_way()))
     return sync_own_loop(boosted, mesh_);
   if (!boosted.optimizer || !state.accumulation->under_way()) return;
   const StepEnd end = agree_on_end(state.accumulation->counted(), /*given_up=*/false, mesh_);
-  finish_gradients(state, boosted, end.counted);
+  finish_gradients(state, end.counted);
+  audit_when_due(state, boosted);
   report_times();
 }
 
-void HybridParallelPlugin::finish_gradients(ModelState& state, Boosted& boosted, double counted) {
+void HybridParallelPlugin::finish_gradients(ModelState& state, double counted) {
   state.routers->sync();
   state.accumulation->finish(counted);
+}
+
+void HybridParallelPlugin::audit_when_due(const ModelState& state, Boosted& boosted) {
   const int every = config_.train.audit_every;
   if (every > 0 && (state.accumulation->step() + 1) % every == 0) audit(boosted);
 }

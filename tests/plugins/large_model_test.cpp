@@ -39,7 +39,12 @@ struct LargeModel {
   // backward to the embedding's.
   double states() const { return shards(value_bytes() + 4 + state_bytes()); }
   double gradients() const { return layer() + (tied ? layer() + table() : std::max(layer(), table())); }
-  double peak() const { return states() + 2 * layer() * value_bytes() + 4 * gradients(); }
+  // Values that have masters are not there meanwhile, nor are sums that are not reduced yet: of the layer and of what
+  // comes before the first one.
+  double peak() const {
+    const double absent = shards(precision == "bfloat16" ? 2 : 0) + 4 * (layer() + table()) / kShardsOfLarge;
+    return states() - absent + 2 * layer() * value_bytes() + 4 * gradients();
+  }
 
   Config config() const {
     Config config = layout_config({.data = kShardsOfLarge});

@@ -65,7 +65,9 @@ class HybridParallelPlugin final : public Plugin {
   nn::RouterBalance balance_of(const ModelState& state, const Boosted& boosted, const Batch& whole,
                                const StepPlan& plan, const ExecuteOptions& options) const;
   bool run(PipelineStep& step, const ModelState& state, const StepPlan& plan, const ExecuteOptions& options);
-  void finish_gradients(ModelState& state, Boosted& boosted, double counted);
+  bool end_step(ModelState& state, const StepPlan& plan, const ExecuteOptions& options, bool done);
+  void finish_gradients(ModelState& state, double counted);
+  void audit_when_due(const ModelState& state, Boosted& boosted);
   void report_times();
   void cut_parameters(ModelState& state, const RowShards& rows);
   schedule::Executor& executor_for(int microbatches, bool forward_only, std::optional<schedule::Gather> gather);
