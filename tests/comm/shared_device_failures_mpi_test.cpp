@@ -5,6 +5,7 @@
 
 #include <torch/torch.h>
 
+#include "gantry/comm/shared_device/cuda_sharing.h"
 #include "gantry/core/error.h"
 #include "gantry/launch/backends.h"
 #include "mpi_job.h"
@@ -36,6 +37,28 @@ struct SharingRank {
 };
 
 void do_nothing(World&, ProcessGroup&) {}
+
+// What a call throws that is refused; "" if it is not.
+template <class Refusal, class Call>
+std::string refusal_of(Call call) {
+  try {
+    call();
+  } catch (const Refusal& refusal) {
+    return refusal.what();
+  }
+  return "";
+}
+
+TEST(SharedDeviceFailures, ABuildOrAMachineWithoutCudaSaysSo) {
+  if (has_backend("ipc"))
+    EXPECT_EQ(choose_base_backend(choose_backend("ipc")), "mpi");
+  else
+    EXPECT_NE(refusal_of<ConfigError>([] { choose_backend("ipc"); }).find("'ipc' is not in this build"),
+              std::string::npos);
+  if (!torch::cuda::is_available())
+    EXPECT_NE(refusal_of<ResourceError>([] { share_cuda_device(); }).find("this process sees no CUDA device"),
+              std::string::npos);
+}
 
 TEST(Job, DISABLED_OtherDevice) { SharingRank{.uuid = is_second() ? "GPU-2" : "GPU-1"}.run(do_nothing); }
 TEST(SharedDeviceFailures, DevicesThatDifferAreNamed) {
@@ -76,7 +99,7 @@ TEST(SharedDeviceFailures, MemoryThatCantBeOpenedIsSaidBeforeTheBody) {
 }
 
 TEST(Job, DISABLED_RankStaysAway) {
-  SharingRank{.timeout_seconds = 2}.run([](World& world, ProcessGroup& group) {
+  SharingRank{.timeout_seconds = 1}.run([](World& world, ProcessGroup& group) {
     if (world.rank() == 1) stay_away();
     torch::Tensor tensor = torch::ones({5}, world.device());
     group.all_reduce(tensor).wait();
@@ -85,7 +108,7 @@ TEST(Job, DISABLED_RankStaysAway) {
 TEST(SharedDeviceFailures, ADeadlineSaysWhoWaitedForWhom) {
   const JobOutcome outcome = run_job(2, "RankStaysAway");
   EXPECT_EQ(outcome.exit_code, PeerError::kExitCode) << outcome.output;
-  EXPECT_EQ(outcome.count("rank 0 (pp 0, dp 0, tp 0) waited 2 s for all_reduce of float32 [5], number 0 of group 'tp', "
+  EXPECT_EQ(outcome.count("rank 0 (pp 0, dp 0, tp 0) waited 1 s for all_reduce of float32 [5], number 0 of group 'tp', "
                           "which rank 1 (pp 0, dp 0, tp 1) has not joined"),
             1)
       << outcome.output;
@@ -105,7 +128,7 @@ TEST(SharedDeviceFailures, CallsThatDifferAreNamed) {
 }
 
 TEST(Job, DISABLED_MessageWithoutSender) {
-  SharingRank{.timeout_seconds = 2}.run([](World& world, ProcessGroup& group) {
+  SharingRank{.timeout_seconds = 1}.run([](World& world, ProcessGroup& group) {
     if (world.rank() == 1) stay_away();
     group.recv({{3}, torch::kFloat32, world.device()}, 1, {Tag::Kind::kForward, 0, 3, 0}).wait();
   });
@@ -114,7 +137,7 @@ TEST(SharedDeviceFailures, AMessageThatDoesNotComeIsNamed) {
   const JobOutcome outcome = run_job(2, "MessageWithoutSender");
   EXPECT_EQ(outcome.exit_code, PeerError::kExitCode) << outcome.output;
   EXPECT_EQ(
-      outcome.count("rank 0 (pp 0, dp 0, tp 0) waited 2 s for forward of stage 0, microbatch 3, entry 0 from rank 1"),
+      outcome.count("rank 0 (pp 0, dp 0, tp 0) waited 1 s for forward of stage 0, microbatch 3, entry 0 from rank 1"),
       1)
       << outcome.output;
 }
