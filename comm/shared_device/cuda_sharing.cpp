@@ -152,7 +152,7 @@ class CudaSharing final : public DeviceSharing {
     constexpr unsigned kLazyEnablePeerAccess = 1;
     driver_.enter();
     CudaAddress begin = 0;
-    driver_.check(driver_.open_memory(&begin, {allocation}, kLazyEnablePeerAccess), "cuIpcOpenMemHandle", "");
+    driver_.check(driver_.open_memory(&begin, {allocation}, kLazyEnablePeerAccess), "cuIpcOpenMemHandle");
     return reinterpret_cast<char*>(begin);
   }
   void close_memory(char* opened) override {
