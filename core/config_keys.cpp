@@ -351,7 +351,9 @@ std::vector<ConfigKey> make_keys() {
       {"profile.active", "1", "steps that are watched and kept"},
       {"profile.repeat", "1", "cycles; 0: to the end"},
 
-      {"comm.backend", "auto", "`auto`, `local`, `mpi` or `nccl` ([NCCL](nccl.md))"},
+      {"comm.backend", "auto",
+       "`auto`, `local`, `mpi`, `nccl` ([NCCL](nccl.md)) or `ipc` ([one device for all "
+       "ranks](gpu.md#ranks-that-share-a-device))"},
       {"comm.timeout_seconds", "60", "a wait for other ranks that takes longer ends the job (exit 7)"},
       {"comm.threads_per_rank", "auto",
        "threads of a rank's operators; `auto`: the rank's share of the cores that its process may use (cpusets, CPU "

@@ -34,6 +34,9 @@ std::vector<std::string> available_backends() {
 #ifdef GANTRY_WITH_NCCL
   names.push_back("nccl");
 #endif
+#ifdef GANTRY_WITH_IPC
+  names.push_back("ipc");
+#endif
   return names;
 }
 
@@ -43,6 +46,7 @@ bool has_backend(const std::string& name) {
 }
 
 std::string choose_base_backend(const std::string& backend) {
+  if (backend == "ipc") return choose_backend("mpi");
   if (backend != "nccl") return backend;
   return choose_backend(under_launcher() ? "mpi" : "local");
 }
@@ -51,13 +55,18 @@ std::string choose_backend(const std::string& configured) {
   std::string wanted = configured;
   if (wanted == "auto") wanted = has_cuda_devices() ? "nccl" : under_launcher() ? "mpi" : "local";
   if (has_backend(wanted)) return wanted;
-  throw ConfigError(
-      {"comm.backend", "'" + wanted + "' is not in this build", "one of those that `gantry doctor` lists",
-       wanted == "nccl" ? "run ./dev setup --nccl and build again, or use auto" : "rebuild with it, or use local"});
+  throw ConfigError({"comm.backend", "'" + wanted + "' is not in this build", "one of those that `gantry doctor` lists",
+                     wanted == "nccl"  ? "run ./dev setup --nccl and build again, or use auto"
+                     : wanted == "ipc" ? "run ./dev setup --cuda and ./dev build cuda, with Open MPI, or use auto"
+                                       : "rebuild with it, or use local"});
 }
 
 #ifndef GANTRY_WITH_MPI
 int launch_mpi(const Config&, const Mesh&, const std::function<void(World&)>&) {
+  throw InternalError({"launch", "this build has no MPI", "", ""});
+}
+
+void run_on_ipc(World&, const std::function<void(World&)>&) {
   throw InternalError({"launch", "this build has no MPI", "", ""});
 }
 

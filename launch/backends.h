@@ -16,13 +16,13 @@ bool under_launcher();
 // The launcher's count of ranks; 1 without a launcher.
 int launched_ranks();
 
-std::vector<std::string> available_backends();  // "local", "mpi", "nccl"
+std::vector<std::string> available_backends();  // "local", "mpi", "nccl", "ipc"
 bool has_backend(const std::string& name);
 
-// One of them for a configured "auto | local | mpi | nccl": "auto" takes nccl where this build has it and this process
-// sees CUDA devices, else what starts the ranks. ConfigError for one that this build has not.
+// One of them for a configured "auto | local | mpi | nccl | ipc": "auto" takes nccl where this build has it and this
+// process sees CUDA devices, else what starts the ranks. ConfigError for one that this build has not.
 std::string choose_backend(const std::string& configured);
-// What starts the ranks: "mpi" under a launcher, else "local". nccl stands on it.
+// What starts the ranks: "mpi" under a launcher, else "local". nccl stands on it; ipc is for processes, on mpi.
 std::string choose_base_backend(const std::string& backend);
 bool has_cuda_devices();  // false in a build without nccl
 
@@ -34,6 +34,8 @@ int launch_mpi(const Config& config, const Mesh& mesh, const std::function<void(
 void prepare_nccl();
 // Runs the body over NCCL, on a rank that launch_local or launch_mpi has started.
 void run_on_nccl(World& base, const std::function<void(World&)>& body);
+// The same with the one CUDA device that all ranks share, on a rank that launch_mpi has started.
+void run_on_ipc(World& base, const std::function<void(World&)>& body);
 
 // launch_local() that returns the failure instead of printing it, unless a rank is stuck: the process then ends.
 std::optional<Failure> run_local(const Config& config, const Mesh& mesh, const std::function<void(World&)>& body);

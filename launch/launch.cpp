@@ -67,7 +67,10 @@ int run_prepared(const Config& config, const Preparation& preparation, const std
   const bool mpi = choose_base_backend(preparation.backend) == "mpi";
   const recorder::RecordedJob recorded(recorder_settings(config, preparation.mesh.size(), mpi));
   std::function<void(World&)> run = guarded(body);
-  if (preparation.backend == "nccl") run = [on_device = std::move(run)](World& host) { run_on_nccl(host, on_device); };
+  if (preparation.backend == "nccl")
+    run = [on_device = std::move(run)](World& host) { run_on_nccl(host, on_device); };
+  else if (preparation.backend == "ipc")
+    run = [on_device = std::move(run)](World& host) { run_on_ipc(host, on_device); };
   return mpi ? launch_mpi(config, preparation.mesh, run) : launch_local(config, preparation.mesh, run);
 }
 

@@ -38,6 +38,7 @@ class MpiBackend final : public Backend {
   std::unique_ptr<ProcessGroup> make_group(const std::string& label, const std::vector<int>& ranks) override;
   void abort(const std::string& reason) override;
   bool has_ended(int rank) const override;
+  const std::shared_ptr<MpiEngine>& engine() const { return engine_; }  // for backends that stand on this one
 
   // Waits until every message that was sent has left, at most the deadline (PeerError). Call it when the body has
   // ended.

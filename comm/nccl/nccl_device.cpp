@@ -167,7 +167,7 @@ int choose_device_index(const DeviceQuestion& question) {
          fmt::format("{}, NCCL {}.{}, {} {}", what, question.nccl_version / 10000, question.nccl_version / 100 % 100,
                      kSharingVariable, question.sharing_asked ? "1" : "not 1"),
          fmt::format("a device a rank, or NCCL 2.30 or newer and {}=1", kSharingVariable),
-         fmt::format("use at most {} of them, and let each see one of its own", devices.size())});
+         fmt::format("use at most {} of them, each with one of its own, or comm.backend: ipc", devices.size())});
   const auto place = std::find(sharers.begin(), sharers.end(), question.rank) - sharers.begin();
   return static_cast<int>(place % static_cast<std::ptrdiff_t>(mine.size()));
 }

@@ -35,7 +35,8 @@ inline torch::Tensor make_ones(torch::IntArrayRef shape, torch::ScalarType type 
   return make_full(shape, 1, type);
 }
 inline torch::Tensor make_arange(std::int64_t end, torch::ScalarType type) {
-  return torch::arange(end, conformance_options(type));
+  // Of the host's, since late kernels of the pretended device can't give a tensor another size.
+  return torch::arange(end, torch::dtype(type)).to(conformance_device());
 }
 
 // The group of the first `size` ranks of the job, given to `body` on its members.

@@ -346,7 +346,7 @@ TEST(NcclDevices, SharingIsRefusedWhereItCantWork) {
   EXPECT_EQ(refusal(unasked),
             "comm.backend: nccl, 2 ranks on this host and 1 CUDA device, NCCL 2.32, NCCL_MULTI_RANK_GPU_ENABLE not 1; "
             "expected a device a rank, or NCCL 2.30 or newer and NCCL_MULTI_RANK_GPU_ENABLE=1; use at most 1 of them, "
-            "and let each see one of its own");
+            "each with one of its own, or comm.backend: ipc");
   EXPECT_EQ(indices(Visible(5, {"a", "b"})), (std::vector<int>{0, 1, 0, 1, 0}));
 }
 

@@ -84,7 +84,7 @@ const BadCase kBadCases[] = {
     {"checkpoint: {resume: auto}", "checkpoint.path"},
     {"checkpoint: {path: runs, allow_changes: true}", "nothing is resumed"},
     {"comm: {timeout_seconds: 0}", "comm.timeout_seconds: '0'"},
-    {"comm: {backend: gloo}", "one of auto, local, mpi, nccl"},
+    {"comm: {backend: gloo}", "one of auto, local, mpi, nccl, ipc"},
     {"libraries: lib.so", "is no list"},
     {"model: {policy: gpt2}", "model: is there twice"},
     {"!parallel: {tensor: 2}", "model: is missing"},

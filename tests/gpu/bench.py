@@ -16,10 +16,11 @@ NAMES = {"gpt2": "GPT-2 124M", "llama": "Llama 1B"}
 
 def parts_of(rehearse):
     def part(what, model, about, seconds, layout=None):
-        more = [*(["--small", "--backend", "local"] if rehearse else []), *(["--layout", layout] if layout else [])]
+        backend = ["--small", "--backend", "local"] if rehearse else ["--backend", "ipc"] if layout else []
+        more = [*backend, *(["--layout", layout] if layout else [])]
         return Part(f"{model} {layout or what}", f"{NAMES[model]}, {about}",
                     [sys.executable, HERE / "speed.py", what, "--model", model, *more], seconds, needs_device=not rehearse,
-                    variables={"NCCL_MULTI_RANK_GPU_ENABLE": "1"} if layout else {}, gives_figures=True, shares_device=bool(layout))
+                    gives_figures=True, shares_device="ipc" if layout else "")
 
     training = [part(what, model, about, seconds) for model in NAMES for what, about, seconds in (
         ("gantry", "trained by Gantry", 90), ("compiled", "by PyTorch, compiled", 150), ("eager", "by PyTorch, eager", 90))]

@@ -17,6 +17,12 @@ def checks(name, about, pattern, seconds, **more):
     return Part(name, about, [PROGRAM, f"--gtest_filter={pattern}"], seconds, **more)
 
 
+def shared(name, backend):
+    return Part(name, f"two ranks on one device, as processes, by {backend}",
+                ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", "2", PROGRAM, "--gtest_filter=SharedDevice.*"], 60,
+                variables={"NCCL_MULTI_RANK_GPU_ENABLE": "1", "GANTRY_CHECK_BACKEND": backend}, shares_device=backend)
+
+
 def parts_of(rehearse):
     on_cpu = dict(needs_device=False, variables={"GANTRY_CHECK_BACKEND": "local"})
     on_device = on_cpu if rehearse else {}
@@ -30,12 +36,10 @@ def parts_of(rehearse):
         checks("options", "ZeRO, recomputation, dropout, accumulation, split backwards", "DeviceOptions.*", 120, **on_device),
         checks("checkpoints", "saved on the device, loaded on the CPU, and back", "DeviceState.*", 60, **on_device),
         checks("generation", "greedy, beams and draws", "DeviceGeneration.*", 90, **on_device),
-        Part("shared device", "two ranks on one device, as processes",
-             ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", "2", PROGRAM, "--gtest_filter=SharedDevice.*"], 60,
-             variables={"NCCL_MULTI_RANK_GPU_ENABLE": "1"}, shares_device=True),
+        shared("shared device", "ipc"), shared("shared by nccl", "nccl"),
     ]
     # A rehearsal is of every part but itself, and of what takes two processes.
-    return [part for part in parts if not rehearse or part.name not in ("rehearsal", "shared device")]
+    return [part for part in parts if not rehearse or part.name not in ("rehearsal", "shared device", "shared by nccl")]
 
 
 def main():

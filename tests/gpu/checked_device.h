@@ -16,7 +16,7 @@ inline std::string checked_backend() {
   return name ? name : "nccl";
 }
 
-inline bool is_rehearsal() { return checked_backend() != "nccl"; }
+inline bool is_rehearsal() { return checked_backend() == "local"; }
 
 inline TensorDict on_cpu(const TensorDict& tensors) {
   TensorDict moved;

@@ -24,7 +24,18 @@ TEST(DeviceBackend, ConformsAtOneRank) {
   EXPECT_EQ(code, 0);
 }
 
-// Run under mpirun on two processes; named apart so that one process leaves it out.
+// Run under mpirun on two processes; named apart so that one process leaves them out.
+TEST(SharedDevice, ConformsAtTwoRanks) {
+  Config config = layout_config({.tensor = 2});
+  config.comm.backend = checked_backend();
+  const int code = launch(config, [](World& world) {
+    ProcessGroupMesh mesh(world);
+    conformance_device() = world.device();
+    check_conformance(mesh.world_group(), /*sends_until_received=*/checked_backend() == "nccl");
+  });
+  EXPECT_EQ(code, 0);
+}
+
 TEST(SharedDevice, TwoRanksOnOneDevice) {
   ModelCase what;
   for (const Layout& layout : {Layout{.tensor = 2}, Layout{.pipeline = 2}, Layout{.data = 2}})

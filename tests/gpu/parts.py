@@ -33,7 +33,7 @@ class Part:
     needs_device: bool = True
     variables: dict = dataclasses.field(default_factory=dict)
     gives_figures: bool = False  # its last line is JSON
-    shares_device: bool = False  # several ranks on one device, as processes
+    shares_device: str = ""  # the backend by which several ranks are on one device, as processes
 
 
 def facts_parts():
@@ -50,6 +50,8 @@ def why_not(part, facts):
         return ""
     if "mpi (Open MPI)" not in facts.get("gantry", ""):
         return "this build has no MPI, and ranks on one device are processes"
+    if part.shares_device == "ipc":
+        return "" if "ipc (" in facts["gantry"] else "this build has no kernels for CUDA"
     if tuple(int(number) for number in facts.get("nccl", "0").split(".")) < (2, 30):
         return f"NCCL {facts.get('nccl', '?')} has one rank a device; 2.30 and newer allow more"
     return ""

@@ -370,8 +370,9 @@ CaseResult run_case(const ModelCase& what, const Parallelism& how, const std::st
                                   [&](std::size_t i) { return boosted.model->stage_module().parameters[i].tensor; });
     for (TensorDict* tensors : {&mine.gradients, &mine.weights})
       for (const auto& [name, tensor] : *tensors) tensors->set(name, tensor.cpu());
-    const bool threads = std::string(world.backend().name()) != "mpi";
-    if (!threads || world.is_main()) result = std::move(mine);
+    const std::string on = world.backend().name();
+    const bool processes = on == "mpi" || on == "ipc";
+    if (processes || world.is_main()) result = std::move(mine);
   });
   EXPECT_EQ(code, 0) << describe(how);
   return result;

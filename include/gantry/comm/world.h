@@ -21,7 +21,7 @@ class DeviceEnd {
   virtual void when_ended(std::function<void(bool done)> then) = 0;
 };
 
-// One rank's endpoint of a backend (local, mpi, nccl). A folder each under comm/.
+// One rank's endpoint of a backend (local, mpi, nccl, ipc). A folder each under comm/.
 class Backend {
  public:
   virtual ~Backend() = default;

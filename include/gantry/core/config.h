@@ -180,7 +180,7 @@ struct CheckpointConfig {
 };
 
 struct CommConfig {
-  std::string backend = "auto";  // auto | local | mpi | nccl
+  std::string backend = "auto";  // auto | local | mpi | nccl | ipc
   double timeout_seconds = 60;
   int threads_per_rank = 0;        // 0: auto
   double heartbeat_seconds = 1;    // between signs of life of a rank (comm/control); 0: none are sent

@@ -5,17 +5,33 @@
 #include <cstdio>
 #include <cstdlib>
 #include <execinfo.h>
+#include <mutex>
 #include <sys/mman.h>
 #include <unistd.h>
 
 namespace gantry::testing {
 namespace {
 
-constexpr std::size_t kSpan = kPretendDevices * kDeviceBytes;
+constexpr std::size_t kOwnSpan = kPretendDevices * kDeviceBytes, kSpan = kOwnSpan + kPeerMemories * kDeviceBytes;
 constexpr int kExitCode = 86;
 
 char* base = nullptr;
 thread_local const char* last_operator = "none";
+
+std::mutex shared_mutex;  // guards the next two
+std::array<int, kPretendDevices> files{};
+std::array<bool, kPeerMemories> mapped{};
+
+char* peer_memory(std::size_t place) { return device_memory(0) + kOwnSpan + place * kDeviceBytes; }
+
+// The kernels' addresses of it are the file's from now on.
+void map_file(char* memory, int file) {
+  if (::mmap(kernel_view(memory), kDeviceBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, file,
+             0) == MAP_FAILED) {
+    std::perror("error: memory of a pretended device can't be mapped");
+    std::abort();
+  }
+}
 
 // Only what is safe in a signal handler, but for the formatting of one line: the process is about to end.
 void on_fault(int number, siginfo_t* info, void*) {
@@ -72,6 +88,41 @@ int device_of(const void* device_pointer) {
 void* kernel_view(const void* pointer) {
   char* at = static_cast<char*>(const_cast<void*>(pointer));
   return is_device_memory(at) ? at + kSpan : at;
+}
+
+int share_device_memory(int device) {
+  const std::lock_guard lock(shared_mutex);
+  int& file = files.at(static_cast<std::size_t>(device));
+  if (file > 0) return file;
+  file = ::memfd_create("pretend_device", MFD_CLOEXEC);
+  if (file <= 0 || ::ftruncate(file, static_cast<off_t>(kDeviceBytes)) != 0) {
+    std::perror("error: no file for a pretended device's memory");
+    std::abort();
+  }
+  map_file(device_memory(device), file);
+  return file;
+}
+
+char* map_peer_memory(int file) {
+  const std::lock_guard lock(shared_mutex);
+  for (std::size_t place = 0; place < mapped.size(); ++place) {
+    if (mapped[place]) continue;
+    mapped[place] = true;
+    map_file(peer_memory(place), file);
+    return peer_memory(place);
+  }
+  std::fprintf(stderr, "error: memory of more than %d processes is mapped\n", kPeerMemories);
+  std::abort();
+}
+
+void unmap_peer_memory(char* memory) {
+  const std::lock_guard lock(shared_mutex);
+  ::mmap(kernel_view(memory), kDeviceBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+  mapped.at(static_cast<std::size_t>(memory - peer_memory(0)) / kDeviceBytes) = false;
+}
+
+bool is_peer_memory(const void* pointer) {
+  return is_device_memory(pointer) && static_cast<const char*>(pointer) >= base + kOwnSpan;
 }
 
 void note_operator(const char* name) { last_operator = name; }

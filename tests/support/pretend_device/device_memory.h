@@ -8,6 +8,7 @@
 namespace gantry::testing {
 
 inline constexpr int kPretendDevices = 32;
+inline constexpr int kPeerMemories = 8;                            // of other processes, at once
 inline constexpr std::size_t kDeviceBytes = std::size_t{1} << 29;  // of each; only what is used costs memory
 
 // A device's first address, as tensors have it.
@@ -17,6 +18,13 @@ int device_of(const void* device_pointer);
 
 // Where a kernel finds what lies at a device's address; of any other pointer the pointer itself.
 void* kernel_view(const void* pointer);
+
+// The device's memory as a file, which other processes can map: before any of it is used. The same file each time.
+int share_device_memory(int device);
+// Another process's, from its file: device memory here too, at addresses of its own.
+char* map_peer_memory(int file);
+void unmap_peer_memory(char* memory);
+bool is_peer_memory(const void* pointer);
 
 // What a wrong access names beside its stack: the last operator that this thread gave to a device. Of static life.
 void note_operator(const char* name);

@@ -63,7 +63,8 @@ void RaceChecker::launch(int stream, const std::vector<Access>& accesses, const 
   const std::uint64_t tick = ++clock[static_cast<std::size_t>(stream)];
   for (const Access& access : accesses) {
     const char* begin = static_cast<const char*>(access.begin);
-    if (access.bytes == 0 || !is_device_memory(begin)) continue;
+    // What other processes do with their memory can't be seen here.
+    if (access.bytes == 0 || !is_device_memory(begin) || is_peer_memory(begin)) continue;
     if (Block* block = block_at(begin))
       check(*block, {begin, begin + access.bytes, stream, tick, access.writes, what});
     else
