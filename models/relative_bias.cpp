@@ -8,6 +8,7 @@
 #include "gantry/nn/autograd_collectives.h"
 #include "gantry/nn/forward.h"
 #include "gantry/nn/weight_gradient.h"
+#include "gantry/tensors/kernels/add_rows.h"
 
 namespace gantry::models {
 namespace {
@@ -32,12 +33,9 @@ struct LookUpBias : torch::autograd::Function<LookUpBias> {
     const std::int64_t first = context->saved_data["first"].toInt();
     const auto add = [table, index, given, first](torch::Tensor& into) {
       const torch::ScalarType wide = at::promote_types(given.scalar_type(), torch::kFloat32);
-      const torch::Tensor rows = given.t().to(wide).contiguous();
-      torch::Tensor sums = torch::zeros({table.size(0), rows.size(1)}, rows.options());
-      if (sums.is_cuda())  // sorts, where index_add_ adds in any order
-        sums.index_put_({index}, rows, /*accumulate=*/true);
-      else
-        sums.index_add_(0, index, rows);
+      const torch::Tensor rows = given.t().contiguous();
+      torch::Tensor sums = torch::zeros({table.size(0), rows.size(1)}, rows.options().dtype(wide));
+      kernels::add_rows(sums, index, rows);
       into.narrow(1, first, rows.size(1)).add_(sums.to(into.scalar_type()));
     };
     const auto make = [&] {

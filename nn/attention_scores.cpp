@@ -4,6 +4,8 @@
 
 #include <torch/torch.h>
 
+#include "gantry/tensors/kernels/add_rows.h"
+
 namespace gantry::nn {
 
 double scale_of_scores(const AttentionOptions& options, const torch::Tensor& query) {
@@ -45,9 +47,10 @@ torch::Tensor ByKeyHead::repeated(const torch::Tensor& of_keys) const {
 
 torch::Tensor ByKeyHead::summed(const torch::Tensor& of_heads) const {
   if (group_ == 1) return of_heads;
-  std::vector<std::int64_t> shape = of_heads.sizes().vec();
-  shape[1] = key_heads_;
-  return torch::zeros(shape, of_heads.options()).index_add_(1, index(of_heads.device()), of_heads);
+  const std::int64_t heads = of_heads.size(1), of_each = of_heads.numel() / heads;
+  torch::Tensor sums = torch::zeros({key_heads_, of_each}, of_heads.options());
+  kernels::add_rows(sums, index(of_heads.device()), of_heads.transpose(0, 1).reshape({heads, of_each}));
+  return sums.view({key_heads_, of_heads.size(0), of_heads.size(2), of_heads.size(3)}).transpose(0, 1).contiguous();
 }
 
 Scores scores_of(const torch::Tensor& query, const torch::Tensor& key, const ByKeyHead& by,

@@ -18,6 +18,7 @@
 #include "gantry/nn/weight_gradient.h"
 #include "gantry/tensors/deferred_init.h"
 #include "gantry/tensors/host_copy.h"
+#include "gantry/tensors/kernels/add_rows.h"
 
 namespace gantry::nn {
 namespace {
@@ -25,14 +26,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::Variable;
 using torch::autograd::variable_list;
-
-// Adds rows to those of `table` that `index` names, one after the other for each of them: replicas get the same bits.
-// CUDA's index_add_ adds by atomics, in any order; its accumulating index_put_ sorts first (PyTorch lists the former,
-// and not the latter, among what is nondeterministic there).
-torch::Tensor& add_rows(torch::Tensor& table, const torch::Tensor& index, const torch::Tensor& rows) {
-  if (table.is_cuda()) return table.index_put_({index}, rows, /*accumulate=*/true);
-  return table.index_add_(0, index, rows);
-}
 
 // Rows of `weight` by flat index, zero where `index` is outside it. The gradient is added into weight.grad row by row
 // in the order of the tokens, the same for every layout; the padding row gets none.
@@ -52,12 +45,11 @@ struct LookUp : torch::autograd::Function<LookUp> {
     if (saved[2].defined()) gradient = gradient.masked_fill(saved[2].unsqueeze(-1), 0);
     if (const auto padding = context->saved_data["padding"].toInt(); padding >= 0)
       gradient = gradient.masked_fill((saved[1] == padding).unsqueeze(-1), 0);
-    const auto add = [index = saved[1], gradient](torch::Tensor& into) {
-      add_rows(into, index, gradient.to(into.scalar_type()));
-    };
+    const auto add = [index = saved[1], gradient](torch::Tensor& into) { kernels::add_rows(into, index, gradient); };
     const auto make = [&] {
-      torch::Tensor rows = torch::zeros_like(saved[0]);
-      return add_rows(rows, saved[1], gradient);
+      torch::Tensor rows = torch::zeros_like(saved[0], at::MemoryFormat::Contiguous);
+      kernels::add_rows(rows, saved[1], gradient);
+      return rows;
     };
     auto* store = reinterpret_cast<WeightGradientStore*>(context->saved_data["store"].toInt());
     return {give_gradient(saved[0], store, add, make), {}, {}, {}};
@@ -152,8 +144,7 @@ void EmbeddingImpl::add_to_own_rows(const torch::Tensor& indices, const torch::T
   torch::Tensor given = gradient.reshape({-1, weight.size(1)});
   if (rows.outside) given = given.masked_fill(rows.outside->unsqueeze(-1), 0);
   if (rows.padding >= 0) given = given.masked_fill((rows.index == rows.padding).unsqueeze(-1), 0);
-  auto& into = gradient_of(weight);
-  add_rows(into, rows.index, given.to(into.scalar_type()));
+  kernels::add_rows(gradient_of(weight), rows.index, given);
 }
 
 torch::Tensor EmbeddingImpl::forward(const torch::Tensor& indices) {

@@ -11,6 +11,14 @@ namespace {
 
 constexpr std::int64_t kElementsAtOnce = 1 << 16;
 
+// The device multiplies half precisions into float32 by itself: LibTorch has that product for CUDA alone.
+bool multiplies_into(const torch::Tensor& into, const torch::Tensor& a) {
+  static const auto kProduct = c10::Dispatcher::singleton().findSchemaOrThrow("aten::addmm", "dtype_out");
+  const bool is_low = a.scalar_type() == torch::kBFloat16 || a.scalar_type() == torch::kFloat16;
+  return into.scalar_type() == torch::kFloat32 && is_low &&
+         kProduct.hasKernelForDispatchKey(c10::legacyExtractDispatchKey(into.key_set()));
+}
+
 }  // namespace
 
 void WeightGradientStore::add(std::function<void()> work) {
@@ -32,6 +40,10 @@ void WeightGradientStore::run(const std::function<void()>& after_each) {
 void add_product(torch::Tensor& into, const torch::Tensor& a, const torch::Tensor& b) {
   if (into.scalar_type() == a.scalar_type()) {
     into.addmm_(a, b);
+    return;
+  }
+  if (multiplies_into(into, a)) {  // what is added is not rounded to the lower type
+    at::addmm_out(into, into, a, b, into.scalar_type());
     return;
   }
   // Of two types the CPU's sum copies the one, which is much beside a large vocabulary's gradient.

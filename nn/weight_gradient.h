@@ -42,7 +42,8 @@ inline void now_or_later(WeightGradientStore* store, std::function<void()> work)
     work();
 }
 
-// into += a b, also where `into` has a wider type than they: LibTorch's addmm_ takes one type.
+// into += a b, also where `into` has a wider type than they. A device that has such a product adds what it summed in
+// float32; elsewhere the product is rounded to their type before.
 void add_product(torch::Tensor& into, const torch::Tensor& a, const torch::Tensor& b);
 
 // The gradient of a weight or bias: into .grad of a leaf, now or when the store is emptied (then undefined is

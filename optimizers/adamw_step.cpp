@@ -1,9 +1,12 @@
 #include "gantry/optimizers/adamw_step.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include <torch/torch.h>
+
+#include "gantry/core/planted.h"
 
 namespace gantry {
 
@@ -60,7 +63,7 @@ AdamWParamState& adamw_state(OptimizerStates& states, const torch::Tensor& param
 }
 
 void step_by_adamw(const std::vector<torch::Tensor>& parameters, OptimizerStates& states,
-                   const torch::optim::AdamWOptions& options) {
+                   const torch::optim::AdamWOptions& options, double factor) {
   std::vector<torch::Tensor> stepped, gradients, averages, squares, largest, steps;
   for (const auto& parameter : parameters) {
     if (!parameter.grad().defined() || parameter.numel() == 0) continue;
@@ -78,10 +81,20 @@ void step_by_adamw(const std::vector<torch::Tensor>& parameters, OptimizerStates
   if (stepped.empty()) return;
   Tails tails;
   if (!stepped.front().is_cuda()) tails.take({&stepped, &gradients, &averages, &squares, &largest}, steps);
+  std::optional<torch::Tensor> divisor;
+  if (factor != 1 && !planted("step-forgets-to-clip"))
+    divisor = torch::full({}, 1 / factor, torch::dtype(torch::kFloat32).device(steps.front().device()));
   const auto [beta1, beta2] = options.betas();
   at::_fused_adamw_(stepped, gradients, averages, squares, largest, steps, options.lr(), beta1, beta2,
-                    options.weight_decay(), options.eps(), options.amsgrad(), /*maximize=*/false);
+                    options.weight_decay(), options.eps(), options.amsgrad(), /*maximize=*/false, divisor);
   tails.give_back();
+}
+
+void step_by_adamw(torch::optim::AdamW& optimizer, double factor) {
+  const torch::NoGradGuard no_grad;
+  for (auto& group : optimizer.param_groups())
+    step_by_adamw(group.params(), optimizer.state(), static_cast<const torch::optim::AdamWOptions&>(group.options()),
+                  factor);
 }
 
 }  // namespace gantry

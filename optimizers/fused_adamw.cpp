@@ -9,9 +9,7 @@ namespace gantry {
 
 torch::Tensor FusedAdamW::step(LossClosure closure) {
   const torch::Tensor loss = closure_loss(closure);
-  const torch::NoGradGuard no_grad;
-  for (auto& group : param_groups_)
-    step_by_adamw(group.params(), state_, static_cast<const torch::optim::AdamWOptions&>(group.options()));
+  step_by_adamw(*this);
   return loss;
 }
 

@@ -73,9 +73,9 @@ std::string first_non_finite(const GradientBuffers& gradients, const ProcessGrou
   return broadcast_text(mesh.world_group(), mine, rank) + " on " + mesh.mesh().describe_rank(rank);
 }
 
-void clip_gradients(GradientBuffers& gradients, double norm, double max_norm) {
+double clip_factor(double norm, double max_norm) {
   const double factor = max_norm / (norm + 1e-6);
-  if (factor < 1) gradients.scale(factor);
+  return factor < 1 ? factor : 1;
 }
 
 }  // namespace gantry

@@ -20,7 +20,7 @@ double gradient_norm(const GradientBuffers& gradients, const ProcessGroupMesh& m
 // over the world.
 std::string first_non_finite(const GradientBuffers& gradients, const ProcessGroupMesh& mesh);
 
-// Scales the gradients so that their norm is at most max_norm, by max_norm / (norm + 1e-6) where that is below 1.
-void clip_gradients(GradientBuffers& gradients, double norm, double max_norm);
+// What gradients are multiplied by to have a norm of at most max_norm: max_norm / (norm + 1e-6) where that is below 1.
+double clip_factor(double norm, double max_norm);
 
 }  // namespace gantry

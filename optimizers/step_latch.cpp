@@ -42,14 +42,14 @@ StepLatch::~StepLatch() {
   state_->zero_grad = nullptr;
 }
 
-void StepLatch::step(torch::optim::Optimizer& optimizer) {
+void StepLatch::open_for(const std::function<void()>& step) {
   struct Opening {
     explicit Opening(State& latch) : opened(latch) { opened.open = true; }
     ~Opening() { opened.open = false; }
     State& opened;
   };
   const Opening opening(*state_);
-  optimizer.step();
+  step();
 }
 
 }  // namespace gantry

@@ -23,8 +23,8 @@ class StepLatch {
   StepLatch(const StepLatch&) = delete;
   StepLatch& operator=(const StepLatch&) = delete;
 
-  // One step of the optimizer's.
-  void step(torch::optim::Optimizer& optimizer);
+  // Runs `step`, a step of the optimizer, while it is open.
+  void open_for(const std::function<void()>& step);
 
   struct State {
     bool open = false;

@@ -1,9 +1,13 @@
 #include "gantry/plugins/boosted.h"
 
+#include <algorithm>
 #include <cmath>
+#include <typeinfo>
 
 #include <torch/torch.h>
 
+#include "gantry/optimizers/adamw_step.h"
+#include "gantry/optimizers/fused_adamw.h"
 #include "gantry/optimizers/gradient_norm.h"
 #include "gantry/optimizers/loss_scaler.h"
 #include "gantry/optimizers/master_parameters.h"
@@ -20,6 +24,15 @@ std::optional<double> stated_lr(const torch::optim::OptimizerOptions& options) t
   return options.get_lr();
 } catch (const c10::Error&) {
   return std::nullopt;
+}
+
+// AdamW's kernel scales gradients as it reads them, which saves a pass over them, but takes the factor in float32: null
+// for another optimizer, and where there are gradients of float64.
+FusedAdamW* scales_as_it_steps(torch::optim::Optimizer& optimizer, const GradientBuffers& gradients) {
+  if (typeid(optimizer) != typeid(FusedAdamW)) return nullptr;
+  const auto& held = gradients.parameters();
+  const auto is_double = [](const HeldTensor& one) { return one.tensor.scalar_type() == torch::kFloat64; };
+  return std::any_of(held.begin(), held.end(), is_double) ? nullptr : static_cast<FusedAdamW*>(&optimizer);
 }
 
 }  // namespace
@@ -92,12 +105,19 @@ bool BoostedOptimizer::step() {
   added_ = Added::kNothing;
   if (!finite) return false;
   ++taken_steps_;
-  if (rules_.clip_grad_norm) clip_gradients(*gradients_, grad_norm(), *rules_.clip_grad_norm);
+  const double factor = rules_.clip_grad_norm ? clip_factor(grad_norm(), *rules_.clip_grad_norm) : 1;
+  FusedAdamW* const scaling = factor < 1 ? scales_as_it_steps(*optimizer_, *gradients_) : nullptr;
+  if (factor < 1 && !scaling) gradients_->scale(factor);
   const auto& held = gradients_->parameters();
   naming_device_memory(
       [&] {
         if (masters_) masters_->before_step();
-        latch_->step(*optimizer_);
+        latch_->open_for([&] {
+          if (scaling)
+            step_by_adamw(*scaling, factor);
+          else
+            optimizer_->step();
+        });
         if (masters_) masters_->after_step();
         if (after_step_) after_step_();
       },
@@ -137,7 +157,7 @@ torch::Tensor BoostedOptimizer::part_norms() const { return gantry::part_norms(*
 
 double BoostedOptimizer::clip_grad_norm(double max_norm, double p) {
   const double norm = grad_norm(p);
-  clip_gradients(*gradients_, norm, max_norm);
+  if (const double factor = clip_factor(norm, max_norm); factor < 1) gradients_->scale(factor);
   norm_.reset();
   return norm;
 }

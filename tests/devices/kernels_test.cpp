@@ -2,10 +2,13 @@
 // they give is the CPU's.
 #include <gtest/gtest.h>
 
+#include <torch/library.h>
 #include <torch/torch.h>
 
 #include "gantry/nn/cross_entropy.h"
+#include "gantry/nn/linear_function.h"
 #include "gantry/tensors/deferred_init.h"
+#include "gantry/tensors/kernels/add_rows.h"
 #include "gantry/tensors/random_context.h"
 #include "pretend_device.h"
 
@@ -21,7 +24,7 @@ class KernelsOnDevice : public ::testing::TestWithParam<KernelTiming> {
   void TearDown() override { set_kernel_timing(KernelTiming::kAtOnce); }
 
   // Nothing came from the host, and the host waited for nothing.
-  static void expect_drawn_there() {
+  static void expect_computed_there() {
     const DeviceCounts counts = device_counts(1);
     EXPECT_GT(counts.kernels, 0);
     EXPECT_EQ(counts.bytes_to_device, 0);
@@ -42,7 +45,7 @@ TEST_P(KernelsOnDevice, DropoutMasksAreDrawnThere) {
     const torch::Tensor there = torch::empty({3, 5, 8}, torch::dtype(type).device(device_));
     reset_device_counts();
     const torch::Tensor mask = mask_like(there);
-    expect_drawn_there();
+    expect_computed_there();
     EXPECT_TRUE(torch::equal(mask.cpu(), mask_like(like)));
   }
 }
@@ -70,7 +73,7 @@ TEST_P(KernelsOnDevice, InitialWeightsAreDrawnThere) {
   for (const auto& way : ways) {
     reset_device_counts();
     const torch::Tensor there = made(device_, way);
-    expect_drawn_there();
+    expect_computed_there();
     EXPECT_TRUE(there.device() == device_);
     EXPECT_TRUE(torch::equal(there.cpu(), made(torch::kCPU, way)));
   }
@@ -93,6 +96,52 @@ TEST_P(KernelsOnDevice, CrossEntropyIsTheCpus) {
     for (std::size_t i = 0; i < here.size(); ++i)
       EXPECT_TRUE(torch::equal(there[i].cpu(), here[i])) << i << " " << type;
   }
+}
+
+TEST_P(KernelsOnDevice, RowsAreAddedThereInTheirOrder) {
+  const torch::Tensor index = (torch::arange(64, torch::kInt64) * 37) % 7;
+  for (const auto type : {torch::kFloat64, torch::kFloat32, torch::kBFloat16}) {
+    const torch::Tensor rows = (torch::arange(64 * 6, torch::kFloat64) * 0.7).sin().view({64, 6}).to(type);
+    torch::Tensor here = torch::zeros({9, 6}, type == torch::kBFloat16 ? torch::kFloat32 : type);
+    const torch::Tensor index_there = index.to(device_), rows_there = rows.to(device_);
+    torch::Tensor there = torch::zeros({9, 6}, here.options().device(device_));
+    reset_device_counts();
+    kernels::add_rows(there, index_there, rows_there);
+    expect_computed_there();
+    kernels::add_rows(here, index, rows);
+    EXPECT_TRUE(torch::equal(there.cpu(), here)) << type;
+  }
+}
+
+// Stands for CUDA's product of half precisions into float32.
+int products = 0;
+at::Tensor& float_product(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b, at::ScalarType,
+                          const at::Scalar& beta, const at::Scalar& alpha, at::Tensor& out) {
+  ++products;
+  return out.copy_(at::addmm(self, a.to(at::kFloat), b.to(at::kFloat), beta, alpha));
+}
+
+TEST_P(KernelsOnDevice, WeightGradientsAreSummedInFloat32WhereTheDeviceCan) {
+  const torch::Tensor input = (torch::arange(40 * 8, torch::kFloat32) * 0.3).sin().view({40, 8}).to(torch::kBFloat16);
+  const torch::Tensor start = torch::linspace(-1, 1, 6 * 8).view({6, 8});
+  const auto gradient_on = [&](torch::Device device) {
+    torch::Tensor weight = torch::ones({6, 8}, torch::dtype(torch::kBFloat16).device(device)).requires_grad_();
+    weight.mutable_grad() = start.to(device, /*non_blocking=*/false, /*copy=*/true);
+    nn::linear(input.to(device), {{weight, {}}}, {}).front().square().sum().backward();
+    return weight.grad().cpu();
+  };
+  const torch::Tensor rounded = gradient_on(device_);
+  EXPECT_TRUE(torch::equal(rounded, gradient_on(torch::kCPU)));
+
+  products = 0;
+  torch::Library products_of_device(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  products_of_device.impl("addmm.dtype_out", &float_product);
+  const torch::Tensor summed = gradient_on(device_);
+  EXPECT_EQ(products, 1);
+  const torch::Tensor outputs = nn::linear(input, {{torch::ones({6, 8}, torch::kBFloat16), {}}}, {}).front();
+  const torch::Tensor expected = start + (2 * outputs).t().to(torch::kFloat32).matmul(input.to(torch::kFloat32));
+  EXPECT_LE((summed - expected).abs().max().item<float>(), 1e-4);
+  EXPECT_GT((rounded - expected).abs().max().item<float>(), 1e-2);
 }
 
 // What reads other elements of the tensor is made on the host and copied.

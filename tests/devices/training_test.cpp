@@ -85,7 +85,9 @@ TEST(DeviceTraining, MemoryThatIsNotRecordedOnTheStreamsThatUseItIsFound) {
 TEST(DeviceTraining, AStepReadsBackOnceAndCopiesFromPinnedMemory) {
   for (const auto& options : {SmallRunOptions{.layout = {.pipeline = 2, .tensor = 2}},
                               SmallRunOptions{.layout = {.pipeline = 2, .data = 2}, .zero = 2, .schedule = "zb_h1"},
-                              SmallRunOptions{.layout = {.data = 2, .tensor = 2}, .precision = "bfloat16"}}) {
+                              SmallRunOptions{.layout = {.data = 2, .tensor = 2}, .precision = "bfloat16"},
+                              SmallRunOptions{.layout = {.data = 2}, .zero = 1, .precision = "float16"},
+                              SmallRunOptions{.layout = {.data = 2}, .zero = 3, .precision = "float32"}}) {
     Config config = run_config(options);
     config.optimizer.clip_grad_norm = 0.5;
     EXPECT_EQ(launch_on_devices(config,

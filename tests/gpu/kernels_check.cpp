@@ -1,4 +1,5 @@
-// Operators of our own: random numbers have the CPU's bits, and a cross entropy its numbers; twice the same bits.
+// Operators of our own: random numbers and added rows have the CPU's bits, and a cross entropy its numbers; twice the
+// same bits. And LibTorch's that the CPU has not.
 #include <gtest/gtest.h>
 
 #include <torch/torch.h>
@@ -6,6 +7,8 @@
 #include "attention_blocks.h"
 #include "checked_device.h"
 #include "gantry/nn/cross_entropy.h"
+#include "gantry/nn/weight_gradient.h"
+#include "gantry/tensors/kernels/add_rows.h"
 #include "gantry/tensors/kernels/draw.h"
 #include "gantry/tensors/sent_ahead.h"
 
@@ -50,6 +53,33 @@ TEST(DeviceKernels, CrossEntropyIsTheCpus) {
       EXPECT_TRUE(torch::allclose(there[i], here[i], near, near)) << i << " " << type;
       EXPECT_TRUE(torch::equal(there[i], again[i])) << i << " " << type;
     }
+  }
+}
+
+TEST(DeviceKernels, RowsAreAddedWithTheCpusBits) {
+  const torch::Tensor index = (torch::arange(5000, torch::kInt64) * 7919) % 300;
+  for (const auto& [of_table, of_rows] :
+       {std::pair{torch::kFloat64, torch::kFloat64}, std::pair{torch::kFloat32, torch::kFloat32},
+        std::pair{torch::kFloat32, torch::kBFloat16}, std::pair{torch::kBFloat16, torch::kBFloat16},
+        std::pair{torch::kFloat16, torch::kFloat16}}) {
+    const torch::Tensor rows = (torch::arange(5000 * 301, torch::kFloat64) * 0.7).sin().view({5000, 301}).to(of_rows);
+    torch::Tensor here = torch::ones({311, 301}, of_table), there = here.to(checked_device()).clone();
+    kernels::add_rows(here, index, rows);
+    kernels::add_rows(there, index.to(checked_device()), rows.to(checked_device()));
+    EXPECT_TRUE(torch::equal(there.cpu(), here)) << of_table << " " << of_rows;
+  }
+}
+
+// Half precisions into float32: a device that can does not round the product.
+TEST(DeviceKernels, ProductsAreAddedToFloat32) {
+  for (const auto& [type, near] : {std::pair{torch::kBFloat16, 2e-2}, std::pair{torch::kFloat16, 2e-3}}) {
+    const torch::Tensor a = (torch::arange(300 * 64, torch::kFloat32) * 0.37).sin().view({300, 64}).to(type);
+    const torch::Tensor b = (torch::arange(300 * 48, torch::kFloat32) * 0.73).cos().view({300, 48}).to(type);
+    torch::Tensor sum = torch::ones({64, 48}, checked_device());
+    nn::add_product(sum, a.to(checked_device()).t(), b.to(checked_device()));
+    const torch::Tensor expected = 1 + a.to(torch::kFloat64).t().matmul(b.to(torch::kFloat64));
+    const double off = (sum.cpu() - expected).abs().max().item<double>() / expected.abs().max().item<double>();
+    EXPECT_LE(off, is_rehearsal() ? near : 1e-4) << type;
   }
 }
 

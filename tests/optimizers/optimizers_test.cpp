@@ -6,6 +6,7 @@
 
 #include "gantry/booster/recipe.h"
 #include "gantry/core/error.h"
+#include "gantry/optimizers/adamw_step.h"
 #include "gantry/optimizers/fused_adamw.h"
 #include "gantry/optimizers/lion.h"
 #include "gantry/optimizers/muon.h"
@@ -219,6 +220,28 @@ TEST(FusedAdamW, KeepsTheLargestSquaresAsLibTorchsAdamWDoes) {
     EXPECT_LE((weight - expected).abs().max().item<double>(), 1e-12) << size;
   }
   EXPECT_TRUE(optimizer_tensors(fused, weight)[2].second.sum().item<double>() > 0);
+}
+
+// As clipping has it: by AdamW's kernel, as it reads them.
+TEST(FusedAdamW, StepsGradientsThatItScalesAndLeavesThemScaled) {
+  for (const bool largest : {false, true}) {
+    const torch::Tensor start = torch::linspace(-1, 1, 71);  // more than vectors hold, and not a multiple of them
+    torch::Tensor weight = start.clone().requires_grad_(), expected = start.clone().requires_grad_();
+    const auto options = torch::optim::AdamWOptions(0.05).weight_decay(0.1).amsgrad(largest);
+    FusedAdamW scaling({weight}, options), plain({expected}, options);
+    for (const double factor : {0.25, 1.0, 1e-3, 0.7}) {
+      weight.mutable_grad() = torch::cos(start * 3 + factor);
+      expected.mutable_grad() = weight.grad() * factor;
+      step_by_adamw(scaling, factor);
+      plain.step();
+      EXPECT_TRUE(torch::allclose(weight.grad(), expected.grad(), 1e-6, 0)) << factor;
+      EXPECT_TRUE(torch::allclose(weight, expected, 1e-5, 1e-6)) << factor;
+    }
+    const auto held = optimizer_tensors(scaling, weight), of_plain = optimizer_tensors(plain, expected);
+    ASSERT_EQ(held.size(), of_plain.size());
+    for (std::size_t i = 0; i < held.size(); ++i)
+      EXPECT_TRUE(torch::allclose(held[i].second, of_plain[i].second, 1e-5, 1e-9)) << held[i].first;
+  }
 }
 
 std::vector<std::string> kept_of(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter) {

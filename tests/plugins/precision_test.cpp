@@ -104,6 +104,36 @@ std::vector<bool> poisoned_step(Config config) {
   return stepped;
 }
 
+// The norm of the gradients that a step left, on one rank.
+double norm_that_a_step_leaves(const std::string& precision, const std::string& optimizer) {
+  Config config = layout_config({});
+  config.precision = precision;
+  config.optimizer.name = optimizer;
+  config.optimizer.clip_grad_norm = 0.05;
+  config.model.policy = "gpt2";
+  config.model.config_json = R"({"n_layer": 1, "n_head": 2, "n_embd": 8, "vocab_size": 16, "n_positions": 4})";
+  double squares = 0;
+  start_ranks()(config, [&](World& world) {
+    Booster booster{std::make_unique<HybridParallelPlugin>(world, config)};
+    auto model = build_model(config);
+    auto boosted = booster.boost(model, build_optimizer(config, *model), cross_entropy());
+    const torch::Tensor ids = torch::arange(8).view({2, 4});
+    booster.execute_pipeline(make_batch({{"input_ids", ids}, {"labels", ids}}), boosted);
+    EXPECT_TRUE(boosted.optimizer->step());
+    EXPECT_GT(boosted.optimizer->grad_norm(), 0.1) << "clips nothing";
+    const auto& gradients = boosted.optimizer->gradients();
+    for (std::size_t i = 0; i < gradients.parameters().size(); ++i)
+      squares += gradients.gradient(i).to(torch::kFloat64).square().sum().item<double>();
+  });
+  return std::sqrt(squares);
+}
+
+TEST(Clipping, IsSeenInTheGradientsAfterAStepWhoeverScalesThem) {
+  for (const char* precision : {"float64", "float32", "bfloat16", "float16"})
+    for (const char* optimizer : {"adamw", "sgd"})
+      EXPECT_NEAR(norm_that_a_step_leaves(precision, optimizer), 0.05, 1e-5) << precision << " " << optimizer;
+}
+
 TEST(NonFinite, AStepSkippedOnOneRankIsSkippedOnAll) {
   Config config = layout_config({.pipeline = 2, .tensor = 2});
   config.train.non_finite = "skip";

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "gantry/tensors/kernels/add_rows_element.h"
 #include "gantry/tensors/kernels/draw_element.h"
 
 namespace gantry::kernels {
@@ -32,5 +33,9 @@ struct GradientTerms {
   double of_label = 1, of_all = 0;
 };
 const char* launch_loss_gradient(void* out, const Rows& rows, const GradientTerms& terms, void* stream);
+
+// Rows of the table's type, or of a half precision for a float32 table.
+const char* launch_add_rows(void* table, Element type, const void* rows, Element rows_type, const SortedRows& sorted,
+                            void* stream);
 
 }  // namespace gantry::kernels

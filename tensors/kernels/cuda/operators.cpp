@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include "gantry/core/error.h"
+#include "gantry/tensors/kernels/add_rows.h"
 #include "gantry/tensors/kernels/cuda/launches.h"
 #include "gantry/tensors/kernels/draw.h"
 #include "gantry/tensors/tensor_dict.h"
@@ -90,6 +91,16 @@ at::Tensor& loss_gradient_on_cuda(at::Tensor& out, const at::Tensor& logits, std
   return out;
 }
 
+at::Tensor& add_rows_on_cuda(at::Tensor& table, const at::Tensor& index, const at::Tensor& rows) {
+  const c10::DeviceGuard on_device(table.device());
+  const auto [to, from] = index.sort(/*stable=*/true, /*dim=*/0, /*descending=*/false);
+  const SortedRows sorted = sorted_rows(table, to, from, rows);
+  check(launch_add_rows(table.data_ptr(), element_of(table, "rows of a table"), rows.const_data_ptr(),
+                        element_of(rows, "rows of a table"), sorted, stream_of(table)),
+        "rows of a table");
+  return table;
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(gantry, CUDA, library) {
@@ -97,6 +108,7 @@ TORCH_LIBRARY_IMPL(gantry, CUDA, library) {
   library.impl("row_maximum_", &row_maximum_on_cuda);
   library.impl("row_sums_", &row_sums_on_cuda);
   library.impl("loss_gradient_", &loss_gradient_on_cuda);
+  library.impl("add_rows_", &add_rows_on_cuda);
 }
 
 }  // namespace gantry::kernels
