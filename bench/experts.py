@@ -1,6 +1,7 @@
 """Experts over two ranks: tokens a second of ep 2 beside one rank and beside tp 2, as a share of the ideal (twice one rank's), and the
 bandwidth of rows on their way to experts and back beside that of a plain all-to-all of as many bytes. A small Mixtral, one thread a
-rank. Prints a table; --json FILE keeps the figures, --quick takes few steps.
+rank. And how much of the time that rows are under way shared experts and pairs of DualPipe-V hide, where a link holds every all-to-all
+back by some milliseconds: seconds a step without delay, where ranks wait at once, and as Gantry runs it. Prints tables; --json FILE keeps the figures, --quick takes few steps.
 """
 import argparse, json, pathlib, statistics, subprocess, tempfile
 
@@ -30,6 +31,17 @@ def plain_bandwidth():
     return {row["bytes"]: row["bytes"] / row["median"] for row in rows if row["op"] == "all_to_all" and row["backend"] == "local"}
 
 
+def hidden_delays(quick):
+    flags = ["--quick"] if quick else []
+    out = subprocess.run([BUILD / "bench/expert_link_bench", *flags], check=True, stdout=subprocess.PIPE, text=True).stdout
+    rows = [json.loads(line) for line in out.splitlines()]
+    print(f"{'rows that are held back':26} {'each':>6} {'calls':>6} {'no delay':>9} {'at once':>9} {'overlaps':>9} {'hidden':>7}")
+    for row in rows:
+        print(f"{row['case']:26} {row['milliseconds']:3} ms {row['all_to_alls']:6} {row['no_delay']:8.3f}s {row['waits_at_once']:8.3f}s "
+              f"{row['overlaps']:8.3f}s {100 * row['hidden']:6.0f}%")
+    return rows
+
+
 def main():
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--json", type=pathlib.Path)
@@ -55,6 +67,7 @@ def main():
     print(f"dispatch   {ours / 1e9:10.3f} GB/s of {experts[0]['all_to_all_bytes'] / CALLS / 1024:.0f} KiB a call, waits for the other rank "
           f"among them\nplain      {bandwidths[nearest] / 1e9:10.3f} GB/s of {nearest / 1024:.0f} KiB\n"
           f"           {100 * ours / bandwidths[nearest]:10.1f}% of it")
+    figures["held back"] = hidden_delays(given.quick)
     if given.json:
         given.json.write_text(json.dumps(figures, indent=1) + "\n")
 

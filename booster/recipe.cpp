@@ -32,7 +32,8 @@ nlohmann::json model_json(const Config& config) {
 std::string require_family(const nlohmann::json& config, const std::string& directory) {
   if (const std::string name = models::family_of(config); !name.empty()) return name;
   const auto known = models::families().names();
-  const std::string type = config.value("model_type", ""), near = nearest_name(type, known);
+  const nlohmann::json said = config.value("model_type", nlohmann::json(""));
+  const std::string type = said.is_string() ? said.get<std::string>() : said.dump(), near = nearest_name(type, known);
   throw InputError({directory + "/config.json", "model_type '" + type + "' is not one that Gantry has",
                     "one of " + fmt::format("{}", fmt::join(known, ", ")),
                     near.empty() ? "register a model family for it" : "did you mean '" + near + "'?"});

@@ -81,6 +81,14 @@ void check_shape(const SafetensorsFile& file, const std::string& stored, const s
                     fmt::format("[{}]", fmt::join(expected, ", ")), "check that config.json belongs to these weights"});
 }
 
+// Whole numbers would be taken for weights that they only encode.
+void check_real(const SafetensorsFile& file, const std::string& stored, const std::string& name,
+                const HeldTensor& held) {
+  if (c10::isFloatingType(file.dtype(stored)) || !c10::isFloatingType(held.tensor.scalar_type())) return;
+  throw InputError({name, std::string("is ") + dtype_name(file.dtype(stored)), "real numbers",
+                    "fetch weights that are not quantised"});
+}
+
 // Refuses missing and unexpected names.
 void check_names(const TensorSource& source, const std::vector<models::TensorName>& names,
                  const models::ModelFamily& family, const json& keys, const std::string& directory) {
@@ -112,6 +120,7 @@ std::uint64_t load_one(const TensorSource& source, const models::TensorName& nam
   std::vector<std::int64_t> expected = held.placement.global_shape;
   if (name.transposed) std::reverse(expected.begin(), expected.end());
   check_shape(*file, stored, name.hugging_face, expected);
+  check_real(*file, stored, name.hugging_face, held);
   const torch::Tensor part = read_held(*file, stored, name.transposed, held.placement, coordinates);
   const torch::NoGradGuard no_grad;
   torch::Tensor target = held.tensor;
@@ -128,6 +137,7 @@ std::uint64_t load_parts(const TensorSource& source, const models::TensorName& n
     const Slice slice = slice_of_part(held.placement.global_shape, part);
     const auto [file, stored] = source.at(part.hugging_face);
     check_shape(*file, stored, part.hugging_face, shape_of_part(slice));
+    check_real(*file, stored, part.hugging_face, held);
     if (!have_common(mine, slice)) continue;
     const torch::Tensor read = file->read(stored).view(slice.shape);
     copy_common(held.tensor, mine, read, slice);

@@ -76,12 +76,6 @@ bool has_labels(BertHead head) {
   return head == BertHead::kSequenceClassification || head == BertHead::kTokenClassification;
 }
 
-std::int64_t label_count(const json& keys) {
-  if (has_key(keys, "id2label") && keys["id2label"].is_object() && !keys["id2label"].empty())
-    return static_cast<std::int64_t>(keys["id2label"].size());
-  return size_key(keys, "num_labels", 2);
-}
-
 // RoBERTa's positions count from its row, so there it is needed.
 std::optional<std::int64_t> padding_of(const BertNames& family, const json& keys, const BertConfig& config) {
   std::optional<std::int64_t> padding = family.defaults.pad_token_id;

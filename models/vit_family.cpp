@@ -19,10 +19,8 @@ constexpr const char* kVit = "vit";
 constexpr const char* kVitArchitecture = "ViTForImageClassification";
 
 std::int64_t vit_labels(ConfigReader& reader) {
-  const json listed = reader.mapping("id2label");
-  const std::int64_t labels =
-      listed.empty() ? size_key(reader.keys(), "num_labels", 2) : static_cast<std::int64_t>(listed.size());
-  reader.ignore("num_labels");
+  const std::int64_t labels = label_count(reader.keys());
+  for (const char* key : {"id2label", "num_labels"}) reader.ignore(key);
   reader.decides("labels", labels);
   return labels;
 }

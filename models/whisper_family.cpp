@@ -34,7 +34,7 @@ void refuse_whisper_extras(ConfigReader& reader) {
   reader.only("scale_embedding", false);
   for (const char* key : {"classifier_proj_size", "forced_decoder_ids", "mask_feature_length", "mask_feature_min_masks",
                           "mask_feature_prob", "mask_time_length", "mask_time_min_masks", "mask_time_prob",
-                          "median_filter_width", "num_hidden_layers", "use_weighted_layer_sum"})
+                          "median_filter_width", "use_weighted_layer_sum"})
     reader.ignore(key);
 }
 
@@ -49,6 +49,7 @@ WhisperConfig read_whisper(ConfigReader& reader) {
   config.d_model = reader.size("d_model", config.d_model, 2);
   if (config.d_model % 2 != 0) refuse_key("d_model", config.d_model, "an even number");
   config.encoder_layers = reader.size("encoder_layers", config.encoder_layers);
+  reader.only("num_hidden_layers", config.encoder_layers);  // transformers' other name of it
   config.encoder_attention_heads = whisper_heads(reader, "encoder_attention_heads", config);
   config.encoder_ffn_dim = reader.size("encoder_ffn_dim", config.encoder_ffn_dim);
   config.decoder_layers = reader.size("decoder_layers", config.decoder_layers);

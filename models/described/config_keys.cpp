@@ -128,6 +128,18 @@ json keys_of(const json& config, const std::vector<std::string>& names) {
   return keys;
 }
 
+std::int64_t label_count(const json& config) {
+  const std::int64_t said = size_key(config, "num_labels", 2);
+  if (!has_key(config, "id2label")) return said;
+  const json& names = config["id2label"];
+  if (!names.is_object()) refuse_key("id2label", names, "a mapping");
+  if (names.empty()) return said;
+  const auto named = static_cast<std::int64_t>(names.size());
+  if (has_key(config, "num_labels") && said != named)
+    refuse_key("num_labels", said, fmt::format("the {} labels of id2label", named));
+  return named;
+}
+
 void fill_labels(json& config, std::int64_t count) {
   if (has_key(config, "id2label")) return;
   for (std::int64_t label = 0; label < count; ++label)

@@ -13,12 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-double label_weights(const json& keys, double hidden) {
-  const bool listed = has_key(keys, "id2label") && keys["id2label"].is_object() && !keys["id2label"].empty();
-  const std::int64_t labels =
-      listed ? static_cast<std::int64_t>(keys["id2label"].size()) : size_key(keys, "num_labels", 2);
-  return hidden * static_cast<double>(labels);
-}
+double label_weights(const json& keys, double hidden) { return hidden * static_cast<double>(label_count(keys)); }
 
 // By its head, whose own default is the masked language model's. Those that look at the first token alone are no work.
 double bert_head(const json& keys, double hidden, std::int64_t vocabulary) {

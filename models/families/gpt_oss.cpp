@@ -19,6 +19,7 @@ ExpertsSpec read_experts(ConfigReader& reader, std::int64_t width) {
   ExpertsSpec experts;
   experts.count = reader.size("num_local_experts", 128);
   experts.used = reader.size("num_experts_per_tok", 4);
+  reader.only("experts_per_token", experts.used);  // its name in the files that are published
   experts.width = width;
   experts.scores = ExpertsSpec::Scores::kSoftmaxOfUsed;
   experts.router_bias = experts.bias = experts.interleaved = true;
@@ -78,7 +79,7 @@ DecoderFamily gpt_oss_family() {
                 .expert_gate = "",
                 .expert_up = "",
                 .expert_down = ""},
-      .harmless = {"experts_per_token", "initial_context_length"},
+      .harmless = {"initial_context_length"},
       .small = small_keys_with(
           {{"intermediate_size", 64}, {"num_local_experts", 4}, {"num_experts_per_tok", 2}, {"sliding_window", 64}})};
 }

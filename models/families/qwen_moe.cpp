@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <fmt/format.h>
 
 #include "gantry/models/described/common_decoder.h"
 #include "gantry/models/described/config_keys.h"
@@ -10,20 +11,22 @@ namespace {
 using nlohmann::json;
 
 // Layers that have an MLP although decoder_sparse_step gives them experts.
-std::vector<std::size_t> read_dense_layers(ConfigReader& reader) {
+std::vector<std::size_t> read_dense_layers(ConfigReader& reader, std::size_t layers) {
   reader.ignore("mlp_only_layers");
   if (!reader.has("mlp_only_layers")) return {};
   const json& list = reader.keys()["mlp_only_layers"];
-  const auto is_layer = [](const json& layer) { return layer.is_number_unsigned(); };
+  const auto is_layer = [&](const json& layer) {
+    return layer.is_number_unsigned() && layer.get<std::uint64_t>() < layers;
+  };
   if (!list.is_array() || !std::all_of(list.begin(), list.end(), is_layer))
-    refuse_key("mlp_only_layers", list, "a list of layers, counted from 0");
+    refuse_key("mlp_only_layers", list, fmt::format("a list of layers, counted from 0 to {}", layers - 1));
   return list.get<std::vector<std::size_t>>();
 }
 
 // Every decoder_sparse_step-th layer has experts.
 void give_experts(ConfigReader& reader, DecoderSpec& spec, const ExpertsSpec& experts) {
   const auto step = static_cast<std::size_t>(reader.size("decoder_sparse_step", 1));
-  const auto dense = read_dense_layers(reader);
+  const auto dense = read_dense_layers(reader, spec.layers.size());
   json layers = json::array();
   for (std::size_t index = 0; index < spec.layers.size(); ++index) {
     if ((index + 1) % step != 0 || std::count(dense.begin(), dense.end(), index) > 0) continue;

@@ -1,8 +1,8 @@
-// Every reference case of a family through `gantry forward`, each in another layout: logits, loss and gradients are
-// those of transformers.
+// Every reference case of a family through `gantry forward`: logits, loss and gradients are those of transformers, and
+// of experts what their routers give.
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include <torch/torch.h>
 
@@ -13,32 +13,69 @@
 namespace gantry::testing {
 namespace {
 
-// transformers' balancing loss is joint over all layers: one stage.
-bool has_joint_loss(const std::string& folder) {
-  return nlohmann::json::parse(read_file(folder + "/config.json")).value("output_router_logits", false);
+using ::testing::HasSubstr;
+
+const std::string kFamilyCases = GANTRY_SOURCE_DIR "/tests/golden/families";
+
+std::string flags_of(const FamilyLayout& how) {
+  return fmt::format(
+      "--set parallel.tensor={} --set parallel.pipeline={} --set parallel.context={} --set parallel.expert={} "
+      "--set parallel.sequence_parallel={}",
+      how.layout.tensor, how.layout.pipeline, how.layout.context, how.layout.expert, how.sequence_parallel);
+}
+
+Outcome forward_in(const std::string& folder, const FamilyLayout& how, const ScratchFolder& scratch, bool trains) {
+  write_safetensors(scratch / "batch.safetensors", family_batch(folder));
+  return run_program(fmt::format("{} forward --model {} --batch {} --output {} {} {}", gantry_program(), folder,
+                                 scratch / "batch.safetensors", scratch / "out.safetensors",
+                                 trains ? "--grads " + (scratch / "grads.safetensors") : "", flags_of(how)));
+}
+
+void expect_program(const std::string& folder, const FamilyLayout& how) {
+  const ScratchFolder scratch;
+  const bool is_split = how.layout.pipeline > 1 || how.layout.context > 1;
+  FamilyOutcome outcome{.trained = !(is_split && has_joint_loss(folder))};
+  const Outcome run = forward_in(folder, how, scratch, outcome.trained);
+  ASSERT_EQ(run.exit_code, 0) << folder << " " << describe(how) << run.err;
+  outcome.outputs = read_safetensors(scratch / "out.safetensors");
+  if (outcome.trained) outcome.gradients = read_safetensors(scratch / "grads.safetensors");
+  outcome.loss = outcome.ce_loss = outcome.outputs.at("loss").item<double>();
+  if (outcome.outputs.contains("ce_loss")) outcome.ce_loss = outcome.outputs.at("ce_loss").item<double>();
+  expect_family(folder, outcome, folder + " " + describe(how));
+  if (outcome.outputs.contains("aux_loss")) expect_routers(folder, outcome.outputs, folder + " " + describe(how));
 }
 
 class FamilyPrograms : public ::testing::TestWithParam<int> {};  // every third case, from this one on
 INSTANTIATE_TEST_SUITE_P(Cases, FamilyPrograms, ::testing::Range(0, 3));
 
+// Each in another layout, and in all of them under GANTRY_LONG=1.
 TEST_P(FamilyPrograms, WriteTransformersNumbers) {
-  const auto folders = family_cases(GANTRY_SOURCE_DIR "/tests/golden/families");
+  const auto folders = family_cases(kFamilyCases);
   for (std::size_t i = static_cast<std::size_t>(GetParam()); i < folders.size(); i += 3) {
+    const auto layouts = family_layouts(folders[i]);
+    for (std::size_t k = 0; k < layouts.size(); ++k)
+      if (is_long_form() || k == i % layouts.size()) expect_program(folders[i], layouts[k]);
+    if (HasFatalFailure()) return;
+  }
+}
+
+// One rank of experts is above. Beside stages and shared sequences there are no gradients of the joint loss.
+TEST(FamilyProgramsOfExperts, WriteTransformersNumbers) {
+  for (const char* family : {"mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3", "gpt_oss"})
+    for (const Layout& layout : {Layout{.tensor = 2, .expert = 2}, Layout{.tensor = 4, .expert = 4},
+                                 Layout{.pipeline = 2, .context = 2, .expert = 2}}) {
+      expect_program(kFamilyCases + "/" + family, {layout, /*sequence_parallel=*/layout.tensor > 1});
+      if (::testing::Test::HasFailure()) return;
+    }
+}
+
+TEST(FamilyProgramsOfChoices, ShareNoSequences) {
+  for (const std::string& folder : family_cases(kFamilyCases)) {
+    if (!shares_no_sequence(folder)) continue;
     const ScratchFolder scratch;
-    const std::size_t tensor = 1 + i % 3, pipeline = has_joint_loss(folders[i]) ? 1 : 1 + i / 3 % 2;
-    const std::string layout =
-        fmt::format("--set parallel.tensor={} --set parallel.pipeline={} --set parallel.sequence_parallel={}", tensor,
-                    pipeline, i % 4 < 2);
-    write_safetensors(scratch / "batch.safetensors", family_batch(folders[i]));
-    const Outcome run = run_program(fmt::format("{} forward --model {} --batch {} --output {} --grads {} {}",
-                                                gantry_program(), folders[i], scratch / "batch.safetensors",
-                                                scratch / "out.safetensors", scratch / "grads.safetensors", layout));
-    ASSERT_EQ(run.exit_code, 0) << folders[i] << run.err;
-    FamilyOutcome outcome{.outputs = read_safetensors(scratch / "out.safetensors"),
-                          .gradients = read_safetensors(scratch / "grads.safetensors")};
-    outcome.loss = outcome.ce_loss = outcome.outputs.at("loss").item<double>();
-    if (outcome.outputs.contains("ce_loss")) outcome.ce_loss = outcome.outputs.at("ce_loss").item<double>();
-    expect_family(folders[i], outcome, folders[i] + " " + layout);
+    const Outcome run = forward_in(folder, {{.context = 2}}, scratch, /*trains=*/false);
+    EXPECT_EQ(run.exit_code, 3) << folder << run.err;
+    EXPECT_THAT(run.err, HasSubstr("computes whole sequences")) << folder;
   }
 }
 

@@ -40,5 +40,13 @@ TEST(GenerateAsTransformers, LlamaWithOneKeyHeadAndTiedEmbeddings) { expect_in("
 TEST(GenerateAsTransformers, UntiedGpt2OfThreeHeads) { expect_in("gpt2_untied", layouts_of(3)); }
 TEST(GenerateAsTransformers, LlamaWithSharedKeyHeadsBiasesAndScaledRotation) { expect_in("llama_gqa3", layouts_of(4)); }
 
+// T5's encoder reads prompts of unequal lengths.
+TEST(GenerateAsTransformers, T5) {
+  for (const char* model : {"t5", "t5_gated"})
+    expect_in(model, wants_all()
+                         ? all_layouts(5)
+                         : std::vector<Layout>{{}, {.tensor = 3}, {.pipeline = 3, .tensor = 2}, {.context = 2}});
+}
+
 }  // namespace
 }  // namespace gantry::testing

@@ -35,37 +35,10 @@ INSTANTIATE_TEST_SUITE_P(Cases, Families, ::testing::ValuesIn(family_cases(GANTR
                          name_of_case);
 
 TEST_P(Families, LogitsLossAndGradientsInManyLayouts) {
-  for (int tensor = 1; tensor <= 3; ++tensor)
-    for (int pipeline = 1; pipeline <= 2; ++pipeline)
-      for (const bool sequence_parallel : {false, true}) {
-        if (sequence_parallel && tensor == 1) continue;
-        const std::string label = fmt::format("tp {} pp {}{}", tensor, pipeline, sequence_parallel ? " sequence" : "");
-        expect_family(GetParam(), run_family(GetParam(), {.pipeline = pipeline, .tensor = tensor}, sequence_parallel),
-                      label);
-        if (HasFailure()) return;
-      }
-}
-
-// Ranks that share the sequences: decoders, but for the loss of routers that is joint over them.
-TEST_P(Families, LogitsLossAndGradientsOverContextRanks) {
-  const json keys = json::parse(read_file(GetParam() + "/config.json"));
-  if (!is_causal_case(GetParam()) || keys.value("output_router_logits", false)) return;
-  for (const Layout& layout :
-       {Layout{.context = 2}, Layout{.tensor = 2, .context = 2}, Layout{.pipeline = 2, .context = 2}}) {
-    expect_family(GetParam(), run_family(GetParam(), layout, layout.tensor > 1), describe(layout));
+  for (const FamilyLayout& how : family_layouts(GetParam())) {
+    expect_family(GetParam(), run_family(GetParam(), how.layout, how.sequence_parallel), describe(how));
     if (HasFailure()) return;
   }
-}
-
-// transformers' balancing loss is joint over samples and layers: one replica and one stage.
-TEST(FamiliesOfExperts, LogitsLossAndGradientsWithExpertsOverRanks) {
-  for (const char* family : {"mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3", "gpt_oss"})
-    for (const int ranks : {2, 4}) {
-      const std::string folder = std::string(GANTRY_SOURCE_DIR "/tests/golden/families/") + family;
-      expect_family(folder, run_family(folder, {.tensor = ranks, .expert = ranks}, /*sequence_parallel=*/true),
-                    fmt::format("{} ep {}", family, ranks));
-      if (HasFailure()) return;
-    }
 }
 
 TEST_P(Families, GreedyTokensWithACache) {
@@ -149,16 +122,9 @@ TEST_P(Families, FilesThereAndBackAreTheSameBytes) {
   const json keys = json::parse(read_file(GetParam() + "/config.json"));
   const auto& family = models::families().at(keys["model_type"].get<std::string>());
   const auto model = family.build(keys);
-  std::vector<HeldTensor> held;
+  const std::vector<HeldTensor> held = whole_parameters(*model);
   TensorDict values;
-  for (const auto& item : model->named_parameters()) {
-    Placement whole{
-        .name = item.key(), .global_shape = item.value().sizes().vec(), .cuts = {}, .stages = {0}, .aliases = {}};
-    const auto is_known = [&](const HeldTensor& known) { return known.tensor.is_same(item.value()); };
-    if (std::any_of(held.begin(), held.end(), is_known)) continue;  // a tied head, by the embedding's name
-    held.push_back({std::move(whole), item.value()});
-    values.set(item.key(), item.value());
-  }
+  for (const auto& [placement, tensor] : held) values.set(placement.name, tensor);
   load_hugging_face(GetParam(), family, keys, held, {});
   std::vector<ExportTensor> tensors;
   for (const auto& [name, tensor] : to_hugging_face(family.tensor_names(keys), values))

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -16,6 +16,7 @@
 #include "gantry/models/model_family.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "gantry/plugins/gather.h"
+#include "program.h"
 
 namespace gantry::testing {
 namespace {
@@ -33,18 +34,85 @@ Config family_config(const std::string& folder, const Layout& layout, bool seque
   return resolve_model(std::move(config));
 }
 
-// Padded positions count for nobody. An encoder's mask is not the decoder's.
+// Padded positions count for nobody. An encoder's mask is not the decoder's. Routers have a row for each token.
 torch::Tensor of_counted(const torch::Tensor& logits, const TensorDict& inputs) {
   const torch::Tensor mask = inputs.get("attention_mask");
   if (!mask.defined() || mask.dim() > 2 || inputs.contains("decoder_input_ids")) return logits;
-  return logits * mask.unsqueeze(-1).to(logits.scalar_type());
+  const torch::Tensor counted = (logits.dim() == 2 ? mask.reshape({-1}) : mask).unsqueeze(-1);
+  return logits * counted.to(logits.scalar_type());
+}
+
+nlohmann::json keys_of_case(const std::string& folder) {
+  return nlohmann::json::parse(read_file(folder + "/config.json"));
+}
+
+std::string architecture_of(const std::string& folder) {
+  return keys_of_case(folder)["architectures"].at(0).get<std::string>();
+}
+
+bool runs_all_layouts() { return is_long_form() || std::getenv("GANTRY_FAMILIES") != nullptr; }
+
+std::vector<FamilyLayout> all_layouts() {
+  std::vector<FamilyLayout> layouts;
+  for (int tensor = 1; tensor <= 3; ++tensor)
+    for (int pipeline = 1; pipeline <= 2; ++pipeline)
+      for (int context = 1; context <= 2; ++context)
+        for (const bool sequence_parallel : {false, true})
+          if (tensor > 1 || !sequence_parallel)
+            layouts.push_back({.layout = {.pipeline = pipeline, .tensor = tensor, .context = context},
+                               .sequence_parallel = sequence_parallel});
+  return layouts;
+}
+
+// Six with every pair of two axes' values, on at most 6 ranks.
+std::vector<FamilyLayout> paired_layouts(bool turned) {
+  std::vector<FamilyLayout> layouts;
+  for (const int tensor : {1, 2, 3})
+    for (const int pipeline : {1, 2}) {
+      const bool shards = ((tensor == 2) == (pipeline == 2)) != turned;
+      layouts.push_back(
+          {.layout = {.pipeline = pipeline, .tensor = tensor, .context = tensor == 1 ? pipeline : 3 - pipeline},
+           .sequence_parallel = tensor > 1 && shards});
+    }
+  return layouts;
 }
 
 }  // namespace
 
-bool is_causal_case(const std::string& folder) {
-  std::ifstream file(folder + "/config.json");
-  return nlohmann::json::parse(file)["architectures"].at(0).get<std::string>().ends_with("ForCausalLM");
+std::string describe(const FamilyLayout& how) {
+  return fmt::format("tp {} pp {} cp {} ep {}{}", how.layout.tensor, how.layout.pipeline, how.layout.context,
+                     how.layout.expert, how.sequence_parallel ? " sequence parallel" : "");
+}
+
+std::vector<FamilyLayout> family_layouts(const std::string& folder) {
+  const bool turned = std::hash<std::string>()(fs::path(folder).filename().string()) % 2 == 1;
+  std::vector<FamilyLayout> layouts = runs_all_layouts() ? all_layouts() : paired_layouts(turned);
+  if (has_joint_loss(folder) && !runs_all_layouts())  // there are gradients on one stage alone
+    for (const int tensor : {2, 3})
+      for (const bool sequence_parallel : {false, true})
+        layouts.push_back({.layout = {.tensor = tensor}, .sequence_parallel = sequence_parallel});
+  if (shares_no_sequence(folder)) {
+    std::erase_if(layouts, [](const FamilyLayout& how) { return runs_all_layouts() && how.layout.context > 1; });
+    for (FamilyLayout& how : layouts) how.layout.context = 1;
+  }
+  return layouts;
+}
+
+bool shares_no_sequence(const std::string& folder) { return architecture_of(folder).ends_with("ForMultipleChoice"); }
+
+bool has_joint_loss(const std::string& folder) { return keys_of_case(folder).value("output_router_logits", false); }
+
+bool is_causal_case(const std::string& folder) { return architecture_of(folder).ends_with("ForCausalLM"); }
+
+std::vector<HeldTensor> whole_parameters(const torch::nn::Module& model) {
+  std::vector<HeldTensor> held;
+  for (const auto& item : model.named_parameters()) {
+    Placement whole{
+        .name = item.key(), .global_shape = item.value().sizes().vec(), .cuts = {}, .stages = {0}, .aliases = {}};
+    const auto is_known = [&](const HeldTensor& known) { return known.tensor.is_same(item.value()); };
+    if (std::none_of(held.begin(), held.end(), is_known)) held.push_back({std::move(whole), item.value()});
+  }
+  return held;
 }
 
 // The labels of a causal model's files belong to the token before.
@@ -64,7 +132,8 @@ std::vector<std::string> family_cases(const std::string& root) {
   std::vector<std::string> folders;
   const auto add = [&](const fs::path& folder) {
     for (const auto& entry : fs::directory_iterator(folder))
-      if (fs::exists(entry.path() / "inputs.safetensors")) folders.push_back(entry.path().string());
+      if (fs::exists(entry.path() / "inputs.safetensors") && !fs::exists(entry.path() / "adapter"))
+        folders.push_back(entry.path().string());
   };
   add(root);
   if (const char* more = std::getenv("GANTRY_FAMILIES")) add(more);
@@ -76,8 +145,7 @@ FamilyOutcome run_family(const std::string& folder, const Layout& layout, bool s
                          const std::string& precision) {
   const Config config = family_config(folder, layout, sequence_parallel, precision);
   const TensorDict batch = family_batch(folder);
-  const bool joint_apart =
-      layout.pipeline > 1 && nlohmann::json::parse(config.model.config_json).value("output_router_logits", false);
+  const bool joint_apart = (layout.pipeline > 1 || layout.context > 1) && has_joint_loss(folder);
   std::mutex lock;
   FamilyOutcome outcome;  // guarded by the lock
   const int code = start_ranks()(config, [&](World& world) {
@@ -133,6 +201,23 @@ void expect_family(const std::string& folder, const FamilyOutcome& outcome, cons
               2e-4 * std::max(largest_entry(gradient), all / 1000))
         << label << " " << parameter;
   }
+}
+
+void expect_routers(const std::string& folder, const TensorDict& outputs, const std::string& label) {
+  const TensorDict expected = read_safetensors(folder + "/expected.safetensors");
+  const TensorDict inputs = read_safetensors(folder + "/inputs.safetensors");
+  for (const char* loss : {"aux_loss", "loss"}) {
+    ASSERT_TRUE(outputs.contains(loss)) << label;
+    EXPECT_NEAR(outputs.at(loss).item<double>(), expected.at(loss).item<double>(), 1e-5) << label << " " << loss;
+  }
+  std::size_t routers = 0;
+  for (const auto& [name, logits] : expected) {
+    if (!name.starts_with("router_logits.")) continue;
+    ASSERT_TRUE(outputs.contains(name)) << label << " " << name;
+    EXPECT_LE(largest_entry(of_counted(outputs.at(name) - logits, inputs)), 5e-5) << label << " " << name;
+    ++routers;
+  }
+  EXPECT_GT(routers, 0u) << label;
 }
 
 }  // namespace gantry::testing

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "gantry/tensors/state_source.h"
 #include "gantry/tensors/tensor_dict.h"
 #include "ranks.h"
 
@@ -14,15 +15,36 @@ struct FamilyOutcome {
   TensorDict outputs;    // "logits" and what else the last stage gives
   double loss = 0;       // with what stages added
   double ce_loss = 0;    // without
-  bool trained = true;   // false: there are no gradients, since the loss is joint over layers that stages share
+  bool trained = true;   // false: there are no gradients, since the loss is joint over what ranks share
   TensorDict gradients;  // by the names and in the layout of the model's files
 };
 
-// The folders of the cases: those below `root`, and those below GANTRY_FAMILIES where that is set.
+// A layout that a case runs in.
+struct FamilyLayout {
+  Layout layout;
+  bool sequence_parallel = false;
+};
+std::string describe(const FamilyLayout& how);
+
+// Those of tp 1, 2, 3 x pp 1, 2 x cp 1, 2 x sequence parallel or not that the case can do. Under GANTRY_LONG=1 and with
+// GANTRY_FAMILIES all of them; else some, in which each pair of two axes' values is there.
+std::vector<FamilyLayout> family_layouts(const std::string& folder);
+
+// True where a sample has several sequences (multiple choice): `parallel.context` is refused.
+bool shares_no_sequence(const std::string& folder);
+
+// transformers' balancing loss is joint over layers and samples: whole on one stage of ranks that share no sequence.
+bool has_joint_loss(const std::string& folder);
+
+// The folders of the cases: those below `root`, and those below GANTRY_FAMILIES where that is set;
+// none with an adapter.
 std::vector<std::string> family_cases(const std::string& root);
 
 // True for a decoder's case: its labels are not aligned with the logits, and its text is continued.
 bool is_causal_case(const std::string& folder);
+
+// A module's parameters as one rank holds them, each once: a tied head by the embedding's name.
+std::vector<HeldTensor> whole_parameters(const torch::nn::Module& model);
 
 // The case's inputs, with labels that are aligned with the logits.
 TensorDict family_batch(const std::string& folder);
@@ -34,5 +56,9 @@ FamilyOutcome run_family(const std::string& folder, const Layout& layout, bool s
 // gtest-checks an outcome against the case: logits within 5e-5, the loss within 1e-5, gradients within 2e-4 of the
 // larger of the tensor's largest entry and a thousandth of the model's.
 void expect_family(const std::string& folder, const FamilyOutcome& outcome, const std::string& label);
+
+// The same of what `gantry forward` writes of experts: logits of each router within 5e-5, the balancing loss and the
+// whole one within 1e-5.
+void expect_routers(const std::string& folder, const TensorDict& outputs, const std::string& label);
 
 }  // namespace gantry::testing

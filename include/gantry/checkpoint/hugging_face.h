@@ -24,8 +24,8 @@ nlohmann::json read_model_config(const std::string& directory);
 
 // Fills every held tensor with this rank's part of the file's tensor, turned and converted as needed. `keys`: the
 // model's own config. `coordinates`: this rank's, by axis. InputError that lists missing and unexpected names, or names
-// both shapes where they differ. Returns the names of a new head's tensors, which the file lacks: they keep their
-// values. `loaded` is called with the bytes that each tensor took.
+// both shapes where they differ, or whole numbers where a weight is real. Returns the names of a new head's tensors,
+// which the file lacks: they keep their values. `loaded` is called with the bytes that each tensor took.
 std::vector<std::string> load_hugging_face(const std::string& directory, const models::ModelFamily& family,
                                            const nlohmann::json& keys, const std::vector<HeldTensor>& held,
                                            const Coordinates& coordinates,

@@ -1,16 +1,18 @@
-"""Tokens that Hugging Face's generate() gives, greedily and by beam search: python make_goldens.py
+"""Tokens that Hugging Face's generate() gives, greedily and by beam search: python make_goldens.py [MODEL ...]
 
-Writes a JSON file for each model beside this file, and the two further models into folders here. The models' weights are
+Writes a JSON file for each model, or those named, beside this file, and the two further models into folders here. The models' weights are
 random and large enough that scores are far apart; a case whose tokens change when the weights are disturbed by what
 float32 rounding may do is left out.
 """
 import json
 import pathlib
+import sys
 
 import torch
 import transformers
 
 HERE = pathlib.Path(__file__).parent
+MODELS = ["gpt2", "llama", "llama_tied_gqa1", "generation/gpt2_untied", "generation/llama_gqa3", "families/t5", "families/t5_gated"]
 PROMPTS = [[5, 17, 42, 8, 99], [7], [100, 3, 56, 23, 11, 200, 9, 31, 64], [13, 13, 2]]
 
 
@@ -64,16 +66,19 @@ SETTINGS = [
 
 
 def run(model, prompts, setting, stops):
+    """An encoder reads its prompts with padding behind them, and the decoder's text begins with one token of its own."""
     longest = max(map(len, prompts))
-    ids = torch.tensor([[0] * (longest - len(p)) + p for p in prompts])
-    mask = torch.tensor([[0] * (longest - len(p)) + [1] * len(p) for p in prompts])
+    reads = model.config.is_encoder_decoder
+    pad = lambda values, filler: values + filler if reads else filler + values
+    ids = torch.tensor([pad(p, [0] * (longest - len(p))) for p in prompts])
+    mask = torch.tensor([pad([1] * len(p), [0] * (longest - len(p))) for p in prompts])
     given = {key: value for key, value in setting.items() if key not in ("name", "stop_after")}
-    model.generation_config = transformers.GenerationConfig()
+    model.generation_config = transformers.GenerationConfig(decoder_start_token_id=model.config.decoder_start_token_id if reads else None)
     with torch.no_grad():
         out = model.generate(input_ids=ids, attention_mask=mask, eos_token_id=stops or None, pad_token_id=0, do_sample=False,
                              return_dict_in_generate=True, output_scores=True, **given)
     lists = []
-    for row in out.sequences[:, longest:].tolist():
+    for row in out.sequences[:, 1 if reads else longest:].tolist():
         ends = [row.index(stop) for stop in stops if stop in row]
         lists.append(row[:min(ends) + 1] if ends else row)
     scores = out.sequences_scores.tolist() if setting.get("num_beams", 1) > 1 else []
@@ -115,9 +120,12 @@ def is_steady(model, prompts, setting, stops, tokens):
 
 
 def main():
-    make_models()
-    for name in ("gpt2", "llama", "llama_tied_gqa1", "generation/gpt2_untied", "generation/llama_gqa3"):
-        model = transformers.AutoModelForCausalLM.from_pretrained(HERE.parent / name, dtype=torch.float32).eval()
+    wanted = sys.argv[1:] or MODELS
+    if not sys.argv[1:]:
+        make_models()
+    for name in wanted:
+        loader = transformers.AutoModelForSeq2SeqLM if name.startswith("families/t5") else transformers.AutoModelForCausalLM
+        model = loader.from_pretrained(HERE.parent / name, dtype=torch.float32).eval()
         made = list(cases(model, model.config.vocab_size))
         file = HERE / (pathlib.Path(name).name + ".json")
         lines = ",\n".join(json.dumps(case) for case in made)

@@ -26,6 +26,8 @@ std::string choice_key(const nlohmann::json& config, const std::string& key, con
                        const std::vector<std::string>& choices);
 // The keys of these names, null where they are not there.
 nlohmann::json keys_of(const nlohmann::json& config, const std::vector<std::string>& names);
+// How many classes there are: those of id2label, or num_labels; refused where they contradict each other.
+std::int64_t label_count(const nlohmann::json& config);
 // Where the configuration names no labels: transformers' names for so many.
 void fill_labels(nlohmann::json& config, std::int64_t count);
 // Refuses any other value than the one that this family can do.
