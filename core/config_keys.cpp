@@ -97,6 +97,9 @@ const KeyContext kResuming = {"checkpoint.resume auto or a PATH", [](C c) { retu
 const KeyContext kContext = {"parallel.context above 1", [](C c) { return c.parallel.context > 1; },
                              [](C) { return std::string("with parallel.context 1"); },
                              "let ranks share sequences, or take it out"};
+const KeyContext kTensorRanks = {"parallel.tensor above 1", [](C c) { return c.parallel.tensor > 1; },
+                                 [](C) { return std::string("with parallel.tensor 1"); },
+                                 "split layers over ranks, or take it out"};
 const KeyContext kUlyssesRing = {"parallel.context_method ulysses_ring",
                                  [](C c) { return c.parallel.context_method == "ulysses_ring"; },
                                  [](C c) { return "with context_method " + c.parallel.context_method; }};
@@ -154,6 +157,10 @@ std::vector<ConfigKey> make_keys() {
        "the axes, the outermost first; cp may stand among them, else it is just outside tp"},
       {"parallel.sequence_parallel", "false",
        "activations between tensor-parallel layers are split along the sequence"},
+      {"parallel.tensor_overlap", "1",
+       "in so many pieces of rows linear layers that are split over tp send what they gather and sum: on devices one "
+       "travels while the next is computed ([docs/layouts.md](layouts.md#tensor-parallel-messages-behind-products))",
+       &kTensorRanks},
       {"parallel.zero", "0",
        "1: the optimizer's state is partitioned over dp; 2: gradients too; 3: and parameters "
        "([docs/data_parallelism.md](data_parallelism.md))"},

@@ -104,6 +104,7 @@ Values layout_values(const Config& config) {
           {"parallel.ulysses", unless_zero(parallel.ulysses)},
           {"parallel.expert", unless_one(parallel.expert)},
           {"parallel.sequence_parallel", fmt::format("{}", parallel.sequence_parallel)},
+          {"parallel.tensor_overlap", unless_one(parallel.tensor_overlap)},
           {"parallel.zero", std::to_string(parallel.zero)},
           {"parallel.shard", unless_zero(parallel.shard)},
           {"parallel.gather", parallel.gather == "auto" ? "" : parallel.gather},

@@ -69,6 +69,8 @@ const KeyCase kKeyCases[] = {
      "precision: float16\nloss_scale: {hysteresis: 2}"},
     {"parallel.context_method", "parallel: {context_method: ring}", "is there with parallel.context 1",
      "parallel: {context: 2, context_method: ring}"},
+    {"parallel.tensor_overlap", "parallel: {tensor_overlap: 2}", "is there with parallel.tensor 1",
+     "parallel: {tensor: 2, tensor_overlap: 2}"},
     {"parallel.ulysses", "parallel: {context: 4, context_method: ring, ulysses: 2}",
      "is there with context_method ring", "parallel: {context: 4, context_method: ulysses_ring, ulysses: 2}"},
     {"data.document_mask", "data: {format: jsonl, path: x, document_mask: true}", "is there with format jsonl",

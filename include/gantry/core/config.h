@@ -47,6 +47,7 @@ struct ParallelConfig {
   bool sequence_parallel = false;
   int zero = 0;                 // 0 | 1 (the optimizer's state is partitioned over the batch axes) | 2 (gradients too)
   int shard = 0;                // of zero 3: over how many of the batch ranks parameters are cut; 0: auto
+  int tensor_overlap = 1;       // pieces of rows in which layers that are split send what they gather and sum
   std::string gather = "auto";  // of zero 3: step | window | microbatch | auto
   std::string vocabulary = "stages";  // stages | pipeline (embedding and head are cut over pp) | auto
   double bucket_mb = 25;              // gradients that travel together over dp, in MiB

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "device_events.h"
 #include "device_memory.h"
 #include "device_stream.h"
 #include "fake_communicator.h"
@@ -220,7 +221,16 @@ ncclResult_t ncclGroupEnd() {
       one.member->streams.insert(one.stream);
     }
     race_checker(one.stream->device()).launch(one.stream->number(), accesses_of(one), one.operations.front().kind);
-    one.stream->submit(FakeRun(one.member, std::move(one.operations)));
+    DeviceEvent event{DeviceEvent::Kind::kGiven, one.stream->device(), one.stream->number(),
+                      one.operations.front().kind};
+    tell(event);
+    one.stream->submit([event, run = FakeRun(one.member, std::move(one.operations))]() mutable {
+      event.kind = DeviceEvent::Kind::kBegins;
+      tell(event);
+      run();
+      event.kind = DeviceEvent::Kind::kDone;
+      tell(event);
+    });
   }
   return issued.empty() ? ncclSuccess : ncclInProgress;
 }
