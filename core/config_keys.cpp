@@ -112,6 +112,9 @@ const KeyContext kExpertRanks = {"parallel.expert above 1", [](C c) { return c.p
 const KeyContext kBalanced = {"experts.balance other than none", [](C c) { return c.experts.balance != "none"; },
                               [](C) { return std::string("with experts.balance none"); },
                               "name the loss: sequence, microbatch or transformers"};
+const KeyContext kDevices = {"comm.backend auto or nccl, and devices",
+                             [](C c) { return c.comm.backend == "auto" || c.comm.backend == "nccl"; },
+                             [](C c) { return "with comm.backend " + c.comm.backend; }};
 const KeyContext kProcesses = {"a comm.backend of several processes", may_have_processes,
                                [](C) { return std::string("with backend local"); }};
 std::vector<ConfigKey> make_keys() {
@@ -373,6 +376,10 @@ std::vector<ConfigKey> make_keys() {
        "the network interface or address by which ranks reach rank 0's control plane: loopback on one host; over hosts "
        "needed unless `gantry launch` starts the ranks",
        &kProcesses},
+      {"comm.registered_buffers", "false",
+       "gradients of ZeRO 0 and 1 lie in memory that NCCL gives and has registered, which saves it copies "
+       "([docs/nccl.md](nccl.md#registered-memory))",
+       &kDevices},
       {"comm.recorder", "1024",
        "operations that a rank remembers for `gantry doctor DIR`; 0: none "
        "([docs/flight_recorder.md](flight_recorder.md))"},

@@ -219,6 +219,7 @@ Values run_values(const Config& config) {
                    {"comm.lost_after_seconds", fmt::format("{}", comm.lost_after_seconds)},
                    {"comm.interface", text_of(comm.interface)},
                    {"comm.recorder", std::to_string(comm.recorder)},
+                   {"comm.registered_buffers", comm.registered_buffers ? "true" : ""},
                    {"libraries", quoted(config.libraries)}};
   if (profile.active > 0)
     values.merge(Values{{"profile.wait", std::to_string(profile.wait)},

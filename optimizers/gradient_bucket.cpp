@@ -6,6 +6,7 @@
 #include <c10/util/strides.h>
 #include <torch/torch.h>
 
+#include "gantry/comm/registered_memory.h"
 #include "gantry/optimizers/parameter_shards.h"
 
 namespace gantry {
@@ -51,9 +52,9 @@ void GradientBucket::begin() {
   missing = members.size();
 }
 
-torch::Tensor GradientBucket::new_gradients(std::int64_t count) const {
+torch::Tensor GradientBucket::new_gradients(std::int64_t count, ProcessGroup* group) const {
   const bool low = kind.type == torch::kBFloat16 || kind.type == torch::kFloat16;
-  return torch::zeros({count}, members.front().tensor.options().dtype(low ? torch::kFloat32 : kind.type));
+  return communicated_zeros(group, count, members.front().tensor.options().dtype(low ? torch::kFloat32 : kind.type));
 }
 
 void GradientBucket::show_gradients() {
