@@ -5,6 +5,7 @@
 
 #include <torch/torch.h>
 
+#include "gantry/comm/registered_memory.h"
 #include "gantry/core/block_pool.h"
 #include "gantry/tensors/tensor_dict.h"
 
@@ -108,7 +109,7 @@ class ObservedWork final : public Work::State {
   bool noted_ = false;
 };
 
-class ObservedGroup final : public ProcessGroup {
+class ObservedGroup final : public ProcessGroup, public RegistersMemory {
  public:
   // `backend` has made `inner`, and outlives what it makes. `group`: its number at the observer.
   ObservedGroup(std::unique_ptr<ProcessGroup> inner, std::shared_ptr<OperationObserver> observer, int group,
@@ -153,6 +154,10 @@ class ObservedGroup final : public ProcessGroup {
     if (rooted) told.peer = ranks_[call.root];
     if (reduces) told.reduction = name_of(call.op);
     return post(described(told, shown), [&] { return inner_->start(call); });
+  }
+  torch::Tensor registered_zeros(std::int64_t elements, const torch::TensorOptions& options) override {
+    auto* registers = dynamic_cast<RegistersMemory*>(inner_.get());
+    return registers ? registers->registered_zeros(elements, options) : torch::Tensor();
   }
 
  private:

@@ -27,6 +27,7 @@ namespace gantry {
 namespace {
 
 constexpr long long kMostRanks = 1'000'000;
+constexpr long long kMostPieces = 64;  // of rows: more are messages too small to be worth one
 
 void read_model(ConfigSection& root, ConfigFaults& faults, ModelConfig& model) {
   const YAML::Node node = root.node("model");
@@ -59,6 +60,7 @@ void read_parallel(ConfigSection section, ParallelConfig& parallel) {
   section.integer("ulysses", parallel.ulysses, 1, kMostRanks);
   section.integer("expert", parallel.expert, 1, kMostRanks);
   section.flag("sequence_parallel", parallel.sequence_parallel);
+  section.integer("tensor_overlap", parallel.tensor_overlap, 1, kMostPieces);
   section.integer("zero", parallel.zero, 0, kHighestZero);
   const YAML::Node shard = section.node("shard");
   if (!(shard.IsScalar() && shard.Scalar() == "auto")) section.integer("shard", parallel.shard, 1, kMostRanks);

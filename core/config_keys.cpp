@@ -97,6 +97,9 @@ const KeyContext kResuming = {"checkpoint.resume auto or a PATH", [](C c) { retu
 const KeyContext kContext = {"parallel.context above 1", [](C c) { return c.parallel.context > 1; },
                              [](C) { return std::string("with parallel.context 1"); },
                              "let ranks share sequences, or take it out"};
+const KeyContext kTensorRanks = {"parallel.tensor above 1", [](C c) { return c.parallel.tensor > 1; },
+                                 [](C) { return std::string("with parallel.tensor 1"); },
+                                 "split layers over ranks, or take it out"};
 const KeyContext kUlyssesRing = {"parallel.context_method ulysses_ring",
                                  [](C c) { return c.parallel.context_method == "ulysses_ring"; },
                                  [](C c) { return "with context_method " + c.parallel.context_method; }};
@@ -109,6 +112,9 @@ const KeyContext kExpertRanks = {"parallel.expert above 1", [](C c) { return c.p
 const KeyContext kBalanced = {"experts.balance other than none", [](C c) { return c.experts.balance != "none"; },
                               [](C) { return std::string("with experts.balance none"); },
                               "name the loss: sequence, microbatch or transformers"};
+const KeyContext kDevices = {"comm.backend auto or nccl, and devices",
+                             [](C c) { return c.comm.backend == "auto" || c.comm.backend == "nccl"; },
+                             [](C c) { return "with comm.backend " + c.comm.backend; }};
 const KeyContext kProcesses = {"a comm.backend of several processes", may_have_processes,
                                [](C) { return std::string("with backend local"); }};
 std::vector<ConfigKey> make_keys() {
@@ -154,6 +160,10 @@ std::vector<ConfigKey> make_keys() {
        "the axes, the outermost first; cp may stand among them, else it is just outside tp"},
       {"parallel.sequence_parallel", "false",
        "activations between tensor-parallel layers are split along the sequence"},
+      {"parallel.tensor_overlap", "1",
+       "in so many pieces of rows linear layers that are split over tp send what they gather and sum: on devices one "
+       "travels while the next is computed ([docs/layouts.md](layouts.md#tensor-parallel-messages-behind-products))",
+       &kTensorRanks},
       {"parallel.zero", "0",
        "1: the optimizer's state is partitioned over dp; 2: gradients too; 3: and parameters "
        "([docs/data_parallelism.md](data_parallelism.md))"},
@@ -368,6 +378,10 @@ std::vector<ConfigKey> make_keys() {
        "the network interface or address by which ranks reach rank 0's control plane: loopback on one host; over hosts "
        "needed unless `gantry launch` starts the ranks",
        &kProcesses},
+      {"comm.registered_buffers", "false",
+       "gradients of ZeRO 0 and 1 lie in memory that NCCL gives and has registered, which saves it copies "
+       "([docs/nccl.md](nccl.md#registered-memory))",
+       &kDevices},
       {"comm.recorder", "1024",
        "operations that a rank remembers for `gantry doctor DIR`; 0: none "
        "([docs/flight_recorder.md](flight_recorder.md))"},

@@ -230,6 +230,7 @@ void read_training(ConfigFaults& faults, ConfigSection& root, Config& config) {
     comm.number("lost_after_seconds", config.comm.lost_after_seconds, 0, 1e6, /*open_below=*/true);
     comm.text("interface", config.comm.interface);
     comm.integer("recorder", config.comm.recorder, 0, 1000000);
+    comm.flag("registered_buffers", config.comm.registered_buffers);
     if (config.comm.lost_after_seconds < 2 * config.comm.heartbeat_seconds)
       comm.fault("lost_after_seconds",
                  fmt::format("{} seconds are less than two heartbeats of {} s = {}", config.comm.lost_after_seconds,

@@ -104,6 +104,7 @@ Values layout_values(const Config& config) {
           {"parallel.ulysses", unless_zero(parallel.ulysses)},
           {"parallel.expert", unless_one(parallel.expert)},
           {"parallel.sequence_parallel", fmt::format("{}", parallel.sequence_parallel)},
+          {"parallel.tensor_overlap", unless_one(parallel.tensor_overlap)},
           {"parallel.zero", std::to_string(parallel.zero)},
           {"parallel.shard", unless_zero(parallel.shard)},
           {"parallel.gather", parallel.gather == "auto" ? "" : parallel.gather},
@@ -218,6 +219,7 @@ Values run_values(const Config& config) {
                    {"comm.lost_after_seconds", fmt::format("{}", comm.lost_after_seconds)},
                    {"comm.interface", text_of(comm.interface)},
                    {"comm.recorder", std::to_string(comm.recorder)},
+                   {"comm.registered_buffers", comm.registered_buffers ? "true" : ""},
                    {"libraries", quoted(config.libraries)}};
   if (profile.active > 0)
     values.merge(Values{{"profile.wait", std::to_string(profile.wait)},

@@ -10,6 +10,8 @@
 #include "gantry/nn/linear_function.h"
 #include "gantry/nn/output_observer.h"
 #include "gantry/nn/overlap.h"
+#include "gantry/nn/row_pieces.h"
+#include "gantry/nn/summed_linear.h"
 #include "gantry/tensors/deferred_init.h"
 #include "gantry/tensors/tensor_dict.h"
 
@@ -150,12 +152,17 @@ torch::Tensor LinearImpl::forward(const torch::Tensor& input) {
 torch::Tensor LinearImpl::forward_row(const Row& row, const torch::Tensor& input) {
   const torch::Tensor part =
       row.input_is_parallel ? input : split_to_group(input, *group_, -1, sizes_along(weight_placement_, *group_));
-  const torch::Tensor partial = with_adapter(linear(part, readers_of_input(), {}).data(), part);
-  if (!row.reduce_output) return partial;
   const Shard* shard = sharded(row.output);
-  const torch::Tensor output =
-      shard ? reduce_scatter_to_group(partial, *group_, shard->dim, partition_sizes(partial.size(shard->dim), *group_))
-            : reduce_from_group(partial, *group_);
+  const std::optional<int> dim = shard ? std::optional(shard->dim) : std::nullopt;
+  torch::Tensor output;
+  if (row.reduce_output && !has_adapter() && goes_in_pieces(part, dim, *group_)) {
+    output = summed_linear(part, weight, *group_, dim);
+  } else {
+    const torch::Tensor partial = with_adapter(linear(part, readers_of_input(), {}).data(), part);
+    if (!row.reduce_output) return partial;
+    output = dim ? reduce_scatter_to_group(partial, *group_, *dim, partition_sizes(partial.size(*dim), *group_))
+                 : reduce_from_group(partial, *group_);
+  }
   return bias.defined() && !row.skip_bias_add ? output + used_bias() : output;
 }
 

@@ -7,7 +7,7 @@
 #include "gantry/core/error.h"
 #include "gantry/nn/forward.h"
 #include "gantry/nn/layout.h"
-#include "gantry/nn/weight_gradient.h"
+#include "gantry/nn/row_pieces.h"
 
 namespace gantry::nn {
 namespace {
@@ -43,6 +43,42 @@ class InputGradient {
   bool scattered_;
 };
 
+// The weights that read one input, as LinearFunction is given them: undefined after the last one.
+using Readers = std::array<std::pair<OptionalTensor, OptionalTensor>, kMostWeights>;
+
+torch::Tensor read_rows(const torch::Tensor& rows, const OptionalTensor& weight, const OptionalTensor& bias) {
+  return bias ? at::addmm(*bias, rows, weight->t()) : at::mm(rows, weight->t());
+}
+
+// What each reader makes of the gathered input, and that.
+struct Gathered {
+  torch::Tensor whole;
+  variable_list outputs;
+};
+
+Gathered gather_and_read(ProcessGroup& group, const torch::Tensor& part, std::int64_t dim, const Sizes& sizes,
+                         const Readers& readers) {
+  ArrivingPieces arriving(group, part, dim, sizes, forward_now().tensor_pieces);
+  std::vector<std::int64_t> shape = arriving.whole().sizes().vec();
+  Gathered gathered{arriving.whole(), {}};
+  for (const auto& [weight, bias] : readers) {
+    if (!weight) break;
+    shape.back() = weight->size(0);
+    gathered.outputs.push_back(at::empty(shape, part.options()));
+  }
+  for (int piece = 0; piece < arriving.cut().count(); ++piece) {
+    const torch::Tensor arrived = arriving.take(piece);
+    const torch::Tensor rows = arrived.reshape({-1, arrived.size(-1)});
+    std::vector<std::int64_t> of_piece = arrived.sizes().vec();
+    for (std::size_t i = 0; i < gathered.outputs.size(); ++i) {
+      const auto& [weight, bias] = readers[i];
+      of_piece.back() = weight->size(0);
+      arriving.cut().place_in_whole(gathered.outputs[i], piece, read_rows(rows, weight, bias).view(of_piece));
+    }
+  }
+  return gathered;
+}
+
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static variable_list forward(AutogradContext* context, const Variable& input, ProcessGroup* group,
                                std::int64_t gather_dim, const OptionalTensor& weight0, const OptionalTensor& bias0,
@@ -54,21 +90,24 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     const bool gathers = gather_dim != kNotGathered;
     Sizes sizes;
     if (gathers) sizes = shard_sizes(input.size(gather_dim), *group);
-    const torch::Tensor whole = gathers ? all_gather_along(*group, input, static_cast<int>(gather_dim), sizes) : input;
+    const Readers readers = {
+        {{weight0, bias0}, {weight1, bias1}, {weight2, bias2}, {weight3, bias3}, {weight4, bias4}, {weight5, bias5}}};
+    Gathered made{input, {}};
+    if (gathers && goes_in_pieces(input, static_cast<int>(gather_dim), *group))
+      made = gather_and_read(*group, input, gather_dim, sizes, readers);
+    else if (gathers)
+      made.whole = all_gather_along(*group, input, static_cast<int>(gather_dim), sizes);
+    const torch::Tensor& whole = made.whole;
     const torch::Tensor rows = whole.reshape({-1, weight0->size(1)});
-    variable_list outputs, saved{rows};
+    variable_list saved{rows};
+    const bool is_read = !made.outputs.empty();
     std::vector<std::int64_t> shape = whole.sizes().vec();
-    for (const auto& [weight, bias] : {std::pair(weight0, bias0),
-                                       {weight1, bias1},
-                                       {weight2, bias2},
-                                       {weight3, bias3},
-                                       {weight4, bias4},
-                                       {weight5, bias5}}) {
+    for (const auto& [weight, bias] : readers) {
       if (!weight) break;
       saved.push_back(*weight);
       saved.push_back(bias.value_or(torch::Tensor()));
       shape.back() = weight->size(0);
-      outputs.push_back((bias ? at::addmm(*bias, rows, weight->t()) : at::mm(rows, weight->t())).view(shape));
+      if (!is_read) made.outputs.push_back(read_rows(rows, weight, bias).view(shape));
     }
     context->save_for_backward(saved);
     context->saved_data["shape"] = whole.sizes().vec();
@@ -76,7 +115,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     context->saved_data["sizes"] = sizes;
     context->saved_data["gather_dim"] = gather_dim;
     context->saved_data["store"] = reinterpret_cast<std::int64_t>(forward_now().weight_gradients);
-    return outputs;
+    return made.outputs;
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -96,10 +135,8 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     auto* store = reinterpret_cast<WeightGradientStore*>(context->saved_data["store"].toInt());
     variable_list results(3 + 2 * kMostWeights);
     for (std::size_t i = 0; i < gradients.size(); ++i) {
-      const torch::Tensor &rows = saved[0], &gradient = gradients[i];
-      results[3 + 2 * i] = give_gradient(
-          saved[1 + 2 * i], store, [=](torch::Tensor& into) { add_product(into, gradient.t(), rows); },
-          [&] { return at::mm(gradient.t(), rows); });
+      const torch::Tensor& gradient = gradients[i];
+      results[3 + 2 * i] = give_product_gradient(saved[1 + 2 * i], store, gradient, saved[0]);
       results[4 + 2 * i] = give_gradient(
           saved[2 + 2 * i], store, [=](torch::Tensor& into) { into.add_(gradient.sum(0, false, into.scalar_type())); },
           [&] { return gradient.sum(0); });
@@ -110,6 +147,13 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
 };
 
 }  // namespace
+
+torch::Tensor give_product_gradient(const torch::Tensor& weight, WeightGradientStore* store,
+                                    const torch::Tensor& gradient, const torch::Tensor& rows) {
+  return give_gradient(
+      weight, store, [=](torch::Tensor& into) { add_product(into, gradient.t(), rows); },
+      [&] { return at::mm(gradient.t(), rows); });
+}
 
 std::vector<torch::Tensor> linear(const torch::Tensor& input, const std::vector<LinearWeight>& weights,
                                   const LinearInput& how) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "gantry/comm/process_group.h"
+#include "gantry/nn/weight_gradient.h"
 #include "gantry/tensors/tensor.h"
 
 namespace gantry::nn {
@@ -21,11 +22,16 @@ struct LinearWeight {
   torch::Tensor bias;    // [out] or undefined
 };
 
-// x W^T + b for one to six weights that read the same input [..., in]: one gather forward, one sum backward. The
-// backward starts the input gradient's collective before it computes the weights' gradients and waits after them; it
-// adds gradients of leaves straight into their .grad (no temporary of the weight's size), and returns those of weights
-// that were computed from others.
+// x W^T + b for one to six weights that read the same input [..., in]: one gather forward, one sum backward. Where the
+// forward sends in pieces (nn/row_pieces.h) a piece is gathered while the one before is computed. The backward starts
+// the input gradient's collective before it computes the weights' gradients and waits after them; it adds gradients of
+// leaves straight into their .grad (no temporary of the weight's size), and returns those of weights that were computed
+// from others.
 std::vector<torch::Tensor> linear(const torch::Tensor& input, const std::vector<LinearWeight>& weights,
                                   const LinearInput& how);
+
+// The gradient of a weight by which `rows` [n, in] were multiplied, as give_gradient(); `gradient` [n, out].
+torch::Tensor give_product_gradient(const torch::Tensor& weight, WeightGradientStore* store,
+                                    const torch::Tensor& gradient, const torch::Tensor& rows);
 
 }  // namespace gantry::nn

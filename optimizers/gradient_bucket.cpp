@@ -6,6 +6,7 @@
 #include <c10/util/strides.h>
 #include <torch/torch.h>
 
+#include "gantry/comm/registered_memory.h"
 #include "gantry/optimizers/parameter_shards.h"
 
 namespace gantry {
@@ -56,8 +57,8 @@ torch::ScalarType GradientBucket::type_of_gradients() const {
   return low ? torch::kFloat32 : kind.type;
 }
 
-torch::Tensor GradientBucket::new_gradients(std::int64_t count) const {
-  return torch::zeros({count}, members.front().tensor.options().dtype(type_of_gradients()));
+torch::Tensor GradientBucket::new_gradients(std::int64_t count, ProcessGroup* group) const {
+  return communicated_zeros(group, count, members.front().tensor.options().dtype(type_of_gradients()));
 }
 
 void GradientBucket::show_gradients() {

@@ -62,8 +62,9 @@ struct GradientBucket {
   Range range(int replica) const;
   // No member is ready.
   void begin();
-  // Zeros, as [count] of the gradients' type: float32 for bfloat16 and float16.
-  torch::Tensor new_gradients(std::int64_t count) const;
+  // Zeros, as [count] of the gradients' type: float32 for bfloat16 and float16. `group`: that communicates them in
+  // place as long as they stand; null: none does.
+  torch::Tensor new_gradients(std::int64_t count, ProcessGroup* group = nullptr) const;
   torch::ScalarType type_of_gradients() const;
   // Gives every member its part of `gradients`.
   void show_gradients();

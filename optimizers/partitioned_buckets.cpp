@@ -16,16 +16,16 @@ class PartitionedBuckets final : public BucketStrategy {
   void lay_out(GradientBucket& bucket) override {
     partition_values(bucket, mesh_);
     const Range own = bucket.range(replicas_of(bucket, mesh_).rank());
-    bucket.gradients = bucket.new_gradients(bucket.elements);
+    bucket.gradients = bucket.new_gradients(bucket.elements, &sums_over(bucket));
     bucket.sum = bucket.gradients.narrow(0, own.begin, own.size());
     bucket.show_gradients();
   }
 
   void send(GradientBucket& bucket) override {
-    if (bucket.kind.is_summed_over_replicas_alone())
-      bucket.work = replicas_of(bucket, mesh_).reduce_scatter(bucket.sum, bucket.gradients, bucket.sizes);
-    else
-      bucket.work = mesh_.group(bucket.kind.axes).all_reduce(bucket.gradients);
+    ProcessGroup& group = sums_over(bucket);
+    bucket.work = bucket.kind.is_summed_over_replicas_alone()
+                      ? group.reduce_scatter(bucket.sum, bucket.gradients, bucket.sizes)
+                      : group.all_reduce(bucket.gradients);
   }
 
   void complete(GradientBucket& bucket) override {
@@ -35,6 +35,10 @@ class PartitionedBuckets final : public BucketStrategy {
   Work gather_values(GradientBucket& bucket) override { return gather_partitioned_values(bucket, mesh_); }
 
  private:
+  ProcessGroup& sums_over(const GradientBucket& bucket) const {
+    return bucket.kind.is_summed_over_replicas_alone() ? replicas_of(bucket, mesh_) : mesh_.group(bucket.kind.axes);
+  }
+
   const ProcessGroupMesh& mesh_;
 };
 

@@ -13,7 +13,8 @@ class WholeBuckets final : public BucketStrategy {
   bool takes(const BucketKind& /*kind*/) const override { return true; }
 
   void lay_out(GradientBucket& bucket) override {
-    bucket.gradients = bucket.new_gradients(bucket.elements);
+    ProcessGroup* group = bucket.kind.axes.empty() ? nullptr : &mesh_.group(bucket.kind.axes);
+    bucket.gradients = bucket.new_gradients(bucket.elements, group);
     bucket.sum = bucket.gradients;
     bucket.show_gradients();
   }

@@ -464,6 +464,7 @@ PipelineStep HybridParallelPlugin::make_step(ModelState& state, const Boosted& b
                        .choices = plan.trains ? state.routers->choices() : nullptr,
                        .parts = state.parts ? &*state.parts : nullptr,
                        .offload = plan.trains ? state.offload.get() : nullptr,
+                       .tensor_pieces = config_.parallel.tensor_overlap,
                        .interleaves = interleaves,
                        .check_outputs = state.outputs_compared ? std::function<void(const TensorDict&)>()
                                                                : std::function(check_outputs)});

@@ -147,7 +147,8 @@ StageOutput PipelineStep::compute(int stage, int microbatch, TensorDict input, F
                             .report = &report,
                             .watch = watch,
                             .balance = options_.balance,
-                            .choices = options_.choices});
+                            .choices = options_.choices,
+                            .tensor_pieces = options_.tensor_pieces});
 
   TensorDict given = stage == 0 ? batch.tensors : std::move(input);
   if (options_.vocabulary && stage == 0) given.set("embedded", options_.vocabulary->embedded(microbatch));

@@ -47,6 +47,7 @@ class PipelineStep final : public StageRuntime {
     nn::RouterChoices* choices = nullptr;        // where they count; not owned, null: nowhere
     const SequenceParts* parts = nullptr;  // where ranks share sequences, of which the batch is this one's; not owned
     StepOffload* offload = nullptr;        // where something waits on the host; not owned
+    int tensor_pieces = 1;                 // as a Forward has them
     bool interleaves = false;              // the parts of overlapped pairs run in turn; not with `gathered`, `offload`
     VocabularyPasses* vocabulary = nullptr;  // where embedding and head are computed outside of the stages; not owned
     // Called with the first microbatch's outputs on the ranks of the last stage, before the criterion.

@@ -8,7 +8,9 @@
 #include <torch/torch.h>
 
 #include "gantry/comm/nccl/nccl_communicator.h"
+#include "gantry/comm/nccl/nccl_memory.h"
 #include "gantry/comm/nccl/nccl_messages.h"
+#include "gantry/comm/registered_memory.h"
 #include "gantry/core/axis.h"
 #include "gantry/core/error.h"
 #include "gantry/tensors/tensor_dict.h"
@@ -163,7 +165,7 @@ ncclResult_t call_nccl(const Collective& call, char* out, const char* in, int si
   }
 }
 
-class NcclGroup final : public ProcessGroup {
+class NcclGroup final : public ProcessGroup, public RegistersMemory {
  public:
   // Collective over `ranks` (world ranks, ascending).
   NcclGroup(std::shared_ptr<NcclJob> job, const std::string& label, const std::vector<int>& ranks)
@@ -178,7 +180,7 @@ class NcclGroup final : public ProcessGroup {
       }
       base_->broadcast(id_bytes, 0).wait();
       std::memcpy(&id, id_bytes.data_ptr(), sizeof(id));
-      communicator_ = std::make_unique<NcclCommunicator>(job_, NcclMembers{name_, ranks, rank()}, id);
+      communicator_ = std::make_shared<NcclCommunicator>(job_, NcclMembers{name_, ranks, rank()}, id);
     }
     messages_ = std::make_shared<NcclMessages>(job_, base_, label, ranks, job_->carries_messages(label));
   }
@@ -229,6 +231,12 @@ class NcclGroup final : public ProcessGroup {
     return Work(std::make_shared<CollectiveState>(job_, std::move(operation), target, temporary));
   }
 
+  torch::Tensor registered_zeros(std::int64_t elements, const torch::TensorOptions& options) override {
+    if (!communicator_ || !job_->registers_memory() || elements == 0) return {};
+    if (options.device().type() != job_->device().device().type()) return {};
+    return new_registered_zeros(communicator_, job_->device(), elements, options);
+  }
+
  private:
   // Whether a call's tensors travel by NCCL; false: all lie on the host. UsageError for some of each.
   bool on_device(const Collective& call) const {
@@ -244,7 +252,7 @@ class NcclGroup final : public ProcessGroup {
   const std::shared_ptr<NcclJob> job_;
   std::string name_;  // "group 'tp' with rank 1 (...), rank 2 (...)"
   std::shared_ptr<ProcessGroup> base_;
-  std::unique_ptr<NcclCommunicator> communicator_;  // null in a group of one
+  std::shared_ptr<NcclCommunicator> communicator_;  // null in a group of one
   std::shared_ptr<NcclMessages> messages_;
   std::uint64_t collectives_ = 0;
 };

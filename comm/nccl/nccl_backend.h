@@ -30,6 +30,7 @@ class NcclJob;
 struct NcclOptions {
   torch::Device device = torch::kCPU;  // this rank's
   WaitLimits waits;
+  bool registers_memory = false;                  // groups give registered memory (comm/registered_memory.h)
   std::function<std::string(int)> describe_rank;  // by world rank
   // Whether a group of this label gets communicators for messages; without, its messages go through the host.
   std::function<bool(const std::string& label)> carries_messages = [](const std::string&) { return true; };

@@ -111,6 +111,7 @@ void NcclCommunicator::finalize() {
   const c10::DeviceGuard on_device(job_->device().device());
   std::unique_lock lock(mutex_);
   if (!communicator_) return;
+  deregister_all(lock);
   await_call(lock, ncclCommFinalize(communicator_), [this] {
     drop_finished();
     return under_way_.empty() ? members_.name + " to finish" : under_way_.front()->describe();
@@ -118,6 +119,38 @@ void NcclCommunicator::finalize() {
   for (const auto& operation : under_way_) operation->end(/*done=*/true);
   ncclCommDestroy(communicator_);
   communicator_ = nullptr;
+}
+
+void* NcclCommunicator::register_memory(void* begin, std::size_t bytes) {
+  const c10::DeviceGuard on_device(job_->device().device());
+  std::unique_lock lock(mutex_);
+  job_->throw_if_failed();
+  if (!communicator_) throw PeerError({members_.name, "was aborted", "", ""});
+  void* handle = nullptr;
+  await_call(lock, ncclCommRegister(communicator_, begin, bytes, &handle),
+             [this] { return members_.name + " to register memory"; });
+  if (handle) registered_.insert(handle);  // null: NCCL makes no use of it
+  return handle;
+}
+
+void NcclCommunicator::deregister(void* handle) {
+  const std::lock_guard lock(mutex_);
+  // An abort takes registrations along: to undo one NCCL may wait for a peer that is gone.
+  if (communicator_ && registered_.erase(handle) > 0) ncclCommDeregister(communicator_, handle);
+}
+
+// Tensors may outlive the communicator. What is under way may still use their memory; the watching thread has its
+// deadline.
+void NcclCommunicator::deregister_all(std::unique_lock<std::mutex>& lock) {
+  while (!registered_.empty() && !under_way_.empty()) {
+    lock.unlock();
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+    job_->throw_if_failed();
+    lock.lock();
+    drop_finished();
+  }
+  for (void* handle : registered_) ncclCommDeregister(communicator_, handle);
+  registered_.clear();
 }
 
 void NcclCommunicator::abort() {

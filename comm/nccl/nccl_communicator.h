@@ -3,8 +3,8 @@
 // Communicators are nonblocking (ncclConfig_t::blocking = 0): a call that needs its peers returns at once and is asked
 // until it is through, so that the deadline and an abort reach it.
 //
-// Shared between threads, and guarded: the communicator and `under_way_` by `mutex_`; what an operation holds, and how
-// it ended, by its own mutex. The watching thread looks and aborts; one thread at a time issues.
+// Shared between threads, and guarded: the communicator, `under_way_` and `registered_` by `mutex_`; what an operation
+// holds, and how it ended, by its own mutex. The watching thread looks and aborts; one thread at a time issues.
 #pragma once
 
 #include <atomic>
@@ -15,6 +15,7 @@
 #include <mutex>
 #include <nccl.h>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -90,6 +91,11 @@ class NcclCommunicator {
   std::shared_ptr<NcclOperation> issue(std::vector<c10::Storage> held, std::function<std::string()> what,
                                        const Calls& calls, bool after_current = true);
 
+  // Tells NCCL of memory of its own allocator, until deregister() with the handle that this gives, or the
+  // communicator's end. Every member registers alike.
+  void* register_memory(void* begin, std::size_t bytes);
+  void deregister(void* handle);
+
   // For the watching thread. What is wrong, as the line of an error; "" if nothing is.
   std::string find_trouble();
   void abort();
@@ -99,6 +105,7 @@ class NcclCommunicator {
 
   void begin(const ncclUniqueId& id);
   void finalize();
+  void deregister_all(std::unique_lock<std::mutex>& lock);
   // `what` it is that is waited for, asked for under the lock when that is told.
   void await_call(std::unique_lock<std::mutex>& lock, ncclResult_t code, const std::function<std::string()>& what);
   void drop_finished();
@@ -112,6 +119,7 @@ class NcclCommunicator {
   std::mutex mutex_;
   ncclComm_t communicator_ = nullptr;  // null once it is aborted or destroyed
   std::deque<std::shared_ptr<NcclOperation>> under_way_;
+  std::set<void*> registered_;      // handles
   Clock::time_point oldest_since_;  // since when the first of under_way_ takes its own time
   bool oldest_told_ = false;        // that it takes long
   // Since when a member is known to have ended its work while the first of under_way_ was not done.

@@ -27,6 +27,7 @@ class NcclDevice {
   c10::Stream current_stream() const { return guard_.getStream(device_); }  // of this thread
   // The next stream of the pool of a priority, from kHighestPriority to -1.
   c10::Stream pooled_stream(int priority = kHighestPriority) const { return guard_.getNewStream(device_, priority); }
+  void wait() const { guard_.synchronizeDevice(device_.index()); }  // the host, for all that the device was given
   void* handle(const c10::Stream& stream) const { return guard_.getStreamNativeHandle(stream); }
 
   // True of tensors of the device's type; false of those that other means carry. UsageError for one on another device

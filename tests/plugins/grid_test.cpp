@@ -29,6 +29,23 @@ TEST(Grid, LastBatchShorterThanReplicas) {
   expect_layouts_equal({.batches = {4, 4, 1}}, product({1, 2}, {1, 2}, {2}, {"1f1b"}, {2}));
 }
 
+// What split layers gather and sum travels in pieces, uneven ones among them.
+TEST(Grid, MessagesOfSplitLayersInPieces) {
+  for (const char* family : {"gpt2", "llama"})
+    expect_layouts_equal(
+        {.family = family, .dropout = 0.1},
+        {{.layout = {.tensor = 2}, .tensor_overlap = 3},
+         {.layout = {.pipeline = 2, .tensor = 3}, .schedule = "zb_h1", .microbatches = 2, .tensor_overlap = 3},
+         {.layout = {.tensor = 3}, .sequence_parallel = true, .tensor_overlap = 3},
+         {.layout = {.pipeline = 2, .tensor = 2},
+          .schedule = "zb_h1",
+          .microbatches = 2,
+          .sequence_parallel = true,
+          .recompute = "full",
+          .tensor_overlap = 2},
+         {.layout = {.data = 2, .tensor = 2}, .sequence_parallel = true, .zero = 3, .tensor_overlap = 2}});
+}
+
 TEST(Grid, SchedulesGiveOneRanksBitsUntiedWithoutClipping) {
   ModelCase what{.tied = false, .clip = 1e9, .precision = "float32"};
   for (const int m : {1, 3, 6}) {

@@ -104,6 +104,7 @@ Config config_of(const ModelCase& what, const Parallelism& how) {
   config.schedule.chunks = how.chunks;
   config.schedule.recompute = how.recompute;
   config.schedule.recompute_layers = how.recompute_layers;
+  config.parallel.tensor_overlap = how.tensor_overlap;
   config.parallel.zero = how.zero;
   config.parallel.shard = how.shard;
   config.parallel.gather = how.gather;
@@ -332,6 +333,7 @@ std::string describe(const Parallelism& how) {
          (how.layout.context > 1 ? " cp " + std::to_string(how.layout.context) + " " + how.context_method : "") +
          (how.vocabulary == "stages" ? "" : " vocabulary " + how.vocabulary) +
          (how.vocabulary_algorithm == 2 ? "" : " algorithm 1") +
+         (how.tensor_overlap == 1 ? "" : " pieces " + std::to_string(how.tensor_overlap)) +
          (how.layout.expert > 1 ? " ep " + std::to_string(how.layout.expert) + " " + how.dispatch : "") +
          (how.zero ? " zero " + std::to_string(how.zero) : "") +
          (how.zero == 3 ? " gather " + how.gather + (how.shard ? " shard " + std::to_string(how.shard) : "") : "") +

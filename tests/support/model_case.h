@@ -60,6 +60,7 @@ struct Parallelism {
   std::string gather = "auto";
   std::string vocabulary = "stages";
   int vocabulary_algorithm = 2;
+  int tensor_overlap = 1;
   std::string dispatch = "all_to_all";  // of experts over ranks
   std::string offload = "none";
 };

@@ -47,6 +47,7 @@ struct ParallelConfig {
   bool sequence_parallel = false;
   int zero = 0;                 // 0 | 1 (the optimizer's state is partitioned over the batch axes) | 2 (gradients too)
   int shard = 0;                // of zero 3: over how many of the batch ranks parameters are cut; 0: auto
+  int tensor_overlap = 1;       // pieces of rows in which layers that are split send what they gather and sum
   std::string gather = "auto";  // of zero 3: step | window | microbatch | auto
   std::string vocabulary = "stages";  // stages | pipeline (embedding and head are cut over pp) | auto
   double bucket_mb = 25;              // gradients that travel together over dp, in MiB
@@ -182,9 +183,10 @@ struct CheckpointConfig {
 struct CommConfig {
   std::string backend = "auto";  // auto | local | mpi | nccl | ipc
   double timeout_seconds = 60;
-  int threads_per_rank = 0;        // 0: auto
-  double heartbeat_seconds = 1;    // between signs of life of a rank (comm/control); 0: none are sent
-  double lost_after_seconds = 15;  // a rank without a sign of life for so long ends the job
+  int threads_per_rank = 0;         // 0: auto
+  bool registered_buffers = false;  // NCCL communicates gradients from memory of its own, without copies
+  double heartbeat_seconds = 1;     // between signs of life of a rank (comm/control); 0: none are sent
+  double lost_after_seconds = 15;   // a rank without a sign of life for so long ends the job
   std::string interface;  // a network interface or address for them; empty: loopback; over hosts it must be named
   int recorder = 1024;    // operations that each rank remembers for `gantry doctor DIR`; 0: none
 };

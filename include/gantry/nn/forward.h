@@ -48,6 +48,7 @@ struct Forward {
   std::map<const nn::RouterImpl*, torch::Tensor>* choices = nullptr;  // where routers count; not owned, null: nowhere
   std::shared_ptr<nn::RepeatedRouting> routing = {};                  // of a part that is recomputed
   bool recomputes_attention = false;  // attention's core alone (Korthikanti et al., arXiv 2205.05198)
+  int tensor_pieces = 1;              // of rows in which linear layers that are split send what they gather and sum
 };
 
 // Has the forwards of this thread find `forward` for its lifetime, and then what they found before.

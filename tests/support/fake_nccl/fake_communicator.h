@@ -24,7 +24,8 @@ struct Operation {
   std::size_t count = 0;
   ncclDataType_t type = ncclUint8;
   ncclRedOp_t op = ncclSum;
-  int peer = 0;  // or the root
+  int peer = 0;             // or the root
+  bool registered = false;  // its operands are, with the communicator
   bool point_to_point() const { return kind == "ncclSend" || kind == "ncclRecv"; }
   auto signature() const { return std::tuple(kind, count, type, op, peer); }
 };
@@ -58,12 +59,14 @@ struct Member {
   int questions = 0;  // that are still answered by "in progress"
   int under_way = 0, operations = 0, collectives = 0;
   bool aborted = false, finalized = false;
-  std::set<PretendStream*> streams;  // that it has operated on
+  std::set<PretendStream*> streams;               // that it has operated on
+  std::map<const char*, std::size_t> registered;  // bytes, by first address
 };
 
 std::size_t bytes_of(const Operation& operation);  // of its count
 
 FakeFault fault_for(const FakeCall& call);
+void count_misuse();
 
 // One group call of one member, on a stream's thread. Every wait ends when the member is aborted, as on a device.
 class FakeRun {

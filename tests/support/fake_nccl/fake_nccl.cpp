@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "device_allocator.h"
+#include "device_events.h"
 #include "device_memory.h"
 #include "device_stream.h"
 #include "fake_communicator.h"
@@ -16,6 +18,7 @@ std::function<FakeFault(const FakeCall&)> faults;
 bool joining = true;
 FakeCounts counts;
 std::map<std::string, std::weak_ptr<Shared>> jobs;  // by unique id
+std::map<void*, c10::DataPtr>& memory = *new std::map<void*, c10::DataPtr>;
 
 template <class Change>
 void count(Change change) {
@@ -43,6 +46,10 @@ FakeFault fault_for(const FakeCall& call) {
   return ask ? ask(call) : FakeFault::kNone;
 }
 
+void count_misuse() {
+  count([](FakeCounts& all) { ++all.misuses; });
+}
+
 void set_fake_faults(std::function<FakeFault(const FakeCall&)> wanted) {
   const std::lock_guard lock(control_mutex);
   faults = std::move(wanted);
@@ -60,7 +67,7 @@ FakeCounts fake_counts() {
 
 void reset_fake_counts() {
   const std::lock_guard lock(control_mutex);
-  counts = {.live = counts.live};
+  counts = {.live = counts.live, .memory = counts.memory, .registered = counts.registered};
 }
 
 }  // namespace gantry::testing
@@ -94,9 +101,19 @@ void note_flushed(const Member& member) {
     race_checker(stream->device()).host_waits(race_checker(stream->device()).now(stream->number()));
 }
 
-void add(const Operation& operation, ncclComm_t communicator, cudaStream_t stream) {
+bool is_registered(const Member& member, const void* operand) {
+  if (!operand) return true;
+  const auto* address = static_cast<const char*>(operand);
+  const auto after = member.registered.upper_bound(address);
+  return after != member.registered.begin() && address < std::prev(after)->first + std::prev(after)->second;
+}
+
+void add(Operation operation, ncclComm_t communicator, cudaStream_t stream) {
   {
     const std::lock_guard lock(communicator->member->shared->mutex);
+    const Member& member = *communicator->member;
+    operation.registered = is_registered(member, operation.in) && is_registered(member, operation.out);
+    if (operation.registered) count([](FakeCounts& all) { ++all.registered_calls; });
     if (communicator->member->questions > 0 || group_depth == 0) count([](FakeCounts& all) { ++all.misuses; });
   }
   auto* queue = reinterpret_cast<PretendStream*>(stream);
@@ -194,12 +211,58 @@ ncclResult_t ncclCommAbort(ncclComm_t communicator) {
     member.shared->changed.notify_all();
     member.shared->changed.wait(lock, [&] { return member.under_way == 0; });
     note_flushed(member);
+    count([&](FakeCounts& all) { all.registered -= static_cast<int>(member.registered.size()); });
+    member.registered.clear();
   }
   count([](FakeCounts& all) {
     ++all.aborted;
     --all.live;
   });
   delete communicator;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclMemAlloc(void** begin, size_t bytes) {
+  c10::DataPtr taken = device_allocator().allocate(bytes);
+  *begin = taken.get();
+  count([&](FakeCounts& all) {
+    ++all.memory;
+    memory[*begin] = std::move(taken);
+  });
+  return ncclSuccess;
+}
+
+ncclResult_t ncclMemFree(void* begin) {
+  c10::DataPtr freed;
+  count([&](FakeCounts& all) {
+    const auto found = memory.find(begin);
+    all.misuses += found == memory.end();
+    if (found == memory.end()) return;
+    freed = std::move(found->second);
+    memory.erase(found);
+    --all.memory;
+  });
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommRegister(const ncclComm_t communicator, void* begin, size_t bytes, void** handle) {
+  Member& member = *communicator->member;
+  const std::lock_guard lock(member.shared->mutex);
+  member.registered[static_cast<const char*>(begin)] = bytes;
+  *handle = begin;
+  count([](FakeCounts& all) { ++all.registered; });
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommDeregister(const ncclComm_t communicator, void* handle) {
+  Member& member = *communicator->member;
+  const std::lock_guard lock(member.shared->mutex);
+  const bool known = member.registered.erase(static_cast<const char*>(handle)) > 0;
+  const bool forbidden = !known || member.finalized || member.under_way > 0;
+  count([&](FakeCounts& all) {
+    all.misuses += forbidden;
+    all.registered -= known;
+  });
   return ncclSuccess;
 }
 
@@ -220,7 +283,16 @@ ncclResult_t ncclGroupEnd() {
       one.member->streams.insert(one.stream);
     }
     race_checker(one.stream->device()).launch(one.stream->number(), accesses_of(one), one.operations.front().kind);
-    one.stream->submit(FakeRun(one.member, std::move(one.operations)));
+    DeviceEvent event{DeviceEvent::Kind::kGiven, one.stream->device(), one.stream->number(),
+                      one.operations.front().kind};
+    tell(event);
+    one.stream->submit([event, run = FakeRun(one.member, std::move(one.operations))]() mutable {
+      event.kind = DeviceEvent::Kind::kBegins;
+      tell(event);
+      run();
+      event.kind = DeviceEvent::Kind::kDone;
+      tell(event);
+    });
   }
   return issued.empty() ? ncclSuccess : ncclInProgress;
 }

@@ -30,8 +30,13 @@ struct FakeCounts {
   int live = 0;       // communicators
   int aborted = 0;    // by ncclCommAbort, since the last reset
   int destroyed = 0;  // by ncclCommDestroy after ncclCommFinalize
-  int misuses = 0;    // calls that NCCL forbids: on a communicator in progress, without finalize, outside a group
+  // Calls that NCCL forbids: on a communicator in progress, without finalize, outside a group; of memory that not all
+  // members have registered; a registration or memory that is given back twice or in the wrong order.
+  int misuses = 0;
   int calls = 0;
+  int memory = 0;            // allocations that live, by ncclMemAlloc
+  int registered = 0;        // registrations that live
+  int registered_calls = 0;  // operations of members whose operands are registered, since the last reset
 };
 FakeCounts fake_counts();
 void reset_fake_counts();

@@ -142,7 +142,10 @@ bool FakeRun::meet(Lock& lock, const Operation& operation) {
   meeting.members[member_->rank] = &operation;
   if (++meeting.here == shared.size) {
     for (const Operation* one : meeting.members)
-      if (one->signature() != operation.signature()) meeting.broken = true;
+      if (one->signature() != operation.signature())
+        meeting.broken = true;
+      else if (one->registered != operation.registered)
+        count_misuse();
     if (!meeting.broken) perform(meeting);
     meeting.done = !meeting.broken;
     shared.changed.notify_all();

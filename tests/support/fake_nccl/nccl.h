@@ -59,6 +59,11 @@ ncclResult_t ncclCommFinalize(ncclComm_t communicator);
 ncclResult_t ncclCommDestroy(ncclComm_t communicator);
 ncclResult_t ncclCommAbort(ncclComm_t communicator);
 
+ncclResult_t ncclMemAlloc(void** begin, size_t bytes);
+ncclResult_t ncclMemFree(void* begin);
+ncclResult_t ncclCommRegister(const ncclComm_t communicator, void* begin, size_t bytes, void** handle);
+ncclResult_t ncclCommDeregister(const ncclComm_t communicator, void* handle);
+
 ncclResult_t ncclGroupStart();
 ncclResult_t ncclGroupEnd();
 

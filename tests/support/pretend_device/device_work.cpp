@@ -8,6 +8,7 @@
 #include <c10/core/DeviceGuard.h>
 
 #include "device_allocator.h"
+#include "device_events.h"
 
 namespace gantry::testing {
 namespace {
@@ -37,9 +38,16 @@ void launch_kernel(int device, const std::string& what, const std::vector<Access
   PretendStream& stream = current_stream(device);
   race_checker(device).launch(stream.number(), accesses, what);
   count(device, [](DeviceCounts& all) { ++all.kernels; });
-  if (kernels_are_late()) return stream.submit(std::move(kernel));
+  const DeviceEvent event{DeviceEvent::Kind::kGiven, device, stream.number(), what};
+  tell(event);
+  auto run = [kernel = std::move(kernel), done = event]() mutable {
+    kernel();
+    done.kind = DeviceEvent::Kind::kDone;
+    tell(done);
+  };
+  if (kernels_are_late()) return stream.submit(std::move(run));
   if (!stream.idle()) stream.wait();
-  kernel();
+  run();
 }
 
 void run_and_wait(int device, const std::string& what, const std::vector<Access>& accesses,

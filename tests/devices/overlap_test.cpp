@@ -1,0 +1,270 @@
+// Communication behind computation, as an order of events on pretended devices: an operation of NCCL is held back on
+// its stream until a kernel that should run beside it has run, which it never does where the program waits for the
+// operation.
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <gtest/gtest.h>
+#include <map>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include "../checkpoint/small_run.h"
+#include "device_events.h"
+#include "device_ranks.h"
+#include "gantry/nn/forward.h"
+#include "gantry/nn/linear.h"
+
+namespace gantry::testing {
+namespace {
+
+// Of each device that is watched the operations of that kind which `held` says by their number since then.
+class HeldBack {
+ public:
+  HeldBack(std::string kind, std::function<bool(int)> held, std::string beside)
+      : kind_(std::move(kind)), held_(std::move(held)), beside_(std::move(beside)) {
+    set_device_listener([this](const DeviceEvent& event) { note(event); });
+  }
+  ~HeldBack() { set_device_listener(nullptr); }
+  HeldBack(const HeldBack&) = delete;
+  HeldBack& operator=(const HeldBack&) = delete;
+
+  // From here on, on the calling rank's device.
+  void watch(const World& world) {
+    const auto device = world.device().index();
+    c10::impl::getDeviceGuardImpl(kPretendType)->synchronizeDevice(device);
+    const std::lock_guard lock(mutex_);
+    devices_[device].watched = true;
+  }
+  // To here, where the device is through with all of it.
+  void leave(const World& world) {
+    const auto device = world.device().index();
+    c10::impl::getDeviceGuardImpl(kPretendType)->synchronizeDevice(device);
+    const std::lock_guard lock(mutex_);
+    devices_[device].watched = false;
+  }
+
+  // How many were held, and of those how many had a kernel beside them between being given and being begun.
+  struct Counts {
+    int held = 0, hidden = 0;
+  };
+  Counts counts(int device) {
+    const std::lock_guard lock(mutex_);
+    return devices_[device].counts;
+  }
+  std::set<int> streams(const std::string& what, int device) {
+    const std::lock_guard lock(mutex_);
+    return devices_[device].streams[what];
+  }
+
+ private:
+  static constexpr std::chrono::seconds kLongest{3};  // where nothing runs beside it
+
+  struct OfDevice {
+    bool watched = false;
+    std::vector<bool> beside;  // of each operation: whether a kernel has run beside it
+    int begun = 0;
+    Counts counts;
+    std::map<std::string, std::set<int>> streams;
+  };
+
+  void note(const DeviceEvent& event) {
+    std::unique_lock lock(mutex_);
+    OfDevice& of = devices_[event.device];
+    if (!of.watched) return;
+    of.streams[event.what].insert(event.stream);
+    if (event.what == kind_ && event.kind == DeviceEvent::Kind::kGiven) of.beside.push_back(false);
+    if (event.what.find(beside_) != std::string::npos && event.kind == DeviceEvent::Kind::kDone) {
+      of.beside.assign(of.beside.size(), true);
+      changed_.notify_all();
+    }
+    if (event.what != kind_ || event.kind != DeviceEvent::Kind::kBegins) return;
+    const int number = of.begun++;
+    if (!held_(number)) return;
+    ++of.counts.held;
+    of.counts.hidden += changed_.wait_for(lock, kLongest, [&] { return of.beside[static_cast<std::size_t>(number)]; });
+  }
+
+  const std::string kind_;
+  const std::function<bool(int)> held_;
+  const std::string beside_;
+  std::mutex mutex_;  // guards the rest
+  std::condition_variable changed_;
+  std::map<int, OfDevice> devices_;
+};
+
+bool the_first(int number) { return number == 0; }
+bool all_but_the_fourth(int number) { return number < 3; }  // of four pieces: behind the last one nothing is computed
+bool all_but_the_first(int number) { return number > 0; }
+
+void expect_hidden(HeldBack& operations, int devices, int held) {
+  for (int device = 0; device < devices; ++device) {
+    EXPECT_EQ(operations.counts(device).held, held) << "device " << device;
+    EXPECT_EQ(operations.counts(device).hidden, held) << "device " << device;
+  }
+}
+
+Config quiet(const Layout& layout) {
+  Config config = layout_config(layout);
+  config.comm.recorder = 0;
+  return config;
+}
+
+torch::Tensor values(std::vector<std::int64_t> shape, const World& world) {
+  std::int64_t elements = 1;
+  for (const auto size : shape) elements *= size;
+  return torch::sin(torch::arange(elements, torch::kFloat64)).view(shape).to(world.device());
+}
+
+nn::Linear split_linear(std::int64_t in, std::int64_t out, const ShardStyle& style, ProcessGroup& group,
+                        const World& world) {
+  nn::Linear made(in, out);
+  made->to(torch::kFloat64);
+  {
+    const torch::NoGradGuard no_grad;
+    made->weight.copy_(torch::cos(torch::arange(in * out, torch::kFloat64)).view({out, in}));
+  }
+  made->shard(style, group);
+  made->to(world.device());
+  return made;
+}
+
+// What a split layer gives and its gradients, with and without pieces.
+struct Made {
+  torch::Tensor output, of_input, of_weight;
+};
+
+Made made_by(nn::Linear& layer, const torch::Tensor& input, int pieces, const World& world, HeldBack* forward,
+             HeldBack* backward) {
+  const torch::Tensor leaf = input.detach().clone().requires_grad_();
+  layer->zero_grad();
+  Made made;
+  {
+    const ForwardScope scope({.tensor_pieces = pieces});
+    if (forward) forward->watch(world);
+    made.output = layer(leaf);
+    if (forward) forward->leave(world);
+  }
+  const torch::Tensor sum = (made.output * made.output).sum();
+  if (backward) backward->watch(world);
+  sum.backward();
+  if (backward) backward->leave(world);
+  made.of_input = leaf.grad();
+  made.of_weight = layer->weight.grad().clone();
+  return made;
+}
+
+void expect_same_bits(const Made& expected, const Made& actual) {
+  EXPECT_TRUE(torch::equal(expected.output.cpu(), actual.output.cpu()));
+  EXPECT_TRUE(torch::equal(expected.of_input.cpu(), actual.of_input.cpu()));
+  EXPECT_TRUE(torch::equal(expected.of_weight.cpu(), actual.of_weight.cpu()));
+}
+
+constexpr int kPieces = 4;
+
+void on_two_devices(const std::function<void(World&, ProcessGroup&)>& body) {
+  EXPECT_EQ(launch_on_devices(quiet({.tensor = 2}),
+                              [&](World& world) {
+                                const ProcessGroupMesh mesh(world);
+                                body(world, mesh["tp"]);
+                                mesh["tp"].barrier().wait();
+                              }),
+            0);
+}
+
+TEST(DeviceOverlap, TheInputGradientsSumTravelsWhileTheWeightGradientIsComputed) {
+  HeldBack sums("ncclAllReduce", the_first, "addmm");
+  on_two_devices([&](World& world, ProcessGroup& group) {
+    nn::Linear up = split_linear(16, 32, Column{}, group, world);
+    made_by(up, values({8, 16}, world), 1, world, nullptr, &sums);
+  });
+  expect_hidden(sums, 2, 1);
+}
+
+TEST(DeviceOverlap, ASumInPiecesTravelsWhileTheNextPieceIsComputed) {
+  HeldBack sums("ncclAllReduce", all_but_the_fourth, "aten::mm");
+  on_two_devices([&](World& world, ProcessGroup& group) {
+    nn::Linear down = split_linear(32, 16, Row{}, group, world);
+    const torch::Tensor part = values({3, 7, 16}, world);
+    const Made whole = made_by(down, part, 1, world, nullptr, nullptr);
+    expect_same_bits(whole, made_by(down, part, kPieces, world, &sums, nullptr));
+  });
+  expect_hidden(sums, 2, kPieces - 1);
+}
+
+// The gradient is gathered in pieces too, and multiplied by the weight as they come.
+TEST(DeviceOverlap, ScatteredSumsAndGatheredGradientsTravelInPieces) {
+  HeldBack sums("ncclReduceScatter", all_but_the_fourth, "aten::mm");
+  on_two_devices([&](World& world, ProcessGroup& group) {
+    nn::Linear down = split_linear(32, 16, Row{.output = Shard{1}}, group, world);
+    const torch::Tensor part = values({2, 8, 16}, world);
+    const Made whole = made_by(down, part, 1, world, nullptr, nullptr);
+    expect_same_bits(whole, made_by(down, part, kPieces, world, &sums, nullptr));
+  });
+  expect_hidden(sums, 2, kPieces - 1);
+  HeldBack gathers("ncclAllGather", all_but_the_first, "aten::mm");
+  on_two_devices([&](World& world, ProcessGroup& group) {
+    nn::Linear down = split_linear(32, 16, Row{.output = Shard{1}}, group, world);
+    made_by(down, values({2, 8, 16}, world), kPieces, world, nullptr, &gathers);
+  });
+  expect_hidden(gathers, 2, kPieces - 1);
+}
+
+TEST(DeviceOverlap, AGatherInPiecesTravelsWhileThePieceBeforeIsComputed) {
+  HeldBack gathers("ncclAllGather", all_but_the_first, "addmm");
+  on_two_devices([&](World& world, ProcessGroup& group) {
+    nn::Linear up = split_linear(16, 32, Column{.input = Shard{1}}, group, world);
+    const torch::Tensor part = values({2, 4, 16}, world);
+    const Made whole = made_by(up, part, 1, world, nullptr, nullptr);
+    expect_same_bits(whole, made_by(up, part, kPieces, world, &gathers, nullptr));
+  });
+  expect_hidden(gathers, 2, kPieces - 1);
+}
+
+// The second step of a small run, held back on every device.
+void run_small_held(const Config& config, HeldBack& operations) {
+  EXPECT_EQ(launch_on_devices(config,
+                              [&](World& world) {
+                                SmallRun run(world, config);
+                                run.step(0);
+                                operations.watch(world);
+                                run.step(1);
+                                operations.leave(world);
+                                run.mesh().world_group().barrier().wait();
+                              }),
+            0);
+}
+
+TEST(DeviceOverlap, TheFirstBucketIsReducedWhileTheBackwardGoesOn) {
+  Config config = small_config({.layout = {.data = 2}});
+  config.comm.recorder = 0;
+  config.parallel.bucket_mb = 0.001;
+  HeldBack sums("ncclAllReduce", the_first, "silu_backward");
+  run_small_held(config, sums);
+  expect_hidden(sums, 2, 1);
+}
+
+// Of the first stage: the second microbatch's forward begins. Of the last one: its, after the first one's
+// gradient.
+TEST(DeviceOverlap, WhatStagesSendTravelsOnAStreamOfItsOwnWhileTheyCompute) {
+  Config config = small_config({.layout = {.pipeline = 2}});
+  config.comm.recorder = 0;
+  HeldBack sends("ncclSend", the_first, "aten::silu");
+  run_small_held(config, sends);
+  expect_hidden(sends, 2, 1);
+  for (int device = 0; device < 2; ++device) {
+    const std::set<int> computing = sends.streams("aten::silu", device), sending = sends.streams("ncclSend", device),
+                        receiving = sends.streams("ncclRecv", device);
+    EXPECT_EQ(computing, std::set<int>{0}) << device;
+    EXPECT_EQ(sending.size(), 1U) << device;
+    EXPECT_EQ(receiving.size(), 1U) << device;
+    EXPECT_NE(sending, receiving) << device;
+    EXPECT_FALSE(sending.contains(0) || receiving.contains(0)) << device;
+  }
+}
+
+}  // namespace
+}  // namespace gantry::testing
