@@ -16,7 +16,8 @@ namespace {
 
 std::string first_names(const std::vector<std::string>& names) {
   constexpr std::size_t kMost = 8;
-  const std::vector<std::string> shown(names.begin(), names.begin() + std::min(names.size(), kMost));
+  const std::vector<std::string> shown(names.begin(),
+                                       names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kMost)));
   return fmt::format("{}{}", fmt::join(shown, ", "),
                      names.size() > kMost ? fmt::format(" and {} more", names.size() - kMost) : "");
 }

@@ -40,7 +40,8 @@ Criterion labelled_cross_entropy(const nn::CrossEntropyOptions& options, const s
   Criterion criterion = Criterion::over_tokens(compare(align), align_batch, compare(as_given))
                             .described_by({options, logits, labels, align});
   criterion.set_count([=](const TensorDict& batch) {
-    const torch::Tensor given = batch.at(labels), known = on_host(given);
+    const torch::Tensor& given = batch.at(labels);
+    const torch::Tensor known = on_host(given);
     const torch::Tensor counted = align(known.defined() ? known : given) != options.ignore_index;
     return static_cast<std::int64_t>(number_of(counted.sum()));
   });
@@ -67,8 +68,9 @@ Criterion causal_cross_entropy(const nn::CrossEntropyOptions& options, const std
 }
 
 Criterion mean_over_labels(Criterion::Function mean, const std::string& labels, std::int64_t ignore_index) {
-  return Criterion([=](const TensorDict& outputs, const TensorDict& batch) {
-    const torch::Tensor given = batch.at(labels), known = on_host(given);
+  return Criterion([=, mean = std::move(mean)](const TensorDict& outputs, const TensorDict& batch) {
+    const torch::Tensor& given = batch.at(labels);
+    const torch::Tensor known = on_host(given);
     const torch::Tensor count = ((known.defined() ? known : given).to(torch::kInt64) != ignore_index).sum();
     const Loss loss = mean(outputs, batch);
     if (loss.count.defined())
@@ -81,7 +83,7 @@ Criterion mean_over_labels(Criterion::Function mean, const std::string& labels, 
 
 Criterion answer_span_loss(const std::string& logits) {
   return Criterion([=](const TensorDict& outputs, const TensorDict& batch) {
-    const torch::Tensor scores = outputs.at(logits);  // [B, S, 2]
+    const torch::Tensor& scores = outputs.at(logits);  // [B, S, 2]
     const std::int64_t tokens = scores.size(1);
     torch::Tensor sum, count;
     for (const auto& [name, column] : {std::pair("start_positions", 0), std::pair("end_positions", 1)}) {

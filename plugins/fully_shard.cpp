@@ -51,7 +51,7 @@ int unit_of(const NamedTensor& parameter, const std::vector<std::string>& paths)
   return found.size() == 1 ? *found.begin() : kInNoUnit;
 }
 
-void share_values(torch::Tensor tensor, ProcessGroup& group, const FullyShardOptions& options) {
+void share_values(const torch::Tensor& tensor, ProcessGroup& group, const FullyShardOptions& options) {
   if (is_deferred(tensor)) return;
   torch::Tensor values = tensor.detach();
   group.broadcast(values, 0).wait();

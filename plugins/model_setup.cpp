@@ -39,7 +39,7 @@ void refuse_used_optimizer(torch::optim::Optimizer* optimizer) {
 void synchronise_initial_weights(torch::nn::Module& model, const ProcessGroupMesh& mesh) {
   const torch::NoGradGuard no_grad;
   ProcessGroup& world = mesh.world_group();
-  auto share = [&](torch::Tensor tensor) {
+  auto share = [&](const torch::Tensor& tensor) {
     if (!tensor.defined() || is_deferred(tensor)) return;
     torch::Tensor data = tensor.detach();
     world.broadcast(data, 0).wait();

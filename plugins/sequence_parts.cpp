@@ -67,7 +67,7 @@ int ranks_of_host(const ProcessGroupMesh& mesh) {
     if (rank + 1 < hosts.size() && hosts[rank] == hosts[rank + 1]) continue;
     fewest = std::min(fewest, std::exchange(run, 0));
   }
-  return static_cast<int>(all_reduce_number(mesh.world_group(), fewest, ReduceOp::kMin));
+  return static_cast<int>(all_reduce_number(mesh.world_group(), static_cast<double>(fewest), ReduceOp::kMin));
 }
 
 ContextPlace place_of(const Config& config, const ProcessGroupMesh& mesh) {

@@ -62,7 +62,7 @@ ShardAxes SharedVocabulary::axes_of(const ProcessGroupMesh& mesh) { return {mesh
 
 SharedVocabulary::SharedVocabulary(const StageModule& module, const Criterion& criterion, const Config& config,
                                    const ProcessGroupMesh& mesh, const PipelineStageManager& stages)
-    : mesh_(mesh), first_rank_(stages.rank_of(0)), last_rank_(stages.rank_of(stages.num_stages() - 1)) {
+    : first_rank_(stages.rank_of(0)), last_rank_(stages.rank_of(stages.num_stages() - 1)) {
   const VocabularyModules& modules = *module.vocabulary();
   refuse_unsupported(criterion, config, modules);
   embedding_ = module_at<nn::Embedding>(module.module(), modules.embedding);
@@ -272,7 +272,7 @@ void VocabularyPasses::await_totals(int microbatch) {
 }
 
 // `part`: this rank's, [rows, in]; undefined: zeros.
-void VocabularyPasses::send_hidden_gradient(int microbatch, torch::Tensor part) {
+void VocabularyPasses::send_hidden_gradient(int microbatch, const torch::Tensor& part) {
   std::vector<std::int64_t> shape = microbatches_[microbatch].tensors.at(kTokens).sizes().vec();
   shape.push_back(shared_.head_->options.in_features());
   Sent& sent = of_[microbatch].hidden_gradient;

@@ -32,7 +32,6 @@ class SharedVocabulary {
 
  private:
   friend class VocabularyPasses;
-  const ProcessGroupMesh& mesh_;
   nn::Embedding embedding_{nullptr};
   nn::Linear head_{nullptr};
   nn::SplitHeadOptions options_;
@@ -106,7 +105,7 @@ class VocabularyPasses {
   void head(int microbatch);
   void head_combine(int microbatch);
   void head_backward(int microbatch);
-  void send_hidden_gradient(int microbatch, torch::Tensor part);
+  void send_hidden_gradient(int microbatch, const torch::Tensor& part);
   void await_totals(int microbatch);
 
   const SharedVocabulary& shared_;
