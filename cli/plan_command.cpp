@@ -84,10 +84,7 @@ std::string why_not_text(const PlanArguments& arguments, const Cluster& cluster,
   const auto request = planner::read_plan_request(arguments.config, sets, /*only_stated=*/false);
   const auto found = planner::search(request, cluster, {.top = 1});
   const std::string start = "\nwhy not " + arguments.why_not + ": ";
-  if (found.best.empty() && !found.nearest)
-    return start + (found.objection.empty() ? "no layout of these ranks and this batch has it" : found.objection) +
-           "\n";
-  if (found.best.empty()) return start + planner::shortfall(*found.nearest, cluster) + "\n";
+  if (found.best.empty()) return start + planner::why_none(found, request, cluster) + "\n";
   const planner::PlannedLayout& other = found.best.front();
   return start +
          fmt::format("its best, {}, takes {:.4g} s, {:+.1f}%\n", describe(other.layout), other.estimate.step_seconds,
@@ -122,7 +119,7 @@ void run_plan(const PlanArguments& arguments) {
   const auto request = planner::read_plan_request(arguments.config, arguments.sets, /*only_stated=*/false);
   const Cluster cluster = cluster_of(arguments, arguments.ranks);
   const auto found = planner::search(request, cluster, {.top = std::max(arguments.top, arguments.explain ? 2 : 1)});
-  planner::require_layouts(found, cluster);
+  planner::require_layouts(found, request, cluster);
   const auto best_sets = overrides_of(found.best.front().layout);
   if (!arguments.output.empty())
     write_text_durably(arguments.output, planner::configured(arguments.config, arguments.sets, best_sets).to_yaml());

@@ -193,9 +193,12 @@ Placing::Choice Placing::choose(int rank) {
   consider_weights(best, rank, has_own);
   if (embed_.next[rank] < forwards_of_first_ + kEmbeddedAhead)
     consider(best, pass_ready(embed_, rank), rank, 4, &embed_);
-  int waiting = 0;
-  for (int i = embed_backward_.next[rank]; i < static_cast<int>(embed_backward_.order.size()); ++i)
-    waiting += backward_end_.at(0, embed_backward_.order[i]) <= clock_[rank];
+  int waiting = 0;  // counted as far as it matters: they end in this order
+  for (int i = embed_backward_.next[rank];
+       i < static_cast<int>(embed_backward_.order.size()) && waiting < kGradientsWaiting &&
+       backward_end_.at(0, embed_backward_.order[i]) <= clock_[rank];
+       ++i)
+    ++waiting;
   if (waiting > 0 || !has_own)
     consider(best, pass_ready(embed_backward_, rank), rank, waiting >= kGradientsWaiting ? 4 : 1, &embed_backward_);
   return best;

@@ -1,7 +1,9 @@
 #include "gantry/schedule/simulate.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <utility>
 
 #include "gantry/core/error.h"
 #include "gantry/schedule/action_table.h"
@@ -69,6 +71,7 @@ class Simulator {
   void start_extra(int rank, const Action& action);
   void finish(const Action& action, double end);
   void wake_neighbours(const Action& action);
+  bool is_awaited_by_all(const Action& action);
 
   const Schedule& schedule_;
   const std::vector<StageCosts>& costs_;
@@ -79,10 +82,11 @@ class Simulator {
   std::vector<double> clock_;
   StageGrid<double> forward_end_;
   StageGrid<double> backward_end_;
-  std::vector<StageGrid<double>> pass_end_;  // of kVocabularyKinds, by the stage that they are written with
-  std::vector<double> beside_;               // by rank: when its last extra action ends
-  std::vector<double> unsharded_;            // by stage: when its last gather ends
-  StageGrid<double> reloaded_;               // when activations that were in host memory are back
+  std::map<std::pair<ActionKind, int>, int> passed_;  // ranks, by kind of pass and microbatch
+  std::vector<StageGrid<double>> pass_end_;           // of kVocabularyKinds, by the stage that they are written with
+  std::vector<double> beside_;                        // by rank: when its last extra action ends
+  std::vector<double> unsharded_;                     // by stage: when its last gather ends
+  StageGrid<double> reloaded_;                        // when activations that were in host memory are back
   std::vector<int> to_try_;
   Simulation result_;
 };
@@ -149,8 +153,15 @@ void Simulator::finish(const Action& action, double end) {
   if (is_backward(action.kind)) backward_end_.at(action.stage, action.microbatch) = end;
   if (is_of_vocabulary(action.kind)) ends_of(action.kind).at(action.stage, action.microbatch) = end;
   wake_neighbours(action);
-  if (vocabulary_)
+  if (vocabulary_ && is_awaited_by_all(action))
     for (int rank = 0; rank < schedule_.ranks(); ++rank) to_try_.push_back(rank);
+}
+
+// What comes before passes, and the last of a pass over all ranks.
+bool Simulator::is_awaited_by_all(const Action& action) {
+  if (action.kind == ActionKind::kForward) return action.stage == stages() - 1;
+  if (is_backward(action.kind)) return action.stage == 0;
+  return is_of_vocabulary(action.kind) && ++passed_[{action.kind, action.microbatch}] == schedule_.ranks();
 }
 
 void Simulator::wake_neighbours(const Action& action) {
