@@ -16,6 +16,7 @@ namespace gantry::planner {
 namespace {
 
 constexpr double kBucketBytes = 25.0 * 1024 * 1024;
+constexpr double kRounding = 1e-12;  // of a step: so much is no wait
 
 HeldParameters parameters_of(const LayoutCosts& costs, int rank) {
   HeldParameters held;
@@ -184,6 +185,8 @@ Memory rank_memory(const Workload& workload, const Layout& layout, const LayoutC
         value_bytes(workload.precision) * whole.values + program.gradient_bytes * whole.gradients * trained;
   } else if (zero.gradients && replicas > 1) {
     memory.working += std::min(2 * kBucketBytes, program.gradient_bytes * (held.trained_dense + held.trained_experts));
+    // Sums of the backwards before stand beside a bucket while as much is kept as at the first one.
+    if (costs.microbatches > layout.pipeline - rank) memory.working += memory.gradients;
   }
   return memory;
 }
@@ -212,7 +215,8 @@ Estimate estimate_with(const Workload& workload, const Layout& layout, const Clu
   }
   const OnceSeconds once = once_seconds(workload, layout, cluster, costs, longest);
   result.seconds = work_of(costs, longest);
-  result.seconds.pipeline += run.seconds - result.seconds.sum();
+  const double waited = run.seconds - result.seconds.sum();
+  if (waited > kRounding * run.seconds) result.seconds.pipeline += waited;
   result.seconds.data = once.data;
   result.seconds.optimizer = once.optimizer + once.other;
   result.step_seconds = result.seconds.sum();

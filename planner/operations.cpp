@@ -138,7 +138,12 @@ void Builder::core(const AttentionSpec& attention) {
   ContextOperations of_context;
   if (layout_.context > 1) {
     of_context = context_operations(layout_, attention, workload_.sequence, tokens_, bytes_, flops);
-    if (!of_context.halves_causal) flops = flops_of(false);
+    if (!of_context.halves_causal) {
+      flops = flops_of(false);
+      // All ranks' keys and values are kept, in place of this one's.
+      const double own = bytes_ * tokens_ * own_heads(attention.key_heads) * 2 * as_double(attention.head_size);
+      if (program.keeps_results) keep_for_core(own * (layout_.context - 1));
+    }
   }
   const double value = as_double(attention.latent ? attention.latent->value : attention.head_size);
   const double inputs = bytes_ * tokens_ * heads * (2 * as_double(attention.head_size) + 2 * value);

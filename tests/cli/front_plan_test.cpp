@@ -50,12 +50,12 @@ TEST(PlanCommand, ReplicasFollowFromTheRanks) {
 TEST(PlanCommand, TheBestLayoutsAsATableAsJsonAndAsAFile) {
   const ScratchFolder scratch;
   const std::string output = scratch / "best.yaml";
-  const Outcome table =
-      plan("{} --cluster h100_80g --ranks 16 --top 3 --explain --why-not tensor=8,pipeline=2 --output " + output);
+  const Outcome table = plan(
+      "{} --cluster h100_80g --ranks 16 --top 3 --explain --why-not tensor=8,parallel.pipeline=2 --output " + output);
   ASSERT_EQ(table.exit_code, 0) << table.err;
   EXPECT_THAT(table.out, HasSubstr("2 hosts of 8 (h100_80g)"));
   EXPECT_THAT(table.out, HasSubstr("the first one: --set parallel.tensor="));
-  EXPECT_THAT(table.out, HasSubstr("why not tensor=8,pipeline=2: its best, tensor 8, pipeline 2, data 1"));
+  EXPECT_THAT(table.out, HasSubstr("why not tensor=8,parallel.pipeline=2: its best, tensor 8, pipeline 2, data 1"));
   const Json all = Json::parse(plan("{} --cluster h100_80g --ranks 16 --top 3 --json").out);
   ASSERT_EQ(all["best"].size(), 3u);
   const Json& best = all["best"][0];
@@ -137,6 +137,7 @@ TEST(PlanCommand, RefusesInOneLine) {
   refused("{} --cluster h100_80g --ranks 16 --set parallel.tensor=2 --set parallel.pipeline=2 --set parallel.data=2", 3,
           "= 8 ranks, and 2 hosts of 8 devices have 16");
   refused("{} --cluster h100_80g --ranks 8 --why-not tensors=3", 2, "'tensors=3' is no key of a layout");
+  refused("{} --cluster h100_80g --ranks 8 --json --explain", 2, "--json: with --explain");
 }
 
 }  // namespace
