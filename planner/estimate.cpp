@@ -11,6 +11,7 @@
 #include "gantry/planner/shared_vocabulary.h"
 #include "gantry/schedule/schedule.h"
 #include "gantry/schedule/simulate.h"
+#include "gantry/schedule/simulate_valid.h"
 
 namespace gantry::planner {
 namespace {
@@ -195,7 +196,8 @@ PipelineRun run_pipeline(const Workload& workload, const Layout& layout, const L
                          const schedule::Schedule* known) {
   const schedule::Schedule own = known ? schedule::Schedule() : make_schedule(workload, layout, costs);
   const schedule::Schedule& made = known ? *known : own;
-  const schedule::Simulation run = schedule::simulate(made, schedule_costs(costs, workload.program.blocking_messages));
+  const schedule::Costs times = schedule_costs(costs, workload.program.blocking_messages);
+  const schedule::Simulation run = known ? schedule::simulate_valid(made, times) : schedule::simulate(made, times);
   PipelineRun result{.seconds = run.makespan_global, .bubble = run.bubble_rate, .activations = run.peak_memory};
   for (int rank = 0; costs.vocabulary && rank < made.ranks(); ++rank)
     result.activations[rank] += logits_at_once(made, rank) * costs.vocabulary->kept;

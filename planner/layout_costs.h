@@ -82,7 +82,7 @@ struct PipelineRun {
   double seconds = 0, bubble = 0;
   std::vector<double> activations;  // bytes at each rank's peak, logits among them
 };
-// `known`: of a shared vocabulary its schedule, null where it has to be made.
+// `known`: of a shared vocabulary its schedule, validated; null where it has to be made.
 PipelineRun run_pipeline(const Workload& workload, const Layout& layout, const LayoutCosts& costs,
                          const schedule::Schedule* known = nullptr);
 // What estimate() does, with what is known already.

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "gantry/planner/shared_vocabulary.h"
+#include "gantry/schedule/validate.h"
 
 namespace gantry::planner {
 namespace {
@@ -43,6 +44,7 @@ const schedule::Schedule& SharedCosts::vocabulary_schedule(const Layout& layout,
   const auto found = with_vocabulary_.find(sizes);
   if (found != with_vocabulary_.end()) return found->second;
   schedule::Schedule made = schedule_with_vocabulary(workload_, layout, microbatches);
+  schedule::validate(made);
   std::size_t actions = 0;
   for (const auto& row : made.actions) actions += row.size();
   if (kept_actions_ + actions > kMostActions) with_vocabulary_.clear(), kept_actions_ = 0;

@@ -8,6 +8,7 @@
 #include "gantry/core/error.h"
 #include "gantry/schedule/action_table.h"
 #include "gantry/schedule/extra_actions.h"
+#include "gantry/schedule/simulate_valid.h"
 #include "gantry/schedule/validate.h"
 #include "gantry/schedule/vocabulary_actions.h"
 
@@ -351,6 +352,10 @@ std::vector<StageCosts> stage_costs(const Schedule& schedule, const Costs& costs
 
 Simulation simulate(const Schedule& schedule, const Costs& costs) {
   validate(schedule);
+  return simulate_valid(schedule, costs);
+}
+
+Simulation simulate_valid(const Schedule& schedule, const Costs& costs) {
   const std::vector<int> rank_of_stage = ranks_by_stage(schedule);
   const std::vector<StageCosts> by_stage = costs_by_stage(schedule, costs, rank_of_stage);
   Simulation simulation = Simulator(schedule, by_stage, costs.vocabulary, rank_of_stage).run();
