@@ -1,17 +1,26 @@
-// The planner's estimates beside every published row that the project has, as the tables of docs/planner.md.
-//   planner_bench [--all]
-// With --all every one of vTrain's steps on one node has a row; else their errors by model and devices.
+// The planner's estimates beside every published row that the project has, as the tables of docs/planner.md, and what
+// the largest searches take.
+//   planner_bench [--all] [--fit]
+// With --all every one of vTrain's steps on one node has a row; else their errors by model and devices. With --fit the
+// constants of vtrain_a100 are fitted to each quarter of vTrain's rows in turn, which takes a minute.
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <fmt/format.h>
+#include <fstream>
 #include <map>
+#include <numeric>
 #include <string>
 #include <string_view>
+#include <sys/resource.h>
 #include <tuple>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
-#include "../tests/planner/published_rows.h"
+#include "../tests/planner/published_fit.h"
+#include "gantry/planner/search.h"
 
 namespace {
 
@@ -115,18 +124,91 @@ void print_rankings() {
   print_ranking("- Of equal batches too", by_batch);
 }
 
+// Every key open, on 16,384 devices.
+void print_searches() {
+  const std::pair<const char*, const char*> models[] = {
+      {"175 billion parameters",
+       "gpt2, config: {n_embd: 12288, n_layer: 96, n_head: 96, n_positions: 4096, vocab_size: 51200}"},
+      {"64 experts",
+       "mixtral, config: {hidden_size: 6144, intermediate_size: 8192, num_hidden_layers: 56, num_attention_heads: 48, "
+       "num_key_value_heads: 8, num_local_experts: 64, num_experts_per_tok: 4}"}};
+  fmt::print(
+      "\nSearches with every key open, on 16,384 devices of h100_80g\n\n"
+      "| model | layouts | bounds | simulated | seconds | peak MiB | best |\n|---|---|---|---|---|---|---|\n");
+  for (const auto& [name, model] : models) {
+    const auto path = std::filesystem::temp_directory_path() / fmt::format("planner_bench.{}.yaml", getpid());
+    std::ofstream(path)
+        << "model: {policy: " << model
+        << "}\ndata: {format: text, path: x, sequence_length: 4096, batch_size: 16384}\n"
+           "precision: bfloat16\nparallel: {context: auto, expert: auto, vocabulary: auto}\nschedule: {layers: auto}\n";
+    const auto request = gantry::planner::read_plan_request(path.string(), {}, /*only_stated=*/false);
+    std::filesystem::remove(path);
+    const auto start = std::chrono::steady_clock::now();
+    const auto found =
+        gantry::planner::search(request, gantry::planner::part_of(gantry::planner::load_cluster("h100_80g"), 16384));
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    fmt::print("| {} | {} | {} | {} | {:.1f} | {} | {} |\n", name, found.layouts, found.bounded, found.estimated,
+               took.count(), usage.ru_maxrss / 1024, found.best.empty() ? "" : describe(found.best.front().layout));
+  }
+}
+
+// Vtrain's constants by each quarter of its rows, which then say what the others took.
+void print_fits() {
+  namespace published = gantry::planner::published;
+  const auto& constants = published::vtrain_constants();
+  std::vector<std::vector<double>> columns(constants.size() + 2);
+  fmt::print("\nvTrain's constants by one quarter of its rows, and the mean error of the other three\n\n| quarter |");
+  for (const auto& constant : constants) fmt::print(" {} |", constant.name);
+  fmt::print(" clusters | one node |\n|---|");
+  for (std::size_t column = 0; column < columns.size(); ++column) fmt::print("---|");
+  for (std::uint32_t quarter = 0; quarter < 4; ++quarter) {
+    auto cluster = gantry::planner::load_cluster("vtrain_a100");
+    const auto rows = published::vtrain_quarter(quarter, /*within=*/true);
+    // From where the maker's figures are, so that no other quarter has a say.
+    const auto maker = gantry::planner::load_cluster("a100_80g");
+    cluster.device = maker.device, cluster.within.call_seconds = maker.within.call_seconds;
+    cluster.between = maker.between;
+    cluster = published::fitted(cluster, constants, rows);
+    const auto others = published::vtrain_quarter(quarter, /*within=*/false);
+    std::vector<double> row;
+    for (const auto& constant : constants) row.push_back(constant.of(cluster));
+    for (const auto& kind : others) row.push_back(100 * published::mean_error(kind, cluster));
+    fmt::print("\n| {} |", quarter);
+    for (std::size_t column = 0; column < row.size(); ++column) {
+      columns[column].push_back(row[column]);
+      fmt::print(" {:.3g} |", row[column]);
+    }
+    fmt::print(" largest share of one row:");
+    for (const auto& constant : constants) fmt::print(" {:.2f}", published::largest_share(constant, cluster, rows));
+  }
+  const auto spread = [](const std::vector<double>& values) {
+    const double mean = std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+    double square = 0;
+    for (const double value : values) square += (value - mean) * (value - mean);
+    return fmt::format("{:.3g} ± {:.1g}", mean, std::sqrt(square / static_cast<double>(values.size() - 1)));
+  };
+  fmt::print("\n| mean ± deviation |");
+  for (const auto& column : columns) fmt::print(" {} |", spread(column));
+  fmt::print("\n");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   namespace published = gantry::planner::published;
+  const auto asked = [&](std::string_view flag) { return std::find(argv + 1, argv + argc, flag) != argv + argc; };
+  print_searches();
   print_layers();
   print_rows("arXiv 2205.05198 Table 5, and 530B over eight replicas", published::selective_rows());
   print_rows("SC'21 Table 1 (arXiv 2104.04473)", published::sc21_rows());
   print_rows("vTrain's steps on clusters", published::vtrain_rows("clusters"));
   const std::vector<Row> node = published::vtrain_rows("one_node");
-  if (argc > 1 && argv[1] == std::string_view("--all"))
+  if (asked("--all"))
     print_rows("vTrain's steps on one node", node);
   else
     print_groups(node);
   print_rankings();
+  if (asked("--fit")) print_fits();
 }

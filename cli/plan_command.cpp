@@ -61,15 +61,17 @@ void run_estimate(const PlanArguments& arguments) {
 // "tensor=8,pipeline=2" as --set has it.
 std::vector<std::string> sets_of(const std::string& layout) {
   std::vector<std::string> sets;
+  std::size_t words_read = 0;
   std::istringstream words(layout);
   for (std::string word; std::getline(words, word, ',');) {
     const std::string key = word.substr(0, word.find('='));
     std::vector<std::string> known;
     for (const auto& path : planner::plannable_keys()) {
       known.push_back(path.substr(path.find('.') + 1));
-      if (known.back() == key && word.size() > key.size() + 1) sets.push_back(path + word.substr(key.size()));
+      if ((key == known.back() || key == path) && word.size() > key.size() + 1)
+        sets.push_back(path + word.substr(key.size()));
     }
-    if (std::ranges::find(known, key) != known.end() && word.size() > key.size() + 1) continue;
+    if (++words_read == sets.size()) continue;
     throw UsageError({"--why-not " + layout, "'" + word + "' is no key of a layout with its value",
                       fmt::format("KEY=VALUE of {}, with commas between", fmt::join(known, ", ")),
                       "such as tensor=2,pipeline=2"});
@@ -84,10 +86,7 @@ std::string why_not_text(const PlanArguments& arguments, const Cluster& cluster,
   const auto request = planner::read_plan_request(arguments.config, sets, /*only_stated=*/false);
   const auto found = planner::search(request, cluster, {.top = 1});
   const std::string start = "\nwhy not " + arguments.why_not + ": ";
-  if (found.best.empty() && !found.nearest)
-    return start + (found.objection.empty() ? "no layout of these ranks and this batch has it" : found.objection) +
-           "\n";
-  if (found.best.empty()) return start + planner::shortfall(*found.nearest, cluster) + "\n";
+  if (found.best.empty()) return start + planner::why_none(found, request, cluster) + "\n";
   const planner::PlannedLayout& other = found.best.front();
   return start +
          fmt::format("its best, {}, takes {:.4g} s, {:+.1f}%\n", describe(other.layout), other.estimate.step_seconds,
@@ -119,10 +118,13 @@ void run_plan(const PlanArguments& arguments) {
     throw UsageError({"gantry plan", "no configuration is named", "gantry plan CONFIG --cluster NAME", "name one"});
   if (arguments.cluster.empty())
     throw UsageError({"gantry plan", "--cluster is missing", "gantry plan CONFIG --cluster NAME", "add it"});
+  if (arguments.json && (arguments.explain || !arguments.why_not.empty()))
+    throw UsageError({"--json", arguments.explain ? "with --explain" : "with --why-not",
+                      "the layouts alone: these compare two of them as text", "ask without --json"});
   const auto request = planner::read_plan_request(arguments.config, arguments.sets, /*only_stated=*/false);
   const Cluster cluster = cluster_of(arguments, arguments.ranks);
   const auto found = planner::search(request, cluster, {.top = std::max(arguments.top, arguments.explain ? 2 : 1)});
-  planner::require_layouts(found, cluster);
+  planner::require_layouts(found, request, cluster);
   const auto best_sets = overrides_of(found.best.front().layout);
   if (!arguments.output.empty())
     write_text_durably(arguments.output, planner::configured(arguments.config, arguments.sets, best_sets).to_yaml());

@@ -76,7 +76,7 @@ Json plan_json(const planner::SearchResult& found) {
     best.push_back(std::move(entry));
   }
   return {{"best", std::move(best)},
-          {"layouts", found.defined},
+          {"layouts", found.layouts},
           {"too_large", found.too_large},
           {"estimated", found.estimated}};
 }
@@ -84,7 +84,7 @@ Json plan_json(const planner::SearchResult& found) {
 std::string plan_text(const planner::SearchResult& found, const planner::Cluster& cluster, int top) {
   std::string text =
       fmt::format("{} hosts of {} ({}): {} layouts, {} too large for memory, {} simulated\n\n", cluster.hosts,
-                  cluster.per_host, cluster.name, found.defined, found.too_large, found.estimated);
+                  cluster.per_host, cluster.name, found.layouts, found.too_large, found.estimated);
   text += fmt::format("{:>10}  {:>5}  {:>6}  {:>7}  {:<24}  {}\n", "step s", "MFU", "bubble", "GiB", "most of it",
                       "layout");
   for (int row = 0; row < std::min(top, static_cast<int>(found.best.size())); ++row) {

@@ -311,6 +311,7 @@ std::string describe(const Layout& layout) {
   if (layout.sequence_parallel) text += ", sequence parallel";
   if (layout.pipeline > 1) text += ", " + layout.schedule;
   if (layout.chunks > 1) text += fmt::format(" x{}", layout.chunks);
+  if (layout.balanced) text += ", layers balanced";
   if (layout.shares_vocabulary) text += ", vocabulary over the pipeline";
   text += fmt::format(", microbatch {}, zero {}", layout.microbatch, layout.zero);
   if (layout.shard > 0) text += fmt::format(" over {}", layout.shard);

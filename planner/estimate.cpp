@@ -11,11 +11,13 @@
 #include "gantry/planner/shared_vocabulary.h"
 #include "gantry/schedule/schedule.h"
 #include "gantry/schedule/simulate.h"
+#include "gantry/schedule/simulate_valid.h"
 
 namespace gantry::planner {
 namespace {
 
 constexpr double kBucketBytes = 25.0 * 1024 * 1024;
+constexpr double kRounding = 1e-12;  // of a step: so much is no wait
 
 HeldParameters parameters_of(const LayoutCosts& costs, int rank) {
   HeldParameters held;
@@ -191,27 +193,39 @@ Memory rank_memory(const Workload& workload, const Layout& layout, const LayoutC
     }
   } else if (zero.gradients && replicas > 1) {
     memory.working += std::min(2 * kBucketBytes, program.gradient_bytes * (held.trained_dense + held.trained_experts));
+    // Sums of the backwards before stand beside a bucket while as much is kept as at the first one.
+    if (costs.microbatches > layout.pipeline - rank) memory.working += memory.gradients;
   }
   return memory;
 }
 
-Estimate estimate_with(const Workload& workload, const Layout& layout, const Cluster& cluster,
-                       const LayoutCosts& costs) {
-  const schedule::Schedule made = make_schedule(workload, layout, costs);
-  const schedule::Simulation run = schedule::simulate(made, schedule_costs(costs, workload.program.blocking_messages));
+PipelineRun run_pipeline(const Workload& workload, const Layout& layout, const LayoutCosts& costs,
+                         const schedule::Schedule* known) {
+  const schedule::Schedule own = known ? schedule::Schedule() : make_schedule(workload, layout, costs);
+  const schedule::Schedule& made = known ? *known : own;
+  const schedule::Costs times = schedule_costs(costs, workload.program.blocking_messages);
+  const schedule::Simulation run = known ? schedule::simulate_valid(made, times) : schedule::simulate(made, times);
+  PipelineRun result{.seconds = run.makespan_global, .bubble = run.bubble_rate, .activations = run.peak_memory};
+  for (int rank = 0; costs.vocabulary && rank < made.ranks(); ++rank)
+    result.activations[rank] += logits_at_once(made, rank) * costs.vocabulary->kept;
+  return result;
+}
+
+Estimate estimate_with(const Workload& workload, const Layout& layout, const Cluster& cluster, const LayoutCosts& costs,
+                       const PipelineRun& run) {
   Estimate result;
   int longest = 0;
   double most = -1;
-  for (int rank = 0; rank < made.ranks(); ++rank) {
+  for (int rank = 0; rank < static_cast<int>(run.activations.size()); ++rank) {
     const OnceSeconds once = once_seconds(workload, layout, cluster, costs, rank);
     const double work = work_of(costs, rank).sum() + once.data + once.optimizer;
     if (work > most) most = work, longest = rank;
-    const double logits = costs.vocabulary ? logits_at_once(made, rank) * costs.vocabulary->kept : 0;
-    result.memory.push_back(rank_memory(workload, layout, costs, rank, run.peak_memory[rank] + logits));
+    result.memory.push_back(rank_memory(workload, layout, costs, rank, run.activations[rank]));
   }
   const OnceSeconds once = once_seconds(workload, layout, cluster, costs, longest);
   result.seconds = work_of(costs, longest);
-  result.seconds.pipeline += run.makespan_global - result.seconds.sum();
+  const double waited = run.seconds - result.seconds.sum();
+  if (waited > kRounding * run.seconds) result.seconds.pipeline += waited;
   result.seconds.data = once.data;
   result.seconds.optimizer = once.optimizer + once.other;
   result.step_seconds = result.seconds.sum();
@@ -219,7 +233,7 @@ Estimate estimate_with(const Workload& workload, const Layout& layout, const Clu
   result.tokens_per_second = tokens / result.step_seconds;
   const double peak = cluster.device.matrix_flops.at(workload.precision) * layout.ranks();
   result.mfu = models::model_flops(workload.model, workload.batch, workload.sequence) / result.step_seconds / peak;
-  result.bubble = run.bubble_rate;
+  result.bubble = run.bubble;
   result.fits = result.most_memory() <= cluster.device.memory_bytes;
   return result;
 }
@@ -244,24 +258,36 @@ std::vector<double> waiting_before(const LayoutCosts& costs, bool splits_backwar
 
 }  // namespace
 
+// Heads are computed once a microbatch has come through all stages, and what a backward waits for before that: such
+// passes of the vocabulary are neither in a rank's wait at the start nor, those of the second kind, in that at the end.
+double least_pipeline_seconds(const Workload& workload, const LayoutCosts& costs, bool splits_backward) {
+  const double hop = workload.program.blocking_messages ? 0 : costs.hop;
+  const std::vector<double> waiting = waiting_before(costs, splits_backward, hop),
+                            until_first = waiting_before(costs, /*splits_backward=*/true, hop);
+  double heads = 0, before_backward = 0;
+  if (const auto& shared = costs.vocabulary) {
+    before_backward = costs.microbatches * (shared->head_forward.sum() + shared->head_combine.sum());
+    heads = before_backward + costs.microbatches * shared->head_backward.sum();
+  }
+  double least = 0;
+  for (std::size_t rank = 0; rank < costs.stages_of_rank.size(); ++rank) {
+    const int index = static_cast<int>(rank), first = std::ranges::min(costs.stages_of_rank[rank]);
+    const double staged = stage_work_of(costs, index).sum();
+    least = std::max({least, work_of(costs, index).sum(), staged + waiting[first] + before_backward,
+                      staged + until_first[first] + heads});
+  }
+  return least;
+}
+
 double least_seconds_with(const Workload& workload, const Layout& layout, const Cluster& cluster,
                           const LayoutCosts& costs, bool splits_backward) {
-  const double hop = workload.program.blocking_messages ? 0 : costs.hop;
-  const int ranks = static_cast<int>(costs.stages_of_rank.size());
-  const std::vector<double> waiting = waiting_before(costs, splits_backward, hop);
-  double pipeline = 0, once = 0, most = -1;
-  for (int rank = 0; rank < ranks; ++rank) {
-    const double work = work_of(costs, rank).sum();
-    // Passes of the vocabulary may fill what a rank waits for its stages.
-    const double staged = stage_work_of(costs, rank).sum() + waiting[std::ranges::min(costs.stages_of_rank[rank])];
-    pipeline = std::max({pipeline, work, staged});
+  double once = 0, most = -1;
+  for (int rank = 0; rank < static_cast<int>(costs.stages_of_rank.size()); ++rank) {
     const OnceSeconds of_rank = once_seconds(workload, layout, cluster, costs, rank);
-    if (work + of_rank.data + of_rank.optimizer > most) {
-      most = work + of_rank.data + of_rank.optimizer;
-      once = of_rank.data + of_rank.optimizer + of_rank.other;
-    }
+    const double work = work_of(costs, rank).sum() + of_rank.data + of_rank.optimizer;
+    if (work > most) most = work, once = of_rank.data + of_rank.optimizer + of_rank.other;
   }
-  return pipeline + once;
+  return least_pipeline_seconds(workload, costs, splits_backward) + once;
 }
 
 double least_memory_with(const Workload& workload, const Layout& layout, const LayoutCosts& costs) {

@@ -9,9 +9,8 @@
 #include "gantry/planner/shared_vocabulary.h"
 
 namespace gantry::planner {
-namespace {
 
-std::string first_objection(const Workload& workload, const Layout& layout, const Cluster& cluster) {
+std::optional<std::string> sizes_objection(const Workload& workload, const Layout& layout, const Cluster& cluster) {
   const auto& model = workload.model;
   if (!cluster.device.matrix_flops.contains(workload.precision))
     return fmt::format("cluster {} states no matrix rate for precision {}", cluster.name, workload.precision);
@@ -46,13 +45,11 @@ std::string first_objection(const Workload& workload, const Layout& layout, cons
   if (const auto refused = vocabulary_objection(workload, layout)) return *refused;
   if (layout.expert > 1 && layout.expert > experts->experts->count)
     return fmt::format("expert {} is above the {} experts of a layer", layout.expert, experts->experts->count);
-  return "";
+  return std::nullopt;
 }
 
-}  // namespace
-
 std::optional<std::string> objection(const Workload& workload, const Layout& layout, const Cluster& cluster) {
-  if (const std::string first = first_objection(workload, layout, cluster); !first.empty()) return first;
+  if (auto refused = sizes_objection(workload, layout, cluster)) return refused;
   try {
     layers_of(workload, layout, schedule_plan(layout, layout.microbatches_of(workload.batch)).stages_of_rank);
   } catch (const ConfigError& error) {
@@ -65,9 +62,9 @@ Estimate estimate(const Workload& workload, const Layout& layout, const Cluster&
   if (const auto refused = objection(workload, layout, cluster))
     throw ConfigError({"the layout", *refused, "sizes that fit each other", ""});
   const auto stages = schedule_plan(layout, layout.microbatches_of(workload.batch)).stages_of_rank;
-  return estimate_with(workload, layout, cluster,
-                       make_layout_costs(workload, layout, cluster, make_cost_table(workload, layout, cluster), stages,
-                                         layers_of(workload, layout, stages)));
+  const LayoutCosts costs = make_layout_costs(workload, layout, cluster, make_cost_table(workload, layout, cluster),
+                                              stages, layers_of(workload, layout, stages));
+  return estimate_with(workload, layout, cluster, costs, run_pipeline(workload, layout, costs));
 }
 
 double least_seconds(const Workload& workload, const Layout& layout, const Cluster& cluster) {

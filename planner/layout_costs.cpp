@@ -24,13 +24,20 @@ class Pricing {
   Seconds of(const std::vector<Operation>& operations) const {
     Seconds seconds;
     for (const Operation& operation : operations) add(operation, seconds);
-    // Ranks that meet within a layer wait for the one that was slowest meanwhile.
-    const double waited = (cluster_.meeting_slowdown - 1) * seconds.compute;
-    if (seconds.tensor > 0)
-      seconds.tensor += waited;
-    else if (seconds.context > 0)
-      seconds.context += waited;
     return seconds;
+  }
+  // Ranks that meet within a part wait for the one that was slowest meanwhile, whatever it computed: between one
+  // meeting of a backward and the next lie gradients of weights too.
+  void add_waiting(PartCosts& part) const {
+    const double tensor = part.forward.tensor + part.input_gradient.tensor,
+                 context = part.forward.context + part.input_gradient.context;
+    for (Seconds* seconds : {&part.forward, &part.input_gradient, &part.weight_gradient, &part.core}) {
+      const double waited = (cluster_.meeting_slowdown - 1) * seconds->compute;
+      if (tensor > 0)
+        seconds->tensor += waited;
+      else if (context > 0)
+        seconds->context += waited;
+    }
   }
 
  private:
@@ -88,16 +95,18 @@ class Pricing {
 };
 
 PartCosts part_costs(const PartOperations& part, const Pricing& pricing) {
-  return {.forward = pricing.of(part.forward),
-          .input_gradient = pricing.of(part.input_gradient),
-          .weight_gradient = pricing.of(part.weight_gradient),
-          .core = pricing.of(part.core),
-          .kept = part.kept,
-          .kept_core = part.kept_core,
-          .kept_inputs = part.kept_inputs,
-          .kept_whole = part.kept_whole,
-          .kept_attention = part.kept_attention,
-          .working = part.working};
+  PartCosts costs{.forward = pricing.of(part.forward),
+                  .input_gradient = pricing.of(part.input_gradient),
+                  .weight_gradient = pricing.of(part.weight_gradient),
+                  .core = pricing.of(part.core),
+                  .kept = part.kept,
+                  .kept_core = part.kept_core,
+                  .kept_inputs = part.kept_inputs,
+                  .kept_whole = part.kept_whole,
+                  .kept_attention = part.kept_attention,
+                  .working = part.working};
+  pricing.add_waiting(costs);
+  return costs;
 }
 
 // What is computed again comes before the input's gradient.

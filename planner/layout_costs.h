@@ -3,12 +3,14 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "gantry/planner/cluster.h"
 #include "gantry/planner/estimate.h"
 #include "gantry/planner/layout.h"
 #include "gantry/planner/rank_parameters.h"
+#include "gantry/schedule/schedule.h"
 
 namespace gantry::planner {
 
@@ -75,13 +77,26 @@ OnceSeconds once_seconds(const Workload& workload, const Layout& layout, const C
 Memory rank_memory(const Workload& workload, const Layout& layout, const LayoutCosts& costs, int rank,
                    double activations);
 
+// What the simulator says of a step's passes: it depends on no states.
+struct PipelineRun {
+  double seconds = 0, bubble = 0;
+  std::vector<double> activations;  // bytes at each rank's peak, logits among them
+};
+// `known`: of a shared vocabulary its schedule, validated; null where it has to be made.
+PipelineRun run_pipeline(const Workload& workload, const Layout& layout, const LayoutCosts& costs,
+                         const schedule::Schedule* known = nullptr);
 // What estimate() does, with what is known already.
-Estimate estimate_with(const Workload& workload, const Layout& layout, const Cluster& cluster,
-                       const LayoutCosts& costs);
+Estimate estimate_with(const Workload& workload, const Layout& layout, const Cluster& cluster, const LayoutCosts& costs,
+                       const PipelineRun& run);
 double least_seconds_with(const Workload& workload, const Layout& layout, const Cluster& cluster,
                           const LayoutCosts& costs, bool splits_backward);
+// The same without what a step does once.
+double least_pipeline_seconds(const Workload& workload, const LayoutCosts& costs, bool splits_backward);
 // Of the least that each rank holds, one microbatch at a time, the most.
 double least_memory_with(const Workload& workload, const Layout& layout, const LayoutCosts& costs);
+
+// What objection() says of sizes alone: not of the schedule, nor of how layers lie.
+std::optional<std::string> sizes_objection(const Workload& workload, const Layout& layout, const Cluster& cluster);
 
 // The stages that a schedule places, and whether it splits backwards into two.
 struct SchedulePlan {

@@ -72,21 +72,23 @@ class Builder {
     if (workload_.program.keeps_results && bytes_ == 2 && norm.kind == NormSpec::Kind::kRms) keep(2 * values);
   }
   // Into what tensor ranks split: with sequence parallelism the parts are gathered, and once more for the weights'
-  // gradients.
+  // gradients, unless the whole is kept.
   void enter_split() {
     if (layout_.tensor < 2) return;
-    const double whole = bytes_ * tokens_ * hidden_;
-    if (!layout_.sequence_parallel) return part_.input_gradient.push_back({Kind::kReduce, 0, whole});
-    part_.forward.push_back({Kind::kHalfReduce, 0, whole});
-    part_.input_gradient.push_back({Kind::kHalfReduce, 0, whole});
-    part_.weight_gradient.push_back({Kind::kHalfReduce, 0, whole});
+    if (!layout_.sequence_parallel) return part_.input_gradient.push_back({Kind::kReduce, 0, whole()});
+    move_parts(part_.forward);
+    move_parts(part_.input_gradient);
+    if (!workload_.program.keeps_results) move_parts(part_.weight_gradient);
   }
+  // Gantry sums a copy (nn/autograd_collectives.cpp).
   void leave_split() {
     if (layout_.tensor < 2) return;
-    const double whole = bytes_ * tokens_ * hidden_;
-    if (!layout_.sequence_parallel) return part_.forward.push_back({Kind::kReduce, 0, whole});
-    part_.forward.push_back({Kind::kHalfReduce, 0, whole});
-    part_.input_gradient.push_back({Kind::kHalfReduce, 0, whole});
+    if (layout_.sequence_parallel) {
+      move_parts(part_.forward);
+      return move_parts(part_.input_gradient);
+    }
+    if (workload_.program.keeps_results) part_.forward.push_back({Kind::kElementwise, 0, 2 * whole()});
+    part_.forward.push_back({Kind::kReduce, 0, whole()});
   }
   // What a part adds to the residual stream, with its dropout.
   void residual(double dropout) {
@@ -102,6 +104,14 @@ class Builder {
   void experts(const models::ExpertsSpec& experts);
 
  private:
+  double whole() const { return bytes_ * tokens_ * hidden_; }
+  // Parts of the tokens are gathered, or sums of them scattered. Gantry's collectives do so by rows: of several samples
+  // the part and the whole are copied (comm/process_group.cpp).
+  void move_parts(std::vector<Operation>& operations) const {
+    operations.push_back({Kind::kHalfReduce, 0, whole()});
+    if (workload_.program.keeps_results && layout_.microbatch > 1)
+      operations.push_back({Kind::kElementwise, 0, 2 * (whole() + whole() / layout_.tensor)});
+  }
   void core(const AttentionSpec& attention);
   void projections(const AttentionSpec& attention);
   double own_heads(std::int64_t heads) const { return part_of(heads, layout_.tensor); }
@@ -128,7 +138,12 @@ void Builder::core(const AttentionSpec& attention) {
   ContextOperations of_context;
   if (layout_.context > 1) {
     of_context = context_operations(layout_, attention, workload_.sequence, tokens_, bytes_, flops);
-    if (!of_context.halves_causal) flops = flops_of(false);
+    if (!of_context.halves_causal) {
+      flops = flops_of(false);
+      // All ranks' keys and values are kept, in place of this one's.
+      const double own = bytes_ * tokens_ * own_heads(attention.key_heads) * 2 * as_double(attention.head_size);
+      if (program.keeps_results) keep_for_core(own * (layout_.context - 1));
+    }
   }
   const double value = as_double(attention.latent ? attention.latent->value : attention.head_size);
   const double inputs = bytes_ * tokens_ * heads * (2 * as_double(attention.head_size) + 2 * value);
@@ -286,6 +301,8 @@ PartOperations embedding_operations(const Workload& workload, const Layout& layo
   Builder builder(workload, layout);
   const double values = builder.bytes() * builder.tokens() * as_double(workload.model.hidden);
   builder.elementwise(3 * values, 3 * values);
+  // Rows of words that other ranks have are made zeros.
+  if (layout.tensor > 1 && workload.program.keeps_results) builder.elementwise(2 * values, 2 * values);
   builder.leave_split();
   if (models::embedding_weights(workload.model) > 0) {
     const double width = as_double(workload.model.embedding_width);

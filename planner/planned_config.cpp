@@ -12,11 +12,11 @@ namespace gantry::planner {
 PlannedConfig planned_config(const std::string& path, const std::vector<std::string>& sets, const PlanRequest& request,
                              const Cluster& cluster) {
   const SearchResult found = search(request, cluster, {.top = 1});
-  require_layouts(found, cluster);
+  require_layouts(found, request, cluster);
   const PlannedLayout& best = found.best.front();
   return {.config = configured(path, sets, overrides_of(best.layout)),
           .text = fmt::format("plan for {} ranks of {}: {}, {:.4g} s a step ({} layouts)\n", cluster.ranks(),
-                              cluster.name, describe(best.layout), best.estimate.step_seconds, found.defined)};
+                              cluster.name, describe(best.layout), best.estimate.step_seconds, found.layouts)};
 }
 
 void refuse_without_cluster(const std::string& command, const std::set<std::string>& keys) {

@@ -52,7 +52,8 @@ struct Passes {
 class Placing {
  public:
   Placing(const Schedule& schedule, const Costs& costs, int algorithm, int ahead);
-  std::optional<Schedule> run();
+  // Nothing where a rank would take `limit` or longer, or no order is found.
+  std::optional<Schedule> run(double limit = kUnknown);
 
   double longest() const { return longest_; }
 
@@ -76,7 +77,7 @@ class Placing {
   std::vector<StageCosts> costs_;
   std::vector<int> rank_of_stage_;
   std::vector<std::size_t> next_;
-  std::vector<double> clock_, begin_;
+  std::vector<double> clock_, begin_, left_;  // left_: work that is not done yet
   StageGrid<double> forward_end_, backward_end_;
   Passes embed_, embed_backward_, head_, combine_, head_backward_;
   const Passes* before_backward_;  // what the last stage's backward needs of all ranks
@@ -124,6 +125,13 @@ Placing::Placing(const Schedule& schedule, const Costs& costs, int algorithm, in
   combine_ = make_passes(ActionKind::kHeadCombine, of.head_combine,
                          algorithm == 1 ? std::vector<int>() : order_of_stage(last_row, last, false));
   head_backward_ = make_passes(ActionKind::kHeadBackward, of.head_backward, order_of_stage(last_row, last, false));
+  double of_passes = 0;
+  for (const Passes* pass : {&embed_, &embed_backward_, &head_, &combine_, &head_backward_})
+    of_passes += pass->cost * static_cast<double>(pass->order.size());
+  for (const auto& row : rows_) {
+    left_.push_back(of_passes);
+    for (const Action& action : row) left_.back() += cost_of(action);
+  }
 }
 
 double Placing::cost_of(const Action& action) const {
@@ -193,9 +201,12 @@ Placing::Choice Placing::choose(int rank) {
   consider_weights(best, rank, has_own);
   if (embed_.next[rank] < forwards_of_first_ + kEmbeddedAhead)
     consider(best, pass_ready(embed_, rank), rank, 4, &embed_);
-  int waiting = 0;
-  for (int i = embed_backward_.next[rank]; i < static_cast<int>(embed_backward_.order.size()); ++i)
-    waiting += backward_end_.at(0, embed_backward_.order[i]) <= clock_[rank];
+  int waiting = 0;  // counted as far as it matters: they end in this order
+  for (int i = embed_backward_.next[rank];
+       i < static_cast<int>(embed_backward_.order.size()) && waiting < kGradientsWaiting &&
+       backward_end_.at(0, embed_backward_.order[i]) <= clock_[rank];
+       ++i)
+    ++waiting;
   if (waiting > 0 || !has_own)
     consider(best, pass_ready(embed_backward_, rank), rank, waiting >= kGradientsWaiting ? 4 : 1, &embed_backward_);
   return best;
@@ -207,6 +218,7 @@ void Placing::take(int rank, const Choice& choice) {
     Passes& pass = *choice.pass;
     const int microbatch = pass.order[pass.next[rank]++];
     clock_[rank] = choice.start + pass.cost;
+    left_[rank] -= pass.cost;
     ++pass.done[microbatch];
     pass.end[microbatch] = std::max(pass.end[microbatch], clock_[rank]);
     result_.actions[rank].push_back({pass.kind, vocabulary_stage(result_, rank), microbatch});
@@ -214,13 +226,14 @@ void Placing::take(int rank, const Choice& choice) {
   }
   const Action& action = rows_[rank][next_[rank]++];
   clock_[rank] = choice.start + cost_of(action);
+  left_[rank] -= cost_of(action);
   if (action.kind == ActionKind::kForward) forward_end_.at(action.stage, action.microbatch) = clock_[rank];
   if (is_backward(action.kind)) backward_end_.at(action.stage, action.microbatch) = clock_[rank];
   forwards_of_first_ += action.kind == ActionKind::kForward && action.stage == 0;
   result_.actions[rank].push_back(action);
 }
 
-std::optional<Schedule> Placing::run() {
+std::optional<Schedule> Placing::run(double limit) {
   const auto finished = [&](int rank) {
     const auto is_done = [&](const Passes& pass) { return pass.next[rank] == static_cast<int>(pass.order.size()); };
     return next_[rank] == rows_[rank].size() && is_done(embed_) && is_done(head_) && is_done(combine_) &&
@@ -239,6 +252,7 @@ std::optional<Schedule> Placing::run() {
     if (all) break;
     if (best.start == kUnknown) return std::nullopt;
     take(best_rank, best);
+    if (clock_[best_rank] + left_[best_rank] - begin_[best_rank] >= limit) return std::nullopt;
   }
   for (int rank = 0; rank < result_.ranks(); ++rank) longest_ = std::max(longest_, clock_[rank] - begin_[rank]);
   return std::move(result_);
@@ -267,8 +281,8 @@ Schedule with_vocabulary(const Schedule& schedule, const Costs& costs, int algor
   double shortest = kUnknown;
   for (int ahead = 0; ahead <= kMostAhead * static_cast<int>(chunks); ++ahead) {
     Placing placing(schedule, costs, algorithm, ahead);
-    auto made = placing.run();
-    if (!made || placing.longest() >= kGain * shortest) continue;
+    auto made = placing.run(kGain * shortest);
+    if (!made) continue;
     shortest = placing.longest();
     best = std::move(made);
   }

@@ -1,11 +1,14 @@
 #include "gantry/schedule/simulate.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <utility>
 
 #include "gantry/core/error.h"
 #include "gantry/schedule/action_table.h"
 #include "gantry/schedule/extra_actions.h"
+#include "gantry/schedule/simulate_valid.h"
 #include "gantry/schedule/validate.h"
 #include "gantry/schedule/vocabulary_actions.h"
 
@@ -69,6 +72,7 @@ class Simulator {
   void start_extra(int rank, const Action& action);
   void finish(const Action& action, double end);
   void wake_neighbours(const Action& action);
+  bool is_awaited_by_all(const Action& action);
 
   const Schedule& schedule_;
   const std::vector<StageCosts>& costs_;
@@ -79,10 +83,11 @@ class Simulator {
   std::vector<double> clock_;
   StageGrid<double> forward_end_;
   StageGrid<double> backward_end_;
-  std::vector<StageGrid<double>> pass_end_;  // of kVocabularyKinds, by the stage that they are written with
-  std::vector<double> beside_;               // by rank: when its last extra action ends
-  std::vector<double> unsharded_;            // by stage: when its last gather ends
-  StageGrid<double> reloaded_;               // when activations that were in host memory are back
+  std::map<std::pair<ActionKind, int>, int> passed_;  // ranks, by kind of pass and microbatch
+  std::vector<StageGrid<double>> pass_end_;           // of kVocabularyKinds, by the stage that they are written with
+  std::vector<double> beside_;                        // by rank: when its last extra action ends
+  std::vector<double> unsharded_;                     // by stage: when its last gather ends
+  StageGrid<double> reloaded_;                        // when activations that were in host memory are back
   std::vector<int> to_try_;
   Simulation result_;
 };
@@ -149,8 +154,15 @@ void Simulator::finish(const Action& action, double end) {
   if (is_backward(action.kind)) backward_end_.at(action.stage, action.microbatch) = end;
   if (is_of_vocabulary(action.kind)) ends_of(action.kind).at(action.stage, action.microbatch) = end;
   wake_neighbours(action);
-  if (vocabulary_)
+  if (vocabulary_ && is_awaited_by_all(action))
     for (int rank = 0; rank < schedule_.ranks(); ++rank) to_try_.push_back(rank);
+}
+
+// What comes before passes, and the last of a pass over all ranks.
+bool Simulator::is_awaited_by_all(const Action& action) {
+  if (action.kind == ActionKind::kForward) return action.stage == stages() - 1;
+  if (is_backward(action.kind)) return action.stage == 0;
+  return is_of_vocabulary(action.kind) && ++passed_[{action.kind, action.microbatch}] == schedule_.ranks();
 }
 
 void Simulator::wake_neighbours(const Action& action) {
@@ -340,6 +352,10 @@ std::vector<StageCosts> stage_costs(const Schedule& schedule, const Costs& costs
 
 Simulation simulate(const Schedule& schedule, const Costs& costs) {
   validate(schedule);
+  return simulate_valid(schedule, costs);
+}
+
+Simulation simulate_valid(const Schedule& schedule, const Costs& costs) {
   const std::vector<int> rank_of_stage = ranks_by_stage(schedule);
   const std::vector<StageCosts> by_stage = costs_by_stage(schedule, costs, rank_of_stage);
   Simulation simulation = Simulator(schedule, by_stage, costs.vocabulary, rank_of_stage).run();

@@ -117,6 +117,7 @@ void VocabularyNeeds::check_orders(const Schedule& schedule) {
 
 std::vector<Need> VocabularyNeeds::of(const Action& action) const {
   std::vector<Need> needs;
+  needs.reserve(stage_of_rank_.size());
   const int microbatch = action.microbatch;
   const auto all = [&](ActionKind kind) {
     for (const int stage : stage_of_rank_) needs.push_back({{kind, stage, microbatch}});

@@ -50,12 +50,12 @@ TEST(PlanCommand, ReplicasFollowFromTheRanks) {
 TEST(PlanCommand, TheBestLayoutsAsATableAsJsonAndAsAFile) {
   const ScratchFolder scratch;
   const std::string output = scratch / "best.yaml";
-  const Outcome table =
-      plan("{} --cluster h100_80g --ranks 16 --top 3 --explain --why-not tensor=8,pipeline=2 --output " + output);
+  const Outcome table = plan(
+      "{} --cluster h100_80g --ranks 16 --top 3 --explain --why-not tensor=8,parallel.pipeline=2 --output " + output);
   ASSERT_EQ(table.exit_code, 0) << table.err;
   EXPECT_THAT(table.out, HasSubstr("2 hosts of 8 (h100_80g)"));
   EXPECT_THAT(table.out, HasSubstr("the first one: --set parallel.tensor="));
-  EXPECT_THAT(table.out, HasSubstr("why not tensor=8,pipeline=2: its best, tensor 8, pipeline 2, data 1"));
+  EXPECT_THAT(table.out, HasSubstr("why not tensor=8,parallel.pipeline=2: its best, tensor 8, pipeline 2, data 1"));
   const Json all = Json::parse(plan("{} --cluster h100_80g --ranks 16 --top 3 --json").out);
   ASSERT_EQ(all["best"].size(), 3u);
   const Json& best = all["best"][0];
@@ -128,10 +128,16 @@ TEST(PlanCommand, RefusesInOneLine) {
   refused("{} --cluster h100_80g --ranks 12", 3, "12 ranks are no whole hosts of 8 devices");
   refused("{} --cluster h100_80g --ranks 1 --set schedule.microbatch_size=64", 3,
           "no layout fits: the nearest, tensor 1");
-  refused("{} --cluster h100_80g --ranks 8 --set parallel.tensor=3", 3, "no layout has the sizes that are stated");
+  refused("{} --cluster h100_80g --ranks 8 --set parallel.tensor=3", 3,
+          "tensor 3 does not divide 8 ranks; expected sizes that fit each other; with parallel.tensor open, tensor ");
+  refused("{} --cluster h100_80g --ranks 8 --set parallel.tensor=4 --set parallel.pipeline=4", 3,
+          "pipeline 4 does not divide the 2 ranks that tensor 4 leaves");
+  refused("{} --cluster h100_80g --ranks 8 --set parallel.tensor=1 --set parallel.pipeline=1 --set data.batch_size=7",
+          3, "8 replicas do not divide a batch of 7 samples");
   refused("{} --cluster h100_80g --ranks 16 --set parallel.tensor=2 --set parallel.pipeline=2 --set parallel.data=2", 3,
           "= 8 ranks, and 2 hosts of 8 devices have 16");
   refused("{} --cluster h100_80g --ranks 8 --why-not tensors=3", 2, "'tensors=3' is no key of a layout");
+  refused("{} --cluster h100_80g --ranks 8 --json --explain", 2, "--json: with --explain");
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include "gantry/models/described/model_flops.h"
 #include "gantry/schedule/schedule.h"
 #include "gantry/schedule/simulate.h"
-#include "published_rows.h"
+#include "published_fit.h"
 
 namespace gantry::planner {
 namespace {
@@ -99,6 +99,17 @@ TEST(PublishedSteps, VTrainsNode) {
   const Errors errors = errors_of(rows, is_test);
   EXPECT_EQ(errors.count, 538);
   EXPECT_LE(errors.mean, 0.08);
+}
+
+// No constant is determined by one row alone, or physically impossible.
+TEST(PublishedSteps, EachConstantOfVTrainsIsOfManyRows) {
+  Cluster cluster = load_cluster("vtrain_a100");
+  const auto rows = published::vtrain_quarter(published::kCalibrationQuarter, /*within=*/true);
+  for (const auto& constant : published::vtrain_constants()) {
+    EXPECT_LT(published::largest_share(constant, cluster, rows), 0.5) << constant.name;
+    EXPECT_GT(constant.of(cluster), constant.least) << constant.name;
+    EXPECT_LT(constant.of(cluster), constant.most) << constant.name;
+  }
 }
 
 double measured_per_sample(const Row& row) { return row.measured / static_cast<double>(row.workload.batch); }

@@ -75,8 +75,8 @@ struct MemoryCase {
 };
 
 // States within 1%, and but for some cases the peak within 5%, of every pipeline rank's fullest one. With zb_h1
-// weights' gradients come later, and dispatched tokens have buffers of their own; under ZeRO 3 whole gradients come as
-// activations go.
+// weights' gradients come later, dispatched tokens have buffers of their own, and so have sums under
+// ZeRO 2; under ZeRO 3 whole gradients come as activations go.
 TEST(PlannedMemory, IsThatOfRuns) {
   const std::string pipelined = "parallel: {pipeline: 2}\nschedule: {microbatches: 4";
   for (const auto& [family, keys, most_error] : std::vector<MemoryCase>{
@@ -100,6 +100,20 @@ TEST(PlannedMemory, IsThatOfRuns) {
            {"llama", "parallel: {data: 2, zero: 3, pipeline: 2}\nschedule: {microbatches: 2}\n"},
            {"llama", "parallel: {context: 2}\n"},
            {"llama", "parallel: {context: 2, context_method: ring}\n"},
+           {"llama", "parallel: {context: 2, context_method: all_gather}\n"},
+           {"llama", "parallel: {context: 2, zero: 3}\n"},
+           {"llama", "parallel: {tensor: 2, sequence_parallel: true}\nschedule: {recompute: selective}\n"},
+           {"llama", "parallel: {tensor: 2}\nschedule: {recompute: full}\n", 0.07},
+           {"llama", "parallel: {data: 2, zero: 3}\nschedule: {recompute: full}\n"},
+           {"llama", "parallel: {data: 2, zero: 1}\nprecision: bfloat16\n"},
+           {"llama", "parallel: {data: 2, zero: 2}\nschedule: {microbatches: 2}\n", 0.07},
+           {"llama", "parallel: {pipeline: 2, data: 2, zero: 2}\nschedule: {microbatches: 2}\n"},
+           {"llama", pipelined + ", recompute: full}\n"},
+           {"llama", pipelined + ", name: interleaved_1f1b, chunks: 2}\n"},
+           {"llama", pipelined + ", name: zb_v}\n"},
+           {"llama", "parallel: {pipeline: 2, vocabulary: pipeline}\nschedule: {microbatches: 4}\n"},
+           {"qwen2", ""},
+           {"qwen2", "parallel: {tensor: 2}\n"},
            {"llama", "lora: {r: 8, target_modules: all-linear}\n"},
            {"llama", "lora: {r: 4, target_modules: [q_proj, down_proj, embed_tokens]}\n"},
            {"llama", "lora: {r: 8, target_modules: all-linear}\nprecision: bfloat16\n", 0.1},
@@ -109,7 +123,11 @@ TEST(PlannedMemory, IsThatOfRuns) {
            {"llama", "lora: {r: 8, target_modules: [q_proj], modules_to_save: [lm_head]}\n"},
            {"mixtral", "lora: {r: 4, target_modules: [experts.gate_up_proj, experts.down_proj]}\n", 0.07},
            {"mixtral", ""},
-           {"mixtral", "parallel: {data: 2, expert: 2}\n", 0.07}}) {
+           {"mixtral", "parallel: {tensor: 2}\n"},
+           {"mixtral", "schedule: {recompute: full}\n"},
+           {"mixtral", "parallel: {data: 2, expert: 2}\n", 0.07},
+           {"mixtral", "parallel: {data: 2, expert: 2, zero: 1}\n", 0.07},
+           {"mixtral", "parallel: {data: 2, expert: 2, zero: 3}\n", 0.07}}) {
     const ScratchFolder scratch;
     const Config config = memory_config(scratch, family, keys);
     const HeldByStage measured = bytes_of_run(config);

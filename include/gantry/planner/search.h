@@ -1,8 +1,9 @@
 // The best layouts of a model on a cluster, among all that a configuration leaves open.
 //
 // Every layout has a time that none of its schedules can beat (least_seconds()): the longest rank's work, what it waits
-// for at its start and end, and what comes once. Layouts are estimated in the order of that bound, each by its
-// simulated schedule, until the bound of the next one is above the slowest that is kept: those left can't be better.
+// for at its start and end, and what comes once; and layouts of the same sizes have one that none of them can. What is
+// left open is settled step by step in the order of these bounds, and layouts are estimated by their simulated
+// schedules, until the next bound is above the slowest that is kept: those left can't be better.
 #pragma once
 
 #include <optional>
@@ -23,10 +24,11 @@ struct PlannedLayout {
 struct SearchResult {
   std::vector<PlannedLayout> best;       // that fit, the fastest first
   std::optional<PlannedLayout> nearest;  // where none fits: the one that needs the least memory
-  std::string objection;                 // where none is defined: what the last one tried lacks
-  long long defined = 0;                 // layouts whose sizes fit each other
-  long long too_large = 0;               // of those, that can't be in memory
-  long long estimated = 0;               // of those, that were simulated
+  std::string objection;                 // where there is none: what the last one tried lacks
+  long long layouts = 0;                 // that the open keys have, of sizes that fit each other
+  long long too_large = 0;               // of those, that were seen not to be in memory
+  long long bounded = 0;                 // bounds that were computed: of single layouts, and of many at once
+  long long estimated = 0;               // simulations: layouts that differ in states alone share one
 };
 
 struct SearchOptions {
@@ -41,8 +43,10 @@ struct SearchOptions {
 // host's, gathered in each way; every recomputation.
 SearchResult search(const PlanRequest& request, const Cluster& cluster, const SearchOptions& options = {});
 
-// ConfigError where nothing was found: what the nearest layout lacks, or why none is defined.
-void require_layouts(const SearchResult& found, const Cluster& cluster);
+// ConfigError where nothing was found: why_none(), and what would do: one stated key open, or more hosts.
+void require_layouts(const SearchResult& found, const PlanRequest& request, const Cluster& cluster);
+// Of a search that found nothing: what the nearest layout lacks, or which sizes don't fit each other.
+std::string why_none(const SearchResult& found, const PlanRequest& request, const Cluster& cluster);
 // Of a layout that does not fit: what it needs, and how much that is too much.
 std::string shortfall(const PlannedLayout& layout, const Cluster& cluster);
 
