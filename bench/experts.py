@@ -1,7 +1,8 @@
 """Experts over two ranks: tokens a second of ep 2 beside one rank and beside tp 2, as a share of the ideal (twice one rank's), and the
-bandwidth of rows on their way to experts and back beside that of a plain all-to-all of as many bytes. A small Mixtral, one thread a
-rank. And how much of the time that rows are under way shared experts and pairs of DualPipe-V hide, where a link holds every all-to-all
-back by some milliseconds: seconds a step without delay, where ranks wait at once, and as Gantry runs it. Prints tables; --json FILE keeps the figures, --quick takes few steps.
+bandwidth of a dispatch of rows to experts beside that of a plain all-to-all of as many bytes. A small Mixtral, one thread a rank.
+And how much of the time that rows are under way shared experts and pairs of DualPipe-V hide, where a link holds every all-to-all back
+by some milliseconds: seconds a step without delay, where ranks wait at once, and as Gantry runs it. Prints tables; --json FILE keeps
+the figures, --quick takes few steps.
 """
 import argparse, json, pathlib, statistics, subprocess, tempfile
 
@@ -24,11 +25,14 @@ def steps_of(parallel, steps, folder):
     return training.run_steps(BUILD / "bin/gantry", config)[2:]  # the first two steps warm up
 
 
-def plain_bandwidth():
-    """Of all_to_alls by size: bytes that a rank hands in, over seconds."""
+def bandwidths_of_ranks_in_step():
+    """By operation and size: bytes that a rank hands in, over seconds, where both ranks begin together."""
     out = subprocess.run([BUILD / "bench/comm_bench", "2"], check=True, stdout=subprocess.PIPE, text=True).stdout
-    rows = [json.loads(line) for line in out.splitlines()]
-    return {row["bytes"]: row["bytes"] / row["median"] for row in rows if row["op"] == "all_to_all" and row["backend"] == "local"}
+    found = {"all_to_all": {}, "dispatch": {}}
+    for row in map(json.loads, out.splitlines()):
+        if row["backend"] == "local" and row["op"] in found:
+            found[row["op"]][row["bytes"]] = row["bytes"] / row["median"]
+    return found
 
 
 def hidden_delays(quick):
@@ -60,13 +64,15 @@ def main():
         print(f"{layout:10} {figures[layout]:10.0f} tokens/s {share}", flush=True)
     experts = [line["experts"] for line in taken["ep 2"]]
     sent = BATCH * TOKENS // 2 * USED * SIZE["hidden_size"] * ELEMENT
-    bandwidths = plain_bandwidth()
-    nearest = min(bandwidths, key=lambda size: abs(size - sent))
+    in_step = bandwidths_of_ranks_in_step()
+    nearest = min(in_step["all_to_all"], key=lambda size: abs(size - sent))
     ours = statistics.median(each["all_to_all_bytes"] / each["all_to_all_seconds"] for each in experts)
-    figures |= {"dispatch": ours, "plain": bandwidths[nearest], "bytes": sent, "plain bytes": nearest}
-    print(f"dispatch   {ours / 1e9:10.3f} GB/s of {experts[0]['all_to_all_bytes'] / CALLS / 1024:.0f} KiB a call, waits for the other rank "
-          f"among them\nplain      {bandwidths[nearest] / 1e9:10.3f} GB/s of {nearest / 1024:.0f} KiB\n"
-          f"           {100 * ours / bandwidths[nearest]:10.1f}% of it")
+    plain, alone = in_step["all_to_all"][nearest], in_step["dispatch"][nearest]
+    figures |= {"rows in training": ours, "dispatch": alone, "plain": plain, "bytes": sent, "plain bytes": nearest}
+    print(f"plain      {plain / 1e9:10.3f} GB/s, an all_to_all of {nearest / 1024:.0f} KiB, ranks in step\n"
+          f"dispatch   {alone / 1e9:10.3f} GB/s, {100 * alone / plain:.1f}% of it: counts, as many bytes of rows, their order by expert\n"
+          f"training   {ours / 1e9:10.3f} GB/s, {experts[0]['all_to_all_bytes'] / CALLS / 1024:.0f} KiB a call, waits for the other rank "
+          f"among them")
     figures["held back"] = hidden_delays(given.quick)
     if given.json:
         given.json.write_text(json.dumps(figures, indent=1) + "\n")

@@ -24,10 +24,10 @@ class Tails {
     const std::size_t count = steps.size();
     for (auto* list : lists)
       for (std::size_t i = 0; i < std::min(count, list->size()); ++i) {
-        torch::Tensor flat = (*list)[i].detach().view({-1});
-        const std::int64_t whole = flat.numel() / kLine * kLine, left = flat.numel() - whole;
-        (*list)[i] = flat.narrow(0, 0, whole);
+        const std::int64_t left = (*list)[i].numel() % kLine, whole = (*list)[i].numel() - left;
         if (left == 0) continue;
+        torch::Tensor flat = (*list)[i].detach().view({-1});
+        (*list)[i] = flat.narrow(0, 0, whole);
         torch::Tensor line = torch::zeros({kLine}, flat.options());
         ends_.emplace_back(flat.narrow(0, whole, left), line.narrow(0, 0, left));
         ends_.back().second.copy_(ends_.back().first);
