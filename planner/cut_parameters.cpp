@@ -59,7 +59,8 @@ WholeElements whole_elements(const Layout& layout, const LayoutCosts& costs, int
   // Embedding and head add to one gradient, which stands meanwhile.
   const double two_gradients = tied > 0 ? std::min(all, 2 * largest + tied) : two_units;
   const std::string gather = gather_of(layout);
-  if (gather == "microbatch") return {two_units, costs.microbatches == 1 ? two_gradients : all};
+  if (gather == "microbatch" && costs.microbatches == 1) return {two_units, two_gradients, largest};
+  if (gather == "microbatch") return {two_units, all};
   if (gather == "step") return {all, all};
   std::ranges::sort(stages, std::greater{});
   double window = 0;

@@ -22,6 +22,7 @@ double gathers_of_step(const Layout& layout, int microbatches, int stages_of_ran
 // first backward to its last.
 struct WholeElements {
   double values = 0, gradients = 0;
+  double in_place_of_activations = 0;  // of the gradients: those on their way when a layer's activations have gone
 };
 WholeElements whole_elements(const Layout& layout, const LayoutCosts& costs, int rank);
 

@@ -184,8 +184,11 @@ Memory rank_memory(const Workload& workload, const Layout& layout, const LayoutC
     const double trained = held.dense > 0 ? held.trained_dense / held.dense : 0;
     memory.working +=
         value_bytes(workload.precision) * whole.values + program.gradient_bytes * whole.gradients * trained;
-    // Sums take memory as activations give it back, and within a step rows that have masters take none.
+    // Sums, and gradients on their way to them, take memory as activations give it back. Within a step rows that have
+    // masters take none.
     memory.activations = std::max(0.0, memory.activations - memory.gradients);
+    memory.activations -=
+        std::min(memory.activations, program.gradient_bytes * whole.in_place_of_activations * trained);
     if (value_bytes(workload.precision) < program.gradient_bytes) {
       const double rows = of_trained(value_bytes(workload.precision), true);
       memory.working -= std::clamp(rows - memory.activations, 0.0, memory.working);
@@ -193,8 +196,6 @@ Memory rank_memory(const Workload& workload, const Layout& layout, const LayoutC
     }
   } else if (zero.gradients && replicas > 1) {
     memory.working += std::min(2 * kBucketBytes, program.gradient_bytes * (held.trained_dense + held.trained_experts));
-    // Sums of the backwards before stand beside a bucket while as much is kept as at the first one.
-    if (costs.microbatches > layout.pipeline - rank) memory.working += memory.gradients;
   }
   return memory;
 }

@@ -166,7 +166,7 @@ double kept_by_adapters(const Workload& workload, const Layout& layout, std::siz
   return numbers * value_bytes(workload.precision);
 }
 
-// An RMS norm keeps its normalised input for the gradient of its weight alone.
+// An RMS norm keeps its normalised input, in float32 where it is narrower, for the gradient of its weight alone.
 double kept_for_norms(const Workload& workload, const Layout& layout, const std::string& prefix) {
   const double tokens = static_cast<double>(workload.sequence) * layout.microbatch / layout.context /
                         (layout.sequence_parallel ? layout.tensor : 1);
@@ -174,7 +174,27 @@ double kept_for_norms(const Workload& workload, const Layout& layout, const std:
   for (auto each = workload.trained.frozen.lower_bound(prefix);
        each != workload.trained.frozen.end() && each->starts_with(prefix); ++each)
     if (each->ends_with("norm.weight")) numbers += tokens * static_cast<double>(workload.model.hidden);
-  return numbers * value_bytes(workload.precision);
+  return numbers * std::max(4.0, value_bytes(workload.precision));
+}
+
+bool trains_adapters_of_experts_alone(const Workload& workload, std::size_t index) {
+  const models::DecoderNames& names = workload.model.names;
+  const std::string prefix = names.layers + "." + std::to_string(index) + ".";
+  for (const auto& parameter : models::parameter_shapes(workload.model))
+    if (parameter.name.starts_with(prefix) && workload.trained.trains(parameter.name)) return false;
+  const auto& adapters = workload.trained.adapters;
+  const auto begin = adapters.lower_bound(prefix);
+  const auto is_in_layer = [&](const auto& adapter) { return adapter.first.starts_with(prefix); };
+  const auto end = std::find_if_not(begin, adapters.end(), is_in_layer);
+  return begin != end && std::all_of(begin, end, [&](const auto& adapter) {
+           return adapter.first.starts_with(prefix + names.experts + ".");
+         });
+}
+
+// Of what a frozen attention keeps otherwise: its products' input, for their weights' gradients; and all of it but the
+// norm's, which is left out by itself, where nothing goes back through it.
+double kept_for_attention(const PartCosts& layer, double kept_for_norm, bool goes_back) {
+  return goes_back ? layer.kept_whole : layer.kept_attention - kept_for_norm;
 }
 
 // Frozen weights have no gradients; and before the first part that trains, nothing goes back and nothing is kept.
@@ -191,9 +211,13 @@ void leave_out_frozen(CostTable& table, const Workload& workload, const Layout& 
   leave_out(table.embedding, parameters.first);
   for (std::size_t index = 0; index < table.layers.size(); ++index) {
     table.layers[index].kept += kept_by_adapters(workload, layout, index);
-    if (is_rms)
-      table.layers[index].kept -=
-          kept_for_norms(workload, layout, workload.model.names.layers + "." + std::to_string(index) + ".");
+    const std::string prefix = workload.model.names.layers + "." + std::to_string(index) + ".";
+    if (is_rms) table.layers[index].kept -= kept_for_norms(workload, layout, prefix);
+    if (trains_adapters_of_experts_alone(workload, index)) {
+      PartCosts& layer = table.layers[index];
+      const double norms = kept_for_norms(workload, layout, prefix);
+      layer.kept -= kept_for_attention(layer, is_rms ? norms / 2 : 0, /*goes_back=*/!is_before);
+    }
     leave_out(table.layers[index], parameters.layers[index]);
   }
   if (is_rms) table.head.kept -= kept_for_norms(workload, layout, workload.model.names.norm + ".");

@@ -22,16 +22,17 @@ double kept_with(const Part& part, Recompute how) {
   }
 }
 
-// Bytes that are there once more while it is computed again.
+// Bytes that are there once more while it is computed again; but for the core, the gradient of its output waits
+// meanwhile.
 template <class Part>
 double made_again(const Part& part, Recompute how) {
   switch (how) {
     case Recompute::kSelective:
       return part.kept_core;
     case Recompute::kParts:  // attention and MLP one by one; each begins with an input that was kept
-      return std::max(part.kept_attention, part.kept - part.kept_attention) - part.kept_inputs / 2;
+      return std::max(part.kept_attention, part.kept - part.kept_attention) - part.kept_inputs / 2 + part.kept_whole;
     case Recompute::kFull:
-      return part.kept - part.kept_whole;
+      return part.kept;
     default:
       return 0;
   }

@@ -135,7 +135,7 @@ TEST(Search, WhenParametersAreGatheredIsOpen) {
       found.push_back(one.layout.gather);
     return found;
   };
-  const auto roomy = gathers(80, "train.steps=1"), narrow = gathers(4, "train.steps=1");
+  const auto roomy = gathers(80, "train.steps=1"), narrow = gathers(3.5, "train.steps=1");
   for (const char* each : {"step", "window", "microbatch"}) EXPECT_THAT(roomy, Contains(each));
   EXPECT_EQ(roomy.front(), "step");
   ASSERT_FALSE(narrow.empty());
