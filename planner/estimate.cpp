@@ -186,9 +186,8 @@ Memory rank_memory(const Workload& workload, const Layout& layout, const LayoutC
         value_bytes(workload.precision) * whole.values + program.gradient_bytes * whole.gradients * trained;
     // Sums, and gradients on their way to them, take memory as activations give it back. Within a step rows that have
     // masters take none.
-    memory.activations = std::max(0.0, memory.activations - memory.gradients);
-    memory.activations -=
-        std::min(memory.activations, program.gradient_bytes * whole.in_place_of_activations * trained);
+    const double coming = memory.gradients + program.gradient_bytes * whole.in_place_of_activations * trained;
+    memory.activations = std::max(0.0, memory.activations - coming);
     if (value_bytes(workload.precision) < program.gradient_bytes) {
       const double rows = of_trained(value_bytes(workload.precision), true);
       memory.working -= std::clamp(rows - memory.activations, 0.0, memory.working);

@@ -151,10 +151,14 @@ double share_of_trained(const HeldParameters& held) {
   return all > 0 ? (held.trained_dense + held.trained_experts) / all : 0;
 }
 
+std::string prefix_of_layer(const models::DecoderSpec& model, std::size_t index) {
+  return model.names.layers + "." + std::to_string(index) + ".";
+}
+
 // What an adapter's second factor reads, of every token, or of every one of a token's experts.
 double kept_by_adapters(const Workload& workload, const Layout& layout, std::size_t index) {
   const models::DecoderSpec& model = workload.model;
-  const std::string prefix = model.names.layers + "." + std::to_string(index) + ".";
+  const std::string prefix = prefix_of_layer(model, index);
   const double tokens = static_cast<double>(workload.sequence) * layout.microbatch / layout.context;
   double numbers = 0;
   for (auto each = workload.trained.adapters.lower_bound(prefix);
@@ -177,18 +181,27 @@ double kept_for_norms(const Workload& workload, const Layout& layout, const std:
   return numbers * std::max(4.0, value_bytes(workload.precision));
 }
 
-bool trains_adapters_of_experts_alone(const Workload& workload, std::size_t index) {
-  const models::DecoderNames& names = workload.model.names;
-  const std::string prefix = names.layers + "." + std::to_string(index) + ".";
-  for (const auto& parameter : models::parameter_shapes(workload.model))
-    if (parameter.name.starts_with(prefix) && workload.trained.trains(parameter.name)) return false;
+bool has_adapters_of_experts_alone(const Workload& workload, const std::string& prefix) {
   const auto& adapters = workload.trained.adapters;
   const auto begin = adapters.lower_bound(prefix);
-  const auto is_in_layer = [&](const auto& adapter) { return adapter.first.starts_with(prefix); };
-  const auto end = std::find_if_not(begin, adapters.end(), is_in_layer);
-  return begin != end && std::all_of(begin, end, [&](const auto& adapter) {
-           return adapter.first.starts_with(prefix + names.experts + ".");
-         });
+  const auto end =
+      std::find_if_not(begin, adapters.end(), [&](const auto& adapter) { return adapter.first.starts_with(prefix); });
+  const std::string experts = prefix + workload.model.names.experts + ".";
+  return begin != end && std::all_of(begin, end, [&](const auto& one) { return one.first.starts_with(experts); });
+}
+
+// By layer: whether adapters of its experts are all that it trains.
+std::vector<bool> train_experts_alone(const Workload& workload) {
+  std::vector<bool> alone;
+  for (std::size_t index = 0; index < workload.model.layers.size(); ++index)
+    alone.push_back(has_adapters_of_experts_alone(workload, prefix_of_layer(workload.model, index)));
+  if (std::ranges::find(alone, true) == alone.end()) return alone;
+  for (const auto& parameter : models::parameter_shapes(workload.model)) {
+    if (!workload.trained.trains(parameter.name)) continue;
+    for (std::size_t index = 0; index < alone.size(); ++index)
+      if (parameter.name.starts_with(prefix_of_layer(workload.model, index))) alone[index] = false;
+  }
+  return alone;
 }
 
 // Of what a frozen attention keeps otherwise: its products' input, for their weights' gradients; and all of it but the
@@ -208,12 +221,13 @@ void leave_out_frozen(CostTable& table, const Workload& workload, const Layout& 
     if (is_before) part = {.forward = part.forward, .input_gradient = {}, .weight_gradient = {}, .core = {}};
   };
   const bool is_rms = workload.model.norm.kind == models::NormSpec::Kind::kRms;
+  const std::vector<bool> experts_alone = train_experts_alone(workload);
   leave_out(table.embedding, parameters.first);
   for (std::size_t index = 0; index < table.layers.size(); ++index) {
     table.layers[index].kept += kept_by_adapters(workload, layout, index);
-    const std::string prefix = workload.model.names.layers + "." + std::to_string(index) + ".";
+    const std::string prefix = prefix_of_layer(workload.model, index);
     if (is_rms) table.layers[index].kept -= kept_for_norms(workload, layout, prefix);
-    if (trains_adapters_of_experts_alone(workload, index)) {
+    if (experts_alone[index]) {
       PartCosts& layer = table.layers[index];
       const double norms = kept_for_norms(workload, layout, prefix);
       layer.kept -= kept_for_attention(layer, is_rms ? norms / 2 : 0, /*goes_back=*/!is_before);
