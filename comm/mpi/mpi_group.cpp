@@ -11,6 +11,7 @@
 #include <torch/torch.h>
 
 #include "gantry/comm/mpi/message_collective.h"
+#include "gantry/comm/mpi/message_receive.h"
 #include "gantry/comm/mpi/mpi_channel.h"
 #include "gantry/comm/mpi/shared_collective.h"
 #include "gantry/core/block_pool.h"
@@ -113,16 +114,12 @@ class MpiSend final : public MpiOperation {
   char first_[sizeof(Head) + kMostInlineBytes];  // head and small payload
 };
 
-class MpiReceive final : public MpiOperation {
+class MpiReceive final : public MessageReceive {
  public:
   MpiReceive(std::shared_ptr<MpiChannel> channel, const TensorSpec& spec, int from, const Tag& tag)
-      : MpiOperation(channel->engine()),
-        channel_(std::move(channel)),
+      : MessageReceive(std::move(channel), from, tag),
         dtype_(spec.dtype),
-        shape_(spec.shape.begin(), spec.shape.end()),
-        from_(from),
-        tag_(tag),
-        wire_tag_(channel_->tags().encode(tag)) {}
+        shape_(spec.shape.begin(), spec.shape.end()) {}
 
   torch::Tensor result() override { return tensor_; }
 
@@ -137,14 +134,6 @@ class MpiReceive final : public MpiOperation {
       default:
         return true;
     }
-  }
-  std::string describe_pending(const std::vector<int>&) override {
-    return fmt::format("{} from {}", describe(tag_), channel_->describe_member(from_));
-  }
-  std::vector<int> awaited_ranks(const std::vector<int>&) override { return channel_->world_ranks({from_}); }
-  std::string describe_mismatch(int, std::int64_t expected, std::int64_t received) override {
-    return fmt::format("received {} bytes of {} from {}; {} bytes, as its head said", received, describe(tag_),
-                       channel_->describe_member(from_), expected);
   }
 
  private:
@@ -173,12 +162,8 @@ class MpiReceive final : public MpiOperation {
     return true;
   }
 
-  std::shared_ptr<MpiChannel> channel_;
   const torch::ScalarType dtype_;
   const c10::DimVector shape_;
-  const int from_;
-  const Tag tag_;
-  const int wire_tag_;
   int step_ = 0;
   torch::Tensor tensor_;
   char first_[sizeof(Head) + kMostInlineBytes];

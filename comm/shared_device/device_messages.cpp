@@ -9,7 +9,8 @@
 #include <c10/core/StreamGuard.h>
 #include <torch/torch.h>
 
-#include "gantry/comm/mpi/mpi_operation.h"
+#include "gantry/comm/mpi/message_receive.h"
+#include "gantry/comm/shared_device/device_work.h"
 #include "gantry/core/error.h"
 #include "gantry/tensors/tensor_dict.h"
 
@@ -106,17 +107,13 @@ class DeviceSend final : public MpiOperation {
   int step_ = 0;
 };
 
-class DeviceReceive final : public MpiOperation {
+class DeviceReceive final : public MessageReceive {
  public:
   DeviceReceive(std::shared_ptr<SharedDeviceJob> job, std::shared_ptr<MpiChannel> channel, const TensorSpec& spec,
                 int from, const Tag& tag)
-      : MpiOperation(channel->engine()),
+      : MessageReceive(std::move(channel), from, tag),
         job_(std::move(job)),
-        channel_(std::move(channel)),
         spec_(spec),
-        from_(from),
-        tag_(tag),
-        wire_tag_(channel_->tags().encode(tag)),
         stream_(job_->current_stream()),
         end_(job_->device().type()) {}
 
@@ -147,14 +144,6 @@ class DeviceReceive final : public MpiOperation {
     if (!tensor_.defined() || tensor_.device().type() == spec_.device.type()) return;
     precede_current();
     tensor_ = tensor_.to(spec_.device.is_cpu() ? torch::Device(torch::kCPU) : job_->device());
-  }
-  std::string describe_pending(const std::vector<int>&) override {
-    return fmt::format("{} from {}", describe(tag_), channel_->describe_member(from_));
-  }
-  std::vector<int> awaited_ranks(const std::vector<int>&) override { return channel_->world_ranks({from_}); }
-  std::string describe_mismatch(int, std::int64_t expected, std::int64_t received) override {
-    return fmt::format("received {} bytes of {} from {}; {} bytes, as its head said", received, describe(tag_),
-                       channel_->describe_member(from_), expected);
   }
 
  private:
@@ -192,11 +181,7 @@ class DeviceReceive final : public MpiOperation {
   }
 
   const std::shared_ptr<SharedDeviceJob> job_;
-  const std::shared_ptr<MpiChannel> channel_;
   const TensorSpec spec_;
-  const int from_;
-  const Tag tag_;
-  const int wire_tag_;
   const c10::Stream stream_;
   c10::Event end_;  // behind the copy
   bool copied_ = false;
@@ -204,24 +189,6 @@ class DeviceReceive final : public MpiOperation {
   SharedSignal answer_;
   torch::Tensor tensor_;
   int step_ = 0;
-};
-
-class DeviceReceiveWork final : public Work::State {
- public:
-  explicit DeviceReceiveWork(std::shared_ptr<DeviceReceive> receive) : receive_(std::move(receive)) {}
-  bool done() override {
-    if (!receive_->done() || !receive_->passed()) return false;
-    receive_->precede_current();
-    return true;
-  }
-  void wait() override {
-    receive_->wait();
-    receive_->precede_current();
-  }
-  torch::Tensor result() override { return receive_->result(); }
-
- private:
-  const std::shared_ptr<DeviceReceive> receive_;
 };
 
 }  // namespace
@@ -246,7 +213,7 @@ Work DeviceMessages::recv(const TensorSpec& spec, int from, const Tag& tag) {
   job_->holds(spec.device, "recv");
   auto receive = std::make_shared<DeviceReceive>(job_, channel_, spec, from, tag);
   channel_->engine()->post(receive);
-  return Work(std::make_shared<DeviceReceiveWork>(std::move(receive)));
+  return Work(std::make_shared<DeviceWork<DeviceReceive>>(std::move(receive)));
 }
 
 }  // namespace gantry

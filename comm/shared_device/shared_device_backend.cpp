@@ -9,28 +9,12 @@
 #include "gantry/comm/mpi/mpi_channel.h"
 #include "gantry/comm/shared_device/device_collective.h"
 #include "gantry/comm/shared_device/device_messages.h"
+#include "gantry/comm/shared_device/device_work.h"
 #include "gantry/comm/shared_device/shared_device_job.h"
 #include "gantry/core/error.h"
 
 namespace gantry {
 namespace {
-
-class DeviceCollectiveWork final : public Work::State {
- public:
-  explicit DeviceCollectiveWork(std::shared_ptr<DeviceCollective> collective) : collective_(std::move(collective)) {}
-  bool done() override {
-    if (!collective_->done() || !collective_->passed()) return false;
-    collective_->precede_current();
-    return true;
-  }
-  void wait() override {
-    collective_->wait();
-    collective_->precede_current();
-  }
-
- private:
-  const std::shared_ptr<DeviceCollective> collective_;
-};
 
 class SharedDeviceGroup final : public ProcessGroup {
  public:
@@ -74,7 +58,7 @@ class SharedDeviceGroup final : public ProcessGroup {
     auto collective = std::make_shared<DeviceCollective>(job_, channel_);
     collective->begin(call, collectives_++);
     channel_->engine()->post(collective);
-    return Work(std::make_shared<DeviceCollectiveWork>(std::move(collective)));
+    return Work(std::make_shared<DeviceWork<DeviceCollective>>(std::move(collective)));
   }
 
  private:

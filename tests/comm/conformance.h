@@ -364,15 +364,19 @@ inline void for_each_disagreement(int size, const std::function<void(OperationKi
       for (const int odd : {0, size - 1}) check(kind, about, odd);
 }
 
+// What carries tensors, with tensors of that type.
+inline void check_type(ProcessGroup& group, torch::ScalarType type) {
+  check_all_reduce(group, type);
+  check_gathers(group, type);
+  check_broadcast_and_all_to_all(group, type);
+  check_messages(group, type);
+}
+
 // `sends_until_received`: where a wait for a send is one for its receiver.
 inline void check_conformance(ProcessGroup& group, bool sends_until_received = false) {
   for (const auto type :
-       {torch::kFloat32, torch::kFloat64, torch::kBFloat16, torch::kFloat16, torch::kInt64, torch::kInt32}) {
-    check_all_reduce(group, type);
-    check_gathers(group, type);
-    check_broadcast_and_all_to_all(group, type);
-    check_messages(group, type);
-  }
+       {torch::kFloat32, torch::kFloat64, torch::kBFloat16, torch::kFloat16, torch::kInt64, torch::kInt32})
+    check_type(group, type);
   check_outstanding(group);
   check_many_outstanding(group);
   check_dropped(group);

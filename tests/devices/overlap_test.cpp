@@ -175,6 +175,18 @@ void on_two_devices(const std::function<void(World&, ProcessGroup&)>& body) {
             0);
 }
 
+// A split layer's forward in pieces has the bits of a whole one, and hides all but one of its operations.
+void expect_hidden_pieces(HeldBack& operations, std::int64_t in, std::int64_t out, const ShardStyle& style,
+                          const std::vector<std::int64_t>& shape) {
+  on_two_devices([&](World& world, ProcessGroup& group) {
+    nn::Linear layer = split_linear(in, out, style, group, world);
+    const torch::Tensor part = values(shape, world);
+    const Made whole = made_by(layer, part, 1, world, nullptr, nullptr);
+    expect_same_bits(whole, made_by(layer, part, kPieces, world, &operations, nullptr));
+  });
+  expect_hidden(operations, 2, kPieces - 1);
+}
+
 TEST(DeviceOverlap, TheInputGradientsSumTravelsWhileTheWeightGradientIsComputed) {
   HeldBack sums("ncclAllReduce", the_first, "addmm");
   on_two_devices([&](World& world, ProcessGroup& group) {
@@ -186,25 +198,13 @@ TEST(DeviceOverlap, TheInputGradientsSumTravelsWhileTheWeightGradientIsComputed)
 
 TEST(DeviceOverlap, ASumInPiecesTravelsWhileTheNextPieceIsComputed) {
   HeldBack sums("ncclAllReduce", all_but_the_fourth, "aten::mm");
-  on_two_devices([&](World& world, ProcessGroup& group) {
-    nn::Linear down = split_linear(32, 16, Row{}, group, world);
-    const torch::Tensor part = values({3, 7, 16}, world);
-    const Made whole = made_by(down, part, 1, world, nullptr, nullptr);
-    expect_same_bits(whole, made_by(down, part, kPieces, world, &sums, nullptr));
-  });
-  expect_hidden(sums, 2, kPieces - 1);
+  expect_hidden_pieces(sums, 32, 16, Row{}, {3, 7, 16});
 }
 
 // The gradient is gathered in pieces too, and multiplied by the weight as they come.
 TEST(DeviceOverlap, ScatteredSumsAndGatheredGradientsTravelInPieces) {
   HeldBack sums("ncclReduceScatter", all_but_the_fourth, "aten::mm");
-  on_two_devices([&](World& world, ProcessGroup& group) {
-    nn::Linear down = split_linear(32, 16, Row{.output = Shard{1}}, group, world);
-    const torch::Tensor part = values({2, 8, 16}, world);
-    const Made whole = made_by(down, part, 1, world, nullptr, nullptr);
-    expect_same_bits(whole, made_by(down, part, kPieces, world, &sums, nullptr));
-  });
-  expect_hidden(sums, 2, kPieces - 1);
+  expect_hidden_pieces(sums, 32, 16, Row{.output = Shard{1}}, {2, 8, 16});
   HeldBack gathers("ncclAllGather", all_but_the_first, "aten::mm");
   on_two_devices([&](World& world, ProcessGroup& group) {
     nn::Linear down = split_linear(32, 16, Row{.output = Shard{1}}, group, world);
@@ -215,13 +215,7 @@ TEST(DeviceOverlap, ScatteredSumsAndGatheredGradientsTravelInPieces) {
 
 TEST(DeviceOverlap, AGatherInPiecesTravelsWhileThePieceBeforeIsComputed) {
   HeldBack gathers("ncclAllGather", all_but_the_first, "addmm");
-  on_two_devices([&](World& world, ProcessGroup& group) {
-    nn::Linear up = split_linear(16, 32, Column{.input = Shard{1}}, group, world);
-    const torch::Tensor part = values({2, 4, 16}, world);
-    const Made whole = made_by(up, part, 1, world, nullptr, nullptr);
-    expect_same_bits(whole, made_by(up, part, kPieces, world, &gathers, nullptr));
-  });
-  expect_hidden(gathers, 2, kPieces - 1);
+  expect_hidden_pieces(gathers, 16, 32, Column{.input = Shard{1}}, {2, 4, 16});
 }
 
 // The second step of a small run, held back on every device.
