@@ -335,6 +335,10 @@ torch::Tensor GradientBuffers::owned_values(std::size_t parameter) const {
   return share_memory(parameters_[parameter].tensor, part.begin, {part.size()});
 }
 
+bool GradientBuffers::has_values(std::size_t parameter) const {
+  return !is_in_unit(parameter) || shards_->has_rows(parameter);
+}
+
 const HeldTensor& GradientBuffers::held(std::size_t parameter) const {
   return shards_ ? shards_->shard(parameter) : parameters_[parameter];
 }

@@ -115,6 +115,8 @@ class GradientBuffers {
   // This rank's range of a flattened gradient, and of the values, as [elements]; they share the memory.
   torch::Tensor owned_gradient(std::size_t parameter) const;
   torch::Tensor owned_values(std::size_t parameter) const;
+  // False where masters alone have them for now (ZeRO 3).
+  bool has_values(std::size_t parameter) const;
 
   // Sends this rank's stepped ranges to all replicas, those of the first layers first, so that a forward may begin
   // while the others travel. Collective over them.

@@ -129,7 +129,7 @@ void MasterParameters::copy_from_parameters() {
   std::vector<WholeUnits::Move> moves;
   for (std::size_t i = 0; i < masters_.size(); ++i) {
     if (!made_[i]) continue;
-    const bool is_stale = is_low_[i] ? stale_ == Stale::kCopies : is_whole(i);
+    const bool is_stale = is_low_[i] ? stale_ == Stale::kCopies && gradients_.has_values(i) : is_whole(i);
     if (is_stale && is_whole(i))
       moves.push_back(move(i, gradients_.owned_values(i), masters_[i].detach()));
     else if (is_stale)
@@ -168,7 +168,7 @@ void MasterParameters::after_step() {
     if (is_whole(i)) {
       moves.push_back(move(i, gradients_.owned_values(i), masters_[i]));
       masters_[i].mutable_grad().reset();  // its memory is the step's
-    } else if (is_low_[i]) {
+    } else if (is_low_[i] && gradients_.has_values(i)) {
       torch::Tensor values = gradients_.owned_values(i);
       write_values(i, values);
     }

@@ -32,7 +32,7 @@ class MasterParameters {
   // Gives the masters their gradients; before the first step masters that are copies are filled, so that weights may be
   // loaded after boosting.
   void before_step();
-  // Brings the stepped values to the parameters and, under ZeRO, sends them to the other replicas.
+  // Brings the stepped values to the parameters that have memory and, under ZeRO, sends them to the other replicas.
   void after_step();
 
   const torch::Tensor& master(std::size_t parameter) const { return masters_[parameter]; }

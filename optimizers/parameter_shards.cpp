@@ -122,22 +122,12 @@ void ParameterShards::make_unit(const std::vector<std::size_t>& parameters) {
   for (std::size_t i = 0; i < parameters.size(); ++i) members_[parameters[i]].shard.tensor = units_.back()->shard(i);
 }
 
-void ParameterShards::without_rows(const OtherHolder& other, const std::function<void()>& body) {
+void ParameterShards::give_up_rows(const OtherHolder& other) {
   for (std::size_t unit = 0; unit < units_.size(); ++unit)
-    if (std::ranges::all_of(parameters_of_[unit], other.has))
+    if (units_[unit]->has_rows() && std::ranges::all_of(parameters_of_[unit], other.has))
       units_[unit]->give_up_rows([this, unit, write = other.write] {
         for (const std::size_t i : parameters_of_[unit]) write(i, members_[i].shard.tensor);
       });
-  try {
-    body();
-  } catch (...) {
-    try {
-      keep_rows();
-    } catch (...) {  // the first error is the one that is told
-    }
-    throw;
-  }
-  keep_rows();
 }
 
 void ParameterShards::keep_rows() {

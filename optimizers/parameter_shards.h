@@ -68,13 +68,16 @@ class ParameterShards {
   void release(int unit) { units_[unit]->release(); }
   bool is_whole(int unit) const { return units_[unit]->is_whole(); }
 
-  // Rows of parameters that something else has too, of a wider type: `has` tells which, and `write` writes them.
+  // Rows of parameters that something else has too, of a wider type: `has` tells which, and `write` writes them. It
+  // outlives this, or the next keep_rows().
   struct OtherHolder {
     std::function<bool(std::size_t parameter)> has;
     std::function<void(std::size_t parameter, torch::Tensor& rows)> write;
   };
-  // While `body` runs, rows of units that the other one has whole take memory only while a gather reads them.
-  void without_rows(const OtherHolder& other, const std::function<void()>& body);
+  // Until keep_rows(), rows of units that the other one has whole take memory only while a gather reads them.
+  void give_up_rows(const OtherHolder& other);
+  void keep_rows();
+  bool has_rows(std::size_t parameter) const { return units_[members_[parameter].unit]->has_rows(); }
 
  private:
   struct Member {
@@ -94,7 +97,6 @@ class ParameterShards {
   void note(int unit, int layer, const std::vector<int>& stages);
   void make_member(const HeldTensor& parameter);
   void make_unit(const std::vector<std::size_t>& parameters);
-  void keep_rows();
 
   const ProcessGroupMesh& mesh_;
   std::map<axis::View, Holders> holders_;

@@ -44,6 +44,7 @@ class ShardedUnit {
   // reads it. Not while the unit is on its way.
   void give_up_rows(std::function<void()> fill);
   void keep_rows();
+  bool has_rows() const { return !fill_; }
 
  private:
   std::vector<Member> members_;

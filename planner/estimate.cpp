@@ -184,15 +184,12 @@ Memory rank_memory(const Workload& workload, const Layout& layout, const LayoutC
     const double trained = held.dense > 0 ? held.trained_dense / held.dense : 0;
     memory.working +=
         value_bytes(workload.precision) * whole.values + program.gradient_bytes * whole.gradients * trained;
-    // Sums, and gradients on their way to them, take memory as activations give it back. Within a step rows that have
-    // masters take none.
+    // Rows that have masters take memory only as they are gathered.
+    if (value_bytes(workload.precision) < program.gradient_bytes)
+      memory.parameters -= of_trained(value_bytes(workload.precision), true);
+    // Sums, and gradients on their way to them, take memory as activations give it back.
     const double coming = memory.gradients + program.gradient_bytes * whole.in_place_of_activations * trained;
     memory.activations = std::max(0.0, memory.activations - coming);
-    if (value_bytes(workload.precision) < program.gradient_bytes) {
-      const double rows = of_trained(value_bytes(workload.precision), true);
-      memory.working -= std::clamp(rows - memory.activations, 0.0, memory.working);
-      memory.activations = std::max(0.0, memory.activations - rows);
-    }
   } else if (zero.gradients && replicas > 1) {
     memory.working += std::min(2 * kBucketBytes, program.gradient_bytes * (held.trained_dense + held.trained_experts));
   }

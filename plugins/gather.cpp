@@ -73,6 +73,7 @@ std::optional<torch::ScalarType> type_of(ProcessGroup& group, const torch::Tenso
 TensorDict gather_tensors(const StageModule& module, const PipelineStageManager& stages, const ProcessGroupMesh& mesh,
                           const std::function<torch::Tensor(std::size_t)>& local) {
   const torch::NoGradGuard no_grad;
+  if (module.bring_rows) module.bring_rows();
   std::map<std::string, std::size_t> held;
   for (std::size_t i = 0; i < module.parameters.size(); ++i) held[module.parameters[i].placement.name] = i;
 

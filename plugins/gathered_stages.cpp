@@ -165,12 +165,11 @@ void GatheredStages::after_backward(int layer) {
   if (is_last_ && step_.reduces && layer > layers().begin) reduce(shards_.of_layer(layer));
 }
 
-void GatheredStages::without_rows(MasterParameters& masters, const std::function<void()>& body) {
+void GatheredStages::give_up_rows(MasterParameters& masters) {
   masters.fill();
-  shards_.without_rows(
-      {.has = [&](std::size_t parameter) { return masters.has_values(parameter); },
-       .write = [&](std::size_t parameter, torch::Tensor& rows) { masters.write_values(parameter, rows); }},
-      body);
+  shards_.give_up_rows(
+      {.has = [&masters](std::size_t parameter) { return masters.has_values(parameter); },
+       .write = [&masters](std::size_t parameter, torch::Tensor& rows) { masters.write_values(parameter, rows); }});
 }
 
 std::shared_ptr<void> GatheredStages::gather_all(const std::vector<int>& stages) {

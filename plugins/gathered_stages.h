@@ -42,9 +42,9 @@ class GatheredStages final : public LayerWatch {
   void begin(int stage, Kind kind, bool is_last);
   void end();
 
-  // While `body` runs, rows that masters have in a wider type take memory only while a gather reads them. Collective as
-  // masters are.
-  void without_rows(MasterParameters& masters, const std::function<void()>& body);
+  // From here on, rows that masters have in a wider type take memory only while a gather reads them. Collective as
+  // masters are, which outlive this.
+  void give_up_rows(MasterParameters& masters);
 
   // Parameters of all held stages are whole while what it gives is kept.
   std::shared_ptr<void> gather_all(const std::vector<int>& stages);

@@ -99,7 +99,7 @@ bool reads_between(const Policy& policy, const std::vector<SampleEntry>& entries
 
 // A loss over a whole step at once is no sum over its parts.
 void refuse_parts_of_joint_loss(const BoostedModel& model, int microbatches, const ProcessGroupMesh& mesh) {
-  const StageModule& module = model.stage_module();
+  const StageModule& module = model.stage_module_as_is();
   const std::string key = module.policy().joint_loss(module.module());
   const int stages = module.num_stages(), replicas = mesh.batch_group().size();
   if (key.empty() || (stages == 1 && replicas == 1 && microbatches <= 1)) return;
@@ -222,6 +222,7 @@ void HybridParallelPlugin::cut_parameters(ModelState& state, const RowShards& ro
   StageModule& module = state.model->stage_module();
   state.shards = std::make_unique<ParameterShards>(module.parameters, layers_of_parameters(module), rows, mesh_);
   state.gathered = std::make_shared<GatheredStages>(*state.shards, module);
+  module.bring_rows = [shards = state.shards.get()] { shards->keep_rows(); };
   module.gather = [gathered = state.gathered, stages = stages_.stages()] { return gathered->gather_all(stages); };
 }
 
@@ -240,7 +241,7 @@ bool HybridParallelPlugin::chosen_vocabulary(const Policy& policy, const torch::
 
 void HybridParallelPlugin::distribute(DataLoader& loader, const Boosted& boosted) {
   const bool at_an_end = stages_.holds_first() || stages_.holds_last();
-  const StageModule& module = boosted.model->stage_module();
+  const StageModule& module = boosted.model->stage_module_as_is();
   const bool reads = at_an_end || module.vocabulary() || reads_between(module.policy(), loader.entries());
   loader.distribute(mesh_.size(axis::kData), mesh_.coordinate(axis::kData), reads);
   loader.send_ahead_to(world_.device());
@@ -291,7 +292,7 @@ StepResult HybridParallelPlugin::execute_pipeline(const Batch& batch, Boosted& b
   StepResult result;
   naming_device_memory(
       [&] { result = run_pipeline(batch, boosted, options); },
-      [&] { return device_memory(boosted.model->stage_module(), boosted.optimizer.get(), world_.device()); });
+      [&] { return device_memory(boosted.model->stage_module_as_is(), boosted.optimizer.get(), world_.device()); });
   return result;
 }
 
@@ -302,7 +303,7 @@ StepResult HybridParallelPlugin::run_pipeline(const Batch& given, Boosted& boost
     throw ConfigError({"parallel.vocabulary", "is pipeline, and what modules give is looked at",
                        "stages for gantry compare, and for the outputs of experts' routers",
                        "take the key out: loss, gradients and logits need nothing of it"});
-  agree_on_counts(batch, state.model->stage_module().policy(), config_.parallel.sequence_parallel, mesh_);
+  agree_on_counts(batch, state.model->stage_module_as_is().policy(), config_.parallel.sequence_parallel, mesh_);
   check_batch(batch);
   if (!state.inputs_compared) {
     check_equal_inputs(batch.tensors, mesh_, axis::kTensor);
@@ -329,18 +330,12 @@ StepResult HybridParallelPlugin::run_pipeline(const Batch& given, Boosted& boost
                                              .is_aligned = state.parts.has_value()});
     step.set_vocabulary(&*passes);
   }
-  bool given_up = false;
-  const auto compute = [&] {
-    const bool done = run(step, state, plan, options);
-    if (done) step.finish();
-    if (plan.trains) state.accumulation->add(batch.global_samples, step.loss_count());
-    given_up = end_step(state, plan, options, done);
-  };
   MasterParameters* masters = plan.trains && !state.offload ? boosted.optimizer->masters() : nullptr;
-  if (state.gathered && masters)
-    state.gathered->without_rows(*masters, compute);
-  else
-    compute();
+  if (state.gathered && masters) state.gathered->give_up_rows(*masters);
+  const bool done = run(step, state, plan, options);
+  if (done) step.finish();
+  if (plan.trains) state.accumulation->add(batch.global_samples, step.loss_count());
+  const bool given_up = end_step(state, plan, options, done);
   if (given_up) return {.given_up = true};
   if (plan.syncs) audit_when_due(state, boosted);
 
@@ -434,7 +429,7 @@ PipelineStep HybridParallelPlugin::make_step(ModelState& state, const Boosted& b
                                              (planted("masks-of-one-replica") ? 0 : batch.first_sample),
                              .sequence_length = length_of_shards(state, batch)};
   const auto check_outputs = [this, &state](const TensorDict& outputs) {
-    state.outputs_compared = check_whole_outputs(outputs, state.split, state.model->stage_module(), mesh_);
+    state.outputs_compared = check_whole_outputs(outputs, state.split, state.model->stage_module_as_is(), mesh_);
   };
   GradientBuffers* gradients = accumulation ? &accumulation->gradients() : nullptr;
   const bool interleaves = plan.trains && plan.microbatches > 0 && !state.gathered && !state.offload &&
@@ -444,7 +439,7 @@ PipelineStep HybridParallelPlugin::make_step(ModelState& state, const Boosted& b
     state.gathered->begin({.layer_by_layer = plan.gather == schedule::Gather::kMicrobatch,
                            .gradients = plan.trains ? gradients : nullptr,
                            .reduces = plan.syncs});
-  return PipelineStep(state.model->stage_module(), state.parts ? state.parts->criterion() : boosted.criterion,
+  return PipelineStep(state.model->stage_module_as_is(), state.parts ? state.parts->criterion() : boosted.criterion,
                       state.split, std::move(microbatches),
                       {.seed_gradient = plan.trains ? accumulation->seed() : 1,
                        .random = random,
@@ -539,6 +534,7 @@ void HybridParallelPlugin::audit(Boosted& boosted) {
   if (!boosted.optimizer) return;
   boosted.optimizer->wait();
   boosted.optimizer->gradients().complete();
+  boosted.model->bring_rows();
   audit_replicas(boosted.optimizer->gradients(), mesh_, stages_);
 }
 

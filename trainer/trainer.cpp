@@ -368,7 +368,7 @@ class Trainer::Run {
 
   void draw_last_step() {
     if (config_.output.empty()) return;
-    const auto pictures = timeline_.pictures(boosted_.model->stage_module().layer_ranges());
+    const auto pictures = timeline_.pictures(boosted_.model->stage_module_as_is().layer_ranges());
     if (!pictures || !world_.is_main()) return;
     write_pictures(*pictures, config_.output);
     if (mesh_.size(axis::kPipeline) == 1) return;
@@ -382,7 +382,7 @@ class Trainer::Run {
     if (config_.output.empty()) return "";
     return write_run_report(world_, booster_.plugin(), boosted_,
                             {.step = step,
-                             .pictures = timeline_.pictures(boosted_.model->stage_module().layer_ranges()),
+                             .pictures = timeline_.pictures(boosted_.model->stage_module_as_is().layer_ranges()),
                              .counts = meter_->counts(),
                              .counted_steps = std::max<std::int64_t>(counted_steps_, 1),
                              .operators = profile_.operators(),

@@ -8,11 +8,13 @@
 #include "../schedule/random_schedule.h"
 #include "bytes_of_steps.h"
 #include "gantry/booster/recipe.h"
+#include "gantry/checkpoint/checkpoint.h"
 #include "gantry/core/schedule_names.h"
 #include "gantry/launch/launch.h"
 #include "gantry/optimizers/gradient_buffers.h"
 #include "model_case.h"
 #include "program.h"
+#include "tiny_rig.h"
 
 namespace gantry::testing {
 namespace {
@@ -154,23 +156,21 @@ BytesOfSteps train_sharded(int replicas, const std::string& precision, int vocab
   return bytes_of_steps(config, vocabulary);
 }
 
-double values_with_masters(const std::string& precision, double parameters) {
-  return precision == "bfloat16" ? 2 * parameters : 0;
-}
+// Of AdamW's states for each parameter: gradients and moments, and values, or their float32 masters alone.
+constexpr double kStateBytes = 16;
 
-// Values, gradients and the optimizer's state are shards; within a step values that have masters are not there, nor are
-// sums that are not reduced yet. Beside them at least: two layers and what is outside of them whole, and as many whole
-// gradients. A rank that is ahead of others waits for these to have read what it brought to a
-// sum: two layers' gradients more at most, and the sums that arrive.
+// Values or masters, gradients and moments are shards; within a step sums that are not reduced yet are not there.
+// Beside them at least: two layers and what is outside of them whole, and as many whole gradients. A rank that is ahead
+// of others waits for these to have read what it brought to a sum: two layers' gradients more at most, and the sums
+// that arrive.
 TEST(FullySharded, MemoryIsThatOfTheFormula) {
   for (const char* precision : {"float32", "bfloat16"})
     for (const int replicas : {2, 4}) {
-      const double values = precision == std::string("bfloat16") ? 2 : 4, state = values == 2 ? 12 : 8;
-      const double states = (kLayersHeld * kOfLayer + kOutside) * (values + 4 + state) / replicas;
+      const double values = precision == std::string("bfloat16") ? 2 : 4;
+      const double states = (kLayersHeld * kOfLayer + kOutside) * kStateBytes / replicas;
       const BytesOfSteps held = train_sharded(replicas, precision);
-      const double in_step = states - values_with_masters(precision, kLayersHeld * kOfLayer + kOutside) / replicas;
       const double sums_to_come = (kOfLayer + kOutside) * 4 / replicas;
-      const double least = in_step - sums_to_come + (2 * kOfLayer + kOutside) * (values + 4);
+      const double least = states - sums_to_come + (2 * kOfLayer + kOutside) * (values + 4);
       const double most = least + 2 * kOfLayer * 4 * (1 + 1.0 / replicas);
       fmt::print("{} dp {}: {:.3f} MB held, {:.3f} MB at the peak; by the formula {:.3f}, and {:.3f} to {:.3f}\n",
                  precision, replicas, static_cast<double>(held.held) / 1e6, static_cast<double>(held.peak) / 1e6,
@@ -189,13 +189,12 @@ TEST(FullySharded, OneOfEmbeddingAndHeadIsWholeAtATime) {
   constexpr int kWords = 16'384;
   constexpr double kTable = kWords * kWide, kParameters = kLayersHeld * kOfLayer + 2 * kTable + (8 + 2) * kWide;
   for (const char* precision : {"float32", "bfloat16"}) {
-    const double values = precision == std::string("bfloat16") ? 2 : 4, state = values == 2 ? 12 : 8;
+    const double values = precision == std::string("bfloat16") ? 2 : 4;
     for (const int replicas : {2, 4}) {
-      const double states = kParameters * (values + 4 + state) / replicas;
+      const double states = kParameters * kStateBytes / replicas;
       const double product = values == 2 ? 2 : 0;  // on its way into a gradient of float32
-      const double in_step = states - values_with_masters(precision, kParameters) / replicas;
-      const double in_head = in_step - kParameters * 4 / replicas + kTable * (values + product + 4) + kOfLayer * values;
-      const double in_embedding = in_step + kTable * 4;
+      const double in_head = states - kParameters * 4 / replicas + kTable * (values + product + 4) + kOfLayer * values;
+      const double in_embedding = states + kTable * 4;
       const double peak = std::max(in_head, in_embedding);
       const double ahead = kTable * 4 * (1 + 1.0 / replicas);
       BytesOfSteps held = train_sharded(replicas, precision, kWords);
@@ -210,6 +209,93 @@ TEST(FullySharded, OneOfEmbeddingAndHeadIsWholeAtATime) {
       EXPECT_NEAR(static_cast<double>(held.peak), peak, 0.05 * peak) << precision << " dp " << replicas;
     }
   }
+}
+
+// --- Rows between steps ---
+
+std::int64_t bytes_of_rows(const Rig& rig) {
+  std::int64_t bytes = 0;
+  for (const auto& held : rig.boosted.model->stage_module_as_is().parameters)
+    bytes += static_cast<std::int64_t>(held.tensor.storage().nbytes());
+  return bytes;
+}
+
+void train_step(
+    Rig& rig, int seed, const std::function<void()>& before_the_optimizer = [] {}) {
+  rig.booster.execute_pipeline(rig.batch(tokens(4, seed)), rig.boosted);
+  before_the_optimizer();
+  rig.boosted.optimizer->step();
+  rig.boosted.optimizer->zero_grad();
+}
+
+Config rows_of_bfloat16(int replicas) {
+  Config config = tiny({.data = replicas});
+  config.precision = "bfloat16";
+  config.parallel.zero = 3;
+  return config;
+}
+
+// Whenever rows are read, weights are the same, and the next step takes the rows away again.
+TEST(FullySharded, RowsWithMastersComeBackForWhoReadsThem) {
+  enum class Read { kAtTheEnd, kAfterEachStep, kBeforeEachOptimizerStep };
+  const auto trained = [](Read when) {
+    return on_layout<TensorDict>(rows_of_bfloat16(3), [when](World& world) {
+      Rig rig(world, rows_of_bfloat16(3));
+      EXPECT_GT(bytes_of_rows(rig), 0) << "weights may be loaded before the first step";
+      for (int step = 0; step < 3; ++step) {
+        train_step(rig, step, [&] {
+          EXPECT_EQ(bytes_of_rows(rig), 0);
+          if (when == Read::kBeforeEachOptimizerStep) rig.weights();
+        });
+        EXPECT_EQ(bytes_of_rows(rig) > 0, when == Read::kBeforeEachOptimizerStep) << "step " << step;
+        if (when == Read::kAfterEachStep) rig.weights();
+      }
+      return rig.weights();
+    });
+  };
+  const TensorDict weights = trained(Read::kAtTheEnd);
+  for (const Read when : {Read::kAfterEachStep, Read::kBeforeEachOptimizerStep})
+    for (const auto& [name, weight] : trained(when)) EXPECT_TRUE(torch::equal(weight, weights.at(name))) << name;
+}
+
+// An audit, an evaluation and a checkpoint in between, which a second run goes on from.
+TEST(FullySharded, RowsWithMastersAreAuditedSavedAndLoaded) {
+  const ScratchFolder scratch;
+  Config config = rows_of_bfloat16(2);
+  config.train.audit_every = 1;
+  const auto went_on = [&](bool resumes) {
+    return on_layout<TensorDict>(config, [&](World& world) {
+      Rig rig(world, config);
+      if (resumes)
+        load_checkpoint(require_checkpoint(scratch / "saved"), rig.booster.state(rig.boosted), rig.plugin->mesh());
+      else
+        train_step(rig, 0);
+      if (!resumes)
+        save_checkpoint({.directory = scratch / "saved", .step = 1}, rig.booster.state(rig.boosted),
+                        rig.plugin->mesh());
+      rig.booster.execute_pipeline(rig.batch(tokens(4, 7)), rig.boosted, {.forward_only = true});
+      train_step(rig, 1);
+      train_step(rig, 2);
+      return rig.weights();
+    });
+  };
+  const TensorDict straight = went_on(false), resumed = went_on(true);
+  for (const auto& [name, weight] : straight) EXPECT_TRUE(torch::equal(weight, resumed.at(name))) << name;
+}
+
+// A reference that was asked for before the step finds no rows.
+TEST(FullySharded, RowsThatAreAwayAreReadWithAnError) {
+  const auto said = on_layout<std::string>(rows_of_bfloat16(2), [&](World& world) -> std::string {
+    Rig rig(world, rows_of_bfloat16(2));
+    const StageModule& module = rig.boosted.model->stage_module();
+    train_step(rig, 0);
+    try {
+      return "read " + std::to_string(module.parameters.front().tensor.sum().item<double>());
+    } catch (const std::exception& error) {
+      return error.what();
+    }
+  });
+  EXPECT_NE(said.find("ask boosted.model->stage_module() for them"), std::string::npos) << said;
 }
 
 // --- What is not there yet ---

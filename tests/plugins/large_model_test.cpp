@@ -31,18 +31,16 @@ struct LargeModel {
     return static_cast<double>(layers) * layer() + (tied ? 1 : 2) * table() + static_cast<double>((8 + 2) * width);
   }
   double value_bytes() const { return precision == "bfloat16" ? 2 : 4; }
-  double state_bytes() const { return precision == "bfloat16" ? 12 : 8; }  // of AdamW, masters among them
   double shards(double bytes) const { return parameters() * bytes / kShardsOfLarge; }
 
-  // Values, gradients and states are shards. Within the backward of a layer it and the next one are whole, and so are
-  // its gradients; those of the layer before, or of the head, are on their way. A tie's gradient stands from the head's
-  // backward to the embedding's.
-  double states() const { return shards(value_bytes() + 4 + state_bytes()); }
+  // Values or their masters, gradients and AdamW's moments are shards. Within the backward of a layer it and the next
+  // one are whole, and so are its gradients; those of the layer before, or of the head, are on their way. A tie's
+  // gradient stands from the head's backward to the embedding's.
+  double states() const { return shards(4 + 4 + 8); }
   double gradients() const { return layer() + (tied ? layer() + table() : std::max(layer(), table())); }
-  // Values that have masters are not there meanwhile, nor are sums that are not reduced yet: of the layer and of what
-  // comes before the first one.
+  // Sums that are not reduced yet are not there: of the layer and of what comes before the first one.
   double peak() const {
-    const double absent = shards(precision == "bfloat16" ? 2 : 0) + 4 * (layer() + table()) / kShardsOfLarge;
+    const double absent = 4 * (layer() + table()) / kShardsOfLarge;
     return states() - absent + 2 * layer() * value_bytes() + 4 * gradients();
   }
 

@@ -26,8 +26,21 @@ class BoostedModel {
  public:
   explicit BoostedModel(StageModule module) : module_(std::move(module)) {}
 
-  StageModule& stage_module() { return module_; }
-  const StageModule& stage_module() const { return module_; }
+  // For who reads values: under ZeRO 3 with bfloat16 or float16, rows take memory only when they are asked for, by each
+  // call, until the next step.
+  StageModule& stage_module() {
+    bring_rows();
+    return module_;
+  }
+  const StageModule& stage_module() const {
+    bring_rows();
+    return module_;
+  }
+  void bring_rows() const {
+    if (module_.bring_rows) module_.bring_rows();
+  }
+  // For who reads none: rows may be away, and stay so.
+  const StageModule& stage_module_as_is() const { return module_; }
   torch::nn::Module& module() { return module_.module(); }
   void train(bool on = true) { module_.module().train(on); }
   void eval() { train(false); }

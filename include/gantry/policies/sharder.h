@@ -65,6 +65,8 @@ class StageModule {
   // Makes cut parameters whole for as long as what it gives is kept: for who runs forwards that no step does.
   // Collective over the ranks that rows are cut over. Null: nothing is cut.
   std::function<std::shared_ptr<void>()> gather;
+  // Gives rows that optimizer masters alone have their memory and values, until the next step. Null: none are away.
+  std::function<void()> bring_rows;
 
  private:
   std::shared_ptr<torch::nn::Module> model_;
