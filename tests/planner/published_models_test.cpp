@@ -55,10 +55,10 @@ TEST(PlansOfPublishedModels, AreWithinWhatDevicesCanDo) {
         EXPECT_GT(estimate.mfu, 0.15) << describe(layout);
         EXPECT_LT(estimate.mfu, cluster.device.matrix_efficiency) << describe(layout);
         EXPECT_LE(estimate.most_memory(), cluster.device.memory_bytes) << describe(layout);
-        // All parameters are somewhere.
+        // All parameters are somewhere: under zero 3 in masters, which take 12 bytes with their moments.
         const int shards = layout.shard > 0 ? layout.shard : layout.data * layout.context;
         double held = 0;
-        for (const Memory& rank : estimate.memory) held += rank.parameters;
+        for (const Memory& rank : estimate.memory) held += layout.zero == 3 ? rank.optimizer / 6 : rank.parameters;
         held *= static_cast<double>(layout.tensor) * layout.expert * (layout.zero == 3 ? shards : 1);
         EXPECT_GE(held, 2 * models::parameter_count(request.workload.model)) << describe(layout);
       }
