@@ -6,6 +6,8 @@
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/torch.h>
 
+#include "gantry/tensors/lazy_gradient.h"
+
 namespace gantry::nn {
 namespace {
 
@@ -20,6 +22,13 @@ bool multiplies_into(const torch::Tensor& into, const torch::Tensor& a) {
 }
 
 }  // namespace
+
+torch::Tensor& gradient_of(const torch::Tensor& parameter) {
+  bring_lazy_gradient(parameter);
+  auto& gradient = parameter.mutable_grad();
+  if (!gradient.defined()) gradient = torch::zeros_like(parameter, at::MemoryFormat::Contiguous).detach();
+  return gradient;
+}
 
 void WeightGradientStore::add(std::function<void()> work) {
   if (collects_)

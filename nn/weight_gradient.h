@@ -9,12 +9,8 @@
 
 namespace gantry::nn {
 
-// parameter.grad, made zero if there is none yet.
-inline torch::Tensor& gradient_of(const torch::Tensor& parameter) {
-  auto& gradient = parameter.mutable_grad();
-  if (!gradient.defined()) gradient = torch::zeros_like(parameter, at::MemoryFormat::Contiguous).detach();
-  return gradient;
-}
+// parameter.grad, to be added to: made zero if there is none yet.
+torch::Tensor& gradient_of(const torch::Tensor& parameter);
 
 // The weight gradients of one (stage, microbatch) that are still to be computed. Layers take the store of their forward
 // along (nn/forward.h), and put their work into it while it collects. Modules of other libraries compute

@@ -2,6 +2,7 @@
 // its BucketStrategy and to GradientBuffers.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -10,6 +11,7 @@
 #include "gantry/comm/process_group.h"
 #include "gantry/core/mesh.h"
 #include "gantry/core/placement.h"
+#include "gantry/tensors/lazy_gradient.h"
 #include "gantry/tensors/released_memory.h"
 #include "gantry/tensors/state_source.h"
 
@@ -36,9 +38,11 @@ struct BucketMember {
   std::size_t parameter = 0;  // index into the held parameters
   torch::Tensor tensor;       // the parameter itself
   std::int64_t offset = 0;    // in elements
-  torch::Tensor gradient;     // a part of the bucket's `gradients`; undefined while those are not kept
-  std::int64_t own = 0;       // where this rank's rows begin in the bucket's `sum`, of a unit
-  bool ready = false;         // nothing more is added to its gradient before the bucket's reduction is launched
+  // A part of the bucket's `gradients`, or of a unit `lazy`'s; undefined while those are not kept.
+  torch::Tensor gradient;
+  std::shared_ptr<LazyGradient> lazy;  // of a unit
+  std::int64_t own = 0;                // where this rank's rows begin in the bucket's `sum`, of a unit
+  bool ready = false;  // nothing more is added to its gradient before the bucket's reduction is launched
 };
 
 struct GradientBucket {

@@ -134,6 +134,7 @@ void GradientBuffers::zero(GradientBucket& bucket) {
   if (bucket.sum_memory) {
     bucket.sum_memory->bring();  // a step that was given up has not
     bucket.sum.zero_();
+    for (auto& member : bucket.members) member.lazy->clear();
   }
   (bucket.gradients.defined() ? bucket.gradients : bucket.sum).zero_();
 }

@@ -24,6 +24,9 @@ class UnitBuckets final : public BucketStrategy {
   void lay_out(GradientBucket& bucket) override {
     std::int64_t own = 0;
     for (auto& member : bucket.members) {
+      member.lazy = std::make_shared<LazyGradient>(
+          member.tensor, bucket.type_of_gradients(),
+          "the gradient of " + shards_.whole(member.parameter).placement.name + " is read before anything is added");
       member.own = own;
       own += shards_.elements(member.parameter, holders_of(bucket).part).size();
     }
@@ -35,17 +38,17 @@ class UnitBuckets final : public BucketStrategy {
   }
 
   void open(GradientBucket& bucket) override {
-    if (bucket.gradients.defined()) return;
+    if (bucket.members.front().gradient.defined()) return;
     if (bucket.sent)
       throw InternalError({"gradient of " + name_of(bucket), "has a backward after its sum over the replicas", "",
                            "set parallel.gather: step"});
-    bucket.gradients = bucket.new_gradients(bucket.elements);
-    bucket.show_gradients();
+    finish_what_has_come();
     const torch::NoGradGuard no_grad;
     for (auto& member : bucket.members) {
-      if (!member.tensor.requires_grad()) continue;
-      if (const torch::Tensor& known = member.tensor.grad(); known.defined()) member.gradient.copy_(known);
-      member.tensor.mutable_grad() = member.gradient;
+      const torch::Tensor known = member.tensor.grad();
+      if (member.tensor.requires_grad()) member.lazy->show();
+      member.gradient = known.defined() || bucket.kind.late ? member.lazy->values() : member.lazy->gradient();
+      if (known.defined()) member.gradient.copy_(known);
     }
   }
 
@@ -55,9 +58,12 @@ class UnitBuckets final : public BucketStrategy {
     if (travelling_) finish(*travelling_);
     open(bucket);
     bucket.sent = true;
-    forget_members(bucket);
+    for (auto& member : bucket.members) member.lazy->values();  // zero where nothing was added
     if (!bucket.kind.is_summed_over_replicas_alone()) {
-      bucket.work = mesh_.group(bucket.kind.axes).all_reduce(bucket.gradients);
+      std::vector<torch::Tensor> all;
+      for (const auto& member : bucket.members) all.push_back(member.gradient.view({-1}));
+      packed_ = all.size() == 1 ? all.front() : torch::cat(all);
+      bucket.work = mesh_.group(bucket.kind.axes).all_reduce(packed_);
     } else {
       std::vector<torch::Tensor> pieces;
       sizes_.clear();
@@ -65,12 +71,14 @@ class UnitBuckets final : public BucketStrategy {
       for (std::size_t rank = 0; rank < holders.parts_of_batch.size(); ++rank)
         sizes_.push_back(add_piece(bucket, holders.parts_of_batch[rank], holders.replicas_of_batch[rank], pieces));
       packed_ = joined(bucket, pieces);
-      bucket.gradients.reset();
       ProcessGroup& replicas = replicas_of(bucket, mesh_);
       bucket.sum_memory->bring();
       piece_ = holders.replicas ? bucket.new_gradients(sizes_[replicas.rank()]) : bucket.sum;
       bucket.work = replicas.reduce_scatter(piece_, packed_, sizes_);
     }
+    const bool is_copied = !packed_.is_alias_of(bucket.members.front().gradient);
+    hide_gradients(bucket);
+    if (is_copied) clear_gradients(bucket);
     travelling_ = &bucket;
   }
 
@@ -84,9 +92,9 @@ class UnitBuckets final : public BucketStrategy {
       take_own_rows(bucket);
     else if (holders_of(bucket).replicas)
       tell_replicas(bucket);
-    bucket.gradients.reset();
     packed_.reset();
     piece_.reset();
+    clear_gradients(bucket);
   }
 
   // After a sync, and before an accumulation; never while gradients of several calls add up.
@@ -104,6 +112,12 @@ class UnitBuckets final : public BucketStrategy {
     return shards_.holders(bucket.kind.unit);
   }
 
+  // Its memory goes before the next unit's gradients need some. Where replicas tell each other, all of them finish at
+  // one point.
+  void finish_what_has_come() {
+    if (travelling_ && !holders_of(*travelling_).replicas && travelling_->work.done()) finish(*travelling_);
+  }
+
   std::string name_of(const GradientBucket& bucket) const {
     return shards_.whole(bucket.members.front().parameter).placement.name;
   }
@@ -117,23 +131,23 @@ class UnitBuckets final : public BucketStrategy {
     for (const auto& member : bucket.members) {
       const Range& rows = shards_.elements(member.parameter, part);
       const std::int64_t begin = std::max(wanted.begin, offset), end = std::min(wanted.end, offset + rows.size());
-      if (begin < end)
-        pieces.push_back(bucket.gradients.narrow(0, member.offset + rows.begin + begin - offset, end - begin));
+      if (begin < end) pieces.push_back(member.gradient.view({-1}).narrow(0, rows.begin + begin - offset, end - begin));
       offset += rows.size();
     }
     return wanted.size();
   }
 
-  // One behind the other. Those of a single parameter lie so: they are not copied.
+  // One behind the other. Those of a single parameter may lie so: they are not copied.
   static torch::Tensor joined(const GradientBucket& bucket, const std::vector<torch::Tensor>& pieces) {
     if (pieces.empty()) return bucket.new_gradients(0);
+    if (bucket.members.size() > 1) return torch::cat(pieces);
     const std::int64_t begin = pieces.front().storage_offset();
     std::int64_t end = begin;
     for (const torch::Tensor& piece : pieces) {
       if (piece.storage_offset() != end) return torch::cat(pieces);
       end += piece.numel();
     }
-    return bucket.gradients.narrow(0, begin - bucket.gradients.storage_offset(), end - begin);
+    return bucket.members.front().gradient.view({-1}).narrow(0, begin, end - begin);
   }
 
   Range piece_of(const GradientBucket& bucket, int part, int replica) const {
@@ -143,10 +157,11 @@ class UnitBuckets final : public BucketStrategy {
   }
 
   void take_own_rows(GradientBucket& bucket) const {
+    std::int64_t offset = 0;
     for (const auto& member : bucket.members) {
       const Range& rows = shards_.elements(member.parameter, holders_of(bucket).part);
-      bucket.sum.narrow(0, member.own, rows.size())
-          .copy_(bucket.gradients.narrow(0, member.offset + rows.begin, rows.size()));
+      bucket.sum.narrow(0, member.own, rows.size()).copy_(packed_.narrow(0, offset + rows.begin, rows.size()));
+      offset += member.tensor.numel();
     }
   }
 
@@ -169,11 +184,16 @@ class UnitBuckets final : public BucketStrategy {
     }
   }
 
-  static void forget_members(GradientBucket& bucket) {
+  static void hide_gradients(GradientBucket& bucket) {
     for (auto& member : bucket.members) {
       member.gradient.reset();
-      member.tensor.mutable_grad().reset();
+      member.lazy->hide();
     }
+  }
+
+  static void clear_gradients(GradientBucket& bucket) {
+    if (planted("reduced-gradients-stay")) return;
+    for (auto& member : bucket.members) member.lazy->clear();
   }
 
   const ProcessGroupMesh& mesh_;
