@@ -110,7 +110,7 @@ torch::Tensor DecoderImpl::rows_of_positions(const StageContext& stage, const to
   return part ? rows.index_select(1, part->positions.view({-1})) : rows;
 }
 
-TensorDict DecoderImpl::stage_forward(const StageContext& stage, TensorDict input) {
+TensorDict DecoderImpl::stage_forward(const StageContext& stage, const TensorDict& input) {
   const nn::TokenContext tokens = stage.tokens();
   torch::Tensor hidden = stage.is_first()
                              ? embed(input.at("input_ids"), tokens, rows_of_positions(stage, tokens.positions),

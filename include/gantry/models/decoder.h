@@ -94,7 +94,7 @@ class DecoderImpl : public torch::nn::Module {
   // [B, S, V]}.
   TensorDict forward(const TensorDict& inputs);
   // The same of one stage; stages exchange {hidden [B, S, H]}. InputError if S is too long.
-  TensorDict stage_forward(const StageContext& stage, TensorDict input);
+  TensorDict stage_forward(const StageContext& stage, const TensorDict& input);
 
   // From now on trains with noise on the embeddings of tokens (NEFTune, arXiv 2310.05914). Before it is boosted; once.
   void add_embedding_noise(double alpha);
