@@ -14,6 +14,7 @@
 #include "gantry/checkpoint/format/model_files.h"
 #include "gantry/checkpoint/format/open_files.h"
 #include "gantry/checkpoint/format/safetensors_header.h"
+#include "gantry/checkpoint/format/tiling.h"
 #include "gantry/core/error.h"
 #include "program.h"
 #include "thrown_by.h"
