@@ -107,6 +107,71 @@ void add_diff_command(CLI::App& checkpoint, CheckpointDiffArguments& arguments, 
 
 namespace {
 
+constexpr const char* kOutcome = "The outcome as JSON";
+
+void add_dtype(CLI::App& command, std::string& dtype, const std::string& left_out) {
+  command.add_option("--dtype", dtype, "Of floating tensors; " + left_out + " if left out")
+      ->check(CLI::IsMember({"float32", "bfloat16", "float16", "float64"}));
+}
+
+void add_shard_size(CLI::App& command, double& most_gb) {
+  command.add_option("--shard-gb", most_gb, "A larger model is written in shards of this size")
+      ->check(CLI::Range(1e-6, 1e6))
+      ->capture_default_str();
+}
+
+CLI::App* add_export_command(CLI::App& checkpoint, CheckpointExportArguments& arguments) {
+  auto* command = checkpoint.add_subcommand(
+      "export", "Write a checkpoint as a Hugging Face directory; of adapters, as a directory of PEFT's");
+  command
+      ->add_option("checkpoint", arguments.checkpoint,
+                   "A step folder, its parent for the newest one, or a directory of save_parallelized")
+      ->required();
+  command->add_option("output", arguments.output, "The directory to write")->required();
+  add_dtype(*command, arguments.dtype, "as stored");
+  add_shard_size(*command, arguments.most_shard_gb);
+  add_libraries(*command, arguments.libraries);
+  command->add_flag("--json", arguments.json, kOutcome);
+  return command;
+}
+
+CLI::App* add_import_command(CLI::App& checkpoint, CheckpointImportArguments& arguments) {
+  auto* command = checkpoint.add_subcommand("import", "Write a Hugging Face directory as a checkpoint of step 0");
+  command->add_option("model", arguments.model, "The Hugging Face directory")->required();
+  command->add_option("output", arguments.output, "The parent of the step folder to write")->required();
+  add_sets(*command, arguments.sets);
+  command->add_flag("--json", arguments.json, kOutcome);
+  return command;
+}
+
+CLI::App* add_reshard_command(CLI::App& checkpoint, CheckpointReshardArguments& arguments) {
+  auto* command =
+      checkpoint.add_subcommand("reshard", "Write a checkpoint as another layout would: --set parallel.tensor=4");
+  command->add_option("checkpoint", arguments.checkpoint, "A step folder, or its parent for the newest one")
+      ->required();
+  command->add_option("output", arguments.output, "The parent of the step folder to write")->required();
+  add_sets(*command, arguments.sets);
+  command->add_flag("--json", arguments.json, kOutcome);
+  return command;
+}
+
+CLI::App* add_merge_command(CLI::App& checkpoint, CheckpointMergeArguments& arguments) {
+  auto* command =
+      checkpoint.add_subcommand("merge", "Write a Hugging Face directory of a base with its adapters added");
+  command
+      ->add_option("checkpoint", arguments.checkpoint,
+                   "A step folder of a run with lora, its parent for the newest one, or a directory of PEFT's")
+      ->required();
+  command->add_option("output", arguments.output, "The directory to write")->required();
+  command->add_option("--model", arguments.model, "The base, in place of the one that the run or the adapter names")
+      ->type_name("DIR");
+  add_dtype(*command, arguments.dtype, "as the base has them");
+  add_shard_size(*command, arguments.most_shard_gb);
+  add_libraries(*command, arguments.libraries);
+  command->add_flag("--json", arguments.json, kOutcome);
+  return command;
+}
+
 CLI::App* add_upcycle_command(CLI::App& checkpoint, CheckpointUpcycleArguments& arguments) {
   auto* upcycle = checkpoint.add_subcommand(
       "upcycle", "Write a dense model as one with experts, which has its logits: --experts 8 --top-k 2");
@@ -121,12 +186,9 @@ CLI::App* add_upcycle_command(CLI::App& checkpoint, CheckpointUpcycleArguments& 
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   upcycle->add_option("--seed", arguments.seed, "Of the routers' weights")->capture_default_str();
-  upcycle->add_option("--dtype", arguments.dtype, "Of floating tensors; as stored if left out")
-      ->check(CLI::IsMember({"float32", "bfloat16", "float16", "float64"}));
-  upcycle->add_option("--shard-gb", arguments.most_shard_gb, "A larger model is written in shards of this size")
-      ->check(CLI::Range(1e-6, 1e6))
-      ->capture_default_str();
-  upcycle->add_flag("--json", arguments.json, "The outcome as JSON");
+  add_dtype(*upcycle, arguments.dtype, "as stored");
+  add_shard_size(*upcycle, arguments.most_shard_gb);
+  upcycle->add_flag("--json", arguments.json, kOutcome);
   return upcycle;
 }
 
@@ -135,60 +197,10 @@ CLI::App* add_upcycle_command(CLI::App& checkpoint, CheckpointUpcycleArguments& 
 CLI::App* add_checkpoint_command(CLI::App& app, CheckpointArguments& arguments, const CheckpointCallbacks& callbacks) {
   auto* checkpoint = app.add_subcommand("checkpoint", "Work with checkpoints");
   checkpoint->require_subcommand(1);
-  constexpr const char* kJson = "The outcome as JSON";
-  auto& exported = arguments.exported;
-  auto* export_command = checkpoint->add_subcommand(
-      "export", "Write a checkpoint as a Hugging Face directory; of adapters, as a directory of PEFT's");
-  export_command
-      ->add_option("checkpoint", exported.checkpoint,
-                   "A step folder, its parent for the newest one, or a directory of save_parallelized")
-      ->required();
-  export_command->add_option("output", exported.output, "The directory to write")->required();
-  export_command->add_option("--dtype", exported.dtype, "Of floating tensors; as stored if left out")
-      ->check(CLI::IsMember({"float32", "bfloat16", "float16", "float64"}));
-  export_command->add_option("--shard-gb", exported.most_shard_gb, "A larger model is written in shards of this size")
-      ->check(CLI::Range(1e-6, 1e6))
-      ->capture_default_str();
-  add_libraries(*export_command, exported.libraries);
-  export_command->add_flag("--json", exported.json, kJson);
-  export_command->callback(callbacks.run_export);
-
-  auto& imported = arguments.imported;
-  auto* import_command =
-      checkpoint->add_subcommand("import", "Write a Hugging Face directory as a checkpoint of step 0");
-  import_command->add_option("model", imported.model, "The Hugging Face directory")->required();
-  import_command->add_option("output", imported.output, "The parent of the step folder to write")->required();
-  add_sets(*import_command, imported.sets);
-  import_command->add_flag("--json", imported.json, kJson);
-  import_command->callback(callbacks.run_import);
-
-  auto& resharded = arguments.resharded;
-  auto* reshard =
-      checkpoint->add_subcommand("reshard", "Write a checkpoint as another layout would: --set parallel.tensor=4");
-  reshard->add_option("checkpoint", resharded.checkpoint, "A step folder, or its parent for the newest one")
-      ->required();
-  reshard->add_option("output", resharded.output, "The parent of the step folder to write")->required();
-  add_sets(*reshard, resharded.sets);
-  reshard->add_flag("--json", resharded.json, kJson);
-  reshard->callback(callbacks.run_reshard);
-
-  auto& merged = arguments.merged;
-  auto* merge = checkpoint->add_subcommand("merge", "Write a Hugging Face directory of a base with its adapters added");
-  merge
-      ->add_option("checkpoint", merged.checkpoint,
-                   "A step folder of a run with lora, its parent for the newest one, or a directory of PEFT's")
-      ->required();
-  merge->add_option("output", merged.output, "The directory to write")->required();
-  merge->add_option("--model", merged.model, "The base, in place of the one that the run or the adapter names")
-      ->type_name("DIR");
-  merge->add_option("--dtype", merged.dtype, "Of floating tensors; as the base has them if left out")
-      ->check(CLI::IsMember({"float32", "bfloat16", "float16", "float64"}));
-  merge->add_option("--shard-gb", merged.most_shard_gb, "A larger model is written in shards of this size")
-      ->check(CLI::Range(1e-6, 1e6))
-      ->capture_default_str();
-  add_libraries(*merge, merged.libraries);
-  merge->add_flag("--json", merged.json, kJson);
-  merge->callback(callbacks.run_merge);
+  add_export_command(*checkpoint, arguments.exported)->callback(callbacks.run_export);
+  add_import_command(*checkpoint, arguments.imported)->callback(callbacks.run_import);
+  add_reshard_command(*checkpoint, arguments.resharded)->callback(callbacks.run_reshard);
+  add_merge_command(*checkpoint, arguments.merged)->callback(callbacks.run_merge);
   add_upcycle_command(*checkpoint, arguments.upcycled)->callback(callbacks.run_upcycle);
   return checkpoint;
 }

@@ -201,7 +201,7 @@ TensorDict BertImpl::choose(const StageContext& stage, const TensorDict& input) 
   return {{entry, stage.is_last() ? made.squeeze(-1) : made}};
 }
 
-TensorDict BertImpl::stage_forward(const StageContext& stage, TensorDict input) {
+TensorDict BertImpl::stage_forward(const StageContext& stage, const TensorDict& input) {
   if (config.head == BertHead::kMultipleChoice) return choose(stage, input);
   return run_stage(stage, input, stage.tokens());
 }

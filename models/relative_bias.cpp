@@ -29,7 +29,7 @@ struct LookUpBias : torch::autograd::Function<LookUpBias> {
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto saved = context->get_saved_variables();
-    const torch::Tensor table = saved[0], index = saved[1], given = gradients[0];
+    const torch::Tensor &table = saved[0], &index = saved[1], &given = gradients[0];
     const std::int64_t first = context->saved_data["first"].toInt();
     const auto add = [table, index, given, first](torch::Tensor& into) {
       const torch::ScalarType wide = at::promote_types(given.scalar_type(), torch::kFloat32);

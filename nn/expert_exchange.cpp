@@ -66,7 +66,7 @@ struct Depart : torch::autograd::Function<Depart> {
     travel->start(rows, travel->received, travel->sent);
     return torch::empty({0}, rows.options());
   }
-  static variable_list backward(AutogradContext* context, variable_list) {
+  static variable_list backward(AutogradContext* context, const variable_list&) {
     return {saved_travel(context).arrive(), {}};
   }
 };

@@ -64,6 +64,7 @@ class Placing {
     Passes* pass = nullptr;  // null: the row's own next action
   };
   Passes make_passes(ActionKind kind, double cost, std::vector<int> order) const;
+  double end_of(const Passes& passes, int microbatch) const;
   double own_ready(const Action& action) const;
   double pass_ready(const Passes& pass, int rank) const;
   Choice choose(int rank);
@@ -141,9 +142,15 @@ double Placing::cost_of(const Action& action) const {
   return action.kind == ActionKind::kWeightGradient ? of.weight_gradient : of.input_gradient + of.weight_gradient;
 }
 
+// On all ranks, kUnknown while one has still to begin.
+double Placing::end_of(const Passes& passes, int microbatch) const {
+  if (passes.done[microbatch] < result_.ranks()) return kUnknown;
+  return passes.end[microbatch];
+}
+
 // When the action's data is there, kUnknown if that is not known yet.
 double Placing::own_ready(const Action& action) const {
-  const int stages = static_cast<int>(rank_of_stage_.size()), ranks = result_.ranks(), microbatch = action.microbatch;
+  const int stages = static_cast<int>(rank_of_stage_.size()), microbatch = action.microbatch;
   const bool forward = action.kind == ActionKind::kForward;
   double ready = 0;
   if (const int needed = stage_needed_by(action, stages); needed >= 0) {
@@ -151,10 +158,9 @@ double Placing::own_ready(const Action& action) const {
     if (rank_of_stage_[needed] != rank_of_stage_[action.stage])
       ready += forward ? costs_[needed].send_forward : costs_[needed].send_backward;
   }
-  if (forward && action.stage == 0)
-    ready = embed_.done[microbatch] < ranks ? kUnknown : std::max(ready, embed_.end[microbatch]);
+  if (forward && action.stage == 0) ready = std::max(ready, end_of(embed_, microbatch));
   if (is_backward(action.kind) && action.stage == stages - 1)
-    ready = before_backward_->done[microbatch] < ranks ? kUnknown : std::max(ready, before_backward_->end[microbatch]);
+    ready = std::max(ready, end_of(*before_backward_, microbatch));
   return ready;
 }
 
@@ -171,7 +177,7 @@ double Placing::pass_ready(const Passes& pass, int rank) const {
       return forward_end_.at(last, microbatch) + (rank == rank_of_stage_[last] ? 0 : costs_.front().send_forward);
     case ActionKind::kHeadCombine:
     case ActionKind::kHeadBackward:
-      return head_.done[microbatch] < result_.ranks() ? kUnknown : head_.end[microbatch] + costs_.front().send_forward;
+      return end_of(head_, microbatch) + costs_.front().send_forward;
     case ActionKind::kEmbeddingBackward:
       return backward_end_.at(0, microbatch) + (rank == rank_of_stage_[0] ? 0 : costs_.front().send_forward);
     default:
@@ -180,7 +186,7 @@ double Placing::pass_ready(const Passes& pass, int rank) const {
 }
 
 void Placing::consider(Choice& best, double ready, int rank, int priority, Passes* pass) const {
-  const double start = ready == kUnknown ? kUnknown : std::max(ready, clock_[rank]);
+  const double start = std::max(ready, clock_[rank]);
   if (start < best.start || (start == best.start && start != kUnknown && priority > best.priority))
     best = {start, priority, pass};
 }

@@ -14,6 +14,7 @@
 
 #include "gantry/checkpoint/format/files.h"
 #include "gantry/checkpoint/format/find.h"
+#include "gantry/checkpoint/format/tiling.h"
 #include "gantry/core/error.h"
 #include "gantry/core/paths.h"
 

@@ -222,52 +222,6 @@ ManifestTensor tensor_from_json(const json& value) {
   return tensor;
 }
 
-namespace {
-
-// Slices of one cut of one dim: all there are until axes cut a tensor further.
-bool are_along_one_dim(const ManifestTensor& tensor) {
-  return std::all_of(tensor.slices.begin(), tensor.slices.end(), [&](const ManifestSlice& slice) {
-    return slice.cuts.size() == 1 && slice.cuts.front().row == 0 &&
-           slice.cuts.front().dim == tensor.slices.front().cuts.front().dim;
-  });
-}
-
-void check_tiling_along(const ManifestTensor& tensor, int dim) {
-  std::vector<Range> ranges;
-  for (const auto& slice : tensor.slices)
-    ranges.insert(ranges.end(), slice.cuts.front().ranges.begin(), slice.cuts.front().ranges.end());
-  std::erase_if(ranges, [](const Range& range) { return range.size() == 0; });
-  std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
-  std::int64_t covered = 0;
-  for (const Range& range : ranges) {
-    if (range.begin != covered)
-      refuse(tensor.key(), fmt::format("has slices that {} at {} along dim {}",
-                                       range.begin > covered ? "leave a hole" : "overlap", covered, dim));
-    covered = range.end;
-  }
-  if (covered != tensor.shape[dim])
-    refuse(tensor.key(), fmt::format("has slices that cover {} of {} along dim {}", covered, tensor.shape[dim], dim));
-}
-
-}  // namespace
-
-Covering covering_of(const ManifestTensor& tensor) {
-  std::vector<Slice> slices;
-  for (const auto& slice : tensor.slices) slices.push_back(tensor.slice_of(slice));
-  return covering_of(tensor.shape, slices);
-}
-
-void check_tiling(const ManifestTensor& tensor) {
-  if (tensor.slices.empty()) refuse(tensor.key(), "has no slice");
-  if (tensor.slices.size() == 1 && tensor.slices.front().cuts.empty()) return;
-  if (!tensor.slices.front().cuts.empty() && are_along_one_dim(tensor))
-    return check_tiling_along(tensor, tensor.slices.front().cuts.front().dim);
-  const Covering covering = covering_of(tensor);
-  if (!covering.is_known) refuse(tensor.key(), "has too many slices to tell whether they tile it", "fewer");
-  if (covering.has_overlap) refuse(tensor.key(), "has slices that overlap", "slices that tile it");
-  if (covering.has_hole) refuse(tensor.key(), "has slices that leave a hole", "slices that tile it");
-}
-
 std::string manifest_text(const Manifest& manifest) {
   json files = json::object();
   for (const auto& [name, file] : manifest.files) files[name] = {{"hash", file.hash}, {"size", file.size}};

@@ -71,10 +71,4 @@ std::string stated_manifest_hash(const std::string& folder);
 // The same of a text.
 std::string stated_hash(std::string_view text);
 
-// How the slices cover the tensor.
-Covering covering_of(const ManifestTensor& tensor);
-
-// Every element of the tensor in exactly one slice. CheckpointError.
-void check_tiling(const ManifestTensor& tensor);
-
 }  // namespace gantry

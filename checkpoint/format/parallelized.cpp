@@ -9,6 +9,7 @@
 
 #include "gantry/checkpoint/format/model_files.h"
 #include "gantry/checkpoint/format/stored_file.h"
+#include "gantry/checkpoint/format/tiling.h"
 #include "gantry/core/error.h"
 #include "gantry/core/paths.h"
 #include "gantry/core/strict_json.h"

@@ -70,7 +70,8 @@ GANTRY_HOST_DEVICE double portable_log(double x) {
 
 // The cosine of t turns, t in [0, 1).
 GANTRY_HOST_DEVICE double portable_cos_of_turns(double t) {
-  const int quarter = static_cast<int>(4 * t + 0.5);
+  const double quarters = 4 * t + 0.5;
+  const int quarter = static_cast<int>(quarters);
   const double x = (t - 0.25 * quarter) * 6.283185307179586477;  // at most an eighth of a turn; the difference is exact
   const double z = x * x;
   const double cosine_rest = z * (4.16666666666666019037e-02 +

@@ -17,6 +17,7 @@
 #include "gantry/tensors/deferred_init.h"
 #include "program.h"
 #include "small_run.h"
+#include "thrown_by.h"
 
 namespace gantry::testing {
 namespace {
@@ -29,16 +30,6 @@ const SmallRunOptions kTwoByTwo{.layout = {.pipeline = 2, .tensor = 2}};
 void expect_same(const TensorDict& expected, const TensorDict& actual) {
   ASSERT_EQ(expected.size(), actual.size());
   for (const auto& [name, tensor] : expected) EXPECT_TRUE(torch::equal(tensor, actual.at(name))) << name;
-}
-
-template <class Thrown>
-std::string fault_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Thrown& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 // What a run on two by two ranks has after two steps, and what `body` does with it on each rank.
@@ -81,7 +72,7 @@ TEST(Acceptance, A15ALoadIsByKindStrictAndReshards) {
   const TensorDict expected = trained([&](SmallRun& run) { run.save(scratch / "c", 2); });
   const std::string folder = require_checkpoint(scratch / "c");
   expect_same(expected, read_checkpoint_tensors(folder, "model"));
-  EXPECT_THAT(fault_of<CheckpointError>([&] { read_checkpoint_tensors(folder, "modle"); }),
+  EXPECT_THAT(thrown_by<CheckpointError>([&] { read_checkpoint_tensors(folder, "modle"); }),
               HasSubstr("one of model, optimizer.exp_avg, optimizer.exp_avg_sq"));
   // Another tp and pp.
   TensorDict loaded;
@@ -94,7 +85,7 @@ TEST(Acceptance, A15ALoadIsByKindStrictAndReshards) {
   // A model with a layer more, and one with a layer less.
   for (const int layers : {3, 5})
     run_small({.layers = layers}, [&](SmallRun& run) {
-      const std::string fault = fault_of<CheckpointError>([&] { run.load(folder); });
+      const std::string fault = thrown_by<CheckpointError>([&] { run.load(folder); });
       EXPECT_THAT(fault,
                   HasSubstr(layers == 5 ? "has no model of 'layers.4." : "unexpected ones among them: layers.3."));
     });
@@ -158,7 +149,7 @@ TEST(Acceptance, C10AFileForEveryTensorAndPipelineRankBesideConfig) {
   EXPECT_EQ(config["architectures"][0], "LlamaForCausalLM");
   run_small({}, [&](SmallRun& run) {
     EXPECT_THAT(
-        fault_of<UsageError>([&] { save_parallelized(scratch / "file", run.boosted(), run.plugin(), run.config()); }),
+        thrown_by<UsageError>([&] { save_parallelized(scratch / "file", run.boosted(), run.plugin(), run.config()); }),
         HasSubstr("is a file"));
   });
 }
@@ -172,7 +163,7 @@ TEST(Acceptance, C11OneRankSavesTheMergedModel) {
   scratch.write("parts/model_tp_0_pp_0.safetensors", "of two ranks");
   run_small({}, [&](SmallRun& run) {
     EXPECT_THAT(
-        fault_of<UsageError>([&] { save_parallelized(scratch / "parts", run.boosted(), run.plugin(), run.config()); }),
+        thrown_by<UsageError>([&] { save_parallelized(scratch / "parts", run.boosted(), run.plugin(), run.config()); }),
         HasSubstr("has model_tp_0_pp_0.safetensors already, of a save in another form"));
   });
   EXPECT_EQ(names_in(scratch / "parts"), std::vector<std::string>{"model_tp_0_pp_0.safetensors"});
@@ -195,7 +186,7 @@ TEST(Acceptance, C12ANewModelLoadsWhatWasSavedAndSaysWhatIsMissing) {
   const auto fault = [&](int layers = 4) {
     std::string said;
     run_small({.layers = layers}, [&](SmallRun& run) {
-      said = fault_of<InputError>([&] { from_parallelized(scratch / "p", run.boosted(), run.plugin()); });
+      said = thrown_by<InputError>([&] { from_parallelized(scratch / "p", run.boosted(), run.plugin()); });
     });
     return said;
   };

@@ -18,6 +18,7 @@
 #include "gantry/checkpoint/format/stored_form.h"
 #include "gantry/core/error.h"
 #include "program.h"
+#include "thrown_by.h"
 #include "tiny_checkpoint.h"
 
 namespace gantry::testing {
@@ -263,12 +264,7 @@ std::string parallelized_file(const ScratchFolder& scratch, int tensor, const st
 }
 
 std::string parallelized_fault(const ScratchFolder& scratch) {
-  try {
-    read_parallelized(scratch.path());
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "no error";
+  return thrown_by<InputError>([&] { read_parallelized(scratch.path()); });
 }
 
 TEST(Parallelized, SharedElementsAreFineAndHolesAreNot) {

@@ -8,6 +8,7 @@
 #include "gantry/checkpoint/format/stored_file.h"
 #include "gantry/core/error.h"
 #include "program.h"
+#include "thrown_by.h"
 
 namespace gantry::testing {
 namespace {
@@ -21,12 +22,7 @@ std::string with_header(const std::string& header, std::size_t data) {
 
 std::string fault_of(const std::string& bytes) {
   const ScratchFolder scratch;
-  try {
-    const StoredFile file(scratch.write("hostile.safetensors", bytes));
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "no error";
+  return thrown_by<InputError>([&] { StoredFile(scratch.write("hostile.safetensors", bytes)); });
 }
 
 TEST(FormatHeader, HostileOnesAreRefused) {

@@ -14,8 +14,10 @@
 #include "gantry/checkpoint/format/model_files.h"
 #include "gantry/checkpoint/format/open_files.h"
 #include "gantry/checkpoint/format/safetensors_header.h"
+#include "gantry/checkpoint/format/tiling.h"
 #include "gantry/core/error.h"
 #include "program.h"
+#include "thrown_by.h"
 
 namespace gantry::testing {
 namespace {
@@ -35,19 +37,9 @@ ManifestTensor tensor_of(const std::vector<std::vector<Range>>& slices) {
   return tensor_with(cuts);
 }
 
-template <class Thrown>
-std::string fault_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Thrown& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 TEST(FormatManifest, SlicesTileTheirTensorExactly) {
   const auto fault = [](const ManifestTensor& tensor) {
-    return fault_of<CheckpointError>([&] { check_tiling(tensor); });
+    return thrown_by<CheckpointError>([&] { check_tiling(tensor); });
   };
   EXPECT_EQ(fault(tensor_with({{}})), "no error");
   EXPECT_EQ(fault(tensor_of({{{4, 10}}, {{0, 4}}})), "no error");
@@ -68,7 +60,7 @@ TEST(FormatManifest, SlicesTileTheirTensorExactly) {
 // Several cuts, each of what the one before left: columns, and of those single elements or rows.
 TEST(FormatManifest, SlicesOfOrderedCutsTileTheirTensorExactly) {
   const auto fault = [](const ManifestTensor& tensor) {
-    return fault_of<CheckpointError>([&] { check_tiling(tensor); });
+    return thrown_by<CheckpointError>([&] { check_tiling(tensor); });
   };
   const AppliedCut left{.dim = 1, .ranges = {{0, 2}}}, right{.dim = 1, .ranges = {{2, 3}}};
   const auto elements = [](std::int64_t begin, std::int64_t end) {
@@ -156,16 +148,16 @@ TEST(FormatManifest, HostileOnesAreRefused) {
   for (const auto& [place, value, said] : changes) {
     json all = sound_manifest();
     all[json::json_pointer(place)] = json::parse(value);
-    const std::string fault = fault_of<CheckpointError>([&] { parse_manifest(sealed(all), "m"); });
+    const std::string fault = thrown_by<CheckpointError>([&] { parse_manifest(sealed(all), "m"); });
     EXPECT_NE(fault.find(said), std::string::npos) << place << " " << value << ": " << fault;
   }
   json twice = sound_manifest();
   twice["tensors"].push_back(twice["tensors"][0]);
-  EXPECT_NE(fault_of<CheckpointError>([&] { parse_manifest(sealed(twice), "m"); }).find("is there twice"),
+  EXPECT_NE(thrown_by<CheckpointError>([&] { parse_manifest(sealed(twice), "m"); }).find("is there twice"),
             std::string::npos);
   json without = sound_manifest();
   without.erase("numbers");
-  EXPECT_NE(fault_of<CheckpointError>([&] { parse_manifest(sealed(without), "m"); }).find("has no 'numbers'"),
+  EXPECT_NE(thrown_by<CheckpointError>([&] { parse_manifest(sealed(without), "m"); }).find("has no 'numbers'"),
             std::string::npos);
 }
 
@@ -174,7 +166,7 @@ TEST(FormatManifest, OtherFilesAreSaidForWhatTheyLookLike) {
                                    {"{}", "does not begin with its hash"},
                                    {"version https://git-lfs.github.com/spec/v1", "Git LFS pointer"},
                                    {"<!DOCTYPE html>", "HTML page"}})
-    EXPECT_NE(fault_of<CheckpointError>([&] { parse_manifest(text, "m"); }).find(said), std::string::npos) << text;
+    EXPECT_NE(thrown_by<CheckpointError>([&] { parse_manifest(text, "m"); }).find(said), std::string::npos) << text;
 }
 
 TEST(FormatManifest, EveryFlippedBitAndTruncationIsFound) {
@@ -219,7 +211,7 @@ TEST(FormatManifest, AHugeOneIsRefusedBeforeItIsRead) {
   const ScratchFolder scratch;
   scratch.write("manifest.json", "{");
   fs::resize_file(scratch / "manifest.json", (std::uintmax_t{1} << 28) + 1);  // a hole on the disk
-  EXPECT_NE(fault_of<CheckpointError>([&] { read_manifest(scratch.path()); }).find("at most 268435456"),
+  EXPECT_NE(thrown_by<CheckpointError>([&] { read_manifest(scratch.path()); }).find("at most 268435456"),
             std::string::npos);
 }
 
@@ -236,7 +228,7 @@ TEST(FormatManifest, WhatItClaimsIsComparedBeforeMemoryIsAskedFor) {
   all["tensors"][0]["shape"] = {std::int64_t{1} << 38, 1};
   all["tensors"][0]["slices"][0]["cuts"][0]["ranges"] = {{0, std::int64_t{1} << 38}};
   scratch.write("manifest.json", sealed(all));
-  EXPECT_NE(fault_of<CheckpointError>([&] {
+  EXPECT_NE(thrown_by<CheckpointError>([&] {
               TensorCatalog::open(scratch.path()).read("model/w");
             }).find("is float32 [4, 2]; expected float32 [274877906944, 1]"),
             std::string::npos);
@@ -309,7 +301,7 @@ std::string index_fault(const std::string& index) {
   const ScratchFolder scratch;
   scratch.write("model.safetensors.index.json", index);
   scratch.write("one.safetensors", "x");
-  return fault_of<InputError>([&] { find_model_files(scratch.path()); });
+  return thrown_by<InputError>([&] { find_model_files(scratch.path()); });
 }
 
 TEST(FormatModelFiles, TheTypeOfTheWeightsHasOneKey) {
@@ -343,10 +335,10 @@ TEST(FormatModelFiles, IndexesAreReadStrictly) {
 
 TEST(FormatModelFiles, DirectoriesWithoutSafetensorsSayWhatToDo) {
   const ScratchFolder scratch;
-  EXPECT_NE(fault_of<InputError>([&] { find_model_files(scratch.path()); }).find("has neither"), std::string::npos);
+  EXPECT_NE(thrown_by<InputError>([&] { find_model_files(scratch.path()); }).find("has neither"), std::string::npos);
   scratch.write("pytorch_model.bin", "x");
-  EXPECT_NE(fault_of<InputError>([&] { find_model_files(scratch.path()); }).find("is a pickle"), std::string::npos);
-  EXPECT_NE(fault_of<InputError>([&] { find_model_files(scratch / "none"); }).find("no directory"), std::string::npos);
+  EXPECT_NE(thrown_by<InputError>([&] { find_model_files(scratch.path()); }).find("is a pickle"), std::string::npos);
+  EXPECT_NE(thrown_by<InputError>([&] { find_model_files(scratch / "none"); }).find("no directory"), std::string::npos);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "program.h"
 #include "same_state.h"
 #include "small_run.h"
+#include "thrown_by.h"
 
 namespace gantry::testing {
 namespace {
@@ -185,24 +186,16 @@ TEST(FullyShardedState, WhatIsWholeIsOldOnceRowsAreLoaded) {
 
 TEST(FullyShardedState, WhatItCantIsRefusedByName) {
   run_ranks({.data = 2}, [&](World& world, ProcessGroupMesh& mesh) {
-    const auto said = [](const std::function<void()>& call) -> std::string {
-      try {
-        call();
-      } catch (const UsageError& error) {
-        return error.what();
-      }
-      return "no error";
-    };
     RowsRun run(world, mesh);
     torch::optim::SGD plain(run.sharded().parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
     FullyShardedState uncounted(run.sharded(), mesh, {.optimizer = &plain});
-    EXPECT_EQ(said([&] { uncounted.state_numbers(); }),
+    EXPECT_EQ(thrown_by<UsageError>([&] { uncounted.state_numbers(); }),
               "FullyShardedState: the optimizer does not count its steps; expected their number; set "
               "FullyShardedStateOptions::steps");
     const FullyShardedState counted(run.sharded(), mesh, {.optimizer = &plain, .steps = 4});
     EXPECT_EQ(counted.state_numbers().at("optimizer_steps_taken"), 4);
     const ProcessGroupMesh another(world);
-    EXPECT_EQ(said([&] { run.sharded().placements(another); }),
+    EXPECT_EQ(thrown_by<UsageError>([&] { run.sharded().placements(another); }),
               "fully_shard: the group that its parameters are cut over is none of this mesh's dense axes; pass one of "
               "the mesh's own, as mesh[\"dp\"], to fully_shard, and that mesh here");
   });

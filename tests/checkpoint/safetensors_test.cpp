@@ -9,6 +9,7 @@
 #include <torch/torch.h>
 
 #include "gantry/core/error.h"
+#include "thrown_by.h"
 
 namespace gantry {
 namespace {
@@ -27,14 +28,9 @@ std::string with_header(const std::string& header, std::size_t data) {
 std::string fault_of(const std::string& bytes) {
   const std::string path = scratch("hostile.safetensors");
   std::ofstream(path, std::ios::binary) << bytes;
-  try {
-    SafetensorsFile file(path);
-  } catch (const InputError& error) {
-    std::filesystem::remove(path);
-    return error.what();
-  }
+  const std::string fault = testing::thrown_by<InputError>([&] { SafetensorsFile file(path); });
   std::filesystem::remove(path);
-  return "no error";
+  return fault;
 }
 
 TEST(Safetensors, RoundTripsEveryDtypeAndShape) {

@@ -7,6 +7,7 @@
 #include "gantry/comm/mpi/mpi_backend.h"
 #include "gantry/core/error.h"
 #include "gantry/launch/mpi_control.h"
+#include "thrown_by.h"
 
 namespace gantry::testing {
 
@@ -41,16 +42,5 @@ struct Job {
   MpiControl control;
   std::unique_ptr<ProcessGroup> group;
 };
-
-// What an operation throws; "" if nothing.
-template <class Error = PeerError, class Body>
-std::string thrown_by(Body body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
 
 }  // namespace gantry::testing

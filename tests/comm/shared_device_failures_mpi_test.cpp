@@ -10,6 +10,7 @@
 #include "gantry/launch/backends.h"
 #include "mpi_job.h"
 #include "shared_device_ranks.h"
+#include "thrown_by.h"
 
 namespace gantry::testing {
 namespace {
@@ -38,25 +39,14 @@ struct SharingRank {
 
 void do_nothing(World&, ProcessGroup&) {}
 
-// What a call throws that is refused; "" if it is not.
-template <class Refusal, class Call>
-std::string refusal_of(Call call) {
-  try {
-    call();
-  } catch (const Refusal& refusal) {
-    return refusal.what();
-  }
-  return "";
-}
-
 TEST(SharedDeviceFailures, ABuildOrAMachineWithoutCudaSaysSo) {
   if (has_backend("ipc"))
     EXPECT_EQ(choose_base_backend(choose_backend("ipc")), "mpi");
   else
-    EXPECT_NE(refusal_of<ConfigError>([] { choose_backend("ipc"); }).find("'ipc' is not in this build"),
+    EXPECT_NE(thrown_by<ConfigError>([] { choose_backend("ipc"); }).find("'ipc' is not in this build"),
               std::string::npos);
   if (!torch::cuda::is_available())
-    EXPECT_NE(refusal_of<ResourceError>([] { share_cuda_device(); }).find("this process sees no CUDA device"),
+    EXPECT_NE(thrown_by<ResourceError>([] { share_cuda_device(); }).find("this process sees no CUDA device"),
               std::string::npos);
 }
 

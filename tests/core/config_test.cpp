@@ -3,17 +3,13 @@
 #include <gtest/gtest.h>
 
 #include "gantry/core/error.h"
+#include "thrown_by.h"
 
 namespace gantry {
 namespace {
 
 std::string fault_of(const std::string& text, const std::vector<std::string>& sets = {}) {
-  try {
-    Config::parse(text, "c.yaml", sets);
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "no error";
+  return testing::thrown_by<ConfigError>([&] { Config::parse(text, "c.yaml", sets); });
 }
 
 constexpr const char* kModel = "model: {policy: gpt2}\n";

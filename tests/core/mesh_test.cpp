@@ -5,20 +5,13 @@
 #include <gtest/gtest.h>
 
 #include "gantry/core/error.h"
+#include "thrown_by.h"
 
 namespace gantry {
 namespace {
 
+using testing::thrown_by;
 using Groups = std::vector<std::vector<int>>;
-
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 TEST(Acceptance, A1MeshGroups) {
   const Mesh mesh = Mesh::hybrid(8, 1, 0, 2);
@@ -28,20 +21,26 @@ TEST(Acceptance, A1MeshGroups) {
 }
 
 TEST(Acceptance, A2MeshErrorsNameNumbersAndRemedy) {
-  EXPECT_EQ(message_of([] { Mesh::hybrid(4, 3, 0, 2); }),
+  EXPECT_EQ(thrown_by<ConfigError>([] { Mesh::hybrid(4, 3, 0, 2); }),
             "parallel: pipeline 3 * tensor 2 = 6 does not divide the 4 ranks of this job; use pipeline 2");
-  EXPECT_EQ(message_of([] { Mesh::hybrid(8, 2, 3, 2); }),
+  EXPECT_EQ(thrown_by<ConfigError>([] { Mesh::hybrid(8, 2, 3, 2); }),
             "parallel: pipeline 2 * data 3 * tensor 2 = 12 is not the 8 ranks of this job; use data 2");
-  EXPECT_NE(message_of([] { Mesh::hybrid(8, 0, 1, 1); }).find("at least 1"), std::string::npos);
-  EXPECT_EQ(message_of([] { Mesh::hybrid(0, 1, 0, 1); }), "parallel: a job of 0 ranks; expected at least 1");
-  EXPECT_NE(message_of([] { Mesh::hybrid(8, 65536, 0, 65536); }).find("= 4294967296 does not"), std::string::npos);
-  EXPECT_NE(message_of([] {
+  EXPECT_NE(thrown_by<ConfigError>([] { Mesh::hybrid(8, 0, 1, 1); }).find("at least 1"), std::string::npos);
+  EXPECT_EQ(thrown_by<ConfigError>([] { Mesh::hybrid(0, 1, 0, 1); }),
+            "parallel: a job of 0 ranks; expected at least 1");
+  EXPECT_NE(thrown_by<ConfigError>([] { Mesh::hybrid(8, 65536, 0, 65536); }).find("= 4294967296 does not"),
+            std::string::npos);
+  EXPECT_NE(thrown_by<ConfigError>([] {
               Mesh({{"a", 65536}, {"b", 65536}});
             }).find("axis b of size 65536 on 65536"),
             std::string::npos);
-  EXPECT_NE(message_of([] { Mesh::hybrid(2, 16, 0, 1); }).find("does not divide"), std::string::npos);
-  EXPECT_NE(message_of([] { Mesh::hybrid(1, 1, 1, 1, {"pp", "pp", "tp"}); }).find("twice"), std::string::npos);
-  EXPECT_NE(message_of([] { Mesh::hybrid(2, 1, 0, 1).axis_size("ep"); }).find("one of pp, dp, tp"), std::string::npos);
+  EXPECT_NE(thrown_by<ConfigError>([] { Mesh::hybrid(2, 16, 0, 1); }).find("does not divide"), std::string::npos);
+  EXPECT_NE(thrown_by<ConfigError>([] {
+              Mesh::hybrid(1, 1, 1, 1, {"pp", "pp", "tp"});
+            }).find("twice"),
+            std::string::npos);
+  EXPECT_NE(thrown_by<ConfigError>([] { Mesh::hybrid(2, 1, 0, 1).axis_size("ep"); }).find("one of pp, dp, tp"),
+            std::string::npos);
 }
 
 TEST(Acceptance, A3GroupsSizesAndNeighbours) {
@@ -81,9 +80,9 @@ TEST(Acceptance, A3GroupsAreAsTheirRanksSay) {
 
 TEST(Mesh, RankAtRefusesPlacesThatAreNone) {
   const Mesh mesh = Mesh::hybrid(12, 3, 2, 2);
-  EXPECT_EQ(message_of([&] { mesh.rank_at({1, 2, 0}); }), "mesh: coordinate dp 2; expected 0 to 1");
-  EXPECT_EQ(message_of([&] { mesh.rank_at({-1, 0, 0}); }), "mesh: coordinate pp -1; expected 0 to 2");
-  EXPECT_NE(message_of([&] {
+  EXPECT_EQ(thrown_by<ConfigError>([&] { mesh.rank_at({1, 2, 0}); }), "mesh: coordinate dp 2; expected 0 to 1");
+  EXPECT_EQ(thrown_by<ConfigError>([&] { mesh.rank_at({-1, 0, 0}); }), "mesh: coordinate pp -1; expected 0 to 2");
+  EXPECT_NE(thrown_by<ConfigError>([&] {
               mesh.rank_at({1, 1});
             }).find("2 coordinates for the 3 axes of pp 3 x dp 2 x tp 2"),
             std::string::npos);
@@ -108,13 +107,14 @@ TEST(Mesh, ContextStandsJustOutsideTpUnlessTheOrderNamesIt) {
   EXPECT_EQ(Mesh::hybrid(16, 2, 0, 2, {"cp", "pp", "dp", "tp"}, 2).describe(), "cp 2 x pp 2 x dp 2 x tp 2");
   EXPECT_EQ(Mesh::hybrid(8, 2, 0, 2).describe(), "pp 2 x dp 2 x tp 2");
   EXPECT_EQ(Mesh::hybrid(24, 2, 0, 2, {"pp", "dp", "tp"}, 3).axis_size("dp"), 2);
-  EXPECT_NE(message_of([] {
+  EXPECT_NE(thrown_by<ConfigError>([] {
               Mesh::hybrid(8, 2, 0, 2, {"pp", "dp", "tp"}, 3);
             }).find("pipeline 2 * context 3 * tensor 2 = 12 does not divide the 8 ranks"),
             std::string::npos);
   for (const std::vector<std::string>& order :
        std::vector<std::vector<std::string>>{{"pp", "tp"}, {"pp", "dp", "tp", "ep"}, {"pp", "cp", "tp"}, {}})
-    EXPECT_NE(message_of([&] { Mesh::hybrid(8, 2, 0, 2, order); }).find("parallel.order"), std::string::npos);
+    EXPECT_NE(thrown_by<ConfigError>([&] { Mesh::hybrid(8, 2, 0, 2, order); }).find("parallel.order"),
+              std::string::npos);
 }
 
 // Of every mesh of up to 64 ranks: the groups of both views, by what they must share.
@@ -158,7 +158,7 @@ TEST(Mesh, TheExpertViewCountsTheSameRanks) {
   const Mesh mesh = Mesh::hybrid(16, 2, 0, 2, {"pp", "dp", "tp"}, 2, 4);
   EXPECT_EQ(mesh.describe(axis::View::kExpert), "pp 2 x edp 2 x ep 4");
   EXPECT_EQ(mesh.describe_rank(13, axis::View::kExpert), "rank 13 (pp 1, edp 1, ep 1)");
-  EXPECT_EQ(message_of([] {
+  EXPECT_EQ(thrown_by<ConfigError>([] {
               Mesh::hybrid(8, 2, 0, 2, {"pp", "dp", "tp"}, 1, 3);
             }),
             "parallel.expert: 3 over the 4 ranks that share a stage; expected a divisor of data * context * tensor");

@@ -11,6 +11,7 @@
 #include "gantry/data/corpus/megatron_dataset.h"
 #include "gantry/data/corpus/megatron_writer.h"
 #include "program.h"
+#include "thrown_by.h"
 
 namespace gantry {
 namespace {
@@ -117,12 +118,7 @@ std::string with(std::string bytes, std::size_t at, T value) {
 }
 
 std::string megatron_fault(const std::string& prefix) {
-  try {
-    const MegatronFiles files(prefix);
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "no error";
+  return testing::thrown_by<InputError>([&] { const MegatronFiles files(prefix); });
 }
 
 TEST(Megatron, FilesThatLieAreRefused) {

@@ -13,6 +13,7 @@
 #include "gantry/data/encoded_text.h"
 #include "gantry/data/token_files.h"
 #include "gantry/data/tokenizers/tokenizer.h"
+#include "thrown_by.h"
 
 namespace gantry {
 namespace {
@@ -32,14 +33,11 @@ class Files : public ::testing::Test {
 };
 
 std::string fault_of(const DataConfig& config, std::int64_t vocabulary) {
-  try {
+  return testing::thrown_by<InputError>([&] {
     const auto data = open_dataset(config, vocabulary);
     std::vector<std::int64_t> tokens(static_cast<std::size_t>(config.sequence_length) + 1);
     data->read(data->size() - 1, tokens.data());
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "no error";
+  });
 }
 
 TEST_F(Files, TextReadsBytesOfFilesFoldersAndGlobs) {
@@ -182,12 +180,8 @@ TEST_F(Files, BadSourcesAreNamed) {
   const auto fault = [&](const std::string& format, const std::string& path, std::int64_t vocabulary) -> std::string {
     const DataConfig config{
         .format = format, .sources = {{write("good", "some text"), 1}, {path, 1}}, .sequence_length = 3};
-    try {
-      DataLoader(sample_source(config, vocabulary), {.global_batch = 4}).next();
-    } catch (const InputError& error) {
-      return error.what();
-    }
-    return "no error";
+    return testing::thrown_by<InputError>(
+        [&] { DataLoader(sample_source(config, vocabulary), {.global_batch = 4}).next(); });
   };
   EXPECT_NE(fault("text", (folder_ / "none").string(), 256).find("data.sources[1].path: '"), std::string::npos);
   EXPECT_NE(fault("text", write("short", "abc"), 256).find("short: has 3 tokens; expected at least sequence_length 3"),

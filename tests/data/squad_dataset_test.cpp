@@ -7,6 +7,7 @@
 #include "gantry/core/error.h"
 #include "gantry/data/squad.h"
 #include "program.h"
+#include "thrown_by.h"
 
 namespace gantry {
 namespace {
@@ -18,12 +19,7 @@ const std::string kGoldenFolder = std::string(GANTRY_SOURCE_DIR) + "/tests/golde
 const std::string kVocabulary = kGoldenFolder + "/word_piece/vocab.txt", kSquad = kGoldenFolder + "/squad/squad.json";
 
 std::string fault_of(const std::string& file, std::int64_t length, std::int64_t vocabulary) {
-  try {
-    open_squad_dataset(file, kVocabulary, length, vocabulary);
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "no error";
+  return testing::thrown_by<InputError>([&] { open_squad_dataset(file, kVocabulary, length, vocabulary); });
 }
 
 TEST(SquadDataset, SamplesArePaddedWindowsWithTheirAnswers) {

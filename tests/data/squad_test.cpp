@@ -11,6 +11,7 @@
 
 #include "gantry/core/error.h"
 #include "gantry/data/squad_answers.h"
+#include "thrown_by.h"
 
 namespace gantry {
 namespace {
@@ -35,12 +36,7 @@ class File : public ::testing::Test {
     return read_squad(path_, options);
   }
   std::string fault(const std::string& bytes) {
-    try {
-      read(bytes);
-    } catch (const InputError& error) {
-      return error.what();
-    }
-    return "no error";
+    return testing::thrown_by<InputError>([&] { read(bytes); });
   }
   std::string path_ =
       (fs::path(::testing::TempDir()) / ("gantry_squad_" + std::to_string(::getpid()) + ".json")).string();

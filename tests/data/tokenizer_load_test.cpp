@@ -8,6 +8,7 @@
 #include "gantry/core/error.h"
 #include "gantry/data/tokenizers/tokenizer.h"
 #include "program.h"
+#include "thrown_by.h"
 
 namespace gantry {
 namespace {
@@ -21,12 +22,7 @@ using testing::ScratchFolder;
 const std::string kTokenizerFolders = std::string(GANTRY_SOURCE_DIR) + "/tests/golden/tokenizers/";
 
 std::string fault(const std::string& path) {
-  try {
-    load_tokenizer(path);
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "no error";
+  return testing::thrown_by<InputError>([&] { load_tokenizer(path); });
 }
 
 // Llama 3's golden with one value changed: {"/model/vocab", ...} by JSON pointer.

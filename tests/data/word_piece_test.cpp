@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "gantry/core/error.h"
+#include "thrown_by.h"
 
 namespace gantry {
 namespace {
@@ -47,12 +48,7 @@ class Folder : public ::testing::Test {
     std::ofstream(folder_ / name, std::ios::binary) << bytes;
   }
   std::string fault() const {
-    try {
-      WordPiece::load(folder_.string());
-    } catch (const InputError& error) {
-      return error.what();
-    }
-    return "no error";
+    return testing::thrown_by<InputError>([&] { WordPiece::load(folder_.string()); });
   }
   fs::path folder_;
 };

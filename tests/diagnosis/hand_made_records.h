@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "gantry/diagnosis/diagnosis.h"
 #include "gantry/diagnosis/record_reader.h"
 
 namespace gantry::testing {
@@ -89,6 +90,10 @@ class HandMadeJob {
 
   JobRecords job;
 };
+
+// What is said of it, where waits of five seconds are long ones.
+constexpr double kStuckAfter = 5;
+inline Diagnosis diagnose(const HandMadeJob& made) { return recorder::diagnose(made.job, kStuckAfter); }
 
 inline Tag forward(int stage, int microbatch) { return {Tag::Kind::kForward, stage, microbatch, 0}; }
 

@@ -12,6 +12,7 @@
 #include "gantry/data/dataset.h"
 #include "gantry/data/line_encoder.h"
 #include "program.h"
+#include "thrown_by.h"
 
 namespace gantry::testing {
 namespace {
@@ -147,12 +148,9 @@ TEST(Chats, TokensOverAnEdgeAreTrainedOn) {
 }
 
 std::string refusal_of_chat(const std::string& name, const std::string& tokenizer, const json& messages) {
-  try {
+  return thrown_by<InputError>([&] {
     LineEncoder(chat_rules(name, tokenizer)).encode(json{{"messages", messages}}.dump(), "f.jsonl:3");
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "no error";
+  });
 }
 
 TEST(Chats, RefusalsNameTheLineAndTheTemplates) {

@@ -10,6 +10,7 @@
 #include "gantry/data/dataset.h"
 #include "lora_rig.h"
 #include "program.h"
+#include "thrown_by.h"
 
 namespace gantry::testing {
 namespace {
@@ -52,12 +53,7 @@ TEST(JsonLines, CompletionsAloneAreCountedAndDocumentsPacked) {
 
 std::string refusal_of_lines(const std::string& lines, int length = 6, std::int64_t vocabulary = 256) {
   const ScratchFolder scratch;
-  try {
-    open_dataset(lines_config(scratch, lines, length), vocabulary);
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "no error";
+  return thrown_by<InputError>([&] { open_dataset(lines_config(scratch, lines, length), vocabulary); });
 }
 
 TEST(JsonLines, BadLinesAreNamed) {
@@ -107,12 +103,7 @@ TEST(JsonLines, BadPairsAreNamed) {
     const ScratchFolder scratch;
     DataConfig config = lines_config(scratch, line, 4);
     config.target_length = 3;
-    try {
-      open_dataset(config, 256);
-    } catch (const InputError& error) {
-      return error.what();
-    }
-    return "no error";
+    return thrown_by<InputError>([&] { open_dataset(config, 256); });
   };
   EXPECT_THAT(refusal(R"({"text": "ab"})"), HasSubstr(":1: is no pair"));
   EXPECT_THAT(refusal(R"({"prompt": "", "completion": "a"})"), HasSubstr("has an empty prompt"));

@@ -16,6 +16,7 @@
 #include "gantry/models/lora.h"
 #include "lora_rig.h"
 #include "program.h"
+#include "thrown_by.h"
 
 namespace gantry::testing {
 namespace {
@@ -139,20 +140,10 @@ TEST_P(LoraCases, FilesThereAndBackAreTheSame) {
 
 // --- What is refused ---
 
-template <class Call>
-std::string refusal(const Call& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 std::string refusal_of(const LoraConfig& lora) {
   Config config = lora_config({});
   config.lora = lora;
-  return refusal([&] { build_model(config); });
+  return thrown_by([&] { build_model(config); });
 }
 
 TEST(LoraRefusals, NamesThatMatchNothing) {
@@ -178,7 +169,7 @@ TEST(LoraRefusals, ATiedHead) {
   Config config = lora_config({});
   config.model.config_json.insert(1, R"("tie_word_embeddings": true, )");
   config.lora.target_modules = {"lm_head"};
-  EXPECT_THAT(refusal([&] { build_model(config); }), HasSubstr("is the same parameter as embed_tokens.weight"));
+  EXPECT_THAT(thrown_by([&] { build_model(config); }), HasSubstr("is the same parameter as embed_tokens.weight"));
 }
 
 TEST(LoraRefusals, AnAdapterOfAnotherBase) {
@@ -187,7 +178,7 @@ TEST(LoraRefusals, AnAdapterOfAnotherBase) {
     std::mutex lock;
     start_ranks()(config, [&](World& world) {
       Rig rig(world, config);
-      const std::string found = refusal([&] { load_weights(config, rig.boosted, rig.plugin->mesh()); });
+      const std::string found = thrown_by([&] { load_weights(config, rig.boosted, rig.plugin->mesh()); });
       const std::lock_guard guard(lock);
       message = found;
     });
@@ -200,9 +191,9 @@ TEST(LoraRefusals, AnAdapterOfAnotherBase) {
   config.lora = resolve_lora({.path = kCases + "/qv/adapter"});
   EXPECT_THAT(load(config), HasSubstr("of the shape"));
   const ScratchFolder scratch;
-  EXPECT_THAT(refusal([&] { merge_adapter(kCases + "/all/adapter", kCases + "/qv", scratch / "out"); }),
+  EXPECT_THAT(thrown_by([&] { merge_adapter(kCases + "/all/adapter", kCases + "/qv", scratch / "out"); }),
               HasSubstr("of another base"));
-  EXPECT_THAT(refusal([&] { merge_adapter(kCases + "/all/adapter", "", scratch / "out"); }),
+  EXPECT_THAT(thrown_by([&] { merge_adapter(kCases + "/all/adapter", "", scratch / "out"); }),
               HasSubstr("names no base model"));
 }
 
@@ -210,7 +201,7 @@ TEST(LoraRefusals, KindsOfAdaptersThatAreNotThere) {
   const ScratchFolder scratch;
   const auto read = [&](const json& keys) {
     scratch.write("adapter_config.json", keys.dump());
-    return refusal([&] { read_adapter_config(scratch.path()); });
+    return thrown_by([&] { read_adapter_config(scratch.path()); });
   };
   const json plain = {
       {"peft_type", "LORA"}, {"r", 4}, {"lora_alpha", 8}, {"target_modules", {"q_proj"}}, {"new_key", 1}};
@@ -227,7 +218,7 @@ TEST(LoraRefusals, KindsOfAdaptersThatAreNotThere) {
   EXPECT_THAT(read(with("peft_type", "IA3")), HasSubstr("LORA"));
   EXPECT_THAT(read(with("target_modules", ".*_proj")), HasSubstr("an expression is not in this version"));
   EXPECT_THAT(read(with("r", 0)), HasSubstr("a whole number from 1"));
-  EXPECT_THAT(refusal([&] { resolve_lora({.r = 2, .path = kCases + "/qv/adapter"}); }),
+  EXPECT_THAT(thrown_by([&] { resolve_lora({.r = 2, .path = kCases + "/qv/adapter"}); }),
               HasSubstr("lora.r: is not what"));
 }
 
@@ -240,12 +231,12 @@ TEST(LoraKeys, AreReadWrittenAndRefused) {
   EXPECT_EQ(again.lora.target_modules, config.lora.target_modules);
   EXPECT_TRUE(again.lora.rslora);
   EXPECT_EQ(Config::parse(parse("{target_modules: all-linear}").to_yaml()).lora.target_modules.at(0), "all-linear");
-  EXPECT_THAT(refusal([&] { parse("{r: 4}"); }), HasSubstr("lora.target_modules: is missing"));
-  EXPECT_THAT(refusal([&] { parse("{target_modules: [q_proj], ranks: 4}"); }), HasSubstr("lora.ranks"));
-  EXPECT_THAT(refusal([&] { parse("{target_modules: all_linear}"); }), HasSubstr("all-linear"));
-  EXPECT_THAT(refusal([&] { parse("{target_modules: [q_proj], rank_pattern: {a: 1.5}}"); }),
+  EXPECT_THAT(thrown_by([&] { parse("{r: 4}"); }), HasSubstr("lora.target_modules: is missing"));
+  EXPECT_THAT(thrown_by([&] { parse("{target_modules: [q_proj], ranks: 4}"); }), HasSubstr("lora.ranks"));
+  EXPECT_THAT(thrown_by([&] { parse("{target_modules: all_linear}"); }), HasSubstr("all-linear"));
+  EXPECT_THAT(thrown_by([&] { parse("{target_modules: [q_proj], rank_pattern: {a: 1.5}}"); }),
               HasSubstr("a whole number from 1"));
-  EXPECT_THAT(refusal([&] { parse("{target_modules: [q_proj]}\ntrain: {freeze: [\"embed*\"]}"); }),
+  EXPECT_THAT(thrown_by([&] { parse("{target_modules: [q_proj]}\ntrain: {freeze: [\"embed*\"]}"); }),
               HasSubstr("train.freeze"));
 }
 
@@ -263,9 +254,9 @@ TEST(FreezeKeys, PatternsFreeze) {
   config.parallel.pipeline = config.parallel.tensor = 1;
   expect_same_run(run_lora(config, 2), run, "frozen");
   config.train.freeze = {"embd*"};
-  EXPECT_THAT(refusal([&] { build_model(config); }), HasSubstr("train.freeze: 'embd*' matches no parameter"));
+  EXPECT_THAT(thrown_by([&] { build_model(config); }), HasSubstr("train.freeze: 'embd*' matches no parameter"));
   config.train.freeze = {"*"};
-  EXPECT_THAT(refusal([&] { build_model(config); }), HasSubstr("freezes every parameter"));
+  EXPECT_THAT(thrown_by([&] { build_model(config); }), HasSubstr("freezes every parameter"));
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include "gantry/policies/sharder.h"
 #include "lora_rig.h"
 #include "program.h"
+#include "thrown_by.h"
 
 namespace gantry::testing {
 namespace {
@@ -242,12 +243,7 @@ TEST_P(LoraPartsCases, FilesThereAndBackAndMergedWeights) {
 std::string refused(const char* family, const char* keys, const LoraConfig& lora) {
   Config config = parts_config(family, keys, {}, {});
   config.lora = lora;
-  try {
-    build_model(config);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
+  return thrown_by([&] { build_model(config); });
 }
 
 TEST(LoraPartsRefusals, SayWhatToName) {

@@ -17,6 +17,7 @@
 #include "gantry/tensors/deferred_init.h"
 #include "generation_case.h"
 #include "model_case.h"
+#include "thrown_by.h"
 
 namespace gantry::testing {
 namespace {
@@ -240,12 +241,7 @@ TEST(RelativeBuckets, AreOneDistanceEachAndThenGrow) {
 }
 
 std::string refusal_of(const std::string& family, const json& keys) {
-  try {
-    models::families().at(family).build(keys);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
+  return thrown_by([&] { models::families().at(family).build(keys); });
 }
 
 TEST(EncoderKeys, WhatIsNotUnderstoodIsRefused) {

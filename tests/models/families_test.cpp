@@ -17,6 +17,7 @@
 #include "gantry/models/model_family.h"
 #include "gantry/policies/decoder.h"
 #include "generation_case.h"
+#include "thrown_by.h"
 
 namespace gantry::testing {
 namespace {
@@ -79,12 +80,7 @@ TEST_P(Families, ShapesOfTheDescriptionAreTheModules) {
 }
 
 std::string refusal(const std::string& family, const json& keys) {
-  try {
-    models::decoder_spec(family, keys);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
+  return thrown_by([&] { models::decoder_spec(family, keys); });
 }
 
 TEST(FamilyKeys, WhatChangesNumbersAndIsNotUnderstoodIsRefused) {

@@ -10,6 +10,7 @@
 #include "gantry/nn/linear.h"
 #include "gantry/tensors/deferred_init.h"
 #include "ranks.h"
+#include "sines.h"
 
 namespace gantry::testing {
 namespace {
@@ -29,11 +30,7 @@ nn::Linear linear(std::int64_t in, std::int64_t out, const std::string& name) {
   return layer;
 }
 
-torch::Tensor input(std::vector<std::int64_t> shape) {
-  std::int64_t elements = 1;
-  for (const auto size : shape) elements *= size;
-  return torch::sin(torch::arange(elements, torch::kFloat64)).view(shape).requires_grad_();
-}
+torch::Tensor input(const std::vector<std::int64_t>& shape) { return sines(shape).requires_grad_(); }
 
 torch::Tensor part_of(const torch::Tensor& whole, const Cut& placement, int rank) {
   std::vector<torch::Tensor> parts;

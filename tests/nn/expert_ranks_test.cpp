@@ -7,17 +7,13 @@
 #include "gantry/nn/experts.h"
 #include "gantry/policies/sharder.h"
 #include "ranks.h"
+#include "sines.h"
+#include "thrown_by.h"
 
 namespace gantry::testing {
 namespace {
 
 using ::testing::HasSubstr;
-
-torch::Tensor spread_wave(const std::vector<std::int64_t>& shape, double step) {
-  std::int64_t elements = 1;
-  for (const auto size : shape) elements *= size;
-  return torch::sin(torch::arange(elements, torch::kFloat64) * step).view(shape);
-}
 
 constexpr std::int64_t kSize = 6;
 
@@ -39,7 +35,7 @@ struct SpreadBlock : torch::nn::Module {
     to(torch::kFloat64);
     const torch::NoGradGuard no_grad;
     double step = 0.7;
-    for (auto& parameter : parameters()) parameter.copy_(spread_wave(parameter.sizes().vec(), step += 0.31));
+    for (auto& parameter : parameters()) parameter.copy_(sines(parameter.sizes().vec(), step += 0.31));
     if (how.favourite >= 0) router->bias[how.favourite] = 100;
   }
   torch::Tensor forward(const torch::Tensor& tokens) { return experts(tokens, router(tokens)); }
@@ -73,7 +69,7 @@ void expect_as_on_one_rank(const SpreadCase& how) {
       if (rank == mesh.rank()) first = all;
       all += how.samples[rank];
     }
-    const torch::Tensor tokens = spread_wave({all, 3, kSize}, 1.3), factors = spread_wave({all, 3, kSize}, 0.9);
+    const torch::Tensor tokens = sines({all, 3, kSize}, 1.3), factors = sines({all, 3, kSize}, 0.9);
     const auto mine = [&](const torch::Tensor& of) { return of.narrow(0, first, how.samples[mesh.rank()]); };
     SpreadBlock whole(how);
     const SpreadOutcome expected = outcome_of(whole, tokens, factors);
@@ -130,12 +126,8 @@ TEST(ExpertRanks, AllTokensMayGoToOneExpert) {
 TEST(ExpertRanks, MoreRanksThanExpertsAreRefused) {
   run_ranks({.data = 3, .expert = 3}, [](World&, ProcessGroupMesh& mesh) {
     SpreadBlock block({.experts = 2, .used = 1});
-    try {
-      block.experts->shard(Expert{.partitioned = true}, {mesh, {axis::kExpert}});
-      ADD_FAILURE() << "no error";
-    } catch (const ConfigError& error) {
-      EXPECT_THAT(error.what(), HasSubstr("2"));
-    }
+    const auto shard = [&] { block.experts->shard(Expert{.partitioned = true}, {mesh, {axis::kExpert}}); };
+    EXPECT_THAT(thrown_by<ConfigError>(shard), HasSubstr("2"));
   });
 }
 

@@ -10,18 +10,14 @@
 #include "gantry/nn/recompute.h"
 #include "gantry/policies/sharder.h"
 #include "ranks.h"
+#include "sines.h"
+#include "thrown_by.h"
 
 namespace gantry::testing {
 namespace {
 
 using ::testing::HasSubstr;
 using Scores = nn::RouterOptions::Scores;
-
-torch::Tensor drawn(const std::vector<std::int64_t>& shape, double step) {
-  std::int64_t elements = 1;
-  for (const auto size : shape) elements *= size;
-  return torch::sin(torch::arange(elements, torch::kFloat64) * step).view(shape);
-}
 
 constexpr std::int64_t kHidden = 6, kExperts = 5, kWidth = 7;
 
@@ -37,7 +33,7 @@ struct Block : torch::nn::Module {
     to(torch::kFloat64);
     const torch::NoGradGuard no_grad;
     double step = 0.7;
-    for (auto& parameter : parameters()) parameter.copy_(drawn(parameter.sizes().vec(), step += 0.31));
+    for (auto& parameter : parameters()) parameter.copy_(sines(parameter.sizes().vec(), step += 0.31));
   }
   torch::Tensor forward(const torch::Tensor& tokens) { return experts(tokens, router(tokens)); }
 
@@ -70,7 +66,7 @@ torch::Tensor dense(Block& block, const torch::Tensor& tokens) {
 }
 
 std::map<std::string, torch::Tensor> gradients_of(Block& block, const torch::Tensor& output) {
-  (output * drawn(output.sizes().vec(), 0.9)).sum().backward();
+  (output * sines(output.sizes().vec(), 0.9)).sum().backward();
   std::map<std::string, torch::Tensor> gradients;
   for (auto& item : block.named_parameters()) gradients[item.key()] = item.value().grad().clone();
   block.zero_grad();
@@ -89,14 +85,14 @@ TEST(Experts, AreEveryExpertOnEveryToken) {
   for (const bool interleaved : {false, true})
     for (const std::int64_t used : {1, 2, 5}) {
       Block block({.hidden = kHidden, .experts = kExperts, .used = used, .normalised = used > 1}, interleaved);
-      expect_as_dense(block, drawn({3, 4, kHidden}, 1.3));
+      expect_as_dense(block, sines({3, 4, kHidden}, 1.3));
     }
 }
 
 TEST(Experts, AllTokensMayGoToOneExpert) {
   Block block({.hidden = kHidden, .experts = kExperts, .used = 1, .bias = true});
   block.router->bias.data()[3] = 100;
-  const torch::Tensor tokens = drawn({2, 4, kHidden}, 1.3);
+  const torch::Tensor tokens = sines({2, 4, kHidden}, 1.3);
   EXPECT_TRUE(block.router(tokens).ids.eq(3).all().item<bool>());
   expect_as_dense(block, tokens);
 }
@@ -111,7 +107,7 @@ TEST(Experts, NoTokensGiveZeroGradients) {
 TEST(Experts, RecomputedTiesGiveTheSameBits) {
   Block block;
   block.router->weight.data().zero_();
-  const torch::Tensor tokens = drawn({3, 4, kHidden}, 1.3).requires_grad_();
+  const torch::Tensor tokens = sines({3, 4, kHidden}, 1.3).requires_grad_();
   const auto plain = gradients_of(block, block.forward(tokens));
   const auto again =
       gradients_of(block, nn::recompute([&](const auto& given) { return block.forward(given[0]); }, {tokens}));
@@ -152,12 +148,7 @@ TEST(Router, WeightsAreThoseWithoutTheCorrection) {
 
 TEST(Router, WhatDoesNotFitIsRefused) {
   const auto refusal = [](const nn::RouterOptions& options) -> std::string {
-    try {
-      nn::Router router(options);
-    } catch (const ConfigError& error) {
-      return error.what();
-    }
-    return "no error";
+    return thrown_by<ConfigError>([&] { nn::Router router(options); });
   };
   EXPECT_THAT(refusal({.experts = 4, .used = 5}), HasSubstr("a token uses 5 of 4 experts"));
   EXPECT_THAT(refusal({.experts = 4, .groups = 3}), HasSubstr("3 groups of 4 experts"));
@@ -176,7 +167,7 @@ TEST(Experts, AreSplitInALayerOfOnesOwn) {
         ShardPlan plan = {{"experts", Expert{}}};
         if (sequence) plan = {{"experts", Expert{.border = Shard{1}}}, {"router", SequenceParallel{}}};
         const auto placements = parallelize_module(split, group, plan);
-        const torch::Tensor tokens = drawn({2, 4, kHidden}, 1.3), factors = drawn({2, 4, kHidden}, 0.9);
+        const torch::Tensor tokens = sines({2, 4, kHidden}, 1.3), factors = sines({2, 4, kHidden}, 0.9);
         const auto part = [&](const torch::Tensor& of) {
           return sequence ? redistribute(of, group, Replicate{}, Shard{1}) : of;
         };

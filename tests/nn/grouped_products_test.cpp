@@ -8,6 +8,8 @@
 
 #include "gantry/core/error.h"
 #include "gantry/nn/grouped_linear.h"
+#include "sines.h"
+#include "thrown_by.h"
 
 namespace gantry::testing {
 namespace {
@@ -32,13 +34,10 @@ TEST(GroupedProducts, GoAtOnceWhereLibTorchHasAKernel) {
 
 TEST(GroupedProducts, AreRefusedAtOnceByName) {
   const auto refusal = [](torch::ScalarType type, std::int64_t in) -> std::string {
-    try {
+    return thrown_by<InternalError>([&] {
       nn::grouped_linear(torch::ones({3, in}, type), {torch::ones({2, 8, in}, type), {}}, {1, 2},
                          GroupedProducts::kAtOnce);
-    } catch (const InternalError& error) {
-      return error.what();
-    }
-    return "no error";
+    });
   };
   EXPECT_THAT(refusal(torch::kDouble, 8), HasSubstr("of Double, 8 by 8; expected bfloat16, float16 or float32"));
   EXPECT_THAT(refusal(torch::kFloat, 6), HasSubstr("of Float, 6 by 8"));
@@ -55,9 +54,7 @@ struct ProductOutcome {
 };
 
 torch::Tensor product_wave(const std::vector<std::int64_t>& shape, double step) {
-  std::int64_t elements = 1;
-  for (const auto size : shape) elements *= size;
-  return torch::sin(torch::arange(elements, torch::kFloat64) * step).view(shape).to(torch::kFloat);
+  return sines(shape, step).to(torch::kFloat);
 }
 
 // Twice, as two microbatches add to each other.

@@ -7,24 +7,13 @@
 #include "gantry/nn/forward.h"
 #include "gantry/nn/linear.h"
 #include "ranks.h"
+#include "sines.h"
 
 namespace gantry::testing {
 namespace {
 
-torch::Tensor sines(std::vector<std::int64_t> shape) {
-  std::int64_t elements = 1;
-  for (const auto size : shape) elements *= size;
-  return torch::sin(torch::arange(elements, torch::kFloat64)).view(shape);
-}
-
 nn::Linear split_layer(std::int64_t in, std::int64_t out, const ShardStyle& style, ProcessGroup& group) {
-  nn::Linear made(in, out);
-  made->to(torch::kFloat64);
-  {
-    const torch::NoGradGuard no_grad;
-    made->weight.copy_(sines({out, in}));
-    made->bias.copy_(sines({out}));
-  }
+  nn::Linear made = linear_of_sines(in, out);
   made->shard(style, group);
   return made;
 }

@@ -13,24 +13,10 @@
 #include "gantry/profiling/memory_meter.h"
 #include "gantry/profiling/profiler.h"
 #include "ranks.h"
+#include "sines.h"
 
 namespace gantry::testing {
 namespace {
-
-torch::Tensor values(std::vector<std::int64_t> shape) {
-  std::int64_t elements = 1;
-  for (const auto size : shape) elements *= size;
-  return torch::sin(torch::arange(elements, torch::kFloat64)).view(shape);
-}
-
-nn::Linear linear(std::int64_t in, std::int64_t out) {
-  nn::Linear made(in, out);
-  made->to(torch::kFloat64);
-  const torch::NoGradGuard no_grad;
-  made->weight.copy_(values({out, in}));
-  made->bias.copy_(values({out}));
-  return made;
-}
 
 struct Tied : torch::nn::Module {
   Tied() {
@@ -68,10 +54,11 @@ TEST(Acceptance, A10ShardsAndTiesSurviveTo) {
 TEST(Acceptance, B1ColumnPartsConcatenateAndRowPartsSum) {
   run_ranks(3, [](World&, ProcessGroupMesh& mesh) {
     ProcessGroup& group = mesh["tp"];
-    nn::Linear up = linear(6, 11), dense_up = linear(6, 11), down = linear(11, 5), dense_down = linear(11, 5);
+    nn::Linear up = linear_of_sines(6, 11), dense_up = linear_of_sines(6, 11), down = linear_of_sines(11, 5),
+               dense_down = linear_of_sines(11, 5);
     up->shard(Column{}, group);
     down->shard(Row{.reduce_output = false}, group);
-    const torch::Tensor x = values({2, 6});
+    const torch::Tensor x = sines({2, 6});
     Sizes sizes;
     for (int rank = 0; rank < 3; ++rank) sizes.push_back(up->weight_placement().ranges(rank).front().size());
     const torch::Tensor hidden = torch::gelu(up(x)).detach();  // an elementwise operation needs no communication
@@ -85,7 +72,7 @@ TEST(Acceptance, B1ColumnPartsConcatenateAndRowPartsSum) {
 TEST(Acceptance, C6FusedProjectionsGiveEachRankItsPartOfEachSegment) {
   run_ranks(2, [](World&, ProcessGroupMesh& mesh) {
     ProcessGroup& group = mesh["tp"];
-    nn::Linear dense = linear(4, 3 * 6), split = linear(4, 3 * 6);
+    nn::Linear dense = linear_of_sines(4, 3 * 6), split = linear_of_sines(4, 3 * 6);
     split->shard(Column{.segments = 3, .unit = 2}, group);  // heads of 2 features: 2 and 1 of 3 heads
     const torch::Tensor whole = dense->weight.detach();
     const int first = group.rank() == 0 ? 0 : 4, size = group.rank() == 0 ? 4 : 2;
@@ -106,7 +93,7 @@ TEST(Acceptance, C6FusedProjectionsGiveEachRankItsPartOfEachSegment) {
 TEST(Acceptance, C8PaddedColumnsStayOutOfTheSoftmax) {
   run_ranks(2, [](World&, ProcessGroupMesh& mesh) {
     // 7 words padded to 8 columns: the last one, however large, is not counted.
-    torch::Tensor whole = values({3, 7}).requires_grad_();
+    torch::Tensor whole = sines({3, 7}).requires_grad_();
     const torch::Tensor labels = torch::tensor({0, 6, 3});
     const Cut vocabulary = shard(0, 8, 2);
     const torch::Tensor padded = torch::cat({whole.detach(), torch::full({3, 1}, 50.0, torch::kFloat64)}, 1);
@@ -124,12 +111,12 @@ TEST(Acceptance, C8PaddedColumnsStayOutOfTheSoftmax) {
 TEST(Acceptance, E5SequenceParallelPairsGatherOnceAndScatterOnceEachWay) {
   run_ranks(3, [](World&, ProcessGroupMesh& mesh) {
     CountingGroup group(mesh["tp"]);
-    nn::Linear up = linear(10, 32), down = linear(32, 5);
+    nn::Linear up = linear_of_sines(10, 32), down = linear_of_sines(32, 5);
     up->shard(Column{.input = Shard{0}, .gradient_sum = GradientSum::kAtSync}, group);
     down->shard(Row{.output = Shard{0}, .gradient_sum = GradientSum::kAtSync}, group);
     // The whole's size is known, as within a boosted step: otherwise the ranks first exchange a number each.
     const ForwardScope scope({.random = RandomContext{.sequence_length = 60}});
-    torch::Tensor rows = values({20, 10}).requires_grad_();
+    torch::Tensor rows = sines({20, 10}).requires_grad_();
     const torch::Tensor out = down(torch::relu(up(rows)));
     EXPECT_EQ(std::pair(group.all_gathers, group.reduce_scatters), std::pair(1, 1));
     EXPECT_EQ(group.elements, 60 * 10 + 60 * 5);
@@ -142,9 +129,9 @@ TEST(Acceptance, E5SequenceParallelPairsGatherOnceAndScatterOnceEachWay) {
 TEST(Acceptance, E9GradientsOfReplicatedBiasesOnShardsAreSummed) {
   run_ranks(3, [](World&, ProcessGroupMesh& mesh) {
     CountingGroup group(mesh["tp"]);
-    nn::Linear down = linear(32, 5);
+    nn::Linear down = linear_of_sines(32, 5);
     down->shard(Row{.output = Shard{0}}, group);
-    down(values({60, 11}).narrow(1, 0, group.rank() == 2 ? 10 : 11)).sum().backward();
+    down(sines({60, 11}).narrow(1, 0, group.rank() == 2 ? 10 : 11)).sum().backward();
     EXPECT_TRUE(torch::equal(down->bias.grad(), torch::full({5}, 60.0, torch::kFloat64)));
     EXPECT_EQ(group.all_reduces, 1);
   });
@@ -158,9 +145,9 @@ std::size_t place_of(const Profile& profile, const std::string& name, std::size_
 
 TEST(LinearBackward, StartsTheInputGradientsSumBeforeTheWeightGradientAndWaitsAfterIt) {
   run_ranks(2, [](World&, ProcessGroupMesh& mesh) {
-    nn::Linear up = linear(16, 32);
+    nn::Linear up = linear_of_sines(16, 32);
     up->shard(Column{}, mesh["tp"]);
-    torch::Tensor x = values({8, 16}).requires_grad_();
+    torch::Tensor x = sines({8, 16}).requires_grad_();
     const torch::Tensor sum = up(x).sum();
     Profile profile;
     Profiler profiler(
@@ -180,14 +167,14 @@ TEST(LinearBackward, StartsTheInputGradientsSumBeforeTheWeightGradientAndWaitsAf
 TEST(LinearBackward, TakesNoTemporaryOfTheWeightsSize) {
   run_ranks(1, [](World&, ProcessGroupMesh& mesh) {
     constexpr std::int64_t kWidth = 512, kRows = 4;
-    nn::Linear layer = linear(kWidth, kWidth);
+    nn::Linear layer = linear_of_sines(kWidth, kWidth);
     layer->shard(Column{}, mesh["tp"]);
     layer->weight.mutable_grad() = torch::zeros_like(layer->weight);
     layer->bias.mutable_grad() = torch::zeros_like(layer->bias);
     const std::int64_t weight_bytes = kWidth * kWidth * 8;
     const MemoryMeter meter;
     for (int microbatch = 0; microbatch < 3; ++microbatch)
-      layer(values({kRows, kWidth}).requires_grad_()).sum().backward();
+      layer(sines({kRows, kWidth}).requires_grad_()).sum().backward();
     EXPECT_LT(meter.peak_bytes(), weight_bytes / 4);
   });
 }

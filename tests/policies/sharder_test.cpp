@@ -12,6 +12,7 @@
 #include "gantry/policies/decoder.h"
 #include "gantry/tensors/deferred_init.h"
 #include "ranks.h"
+#include "thrown_by.h"
 
 namespace gantry::testing {
 namespace {
@@ -29,15 +30,6 @@ std::int64_t bytes_held(const StageModule& module) {
   std::int64_t bytes = 0;
   for (const auto& held : module.parameters) bytes += held.tensor.nbytes();
   return bytes;
-}
-
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 // A policy whose parts a test bends.
@@ -85,7 +77,7 @@ TEST(Acceptance, D5HeldLayersAloneHaveStorage) {
 
 TEST(Acceptance, D6APolicyOnANestedModuleIsRefused) {
   const auto model = build();
-  EXPECT_NE(message_of([&] {
+  EXPECT_NE(thrown_by<ConfigError>([&] {
               shard_model(model->named_modules()["h.0"], std::make_shared<DecoderPolicy>(), {});
             }).find("DecoderPolicy: is not a policy for a model of class"),
             std::string::npos);
@@ -129,7 +121,7 @@ TEST(Sharder, RefusesWhatDoesNotFitByPathAndNumbers) {
     const auto refuse = [&](const std::function<void(BentPolicy&)>& bend, const std::string& said) {
       auto policy = std::make_shared<BentPolicy>();
       bend(*policy);
-      const std::string message = message_of([&] { shard_model(build(), policy, config); });
+      const std::string message = thrown_by<ConfigError>([&] { shard_model(build(), policy, config); });
       EXPECT_NE(message.find(said), std::string::npos) << message << "\n not " << said;
     };
     refuse([](auto& p) { p.plan = {{"h.*.atn.qkv", Column{}}}; }, "the rule 'h.*.atn.qkv' matches no module");
@@ -162,19 +154,21 @@ TEST(Sharder, RefusesWhatDoesNotFitByPathAndNumbers) {
   const PipelineStageManager two(0, 2), many(0, 6);
   auto policy = std::make_shared<BentPolicy>();
   policy->shared = {};
-  EXPECT_NE(message_of([&] {
+  EXPECT_NE(thrown_by<ConfigError>([&] {
               shard_model(build(), policy, {.stages = &two});
             }).find("wte.weight: stages 0 and 1 hold it without sharing it"),
             std::string::npos);
-  EXPECT_NE(message_of([&] {
+  EXPECT_NE(thrown_by<ConfigError>([&] {
               shard_model(build(), std::make_shared<DecoderPolicy>(), {.stages = &many});
             }).find("5 layers over 6 stages"),
             std::string::npos);
   const auto model = build();
   shard_model(model, std::make_shared<DecoderPolicy>(), {});
-  EXPECT_NE(message_of([&] { shard_model(model, std::make_shared<DecoderPolicy>(), {}); }).find("was split already"),
+  EXPECT_NE(thrown_by<ConfigError>([&] {
+              shard_model(model, std::make_shared<DecoderPolicy>(), {});
+            }).find("was split already"),
             std::string::npos);
-  EXPECT_NE(message_of([] { policies().at("gpt3"); }).find("did you mean 'gpt2'?"), std::string::npos);
+  EXPECT_NE(thrown_by<ConfigError>([] { policies().at("gpt3"); }).find("did you mean 'gpt2'?"), std::string::npos);
 }
 
 struct OddHeads : torch::nn::Module {};
@@ -211,11 +205,12 @@ TEST(PolicyFor, AValidatorsRefusalIsSaidAndAnUntypedPolicyIsForNoClass) {
   policies().add<UntypedPolicy>("a_first_untyped_one");
   EXPECT_EQ(policy_for(*build())->name(), "DecoderPolicy");
   const torch::nn::LinearImpl linear(2, 2);
-  EXPECT_NE(message_of([&] { policy_for(linear); }).find("no registered policy is for a model of this class"),
-            std::string::npos);
+  EXPECT_NE(
+      thrown_by<ConfigError>([&] { policy_for(linear); }).find("no registered policy is for a model of this class"),
+      std::string::npos);
   policies().add<RefusingPolicy>("refusing");
   const OddHeads odd;
-  EXPECT_EQ(message_of([&] { policy_for(odd); }),
+  EXPECT_EQ(thrown_by<ConfigError>([&] { policy_for(odd); }),
             "RefusingPolicy: 3 heads over 2 groups; expected a multiple; choose other heads");
 }
 
@@ -224,7 +219,7 @@ TEST(PolicyFor, TheNearestClassIsMeantAndTwoAreRefused) {
   policies().add<PaintedPolicy>("painted");
   EXPECT_EQ(policy_for(Painted())->name(), "PaintedPolicy");
   policies().add<NamedPolicy<Painted>>("painted_too");
-  EXPECT_NE(message_of([] {
+  EXPECT_NE(thrown_by<ConfigError>([] {
               policy_for(Painted());
             }).find("2 registered policies are for a model of this class: painted, painted_too"),
             std::string::npos);

@@ -118,7 +118,7 @@ class BertImpl : public torch::nn::Module {
   // absent} -> what BertHead says. For multiple choice all are [B, choices, S], and documents are refused.
   TensorDict forward(const TensorDict& inputs);
   // The same of one stage; stages exchange {hidden [B, S, H]}, or [B, choices, S, H]. InputError if S is too long.
-  TensorDict stage_forward(const StageContext& stage, TensorDict input);
+  TensorDict stage_forward(const StageContext& stage, const TensorDict& input);
 
   const BertConfig config;
   BertEmbeddings embeddings{nullptr};

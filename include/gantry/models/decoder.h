@@ -57,10 +57,18 @@ class DecoderLayerImpl : public torch::nn::Module {
   };
   void make_attention(const DecoderNames& names, std::int64_t hidden, double output_dropout);
   void make_mlp(const DecoderNames& names, std::int64_t hidden, double output_dropout);
+  // Query, key and value as the rows of the projections give them; `heads` becomes those that are held here.
+  std::vector<torch::Tensor> projected(const torch::Tensor& input, Heads& heads);
   Heads project(const torch::Tensor& input);
   Heads turned_heads(const torch::Tensor& input, const nn::TokenContext& tokens, std::int64_t cached);
   torch::Tensor attention(const torch::Tensor& input, const nn::TokenContext& tokens);
   torch::Tensor mlp(const torch::Tensor& input);
+  LayerParts parts_with_sums(const nn::TokenContext& tokens);
+  LayerParts parts_with_norms_behind(const nn::TokenContext& tokens);
+  LayerParts parts_in_turn(const nn::TokenContext& tokens);
+  LayerParts parts_side_by_side(const nn::TokenContext& tokens);
+  torch::Tensor with_attention(const torch::Tensor& hidden, const nn::TokenContext& tokens);
+  torch::Tensor with_mlp(const torch::Tensor& hidden, const torch::Tensor& made);
   TensorDict experts_with_sums(const TensorDict& state, const torch::Tensor& keep);
 
   const LayerSpec spec_;
@@ -86,7 +94,7 @@ class DecoderImpl : public torch::nn::Module {
   // [B, S, V]}.
   TensorDict forward(const TensorDict& inputs);
   // The same of one stage; stages exchange {hidden [B, S, H]}. InputError if S is too long.
-  TensorDict stage_forward(const StageContext& stage, TensorDict input);
+  TensorDict stage_forward(const StageContext& stage, const TensorDict& input);
 
   // From now on trains with noise on the embeddings of tokens (NEFTune, arXiv 2310.05914). Before it is boosted; once.
   void add_embedding_noise(double alpha);

@@ -1,0 +1,101 @@
+#include "gantry/cli/schedule_source.h"
+
+#include <utility>
+
+#include "gantry/cli/schedule_times.h"
+#include "gantry/core/error.h"
+#include "gantry/schedule/extra_actions.h"
+#include "gantry/schedule/offload_actions.h"
+#include "gantry/schedule/parameter_actions.h"
+#include "gantry/schedule/validate.h"
+
+namespace gantry::cli {
+namespace {
+
+using schedule::Schedule;
+
+// A size given beside a file must be the file's own.
+void require_same(const std::string& flag, const std::optional<int>& given, int in_file, const std::string& path) {
+  if (given && *given != in_file)
+    throw UsageError(
+        {flag + " " + std::to_string(*given), path + " has " + std::to_string(in_file), "", "leave " + flag + " out"});
+}
+
+Schedule read_schedule_file(const ScheduleOptions& options) {
+  Schedule read = schedule::load_csv(options.source);
+  require_same("-p", options.ranks, read.ranks(), options.source);
+  require_same("-m", options.microbatches, read.microbatches, options.source);
+  const auto chunks = static_cast<int>(read.stages_of_rank.front().size());
+  require_same("-v", options.chunks, chunks, options.source);
+  if (options.memory_limit)
+    throw UsageError({"--memory-limit", "it is set for the file " + options.source, "", "leave it out"});
+  if (options.group_size)
+    throw UsageError({"--group-size", "it is set for the file " + options.source, "", "leave it out"});
+  return read;
+}
+
+int required_size(const std::string& flag, const std::optional<int>& given, const std::string& meaning) {
+  if (!given)
+    throw UsageError({"gantry schedule", flag + " is missing", "the number of " + meaning, "add " + flag + " 4"});
+  return *given;
+}
+
+// A configuration says these itself.
+void refuse_beside_config(const ScheduleOptions& options) {
+  const std::pair<const char*, bool> given[] = {{"-p", options.ranks.has_value()},
+                                                {"-v", options.chunks.has_value()},
+                                                {"--memory-limit", options.memory_limit.has_value()},
+                                                {"--group-size", options.group_size.has_value()},
+                                                {"--gather", !options.gather.empty()},
+                                                {"--offload", options.offload != "none"}};
+  for (const auto& [flag, is_given] : given)
+    if (is_given) throw UsageError({flag, "it is set for " + options.source, "", "leave it out, or change the file"});
+}
+
+}  // namespace
+
+bool is_schedule_csv(const std::string& source) {
+  return source.ends_with(".csv") || source.find('/') != std::string::npos;
+}
+
+void take_config(ScheduleOptions& options) {
+  if (!is_config(options.source)) return;
+  refuse_beside_config(options);
+  options.configured = step_of_config(options.source, options.microbatches);
+  options.gather = options.configured->gather;
+  options.offload = options.configured->offload;
+}
+
+Schedule named_schedule(const ScheduleOptions& options) {
+  if (options.configured) return options.configured->schedule;
+  if (is_schedule_csv(options.source)) return read_schedule_file(options);
+  const int ranks = required_size("-p", options.ranks, "pipeline ranks");
+  const int microbatches = required_size("-m", options.microbatches, "microbatches");
+  if (options.chunks && *options.chunks < 1)
+    throw UsageError({"-v " + std::to_string(*options.chunks), "the number of chunks per rank", "at least 1", ""});
+  if (options.group_size && *options.group_size < 1)
+    throw UsageError(
+        {"--group-size " + std::to_string(*options.group_size), "the microbatches of a group", "at least 1", ""});
+  const schedule::Costs times = stated_times(options);
+  return schedule::generate(options.source, ranks, microbatches, options.chunks.value_or(0),
+                            {.memory_limit = options.memory_limit.value_or(0),
+                             .group_size = options.group_size.value_or(0),
+                             .forward = times.forward,
+                             .input_gradient = times.input_gradient,
+                             .weight_gradient = times.weight_gradient,
+                             .hop = times.hop});
+}
+
+Schedule valid_schedule(const ScheduleOptions& options) {
+  Schedule obtained = named_schedule(options);
+  schedule::validate(obtained);
+  const schedule::Offload offload = schedule::offload_of(options.offload);
+  if (!options.gather.empty())
+    obtained = schedule::with_parameter_actions(schedule::compute_only(obtained),
+                                                schedule::gather_of(options.gather, obtained.ranks()));
+  if (offload.any()) obtained = schedule::with_offload_actions(schedule::without_messages(obtained), offload);
+  schedule::validate(obtained);
+  return obtained;
+}
+
+}  // namespace gantry::cli

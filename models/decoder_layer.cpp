@@ -1,0 +1,271 @@
+#include <optional>
+
+#include <torch/torch.h>
+
+#include "gantry/models/decoder.h"
+#include "gantry/models/decoder_experts.h"
+#include "gantry/models/grouped_rows.h"
+#include "gantry/models/latent_attention.h"
+#include "gantry/models/optional_parts.h"
+#include "gantry/models/register_at.h"
+#include "gantry/models/router_loss.h"
+#include "gantry/nn/activation.h"
+#include "gantry/nn/layer_watch.h"
+
+namespace gantry::models {
+namespace {
+
+// Whether the graph of a layer that runs now ends between its parts: a part that is recomputed has to be whole.
+bool is_cut_at_parts(int layer) {
+  const Forward& now = forward_now();
+  if (!now.watch || !now.watch->cuts() || !now.stage) return false;
+  const Recomputation how = now.stage->recomputation(layer);
+  return how == Recomputation::kNone || how == Recomputation::kSelective;
+}
+
+}  // namespace
+
+DecoderLayerImpl::DecoderLayerImpl(const DecoderSpec& spec, int index) : spec_(spec.layers.at(index)), index_(index) {
+  const DecoderNames& names = spec.names;
+  input_ = DecoderNorm(*this, names.input, spec_.input, spec.hidden);
+  make_attention(names, spec.hidden, spec.output_dropout);
+  after_attention_ = DecoderNorm(*this, names.after_attention, spec_.after_attention, spec.hidden);
+  before_mlp_ = DecoderNorm(*this, names.before_mlp, spec_.before_mlp, spec.hidden);
+  make_mlp(names, spec.hidden, spec.output_dropout);
+  after_mlp_ = DecoderNorm(*this, names.after_mlp, spec_.after_mlp, spec.hidden);
+  const AttentionSpec& attention = spec_.attention;
+  const std::int64_t turning = attention.latent ? attention.latent->turning : attention.head_size;
+  if (attention.rotary >= 0) rotary_.emplace(turning, spec.rotaries.at(attention.rotary));
+}
+
+void DecoderLayerImpl::make_attention(const DecoderNames& names, std::int64_t hidden, double output_dropout) {
+  const AttentionSpec& attention = spec_.attention;
+  attention_dropout_ = dropout_at(*this, names.attention_dropout, attention.dropout);
+  output_dropout_ = dropout_at(*this, names.output_dropout, output_dropout);
+  if (attention.latent) {
+    latent_ = std::make_shared<LatentAttention>(*this, attention, names, hidden);
+    output_ = linear_at(*this, names.output, attention.heads * attention.latent->value, hidden, attention.output_bias);
+    return;
+  }
+  const std::int64_t queries = attention.heads * attention.head_size, keys = attention.key_heads * attention.head_size;
+  if (attention.rows == ProjectionRows::kSeparate) {
+    query_ = linear_at(*this, names.query, hidden, queries, attention.bias);
+    key_ = linear_at(*this, names.key, hidden, keys, attention.bias);
+    value_ = linear_at(*this, names.value, hidden, keys, attention.bias);
+  } else {
+    fused_ = linear_at(*this, names.fused, hidden, fused_rows(attention), attention.bias);
+  }
+  query_norm_ = DecoderNorm(*this, names.query_norm, attention.head_norm, attention.head_size);
+  key_norm_ = DecoderNorm(*this, names.key_norm, attention.head_norm, attention.head_size);
+  if (attention.wide_norm.exists()) {
+    wide_query_norm_ = register_at(*this, names.query_norm, nn::SplitRmsNorm(queries, attention.wide_norm.eps));
+    wide_key_norm_ = register_at(*this, names.key_norm, nn::SplitRmsNorm(keys, attention.wide_norm.eps));
+  }
+  if (attention.own_norm.exists()) {
+    const auto norm_of = [&](std::int64_t heads) {
+      return nn::HeadsLayerNorm(heads, attention.head_size, attention.own_norm.eps);
+    };
+    own_query_norm_ = register_at(*this, names.query_norm, norm_of(attention.heads));
+    own_key_norm_ = register_at(*this, names.key_norm, norm_of(attention.key_heads));
+  }
+  if (attention.sinks) sinks_ = register_at(*this, names.sinks, nn::Sinks(attention.heads));
+  output_ = linear_at(*this, names.output, queries, hidden, attention.output_bias);
+}
+
+void DecoderLayerImpl::make_mlp(const DecoderNames& names, std::int64_t hidden, double output_dropout) {
+  mlp_dropout_ = dropout_at(*this, names.mlp_dropout, output_dropout);
+  if (spec_.experts) {
+    experts_ = std::make_shared<ExpertsOfLayer>(*this, *spec_.experts, names, hidden);
+    return;
+  }
+  const MlpSpec& mlp = spec_.mlp;
+  if (mlp.fused_gate) {
+    fused_gate_ = linear_at(*this, names.fused_gate, hidden, 2 * mlp.width, mlp.bias);
+  } else {
+    if (mlp.gated) gate_ = linear_at(*this, names.gate, hidden, mlp.width, mlp.bias);
+    up_ = linear_at(*this, names.up, hidden, mlp.width, mlp.bias);
+  }
+  down_ = linear_at(*this, names.down, mlp.width, hidden, mlp.bias);
+}
+
+std::vector<torch::Tensor> DecoderLayerImpl::projected(const torch::Tensor& input, Heads& heads) {
+  const AttentionSpec& attention = spec_.attention;
+  const std::int64_t size = attention.head_size;
+  if (attention.rows == ProjectionRows::kSeparate) {
+    heads.queries = nn::held_heads(query_, size, attention.heads);
+    heads.keys = nn::held_heads(key_, size, attention.key_heads);
+    auto parts = nn::together(input, {query_, key_, value_});
+    if (wide_query_norm_) {
+      parts[0] = wide_query_norm_(parts[0]);
+      parts[1] = wide_key_norm_(parts[1]);
+    }
+    return parts;
+  }
+  if (attention.rows == ProjectionRows::kSegments) {
+    heads.queries = nn::held_heads(fused_, size, attention.heads, 0);
+    heads.keys = nn::held_heads(fused_, size, attention.key_heads, 1);
+    const std::int64_t keys = heads.keys.count * size;
+    return fused_(input).split_with_sizes({heads.queries.count * size, keys, keys}, -1);
+  }
+  if (attention.rows == ProjectionRows::kPerHead) {
+    heads.queries = heads.keys = nn::held_heads(fused_, 3 * size, attention.heads);
+    const torch::Tensor fused = fused_(input);
+    return fused.view({fused.size(0), fused.size(1), heads.queries.count, 3, size}).unbind(3);
+  }
+  return grouped_parts(heads.queries, heads.keys, fused_(input), fused_, attention);
+}
+
+DecoderLayerImpl::Heads DecoderLayerImpl::project(const torch::Tensor& input) {
+  const AttentionSpec& attention = spec_.attention;
+  const std::int64_t size = attention.head_size;
+  Heads heads;
+  std::vector<torch::Tensor> parts = projected(input, heads);
+  if (attention.clip > 0)
+    for (torch::Tensor& part : parts) part = part.clamp(-attention.clip, attention.clip);
+  const auto by_head = [&](const torch::Tensor& part, std::int64_t count) {
+    return part.dim() == 4 ? part : part.view({part.size(0), part.size(1), count, size});
+  };
+  heads.query = query_norm_(by_head(parts[0], heads.queries.count));
+  heads.key = key_norm_(by_head(parts[1], heads.keys.count));
+  if (own_query_norm_) {
+    heads.query = own_query_norm_(heads.query);
+    heads.key = own_key_norm_(heads.key);
+  }
+  heads.query = heads.query.transpose(1, 2);
+  heads.key = heads.key.transpose(1, 2);
+  heads.value = by_head(parts[2], heads.keys.count).transpose(1, 2);
+  return heads;
+}
+
+// `cached`: tokens before these.
+DecoderLayerImpl::Heads DecoderLayerImpl::turned_heads(const torch::Tensor& input, const nn::TokenContext& tokens,
+                                                       std::int64_t cached) {
+  const auto turn = [&](const torch::Tensor& part) {
+    return rotary_ ? (*rotary_)(part, tokens.positions, tokens.length > 0 ? tokens.length : part.size(2) + cached)
+                   : part;
+  };
+  if (latent_) {
+    const LatentHeads latent = latent_->project(input, turn);
+    return {latent.query, latent.key, latent.value, latent.heads, latent.heads};
+  }
+  Heads heads = project(input);
+  heads.query = turn(heads.query);
+  heads.key = turn(heads.key);
+  return heads;
+}
+
+torch::Tensor DecoderLayerImpl::attention(const torch::Tensor& input, const nn::TokenContext& tokens) {
+  const AttentionSpec& attention = spec_.attention;
+  nn::KeyValueCache* cache = tokens.cache(index_);
+  const Heads heads = turned_heads(input, tokens, cache ? cache->tokens() : 0);
+  torch::Tensor slopes;
+  if (!attention.slopes.empty())
+    slopes =
+        torch::tensor(attention.slopes, torch::kFloat64)
+            .narrow(0, heads.queries.first, heads.queries.count)
+            .to(torch::TensorOptions(at::promote_types(input.scalar_type(), torch::kFloat32)).device(input.device()));
+  const nn::AttentionOptions options{.causal = true,
+                                     .keep = tokens.keep,
+                                     .cache = cache,
+                                     .window = attention.window,
+                                     .scale = attention.scale,
+                                     .soft_cap = attention.soft_cap,
+                                     .slopes = slopes,
+                                     .sinks = sinks_ ? sinks_->weight : torch::Tensor(),
+                                     .documents = tokens.documents,
+                                     .sequence = tokens.sequence};
+  const torch::Tensor mixed =
+      nn::attention(heads.query, heads.key, heads.value, heads.queries, heads.keys, options, *attention_dropout_);
+  return dropped(output_dropout_, output_(nn::merge_heads(mixed)));
+}
+
+torch::Tensor DecoderLayerImpl::mlp(const torch::Tensor& input) {
+  if (experts_) return dropped(mlp_dropout_, experts_->forward(input).output);
+  const MlpSpec& mlp = spec_.mlp;
+  torch::Tensor wide;
+  if (mlp.fused_gate) {
+    const auto parts = fused_gate_(input).chunk(2, -1);
+    wide = nn::activate(parts[0], mlp.activation) * parts[1];
+  } else if (mlp.gated) {
+    const auto parts = nn::together(input, {gate_, up_});
+    wide = nn::activate(parts[0], mlp.activation) * parts[1];
+  } else {
+    wide = nn::activate(up_(input), mlp.activation);
+  }
+  return dropped(mlp_dropout_, down_(wide));
+}
+
+LayerParts DecoderLayerImpl::parts(const nn::TokenContext& tokens, bool sums_routers) {
+  if (experts_ && sums_routers) return parts_with_sums(tokens);
+  if (spec_.norms_behind) return parts_with_norms_behind(tokens);
+  return spec_.parallel ? parts_side_by_side(tokens) : parts_in_turn(tokens);
+}
+
+// `hidden` and what attention adds to it.
+torch::Tensor DecoderLayerImpl::with_attention(const torch::Tensor& hidden, const nn::TokenContext& tokens) {
+  return hidden + multiplied(after_attention_(attention(input_(hidden), tokens)), spec_.residual_scale);
+}
+
+torch::Tensor DecoderLayerImpl::with_mlp(const torch::Tensor& hidden, const torch::Tensor& made) {
+  return hidden + multiplied(after_mlp_(made), spec_.residual_scale);
+}
+
+// The MLP's part of a layer whose experts add to the sums of the routers.
+TensorDict DecoderLayerImpl::experts_with_sums(const TensorDict& state, const torch::Tensor& keep) {
+  const torch::Tensor& hidden = state.at("hidden");
+  const auto made = experts_->forward(before_mlp_(hidden));
+  const torch::Tensor added = with_mlp(hidden, dropped(mlp_dropout_, made.output));
+  TensorDict changed = with_router_sums(state, made.routing, keep);
+  changed.set("hidden", added);
+  return changed;
+}
+
+LayerParts DecoderLayerImpl::parts_with_sums(const nn::TokenContext& tokens) {
+  return {{"attention",
+           [this, tokens](const TensorDict& state) -> TensorDict {
+             return {{"hidden", with_attention(state.at("hidden"), tokens)}};
+           }},
+          {"mlp", [this, keep = tokens.keep](const TensorDict& state) { return experts_with_sums(state, keep); }}};
+}
+
+LayerParts DecoderLayerImpl::parts_with_norms_behind(const nn::TokenContext& tokens) {
+  const double scale = spec_.residual_scale;
+  return {{"attention",
+           [this, tokens, scale](const torch::Tensor& hidden) {
+             return input_(hidden + multiplied(attention(hidden, tokens), scale));
+           }},
+          {"mlp", [this, scale](const torch::Tensor& hidden) {
+             return before_mlp_(hidden + multiplied(mlp(hidden), scale));
+           }}};
+}
+
+LayerParts DecoderLayerImpl::parts_in_turn(const nn::TokenContext& tokens) {
+  LayerParts parts{
+      {"attention", [this, tokens](const torch::Tensor& hidden) { return with_attention(hidden, tokens); }}};
+  if (experts_ && experts_->travels() && is_cut_at_parts(index_))
+    experts_->add_parts(
+        parts, [this](const torch::Tensor& hidden) { return before_mlp_(hidden); },
+        [this](const torch::Tensor& hidden, const torch::Tensor& made) {
+          return with_mlp(hidden, dropped(mlp_dropout_, made));
+        });
+  else
+    parts.emplace_back("mlp",
+                       [this](const torch::Tensor& hidden) { return with_mlp(hidden, mlp(before_mlp_(hidden))); });
+  return parts;
+}
+
+// The second part needs what the first one read.
+LayerParts DecoderLayerImpl::parts_side_by_side(const nn::TokenContext& tokens) {
+  const auto attend = [this, tokens](const TensorDict& state) -> TensorDict {
+    const torch::Tensor &hidden = state.at("hidden"), normed = input_(hidden);
+    return {{"hidden", hidden + multiplied(after_attention_(attention(normed, tokens)), spec_.residual_scale)},
+            {"before_mlp", spec_.before_mlp.exists() ? hidden : normed}};
+  };
+  const auto add_mlp = [this](const TensorDict& state) -> TensorDict {
+    const torch::Tensor made = mlp(before_mlp_(state.at("before_mlp")));
+    return {{"hidden", with_mlp(state.at("hidden"), made)}, {"before_mlp", {}}};
+  };
+  return {{"attention", attend}, {"mlp", add_mlp}};
+}
+
+}  // namespace gantry::models

@@ -1,0 +1,22 @@
+// What a decoder's description may leave out: without it, what comes in goes out.
+#pragma once
+
+#include <string>
+
+#include "gantry/models/register_at.h"
+#include "gantry/nn/dropout.h"
+
+namespace gantry::models {
+
+// Null without a path.
+inline nn::Dropout dropout_at(torch::nn::Module& root, const std::string& path, double probability) {
+  return path.empty() ? nn::Dropout(nullptr) : register_at(root, path, nn::Dropout(probability));
+}
+
+inline torch::Tensor dropped(nn::Dropout& dropout, const torch::Tensor& input) {
+  return dropout ? dropout(input) : input;
+}
+
+inline torch::Tensor multiplied(const torch::Tensor& input, double scale) { return scale == 1 ? input : input * scale; }
+
+}  // namespace gantry::models

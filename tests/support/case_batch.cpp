@@ -1,0 +1,121 @@
+#include "case_batch.h"
+
+#include <algorithm>
+
+#include <torch/torch.h>
+
+namespace gantry::testing {
+namespace {
+
+// No, one and two tokens of padding in turn.
+torch::Tensor padding_mask(const torch::Tensor& ids, bool is_before) {
+  torch::Tensor mask = torch::ones_like(ids);
+  for (std::int64_t sample = 0; sample < ids.size(0); ++sample) {
+    const std::int64_t padding = std::min<std::int64_t>(sample % 3, ids.size(1) - 1);
+    mask[sample].narrow(0, is_before ? 0 : ids.size(1) - padding, padding).zero_();
+  }
+  return mask;
+}
+
+// An encoder's text with padding behind it, and a decoder's text of another length, as labels alone.
+TensorDict pairs_of(const TensorDict& batch) {
+  const torch::Tensor &ids = batch.at("input_ids"), &labels = batch.at("labels");
+  return {{"input_ids", ids},
+          {"attention_mask", padding_mask(ids, /*is_before=*/false)},
+          {"labels", labels.narrow(1, 2, labels.size(1) - 2).contiguous()}};
+}
+
+// Sound, and its text of fewer tokens, as labels alone.
+TensorDict sounds_of(const TensorDict& batch) {
+  const torch::Tensor &ids = batch.at("input_ids"), &labels = batch.at("labels");
+  const torch::Tensor places = torch::arange(2 * kMelBins * kSoundTokens, torch::kFloat64);
+  return {{"input_features",
+           torch::sin(ids.select(1, 0).unsqueeze(1) + 0.7 * places).view({ids.size(0), kMelBins, 2 * kSoundTokens})},
+          {"labels", labels.narrow(1, 1, labels.size(1) - 1).contiguous()}};
+}
+
+TensorDict images_of(const TensorDict& batch) {
+  const torch::Tensor& ids = batch.at("input_ids");
+  const torch::Tensor places = torch::arange(2 * kImage * kImage, torch::kFloat64);
+  const torch::Tensor first = ids.select(1, 0);
+  return {{"pixel_values", torch::sin(first.unsqueeze(1) + 0.7 * places).view({ids.size(0), 2, kImage, kImage})},
+          {"labels", first % 3}};
+}
+
+// Three choices a sample: its own text and those of others, each with its padding.
+void set_choices(TensorDict& batch) {
+  const torch::Tensor labels = batch.at("input_ids").select(1, 0) % 3;
+  for (const char* name : {"input_ids", "attention_mask", "token_type_ids"}) {
+    const torch::Tensor texts = batch.at(name);
+    batch.set(name, torch::stack({texts, texts.roll(1, 0), texts.flip(0)}, 1));
+  }
+  batch.set("labels", labels);
+}
+
+// Of documents of these lengths, each sample's beginning one behind that of the sample before.
+torch::Tensor document_ids_of(std::int64_t samples, const std::vector<int>& lengths) {
+  std::vector<torch::Tensor> rows;
+  for (std::int64_t sample = 0; sample < samples; ++sample) {
+    std::vector<torch::Tensor> documents;
+    for (std::size_t i = 0; i < lengths.size(); ++i)
+      documents.push_back(
+          torch::full({lengths[(sample + i) % lengths.size()]}, static_cast<std::int64_t>(i), torch::kInt64));
+    rows.push_back(torch::cat(documents));
+  }
+  return torch::stack(rows);
+}
+
+// What BERT takes beside tokens: padding after the text, two token types, the head's own labels.
+void add_bert_entries(const ModelCase& what, TensorDict& batch) {
+  const torch::Tensor ids = batch.at("input_ids");
+  torch::Tensor types = torch::zeros_like(ids);
+  types.narrow(1, ids.size(1) / 2, ids.size(1) - ids.size(1) / 2).fill_(1);
+  batch.set("attention_mask", padding_mask(ids, /*is_before=*/false));
+  batch.set("token_type_ids", types);
+  const torch::Tensor first = ids.select(1, 0);
+  if (what.family == "roberta") {  // of one type; padding is a token of its own, in the middle of a text too
+    batch.set("token_type_ids", torch::zeros_like(types));
+    batch.set("input_ids", ids.masked_fill(batch.at("attention_mask") == 0, 1));
+  }
+  if (what.head == "ForSequenceClassification") batch.set("labels", first % 3);
+  if (what.head == "ForTokenClassification") batch.set("labels", batch.at("labels").remainder(3));
+  if (what.head == "ForMultipleChoice") return set_choices(batch);
+  if (what.head != "ForQuestionAnswering") return;
+  batch.set("start_positions", first % ids.size(1));
+  batch.set("end_positions", ids.select(1, ids.size(1) - 1) % (ids.size(1) + 1));  // some lie outside
+}
+
+}  // namespace
+
+TensorDict whole_batch(const ModelCase& what, std::size_t step) {
+  const std::int64_t samples = what.batches[step];
+  if (what.distinct > 0) step %= what.distinct;
+  torch::Tensor ids = torch::empty({samples, what.tokens}, torch::kInt64), labels = torch::empty_like(ids);
+  std::uint64_t state = 1000 + step;
+  auto draw = [&](std::uint64_t bound) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (state >> 33) % bound;
+  };
+  for (std::int64_t i = 0; i < ids.numel(); ++i) {
+    ids.data_ptr<std::int64_t>()[i] = static_cast<std::int64_t>(draw(what.vocabulary));
+    labels.data_ptr<std::int64_t>()[i] = static_cast<std::int64_t>(draw(what.vocabulary));
+    // The first samples lose more labels, so that replicas and microbatches count differently.
+    if (static_cast<double>(draw(1000)) < 1000 * what.ignored * (i < ids.numel() / 2 ? 2 : 0.5))
+      labels.data_ptr<std::int64_t>()[i] = -100;
+  }
+  labels.narrow(1, 0, what.first_counted).fill_(-100);
+  TensorDict batch{{"input_ids", ids}, {"labels", labels}};
+  if (what.family == "t5") return pairs_of(batch);
+  if (what.family == "vit") return images_of(batch);
+  if (what.family == "whisper") return sounds_of(batch);
+  const bool is_bert = what.family == "bert" || what.family == "roberta";
+  if (is_bert) add_bert_entries(what, batch);
+  if (!is_bert && what.padded) batch.set("attention_mask", padding_mask(ids, /*is_before=*/true));
+  if (!what.documents.empty())
+    batch.set("document_ids", document_ids_of(samples, what.documents));
+  else if (what.packed)
+    batch.set("document_ids", (torch::arange(what.tokens) + torch::arange(samples).unsqueeze(1)).div(3, "floor"));
+  return batch;
+}
+
+}  // namespace gantry::testing

@@ -1,0 +1,15 @@
+// What the model of a case reads in a step.
+#pragma once
+
+#include "model_case.h"
+
+namespace gantry::testing {
+
+// Sizes of what is no text.
+inline constexpr std::int64_t kMelBins = 3, kSoundTokens = 5;
+inline constexpr std::int64_t kImage = 7;  // of 9 whole patches of 2: the last row and column belong to none
+
+// The whole batch of a step, the same in every layout: a linear congruence, so that no generator's state is involved.
+TensorDict whole_batch(const ModelCase& what, std::size_t step);
+
+}  // namespace gantry::testing

@@ -1,0 +1,121 @@
+// The config.json of a case, family by family.
+#include <nlohmann/json.hpp>
+
+#include "case_batch.h"
+#include "model_case.h"
+
+namespace gantry::testing {
+namespace {
+
+using nlohmann::json;
+
+json t5_keys(const ModelCase& what) {
+  return {{"num_layers", what.layers},
+          {"num_decoder_layers", 2},
+          {"num_heads", what.heads},
+          {"d_model", what.width},
+          {"d_kv", 5},
+          {"d_ff", 37},
+          {"relative_attention_num_buckets", 8},
+          {"relative_attention_max_distance", 6},
+          {"vocab_size", what.vocabulary},
+          {"dropout_rate", what.dropout},
+          {"tie_word_embeddings", what.tied}};
+}
+
+json whisper_keys(const ModelCase& what) {
+  return {{"encoder_layers", what.layers},
+          {"encoder_attention_heads", what.heads},
+          {"encoder_ffn_dim", 37},
+          {"decoder_layers", 2},
+          {"decoder_attention_heads", 3},
+          {"decoder_ffn_dim", 29},
+          {"d_model", what.width},
+          {"num_mel_bins", kMelBins},
+          {"max_source_positions", kSoundTokens},
+          {"max_target_positions", what.tokens},
+          {"vocab_size", what.vocabulary},
+          {"dropout", what.dropout},
+          {"attention_dropout", what.dropout},
+          {"activation_dropout", what.dropout},
+          {"tie_word_embeddings", what.tied}};
+}
+
+json vit_keys(const ModelCase& what) {
+  return {{"num_hidden_layers", what.layers},
+          {"num_attention_heads", what.heads},
+          {"hidden_size", what.width},
+          {"intermediate_size", 37},
+          {"hidden_dropout_prob", what.dropout},
+          {"attention_probs_dropout_prob", what.dropout},
+          {"image_size", kImage},
+          {"patch_size", 2},
+          {"num_channels", 2},
+          {"num_labels", 3}};
+}
+
+json gpt2_keys(const ModelCase& what) {
+  return {{"n_layer", what.layers},        {"n_head", what.heads},       {"n_embd", what.width},
+          {"vocab_size", what.vocabulary}, {"n_positions", what.tokens}, {"resid_pdrop", what.dropout},
+          {"embd_pdrop", what.dropout},    {"attn_pdrop", what.dropout}, {"tie_word_embeddings", what.tied}};
+}
+
+json bloom_keys(const ModelCase& what) {
+  return {{"n_layer", what.layers},          {"n_head", what.heads},           {"hidden_size", what.width},
+          {"vocab_size", what.vocabulary},   {"hidden_dropout", what.dropout}, {"attention_dropout", what.dropout},
+          {"tie_word_embeddings", what.tied}};
+}
+
+// Of families that share their names.
+json common_keys(const ModelCase& what) {
+  return {{"num_hidden_layers", what.layers}, {"num_attention_heads", what.heads},
+          {"hidden_size", what.width},        {"intermediate_size", 37},
+          {"vocab_size", what.vocabulary},    {"max_position_embeddings", what.tokens},
+          {"tie_word_embeddings", what.tied}};
+}
+
+json bert_keys(const ModelCase& what) {
+  json keys = common_keys(what);
+  if (what.family == "roberta") keys.update({{"pad_token_id", 1}, {"max_position_embeddings", what.tokens + 2}});
+  keys.update({{"hidden_dropout_prob", what.dropout},
+               {"attention_probs_dropout_prob", what.dropout},
+               {"architectures", {(what.family == "bert" ? "Bert" : "Roberta") + what.head}},
+               {"num_labels", 3}});
+  return keys;
+}
+
+json decoder_keys(const ModelCase& what) {
+  json keys = common_keys(what);
+  keys["attention_dropout"] = what.dropout;
+  if (what.family == "opt" || what.family == "falcon") {
+    keys.erase("intermediate_size");
+    keys[what.family == "opt" ? "ffn_dim" : "ffn_hidden_size"] = 37;
+    keys[what.family == "opt" ? "dropout" : "hidden_dropout"] = what.dropout;
+    return keys;
+  }
+  if (what.family != "gpt_neox") keys["num_key_value_heads"] = what.key_heads;
+  if (what.family == "llama") keys["attention_bias"] = true;
+  if (what.family == "gpt_neox") keys["hidden_dropout"] = what.dropout;
+  if (what.family == "phi3") keys.update({{"resid_pdrop", what.dropout}, {"embd_pdrop", what.dropout}});
+  return keys;
+}
+
+// Sizes that tp 2, 3 and 4 do not divide wherever a model allows it.
+json model_keys(const ModelCase& what) {
+  if (what.family == "gpt2" || what.family == "gptj") return gpt2_keys(what);
+  if (what.family == "t5") return t5_keys(what);
+  if (what.family == "whisper") return whisper_keys(what);
+  if (what.family == "vit") return vit_keys(what);
+  if (what.family == "bert" || what.family == "roberta") return bert_keys(what);
+  return what.family == "bloom" ? bloom_keys(what) : decoder_keys(what);
+}
+
+}  // namespace
+
+std::string config_keys(const ModelCase& what) {
+  json keys = model_keys(what);
+  keys.update(json::parse(what.keys));
+  return keys.dump();
+}
+
+}  // namespace gantry::testing

@@ -1,0 +1,53 @@
+#include "gantry/trainer/run_lines.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "gantry/checkpoint/format/find.h"
+#include "gantry/trainer/report/run_reader.h"
+
+namespace gantry {
+namespace {
+
+std::string in_megabytes(const std::vector<std::int64_t>& bytes) {
+  std::vector<std::string> texts;
+  for (const auto each : bytes) texts.push_back(fmt::format("{:.1f}", static_cast<double>(each) / 1e6));
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+void print_peaks(const World& world, const std::vector<std::int64_t>& peaks) {
+  const auto largest = std::max_element(peaks.begin(), peaks.end());
+  fmt::print("peak memory of tensors: {} MB per rank, most {:.1f} MB on {}\n", in_megabytes(peaks),
+             static_cast<double>(*largest) / 1e6,
+             world.mesh().describe_rank(static_cast<int>(largest - peaks.begin())));
+}
+
+}  // namespace
+
+void print_beginning(World& world, const Config& config, Booster& booster, const Boosted& boosted,
+                     const std::vector<std::string>& fresh) {
+  for (const auto& found : boosted.loader->summaries()) fmt::print("data: {}\n", found);
+  if (!fresh.empty()) fmt::print("new in this model, with initial weights: {}\n", fmt::join(fresh, ", "));
+  fmt::print("{} ranks ({}) over {}: {} stages, {} microbatches of {}\n", world.size(), world.mesh().describe(),
+             world.backend().name(), booster.plugin().stages().num_stages(),
+             booster.plugin().microbatches(boosted.loader->global_batch() / booster.mesh().size(axis::kData)),
+             config.schedule.name);
+  std::fflush(stdout);
+}
+
+void print_ending(const World& world, const Config& config, const RunEnd& end, const std::vector<std::int64_t>& peaks,
+                  const std::string& gap, const HeldOutRecord& record) {
+  if (!peaks.empty()) print_peaks(world, peaks);
+  if (!gap.empty()) fmt::print("largest gap from the plan: {}\n", gap);
+  if (!config.output.empty())
+    fmt::print("metrics: {}/metrics.jsonl\nreport: {}\n", config.output, write_report(config.output));
+  if (!end.checkpoint.empty()) fmt::print("checkpoint: {}\n", end.checkpoint);
+  if (const auto best = record.best_step(); best && config.checkpoint.keep_best)
+    fmt::print("best checkpoint: {}/{} (held-out loss {:.6g})\n", config.checkpoint.path, step_folder_name(*best),
+               record.best_loss());
+  std::fflush(stdout);
+}
+
+}  // namespace gantry

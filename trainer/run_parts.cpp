@@ -1,0 +1,59 @@
+#include "gantry/trainer/run_parts.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+
+#include "gantry/booster/lora.h"
+#include "gantry/booster/recipe.h"
+#include "gantry/core/error.h"
+#include "gantry/tensors/deferred_init.h"
+
+namespace gantry {
+namespace {
+
+// train.epochs as steps, now that it is known how many samples there are. Rank 0 looks, for all.
+void resolve_epochs(Config& config, const DataLoader& loader, const World& world, const ProcessGroupMesh& mesh) {
+  config.honour("train.epochs");
+  if (config.train.epochs == 0) return;
+  const double samples =
+      all_reduce_number(mesh.world_group(), world.is_main() ? static_cast<double>(loader.samples()) : 0);
+  const double steps = std::ceil(config.train.epochs * samples / static_cast<double>(loader.global_batch()));
+  config.train.steps = static_cast<int>(std::clamp(steps, 1.0, 1e9));
+  if (world.is_main())
+    fmt::print("{} epochs of {} samples: {} steps of {}\n", config.train.epochs, samples, config.train.steps,
+               loader.global_batch());
+  config.train.epochs = 0;
+}
+
+// A model that comes without an optimizer, as build_model() would have made it.
+void make_ready(torch::nn::Module& model, const TrainerParts& given, Config& config) {
+  if (config.model.policy.empty()) config.model.policy = policy_name_for(model);
+  set_dtype(model, dtype_of(config.precision));
+  config.honour("model.config");  // whose keys are for whoever built it
+  if (given.optimizer) return;    // which knows its parameters already
+  add_lora(model, config);
+  freeze_parameters(model, config);
+}
+
+}  // namespace
+
+RunParts assemble_parts(const TrainerParts& given, Config& config, const World& world, const ProcessGroupMesh& mesh) {
+  if (given.optimizer && !given.model)
+    throw UsageError({"Trainer", "was given an optimizer without its model", "both, or neither", "give it the model"});
+  if (!given.loader) config.require_training();
+  if (given.evaluation_loader) config.evaluation.every = given.evaluate_every;
+  if (given.model) make_ready(*given.model, given, config);
+  RunParts parts;
+  parts.model = given.model ? given.model : build_model(config);
+  parts.optimizer = given.optimizer ? given.optimizer : build_optimizer(config, *parts.model);
+  parts.loader = given.loader ? given.loader : build_loader(config);
+  resolve_epochs(config, *parts.loader, world, mesh);
+  parts.held_out = given.evaluation_loader ? given.evaluation_loader : build_evaluation_loader(config);
+  parts.criterion = given.criterion ? *given.criterion : build_criterion(config);
+  parts.scores_predictions = !given.criterion && predicts_classes(config);
+  parts.rates = given.lr_schedule ? *given.lr_schedule : build_lr_schedule(config);
+  return parts;
+}
+
+}  // namespace gantry

@@ -1,0 +1,102 @@
+#include "gantry/trainer/training_steps.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <utility>
+
+#include "gantry/core/error.h"
+#include "gantry/core/steady_seconds.h"
+#include "gantry/core/zero_level.h"
+#include "gantry/optimizers/gradient_norm.h"
+
+namespace gantry {
+
+TrainingSteps::TrainingSteps(const World& world, const Config& config, Booster& booster, const MemoryMeter& memory,
+                             CommunicationMeter& meter, std::function<void()> before_print)
+    : world_(world),
+      booster_(booster),
+      memory_(memory),
+      meter_(meter),
+      before_print_(std::move(before_print)),
+      timeline_(booster.plugin()),
+      parts_(zero_level(config.parallel.zero).gradients, booster.mesh().size(axis::kPipeline) > 1),
+      traffic_(meter, booster.mesh()) {}
+
+std::optional<StepMetrics> TrainingSteps::run(std::int64_t step, Boosted& boosted, const std::function<bool()>& stops) {
+  const double start = steady_seconds();
+  const std::int64_t first_sample = boosted.loader->position();
+  timeline_.begin();
+  meter_.resume();
+  const Batch batch = boosted.loader->next();
+  const StepResult result =
+      booster_.execute_pipeline(batch, boosted, {.return_loss = true, .broadcast_loss = true, .stops = stops});
+  if (result.given_up) {
+    give_up(first_sample, boosted);
+    return std::nullopt;
+  }
+  timeline_.end(batch.samples);
+  const double norm = boosted.optimizer->grad_norm();
+  require_finite(step, *result.loss, norm, boosted);
+  const bool stepped = boosted.optimizer->step();
+  boosted.optimizer->zero_grad();
+  if (!stepped) warn_of_skipped(step, norm, boosted);
+  meter_.pause();
+  ++counted_;
+  const double seconds = steady_seconds() - start;
+  parts_.add(seconds, timeline_.busy(), meter_.counts());
+  peaks_ = all_gather_numbers(booster_.mesh().world_group(), memory_.peak_bytes());
+  StepMetrics metrics{.step = step,
+                      .loss = *result.loss,
+                      .added_losses = result.added_losses,
+                      .grad_norm = norm,
+                      .lr = boosted.lr_schedule->at(step),
+                      .tokens = result.tokens,
+                      .step_seconds = seconds,
+                      .peak_memory_bytes = peaks_,
+                      .bubble = timeline_.bubble(),
+                      .predicted_bubble = timeline_.predicted_bubble(),
+                      .experts = result.experts};
+  traffic_.set(metrics);
+  return metrics;
+}
+
+void TrainingSteps::give_up(std::int64_t first_sample, Boosted& boosted) {
+  boosted.loader->seek(first_sample);
+  timeline_.give_up();
+  meter_.pause();
+  parts_.give_up(meter_.counts());
+}
+
+void TrainingSteps::require_finite(std::int64_t step, double loss, double norm, const Boosted& boosted) const {
+  if ((std::isfinite(loss) && std::isfinite(norm)) || boosted.optimizer->skips_non_finite()) return;
+  const std::string where = first_non_finite(boosted.optimizer->gradients(), booster_.mesh());
+  throw NumericalError(
+      {fmt::format("step {}", step),
+       fmt::format("loss {}, gradient norm {}{}", loss, norm, where.empty() ? "" : ", first in " + where),
+       "finite numbers", "lower the learning rate, or clip with optimizer.clip_grad_norm"});
+}
+
+void TrainingSteps::warn_of_skipped(std::int64_t step, double norm, const Boosted& boosted) const {
+  if (!world_.is_main()) return;
+  before_print_();
+  fmt::print(stderr, "warning: step {} is skipped: gradient norm {}, loss scale now {}\n", step, norm,
+             boosted.optimizer->loss_scale());
+}
+
+std::optional<StepPictures> TrainingSteps::pictures(const Boosted& boosted) const {
+  return timeline_.pictures(boosted.model->stage_module_as_is().layer_ranges());
+}
+
+RunFacts TrainingSteps::facts(const Boosted& boosted) const {
+  return {.pictures = pictures(boosted),
+          .counts = meter_.counts(),
+          .counted_steps = std::max<std::int64_t>(counted_, 1),
+          .operators = {},
+          .parts = parts_.mean(),
+          .timed_steps = static_cast<std::int64_t>(parts_.steps()),
+          .peaks = peaks_,
+          .cluster = {}};
+}
+
+}  // namespace gantry

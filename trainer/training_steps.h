@@ -1,0 +1,60 @@
+// The steps of a run, each from its batch to the optimizer's step, and what is measured of them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gantry/booster/booster.h"
+#include "gantry/comm/world.h"
+#include "gantry/profiling/communication_meter.h"
+#include "gantry/profiling/memory_meter.h"
+#include "gantry/trainer/expert_watch.h"
+#include "gantry/trainer/metrics.h"
+#include "gantry/trainer/run_report.h"
+#include "gantry/trainer/step_parts.h"
+#include "gantry/trainer/timeline.h"
+
+namespace gantry {
+
+class TrainingSteps {
+ public:
+  // None is owned. The meters count this rank's memory and what the world's backend communicates; `before_print` is
+  // called before anything is printed.
+  TrainingSteps(const World& world, const Config& config, Booster& booster, const MemoryMeter& memory,
+                CommunicationMeter& meter, std::function<void()> before_print);
+
+  // Hands each action of the steps to `listener` too.
+  void set_listener(Plugin::ActionObserver listener) { timeline_.set_listener(std::move(listener)); }
+
+  // Nothing where `stops` (as in ExecuteOptions) gave the step up: all is as after the last one. NumericalError for a
+  // loss or a gradient norm that is not finite, unless the optimizer skips such a step, of which rank 0 warns.
+  // Collective over the world.
+  std::optional<StepMetrics> run(std::int64_t step, Boosted& boosted, const std::function<bool()>& stops);
+
+  // The last step's. Collective over pp.
+  std::optional<StepPictures> pictures(const Boosted& boosted) const;
+  // What is measured of the steps so far; the report's other facts are left out. Collective over pp.
+  RunFacts facts(const Boosted& boosted) const;
+  const std::vector<std::int64_t>& peaks() const { return peaks_; }  // bytes of tensors by rank; none before a step
+
+ private:
+  void give_up(std::int64_t first_sample, Boosted& boosted);
+  void require_finite(std::int64_t step, double loss, double norm, const Boosted& boosted) const;
+  void warn_of_skipped(std::int64_t step, double norm, const Boosted& boosted) const;
+
+  const World& world_;
+  Booster& booster_;
+  const MemoryMeter& memory_;
+  CommunicationMeter& meter_;
+  std::function<void()> before_print_;
+  StepTimeline timeline_;
+  StepParts parts_;
+  ExpertTraffic traffic_;
+  std::int64_t counted_ = 0;         // steps that were done
+  std::vector<std::int64_t> peaks_;  // by rank
+};
+
+}  // namespace gantry
