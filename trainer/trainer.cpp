@@ -124,6 +124,7 @@ class Trainer::Run {
     const LrSchedule rates = parts_.lr_schedule ? *parts_.lr_schedule : build_lr_schedule(config_);
     refuse_unhonoured_parts();
     boosted_ = booster_.boost(model, optimizer, criterion, loader, rates);
+    boosted_.optimizer->keep_loss_scale(true);
     parts_ = {};  // what boosting has made is all that is left of them
     if (held_out_) booster_.distribute(*held_out_, boosted_);
     choices_ = ChoiceScorer::of(config_);
