@@ -5,20 +5,22 @@
 #include <torch/torch.h>
 
 #include "gantry/core/error.h"
+#include "gantry/tensors/kernels/reduce_element.h"
 #include "gantry/tensors/tensor_dict.h"
 
 namespace gantry {
 namespace {
 
-template <ReduceOp kOp, class A>
-inline A combine(A a, A b) {
-  if constexpr (kOp == ReduceOp::kSum) return a + b;
-  if constexpr (kOp == ReduceOp::kMax) return a < b || b != b ? b : a;  // a NaN stays
-  if constexpr (kOp == ReduceOp::kMin) return b < a || b != b ? b : a;
-}
+using kernels::combine;
+using kernels::Reduction;
+
+// As a device's kernel has it.
+constexpr Reduction reduction_of(ReduceOp op) { return static_cast<Reduction>(op); }
+static_assert(reduction_of(ReduceOp::kSum) == Reduction::kSum && reduction_of(ReduceOp::kMax) == Reduction::kMax &&
+              reduction_of(ReduceOp::kMin) == Reduction::kMin);
 
 // T is stored, A is computed in.
-template <class T, class A, ReduceOp kOp>
+template <class T, class A, Reduction kHow>
 void reduce_typed(T* out, const void* const* inputs, int count, std::int64_t elements) {
   if constexpr (std::is_same_v<T, A>) {
     if (count == 2) {
@@ -26,7 +28,7 @@ void reduce_typed(T* out, const void* const* inputs, int count, std::int64_t ele
       const T* b = static_cast<const T*>(inputs[1]);
       // Equal or disjoint, element by element: no carried dependence.
 #pragma GCC ivdep
-      for (std::int64_t i = 0; i < elements; ++i) out[i] = combine<kOp, A>(a[i], b[i]);
+      for (std::int64_t i = 0; i < elements; ++i) out[i] = combine<kHow, A>(a[i], b[i]);
       return;
     }
   }
@@ -38,13 +40,13 @@ void reduce_typed(T* out, const void* const* inputs, int count, std::int64_t ele
     for (std::int64_t i = 0; i < n; ++i) sums[i] = static_cast<A>(first[i]);
     for (int rank = 1; rank < count; ++rank) {
       const T* next = static_cast<const T*>(inputs[rank]) + begin;
-      for (std::int64_t i = 0; i < n; ++i) sums[i] = combine<kOp, A>(sums[i], static_cast<A>(next[i]));
+      for (std::int64_t i = 0; i < n; ++i) sums[i] = combine<kHow, A>(sums[i], static_cast<A>(next[i]));
     }
     for (std::int64_t i = 0; i < n; ++i) out[begin + i] = static_cast<T>(sums[i]);
   }
 }
 
-template <class T, class A, ReduceOp kOp>
+template <class T, class A, Reduction kHow>
 void extend_typed(A* running, bool begun, const void* const* inputs, int count, std::int64_t elements) {
   constexpr std::int64_t kBlock = 1024;
   for (std::int64_t begin = 0; begin < elements; begin += kBlock) {
@@ -56,7 +58,7 @@ void extend_typed(A* running, bool begun, const void* const* inputs, int count, 
         for (std::int64_t i = 0; i < n; ++i) sums[i] = static_cast<A>(next[i]);
       else
 #pragma GCC ivdep
-        for (std::int64_t i = 0; i < n; ++i) sums[i] = combine<kOp, A>(sums[i], static_cast<A>(next[i]));
+        for (std::int64_t i = 0; i < n; ++i) sums[i] = combine<kHow, A>(sums[i], static_cast<A>(next[i]));
     }
   }
 }
@@ -90,11 +92,11 @@ template <class Body>
 void by_op(ReduceOp op, Body body) {
   switch (op) {
     case ReduceOp::kSum:
-      return body(std::integral_constant<ReduceOp, ReduceOp::kSum>());
+      return body(std::integral_constant<Reduction, Reduction::kSum>());
     case ReduceOp::kMax:
-      return body(std::integral_constant<ReduceOp, ReduceOp::kMax>());
+      return body(std::integral_constant<Reduction, Reduction::kMax>());
     case ReduceOp::kMin:
-      return body(std::integral_constant<ReduceOp, ReduceOp::kMin>());
+      return body(std::integral_constant<Reduction, Reduction::kMin>());
   }
 }
 

@@ -382,6 +382,10 @@ std::vector<ConfigKey> make_keys() {
        "gradients of ZeRO 0 and 1 lie in memory that NCCL gives and has registered, which saves it copies "
        "([docs/nccl.md](nccl.md#registered-memory))",
        &kDevices},
+      {"comm.sums_by_rank", "false",
+       "over NCCL too sums go by rank, with the bits of the other backends, by more messages "
+       "([docs/nccl.md](nccl.md#sums-by-rank))",
+       &kDevices},
       {"comm.recorder", "1024",
        "operations that a rank remembers for `gantry doctor DIR`; 0: none "
        "([docs/flight_recorder.md](flight_recorder.md))"},

@@ -231,6 +231,7 @@ void read_training(ConfigFaults& faults, ConfigSection& root, Config& config) {
     comm.text("interface", config.comm.interface);
     comm.integer("recorder", config.comm.recorder, 0, 1000000);
     comm.flag("registered_buffers", config.comm.registered_buffers);
+    comm.flag("sums_by_rank", config.comm.sums_by_rank);
     if (config.comm.lost_after_seconds < 2 * config.comm.heartbeat_seconds)
       comm.fault("lost_after_seconds",
                  fmt::format("{} seconds are less than two heartbeats of {} s = {}", config.comm.lost_after_seconds,

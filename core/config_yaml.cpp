@@ -220,6 +220,7 @@ Values run_values(const Config& config) {
                    {"comm.interface", text_of(comm.interface)},
                    {"comm.recorder", std::to_string(comm.recorder)},
                    {"comm.registered_buffers", comm.registered_buffers ? "true" : ""},
+                   {"comm.sums_by_rank", comm.sums_by_rank ? "true" : ""},
                    {"libraries", quoted(config.libraries)}};
   if (profile.active > 0)
     values.merge(Values{{"profile.wait", std::to_string(profile.wait)},

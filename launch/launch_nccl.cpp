@@ -134,6 +134,7 @@ NcclOptions nccl_options(World& base, torch::Device device) {
   options.device = device;
   options.waits = {base.config().comm.timeout_seconds, base.config().comm.lost_after_seconds};
   options.registers_memory = base.config().comm.registered_buffers;
+  options.sums_by_rank = base.config().comm.sums_by_rank;
   options.describe_rank = [&base](int rank) { return base.mesh().describe_rank(rank); };
   // Stages send along pp; other groups' communicators would cost device memory for nothing.
   options.carries_messages = neighbours_send;

@@ -104,6 +104,8 @@ bool GradientBuffers::begin_accumulation() {
   leave_out_frozen();
   if (!reduced_) return removed;
   if (!zeroed_) {
+    const torch::NoGradGuard no_grad;
+    if (left_ != 1) scale(1);
     for (auto& bucket : buckets_) {
       bucket.previously_reduced = bucket.sum.clone();
       zero(bucket);
@@ -145,6 +147,7 @@ void GradientBuffers::zero() {
     zero(bucket);
     bucket.previously_reduced.reset();
   }
+  left_ = 1;
   zeroed_ = true;
   reduced_ = false;
 }
@@ -154,7 +157,8 @@ void GradientBuffers::release_buckets() {
 }
 
 void GradientBuffers::scale(double factor) {
-  for (auto& bucket : buckets_) bucket.sum.mul_(factor);
+  for (auto& bucket : buckets_) bucket.sum.mul_(factor * left_);
+  left_ = 1;
 }
 
 // --- Within a step ---
@@ -220,7 +224,7 @@ void GradientBuffers::scatter_stage(int stage) {
   }
 }
 
-void GradientBuffers::sync(double factor) {
+void GradientBuffers::sync(double factor, double left) {
   const torch::NoGradGuard no_grad;
   for (auto& bucket : buckets_)
     if (bucket.kind.unit >= 0 && bucket.kind.late) bucket.strategy->open(bucket);
@@ -240,7 +244,11 @@ void GradientBuffers::sync(double factor) {
   next_ = 0;
   watches_ = false;
   if (planted("sum-is-averaged")) factor /= mesh_.batch_group().size();
+  const bool adds = std::any_of(buckets_.begin(), buckets_.end(),
+                                [](const auto& bucket) { return bucket.previously_reduced.defined(); });
+  if (adds) factor *= left;
   if (factor != 1) scale(factor);
+  left_ = adds ? 1 : left;
   for (auto& bucket : buckets_) {
     if (bucket.previously_reduced.defined() && !planted("sum-without-earlier-calls"))
       bucket.sum.add_(bucket.previously_reduced);

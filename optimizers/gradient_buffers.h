@@ -84,11 +84,15 @@ class GradientBuffers {
 
   // Sums elements that ranks of a cut share, then over shared stages, then over each parameter's gradient axes what is
   // not reduced yet, then multiplies by `factor`, then adds what was previously reduced. Collective over those axes.
-  // Once for each accumulation.
-  void sync(double factor);
+  // Once for each accumulation. `left`: a further factor, which who steps the gradients may take out with others in one
+  // pass; it is multiplied by at once where there is something to be added to.
+  void sync(double factor, double left = 1);
+  // What the sums are still to be multiplied by, until scale(), or multiplied() by who did so.
+  double left() const { return left_; }
+  void multiplied() { left_ = 1; }
 
   void zero();
-  void scale(double factor);
+  void scale(double factor);  // by that and by what is left
   // Grows with each change of a gradient in place, whoever makes it; but not by way of its data().
   std::uint64_t changes() const;
   const std::vector<HeldTensor>& parameters() const { return parameters_; }
@@ -167,6 +171,7 @@ class GradientBuffers {
   std::vector<Work> gathers_;           // of values, by bucket; empty: none is under way
   std::size_t next_ = 0;                // the bucket whose reduction is launched next
   bool watches_ = false;
+  double left_ = 1;
   bool reduced_ = false;  // the buckets hold reduced sums
   bool zeroed_ = true;
   bool holds_ = false;

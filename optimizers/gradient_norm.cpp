@@ -34,7 +34,8 @@ torch::Tensor part_norms(const GradientBuffers& gradients, const ProcessGroupMes
       if (part.numel() > 0) parts.push_back(part);
   }
   if (parts.empty()) return torch::empty({0}, torch::kFloat64);
-  return torch::stack(at::_foreach_norm(parts, p)).to(torch::kFloat64);
+  torch::Tensor norms = torch::stack(at::_foreach_norm(parts, p)).to(torch::kFloat64);
+  return gradients.left() == 1 || planted("norm-of-scaled-gradients") ? norms : norms.mul_(gradients.left());
 }
 
 double gradient_norm(const std::vector<double>& part_norms, const ProcessGroupMesh& mesh, double p) {

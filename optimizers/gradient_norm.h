@@ -5,8 +5,8 @@
 
 namespace gantry {
 
-// The p-norms (2, infinity or any p > 0) of the parts of reduced gradients that this rank counts: float64 [parts],
-// where the gradients are. `held_stages`: the stages of this rank.
+// The p-norms (2, infinity or any p > 0) of the parts of reduced gradients that this rank counts, with what they are
+// left to be multiplied by: float64 [parts], where the gradients are. `held_stages`: the stages of this rank.
 torch::Tensor part_norms(const GradientBuffers& gradients, const ProcessGroupMesh& mesh,
                          const std::vector<int>& held_stages, double p = 2);
 

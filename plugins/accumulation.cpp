@@ -58,7 +58,11 @@ void Accumulation::finish(double counted) {
   if (stated_tokens_ > 0 && counted != static_cast<double>(stated_tokens_))
     throw UsageError({"step_tokens", fmt::format("{}, and the step's calls counted {}", stated_tokens_, counted),
                       "what the criterion counts", "count the labels of all calls and replicas that are not ignored"});
-  optimizer_->gradients().sync((counted > 0 ? expected_tokens_ / counted : 1) / loss_scale_);
+  const double factor = counted > 0 ? expected_tokens_ / counted : 1;
+  if (optimizer_->keeps_loss_scale())
+    optimizer_->gradients().sync(factor, 1 / loss_scale_);
+  else
+    optimizer_->gradients().sync(factor / loss_scale_);
   under_way_ = false;
   optimizer_->set_synced(true);
   look_at_first_step(counted);

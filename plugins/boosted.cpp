@@ -1,11 +1,12 @@
 #include "gantry/plugins/boosted.h"
 
-#include <algorithm>
 #include <cmath>
+#include <set>
 #include <typeinfo>
 
 #include <torch/torch.h>
 
+#include "gantry/core/planted.h"
 #include "gantry/optimizers/adamw_step.h"
 #include "gantry/optimizers/fused_adamw.h"
 #include "gantry/optimizers/gradient_norm.h"
@@ -27,12 +28,20 @@ std::optional<double> stated_lr(const torch::optim::OptimizerOptions& options) t
 }
 
 // AdamW's kernel scales gradients as it reads them, which saves a pass over them, but takes the factor in float32: null
-// for another optimizer, and where there are gradients of float64.
-FusedAdamW* scales_as_it_steps(torch::optim::Optimizer& optimizer, const GradientBuffers& gradients) {
+// for another optimizer, where there are gradients of float64, and where it does not step all of them.
+FusedAdamW* scales_as_it_steps(torch::optim::Optimizer& optimizer, const GradientBuffers& gradients,
+                               const MasterParameters* masters) {
   if (typeid(optimizer) != typeid(FusedAdamW)) return nullptr;
+  std::set<void*> stepped;
+  for (const auto& group : optimizer.param_groups())
+    for (const auto& parameter : group.params()) stepped.insert(parameter.unsafeGetTensorImpl());
   const auto& held = gradients.parameters();
-  const auto is_double = [](const HeldTensor& one) { return one.tensor.scalar_type() == torch::kFloat64; };
-  return std::any_of(held.begin(), held.end(), is_double) ? nullptr : static_cast<FusedAdamW*>(&optimizer);
+  for (std::size_t i = 0; i < held.size(); ++i) {
+    const torch::Tensor& parameter = masters ? masters->master(i) : held[i].tensor;
+    if (held[i].tensor.scalar_type() == torch::kFloat64) return nullptr;
+    if (gradients.steps(i) && !stepped.contains(parameter.unsafeGetTensorImpl())) return nullptr;
+  }
+  return static_cast<FusedAdamW*>(&optimizer);
 }
 
 }  // namespace
@@ -105,9 +114,10 @@ bool BoostedOptimizer::step() {
   added_ = Added::kNothing;
   if (!finite) return false;
   ++taken_steps_;
-  const double factor = rules_.clip_grad_norm ? clip_factor(grad_norm(), *rules_.clip_grad_norm) : 1;
-  FusedAdamW* const scaling = factor < 1 ? scales_as_it_steps(*optimizer_, *gradients_) : nullptr;
-  if (factor < 1 && !scaling) gradients_->scale(factor);
+  const double clip = rules_.clip_grad_norm ? clip_factor(grad_norm(), *rules_.clip_grad_norm) : 1;
+  const double factor = planted("step-forgets-the-loss-scale") ? clip : clip * gradients_->left();
+  FusedAdamW* const scaling = factor != 1 ? scales_as_it_steps(*optimizer_, *gradients_, masters_.get()) : nullptr;
+  if (factor != 1 && !scaling) gradients_->scale(clip);
   const auto& held = gradients_->parameters();
   naming_device_memory(
       [&] {
@@ -118,6 +128,7 @@ bool BoostedOptimizer::step() {
           else
             optimizer_->step();
         });
+        gradients_->multiplied();
         if (masters_) masters_->after_step();
         if (after_step_) after_step_();
       },

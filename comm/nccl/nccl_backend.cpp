@@ -7,6 +7,8 @@
 
 #include <torch/torch.h>
 
+#include "gantry/comm/device_sum.h"
+#include "gantry/comm/nccl/nccl_calls.h"
 #include "gantry/comm/nccl/nccl_communicator.h"
 #include "gantry/comm/nccl/nccl_memory.h"
 #include "gantry/comm/nccl/nccl_messages.h"
@@ -17,46 +19,6 @@
 
 namespace gantry {
 namespace {
-
-ncclDataType_t type_of(torch::ScalarType type) {
-  switch (type) {
-    case torch::kFloat32:
-      return ncclFloat32;
-    case torch::kFloat64:
-      return ncclFloat64;
-    case torch::kBFloat16:
-      return ncclBfloat16;
-    case torch::kFloat16:
-      return ncclFloat16;
-    case torch::kInt64:
-      return ncclInt64;
-    case torch::kInt32:
-      return ncclInt32;
-    default:
-      return ncclUint8;  // others are refused by Collective::check()
-  }
-}
-
-ncclRedOp_t operation_of(ReduceOp op) {
-  return op == ReduceOp::kSum ? ncclSum : op == ReduceOp::kMax ? ncclMax : ncclMin;
-}
-
-// What each member's rows are, in bytes.
-struct Parts {
-  std::vector<std::size_t> begin, bytes;
-  bool even = true;
-
-  Parts(const Sizes& sizes, const torch::Tensor& tensor) {
-    const auto row = static_cast<std::size_t>(row_elements(tensor)) * tensor.element_size();
-    std::size_t at = 0;
-    for (const std::int64_t size : sizes) {
-      begin.push_back(at);
-      bytes.push_back(static_cast<std::size_t>(size) * row);
-      at += bytes.back();
-      even = even && size == sizes.front();
-    }
-  }
-};
 
 class CollectiveState final : public Work::State {
  public:
@@ -119,52 +81,6 @@ std::string name_group(const NcclJob& job, const std::string& label, const std::
                      left_out ? fmt::format(" and {} more", left_out) : "");
 }
 
-// A collective in NCCL's calls, between ncclGroupStart and ncclGroupEnd: uneven rows, for which it has none, by a call
-// for each rank. Gives the first code that is not a success.
-ncclResult_t call_nccl(const Collective& call, char* out, const char* in, int size, ncclComm_t communicator,
-                       cudaStream_t stream) {
-  const torch::Tensor& target = *call.target;
-  const auto type = type_of(target.scalar_type());
-  const auto op = operation_of(call.op);
-  const std::size_t item = target.element_size();
-  ncclResult_t code = ncclSuccess;
-  switch (call.kind) {
-    case OperationKind::kAllReduce:
-      return ncclAllReduce(out, out, target.numel(), type, op, communicator, stream);
-    case OperationKind::kBroadcast:
-      return ncclBroadcast(out, out, target.nbytes(), ncclUint8, call.root, communicator, stream);
-    case OperationKind::kAllGather: {
-      const Parts parts(*call.sizes, target);
-      if (parts.even) return ncclAllGather(in, out, parts.bytes[0], ncclUint8, communicator, stream);
-      for (int root = 0; root < size && code == ncclSuccess; ++root)
-        if (parts.bytes[root] > 0)
-          code = ncclBroadcast(in, out + parts.begin[root], parts.bytes[root], ncclUint8, root, communicator, stream);
-      return code;
-    }
-    case OperationKind::kReduceScatter: {
-      const Parts parts(*call.sizes, *call.in);
-      if (parts.even) return ncclReduceScatter(in, out, parts.bytes[0] / item, type, op, communicator, stream);
-      for (int root = 0; root < size && code == ncclSuccess; ++root)
-        if (parts.bytes[root] > 0)
-          code =
-              ncclReduce(in + parts.begin[root], out, parts.bytes[root] / item, type, op, root, communicator, stream);
-      return code;
-    }
-    case OperationKind::kAllToAll: {
-      const Parts received(*call.out_sizes, target), sent(*call.sizes, *call.in);
-      for (int peer = 0; peer < size && code == ncclSuccess; ++peer) {
-        if (sent.bytes[peer] > 0)
-          code = ncclSend(in + sent.begin[peer], sent.bytes[peer], ncclUint8, peer, communicator, stream);
-        if (code == ncclSuccess && received.bytes[peer] > 0)
-          code = ncclRecv(out + received.begin[peer], received.bytes[peer], ncclUint8, peer, communicator, stream);
-      }
-      return code;
-    }
-    default:
-      return code;
-  }
-}
-
 class NcclGroup final : public ProcessGroup, public RegistersMemory {
  public:
   // Collective over `ranks` (world ranks, ascending).
@@ -218,16 +134,13 @@ class NcclGroup final : public ProcessGroup, public RegistersMemory {
     if (!target.is_contiguous()) temporary = target.detach().contiguous();
     const torch::Tensor out = temporary.defined() ? temporary : target;
     const torch::Tensor source = call.in ? call.in->detach().contiguous() : out;
-    std::vector<c10::Storage> held{out.storage()};
-    if (call.in) held.push_back(source.storage());
-    auto what = [number = collectives_++, kind = call.kind, name = name_, text = describe(call.brought())] {
+    const Name what = [number = collectives_++, kind = call.kind, name = name_, text = describe(call.brought())] {
       return fmt::format("{} of {}, number {} of {}", name_of(kind), text, number, name);
     };
-    auto operation =
-        communicator_->issue(std::move(held), std::move(what), [&](ncclComm_t communicator, cudaStream_t stream) {
-          return call_nccl(call, static_cast<char*>(out.data_ptr()), static_cast<const char*>(source.const_data_ptr()),
-                           size(), communicator, stream);
-        });
+    const bool sums = call.op == ReduceOp::kSum &&
+                      (call.kind == OperationKind::kAllReduce || call.kind == OperationKind::kReduceScatter);
+    std::shared_ptr<NcclOperation> operation =
+        sums && job_->sums_by_rank() ? sum_by_rank(call, out, source, what) : issue(call, out, source, {}, what);
     return Work(std::make_shared<CollectiveState>(job_, std::move(operation), target, temporary));
   }
 
@@ -238,6 +151,53 @@ class NcclGroup final : public ProcessGroup, public RegistersMemory {
   }
 
  private:
+  using Name = std::function<std::string()>;
+
+  // A call of NCCL's on contiguous tensors; `more` is kept as they are, until it is done.
+  std::shared_ptr<NcclOperation> issue(const Collective& call, const torch::Tensor& out, const torch::Tensor& source,
+                                       const std::vector<torch::Tensor>& more, const Name& what,
+                                       bool after_current = true) {
+    std::vector<c10::Storage> held{out.storage(), source.storage()};
+    for (const torch::Tensor& tensor : more) held.push_back(tensor.storage());
+    return communicator_->issue(
+        std::move(held), what,
+        [&](ncclComm_t communicator, cudaStream_t stream) {
+          return call_nccl(call, static_cast<char*>(out.data_ptr()), static_cast<const char*>(source.const_data_ptr()),
+                           size(), communicator, stream);
+        },
+        after_current);
+  }
+
+  // An all_reduce or reduce_scatter whose sums have the other backends' bits: each rank gets its slice of every rank's
+  // tensor and adds them by rank; an all_reduce gathers the slices. All of it on the communicator's stream.
+  std::shared_ptr<NcclOperation> sum_by_rank(const Collective& call, const torch::Tensor& out,
+                                             const torch::Tensor& source, const Name& what) {
+    const bool gathers = call.kind == OperationKind::kAllReduce;
+    const torch::Tensor terms = source.view({-1}), sums = out.view({-1});
+    Sizes slices;
+    for (int member = 0; member < size(); ++member)
+      slices.push_back(gathers ? sums.numel() * (member + 1) / size() - sums.numel() * member / size()
+                               : (*call.sizes)[member] * row_elements(*call.in));
+    const std::int64_t mine = slices[rank()];
+    const torch::Tensor received = torch::empty({size() * mine}, out.options());
+    const Sizes as_mine(size(), mine);
+    issue(
+        {.kind = OperationKind::kAllToAll, .target = &received, .in = &terms, .sizes = &slices, .out_sizes = &as_mine},
+        received, terms, {}, what);
+    torch::Tensor sum = gathers ? sums.narrow(0, sums.numel() * rank() / size(), mine) : sums;
+    {
+      const c10::StreamGuard on_stream(communicator_->stream());
+      reduce_by_rank(sum, received.view({size(), mine}).unbind(), ReduceOp::kSum);
+    }
+    // Behind the sum, which reads what was received.
+    if (gathers)
+      return issue({.kind = OperationKind::kAllGather, .target = &sums, .in = &sum, .sizes = &slices}, sums, sum,
+                   {received}, what, /*after_current=*/false);
+    return communicator_->issue(
+        {out.storage(), received.storage()}, what, [](ncclComm_t, cudaStream_t) { return ncclSuccess; },
+        /*after_current=*/false);
+  }
+
   // Whether a call's tensors travel by NCCL; false: all lie on the host. UsageError for some of each.
   bool on_device(const Collective& call) const {
     const char* name = name_of(call.kind);

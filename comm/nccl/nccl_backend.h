@@ -11,8 +11,8 @@
 // to the call whose tag it is. So tags match in any order, absent tensors and wrong shapes are known before anything
 // waits on the device, and no device queue ever waits for something that is behind it.
 //
-// A Work's wait() makes the current stream wait, not the host. Sums go in NCCL's own order, the same on every run of
-// one layout.
+// A Work's wait() makes the current stream wait, not the host. Sums go in NCCL's own order, unless they are asked to go
+// by rank: then ranks exchange slices, each adds its own (comm/device_sum.h), and an all_reduce gathers them again.
 #pragma once
 
 #include <functional>
@@ -31,6 +31,7 @@ struct NcclOptions {
   torch::Device device = torch::kCPU;  // this rank's
   WaitLimits waits;
   bool registers_memory = false;                  // groups give registered memory (comm/registered_memory.h)
+  bool sums_by_rank = false;                      // with the bits of the other backends
   std::function<std::string(int)> describe_rank;  // by world rank
   // Whether a group of this label gets communicators for messages; without, its messages go through the host.
   std::function<bool(const std::string& label)> carries_messages = [](const std::string&) { return true; };

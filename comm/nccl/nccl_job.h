@@ -36,6 +36,7 @@ class NcclJob {
   double timeout_seconds() const { return options_.waits.timeout_seconds; }
   SlowWaitNotices& notices() { return notices_; }
   bool registers_memory() const { return options_.registers_memory; }
+  bool sums_by_rank() const { return options_.sums_by_rank; }
   bool carries_messages(const std::string& label) const { return options_.carries_messages(label); }
   std::string describe_rank(int rank) const { return options_.describe_rank(rank); }
   bool has_ended(int rank) const { return base_.has_ended(rank); }

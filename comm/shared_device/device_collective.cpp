@@ -6,7 +6,7 @@
 #include <c10/core/StreamGuard.h>
 #include <torch/torch.h>
 
-#include "gantry/comm/shared_device/device_sum.h"
+#include "gantry/comm/device_sum.h"
 #include "gantry/core/error.h"
 
 namespace gantry {
@@ -170,7 +170,7 @@ void DeviceCollective::sum_part() {
   for (int member = 0; member < channel_->size(); ++member)
     terms.push_back(offered(member, offers_[member].begin, count));
   torch::Tensor out = own(call_.out, call_.code.kind == OperationKind::kAllReduce ? begin : 0, count);
-  sum_by_rank(out, terms, me, call_.code.op);
+  reduce_by_rank(out, terms, call_.code.op);
 }
 
 void DeviceCollective::read_sums() {

@@ -44,24 +44,28 @@ void expect_same(const TensorDict& expected, const TensorDict& actual, const std
     EXPECT_TRUE(torch::equal(tensor, actual.at(name))) << what << ": " << name;
 }
 
-void expect_as_over_threads(const SmallRunOptions& options) {
+void expect_as_over_threads(const SmallRunOptions& options, bool sums_by_rank = false) {
   const ScratchFolder scratch;
   Config config = small_config(options);
   config.output = scratch.path();
   config.optimizer.clip_grad_norm = 0.5;
   Halves threads, nccl;
   ASSERT_EQ(launch(config, [&](World& world) { train(world, config, scratch / "threads", threads); }), 0);
+  config.comm.sums_by_rank = sums_by_rank;
+  config.comm.registered_buffers = sums_by_rank;
   reset_fake_counts();
-  std::atomic<int> sends{0}, sums{0};
+  std::atomic<int> sends{0}, sums{0}, scattered_sums{0};
   set_fake_faults([&](const FakeCall& call) {
     sends += call.kind == "ncclSend";
     sums += call.kind == "ncclAllReduce";
+    scattered_sums += call.kind == "ncclReduceScatter";
     return call.number % 7 == call.rank ? FakeFault::kDelay : FakeFault::kNone;
   });
   ASSERT_EQ(launch_on_devices(config, [&](World& world) { train(world, config, scratch / "nccl", nccl); }), 0);
   set_fake_faults(nullptr);
   EXPECT_GT(sends, 0) << "stages' messages went another way";
-  EXPECT_GT(sums, 0);
+  EXPECT_GT(sums, 0);  // maxima, where sums go by rank
+  if (sums_by_rank) EXPECT_EQ(scattered_sums, 0);
   EXPECT_EQ(fake_counts().misuses, 0);
   EXPECT_EQ(fake_counts().live, 0);
   EXPECT_EQ(live_events(), 0);
@@ -74,6 +78,10 @@ TEST(NcclTraining, StagesAndTensorRanks) { expect_as_over_threads({.layout = {.p
 
 TEST(NcclTraining, ReplicasThatShareTheOptimizersState) {
   expect_as_over_threads({.layout = {.pipeline = 2, .data = 2}, .zero = 2, .schedule = "zb_h1"});
+}
+
+TEST(NcclTraining, SumsByRankOfReplicasAndTensorRanks) {
+  expect_as_over_threads({.layout = {.pipeline = 1, .data = 2, .tensor = 2}, .zero = 1}, /*sums_by_rank=*/true);
 }
 
 }  // namespace

@@ -137,6 +137,8 @@ const KeyCase kKeyCases[] = {
      "checkpoint: {path: c, async: true}"},
     {"comm.registered_buffers", "comm: {backend: mpi, registered_buffers: true}", "is there with comm.backend mpi",
      "comm: {backend: auto, registered_buffers: true}"},
+    {"comm.sums_by_rank", "comm: {backend: ipc, sums_by_rank: true}", "is there with comm.backend ipc",
+     "comm: {backend: nccl, sums_by_rank: true}"},
     {"comm.heartbeat_seconds", "comm: {backend: local, heartbeat_seconds: 2}", "is there with backend local",
      "comm: {backend: mpi, heartbeat_seconds: 2}"},
     {"comm.interface", "comm: {backend: local, interface: lo}", "is there with backend local",

@@ -5,6 +5,7 @@
 #include <torch/library.h>
 #include <torch/torch.h>
 
+#include "gantry/comm/device_sum.h"
 #include "gantry/nn/cross_entropy.h"
 #include "gantry/nn/linear_function.h"
 #include "gantry/tensors/deferred_init.h"
@@ -110,6 +111,21 @@ TEST_P(KernelsOnDevice, RowsAreAddedThereInTheirOrder) {
     expect_computed_there();
     kernels::add_rows(here, index, rows);
     EXPECT_TRUE(torch::equal(there.cpu(), here)) << type;
+  }
+}
+
+TEST_P(KernelsOnDevice, SumsOverRanksAreTakenThere) {
+  for (const auto type : {torch::kFloat64, torch::kFloat32, torch::kBFloat16, torch::kInt64}) {
+    std::vector<torch::Tensor> here, there;
+    for (int rank = 0; rank < 5; ++rank) {
+      here.push_back(((torch::arange(333, torch::kFloat64) * (0.7 + rank)).sin() * 10).to(type));
+      there.push_back(here.back().to(device_));
+    }
+    reset_device_counts();
+    reduce_by_rank(there[3], there, ReduceOp::kSum);
+    expect_computed_there();
+    reduce_by_rank(here[3], here, ReduceOp::kSum);
+    EXPECT_TRUE(torch::equal(there[3].cpu(), here[3])) << type;
   }
 }
 

@@ -28,12 +28,17 @@ TEST(DeviceBackend, ConformsAtOneRank) {
 TEST(SharedDevice, ConformsAtTwoRanks) {
   Config config = layout_config({.tensor = 2});
   config.comm.backend = checked_backend();
-  const int code = launch(config, [](World& world) {
-    ProcessGroupMesh mesh(world);
-    conformance_device() = world.device();
-    check_conformance(mesh.world_group(), /*sends_until_received=*/checked_backend() == "nccl");
-  });
-  EXPECT_EQ(code, 0);
+  const bool is_nccl = checked_backend() == "nccl";
+  for (const bool by_rank : {false, true}) {
+    if (by_rank && !is_nccl) continue;  // others sum so anyway
+    config.comm.sums_by_rank = by_rank;
+    const int code = launch(config, [&](World& world) {
+      ProcessGroupMesh mesh(world);
+      conformance_device() = world.device();
+      check_conformance(mesh.world_group(), /*sends_until_received=*/is_nccl);
+    });
+    EXPECT_EQ(code, 0) << by_rank;
+  }
 }
 
 TEST(SharedDevice, TwoRanksOnOneDevice) {

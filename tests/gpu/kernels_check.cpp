@@ -1,11 +1,12 @@
-// Operators of our own: random numbers and added rows have the CPU's bits, and a cross entropy its numbers; twice the
-// same bits. And LibTorch's that the CPU has not.
+// Operators of our own: random numbers, added rows and sums over ranks have the CPU's bits, and a cross entropy its
+// numbers; twice the same bits. And LibTorch's that the CPU has not.
 #include <gtest/gtest.h>
 
 #include <torch/torch.h>
 
 #include "attention_blocks.h"
 #include "checked_device.h"
+#include "gantry/comm/device_sum.h"
 #include "gantry/nn/cross_entropy.h"
 #include "gantry/nn/weight_gradient.h"
 #include "gantry/tensors/kernels/add_rows.h"
@@ -68,6 +69,24 @@ TEST(DeviceKernels, RowsAreAddedWithTheCpusBits) {
     kernels::add_rows(there, index.to(checked_device()), rows.to(checked_device()));
     EXPECT_TRUE(torch::equal(there.cpu(), here)) << of_table << " " << of_rows;
   }
+}
+
+// More terms than one launch takes, too.
+TEST(DeviceKernels, SumsOverRanksHaveTheCpusBits) {
+  for (const auto type : {torch::kFloat64, torch::kFloat32, torch::kBFloat16, torch::kFloat16, torch::kInt64,
+                          torch::kInt32, torch::kUInt8})
+    for (const int ranks : {2, 5, 70})
+      for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kMin}) {
+        std::vector<torch::Tensor> here, there;
+        for (int rank = 0; rank < ranks; ++rank) {
+          const torch::Tensor term = (torch::arange(30001, torch::kFloat64) * (0.7 + 0.1 * rank)).sin().abs() * 100;
+          here.push_back(term.to(type));
+          there.push_back(here.back().to(checked_device()).clone());
+        }
+        reduce_by_rank(here[1], here, op);
+        reduce_by_rank(there[1], there, op);
+        EXPECT_TRUE(torch::equal(there[1].cpu(), here[1])) << type << " " << ranks << " " << name_of(op);
+      }
 }
 
 // Half precisions into float32: a device that can does not round the product.

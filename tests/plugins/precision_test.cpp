@@ -134,6 +134,76 @@ TEST(Clipping, IsSeenInTheGradientsAfterAStepWhoeverScalesThem) {
       EXPECT_NEAR(norm_that_a_step_leaves(precision, optimizer), 0.05, 1e-5) << precision << " " << optimizer;
 }
 
+// What three steps of float16 show on rank 0: norms, gradients after the steps, and weights at the end. A step of two
+// calls whose sums are added, then one that overflows, then two that don't. `some`: the optimizer has not all
+// parameters.
+std::vector<torch::Tensor> scaled_steps(Config config, bool keeps, bool some = false) {
+  config.precision = "float16";
+  config.model.policy = "gpt2";
+  config.model.config_json = R"({"n_layer": 1, "n_head": 2, "n_embd": 8, "vocab_size": 16, "n_positions": 4})";
+  std::vector<torch::Tensor> seen;
+  start_ranks()(config, [&](World& world) {
+    Booster booster{std::make_unique<HybridParallelPlugin>(world, config)};
+    auto model = build_model(config);
+    auto stepping = build_optimizer(config, *model);
+    if (some) stepping->param_groups().front().params().resize(3);
+    auto boosted = booster.boost(model, stepping, cross_entropy());
+    auto& optimizer = *boosted.optimizer;
+    optimizer.keep_loss_scale(keeps);
+    const auto& gradients = optimizer.gradients();
+    const auto show = [&](const torch::Tensor& tensor) {
+      if (world.is_main()) seen.push_back(tensor.detach().clone());
+    };
+    const auto run = [&](int first) {
+      torch::Tensor ids = (torch::arange(16) + first).remainder(16).view({4, 4}), labels = ids.clone();
+      labels[0].fill_(-100);
+      booster.execute_pipeline(make_batch({{"input_ids", ids}, {"labels", labels}}), boosted);
+    };
+    run(0);
+    for (int step = 0; step < 4; ++step) {
+      // A sum that another one is added to has its own scale taken out.
+      EXPECT_EQ(gradients.left(), keeps && step == 0 ? 1.0 / 65536 : 1);
+      run(step);
+      EXPECT_EQ(gradients.left(), keeps && step > 0 ? 1.0 / 65536 : 1);
+      const double infinity = std::numeric_limits<double>::infinity();
+      if (step == 1)
+        gradients.gradient(0).fill_(infinity);
+      else
+        for (const double p : {2.0, infinity}) show(torch::tensor(optimizer.grad_norm(p), torch::kFloat64));
+      EXPECT_EQ(optimizer.step(), step != 1);
+      for (std::size_t i = 0; i < gradients.parameters().size() && step != 1; ++i) show(gradients.owned_gradient(i));
+      optimizer.zero_grad();
+      EXPECT_EQ(gradients.left(), 1);
+    }
+    optimizer.wait();
+    for (const auto& held : boosted.model->stage_module().parameters) show(held.tensor);
+  });
+  return seen;
+}
+
+// The scale is a power of two, so where it is taken out does not change a bit.
+TEST(LossScale, KeptUntilTheStepGivesTheSameBits) {
+  for (const int zero : {0, 1})
+    for (const char* optimizer : {"adamw", "sgd"})
+      for (const auto clip : {std::optional<double>(), std::optional(0.05)}) {
+        Config config = layout_config({.data = zero + 1});
+        config.parallel.zero = zero;
+        config.optimizer.name = optimizer;
+        config.optimizer.clip_grad_norm = clip;
+        const auto kept = scaled_steps(config, true), taken_out = scaled_steps(config, false);
+        ASSERT_EQ(kept.size(), taken_out.size());
+        for (std::size_t i = 0; i < kept.size(); ++i)
+          EXPECT_TRUE(torch::equal(kept[i], taken_out[i])) << optimizer << " zero " << zero << ", number " << i;
+      }
+}
+
+TEST(LossScale, IsTakenOutOfGradientsThatNobodySteps) {
+  const auto kept = scaled_steps(layout_config({}), true, true),
+             taken_out = scaled_steps(layout_config({}), false, true);
+  ASSERT_EQ(kept.size(), taken_out.size());
+  for (std::size_t i = 0; i < kept.size(); ++i) EXPECT_TRUE(torch::equal(kept[i], taken_out[i])) << i;
+}
+
 TEST(NonFinite, AStepSkippedOnOneRankIsSkippedOnAll) {
   Config config = layout_config({.pipeline = 2, .tensor = 2});
   config.train.non_finite = "skip";

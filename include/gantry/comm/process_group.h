@@ -2,8 +2,9 @@
 //
 // Every operation returns a Work at once and is finished by its wait(). All members call the collectives of a group in
 // the same order; any number of them may be under way. Reductions sum by rank, 0 first, so the same layout gives the
-// same bits on every backend, run after run. A group of size 1 is a real group. Operations of one group are called from
-// one thread at a time. After a member's failure every pending and later operation throws PeerError that names it.
+// same bits on every backend, run after run; over NCCL where comm.sums_by_rank asks for it. A group of size 1 is a real
+// group. Operations of one group are called from one thread at a time. After a member's failure every pending and later
+// operation throws PeerError that names it.
 #pragma once
 
 #include <cstdint>

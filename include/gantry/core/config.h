@@ -185,6 +185,7 @@ struct CommConfig {
   double timeout_seconds = 60;
   int threads_per_rank = 0;         // 0: auto
   bool registered_buffers = false;  // NCCL communicates gradients from memory of its own, without copies
+  bool sums_by_rank = false;        // over NCCL too, where sums else go in NCCL's order
   double heartbeat_seconds = 1;     // between signs of life of a rank (comm/control); 0: none are sent
   double lost_after_seconds = 15;   // a rank without a sign of life for so long ends the job
   std::string interface;  // a network interface or address for them; empty: loopback; over hosts it must be named

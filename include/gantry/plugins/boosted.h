@@ -100,6 +100,11 @@ class BoostedOptimizer {
   MasterParameters* masters() { return masters_.get(); }  // null where the model's parameters are stepped themselves
   double loss_scale() const;
   LossScaler* loss_scaler() { return scaler_.get(); }  // null but for float16
+  // For a loop that looks at no gradient between execute_pipeline and step(), as the Trainer: those of float16 hold the
+  // loss scale until step(), which takes it out as it clips or steps, in no pass of its own. Norms are without it, and
+  // another optimizer than FusedAdamW steps gradients without it.
+  void keep_loss_scale(bool keep) { keeps_loss_scale_ = keep; }
+  bool keeps_loss_scale() const { return keeps_loss_scale_; }
   bool skips_non_finite() const { return rules_.skip_non_finite || scaler_ != nullptr; }
   GradientBuffers& gradients() { return *gradients_; }
   // Calls of step(), and those of them that were not skipped: what the optimizer itself has counted.
@@ -132,6 +137,7 @@ class BoostedOptimizer {
   std::vector<int> held_stages_;
   StepRules rules_;
   std::unique_ptr<LossScaler> scaler_;
+  bool keeps_loss_scale_ = false;
   std::vector<double> lr_shares_;  // of each parameter group
   std::vector<bool> states_lr_;    // whether its options state a learning rate
   std::optional<double> norm_;     // of the gradients as they stand, 2-norm

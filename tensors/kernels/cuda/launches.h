@@ -7,6 +7,7 @@
 
 #include "gantry/tensors/kernels/add_rows_element.h"
 #include "gantry/tensors/kernels/draw_element.h"
+#include "gantry/tensors/kernels/reduce_element.h"
 
 namespace gantry::kernels {
 
@@ -37,5 +38,18 @@ const char* launch_loss_gradient(void* out, const Rows& rows, const GradientTerm
 // Rows of the table's type, or of a half precision for a float32 table.
 const char* launch_add_rows(void* table, Element type, const void* rows, Element rows_type, const SortedRows& sorted,
                             void* stream);
+
+// Terms of the type that `out` has, which may be the memory of one of them. `running`: as many elements as `out`, float
+// for half precisions, else of the type; null for at most Terms::kMost terms.
+enum class ReducedType : int { kFloat32, kFloat64, kFloat16, kBFloat16, kInt64, kInt32, kUInt8 };
+struct Reduced {
+  void *out = nullptr, *running = nullptr;
+  ReducedType type = ReducedType::kFloat32;
+  Reduction how = Reduction::kSum;
+  const void* const* terms = nullptr;  // the host's list of them
+  int count = 0;
+  std::int64_t elements = 0;
+};
+const char* launch_reduce(const Reduced& what, void* stream);
 
 }  // namespace gantry::kernels

@@ -1,4 +1,6 @@
 // The operators of tensors/kernels for tensors of CUDA's devices, built where there is CUDA's compiler.
+#include <vector>
+
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/library.h>
@@ -101,6 +103,46 @@ at::Tensor& add_rows_on_cuda(at::Tensor& table, const at::Tensor& index, const a
   return table;
 }
 
+ReducedType reduced_type_of(const at::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case at::kLong:
+      return ReducedType::kInt64;
+    case at::kInt:
+      return ReducedType::kInt32;
+    case at::kByte:
+      return ReducedType::kUInt8;
+    case at::kDouble:
+      return ReducedType::kFloat64;
+    case at::kHalf:
+      return ReducedType::kFloat16;
+    case at::kBFloat16:
+      return ReducedType::kBFloat16;
+    case at::kFloat:
+      return ReducedType::kFloat32;
+    default:
+      throw UsageError({"reduction", "of " + dtype_name(tensor.scalar_type()) + " tensors",
+                        "a floating or integer type", "convert it first"});
+  }
+}
+
+at::Tensor& reduce_on_cuda(at::Tensor& out, at::TensorList terms, std::int64_t how) {
+  const c10::DeviceGuard on_device(out.device());
+  const bool is_low = out.scalar_type() == at::kHalf || out.scalar_type() == at::kBFloat16;
+  at::Tensor running;
+  if (terms.size() > Terms::kMost) running = at::empty_like(out, is_low ? at::kFloat : out.scalar_type());
+  std::vector<const void*> memory;
+  for (const at::Tensor& term : terms) memory.push_back(term.const_data_ptr());
+  const Reduced reduced{.out = out.data_ptr(),
+                        .running = running.defined() ? running.data_ptr() : nullptr,
+                        .type = reduced_type_of(out),
+                        .how = static_cast<Reduction>(how),
+                        .terms = memory.data(),
+                        .count = static_cast<int>(memory.size()),
+                        .elements = out.numel()};
+  check(launch_reduce(reduced, stream_of(out)), "sum over ranks");
+  return out;
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(gantry, CUDA, library) {
@@ -109,6 +151,7 @@ TORCH_LIBRARY_IMPL(gantry, CUDA, library) {
   library.impl("row_sums_", &row_sums_on_cuda);
   library.impl("loss_gradient_", &loss_gradient_on_cuda);
   library.impl("add_rows_", &add_rows_on_cuda);
+  library.impl("reduce_by_rank_", &reduce_on_cuda);
 }
 
 }  // namespace gantry::kernels
