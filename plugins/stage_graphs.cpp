@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <utility>
 
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/torch.h>
 
 #include "gantry/core/error.h"
@@ -33,6 +34,10 @@ StageGraphs::StageGraphs(const StageModule& module, torch::Device device) : modu
     throw ConfigError({"train.device_graphs",
                        "is there, and the ranks compute on " + c10::DeviceTypeName(device.type(), /*lower_case=*/true),
                        "devices that work can be recorded on", "take the key out"});
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  if (guard.getStream(device) == guard.getDefaultStream(device))
+    throw ConfigError({"train.device_graphs", "is there, and the rank computes on its device's default stream",
+                       "a stream of its own, as ranks over NCCL have it then", "set comm.backend to nccl"});
   refuse_dropout(module.module());
 }
 

@@ -18,7 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr std::int64_t kTokens = 8, kVocabulary = 29;
+constexpr std::int64_t kTokens = 6, kMoreTokens = 8, kVocabulary = 29;
 
 const std::string kGraphGpt2 =
     R"({"n_embd": 16, "n_layer": 4, "n_head": 4, "vocab_size": 29, "n_positions": 8, "resid_pdrop": 0, "embd_pdrop": 0,
@@ -36,6 +36,7 @@ struct GraphCase {
   bool has_mask = false;
   bool mean = false;  // a criterion that knows nothing of labels
   int lora = 0;       // the rank of adapters
+  bool has_events = false;
 };
 
 Config graph_config(const GraphCase& one, bool graphs) {
@@ -55,23 +56,28 @@ Config graph_config(const GraphCase& one, bool graphs) {
   return config;
 }
 
-// Of a replica. Some labels do not count, of each step others, but with `all_count`; `samples` of all replicas.
-Batch graph_batch(const ProcessGroupMesh& mesh, std::int64_t step, std::int64_t samples, bool has_mask,
-                  bool all_count) {
-  const torch::Tensor ids = (torch::arange(samples * kTokens).pow(2) * (step + 3) + step).remainder(kVocabulary);
+struct GraphBatch {
+  std::int64_t step = 0;
+  std::int64_t samples = 6;  // of all replicas
+  std::int64_t tokens = kTokens;
+};
+
+// Of a replica. Some labels do not count, of each step others, unless the criterion is a mean.
+Batch graph_batch(const ProcessGroupMesh& mesh, const GraphBatch& what, const GraphCase& one) {
+  const auto& [step, samples, tokens] = what;
+  const torch::Tensor ids = (torch::arange(samples * tokens).pow(2) * (step + 3) + step).remainder(kVocabulary);
   torch::Tensor labels = (ids * 5 + 1).remainder(kVocabulary);
-  if (!all_count) labels = labels.masked_fill((ids + step).remainder(5) == 0, -100);
-  TensorDict tensors{{"input_ids", ids.view({samples, kTokens})}, {"labels", labels.view({samples, kTokens})}};
-  if (has_mask) {  // which hides something in every other step
-    torch::Tensor mask = torch::ones({samples, kTokens}, torch::kInt64);
-    if (step % 2 == 1) mask.narrow(1, kTokens - 2, 2).zero_();
+  if (!one.mean) labels = labels.masked_fill((ids + step).remainder(5) == 0, -100);
+  TensorDict tensors{{"input_ids", ids.view({samples, tokens})}, {"labels", labels.view({samples, tokens})}};
+  if (one.has_mask) {  // which hides something in every other step
+    torch::Tensor mask = torch::ones({samples, tokens}, torch::kInt64);
+    if (step % 2 == 1) mask.narrow(1, tokens - 2, 2).zero_();
     tensors.set("attention_mask", mask);
   }
-  Batch batch = make_batch(std::move(tensors));
   const std::int64_t replicas = mesh.size("dp"), rank = mesh.coordinate("dp");
   const std::int64_t share = samples / replicas, more = samples % replicas;
   const std::int64_t begin = rank * share + std::min(rank, more);
-  batch = slice(batch, begin, begin + share + (rank < more ? 1 : 0));
+  Batch batch = slice(make_batch(std::move(tensors)), begin, begin + share + (rank < more ? 1 : 0));
   batch.first_sample = begin;
   batch.global_samples = samples;
   return batch;
@@ -91,44 +97,83 @@ struct Trained {
   std::int64_t kernels = 0, replays = 0;  // of rank 0's device in the last step, without the optimizer's
 };
 
-// Eight steps, one of them of fewer samples, with learning rates that change, and evaluations between.
+class GraphRun {
+ public:
+  GraphRun(World& world, const GraphCase& one, const Config& config)
+      : world_(world),
+        one_(one),
+        plugin_(new HybridParallelPlugin(world, config)),
+        booster_(std::unique_ptr<Plugin>(plugin_)) {
+    auto model = build_model(config);
+    boosted_ =
+        booster_.boost(model, build_optimizer(config, *model), one.mean ? mean_of_all() : build_criterion(config));
+    boosted_.model->train();
+  }
+
+  // With a learning rate of its own, and evaluations of longer and shorter texts after some.
+  void step(int number) {
+    boosted_.optimizer->set_lr(1e-2 / (1 + number));
+    if (one_.has_events) event(number);
+    const DeviceCounts before = device_counts(world_.rank());
+    execute({.step = number, .samples = number == 5 ? 5 : 6});
+    const DeviceCounts after = device_counts(world_.rank());
+    trained_.kernels = after.kernels - before.kernels;
+    trained_.replays = after.replays - before.replays;
+    boosted_.optimizer->step();
+    boosted_.optimizer->zero_grad();
+    if (number % 3 == 1) execute({100 + number, 4, number == 1 ? kTokens - 2 : kMoreTokens}, {.forward_only = true});
+  }
+
+  Trained end() {
+    boosted_.optimizer->wait();
+    const auto& module = boosted_.model->stage_module();
+    const TensorDict all = gather_tensors(module, plugin_->stages(), plugin_->mesh(),
+                                          [&](std::size_t i) { return module.parameters[i].tensor; });
+    if (world_.is_main())
+      for (const auto& [name, tensor] : all) trained_.weights.set(name, tensor.detach().cpu());
+    return trained_;
+  }
+
+ private:
+  // Before a step: a parameter is frozen and comes back, a step is given up, another call adds to a step's gradients.
+  void event(int number) {
+    if (number == 4 || number == 8)
+      for (const auto& held : boosted_.model->stage_module().parameters)
+        if (held.placement.name.find(".1.") != std::string::npos) {
+          torch::Tensor parameter = held.tensor;
+          parameter.requires_grad_(number == 8);
+        }
+    if (number == 6 || number == 12) execute({200 + number}, {.stops = [asked = 0]() mutable { return ++asked == 3; }});
+    if (number == 3 || number == 11) {
+      plugin_->set_no_sync(true, &boosted_);
+      execute({300 + number});
+      plugin_->set_no_sync(false, &boosted_);
+    }
+  }
+
+  void execute(const GraphBatch& batch, ExecuteOptions options = {}) {
+    options.broadcast_loss = true;
+    const StepResult made = booster_.execute_pipeline(graph_batch(plugin_->mesh(), batch, one_), boosted_, options);
+    EXPECT_EQ(made.given_up, static_cast<bool>(options.stops));
+    trained_.losses.push_back(made.loss.value_or(0));
+  }
+
+  World& world_;
+  const GraphCase& one_;
+  HybridParallelPlugin* plugin_;  // owned by booster_
+  Booster booster_;
+  Boosted boosted_;
+  Trained trained_;
+};
+
 Trained trained(const GraphCase& one, bool graphs) {
   const Config config = graph_config(one, graphs);
   Trained result;
   const int code = launch_on_devices(config, [&](World& world) {
-    auto* plugin = new HybridParallelPlugin(world, config);
-    Booster booster{std::unique_ptr<Plugin>(plugin)};
-    auto model = build_model(config);
-    Boosted boosted =
-        booster.boost(model, build_optimizer(config, *model), one.mean ? mean_of_all() : build_criterion(config));
-    boosted.model->train();
-    const ProcessGroupMesh& mesh = plugin->mesh();
-    const auto run = [&](int step, std::int64_t samples, ExecuteOptions options) {
-      options.broadcast_loss = true;
-      const StepResult made =
-          booster.execute_pipeline(graph_batch(mesh, step, samples, one.has_mask, one.mean), boosted, options);
-      if (world.is_main()) result.losses.push_back(made.loss.value());
-    };
-    constexpr int kSteps = 8;
-    for (int step = 0; step < kSteps; ++step) {
-      boosted.optimizer->set_lr(1e-2 / (1 + step));
-      const DeviceCounts before = device_counts(world.rank());
-      run(step, step == 5 ? 5 : 6, {});
-      const DeviceCounts after = device_counts(world.rank());
-      if (world.is_main()) {
-        result.kernels = after.kernels - before.kernels;
-        result.replays = after.replays - before.replays;
-      }
-      boosted.optimizer->step();
-      boosted.optimizer->zero_grad();
-      if (step % 3 == 1) run(100 + step, 4, {.forward_only = true});
-    }
-    boosted.optimizer->wait();
-    const auto& module = boosted.model->stage_module();
-    const TensorDict all =
-        gather_tensors(module, plugin->stages(), mesh, [&](std::size_t i) { return module.parameters[i].tensor; });
-    if (!world.is_main()) return;
-    for (const auto& [name, tensor] : all) result.weights.set(name, tensor.detach().cpu());
+    GraphRun run(world, one, config);
+    for (int step = 0; step < (one.has_events ? 14 : 8); ++step) run.step(step);
+    const Trained end = run.end();
+    if (world.is_main()) result = end;
   });
   EXPECT_EQ(code, 0) << "a rank failed; its error is above";
   return result;
@@ -171,6 +216,52 @@ TEST(DeviceGraphs, GiveTheBitsOfWhatElseAStageDoes) {
   expect_same_bits({.run = {.precision = "float32"}, .lora = 2}, "adapters");
 }
 
+// Frozen parameters, calls that add, steps that are given up, in the midst of what is recorded.
+TEST(DeviceGraphs, GiveTheBitsOfARunWithEvents) {
+  expect_same_bits({.run = {.precision = "float32"}, .has_events = true}, "one rank");
+  expect_same_bits({.policy = "gpt2",
+                    .run = {.layout = {.pipeline = 2, .data = 2}, .zero = 1, .schedule = "zb_h1"},
+                    .has_events = true},
+                   "replicas");
+}
+
+// Two steps after a checkpoint that was loaded, in the run that has made it after others, and in a new one.
+TEST(DeviceGraphs, GoOnFromACheckpoint) {
+  const ScratchFolder scratch;
+  std::vector<TensorDict> ends;
+  for (const bool graphs : {false, true}) {
+    Config config = graph_config({.run = {.layout = {.pipeline = 2}}}, graphs);
+    std::string saved;
+    const auto go_on = [&](World& world, SmallRun& run) {
+      run.load(saved);
+      for (int step = 4; step < 8; ++step) run.step(step);
+      const TensorDict weights = run.weights();
+      if (!world.is_main()) return;
+      for (auto& [name, tensor] : ends.emplace_back(weights)) tensor = tensor.cpu();
+    };
+    EXPECT_EQ(launch_on_devices(config,
+                                [&](World& world) {
+                                  SmallRun run(world, config);
+                                  for (int step = 0; step < 4; ++step) run.step(step);
+                                  const std::string folder = run.save(scratch / (graphs ? "graphs" : "plain"), 4);
+                                  if (world.is_main()) saved = folder;
+                                  run.mesh().world_group().barrier().wait();
+                                  for (int step = 4; step < 6; ++step) run.step(step);
+                                  go_on(world, run);
+                                }),
+              0);
+    EXPECT_EQ(launch_on_devices(config,
+                                [&](World& world) {
+                                  SmallRun run(world, config);
+                                  go_on(world, run);
+                                }),
+              0);
+  }
+  ASSERT_EQ(ends.size(), 4U);
+  for (const TensorDict& end : ends)
+    for (const auto& [name, tensor] : ends.front()) EXPECT_TRUE(torch::equal(tensor, end.at(name))) << name;
+}
+
 TEST(DeviceGraphs, LateKernelsChangeNothing) {
   set_kernel_timing(KernelTiming::kLate, 100);
   expect_same_bits({.run = {.layout = {.pipeline = 2}, .schedule = "zb_h1"}, .microbatches = 3}, "late");
@@ -194,8 +285,7 @@ std::string refusal_of(const Config& config, const Criterion& criterion = {}) {
                                                                 criterion ? criterion : build_criterion(config));
                                 boosted.model->train();
                                 for (int step = 0; step < 4; ++step)
-                                  booster.execute_pipeline(graph_batch(plugin->mesh(), step, 4, false, false), boosted,
-                                                           {});
+                                  booster.execute_pipeline(graph_batch(plugin->mesh(), {step, 4}, {}), boosted, {});
                               }),
             0);
   return ::testing::internal::GetCapturedStderr();
