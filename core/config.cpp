@@ -14,6 +14,7 @@
 #include "gantry/core/config_keys.h"
 #include "gantry/core/config_reader.h"
 #include "gantry/core/config_training.h"
+#include "gantry/core/device_graphs.h"
 #include "gantry/core/error.h"
 #include "gantry/core/expert_ranks.h"
 #include "gantry/core/pipeline_stage_manager.h"
@@ -203,6 +204,8 @@ void check_sizes(ConfigFaults& faults, const YAML::Node& root, const Config& con
                fmt::format("at most {}", kMostRanks));
   if (const auto fault = fault_of_experts(config.parallel))
     faults.add(fault->key, mark_of_key(root, fault->key), fault->what, fault->expected, fault->remedy);
+  if (const auto fault = fault_of_device_graphs(config))
+    faults.add(fault->where, mark_of_key(root, fault->where), fault->what, fault->expected, fault->remedy);
   if (!config.data.format.empty() && config.data.batch_size < replicas)
     faults.add("data.batch_size", mark_of_key(root, "data.batch_size"),
                fmt::format("{} samples over data {} replicas leave {} without one", config.data.batch_size, replicas,

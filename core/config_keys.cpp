@@ -329,6 +329,11 @@ std::vector<ConfigKey> make_keys() {
        "what waits in host memory while it is not needed: `none`, `optimizer` (its state, between steps), "
        "`activations` (from forward to backward) or `both`; on the CPU in a file of TMPDIR "
        "([docs/layouts.md](layouts.md#memory))"},
+      {"train.device_graphs", "false",
+       "a stage's forward and backward are recorded on the device (CUDA graphs) and replayed, so that the host need "
+       "not "
+       "put each kernel there ([docs/gpu.md](gpu.md#recorded-stages))",
+       &kDevices},
       {"train.freeze", "[]", "patterns of the names of parameters that are not trained; `*` is any text"},
 
       {"checkpoint.path", "",

@@ -175,6 +175,7 @@ void read_training(ConfigFaults& faults, ConfigSection& root, Config& config) {
     train.integer("patience", config.train.patience, 0);
     train.texts("freeze", config.train.freeze);
     train.text("offload", config.train.offload, {"none", "optimizer", "activations", "both"});
+    train.flag("device_graphs", config.train.device_graphs);
     if (!config.train.freeze.empty() && config.lora.is_on())
       train.fault("freeze", "is there beside lora, which freezes all that it does not train", "one of them",
                   "take one out; lora.modules_to_save names what is trained beside adapters");

@@ -198,6 +198,7 @@ Values training_values(const Config& config) {
           {"train.neftune_alpha", unless_none(train.neftune_alpha)},
           {"train.patience", unless_zero(train.patience)},
           {"train.offload", train.offload == "none" ? "" : train.offload},
+          {"train.device_graphs", train.device_graphs ? "true" : ""},
           {"train.freeze", train.freeze.empty() ? "" : quoted(train.freeze)}};
 }
 

@@ -1,7 +1,10 @@
 #include <array>
 #include <cstdlib>
 #include <dlfcn.h>
+#include <optional>
 
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/torch.h>
 
 #include "gantry/comm/nccl/device_fitness.h"
@@ -143,6 +146,12 @@ NcclOptions nccl_options(World& base, torch::Device device) {
 
 void run_on_device(NcclOptions options, World& base, const std::function<void(World&)>& body) {
   const c10::DeviceGuard on_device(options.device);
+  // A device's default stream can't be recorded.
+  std::optional<c10::StreamGuard> on_own_stream;
+  if (base.config().train.device_graphs) {
+    const c10::impl::VirtualGuardImpl device(options.device.type());
+    on_own_stream.emplace(device.getStreamFromGlobalPool(options.device));
+  }
   NcclBackend backend(base.backend(), std::move(options));
   World world(backend, base.config(), base.mesh());
   body(world);

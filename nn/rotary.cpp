@@ -139,7 +139,8 @@ torch::Tensor Rotary::frequencies(std::int64_t length) const {
 
 void Rotary::prepare(const torch::Tensor& like, std::int64_t length) {
   const std::int64_t tokens = like.size(2), kind = kind_of(length);
-  if (cosine_.defined() && cosine_.size(0) == tokens && table_kind_ == kind &&
+  // Shorter texts take the first rows, so that an evaluation of theirs makes no table that training has to make again.
+  if (cosine_.defined() && cosine_.size(0) >= tokens && table_kind_ == kind &&
       cosine_.scalar_type() == like.scalar_type() && cosine_.device() == like.device())
     return;
   const torch::NoGradGuard no_grad;
@@ -165,7 +166,8 @@ torch::Tensor Rotary::operator()(const torch::Tensor& heads, const torch::Tensor
   if (length == 0) length = heads.size(2);
   if (positions.defined()) return turned_to(heads, positions, length);
   prepare(heads, length);
-  return Turn::apply(heads, cosine_, sine_, options_.paired);
+  const std::int64_t tokens = heads.size(2);
+  return Turn::apply(heads, cosine_.narrow(0, 0, tokens), sine_.narrow(0, 0, tokens), options_.paired);
 }
 
 }  // namespace gantry::nn

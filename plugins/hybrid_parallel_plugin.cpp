@@ -5,6 +5,7 @@
 
 #include <torch/torch.h>
 
+#include "gantry/core/device_graphs.h"
 #include "gantry/core/expert_ranks.h"
 #include "gantry/core/planted.h"
 #include "gantry/optimizers/gradient_buffers.h"
@@ -23,6 +24,7 @@
 #include "gantry/plugins/prepared_batch.h"
 #include "gantry/plugins/replica_audit.h"
 #include "gantry/plugins/sequence_parts.h"
+#include "gantry/plugins/stage_graphs.h"
 #include "gantry/plugins/step_end.h"
 #include "gantry/plugins/step_offload.h"
 #include "gantry/plugins/stop_vote.h"
@@ -54,6 +56,7 @@ struct HybridParallelPlugin::ModelState {
   std::unique_ptr<ParameterShards> shards;       // where parameters are cut over replicas
   std::shared_ptr<GatheredStages> gathered;      // likewise
   std::unique_ptr<StepOffload> offload;          // where something waits on the host
+  std::unique_ptr<StageGraphs> graphs;           // where work is recorded
   std::unique_ptr<SharedVocabulary> vocabulary;  // where ranks of a pipeline share embedding and head; null: they don't
 };
 
@@ -114,6 +117,7 @@ void refuse_parts_of_joint_loss(const BoostedModel& model, int microbatches, con
 Config checked(Config config) {
   if (const auto fault = fault_of_experts(config.parallel))
     throw ConfigError({fault->key, fault->what, fault->expected, fault->remedy});
+  if (const auto fault = fault_of_device_graphs(config)) throw ConfigError(*fault);
   if (config.parallel.expert > 1 && config.parallel.vocabulary != "stages")
     throw ConfigError({"parallel.vocabulary",
                        fmt::format("is {} with parallel.expert {}", config.parallel.vocabulary, config.parallel.expert),
@@ -126,6 +130,13 @@ int equal_microbatches(int microbatches, const ProcessGroupMesh& mesh) {
   if (!mesh.mesh().has_expert_view() || planted("replicas-run-unequally")) return microbatches;
   const auto all = all_gather_numbers(mesh.batch_group(), microbatches);
   return static_cast<int>(*std::max_element(all.begin(), all.end()));
+}
+
+std::set<std::pair<int, int>> split_backwards(const std::vector<schedule::Action>& row) {
+  std::set<std::pair<int, int>> split;
+  for (const schedule::Action& action : row)
+    if (action.kind == schedule::ActionKind::kInputGradient) split.emplace(action.stage, action.microbatch);
+  return split;
 }
 
 }  // namespace
@@ -208,6 +219,12 @@ Boosted HybridParallelPlugin::boost_model(const BoostRequest& request) {
     state->accumulation = std::make_unique<Accumulation>(boosted.optimizer, module, mesh_);
     if (const auto offload = schedule::offload_of(config_.train.offload); offload.any())
       state->offload = std::make_unique<StepOffload>(offload, *boosted.optimizer, stages_.stages(), world_.device());
+    if (config_.train.device_graphs) {
+      if (state->routers->choices())
+        throw ConfigError({"train.device_graphs", "is there, and the host reads how many tokens each expert gets",
+                           "a model without experts", "take the key out"});
+      state->graphs = std::make_unique<StageGraphs>(module, world_.device());
+    }
     boosted.optimizer->set_after_step([routers = &*state->routers] { routers->stepped(); });
   }
   if (boosted.loader) distribute(*boosted.loader, boosted);
@@ -435,34 +452,45 @@ PipelineStep HybridParallelPlugin::make_step(ModelState& state, const Boosted& b
   const bool interleaves = plan.trains && plan.microbatches > 0 && !state.gathered && !state.offload &&
                            executor_for(plan.microbatches, /*forward_only=*/false, plan.gather).schedule().has_pairs();
   const bool scatters = plan.scattering == StepPlan::Scattering::kAfterEachBackward;
+  StageGraphs* graphs = plan.trains && plan.microbatches > 0 ? state.graphs.get() : nullptr;
+  if (graphs && interleaves)
+    throw ConfigError({"train.device_graphs", "is there, and the schedule has pairs that run in turn",
+                       "a schedule without pairs", "take the key out"});
+  if (graphs) graphs->begin();
   if (state.gathered)
     state.gathered->begin({.layer_by_layer = plan.gather == schedule::Gather::kMicrobatch,
                            .gradients = plan.trains ? gradients : nullptr,
                            .reduces = plan.syncs});
-  return PipelineStep(state.model->stage_module_as_is(), state.parts ? state.parts->criterion() : boosted.criterion,
-                      state.split, std::move(microbatches),
-                      {.seed_gradient = plan.trains ? accumulation->seed() : 1,
-                       .random = random,
-                       .needs_gradients = plan.trains,
-                       .keep_outputs = options.return_outputs && stages_.holds_last(),
-                       .recomputation = recomputation_of(config_.schedule.recompute),
-                       .gradients = plan.syncs ? gradients : nullptr,
-                       .scattered = scatters ? gradients : nullptr,
-                       .values = gradients,
-                       .gathered = state.gathered,
-                       .recomputed_layers = config_.schedule.recompute_layers,
-                       .times = plan.trains && times_ && world_.device().is_cpu() ? &forward_times_ : nullptr,
-                       .observer = options.observer,
-                       .takes_losses = !plan.adds || options.step_tokens > 0,
-                       .is_whole = plan.is_whole,
-                       .balance = &balance,
-                       .choices = plan.trains ? state.routers->choices() : nullptr,
-                       .parts = state.parts ? &*state.parts : nullptr,
-                       .offload = plan.trains ? state.offload.get() : nullptr,
-                       .tensor_pieces = config_.parallel.tensor_overlap,
-                       .interleaves = interleaves,
-                       .check_outputs = state.outputs_compared ? std::function<void(const TensorDict&)>()
-                                                               : std::function(check_outputs)});
+  return PipelineStep(
+      state.model->stage_module_as_is(), state.parts ? state.parts->criterion() : boosted.criterion, state.split,
+      std::move(microbatches),
+      {.seed_gradient = plan.trains ? accumulation->seed() : 1,
+       .random = random,
+       .needs_gradients = plan.trains,
+       .keep_outputs = options.return_outputs && stages_.holds_last(),
+       .recomputation = recomputation_of(config_.schedule.recompute),
+       .gradients = plan.syncs ? gradients : nullptr,
+       .scattered = scatters ? gradients : nullptr,
+       .values = gradients,
+       .gathered = state.gathered,
+       .recomputed_layers = config_.schedule.recompute_layers,
+       .times = plan.trains && times_ && world_.device().is_cpu() ? &forward_times_ : nullptr,
+       .observer = options.observer,
+       .takes_losses = !plan.adds || options.step_tokens > 0,
+       .is_whole = plan.is_whole,
+       .balance = &balance,
+       .choices = plan.trains ? state.routers->choices() : nullptr,
+       .parts = state.parts ? &*state.parts : nullptr,
+       .offload = plan.trains ? state.offload.get() : nullptr,
+       .tensor_pieces = config_.parallel.tensor_overlap,
+       .interleaves = interleaves,
+       .graphs = graphs,
+       .split_backwards =
+           graphs ? split_backwards(
+                        executor_for(plan.microbatches, false, plan.gather).schedule().actions[stages_.pipeline_rank()])
+                  : std::set<std::pair<int, int>>(),
+       .check_outputs =
+           state.outputs_compared ? std::function<void(const TensorDict&)>() : std::function(check_outputs)});
 }
 
 // False where this rank has given the step up.

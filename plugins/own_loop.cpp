@@ -51,6 +51,9 @@ void refuse_what_needs_the_pipeline(const Config& config, const ProcessGroupMesh
   if (config.train.offload != "none")
     throw ConfigError({"train.offload", "is " + config.train.offload, "none for a model whose own forward is called",
                        "run the steps by booster.execute_pipeline"});
+  if (config.train.device_graphs)
+    throw ConfigError({"train.device_graphs", "is there", "a model whose steps Gantry runs",
+                       "run the steps by booster.execute_pipeline, or take the key out"});
   const auto& experts = config.experts;
   if (experts.balance != "none" || experts.z_loss > 0 || experts.bias_update > 0)
     throw ConfigError({"experts", "asks for losses or corrections of routers",

@@ -98,7 +98,9 @@ StageOutput PipelineStep::forward(int stage, int microbatch, TensorDict input) {
   const TensorDict given = stage == 0 ? microbatches_[microbatch].tensors : input;
   const SavedTensorsScope saved(options_.offload ? options_.offload->begin_forward(stage, microbatch) : nullptr);
   ForwardReport report;
+  StageRecording* recording = take_recording(stage, microbatch, input);
   return named("forward", stage, microbatch, given, report, [&] {
+    if (recording) return replay_forward(*recording, stage, microbatch, input);
     return gathered(stage, GatheredStages::Kind::kForward, /*is_last=*/false,
                     [&] { return timed_compute(stage, microbatch, std::move(input), report); });
   });
@@ -189,14 +191,7 @@ torch::Tensor PipelineStep::record_loss(int microbatch, const TensorDict& output
   const Batch& batch = microbatches_[microbatch];
   if (batch.samples == 0 || (options_.parts && !options_.parts->compares_outputs()))
     return no_loss(microbatch, outputs);
-  Loss loss = criterion_(outputs, batch.tensors, split_);
-  if (!loss.sum.defined() || loss.sum.dim() != 0) {
-    throw UsageError({"criterion", "returned " + describe(loss.sum), "a scalar, or Loss{sum, count} of scalars",
-                      "reduce the loss over its tokens"});
-  }
-  if (loss.count.defined() && loss.count.numel() != 1)
-    throw UsageError({"criterion", "counted " + describe(loss.count), "a scalar: how many tokens the sum is over",
-                      "count the tokens of the whole microbatch"});
+  Loss loss = compared(outputs, batch.tensors);
   if (!loss.count.defined()) {  // a mean: microbatches weigh by their samples
     if (!options_.is_whole) refuse_mean_over_ignored(batch.tensors);
     loss.count = torch::tensor(batch.samples);
@@ -205,6 +200,18 @@ torch::Tensor PipelineStep::record_loss(int microbatch, const TensorDict& output
   sums_[microbatch] = loss.sum.detach();
   counts_[microbatch] = loss.count;
   return loss.sum * options_.seed_gradient;
+}
+
+Loss PipelineStep::compared(const TensorDict& outputs, const TensorDict& batch) const {
+  Loss loss = criterion_(outputs, batch, split_);
+  if (!loss.sum.defined() || loss.sum.dim() != 0) {
+    throw UsageError({"criterion", "returned " + describe(loss.sum), "a scalar, or Loss{sum, count} of scalars",
+                      "reduce the loss over its tokens"});
+  }
+  if (loss.count.defined() && loss.count.numel() != 1)
+    throw UsageError({"criterion", "counted " + describe(loss.count), "a scalar: how many tokens the sum is over",
+                      "count the tokens of the whole microbatch"});
+  return loss;
 }
 
 // Of a microbatch without samples, or one that another rank compares: a root for its backward, whose collectives others
@@ -229,9 +236,12 @@ TensorDict PipelineStep::backward(int stage, int microbatch, const TensorDict& i
   const bool completes = is_last_backward(stage);
   const bool last = completes && options_.gradients;
   // Parameters say one by one that they are ready; a recomputed layer may use one twice, so there the whole stage does.
-  if (last) options_.gradients->watch(options_.recomputation == Recomputation::kNone);
+  // Nor do they where a recording runs, or has run, their hooks.
+  const bool is_recorded = recording_of(stage, microbatch);
+  if (last && !is_recorded) options_.gradients->watch(options_.recomputation == Recomputation::kNone);
   TensorDict given =
       named("backward", stage, microbatch, stage == 0 ? microbatches_[microbatch].tensors : input, {}, [&] {
+        if (is_recorded) return replay_backward(stage, microbatch, gradients, /*is_split=*/false);
         return gathered(stage, GatheredStages::Kind::kBackward, completes,
                         [&] { return differentiate(stage, microbatch, input, output, gradients); });
       });
@@ -249,6 +259,7 @@ TensorDict PipelineStep::backward_input(int stage, int microbatch, const TensorD
   store.collect(true);
   TensorDict input_gradients =
       named("backward", stage, microbatch, stage == 0 ? microbatches_[microbatch].tensors : input, {}, [&] {
+        if (recording_of(stage, microbatch)) return replay_backward(stage, microbatch, gradients, /*is_split=*/true);
         return gathered(stage, GatheredStages::Kind::kBackward, /*is_last=*/false,
                         [&] { return differentiate(stage, microbatch, input, output, gradients); });
       });
@@ -298,6 +309,10 @@ void PipelineStep::step_of_partner() {
 void PipelineStep::backward_weight(int stage, int microbatch) {
   auto* scattered = options_.scattered;
   named("backward of weights", stage, microbatch, microbatches_[microbatch].tensors, {}, [&] {
+    if (StageRecording* recording = recording_of(stage, microbatch)) {
+      recording->backward_weight();
+      return end_recorded(stage, microbatch);
+    }
     gathered(stage, GatheredStages::Kind::kWeights, /*is_last=*/false, [&] {
       stores_[{stage, microbatch}].run([&] {
         if (scattered) scattered->scatter_added(stage);

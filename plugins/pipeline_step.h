@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "gantry/core/config.h"
@@ -17,6 +18,7 @@
 #include "gantry/plugins/cut_backward.h"
 #include "gantry/plugins/gathered_stages.h"
 #include "gantry/plugins/sequence_parts.h"
+#include "gantry/plugins/stage_graphs.h"
 #include "gantry/plugins/step_end.h"
 #include "gantry/plugins/step_offload.h"
 #include "gantry/plugins/vocabulary_passes.h"
@@ -49,6 +51,8 @@ class PipelineStep final : public StageRuntime {
     StepOffload* offload = nullptr;        // where something waits on the host; not owned
     int tensor_pieces = 1;                 // as a Forward has them
     bool interleaves = false;              // the parts of overlapped pairs run in turn; not with `gathered`, `offload`
+    StageGraphs* graphs = nullptr;         // what was recorded is replayed, and recorded; not owned, null: nothing is
+    std::set<std::pair<int, int>> split_backwards = {};  // with `graphs`: stages and microbatches that have one
     VocabularyPasses* vocabulary = nullptr;  // where embedding and head are computed outside of the stages; not owned
     // Called with the first microbatch's outputs on the ranks of the last stage, before the criterion.
     std::function<void(const TensorDict& outputs)> check_outputs = {};
@@ -99,6 +103,16 @@ class PipelineStep final : public StageRuntime {
   TensorDict differentiate(int stage, int microbatch, const TensorDict& input, const StageOutput& output,
                            const TensorDict& gradients);
   void step_of_partner();
+  // Of work that is recorded, in pipeline_step_recorded.cpp.
+  StageRecording* take_recording(int stage, int microbatch, const TensorDict& input);
+  StageRecording* recording_of(int stage, int microbatch) const;
+  StageRecording::Made compute_recorded(int stage, int microbatch, const TensorDict& batch, const TensorDict& input,
+                                        nn::WeightGradientStore& weight_gradients);
+  StageOutput replay_forward(StageRecording& recording, int stage, int microbatch, const TensorDict& input);
+  torch::Tensor count_replayed(int microbatch, const Loss& loss) const;
+  TensorDict replay_backward(int stage, int microbatch, const TensorDict& gradients, bool is_split);
+  void end_recorded(int stage, int microbatch);
+  Loss compared(const TensorDict& outputs, const TensorDict& batch) const;
   torch::Tensor record_loss(int microbatch, const TensorDict& outputs);
   torch::Tensor no_loss(int microbatch, const TensorDict& outputs);
 
@@ -113,6 +127,7 @@ class PipelineStep final : public StageRuntime {
   std::map<std::string, std::vector<torch::Tensor>> added_;  // losses that stages added, by name
   std::vector<TensorDict> outputs_;
   std::map<std::pair<int, int>, nn::WeightGradientStore> stores_;    // by stage and microbatch
+  std::map<std::pair<int, int>, StageRecording*> recordings_;        // likewise, of those that are replayed
   std::map<int, std::size_t> backwards_done_;                        // by stage
   std::map<std::pair<int, int>, std::shared_ptr<CutBackward>> cut_;  // likewise, where pairs run in turn
   std::optional<schedule::Action> partner_;                          // the backward that runs between a forward's parts

@@ -98,6 +98,8 @@ const KeyCase kKeyCases[] = {
      "data: {format: text, path: x}\nevaluation: {path: y, prompts: [a], prompt_tokens: 5}"},
     {"train.patience", "train: {patience: 2}", "is there without evaluation.path",
      "data: {format: text, path: x}\nevaluation: {path: y}\ntrain: {patience: 2}"},
+    {"train.device_graphs", "comm: {backend: mpi}\ntrain: {device_graphs: true}", "is there with comm.backend mpi",
+     "train: {device_graphs: true}"},
     {"data.chat_template", "data: {format: text, path: x, chat_template: chatml}", "is there with format text",
      "data: {format: jsonl, path: x, chat_template: chatml}"},
     {"data.loss_on", "data: {format: text, path: x, loss_on: all}", "is there with format text",

@@ -33,7 +33,7 @@ def parts_of(rehearse):
         checks("conformance", "the backend at one rank", "DeviceBackend.*", 60, **on_device),
         checks("models", "GPT-2, Llama and BERT, float64 and float32, against the CPU", "DeviceModels.*", 90, **on_device),
         checks("training", "20 steps in float32, bfloat16 and float16 against the CPU's", "DeviceTraining.*", 90, **on_device),
-        checks("options", "ZeRO, recomputation, dropout, accumulation, split backwards", "DeviceOptions.*", 120, **on_device),
+        checks("options", "ZeRO, recomputation, dropout, accumulation, split backwards, recorded stages", "DeviceOptions.*", 120, **on_device),
         checks("checkpoints", "saved on the device, loaded on the CPU, and back", "DeviceState.*", 60, **on_device),
         checks("generation", "greedy, beams and draws", "DeviceGeneration.*", 90, **on_device),
         shared("shared device", "ipc"), shared("shared by nccl", "nccl"),

@@ -66,6 +66,31 @@ TEST(DeviceState, ACheckpointOfTheCpuGoesOnOnTheDevice) {
   expect_bits(device.trained, back.loaded, "loaded on the CPU again: ");
 }
 
+// The first steps run plainly.
+TEST(DeviceOptions, RecordedStagesGiveTheBitsOfThoseThatRun) {
+  if (checked_backend() != "nccl") GTEST_SKIP() << "needs a device, and NCCL";
+  for (const char* precision : {"float32", "bfloat16"}) {
+    TensorDict plain;
+    for (const bool graphs : {false, true}) {
+      Config config = small_config({.precision = precision});
+      config.comm.backend = checked_backend();
+      config.train.device_graphs = graphs;
+      EXPECT_EQ(launch(config,
+                       [&](World& world) {
+                         SmallRun run(world, config);
+                         for (std::int64_t step = 0; step < 8; ++step) run.step(step);
+                         const TensorDict end = on_cpu(run.weights());
+                         if (graphs)
+                           expect_bits(plain, end, precision);
+                         else
+                           plain = end;
+                       }),
+                0)
+          << precision;
+    }
+  }
+}
+
 TEST(DeviceGeneration, GreedyAndBeamsGiveTransformersTokens) {
   for (const char* name : {"gpt2", "llama"}) {
     const ReferenceCases cases = read_reference_cases(name);

@@ -167,6 +167,7 @@ struct TrainConfig {
   double neftune_alpha = 0;         // noise on embeddings: Jain et al., NEFTune (arXiv 2310.05914)
   int patience = 0;                 // evaluations without a lower held-out loss until the run ends; 0: no such end
   std::string offload = "none";     // none | optimizer | activations | both: what waits in host memory
+  bool device_graphs = false;       // a stage's work is recorded on the device once, and replayed
 };
 
 struct CheckpointConfig {

@@ -27,7 +27,7 @@ class Rotary {
 
   RotaryOptions options_;
   double attention_factor_;
-  torch::Tensor cosine_, sine_;  // [tokens, rotated / 2] of the last length, in its dtype
+  torch::Tensor cosine_, sine_;  // [tokens, rotated / 2] of the longest text by now, in its dtype
   std::int64_t table_kind_ = -1;
   torch::Tensor frequencies_;  // [rotated / 2], where positions were given
   std::int64_t frequencies_kind_ = -1;

@@ -8,10 +8,12 @@
 #include <list>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include "device_graphs.h"
 #include "device_memory.h"
 #include "device_stream.h"
 #include "pretend_device.h"
@@ -25,6 +27,7 @@ struct Block {
   char* begin = nullptr;
   std::size_t capacity = 0, bytes = 0;
   int device = 0, stream = 0;
+  int pool = 0;  // of recordings, for ever: replays use it after its tensors are gone; 0: anybody's
   std::set<int> recorded;
 };
 
@@ -36,9 +39,9 @@ struct Waiting {
 // One device's; guarded by its mutex. Blocks are never given back to the system.
 struct Heap {
   std::mutex mutex;
-  std::size_t used = 0;                                             // of the device's addresses
-  std::size_t held = 0;                                             // of tensors
-  std::map<std::pair<int, std::size_t>, std::vector<Block*>> free;  // by stream and capacity
+  std::size_t used = 0;                                                   // of the device's addresses
+  std::size_t held = 0;                                                   // of tensors
+  std::map<std::tuple<int, int, std::size_t>, std::vector<Block*>> free;  // by pool, stream and capacity
   std::list<Waiting> waiting;
 };
 
@@ -49,17 +52,22 @@ Heap& heap_of(int device) {
   return all->at(static_cast<std::size_t>(device));
 }
 
-void spoil(PretendStream& stream, char* begin, std::size_t bytes) {
+// `recording`: in its replays, where it is not null.
+void spoil(PretendStream& stream, char* begin, std::size_t bytes, GraphRecording* recording) {
   const auto fill = [begin, bytes] { std::memset(kernel_view(begin), 0xFF, bytes); };
-  if (stream.idle())
+  if (recording)
+    recording->kernels.push_back({"its end", {{begin, bytes, true}}, fill});
+  else if (stream.idle())
     fill();
   else
     stream.submit(fill);
 }
 
 void put_back(Heap& heap, Block& block) {
-  spoil(pretend_stream(block.device, block.stream), block.begin, block.bytes);
-  heap.free[{block.stream, block.capacity}].push_back(&block);
+  PretendStream& stream = pretend_stream(block.device, block.stream);
+  GraphRecording* recording = stream.recording();
+  spoil(stream, block.begin, block.bytes, recording && recording->pool == block.pool ? recording : nullptr);
+  heap.free[{block.pool, block.stream, block.capacity}].push_back(&block);
 }
 
 void take_back_waiting(Heap& heap) {
@@ -79,7 +87,7 @@ void report(const Block& block, std::int64_t bytes) {
 
 void release(void* context) {
   auto* block = static_cast<Block*>(context);
-  race_checker(block->device).freed(block->begin, block->recorded);
+  if (block->pool == 0) race_checker(block->device).freed(block->begin, block->recorded);
   report(*block, -static_cast<std::int64_t>(block->bytes));
   Heap& heap = heap_of(block->device);
   const std::lock_guard lock(heap.mutex);
@@ -91,12 +99,12 @@ void release(void* context) {
   heap.waiting.push_back(std::move(waiting));
 }
 
-Block* take(Heap& heap, int device, int stream, std::size_t bytes) {
+Block* take(Heap& heap, int device, int stream, int pool, std::size_t bytes) {
   const std::size_t capacity = std::bit_ceil(std::max(bytes, kLeastBytes));
   take_back_waiting(heap);
   TORCH_CHECK_WITH(OutOfMemoryError, heap.held + bytes <= limit, "pretend device ", device, " out of memory: ", bytes,
                    " more bytes beside ", heap.held, " of ", limit.load());
-  auto& free = heap.free[{stream, capacity}];
+  auto& free = heap.free[{pool, stream, capacity}];
   Block* block = nullptr;
   if (!free.empty()) {
     block = free.back();
@@ -104,8 +112,9 @@ Block* take(Heap& heap, int device, int stream, std::size_t bytes) {
   } else {
     TORCH_CHECK_WITH(OutOfMemoryError, heap.used + capacity <= kDeviceBytes, "pretend device ", device,
                      " out of memory: ", capacity, " more bytes beside ", heap.used, " of ", kDeviceBytes);
-    block = new Block{device_memory(device) + heap.used, capacity, 0, device, stream, {}};
+    block = new Block{device_memory(device) + heap.used, capacity, 0, device, stream, pool, {}};
     heap.used += capacity;
+    if (pool > 0) race_checker(device).allocated(block->begin, capacity, stream);
     std::memset(kernel_view(block->begin), 0xFF, std::min(bytes, capacity));
   }
   block->bytes = bytes;
@@ -118,14 +127,15 @@ class DeviceAllocator final : public c10::DeviceAllocator {
   c10::DataPtr allocate(std::size_t bytes) override {
     const c10::Device device = c10::impl::getDeviceGuardImpl(kPretendType)->getDevice();
     if (bytes == 0) return {nullptr, nullptr, &release_nothing, device};
-    const int stream = current_stream(device.index()).number();
+    PretendStream& now = current_stream(device.index());
+    const int stream = now.number(), pool = now.recording() ? now.recording()->pool : 0;
     Heap& heap = heap_of(device.index());
     Block* block = nullptr;
     {
       const std::lock_guard lock(heap.mutex);
-      block = take(heap, device.index(), stream, bytes);
+      block = take(heap, device.index(), stream, pool, bytes);
     }
-    race_checker(device.index()).allocated(block->begin, bytes, stream);
+    if (pool == 0) race_checker(device.index()).allocated(block->begin, bytes, stream);
     report(*block, static_cast<std::int64_t>(bytes));
     return {block->begin, block, &release, device};
   }

@@ -15,6 +15,7 @@
 
 #include "device_allocator.h"
 #include "device_generator.h"
+#include "device_graphs.h"
 #include "device_work.h"
 #include "pretend_device.h"
 
@@ -83,6 +84,9 @@ class PretendGuard final : public c10::impl::DeviceGuardImplInterface {
   }
   void block(void* event, const c10::Stream& on) const override {
     const Event point = *static_cast<Event*>(event);
+    TORCH_CHECK(ours(on).recording() == point->recording(), "operation not permitted when stream is capturing: stream ",
+                on.id(), " waits for an event of stream ", point->stream().number(),
+                ", and one of them is not recorded");
     if (const int every = drops_wait; every > 0 && ++waits % every == 0) return;
     if (point->stream().device() == on.device_index())
       race_checker(on.device_index()).stream_waits(static_cast<int>(on.id()), point->clock());
@@ -94,6 +98,7 @@ class PretendGuard final : public c10::impl::DeviceGuardImplInterface {
     return true;
   }
   void synchronizeEvent(void* event) const override {
+    refuse_while_recording(point_of(event).stream(), "the host waits for an event");
     count(point_of(event).stream().device(), [](DeviceCounts& all) { ++all.host_reads; });
     point_of(event).wait();
     seen(point_of(event));
@@ -109,6 +114,7 @@ class PretendGuard final : public c10::impl::DeviceGuardImplInterface {
 
   bool queryStream(const c10::Stream& on) const override { return ours(on).idle(); }
   void synchronizeStream(const c10::Stream& on) const override {
+    refuse_while_recording(ours(on), "the host waits for the stream");
     count(on.device_index(), [](DeviceCounts& all) { ++all.host_reads; });
     host_waits_for(ours(on));
   }

@@ -96,7 +96,8 @@ void PretendStream::work() {
   }
 }
 
-StreamPoint::StreamPoint(PretendStream& stream, Clock clock) : stream_(stream), clock_(std::move(clock)) {
+StreamPoint::StreamPoint(PretendStream& stream, Clock clock)
+    : stream_(stream), recording_(stream.recording()), clock_(std::move(clock)) {
   if (stream.idle()) {
     state_->seconds = steady_seconds();
     return;

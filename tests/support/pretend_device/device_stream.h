@@ -5,6 +5,7 @@
 // What a library (the fake NCCL) puts on a stream runs on the stream's own thread in both.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -16,6 +17,8 @@
 #include "race_checker.h"
 
 namespace gantry::testing {
+
+struct GraphRecording;
 
 class PretendStream {
  public:
@@ -29,10 +32,15 @@ class PretendStream {
   bool idle();
   void wait();  // until all that was queued before has run
 
+  // Where what the stream is given is noted in place of being run; null: it is run. Not owned.
+  GraphRecording* recording() const { return recording_; }
+  void record_into(GraphRecording* recording) { recording_ = recording; }
+
  private:
   void work();
 
   const int device_, number_;
+  std::atomic<GraphRecording*> recording_{nullptr};
   std::mutex mutex_;  // guards the rest
   std::condition_variable changed_;
   std::deque<std::function<void()>> tasks_;
@@ -55,6 +63,8 @@ class StreamPoint {
  public:
   StreamPoint(PretendStream& stream, Clock clock);
 
+  const GraphRecording* recording() const { return recording_; }  // that it is a part of; null: none
+
   bool reached();
   void wait();  // the host
   const Clock& clock() const { return clock_; }
@@ -69,6 +79,7 @@ class StreamPoint {
     double seconds = -1;
   };
   PretendStream& stream_;
+  const GraphRecording* recording_;
   const Clock clock_;
   std::shared_ptr<State> state_ = std::make_shared<State>();
 };

@@ -9,6 +9,7 @@
 
 #include "device_allocator.h"
 #include "device_events.h"
+#include "device_graphs.h"
 
 namespace gantry::testing {
 namespace {
@@ -36,6 +37,8 @@ void reset_device_counts() {
 void launch_kernel(int device, const std::string& what, const std::vector<Access>& accesses,
                    std::function<void()> kernel) {
   PretendStream& stream = current_stream(device);
+  if (GraphRecording* recording = stream.recording())
+    return recording->kernels.push_back({what, accesses, std::move(kernel)});
   race_checker(device).launch(stream.number(), accesses, what);
   count(device, [](DeviceCounts& all) { ++all.kernels; });
   const DeviceEvent event{DeviceEvent::Kind::kGiven, device, stream.number(), what};
@@ -53,6 +56,7 @@ void launch_kernel(int device, const std::string& what, const std::vector<Access
 void run_and_wait(int device, const std::string& what, const std::vector<Access>& accesses,
                   const std::function<void()>& kernel) {
   PretendStream& stream = current_stream(device);
+  refuse_while_recording(stream, what);
   race_checker(device).launch(stream.number(), accesses, what);
   count(device, [](DeviceCounts& all) { ++all.kernels; });
   host_waits_for(stream);

@@ -129,11 +129,16 @@ void run_on_device(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   note_operator(schema.name().c_str());
   const c10::Device device = device_of_call(op, arguments);
   const c10::DeviceGuard guard(device);
+  const bool records = current_stream(device.index()).recording();
 
   CpuView view;
   torch::jit::Stack call;
   for (std::size_t i = 0; i < count_of_arguments; ++i)
     call.push_back(to_cpu(view, arguments[i], device, schema.arguments()[i]));
+  if (records)  // a number of the host's is read when it is recorded, once
+    for (std::size_t i = 0; i < count_of_arguments; ++i)
+      if (arguments[i].isTensor() && arguments[i].toTensor().defined() && !on_pretend_device(arguments[i].toTensor()))
+        call[i] = arguments[i].toTensor().clone();
   const auto kernel = [&] { op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &call); };
 
   if (gives_view(schema)) {
@@ -141,14 +146,14 @@ void run_on_device(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   } else if (gives_to_host(schema) || waits_for_host(arguments)) {
     count(device.index(), [](DeviceCounts& all) { ++all.host_reads; });
     run_and_wait(device.index(), schema.name(), accesses_of(schema, arguments), kernel);
-  } else if (kernels_are_late() && !draws(schema)) {
+  } else if ((kernels_are_late() || records) && !draws(schema)) {
     const auto results = run_late(op, call, view, device, accesses_of(schema, arguments));
     stack->insert(stack->end(), results.begin(), results.end());
     return;
   } else {
     const auto accesses = accesses_of(schema, arguments);
-    kernels_are_late() ? run_and_wait(device.index(), schema.name(), accesses, kernel)
-                       : launch_kernel(device.index(), schema.name(), accesses, kernel);
+    kernels_are_late() || records ? run_and_wait(device.index(), schema.name(), accesses, kernel)
+                                  : launch_kernel(device.index(), schema.name(), accesses, kernel);
   }
   view.follow_resized();
   for (const c10::IValue& result : call) stack->push_back(to_device(view, result, device, schema.name()));

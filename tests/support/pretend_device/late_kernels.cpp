@@ -72,6 +72,31 @@ std::vector<c10::IValue> written_arguments(const c10::FunctionSchema& schema, co
   return results;
 }
 
+// The call with outputs that have no elements yet in the size that they get.
+torch::jit::Stack with_sized_outputs(const c10::OperatorHandle& op, torch::jit::Stack call, const CpuView& view,
+                                     CpuView& sized, c10::Device device, std::vector<Access>& accesses) {
+  const c10::FunctionSchema& schema = op.schema();
+  std::vector<std::size_t> written;
+  bool is_empty = false;
+  for (std::size_t i = 0; i < call.size(); ++i) {
+    const c10::AliasInfo* alias = schema.arguments()[i].alias_info();
+    if (!alias || !alias->isWrite() || !call[i].isTensor()) continue;
+    written.push_back(i);
+    is_empty = is_empty || call[i].toTensor().numel() == 0;
+  }
+  if (!is_empty) return call;
+  const torch::jit::Stack shapes = shapes_of(op, call);
+  for (std::size_t k = 0; k < written.size() && k < shapes.size(); ++k) {
+    const at::Tensor& output = call[written[k]].toTensor();
+    if (output.sizes() == shapes[k].toTensor().sizes()) continue;
+    const at::Tensor there = view.back(output, device, schema.name());
+    there.resize_(shapes[k].toTensor().sizes());
+    call[written[k]] = sized.of(there);
+    accesses.push_back(access_of(there, /*writes=*/true));
+  }
+  return call;
+}
+
 }  // namespace
 
 bool draws(const c10::FunctionSchema& schema) {
@@ -88,7 +113,12 @@ std::vector<c10::IValue> run_late(const c10::OperatorHandle& op, const torch::ji
     op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
   };
   if (writes_only(schema)) {
-    launch_kernel(device.index(), schema.name(), accesses, [run, stack = call]() mutable { run(stack); });
+    CpuView sized;
+    const torch::jit::Stack whole = with_sized_outputs(op, call, view, sized, device, accesses);
+    launch_kernel(device.index(), schema.name(), accesses, [run, whole] {
+      torch::jit::Stack stack = whole;
+      run(stack);
+    });
     return written_arguments(schema, call, view, device);
   }
   std::vector<c10::IValue> results;
@@ -101,7 +131,8 @@ std::vector<c10::IValue> run_late(const c10::OperatorHandle& op, const torch::ji
     }));
   for (const c10::IValue& result : results)
     targets.push_back(with_tensors(result, [&](const at::Tensor& made) { return view.of(made); }));
-  launch_kernel(device.index(), schema.name(), accesses, [run, targets, stack = call]() mutable {
+  launch_kernel(device.index(), schema.name(), accesses, [run, targets, call] {
+    torch::jit::Stack stack = call;
     run(stack);
     for (std::size_t i = 0; i < targets.size(); ++i) {
       if (targets[i].isTensor() && targets[i].toTensor().defined()) targets[i].toTensor().copy_(stack[i].toTensor());

@@ -10,6 +10,7 @@
 
 #include "cpu_view.h"
 #include "device_allocator.h"
+#include "device_graphs.h"
 #include "device_work.h"
 #include "kernel_fallback.h"
 #include "pretend_device.h"
@@ -94,6 +95,8 @@ void record_stream(at::Tensor& self, at::Stream stream) { record_use(self.storag
 std::size_t bytes_of(const at::Tensor& tensor) { return static_cast<std::size_t>(tensor.numel()) * tensor.itemsize(); }
 
 void copy_to_device(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
+  // A replay would read the host's memory again, whatever is there by then.
+  refuse_while_recording(current_stream(to.device().index()), "copy to the device");
   const bool pinned = from.is_pinned();
   count(to.device().index(), [&](DeviceCounts& all) {
     all.bytes_to_device += static_cast<std::int64_t>(bytes_of(to));
@@ -120,6 +123,7 @@ void copy_to_host(const at::Tensor& from, const at::Tensor& to, bool non_blockin
     ++all.copies_to_host;
     all.bytes_to_host += static_cast<std::int64_t>(bytes_of(from));
   });
+  refuse_while_recording(current_stream(device), "copy to the host");
   if (non_blocking && to.is_pinned())
     return launch_kernel(device, "copy to the host", {access_of(from, false)}, kernel);
   count(device, [](DeviceCounts& all) { ++all.host_reads; });

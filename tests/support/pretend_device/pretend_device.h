@@ -24,7 +24,8 @@ inline c10::Device pretend_device(int index) { return {kPretendType, static_cast
 
 // What a device was asked to do since reset_device_counts().
 struct DeviceCounts {
-  std::int64_t kernels = 0;
+  std::int64_t kernels = 0;          // that the host has put on a stream, each by itself
+  std::int64_t replays = 0;          // of recordings
   std::int64_t host_reads = 0;       // the host waited for the device's numbers, or for its streams
   std::int64_t copies_to_host = 0;   // of them those that copy a tensor
   std::int64_t pageable_copies = 0;  // of tensors with a shape, from memory of the host's that is not pinned
