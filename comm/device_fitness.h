@@ -26,10 +26,11 @@ struct CudaDevice {
   std::string refused;     // what CUDA says where this process may not use it; empty: it may
 };
 
-// ResourceError where a driver is there and does not do: it is older than LibTorch's CUDA, or says that it failed.
-void check_driver(const CudaDriver& driver, const CudaBuild& build);
+// `backend`: which one asks. ResourceError where a driver is there and does not do: it is older than LibTorch's CUDA,
+// or says that it failed.
+void check_driver(const std::string& backend, const CudaDriver& driver, const CudaBuild& build);
 // ResourceError for a device that is older than what the kernels were built for, or that this process may not use.
-void check_device(const CudaDevice& device, const CudaBuild& build);
+void check_device(const std::string& backend, const CudaDevice& device, const CudaBuild& build);
 
 CudaBuild this_cuda_build();
 

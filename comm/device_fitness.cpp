@@ -1,4 +1,4 @@
-#include "gantry/comm/nccl/device_fitness.h"
+#include "gantry/comm/device_fitness.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -21,32 +21,33 @@ std::string capability_text(int capability) { return fmt::format("{}.{}", capabi
 
 }  // namespace
 
-void check_driver(const CudaDriver& driver, const CudaBuild& build) {
+void check_driver(const std::string& backend, const CudaDriver& driver, const CudaBuild& build) {
   if (build.cuda == 0 || driver.version == 0) return;
   // Within a major version older drivers do.
   if (driver.version / 1000 < build.cuda / 1000)
     throw ResourceError({"comm.backend",
-                         fmt::format("nccl, and the driver is one for CUDA {}", version_text(driver.version)),
+                         fmt::format("{}, and the driver is one for CUDA {}", backend, version_text(driver.version)),
                          fmt::format("a driver for CUDA {} or newer, as LibTorch was built for", build.cuda / 1000),
                          "update the NVIDIA driver, or build with a LibTorch for the driver's CUDA"});
   if (!driver.error.empty())
-    throw ResourceError({"comm.backend", "nccl, and the NVIDIA driver says: " + driver.error, "a driver that works",
+    throw ResourceError({"comm.backend", backend + ", and the NVIDIA driver says: " + driver.error,
+                         "a driver that works",
                          "see whether nvidia-smi runs, and whether this process may open /dev/nvidia*"});
 }
 
-void check_device(const CudaDevice& device, const CudaBuild& build) {
+void check_device(const std::string& backend, const CudaDevice& device, const CudaBuild& build) {
   const std::string where = fmt::format("CUDA device {} ({})", device.ordinal, device.name);
   if (!build.architectures.empty()) {
     const int oldest = *std::min_element(build.architectures.begin(), build.architectures.end());
     if (device.capability < oldest)
       throw ResourceError(
           {"comm.backend",
-           fmt::format("nccl, and {} has compute capability {}", where, capability_text(device.capability)),
+           fmt::format("{}, and {} has compute capability {}", backend, where, capability_text(device.capability)),
            fmt::format("{} or newer, as this build's kernels", capability_text(oldest)),
            fmt::format("build with -DGANTRY_CUDA_ARCHITECTURES={}, or use comm.backend local", device.capability)});
   }
   if (device.refused.empty()) return;
-  throw ResourceError({"comm.backend", fmt::format("nccl, and {} can't be used: {}", where, device.refused),
+  throw ResourceError({"comm.backend", fmt::format("{}, and {} can't be used: {}", backend, where, device.refused),
                        "a device that this process may use",
                        device.exclusive ? "end the process that has it (nvidia-smi lists them), or let several use it: "
                                           "nvidia-smi -c DEFAULT"
