@@ -58,17 +58,30 @@ class UnitBuckets final : public BucketStrategy {
     if (travelling_) finish(*travelling_);
     open(bucket);
     bucket.sent = true;
-    const bool alone = bucket.kind.is_summed_over_replicas_alone();
-    packed_ = pack(bucket, alone ? pieces_by_rank(bucket) : whole_members(bucket));
-    hide_gradients(bucket);
-    if (!alone) {
+    for (auto& member : bucket.members) member.lazy->values();  // zero where nothing was added
+    if (!bucket.kind.is_summed_over_replicas_alone()) {
+      std::vector<torch::Tensor> all;
+      for (const auto& member : bucket.members) all.push_back(member.gradient.view({-1}));
+      packed_ = all.size() == 1 ? all.front() : torch::cat(all);
       bucket.work = mesh_.group(bucket.kind.axes).all_reduce(packed_);
     } else {
+      std::vector<torch::Tensor> pieces;
+      sizes_.clear();
+      const ParameterShards::Holders& holders = holders_of(bucket);
+      const std::size_t ranks = holders.parts_of_batch.size();
+      for (std::size_t i = 0; i < ranks; ++i) {
+        const std::size_t rank = planted("pieces-sent-to-others") ? ranks - 1 - i : i;
+        sizes_.push_back(add_piece(bucket, holders.parts_of_batch[rank], holders.replicas_of_batch[rank], pieces));
+      }
+      packed_ = joined(bucket, pieces);
       ProcessGroup& replicas = replicas_of(bucket, mesh_);
       bucket.sum_memory->bring();
-      piece_ = holders_of(bucket).replicas ? bucket.new_gradients(sizes_[replicas.rank()]) : bucket.sum;
+      piece_ = holders.replicas ? bucket.new_gradients(sizes_[replicas.rank()]) : bucket.sum;
       bucket.work = replicas.reduce_scatter(piece_, packed_, sizes_);
     }
+    const bool is_copied = !packed_.is_alias_of(bucket.members.front().gradient);
+    hide_gradients(bucket);
+    if (is_copied) clear_gradients(bucket);
     travelling_ = &bucket;
   }
 
@@ -112,70 +125,32 @@ class UnitBuckets final : public BucketStrategy {
     return shards_.whole(bucket.members.front().parameter).placement.name;
   }
 
-  // Elements of a member's flattened gradient, and where they lie in the message.
-  struct Piece {
-    std::size_t member;
-    std::int64_t from, to, count;
-  };
-
-  std::vector<Piece> whole_members(const GradientBucket& bucket) const {
-    std::vector<Piece> pieces;
-    std::int64_t to = 0;
-    for (std::size_t i = 0; i < bucket.members.size(); ++i) {
-      pieces.push_back({i, 0, to, bucket.members[i].tensor.numel()});
-      to += pieces.back().count;
+  // The elements of a part, member by member, are partitioned over its replicas. Appends what a rank's piece of that
+  // is, and gives its size.
+  std::int64_t add_piece(const GradientBucket& bucket, int part, int replica,
+                         std::vector<torch::Tensor>& pieces) const {
+    const Range wanted = piece_of(bucket, part, replica);
+    std::int64_t offset = 0;
+    for (const auto& member : bucket.members) {
+      const Range& rows = shards_.elements(member.parameter, part);
+      const std::int64_t begin = std::max(wanted.begin, offset), end = std::min(wanted.end, offset + rows.size());
+      if (begin < end) pieces.push_back(member.gradient.view({-1}).narrow(0, rows.begin + begin - offset, end - begin));
+      offset += rows.size();
     }
-    return pieces;
+    return wanted.size();
   }
 
-  // What each rank sums lies together: of its part, the piece that is its own among the part's replicas.
-  std::vector<Piece> pieces_by_rank(const GradientBucket& bucket) {
-    const ParameterShards::Holders& holders = holders_of(bucket);
-    const std::size_t ranks = holders.parts_of_batch.size();
-    std::vector<Range> wanted;
-    std::vector<std::int64_t> begins{0};
-    sizes_.clear();
-    for (std::size_t rank = 0; rank < ranks; ++rank) {
-      wanted.push_back(piece_of(bucket, holders.parts_of_batch[rank], holders.replicas_of_batch[rank]));
-      sizes_.push_back(wanted.back().size());
-      begins.push_back(begins.back() + sizes_.back());
+  // One behind the other. Those of a single parameter may lie so: they are not copied.
+  static torch::Tensor joined(const GradientBucket& bucket, const std::vector<torch::Tensor>& pieces) {
+    if (pieces.empty()) return bucket.new_gradients(0);
+    if (bucket.members.size() > 1) return torch::cat(pieces);
+    const std::int64_t begin = pieces.front().storage_offset();
+    std::int64_t end = begin;
+    for (const torch::Tensor& piece : pieces) {
+      if (piece.storage_offset() != end) return torch::cat(pieces);
+      end += piece.numel();
     }
-    if (planted("pieces-sent-to-others")) std::rotate(begins.begin(), begins.begin() + 1, begins.end() - 1);
-    std::vector<Piece> pieces;
-    std::vector<std::int64_t> offsets(ranks);  // of the member in each rank's part
-    for (std::size_t i = 0; i < bucket.members.size(); ++i)
-      for (std::size_t rank = 0; rank < ranks; ++rank) {
-        const Range& rows = shards_.elements(bucket.members[i].parameter, holders.parts_of_batch[rank]);
-        const std::int64_t offset = std::exchange(offsets[rank], offsets[rank] + rows.size());
-        const std::int64_t begin = std::max(wanted[rank].begin, offset);
-        const std::int64_t end = std::min(wanted[rank].end, offset + rows.size());
-        if (begin < end)
-          pieces.push_back({i, rows.begin + begin - offset, begins[rank] + begin - wanted[rank].begin, end - begin});
-      }
-    return pieces;
-  }
-
-  // The message. One member after the other is copied to it and goes; a single one whose pieces lie in order already
-  // is the message, and goes with it.
-  static torch::Tensor pack(GradientBucket& bucket, const std::vector<Piece>& pieces) {
-    std::int64_t elements = 0;
-    bool in_order = !pieces.empty() && bucket.members.size() == 1;
-    for (const Piece& piece : pieces) {
-      elements += piece.count;
-      in_order = in_order && piece.from - piece.to == pieces.front().from - pieces.front().to;
-    }
-    LazyGradient& first = *bucket.members.front().lazy;
-    if (in_order) return first.values().view({-1}).narrow(0, pieces.front().from - pieces.front().to, elements);
-    torch::Tensor packed = torch::empty({elements}, first.gradient().options());
-    auto piece = pieces.begin();
-    for (std::size_t i = 0; i < bucket.members.size(); ++i) {
-      LazyGradient& lazy = *bucket.members[i].lazy;
-      const torch::Tensor values = lazy.values().view({-1});  // zero where nothing was added
-      for (; piece != pieces.end() && piece->member == i; ++piece)
-        packed.narrow(0, piece->to, piece->count).copy_(values.narrow(0, piece->from, piece->count));
-      lazy.clear();
-    }
-    return packed;
+    return bucket.members.front().gradient.view({-1}).narrow(0, begin, end - begin);
   }
 
   Range piece_of(const GradientBucket& bucket, int part, int replica) const {

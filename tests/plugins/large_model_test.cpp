@@ -34,14 +34,17 @@ struct LargeModel {
   double shards(double bytes) const { return parameters() * bytes / kShardsOfLarge; }
 
   // Values or their masters, gradients and AdamW's moments are shards. Within the backward of a layer it and the next
-  // one are whole, and so are its gradients; those of the layer before, or of the head, are on their way. A tie's
-  // gradient stands from the head's backward to the embedding's.
+  // one are whole, and in the end so are its gradients. They stand once more in the message to their sum, beside the
+  // next layer, or behind the last one beside the embedding's gradient. Pretended peers have read those before by then.
+  // A tie's gradient stands from the head's backward to the embedding's.
   double states() const { return shards(4 + 4 + 8); }
-  double gradients() const { return layer() + (tied ? layer() + table() : std::max(layer(), table())); }
   // Sums that are not reduced yet are not there: of the layer and of what comes before the first one.
   double peak() const {
-    const double absent = 4 * (layer() + table()) / kShardsOfLarge;
-    return states() - absent + 2 * layer() * value_bytes() + 4 * gradients();
+    const double absent = 4 * (layer() + table()) / kShardsOfLarge, tie = tied ? 4 * table() : 0;
+    const double in_backward = layer() * (2 * value_bytes() + 4) + tie;
+    const double in_sum = layer() * (value_bytes() + 2 * 4) + tie;
+    const double in_last_sum = layer() * 2 * 4 + 4 * table();
+    return states() - absent + std::max({in_backward, in_sum, in_last_sum});
   }
 
   Config config() const {
