@@ -123,6 +123,21 @@ TEST(Trainer, TellsItsCallbacksOnEveryRankAndItsSinksOnTheFirst) {
               ElementsAre("step 1", "step 2", "step 3", "step 4", "evaluation 4", "step 5", "step 6", "evaluation 6"));
 }
 
+// Every rank's operators, messages and actions, wherever it computes.
+TEST(Trainer, LeavesTheProfileOfChosenStepsOfEachRank) {
+  const ScratchFolder scratch;
+  const Config config = text_config(
+      scratch, fmt::format("output: \"{}\"\nprofile: {{wait: 1, warmup: 1, active: 2}}\n", scratch / "run"));
+  EXPECT_EQ(train(config, [](Trainer& trainer) { trainer.run(); }), 0);
+  const auto has = [](const std::string& trace, const char* seen) { return trace.find(seen) != std::string::npos; };
+  const std::string together = read_file(scratch / "run/profile-0.trace.json");
+  for (const char* seen : {"aten::addmm", "gantry::wait", "gantry::all_reduce", "\"0F0\"", "\"1B0\"", "0SEND_F0"})
+    EXPECT_TRUE(has(together, seen)) << seen;
+  for (int rank = 0; rank < 4; ++rank)
+    EXPECT_TRUE(has(read_file(scratch / fmt::format("run/tensorboard/rank_{}/cycle_0.pt.trace.json", rank)), "aten::"))
+        << rank;
+}
+
 // One rank's wish is enough. What was saved goes on to the end, as if nothing had been.
 TEST(Trainer, EndsAfterTheStepThatACallbackSaysAndGoesOnLater) {
   const ScratchFolder scratch;
