@@ -160,9 +160,9 @@ BytesOfSteps train_sharded(int replicas, const std::string& precision, int vocab
 constexpr double kStateBytes = 16;
 
 // Values or masters, gradients and moments are shards; within a step sums that are not reduced yet are not there.
-// Beside them at least: two layers and what is outside of them whole, and as many whole gradients. A rank that is ahead
-// of others waits for these to have read what it brought to a sum: two layers' gradients more at most, and the sums
-// that arrive.
+// Beside them at least: two layers whole and the gradients of one, or one layer, and its gradients once more in the
+// message to their sum. A rank that is ahead of others waits for these to have read what it brought to a sum: two
+// layers' gradients more at most, and the sums that arrive.
 TEST(FullySharded, MemoryIsThatOfTheFormula) {
   for (const char* precision : {"float32", "bfloat16"})
     for (const int replicas : {2, 4}) {
@@ -170,7 +170,7 @@ TEST(FullySharded, MemoryIsThatOfTheFormula) {
       const double states = (kLayersHeld * kOfLayer + kOutside) * kStateBytes / replicas;
       const BytesOfSteps held = train_sharded(replicas, precision);
       const double sums_to_come = (kOfLayer + kOutside) * 4 / replicas;
-      const double least = states - sums_to_come + (2 * kOfLayer + kOutside) * (values + 4);
+      const double least = states - sums_to_come + kOfLayer * std::max(2 * values + 4, values + 2 * 4);
       const double most = least + 2 * kOfLayer * 4 * (1 + 1.0 / replicas);
       fmt::print("{} dp {}: {:.3f} MB held, {:.3f} MB at the peak; by the formula {:.3f}, and {:.3f} to {:.3f}\n",
                  precision, replicas, static_cast<double>(held.held) / 1e6, static_cast<double>(held.peak) / 1e6,
