@@ -83,6 +83,18 @@ schedule::Schedule make_schedule(const Workload& workload, const Layout& layout,
                             layout.pipeline == 1 ? 0 : layout.chunks, options);
 }
 
+// Bytes of whole gradients that come as activations go: those of a rank's first backward, where no forward follows it.
+double in_place_of_activations(const WholeElements& whole, const LayoutCosts& costs, int rank, double activations,
+                               const Program& program, double trained) {
+  const double bytes = program.gradient_bytes * trained;
+  if (whole.in_place_of_activations > 0) return bytes * whole.in_place_of_activations;
+  double kept = 0;  // by a microbatch
+  for (const int stage : costs.stages_of_rank[rank]) kept += costs.stages[stage].kept;
+  constexpr double kRounding = 1e-9;
+  const bool all_are_in_flight = activations >= (1 - kRounding) * kept * costs.microbatches;
+  return all_are_in_flight ? std::min(bytes * whole.gradients, kept) : 0;
+}
+
 }  // namespace
 
 Seconds& Seconds::operator+=(const Seconds& more) {
@@ -188,7 +200,7 @@ Memory rank_memory(const Workload& workload, const Layout& layout, const LayoutC
     if (value_bytes(workload.precision) < program.gradient_bytes)
       memory.parameters -= of_trained(value_bytes(workload.precision), true);
     // Sums, and gradients on their way to them, take memory as activations give it back.
-    const double coming = memory.gradients + program.gradient_bytes * whole.in_place_of_activations * trained;
+    const double coming = memory.gradients + in_place_of_activations(whole, costs, rank, activations, program, trained);
     memory.activations = std::max(0.0, memory.activations - coming);
   } else if (zero.gradients && replicas > 1) {
     memory.working += std::min(2 * kBucketBytes, program.gradient_bytes * (held.trained_dense + held.trained_experts));
