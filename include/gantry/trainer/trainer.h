@@ -43,7 +43,7 @@ struct RunOptions {
   std::shared_ptr<const SampleText> sample = nullptr;  // what is shown at the end
   // The report sets what the planner predicts of it beside what was measured. It has the job's ranks, or more.
   std::optional<planner::Cluster> cluster = std::nullopt;
-  std::string plan = "";  // lines on how the layout was chosen, which are shown first
+  std::string plan = {};  // lines on how the layout was chosen, which are shown first
 };
 
 class Trainer {
