@@ -14,6 +14,7 @@
 #include "gantry/comm/nccl/nccl_messages.h"
 #include "gantry/comm/registered_memory.h"
 #include "gantry/core/axis.h"
+#include "gantry/core/cut.h"
 #include "gantry/core/error.h"
 #include "gantry/tensors/tensor_dict.h"
 
@@ -174,17 +175,17 @@ class NcclGroup final : public ProcessGroup, public RegistersMemory {
                                              const torch::Tensor& source, const Name& what) {
     const bool gathers = call.kind == OperationKind::kAllReduce;
     const torch::Tensor terms = source.view({-1}), sums = out.view({-1});
+    const auto ranges = partition(gathers ? sums.numel() : 0, 1, size(), /*allow_empty=*/true);
     Sizes slices;
     for (int member = 0; member < size(); ++member)
-      slices.push_back(gathers ? sums.numel() * (member + 1) / size() - sums.numel() * member / size()
-                               : (*call.sizes)[member] * row_elements(*call.in));
+      slices.push_back(gathers ? ranges[member].size() : (*call.sizes)[member] * row_elements(*call.in));
     const std::int64_t mine = slices[rank()];
     const torch::Tensor received = torch::empty({size() * mine}, out.options());
     const Sizes as_mine(size(), mine);
     issue(
         {.kind = OperationKind::kAllToAll, .target = &received, .in = &terms, .sizes = &slices, .out_sizes = &as_mine},
         received, terms, {}, what);
-    torch::Tensor sum = gathers ? sums.narrow(0, sums.numel() * rank() / size(), mine) : sums;
+    torch::Tensor sum = gathers ? sums.narrow(0, ranges[rank()].begin, mine) : sums;
     {
       const c10::StreamGuard on_stream(communicator_->stream());
       reduce_by_rank(sum, received.view({size(), mine}).unbind(), ReduceOp::kSum);
