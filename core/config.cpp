@@ -202,10 +202,8 @@ void check_sizes(ConfigFaults& faults, const YAML::Node& root, const Config& con
                fmt::format("tensor {} * pipeline {} * {}data {} ranks", tensor, pipeline,
                            context > 1 ? fmt::format("context {} * ", context) : "", replicas),
                fmt::format("at most {}", kMostRanks));
-  if (const auto fault = fault_of_experts(config.parallel))
-    faults.add(fault->key, mark_of_key(root, fault->key), fault->what, fault->expected, fault->remedy);
-  if (const auto fault = fault_of_device_graphs(config))
-    faults.add(fault->where, mark_of_key(root, fault->where), fault->what, fault->expected, fault->remedy);
+  for (const auto& fault : {fault_of_experts(config.parallel), fault_of_device_graphs(config)})
+    if (fault) faults.add(fault->where, mark_of_key(root, fault->where), fault->what, fault->expected, fault->remedy);
   if (!config.data.format.empty() && config.data.batch_size < replicas)
     faults.add("data.batch_size", mark_of_key(root, "data.batch_size"),
                fmt::format("{} samples over data {} replicas leave {} without one", config.data.batch_size, replicas,

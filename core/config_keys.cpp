@@ -331,8 +331,7 @@ std::vector<ConfigKey> make_keys() {
        "([docs/layouts.md](layouts.md#memory))"},
       {"train.device_graphs", "false",
        "a stage's forward and backward are recorded on the device (CUDA graphs) and replayed, so that the host need "
-       "not "
-       "put each kernel there ([docs/gpu.md](gpu.md#recorded-stages))",
+       "not put each kernel there ([docs/gpu.md](gpu.md#recorded-stages))",
        &kDevices},
       {"train.freeze", "[]", "patterns of the names of parameters that are not trained; `*` is any text"},
 

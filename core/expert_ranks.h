@@ -2,17 +2,13 @@
 #pragma once
 
 #include <optional>
-#include <string>
 
 #include "gantry/core/config.h"
+#include "gantry/core/error.h"
 
 namespace gantry {
 
-struct ExpertFault {
-  std::string key, what, expected, remedy;
-};
-
 // The first key that does not fit; absent where all do.
-std::optional<ExpertFault> fault_of_experts(const ParallelConfig& parallel);
+std::optional<ErrorText> fault_of_experts(const ParallelConfig& parallel);
 
 }  // namespace gantry

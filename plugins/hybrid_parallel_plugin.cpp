@@ -115,9 +115,8 @@ void refuse_parts_of_joint_loss(const BoostedModel& model, int microbatches, con
 
 // A program's own configuration was not read from a file.
 Config checked(Config config) {
-  if (const auto fault = fault_of_experts(config.parallel))
-    throw ConfigError({fault->key, fault->what, fault->expected, fault->remedy});
-  if (const auto fault = fault_of_device_graphs(config)) throw ConfigError(*fault);
+  for (const auto& fault : {fault_of_experts(config.parallel), fault_of_device_graphs(config)})
+    if (fault) throw ConfigError(*fault);
   if (config.parallel.expert > 1 && config.parallel.vocabulary != "stages")
     throw ConfigError({"parallel.vocabulary",
                        fmt::format("is {} with parallel.expert {}", config.parallel.vocabulary, config.parallel.expert),
