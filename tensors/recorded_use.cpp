@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include "gantry/core/error.h"
+#include "gantry/tensors/tensors_of_value.h"
 
 namespace gantry {
 namespace {
@@ -19,18 +20,6 @@ struct Recorded {
 Recorded& recorded() {
   static auto* all = new Recorded;  // never destroyed: threads may outlive main
   return *all;
-}
-
-template <class Each>
-void for_each_tensor_of(const c10::IValue& value, const Each& each) {
-  if (value.isTensor()) {
-    each(value.toTensor());
-  } else if (value.isTensorList()) {
-    for (const torch::Tensor& tensor : value.toTensorVector()) each(tensor);
-  } else if (value.isOptionalTensorList()) {
-    for (const std::optional<torch::Tensor>& tensor : value.toOptionalTensorVector())
-      if (tensor) each(*tensor);
-  }
 }
 
 RecordedUse* recorded_use_on(const torch::Tensor& tensor) {

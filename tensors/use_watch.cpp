@@ -11,6 +11,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include "gantry/core/error.h"
+#include "gantry/tensors/tensors_of_value.h"
 
 namespace gantry {
 namespace {
@@ -44,14 +45,7 @@ using OnTensor = std::function<void(const torch::Tensor&)>;
 
 // Of the last values of the stack.
 void for_tensors(const torch::jit::Stack& stack, std::size_t count, const OnTensor& call) {
-  for (std::size_t i = stack.size() - count; i < stack.size(); ++i) {
-    if (stack[i].isTensor()) call(stack[i].toTensor());
-    if (stack[i].isTensorList())
-      for (const torch::Tensor& tensor : stack[i].toTensorVector()) call(tensor);
-    if (stack[i].isOptionalTensorList())
-      for (const auto& tensor : stack[i].toOptionalTensorVector())
-        if (tensor) call(*tensor);
-  }
+  for (std::size_t i = stack.size() - count; i < stack.size(); ++i) for_each_tensor_of(stack[i], call);
 }
 
 std::optional<Watcher> watcher_of(const torch::Tensor& tensor) {

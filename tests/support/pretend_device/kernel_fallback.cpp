@@ -10,30 +10,18 @@
 #include "cpu_view.h"
 #include "device_generator.h"
 #include "device_work.h"
+#include "gantry/tensors/tensors_of_value.h"
 #include "late_kernels.h"
 
 namespace gantry::testing {
 namespace {
-
-// All tensors of a call, in order.
-template <class Each>
-void for_each_tensor(const c10::IValue& value, const Each& each) {
-  if (value.isTensor()) {
-    each(value.toTensor());
-  } else if (value.isTensorList()) {
-    for (const at::Tensor& tensor : value.toTensorVector()) each(tensor);
-  } else if (value.isOptionalTensorList()) {
-    for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector())
-      if (tensor) each(*tensor);
-  }
-}
 
 // What CUDA refuses: tensors of two devices, or one of the host's that is more than a number.
 c10::Device device_of_call(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
   std::optional<c10::Device> device;
   const std::string& name = op.schema().name();
   for (const c10::IValue& argument : arguments) {
-    for_each_tensor(argument, [&](const at::Tensor& tensor) {
+    for_each_tensor_of(argument, [&](const at::Tensor& tensor) {
       if (!on_pretend_device(tensor)) return;
       TORCH_CHECK(!device || *device == tensor.device(), name, ": tensors on ", device->str(), " and ",
                   tensor.device().str());
@@ -44,7 +32,7 @@ c10::Device device_of_call(const c10::OperatorHandle& op, const std::vector<c10:
   TORCH_CHECK(device, name, ": called for a pretended device, with tensors of none");
   if (!device->has_index()) device = c10::impl::getDeviceGuardImpl(kPretendType)->getDevice();
   for (const c10::IValue& argument : arguments)
-    for_each_tensor(argument, [&](const at::Tensor& tensor) {
+    for_each_tensor_of(argument, [&](const at::Tensor& tensor) {
       const bool takes_indices = name.starts_with("aten::index") || name.starts_with("aten::_index");
       TORCH_CHECK(!tensor.defined() || on_pretend_device(tensor) || tensor.dim() == 0 || takes_indices, name,
                   ": a tensor of the host's with shape ", tensor.sizes(), " beside one on ", device->str());
@@ -56,7 +44,7 @@ c10::Device device_of_call(const c10::OperatorHandle& op, const std::vector<c10:
 bool waits_for_host(const std::vector<c10::IValue>& arguments) {
   bool found = false;
   for (const c10::IValue& argument : arguments)
-    for_each_tensor(argument, [&](const at::Tensor& tensor) {
+    for_each_tensor_of(argument, [&](const at::Tensor& tensor) {
       found = found || (tensor.defined() && !on_pretend_device(tensor) && tensor.dim() > 0);
     });
   return found;
@@ -94,7 +82,7 @@ std::vector<Access> accesses_of(const c10::FunctionSchema& schema, const std::ve
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const c10::AliasInfo* alias = schema.arguments()[i].alias_info();
     const bool writes = alias && alias->isWrite();
-    for_each_tensor(arguments[i], [&](const at::Tensor& tensor) {
+    for_each_tensor_of(arguments[i], [&](const at::Tensor& tensor) {
       if (on_pretend_device(tensor)) accesses.push_back(access_of(tensor, writes));
     });
   }

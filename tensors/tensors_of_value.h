@@ -1,0 +1,25 @@
+// The tensors in a value that an operator is given or gives: itself, or those of a list.
+#pragma once
+
+#include <optional>
+
+#include <ATen/core/ivalue.h>
+
+#include "gantry/tensors/tensor.h"
+
+namespace gantry {
+
+// In order; those of an optional list where they are there.
+template <class Each>
+void for_each_tensor_of(const c10::IValue& value, const Each& each) {
+  if (value.isTensor()) {
+    each(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const torch::Tensor& tensor : value.toTensorVector()) each(tensor);
+  } else if (value.isOptionalTensorList()) {
+    for (const std::optional<torch::Tensor>& tensor : value.toOptionalTensorVector())
+      if (tensor) each(*tensor);
+  }
+}
+
+}  // namespace gantry
