@@ -10,6 +10,7 @@
 #include <torch/torch.h>
 
 #include "gantry/core/planted.h"
+#include "gantry/tensors/torch_versions.h"
 
 namespace gantry {
 namespace {
@@ -164,7 +165,7 @@ void MovedMemory::release(const Part& part) const {
 
 void MovedMemory::allocate(const Part& part) const {
   auto* storage = part.storage.unsafeGetStorageImpl();
-  storage->clear_data_ptr_access_error_msg_();
+  clear_access_error(*storage);
   storage->set_data_ptr_noswap(storage->allocator()->allocate(part.bytes));
   storage->set_nbytes(part.bytes);
 }
