@@ -33,7 +33,8 @@ struct StorageMembers {
   }
 };
 void clear_access_error_members(c10::StorageImpl& storage);
-template struct StorageMembers<&c10::StorageImpl::throw_on_immutable_data_ptr_, &c10::StorageImpl::refresh_has_data_ptr_check>;
+template struct StorageMembers<&c10::StorageImpl::throw_on_immutable_data_ptr_,
+                               &c10::StorageImpl::refresh_has_data_ptr_check>;
 }  // namespace torch_versions_detail
 #endif
 
