@@ -116,7 +116,7 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
     torch::Tensor of_sinks;
     if (sinks.defined())
       of_sinks = -((sinks.to(sums.lse.scalar_type()).view({1, -1, 1}) - sums.lse).exp() * given.own)
-                      .sum({0, 2})
+                      .sum(at::IntArrayRef{0, 2})
                       .to(sinks.scalar_type());
     const auto type = query.scalar_type();
     return {of_query.to(type),
