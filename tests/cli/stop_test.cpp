@@ -147,7 +147,7 @@ TEST(Stop, ASecondSignalEndsAtOnce) {
   const std::string config = stopping_config(scratch, "pipeline: 2");
   // Background's shell becomes what it is given, and a variable is no program.
   Background run("env GANTRY_TEST_HOLD='1 20' " + stop_at(scratch, 1, 20) + train_line(scratch, config, "run"));
-  ASSERT_TRUE(run.wait_until([&] { return run.err().find("once more to end at once") != std::string::npos; }));
+  ASSERT_TRUE(run.wait_until([&] { return run.err().find("send it again to end them at once") != std::string::npos; }));
   run.signal(SIGTERM);
   EXPECT_EQ(run.wait(20).exit_code, 128 + SIGTERM) << run.err();
 }
