@@ -336,7 +336,7 @@ TEST(GenerateCommand, SaysWhatIsWrong) {
       {gpt2 + " --tokens 1 --sample --temperature 0", 2, "temperature: is 0"},
       {gpt2 + " --tokens 1 --length-penalty 2", 2, "--length-penalty: has no effect without --num-beams"},
       {gpt2 + " --tokens 1 --num-beams 2 --num-return-sequences 3", 2, "3 of 2 beams"},
-      {gpt2 + " --tokens 211", 4, "211 at [0, 0] is outside the vocabulary of 211"},
+      {gpt2 + " --tokens 211", 4, "token 211 at [0, 0] is outside the vocabulary of 211"},
       {gpt2 + " --tokens 1 --max-new-tokens 64", 4, "make 65 tokens; expected at most the model's 64 positions"},
       {gpt2 + " --tokens 1 --sample --seed -1", 2, "--seed"},
       {gpt2 + " --tokens 1 --stop 9999999", 2, "is none of them"},

@@ -153,16 +153,16 @@ TEST(LoraRefusals, NamesThatMatchNothing) {
                 "mean 'q_proj'?"));
   EXPECT_THAT(refusal_of({.r = 2, .alpha = 3, .target_modules = {"query_key_value"}}), HasSubstr("it has"));
   EXPECT_THAT(refusal_of({.r = 2, .alpha = 3, .target_modules = {"norm"}}),
-              HasSubstr("'norm' names model.norm, which is no gantry::nn::Linear"));
+              HasSubstr("'norm' matches model.norm, which is not a gantry::nn::Linear"));
   EXPECT_THAT(refusal_of({.r = 2, .alpha = 3, .target_modules = {"q_proj"}, .modules_to_save = {"lm_haed"}}),
               HasSubstr("did you mean 'lm_head'?"));
   EXPECT_THAT(refusal_of({.r = 2, .alpha = 3, .target_modules = {"q_proj"}, .modules_to_save = {"q_proj"}}),
-              HasSubstr("is among lora.modules_to_save too"));
+              HasSubstr("is also in lora.modules_to_save"));
   EXPECT_THAT(
       refusal_of({.r = 2, .alpha = 3, .target_modules = {"q_proj"}, .rank_pattern = {{"q_proj", 3}, {".*", 2}}}),
       HasSubstr("both match"));
   EXPECT_THAT(refusal_of({.r = 2, .alpha = 3, .target_modules = {"q_proj"}, .alpha_pattern = {{"(", 3}}}),
-              HasSubstr("is no regular expression"));
+              HasSubstr("is not a regular expression"));
 }
 
 TEST(LoraRefusals, ATiedHead) {

@@ -306,7 +306,7 @@ TEST(Generate, RefusesWhatCannotBe) {
       {{.max_new_tokens = 15}, fine, 4, "15 after a prompt of 2 make 17 tokens; expected at most the model's 16"},
       {{.max_new_tokens = 0}, fine, 2, "max_new_tokens: is 0"},
       {{.max_length = 2}, fine, 2, "max_length: is 2, and the longest prompt has 2 tokens"},
-      {{}, {{1, 20}}, 4, "20 at [0, 1] is outside the vocabulary of 20"},
+      {{}, {{1, 20}}, 4, "20 at [0, 1] is outside the vocabulary of 20 tokens"},
       {{.sample = true, .temperature = 0}, fine, 2, "temperature: is 0"},
       {{.sample = true, .temperature = 1e-320}, fine, 2, "temperature: is 1e-320"},
       {{.sample = true, .temperature = kInfinite}, fine, 2, "temperature: is inf"},

@@ -134,7 +134,7 @@ TEST(WhisperGeneration, WrongCallsAreOneLine) {
   EXPECT_THAT(refusal_of_texts(unknown, {}),
               HasSubstr("leave the language open, and there are no languages to detect"));
   EXPECT_THAT(refusal_of_texts(rows, {{2}}), HasSubstr("beside 1 prompts; expected a row for each prompt"));
-  EXPECT_THAT(refusal_of_texts(text, {{2}}), HasSubstr("Whisper's encoder reads sound"));
+  EXPECT_THAT(refusal_of_texts(text, {{2}}), HasSubstr("Whisper's encoder reads audio features"));
   EXPECT_THAT(refusal_of_texts(rows, {{2}}, GANTRY_SOURCE_DIR "/tests/golden/families/mistral"),
               HasSubstr("expected a model with an encoder and a decoder"));
 }

@@ -145,7 +145,7 @@ TEST(UserChecks, BoostingTwiceIsSaidIdenticallyByAllRanks) {
         rig.booster.boost(rig.model, build_optimizer(config, *rig.model), cross_entropy());
         ADD_FAILURE();
       } catch (const ConfigError& error) {
-        EXPECT_THAT(error.what(), HasSubstr("was split already"));
+        EXPECT_THAT(error.what(), HasSubstr("the model has already been sharded"));
         throw;
       }
     });
@@ -179,9 +179,9 @@ TEST(UserChecks, ALoopOfThePolicysOwnRecomputesNothing) {
     config.schedule.recompute = recompute;
     const RanksOutcome said = outcome_of(config, body);
     EXPECT_EQ(said.code, 3);
-    EXPECT_THAT(said.text, HasSubstr("schedule.recompute: StackPolicy::forward runs its layers in a loop of its own; "
-                                     "expected layers that run by stage.run_layers; call stage.run_layers in it, or "
-                                     "take schedule.recompute out"));
+    EXPECT_THAT(said.text, HasSubstr("schedule.recompute: StackPolicy::forward runs its layers without "
+                                     "stage.run_layers, so they cannot be recomputed; expected a forward that calls "
+                                     "stage.run_layers; call stage.run_layers in it, or remove schedule.recompute"));
   }
 }
 
@@ -262,10 +262,10 @@ TEST(UserChecks, KeysOfTheModelThatNoFamilyHas) {
     }
   };
   EXPECT_EQ(resolved("gpt2, config: {n_embdd: 8}"),
-            "model.config.n_embdd: is no key of gpt2; expected a key of Hugging Face's config.json for gpt2; did you "
+            "model.config.n_embdd: unknown key of gpt2; expected a key of Hugging Face's config.json for gpt2; did you "
             "mean 'n_embd'?");
-  EXPECT_THAT(resolved("llama, config: {hidden: 8}"), HasSubstr("model.config.hidden: is no key of llama"));
-  EXPECT_THAT(resolved("bert, config: {zzzzzzzzzzzzzzzzzz: 8}"), HasSubstr("; take it out"));
+  EXPECT_THAT(resolved("llama, config: {hidden: 8}"), HasSubstr("model.config.hidden: unknown key of llama"));
+  EXPECT_THAT(resolved("bert, config: {zzzzzzzzzzzzzzzzzz: 8}"), HasSubstr("; remove it"));
   EXPECT_EQ(resolved("gpt2, config: {n_embd: 24, n_ctx: 5, use_cache: true, bos_token_id: 0}"), "");
 }
 
