@@ -13,7 +13,7 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kRemedy =
-    "go on with its model; layout, schedule, batch size, learning rate and steps may change";
+    "use the checkpoint's model; layout, schedule, batch size, learning rate and steps may change";
 
 json stored_keys(const CheckpointInfo& info, const models::ModelFamily& family) try {
   return models::config_fingerprint(family, info.model_config);

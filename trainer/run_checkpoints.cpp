@@ -156,22 +156,21 @@ void RunCheckpoints::compare_with(const CheckpointInfo& info, const DataLoader& 
     if (change.moves_samples && !config_.checkpoint.allow_changes)
       moving.push_back(change);
     else if (change.effect.empty() && world_.is_main())
-      fmt::print("the checkpoint {}\n", describe({change}));
+      fmt::print("{}\n", describe({change}));
     else
-      warn(fmt::format("the checkpoint {}: {}", describe({change}), change.effect));
+      warn(fmt::format("{}: {}", describe({change}), change.effect));
   }
   if (!moving.empty())
     throw CheckpointError({info.path, describe(moving) + ": samples would be skipped or repeated",
-                           "the data and the order that it was made with",
-                           "go on with those, or set checkpoint.allow_changes: true"});
+                           "the data and the order that the checkpoint was made with",
+                           "restore these keys, or set checkpoint.allow_changes: true"});
 }
 
 void RunCheckpoints::warn_of_threads(const CheckpointInfo& info) const {
   if (info.step > 0 && info.threads_per_rank != at::get_num_threads())
-    warn(
-        fmt::format("the checkpoint was made with {} threads a rank, this run has {}: numbers may differ in their "
-                    "last bits",
-                    info.threads_per_rank, at::get_num_threads()));
+    warn(fmt::format(
+        "the checkpoint was made with {} threads per rank, but this run has {}: results may differ in their last bits",
+        info.threads_per_rank, at::get_num_threads()));
 }
 
 bool RunCheckpoints::saves_at(std::int64_t step) const {
