@@ -130,7 +130,7 @@ TEST(TrainingData, FaultsAreOneLineWithTheirPlaceAndExitCode) {
   };
   const Fault faults[] = {
       {source("text", scratch / "none"), "", 4, "data.sources[1].path: '"},
-      {source("text", short_text), "", 4, "short.txt: has 3 tokens; expected at least sequence_length 8 + 1 = 9"},
+      {source("text", short_text), "", 4, "short.txt: there are 3 tokens; expected at least sequence_length 8 + 1 = 9"},
       {source("megatron", scratch / "none"), "", 4, "none.idx"},
       {source("megatron", scratch / "corpus"), "--set model.config.vocab_size=110", 4,
        "is outside the model's vocabulary of 110"},

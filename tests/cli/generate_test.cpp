@@ -279,8 +279,9 @@ TEST(TrainCommand, TextWithoutATokenizerIsRefused) {
   };
   const Outcome refused = train("format: text, path: \"" + text + "\"");
   EXPECT_EQ(refused.exit_code, 3);
-  EXPECT_NE(refused.err.find("data.tokenizer: is missing, and the model's vocabulary of 1000 is not the 256 bytes"),
-            std::string::npos)
+  EXPECT_NE(
+      refused.err.find("data.tokenizer: no tokenizer is set, but the model's vocabulary of 1000 is not the 256 bytes"),
+      std::string::npos)
       << refused.err;
   EXPECT_EQ(train("format: text, tokenizer: bytes, path: \"" + text + "\"").exit_code, 0);
   // What a sample would be decoded with is asked for before the run.

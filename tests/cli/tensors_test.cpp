@@ -107,7 +107,8 @@ TEST_F(TrainsOnTensors, PicturesInFolders) {
                        3);
   const Outcome wrong = train(kVit, path, data + ", image_size: 16", "");
   EXPECT_EQ(wrong.exit_code, 3);
-  EXPECT_NE(wrong.err.find("data.image_size: 16 x 16 pixels, and the model reads 8 x 8"), std::string::npos)
+  EXPECT_NE(wrong.err.find("data.image_size: 16 x 16 pixels do not fit the model, which reads 8 x 8"),
+            std::string::npos)
       << wrong.err;
   const std::string steps = " --set train.steps=6 --set checkpoint.path=" + (scratch_ / "saved");
   const auto whole = numbers(kVit, path, data, "--set train.steps=6");
@@ -121,7 +122,7 @@ TEST_F(TrainsOnTensors, PicturesInFolders) {
   scratch_.write("set/class1/damaged.png", "\x89PNG\r\n\x1a\nand no more");
   const Outcome run = train(kVit, path, data + ", prefetch: 0", "");
   EXPECT_EQ(run.exit_code, 4);
-  EXPECT_NE(run.err.find("set/class1/damaged.png: is no PNG that can be read"), std::string::npos) << run.err;
+  EXPECT_NE(run.err.find("set/class1/damaged.png: the PNG image cannot be decoded"), std::string::npos) << run.err;
   EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 1) << run.err;
   const Outcome other = train(kBert, path, data, "");
   EXPECT_EQ(other.exit_code, 3);
