@@ -12,15 +12,16 @@ TEST(ResumeChanges, AnotherModelOfTheSameShapesIsRefused) {
   };
   const Outcome other = resume("--set model.config.n_head=4");
   EXPECT_EQ(other.exit_code, 5) << other.err;
-  EXPECT_EQ(other.err,
-            fmt::format("error: {}: is of a model with n_head 2; expected n_head 4, this run's; use the checkpoint's "
-                        "model; layout, schedule, batch size, learning rate and steps may change\n",
-                        scratch / "run/c/step-000004"));
+  EXPECT_EQ(other.err, fmt::format("error: {}: the checkpoint is from a model with n_head 2; expected n_head 4, as in "
+                                   "this run; use the checkpoint's "
+                                   "model; layout, schedule, batch size, learning rate and steps may change\n",
+                                   scratch / "run/c/step-000004"));
   const Outcome family = resume(
       "--set model.policy=bert --set 'model.config={hidden_size: 16, num_attention_heads: 2, num_hidden_layers: 1, "
       "intermediate_size: 16, vocab_size: 256, max_position_embeddings: 32}'");
   EXPECT_EQ(family.exit_code, 5) << family.err;
-  EXPECT_NE(family.err.find("is of a model of the policy 'gpt2'; expected 'bert', this run's"), std::string::npos)
+  EXPECT_NE(family.err.find("the checkpoint is from a model with the policy 'gpt2'; expected 'bert', as in this run"),
+            std::string::npos)
       << family.err;
   // What it computes is the same: another dropout, a default that is spelt out.
   const Outcome same = resume("--set model.config.resid_pdrop=0.2 --set model.config.layer_norm_epsilon=1.0e-5");

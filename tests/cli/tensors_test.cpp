@@ -126,7 +126,7 @@ TEST_F(TrainsOnTensors, PicturesInFolders) {
   EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 1) << run.err;
   const Outcome other = train(kBert, path, data, "");
   EXPECT_EQ(other.exit_code, 3);
-  EXPECT_NE(other.err.find("images with a model that is trained on classes"), std::string::npos) << other.err;
+  EXPECT_NE(other.err.find("images do not fit a model that is trained on classes"), std::string::npos) << other.err;
 }
 
 TEST_F(TrainsOnTensors, PairsOfTextsOfTwoLengths) {
@@ -183,9 +183,9 @@ TEST_F(TrainsOnTensors, FaultsAreOneLine) {
   };
   const torch::Tensor ids = drawn_ids(7, 39, 7);
   const Fault faults[] = {
-      {{{"input_ids", ids}, {"labels", ids}}, "", 3, "128, and samples have 7 tokens; expected 7"},
-      {{{"input_ids", ids}, {"targets", ids}}, ", sequence_length: 7", 4, "has input_ids, targets and no 'labels'"},
-      {{{"pixel_values", ids.to(torch::kFloat32)}, {"labels", ids}}, "", 4, "and no 'input_ids'"},
+      {{{"input_ids", ids}, {"labels", ids}}, "", 3, "the value is 128, but the samples have 7 tokens; expected 7"},
+      {{{"input_ids", ids}, {"targets", ids}}, ", sequence_length: 7", 4, "it has input_ids, targets, but no 'labels'"},
+      {{{"pixel_values", ids.to(torch::kFloat32)}, {"labels", ids}}, "", 4, "but no 'input_ids'"},
       {{{"input_ids", ids}, {"labels", ids.narrow(0, 0, 9)}}, ", sequence_length: 7", 4, "'labels' is int64 [9, 7]"},
       {{{"input_ids", ids}, {"labels", ids}}, ", sequence_length: 7, tokenizer: x", 3, "data.tokenizer"},
   };
@@ -198,7 +198,8 @@ TEST_F(TrainsOnTensors, FaultsAreOneLine) {
   const std::string line = scratch_.write("line.jsonl", R"({"prompt": "a", "completion": "b"})");
   const Outcome other = train(kBert, line, "format: jsonl, target_length: 4, sequence_length: 8", "");
   EXPECT_EQ(other.exit_code, 3);
-  EXPECT_NE(other.err.find("jsonl with a model that is trained on classes; expected tensors"), std::string::npos)
+  EXPECT_NE(other.err.find("jsonl does not fit a model that is trained on classes; expected tensors"),
+            std::string::npos)
       << other.err;
 }
 

@@ -256,7 +256,7 @@ TEST(FreezeKeys, PatternsFreeze) {
   config.train.freeze = {"embd*"};
   EXPECT_THAT(thrown_by([&] { build_model(config); }), HasSubstr("train.freeze: 'embd*' matches no parameter"));
   config.train.freeze = {"*"};
-  EXPECT_THAT(thrown_by([&] { build_model(config); }), HasSubstr("freezes every parameter"));
+  EXPECT_THAT(thrown_by([&] { build_model(config); }), HasSubstr("the patterns freeze every parameter"));
 }
 
 }  // namespace

@@ -107,7 +107,7 @@ TEST(HostileFolders, OfEncodersAndDecoders) {
         "model.config.dense_act_fn: the value is \"silu\"; expected \"relu\""},
        {"t5", with("decoder_start_token_id", 61), kOfConfig, "below vocab_size 61"},
        {"t5", with("model_type", "t55"), kOfFiles, "did you mean 't5'?"},
-       {"t5", with("model_type", 5), kOfFiles, "model_type '5' is not one that Gantry has"},
+       {"t5", with("model_type", 5), kOfFiles, "model_type '5' is not supported by Gantry"},
        {"whisper", shorter("model.encoder.conv2.weight"), kOfFiles,
         "model.encoder.conv2.weight: the tensor has the shape"},
        {"whisper", with("max_source_positions", 11), kOfFiles,

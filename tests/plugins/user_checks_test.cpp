@@ -87,11 +87,11 @@ TEST(UserChecks, AnotherOptimizerWhereItTrainsNothing) {
   config.parallel.zero = 1;
   RanksOutcome said = outcome_of(config, body);
   EXPECT_EQ(said.code, 2);
-  EXPECT_THAT(said.text, HasSubstr("another optimizer has removed gradients that were not stepped"));
+  EXPECT_THAT(said.text, HasSubstr("another optimizer has removed gradients that were not applied"));
   config.parallel.zero = 2;  // there are no gradients to remove
   said = outcome_of(config, body);
   EXPECT_EQ(said.code, 0);
-  EXPECT_THAT(said.text, HasSubstr("warning: execute_pipeline adds to gradients that were neither stepped nor zeroed"));
+  EXPECT_THAT(said.text, HasSubstr("warning: execute_pipeline adds to gradients that were neither applied nor zeroed"));
   EXPECT_EQ(said.text.find("warning:"), said.text.rfind("warning:"));
 }
 
@@ -188,7 +188,7 @@ TEST(UserChecks, ALoopOfThePolicysOwnRecomputesNothing) {
 TEST(UserChecks, WhatThrowsInAPartOfALayerIsNamed) {
   const Config config = stack_config({.pipeline = 2}, "stack_throws_in_a_part");
   const RanksOutcome said = outcome_of(config, [&](World& world) { StackRig(world, config).run(); });
-  EXPECT_THAT(said.text, HasSubstr("forward of stage 1 (blocks.2 (block)), microbatch 0: threw"));
+  EXPECT_THAT(said.text, HasSubstr("forward of stage 1 (blocks.2 (block)), microbatch 0: it threw"));
 }
 
 TEST(UserChecks, ParametersThatAreReachedAreNot) {
@@ -217,7 +217,7 @@ TEST(UserChecks, StepsWithoutALabelThatCounts) {
     rig.run();
   });
   EXPECT_EQ(said.code, 4);
-  EXPECT_THAT(said.text, HasSubstr("none of the first step's labels is counted"));
+  EXPECT_THAT(said.text, HasSubstr("all labels of the first step are ignored"));
   said = outcome_of(config, [&](World& world) {
     StackRig rig(world, config);
     rig.run();
@@ -227,7 +227,7 @@ TEST(UserChecks, StepsWithoutALabelThatCounts) {
     EXPECT_EQ(rig.run().tokens, 0);
   });
   EXPECT_EQ(said.code, 0);
-  EXPECT_THAT(said.text, HasSubstr("warning: none of the labels of step 2 is counted"));
+  EXPECT_THAT(said.text, HasSubstr("warning: all labels of step 2 are ignored"));
 }
 
 TEST(UserChecks, NumbersThatAreNotFiniteWithoutClipping) {
@@ -276,7 +276,7 @@ TEST(UserChecks, AnExceptionInAForwardSaysWhere) {
     rig.run();
   });
   EXPECT_EQ(said.code, 9);
-  EXPECT_THAT(said.text, HasSubstr("forward of stage 1 (blocks.2), microbatch 0: threw \""));
+  EXPECT_THAT(said.text, HasSubstr("forward of stage 1 (blocks.2), microbatch 0: it threw \""));
   EXPECT_THAT(said.text, HasSubstr("on {hidden: float64 [4, 8]}"));
 }
 
@@ -297,12 +297,14 @@ TEST(UserChecks, AnExceptionInACriterionOrABackwardSaysWhere) {
   RanksOutcome said =
       with(Criterion([](const TensorDict&, const TensorDict&) -> Loss { throw std::runtime_error("mine"); }));
   EXPECT_EQ(said.code, 9);
-  EXPECT_THAT(said.text, HasSubstr("criterion of stage 1 (blocks 2 to 3), microbatch 0: threw \"mine\" on {logits: "));
+  EXPECT_THAT(said.text,
+              HasSubstr("criterion of stage 1 (blocks 2 to 3), microbatch 0: it threw \"mine\" on {logits: "));
   said = with(Criterion([](const TensorDict& outputs, const TensorDict& batch) {
     return nn::cross_entropy(Throws::apply(outputs.at("logits")), batch.at("labels"));
   }));
   EXPECT_EQ(said.code, 9);
-  EXPECT_THAT(said.text, HasSubstr("backward of stage 1 (blocks 2 to 3), microbatch 0: threw \"a backward of mine\""));
+  EXPECT_THAT(said.text,
+              HasSubstr("backward of stage 1 (blocks 2 to 3), microbatch 0: it threw \"a backward of mine\""));
 }
 
 TEST(UserChecks, AnExceptionOfTheLoopHasACodeOfItsOwn) {
