@@ -287,7 +287,7 @@ TEST(TrainCommand, TextWithoutATokenizerIsRefused) {
   // What a sample would be decoded with is asked for before the run.
   const Outcome sample = train("format: tokens, path: \"" + text + "\"", " --sample a");
   EXPECT_EQ(sample.exit_code, 2);
-  EXPECT_NE(sample.err.find("--sample: data.tokenizer: is missing"), std::string::npos) << sample.err;
+  EXPECT_NE(sample.err.find("--sample: data.tokenizer: no tokenizer is set"), std::string::npos) << sample.err;
 }
 
 TEST(GenerateCommand, ADirectoryMaySampleByDefault) {

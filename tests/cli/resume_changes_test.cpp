@@ -117,7 +117,8 @@ TEST(ResumeChanges, AnEarlierRunsCheckpointsAreNotTakenByARestart) {
   }
   const Outcome warned = train("", folder + "/step-000002");
   EXPECT_EQ(warned.exit_code, 0) << warned.err;
-  EXPECT_EQ(warned.err, "warning: " + folder + "/step-000004 is of an earlier run; resume: auto would take it until " +
+  EXPECT_EQ(warned.err, "warning: " + folder +
+                            "/step-000004 is from an earlier run; resume: auto would load it until " +
                             "this run saves a later step\n");
   // Nothing of another run's lies there, or it is what is asked for.
   for (const std::string& resume : {std::string("auto"), folder, folder + "/step-000004/"}) {
