@@ -40,7 +40,7 @@ Placements shard_one(const std::string& path, torch::nn::Module& module, const S
   } catch (const ConfigError& error) {
     throw ConfigError(
         {path, fmt::format("it cannot be sharded as {} over {} ranks: {}", describe(style), axes.ranks(), error.what()),
-         "", ""});
+         "", "change the shard plan or the number of ranks"});
   }
   check_axes(path, placements, axes);
   return placements;

@@ -125,7 +125,8 @@ void* NcclCommunicator::register_memory(void* begin, std::size_t bytes) {
   const c10::DeviceGuard on_device(job_->device().device());
   std::unique_lock lock(mutex_);
   job_->throw_if_failed();
-  if (!communicator_) throw PeerError({members_.name, "its communicator was aborted", "", ""});
+  if (!communicator_)
+    throw PeerError({members_.name, "its communicator was aborted", "", "look at the first error of the job"});
   void* handle = nullptr;
   await_call(lock, ncclCommRegister(communicator_, begin, bytes, &handle),
              [this] { return members_.name + " to register memory"; });
@@ -214,7 +215,8 @@ std::shared_ptr<NcclOperation> NcclCommunicator::issue(std::vector<c10::Storage>
   }
   std::unique_lock lock(mutex_);
   job_->throw_if_failed();
-  if (!communicator_) throw PeerError({members_.name, "its communicator was aborted", "", ""});
+  if (!communicator_)
+    throw PeerError({members_.name, "its communicator was aborted", "", "look at the first error of the job"});
   ncclResult_t code = ncclGroupStart();
   if (code == ncclSuccess) {
     code = calls(communicator_, static_cast<cudaStream_t>(device.handle(stream())));

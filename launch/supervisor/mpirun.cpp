@@ -112,14 +112,16 @@ std::vector<std::string> mpirun_command(const LaunchOptions& options, const std:
 Mpirun::Mpirun(const std::vector<std::string>& command, const std::map<std::string, std::string>& variables) {
   std::array<int, 2> ends{-1, -1};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0)
-    throw ResourceError({"launch", std::string("creating a pipe failed: ").append(std::strerror(errno)), "", ""});
+    throw ResourceError({"launch", std::string("creating a pipe failed: ").append(std::strerror(errno)), "",
+                         "raise the limit of open files (ulimit -n)"});
   const Descriptor write(ends[1]);
   output_ = Descriptor(ends[0]);
   const pid_t launch = ::getpid();
   process_ = ::fork();
   if (process_ == 0) become(command, variables, write.get(), launch);
   if (process_ < 0)
-    throw ResourceError({"launch", std::string("starting a process failed: ").append(std::strerror(errno)), "", ""});
+    throw ResourceError({"launch", std::string("starting a process failed: ").append(std::strerror(errno)), "",
+                         "raise the limit of processes (ulimit -u)"});
   ::setpgid(process_, process_);
   ::fcntl(output_.get(), F_SETFL, O_NONBLOCK);
 }

@@ -25,7 +25,8 @@ struct Pipe {
 Pipe make_pipe() {
   std::array<int, 2> ends{-1, -1};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0)
-    throw ResourceError({"launch", std::string("creating a pipe failed: ").append(std::strerror(errno)), "", ""});
+    throw ResourceError({"launch", std::string("creating a pipe failed: ").append(std::strerror(errno)), "",
+                         "raise the limit of open files (ulimit -n)"});
   return {Descriptor(ends[0]), Descriptor(ends[1])};
 }
 

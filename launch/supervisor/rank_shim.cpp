@@ -250,7 +250,8 @@ asio::awaitable<RankEnd> live(asio::io_context& context, Rendezvous meeting, Hel
   for (const double end = steady_seconds() + kCommandSeconds; !begun;) {
     begun = co_await ask_for_command(context, meeting, hello);
     if (begun) break;
-    if (steady_seconds() > end) throw PeerError({"launch", "it did not send this rank a program", "", ""});
+    if (steady_seconds() > end)
+      throw PeerError({"launch", "it did not send this rank a program", "", "look at the messages of gantry launch"});
     asio::steady_timer pause(context, seconds(kRetrySeconds));
     co_await pause.async_wait(asio::use_awaitable);
   }
