@@ -21,7 +21,7 @@ std::vector<Cell> our_code() {
   const Document page = read_document(fs::path(GANTRY_SOURCE_DIR) / "docs/coming_from.md");
   const std::regex code("`([^`]+)`");
   std::vector<Cell> cells;
-  bool is_ours = false;  // schedules' names stand beside PyTorch's
+  bool is_ours = false;  // PyTorch's schedules have a table with another header
   for (std::size_t i = 0; i < page.prose.size(); ++i) {
     const std::string& line = page.prose[i];
     if (line.starts_with("| ") && (i == 0 || page.prose[i - 1].empty())) is_ours = line.ends_with("| Gantry |");
