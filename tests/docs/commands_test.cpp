@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 // Pages whose commands belong together, from the first to the last.
 constexpr std::pair<const char*, const char*> kScripted[] = {
     {"docs/quick_start.md", "tests/consumer/quick_start.sh"},
-    {"docs/packages.md", "tests/consumer/packages_page.sh"},
+    {"docs/install.md", "tests/consumer/install_page.sh"},
 };
 
 struct Unrun {
@@ -29,12 +29,17 @@ constexpr Unrun kUnrun[] = {
     {"README.md", "./dev demo", "makes the build that this test is of"},
     {"README.md", "./dev test", "runs this test"},
     {"docs/quick_start.md", "./dev demo", "as above"},
-    {"docs/packages.md", "./dev package", "tests/consumer/package.sh makes the package, and installs it"},
-    {"docs/packages.md", "python3 -m venv ~/torch", "downloads LibTorch, as ./dev setup does for every build"},
-    {"docs/packages.md", "~/torch/bin/pip install torch==2.13.0", "the same"},
-    {"docs/packages.md", "export GANTRY_TORCH=~/torch", "names what was downloaded; front_init_test has the variable"},
-    {"docs/nccl.md", "./dev setup --nccl", "downloads NCCL"},
-    {"docs/nccl.md", "./dev build", "makes the build that this test is of"},
+    {"docs/install.md", "./dev build", "makes the build that this test is of, and one for CUDA"},
+    {"docs/install.md", "./dev setup --cuda", "downloads CUDA and a LibTorch for it"},
+    {"docs/install.md", "build/cuda/bin/gantry --version", "a program of the build for CUDA"},
+    {"docs/install.md", "./dev gpu pack", "tests/gpu/CMakeLists.txt has a test of it"},
+    {"docs/install.md", "./dev gpu build", "builds everything once more; the test of pack configures it"},
+    {"docs/install.md", "./dev gpu check", "the test gpu/rehearsal runs it on the CPU"},
+    {"docs/install.md", "./dev gpu bench", "the test gpu/bench runs it on the CPU"},
+    {"docs/install.md", "./dev package", "tests/consumer/package.sh makes the package, and installs it"},
+    {"docs/install.md", "python3 -m venv ~/torch", "downloads LibTorch, as ./dev setup does for every build"},
+    {"docs/install.md", "~/torch/bin/pip install torch==2.13.0", "the same"},
+    {"docs/install.md", "export GANTRY_TORCH=~/torch", "names the downloaded LibTorch; front_init_test sets it"},
     {"docs/gpu.md", "./dev setup --cuda", "downloads CUDA and a LibTorch for it"},
     {"docs/gpu.md", "./dev build cuda", "builds everything once more"},
     {"docs/gpu.md", "build/cuda/bin/gantry --version", "a program of that build"},
