@@ -1,5 +1,5 @@
-// The C++ of docs/*.md that no example has: the pages quote these lines, tests/docs/snippets_test.cpp compares them,
-// and here they are compiled and, but for whole files and folders that they name, run.
+// The C++ of docs/*.md that is in no example. The pages quote these lines, and tests/docs/snippets_test.cpp compares
+// them. Here they are compiled and, unless they need files that the tests lack, run.
 #include <cstdio>
 #include <filesystem>
 #include <fmt/format.h>
@@ -266,11 +266,6 @@ TEST(Policies, TiesSegmentsAndAddedLossesEqualOneRank) {
     tensor.copy_(along.sharded() ? file.read_slice(placement.name, along.dim, along.ranges(mesh.coordinate("tp")))
                                  : file.read(placement.name));
   }
-}
-
-[[maybe_unused]] void weights_of_a_family(const gantry::Config& config, gantry::Booster& booster) {
-  auto boosted = booster.boost(gantry::build_model(config));
-  gantry::load_weights(config, boosted, booster.mesh());  // this rank's part of model.path
 }
 
 // --- custom_models.md
