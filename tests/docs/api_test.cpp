@@ -14,29 +14,29 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Room {
+struct OffloadBuffer {
   const char* folder;
   const char* about;
 };
 
-constexpr Room kRooms[] = {{"trainer", "The training run"},
-                           {"booster", "What a training program includes"},
-                           {"generation", "Continuing texts"},
-                           {"plugins", "Boosting and the step"},
-                           {"optimizers", "Optimizers, gradient buckets, precision, learning rates"},
-                           {"policies", "Policies and splitting"},
-                           {"schedule", "Schedules, without LibTorch"},
-                           {"planner", "Estimates of layouts, without LibTorch"},
-                           {"checkpoint", "Checkpoints"},
-                           {"data", "Data"},
-                           {"models", "Models"},
-                           {"nn", "Layers that can be split"},
-                           {"launch", "Starting the ranks of a job"},
-                           {"profiling", "Where time and memory go"},
-                           {"diagnosis", "What the ranks of a job did last"},
-                           {"comm", "Ranks and their communication"},
-                           {"tensors", "Tensors and randomness"},
-                           {"core", "Configurations, errors, meshes, placements; without LibTorch"}};
+constexpr OffloadBuffer kRooms[] = {{"trainer", "The training run"},
+                                    {"booster", "What a training program includes"},
+                                    {"generation", "Continuing texts"},
+                                    {"plugins", "Boosting and the step"},
+                                    {"optimizers", "Optimizers, gradient buckets, precision, learning rates"},
+                                    {"policies", "Policies and splitting"},
+                                    {"schedule", "Schedules, without LibTorch"},
+                                    {"planner", "Estimates of layouts, without LibTorch"},
+                                    {"checkpoint", "Checkpoints"},
+                                    {"data", "Data"},
+                                    {"models", "Models"},
+                                    {"nn", "Layers that can be split"},
+                                    {"launch", "Starting the ranks of a job"},
+                                    {"profiling", "Where time and memory go"},
+                                    {"diagnosis", "What the ranks of a job did last"},
+                                    {"comm", "Ranks and their communication"},
+                                    {"tensors", "Tensors and randomness"},
+                                    {"core", "Configurations, errors, meshes, placements; without LibTorch"}};
 
 const fs::path kPublic = kRoot / "include/gantry";
 
