@@ -33,9 +33,9 @@ struct GainImpl : torch::nn::Module, gantry::Shardable {
 
   gantry::Placements shard(const gantry::ShardStyle& style, const gantry::ShardAxes& axes) override {
     if (!std::holds_alternative<gantry::Column>(style)) gantry::refuse_style("a Gain", style, "Column{}");
-    const auto cut = axes.over(gantry::shard(0, features, axes.ranks()));
-    gantry::shard_tensor(gain, cut, axes.rank());
-    return {{"gain", cut}};
+    const auto spec = axes.over(gantry::shard(0, features, axes.ranks()));
+    gantry::shard_tensor(gain, spec, axes.rank());
+    return {{"gain", spec}};
   }
   std::int64_t features;
   torch::Tensor gain;
