@@ -49,7 +49,8 @@ constexpr Unrun kUnrun[] = {
     {"docs/gpu.md", "./dev gpu bench", "the test gpu/bench runs it on the CPU"},
     {"docs/clusters.md", "gantry launch --hosts a:2,b:2", "two hosts: tests/faults has them in network namespaces"},
     {"docs/clusters.md", "torchrun ", "PyTorch's program: front_launch_train_test starts copies with its variables"},
-    {"docs/tutorials/hosts.md", "gantry launch --hosts a:2,b:2", "as above"},
+    {"docs/tutorials/multi_host.md", "gantry launch --hosts a:2,b:2", "needs two hosts, as in docs/clusters.md"},
+    {"docs/tutorials/fine_tune_chat.md", "hf download ", "downloads a model; kPreparation makes a small models/chat"},
     {"docs/slurm.md", "sbatch ", "Slurm: cluster_files_test runs the script beside a stand-in"},
     {"docs/kubernetes.md", "kubectl ", "Kubernetes: cluster_files_test reads the file"},
     {"docs/flight_recorder.md", "$ gantry doctor runs/demo/recorder", "a hang's record: tests/faults has such runs"},
@@ -115,6 +116,12 @@ train: {steps: 1}
 END
 pretrained gpt2 gpt2 first.yaml
 pretrained llama llama3 second.yaml
+
+# A chat model: longer sequences, a chat template, and its own end token.
+sed 's/max_position_embeddings: 128/max_position_embeddings: 1024/' second.yaml >third.yaml
+pretrained chat llama3 third.yaml
+cp "$golden/chat/chatml.jinja" models/chat/chat_template.jinja
+echo '{"eos_token_id": 624}' >models/chat/generation_config.json
 mkdir models/llama3
 cp "$golden"/tokenizers/llama3/* models/llama3
 cp -r "$golden/families/whisper" models/whisper
@@ -148,7 +155,7 @@ class Commands : public ::testing::Test {
     std::string commands;
     int count = 0;
 #ifndef GANTRY_MPIRUN
-    if (page == "docs/tutorials/hosts.md") return 0;  // its later commands read what processes have written
+    if (page == "docs/tutorials/multi_host.md") return 0;  // its later commands read what processes have written
 #endif
     for (const auto& block : document.blocks) {
       if (block.language != "sh") continue;
