@@ -45,8 +45,8 @@ constexpr Unrun kUnrun[] = {
     {"docs/clusters.md", "gantry launch --hosts a:2,b:2", "two hosts: tests/faults has them in network namespaces"},
     {"docs/clusters.md", "torchrun ", "PyTorch's program: front_launch_train_test starts copies with its variables"},
     {"docs/tutorials/hosts.md", "gantry launch --hosts a:2,b:2", "as above"},
-    {"docs/slurm.md", "sbatch ", "Slurm: cluster_files_test runs the script beside a stand-in"},
-    {"docs/kubernetes.md", "kubectl ", "Kubernetes: cluster_files_test reads the file"},
+    {"docs/clusters.md", "sbatch ", "Slurm: cluster_files_test runs the script with a stand-in"},
+    {"docs/clusters.md", "kubectl ", "Kubernetes: cluster_files_test reads the file"},
     {"docs/flight_recorder.md", "$ gantry doctor runs/demo/recorder", "a hang's record: tests/faults has such runs"},
 };
 
