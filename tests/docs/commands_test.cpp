@@ -33,8 +33,6 @@ constexpr Unrun kUnrun[] = {
     {"docs/packages.md", "python3 -m venv ~/torch", "downloads LibTorch, as ./dev setup does for every build"},
     {"docs/packages.md", "~/torch/bin/pip install torch==2.13.0", "the same"},
     {"docs/packages.md", "export GANTRY_TORCH=~/torch", "names what was downloaded; front_init_test has the variable"},
-    {"docs/nccl.md", "./dev setup --nccl", "downloads NCCL"},
-    {"docs/nccl.md", "./dev build", "makes the build that this test is of"},
     {"docs/gpu.md", "./dev setup --cuda", "downloads CUDA and a LibTorch for it"},
     {"docs/gpu.md", "./dev build cuda", "builds everything once more"},
     {"docs/gpu.md", "build/cuda/bin/gantry --version", "a program of that build"},
