@@ -45,7 +45,7 @@ constexpr Unrun kUnrun[] = {
     {"docs/tutorials/hosts.md", "gantry launch --hosts a:2,b:2", "as above"},
     {"docs/clusters.md", "sbatch ", "Slurm: cluster_files_test runs the script with a stand-in"},
     {"docs/clusters.md", "kubectl ", "Kubernetes: cluster_files_test reads the file"},
-    {"docs/flight_recorder.md", "$ gantry doctor runs/demo/recorder", "a hang's record: tests/faults has such runs"},
+    {"docs/troubleshooting.md", "$ gantry doctor runs/demo/recorder", "a hang's record: tests/faults has such runs"},
 };
 
 // A fixed port may be taken.
