@@ -51,9 +51,9 @@ constexpr Unrun kUnrun[] = {
     {"docs/clusters.md", "torchrun ", "PyTorch's program: front_launch_train_test starts copies with its variables"},
     {"docs/tutorials/multi_host.md", "gantry launch --hosts a:2,b:2", "needs two hosts, as in docs/clusters.md"},
     {"docs/tutorials/fine_tune_chat.md", "hf download ", "downloads a model; kPreparation makes a small models/chat"},
-    {"docs/slurm.md", "sbatch ", "Slurm: cluster_files_test runs the script beside a stand-in"},
-    {"docs/kubernetes.md", "kubectl ", "Kubernetes: cluster_files_test reads the file"},
-    {"docs/flight_recorder.md", "$ gantry doctor runs/demo/recorder", "a hang's record: tests/faults has such runs"},
+    {"docs/clusters.md", "sbatch ", "Slurm: cluster_files_test runs the script with a stand-in"},
+    {"docs/clusters.md", "kubectl ", "Kubernetes: cluster_files_test reads the file"},
+    {"docs/troubleshooting.md", "$ gantry doctor runs/demo/recorder", "a hang's record: tests/faults has such runs"},
 };
 
 // A fixed port may be taken.
