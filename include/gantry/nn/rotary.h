@@ -20,6 +20,8 @@ class Rotary {
  private:
   // Of the features that turn, for a text of this length: float32 on the host, as Hugging Face's models compute them.
   torch::Tensor frequencies(std::int64_t length) const;
+  torch::Tensor cosine_of(const torch::Tensor& angles, torch::ScalarType type) const;
+  torch::Tensor sine_of(const torch::Tensor& angles, torch::ScalarType type) const;
   // What the frequencies depend on: texts of one kind have the same.
   std::int64_t kind_of(std::int64_t length) const;
   void prepare(const torch::Tensor& like, std::int64_t length);
