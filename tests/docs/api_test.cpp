@@ -1,4 +1,4 @@
-// docs/api.md and docs/api/: what a program may include, declaration by declaration, made of the headers.
+// docs/api.md and docs/api/: the declarations of the public headers with their comments, generated from the headers.
 #include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -20,21 +20,21 @@ struct Room {
 };
 
 constexpr Room kRooms[] = {{"trainer", "The training run"},
-                           {"booster", "What a training program includes"},
-                           {"generation", "Continuing texts"},
-                           {"plugins", "Boosting and the step"},
+                           {"booster", "Booster, recipes and layout comparison: the entry point of a training program"},
+                           {"generation", "Text generation"},
+                           {"plugins", "Parallelization of a model, and its training step"},
                            {"optimizers", "Optimizers, gradient buckets, precision, learning rates"},
-                           {"policies", "Policies and splitting"},
+                           {"policies", "Policies: how a model is sharded and partitioned into stages"},
                            {"schedule", "Schedules, without LibTorch"},
-                           {"planner", "Estimates of layouts, without LibTorch"},
+                           {"planner", "Estimates of the time and memory of a layout, without LibTorch"},
                            {"checkpoint", "Checkpoints"},
-                           {"data", "Data"},
+                           {"data", "Data sets, loaders and tokenizers"},
                            {"models", "Models"},
-                           {"nn", "Layers that can be split"},
+                           {"nn", "Layers that support sharding"},
                            {"launch", "Starting the ranks of a job"},
-                           {"profiling", "Where time and memory go"},
-                           {"diagnosis", "What the ranks of a job did last"},
-                           {"comm", "Ranks and their communication"},
+                           {"profiling", "Measurement of time and memory"},
+                           {"diagnosis", "Records of the last operations of each rank"},
+                           {"comm", "Groups of ranks and their communication"},
                            {"tensors", "Tensors and randomness"},
                            {"core", "Configurations, errors, meshes, placements; without LibTorch"}};
 
@@ -58,8 +58,8 @@ std::set<std::string> public_headers() {
   return names;
 }
 
-// What users are shown: the one header that they include, those that pages, their code, examples and templates name,
-// and what these include.
+// The headers that users meet: gantry.h, the headers that pages, their code, examples and templates name, and all
+// headers that these include.
 std::set<std::string> shown_headers() {
   std::vector<std::string> open{"booster/gantry.h"};
   const auto add = [&](const std::string& text) {
@@ -115,15 +115,16 @@ std::string section_of(const std::string& name) {
 
 TEST(ApiReference, HasEveryDeclarationOfThePublicHeaders) {
   std::string index =
-      "# C++ API\n\n`#include \"gantry/booster/gantry.h\"` has what a training program needs. A page for each folder "
-      "has the\ndeclarations of the headers that a program may include, each with its contract: shapes, units,\n"
-      "ownership, errors, and over which axis a call is collective. These pages are made of the headers by\n"
-      "`./dev pages`.\n";
+      "# C++ API\n\nThis reference is for authors of training programs. `#include \"gantry/booster/gantry.h\"` "
+      "declares "
+      "all that a\nusual program needs. Each folder of public headers has a page with its declarations and their "
+      "contracts:\nshapes, units, ownership, errors, and the ranks over which a call is collective. `./dev pages` "
+      "generates these\npages from the headers.\n";
   const auto headers = public_headers();
   std::size_t in_rooms = 0;
   for (const auto& [folder, about] : kRooms) {
-    std::string page =
-        fmt::format("# {}/\n\n{}. Made of the headers by `./dev pages`; [all folders](../api.md).\n", folder, about);
+    std::string page = fmt::format(
+        "# {}/\n\n{}. `./dev pages` generates this page from the headers; [all folders](../api.md).\n", folder, about);
     index += fmt::format("\n## [{0}](api/{0}.md)\n\n{1}.\n\n| header | declares |\n|---|---|\n", folder, about);
     for (const auto& name : headers) {
       if (!name.starts_with(std::string(folder) + "/")) continue;
