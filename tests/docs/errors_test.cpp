@@ -52,7 +52,7 @@ std::map<int, std::string> error_classes() {
 }
 
 // The text in the form in which a program prints it, with the source in place of the first part.
-std::string listed(const ErrorLine& line) {
+std::string listing_of(const ErrorLine& line) {
   std::string text = line.file + ": " + (has_words(line.what) ? line.what : "...");
   if (!line.expected.empty()) text += "; expected " + line.expected;
   if (!line.remedy.empty()) text += "; " + line.remedy;
@@ -71,8 +71,8 @@ TEST(Errors, TheListHasEveryErrorOfTheSources) {
     list += fmt::format("\n== exit code {}: {}\n", code, classes.at(code));
     std::set<std::string> seen;
     for (const auto& line : lines) {
-      if (is_passed_on(line) || !seen.insert(listed(line)).second) continue;
-      list += listed(line);
+      if (is_passed_on(line) || !seen.insert(listing_of(line)).second) continue;
+      list += listing_of(line);
       ++count;
     }
   }
